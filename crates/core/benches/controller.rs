@@ -1,4 +1,4 @@
-//! What a controller costs per packet: one packet sent and its share of a report.
+//! Cost of a controller per packet: one sent packet and its share of a report.
 
 use core::hint::black_box;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
-/// 20 packets 2.5 ms apart, then a report on them: 400 packets a second, a report each 50 ms.
+/// 20 packets at 2.5 ms, then a report on them: 400 packets and 20 reports per second.
 fn step(c: &mut Criterion) {
     let algorithms: [(&str, &dyn Algorithm); 2] = [
         ("rap", &RapConfig::default()),

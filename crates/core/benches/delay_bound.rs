@@ -1,4 +1,4 @@
-//! What a plan costs: at most 2 µs on a constant rate and 50 µs on 20 segments.
+//! Cost of a plan: target at most 2 µs for a constant rate and 50 µs for 20 segments.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn case(curve: &ServiceCurve, backlog: u64) -> Case<'_> {
     }
 }
 
-/// 20 segments that fall, rise and stall.
+/// 20 segments with falls, rises and stalls.
 fn rough() -> ServiceCurve {
     let segments: Vec<_> = (0_u64..20)
         .map(|n| Segment {

@@ -1,4 +1,4 @@
-//! What a packet costs at a link: one push, and the pop that its departure needs.
+//! Cost of a packet at a link: one push and one pop.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ use tidegate_core::link::{
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
-/// As large as the packets of the simulator, which fit into a cache line.
+/// Size of the simulator's packets, which fit into a cache line.
 #[derive(Debug)]
 struct PacketHandle {
     flow: u32,
@@ -35,7 +35,7 @@ impl Packet for PacketHandle {
     }
 }
 
-/// 1 Gb/s, so that 1000 bytes take 8 us; 1250 packets are on the wire.
+/// 1 Gb/s: 1000 bytes take 8 us, and 1250 packets are in propagation.
 fn gigabit(queue: QueueConfig) -> LinkConfig {
     LinkConfig {
         capacity: Capacity::Fixed(Rate::kbps(1_000_000)),
@@ -87,7 +87,7 @@ fn hop(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, config: &LinkConfig
     };
     (0..100).for_each(|i| link.push(Time::ZERO, parcel(i)));
     let (mut now, mut i) = (0, 0);
-    // What leaves comes again, as packets of a network go from link to link.
+    // Packets are reused, as in a network where they pass from link to link.
     let mut spare = None;
     group.bench_function(name, |b| {
         b.iter(|| {

@@ -1,6 +1,5 @@
-//! What a session costs per packet, on both sides: a frame becomes packets, these arrive, the
-//! feedback on them is written and read. One round after the other in virtual time; only the step
-//! that a benchmark names is on the clock.
+//! Cost of a session per packet on both sides: packetise a frame, receive it, write the feedback
+//! and read it. Rounds run in virtual time; only the step named by the benchmark is timed.
 
 #![expect(
     clippy::disallowed_methods,
@@ -44,20 +43,20 @@ fn session(c: &mut Criterion) {
     group.finish();
 }
 
-/// What is on the clock.
+/// Timed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Order, access unit, packets.
+    /// Frame request, access unit, packets.
     SendFrame,
-    /// Packets of a frame, the last of which hands it out.
+    /// Packets of a frame, up to its delivery.
     ReceivePackets,
-    /// A report on them.
+    /// Feedback on the packets.
     WriteFeedback,
-    /// The report becomes fates, and the controller hears of them.
+    /// Processing of the feedback by the sender and its controller.
     ReadFeedback,
 }
 
-/// A sender and a receiver 20 ms apart, a frame each 100 ms.
+/// A sender and a receiver 20 ms apart, with a frame each 100 ms.
 struct BatchWakeup {
     sender: MediaSender,
     receiver: MediaReceiver,
@@ -86,7 +85,7 @@ impl BatchWakeup {
             unit: unit(),
             packets: vec![Vec::new(); PACKETS + 8],
         };
-        // The greeting and its answer, so that the sender need not be cautious.
+        // First exchange of reports, after which the sender leaves its initial state.
         rounds.sender_wakes();
         rounds.now += HOP;
         let greeting = rounds.packets[0].clone();
@@ -97,7 +96,7 @@ impl BatchWakeup {
         rounds
     }
 
-    /// One frame there and its feedback back; how long `timed` took.
+    /// Sends one frame and its feedback. Returns the duration of step `timed`.
     fn round(&mut self, timed: Step) -> Duration {
         let clock = |step, start: Instant| {
             if step == timed {
@@ -185,7 +184,7 @@ impl BatchWakeup {
 }
 
 fn cx(now: Time, rng: &mut Pcg64Mcg) -> Cx<'_> {
-    // A unit value has no state, so leaking one costs nothing.
+    // A unit value has no state, so leaking it costs nothing.
     Cx {
         now,
         rng,
@@ -200,7 +199,7 @@ fn datagram(payload: &[u8]) -> Datagram<'_> {
     }
 }
 
-/// An access unit that fills [`PACKETS`] packets: parameter sets and a slice without zero bytes.
+/// Access unit that fills [`PACKETS`] packets: parameter sets and a slice without zero bytes.
 fn unit() -> Vec<u8> {
     let mut unit = vec![0, 0, 0, 1, 0x67, 0x42, 0xc0, 0x1f, 0, 0, 0, 1, 0x68, 0xce];
     unit.extend_from_slice(&[0, 0, 0, 1, 0x65, 0x88]);
@@ -215,10 +214,10 @@ const STEPS: [Step; 4] = [
     Step::WriteFeedback,
     Step::ReadFeedback,
 ];
-/// Per frame: 40 kB, the share of a frame at 10 Mb/s and 30 frames per second.
+/// Packets per frame: 40 kB, a frame at 10 Mb/s and 30 frames per second.
 const PACKETS: usize = 34;
 const SIZE: Bytes = Bytes(1_200);
-/// Never in the way.
+/// Rate above any limit of the benchmark.
 const FAST: Rate = Rate::kbps(100_000_000);
 const BOUND: Duration = Duration::from_millis(400);
 const FRAME: Duration = Duration::from_millis(100);

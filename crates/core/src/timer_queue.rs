@@ -1,4 +1,4 @@
-//! Who is next: the earliest of a fixed number of deadlines.
+//! Timers for a fixed number of slots.
 
 use crate::units::Time;
 
@@ -8,10 +8,9 @@ use tournament_tree::{MOST_SLOTS, TournamentTree};
 mod calendar_queue;
 mod tournament_tree;
 
-/// A deadline for each of a fixed number of slots, and the earliest of them at hand.
+/// A deadline per slot, with access to the earliest one.
 ///
-/// Of equal deadlines the lower slot is first, which makes the order total: it does not depend on
-/// how they are kept.
+/// Ties are broken by the lower slot, so the order is total and independent of the data structure.
 #[derive(Clone, Debug)]
 pub struct TimerQueue {
     form: Form,
@@ -25,7 +24,7 @@ enum Form {
 }
 
 impl TimerQueue {
-    /// All `slots` without a deadline. At most 2³¹ of them, which is more than memory holds.
+    /// Queue of `slots` slots without deadlines; at most 2³¹.
     pub fn new(slots: usize) -> Self {
         let form = if slots <= MOST_SLOTS {
             Form::Few(TournamentTree::new(slots))
@@ -35,7 +34,7 @@ impl TimerQueue {
         Self { form, slots }
     }
 
-    /// The earliest deadline and its slot; [`Time::FAR`] while no slot has one.
+    /// Earliest deadline and its slot; [`Time::FAR`] if there is none.
     #[inline]
     pub fn first(&self) -> (Time, usize) {
         match &self.form {
@@ -44,7 +43,7 @@ impl TimerQueue {
         }
     }
 
-    /// The deadline of a slot, which exists; [`Time::FAR`] if it has none.
+    /// Deadline of an existing slot; [`Time::FAR`] if it has none.
     #[inline]
     pub fn get(&self, slot: usize) -> Time {
         match &self.form {
@@ -53,7 +52,7 @@ impl TimerQueue {
         }
     }
 
-    /// Sets the deadline of a slot, which exists; [`Time::FAR`] takes it away.
+    /// Sets the deadline of an existing slot; [`Time::FAR`] removes it.
     #[inline]
     pub fn set(&mut self, slot: usize, at: Time) {
         match &mut self.form {
@@ -66,7 +65,7 @@ impl TimerQueue {
         }
     }
 
-    /// Sets the deadline of the slot that is [`first`](Self::first).
+    /// Sets the deadline of the [`first`](Self::first) slot.
     #[inline]
     pub(crate) fn set_first(&mut self, slot: usize, at: Time) {
         match &mut self.form {
@@ -75,7 +74,7 @@ impl TimerQueue {
         }
     }
 
-    /// Whether other slots are at the front than when this was asked before.
+    /// Whether the front was refilled since the last call.
     #[inline]
     pub(crate) fn begun(&mut self) -> bool {
         match &mut self.form {
@@ -84,7 +83,7 @@ impl TimerQueue {
         }
     }
 
-    /// Of many slots, the moment before which no deadline is [`coming`](Self::coming).
+    /// With many slots: time before which no deadline is [`coming`](Self::coming).
     #[inline]
     pub(crate) fn reached(&self) -> Time {
         match &self.form {
@@ -93,8 +92,8 @@ impl TimerQueue {
         }
     }
 
-    /// Of many slots, those with the next deadlines that were not shown yet are added to `slots`;
-    /// from when on these are. For who looks ahead, and does not mind that they may change.
+    /// With many slots: appends the slots of the next unreported day to `slots`, and returns the
+    /// start of that day. A prefetch hint: deadlines may still change.
     #[inline]
     pub(crate) fn coming(&mut self, slots: &mut Vec<u32>) -> Option<Time> {
         match &mut self.form {
@@ -103,7 +102,7 @@ impl TimerQueue {
         }
     }
 
-    /// From now on with a calendar, which takes any deadline.
+    /// Switches to a calendar queue, which supports any deadline.
     #[cold]
     fn turn(&mut self) -> &mut CalendarQueue {
         let mut calendar = CalendarQueue::new(self.slots);
@@ -124,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// Times that collide, that share a day and that are days and rings apart.
+    /// Times that coincide, share a day, or are days and rings apart.
     fn time() -> impl Strategy<Value = Time> {
         let nanos = (0..20_u64, 0..5_u32).prop_map(|(n, scale)| n << (10 * scale));
         let end = tournament_tree::END.as_nanos();
@@ -136,59 +135,58 @@ mod tests {
     }
 
     proptest! {
-        /// Against a search through all of them, with deadlines that go anywhere.
+        /// Comparison with a linear search, for arbitrary deadlines.
         #[test]
         fn the_earliest_is_first(
             slots in prop_oneof![1..700_usize, MOST_SLOTS - 2..MOST_SLOTS + 300],
             changes in prop::collection::vec((any::<usize>(), time()), 0..400),
         ) {
-            let mut agenda = TimerQueue::new(slots);
+            let mut timers = TimerQueue::new(slots);
             let mut plain = vec![Time::FAR; slots];
             for (slot, at) in changes {
                 let slot = slot % slots;
-                agenda.set(slot, at);
+                timers.set(slot, at);
                 plain[slot] = at;
                 let first = (0..slots).min_by_key(|slot| (plain[*slot], *slot)).unwrap();
                 let first = if plain[first] == Time::FAR { 0 } else { first };
-                prop_assert_eq!(agenda.first(), (plain[first], first));
-                prop_assert_eq!(agenda.get(slot), at);
+                prop_assert_eq!(timers.first(), (plain[first], first));
+                prop_assert_eq!(timers.get(slot), at);
             }
         }
 
-        /// Time goes on, in steps of very different sizes one after the other, so that days are
-        /// cut anew.
+        /// Time advances in steps of very different magnitude, so that the day length changes.
         #[test]
-        fn the_order_does_not_depend_on_the_days(
+        fn order_is_independent_of_the_day_length(
             slots in 1..90_usize,
             steps in prop::collection::vec((0..40_u32, any::<u64>()), 1..8),
         ) {
-            let mut agenda = TimerQueue::new(slots);
+            let mut timers = TimerQueue::new(slots);
             let mut plain: Vec<Time> = (0..slots as u64).map(Time::from_nanos).collect();
             for (slot, at) in plain.iter().enumerate() {
-                agenda.set(slot, *at);
+                timers.set(slot, *at);
             }
             for (scale, luck) in steps {
                 for i in 0..200 {
                     let first = (0..slots).min_by_key(|slot| (plain[*slot], *slot)).unwrap();
-                    prop_assert_eq!(agenda.first(), (plain[first], first));
+                    prop_assert_eq!(timers.first(), (plain[first], first));
                     let step = luck.wrapping_mul(i | 1) >> (64 - scale).min(63);
                     plain[first] = Time::from_nanos(plain[first].as_nanos() + step);
-                    agenda.set(first, plain[first]);
+                    timers.set(first, plain[first]);
                 }
             }
         }
 
-        /// Behind the front, each slot once and in the order of time, in groups of which the next one
-        /// begins where the one before has ended.
+        /// Behind the front, each slot is reported once and in order of time. Each group begins at
+        /// the end of the previous one.
         #[test]
-        fn what_is_coming_is_shown_once(
+        fn coming_slots_are_reported_once(
             nanos in prop::collection::vec(0..1_u64 << 40, MOST_SLOTS + 1..MOST_SLOTS + 300),
         ) {
-            let mut agenda = TimerQueue::new(nanos.len());
+            let mut timers = TimerQueue::new(nanos.len());
             let at = |slot: u32| Time::from_nanos(nanos[slot as usize]);
-            (0..nanos.len()).for_each(|slot| agenda.set(slot, at(slot as u32)));
-            let (mut shown, mut group, mut end) = (vec![], vec![], agenda.reached());
-            while let Some(begin) = agenda.coming(&mut group) {
+            (0..nanos.len()).for_each(|slot| timers.set(slot, at(slot as u32)));
+            let (mut shown, mut group, mut end) = (vec![], vec![], timers.reached());
+            while let Some(begin) = timers.coming(&mut group) {
                 prop_assert!(end <= begin);
                 prop_assert!(group.iter().all(|slot| begin <= at(*slot)));
                 end = group.iter().map(|slot| at(*slot)).max().unwrap();
@@ -196,10 +194,10 @@ mod tests {
             }
             shown.sort_unstable();
             prop_assert!(shown.windows(2).all(|pair| pair[0] < pair[1]));
-            // Of the others some are at the front, and some beyond the ring of days.
+            // The other slots are at the front or beyond the ring of days.
             let hidden = |slot: &u32| shown.binary_search(slot).is_err();
             for slot in (0..nanos.len() as u32).filter(hidden) {
-                prop_assert!(at(slot) < agenda.reached() || at(slot) > end);
+                prop_assert!(at(slot) < timers.reached() || at(slot) > end);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Link emulator: the real network stack on all sides of the core's link models.
+//! Link emulator: the core's link models between real network stacks.
 //!
-//! Two or more network namespaces have a TUN device each. What one host sends comes out of its
-//! device, enters the [`Network`] at the time of reading, and is written to the device of the host
-//! it is for when the network says that it arrives. The emulator says how late it was with that.
+//! Each of two or more network namespaces has a TUN device. A packet sent by a host is read from
+//! its device, enters the [`Network`] at the time of reading, and is written to the device of its
+//! destination at its logical departure time. The report states the delay of reads and writes.
 
 mod blackhole;
 mod engine;
@@ -32,33 +32,34 @@ use frame::Frame;
 pub use blackhole::Blackhole;
 pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport, Segment};
 
-/// What an emulator is made from.
+/// Configuration of an emulator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmulatorConfig {
-    /// Links and routes, the same as a simulator takes.
+    /// Links and routes, as for the simulator.
     pub network: NetworkConfig,
-    /// Who can send to whom, and along which route. There are as many hosts as this has numbers
-    /// for, at most [`MOST_HOSTS`]. A packet without a way is lost and counted.
+    /// Connectivity: the route per pair of hosts. The number of hosts is the highest number in this
+    /// list plus one, at most [`MOST_HOSTS`]. A packet for an unlisted pair is dropped and counted.
     pub ways: Vec<Way>,
-    /// Of all luck.
+    /// Seed of all random streams.
     pub seed: Seed,
-    /// Its zero is the zero of capacity steps and outages.
+    /// Clock whose zero is the zero of capacity steps and outages.
     pub clock: Clock,
-    /// It stops by itself after this.
+    /// Time after which the emulator stops.
     pub limit: Duration,
-    /// While packets come or go, it looks at the devices and the network once in this time, so
-    /// that dense traffic costs a wake-up per look and not per packet. A packet is late by up to
-    /// this at each end, and a single one is not. Zero: it looks whenever there is something.
+    /// Polling interval of devices and network under load, so that dense traffic costs a wake-up
+    /// per interval instead of per packet. It adds up to one interval of delay at each end, except
+    /// for isolated packets. Zero: no intentional delay.
     pub granularity: Duration,
-    /// It has kept up if it read and wrote 99 of 100 packets within this.
+    /// Tolerance of the 99th percentile of read and write delays, for `kept_up`.
     pub tolerance: Duration,
-    /// How many arrivals and departures it logs; zero for none. An entry takes 48 bytes.
+    /// Maximum number of logged arrivals, and of logged departures; zero disables the log. An entry
+    /// has 48 bytes.
     pub log: usize,
 }
 
 impl EmulatorConfig {
     /// Two hosts, route 0 from [`Host::A`] to [`Host::B`] and route 1 back, seed 1, a clock that
-    /// starts now, at most an hour, a granularity of 50 µs, a tolerance of 1 ms, no log.
+    /// starts now, a limit of one hour, a granularity of 50 µs, a tolerance of 1 ms, no log.
     pub fn new(network: NetworkConfig) -> Self {
         Self {
             network,
@@ -72,7 +73,7 @@ impl EmulatorConfig {
         }
     }
 
-    /// One link from [`Host::A`] to [`Host::B`], called `there`, and one `back`; the rest as in
+    /// A link `there` from [`Host::A`] to [`Host::B`] and a link `back`; otherwise as
     /// [`new`](Self::new).
     pub fn path(there: LinkConfig, back: LinkConfig) -> Self {
         let named = |name: &str, config| NamedLink {
@@ -86,22 +87,22 @@ impl EmulatorConfig {
     }
 }
 
-/// A host, by its number from zero.
+/// Host number, from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Host(pub u16);
 
 impl Host {
-    /// The first.
+    /// The first host.
     pub const A: Self = Self(0);
-    /// The second.
+    /// The second host.
     pub const B: Self = Self(1);
 
-    /// Its address, which only the hosts know. Numbers end at [`MOST_HOSTS`].
+    /// Address of the host inside the emulation. Numbers are below [`MOST_HOSTS`].
     pub const fn address(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(FIRST.to_bits() + self.0 as u32)
     }
 
-    /// Which host has this address, if it is one of the hosts' at all.
+    /// Host with this address, if any.
     fn at(address: Ipv4Addr) -> Option<Self> {
         let number = address.to_bits().checked_sub(FIRST.to_bits())?;
         let number = u16::try_from(number).ok()?;
@@ -109,14 +110,14 @@ impl Host {
     }
 }
 
-/// That one host can send to another.
+/// Connectivity from one host to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// Who sends.
+    /// Sender.
     pub from: Host,
-    /// Who receives, not the same.
+    /// Receiver, different from the sender.
     pub to: Host,
-    /// Along which route of the network. Ways may share a route.
+    /// Route in the network. Several pairs may share a route.
     pub route: RouteId,
 }
 
@@ -137,21 +138,21 @@ impl Way {
     }
 }
 
-/// Namespaces with a device each, which nobody joins yet: what a host sends until then is lost,
-/// as the kernel's search for IPv6 routers, which begins at once.
+/// Namespaces with a device each, not yet connected. Packets sent before are lost, such as the IPv6
+/// router solicitations that the kernel sends immediately.
 #[derive(Debug)]
 pub struct Hosts {
     furnished: Vec<(Namespace, Tun)>,
 }
 
 impl Hosts {
-    /// Makes so many. It takes milliseconds each, and far longer while the kernel clears away
-    /// those of an earlier run: time that no clock should count.
+    /// Creates `count` namespaces. This takes milliseconds each, and longer while the kernel
+    /// removes those of an earlier run, so it should precede the start of the clock.
     ///
     /// # Errors
     ///
-    /// They are more than [`MOST_HOSTS`], or the system does not provide
-    /// ([`availability`](crate::netns::availability) says why).
+    /// `count` exceeds [`MOST_HOSTS`], or a system feature is missing (see
+    /// [`availability`](crate::netns::availability)).
     pub fn new(count: u16) -> Result<Self, EmulatorError> {
         if count > MOST_HOSTS {
             return Err(EmulatorError::NoHost(Host(count - 1)));
@@ -162,13 +163,13 @@ impl Hosts {
         })
     }
 
-    /// The namespace of a host, to run its programs in. Panics if there is no such host.
+    /// Namespace of a host, to run programs in. Panics if the host does not exist.
     pub fn namespace(&self, host: Host) -> &Namespace {
         &self.furnished[usize::from(host.0)].0
     }
 }
 
-/// An emulator at work. Dropping it stops it, too.
+/// A running emulator. Dropping it stops it.
 #[derive(Debug)]
 pub struct Emulator {
     namespaces: Vec<Namespace>,
@@ -177,24 +178,24 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Makes the namespaces and devices and starts the thread.
+    /// Creates namespaces and devices, and starts the thread.
     ///
     /// # Errors
     ///
-    /// The network has a fault, or the system does not provide
-    /// ([`availability`](crate::netns::availability) says why).
+    /// The network is invalid, or a system feature is missing (see
+    /// [`availability`](crate::netns::availability)).
     pub fn start(config: &EmulatorConfig) -> Result<Self, EmulatorError> {
         let hosts = hosts(config)?;
-        // Before the hosts, which take time: a fault should be told at once.
+        // Before the creation of hosts, which is slow, so that errors are reported early.
         let network = Network::new(&config.network, config.seed).map_err(EmulatorError::Network)?;
         Self::run(Hosts::new(hosts)?, network, config)
     }
 
-    /// Starts the thread between hosts that are there already.
+    /// Starts the thread for existing hosts.
     ///
     /// # Errors
     ///
-    /// The network has a fault, or a way leads to a host that is not there.
+    /// The network is invalid, or a pair contains an unknown host.
     pub fn join(hosts: Hosts, config: &EmulatorConfig) -> Result<Self, EmulatorError> {
         let (there, wanted) = (hosts.furnished.len(), self::hosts(config)?);
         if usize::from(wanted) > there {
@@ -218,7 +219,7 @@ impl Emulator {
             for way in ways.filter(|way| usize::from(way.from.0) == number) {
                 routes[usize::from(way.to.0)] = Some(way.route);
             }
-            // What waits is older than the clock, and would count as unread since it began.
+            // Earlier packets predate the clock, and would distort the unread times.
             let mut forgotten = [0; MTU];
             while tun
                 .read(&mut forgotten)
@@ -249,12 +250,12 @@ impl Emulator {
         })
     }
 
-    /// The namespace of a host, to run its programs in. Panics if there is no such host.
+    /// Namespace of a host, to run programs in. Panics if the host does not exist.
     pub fn namespace(&self, host: Host) -> &Namespace {
         &self.namespaces[usize::from(host.0)]
     }
 
-    /// Stops it and asks what it did. What is still under way is not delivered.
+    /// Stops the emulator and returns its report. Packets in flight are not delivered.
     ///
     /// # Errors
     ///
@@ -272,7 +273,7 @@ impl Emulator {
         Ok((finished.report, finished.log))
     }
 
-    /// Whether it has stopped by itself.
+    /// Whether the emulator has stopped by itself.
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -285,35 +286,35 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // Nobody is left to whom a failure could be told.
+        // A destructor cannot report an error.
         let _ = self.halt();
     }
 }
 
-/// Why there is no emulator, or no report.
+/// Error of an emulator.
 #[derive(Debug)]
 pub enum EmulatorError {
     /// A namespace or its interface.
     Namespace(NetnsError),
-    /// The network cannot be built.
+    /// The network is invalid.
     Network(NetworkError),
-    /// The number of a host is too large.
+    /// The host number is too large.
     NoHost(Host),
-    /// There is no such route in the network.
+    /// The route does not exist in the network.
     NoRoute(RouteId),
-    /// No host can send to any other.
+    /// No pair of hosts is connected.
     NoWay,
-    /// There is no such host among those that are to be joined.
+    /// The host is not among the existing ones.
     NotMade(Host),
-    /// Its thread panicked.
+    /// The thread panicked.
     Panicked,
-    /// A timer, the event queue, or a device that is gone.
+    /// A timer, the event queue, or a device failed.
     System(io::Error),
-    /// A way leads from a host to itself, where the kernel takes no other.
+    /// A pair has the same host twice. The kernel delivers such packets locally.
     ToItself(Host),
     /// A TUN device.
     Tun(TunError),
-    /// There are two ways from one host to another.
+    /// A pair of hosts has two routes.
     TwoWays(Host, Host),
 }
 
@@ -353,7 +354,7 @@ impl fmt::Display for EmulatorError {
 
 impl std::error::Error for EmulatorError {}
 
-/// How many hosts there are, once all ways stand.
+/// Number of hosts, after validation of all pairs.
 fn hosts(config: &EmulatorConfig) -> Result<u16, EmulatorError> {
     let mut most = None;
     for (i, way) in config.ways.iter().enumerate() {
@@ -394,19 +395,19 @@ fn furnish(host: Host) -> Result<(Namespace, Tun), EmulatorError> {
     Ok((namespace, tun))
 }
 
-/// How many hosts an emulator can join. The table of ways has a place for each pair: 16 MiB with
-/// so many. What the system grants may end before: each host takes [two](FILES_PER_HOST) files.
+/// Maximum number of hosts. The table of pairs then has 16 MiB. The limit of open files may be
+/// lower: each host needs [`FILES_PER_HOST`].
 pub const MOST_HOSTS: u16 = 1_024;
-/// The files that an emulator has open for each host: its namespace and its device.
+/// Open files per host: its namespace and its device.
 pub const FILES_PER_HOST: u64 = 2;
-/// The address of the first host. All of them are in one network.
+/// Address of the first host. All hosts are in one network.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const PREFIX: u8 = 16;
-/// The name of the device, in each namespace.
+/// Name of the device in each namespace.
 const DEVICE: &str = "tide0";
-/// Of Ethernet, as on most paths.
+/// Ethernet MTU.
 const MTU: usize = 1_500;
-/// Packets between the kernel and the emulator: 20 ms of 250,000 packets per second.
+/// Queue length of the device in packets: 20 ms at 250,000 packets per second.
 const KERNEL_QUEUE: u16 = 5_000;
 
 #[cfg(test)]
@@ -421,7 +422,7 @@ mod tests {
         }
         let last = Host(MOST_HOSTS - 1).address();
         assert_eq!(last, Ipv4Addr::new(10, 77, 4, 0));
-        // None of them is the address of the network or that of everybody in it.
+        // Includes the network address and the broadcast address.
         let strangers = [
             [10, 77, 0, 0],
             [10, 77, 4, 1],

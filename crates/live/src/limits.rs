@@ -1,15 +1,15 @@
-//! What the system grants this process.
+//! Resource limits of the process.
 
 use std::io;
 
 use crate::netns::check;
 
-/// Allows this process as many open files as the system lets it have, instead of the fewer that
-/// processes begin with, and says how many these are. A limit that cannot be raised stays.
+/// Raises the soft limit of open files to the hard limit, and returns the resulting limit. A
+/// failure to raise it is ignored.
 ///
 /// # Errors
 ///
-/// The system does not tell its limit.
+/// The limit cannot be read.
 pub fn open_files() -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

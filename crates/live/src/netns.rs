@@ -1,4 +1,4 @@
-//! Anonymous network namespaces, and whether this process may have any.
+//! Anonymous network namespaces, and whether this process may create them.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -13,18 +13,18 @@ pub use availability::{
     Availability, Missing, Step, availability, enter_user_namespace, user_namespaced,
 };
 
-/// A network namespace. It lives as long as a clone of this, or a socket or thread inside.
+/// A network namespace. It exists as long as a clone of this, or a socket or thread inside.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     file: Arc<OwnedFd>,
 }
 
 impl Namespace {
-    /// Makes one with nothing but a loopback interface, which is up.
+    /// Creates a namespace with an active loopback interface only.
     ///
     /// # Errors
     ///
-    /// The process may not (see [`availability`]), or the kernel is out of something.
+    /// Missing permission (see [`availability`]), or a kernel limit.
     pub fn new() -> Result<Self, NetnsError> {
         let make = || {
             // SAFETY: takes a number and touches no memory.
@@ -35,15 +35,15 @@ impl Namespace {
                 file: Arc::new(file.into()),
             })
         };
-        // A namespace belongs to a thread: another one moves there and dies.
+        // A namespace belongs to a thread, so a temporary thread creates it.
         in_a_thread(make)
     }
 
-    /// Runs `job` inside, on a thread of its own, and waits for it.
+    /// Runs `job` inside the namespace on a new thread, and waits for its result.
     ///
     /// # Errors
     ///
-    /// The thread could not enter.
+    /// The thread could not enter the namespace.
     pub fn within<T: Send>(&self, job: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
         in_a_thread(|| {
             self.enter()?;
@@ -51,11 +51,11 @@ impl Namespace {
         })
     }
 
-    /// Starts `job` inside, on a thread of its own.
+    /// Starts `job` inside the namespace on a new thread.
     ///
     /// # Errors
     ///
-    /// The thread could not enter.
+    /// The thread could not enter the namespace.
     pub fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -65,7 +65,7 @@ impl Namespace {
         let work = move || {
             let entered = namespace.enter();
             let inside = entered.is_ok();
-            // The caller waits below for exactly this.
+            // The caller blocks on this message below.
             let _ = report.send(entered);
             inside.then(job)
         };
@@ -79,28 +79,27 @@ impl Namespace {
         }
     }
 
-    /// Gives an interface inside an address, a size and a queue, and switches it on.
+    /// Sets address, MTU and queue length of an interface, and brings it up.
     ///
     /// # Errors
     ///
-    /// There is no such interface, or a value does not please the kernel.
+    /// The interface does not exist, or the kernel rejects a value.
     pub fn configure(&self, name: &str, interface: Interface) -> Result<(), NetnsError> {
         let error = |e| NetnsError::configure(name, e);
         self.within(|| interface.apply(name).map_err(error))?
     }
 
-    /// Switches an interface inside on, which gets no address.
+    /// Brings an interface up without an address.
     pub(crate) fn switch_on(&self, name: &str) -> Result<(), NetnsError> {
         let error = |e| NetnsError::configure(name, e);
         self.within(|| set_up(name).map_err(error))?
     }
 
-    /// How many packets the kernel threw away on their way out through an interface inside,
-    /// because nobody took them.
+    /// Number of packets dropped by the kernel at transmission because the queue was full.
     ///
     /// # Errors
     ///
-    /// There is no such interface.
+    /// The interface does not exist.
     pub fn transmit_drops(&self, name: &str) -> Result<u64, NetnsError> {
         self.within(|| {
             let table = std::fs::read_to_string("/proc/thread-self/net/dev")
@@ -126,33 +125,33 @@ pub struct Worker<T> {
 }
 
 impl<T> Worker<T> {
-    /// Waits for its end.
+    /// Waits for the thread.
     ///
     /// # Errors
     ///
-    /// It panicked; the payload says how.
+    /// The thread panicked; the error is its payload.
     pub fn join(self) -> thread::Result<T> {
         let result = self.thread.join()?;
         Ok(result.expect("a worker is made after its thread has entered"))
     }
 
-    /// Whether it has come to its end.
+    /// Whether the thread has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 }
 
-/// What an IPv4 interface needs.
+/// Configuration of an IPv4 interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its address.
+    /// IPv4 address.
     pub address: Ipv4Addr,
-    /// How many bits of it are the network, 0..=32.
+    /// Prefix length in bits, 0..=32.
     pub prefix: u8,
-    /// Largest IP packet, in bytes.
+    /// MTU in bytes.
     pub mtu: u16,
-    /// How many packets may wait in the kernel on their way out. In a user namespace the kernel
-    /// does not let us choose: there it stays at 500 for a TUN device.
+    /// Transmit queue length in packets. In a user namespace the kernel ignores it: a TUN device
+    /// keeps 500.
     pub queue: u16,
 }
 
@@ -176,11 +175,13 @@ impl Interface {
         })?;
         ask(libc::SIOCSIFMTU, &|r| r.ifr_ifru.ifru_mtu = self.mtu.into())?;
         let queue = ask(libc::SIOCSIFTXQLEN, &|r| {
-            // The union's plain integer has no name in the libc crate; this one is the same.
+            // The libc crate has no name for the integer of the union; this field has the same
+            // layout.
             r.ifr_ifru.ifru_mtu = self.queue.into();
         });
         match queue {
-            // The kernel wants the rights of the first user namespace for this, and only this.
+            // The kernel requires `CAP_NET_ADMIN` in the initial user namespace for this option
+            // only.
             Err(e) if e.raw_os_error() == Some(libc::EPERM) => {}
             other => drop(other?),
         }
@@ -188,23 +189,23 @@ impl Interface {
     }
 }
 
-/// Why something with a namespace did not work.
+/// Error of a namespace operation.
 #[derive(Debug)]
 pub enum NetnsError {
-    /// An interface does not take its parameters.
+    /// An interface rejects its configuration.
     Configure {
-        /// Which.
+        /// Name of the interface.
         interface: String,
-        /// Why.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// No namespace could be made.
+    /// The namespace could not be created.
     Create(io::Error),
-    /// A thread could not enter.
+    /// A thread could not enter the namespace.
     Enter(io::Error),
-    /// There is no thread to go there.
+    /// No thread could be created.
     Thread(io::Error),
-    /// The process could not have a user namespace.
+    /// The process could not create a user namespace.
     UserNamespace(Missing),
 }
 
@@ -250,7 +251,7 @@ impl fmt::Display for NetnsError {
 
 impl std::error::Error for NetnsError {}
 
-/// The result of a system call that answers −1 on failure.
+/// Converts the result of a system call that returns −1 on failure.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 {
         Err(io::Error::last_os_error())
@@ -259,7 +260,7 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// A request for the interface of this name.
+/// An interface request for this name.
 pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: an ifreq is integers, arrays of them and a pointer, for which zero is a value.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
@@ -315,8 +316,8 @@ pub(crate) fn address(ip: Ipv4Addr) -> libc::sockaddr {
     unsafe { mem::transmute::<libc::sockaddr_in, libc::sockaddr>(inet) }
 }
 
-/// From the table of `/proc/net/dev`: after the name eight numbers of reception, then bytes,
-/// packets, errors and drops of transmission.
+/// Transmit drops from `/proc/net/dev`: after the name, eight receive counters, then transmitted
+/// bytes, packets, errors and drops.
 fn transmit_drops(table: &str, name: &str) -> Option<u64> {
     let rest = table.lines().find_map(|line| {
         let (interface, rest) = line.split_once(':')?;

@@ -1,10 +1,10 @@
-//! Real-time priority, for threads whose lateness is the point.
+//! Real-time priority for latency-critical threads.
 
 use libc::{SCHED_FIFO, SCHED_RR, c_int, sched_param};
 
-/// Asks that this thread goes before all ordinary ones (`SCHED_FIFO`), and before those of its kind
-/// with a lower `priority`, of 1 to 99. One that has as much already keeps what it has. Whether it has
-/// it now: that takes root, `CAP_SYS_NICE` or a limit (`RLIMIT_RTPRIO`).
+/// Requests `SCHED_FIFO` with `priority`, 1 to 99, for the calling thread. A higher existing
+/// priority is kept. Returns whether the thread has the priority, which requires root,
+/// `CAP_SYS_NICE` or `RLIMIT_RTPRIO`.
 pub(crate) fn ask(priority: c_int) -> bool {
     let mut parameters = sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread; `parameters` is whole and ours.

@@ -12,25 +12,24 @@ use tidegate_core::units::Bytes;
 use crate::netns::{Namespace, NetnsError, address, check};
 use crate::tun::TunError;
 
-/// What all connections of a namespace have in common. What is not said stays as the kernel has
-/// it.
+/// TCP settings of a namespace. Unset ones keep the kernel's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stack {
-    /// The shortest retransmission time-out (`tcp_rto_min_us`, Linux 6.11 and later).
+    /// Minimum RTO (`tcp_rto_min_us`, Linux 6.11 and later).
     pub min_rto: Option<Duration>,
-    /// Without selective acknowledgements (`tcp_sack`).
+    /// Disable selective acknowledgements (`tcp_sack`).
     pub no_sack: bool,
-    /// Connections ask for ECN and grant it (`tcp_ecn`).
+    /// Request and accept ECN (`tcp_ecn`).
     pub ecn: bool,
-    /// Tails are not probed (`tcp_early_retrans`).
+    /// Disable tail loss probes (`tcp_early_retrans`).
     pub no_tail_probes: bool,
 }
 
 impl Stack {
-    /// Sets the namespace so.
+    /// Applies the settings to a namespace.
     ///
     /// # Errors
-    /// This kernel has no such setting, or does not let us.
+    /// The kernel lacks a setting, or the permission is missing.
     pub fn apply(&self, namespace: &Namespace) -> Result<(), StackError> {
         let mut settings = Vec::new();
         if let Some(span) = self.min_rto {
@@ -55,19 +54,19 @@ impl Stack {
     }
 }
 
-/// What the receiver of a connection asks for before there is one.
+/// Socket options of a receiver, set before the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest window that it offers (`TCP_WINDOW_CLAMP`).
+    /// Maximum advertised window (`TCP_WINDOW_CLAMP`).
     pub window: Option<Bytes>,
-    /// The largest packet that it takes, with headers of 40 bytes (`TCP_MAXSEG`).
+    /// Maximum packet size, including 40 bytes of headers (`TCP_MAXSEG`).
     pub packet: Option<Bytes>,
 }
 
-/// Waits for connections at an address of the namespace that the calling thread is in.
+/// Listens at an address of the namespace of the calling thread.
 ///
 /// # Errors
-/// The address is taken, or the kernel refuses an option.
+/// The address is in use, or the kernel rejects an option.
 pub fn listen(address: SocketAddrV4, limits: Limits) -> Result<TcpListener, StackError> {
     let listener =
         TcpListener::bind(address).map_err(|cause| StackError::Listen { address, cause })?;
@@ -96,7 +95,7 @@ pub fn listen(address: SocketAddrV4, limits: Limits) -> Result<TcpListener, Stac
     Ok(listener)
 }
 
-/// Gives a namespace a route to a network through a device, or takes it away.
+/// Adds or removes a route of a namespace through a device.
 pub(crate) fn set_route(
     namespace: &Namespace,
     (network, mask): (Ipv4Addr, Ipv4Addr),
@@ -140,28 +139,28 @@ struct RouteEntry {
     irtt: libc::c_ushort,
 }
 
-/// Why a host's TCP is not as it should be.
+/// Error of the TCP configuration of a host.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StackError {
-    /// A device of its own.
+    /// A device failed.
     Device(TunError),
-    /// The port.
+    /// The port cannot be opened.
     Listen {
-        /// Where.
+        /// Address of the listener.
         address: SocketAddrV4,
-        /// The reason.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// The namespace.
+    /// A namespace operation failed.
     Namespace(NetnsError),
-    /// A route that was to come or to go.
+    /// A route cannot be added or removed.
     Route(io::Error),
-    /// A setting or an option.
+    /// A setting or an option is rejected.
     Setting {
-        /// Its name.
+        /// Name of the setting.
         name: &'static str,
-        /// The reason.
+        /// Error of the system.
         cause: io::Error,
     },
 }
@@ -185,8 +184,8 @@ impl fmt::Display for StackError {
     }
 }
 
-/// What the system says is part of the message.
+/// The message includes the error of the system.
 impl std::error::Error for StackError {}
 
-/// Of IPv4 and TCP, without options, which the kernel takes from the payload.
+/// IPv4 and TCP headers without options; the kernel subtracts options from the payload.
 const HEADERS: u64 = 40;

@@ -1,9 +1,9 @@
-//! How wide a terminal is.
+//! Terminal width.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-/// The columns of the terminal behind `fd`; none if it is no terminal or does not know, as those
-/// that a program opens without saying a size.
+/// Columns of the terminal behind `fd`; `None` if it is not a terminal or has no size, as a
+/// pseudo-terminal opened without one.
 pub fn columns(fd: BorrowedFd<'_>) -> Option<usize> {
     let mut size = libc::winsize {
         ws_row: 0,

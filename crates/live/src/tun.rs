@@ -1,22 +1,22 @@
-//! TUN devices: IP packets of the kernel, in user space.
+//! TUN devices: exchange of IP packets with the kernel.
 
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::{fmt, io};
 
 use crate::netns::{Namespace, NetnsError, check, request};
 
-/// A TUN device, there as long as this is. Nothing here blocks.
+/// A non-blocking TUN device. Dropping it removes the device.
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
 }
 
 impl Tun {
-    /// Makes the device `name` in a namespace. It is down until it is configured.
+    /// Creates the device `name` in a namespace. The device is down until configured.
     ///
     /// # Errors
     ///
-    /// See [`availability`](crate::netns::availability) for what may be missing.
+    /// See [`availability`](crate::netns::availability) for missing prerequisites.
     pub fn open(namespace: &Namespace, name: &str) -> Result<Self, TunError> {
         let open = || {
             let fd = open_device()?;
@@ -32,12 +32,12 @@ impl Tun {
             })
     }
 
-    /// Takes the next packet that the kernel sends out through the device; `None` if there is
-    /// none now. What does not fit into `buffer` is cut off.
+    /// Reads the next packet transmitted by the kernel, truncated to `buffer`; `None` if there is
+    /// none.
     ///
     /// # Errors
     ///
-    /// The device is down or gone.
+    /// The device is down or removed.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         // SAFETY: writes at most `buffer.len()` bytes to `buffer`.
         let n = unsafe {
@@ -56,11 +56,11 @@ impl Tun {
         }
     }
 
-    /// Lets the kernel receive a packet through the device.
+    /// Injects a packet into the kernel.
     ///
     /// # Errors
     ///
-    /// It is no IP packet, the device is down, or memory is short.
+    /// The packet is not an IP packet, the device is down, or memory is exhausted.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         // SAFETY: reads `packet.len()` bytes from `packet`.
         let n = unsafe { libc::write(self.fd.as_raw_fd(), packet.as_ptr().cast(), packet.len()) };
@@ -78,17 +78,17 @@ impl AsFd for Tun {
     }
 }
 
-/// Why there is no TUN device.
+/// Error of a TUN device.
 #[derive(Debug)]
 pub enum TunError {
-    /// The kernel did not make it.
+    /// The kernel did not create the device.
     Device {
-        /// Its name.
+        /// Name of the device.
         name: String,
-        /// Why.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// Its namespace could not be entered.
+    /// The namespace could not be entered.
     Namespace(NetnsError),
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for TunError {
 
 impl std::error::Error for TunError {}
 
-/// Only a system call: it is used between fork and exec.
+/// Restricted to a system call: used between fork and exec.
 pub(crate) fn open_device() -> io::Result<OwnedFd> {
     let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
     // SAFETY: the path ends in zero.
@@ -115,7 +115,7 @@ pub(crate) fn open_device() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Only a system call: it is used between fork and exec.
+/// Restricted to a system call: used between fork and exec.
 pub(crate) fn attach(fd: &OwnedFd, name: &str) -> io::Result<()> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;

@@ -1,4 +1,4 @@
-//! What a link is made from, and what may be wrong with it.
+//! Configuration of a link, and its validation.
 
 use core::fmt;
 use core::time::Duration;
@@ -13,23 +13,23 @@ use crate::units::Rate;
 /// Parameters of a [`Link`](super::Link).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
-    /// What the transmitter carries.
+    /// Capacity of the transmitter.
     pub capacity: Capacity,
-    /// What waits for it.
+    /// Queue in front of the transmitter.
     pub queue: QueueConfig,
-    /// When nothing passes, ascending.
+    /// Outages, ascending.
     pub outages: Vec<Outage>,
-    /// How packets are lost behind the transmitter.
+    /// Packet loss behind the transmitter.
     pub loss: LossConfig,
-    /// Propagation.
+    /// Propagation delay.
     pub delay: Duration,
-    /// Delay beyond that, which differs from packet to packet.
+    /// Delay variation per packet, added to the propagation delay.
     pub jitter: Option<JitterConfig>,
 }
 
 impl Default for LinkConfig {
-    /// A wire that does nothing to packets. Its queue, which an unlimited transmitter never
-    /// fills, takes 1000 packets, as Linux does.
+    /// An ideal wire. Its queue holds 1000 packets, the default `txqueuelen` of Linux; an unlimited
+    /// transmitter never fills it.
     fn default() -> Self {
         Self {
             capacity: Capacity::Unlimited,
@@ -55,16 +55,16 @@ impl LinkConfig {
     }
 }
 
-/// Why a link cannot be built.
+/// Invalid configuration of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkError {
-    /// Its name.
+    /// Name of the link.
     pub link: String,
-    /// What is wrong.
+    /// The invalid parameter.
     pub fault: LinkFault,
 }
 
-/// What is wrong with a link.
+/// Invalid parameter of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LinkFault {
     /// `CoDel` has a parameter out of range.
@@ -75,13 +75,13 @@ pub enum LinkFault {
     FqCoDel(FqCoDelFault),
     /// The jitter has a parameter out of range.
     Jitter(JitterFault),
-    /// The loss model does not stand.
+    /// The loss model is invalid.
     Loss(LossFault),
     /// The capacity is zero at all times.
     NoCapacity,
-    /// Nothing may wait, so that nothing passes.
+    /// The queue limit is zero, so no packet passes.
     NoQueue,
-    /// The outages do not stand.
+    /// The list of outages is invalid.
     Outages(OutagesError),
     /// RED has a parameter out of range.
     Red(RedFault),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_named() {
+    fn invalid_links_are_rejected() {
         let good = LinkConfig::default;
         let outage = Outage {
             from: Time::FAR,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_queues_are_named() {
+    fn invalid_queues_are_rejected() {
         let red = |change: fn(&mut RedConfig)| {
             let mut red = RedConfig::default();
             change(&mut red);

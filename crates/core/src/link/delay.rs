@@ -1,4 +1,4 @@
-//! Propagation, with or without jitter.
+//! Propagation delay and jitter.
 
 use core::cmp::Reverse;
 use core::fmt;
@@ -10,31 +10,31 @@ use rand_pcg::Pcg64Mcg;
 use crate::random::unit;
 use crate::units::{Time, nanos};
 
-/// Delay that differs from packet to packet, beside that of propagation.
+/// Delay variation per packet, added to the propagation delay.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct JitterConfig {
-    /// How it is distributed.
+    /// Distribution of the extra delay.
     pub spread: Spread,
-    /// Whether a packet may overtake another of its flow. Otherwise each comes after the one before
-    /// it in the flow by no less than its own transmission took: RFC 8868 section 4.5.2, which
-    /// counts the moments at which transmissions begin, while ours are those at which the last
-    /// byte is there. Flows do not wait for each other: the text has a queue for each.
+    /// Whether a packet may overtake another of its flow. If not, a packet arrives after its
+    /// predecessor in the flow by at least its own transmission time (RFC 8868 section 4.5.2). The
+    /// RFC counts the starts of transmissions; this model counts the arrivals of the last byte.
+    /// Flows do not delay each other, as the RFC has one queue per flow.
     pub reorder: bool,
 }
 
 /// A distribution of delays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
-    /// Around a mean, cut off below zero and above `max`: whatever falls outside is drawn again.
+    /// Normal distribution truncated to 0..=`max` by rejection.
     Normal {
-        /// Of the curve before it is cut off; up to `max`.
+        /// Mean before truncation, up to `max`.
         mean: Duration,
-        /// Its standard deviation before it is cut off; above zero.
+        /// Standard deviation before truncation, above zero.
         deviation: Duration,
         /// The longest delay.
         max: Duration,
     },
-    /// Anything from zero up to `max`, equally likely.
+    /// Uniform distribution over 0..=`max`.
     Uniform {
         /// The longest delay.
         max: Duration,
@@ -51,10 +51,10 @@ impl JitterConfig {
     }
 }
 
-/// A parameter of jitter that is out of range.
+/// Jitter parameter out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JitterFault {
-    /// A normal distribution without any spread.
+    /// The standard deviation is zero.
     Deviation,
     /// The mean is above the longest delay.
     Mean {
@@ -81,7 +81,7 @@ impl fmt::Display for JitterFault {
 
 impl core::error::Error for JitterFault {}
 
-/// What is on the way: what goes in comes out later.
+/// Packets in propagation.
 #[derive(Debug)]
 pub(super) struct Wire<T> {
     delay: u64,
@@ -91,29 +91,29 @@ pub(super) struct Wire<T> {
 
 #[derive(Debug)]
 enum Way<T> {
-    /// In order of departure: without jitter.
+    /// Constant delay: in order of departure.
     Ordered(VecDeque<(Time, T)>),
     Jittered(Mixed<T>),
 }
 
-/// What jitter has mixed.
+/// Packets in propagation with jitter, by arrival time.
 #[derive(Debug)]
 struct Mixed<T> {
-    /// The second is the order of transmission, which holds at equal times.
+    /// The second field is the order of transmission, which breaks ties.
     heap: BinaryHeap<Reverse<(Time, u64, T)>>,
     sent: u64,
-    /// Where packets of a flow keep their order: when the last of a flow comes out, for those
-    /// flows whose next packet may have to wait for that.
+    /// Without reordering: the arrival time of the last packet of each flow that may still delay
+    /// its next packet.
     last: Option<Vec<(u32, Time)>>,
 }
 
 impl<T: Ord> Mixed<T> {
-    /// `soonest` is when the packet comes out without jitter, `served` what its transmission took.
+    /// `soonest` is the arrival time without jitter, `served` the transmission time in ns.
     fn push(&mut self, flow: u32, soonest: Time, served: u64, drawn: u64, packet: T) {
         let mut out = later(soonest, drawn);
         if let Some(last) = &mut self.last {
-            // The transmission of any packet to come begins after this one's has ended, so what is
-            // through by `soonest` stops nobody.
+            // Later transmissions begin after the end of this one. An arrival before `soonest`
+            // therefore constrains no later packet.
             if let Some((_, before)) = last.iter().find(|(of, _)| *of == flow) {
                 out = out.max(later(*before, served));
             }
@@ -126,7 +126,7 @@ impl<T: Ord> Mixed<T> {
 }
 
 impl<T: Copy + Ord> Wire<T> {
-    /// Empty and without jitter.
+    /// Empty wire without jitter.
     pub(super) fn even(delay: Duration) -> Self {
         Self {
             delay: nanos(delay),
@@ -135,7 +135,7 @@ impl<T: Copy + Ord> Wire<T> {
         }
     }
 
-    /// Empty. `rng` is the stream of the link.
+    /// Empty wire. `rng` is the random stream of the link.
     pub(super) fn new(delay: Duration, jitter: Option<JitterConfig>, rng: Pcg64Mcg) -> Self {
         Self {
             delay: nanos(delay),
@@ -154,26 +154,26 @@ impl<T: Copy + Ord> Wire<T> {
         }
     }
 
-    /// The least that a packet needs.
+    /// Propagation delay, the minimum over all packets.
     pub(super) fn delay(&self) -> Duration {
         Duration::from_nanos(self.delay)
     }
 
-    /// The extra delay of the next packet, in ns. To be called once for each, also for one that
-    /// is lost, so that losses do not change the luck of others.
+    /// Extra delay of the next packet, in ns. Called once per packet, lost packets included, so
+    /// that a loss does not shift the random numbers of other packets.
     #[inline]
     pub(super) fn draw(&mut self) -> u64 {
         self.jitter.as_mut().map_or(0, Jitter::draw)
     }
 
-    /// Sends a packet off at `at`, not earlier than the one before. Only for a wire without jitter.
+    /// Sends a packet at `at`, no earlier than its predecessor. For a wire without jitter only.
     #[inline]
     pub(super) fn send(&mut self, at: Time, packet: T) {
         self.push(at, 0, 0, || 0, packet);
     }
 
-    /// Sends a packet off at `at`, with what was drawn for it. Its transmission took `served` ns,
-    /// which had not begun before the packet ahead was sent off. `flow` is asked with jitter only.
+    /// Sends a packet at `at` with its extra delay `drawn`, in ns. Its transmission took `served`
+    /// ns and began after its predecessor was sent. `flow` is called with jitter only.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -202,7 +202,7 @@ impl<T: Copy + Ord> Wire<T> {
         }
     }
 
-    /// Not later than the next packet comes out, if the next one to be sent off is so at `next`.
+    /// Lower bound of the next arrival, given that the next packet is sent at `next`.
     #[inline]
     pub(super) fn next_departure(&self, next: Option<Time>) -> Option<Time> {
         match &self.way {
@@ -240,8 +240,8 @@ impl Jitter {
         }
     }
 
-    /// By rejection: from the bell where that is narrow, from the whole range where it is wide.
-    /// With a mean within the range either accepts more than two of five.
+    /// Rejection sampling: from the normal distribution if it is narrow, from the uniform one if it
+    /// is wide. With a mean within the range, either accepts more than 40 % of the samples.
     fn normal(&mut self, mean: f64, deviation: f64, max: f64) -> f64 {
         loop {
             let (a, b) = (unit(&mut self.rng), unit(&mut self.rng));
@@ -251,7 +251,7 @@ impl Jitter {
                     return a * max;
                 }
             } else {
-                // Box and Muller (1958). `1 - a` is never zero.
+                // Box and Muller (1958). `1 - a` is above zero.
                 let length = (-2.0 * libm::log(1.0 - a)).sqrt();
                 let x = mean + deviation * length * libm::cos(core::f64::consts::TAU * b);
                 if (0.0..=max).contains(&x) {
@@ -275,7 +275,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Mean and standard deviation of 100,000 draws in ms; none is beyond `max`.
+    /// Mean and standard deviation of 100,000 samples in ms; asserts that none exceeds `max`.
     fn moments(spread: Spread, max: Duration) -> (f64, f64) {
         let mut jitter = Jitter {
             spread,
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_distributed_as_asked() {
+    fn delays_follow_the_configured_distribution() {
         close(
             moments(Spread::Uniform { max: ms(12) }, ms(12)),
             (6.0, 12.0 / 12_f64.sqrt()),
@@ -313,17 +313,17 @@ mod tests {
             moments(spread, ms(max))
         };
         close(normal(50, 10, 100), (50.0, 10.0));
-        // Half of a bell: its mean is the deviation times the root of 2/pi.
+        // Half-normal distribution: its mean is the deviation times sqrt(2/pi).
         let half = (2.0 / core::f64::consts::PI).sqrt();
         close(
             normal(0, 10, 100),
             (10.0 * half, 10.0 * (1.0 - half * half).sqrt()),
         );
-        // A bell much wider than the range is flat.
+        // A normal distribution much wider than the range is nearly uniform.
         close(normal(1, 1_000, 12), (6.0, 12.0 / 12_f64.sqrt()));
     }
 
-    /// Of every packet with an odd number 0.7 ms, of the others nothing.
+    /// Transmission time: 0.7 ms for odd packets, zero for even ones.
     fn served(i: u32) -> u64 {
         u64::from(i % 2) * 700_000
     }
@@ -353,10 +353,10 @@ mod tests {
     }
 
     #[test]
-    fn packets_overtake_only_where_they_may() {
+    fn packets_of_a_flow_overtake_only_with_reorder() {
         let (kept, shuffled) = (arrivals(false), arrivals(true));
         assert!(kept.is_sorted() && shuffled.is_sorted());
-        // Of other flows they may be ahead in either case.
+        // Packets of other flows may be overtaken in either case.
         assert!(!kept.is_sorted_by_key(|(_, i)| *i));
         for flow in 0..3 {
             let of = |all: &[(Time, u32)]| -> Vec<_> {
@@ -364,8 +364,8 @@ mod tests {
             };
             let (kept, mut own) = (of(&kept), of(&shuffled));
             assert!(kept.is_sorted_by_key(|(_, i)| *i) && !own.is_sorted_by_key(|(_, i)| *i));
-            // The same luck: without overtaking, each comes at its own time, or as soon after the
-            // one before as the bottleneck would have sent it.
+            // The same random numbers: without reordering, a packet arrives at its own time, or
+            // behind its predecessor at the spacing of the bottleneck.
             own.sort_by_key(|(_, i)| *i);
             let mut before = Time::ZERO;
             for ((own, i), (kept, _)) in own.iter().zip(&kept) {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_out_is_remembered() {
+    fn order_holds_after_the_predecessor_was_popped() {
         let jitter = JitterConfig {
             spread: Spread::Uniform { max: ms(10) },
             reorder: false,
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_still_sent_may_come_before_one_under_way() {
+    fn a_packet_in_transmission_may_arrive_before_one_in_propagation() {
         let jitter = JitterConfig {
             spread: Spread::Uniform { max: ms(10) },
             reorder: true,

@@ -1,4 +1,4 @@
-//! The most common link, made fast: first in, first out, over a wire of constant delay.
+//! Fast implementation of the most common link: FIFO with constant rate and delay.
 
 use core::mem;
 use core::time::Duration;
@@ -25,80 +25,81 @@ mod float;
 mod relay;
 mod waiting;
 
-/// A queue that decides as packets arrive, a rate that never changes, a wire without jitter, no
-/// losses and no outages: nothing that happens later touches a packet that was taken, so that the
-/// moment of its arrival at the far end is known at once. It goes into one ring and comes out of it
-/// at that moment; what waits is a matter of counting.
+/// Link with a queue that decides at enqueue, a constant rate, a constant delay, no loss and no
+/// outages. The arrival time of an accepted packet at the far end is known at enqueue. The packet
+/// enters one ring and leaves it at that time; the backlog is computed from counters.
 ///
-/// It does what a [`GeneralLink`] of the same parts does, and becomes one when more is asked of it.
+/// A fast link behaves as a [`GeneralLink`] with the same configuration, and is converted to one
+/// for features that it lacks.
 ///
-/// What a packet touches here is one cache line, since with many links nothing else costs as much.
+/// The fields used per packet are in one cache line: with many links, cache misses dominate the
+/// cost.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct FastLink {
-    /// What is inside: a ring, whose length is zero or a power of two.
-    ring: Box<[Passing]>,
-    /// How many packets came out so far, modulo 2³²: the number of the oldest in the ring.
+    /// Packets inside. The length is zero or a power of two.
+    ring: Box<[InFlight]>,
+    /// Number of departed packets modulo 2³²; also the number of the oldest packet in the ring.
     head: u32,
-    /// How many are inside.
+    /// Number of packets inside.
     len: u32,
-    /// How many may wait if nothing else matters, else zero.
+    /// Queue limit in packets if that alone decides, else zero.
     limit: u32,
-    /// A size and how long its transmission takes, in ns, since most packets have the size of the
-    /// one before.
+    /// The last size, with its transmission time in ns. Consecutive packets mostly have the same
+    /// size.
     size: u32,
     nanos: u32,
-    /// Of the wire, in ns.
+    /// Propagation delay, in ns.
     delay: u32,
-    /// The latest arrival: later ones cannot come before it.
+    /// Latest arrival; a lower bound of later arrivals.
     latest: Time,
-    /// When the one that was taken last arrives at the far end.
+    /// Arrival of the last accepted packet at the far end.
     last: Time,
     rare: Box<Rare>,
 }
 
-/// What became of a packet that came.
+/// Outcome of an arrival.
 pub(super) enum Entry {
-    /// It will be out then.
+    /// Accepted, with the arrival time at the far end.
     Taken(Time),
-    /// The queue did not take it.
+    /// Dropped by the queue.
     Refused,
-    /// Nothing: it would be out beyond the end of time.
+    /// Never delivered: its time is beyond the range of [`Time`].
     TooLate,
 }
 
-/// What becomes of a packet that comes. Times in ns.
+/// Schedule of an arriving packet. Times in ns.
 struct Course {
-    /// How long its transmission takes.
+    /// Transmission time.
     nanos: u64,
-    /// When it is out.
+    /// Arrival time at the far end.
     out: u64,
-    /// How long the transmitter is busy with others before.
+    /// Time until the transmitter is free.
     work: u64,
-    /// Whether it is as large as the one before.
+    /// Whether the size equals the cached one.
     known: bool,
 }
 
-/// A packet, and when it arrives at the far end. One that waits starts when the one before is out.
+/// A packet and its arrival time at the far end. A queued packet starts when its predecessor ends.
 #[derive(Clone, Copy, Debug)]
-struct Passing {
+struct InFlight {
     out: Time,
-    parcel: PacketHandle,
+    handle: PacketHandle,
 }
 
-/// What a packet seldom touches.
+/// Fields seldom used per packet.
 #[derive(Debug)]
 struct Rare {
     admission: Admission,
     transmitter: Transmitter,
-    /// The number of the first packet that is not known to have left the queue.
+    /// Number of the first packet that may still be queued.
     started: u32,
-    /// The size of what was not known to have left it; of no use where packets are counted.
+    /// Total size of the packets that may still be queued; unused for limits in packets.
     waiting: Bytes,
-    /// The latest time that it was told.
+    /// Latest time passed by the caller.
     seen: Time,
-    /// Packets taken, their size, and their transmission times in ns; but for those from the one of
-    /// this number on, which are all alike.
+    /// Accepted packets, their bytes and transmission times in ns, except for the packets from
+    /// number `known` on, which all have the cached size.
     known: u32,
     taken: u64,
     taken_bytes: Bytes,
@@ -106,18 +107,18 @@ struct Rare {
     dropped: u64,
     dropped_bytes: Bytes,
     marks: u64,
-    /// How many of those inside were handed on, and their size.
+    /// Packets and bytes inside that were already forwarded to the next link.
     handed: u32,
     handed_bytes: Bytes,
-    /// Whether none will be.
+    /// Whether forwarding is disabled.
     apart: bool,
-    /// Of drops alone.
+    /// Log of drops only.
     notes: Option<PacketLog>,
 }
 
 impl FastLink {
-    /// Empty; `None` if `config` asks for more than a lane can do. `stream` gives the random
-    /// stream of the link that has the name of the discipline.
+    /// Empty link; `None` if the fast link does not support `config`. `stream` returns the random
+    /// stream with the name of the queue discipline.
     pub(super) fn new(config: &LinkConfig, stream: impl Fn(&str) -> Pcg64Mcg) -> Option<Self> {
         let fixed = matches!(config.capacity, Capacity::Unlimited | Capacity::Fixed(_));
         let calm = config.loss.is_none() && config.outages.is_empty() && config.jitter.is_none();
@@ -157,47 +158,44 @@ impl FastLink {
         })
     }
 
-    /// A packet arrives.
+    /// Arrival of a packet.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the parcel stays in registers"
-    )]
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
     pub(super) fn push<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> Entry {
         let at = self.latest.max(at);
         let Some(Course {
             nanos, out, known, ..
-        }) = self.course(at, parcel.size)
+        }) = self.course(at, handle.size)
         else {
             return Entry::TooLate;
         };
         self.latest = at;
         let end = out - u64::from(self.delay);
-        if self.len >= self.limit && !self.admit(store, at, end, parcel.size, parcel.slot) {
+        if self.len >= self.limit && !self.admit(store, at, end, handle.size, handle.slot) {
             return Entry::Refused;
         }
         let tail = self.tail();
         if !known || tail.is_multiple_of(MOST_FRESH) {
-            self.learn(parcel.size, nanos);
+            self.learn(handle.size, nanos);
         }
         if self.len as usize == self.ring.len() {
             self.grow();
         }
         let place = self.place(tail);
         let out = Time::from_nanos(out);
-        self.ring[place] = Passing { out, parcel };
+        self.ring[place] = InFlight { out, handle };
         self.len += 1;
         self.last = out;
         Entry::Taken(out)
     }
 
-    /// What becomes of a packet that comes at `at`, after all others, if it is taken; none if it is
-    /// out beyond the end of time.
+    /// Schedule of a packet that arrives last, at `at`, if accepted; `None` beyond the range of
+    /// [`Time`].
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
     fn course(&self, at: Time, size: Bytes) -> Option<Course> {
@@ -207,7 +205,7 @@ impl FastLink {
         } else {
             self.rare.transmitter.time(size)?
         };
-        // It starts when it comes or when the one before is out.
+        // The transmission starts at the arrival or at the end of the previous one.
         let alone = at.as_nanos().checked_add(u64::from(self.delay))?;
         let last = self.last.as_nanos();
         let out = alone.max(last).checked_add(nanos)?;
@@ -219,52 +217,49 @@ impl FastLink {
         })
     }
 
-    /// The next packet to have arrived by `now`, and when.
+    /// Next packet that has arrived at the far end by `now`, and its arrival time.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the parcel stays in registers"
-    )]
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
     pub(super) fn pop(&mut self, now: Time) -> Option<(Time, PacketHandle)> {
         if self.len == 0 {
             return None;
         }
-        let Passing { out, parcel } = *self.passing(0);
+        let InFlight { out, handle } = *self.in_flight(0);
         if out > now {
             return None;
         }
-        if parcel.hop & HANDED != 0 {
+        if handle.hop & HANDED != 0 {
             return self.pop_behind(now);
         }
         self.head = self.head.wrapping_add(1);
         self.len -= 1;
-        Some((out, parcel))
+        Some((out, handle))
     }
 
-    /// How many packets are inside, with those that were handed on.
+    /// Number of packets inside, forwarded ones included.
     #[inline]
     pub(super) fn len(&self) -> u32 {
         self.len
     }
 
-    /// Has the places of the packets brought to the cache that come out next.
+    /// Prefetches the ring entries of the packets that depart next.
     #[inline]
     pub(super) fn head_soon(&self) {
         prefetch_index(&self.ring, self.place(self.head));
         prefetch_index(&self.ring, self.place(self.head.wrapping_add(1)));
     }
 
-    /// The same of the place that the next packet will take.
+    /// Prefetches the ring entry of the next arrival.
     #[inline]
     pub(super) fn tail_soon(&self) {
         prefetch_index(&self.ring, self.place(self.tail()));
     }
 
-    /// The packet that comes out next.
+    /// Handle of the packet that departs next.
     #[inline]
     pub(super) fn peek(&self) -> Option<&PacketHandle> {
-        let next = (self.len > 0).then(|| &self.passing(0).parcel);
-        next.filter(|parcel| parcel.hop & HANDED == 0)
+        let next = (self.len > 0).then(|| &self.in_flight(0).handle);
+        next.filter(|handle| handle.hop & HANDED == 0)
     }
 
     #[inline]
@@ -272,8 +267,8 @@ impl FastLink {
         if self.len == 0 {
             return None;
         }
-        let Passing { out, parcel } = self.passing(0);
-        if parcel.hop & HANDED != 0 {
+        let InFlight { out, handle } = self.in_flight(0);
+        if handle.hop & HANDED != 0 {
             return self.departure_behind();
         }
         Some(*out)
@@ -288,7 +283,7 @@ impl FastLink {
         Duration::from_nanos(self.delay.into())
     }
 
-    /// Whether transmissions take no time.
+    /// Whether transmissions take zero time.
     pub(super) fn is_instant(&self) -> bool {
         self.rare.transmitter.is_instant()
     }
@@ -323,7 +318,7 @@ impl FastLink {
         }
     }
 
-    /// Keeps notes of drops from now on.
+    /// Enables the log of drops.
     pub(super) fn observe_drops(&mut self, notes: PacketLog) {
         self.rare.notes = Some(notes);
     }
@@ -336,9 +331,9 @@ impl FastLink {
         self.rare.notes.as_mut()
     }
 
-    /// The chain that does the same from here on. Packets that are inside get no numbers and have
-    /// not waited, since nobody had asked for either. The lane is of no further use.
-    pub(super) fn become_chain<P: Packet>(&mut self, store: &PacketPool<P>) -> GeneralLink {
+    /// Equivalent general link. Packets inside have no sequence number and a queueing delay of
+    /// zero. The fast link must not be used afterwards.
+    pub(super) fn make_general<P: Packet>(&mut self, store: &PacketPool<P>) -> GeneralLink {
         let stats = self.stats();
         let seen = self.seen();
         let started = self.started(seen);
@@ -347,12 +342,12 @@ impl FastLink {
         let mut wire = Wire::even(self.delay());
         let mut in_service = None;
         for i in 0..self.len {
-            let Passing { out, parcel } = *self.passing(i);
+            let InFlight { out, handle } = *self.in_flight(i);
             let end = out.before(self.delay());
-            let start = end.before(Duration::from_nanos(self.time(parcel.size)));
-            let held = || Held::new(store, start, 0, parcel);
+            let start = end.before(Duration::from_nanos(self.time(handle.size)));
+            let held = || Held::new(store, start, 0, handle);
             if i < finished {
-                wire.send(end, parcel);
+                wire.send(end, handle);
             } else if i < started {
                 let held = held();
                 in_service = Some((end, InService { held, start }));
@@ -364,7 +359,7 @@ impl FastLink {
         let queue = match mem::replace(&mut self.rare.admission, nothing) {
             Admission::DropTail(config) => Discipline::DropTail(DropTail::with(config, fifo)),
             Admission::Red(mut idler) => {
-                idler.hear(seen);
+                idler.notify_idle(seen);
                 Discipline::Red(Box::new(Red::with(idler.law, fifo)))
             }
         };
@@ -376,7 +371,7 @@ impl FastLink {
         GeneralLink::resume(queue, transmitter, in_service, wire, stats, records)
     }
 
-    /// Whether the queue takes a packet that is out at `end` if it does. Marks it or loses it.
+    /// Whether the queue accepts a packet that would depart at `end`. Marks or drops the packet.
     fn admit<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
@@ -403,7 +398,7 @@ impl FastLink {
         let verdict = self
             .rare
             .admission
-            .judge(at, free_at, size, waiting, capable);
+            .verdict(at, free_at, size, waiting, capable);
         match verdict {
             Verdict::Accepted => {}
             Verdict::Marked => self.mark(store, slot),
@@ -416,7 +411,7 @@ impl FastLink {
         true
     }
 
-    /// Takes a packet whose size is not that of the one before, or one after very many that are.
+    /// Counts the packets of the cached size and caches a new one.
     #[cold]
     fn learn(&mut self, size: Bytes, nanos: u64) {
         let (fresh, tail) = (self.fresh(), self.tail());
@@ -433,7 +428,7 @@ impl FastLink {
         }
     }
 
-    /// The queue does not take a packet.
+    /// Drops a packet at the queue.
     #[cold]
     fn lose<P: Packet>(&mut self, store: &mut PacketPool<P>, at: Time, size: Bytes, slot: u32) {
         let flow = store.take(slot).map_or(0, |packet| packet.flow());
@@ -452,7 +447,7 @@ impl FastLink {
         rare.dropped_bytes += size;
     }
 
-    /// The queue takes a packet and marks it.
+    /// Marks a packet.
     #[cold]
     fn mark<P: Packet>(&mut self, store: &mut PacketPool<P>, slot: u32) {
         if let Some(packet) = store.get_mut(slot) {
@@ -467,35 +462,35 @@ impl FastLink {
         let mut ring = vec![NOTHING; room].into_boxed_slice();
         for i in 0..self.len {
             let number = self.head.wrapping_add(i);
-            ring[number as usize & (room - 1)] = *self.passing(i);
+            ring[number as usize & (room - 1)] = *self.in_flight(i);
         }
         self.ring = ring;
     }
 
-    /// The number of the next packet.
+    /// Number of the next packet.
     #[inline]
     fn tail(&self) -> u32 {
         self.head.wrapping_add(self.len)
     }
 
-    /// How many packets were taken that are not counted yet.
+    /// Accepted packets not yet counted.
     fn fresh(&self) -> u64 {
         u64::from(self.tail().wrapping_sub(self.rare.known))
     }
 
-    /// Where the packet of that number is.
+    /// Ring index of a packet number.
     #[inline]
     fn place(&self, number: u32) -> usize {
         number as usize & self.ring.len().wrapping_sub(1)
     }
 
-    /// The packet that is the `i`-th, from zero, of those inside.
+    /// The `i`-th packet inside, from zero.
     #[inline]
-    fn passing(&self, i: u32) -> &Passing {
+    fn in_flight(&self, i: u32) -> &InFlight {
         &self.ring[self.place(self.head.wrapping_add(i))]
     }
 
-    /// The size of all packets inside but for the oldest `first`.
+    /// Total size of the packets inside except the oldest `first`.
     fn bytes(&self, first: u32) -> Bytes {
         if self.fresh() >= u64::from(self.len) {
             return Bytes(u64::from(self.len - first) * u64::from(self.size));
@@ -507,7 +502,7 @@ impl FastLink {
         self.sum(first, self.len)
     }
 
-    /// The size of those inside from one to before another.
+    /// Total size of the packets inside from `first` to before `end`.
     fn sum(&self, first: u32, end: u32) -> Bytes {
         let (from, len) = (
             self.place(self.head.wrapping_add(first)),
@@ -516,10 +511,10 @@ impl FastLink {
         let straight = len.min(self.ring.len() - from);
         let (late, early) = (&self.ring[from..][..straight], &self.ring[..len - straight]);
         let all = late.iter().chain(early);
-        all.map(|passing| passing.parcel.size).sum()
+        all.map(|in_flight| in_flight.handle.size).sum()
     }
 
-    /// How long the transmission of a packet takes that was taken, in ns.
+    /// Transmission time of an accepted packet, in ns.
     fn time(&self, size: Bytes) -> u64 {
         self.rare.transmitter.time(size).unwrap_or(0)
     }
@@ -529,18 +524,18 @@ impl FastLink {
     }
 }
 
-/// What a ring is filled up with.
-const NOTHING: Passing = Passing {
+/// Filler of the ring.
+const NOTHING: InFlight = InFlight {
     out: Time::FAR,
-    parcel: PacketHandle {
+    handle: PacketHandle {
         size: Bytes::ZERO,
         slot: 0,
         hop: 0,
     },
 };
 
-/// Of so many packets one is counted at least: often enough for numbers that wrap around.
+/// Maximum number of uncounted packets, far below the wrap-around of the numbers.
 const MOST_FRESH: u32 = 1 << 31;
 
-/// The room of a ring at first.
+/// Initial capacity of the ring.
 const LEAST_ROOM: usize = 4;

@@ -1,4 +1,4 @@
-//! A link of any kind: queue, transmitter, outages, random loss, propagation.
+//! Link with any configuration: queue, transmitter, outages, random loss, propagation.
 
 use core::mem;
 use core::time::Duration;
@@ -17,32 +17,33 @@ use super::rate::{Capacity, Transmitter};
 use super::stats::{FlowCounts, LinkStats, Queued, Records};
 use crate::units::Time;
 
-/// The parts of a link one after the other, whatever they are.
+/// The stages of a link in sequence.
 ///
-/// At equal times, what arrives finds the packet still in transmission that leaves then.
+/// At equal times an arrival precedes the end of a transmission.
 #[derive(Debug)]
 pub(super) struct GeneralLink {
     queue: Discipline,
     transmitter: Transmitter,
     in_service: Option<InService>,
-    /// When that is out; [`Time::FAR`] if there is none, or the capacity stalls for ever.
+    /// End of the current transmission; [`Time::FAR`] if there is none or the capacity stalls
+    /// forever.
     free_at: Time,
     outages: Outages,
     loss: Loss,
     wire: Wire<PacketHandle>,
-    /// The latest arrival: later ones cannot come before it.
+    /// Latest arrival; a lower bound of later arrivals.
     latest: Time,
-    /// Without the time that the transmitter worked.
+    /// Counters without `busy`.
     stats: LinkStats,
-    /// That time, in ns.
+    /// Total transmission time, in ns.
     busy: u64,
     records: Records,
-    /// What the queue has just dropped; empty between calls.
+    /// Packets just dropped by the queue; empty between calls.
     dropped: Vec<Held>,
 }
 
 impl GeneralLink {
-    /// Empty. `stream` gives the random streams of the link, see [`Link::new`](super::Link::new).
+    /// Empty link. `stream` returns its random streams, see [`Link::new`](super::Link::new).
     pub(super) fn new(
         config: &LinkConfig,
         stream: impl Fn(&str) -> Pcg64Mcg,
@@ -64,8 +65,8 @@ impl GeneralLink {
         })
     }
 
-    /// With what is inside of it: packets that wait, one that is out at a known moment, and
-    /// those on the wire, whose delay is even.
+    /// Link with the given backlog, current transmission, and packets in propagation, at constant
+    /// delay.
     pub(super) fn resume(
         queue: Discipline,
         transmitter: Transmitter,
@@ -82,7 +83,7 @@ impl GeneralLink {
             outages: Outages::default(),
             loss: Loss::None,
             wire,
-            // Times never go back.
+            // Any later time is accepted, as times are non-decreasing.
             latest: Time::ZERO,
             busy: stats.busy.as_nanos() as u64,
             stats,
@@ -91,29 +92,29 @@ impl GeneralLink {
         }
     }
 
-    /// A packet arrives that `store` keeps.
+    /// Arrival of a packet stored in `store`.
     #[inline]
     pub(super) fn push<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) {
         self.latest = self.latest.max(at);
         let at = self.latest;
         self.advance(store, at);
-        let held = self.take_in(store, at, parcel);
+        let held = self.make_entry(store, at, handle);
         let idle = self.in_service.is_none();
         let (verdict, direct) = match &mut self.queue {
-            // Nothing waits while the transmitter is idle, so that the packet need not either.
-            Discipline::DropTail(queue) if idle => (queue.judge(held), true),
+            // The queue is empty while the transmitter is idle, so the packet bypasses it.
+            Discipline::DropTail(queue) if idle => (queue.verdict(held), true),
             queue => (queue.enqueue(at, held, &mut self.dropped), false),
         };
         if !self.dropped.is_empty() {
-            self.bury(store, at);
+            self.count_queue_drops(store, at);
         }
         match verdict {
-            Verdict::Dropped => return self.lose(store, at, &held),
+            Verdict::Dropped => return self.count_queue_drop(store, at, &held),
             Verdict::Accepted => self.note(at, &held, LinkEvent::Enqueued),
             Verdict::Marked => self.mark(store, at, &held),
         }
@@ -127,11 +128,11 @@ impl GeneralLink {
         } else {
             self.start(store, at, held);
         }
-        // If its transmission takes no time.
+        // For a transmission time of zero.
         self.work(store, at);
     }
 
-    /// The next packet to have arrived by `now`, and when.
+    /// Next packet that has arrived at the far end by `now`, and its arrival time.
     #[inline]
     pub(super) fn pop<P: Packet>(
         &mut self,
@@ -144,15 +145,15 @@ impl GeneralLink {
             self.work(store, now);
             arrived = self.wire.pop(now);
         }
-        let (at, parcel) = arrived?;
+        let (at, handle) = arrived?;
         self.stats.delivered += 1;
-        self.stats.delivered_bytes += parcel.size;
-        let flow = store.get(parcel.slot).map_or(0, P::flow);
+        self.stats.delivered_bytes += handle.size;
+        let flow = store.get(handle.slot).map_or(0, P::flow);
         self.records.count(flow, |counts| {
             counts.delivered += 1;
-            counts.delivered_bytes += parcel.size;
+            counts.delivered_bytes += handle.size;
         });
-        Some((at, parcel))
+        Some((at, handle))
     }
 
     #[inline]
@@ -161,7 +162,7 @@ impl GeneralLink {
         self.wire.next_departure(next)
     }
 
-    /// Transmits what is out before `now`.
+    /// Processes transmissions that end before `now`.
     #[inline]
     pub(super) fn advance<P: Packet>(&mut self, store: &mut PacketPool<P>, now: Time) {
         if self.free_at < now {
@@ -191,7 +192,7 @@ impl GeneralLink {
         self.wire.delay()
     }
 
-    /// Keeps notes from now on.
+    /// Enables the packet log.
     pub(super) fn observe(&mut self, notes: PacketLog) {
         self.records.notes = Some(notes);
     }
@@ -204,7 +205,7 @@ impl GeneralLink {
         self.records.notes.as_mut()
     }
 
-    /// Counts flows apart from now on.
+    /// Enables per-flow counters.
     pub(super) fn count_flows(&mut self, flows: usize) {
         self.records.flows = vec![FlowCounts::default(); flows];
     }
@@ -213,7 +214,7 @@ impl GeneralLink {
         &self.records.flows
     }
 
-    /// Transmits what is out by `now`, with what is just then.
+    /// Processes transmissions that end by `now`, inclusive.
     fn work<P: Packet>(&mut self, store: &mut PacketPool<P>, now: Time) {
         while self.free_at <= now
             && let Some(InService { held, start }) = self.in_service
@@ -227,12 +228,12 @@ impl GeneralLink {
         }
     }
 
-    /// The transmitter is free.
+    /// Starts the next transmission.
     #[inline]
     fn begin<P: Packet>(&mut self, store: &mut PacketPool<P>, at: Time) {
         let next = self.queue.dequeue(at, &mut self.dropped);
         if !self.dropped.is_empty() {
-            self.bury(store, at);
+            self.count_queue_drops(store, at);
         }
         let Some(held) = next else {
             self.in_service = None;
@@ -251,19 +252,19 @@ impl GeneralLink {
         self.in_service = Some(InService { held, start: at });
     }
 
-    /// The last bit of a packet is out.
+    /// Ends a transmission.
     #[inline]
     fn finish<P: Packet>(&mut self, store: &mut PacketPool<P>, end: Time, start: Time, held: Held) {
         let served = end.as_nanos() - start.as_nanos();
         self.busy += served;
-        // Drawn in any case: an outage must not change the luck of the packets after it.
-        let unlucky = self.loss.loses();
+        // Drawn in any case: an outage must not shift the random numbers of later packets.
+        let lost = self.loss.loses();
         let jitter = self.wire.draw();
-        if unlucky || self.outages.covers(end) {
-            return self.waste(store, end, &held);
+        if lost || self.outages.covers(end) {
+            return self.drop_after_transmission(store, end, &held);
         }
         let flow = || store.get(held.slot).map_or(0, Packet::flow);
-        self.wire.push(end, served, jitter, flow, held.parcel());
+        self.wire.push(end, served, jitter, flow, held.handle());
         if self.records.notes.is_some() {
             let departed = LinkEvent::Departed {
                 waited: start.since(held.arrived),
@@ -273,9 +274,9 @@ impl GeneralLink {
         }
     }
 
-    /// A packet is lost behind the transmitter.
+    /// Drops a packet behind the transmitter.
     #[cold]
-    fn waste<P>(&mut self, store: &mut PacketPool<P>, at: Time, held: &Held) {
+    fn drop_after_transmission<P>(&mut self, store: &mut PacketPool<P>, at: Time, held: &Held) {
         let reason = if self.outages.covers(at) {
             self.stats.outage_drops += 1;
             DropReason::Outage
@@ -289,19 +290,19 @@ impl GeneralLink {
         self.note(at, held, LinkEvent::Dropped(reason));
     }
 
-    /// Counts what the queue has just dropped.
+    /// Counts the packets just dropped by the queue.
     #[cold]
-    fn bury<P>(&mut self, store: &mut PacketPool<P>, at: Time) {
+    fn count_queue_drops<P>(&mut self, store: &mut PacketPool<P>, at: Time) {
         let mut dropped = mem::take(&mut self.dropped);
         for held in dropped.drain(..) {
-            self.lose(store, at, &held);
+            self.count_queue_drop(store, at, &held);
         }
         self.dropped = dropped;
     }
 
-    /// The queue has dropped a packet.
+    /// Counts a queue drop.
     #[cold]
-    fn lose<P>(&mut self, store: &mut PacketPool<P>, at: Time, held: &Held) {
+    fn count_queue_drop<P>(&mut self, store: &mut PacketPool<P>, at: Time, held: &Held) {
         store.take(held.slot);
         self.stats.queue_drops += 1;
         self.records
@@ -309,7 +310,7 @@ impl GeneralLink {
         self.note(at, held, LinkEvent::Dropped(DropReason::Queue));
     }
 
-    /// The queue has marked a packet.
+    /// Marks a packet.
     #[cold]
     fn mark<P: Packet>(&mut self, store: &mut PacketPool<P>, at: Time, held: &Held) {
         if let Some(packet) = store.get_mut(held.slot) {
@@ -331,15 +332,15 @@ impl GeneralLink {
         });
     }
 
-    /// The packet as the queue sees it.
+    /// Queue entry of the packet.
     #[inline]
-    fn take_in<P: Packet>(
+    fn make_entry<P: Packet>(
         &mut self,
         store: &PacketPool<P>,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> Held {
-        let held = Held::new(store, at, self.stats.arrivals, parcel);
+        let held = Held::new(store, at, self.stats.arrivals, handle);
         self.stats.arrivals += 1;
         self.stats.arrived_bytes += held.size;
         self.records.count(held.flow, |counts| {

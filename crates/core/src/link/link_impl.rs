@@ -1,4 +1,4 @@
-//! One of the two forms of a link.
+//! The two implementations of a link.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use super::stats::{FlowCounts, LinkStats, Queued};
 use crate::random::Seed;
 use crate::units::Time;
 
-/// A link whose packets are kept elsewhere. Its methods are those of [`Link`](super::Link).
+/// A link whose packets are in a [`PacketPool`]. Its methods are those of [`Link`](super::Link).
 #[derive(Debug)]
 pub(super) enum LinkImpl {
     FastLink(FastLink),
@@ -24,69 +24,66 @@ impl LinkImpl {
     pub(super) fn new(config: &LinkConfig, seed: Seed, name: &str) -> Result<Self, LinkFault> {
         config.check()?;
         let stream = |part: &str| seed.stream(&format!("link/{name}/{part}"));
-        if let Some(lane) = FastLink::new(config, stream) {
-            return Ok(Self::FastLink(lane));
+        if let Some(fast) = FastLink::new(config, stream) {
+            return Ok(Self::FastLink(fast));
         }
         let chain = GeneralLink::new(config, stream)?;
         Ok(Self::GeneralLink(Box::new(chain)))
     }
 
-    /// Whether this may have changed when the next packet leaves.
+    /// Pushes a packet. Returns whether the next departure may have changed.
     #[inline]
     pub(super) fn push<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> bool {
-        if let Self::FastLink(lane) = self {
-            match lane.push(store, at, parcel) {
-                Entry::Taken(_) => return lane.len() == 1,
+        if let Self::FastLink(fast) = self {
+            match fast.push(store, at, handle) {
+                Entry::Taken(_) => return fast.len() == 1,
                 Entry::Refused => return false,
                 Entry::TooLate => {}
             }
         }
-        self.chain(store).push(store, at, parcel);
+        self.general(store).push(store, at, handle);
         true
     }
 
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the parcel stays in registers"
-    )]
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
     pub(super) fn pop<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         now: Time,
     ) -> Option<(Time, PacketHandle)> {
         match self {
-            Self::FastLink(lane) => lane.pop(now),
+            Self::FastLink(fast) => fast.pop(now),
             Self::GeneralLink(chain) => chain.pop(store, now),
         }
     }
 
     #[inline]
-    pub(super) fn lane(&self) -> Option<&FastLink> {
+    pub(super) fn fast(&self) -> Option<&FastLink> {
         match self {
-            Self::FastLink(lane) => Some(lane),
+            Self::FastLink(fast) => Some(fast),
             Self::GeneralLink(_) => None,
         }
     }
 
     #[inline]
-    pub(super) fn lane_mut(&mut self) -> Option<&mut FastLink> {
+    pub(super) fn fast_mut(&mut self) -> Option<&mut FastLink> {
         match self {
-            Self::FastLink(lane) => Some(lane),
+            Self::FastLink(fast) => Some(fast),
             Self::GeneralLink(_) => None,
         }
     }
 
-    /// The packet that comes out next, where that is easily told.
+    /// Handle of the packet that departs next, if known.
     #[inline]
     pub(super) fn peek(&self) -> Option<&PacketHandle> {
         match self {
-            Self::FastLink(lane) => lane.peek(),
+            Self::FastLink(fast) => fast.peek(),
             Self::GeneralLink(_) => None,
         }
     }
@@ -94,75 +91,75 @@ impl LinkImpl {
     #[inline]
     pub(super) fn next_departure(&self) -> Option<Time> {
         match self {
-            Self::FastLink(lane) => lane.next_departure(),
+            Self::FastLink(fast) => fast.next_departure(),
             Self::GeneralLink(chain) => chain.next_departure(),
         }
     }
 
     pub(super) fn advance<P: Packet>(&mut self, store: &mut PacketPool<P>, now: Time) {
         match self {
-            Self::FastLink(lane) => lane.advance(now),
+            Self::FastLink(fast) => fast.advance(now),
             Self::GeneralLink(chain) => chain.advance(store, now),
         }
     }
 
     pub(super) fn stats(&self) -> LinkStats {
         match self {
-            Self::FastLink(lane) => lane.stats(),
+            Self::FastLink(fast) => fast.stats(),
             Self::GeneralLink(chain) => chain.stats(),
         }
     }
 
     pub(super) fn queued(&self) -> Queued {
         match self {
-            Self::FastLink(lane) => lane.queued(),
+            Self::FastLink(fast) => fast.queued(),
             Self::GeneralLink(chain) => chain.queued(),
         }
     }
 
     pub(super) fn capacity(&self) -> &Capacity {
         match self {
-            Self::FastLink(lane) => lane.capacity(),
+            Self::FastLink(fast) => fast.capacity(),
             Self::GeneralLink(chain) => chain.capacity(),
         }
     }
 
     pub(super) fn delay(&self) -> Duration {
         match self {
-            Self::FastLink(lane) => lane.delay(),
+            Self::FastLink(fast) => fast.delay(),
             Self::GeneralLink(chain) => chain.delay(),
         }
     }
 
     pub(super) fn observe<P: Packet>(&mut self, store: &PacketPool<P>, limit: usize) {
-        self.chain(store).observe(PacketLog::new(limit, false));
+        self.general(store).observe(PacketLog::new(limit, false));
     }
 
     pub(super) fn observe_drops(&mut self, limit: usize) {
         let notes = PacketLog::new(limit, true);
         match self {
-            Self::FastLink(lane) => lane.observe_drops(notes),
+            Self::FastLink(fast) => fast.observe_drops(notes),
             Self::GeneralLink(chain) => chain.observe(notes),
         }
     }
 
     pub(super) fn pop_note(&mut self) -> Option<LinkLogEntry> {
         match self {
-            Self::FastLink(lane) => lane.notes_mut()?.take(),
+            Self::FastLink(fast) => fast.notes_mut()?.take(),
             Self::GeneralLink(chain) => chain.notes_mut()?.take(),
         }
     }
 
     pub(super) fn missed_notes(&self) -> u64 {
         let notes = match self {
-            Self::FastLink(lane) => lane.notes(),
+            Self::FastLink(fast) => fast.notes(),
             Self::GeneralLink(chain) => chain.notes(),
         };
         notes.map_or(0, PacketLog::missed)
     }
 
     pub(super) fn count_flows<P: Packet>(&mut self, store: &PacketPool<P>, flows: usize) {
-        self.chain(store).count_flows(flows);
+        self.general(store).count_flows(flows);
     }
 
     pub(super) fn flow_counts(&self) -> &[FlowCounts] {
@@ -172,11 +169,11 @@ impl LinkImpl {
         }
     }
 
-    /// From now on a chain.
+    /// Converts the link to a [`GeneralLink`].
     #[cold]
-    fn chain<P: Packet>(&mut self, store: &PacketPool<P>) -> &mut GeneralLink {
-        if let Self::FastLink(lane) = self {
-            *self = Self::GeneralLink(Box::new(lane.become_chain(store)));
+    fn general<P: Packet>(&mut self, store: &PacketPool<P>) -> &mut GeneralLink {
+        if let Self::FastLink(fast) = self {
+            *self = Self::GeneralLink(Box::new(fast.make_general(store)));
         }
         match self {
             Self::GeneralLink(chain) => chain,
@@ -197,15 +194,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// A lane does what a chain does, and a chain goes on where the lane was. The link becomes
-        /// one at the beginning, in the middle or not at all.
+        /// A fast link behaves as a general link, also if it is converted at the start or midway.
         #[test]
-        fn both_forms_do_the_same(
+        fn fast_and_general_links_are_equivalent(
             config in even_link_config(),
             arrivals in prop::collection::vec((0..3_000_000_u64, 1..2_000_u64, any::<bool>()), 1..150),
             polls in prop::collection::vec(1..40_000_000_u64, 1..20),
             turn in 0..150_usize,
-            // Sizes and times are multiples of this, so that much happens at the same time.
+            // Sizes and times are multiples of this, so that many events coincide.
             grid in prop_oneof![Just(1_u64), Just(250)],
         ) {
             let run = |turn: usize| {
@@ -235,13 +231,13 @@ mod tests {
                 let notes: Vec<_> = core::iter::from_fn(|| link.pop_note()).collect();
                 Ok((seen, notes))
             };
-            let (lane, notes) = run(usize::MAX)?;
+            let (fast, notes) = run(usize::MAX)?;
             for turn in [0, turn] {
-                let (chain, chain_notes) = run(turn)?;
-                for (i, (lane, chain)) in lane.iter().zip(chain).enumerate() {
-                    prop_assert_eq!(lane, &chain, "step {}, a chain from {}", i, turn);
+                let (chain, general_notes) = run(turn)?;
+                for (i, (fast, chain)) in fast.iter().zip(chain).enumerate() {
+                    prop_assert_eq!(fast, &chain, "step {}, general from {}", i, turn);
                 }
-                prop_assert_eq!(&notes, &chain_notes, "a chain from {}", turn);
+                prop_assert_eq!(&notes, &general_notes, "general from {}", turn);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Loss: random, independent from packet to packet or in bursts, or regular.
+//! Packet loss: independent, in bursts, or periodic.
 
 use core::fmt;
 use core::num::NonZeroU32;
@@ -7,22 +7,22 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::random::unit;
 
-/// How packets are lost behind the transmitter.
+/// Packet loss behind the transmitter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossConfig {
-    /// Each packet with the same probability, in 0..=1, whatever became of the others.
+    /// Independent loss with this probability, in 0..=1.
     Bernoulli(f64),
-    /// Without luck: the last of every so many packets.
+    /// Deterministic loss of every n-th packet.
     Every(NonZeroU32),
-    /// In bursts.
+    /// Loss in bursts.
     GilbertElliott(GilbertElliott),
 }
 
 impl LossConfig {
-    /// None.
+    /// No loss.
     pub const NONE: Self = Self::Bernoulli(0.0);
 
-    /// The share of packets that are lost in the long run.
+    /// Long-term loss ratio, in 0..=1.
     pub fn mean(&self) -> f64 {
         match self {
             Self::Bernoulli(probability) => *probability,
@@ -34,7 +34,7 @@ impl LossConfig {
         }
     }
 
-    /// Whether no packet is ever lost.
+    /// Whether the loss ratio is zero.
     pub(super) fn is_none(&self) -> bool {
         matches!(self, Self::Bernoulli(probability) if *probability <= 0.0)
     }
@@ -54,28 +54,28 @@ impl LossConfig {
     }
 }
 
-/// A channel with a good and a bad state (Gilbert, "Capacity of a Burst-Noise Channel", 1960;
-/// Elliott, "Estimates of Error Rates for Codes on Burst-Noise Channels", 1963). All are
-/// probabilities per packet, in 0..=1.
+/// Two-state channel (Gilbert, "Capacity of a Burst-Noise Channel", 1960; Elliott, "Estimates of
+/// Error Rates for Codes on Burst-Noise Channels", 1963). All fields are probabilities per packet,
+/// in 0..=1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GilbertElliott {
-    /// That the channel turns bad before a packet, `p`.
+    /// Transition probability from good to bad before a packet, `p`.
     pub to_bad: f64,
-    /// That it turns good again, `r`.
+    /// Transition probability from bad to good, `r`.
     pub to_good: f64,
-    /// That a packet is lost while it is good, `1 - k`.
+    /// Loss probability in the good state, `1 - k`.
     pub loss_good: f64,
-    /// That one is lost while it is bad, `1 - h`.
+    /// Loss probability in the bad state, `1 - h`.
     pub loss_bad: f64,
 }
 
 impl GilbertElliott {
-    /// All packets are lost while the channel is bad and none while it is good, so that `mean` of
-    /// them are lost, in bursts of `burst` packets on the average.
+    /// Gilbert channel that loses all packets in the bad state and none in the good one: loss ratio
+    /// `mean`, mean burst length `burst` in packets.
     ///
     /// # Errors
     ///
-    /// `mean` is not in 0..1, `burst` is below 1, or it takes longer bursts to lose that many.
+    /// `mean` is not in 0..1, `burst` is below 1, or `mean` requires longer bursts.
     pub fn bursts(mean: f64, burst: f64) -> Result<Self, LossFault> {
         if !(0.0..1.0).contains(&mean) {
             return Err(LossFault::Probability(mean));
@@ -96,26 +96,26 @@ impl GilbertElliott {
         })
     }
 
-    /// The share of packets that find the channel bad in the long run. One that never changes is
-    /// good.
+    /// Long-term share of packets that find the channel bad, in 0..=1. A channel without
+    /// transitions stays good.
     pub fn bad_share(&self) -> f64 {
         let both = self.to_bad + self.to_good;
         if both > 0.0 { self.to_bad / both } else { 0.0 }
     }
 }
 
-/// Why a loss model does not stand.
+/// Invalid loss model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossFault {
-    /// Bursts of less than a packet.
+    /// Burst length below one packet.
     Burst(f64),
-    /// A probability that is not in 0..=1, or a mean of a channel with bursts that is 1.
+    /// A probability outside 0..=1, or a mean of 1 for a channel with bursts.
     Probability(f64),
-    /// The gaps between bursts would be shorter than a packet.
+    /// The mean gap between bursts would be below one packet.
     TooOften {
-        /// Share of packets to be lost.
+        /// Loss ratio.
         mean: f64,
-        /// Length of a burst in packets.
+        /// Burst length in packets.
         burst: f64,
     },
 }
@@ -136,7 +136,7 @@ impl fmt::Display for LossFault {
 
 impl core::error::Error for LossFault {}
 
-/// The channel of a link.
+/// State of the loss model of a link.
 #[derive(Clone, Debug)]
 pub(super) enum Loss {
     None,
@@ -146,7 +146,7 @@ pub(super) enum Loss {
     },
     Every {
         packets: NonZeroU32,
-        /// How many still pass before the next one is lost.
+        /// Packets that still pass before the next loss.
         left: u32,
     },
     GilbertElliott {
@@ -157,8 +157,8 @@ pub(super) enum Loss {
 }
 
 impl Loss {
-    /// `rng` is the stream of the link. A channel with two states starts in one of them as in the
-    /// long run.
+    /// `rng` is the random stream of the link. A two-state channel starts in its stationary
+    /// distribution.
     pub(super) fn new(config: LossConfig, mut rng: Pcg64Mcg) -> Self {
         match config {
             LossConfig::Bernoulli(probability) if probability > 0.0 => {
@@ -177,8 +177,8 @@ impl Loss {
         }
     }
 
-    /// Whether the next packet is lost. Draws the same number of times per call, so that the luck
-    /// of packet n does not depend on what became of those before.
+    /// Whether the next packet is lost. Each call draws the same number of random values, so that
+    /// the loss of a packet does not depend on earlier outcomes.
     #[inline]
     pub(super) fn loses(&mut self) -> bool {
         match self {
@@ -223,15 +223,15 @@ mod tests {
     }
 
     #[test]
-    fn loses_its_share() {
+    fn bernoulli_loss_has_the_configured_ratio() {
         let share = |p| count(&losses(LossConfig::Bernoulli(p), 100_000));
         assert_eq!((share(0.0), share(1.0)), (0, 100_000));
-        // Four standard deviations of a binomial with p = 0.02 are 177.
+        // Four standard deviations of a binomial distribution with p = 0.02 are 177.
         assert!(share(0.02).abs_diff(2_000) < 177, "{}", share(0.02));
     }
 
     #[test]
-    fn the_last_of_so_many_is_lost() {
+    fn periodic_loss_drops_every_nth_packet() {
         let config = LossConfig::Every(NonZeroU32::new(3).unwrap());
         let expected = [false, false, true, false, false, true, false];
         assert_eq!(losses(config, 7), expected);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_have_their_share_and_length() {
+    fn bursts_have_the_configured_ratio_and_length() {
         for (mean, burst) in [(0.01, 4.0), (0.2, 10.0), (0.5, 1.5)] {
             let model = GilbertElliott::bursts(mean, burst).unwrap();
             let config = LossConfig::GilbertElliott(model);
@@ -251,14 +251,14 @@ mod tests {
                 count(&list) as f64 / 1e6,
                 count(&list) as f64 / starts as f64,
             );
-            // Some 2500 bursts in the first case: a standard deviation of 2.6 %.
+            // About 2500 bursts in the first case: a standard deviation of 2.6 %.
             assert!((share / mean - 1.0).abs() < 0.08, "{share} {mean}");
             assert!((length / burst - 1.0).abs() < 0.08, "{length} {burst}");
         }
     }
 
     #[test]
-    fn each_state_loses_its_share() {
+    fn each_state_has_its_own_loss_ratio() {
         let model = GilbertElliott {
             to_bad: 0.02,
             to_good: 0.06,
@@ -266,22 +266,22 @@ mod tests {
             loss_bad: 0.5,
         };
         let config = LossConfig::GilbertElliott(model);
-        // A quarter of all packets find the channel bad.
+        // A quarter of the packets find the channel bad.
         assert!((config.mean() - (0.75 * 0.01 + 0.25 * 0.5)).abs() < 1e-12);
         let share = count(&losses(config, 1_000_000)) as f64 / 1e6;
         assert!((share / config.mean() - 1.0).abs() < 0.03, "{share}");
-        // The channel is in the long run from its first packet on.
+        // The channel is stationary from its first packet on.
         let first = |seed| {
             let mut loss = Loss::new(config, Seed(seed).stream("link/l/loss"));
             u32::from(loss.loses())
         };
-        // Of a binomial with p = 0.1325 and n = 10,000, four standard deviations are 136.
+        // Four standard deviations of a binomial distribution with p = 0.1325, n = 10,000 are 136.
         let lost: u32 = (0..10_000).map(first).sum();
         assert!(lost.abs_diff(1_325) < 136, "{lost}");
     }
 
     #[test]
-    fn faults_are_named() {
+    fn invalid_models_are_rejected() {
         use LossFault::{Burst, Probability, TooOften};
         assert_eq!(GilbertElliott::bursts(1.0, 4.0), Err(Probability(1.0)));
         assert_eq!(GilbertElliott::bursts(0.1, 0.5), Err(Burst(0.5)));

@@ -38,19 +38,19 @@ pub use queue::{
 pub use rate::{Capacity, Steps, StepsError, Trace, TraceError, Transmitter};
 pub use standalone::{FlowCounts, Link, LinkStats, Queued};
 
-/// What a model needs to know of a packet; bytes or bare metadata, it does not matter.
+/// A packet as seen by the link models. The payload is opaque to them.
 pub trait Packet: Debug {
-    /// On the wire at this hop (IP packet length).
+    /// Size on the wire at this hop: the length of the IP packet.
     fn size(&self) -> Bytes;
     /// The ECN field.
     fn ecn(&self) -> Ecn;
-    /// Sets congestion experienced.
+    /// Sets the ECN field to Congestion Experienced (CE).
     fn set_ce(&mut self);
-    /// Whose it is: what a fair queue keeps apart, and what is counted apart.
+    /// Flow of the packet, for fair queueing and per-flow counters.
     fn flow(&self) -> u32 {
         0
     }
-    /// The DSCP (RFC 2474), in its six low bits; LE is 1 (RFC 8622).
+    /// DSCP (RFC 2474) in the six low bits. LE is 1 (RFC 8622).
     fn dscp(&self) -> u8 {
         0
     }
@@ -58,16 +58,16 @@ pub trait Packet: Debug {
 
 /// One hop.
 ///
-/// Times are logical: a packet leaves when the model says that it leaves, not when somebody
-/// got round to asking. A driver whose wake-ups are late therefore delays a packet once, at the
-/// last hop, and the late wake-ups of earlier hops do not add up.
+/// Times are logical: the model determines the departure time of a packet, not the time of the
+/// poll. Late wake-ups of the driver therefore delay a packet once, at the last hop; they do not
+/// accumulate over earlier hops.
 pub trait Stage<P: Packet>: Debug + Send {
-    /// A packet arrives at `at`. Times never go back.
+    /// A packet arrives at `at`. Times are non-decreasing.
     fn push(&mut self, at: Time, packet: P);
 
-    /// The next packet to have left by `now`, with the time at which it logically left.
+    /// Next packet that has departed by `now`, with its logical departure time.
     fn pop(&mut self, now: Time) -> Option<(Time, P)>;
 
-    /// When [`pop`](Self::pop) will next have something.
+    /// Time at which [`pop`](Self::pop) next returns a packet.
     fn next_departure(&self) -> Option<Time>;
 }

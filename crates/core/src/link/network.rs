@@ -1,4 +1,4 @@
-//! Links that form a network, with routes across them.
+//! Network of links with fixed routes.
 
 use core::fmt;
 use std::collections::{BTreeSet, VecDeque};
@@ -8,7 +8,7 @@ use super::config::{LinkConfig, LinkError};
 use super::fast_link::{Entry, FastLink};
 use super::link_impl::LinkImpl;
 use super::packet_log::LinkLogEntry;
-use super::packet_pool::{PacketHandle, PacketPool, SHELL};
+use super::packet_pool::{DELIVERED, PacketHandle, PacketPool};
 use super::rate::Capacity;
 use super::standalone::{LinkStats, Queued};
 use crate::random::Seed;
@@ -28,57 +28,56 @@ mod lookahead;
 mod lookahead_inbox;
 mod relay;
 
-/// What a [`Network`] is made from.
+/// Configuration of a [`Network`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NetworkConfig {
-    /// The links; a [`LinkId`] is an index into them. No two have the same name.
+    /// Links; a [`LinkId`] is an index into them. Names are unique.
     pub links: Vec<NamedLink>,
-    /// The routes; a [`RouteId`] is an index into them. An empty route delivers at once.
+    /// Routes; a [`RouteId`] is an index into them. An empty route delivers immediately.
     pub routes: Vec<Vec<LinkId>>,
 }
 
-/// A link and the name that its random streams bear.
+/// A link and its name, which selects its random streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedLink {
-    /// Its name.
+    /// Name of the link.
     pub name: String,
-    /// Its parameters.
+    /// Parameters of the link.
     pub config: LinkConfig,
 }
 
-/// A link of a network.
+/// Index of a link in a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub usize);
 
-/// A route of a network.
+/// Index of a route in a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteId(pub usize);
 
-/// A packet that reached the end of its route.
+/// A packet delivered at the end of its route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery<P> {
-    /// When, logically.
+    /// Logical delivery time.
     pub at: Time,
-    /// Along which route.
+    /// Route of the packet.
     pub route: RouteId,
-    /// What.
+    /// The packet.
     pub packet: P,
 }
 
-/// A packet at the end of its route that is still where the network keeps it: to be looked at with
-/// [`Network::packet_mut`] and taken out with [`Network::take`] or [`Network::discard`], or it stays
-/// inside.
+/// A packet at the end of its route, still stored in the network. [`Network::packet_mut`] reads it;
+/// [`Network::take`] or [`Network::discard`] must remove it.
 #[derive(Debug)]
 #[must_use = "the packet stays in the network until it is taken"]
 pub struct Exit {
     at: Time,
-    /// The end of its route in the list of hops.
+    /// Index of the end of its route in the hop list.
     end: u32,
     slot: u32,
 }
 
 impl Exit {
-    /// When it got there, logically.
+    /// Logical arrival time at the end of the route.
     #[inline]
     pub fn at(&self) -> Time {
         self.at
@@ -87,31 +86,31 @@ impl Exit {
 
 /// Links and routes.
 ///
-/// Everything happens in the order of logical time, also where routes merge: the link with the
-/// earliest next departure always goes first, and at equal times the one with the lower number.
-/// What happens inside at a moment goes before what is pushed at that moment.
+/// Events are processed in order of logical time, also where routes merge. The link with the
+/// earliest departure goes first; ties are broken by the lower link number. Events inside the
+/// network precede a push at the same time.
 #[derive(Debug)]
 pub struct Network<P> {
     links: Vec<LinkImpl>,
-    /// What is inside of them.
+    /// Packets inside.
     store: PacketPool<P>,
-    /// All routes one after the other: a link, or [`END`] with the number of the route.
+    /// Concatenated routes: a link per entry, or [`END`] with the number of the route.
     hops: Vec<u32>,
-    /// Where each route begins in `hops`.
+    /// Start of each route in `hops`.
     routes: Vec<u32>,
-    /// The next departure of each link.
-    agenda: TimerQueue,
-    /// Packets at the end of their routes that nobody has popped.
+    /// Next departure of each link.
+    timers: TimerQueue,
+    /// Packets at the end of their routes, not yet popped.
     arrived: VecDeque<Exit>,
-    /// The link that packets of each link are handed on by as soon as they enter it, or [`NONE`].
+    /// The feeder of each link, or [`NONE`]. A feeder forwards packets to the link at enqueue.
     feeders: Vec<u32>,
-    /// What is moved on many at once.
+    /// Packets that are moved in batches.
     batches: Batches,
-    /// What is on its last link.
-    shelf: DeliveryQueue,
-    /// The same, where it is told of ahead of time.
+    /// Packets on their last links.
+    deliveries: DeliveryQueue,
+    /// Packets on their last links in lookahead mode.
     inboxes: LookaheadInboxes,
-    /// The moment that was reached, and the highest link that had its turn at that moment.
+    /// Processed time, and the highest link processed at that time.
     reached: (Time, usize),
     ahead: Lookahead,
 }
@@ -121,7 +120,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     ///
     /// # Errors
     ///
-    /// A link has a fault or a name that is taken, or a route leads nowhere.
+    /// A link is invalid, a link name is not unique, or a route names an unknown link.
     pub fn new(config: &NetworkConfig, seed: Seed) -> Result<Self, NetworkError> {
         let mut links = Vec::with_capacity(config.links.len());
         let mut names = BTreeSet::new();
@@ -150,20 +149,20 @@ impl<P: Packet + Send + 'static> Network<P> {
         let feeders = relay::mark(&links, &mut hops, &routes);
         let batches = Batches::new(&links, &mut hops, &routes);
         for link in (0..links.len()).filter(|link| batches.has(*link)) {
-            if let Some(lane) = links[link].lane_mut().filter(|lane| lane.is_instant()) {
-                // It could not float beyond the first burst.
-                lane.ground([].into_iter());
+            if let Some(fast) = links[link].fast_mut().filter(|fast| fast.is_instant()) {
+                // The link would become buffered with the first burst.
+                fast.make_buffered([].into_iter());
             }
         }
-        // Where links are few, a ring each costs less.
+        // With few links, a ring per link costs less.
         let many = links.len() > CACHED;
-        let shelf = many.then(|| exit_links::mark(&links, &mut hops));
+        let deliveries = many.then(|| exit_links::mark(&links, &mut hops));
         Ok(Self {
-            agenda: TimerQueue::new(links.len()),
+            timers: TimerQueue::new(links.len()),
             links,
             feeders,
             batches,
-            shelf: shelf.unwrap_or_default(),
+            deliveries: deliveries.unwrap_or_default(),
             inboxes: LookaheadInboxes::default(),
             reached: (Time::ZERO, 0),
             store: PacketPool::new(),
@@ -174,32 +173,30 @@ impl<P: Packet + Send + 'static> Network<P> {
         })
     }
 
-    /// A packet enters `route` at `at`. Times never go back. Panics if there is no such route.
+    /// A packet enters `route` at `at`. Times are non-decreasing. Panics if the route does not
+    /// exist.
     #[inline]
     pub fn push(&mut self, at: Time, route: RouteId, packet: P) {
         self.push_new(at, route, packet.size(), || packet);
     }
 
-    /// The same of a packet of `size` that is made where the network keeps it.
+    /// [`push`](Self::push) of a packet of `size` that `make` constructs in place.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that a packet is written where it stays"
-    )]
+    #[expect(clippy::inline_always, reason = "constructs the packet in place")]
     pub fn push_new(&mut self, at: Time, route: RouteId, size: Bytes, make: impl FnOnce() -> P) {
         self.catch_up(at);
-        let (parcel, hop) = self.lodge(route, size, make);
+        let (handle, hop) = self.store_packet(route, size, make);
         if hop & (END | BATCHED) == BATCHED {
-            self.gather(at, parcel, hop & !BATCHED);
+            self.gather(at, handle, hop & !BATCHED);
         } else {
-            self.set_out(at, parcel);
+            self.set_out(at, handle);
         }
     }
 
-    /// Keeps a packet that is about to enter `route`; its first hop.
+    /// Stores a packet that enters `route`, and returns its handle and first hop.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn lodge(
+    fn store_packet(
         &mut self,
         route: RouteId,
         size: Bytes,
@@ -211,13 +208,13 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 
     #[inline(never)]
-    fn set_out(&mut self, at: Time, parcel: PacketHandle) {
-        if let Some(exit) = self.forward(at, parcel) {
+    fn set_out(&mut self, at: Time, handle: PacketHandle) {
+        if let Some(exit) = self.forward(at, handle) {
             self.arrived.push_back(exit);
         }
     }
 
-    /// The next packet to have reached the end of its route by `now`.
+    /// Next packet that has reached the end of its route by `now`.
     #[inline]
     pub fn pop(&mut self, now: Time) -> Option<Delivery<P>> {
         let exit = self.pop_exit(now)?;
@@ -228,7 +225,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         })
     }
 
-    /// The same, without moving the packet.
+    /// [`pop`](Self::pop) without moving the packet.
     #[inline]
     pub fn pop_exit(&mut self, now: Time) -> Option<Exit> {
         if let Some(waiting) = self.arrived.front() {
@@ -247,33 +244,33 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.store.get_mut(exit.slot)
     }
 
-    /// Forgets it.
+    /// Removes and drops the packet.
     #[inline]
-    #[expect(clippy::needless_pass_by_value, reason = "each is forgotten once")]
+    #[expect(clippy::needless_pass_by_value, reason = "an exit is discarded once")]
     pub fn discard(&mut self, exit: Exit) {
         self.store.discard(exit.slot);
     }
 
-    /// Takes it out.
+    /// Removes and returns the packet.
     #[inline]
-    #[expect(clippy::needless_pass_by_value, reason = "each is taken once")]
+    #[expect(clippy::needless_pass_by_value, reason = "an exit is taken once")]
     pub fn take(&mut self, exit: Exit) -> Option<P> {
         self.store.take(exit.slot)
     }
 
-    /// When to call [`pop`](Self::pop) next: not later than the next delivery, and possibly
-    /// earlier, where a packet passes a link within the network or gets lost.
+    /// Time of the next [`pop`](Self::pop). A lower bound of the next delivery: it may be the time
+    /// of an internal hop or of a loss.
     #[inline]
     pub fn next_departure(&self) -> Option<Time> {
         let arrived = self.arrived.front().map(|delivery| delivery.at);
         arrived.or_else(|| {
-            let at = self.agenda.first().0.min(self.shelf.due());
+            let at = self.timers.first().0.min(self.deliveries.due());
             let at = at.min(self.batches.due());
             (at != Time::FAR).then_some(at)
         })
     }
 
-    /// Brings all links and counters to `now`. What arrives meanwhile waits for
+    /// Advances all links and counters to `now`. Packets delivered meanwhile are kept for
     /// [`pop`](Self::pop).
     pub fn advance(&mut self, now: Time) {
         if self.inboxes.are_on() && now > self.inboxes.horizon() {
@@ -283,7 +280,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.move_on((now, usize::MAX));
     }
 
-    /// The same, but for packets of which nothing comes before the next are moved on.
+    /// As [`advance`](Self::advance), except for batched packets that cannot affect a delivery yet.
     #[inline]
     fn catch_up(&mut self, now: Time) {
         while let Some(exit) = self.run(now) {
@@ -291,62 +288,62 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// How many links there are.
+    /// Number of links.
     pub fn len(&self) -> usize {
         self.links.len()
     }
 
-    /// Whether there is none.
+    /// Whether the network has no links.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 
-    /// What a link counted up to `now`. Panics if there is no such link, like all below.
+    /// Counters of a link as of `now`. Panics if the link does not exist, as all methods below.
     pub fn stats(&mut self, link: LinkId, now: Time) -> LinkStats {
         self.settled(link, now).stats()
     }
 
-    /// What waits at a link at `now`.
+    /// Backlog of a link as of `now`.
     pub fn queued(&mut self, link: LinkId, now: Time) -> Queued {
         self.settled(link, now).queued()
     }
 
-    /// Both at once, for half of what they cost.
+    /// Backlog and counters of a link, at half the cost of two calls.
     pub fn state(&mut self, link: LinkId, now: Time) -> (Queued, LinkStats) {
         let link = self.settled(link, now);
         (link.queued(), link.stats())
     }
 
-    /// What the transmitter of a link can carry.
+    /// Capacity of the transmitter of a link.
     pub fn capacity(&self, link: LinkId) -> &Capacity {
         self.links[link.0].capacity()
     }
 
-    /// Has a link keep at most `limit` notes, see [`Link::observe`](super::Link::observe).
+    /// Enables the packet log of a link, see [`Link::observe`](super::Link::observe).
     pub fn observe(&mut self, link: LinkId, limit: usize) {
-        self.clear_shelf_for(link.0);
+        self.end_deliveries_for(link.0);
         self.hold(link);
         self.links[link.0].observe(&self.store, limit);
         self.plan(link.0);
     }
 
-    /// Has a link keep at most `limit` notes of drops, see [`Link::observe_drops`](super::Link::observe_drops).
+    /// Enables the drop log of a link, see [`Link::observe_drops`](super::Link::observe_drops).
     pub fn observe_drops(&mut self, link: LinkId, limit: usize) {
         self.links[link.0].observe_drops(limit);
     }
 
-    /// The oldest note of a link, see [`Link::pop_note`](super::Link::pop_note).
+    /// Oldest unread log entry of a link, see [`Link::pop_note`](super::Link::pop_note).
     pub fn pop_note(&mut self, link: LinkId) -> Option<LinkLogEntry> {
         self.move_on(self.reached);
         self.links[link.0].pop_note()
     }
 
-    /// How many notes of a link found no room.
+    /// Number of log entries of a link lost because the log was full.
     pub fn missed_notes(&self, link: LinkId) -> u64 {
         self.links[link.0].missed_notes()
     }
 
-    /// How many packets are inside, with those that wait for [`pop`](Self::pop).
+    /// Number of packets inside, undelivered ones at the end of their routes included.
     pub fn inside(&mut self) -> usize {
         self.move_on(self.reached);
         self.store.len()
@@ -354,19 +351,19 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     fn settled(&mut self, link: LinkId, now: Time) -> &LinkImpl {
         self.advance(now);
-        self.land_all_for(link.0);
-        self.clear_shelf_for(link.0);
+        self.buffer_all_for(link.0);
+        self.end_deliveries_for(link.0);
         self.part_from_feeder(link.0);
         self.links[link.0].advance(&mut self.store, now);
         self.plan(link.0);
         &self.links[link.0]
     }
 
-    /// Lets everything happen up to `now`, or until a packet is at the end of its route. Often there
-    /// is nothing to happen.
+    /// Processes events up to `now`, or until a packet reaches the end of its route. Mostly there
+    /// is no event.
     #[inline]
     fn run(&mut self, now: Time) -> Option<Exit> {
-        let at = self.agenda.first().0.min(self.shelf.due());
+        let at = self.timers.first().0.min(self.deliveries.due());
         if at.min(self.batches.due()) > now {
             self.reached = (now, usize::MAX);
             return None;
@@ -377,17 +374,17 @@ impl<P: Packet + Send + 'static> Network<P> {
     #[inline(never)]
     fn run_on(&mut self, now: Time) -> Option<Exit> {
         loop {
-            let (mut at, mut link) = self.agenda.first();
-            let mut shelved = false;
-            if self.shelf.due() <= at
-                && let Some(first) = self.shelf.first()
+            let (mut at, mut link) = self.timers.first();
+            let mut delivered_soon = false;
+            if self.deliveries.due() <= at
+                && let Some(first) = self.deliveries.first()
             {
-                shelved = first < (at, link);
+                delivered_soon = first < (at, link);
                 (at, link) = first.min((at, link));
             }
             let due = self.batches.due();
             if due <= at.min(now) && due != Time::FAR {
-                // No further: once the first of them is delivered, others may enter behind it.
+                // Stop here: after the first delivery, the caller may push packets behind it.
                 let until = if at == due { link } else { usize::MAX };
                 self.move_on((due, until));
                 continue;
@@ -396,7 +393,7 @@ impl<P: Packet + Send + 'static> Network<P> {
                 self.reached = (now, usize::MAX);
                 return None;
             }
-            if shelved {
+            if delivered_soon {
                 return self.leave();
             }
             if let Some(exit) = self.step(at, link) {
@@ -407,20 +404,20 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     #[inline]
     fn step(&mut self, at: Time, link: usize) -> Option<Exit> {
-        if self.links.len() > CACHED && self.agenda.begun() {
+        if self.links.len() > CACHED && self.timers.begun() {
             self.look_on();
         }
         self.reach(at, link);
         let passage = &mut self.links[link];
         let departed = passage.pop(&mut self.store, at);
         let next = passage.next_departure();
-        self.agenda.set_first(link, next.unwrap_or(Time::FAR));
-        let (at, parcel) = departed?;
-        let hop = parcel.hop + 1;
-        self.forward(at, PacketHandle { hop, ..parcel })
+        self.timers.set_first(link, next.unwrap_or(Time::FAR));
+        let (at, handle) = departed?;
+        let hop = handle.hop + 1;
+        self.forward(at, PacketHandle { hop, ..handle })
     }
 
-    /// It is the turn of `link`.
+    /// Records that `link` is processed at `at`.
     #[inline]
     fn reach(&mut self, at: Time, link: usize) {
         self.reached = match self.reached {
@@ -429,54 +426,54 @@ impl<P: Packet + Send + 'static> Network<P> {
         };
     }
 
-    /// Onto the next link of its route, or out.
+    /// Moves a packet to the next link of its route, or out of the network.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
-        reason = "a parcel stays in registers, and none is read back in other pieces than it was written in"
+        reason = "keeps the handle in registers and avoids store-forwarding stalls"
     )]
-    fn forward(&mut self, at: Time, parcel: PacketHandle) -> Option<Exit> {
-        let hop = self.hops[parcel.hop as usize];
+    fn forward(&mut self, at: Time, handle: PacketHandle) -> Option<Exit> {
+        let hop = self.hops[handle.hop as usize];
         if hop & END != 0 {
-            let (end, slot) = (parcel.hop, parcel.slot);
-            return (slot != SHELL).then_some(Exit { at, end, slot });
+            let (end, slot) = (handle.hop, handle.slot);
+            return (slot != DELIVERED).then_some(Exit { at, end, slot });
         }
         if hop & FEEDER != 0 {
-            self.relay(at, parcel, (hop & !FEEDER) as usize);
-        } else if !self.enter(at, parcel, hop) {
+            self.relay(at, handle, (hop & !FEEDER) as usize);
+        } else if !self.enter(at, handle, hop) {
             let link = (hop & !LAST) as usize;
-            self.links[link].push(&mut self.store, at, parcel);
+            self.links[link].push(&mut self.store, at, handle);
             self.plan(link);
         }
         None
     }
 
-    /// A packet enters the link of `hop`, if that is a lane and takes or refuses it, and as a last link has
-    /// room; whether it does.
+    /// Arrival of a packet at the link of `hop`. Returns whether a fast link handled it; a last
+    /// link in lookahead mode also needs room in its queue.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
-    fn enter(&mut self, at: Time, parcel: PacketHandle, hop: u32) -> bool {
+    fn enter(&mut self, at: Time, handle: PacketHandle, hop: u32) -> bool {
         let link = (hop & !LAST) as usize;
         if hop & LAST != 0 {
             if self.inboxes.are_on() {
-                self.inboxes.put(at, parcel, link);
+                self.inboxes.put(at, handle, link);
                 return true;
             }
-            if self.shelve(at, parcel, link) {
+            if self.enqueue_delivery(at, handle, link) {
                 return true;
             }
-            // It may come ahead of its time, at which nobody knows yet what waits.
-            if !self.links[link].lane().is_some_and(FastLink::has_room) {
+            // The packet may arrive ahead of time, when the backlog at its arrival is unknown.
+            if !self.links[link].fast().is_some_and(FastLink::has_room) {
                 return false;
             }
         }
-        let LinkImpl::FastLink(lane) = &mut self.links[link] else {
+        let LinkImpl::FastLink(fast) = &mut self.links[link] else {
             return false;
         };
-        match lane.push(&mut self.store, at, parcel) {
+        match fast.push(&mut self.store, at, handle) {
             Entry::Taken(out) => {
-                if lane.len() == 1 {
-                    self.agenda.set(link, out);
+                if fast.len() == 1 {
+                    self.timers.set(link, out);
                 }
                 true
             }
@@ -491,25 +488,25 @@ impl<P: Packet + Send + 'static> Network<P> {
             return;
         }
         let next = self.links[link].next_departure();
-        self.agenda.set(link, next.unwrap_or(Time::FAR));
+        self.timers.set(link, next.unwrap_or(Time::FAR));
     }
 }
 
-/// Why a network cannot be built.
+/// Invalid configuration of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetworkError {
-    /// A link has a fault.
+    /// A link is invalid.
     Link(LinkError),
-    /// Two links have the same name, and would have the same luck.
+    /// Two links have the same name, and thus the same random streams.
     NameTaken {
         /// The name.
         name: String,
     },
-    /// A route leads across a link that does not exist.
+    /// A route contains an unknown link.
     UnknownLink {
-        /// Which route.
+        /// The route.
         route: RouteId,
-        /// Which link.
+        /// The unknown link.
         link: LinkId,
     },
 }
@@ -535,16 +532,16 @@ impl fmt::Display for NetworkError {
 
 impl core::error::Error for NetworkError {}
 
-/// So many links are in the cache anyhow.
+/// Number of links up to which they are assumed to fit in the cache.
 const CACHED: usize = 1_000;
 
-/// Marks the end of a route in the list of hops.
+/// Flag in the hop list: end of a route.
 const END: u32 = 1 << 31;
 
-/// Marks a link there whose packets are handed on as soon as they enter it.
+/// Flag in the hop list: a feeder.
 const FEEDER: u32 = 1 << 30;
 
-/// Marks a link there at the end of a route whose packets are on the shelf.
+/// Flag in the hop list: a last link whose packets are in the delivery queue.
 const LAST: u32 = 1 << 28;
 
 /// No link.

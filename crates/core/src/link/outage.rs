@@ -1,32 +1,32 @@
-//! Times at which nothing passes.
+//! Outages: periods without signal.
 
 use core::fmt;
 
 use crate::units::Time;
 
-/// A time without signal.
+/// A period without signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
-    /// The first moment of it.
+    /// Start, inclusive.
     pub from: Time,
-    /// The first moment after it.
+    /// End, exclusive.
     pub to: Time,
 }
 
-/// The outages of a link. A packet is lost if its transmission *ends* in one: the transmitter
-/// goes on without knowing, what left before is still under way and arrives, and what is in
-/// the queue when the signal returns is sent.
+/// Outages of a link. A packet is lost if its transmission *ends* during an outage. The transmitter
+/// continues during the outage. Packets already in propagation arrive, and the queue is served
+/// after the outage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outages {
     list: Vec<Outage>,
 }
 
 impl Outages {
-    /// Takes them in the order of time.
+    /// Outages in order of time.
     ///
     /// # Errors
     ///
-    /// One does not end after it starts, or starts before the one before it ends.
+    /// An outage is empty, or overlaps its predecessor.
     pub fn new(list: &[Outage]) -> Result<Self, OutagesError> {
         if let Some(index) = list.iter().position(|o| o.from >= o.to) {
             return Err(OutagesError::Empty { index });
@@ -39,7 +39,7 @@ impl Outages {
         })
     }
 
-    /// Whether there is no signal at `at`.
+    /// Whether there is an outage at `at`.
     #[inline]
     pub fn covers(&self, at: Time) -> bool {
         if self.list.is_empty() {
@@ -50,17 +50,17 @@ impl Outages {
     }
 }
 
-/// Why a list of outages does not stand. Numbers count from zero.
+/// Invalid list of outages. Indices count from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutagesError {
-    /// One ends before it starts, or as it starts.
+    /// `to` is not after `from`.
     Empty {
-        /// Its number.
+        /// Index of the outage.
         index: usize,
     },
-    /// One starts before the one before it ends.
+    /// The outage starts before its predecessor ends.
     NotAscending {
-        /// Its number.
+        /// Index of the outage.
         index: usize,
     },
 }
@@ -76,7 +76,7 @@ impl fmt::Display for OutagesError {
             }
             Self::NotAscending { index } => write!(
                 f,
-                "outage {index} starts before the one before it ends: sort and merge them"
+                "outage {index} starts before the previous one ends: sort and merge them"
             ),
         }
     }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn covers_from_the_first_moment_to_before_the_last() {
+    fn start_is_inclusive_and_end_exclusive() {
         let outages = Outages::new(&[outage(1, 2), outage(2, 3), outage(5, 6)]).unwrap();
         let covered: Vec<_> = (0..8)
             .filter(|s| outages.covers(Time::from_secs(*s)))
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_named() {
+    fn invalid_lists_are_rejected() {
         let empty = Outages::new(&[outage(1, 1)]);
         assert_eq!(empty, Err(OutagesError::Empty { index: 0 }));
         let overlap = Outages::new(&[outage(1, 3), outage(2, 4)]);

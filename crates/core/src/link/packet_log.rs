@@ -1,57 +1,57 @@
-//! What happened to each packet of a link, for logs and plots.
+//! Log of the events of each packet at a link.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::units::{Bytes, Time};
 
-/// One happening at a link.
+/// An event of a packet at a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkLogEntry {
-    /// When, logically.
+    /// Logical time.
     pub at: Time,
-    /// Which packet: the number of its arrival at this link, from zero.
+    /// Sequence number of the packet by arrival at this link, from zero.
     pub packet: u64,
-    /// Whose it is, see [`Packet::flow`](super::Packet::flow).
+    /// Flow of the packet, see [`Packet::flow`](super::Packet::flow).
     pub flow: u32,
-    /// How large it is.
+    /// Size of the packet.
     pub size: Bytes,
-    /// What.
+    /// The event.
     pub happening: LinkEvent,
 }
 
-/// What happened.
+/// Event of a packet at a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// It left the transmitter and was not lost. It arrives after the propagation delay, and
-    /// jitter if there is any.
+    /// The packet left the transmitter and was not lost. It arrives after the propagation delay and
+    /// jitter.
     Departed {
-        /// How long it waited for the transmitter.
+        /// Queueing delay.
         waited: Duration,
-        /// How long its transmission took, with stalls.
+        /// Transmission time, including stalls.
         served: Duration,
     },
-    /// It is gone.
+    /// The packet was dropped.
     Dropped(DropReason),
-    /// The queue took it.
+    /// The packet was enqueued.
     Enqueued,
-    /// The queue marked it: as it took it, or as it let it go, long after it was noted as
-    /// [`Enqueued`](Self::Enqueued).
+    /// The queue marked the packet, at enqueue or at dequeue. The latter follows its
+    /// [`Enqueued`](Self::Enqueued) event.
     Marked,
 }
 
-/// Where a packet was lost.
+/// Cause of a packet drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// At random, behind the transmitter.
+    /// Random loss behind the transmitter.
     Loss,
-    /// Its transmission ended in an outage.
+    /// The transmission ended during an outage.
     Outage,
-    /// The queue did not take it, or took it and dropped it later.
+    /// Queue drop, at enqueue or later.
     Queue,
 }
 
-/// A bounded list of notes.
+/// Bounded packet log.
 #[derive(Debug)]
 pub(super) struct PacketLog {
     limit: usize,

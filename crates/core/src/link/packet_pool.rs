@@ -1,32 +1,32 @@
-//! Where packets are kept while queues and wires pass their numbers around: each moves in once and
-//! out once, however large it is, however many links it crosses.
+//! Storage of packets inside a network. Queues and wires pass handles, so each packet is moved in
+//! once and out once, independent of its size and number of hops.
 
 use prefetch_index::prefetch_index;
 
 use crate::units::Bytes;
 
-/// What links hand on in place of a packet: as much as two registers hold.
+/// Handle of a stored packet. It fits in two registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PacketHandle {
     pub(super) size: Bytes,
-    /// Where the packet is kept.
+    /// Slot in the pool.
     pub(super) slot: u32,
-    /// Where it is in the network's list of hops.
+    /// Index into the hop list of the network.
     pub(super) hop: u32,
 }
 
-/// In place of the slot of a packet that was taken already, and is on its way for links to count.
-pub(super) const SHELL: u32 = u32::MAX;
+/// Slot of a packet that has been delivered and remains in a link for the counters only.
+pub(super) const DELIVERED: u32 = u32::MAX;
 
-/// Slots that are used again.
+/// Slots with a free list.
 #[derive(Debug)]
 pub(super) struct PacketPool<P> {
     slots: Vec<Slot<P>>,
     free: Vec<u32>,
 }
 
-/// At the start of a cache line: once there are more packets than a cache holds, what each costs
-/// is the lines that it fills.
+/// Aligned to a cache line: with more packets than the cache holds, the cost per packet is the
+/// number of its cache lines.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot<P>(Option<P>);
@@ -39,24 +39,20 @@ impl<P> PacketPool<P> {
         }
     }
 
-    /// Keeps what `make` makes; the number of its slot. It is made where it stays: a packet that is put
-    /// together elsewhere is read back in larger pieces than it was written in, which a processor has to
-    /// wait for.
+    /// Stores the packet that `make` returns, and returns its slot. The packet is constructed in
+    /// place: copying it would read wider words than were written, which stalls store forwarding.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that a packet is written where it stays"
-    )]
+    #[expect(clippy::inline_always, reason = "constructs the packet in place")]
     pub(super) fn put(&mut self, make: impl FnOnce() -> P) -> u32 {
         if let Some(slot) = self.free.pop() {
-            // The next ones may have been free for long.
+            // The next free slots may have left the cache.
             if self.slots.len() > CACHED
                 && let Some(soon) = self.free.len().checked_sub(2)
             {
                 self.soon(self.free[soon]);
             }
             match &mut self.slots[slot as usize].0 {
-                // A free slot has nothing that would have to go first.
+                // A free slot holds no value to drop.
                 place @ None => *place = Some(make()),
                 Some(packet) => *packet = make(),
             }
@@ -66,14 +62,14 @@ impl<P> PacketPool<P> {
         (self.slots.len() - 1) as u32
     }
 
-    /// The packet of a slot, which becomes free.
+    /// Removes and returns the packet of a slot.
     #[inline]
     pub(super) fn take(&mut self, slot: u32) -> Option<P> {
         self.free.push(slot);
         self.slots[slot as usize].0.take()
     }
 
-    /// Forgets the packet of a slot, which becomes free.
+    /// Drops the packet of a slot.
     #[inline]
     pub(super) fn discard(&mut self, slot: u32) {
         self.free.push(slot);
@@ -84,7 +80,7 @@ impl<P> PacketPool<P> {
         self.slots.get(slot as usize)?.0.as_ref()
     }
 
-    /// Has the packet brought to the cache.
+    /// Prefetches the packet.
     #[inline]
     pub(super) fn soon(&self, slot: u32) {
         prefetch_index(&self.slots, slot as usize);
@@ -99,5 +95,5 @@ impl<P> PacketPool<P> {
     }
 }
 
-/// So many packets are in the cache anyhow.
+/// Number of packets up to which the pool is assumed to fit in the cache.
 const CACHED: usize = 8_192;

@@ -1,4 +1,4 @@
-//! What a transmitter can carry, and when.
+//! Capacity of a transmitter over time.
 
 use core::fmt;
 use core::num::ParseIntError;
@@ -10,19 +10,18 @@ use crate::units::{Bytes, Rate, Time};
 /// The capacity of a link over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capacity {
-    /// Transmission takes no time.
+    /// Transmission takes zero time.
     Unlimited,
-    /// The same rate at all times.
+    /// Constant rate.
     Fixed(Rate),
-    /// A rate that changes at given moments. Zero is a stall: the packet in transmission waits.
+    /// Piecewise constant rate. Zero is a stall: the packet in transmission waits.
     Steps(Steps),
-    /// Recorded opportunities to send.
+    /// Recorded transmission opportunities.
     Trace(Trace),
 }
 
 impl Capacity {
-    /// The rate at `at`; `None` is unlimited. A trace answers with its mean over the 500 ms
-    /// around `at`, because its opportunities are moments without a rate.
+    /// Rate at `at`; `None` is unlimited. For a trace, the mean over the 500 ms around `at`.
     pub fn rate_at(&self, at: Time) -> Option<Rate> {
         match self {
             Self::Unlimited => None,
@@ -35,7 +34,7 @@ impl Capacity {
         }
     }
 
-    /// What can be sent from `from` to just before `to`, rounded down; `None` is unlimited.
+    /// Capacity from `from` to before `to`, rounded down to bytes; `None` is unlimited.
     pub fn offered(&self, from: Time, to: Time) -> Option<Bytes> {
         match self {
             Self::Unlimited => None,
@@ -45,8 +44,8 @@ impl Capacity {
         }
     }
 
-    /// One rate that stands for the whole: the fixed rate, the first step that is not a stall,
-    /// the mean of a trace. `None` is unlimited.
+    /// Representative rate: the fixed rate, the first non-zero step, or the mean of a trace. `None`
+    /// is unlimited.
     pub fn nominal(&self) -> Option<Rate> {
         match self {
             Self::Unlimited => None,
@@ -62,18 +61,19 @@ impl Capacity {
     }
 }
 
-/// Rates, each from its moment to that of the next. The last one stays.
+/// Rates, each valid until the next step. The last one is valid forever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
     steps: Arc<[(Time, Rate)]>,
 }
 
 impl Steps {
-    /// Takes them in the order of time.
+    /// Steps in order of time.
     ///
     /// # Errors
     ///
-    /// There is none, the first is not at time zero, or one is not later than the one before.
+    /// The list is empty, the first step is not at time zero, or a step is not later than its
+    /// predecessor.
     pub fn new(steps: &[(Time, Rate)]) -> Result<Self, StepsError> {
         match steps.first() {
             None => return Err(StepsError::Empty),
@@ -94,8 +94,8 @@ impl Steps {
         self.steps.partition_point(|(from, _)| *from <= at) - 1
     }
 
-    /// Integrates over the steps. Work is counted in bits times 10⁹, so that a rate times
-    /// nanoseconds is a whole number: 2^64 bytes are below 2^97, rate times time below 2^128.
+    /// Integrates over the steps. Work is in bits times 10⁹, so that rate times nanoseconds is an
+    /// integer: 2^64 bytes are below 2^97, rate times time below 2^128.
     fn serve(&self, start: Time, size: Bytes) -> Option<Time> {
         let mut left = work(size);
         let mut from = start;
@@ -130,19 +130,19 @@ impl Steps {
     }
 }
 
-/// Why steps make no capacity.
+/// Invalid list of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepsError {
     /// There is no step.
     Empty,
-    /// The step of this number, from zero, is not later than the one before.
+    /// The step is not later than its predecessor.
     NotAscending {
-        /// Its number.
+        /// Index of the step, from zero.
         index: usize,
     },
-    /// Nothing says what holds before the first step.
+    /// The first step is not at time zero.
     StartMissing {
-        /// When the first step is.
+        /// Time of the first step.
         first: Time,
     },
 }
@@ -153,7 +153,7 @@ impl fmt::Display for StepsError {
             Self::Empty => f.write_str("the capacity has no steps: give at least one at time 0"),
             Self::NotAscending { index } => write!(
                 f,
-                "step {index} of the capacity is not later than the one before: sort the steps and give each moment once"
+                "step {index} of the capacity is not later than the previous one: sort the steps and give each time once"
             ),
             Self::StartMissing { first } => write!(
                 f,
@@ -165,25 +165,26 @@ impl fmt::Display for StepsError {
 
 impl core::error::Error for StepsError {}
 
-/// Opportunities to send up to 1500 bytes each, in the format of mahimahi: a line per
-/// opportunity with its time in milliseconds, ascending; the last line is also the period
-/// after which everything repeats.
+/// Transmission opportunities of up to 1500 bytes each, in the format of mahimahi. A line is the
+/// time of an opportunity in milliseconds, ascending. The last line is also the period of
+/// repetition.
 ///
-/// As in mahimahi, a packet leaves with the opportunity that carries its last byte. What a
-/// packet leaves of an opportunity serves the next one in the queue, and a packet larger than
-/// what is left waits for further opportunities. What nobody waits for is gone. A packet whose
-/// service starts at the very nanosecond of an opportunity may use it.
+/// As in mahimahi, a packet departs with the opportunity that carries its last byte. The remainder
+/// of an opportunity serves the next packet in the queue. A packet larger than the remainder waits
+/// for further opportunities. An opportunity without a waiting packet is lost. A packet whose
+/// service starts at the exact time of an opportunity may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     millis: Arc<[u32]>,
 }
 
 impl Trace {
-    /// Reads the file format. Empty lines are skipped.
+    /// Parses the file format. Empty lines are skipped.
     ///
     /// # Errors
     ///
-    /// Names the line that is no number or goes back; a trace that takes no time is none.
+    /// A line is not a number or goes back in time, or the trace has no period. The error names the
+    /// line.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut millis: Vec<u32> = Vec::new();
         for (i, line) in text.lines().enumerate() {
@@ -216,7 +217,7 @@ impl Trace {
         }
     }
 
-    /// After which it repeats.
+    /// Period of repetition.
     pub fn period(&self) -> Duration {
         Duration::from_millis(u64::from(self.millis[self.millis.len() - 1]))
     }
@@ -225,13 +226,13 @@ impl Trace {
         self.millis.len() as u64
     }
 
-    /// How many opportunities come before `at`; also the number of the first one at or after it.
+    /// Number of opportunities before `at`, which is the index of the first one at or after it.
     fn before(&self, at: Time) -> u128 {
         let (at, period) = (u128::from(at.as_nanos()), self.period().as_nanos());
         let (cycle, rest) = (at / period, at % period);
         let all = self.millis.len() as u128;
         if rest == 0 && cycle > 0 {
-            // The last opportunities of the cycle before fall on this very moment.
+            // The last opportunities of the previous cycle coincide with this time.
             let last = self.millis[self.millis.len() - 1];
             let earlier = self.millis.partition_point(|ms| *ms < last);
             return (cycle - 1) * all + earlier as u128;
@@ -256,29 +257,29 @@ impl Trace {
     }
 }
 
-/// Why a text is no trace.
+/// Invalid trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceError {
-    /// There is no opportunity in it.
+    /// The trace has no opportunity.
     Empty,
-    /// Times must not go back.
+    /// The time of a line is before the previous line.
     GoesBack {
-        /// Number of the line, from one.
+        /// Line number, from one.
         line: usize,
-        /// Its time, in ms.
+        /// Time of the line, in ms.
         at: u32,
-        /// The time before it, in ms.
+        /// Time of the previous line, in ms.
         before: u32,
     },
-    /// All times are zero, so that the trace would repeat without time passing.
+    /// All times are zero, so the period is zero.
     NoPeriod,
-    /// A line is no whole number of milliseconds below 2³².
+    /// The line is not an integer number of milliseconds below 2³².
     NotANumber {
-        /// Number of the line, from one.
+        /// Line number, from one.
         line: usize,
-        /// How it begins.
+        /// Beginning of the line.
         text: String,
-        /// What the parser says.
+        /// Error of the parser.
         cause: ParseIntError,
     },
 }
@@ -298,7 +299,7 @@ impl fmt::Display for TraceError {
             ),
             Self::NotANumber { line, text, cause } => write!(
                 f,
-                "line {line} of the trace: `{text}` is no whole number of milliseconds ({cause})"
+                "line {line} of the trace: `{text}` is not an integer number of milliseconds ({cause})"
             ),
         }
     }
@@ -306,20 +307,20 @@ impl fmt::Display for TraceError {
 
 impl core::error::Error for TraceError {}
 
-/// A capacity at work: remembers how much of an opportunity is used up.
+/// Transmitter: a capacity with the used share of the current opportunity.
 #[derive(Clone, Debug)]
 pub struct Transmitter {
     capacity: Capacity,
-    /// The opportunity of a trace that was used last, or the next one if that is used up.
+    /// Index of the last used opportunity of a trace, or of the next one if that is used up.
     opportunity: u128,
     used: u64,
-    /// At a fixed rate: a size and how many nanoseconds it takes, since most packets have the
-    /// size of the one before.
+    /// Fixed rate only: the last size and its transmission time in ns. Consecutive packets mostly
+    /// have the same size.
     known: Option<(Bytes, u64)>,
 }
 
 impl Transmitter {
-    /// Idle.
+    /// Idle transmitter.
     pub fn new(capacity: Capacity) -> Self {
         Self {
             capacity,
@@ -329,19 +330,18 @@ impl Transmitter {
         }
     }
 
-    /// What it runs on.
+    /// Capacity of the transmitter.
     pub fn capacity(&self) -> &Capacity {
         &self.capacity
     }
 
-    /// Whether transmission takes no time.
+    /// Whether transmission takes zero time.
     #[inline]
     pub fn is_instant(&self) -> bool {
         matches!(self.capacity, Capacity::Unlimited)
     }
 
-    /// How many nanoseconds the transmission of a packet of `size` takes at any time; `None` if it
-    /// depends on when, or takes more than 2⁶⁴.
+    /// Transmission time of a packet of `size` in ns, if independent of the start and below 2⁶⁴.
     pub(super) fn time(&self, size: Bytes) -> Option<u64> {
         match &self.capacity {
             Capacity::Unlimited => Some(0),
@@ -353,21 +353,21 @@ impl Transmitter {
         }
     }
 
-    /// When the last bit of a packet of `size` is out, if its transmission starts at `start`,
-    /// rounded up to a nanosecond; `None` if that is never. `start` never goes back.
+    /// End of the transmission of a packet of `size` that starts at `start`, rounded up to 1 ns;
+    /// `None` if it never ends. `start` is non-decreasing.
     #[inline]
     pub fn serve(&mut self, start: Time, size: Bytes) -> Option<Time> {
         let nanos = match (&self.capacity, self.known) {
             (Capacity::Unlimited, _) => return Some(start),
             (Capacity::Fixed(_), Some((known, nanos))) if known == size => nanos,
-            _ => return self.serve_anew(start, size),
+            _ => return self.serve_uncached(start, size),
         };
         let end = Time::from_nanos(start.as_nanos().checked_add(nanos)?);
         (end < Time::FAR).then_some(end)
     }
 
-    /// The same, where it is not known how long that takes.
-    fn serve_anew(&mut self, start: Time, size: Bytes) -> Option<Time> {
+    /// [`serve`](Self::serve) for a size without a cached transmission time.
+    fn serve_uncached(&mut self, start: Time, size: Bytes) -> Option<Time> {
         match &self.capacity {
             Capacity::Unlimited => Some(start),
             Capacity::Fixed(rate) => {
@@ -381,7 +381,7 @@ impl Transmitter {
                 if first > self.opportunity {
                     (self.opportunity, self.used) = (first, 0);
                 }
-                // Even a packet of no bytes waits for its turn.
+                // A packet of zero bytes uses an opportunity as well.
                 let total = self.used.saturating_add(size.get().max(1));
                 let last = self.opportunity + u128::from((total - 1) / OPPORTUNITY);
                 self.used = (total - 1) % OPPORTUNITY + 1;
@@ -407,7 +407,7 @@ impl CheckedDivCeil for u128 {
     }
 }
 
-/// In bits times 10⁹. 2^64 bytes are below 2^97.
+/// Work in bits times 10⁹. 2^64 bytes are below 2^97.
 fn work(size: Bytes) -> u128 {
     u128::from(size.get()) * 8 * 1_000_000_000
 }
@@ -417,7 +417,7 @@ fn within_reach(nanos: u128) -> Option<Time> {
     (at < Time::FAR).then_some(at)
 }
 
-/// What an opportunity of a trace carries: mahimahi's MTU without the header of its TUN device.
+/// Bytes per opportunity: mahimahi's MTU without the header of its TUN device.
 const OPPORTUNITY: u64 = 1_500;
 /// Long enough to hold several opportunities of a slow cellular link, short enough to show fades.
 const TRACE_WINDOW: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! A link on its own.
+//! A link outside of a network.
 
 use core::time::Duration;
 
@@ -15,9 +15,9 @@ pub use super::stats::{FlowCounts, LinkStats, Queued};
 
 /// One direction of one hop.
 ///
-/// At equal times, what arrives finds the packet still in transmission that leaves then, as in ns-2.
-/// The other way round, a sender behind a link of the same rate, whose packets come just when others
-/// leave, would get every place in a full queue, and nobody else one.
+/// At equal times an arrival precedes the end of a transmission, as in ns-2. In the opposite order,
+/// a sender behind a link of the same rate, whose packets arrive exactly at departures, would get
+/// every free place of a full queue and starve the other senders.
 #[derive(Debug)]
 pub struct Link<P> {
     store: PacketPool<P>,
@@ -26,11 +26,11 @@ pub struct Link<P> {
 
 impl<P: Packet> Link<P> {
     /// Builds the link. Its random streams are `link/<name>/loss`, `link/<name>/jitter` and
-    /// `link/<name>/` with the name of the discipline.
+    /// `link/<name>/` with the name of the queue discipline.
     ///
     /// # Errors
     ///
-    /// Names the link and the parameter that is out of range.
+    /// A parameter is out of range. The error names the link and the parameter.
     pub fn new(config: &LinkConfig, seed: Seed, name: &str) -> Result<Self, LinkError> {
         let passage = LinkImpl::new(config, seed, name).map_err(|fault| LinkError {
             link: name.to_owned(),
@@ -42,68 +42,65 @@ impl<P: Packet> Link<P> {
         })
     }
 
-    /// Brings queue, transmitter and counters to `now`, whether something leaves or not; what would
-    /// leave the transmitter just then has not yet.
-    /// [`Stage::push`] and [`Stage::pop`] do this by themselves.
+    /// Advances queue, transmitter and counters to `now`. A transmission that ends exactly at `now`
+    /// is still in progress. [`Stage::push`] and [`Stage::pop`] include this.
     pub fn advance(&mut self, now: Time) {
         self.passage.advance(&mut self.store, now);
     }
 
-    /// What it counted up to the last call of `push`, `pop` or [`advance`](Self::advance).
+    /// Counters as of the last call of `push`, `pop` or [`advance`](Self::advance).
     pub fn stats(&self) -> LinkStats {
         self.passage.stats()
     }
 
-    /// What waits, without the packet in transmission, as of the last call.
+    /// Backlog without the packet in transmission, as of the last call.
     pub fn queued(&self) -> Queued {
         self.passage.queued()
     }
 
-    /// How many packets are in the queue, in transmission or on the wire.
+    /// Number of packets in the queue, in transmission or in propagation.
     pub fn inside(&self) -> usize {
         self.store.len()
     }
 
-    /// What the transmitter can carry.
+    /// Capacity of the transmitter.
     pub fn capacity(&self) -> &Capacity {
         self.passage.capacity()
     }
 
-    /// Propagation.
+    /// Propagation delay.
     pub fn delay(&self) -> Duration {
         self.passage.delay()
     }
 
-    /// From now on, keeps notes of what happens to each packet: at most `limit` that nobody
-    /// took; more are counted as missed. Off at first. A packet that is inside already may be noted
-    /// without its number and without how long it waited.
+    /// Enables the packet log with at most `limit` unread entries; further entries are counted as
+    /// missed. Packets already inside may be logged without a sequence number and queueing delay.
     pub fn observe(&mut self, limit: usize) {
         self.passage.observe(&self.store, limit);
     }
 
-    /// As [`observe`](Self::observe), but notes only what is dropped.
+    /// As [`observe`](Self::observe), for drops only.
     pub fn observe_drops(&mut self, limit: usize) {
         self.passage.observe_drops(limit);
     }
 
-    /// The oldest note that was not taken yet. Notes come in the order of their times.
+    /// Oldest unread log entry. Entries are in order of time.
     pub fn pop_note(&mut self) -> Option<LinkLogEntry> {
         self.passage.pop_note()
     }
 
-    /// How many notes found no room.
+    /// Number of log entries lost because the log was full.
     pub fn missed_notes(&self) -> u64 {
         self.passage.missed_notes()
     }
 
-    /// From now on, counts apart what happens to each flow below `flows`, see [`Packet::flow`].
-    /// Off at first.
+    /// Enables per-flow counters for flows below `flows`, see [`Packet::flow`].
     pub fn count_flows(&mut self, flows: usize) {
         self.passage.count_flows(&self.store, flows);
     }
 
-    /// What was counted of each flow, in the order of their numbers; empty unless asked for by
-    /// [`count_flows`](Self::count_flows). As of the last call, as [`stats`](Self::stats).
+    /// Per-flow counters by flow number, as of the last call; empty without
+    /// [`count_flows`](Self::count_flows).
     pub fn flow_counts(&self) -> &[FlowCounts] {
         self.passage.flow_counts()
     }
@@ -114,21 +111,21 @@ impl<P: Packet + Send> Stage<P> for Link<P> {
     fn push(&mut self, at: Time, packet: P) {
         let size = packet.size();
         let slot = self.store.put(|| packet);
-        let parcel = PacketHandle { size, slot, hop: 0 };
-        self.passage.push(&mut self.store, at, parcel);
+        let handle = PacketHandle { size, slot, hop: 0 };
+        self.passage.push(&mut self.store, at, handle);
     }
 
     #[inline]
     fn pop(&mut self, now: Time) -> Option<(Time, P)> {
         let departed = self.passage.pop(&mut self.store, now);
         self.passage.advance(&mut self.store, now);
-        let (at, parcel) = departed?;
-        let packet = self.store.take(parcel.slot)?;
+        let (at, handle) = departed?;
+        let packet = self.store.take(handle.slot)?;
         Some((at, packet))
     }
 
-    /// Not later than the next packet leaves. Where the packet in transmission gets lost or
-    /// meets jitter, a [`pop`](Self::pop) at that time gives nothing and moves this on.
+    /// Lower bound of the next departure. If the packet in transmission is lost or delayed by
+    /// jitter, a [`pop`](Self::pop) at that time returns `None` and this moves forward.
     fn next_departure(&self) -> Option<Time> {
         self.passage.next_departure()
     }

@@ -1,56 +1,56 @@
-//! What a link counts.
+//! Counters of a link.
 
 use core::time::Duration;
 
 use super::packet_log::{LinkLogEntry, PacketLog};
 use crate::units::Bytes;
 
-/// What a link counted. Every arrival is delivered, dropped in one of three ways, or
+/// Counters of a link. Every arrival is delivered, dropped for one of three causes, or still
 /// [inside](super::Link::inside).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
-    /// Packets that came.
+    /// Arrived packets.
     pub arrivals: u64,
-    /// Their size.
+    /// Arrived bytes.
     pub arrived_bytes: Bytes,
-    /// Packets that came out at the far end, and were popped.
+    /// Packets delivered at the far end and popped.
     pub delivered: u64,
-    /// Their size.
+    /// Delivered bytes.
     pub delivered_bytes: Bytes,
-    /// Packets that the queue did not take, or dropped later.
+    /// Queue drops, at enqueue or later.
     pub queue_drops: u64,
-    /// Packets lost at random.
+    /// Random losses.
     pub loss_drops: u64,
     /// Packets lost in outages.
     pub outage_drops: u64,
-    /// Packets that the queue marked.
+    /// ECN marks of the queue.
     pub marks: u64,
-    /// For how long the transmitter worked on packets that it has finished, stalls included.
-    /// Over a span, this is the utilisation; with steps or a trace, compare bytes with
+    /// Total transmission time of finished packets, including stalls. Divided by the duration, this
+    /// is the utilisation. For steps or a trace, compare the bytes with
     /// [`Capacity::offered`](super::Capacity::offered) instead.
     pub busy: Duration,
 }
 
-/// What a link counted of one flow.
+/// Counters of one flow at a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounts {
-    /// Packets that came.
+    /// Arrived packets.
     pub arrivals: u64,
-    /// Their size.
+    /// Arrived bytes.
     pub arrived_bytes: Bytes,
-    /// Packets that came out at the far end, and were popped.
+    /// Packets delivered at the far end and popped.
     pub delivered: u64,
-    /// Their size.
+    /// Delivered bytes.
     pub delivered_bytes: Bytes,
-    /// Packets that the queue did not take, or dropped later.
+    /// Queue drops, at enqueue or later.
     pub queue_drops: u64,
-    /// Packets lost at random or in an outage.
+    /// Random losses and packets lost in outages.
     pub other_drops: u64,
-    /// Packets that the queue marked.
+    /// ECN marks of the queue.
     pub marks: u64,
 }
 
-/// What waits in a queue.
+/// Backlog of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Queued {
     /// Number of packets.
@@ -59,7 +59,7 @@ pub struct Queued {
     pub bytes: Bytes,
 }
 
-/// What is recorded only on demand.
+/// Optional records: packet log and per-flow counters.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     pub(super) notes: Option<PacketLog>,
@@ -73,7 +73,7 @@ impl Records {
         }
     }
 
-    /// Changes the counts of a flow, if it is counted.
+    /// Updates the counters of a flow, if they are enabled.
     pub(super) fn count(&mut self, flow: u32, change: impl FnOnce(&mut FlowCounts)) {
         if let Some(counts) = self.flows.get_mut(flow as usize) {
             change(counts);

@@ -39,18 +39,18 @@ impl Packet for PacketHandle {
         self.ecn = Ecn::Ce;
     }
 
-    /// Packets that follow each other are of different flows.
+    /// Consecutive packets are of different flows.
     fn flow(&self) -> u32 {
         (self.id % 5) as u32
     }
 
-    /// A third of them is less than best effort.
+    /// A third of the packets are LE.
     fn dscp(&self) -> u8 {
         u8::from(self.id.is_multiple_of(3))
     }
 }
 
-/// A packet as a queue sees it, which came at time zero.
+/// A queued packet that arrived at time zero.
 pub(super) fn held(size: u64, ecn: Ecn) -> Held {
     Held {
         arrived: Time::ZERO,
@@ -65,7 +65,7 @@ pub(super) fn held(size: u64, ecn: Ecn) -> Held {
     }
 }
 
-/// Links that a lane can be, around 1 Mb/s.
+/// Links that a [`FastLink`](super::fast_link::FastLink) supports, around 1 Mb/s.
 pub(super) fn even_link_config() -> impl Strategy<Value = LinkConfig> {
     let queue = prop_oneof![droptail(), red().prop_map(QueueConfig::Red)];
     let capacity = prop_oneof![
@@ -157,7 +157,7 @@ fn jitter() -> impl Strategy<Value = Option<JitterConfig>> {
     prop::option::of(jitter.prop_map(|(spread, reorder)| JitterConfig { spread, reorder }))
 }
 
-/// Queues of all kinds, which hold some 30 packets.
+/// Queues of all kinds, with room for about 30 packets.
 pub(super) fn queue() -> impl Strategy<Value = QueueConfig> {
     prop_oneof![
         droptail(),

@@ -1,54 +1,53 @@
-//! An agenda of many slots.
+//! Timer queue for many slots.
 
 use core::mem;
 
 use crate::units::Time;
 
-/// A calendar (Brown, "Calendar queues: a fast O(1) priority queue implementation for the
-/// simulation event set problem", CACM 31(10), 1988): time is cut into days of equal length, and a
-/// ring of days has a list each of the slots whose deadlines fall on it. Only the day at hand is
-/// sorted. Deadlines beyond the ring are in one more list. The length of a day follows the
-/// deadlines, so that few share one.
+/// Calendar queue (Brown, "Calendar queues: a fast O(1) priority queue implementation for the
+/// simulation event set problem", CACM 31(10), 1988). Time is divided into days of equal length; a
+/// ring of days has a list of slots per day. Only the current day is sorted. Deadlines beyond the
+/// ring are in one more list. The day length adapts to the density of deadlines.
 ///
-/// Of equal deadlines the lower slot is first, which makes the order total: it does not depend on
-/// what the days are like. It does not allocate, other than for a fuller day than any before.
+/// Ties are broken by the lower slot, so the order is total and independent of the day length.
+/// Allocates only if a day has more deadlines than any before.
 #[derive(Clone, Debug)]
 pub(super) struct CalendarQueue {
     nodes: Vec<Node>,
-    /// The first slot of each list: those of the ring, then that of what is beyond.
+    /// First slot of each list: one per day of the ring, then the one beyond it.
     lists: Vec<u32>,
-    /// A bit for each list of the ring that is not empty.
+    /// Bitmap of the non-empty days of the ring.
     full: Vec<u64>,
-    /// All deadlines before the day `cursor`, the latest first; not empty while there are any.
+    /// All deadlines before the day `cursor`, the latest first; non-empty unless the queue is
+    /// empty.
     front: Vec<(Time, u32)>,
-    /// The ring has the days from this one on. A day is a number of nanoseconds without its lower
-    /// `shift` bits.
+    /// First day of the ring. The number of a day is the time in ns shifted right by `shift`.
     cursor: u64,
     shift: u32,
-    /// What is beyond the ring is not before this day.
+    /// Lower bound of the days beyond the ring.
     beyond: u64,
-    /// Deadlines that came to the front since the length of a day was looked at, and the earliest
-    /// one then.
+    /// Deadlines moved to the front since the last check of the day length, and the earliest one at
+    /// that check.
     passed: u32,
     since: Time,
-    /// Whether the front was filled since somebody asked.
+    /// Whether the front was refilled since the last query.
     begun: bool,
-    /// Days before this one were looked at ahead of time.
+    /// Days before this one were reported by `coming`.
     seen: u64,
 }
 
-/// A slot.
+/// State of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     at: Time,
-    /// The next in its list, or [`NONE`].
+    /// Next slot of the list, or [`NONE`].
     next: u32,
-    /// The one before, or [`FRONT`], or [`LIST`] and the number of the list that it begins.
+    /// Previous slot, or [`FRONT`], or [`LIST`] plus the number of the list that the slot heads.
     before: u32,
 }
 
 impl CalendarQueue {
-    /// All `slots` without a deadline. At most 2³¹ of them, which is more than memory holds.
+    /// Queue of `slots` slots without deadlines; at most 2³¹.
     pub(super) fn new(slots: usize) -> Self {
         let days = slots.next_power_of_two().clamp(LEAST_DAYS, MOST_DAYS);
         let node = Node {
@@ -71,7 +70,7 @@ impl CalendarQueue {
         }
     }
 
-    /// The earliest deadline and its slot; [`Time::FAR`] while no slot has one.
+    /// Earliest deadline and its slot; [`Time::FAR`] if there is none.
     #[inline]
     pub(super) fn first(&self) -> (Time, usize) {
         match self.front.last() {
@@ -80,13 +79,13 @@ impl CalendarQueue {
         }
     }
 
-    /// The deadline of a slot; [`Time::FAR`] if it has none. Panics if there is no such slot.
+    /// Deadline of a slot; [`Time::FAR`] if it has none. Panics if the slot does not exist.
     #[inline]
     pub(super) fn get(&self, slot: usize) -> Time {
         self.nodes[slot].at
     }
 
-    /// Sets the deadline of a slot; [`Time::FAR`] takes it away. Panics if there is no such slot.
+    /// Sets the deadline of a slot; [`Time::FAR`] removes it. Panics if the slot does not exist.
     #[inline]
     pub(super) fn set(&mut self, slot: usize, at: Time) {
         let was = self.nodes[slot].at;
@@ -105,7 +104,7 @@ impl CalendarQueue {
         }
     }
 
-    /// Sets the deadline of the slot that is [`first`](Self::first); nothing if there is none.
+    /// Sets the deadline of the [`first`](Self::first) slot. No effect on an empty queue.
     #[inline]
     pub(super) fn set_first(&mut self, at: Time) {
         let Some((_, slot)) = self.front.pop() else {
@@ -120,20 +119,20 @@ impl CalendarQueue {
         }
     }
 
-    /// Whether other slots are at the [`front`](Self::front) than when this was asked before.
+    /// Whether the front was refilled since the last call.
     #[inline]
     pub(super) fn begun(&mut self) -> bool {
         mem::take(&mut self.begun)
     }
 
-    /// When the day at the front ends.
+    /// End of the current day.
     #[inline]
     pub(super) fn reached(&self) -> Time {
         Time::from_nanos(self.cursor << self.shift)
     }
 
-    /// Adds to `slots` those of the next day that was not shown yet, and says when that begins; none
-    /// if no more is known of.
+    /// Appends the slots of the next unreported day to `slots`, and returns its start; `None` if
+    /// there is none in the ring.
     pub(super) fn coming(&mut self, slots: &mut Vec<u32>) -> Option<Time> {
         let day = self.day_from(self.seen.max(self.cursor))?;
         self.seen = day + 1;
@@ -154,14 +153,14 @@ impl CalendarQueue {
     fn insert(&mut self, slot: u32, at: Time) {
         let day = at.as_nanos() >> self.shift;
         if day < self.cursor {
-            self.jump_in(slot, at);
+            self.insert_front(slot, at);
         } else {
             self.link(slot, day);
         }
     }
 
-    /// Among those at the front.
-    fn jump_in(&mut self, slot: u32, at: Time) {
+    /// Inserts into the sorted front.
+    fn insert_front(&mut self, slot: u32, at: Time) {
         let entry = (at, slot);
         let place = self.front.partition_point(|other| *other > entry);
         self.front.insert(place, entry);
@@ -216,7 +215,7 @@ impl CalendarQueue {
         }
     }
 
-    /// The front is empty: takes the next day to it, if there is one.
+    /// Moves the next day to the empty front, if there is one.
     fn refill(&mut self) {
         if self.passed as usize > self.period() {
             self.tune();
@@ -237,13 +236,13 @@ impl CalendarQueue {
         }
     }
 
-    /// The next day of the ring, from this one of it on, that has deadlines.
+    /// The first non-empty day of the ring from `from` on.
     #[inline]
     fn day_from(&self, from: u64) -> Option<u64> {
         let mask = self.days() - 1;
         let start = from as usize & mask;
         let last = self.full.len() - 1;
-        // Once around; the word that it starts with has days of its end and of its beginning.
+        // One full circle; the first word has days of the start and of the end.
         let mut word = start / 64;
         let mut bits = self.full[word] & (!0 << (start % 64));
         for _ in 0..=last {
@@ -258,7 +257,7 @@ impl CalendarQueue {
         (bits != 0 && day - self.cursor <= mask as u64).then_some(day)
     }
 
-    /// Its deadlines come to the front.
+    /// Moves the deadlines of a day to the front.
     fn begin(&mut self, day: u64) {
         let list = day as usize & (self.days() - 1);
         self.cursor = day + 1;
@@ -283,7 +282,7 @@ impl CalendarQueue {
         }
     }
 
-    /// Moves the ring on, to the next `day` of the ring or earlier, and into it what was beyond.
+    /// Advances the ring to `day` or earlier, and moves deadlines from beyond into it.
     fn draw_near(&mut self, day: Option<u64>) {
         let days = self.days();
         let far = mem::replace(&mut self.lists[days], NONE);
@@ -303,12 +302,12 @@ impl CalendarQueue {
         }
     }
 
-    /// After how many deadlines to look at the length of a day.
+    /// Number of deadlines after which the day length is checked.
     fn period(&self) -> usize {
         (4 * self.nodes.len()).max(LEAST_PERIOD)
     }
 
-    /// Makes days shorter or longer, if need be, and fills the front if it is empty.
+    /// Adapts the day length if necessary, and refills an empty front.
     #[cold]
     fn tune(&mut self) {
         let live = |node: &&Node| node.at != Time::FAR;
@@ -342,19 +341,18 @@ impl CalendarQueue {
 
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// Marks a slot that is at the front.
+/// `before` of a slot at the front.
 const FRONT: u32 = u32::MAX - 1;
-/// Marks the number of a list.
+/// Flag of a list number.
 const LIST: u32 = 1 << 31;
 
-/// Days of the ring, both powers of two: no fewer than a word has bits, and no more than fit into
-/// a megabyte.
+/// Days of the ring, powers of two: at least the bits of a word, at most one megabyte.
 const LEAST_DAYS: usize = 64;
 const MOST_DAYS: usize = 1 << 18;
-/// The length of a day, as a power of two in ns: at first 0.13 ms, from 64 ns to 17 s.
+/// Day length as a power of two in ns: initially 0.13 ms, from 64 ns to 17 s.
 const FIRST_SHIFT: u32 = 17;
 const LEAST_SHIFT: u32 = 6;
 const MOST_SHIFT: u32 = 34;
-/// At most so many deadlines fall on a day, and at least half as many, on average.
+/// Average number of deadlines per day: at most this, at least half of it.
 const DAY: u64 = 8;
 const LEAST_PERIOD: usize = 64;

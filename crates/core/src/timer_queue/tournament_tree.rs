@@ -1,24 +1,23 @@
-//! An agenda of few slots.
+//! Timer queue for few slots.
 
 use crate::units::Time;
 
-/// A tournament (Knuth, "The Art of Computer Programming" volume 3, section 5.4.1): slots play in
-/// groups of four, winners play winners, and who wins the last round is first. A deadline that
-/// changes plays its rounds again.
+/// Tournament tree (Knuth, "The Art of Computer Programming" volume 3, section 5.4.1) of arity
+/// four. A change of a deadline updates the path from its leaf to the root.
 ///
-/// Rounds are all played, however they end, and none of them is a branch: what a processor cannot
-/// foretell here it need not. With some hundred slots that is worth more than the rounds cost.
+/// The path is always updated up to the root, without branches, which avoids mispredictions. With
+/// about 100 slots this outweighs the extra updates.
 #[derive(Clone, Debug)]
 pub(super) struct TournamentTree {
-    /// The winner of group `i` plays in group `i / 4`, and the last one is in group 0.
+    /// The minimum of group `i` is an entry of group `i / 4`; the root is group 0.
     groups: Vec<[u64; 4]>,
-    /// Slots and what fills them up to a power of four.
+    /// Number of leaves: the slots, padded to a power of four.
     places: usize,
     first: u64,
 }
 
 impl TournamentTree {
-    /// All `slots` without a deadline, at most [`MOST_SLOTS`].
+    /// Queue of `slots` slots without deadlines, at most [`MOST_SLOTS`].
     pub(super) fn new(slots: usize) -> Self {
         let mut places = 4;
         while places < slots {
@@ -48,7 +47,7 @@ impl TournamentTree {
         }
     }
 
-    /// Whether it is set; it is not if that is too late to be kept here.
+    /// Sets a deadline. Returns `false` if the deadline is too late to be represented.
     #[inline]
     pub(super) fn set(&mut self, slot: usize, at: Time) -> bool {
         let mut winner = if at == Time::FAR {
@@ -76,11 +75,11 @@ fn time(entry: u64) -> Time {
     Time::from_nanos(entry >> SLOT_BITS)
 }
 
-/// A deadline and its slot are one number, which is less for who is earlier.
+/// Deadline and slot are packed into one integer; a smaller integer is earlier.
 const SLOT_BITS: u32 = 10;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
-/// What is not earlier, from 208 days on, does not fit.
+/// First deadline that cannot be represented: 208 days.
 pub(super) const END: Time = Time::from_nanos(u64::MAX >> SLOT_BITS);
-/// So many slots can be told apart.
+/// Maximum number of slots.
 pub(super) const MOST_SLOTS: usize = 1 << SLOT_BITS;

@@ -1,4 +1,4 @@
-//! A way out of a host on which all is lost, as behind a router that has lost its own way.
+//! Black hole: a default path of a host that drops all packets, as behind a router without a route.
 
 use std::ffi::CStr;
 use std::fs;
@@ -9,11 +9,10 @@ use crate::netns::Namespace;
 use crate::tcp_sysctls::{self, StackError};
 use crate::tun::Tun;
 
-/// A second device of a host, from which nobody takes what it is given. Dropping it gives the host
-/// its way back.
+/// A second device of a host, whose packets are never read. Dropping it restores the original path.
 ///
-/// A host that has no route at all would not do: its kernel tells TCP that a segment cannot leave,
-/// which then counts as not sent, and no time-out follows.
+/// Removing the route would not do: the kernel then reports a send error to TCP, the segment does
+/// not count as sent, and no retransmission timeout follows.
 #[derive(Debug)]
 pub struct Blackhole {
     namespace: Namespace,
@@ -21,12 +20,12 @@ pub struct Blackhole {
 }
 
 impl Blackhole {
-    /// Makes it on the host of a namespace of the emulator. Nothing leads there yet.
+    /// Creates the device on a host of the emulator, without routes to it.
     ///
     /// # Errors
     ///
-    /// The kernel makes no second device, or does not let us switch off that senders are checked
-    /// against routes (`rp_filter`), by which what arrives while nothing leaves would be lost as well.
+    /// The kernel does not create the device, or reverse path filtering (`rp_filter`) cannot be
+    /// disabled. With filtering, packets received during the black hole would be dropped as well.
     pub fn new(namespace: &Namespace) -> Result<Self, StackError> {
         let device = Tun::open(namespace, NAME).map_err(StackError::Device)?;
         namespace.switch_on(NAME).map_err(StackError::Namespace)?;
@@ -38,13 +37,14 @@ impl Blackhole {
         })
     }
 
-    /// Has all that leaves the host for others lead there, or go its old way again.
+    /// Routes all traffic of the host to other hosts into the black hole, or back to the original
+    /// path.
     ///
     /// # Errors
     ///
-    /// It is so already.
+    /// The routes are already in the requested state.
     pub fn lead(&self, there: bool) -> Result<(), StackError> {
-        // Halves of the network of all hosts, which is closer than the whole.
+        // The two halves of the network of all hosts are more specific than its route.
         let bits = u32::from(PREFIX) + 1;
         let mask = Ipv4Addr::from_bits(u32::MAX << (32 - bits));
         let first = FIRST.to_bits() & mask.to_bits();
@@ -53,15 +53,14 @@ impl Blackhole {
             tcp_sysctls::set_route(&self.namespace, network, DEVICE_NAME, there)?;
         }
         if !there {
-            // A queue that is full would lose no less; but the memory is for others.
+            // Frees the memory of the queued packets.
             while let Ok(Some(_)) = self.device.read(&mut [0; 1]) {}
         }
         Ok(())
     }
 }
 
-/// Takes packets in through a device also where answers would leave through another. In the namespace
-/// that the thread is in.
+/// Disables reverse path filtering of a device, in the namespace of the thread.
 fn accept_from_all(device: &str) -> Result<(), StackError> {
     let path = format!("/proc/sys/net/ipv4/conf/{device}/rp_filter");
     let strict = fs::read_to_string(&path).is_ok_and(|set| set.trim() == "1");

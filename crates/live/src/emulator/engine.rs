@@ -1,4 +1,4 @@
-//! The loop of the emulator: one thread, a TUN device per host, one timer.
+//! Event loop of the emulator: one thread, a TUN device per host, one timer.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,17 +17,17 @@ use crate::events::{Events, Ready, sleep_until};
 use crate::realtime;
 use crate::tun::Tun;
 
-/// A host's device, and the routes of what comes out of it.
+/// Device of a host, and the routes of its packets.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) tun: Tun,
-    /// By the number of the host that it goes to.
+    /// Route by destination host.
     pub(super) routes: Vec<Option<RouteId>>,
 }
 
-/// It looks, carries what it finds, and sleeps until something happens. When it had to do so
-/// twice in a moment, it naps for the rest of the moment, so that dense traffic costs a wake-up
-/// per moment and not per packet, until a nap brought nothing.
+/// Polls, forwards packets, and sleeps until the next event. After two wake-ups within the
+/// granularity it sleeps for the rest of that interval, so that dense traffic costs a wake-up per
+/// interval instead of per packet. This ends when such a sleep yields no packet.
 #[derive(Debug)]
 pub(super) struct Engine {
     ports: Vec<Port>,
@@ -51,34 +51,34 @@ struct Counts {
     write_failures: u64,
 }
 
-/// What an engine cannot know of itself.
+/// Parameters of the engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Conditions {
     pub(super) clock: Clock,
-    /// When it stops by itself.
+    /// Time of the automatic stop.
     pub(super) end: Time,
-    /// Between two looks at the devices.
+    /// Polling interval of the devices.
     pub(super) granularity: Duration,
     pub(super) tolerance: Duration,
-    /// Entries per log.
+    /// Maximum number of entries per log.
     pub(super) log: usize,
 }
 
-/// A look at the network and the devices.
+/// A poll of the network and the devices.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     start: Time,
     work: Work,
-    /// Whether a sleep followed that nothing cut short.
+    /// Whether an uninterruptible sleep followed.
     napped: bool,
 }
 
-/// What came of a look.
+/// Result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     None,
     Some,
-    /// And more waits.
+    /// Packets were processed and more are waiting.
     More,
 }
 
@@ -106,8 +106,8 @@ impl Engine {
         })
     }
 
-    /// Runs until it is told to stop or time is over. The report lacks `overruns`, which count
-    /// against `kept_up` as well.
+    /// Runs until stopped or until the end time. The report lacks `overruns`, which also affect
+    /// `kept_up`.
     pub(super) fn run(mut self) -> io::Result<Finished> {
         let realtime_priority = realtime::ask(PRIORITY);
         ask_for_punctual_sleep();
@@ -149,8 +149,8 @@ impl Engine {
         Ok(self.finish(realtime_priority))
     }
 
-    /// Sleeps until something happens, at the longest until `next`; not at all after a nap, and
-    /// when something is left to do.
+    /// Sleeps until an event, at most until `next`. Returns at once after an uninterruptible sleep,
+    /// and if work is left.
     fn sleep(&mut self, last: Turn, next: Time, ready: &mut Ready) -> io::Result<()> {
         let before = self.conditions.clock.now();
         if last.napped || last.work == Work::More || next <= before {
@@ -158,14 +158,14 @@ impl Engine {
             self.silence.look(before, ready.sources());
         } else {
             self.events.wait(next, ready)?;
-            // Who wakes late for the network is as late for the devices.
+            // A late wake-up for the network is a late poll of the devices as well.
             let woken = self.conditions.clock.now().min(next);
             self.silence.end(woken, ready.sources());
         }
         Ok(())
     }
 
-    /// Reads a few packets of one host.
+    /// Reads up to [`READS`] packets of one host.
     fn take(&mut self, port: usize) -> io::Result<Work> {
         let Port { tun, routes } = &self.ports[port];
         let silence = self.silence.since(port);
@@ -211,7 +211,7 @@ impl Engine {
         Ok(Work::More)
     }
 
-    /// Writes what is due.
+    /// Writes due packets.
     fn depart(&mut self) -> io::Result<Work> {
         let mut now = self.conditions.clock.now();
         for i in 0..WRITES {
@@ -221,7 +221,7 @@ impl Engine {
             let frame = delivery.packet;
             match self.ports[frame.to].tun.write(frame.bytes()) {
                 Ok(()) => self.counts.delivered += 1,
-                // The device is gone, with its namespace.
+                // The device was removed with its namespace.
                 Err(e) if e.raw_os_error() == Some(libc::EBADFD) => return Err(e),
                 Err(_) => self.counts.write_failures += 1,
             }
@@ -295,29 +295,29 @@ impl Work {
     }
 }
 
-/// What is left of an engine.
+/// Result of an engine.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) report: EmulatorReport,
     pub(super) log: EmulatorLog,
-    /// So that the devices, and their counters, are still there.
+    /// Keeps the devices and their counters alive.
     _ports: Vec<Port>,
 }
 
-/// Without real-time priority the kernel has threads sleep up to 50 µs longer than they ask for,
-/// unless they ask for that, too. Not to be granted this is no reason to stop.
+/// Sets the timer slack to its minimum. Without real-time priority the default is 50 µs. A failure
+/// is ignored.
 fn ask_for_punctual_sleep() {
     let nanosecond: libc::c_ulong = 1;
     // SAFETY: takes numbers and touches no memory.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanosecond) };
 }
 
-/// Reading takes about 1 µs a packet: after this many, others may be due.
+/// Reading costs about 1 µs per packet. After this many, other events may be due.
 const READS: usize = 64;
-/// Writing takes about 2 µs a packet: after this many, the kernel's queue wants to be looked at.
-/// Larger than the number of reads, so that packets get out faster than in.
+/// Writing costs about 2 µs per packet. After this many, the devices must be polled. Larger than
+/// `READS`, so that the network drains.
 const WRITES: usize = 256;
-/// So many times the tolerance is a network that stood still, if it was for one packet.
+/// Factor of the tolerance above which a single delay counts as a stall of the emulation.
 const STILL: u32 = 50;
 /// In the lower half of 1..=99: interrupt threads of the kernel have 50.
 const PRIORITY: libc::c_int = 40;

@@ -1,4 +1,4 @@
-//! What an emulator tells when it stops.
+//! Report and log of an emulator.
 
 use std::time::Duration;
 
@@ -6,86 +6,86 @@ use tidegate_core::control::Ecn;
 use tidegate_core::link::{LinkStats, Packet, RouteId};
 use tidegate_core::units::{Bytes, Time};
 
-/// What an emulator did, and how well.
+/// Counters and timing of an emulator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmulatorReport {
-    /// IPv4 packets that came out of any namespace and had a way.
+    /// IPv4 packets read from any namespace with a route to their destination.
     pub packets: u64,
-    /// Packets written to the host that they were for.
+    /// Packets written to their destination host.
     pub delivered: u64,
-    /// Packets lost in the links, by design.
+    /// Packets dropped by the link models.
     pub drops: u64,
-    /// Packets marked in the links.
+    /// Packets marked by the link models.
     pub marks: u64,
-    /// What came and is no whole IPv4 packet of at most 1500 bytes, such as the kernel's IPv6
-    /// router solicitations.
+    /// Read packets that are not complete IPv4 packets of at most 1500 bytes, such as IPv6 router
+    /// solicitations of the kernel.
     pub ignored: u64,
-    /// IPv4 packets for an address to which their host has no way.
+    /// IPv4 packets without a route to their destination.
     pub unrouted: u64,
-    /// Packets that the kernel threw away before the emulator could read them.
+    /// Packets dropped by the kernel before the emulator read them.
     pub overruns: u64,
-    /// Packets that the kernel did not take.
+    /// Packets that the kernel rejected.
     pub write_failures: u64,
-    /// Per link, in the order of the configuration.
+    /// Counters per link, in the order of the configuration.
     pub links: Vec<LinkStats>,
-    /// When it stopped: the time up to which the links were run.
+    /// Time of the stop, up to which the links were run.
     pub ended: Time,
-    /// Half of the packets were written within this after their logical time.
+    /// Median delay of a write after the logical departure.
     pub timing_p50: Duration,
-    /// And 99 of 100 within this. Both are rounded up by at most 1/32.
+    /// 99th percentile of that delay. Both are rounded up by at most 1/32.
     pub timing_p99: Duration,
-    /// The largest such delay.
+    /// Maximum of that delay.
     pub timing_worst: Duration,
-    /// 99 of 100 packets were read within this after the device was last seen empty: they cannot
-    /// have waited longer for it, unless they woke the emulator and the kernel took its time.
+    /// 99th percentile of the time from the last empty poll of the device to the read. It bounds
+    /// the waiting time of a packet, except for a packet that woke the emulator and for the wake-up
+    /// latency of the kernel.
     pub unread_p99: Duration,
-    /// The largest such time.
+    /// Maximum of that time.
     pub unread_worst: Duration,
-    /// For how long it did not look at the devices on purpose, see
-    /// [`EmulatorConfig::granularity`](super::EmulatorConfig::granularity). The times above have
-    /// it in them.
+    /// Intentional polling interval of the devices, see
+    /// [`EmulatorConfig::granularity`](super::EmulatorConfig::granularity). The times above include
+    /// it.
     pub granularity: Duration,
     /// Whether it ran with real-time priority (`SCHED_FIFO`).
     pub realtime_priority: bool,
-    /// Whether the network that the hosts saw was the one that was asked for: no overruns, no
-    /// failed writes, `timing_p99` and `unread_p99` within the tolerance, and the worst of both within
-    /// 50 times that.
+    /// Whether the emulation was accurate: no overruns, no write failures, `timing_p99` and
+    /// `unread_p99` within the tolerance, and both maxima within 50 times the tolerance.
     pub kept_up: bool,
 }
 
-/// Each packet that came and each that went, as far as there was room.
+/// Bounded log of read and written packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EmulatorLog {
-    /// In the order in which the links got them.
+    /// In order of arrival at the links.
     pub arrivals: Vec<Arrival>,
-    /// In the order in which they were written.
+    /// In order of writing.
     pub departures: Vec<Departure>,
-    /// How many entries found no room.
+    /// Number of entries lost because a log was full.
     pub missed: u64,
 }
 
-/// A packet that the emulator read.
+/// A packet read by the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it was read, which is when the links got it.
+    /// Time of reading, and of arrival at the links.
     pub at: Time,
-    /// Its number: packets are counted from zero as they are read.
+    /// Packet number, counted from zero in order of reading.
     pub id: u64,
-    /// Which way it goes.
+    /// Route of the packet.
     pub route: RouteId,
-    /// Its whole length.
+    /// Length of the IP packet.
     pub size: Bytes,
-    /// As it came.
+    /// ECN field at arrival.
     pub ecn: Ecn,
-    /// Its DSCP.
+    /// DSCP of the packet.
     pub dscp: u8,
-    /// What a fair queue knows it by: a number for addresses, protocol and ports.
+    /// Flow for fair queueing: a hash of addresses, protocol and ports.
     pub flow: u32,
-    /// What it is to TCP, if it is TCP's and no fragment.
+    /// TCP header fields, for unfragmented TCP packets.
     pub segment: Option<Segment>,
 }
 
-/// As the links saw it, so that they can be played again.
+/// The packet as seen by the links, for replay.
 impl Packet for Arrival {
     fn size(&self) -> Bytes {
         self.size
@@ -108,31 +108,31 @@ impl Packet for Arrival {
     }
 }
 
-/// What the header of a TCP packet says.
+/// Fields of a TCP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Number of its first byte, or of the SYN (RFC 9293 section 3.1).
+    /// Sequence number of the first byte or of the SYN (RFC 9293 section 3.1).
     pub sequence: u32,
-    /// Bytes of the stream in it.
+    /// Payload in bytes.
     pub payload: u16,
-    /// Whether it opens the connection; its payload begins one number later.
+    /// Whether SYN is set; the payload then starts one sequence number later.
     pub syn: bool,
 }
 
-/// A packet that the emulator wrote.
+/// A packet written by the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// When the links say that it arrives.
+    /// Logical departure time.
     pub at: Time,
-    /// When the kernel had taken it.
+    /// Time of the completed write.
     pub written: Time,
-    /// Its number.
+    /// Packet number.
     pub id: u64,
-    /// As it went.
+    /// ECN field at departure.
     pub ecn: Ecn,
 }
 
-/// A bounded log.
+/// Bounded log.
 #[derive(Debug)]
 pub(super) struct Recorder {
     limit: usize,
@@ -147,7 +147,7 @@ impl Recorder {
         }
     }
 
-    /// Asks for the entry only if there is a log.
+    /// Adds an arrival. `arrival` is called only if the log is enabled.
     pub(super) fn arrival(&mut self, arrival: impl FnOnce() -> Arrival) {
         let EmulatorLog {
             arrivals, missed, ..
@@ -155,7 +155,7 @@ impl Recorder {
         push(arrivals, arrival, self.limit, missed);
     }
 
-    /// Asks for the entry only if there is a log.
+    /// Adds a departure. `departure` is called only if the log is enabled.
     pub(super) fn departure(&mut self, departure: impl FnOnce() -> Departure) {
         let EmulatorLog {
             departures, missed, ..

@@ -1,4 +1,4 @@
-//! Which packets a lane takes.
+//! Queue admission of a fast link.
 
 use rand_pcg::Pcg64Mcg;
 
@@ -7,38 +7,38 @@ use super::super::queue::{DropTailConfig, Limit, QueueConfig, RedLaw, Verdict};
 use super::super::stats::Queued;
 use crate::units::{Bytes, Time};
 
-/// Who may wait.
+/// Admission rule.
 #[derive(Debug)]
 pub(super) enum Admission {
     DropTail(DropTailConfig),
     Red(Box<Idler>),
 }
 
-/// RED, which has to hear of idle times.
+/// RED, which needs the start of idle periods.
 #[derive(Debug)]
 pub(super) struct Idler {
     pub(super) law: RedLaw,
-    /// When the transmitter is free.
+    /// End of the transmitter's work.
     free_at: Time,
-    /// Whether RED has heard of that.
-    told: bool,
+    /// Whether RED has been notified of the idle period.
+    reported: bool,
 }
 
 impl Admission {
-    /// `None` if the queue is of another kind.
+    /// `None` if the queue discipline is not supported.
     pub(super) fn new(config: &LinkConfig, stream: impl Fn(&str) -> Pcg64Mcg) -> Option<Self> {
         match config.queue {
             QueueConfig::DropTail(config) => Some(Self::DropTail(config)),
             QueueConfig::Red(red) => Some(Self::Red(Box::new(Idler {
                 law: RedLaw::new(red, &config.capacity, stream("red")),
                 free_at: Time::ZERO,
-                told: true,
+                reported: true,
             }))),
             _ => None,
         }
     }
 
-    /// How many packets may wait, if that is all there is to it, else zero.
+    /// Queue limit in packets if that alone decides, else zero.
     pub(super) fn plain_limit(&self) -> u32 {
         match self {
             Self::DropTail(DropTailConfig {
@@ -49,10 +49,10 @@ impl Admission {
         }
     }
 
-    /// What becomes of a packet of `size` that arrives at `at`, where `waiting` waits and the
-    /// transmitter is free from `free_at` on if it takes this one.
+    /// Verdict for a packet of `size` that arrives at `at` and finds the backlog `waiting`. With
+    /// this packet the transmitter is busy until `free_at`.
     #[inline]
-    pub(super) fn judge(
+    pub(super) fn verdict(
         &mut self,
         at: Time,
         free_at: Time,
@@ -61,12 +61,12 @@ impl Admission {
         capable: impl Fn() -> bool,
     ) -> Verdict {
         match self {
-            Self::DropTail(config) => config.judge(waiting, size, capable),
+            Self::DropTail(config) => config.verdict(waiting, size, capable),
             Self::Red(idler) => {
-                idler.hear(at);
-                let verdict = idler.law.judge(at, size, waiting, capable);
+                idler.notify_idle(at);
+                let verdict = idler.law.verdict(at, size, waiting, capable);
                 if verdict != Verdict::Dropped {
-                    (idler.free_at, idler.told) = (free_at, false);
+                    (idler.free_at, idler.reported) = (free_at, false);
                 }
                 verdict
             }
@@ -75,12 +75,12 @@ impl Admission {
 }
 
 impl Idler {
-    /// It is `now`.
+    /// Notifies RED of an idle period that started before `now`.
     #[inline]
-    pub(super) fn hear(&mut self, now: Time) {
-        if self.free_at < now && !self.told {
+    pub(super) fn notify_idle(&mut self, now: Time) {
+        if self.free_at < now && !self.reported {
             self.law.idle(self.free_at);
-            self.told = true;
+            self.reported = true;
         }
     }
 }

@@ -1,25 +1,22 @@
-//! Lanes that keep nothing: what is on them waits elsewhere.
+//! Fast links that store no packets; packets in flight are in the delivery queue or a batch.
 
 use super::super::packet_pool::PacketHandle;
-use super::{Course, FastLink, LEAST_ROOM, MOST_FRESH, NOTHING, Passing};
+use super::{Course, FastLink, InFlight, LEAST_ROOM, MOST_FRESH, NOTHING};
 use crate::units::{Bytes, Time};
 
-/// A lane that floats has an empty ring. `head` is the number of the next packet then, and `len` is
-/// no less than what was in the queue with the last packet, or with [`MIXED`] if their sizes differ.
+/// An unbuffered link has an empty ring. `head` is the number of the next packet. `len` is an upper
+/// bound of the backlog at the last arrival, or has [`MIXED`] set if the sizes differ.
 impl FastLink {
-    /// Whether it can be told as soon as a packet comes when it will be out, or that it needs a closer
-    /// look; and nothing else is asked.
-    pub(in super::super) fn may_float(&self) -> bool {
+    /// Whether each arrival is either accepted with a known departure time or leads to a buffered
+    /// link, and no other feature is in use.
+    pub(in super::super) fn may_be_unbuffered(&self) -> bool {
         self.limit > 0 && self.ring.is_empty() && self.takes_time()
     }
 
-    /// A packet arrives at a lane that floats. When it is out, if it is taken for certain, and later
-    /// than the one before.
+    /// Arrival at an unbuffered link. Returns the departure time if the packet is certainly
+    /// accepted and departs after its predecessor.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the parcel stays in registers"
-    )]
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
     pub(in super::super) fn pass(&mut self, at: Time, size: Bytes) -> Option<Time> {
         let at = self.latest.max(at);
         let Course {
@@ -52,9 +49,9 @@ impl FastLink {
         Some(self.last)
     }
 
-    /// It floats no longer: this is what is on it.
+    /// Makes the link buffered, with the given packets inside.
     #[cold]
-    pub(in super::super) fn ground(
+    pub(in super::super) fn make_buffered(
         &mut self,
         inside: impl ExactSizeIterator<Item = (Time, PacketHandle)>,
     ) {
@@ -64,12 +61,13 @@ impl FastLink {
         self.len = len as u32;
         self.head = self.head.wrapping_sub(self.len);
         self.rare.started = self.head;
-        for (i, (out, parcel)) in (0..).zip(inside) {
+        for (i, (out, handle)) in (0..).zip(inside) {
             let place = self.place(self.head.wrapping_add(i));
-            self.ring[place] = Passing { out, parcel };
+            self.ring[place] = InFlight { out, handle };
         }
     }
 }
 
-/// Packets of several sizes wait, so that their number is not known from the time that they take.
+/// Flag: packets of several sizes are queued, so their number does not follow from the backlog's
+/// transmission time.
 const MIXED: u32 = 1 << 31;

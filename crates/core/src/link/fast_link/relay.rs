@@ -1,27 +1,26 @@
-//! Packets that are handed on before they are out.
+//! Forwarding of packets to the next link at enqueue, before they depart.
 
 use super::super::Packet;
-use super::super::packet_pool::{PacketHandle, PacketPool, SHELL};
-use super::{Entry, FastLink, Passing};
+use super::super::packet_pool::{DELIVERED, PacketHandle, PacketPool};
+use super::{Entry, FastLink, InFlight};
 use crate::units::{Bytes, Time};
 
-/// Where the ring of a lane has packets that were handed on, they are the oldest ones. They are here
-/// only to be counted, until somebody notices that they are out.
+/// Forwarded packets are the oldest ones in the ring. They remain there for the counters until
+/// their departure is processed.
 impl FastLink {
-    /// Whether a packet that is pushed after another can be at the far end only later than it came in,
-    /// whatever else happens at that moment.
+    /// Whether a packet departs strictly later than it arrives.
     pub(in super::super) fn takes_time(&self) -> bool {
         self.delay > 0
     }
 
-    /// Whether the next packet is taken, unmarked, whenever it arrives.
+    /// Whether the next packet is accepted without a mark at any arrival time.
     #[inline]
     pub(in super::super) fn has_room(&self) -> bool {
         self.len < self.limit
     }
 
-    /// Whether a packet that comes at `now` may be handed on: all others were. Those that are out are
-    /// let go of when they are in the way, many at once.
+    /// Whether a packet that arrives at `now` may be forwarded, as all packets inside were.
+    /// Departed packets are removed in bulk when the ring is full.
     #[inline]
     pub(in super::super) fn may_hand_on(&mut self, now: Time) -> bool {
         let full = self.len as usize == self.ring.len();
@@ -31,56 +30,52 @@ impl FastLink {
         self.rare.handed == self.len && !self.rare.apart
     }
 
-    /// Whether anything inside was handed on.
+    /// Whether any packet inside was forwarded.
     pub(in super::super) fn hands_on(&self) -> bool {
         self.rare.handed > 0
     }
 
-    /// A packet arrives, as with [`push`](Self::push), and is handed on if it is taken.
+    /// As [`push`](Self::push), and marks an accepted packet as forwarded.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the parcel stays in registers"
-    )]
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
     pub(in super::super) fn push_through<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> Entry {
-        let hop = parcel.hop | HANDED;
-        let entry = self.push(store, at, PacketHandle { hop, ..parcel });
+        let hop = handle.hop | HANDED;
+        let entry = self.push(store, at, PacketHandle { hop, ..handle });
         if let Entry::Taken(_) = entry {
             self.rare.handed += 1;
-            self.rare.handed_bytes += parcel.size;
+            self.rare.handed_bytes += handle.size;
         }
         entry
     }
 
-    /// A packet arrives at a lane of which all that comes is told of ahead of time, up to the `horizon`:
-    /// as with [`push_through`](Self::push_through), but for a count that
-    /// [`keep_shells`](Self::keep_shells) makes good. What is told of is let go of when it no longer
-    /// matters for what comes: all at once where nothing waits, else as the ring is full.
+    /// Arrival at a link whose departures are reported ahead of time, up to `horizon`. As
+    /// [`push_through`](Self::push_through), except for a counter that
+    /// [`keep_for_counters`](Self::keep_for_counters) corrects. Reported packets are removed once
+    /// they do not affect later arrivals: all of them if the queue is empty, else when the ring is
+    /// full.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the parcel stays in registers"
-    )]
-    pub(in super::super) fn push_told<P: Packet>(
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
+    pub(in super::super) fn push_reported<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         horizon: Time,
         at: Time,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> Entry {
-        // What is at the far end before that has left the transmitter, and who is behind it the queue.
+        // Packets that reach the far end before this have left the transmitter, and their
+        // successors the queue.
         let edge = Time::from_nanos(at.as_nanos().saturating_add(self.delay.into()));
         if self.last < edge && self.last <= horizon {
             self.head = self.tail();
             self.len = 0;
         } else if self.len as usize == self.ring.len() {
             while self.len > 0
-                && let Passing { out, .. } = *self.passing(0)
+                && let InFlight { out, .. } = *self.in_flight(0)
                 && out <= horizon
                 && out < edge
             {
@@ -88,50 +83,50 @@ impl FastLink {
                 self.len -= 1;
             }
         }
-        let hop = parcel.hop | HANDED;
-        self.push(store, at, PacketHandle { hop, ..parcel })
+        let hop = handle.hop | HANDED;
+        self.push(store, at, PacketHandle { hop, ..handle })
     }
 
-    /// The last one was not handed on after all.
+    /// Reverts the forwarding of the last packet.
     #[cold]
-    pub(in super::super) fn keep_back(&mut self) {
+    pub(in super::super) fn revert_forward(&mut self) {
         self.rare.handed -= 1;
         let place = self.place(self.head.wrapping_add(self.rare.handed));
-        let parcel = &mut self.ring[place].parcel;
-        parcel.hop &= !HANDED;
-        self.rare.handed_bytes -= parcel.size;
+        let handle = &mut self.ring[place].handle;
+        handle.hop &= !HANDED;
+        self.rare.handed_bytes -= handle.size;
     }
 
-    /// Nothing is told of from now on. The last so many were not taken yet; of the others only the shells
-    /// are left that are not out at `now`, to be counted until they are.
+    /// Ends reporting ahead of time. The last `kept` packets have not been delivered. Of the
+    /// others, those that depart after `now` remain for the counters.
     #[cold]
-    pub(in super::super) fn keep_shells(&mut self, now: Time, kept: usize) {
+    pub(in super::super) fn keep_for_counters(&mut self, now: Time, kept: usize) {
         self.rare.handed = self.len;
         self.rare.handed_bytes = self.sum(0, self.len);
         self.forget(now);
-        (0..kept).for_each(|_| self.keep_back());
+        (0..kept).for_each(|_| self.revert_forward());
         while self.rare.handed > 0 {
-            self.keep_back();
+            self.revert_forward();
             let place = self.place(self.head.wrapping_add(self.rare.handed));
-            self.ring[place].parcel.slot = SHELL;
+            self.ring[place].handle.slot = DELIVERED;
         }
     }
 
-    /// Lets go of what was handed on and is out at `now`.
+    /// Removes forwarded packets that have departed by `now`.
     #[inline]
     pub(super) fn forget(&mut self, now: Time) {
         while self.rare.handed > 0
-            && let Passing { out, parcel } = *self.passing(0)
+            && let InFlight { out, handle } = *self.in_flight(0)
             && out <= now
         {
             self.head = self.head.wrapping_add(1);
             self.len -= 1;
             self.rare.handed -= 1;
-            self.rare.handed_bytes -= parcel.size;
+            self.rare.handed_bytes -= handle.size;
         }
     }
 
-    /// The same as [`pop`](Self::pop) where the oldest was handed on.
+    /// [`pop`](Self::pop) for a ring whose oldest packet was forwarded.
     #[cold]
     pub(super) fn pop_behind(&mut self, now: Time) -> Option<(Time, PacketHandle)> {
         self.forget(now);
@@ -141,25 +136,25 @@ impl FastLink {
         self.pop(now)
     }
 
-    /// When the first comes out that was not handed on.
+    /// Departure of the first packet that was not forwarded.
     #[cold]
     pub(super) fn departure_behind(&self) -> Option<Time> {
-        (self.rare.handed < self.len).then(|| self.passing(self.rare.handed).out)
+        (self.rare.handed < self.len).then(|| self.in_flight(self.rare.handed).out)
     }
 
-    /// Nothing is handed on from now on: what `is_out` is gone, and the rest was not handed on. What
-    /// these are, the latest first.
+    /// Disables forwarding. Forwarded packets for which `is_out` holds are removed; the others
+    /// become regular packets. Returns the latter, the latest first.
     pub(in super::super) fn part(&mut self, is_out: impl Fn(Time) -> bool) -> Vec<PacketHandle> {
         let mut back = Vec::new();
         while self.rare.handed > 0 {
             let number = self.head.wrapping_add(self.rare.handed - 1);
             let place = self.place(number);
-            let passing = &mut self.ring[place];
-            if is_out(passing.out) {
+            let in_flight = &mut self.ring[place];
+            if is_out(in_flight.out) {
                 break;
             }
-            passing.parcel.hop &= !HANDED;
-            back.push(passing.parcel);
+            in_flight.handle.hop &= !HANDED;
+            back.push(in_flight.handle);
             self.rare.handed -= 1;
         }
         self.head = self.head.wrapping_add(self.rare.handed);
@@ -169,9 +164,9 @@ impl FastLink {
         back
     }
 
-    /// The packet that was pushed last never was. It is `now`.
+    /// Removes the last pushed packet as if it had never arrived. The current time is `now`.
     pub(in super::super) fn retract(&mut self, now: Time) {
-        let size = self.passing(self.len - 1).parcel.size;
+        let size = self.in_flight(self.len - 1).handle.size;
         let nanos = self.time(size);
         let (fresh, tail) = (self.fresh(), self.tail());
         let rare = &mut *self.rare;
@@ -182,11 +177,11 @@ impl FastLink {
         self.len -= 1;
         self.last = match self.len {
             0 => Time::ZERO,
-            len => self.passing(len - 1).out,
+            len => self.in_flight(len - 1).out,
         };
         self.latest = self.latest.min(now);
     }
 }
 
-/// Marks the hop of a packet that was handed on.
+/// Flag in the hop of a forwarded packet.
 pub(super) const HANDED: u32 = 1 << 31;

@@ -1,11 +1,11 @@
-//! What waits in a lane, and what has left its queue.
+//! Backlog of a fast link.
 
 use super::FastLink;
 use crate::units::{Bytes, Time};
 
 impl FastLink {
-    /// Takes the sizes of what has left the queue at `at` off what waits there. This is asked before
-    /// each packet up to `tail`, so that those that have left the ring since have not been
+    /// Subtracts packets that have left the queue by `at` from the backlog. Called before each
+    /// arrival up to number `tail`, so that ring entries of departed packets are not yet
     /// overwritten.
     #[inline]
     pub(super) fn let_go(&mut self, at: Time, tail: u32) {
@@ -18,22 +18,22 @@ impl FastLink {
         let mut number = self.rare.started;
         let mut waiting = self.rare.waiting;
         while number != tail {
-            // Those that came out are no longer inside, and the first that is has left the queue.
+            // Departed packets are no longer inside; the first packet inside has left the queue.
             let ahead = number.wrapping_sub(self.head);
             let queued = ahead.wrapping_sub(1) < self.len;
             if queued && self.ring[self.place(number.wrapping_sub(1))].out >= edge {
                 break;
             }
-            waiting -= self.ring[self.place(number)].parcel.size;
+            waiting -= self.ring[self.place(number)].handle.size;
             number = number.wrapping_add(1);
         }
         self.rare.started = number;
         self.rare.waiting = waiting;
     }
 
-    /// How many packets wait at `at` at most if these are all alike: it follows from how long they take,
-    /// without a look at each. Whether that is exact, or one may leave at this very moment, which is a
-    /// matter of what was before.
+    /// Upper bound of the backlog at `at`, in packets, if all have the same size; computed from the
+    /// transmission times. The flag is set if the bound is exact, and unset if a packet may leave
+    /// the queue exactly at `at`, which depends on earlier packets.
     #[inline]
     fn waiting_alike(&self, at: Time) -> Option<(u32, bool)> {
         let free = at.as_nanos().checked_add(u64::from(self.delay))?;
@@ -47,15 +47,15 @@ impl FastLink {
         (u64::from(waiting) <= self.fresh()).then_some((waiting, exact))
     }
 
-    /// How many of the packets that are inside have left the queue at `at`, which is not before
-    /// it was asked last.
+    /// Number of packets inside that have left the queue by `at`. `at` is non-decreasing.
     pub(super) fn started(&self, at: Time) -> u32 {
-        // Those that came out since are no longer inside.
+        // Departed packets are no longer inside.
         let ahead = self.rare.started.wrapping_sub(self.head);
         let mut started = if ahead > self.len { 0 } else { ahead };
         let edge = self.edge(at);
-        let has_left = |i: u32| i < self.len && (i == 0 || self.passing(i - 1).out < edge);
-        // Often none or one more has; if nobody asked for long, most have.
+        let has_left = |i: u32| i < self.len && (i == 0 || self.in_flight(i - 1).out < edge);
+        // Galloping search: mostly none or one more packet has started, or nearly all after a long
+        // gap.
         let mut step = 1;
         while has_left(started) {
             started += step;
@@ -74,22 +74,22 @@ impl FastLink {
         end
     }
 
-    /// What is at the far end before that has left the transmitter before `at`, or at that moment if
-    /// transmissions take no time.
+    /// Packets that reach the far end before this have left the transmitter before `at`, or at `at`
+    /// for a transmission time of zero.
     pub(super) fn edge(&self, at: Time) -> Time {
         let instant = u64::from(self.rare.transmitter.is_instant());
         let behind = u64::from(self.delay) + instant;
         Time::from_nanos(at.as_nanos().saturating_add(behind))
     }
 
-    /// How many packets the transmitter has not finished, and how long it takes for them, in ns.
+    /// Number of packets the transmitter has not finished, and their remaining time in ns.
     pub(super) fn unfinished(&self) -> (u32, u64) {
         let edge = self.edge(self.seen());
-        // They arrive in the order in which they came.
+        // Packets arrive at the far end in order.
         let (mut oldest, mut end) = (0, self.len);
         while oldest < end {
             let middle = u32::midpoint(oldest, end);
-            if self.passing(middle).out < edge {
+            if self.in_flight(middle).out < edge {
                 oldest = middle + 1;
             } else {
                 end = middle;
@@ -98,9 +98,9 @@ impl FastLink {
         if oldest == self.len {
             return (0, 0);
         }
-        // The others follow it without a gap.
-        let (first, last) = (self.passing(oldest), self.passing(self.len - 1));
+        // The others follow back to back.
+        let (first, last) = (self.in_flight(oldest), self.in_flight(self.len - 1));
         let others = last.out.as_nanos() - first.out.as_nanos();
-        (self.len - oldest, others + self.time(first.parcel.size))
+        (self.len - oldest, others + self.time(first.handle.size))
     }
 }

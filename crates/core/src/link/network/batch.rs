@@ -1,18 +1,18 @@
-//! Many packets in one move.
+//! Moving packets in batches.
 //!
-//! Where several links at the beginning of routes lead to links that nothing else leads to, what comes
-//! out of them is not moved on one by one in between of everything else, but many at once, in the
-//! same order: until a packet is through the wire of the second link, nothing can come of it. The
-//! first links need no place in the agenda then, and many moves of one kind in a row are foretold
-//! better than moves of all kinds, and find more in the cache.
+//! Applies where several first links of routes lead to second links that have no other input.
+//! Departures of the first links are not processed one by one among all other events, but in bulk
+//! and in the same order: a packet has no visible effect until it has passed the propagation delay
+//! of the second link. The first links then need no timer. Bulk processing improves branch
+//! prediction and cache locality.
 //!
-//! A first link *floats* while it takes each packet for certain: what is on it waits in the batch alone,
-//! and the link is not touched again when it is out. Once a packet needs a closer look, since the queue
-//! may be full or it would be out at the moment of the one before, or anybody asks for such a link, it
-//! keeps its packets itself, for good.
+//! A first link is *unbuffered* while each packet is certainly accepted: packets in flight are
+//! stored in the batch only, and the link is not accessed at their departure. The link becomes
+//! buffered permanently if its queue may be full, if a packet would depart at the same time as its
+//! predecessor, or if the caller accesses the link.
 //!
-//! None of this can be seen from outside: who asks for anything that it might change has all moved on
-//! first that is due by then.
+//! The result is the same as without batches: an access to state that a batched packet may affect
+//! first processes all packets that are due.
 
 use core::mem;
 
@@ -25,45 +25,45 @@ use super::lookahead::STRIDE;
 use super::{CACHED, END, FEEDER, LAST, NONE, Network, delivery_queue};
 use crate::units::{Bytes, Time, nanos};
 
-/// What is to be moved on.
+/// Packets waiting for a batch.
 #[derive(Debug)]
 pub(super) struct Batches {
-    /// One for each second link, or one for all if a first link leads to several.
+    /// One batch per second link, or a single one if a first link leads to several.
     lists: Vec<Batch>,
-    /// When the first of all has to be moved on; [`Time::FAR`] if there is none.
+    /// Deadline of the next batch; [`Time::FAR`] if there is none.
     due: Time,
-    /// The list of each first link, or [`NONE`].
+    /// Index of the batch of each first link, or [`NONE`].
     of: Vec<u32>,
-    /// How many links were landed one by one.
-    landed: usize,
+    /// Number of links made buffered one by one.
+    buffered: usize,
 }
 
-/// What is to be moved on to one link.
+/// Packets waiting for a batch to one second link.
 #[derive(Debug)]
 struct Batch {
     entries: CalendarQueue<Waiting>,
-    /// How long after a packet is out of its first link something may come of it, in ns.
+    /// Minimum time from the departure of a first link to a visible effect, in ns.
     slack: u64,
-    /// When the first has to be moved on; [`Time::FAR`] if there is none.
+    /// Deadline of the batch; [`Time::FAR`] if it is empty.
     due: Time,
 }
 
-/// A packet on its first link, if that floats; else the oldest one there.
+/// A packet on an unbuffered first link, or the oldest packet of a buffered one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Waiting {
-    /// When it is out of it.
+    /// Departure time.
     out: Time,
-    /// Which link that is.
+    /// The first link.
     pub(super) link: u32,
-    /// Where it is kept, or [`NONE`] if the link knows.
+    /// Slot of the packet, or [`NONE`] if the link stores the packet.
     slot: u32,
-    /// Where it is in the network's list of hops.
+    /// Index into the hop list of the network.
     hop: u32,
     size: u32,
 }
 
 impl Waiting {
-    /// The one that a link has.
+    /// Entry for a packet stored in the link.
     #[inline]
     fn of_link(out: Time, link: u32) -> Self {
         Self {
@@ -75,9 +75,9 @@ impl Waiting {
         }
     }
 
-    /// What it has itself.
+    /// Handle of a packet not stored in a link.
     #[inline]
-    pub(super) fn parcel(&self) -> Option<PacketHandle> {
+    pub(super) fn handle(&self) -> Option<PacketHandle> {
         (self.slot != NONE).then_some(PacketHandle {
             size: Bytes(self.size.into()),
             slot: self.slot,
@@ -94,7 +94,7 @@ impl Due for Waiting {
 }
 
 impl Batches {
-    /// Finds the links and marks them in `hops`.
+    /// Finds the first links and marks them in `hops`.
     pub(super) fn new(links: &[LinkImpl], hops: &mut [u32], routes: &[u32]) -> Self {
         let (firsts, seconds) = find(links, hops, routes);
         let mut second_of = vec![NONE; links.len()];
@@ -128,23 +128,23 @@ impl Batches {
             lists,
             due: Time::FAR,
             of: second_of.iter().map(list).collect(),
-            landed: 0,
+            buffered: 0,
         }
     }
 
-    /// Whether a link is one whose packets are moved on in batches.
+    /// Whether a link is a first link with batches.
     #[inline]
     pub(super) fn has(&self, link: usize) -> bool {
         self.of[link] != NONE
     }
 
-    /// When packets have to be moved on; [`Time::FAR`] if there are none.
+    /// Deadline of the next batch; [`Time::FAR`] if there is none.
     #[inline]
     pub(super) fn due(&self) -> Time {
         self.due
     }
 
-    /// Of one list, what is moved on next but for the first `from`: at most so many.
+    /// Up to `count` entries of a batch in order, from index `from` on.
     #[inline]
     pub(super) fn coming(&self, list: usize, from: usize, count: usize) -> &[Waiting] {
         self.lists[list].entries.coming(from, count)
@@ -164,7 +164,8 @@ impl Batches {
 
 impl Batch {
     fn new(slack: u64, links: usize) -> Self {
-        // As many as a look ahead along them asks for; where there is none, days that are soon sorted.
+        // Entries per calendar day: enough for the prefetch, or short days to sort without
+        // prefetch.
         let entries = if links > CACHED {
             CalendarQueue::new(6 * STRIDE, delivery_queue::WANTED)
         } else {
@@ -177,7 +178,7 @@ impl Batch {
         }
     }
 
-    /// The end of time is never due: what is out then stays.
+    /// [`Time::FAR`] is never due: packets that depart then stay.
     #[inline]
     fn plan(&mut self) {
         let first = self.entries.due();
@@ -188,13 +189,13 @@ impl Batch {
     }
 }
 
-/// The first links, and the second ones.
+/// First links and second links.
 ///
-/// First links are only where routes begin, so that what enters them does so at the present moment,
-/// and lead only to second ones. Second ones come only behind first ones. A link that feeds one other
-/// alone is no first one: it has a better way.
+/// A first link occurs only at the start of routes, so its packets arrive at the current time, and
+/// it leads to second links only. A second link occurs only behind first links. A link that feeds
+/// exactly one other link is excluded, as a feeder is cheaper (`relay`).
 fn find(links: &[LinkImpl], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<bool>) {
-    let able = |link: &LinkImpl| link.lane().is_some_and(FastLink::takes_time);
+    let able = |link: &LinkImpl| link.fast().is_some_and(FastLink::takes_time);
     let mut firsts = vec![false; links.len()];
     let mut seconds: Vec<bool> = links.iter().map(able).collect();
     for route in routes {
@@ -227,20 +228,17 @@ fn find(links: &[LinkImpl], hops: &[u32], routes: &[u32]) -> (Vec<bool>, Vec<boo
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
-    /// A packet enters a link whose packets are moved on in batches.
+    /// A packet enters a first link with batches.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the parcel stays in registers"
-    )]
-    pub(super) fn gather(&mut self, at: Time, parcel: PacketHandle, link: u32) {
-        if let LinkImpl::FastLink(lane) = &mut self.links[link as usize]
-            && lane.may_float()
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
+    pub(super) fn gather(&mut self, at: Time, handle: PacketHandle, link: u32) {
+        if let LinkImpl::FastLink(fast) = &mut self.links[link as usize]
+            && fast.may_be_unbuffered()
         {
-            if let Ok(size) = u32::try_from(parcel.size.get())
-                && let Some(out) = lane.pass(at, parcel.size)
+            if let Ok(size) = u32::try_from(handle.size.get())
+                && let Some(out) = fast.pass(at, handle.size)
             {
-                let PacketHandle { slot, hop, .. } = parcel;
+                let PacketHandle { slot, hop, .. } = handle;
                 self.batches.add(Waiting {
                     out,
                     link,
@@ -250,16 +248,16 @@ impl<P: Packet + Send + 'static> Network<P> {
                 });
                 return;
             }
-            self.land(link);
+            self.buffer_link(link);
         }
-        self.gather_there(at, parcel, link);
+        self.gather_there(at, handle, link);
     }
 
-    /// The same of one that the link keeps.
+    /// [`gather`](Self::gather) for a packet that the link stores.
     #[inline(never)]
-    fn gather_there(&mut self, at: Time, parcel: PacketHandle, link: u32) {
+    fn gather_there(&mut self, at: Time, handle: PacketHandle, link: u32) {
         let entry = match &mut self.links[link as usize] {
-            LinkImpl::FastLink(lane) => lane.push(&mut self.store, at, parcel),
+            LinkImpl::FastLink(fast) => fast.push(&mut self.store, at, handle),
             LinkImpl::GeneralLink(_) => Entry::TooLate,
         };
         match entry {
@@ -267,14 +265,14 @@ impl<P: Packet + Send + 'static> Network<P> {
             Entry::Refused => {}
             Entry::TooLate => {
                 self.end_batches();
-                self.links[link as usize].push(&mut self.store, at, parcel);
+                self.links[link as usize].push(&mut self.store, at, handle);
                 self.plan(link as usize);
             }
         }
     }
 
-    /// Moves on what is out of its first link by `until`, a moment and the highest link that has its
-    /// turn then.
+    /// Processes departures of first links up to `until`: a time, and the highest link at that
+    /// time.
     pub(super) fn move_on(&mut self, until: (Time, usize)) {
         let mut even = true;
         for list in 0..self.batches.lists.len() {
@@ -287,7 +285,8 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// The same of one list. Whether the next links are lanes still.
+    /// [`move_on`](Self::move_on) for one batch. Returns whether all second links are still fast
+    /// links.
     #[inline]
     fn move_list_on(&mut self, list: usize, until: (Time, usize)) -> bool {
         let (until, highest) = (until.0, until.1 as u32);
@@ -302,36 +301,35 @@ impl<P: Packet + Send + 'static> Network<P> {
             count += 1;
             self.batches.lists[list].entries.take();
             let Waiting { out, link, .. } = next;
-            let packet = match next.parcel() {
-                Some(parcel) => Some((out, parcel)),
+            let packet = match next.handle() {
+                Some(handle) => Some((out, handle)),
                 None => self.links[link as usize].pop(&mut self.store, out),
             };
-            let Some((at, parcel)) = packet else {
+            let Some((at, handle)) = packet else {
                 continue;
             };
-            let hop = parcel.hop + 1;
+            let hop = handle.hop + 1;
             let second = self.hops[hop as usize] & !(FEEDER | LAST);
-            let exit = self.forward(at, PacketHandle { hop, ..parcel });
-            debug_assert!(exit.is_none(), "there is a second link");
-            even &= self.links[second as usize].lane().is_some();
+            let exit = self.forward(at, PacketHandle { hop, ..handle });
+            debug_assert!(exit.is_none(), "a first link is followed by a second link");
+            even &= self.links[second as usize].fast().is_some();
         }
         self.batches.lists[list].plan();
         even
     }
 
-    /// From now on packets are moved on one by one, since a link has become of another kind. All that
-    /// was due has been moved on.
+    /// Disables batches, as a link is no longer a fast link. All due packets have been processed.
     #[cold]
     pub(super) fn end_batches(&mut self) {
         if self.inboxes.are_on() {
-            self.end_news();
+            self.end_lookahead();
         }
         for hop in &mut self.hops {
             if *hop & END == 0 {
                 *hop &= !BATCHED;
             }
         }
-        self.land_all();
+        self.buffer_all();
         self.batches.of.fill(NONE);
         self.batches.due = Time::FAR;
         for list in mem::take(&mut self.batches.lists) {
@@ -341,52 +339,60 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// A first link floats no longer. Each time all that waits is looked through, so that after some of
-    /// them none does.
+    /// Makes a first link buffered. The cost is linear in the waiting packets, so after several
+    /// links all of them are made buffered at once.
     #[cold]
     #[inline(never)]
-    fn land(&mut self, link: u32) {
-        self.batches.landed += 1;
-        if self.batches.landed.pow(2) > self.links.len().max(1_000) {
-            self.land_all();
+    fn buffer_link(&mut self, link: u32) {
+        self.batches.buffered += 1;
+        if self.batches.buffered.pow(2) > self.links.len().max(1_000) {
+            self.buffer_all();
             return;
         }
         let list = self.batches.of[link as usize] as usize;
         let entries = &mut self.batches.lists[list].entries;
         let own = entries.take_those(|leaving| leaving.link == link);
-        self.put_down(link, &own);
+        self.restore(link, &own);
     }
 
-    /// The same of all, if a link is asked for that may be one.
-    pub(super) fn land_all_for(&mut self, link: usize) {
-        if self.batches.has(link) && self.links[link].lane().is_some_and(FastLink::may_float) {
-            self.land_all();
+    /// Makes all first links buffered if the caller accesses `link` and it may be one of them.
+    pub(super) fn buffer_all_for(&mut self, link: usize) {
+        if self.batches.has(link)
+            && self.links[link]
+                .fast()
+                .is_some_and(FastLink::may_be_unbuffered)
+        {
+            self.buffer_all();
         }
     }
 
     #[cold]
-    fn land_all(&mut self) {
+    fn buffer_all(&mut self) {
         for list in 0..self.batches.lists.len() {
             let entries = &mut self.batches.lists[list].entries;
             let mut own = entries.take_those(|leaving| leaving.slot != NONE);
             own.sort_by_key(|leaving| leaving.link);
             for own in own.chunk_by(|one, other| one.link == other.link) {
-                self.put_down(own[0].link, own);
+                self.restore(own[0].link, own);
             }
         }
         for link in 0..self.links.len() {
-            if self.batches.has(link) && self.links[link].lane().is_some_and(FastLink::may_float) {
-                self.put_down(link as u32, &[]);
+            if self.batches.has(link)
+                && self.links[link]
+                    .fast()
+                    .is_some_and(FastLink::may_be_unbuffered)
+            {
+                self.restore(link as u32, &[]);
             }
         }
     }
 
-    /// What a link had while it floated goes there.
-    fn put_down(&mut self, link: u32, own: &[Waiting]) {
-        if let Some(lane) = self.links[link as usize].lane_mut() {
-            let parcels = own.iter().map(Waiting::parcel);
-            let parcels: Vec<_> = parcels.flatten().collect();
-            lane.ground(own.iter().map(|leaving| leaving.out).zip(parcels));
+    /// Moves the packets of an unbuffered link into the link.
+    fn restore(&mut self, link: u32, own: &[Waiting]) {
+        if let Some(fast) = self.links[link as usize].fast_mut() {
+            let handles = own.iter().map(Waiting::handle);
+            let handles: Vec<_> = handles.flatten().collect();
+            fast.make_buffered(own.iter().map(|leaving| leaving.out).zip(handles));
         }
         let list = self.batches.of[link as usize] as usize;
         for leaving in own {
@@ -396,8 +402,7 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 }
 
-/// Marks a link at the beginning of a route, in the list of hops, whose packets are moved on in
-/// batches.
+/// Flag in the hop list: a first link with batches.
 pub(super) const BATCHED: u32 = 1 << 29;
 
 #[cfg(test)]

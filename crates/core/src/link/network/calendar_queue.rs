@@ -1,51 +1,51 @@
-//! Entries by the moment at which they are due: a calendar whose days are arrays.
+//! Calendar queue with fixed deadlines and array buckets.
 //!
-//! Compare [`TimerQueue`](crate::timer_queue::TimerQueue), whose deadlines move. Here they stay, and come out in
-//! order.
+//! In [`TimerQueue`](crate::timer_queue::TimerQueue) deadlines change. Here entries are only added
+//! and removed in order.
 
 use core::mem;
 
 use crate::units::{Time, nanos};
 
-/// What a calendar keeps: in the order of time, and then in an order of its own.
+/// Entry of a calendar queue. `Ord` sorts by deadline first.
 pub(super) trait Due: Copy + Ord {
-    /// When it is due.
+    /// Deadline.
     fn due(&self) -> Time;
 }
 
-/// The next entries are in order, the others by day. The length of a day follows the entries.
+/// A sorted front and a ring of unsorted days (buckets). The length of a day adapts to the entries.
 #[derive(Debug)]
 pub(super) struct CalendarQueue<E> {
-    /// When the next one is due; [`Time::FAR`] if there is none.
+    /// Earliest deadline; [`Time::FAR`] if there is none.
     due: Time,
-    /// All before the day `cursor`, in order; those before `next` were taken.
+    /// Entries before the day `cursor`, sorted; those before `next` have been removed.
     front: Vec<E>,
     next: usize,
-    /// A ring of days, the length of which is zero or a power of two.
+    /// Ring of days. The length is zero or a power of two.
     ring: Vec<Vec<E>>,
-    /// A bit for each of them that is not empty.
+    /// Bitmap of the non-empty days of the ring.
     full: Vec<u64>,
-    /// Room for days.
+    /// Spare allocations for days.
     spare: Vec<Vec<E>>,
-    /// The ring has the days from this one on. A day is a number of nanoseconds without its lower
-    /// `shift` bits.
+    /// First day of the ring. The number of a day is the time in ns shifted right by `shift`.
     cursor: u64,
     shift: u32,
-    /// Later ones, and the day of the first of them.
+    /// Entries beyond the ring, and the day of the earliest one.
     beyond: Vec<E>,
     beyond_from: u64,
-    /// How many are in the ring or beyond it.
+    /// Number of entries in the ring or beyond it.
     waiting: usize,
-    /// So many of the next ones are in order at least, and so many share a day.
+    /// Minimum number of sorted entries, and desired number of entries per day.
     known: usize,
     wanted: u64,
-    /// How many came to the front since the length of a day was looked at, and which moment that was.
+    /// Entries moved to the front since the last check of the day length, and the time of that
+    /// check.
     passed: usize,
     looked: Time,
 }
 
 impl<E> Default for CalendarQueue<E> {
-    /// Empty, and without room for anything.
+    /// Empty, without allocation.
     fn default() -> Self {
         Self {
             due: Time::FAR,
@@ -68,8 +68,8 @@ impl<E> Default for CalendarQueue<E> {
 }
 
 impl<E: Due> CalendarQueue<E> {
-    /// Empty. At least `known` of the next ones, and one, are in order at any time; `wanted` share a
-    /// day.
+    /// Empty queue. At least `known` + 1 of the next entries are sorted at any time. `wanted` is
+    /// the desired number of entries per day.
     pub(super) fn new(known: usize, wanted: u64) -> Self {
         Self {
             known: known.max(1),
@@ -80,13 +80,13 @@ impl<E: Due> CalendarQueue<E> {
         }
     }
 
-    /// When the next one is due; [`Time::FAR`] if there is none.
+    /// Earliest deadline; [`Time::FAR`] if there is none.
     #[inline]
     pub(super) fn due(&self) -> Time {
         self.due
     }
 
-    /// The next one.
+    /// The earliest entry.
     #[inline]
     pub(super) fn first(&self) -> Option<&E> {
         self.front.get(self.next)
@@ -106,7 +106,7 @@ impl<E: Due> CalendarQueue<E> {
         }
     }
 
-    /// Takes out the next one.
+    /// Removes the earliest entry.
     #[inline]
     pub(super) fn take(&mut self) -> Option<E> {
         let entry = *self.front.get(self.next)?;
@@ -118,7 +118,7 @@ impl<E: Due> CalendarQueue<E> {
         Some(entry)
     }
 
-    /// The next ones but for the first `from`, `count` if so many are known.
+    /// Up to `count` sorted entries in order, from index `from` on.
     #[inline]
     pub(super) fn coming(&self, from: usize, count: usize) -> &[E] {
         let from = self.next + from;
@@ -126,14 +126,14 @@ impl<E: Due> CalendarQueue<E> {
         self.front.get(from..end).unwrap_or_default()
     }
 
-    /// All, in no order.
+    /// All entries, unordered.
     pub(super) fn into_all(mut self) -> Vec<E> {
         self.front.drain(..self.next);
         let rest = self.ring.into_iter().flatten().chain(self.beyond);
         self.front.into_iter().chain(rest).collect()
     }
 
-    /// Takes out those that `are` wanted, in order.
+    /// Removes the entries for which `are` holds, and returns them in order.
     pub(super) fn take_those(&mut self, mut are: impl FnMut(&E) -> bool) -> Vec<E> {
         self.front.drain(..self.next);
         self.next = 0;
@@ -152,7 +152,7 @@ impl<E: Due> CalendarQueue<E> {
         own
     }
 
-    /// Among those at the front. Where many are, days have become too long.
+    /// Inserts into the sorted front. A long front indicates that days are too long.
     #[inline(never)]
     fn jump_in(&mut self, entry: E) {
         let soon = &self.front[self.next..];
@@ -160,14 +160,14 @@ impl<E: Due> CalendarQueue<E> {
         if soon.len() > MOST_SOON {
             let shift = shift_of(soon, self.wanted);
             if shift + 1 < self.shift {
-                self.cut_anew(shift);
+                self.change_day_length(shift);
                 return self.put(entry);
             }
         }
         self.front.insert(self.next + place, entry);
     }
 
-    /// In the ring or beyond it.
+    /// Inserts into the ring or beyond it.
     #[inline]
     fn keep(&mut self, day: u64, entry: E) {
         self.waiting += 1;
@@ -187,7 +187,7 @@ impl<E: Due> CalendarQueue<E> {
         list.push(entry);
     }
 
-    /// Brings days to the front; there is something to bring.
+    /// Moves days to the front. There must be entries in the ring or beyond it.
     #[inline(never)]
     fn refill(&mut self) {
         self.front.drain(..self.next);
@@ -203,11 +203,11 @@ impl<E: Due> CalendarQueue<E> {
         };
         (self.passed, self.looked) = (0, first);
         if shift.abs_diff(self.shift) > 1 {
-            self.cut_anew(shift);
+            self.change_day_length(shift);
         }
     }
 
-    /// Brings days to the front until enough is known.
+    /// Moves days to the front until `known` entries are sorted.
     fn fill(&mut self) {
         while self.front.len() - self.next < self.known && self.waiting > 0 {
             let day = self.next_day();
@@ -223,14 +223,14 @@ impl<E: Due> CalendarQueue<E> {
         }
     }
 
-    /// The next day of the ring that is not empty.
+    /// The next non-empty day of the ring.
     fn next_day(&mut self) -> u64 {
         loop {
             let day = self.day_from(self.cursor);
             if let Some(day) = day.filter(|day| *day < self.beyond_from) {
                 return day;
             }
-            // The first that is beyond the ring is next.
+            // The earliest entry beyond the ring is next.
             self.cursor = self.beyond_from;
             self.beyond_from = u64::MAX;
             let beyond = mem::take(&mut self.beyond);
@@ -241,11 +241,11 @@ impl<E: Due> CalendarQueue<E> {
         }
     }
 
-    /// The first day of the ring from `cursor` on that is not empty.
+    /// The first non-empty day of the ring from `cursor` on.
     fn day_from(&self, cursor: u64) -> Option<u64> {
         let start = cursor as usize % DAYS;
         let words = DAYS / 64;
-        // The word of the first day comes twice: its upper bits first, its lower ones last.
+        // The first word is visited twice: its upper bits first, its lower bits last.
         (0..=words).find_map(|i| {
             let word = (start / 64 + i) % words;
             let mask = match i {
@@ -261,9 +261,9 @@ impl<E: Due> CalendarQueue<E> {
         })
     }
 
-    /// Gives days another length.
+    /// Changes the length of days.
     #[cold]
-    fn cut_anew(&mut self, shift: u32) {
+    fn change_day_length(&mut self, shift: u32) {
         let lists = self.ring.iter_mut().chain([&mut self.beyond]);
         let mut all: Vec<_> = lists.flat_map(|list| list.drain(..)).collect();
         all.extend(self.front.drain(..).skip(self.next));
@@ -281,7 +281,7 @@ impl<E: Due> CalendarQueue<E> {
     }
 }
 
-/// For so many entries a day, where these are some in a row.
+/// Shift for `wanted` entries per day, estimated from sorted entries.
 fn shift_of<E: Due>(row: &[E], wanted: u64) -> u32 {
     let (Some(first), Some(last)) = (row.first(), row.last()) else {
         return FIRST_SHIFT;
@@ -289,22 +289,22 @@ fn shift_of<E: Due>(row: &[E], wanted: u64) -> u32 {
     shift_for(nanos(last.due().since(first.due())), row.len(), wanted)
 }
 
-/// The same where so many take so many ns.
+/// Shift for `wanted` entries per day, given `count` entries in `span` ns.
 fn shift_for(span: u64, count: usize, wanted: u64) -> u32 {
     let gap = span / count.max(1) as u64;
     let length = gap.saturating_mul(wanted).max(1);
     length.ilog2().clamp(LEAST_SHIFT, MOST_SHIFT)
 }
 
-/// Days of the ring.
+/// Number of days of the ring.
 const DAYS: usize = 1024;
 
-/// Days of 66 us at first, and of 0.5 us to 18 minutes.
+/// Initial length of a day: 2^16 ns = 66 us. The range is 0.5 us to 18 minutes.
 const FIRST_SHIFT: u32 = 16;
 const LEAST_SHIFT: u32 = 9;
 const MOST_SHIFT: u32 = 40;
 
-/// After so many entries the length of a day is looked at, and where so many are at the front.
+/// Number of entries, in total or at the front, after which the day length is checked.
 const PERIOD: usize = 512;
 const MOST_SOON: usize = 1024;
 
@@ -321,9 +321,9 @@ mod tests {
         }
     }
 
-    /// More than a ring holds, then as dense as can be, then at one moment.
+    /// More entries than the ring holds, then maximum density, then equal deadlines.
     #[test]
-    fn days_follow_the_packets() {
+    fn day_length_adapts_to_the_density() {
         let mut days = CalendarQueue::new(36, 128);
         let shifts = [10_000_000_000, 1_000_000, 10, 0].map(|gap| {
             let from = days.cursor << days.shift;

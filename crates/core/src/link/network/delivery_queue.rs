@@ -1,34 +1,35 @@
-//! Packets on their last links, by the moment at which they come out.
+//! Packets on their last links, by departure time.
 //!
-//! With many links next to nothing of what a packet touches is in the cache. A packet on the last
-//! link of its route can only come out of it, when it was known at once. So it waits here, among all
-//! that do, and comes out of here: neither its link nor a ring of that nor an agenda is touched again.
-//! The links count what they took, and learn what is inside of them when somebody asks.
+//! With many links most accesses per packet are cache misses. A packet on the last link of its
+//! route can only depart, at a time known at enqueue. It is therefore stored here, in one queue for
+//! all last links; neither its link nor the link's ring nor the timer queue is accessed at
+//! departure. The links count accepted packets, and receive the packets inside when the caller
+//! accesses them.
 
 use super::super::packet_pool::PacketHandle;
 use super::calendar_queue::{CalendarQueue, Due};
 use crate::units::{Bytes, Time};
 
-/// The packets of some links.
+/// Packets of the last links.
 #[derive(Debug, Default)]
 pub(super) struct DeliveryQueue {
-    /// Whose packets are here.
+    /// Links whose packets are here.
     links: Vec<bool>,
     days: CalendarQueue<Leaving>,
-    /// How many came out, modulo [`STRIDE`].
+    /// Number of removed packets, modulo [`STRIDE`].
     taken: usize,
 }
 
 /// A packet on its last link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Leaving {
-    /// When it comes out.
+    /// Departure time.
     pub(super) out: Time,
-    /// Of which link. No two come out of one at the same moment.
+    /// The last link. Departure times of one link are distinct.
     pub(super) link: u32,
-    /// Where it is kept.
+    /// Slot of the packet.
     pub(super) slot: u32,
-    /// The end of its route in the network's list of hops.
+    /// End of its route in the hop list of the network.
     pub(super) end: u32,
 }
 
@@ -40,7 +41,7 @@ impl Due for Leaving {
 }
 
 impl DeliveryQueue {
-    /// Empty, for those of `links` that are marked.
+    /// Empty queue for the marked `links`.
     pub(super) fn new(links: Vec<bool>) -> Self {
         Self {
             links,
@@ -49,13 +50,13 @@ impl DeliveryQueue {
         }
     }
 
-    /// When the next packet comes out; [`Time::FAR`] if there is none.
+    /// Time of the next departure; [`Time::FAR`] if there is none.
     #[inline]
     pub(super) fn due(&self) -> Time {
         self.days.due()
     }
 
-    /// The same, and of which link.
+    /// Time and link of the next departure.
     #[inline]
     pub(super) fn first(&self) -> Option<(Time, usize)> {
         let first = self.days.first()?;
@@ -67,7 +68,7 @@ impl DeliveryQueue {
         self.days.put(leaving);
     }
 
-    /// The next packet. Whether a stride is over.
+    /// Removes the next packet. The flag is set once per [`STRIDE`] packets.
     #[inline]
     pub(super) fn take(&mut self) -> Option<(Leaving, bool)> {
         let leaving = self.days.take()?;
@@ -75,24 +76,24 @@ impl DeliveryQueue {
         Some((leaving, self.taken == 0))
     }
 
-    /// The packets that come out soon, [`STRIDE`] in a group.
+    /// The next packets, in groups of [`STRIDE`].
     #[inline]
     pub(super) fn coming(&self, group: usize) -> &[Leaving] {
         self.days.coming(LEAD + group * STRIDE, STRIDE)
     }
 
-    /// Whether packets of a link are here.
+    /// Whether the packets of a link are here.
     #[inline]
     pub(super) fn has(&self, link: usize) -> bool {
         self.links.get(link).is_some_and(|here| *here)
     }
 
-    /// All packets, in no order.
+    /// All packets, unordered.
     pub(super) fn into_all(self) -> Vec<Leaving> {
         self.days.into_all()
     }
 
-    /// Takes out what is on one link, in order, of which nothing comes here any more.
+    /// Removes the packets of a link, in order, and excludes the link from now on.
     pub(super) fn take_of(&mut self, link: usize) -> Vec<Leaving> {
         self.links[link] = false;
         self.days
@@ -101,8 +102,8 @@ impl DeliveryQueue {
 }
 
 impl Leaving {
-    /// What links hand on of it.
-    pub(super) fn parcel(&self, size: Bytes) -> PacketHandle {
+    /// Handle of the packet.
+    pub(super) fn handle(&self, size: Bytes) -> PacketHandle {
         PacketHandle {
             size,
             slot: self.slot,
@@ -111,10 +112,10 @@ impl Leaving {
     }
 }
 
-/// So many share a day: enough for the lines that the days end with to stay in the cache.
+/// Packets per day: enough for the lines at the ends of the days to stay in the cache.
 pub(super) const WANTED: u64 = 128;
 
-/// How many packets make a step of a look ahead, and how many come out before the first of them.
+/// Packets per prefetch step, and distance of the first step in packets.
 pub(super) const STRIDE: usize = 8;
 const LEAD: usize = 4;
 
@@ -135,8 +136,7 @@ mod tests {
         }
     }
 
-    /// A span, how many times it is shifted to the left, which link, and how many packets are taken
-    /// before.
+    /// Time span, left shift of the span, link, and number of packets removed before.
     fn puts() -> impl Strategy<Value = Vec<(u64, u32, u32, usize)>> {
         let put = (0..1_000_u64, 0..40_u32, 0..50_u32, 0..3_usize);
         prop::collection::vec(put, 1..3_000)
@@ -151,31 +151,31 @@ mod tests {
             most in 0..40_u32,
             parted in any::<prop::sample::Index>(),
         ) {
-            let mut shelf = DeliveryQueue::new(vec![true; 50]);
+            let mut deliveries = DeliveryQueue::new(vec![true; 50]);
             let mut model = BTreeSet::new();
             let mut now = 0;
             let parted = parted.index(puts.len());
             for (i, (span, shift, link, taken)) in puts.iter().enumerate() {
                 for _ in 0..*taken {
-                    let next = shelf.take().map(|(leaving, _)| leaving);
+                    let next = deliveries.take().map(|(leaving, _)| leaving);
                     prop_assert_eq!(next, model.pop_first());
                     now = next.map_or(now, |next| next.out.as_nanos());
-                    let soon: Vec<_> = (0..4).flat_map(|group| shelf.coming(group)).collect();
+                    let soon: Vec<_> = (0..4).flat_map(|group| deliveries.coming(group)).collect();
                     let expected: Vec<_> = model.iter().skip(LEAD).take(4 * STRIDE).collect();
                     prop_assert_eq!(soon, expected);
                 }
                 let new = leaving(now + (span << shift.min(&most)), *link);
-                if shelf.has(*link as usize) && model.insert(new) {
-                    shelf.put(new);
+                if deliveries.has(*link as usize) && model.insert(new) {
+                    deliveries.put(new);
                 }
                 if i == parted {
                     let own: Vec<_> = model.extract_if(.., |leaving| leaving.link == *link).collect();
-                    prop_assert_eq!(shelf.take_of(*link as usize), own);
-                    prop_assert!(!shelf.has(*link as usize));
+                    prop_assert_eq!(deliveries.take_of(*link as usize), own);
+                    prop_assert!(!deliveries.has(*link as usize));
                 }
-                prop_assert_eq!(shelf.due(), model.first().map_or(Time::FAR, |first| first.out));
+                prop_assert_eq!(deliveries.due(), model.first().map_or(Time::FAR, |first| first.out));
             }
-            let mut all = shelf.into_all();
+            let mut all = deliveries.into_all();
             all.sort_unstable();
             prop_assert_eq!(all, Vec::from_iter(model));
         }

@@ -1,8 +1,8 @@
-//! The last links of routes, where packets are on the shelf.
+//! Last links of routes, whose packets are in the delivery queue.
 //!
-//! None of this can be seen from outside. A link whose packets are there is a lane that takes any
-//! packet at once or needs a closer look, and nothing follows it. Who asks for its counters, or has
-//! it observed, has all of them fetched from the shelf, for good: who asks once asks again.
+//! The result is the same as without the queue. Such a link is a fast link that is followed by no
+//! other link. Reading a link's counters, or observing it, moves the packets of all links from the
+//! delivery queue back into the links, and disables this optimisation permanently.
 
 use core::mem;
 
@@ -15,18 +15,18 @@ use super::delivery_queue::{DeliveryQueue, Leaving};
 use super::{END, Exit, FEEDER, LAST, Network};
 use crate::units::Time;
 
-/// Marks those links in `hops`; an empty shelf for them.
+/// Marks the last links in `hops`, and returns an empty delivery queue for them.
 pub(super) fn mark(links: &[LinkImpl], hops: &mut [u32]) -> DeliveryQueue {
-    DeliveryQueue::new(find(links, hops, FastLink::may_float))
+    DeliveryQueue::new(find(links, hops, FastLink::may_be_unbuffered))
 }
 
-/// Marks in `hops` the links that are `able` and that nothing follows; which these are.
+/// Marks in `hops` the `able` links that are followed by no other link, and returns them.
 pub(super) fn find(
     links: &[LinkImpl],
     hops: &mut [u32],
     able: impl Fn(&FastLink) -> bool,
 ) -> Vec<bool> {
-    let able = |link: &LinkImpl| link.lane().is_some_and(&able);
+    let able = |link: &LinkImpl| link.fast().is_some_and(&able);
     let mut last: Vec<bool> = links.iter().map(able).collect();
     for pair in hops.windows(2).filter(|pair| pair[0] & END == 0) {
         last[link_of(pair[0])] &= pair[1] & END != 0;
@@ -39,34 +39,34 @@ pub(super) fn find(
     last
 }
 
-/// Which link it is, however it is marked.
+/// Link of a hop, without its flags.
 fn link_of(hop: u32) -> usize {
     (hop & !(FEEDER | BATCHED | LAST)) as usize
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
-    /// A packet enters the last link of its route. Whether it is on the shelf; if not, nothing of that
-    /// link is from now on.
+    /// A packet enters the last link of its route. Returns whether it is in the delivery queue; if
+    /// not, the link is excluded from the delivery queue from now on.
     #[inline(never)]
-    pub(super) fn shelve(&mut self, at: Time, parcel: PacketHandle, link: usize) -> bool {
-        let lane = self.links[link].lane_mut();
-        let Some(out) = lane.and_then(|lane| lane.pass(at, parcel.size)) else {
-            self.unshelve(link);
+    pub(super) fn enqueue_delivery(&mut self, at: Time, handle: PacketHandle, link: usize) -> bool {
+        let fast = self.links[link].fast_mut();
+        let Some(out) = fast.and_then(|fast| fast.pass(at, handle.size)) else {
+            self.exclude_from_deliveries(link);
             return false;
         };
-        self.shelf.put(Leaving {
+        self.deliveries.put(Leaving {
             out,
             link: link as u32,
-            slot: parcel.slot,
-            end: parcel.hop + 1,
+            slot: handle.slot,
+            end: handle.hop + 1,
         });
         true
     }
 
-    /// The next packet leaves the shelf.
+    /// Removes the next packet from the delivery queue.
     #[inline]
     pub(super) fn leave(&mut self) -> Option<Exit> {
-        let (leaving, over) = self.shelf.take()?;
+        let (leaving, over) = self.deliveries.take()?;
         let Leaving {
             out,
             link,
@@ -75,63 +75,65 @@ impl<P: Packet + Send + 'static> Network<P> {
         } = leaving;
         self.reach(out, link as usize);
         if over {
-            self.look_along_shelf();
+            self.look_along_deliveries();
         }
         Some(Exit { at: out, end, slot })
     }
 
-    /// Nothing of `link` is on the shelf from now on.
+    /// Excludes `link` from the delivery queue.
     #[cold]
     #[inline(never)]
-    fn unshelve(&mut self, link: usize) {
-        let own = self.shelf.take_of(link);
+    fn exclude_from_deliveries(&mut self, link: usize) {
+        let own = self.deliveries.take_of(link);
         for hop in &mut self.hops {
             if *hop & END == 0 && link_of(*hop) == link {
                 *hop &= !LAST;
             }
         }
-        self.ground(link, &own);
+        self.make_buffered(link, &own);
     }
 
-    /// What was on the shelf goes back to its link.
-    fn ground(&mut self, link: usize, own: &[Leaving]) {
+    /// Moves packets from the delivery queue back into their link.
+    fn make_buffered(&mut self, link: usize, own: &[Leaving]) {
         let Self { links, store, .. } = self;
-        if let Some(lane) = links[link].lane_mut() {
+        if let Some(fast) = links[link].fast_mut() {
             let size = |slot| store.get(slot).map(Packet::size).unwrap_or_default();
-            lane.ground(own.iter().map(|l| (l.out, l.parcel(size(l.slot)))));
+            fast.make_buffered(own.iter().map(|l| (l.out, l.handle(size(l.slot)))));
         }
         self.plan(link);
     }
 
-    /// If anything of `link` may be on the shelf, nothing of any link is from now on. The same of what
-    /// is told of ahead of time.
-    pub(super) fn clear_shelf_for(&mut self, link: usize) {
-        if self.shelf.has(link) {
-            self.clear_shelf();
+    /// Ends the use of the delivery queue and the lookahead mode, if `link` may take part in
+    /// either.
+    pub(super) fn end_deliveries_for(&mut self, link: usize) {
+        if self.deliveries.has(link) {
+            self.end_deliveries();
         }
         if self.inboxes.has(link) {
-            self.end_news();
+            self.end_lookahead();
         }
     }
 
-    /// Nothing is on the shelf from now on.
+    /// Ends the use of the delivery queue.
     #[cold]
-    pub(super) fn clear_shelf(&mut self) {
+    pub(super) fn end_deliveries(&mut self) {
         self.unmark();
-        let shelf = mem::take(&mut self.shelf);
-        let links: Vec<_> = (0..self.links.len()).filter(|i| shelf.has(*i)).collect();
-        let mut all = shelf.into_all();
+        let deliveries = mem::take(&mut self.deliveries);
+        let links: Vec<_> = (0..self.links.len())
+            .filter(|i| deliveries.has(*i))
+            .collect();
+        let mut all = deliveries.into_all();
         all.sort_unstable_by_key(|leaving| (leaving.link, leaving.out));
         let mut rest = &all[..];
         for link in links {
             let count = rest.partition_point(|leaving| leaving.link as usize <= link);
             let (own, others) = rest.split_at(count);
             rest = others;
-            self.ground(link, own);
+            self.make_buffered(link, own);
         }
     }
 
-    /// No link is a last one in any other way from now on.
+    /// Removes the marks of last links from the hop list.
     pub(super) fn unmark(&mut self) {
         for hop in &mut self.hops {
             if *hop & END == 0 {

@@ -1,9 +1,9 @@
-//! A look ahead: what the next packets will touch is brought to the cache by then.
+//! Software prefetch for the next packets.
 //!
-//! With many links next to nothing of what a packet touches is in the cache, and much of it is known
-//! only from what is to be touched before: a link tells the place of its packet, that tells the packet
-//! and the next link, and the packet tells who gets it. So each step is taken for other packets, a
-//! while after the step before, and nobody waits.
+//! With many links most accesses per packet are cache misses, and many are dependent: the link has
+//! the handle of the packet, the handle leads to the packet and to the next link, and the packet
+//! leads to its receiver. Each prefetch step therefore acts on other packets, some time after the
+//! previous step, so that no step waits for memory.
 
 use core::mem;
 
@@ -13,13 +13,13 @@ use super::super::Packet;
 use super::{BATCHED, END, FEEDER, LAST, Network, RouteId, batch};
 use crate::units::Time;
 
-/// Links whose turn comes soon, day by day of the agenda, the next day first.
+/// Links with imminent departures, by days of the timer queue, the next day first.
 #[derive(Debug, Default)]
 pub(super) struct Lookahead {
     days: [Day; DAYS],
-    /// How many of them are known.
+    /// Number of days filled.
     known: usize,
-    /// Whether there are others than when somebody looked.
+    /// Whether the days have changed since the last query.
     news: bool,
 }
 
@@ -27,41 +27,46 @@ pub(super) struct Lookahead {
 struct Day {
     begin: Time,
     links: Vec<u32>,
-    /// Where their packets go to: a link, or [`END`] and the slot of one that comes out.
+    /// Destinations of their packets: a link, or [`END`] and the slot of a delivered packet.
     targets: Vec<u32>,
 }
 
-/// What [`Network::soon`] brings to the cache.
+/// Prefetch step of [`Network::soon`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The first link of the route.
     Link,
-    /// Where the packet will be in it, which is known only once the link is in the cache.
+    /// The ring entry of the packet, which needs the link in the cache.
     Place,
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
-    /// Whether other packets are [`coming`](Self::coming) than when this was asked before. Never if
-    /// links are few.
+    /// Whether [`coming`](Self::coming) has changed since the last call. Always `false` with few
+    /// links.
     #[inline]
     pub fn has_news(&mut self) -> bool {
         mem::take(&mut self.ahead.news)
     }
 
-    /// Packets that are likely to come out soon, in three groups, the next ones in group 0: for
-    /// callers who keep much for each packet and would like to have it in the cache by then. Of no
-    /// other use: it may name packets that do not come out, and be silent about such that do.
+    /// Packets that are likely to be delivered soon, in three groups, from the nearest, 0. A hint
+    /// for prefetching the caller's state per packet: packets may be missing, and may not be
+    /// delivered.
     #[inline]
     pub fn coming(&self, group: usize) -> impl Iterator<Item = &P> {
         let targets = self.ahead.days[group.min(DAYS - 1)].targets.iter();
         let exits = targets.filter(|target| **target & END != 0);
         let exits = exits.map(|target| target & !END);
-        let shelved = self.shelf.coming(group).iter().map(|leaving| leaving.slot);
-        exits.chain(shelved).filter_map(|slot| self.store.get(slot))
+        let delivered_soon = self
+            .deliveries
+            .coming(group)
+            .iter()
+            .map(|leaving| leaving.slot);
+        exits
+            .chain(delivered_soon)
+            .filter_map(|slot| self.store.get(slot))
     }
 
-    /// A packet is likely to be pushed onto `route`: some of what that touches is brought to the
-    /// cache. Of no other use.
+    /// Prefetch hint: a packet is likely to be pushed onto `route`. No other effect.
     #[inline]
     pub fn soon(&self, route: RouteId, step: Step) {
         let start = self.routes.get(route.0).map(|start| *start as usize);
@@ -78,11 +83,11 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// A day of the agenda has begun: each day ahead takes its next step. Apart, so that it costs
-    /// nothing where links are few.
+    /// Prefetches for the next days of the timer queue, at the start of a day. A function of its
+    /// own, so that it costs nothing with few links.
     #[inline(never)]
     pub(super) fn look_on(&mut self) {
-        let reached = self.agenda.reached();
+        let reached = self.timers.reached();
         let Lookahead { days, known, news } = &mut self.ahead;
         let over = days[..*known].iter();
         let over = over.take_while(|day| day.begin < reached).count();
@@ -96,7 +101,7 @@ impl<P: Packet + Send + 'static> Network<P> {
             day.targets.clear();
         }
         for day in &mut days[*known..] {
-            let Some(begin) = self.agenda.coming(&mut day.links) else {
+            let Some(begin) = self.timers.coming(&mut day.links) else {
                 break;
             };
             day.begin = begin;
@@ -122,7 +127,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// The same for packets that are moved on in a batch, of which another [`STRIDE`] were.
+    /// Prefetches for batched packets, after [`STRIDE`] of them were moved.
     #[inline(never)]
     pub(super) fn look_along(&self, list: usize, begins: bool) {
         let range = |step: usize| {
@@ -133,38 +138,38 @@ impl<P: Packet + Send + 'static> Network<P> {
             };
             self.batches.coming(list, from, count).iter()
         };
-        let kept_by_link = |waiting: &&batch::Waiting| waiting.parcel().is_none();
+        let kept_by_link = |waiting: &&batch::Waiting| waiting.handle().is_none();
         for waiting in range(4).filter(kept_by_link) {
             self.link_soon(waiting.link as usize);
         }
         for waiting in range(3).filter(kept_by_link) {
             self.head_soon(waiting.link as usize);
         }
-        // What is told of goes no further.
-        let told = self.inboxes.are_on();
+        // In lookahead mode packets end at the inbox.
+        let reported = self.inboxes.are_on();
         for waiting in range(2) {
-            match waiting.parcel().map(|parcel| self.next_of(parcel.hop)) {
+            match waiting.handle().map(|handle| self.next_of(handle.hop)) {
                 None => drop(self.next_soon(waiting.link as usize)),
-                Some(Some(next)) if !told => self.link_soon(next),
+                Some(Some(next)) if !reported => self.link_soon(next),
                 Some(_) => {}
             }
         }
-        if told {
+        if reported {
             return;
         }
         for waiting in range(1) {
-            let parcel = waiting.parcel();
-            let parcel = parcel.or_else(|| self.links[waiting.link as usize].peek().copied());
-            if let Some(next) = parcel.and_then(|parcel| self.next_of(parcel.hop)) {
+            let handle = waiting.handle();
+            let handle = handle.or_else(|| self.links[waiting.link as usize].peek().copied());
+            if let Some(next) = handle.and_then(|handle| self.next_of(handle.hop)) {
                 self.place_soon(next);
             }
         }
     }
 
-    /// The same for packets on the shelf, of which another stride has come out.
+    /// Prefetches for packets in the delivery queue, after a stride of them has departed.
     #[inline(never)]
-    pub(super) fn look_along_shelf(&mut self) {
-        for leaving in self.shelf.coming(3) {
+    pub(super) fn look_along_deliveries(&mut self) {
+        for leaving in self.deliveries.coming(3) {
             self.store.soon(leaving.slot);
         }
         self.ahead.news = true;
@@ -177,32 +182,32 @@ impl<P: Packet + Send + 'static> Network<P> {
 
     #[inline]
     fn head_soon(&self, link: usize) {
-        if let Some(lane) = self.links[link].lane() {
-            lane.head_soon();
+        if let Some(fast) = self.links[link].fast() {
+            fast.head_soon();
         }
     }
 
     #[inline]
     pub(super) fn place_soon(&self, link: usize) {
-        if let Some(lane) = self.links[link].lane() {
-            lane.tail_soon();
+        if let Some(fast) = self.links[link].fast() {
+            fast.tail_soon();
         }
     }
 
-    /// The packet that comes out next, if it is at the end of its route, or the link after. Which that
-    /// is, as a target.
+    /// Prefetches the packet that departs next if it ends its route, else the next link. Returns it
+    /// as a target.
     #[inline]
     fn next_soon(&self, link: usize) -> Option<u32> {
-        let parcel = self.links[link].peek()?;
-        if let Some(next) = self.next_of(parcel.hop) {
+        let handle = self.links[link].peek()?;
+        if let Some(next) = self.next_of(handle.hop) {
             self.link_soon(next);
             return Some(next as u32);
         }
-        self.store.soon(parcel.slot);
-        Some(END | parcel.slot)
+        self.store.soon(handle.slot);
+        Some(END | handle.slot)
     }
 
-    /// The link behind a hop, or the one that it feeds, if there is one.
+    /// The link of a hop, or the link that it feeds.
     #[inline]
     fn next_of(&self, hop: u32) -> Option<usize> {
         let next = self
@@ -217,10 +222,10 @@ impl<P: Packet + Send + 'static> Network<P> {
     }
 }
 
-/// How many packets of a batch make a step.
+/// Batched packets per prefetch step.
 pub(super) const STRIDE: usize = 8;
 
-/// As many days as there are steps, those of [`Network::coming`] included.
+/// One day per prefetch step, including those of [`Network::coming`].
 const DAYS: usize = 6;
 
 #[cfg(test)]
@@ -235,9 +240,9 @@ mod tests {
     use crate::link::testing::PacketHandle as Packaged;
     use crate::random::Seed;
 
-    /// 800 routes of two wires each, with a packet every 20 ms on each.
+    /// 800 routes of two wires, with a packet every 20 ms on each.
     #[test]
-    fn what_comes_was_named_before() {
+    fn delivered_packets_were_announced() {
         let wire = |i: usize| NamedLink {
             name: i.to_string(),
             config: LinkConfig {
@@ -271,7 +276,7 @@ mod tests {
             network.soon(route, Step::Place);
             network.push(now, route, Packaged::new(i as u64, 1_000, Ecn::NotEct));
         }
-        // All but those under way, and of these but a few at the beginning and between two looks.
+        // All packets except those in flight; most of them were announced.
         assert!(came > 7_500, "{came}");
         assert!(known * 10 > came * 9, "{known} of {came}");
     }

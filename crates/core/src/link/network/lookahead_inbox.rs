@@ -1,14 +1,14 @@
-//! Packets on their last links that are told of before they are out.
+//! Lookahead mode: packets on their last links are reported before they depart.
 //!
-//! Where every route begins with a link whose packets are moved on in batches, and ends with one whose
-//! packets can only come out of it, whoever is at the ends of the routes need not act in the order of
-//! time: nothing that a packet does at the far end comes back to a link that others use before the
-//! *lead* is over, which is the least that the last links of a route take. So a caller may hand in
-//! packets ahead of time, and is told of packets as soon as it is known when they will be out.
+//! Applies where every route begins with a batched link and ends with a link that is followed by no
+//! other. The end hosts then need not act in order of time: a delivery cannot affect a shared link
+//! before the *lead* is over, which is the minimum delay of the last links. A caller may push
+//! packets ahead of time, and receives packets as soon as their delivery time is known.
 //!
-//! This is the lookahead of conservative parallel simulation (K. M. Chandy and J. Misra, "Distributed
-//! simulation: a case study in design and verification of distributed programs", IEEE Transactions on
-//! Software Engineering SE-5(5), 1979), in one thread: what is saved is turns in the order of time.
+//! This is the lookahead of conservative parallel simulation (K. M. Chandy and J. Misra,
+//! "Distributed simulation: a case study in design and verification of distributed programs", IEEE
+//! Transactions on Software Engineering SE-5(5), 1979) in one thread: it saves processing in order
+//! of time.
 
 use core::mem;
 
@@ -21,38 +21,38 @@ use super::lookahead::Step;
 use super::{BATCHED, CACHED, END, Exit, FEEDER, LAST, LinkId, NONE, Network, RouteId, exit_links};
 use crate::units::{Bytes, Time, nanos};
 
-/// What is told of ahead of time.
+/// Packets on their way to the caller in lookahead mode.
 ///
-/// A last link gets its packets when somebody asks for them, up to the *horizon*. Until then they wait
-/// here: so nothing needs to be taken back that comes later than anybody may ask for.
+/// A last link receives its packets when the caller asks for them, up to the *horizon*. Until then
+/// they wait here, so that nothing after the latest possible query has to be undone.
 #[derive(Debug, Default)]
 pub(super) struct LookaheadInboxes {
-    /// Whether anything is.
+    /// Whether the mode is enabled.
     on: bool,
     /// The last links.
     links: Vec<bool>,
-    /// Nothing later is told of at present.
+    /// Latest time reported at present.
     horizon: Time,
-    /// What came since anybody asked.
+    /// Packets that arrived since the last query.
     fresh: Vec<Coming>,
-    /// With many links: how much of it is of each, and of which there is any.
+    /// With many links: number of fresh packets per link, and the links with any.
     counts: Vec<u32>,
     named: Vec<u32>,
-    /// What is told of, and how much of it was taken.
+    /// Packets to report, and the number of those already reported.
     news: Vec<Coming>,
-    told: usize,
-    /// What is later than the horizon.
+    reported: usize,
+    /// Packets after the horizon.
     kept: Vec<Coming>,
 }
 
-/// A packet on its last link, or on the way there.
+/// A packet on its last link, or on the way to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coming {
-    /// When it is out of that link, if it `is_in`, or gets there.
+    /// Departure from the last link if `is_in`, else arrival at it.
     at: Time,
     link: u32,
     is_in: bool,
-    parcel: PacketHandle,
+    handle: PacketHandle,
 }
 
 impl LookaheadInboxes {
@@ -71,19 +71,19 @@ impl LookaheadInboxes {
         self.on
     }
 
-    /// Up to when anything was told.
+    /// Latest time reported so far.
     pub(super) fn horizon(&self) -> Time {
         self.horizon
     }
 
-    /// A packet gets to its last link. That of each link in order.
+    /// A packet reaches its last link. Packets of one link are in order.
     #[inline]
-    pub(super) fn put(&mut self, at: Time, parcel: PacketHandle, link: usize) {
+    pub(super) fn put(&mut self, at: Time, handle: PacketHandle, link: usize) {
         self.add(Coming {
             at,
             link: link as u32,
             is_in: false,
-            parcel,
+            handle,
         });
     }
 
@@ -98,32 +98,32 @@ impl LookaheadInboxes {
         self.fresh.push(coming);
     }
 
-    /// The link that the next news are of.
+    /// Link of the next packets to report.
     #[inline]
     fn next_link(&mut self) -> Option<LinkId> {
-        if self.told == self.news.len() {
+        if self.reported == self.news.len() {
             if self.fresh.is_empty() {
                 return None;
             }
             self.turn();
         }
-        Some(LinkId(self.news[self.told].link as usize))
+        Some(LinkId(self.news[self.reported].link as usize))
     }
 
     #[inline]
     fn next_of(&mut self, link: LinkId) -> Option<Coming> {
-        let coming = self.news.get(self.told)?;
+        let coming = self.news.get(self.reported)?;
         (coming.link as usize == link.0).then(|| {
-            self.told += 1;
+            self.reported += 1;
             *coming
         })
     }
 
-    /// What came is told of from now on. With many links, all of one in a row: who takes it finds more in
-    /// the cache.
+    /// Makes fresh packets reportable. With many links they are grouped by link, for cache
+    /// locality.
     #[inline(never)]
     fn turn(&mut self) {
-        self.told = 0;
+        self.reported = 0;
         self.news.clear();
         if self.counts.is_empty() {
             mem::swap(&mut self.news, &mut self.fresh);
@@ -151,11 +151,11 @@ impl LookaheadInboxes {
         self.links.get(link).is_some_and(|here| *here)
     }
 
-    /// What nobody took, that of each link in order.
+    /// Removes the unreported packets; those of one link are in order.
     fn take_left(&mut self) -> Vec<Coming> {
         let mut left = mem::take(&mut self.kept);
-        left.extend(self.news.drain(..).skip(self.told));
-        self.told = 0;
+        left.extend(self.news.drain(..).skip(self.reported));
+        self.reported = 0;
         left.append(&mut self.fresh);
         for link in self.named.drain(..) {
             self.counts[link as usize] = 0;
@@ -164,12 +164,12 @@ impl LookaheadInboxes {
     }
 }
 
-/// In place of what is about to be written.
+/// Filler.
 const NOTHING: Coming = Coming {
     at: Time::ZERO,
     link: 0,
     is_in: false,
-    parcel: PacketHandle {
+    handle: PacketHandle {
         size: Bytes::ZERO,
         slot: 0,
         hop: 0,
@@ -177,18 +177,18 @@ const NOTHING: Coming = Coming {
 };
 
 impl<P: Packet + Send + 'static> Network<P> {
-    /// Has packets told of ahead of time from now on, by [`news_of`](Self::news_of) rather than by
-    /// [`pop`](Self::pop); the lead in ns: how long after a moment nothing comes out of any link of
-    /// which there were no news at that moment. None, and nothing changes, if the network cannot do
-    /// it, or not with a lead of at least so many ns, or has packets inside.
+    /// Enables lookahead mode: packets are reported by [`news_of`](Self::news_of) instead of
+    /// [`pop`](Self::pop). Returns the lead in ns: a link without a report at some time has no
+    /// departure within the lead after it. Returns `None`, without effect, if the network does not
+    /// support the mode, the lead would be below `least` ns, or packets are inside.
     ///
-    /// To [`advance`](Self::advance) makes news, which are told up to the horizon that
-    /// [`tell_until`](Self::tell_until) sets. What is handed in by [`push_ahead`](Self::push_ahead)
-    /// before is to be all that enters by that moment.
+    /// [`advance`](Self::advance) generates reports up to the horizon set by
+    /// [`tell_until`](Self::tell_until). All packets that enter by that time must be pushed with
+    /// [`push_ahead`](Self::push_ahead) before.
     ///
-    /// It ends by itself, and [`is_ahead`](Self::is_ahead) says so, when somebody asks for a link at the
-    /// end of a route, or beyond the horizon, or has any link observed. What nobody took by then is popped
-    /// as ever.
+    /// The mode ends, as [`is_ahead`](Self::is_ahead) shows, when the caller accesses a link at the
+    /// end of a route or a time beyond the horizon, or observes any link. Unreported packets are
+    /// then popped as usual.
     pub fn get_ahead(&mut self, least: u64) -> Option<u64> {
         if self.inboxes.on || self.store.len() > 0 || self.routes.is_empty() {
             return None;
@@ -202,10 +202,10 @@ impl<P: Packet + Send + 'static> Network<P> {
         lead
     }
 
-    /// Marks last links and has their packets told of; the lead.
+    /// Marks the last links for lookahead mode, and returns the lead.
     fn mark_ends(&mut self, least: u64) -> Option<u64> {
         let mut lead = u64::MAX;
-        exit_links::find(&self.links, &mut self.hops, FastLink::may_float);
+        exit_links::find(&self.links, &mut self.hops, FastLink::may_be_unbuffered);
         let mut links = vec![false; self.links.len()];
         for route in &self.routes {
             let route = &self.hops[*route as usize..];
@@ -225,13 +225,13 @@ impl<P: Packet + Send + 'static> Network<P> {
         if lead < least || self.feeds_ends_and_others(&links) {
             return None;
         }
-        self.shelf = DeliveryQueue::default();
+        self.deliveries = DeliveryQueue::default();
         self.inboxes = LookaheadInboxes::new(links);
         Some(lead)
     }
 
-    /// Whether a feeder of last links feeds another one, too: what it handed on to that could not be
-    /// taken back alone.
+    /// Whether a feeder of last links also feeds another link. Forwarding to the latter alone
+    /// cannot be undone.
     fn feeds_ends_and_others(&self, ends: &[bool]) -> bool {
         let mut feeds = vec![[false; 2]; self.links.len()];
         for (feeder, end) in self.feeders.iter().zip(ends) {
@@ -242,23 +242,22 @@ impl<P: Packet + Send + 'static> Network<P> {
         feeds.contains(&[true; 2])
     }
 
-    /// Nothing is told of ahead of time from now on, as with questions that end that. All up to the
-    /// horizon has been taken.
+    /// Ends lookahead mode. All reports up to the horizon must have been taken.
     pub fn end_ahead(&mut self) {
         if self.inboxes.on {
             let horizon = self.inboxes.horizon.max(self.reached.0);
             self.catch_up(horizon);
             self.move_on((horizon, usize::MAX));
-            self.end_news();
+            self.end_lookahead();
         }
     }
 
-    /// Nothing is told of ahead of time from now on: what nobody took comes out when it is out.
+    /// Ends lookahead mode. Unreported packets are popped at their departure.
     ///
-    /// What gets to its last link behind the horizon goes back to the link that feeds that: it was handed
-    /// on after all that was told.
+    /// A packet that reaches its last link after the horizon goes back to the feeder of that link,
+    /// as it was forwarded after all reported ones.
     #[cold]
-    pub(super) fn end_news(&mut self) {
+    pub(super) fn end_lookahead(&mut self) {
         self.unmark();
         let mut inboxes = mem::take(&mut self.inboxes);
         let (known, mut others): (Vec<_>, Vec<_>) = inboxes
@@ -271,25 +270,25 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
         for (link, left) in left.into_iter().enumerate() {
             if inboxes.has(link)
-                && let Some(lane) = self.links[link].lane_mut()
+                && let Some(fast) = self.links[link].fast_mut()
             {
-                lane.keep_shells(self.reached.0, left);
+                fast.keep_for_counters(self.reached.0, left);
             }
         }
         others.sort_by_key(|coming| coming.at);
         for Coming {
-            at, link, parcel, ..
+            at, link, handle, ..
         } in others
         {
             let feeder = match self.feeders[link as usize] {
                 feeder if feeder != NONE && at > inboxes.horizon => feeder as usize,
                 _ => {
-                    self.links[link as usize].push(&mut self.store, at, parcel);
+                    self.links[link as usize].push(&mut self.store, at, handle);
                     continue;
                 }
             };
-            if let Some(lane) = self.links[feeder].lane_mut() {
-                lane.keep_back();
+            if let Some(fast) = self.links[feeder].fast_mut() {
+                fast.revert_forward();
             }
             self.plan(feeder);
         }
@@ -298,13 +297,13 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// Whether packets are told of ahead of time.
+    /// Whether lookahead mode is enabled.
     #[inline]
     pub fn is_ahead(&self) -> bool {
         self.inboxes.on
     }
 
-    /// The first link of a route and the last one. Panics if there is no such route.
+    /// First and last link of a route. Panics if the route does not exist.
     pub fn ends(&self, route: RouteId) -> Option<(LinkId, LinkId)> {
         let start = self.routes[route.0] as usize;
         let mut links = self.hops[start..].iter().take_while(|hop| **hop & END == 0);
@@ -313,26 +312,23 @@ impl<P: Packet + Send + 'static> Network<P> {
         Some((link(first), link(links.last().unwrap_or(first))))
     }
 
-    /// A packet of `size` enters `route` at `at`, which may be ahead of time: later than nothing but what
-    /// entered this route, or another with the same first link. Panics if there is no such route.
+    /// A packet of `size` enters `route` at `at`, possibly ahead of time. Times are non-decreasing
+    /// per first link. Panics if the route does not exist.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that a packet is written where it stays"
-    )]
+    #[expect(clippy::inline_always, reason = "constructs the packet in place")]
     pub fn push_ahead(&mut self, at: Time, route: RouteId, size: Bytes, make: impl FnOnce() -> P) {
-        let (parcel, hop) = self.lodge(route, size, make);
+        let (handle, hop) = self.store_packet(route, size, make);
         if hop & (END | BATCHED) == BATCHED {
-            self.gather(at, parcel, hop & !BATCHED);
+            self.gather(at, handle, hop & !BATCHED);
         } else if hop & END == 0 {
-            // Nothing is told of ahead of time any more.
+            // Lookahead mode has ended.
             let link = (hop & !(FEEDER | LAST)) as usize;
-            self.links[link].push(&mut self.store, at, parcel);
+            self.links[link].push(&mut self.store, at, handle);
             self.plan(link);
         }
     }
 
-    /// From now on all is told of that is out by `horizon`. Horizons never go back.
+    /// Sets the horizon: packets that depart by then are reported. Horizons are non-decreasing.
     pub fn tell_until(&mut self, horizon: Time) {
         self.inboxes.horizon = horizon;
         for coming in self.inboxes.take_left() {
@@ -340,24 +336,26 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// The next link of which there may be news. All of them are to be taken before this is asked again.
+    /// Next link with possible reports. All reports of a link must be taken before the next call.
     #[inline]
     pub fn link_with_news(&mut self) -> Option<LinkId> {
         self.inboxes.next_link()
     }
 
-    /// The next packet of that link of which it is known when it will be out, if that is by the horizon.
-    /// It is as one that has reached the end of its route, and later than all of this link before.
+    /// Next packet of the link with a known departure by the horizon. The exit is used as one of
+    /// [`pop_exit`](Self::pop_exit). Times per link are non-decreasing.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for each packet")]
     pub fn news_of(&mut self, link: LinkId) -> Option<Exit> {
         while let Some(coming) = self.inboxes.next_of(link) {
-            let Coming { at, parcel, .. } = coming;
+            let Coming { at, handle, .. } = coming;
             let horizon = self.inboxes.horizon;
             let entry = match &mut self.links[link.0] {
                 _ if coming.is_in || at > horizon => Entry::Taken(at),
-                // It stays there to be counted, as what one link hands on to the next.
-                LinkImpl::FastLink(lane) => lane.push_told(&mut self.store, horizon, at, parcel),
+                // The packet stays in the link for the counters, like a forwarded one.
+                LinkImpl::FastLink(fast) => {
+                    fast.push_reported(&mut self.store, horizon, at, handle)
+                }
                 LinkImpl::GeneralLink(_) => Entry::TooLate,
             };
             let (out, is_in) = match entry {
@@ -365,7 +363,7 @@ impl<P: Packet + Send + 'static> Network<P> {
                 Entry::Taken(out) => (out, coming.is_in || at <= horizon),
                 Entry::TooLate => {
                     self.inboxes.kept.push(coming);
-                    self.end_news();
+                    self.end_lookahead();
                     return None;
                 }
             };
@@ -380,21 +378,21 @@ impl<P: Packet + Send + 'static> Network<P> {
             }
             return Some(Exit {
                 at: out,
-                end: parcel.hop + 1,
-                slot: parcel.slot,
+                end: handle.hop + 1,
+                slot: handle.slot,
             });
         }
         None
     }
 
-    /// What is told after so many other news, if that is known: which link it is out of, if the one before
-    /// is out of another. Has brought to the cache what a step asks for.
+    /// Prefetch hint for the report after `others` further ones. Returns its link if it differs
+    /// from that of the previous report.
     #[inline]
     pub fn news_behind(&self, others: usize, step: Step) -> Option<LinkId> {
-        let LookaheadInboxes { news, told, .. } = &self.inboxes;
-        let coming = news.get(told + others)?;
-        self.store.soon(coming.parcel.slot);
-        let before = news.get((told + others).wrapping_sub(1));
+        let LookaheadInboxes { news, reported, .. } = &self.inboxes;
+        let coming = news.get(reported + others)?;
+        self.store.soon(coming.handle.slot);
+        let before = news.get((reported + others).wrapping_sub(1));
         if before.is_some_and(|before| before.link == coming.link) {
             return None;
         }

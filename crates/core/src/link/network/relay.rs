@@ -1,20 +1,20 @@
-//! Two links in one move.
+//! Forwarding of packets from a feeder to the next link at enqueue.
 //!
-//! Where a link is fed by one other alone, and both are lanes, a packet that enters the first enters
-//! the second in the same breath, as of the moment at which it will be out of the first: nothing can
-//! come between. The first then needs no place in the agenda. It keeps what is inside of it for its
-//! queue and its counters.
+//! If a link has a single input, and both links are fast links, a packet that enters the first link
+//! (the feeder) is enqueued at the second one immediately, with its departure time from the feeder
+//! as arrival time. The feeder then needs no timer. It keeps its packets for its queue and its
+//! counters.
 //!
-//! None of this can be seen from outside:
+//! The result is the same as without forwarding:
 //!
-//! - A packet is handed on only if the second link would take it at any time, and only if all before
-//!   it were; if not, it leaves the first when its time has come, and those behind it too.
-//! - Both links have a wire with some delay. So whether the first has let go of what is out changes
-//!   nothing for what comes in; and what is handed on leaves the second later than the first, so that
-//!   turns at one moment are taken in the same order.
-//! - Who asks for counters of the second link, or has either observed, parts them: what has not
-//!   arrived at the second link by then goes back into the first. They stay parted, since who asks
-//!   once asks again.
+//! - A packet is forwarded only if the second link would accept it at any time, and all earlier
+//!   packets were forwarded. Otherwise it leaves the feeder at its departure time, as do the
+//!   packets behind it.
+//! - Both links have a positive delay. Whether the feeder has removed departed packets therefore
+//!   does not affect arrivals, and a forwarded packet leaves the second link later than the feeder,
+//!   which preserves the order of links at equal times.
+//! - Reading the counters of the second link, or observing either link, separates the pair
+//!   permanently: packets that have not arrived at the second link go back into the feeder.
 
 use core::mem;
 
@@ -25,13 +25,13 @@ use super::super::packet_pool::PacketHandle;
 use super::{END, FEEDER, LAST, LinkId, NONE, Network};
 use crate::units::Time;
 
-/// Marks feeders in `hops`; who feeds each link.
+/// Marks feeders in `hops`, and returns the feeder of each link.
 ///
-/// A feeder hands on all that comes in, so that each of its packets goes on to a link that is fed by
-/// it alone. It is not fed by another feeder, so that what enters it enters at the present moment.
+/// All links behind a feeder have it as their only input, as a feeder forwards every packet. A
+/// feeder is not fed by another feeder, so its packets arrive at the current time.
 pub(super) fn mark(links: &[LinkImpl], hops: &mut [u32], routes: &[u32]) -> Vec<u32> {
-    let able = |link: usize| links[link].lane().is_some_and(FastLink::takes_time);
-    // Who is before each link, if it is always the same one, and whether each can be a feeder.
+    let able = |link: usize| links[link].fast().is_some_and(FastLink::takes_time);
+    // The only predecessor of each link, if there is one, and whether each link can be a feeder.
     let mut before: Vec<Option<u32>> = vec![None; links.len()];
     for pair in hops.windows(2) {
         if let [from, to] = *pair
@@ -61,7 +61,7 @@ pub(super) fn mark(links: &[LinkImpl], hops: &mut [u32], routes: &[u32]) -> Vec<
             feeds[from as usize] &= follower && sole(to as usize) == Some(from);
         }
     }
-    // Of a row of links every second one at most.
+    // In a row of links, at most every second one is a feeder.
     let mut blocked = vec![false; links.len()];
     for link in 0..links.len() {
         let from = sole(link).map(|from| from as usize);
@@ -82,29 +82,26 @@ pub(super) fn mark(links: &[LinkImpl], hops: &mut [u32], routes: &[u32]) -> Vec<
 }
 
 impl<P: Packet + Send + 'static> Network<P> {
-    /// A packet enters the feeder `link`, and the next one if it can.
+    /// A packet enters the feeder `link`, and the next link if possible.
     #[inline(always)]
-    #[expect(
-        clippy::inline_always,
-        reason = "so that the parcel stays in registers"
-    )]
-    pub(super) fn relay(&mut self, at: Time, parcel: PacketHandle, link: usize) {
-        let next = self.hops[parcel.hop as usize + 1];
-        let second = self.links[(next & !LAST) as usize].lane();
+    #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
+    pub(super) fn relay(&mut self, at: Time, handle: PacketHandle, link: usize) {
+        let next = self.hops[handle.hop as usize + 1];
+        let second = self.links[(next & !LAST) as usize].fast();
         let room = next & LAST != 0 || second.is_some_and(FastLink::has_room);
         if let LinkImpl::FastLink(feeder) = &mut self.links[link]
             && feeder.may_hand_on(at)
             && room
         {
-            match feeder.push_through(&mut self.store, at, parcel) {
+            match feeder.push_through(&mut self.store, at, handle) {
                 Entry::Refused => return,
                 Entry::Taken(out) => {
-                    let hop = parcel.hop + 1;
-                    if self.enter(out, PacketHandle { hop, ..parcel }, next) {
+                    let hop = handle.hop + 1;
+                    if self.enter(out, PacketHandle { hop, ..handle }, next) {
                         return;
                     }
-                    if let Some(feeder) = self.links[link].lane_mut() {
-                        feeder.keep_back();
+                    if let Some(feeder) = self.links[link].fast_mut() {
+                        feeder.revert_forward();
                     }
                     self.plan(link);
                     return;
@@ -112,14 +109,14 @@ impl<P: Packet + Send + 'static> Network<P> {
                 Entry::TooLate => {}
             }
         }
-        self.enter_apart(at, parcel, link);
+        self.enter_apart(at, handle, link);
     }
 
-    /// A packet enters the feeder `link`, and the next one when it is out of it.
+    /// A packet enters the feeder `link`, and the next link at its departure.
     #[inline(never)]
-    fn enter_apart(&mut self, at: Time, parcel: PacketHandle, link: usize) {
+    fn enter_apart(&mut self, at: Time, handle: PacketHandle, link: usize) {
         let entry = match &mut self.links[link] {
-            LinkImpl::FastLink(feeder) => feeder.push(&mut self.store, at, parcel),
+            LinkImpl::FastLink(feeder) => feeder.push(&mut self.store, at, handle),
             LinkImpl::GeneralLink(_) => Entry::TooLate,
         };
         match entry {
@@ -127,13 +124,13 @@ impl<P: Packet + Send + 'static> Network<P> {
             Entry::Taken(_) => {}
             Entry::TooLate => {
                 self.part(link);
-                self.links[link].push(&mut self.store, at, parcel);
+                self.links[link].push(&mut self.store, at, handle);
             }
         }
         self.plan(link);
     }
 
-    /// From now on `link` does not get its packets before they arrive.
+    /// Disables forwarding to `link`.
     pub(super) fn part_from_feeder(&mut self, link: usize) {
         let feeder = mem::replace(&mut self.feeders[link], NONE);
         if feeder != NONE {
@@ -141,43 +138,43 @@ impl<P: Packet + Send + 'static> Network<P> {
         }
     }
 
-    /// From now on nothing is handed on to or by `link`, which has seen all that has happened.
+    /// Disables forwarding to and from `link`, which is up to date.
     pub(super) fn hold(&mut self, link: LinkId) {
         self.move_on(self.reached);
         self.end_batches();
         self.part_from_feeder(link.0);
         self.part(link.0);
-        if let Some(lane) = self.links[link.0].lane_mut() {
-            lane.advance(self.reached.0);
+        if let Some(fast) = self.links[link.0].fast_mut() {
+            fast.advance(self.reached.0);
         }
     }
 
-    /// From now on `feeder`, if it is one, lets go of packets when their time has come.
+    /// Disables forwarding by `feeder`, if it is one.
     #[cold]
     fn part(&mut self, feeder: usize) {
-        let Some(lane) = self.links[feeder].lane_mut() else {
+        let Some(fast) = self.links[feeder].fast_mut() else {
             return;
         };
         let (mut now, mut highest) = self.reached;
         if self.inboxes.are_on() {
-            // What was handed on to last links by the horizon was told of, and stays there.
+            // Packets forwarded to last links by the horizon have been reported, and stay there.
             let horizon = self.inboxes.horizon();
             let mut fed = (0..self.links.len()).filter(|link| self.feeders[*link] == feeder as u32);
             if horizon > now && fed.any(|link| self.inboxes.has(link)) {
                 (now, highest) = (horizon, usize::MAX);
             }
-            self.end_news();
-        } else if lane.hands_on() {
-            self.clear_shelf();
+            self.end_lookahead();
+        } else if fast.hands_on() {
+            self.end_deliveries();
         }
-        let Some(lane) = self.links[feeder].lane_mut() else {
+        let Some(fast) = self.links[feeder].fast_mut() else {
             return;
         };
-        // At one moment the lower link has its turn first.
-        for parcel in lane.part(|out| (out, feeder) <= (now, highest)) {
-            let next = self.hops[parcel.hop as usize + 1] as usize;
-            if let Some(lane) = self.links[next].lane_mut() {
-                lane.retract(now);
+        // At equal times the lower link goes first.
+        for handle in fast.part(|out| (out, feeder) <= (now, highest)) {
+            let next = self.hops[handle.hop as usize + 1] as usize;
+            if let Some(fast) = self.links[next].fast_mut() {
+                fast.retract(now);
             }
             self.plan(next);
         }
@@ -213,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_feeds_alone() {
+    fn feeders_are_the_only_input() {
         let wire = |millis| LinkConfig {
             delay: Duration::from_millis(millis),
             ..LinkConfig::default()
@@ -223,16 +220,16 @@ mod tests {
             network(links, &routes).feeders
         };
         let five = vec![wire(1); 5];
-        // Two accesses, a shared link, two exits.
+        // Two access links, a shared link, two exit links.
         let dumbbell: [&[usize]; 2] = [&[0, 2, 3], &[1, 2, 4]];
         assert_eq!(feeders(&five, &dumbbell), [NONE, NONE, NONE, 2, 2]);
-        // Somebody sends into an exit, or has none.
+        // An exit link with a second input, or no exit link.
         assert_eq!(
             feeders(&five, &[&[0, 2, 3], &[3]]),
             [NONE, NONE, 0, NONE, NONE]
         );
         assert_eq!(feeders(&five, &[&[0, 2, 3], &[1, 2]]), [NONE; 5]);
-        // In a row, every second one.
+        // A row: every second link is a feeder.
         assert_eq!(
             feeders(&five, &[&[0, 1, 2, 3, 4]]),
             [NONE, 0, NONE, 2, NONE]
@@ -242,14 +239,14 @@ mod tests {
             [1, NONE, 3, NONE, NONE]
         );
         assert_eq!(feeders(&five, &[&[0, 1, 0]]), [NONE; 5]);
-        // Without delay, turns at one moment could change.
+        // Without delay, the order at equal times could change.
         let instant = [wire(1), wire(1), wire(1), wire(0), wire(0)];
         assert_eq!(feeders(&instant, &dumbbell), [NONE; 5]);
     }
 
-    /// Who asks at the very moment finds it at the second link, and a moment before in the first.
+    /// A query at the arrival time finds the packet at the second link; one before, in the feeder.
     #[test]
-    fn what_arrives_now_has_arrived() {
+    fn a_query_includes_arrivals_at_its_time() {
         let wire = LinkConfig {
             delay: Duration::from_millis(1),
             ..LinkConfig::default()
@@ -266,10 +263,10 @@ mod tests {
         }
     }
 
-    /// The fifth of these needs a closer look at what waits for the last link when it gets there, at
-    /// 37 ms. What waits before is not what waits then.
+    /// The decision on the fifth packet depends on the backlog of the last link at its arrival, 37
+    /// ms. The backlog is different before.
     #[test]
-    fn nobody_looks_at_a_queue_before_the_time() {
+    fn drops_depend_on_the_backlog_at_arrival() {
         let wire = |kbps, limit, millis| LinkConfig {
             capacity: Capacity::Fixed(Rate::kbps(kbps)),
             queue: QueueConfig::DropTail(DropTailConfig::packets(limit)),
@@ -277,7 +274,7 @@ mod tests {
             ..LinkConfig::default()
         };
         let mut network = network(&[wire(8_000, 100, 20), wire(800, 3, 1)], &[vec![0, 1]]);
-        network.shelf = exit_links::mark(&network.links, &mut network.hops);
+        network.deliveries = exit_links::mark(&network.links, &mut network.hops);
         for (id, millis) in (0..).zip([0, 0, 0, 15, 15]) {
             let packet = Packaged::new(id, 1_000, Ecn::NotEct);
             network.push(Time::from_millis(millis), RouteId(0), packet);
@@ -289,7 +286,7 @@ mod tests {
         }
     }
 
-    /// What is done to a network, and to which link or route.
+    /// An operation on a network, with its link or route.
     #[derive(Clone, Copy, Debug)]
     enum Deed {
         Push(u64),
@@ -299,14 +296,14 @@ mod tests {
         Observe,
     }
 
-    /// With which ways of its own a network moves packets.
+    /// Optimisations of a network.
     #[derive(Clone, Copy, Debug)]
     enum Shape {
         Plain,
-        /// As where links are few.
+        /// Those for few links.
         Short,
-        /// As where they are many.
-        Shelved,
+        /// Those for many links.
+        ManyLinks,
     }
 
     fn deed() -> impl Strategy<Value = Deed> {
@@ -337,9 +334,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1500))]
 
-        /// Whatever is asked or observed in between, at times that collide or do not.
+        /// Any queries and observations in between, at times that may coincide with events.
         #[test]
-        fn it_cannot_be_seen(
+        fn optimised_networks_are_equivalent(
             links in prop::collection::vec(link(), 6),
             routes in routes(),
             deeds in prop::collection::vec((deed(), 0..3_000_000_u64, any::<usize>()), 1..200),
@@ -349,7 +346,7 @@ mod tests {
                 let mut network = network(&links, &routes);
                 match shape {
                     Shape::Short => {}
-                    Shape::Shelved => network.shelf = exit_links::mark(&network.links, &mut network.hops),
+                    Shape::ManyLinks => network.deliveries = exit_links::mark(&network.links, &mut network.hops),
                     Shape::Plain => {
                         (0..6).for_each(|link| network.part(link));
                         network.end_batches();
@@ -391,7 +388,7 @@ mod tests {
                 seen
             };
             let plain = run(Shape::Plain);
-            for shape in [Shape::Short, Shape::Shelved] {
+            for shape in [Shape::Short, Shape::ManyLinks] {
                 for (i, (one, other)) in run(shape).iter().zip(&plain).enumerate() {
                     prop_assert_eq!(one, other, "{:?}, step {}", shape, i);
                 }

@@ -31,7 +31,7 @@ fn wire(millis: u64) -> LinkConfig {
     }
 }
 
-fn parcel(id: u64) -> PacketHandle {
+fn handle(id: u64) -> PacketHandle {
     PacketHandle::new(id, 1_000, Ecn::Ect0)
 }
 
@@ -50,13 +50,13 @@ fn merging_routes_advance_in_global_time_order() {
     };
     let mut network = network(vec![wire(5), wire(3), slow], &[&[0, 2], &[1, 2], &[]]);
     let ms = Time::from_millis;
-    network.push(ms(0), RouteId(0), parcel(0));
-    network.push(ms(1), RouteId(1), parcel(1));
-    network.push(ms(2), RouteId(1), parcel(2));
-    network.push(ms(2), RouteId(2), parcel(3));
+    network.push(ms(0), RouteId(0), handle(0));
+    network.push(ms(1), RouteId(1), handle(1));
+    network.push(ms(2), RouteId(1), handle(2));
+    network.push(ms(2), RouteId(2), handle(3));
     assert_eq!(network.next_departure(), Some(ms(2)));
     assert_eq!(drain(&mut network, ms(2)), [(2, 3)]);
-    // At the shared link: packet 1 at 4 ms, packets 0 and 2 at 5 ms, link 0 first.
+    // At the shared link: packet 1 at 4 ms, packets 0 and 2 at 5 ms, with link 0 first.
     assert_eq!(network.queued(LinkId(2), ms(5)).packets, 1);
     assert_eq!(drain(&mut network, ms(100)), [(5, 1), (6, 0), (7, 2)]);
     assert_eq!(network.stats(LinkId(2), ms(100)).delivered, 3);
@@ -64,7 +64,7 @@ fn merging_routes_advance_in_global_time_order() {
 }
 
 #[test]
-fn faults_are_named() {
+fn invalid_networks_are_rejected() {
     let twice = ["a", "a"].map(|name| NamedLink {
         name: name.into(),
         config: wire(1),
@@ -91,8 +91,8 @@ const ROUTES: [&[usize]; 5] = [&[0, 2], &[1, 2, 0], &[2], &[], &[0, 1]];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Routes that merge, part and even form loops: when a packet arrives is a matter of
-    /// the model, never of the polls.
+    /// With routes that merge, diverge and form loops, delivery times do not depend on polling
+    /// times.
     #[test]
     fn deliveries_do_not_depend_on_wakeups(
         links in prop::collection::vec(link_config(), 3),
@@ -113,8 +113,8 @@ proptest! {
                     poll += polls[i % polls.len()];
                     i += 1;
                 }
-                let parcel = PacketHandle::new(id as u64, *size, Ecn::Ect0);
-                network.push(Time::from_nanos(now), RouteId(*route), parcel);
+                let handle = PacketHandle::new(id as u64, *size, Ecn::Ect0);
+                network.push(Time::from_nanos(now), RouteId(*route), handle);
             }
             let end = Time::FAR;
             out.extend(core::iter::from_fn(|| network.pop(end)));

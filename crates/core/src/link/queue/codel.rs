@@ -1,5 +1,6 @@
-//! Controlled delay (RFC 8289): what has waited too long for too long is dropped or marked as it
-//! leaves, at intervals that shrink with the square root of their number.
+//! Controlled Delay, CoDel (RFC 8289). While the sojourn time has exceeded the target for an
+//! interval, packets are dropped or marked at dequeue, with gaps that shrink with the square root
+//! of their number.
 
 use core::fmt;
 use core::time::Duration;
@@ -11,9 +12,9 @@ use crate::units::{Bytes, Time, nanos};
 /// Parameters of CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoDelConfig {
-    /// How much may wait. What comes beyond that is dropped.
+    /// Queue limit. Packets beyond it are dropped.
     pub limit: Limit,
-    /// When to interfere.
+    /// Control law.
     pub law: DelayLaw,
 }
 
@@ -36,16 +37,16 @@ impl CoDelConfig {
     }
 }
 
-/// When CoDel interferes. Also the law of each queue of [FQ-CoDel](super::FqCoDelConfig).
+/// Control law of CoDel. Also the law of each queue of [FQ-CoDel](super::FqCoDelConfig).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayLaw {
-    /// The waiting time that is fine for ever; 5 ms is usual.
+    /// Acceptable standing sojourn time; usually 5 ms.
     pub target: Duration,
-    /// For how long more than that is fine: about a round trip; 100 ms is usual. Above zero.
+    /// Time for which the target may be exceeded: about a round trip, usually 100 ms. Above zero.
     pub interval: Duration,
-    /// A queue that holds no more than this is let be: the largest packet.
+    /// Size of the largest packet. A backlog up to this size is never dropped or marked.
     pub max_packet: Bytes,
-    /// Mark what can be marked rather than drop it.
+    /// Mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
@@ -70,12 +71,12 @@ impl DelayLaw {
     }
 }
 
-/// A parameter of CoDel that is out of range.
+/// CoDel parameter out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoDelFault {
     /// The interval is zero.
     Interval,
-    /// Nothing may wait.
+    /// The limit is zero.
     Limit,
 }
 
@@ -90,7 +91,7 @@ impl fmt::Display for CoDelFault {
 
 impl core::error::Error for CoDelFault {}
 
-/// The queue at work.
+/// The queue.
 #[derive(Debug)]
 pub(in crate::link) struct CoDel {
     config: CoDelConfig,
@@ -132,22 +133,23 @@ impl Queue for CoDel {
     }
 }
 
-/// The state of the law for one queue (RFC 8289 section 5.3).
+/// State of the control law for one queue (RFC 8289 section 5.3).
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// When the waiting time will have been too long for an interval, if it is too long now.
-    patience_ends: Option<Time>,
+    /// End of the interval that began when the sojourn time exceeded the target; `None` if it is
+    /// below.
+    above_until: Option<Time>,
     dropping: bool,
-    /// While dropping: when the next packet goes.
+    /// While dropping: time of the next drop.
     next: Time,
-    /// Packets that went since dropping began, or a head start from the last time.
+    /// Drops since dropping began, or the initial value carried over from the last episode.
     count: u32,
-    /// `count` as dropping began.
+    /// `count` at the start of dropping.
     first_count: u32,
 }
 
 impl Control {
-    /// Takes the next packet to serve from `fifo`.
+    /// Dequeues the next packet to serve from `fifo`.
     pub(super) fn dequeue(
         &mut self,
         law: &DelayLaw,
@@ -181,20 +183,20 @@ impl Control {
         packet
     }
 
-    /// The oldest packet, and whether waiting times have been too long for an interval.
+    /// The oldest packet, and whether the target has been exceeded for an interval.
     fn take(&mut self, law: &DelayLaw, at: Time, fifo: &mut Fifo) -> (Option<Held>, bool) {
         let packet = fifo.pop();
         let fine = packet.is_none_or(|p| at.since(p.arrived) < law.target);
         if fine || fifo.bytes() <= law.max_packet {
-            self.patience_ends = None;
+            self.above_until = None;
             return (packet, false);
         }
-        let ends = *self.patience_ends.get_or_insert(at + law.interval);
-        // Asked once more at the moment at which it began, it has not lasted yet.
+        let ends = *self.above_until.get_or_insert(at + law.interval);
+        // A second call at the start time must not count as a full interval.
         (packet, at >= ends)
     }
 
-    /// Starts to drop. If the last time was recent, the rate that was right then is tried again.
+    /// Starts dropping. Soon after the last episode, its drop rate is resumed.
     fn start(&mut self, law: &DelayLaw, at: Time) {
         self.dropping = true;
         let grown = self.count.saturating_sub(self.first_count);
@@ -233,7 +235,7 @@ mod tests {
         }
     }
 
-    /// A queue that never gets shorter is asked once per millisecond; when each drop or mark is.
+    /// Times of drops or marks of a queue that never shrinks and is dequeued once per millisecond.
     fn interventions(queue: &mut CoDel, from: u64, to: u64, ecn: Ecn) -> Vec<u64> {
         let mut times = vec![];
         let fill = |queue: &mut CoDel, now| {
@@ -257,10 +259,10 @@ mod tests {
         times
     }
 
-    /// Waiting times pass 5 ms at 5 ms, and have done so for an interval at 105 ms; then gaps are
-    /// 100 ms over the root of 1, 2, 3 and so on.
+    /// The sojourn time exceeds the target at 5 ms, and has done so for an interval at 105 ms. The
+    /// following gaps are 100 ms over the square root of 1, 2, 3 and so on.
     #[test]
-    fn gaps_shrink_with_the_root_of_their_number() {
+    fn drop_gaps_follow_the_inverse_square_root() {
         let mut expected = vec![105_u64];
         let mut next = 105.0;
         for n in 1..9_u32 {
@@ -277,11 +279,12 @@ mod tests {
     }
 
     #[test]
-    fn short_waits_and_short_queues_are_let_be() {
+    fn short_delays_and_short_queues_cause_no_drops() {
         let mut queue = CoDel::new(config(false));
         let mut drops = vec![];
         for now in 0..1_000 {
-            // One waits for 4 ms. The other waits for too long, but it is the only one by then.
+            // The first waits for 4 ms. The second exceeds the target, but is the only packet by
+            // then.
             let packet = Held {
                 arrived: ms(20 * now),
                 ..held(1_500, Ecn::NotEct)
@@ -295,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn a_second_time_soon_goes_on_where_the_first_one_ended() {
+    fn a_soon_second_episode_resumes_the_drop_rate() {
         let mut queue = CoDel::new(config(false));
         let first = interventions(&mut queue, 0, 1_000, Ecn::NotEct);
         let drain = |queue: &mut CoDel, now| while queue.dequeue(now, &mut vec![]).is_some() {};
         drain(&mut queue, ms(1_000));
         let soon = interventions(&mut queue, 1_100, 1_500, Ecn::NotEct);
         assert_eq!(soon[0], 1_205);
-        // The count at the end of the first time gives the first gap of the second.
+        // The count at the end of the first episode gives the first gap of the second.
         let gap = 100.0 / (first.len() as f64).sqrt();
         assert!(
             ((soon[1] - soon[0]) as f64 - gap).abs() < 3.0,
@@ -313,9 +316,9 @@ mod tests {
         assert_eq!(late[..2], [9_105, 9_205]);
     }
 
-    /// 1000-byte packets at an even pace into 5 Mb/s for 60 s. ns-3.37's `CoDelQueueDisc`, asked
-    /// for a packet each 1.6 ms, drops so many and lets the others wait so long; it finds roots
-    /// by one step of Newton's method in 16 bits and counts time in units of 1.024 us.
+    /// 1000-byte packets at constant intervals into 5 Mb/s for 60 s. The reference values are the
+    /// drops and mean delays of ns-3.37's `CoDelQueueDisc`, dequeued each 1.6 ms. It computes
+    /// square roots by one Newton step in 16 bits, and times in units of 1.024 us.
     #[test]
     fn agrees_with_ns3_in_open_loop() {
         for (load, ns3_drops, ns3_wait) in [
@@ -331,7 +334,7 @@ mod tests {
         }
     }
 
-    /// How many packets are dropped, and for how many seconds the others wait on the average.
+    /// Number of drops, and mean sojourn time of the other packets in s.
     fn open_loop(load: f64) -> (f64, f64) {
         let mut queue = CoDel::new(CoDelConfig {
             limit: Limit::Packets(100_000),

@@ -1,22 +1,22 @@
-//! First in, first out, up to a limit.
+//! Drop-tail FIFO with optional step marking.
 
 use super::fifo::Fifo;
 use super::{Held, Queue, Queued, Verdict};
 use crate::units::{Bytes, Time};
 
-/// Parameters of a queue that drops what arrives while it is full.
+/// Parameters of a drop-tail queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropTailConfig {
-    /// How much may wait. ns-2 counts the packet in transmission too: what it calls a limit of q
-    /// packets is one of q - 1 here.
+    /// Queue limit, without the packet in transmission. ns-2 includes it: a limit of q packets
+    /// there is one of q - 1 here.
     pub limit: Limit,
-    /// Packets that can carry a mark get one if, with them, more than this waits (the step
-    /// marking of DCTCP, RFC 8257 section 3.1). `None`: never.
+    /// Threshold of step marking, as for DCTCP (RFC 8257 section 3.1): an ECN-capable packet is
+    /// marked if the backlog including it exceeds this. `None`: no marks.
     pub mark_above: Option<Bytes>,
 }
 
 impl DropTailConfig {
-    /// Up to `packets`, without marks.
+    /// Limit in packets, without marks.
     pub const fn packets(packets: u32) -> Self {
         Self {
             limit: Limit::Packets(packets),
@@ -24,7 +24,7 @@ impl DropTailConfig {
         }
     }
 
-    /// Up to `bytes`, without marks.
+    /// Limit in bytes, without marks.
     pub const fn bytes(bytes: Bytes) -> Self {
         Self {
             limit: Limit::Bytes(bytes),
@@ -32,10 +32,10 @@ impl DropTailConfig {
         }
     }
 
-    /// What becomes of a packet of `size` that arrives while `waiting` waits, and for which
-    /// `capable` says whether it can be marked.
+    /// Verdict for a packet of `size` that finds the backlog `waiting`. `capable` returns whether
+    /// it is ECN-capable.
     #[inline]
-    pub(in crate::link) fn judge(
+    pub(in crate::link) fn verdict(
         &self,
         waiting: Queued,
         size: Bytes,
@@ -52,22 +52,22 @@ impl DropTailConfig {
     }
 }
 
-/// How much may wait. The packet in transmission does not count.
+/// Queue limit, without the packet in transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// In bytes. A packet that is larger than the limit never passes.
+    /// In bytes. A packet larger than the limit is always dropped.
     Bytes(Bytes),
-    /// In packets of whatever size.
+    /// In packets of any size.
     Packets(u32),
 }
 
 impl Limit {
-    /// Whether nothing may wait.
+    /// Whether the limit is zero.
     pub fn is_zero(self) -> bool {
         matches!(self, Self::Bytes(Bytes::ZERO) | Self::Packets(0))
     }
 
-    /// Whether a packet of `size` may join `packets` others of `bytes` together.
+    /// Whether a packet of `size` fits in addition to `packets` packets of `bytes` in total.
     #[inline]
     pub(super) fn admits(self, packets: usize, bytes: Bytes, size: Bytes) -> bool {
         match self {
@@ -77,7 +77,7 @@ impl Limit {
     }
 }
 
-/// The queue at work.
+/// The queue.
 #[derive(Debug)]
 pub(in crate::link) struct DropTail {
     config: DropTailConfig,
@@ -89,23 +89,24 @@ impl DropTail {
         Self::with(config, Fifo::default())
     }
 
-    /// With what waits already.
+    /// Queue with an initial backlog.
     pub(in crate::link) fn with(config: DropTailConfig, fifo: Fifo) -> Self {
         Self { config, fifo }
     }
 
-    /// What would become of `packet`, without keeping it: for a transmitter that takes it at once.
+    /// Verdict for `packet` without enqueuing it, for an idle transmitter.
     #[inline]
-    pub(in crate::link) fn judge(&self, packet: Held) -> Verdict {
+    pub(in crate::link) fn verdict(&self, packet: Held) -> Verdict {
         let capable = || packet.ecn.is_capable();
-        self.config.judge(self.fifo.queued(), packet.size, capable)
+        self.config
+            .verdict(self.fifo.queued(), packet.size, capable)
     }
 }
 
 impl Queue for DropTail {
     #[inline]
     fn enqueue(&mut self, _: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
-        let verdict = self.judge(packet);
+        let verdict = self.verdict(packet);
         if verdict != Verdict::Dropped {
             self.fifo.push(packet);
         }
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_above_the_threshold_and_only_what_can_be_marked() {
+    fn ecn_capable_packets_are_marked_above_the_threshold() {
         use Verdict::{Accepted, Marked};
         let config = DropTailConfig {
             mark_above: Some(Bytes(1_000)),

@@ -1,6 +1,7 @@
-//! Two coupled queues (`DualPI2`, RFC 9332 appendix A): one for scalable flows, which are marked
-//! early, and a classic one whose delay a proportional integral controller holds at its target.
-//! Classic packets go with the square of the probability with which the others are marked.
+//! `DualPI2`, a dual-queue coupled AQM (RFC 9332 appendix A). A proportional integral controller
+//! holds the delay of the classic queue at its target; packets of the low-latency queue are marked
+//! early. The classic drop probability is the square of the base probability; the marking
+//! probability is proportional to the latter.
 
 use core::fmt;
 use core::time::Duration;
@@ -10,37 +11,37 @@ use super::{Held, Limit, Queue, Verdict};
 use crate::control::Ecn;
 use crate::units::{Bytes, Time, nanos};
 
-/// Parameters of `DualPI2`. Packets with ECT(1) or CE wait in the low-latency queue, all others in
-/// the classic one.
+/// Parameters of `DualPI2`. Packets with ECT(1) or CE enter the low-latency queue, all others the
+/// classic one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DualPi2Config {
-    /// How much may wait in both queues together. What comes beyond that is dropped.
+    /// Limit of both queues together. Packets beyond it are dropped.
     pub limit: Limit,
-    /// The delay that the classic queue should have; 15 ms is usual.
+    /// Target delay of the classic queue; usually 15 ms.
     pub target: Duration,
-    /// How often the base probability moves: each 16 ms, and not more often than each 100 us.
+    /// Update interval of the base probability; usually 16 ms, at least 100 us.
     pub update: Duration,
-    /// How much it moves per second of delay above the target, in Hz: 0.16 is usual.
+    /// Integral gain: change per second of delay above the target, in Hz; usually 0.16.
     pub integral: f64,
-    /// How much it moves per second by which the delay has grown, in Hz: 3.2 is usual.
+    /// Proportional gain: change per second of delay growth, in Hz; usually 3.2.
     pub proportional: f64,
-    /// By how much more low-latency packets are marked than the base probability; 2 is usual.
+    /// Coupling factor: ratio of the low-latency marking probability to the base; usually 2.
     pub coupling: f64,
-    /// A low-latency packet that has waited this long is marked in any case, if another one
-    /// waits behind it; 1 ms is usual.
+    /// Step threshold: a low-latency packet that has waited this long is marked, unless it is the
+    /// last one in its queue; usually 1 ms.
     pub step: Duration,
-    /// From this probability on, classic packets are dropped even if they could be marked; in
-    /// 0..=1. A quarter is usual. Low-latency packets meet the same probability of being dropped
-    /// once all of them are marked.
+    /// Overload threshold, in 0..=1; usually 0.25. From this probability on, ECN-capable classic
+    /// packets are dropped as well. Low-latency packets are dropped with the same probability once
+    /// all of them are marked.
     pub overload: f64,
-    /// Whose turn it is.
+    /// Scheduler of the two queues.
     pub scheduler: DualScheduler,
-    /// While less than two of these wait, nothing is dropped or marked for the delay.
+    /// With a backlog below two of these, no packet is dropped or marked for its delay.
     pub max_packet: Bytes,
 }
 
 impl Default for DualPi2Config {
-    /// As RFC 9332 and Linux have it: 10,000 packets, and a tenth for the classic queue.
+    /// Defaults of RFC 9332 and Linux: 10,000 packets, and a weight of 0.1 for the classic queue.
     fn default() -> Self {
         Self {
             limit: Limit::Packets(10_000),
@@ -57,15 +58,15 @@ impl Default for DualPi2Config {
     }
 }
 
-/// Which of two queues that both have packets goes first.
+/// Scheduler for two backlogged queues.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DualScheduler {
-    /// The low-latency queue, unless a classic packet has waited longer by this; twice the target
-    /// is usual.
+    /// Low-latency queue first, unless the classic queue's delay is longer by this; usually twice
+    /// the target.
     TimeShifted(Duration),
-    /// The low-latency queue, but the other has this share of the bytes, in 0..=1.
+    /// Low-latency queue first, with this share of the bytes for the classic queue, in 0..=1.
     Weighted {
-        /// The share of the classic queue.
+        /// Share of the classic queue.
         classic: f64,
     },
 }
@@ -79,7 +80,7 @@ impl DualPi2Config {
             return Err(DualPi2Fault::Update(self.update));
         }
         let gains = [self.integral, self.proportional, self.coupling];
-        // Written so that NaN is at fault.
+        // The negated form rejects NaN.
         if let Some(x) = gains.into_iter().find(|x| !(0.0..1e9).contains(x)) {
             return Err(DualPi2Fault::Gain(x));
         }
@@ -95,16 +96,16 @@ impl DualPi2Config {
     }
 }
 
-/// A parameter of `DualPI2` that is out of range.
+/// `DualPI2` parameter out of range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DualPi2Fault {
-    /// A gain or the coupling is negative or beyond all reason.
+    /// A gain or the coupling is not in 0..1e9.
     Gain(f64),
-    /// Nothing may wait.
+    /// The limit is zero.
     Limit,
     /// A share or a probability is not in 0..=1.
     Share(f64),
-    /// Updates follow each other too fast.
+    /// The update interval is too short.
     Update(Duration),
 }
 
@@ -127,23 +128,23 @@ impl fmt::Display for DualPi2Fault {
 
 impl core::error::Error for DualPi2Fault {}
 
-/// The queues at work.
+/// The two queues.
 #[derive(Debug)]
 pub(in crate::link) struct DualPi2 {
     config: DualPi2Config,
     low: FastLink,
     classic: FastLink,
-    /// The base probability, `p'`, in 0..=1.
+    /// Base probability `p'`, in 0..=1.
     base: f64,
-    /// The delay at the last update, in s.
+    /// Delay at the last update, in s.
     delay: f64,
-    /// The moment of the last update: a multiple of the time between two.
+    /// Time of the last update, a multiple of the update interval.
     updated: Time,
-    /// Bytes that the classic queue is owed, if the scheduler is weighted.
-    owed: f64,
+    /// Credit of the classic queue in bytes, for the weighted scheduler.
+    credit: f64,
 }
 
-/// A queue and the remainder of its probabilities.
+/// A queue and the fractional part of its accumulated probabilities.
 #[derive(Debug, Default)]
 struct FastLink {
     fifo: Fifo,
@@ -151,8 +152,8 @@ struct FastLink {
 }
 
 impl FastLink {
-    /// Whether the next of a series of events is due, each of which has the given probability:
-    /// they are spaced evenly instead of at random (`recur` of RFC 9332).
+    /// Whether the next event of a series with the given probability is due. Events are spaced
+    /// evenly instead of at random (`recur` of RFC 9332).
     fn is_due(&mut self, probability: f64) -> bool {
         self.sum += probability.min(1.0);
         let due = self.sum >= 1.0;
@@ -162,7 +163,7 @@ impl FastLink {
         due
     }
 
-    /// How long its oldest packet has waited.
+    /// Sojourn time of the oldest packet.
     fn delay(&self, at: Time) -> Duration {
         let oldest = self.fifo.head();
         oldest.map_or(Duration::ZERO, |packet| at.since(packet.arrived))
@@ -178,17 +179,16 @@ impl DualPi2 {
             base: 0.0,
             delay: 0.0,
             updated: Time::ZERO,
-            owed: 0.0,
+            credit: 0.0,
         }
     }
 
-    /// Plays the updates up to `at`. Queues do not change between two calls, so that each finds
-    /// what it would have found in time.
+    /// Applies the updates up to `at`. Queues do not change between calls, so late updates see the
+    /// same state as timely ones.
     fn catch_up(&mut self, at: Time) {
         let every = nanos(self.config.update);
         let missed = nanos(at.since(self.updated)) / every;
-        // Enough for any probability to reach its end, as the delay of queues that do not change
-        // only grows or is zero.
+        // Enough for saturation at 0 or 1: the delay of unchanged queues only grows, or is zero.
         let played = missed.min(MOST_UPDATES);
         let first = self.updated.as_nanos() + (missed - played) * every;
         for i in 1..=played {
@@ -214,32 +214,32 @@ impl DualPi2 {
             DualScheduler::TimeShifted(shift) => {
                 self.low.delay(at).saturating_add(shift) >= self.classic.delay(at)
             }
-            DualScheduler::Weighted { .. } => self.owed <= 0.0,
+            DualScheduler::Weighted { .. } => self.credit <= 0.0,
         }
     }
 
-    /// Takes the next packet out of its queue.
+    /// Dequeues the next packet of a queue.
     fn take(&mut self, low: bool) -> Option<Held> {
         let both = !self.low.fifo.is_empty() && !self.classic.fifo.is_empty();
-        let lane = if low {
+        let fast = if low {
             &mut self.low
         } else {
             &mut self.classic
         };
-        let packet = lane.fifo.pop()?;
-        self.owed = match self.config.scheduler {
+        let packet = fast.fifo.pop()?;
+        self.credit = match self.config.scheduler {
             DualScheduler::Weighted { classic } if both => {
                 let size = packet.size.get() as f64;
                 let share = if low { classic } else { classic - 1.0 };
-                self.owed + share * size
+                self.credit + share * size
             }
             _ => 0.0,
         };
         Some(packet)
     }
 
-    /// Whether a low-latency packet goes on; it may be marked.
-    fn judge_low(&mut self, at: Time, packet: &mut Held, quiet: bool) -> bool {
+    /// Whether a low-latency packet is served rather than dropped. May mark it.
+    fn admit_low(&mut self, at: Time, packet: &mut Held, quiet: bool) -> bool {
         let coupled = self.config.coupling * self.base;
         if !quiet && coupled >= 1.0 && self.low.is_due(self.base * self.base) {
             return false;
@@ -256,8 +256,8 @@ impl DualPi2 {
         true
     }
 
-    /// Whether a classic packet goes on; it may be marked.
-    fn judge_classic(&mut self, packet: &mut Held, quiet: bool) -> bool {
+    /// Whether a classic packet is served rather than dropped. May mark it.
+    fn admit_classic(&mut self, packet: &mut Held, quiet: bool) -> bool {
         let probability = self.base * self.base;
         if quiet || !self.classic.is_due(probability) {
             return true;
@@ -290,9 +290,9 @@ impl Queue for DualPi2 {
             let low = self.is_low_turn(at);
             let mut packet = self.take(low)?;
             let passes = if low {
-                self.judge_low(at, &mut packet, quiet)
+                self.admit_low(at, &mut packet, quiet)
             } else {
-                self.judge_classic(&mut packet, quiet)
+                self.admit_classic(&mut packet, quiet)
             };
             if passes {
                 return Some(packet);
@@ -311,8 +311,8 @@ impl Queue for DualPi2 {
 }
 
 const SHORTEST_UPDATE: Duration = Duration::from_micros(100);
-/// 16 s of updates at their usual distance. An empty queue takes 420 of them at the usual gains to
-/// bring the probability from 1 to 0.
+/// 16 s of updates at the usual interval. With the usual gains, an empty queue needs 420 updates to
+/// reduce the probability from 1 to 0.
 const MOST_UPDATES: u64 = 1_000;
 
 #[cfg(test)]
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Probabilities that stay where they are put.
+    /// Queue with a constant base probability.
     fn still(base: f64, scheduler: DualScheduler) -> DualPi2 {
         let mut queue = DualPi2::new(DualPi2Config {
             integral: 0.0,
@@ -343,8 +343,8 @@ mod tests {
         queue
     }
 
-    /// Sends 10,000 packets without delay; how many of them are dropped and marked.
-    fn fates(base: f64, ecn: Ecn) -> (usize, usize) {
+    /// Drops and marks among 10,000 packets without delay.
+    fn drops_and_marks(base: f64, ecn: Ecn) -> (usize, usize) {
         let mut queue = still(base, DualScheduler::Weighted { classic: 0.1 });
         let (mut drops, mut marks) = (vec![], 0);
         for _ in 0..5 {
@@ -360,34 +360,34 @@ mod tests {
         (drops.len(), marks)
     }
 
-    /// The base probability p marks 2p of the scalable packets and p squared of the classic ones.
+    /// A base probability p marks 2p of the scalable packets and p squared of the classic ones.
     #[test]
-    fn the_queues_are_coupled_by_a_square() {
+    fn classic_probability_is_the_square_of_the_base() {
         let near = |ours: (usize, usize), drops: usize, marks: usize| {
             let off = ours.0.abs_diff(drops).max(ours.1.abs_diff(marks));
             assert!(off <= 2, "{ours:?} {drops} {marks}");
         };
-        near(fates(0.2, Ecn::Ect1), 0, 4_000);
-        near(fates(0.2, Ecn::Ce), 0, 4_000);
-        near(fates(0.2, Ecn::Ect0), 0, 400);
-        near(fates(0.2, Ecn::NotEct), 400, 0);
-        // From a base of one half on, both are dropped alike, and what is left is marked.
-        near(fates(0.6, Ecn::Ect0), 3_600, 0);
-        near(fates(0.6, Ecn::Ect1), 3_600, 6_400);
+        near(drops_and_marks(0.2, Ecn::Ect1), 0, 4_000);
+        near(drops_and_marks(0.2, Ecn::Ce), 0, 4_000);
+        near(drops_and_marks(0.2, Ecn::Ect0), 0, 400);
+        near(drops_and_marks(0.2, Ecn::NotEct), 400, 0);
+        // From a base of 0.5 on, both drop with the same probability, and the rest is marked.
+        near(drops_and_marks(0.6, Ecn::Ect0), 3_600, 0);
+        near(drops_and_marks(0.6, Ecn::Ect1), 3_600, 6_400);
     }
 
     #[test]
-    fn the_base_follows_delay_and_its_growth() {
+    fn base_probability_follows_delay_and_its_growth() {
         let mut queue = DualPi2::new(DualPi2Config::default());
         queue.enqueue(ms(0), packet(ms(0), Ecn::NotEct), &mut vec![]);
-        // At 16 ms the packet has waited for 16 ms, 1 ms more than it should; then for 16 more.
+        // At 16 ms the sojourn time is 16 ms, 1 ms above the target; then it grows by 16 ms.
         queue.catch_up(ms(31));
         let first = 0.16 * 0.001 + 3.2 * 0.016;
         assert!((queue.base - first).abs() < 1e-12, "{}", queue.base);
         queue.catch_up(ms(32));
         let second = first + 0.16 * 0.017 + 3.2 * 0.016;
         assert!((queue.base - second).abs() < 1e-12, "{}", queue.base);
-        // Stuck for ever, it ends at one; gone, at zero.
+        // The probability ends at one for a stuck queue, and at zero for an empty one.
         queue.catch_up(Time::FAR);
         assert!(queue.base >= 1.0);
         let mut empty = DualPi2::new(DualPi2Config::default());
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn late_packets_of_the_low_queue_are_marked_unless_alone() {
+    fn late_low_latency_packets_are_marked_unless_alone() {
         let mut queue = still(0.0, DualScheduler::Weighted { classic: 0.1 });
         for _ in 0..3 {
             queue.enqueue(ms(0), packet(ms(0), Ecn::Ect1), &mut vec![]);
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(marks, [Some(false), Some(true), Some(false)]);
     }
 
-    /// The order of service of 200 packets of each kind; true for the low queue.
+    /// Order of service of 200 packets of each queue; `true` for the low-latency queue.
     fn order(scheduler: DualScheduler, classic_since: Time) -> Vec<bool> {
         let mut queue = still(0.0, scheduler);
         for _ in 0..200 {
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_queue_is_let_be() {
+    fn a_short_queue_causes_no_drops_or_marks() {
         let mut queue = still(1.0, DualScheduler::Weighted { classic: 0.1 });
         let mut drops = vec![];
         queue.enqueue(ms(0), packet(ms(0), Ecn::NotEct), &mut drops);
@@ -443,13 +443,13 @@ mod tests {
         assert!(drops.is_empty());
     }
 
-    /// 6 Mb/s of packets that nothing slows down into 5 Mb/s: the controller drops what is too
-    /// much and holds the classic queue at its target.
+    /// 6 Mb/s of unresponsive packets into 5 Mb/s: the controller drops the excess and holds the
+    /// classic queue at its target.
     #[test]
     fn the_classic_queue_is_held_at_its_target() {
         let mut queue = DualPi2::new(DualPi2Config::default());
         let (mut drops, mut arrivals, mut waited, mut served) = (vec![], 0, Duration::ZERO, 0);
-        // A packet per 4/3 ms comes, one per 1.6 ms leaves.
+        // One arrival per 4/3 ms, one departure per 1.6 ms.
         let mut next_out = Time::ZERO;
         for i in 0..45_000_u64 {
             let now = Time::from_nanos(i * 4_000_000 / 3);

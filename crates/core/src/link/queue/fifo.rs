@@ -1,11 +1,11 @@
-//! Packets in the order of their arrival, and how much they are together.
+//! FIFO with its size in packets and bytes.
 
 use std::collections::VecDeque;
 
 use super::{Held, Queued};
 use crate::units::Bytes;
 
-/// What most disciplines are made of.
+/// Building block of most disciplines.
 #[derive(Debug, Default)]
 pub(in crate::link) struct Fifo {
     list: VecDeque<Held>,
@@ -19,7 +19,7 @@ impl Fifo {
         self.list.push_back(packet);
     }
 
-    /// The oldest.
+    /// Removes the oldest packet.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Held> {
         let packet = self.list.pop_front()?;
@@ -33,7 +33,7 @@ impl Fifo {
         Some(packet)
     }
 
-    /// The oldest, which stays.
+    /// The oldest packet.
     pub(super) fn head(&self) -> Option<&Held> {
         self.list.front()
     }

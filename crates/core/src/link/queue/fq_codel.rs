@@ -1,5 +1,5 @@
-//! Fair queues with controlled delay (RFC 8290): flows are hashed to queues that take turns by
-//! deficit round robin, those that have just come first; CoDel looks after each of them.
+//! FQ-CoDel (RFC 8290): flows are hashed to queues, which are served by deficit round robin with
+//! priority for new flows. CoDel controls each queue.
 
 use core::fmt;
 use std::collections::VecDeque;
@@ -12,23 +12,24 @@ use super::fifo::Fifo;
 use super::{Held, Queue, Verdict};
 use crate::units::{Bytes, Time};
 
-/// Parameters of FQ-CoDel. Flows are told apart by [`Packet::flow`](crate::link::Packet::flow).
+/// Parameters of FQ-CoDel. Flows are identified by [`Packet::flow`](crate::link::Packet::flow).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqCoDelConfig {
-    /// How many packets may wait in all. Beyond that the longest queue loses packets.
+    /// Limit in packets over all queues. Beyond it the longest queue drops packets.
     pub limit: u32,
-    /// How much may wait in all. Beyond that the longest queue loses packets.
+    /// Limit in bytes over all queues. Beyond it the longest queue drops packets.
     pub memory: Bytes,
-    /// How many queues there are. Flows whose hashes meet share one.
+    /// Number of queues, in 1..=65536. Flows with equal hashes share a queue.
     pub queues: u32,
-    /// What a queue may send per turn; at least 256 bytes, as in Linux.
+    /// Quantum of a queue per round; at least 256 bytes, as in Linux.
     pub quantum: Bytes,
-    /// When to interfere with a queue.
+    /// Control law of each queue.
     pub law: DelayLaw,
 }
 
 impl Default for FqCoDelConfig {
-    /// 10,240 packets, 32 MB, 1024 queues, 1514 bytes per turn (RFC 8290 section 5.2), marks.
+    /// 10,240 packets, 32 MB, 1024 queues, a quantum of 1514 bytes (RFC 8290 section 5.2), ECN
+    /// marks.
     fn default() -> Self {
         Self {
             limit: 10_240,
@@ -58,16 +59,16 @@ impl FqCoDelConfig {
     }
 }
 
-/// A parameter of FQ-CoDel that is out of range.
+/// FQ-CoDel parameter out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FqCoDelFault {
-    /// The law of its queues does not stand.
+    /// The control law is invalid.
     Law(CoDelFault),
-    /// Nothing may wait.
+    /// A limit is zero.
     Limit,
-    /// Below 256 bytes, which would take too many turns per packet.
+    /// The quantum is below 256 bytes, which would need too many rounds per packet.
     Quantum(Bytes),
-    /// Not in 1..=65536.
+    /// The number of queues is not in 1..=65536.
     Queues(u32),
 }
 
@@ -87,14 +88,14 @@ impl fmt::Display for FqCoDelFault {
 
 impl core::error::Error for FqCoDelFault {}
 
-/// The queue at work.
+/// The queues.
 #[derive(Debug)]
 pub(in crate::link) struct FqCoDel {
     config: FqCoDelConfig,
-    /// Which flows meet is a matter of luck, not of their numbers.
+    /// Hash collisions depend on the random stream, not on the flow numbers.
     salt: u64,
     queues: Vec<FlowQueue>,
-    /// Queues that had nothing to send a moment ago.
+    /// Queues that have recently become backlogged.
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     packets: usize,
@@ -105,9 +106,9 @@ pub(in crate::link) struct FqCoDel {
 struct FlowQueue {
     fifo: Fifo,
     control: Control,
-    /// What it may still send in this turn, in bytes.
+    /// Deficit: bytes the queue may still send in this round.
     deficit: i64,
-    /// Whether it is in one of the lists.
+    /// Whether the queue is in one of the lists.
     listed: bool,
 }
 
@@ -124,19 +125,19 @@ impl FqCoDel {
         }
     }
 
-    /// Where packets of `flow` wait.
+    /// Queue of `flow`.
     fn queue_of(&self, flow: u32) -> u32 {
-        // A finaliser of SplitMix64, whose high bits are as good as its low ones; a product with
-        // the number of queues then needs no division.
+        // Finaliser of SplitMix64. Its high bits are as good as its low ones, so a product with the
+        // number of queues replaces a division.
         let mut z = (u64::from(flow) ^ self.salt).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let hash = (z ^ (z >> 31)) >> 32;
         ((hash * u64::from(self.config.queues)) >> 32) as u32
     }
 
-    /// Drops from the head of the longest queue: half of it, up to 64 packets, so that a flood
-    /// does not cost a search per packet (RFC 8290 section 4.1). Gives that queue.
-    fn relieve(&mut self, drops: &mut Vec<Held>) -> Option<u32> {
+    /// Drops half of the longest queue from its head, up to 64 packets, so that a flood does not
+    /// need a search per packet (RFC 8290 section 4.1). Returns that queue.
+    fn drop_from_longest(&mut self, drops: &mut Vec<Held>) -> Option<u32> {
         let listed = self.new.iter().chain(&self.old).copied();
         let longest = listed.max_by_key(|i| {
             let queue = &self.queues[*i as usize];
@@ -171,9 +172,9 @@ impl Queue for FqCoDel {
         self.packets += 1;
         self.bytes += packet.size;
         while self.is_over_limit()
-            && let Some(longest) = self.relieve(drops)
+            && let Some(longest) = self.drop_from_longest(drops)
         {
-            // It was alone, and larger than anything that waits.
+            // The packet was alone in its queue, and larger than any backlog.
             if longest == home && drops.last().is_some_and(|d| d.number == packet.number) {
                 drops.pop();
                 return Verdict::Dropped;
@@ -207,8 +208,8 @@ impl Queue for FqCoDel {
             }
             list.pop_front();
             if is_new {
-                // It has to wait for a turn among the old ones before it can be new again, so
-                // that packets one by one do not starve the others.
+                // An emptied queue must pass through the list of old queues before it is new again.
+                // Otherwise a flow with single packets would starve the others.
                 self.old.push_back(turn);
             } else {
                 queue.listed = false;
@@ -225,14 +226,14 @@ impl Queue for FqCoDel {
     }
 }
 
-/// As Linux has it.
+/// Minimum of Linux.
 const LEAST_QUANTUM: Bytes = Bytes(256);
-/// As in the kernel, whose hash table has 16 bits.
+/// As in Linux, whose hash table has 16 bits.
 const MOST_QUEUES: u32 = 65_536;
 /// RFC 8290 section 4.1.
 const MOST_AT_ONCE: usize = 64;
-/// Larger packets, which no IPv4 network has, count as this: a deficit of 2^64 bytes would take
-/// for ever to make up in turns.
+/// Upper bound of the charge for a packet, above any IPv4 packet. A deficit of 2^64 bytes would
+/// never be paid off.
 const LARGEST_CHARGE: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -254,7 +255,7 @@ mod tests {
         }
     }
 
-    /// Puts packets of these flows and sizes in, and gives the flows in the order of service.
+    /// Enqueues packets of the given flows and sizes, and returns the flows in order of service.
     fn served(queue: &mut FqCoDel, packets: &[(u32, u64)]) -> Vec<u32> {
         for (number, (flow, size)) in packets.iter().enumerate() {
             let packet = packet(*flow, number as u64, *size);
@@ -271,9 +272,9 @@ mod tests {
         core::iter::from_fn(next).collect()
     }
 
-    /// Each of the flows has a queue of its own with this seed.
+    /// With this seed each flow has a queue of its own.
     #[test]
-    fn turns_are_fair_in_bytes() {
+    fn service_is_fair_in_bytes() {
         let mut queue = queue(FqCoDelConfig::default());
         let mut load = vec![(1, 1_514); 4];
         load.extend([(2, 757); 8]);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_just_come_goes_first_but_only_once() {
+    fn new_flows_have_priority_for_one_round() {
         let mut queue = queue(FqCoDelConfig::default());
         let put = |queue: &mut FqCoDel, flow| {
             queue.enqueue(Time::ZERO, packet(flow, 0, 1_514), &mut vec![]);
@@ -293,7 +294,7 @@ mod tests {
         (0..6).for_each(|_| put(&mut queue, 1));
         let mut order = vec![];
         for round in 0..6 {
-            // Flow 2 always has one packet waiting and would starve flow 1 as a newcomer.
+            // Flow 2 always has one packet queued, and would starve flow 1 if it stayed a new flow.
             if round > 0 {
                 put(&mut queue, 2);
             }
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_queue_makes_room() {
+    fn overflow_drops_from_the_longest_queue() {
         let mut queue = queue(FqCoDelConfig {
             limit: 100,
             ..FqCoDelConfig::default()
@@ -318,7 +319,8 @@ mod tests {
             let verdict = queue.enqueue(Time::ZERO, packet(1, number, 100), &mut drops);
             assert_eq!(verdict, Verdict::Accepted);
         }
-        // Flow 1 was full twice: with 100 packets, of which it lost 50 from the head.
+        // Flow 1 was over the limit twice; the first time it had 100 packets and lost 50 from the
+        // head.
         let lost: Vec<_> = drops.iter().map(|p| (p.flow, p.number)).collect();
         let expected: Vec<_> = (0..50).map(|number| (1, number)).collect();
         assert_eq!(lost, expected);
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_alone_too_much_is_refused() {
+    fn a_packet_larger_than_the_limit_is_dropped() {
         let mut queue = queue(FqCoDelConfig {
             memory: Bytes(2_000),
             ..FqCoDelConfig::default()
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_queue_that_is_late_loses() {
+    fn only_the_queue_above_the_target_drops() {
         let mut queue = queue(FqCoDelConfig::default());
         let mut lost = vec![];
         for ms in 0..1_000 {
@@ -353,7 +355,7 @@ mod tests {
                 arrived: now,
                 ..packet(flow, ms, 1_000)
             };
-            // Three packets per 2 ms of flow 1, one per 4 ms of flow 2: room for one per ms.
+            // Three packets per 2 ms of flow 1, one per 4 ms of flow 2. The capacity is one per ms.
             (0..=ms % 2).for_each(|_| {
                 queue.enqueue(now, arrive(1), &mut drops);
             });
@@ -377,13 +379,13 @@ mod tests {
         });
         let mut count = [0_u32; 10];
         (0..10_000).for_each(|flow| count[queue.queue_of(flow) as usize] += 1);
-        // Four standard deviations of a binomial with p = 0.1 are 120.
+        // Four standard deviations of a binomial distribution with p = 0.1 are 120.
         assert!(count.iter().all(|n| n.abs_diff(1_000) < 120), "{count:?}");
     }
 
     /// Flows of 0.5, 2 and 4 Mb/s with packets of 200, 1000 and 1500 bytes into 5 Mb/s for 60 s,
-    /// without marks. ns-3.37's `FqCoDelQueueDisc` drops nothing of the first two, serves 12,500
-    /// packets of the third and lets the three wait for 1.4, 1.3 and 122 ms on the average.
+    /// without marks. ns-3.37's `FqCoDelQueueDisc` drops none of the first two flows and serves
+    /// 12,500 packets of the third. The mean delays of the flows are 1.4, 1.3 and 122 ms.
     #[test]
     fn agrees_with_ns3_in_open_loop() {
         let mut queue = queue(FqCoDelConfig {

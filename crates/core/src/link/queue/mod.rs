@@ -34,73 +34,73 @@ pub use fq_codel::{FqCoDelConfig, FqCoDelFault};
 pub use priority::PriorityConfig;
 pub use red::{RedAdaptation, RedConfig, RedFault, RedUnit};
 
-/// What waits for a transmitter, and who may.
+/// Queue in front of a transmitter.
 ///
-/// A discipline acts at the times that it is given, which are logical: the transmitter asks at
-/// the moment at which its last packet is out, not when somebody polls it. It handles what the
-/// link knows of packets; the packets themselves stay with the link.
+/// A discipline acts at the logical times passed to it: the transmitter dequeues at the end of its
+/// last transmission, independently of polls. It handles packet metadata; the packets stay in the
+/// pool.
 pub(super) trait Queue: Debug {
-    /// `packet` arrives. Other packets that have to go for it are added to `drops`.
+    /// Arrival of `packet`. Other packets dropped to make room are added to `drops`.
     fn enqueue(&mut self, at: Time, packet: Held, drops: &mut Vec<Held>) -> Verdict;
 
-    /// The transmitter is free at `at` and asks for a packet. `None` means that nothing waits any
-    /// more. Packets that are dropped instead of being served are added to `drops`; one that is
-    /// served and marked says so in [`Held::marked`].
+    /// Dequeues a packet for the transmitter, which is free at `at`. `None`: the queue is empty.
+    /// Packets dropped instead of served are added to `drops`. A served packet that was marked has
+    /// [`Held::marked`] set.
     fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held>;
 
-    /// How many packets wait. The one in transmission does not.
+    /// Backlog in packets, without the packet in transmission.
     fn len(&self) -> usize;
 
-    /// How much waits.
+    /// Backlog in bytes.
     fn bytes(&self) -> Bytes;
 }
 
-/// What a link knows of a packet that is inside.
+/// Metadata of a packet inside a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) arrived: Time,
     pub(super) size: Bytes,
-    /// Of its arrival at this link, from zero.
+    /// Sequence number by arrival at this link, from zero.
     pub(super) number: u64,
     pub(super) flow: u32,
-    /// Where the packet is kept.
+    /// Slot in the pool.
     pub(super) slot: u32,
-    /// Where it is in the network's list of hops.
+    /// Index into the hop list of the network.
     pub(super) hop: u32,
-    /// As it arrived.
+    /// ECN field at arrival.
     pub(super) ecn: Ecn,
     pub(super) dscp: u8,
-    /// Whether the discipline marked it as it left. One that marks arrivals answers
+    /// Whether the discipline marked the packet at dequeue. Marks at enqueue are reported by
     /// [`Verdict::Marked`].
     pub(super) marked: bool,
 }
 
 impl Held {
-    /// One that arrives at `at` as the `number`-th.
+    /// Metadata of the `number`-th arrival, at `at`.
     #[inline]
     pub(super) fn new<P: Packet>(
         store: &PacketPool<P>,
         at: Time,
         number: u64,
-        parcel: PacketHandle,
+        handle: PacketHandle,
     ) -> Self {
-        let packet = store.get(parcel.slot);
+        let packet = store.get(handle.slot);
         Self {
             arrived: at,
-            size: parcel.size,
+            size: handle.size,
             number,
             flow: packet.map_or(0, P::flow),
-            slot: parcel.slot,
-            hop: parcel.hop,
+            slot: handle.slot,
+            hop: handle.hop,
             ecn: packet.map_or(Ecn::NotEct, P::ecn),
             dscp: packet.map_or(0, P::dscp),
             marked: false,
         }
     }
 
-    /// What is left of it behind the transmitter.
+    /// Handle of the packet, for the stages behind the transmitter.
     #[inline]
-    pub(super) fn parcel(&self) -> PacketHandle {
+    pub(super) fn handle(&self) -> PacketHandle {
         PacketHandle {
             size: self.size,
             slot: self.slot,
@@ -108,38 +108,38 @@ impl Held {
         }
     }
 
-    /// Marks it as it leaves, if it can be marked; whether it was.
+    /// Marks an ECN-capable packet at dequeue. Returns whether it was marked.
     fn mark(&mut self) -> bool {
         self.marked = self.ecn.is_capable();
         self.marked
     }
 }
 
-/// What a discipline did with a packet that arrived.
+/// Verdict of a discipline on an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It waits.
+    /// Enqueued.
     Accepted,
-    /// It is gone.
+    /// Dropped.
     Dropped,
-    /// It waits, and is to be marked.
+    /// Enqueued, to be marked.
     Marked,
 }
 
-/// Which discipline.
+/// Queue discipline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum QueueConfig {
-    /// Controlled delay (RFC 8289).
+    /// CoDel (RFC 8289).
     CoDel(CoDelConfig),
-    /// First in, first out, up to a limit.
+    /// Drop-tail FIFO.
     DropTail(DropTailConfig),
-    /// Two coupled queues, for scalable and for classic flows (RFC 9332).
+    /// `DualPI2`: coupled queues for scalable and classic flows (RFC 9332).
     DualPi2(DualPi2Config),
-    /// Fair queues with controlled delay (RFC 8290).
+    /// FQ-CoDel (RFC 8290).
     FqCoDel(FqCoDelConfig),
-    /// Best effort before less than best effort (RFC 8622).
+    /// Strict priority of best effort over lower effort (RFC 8622).
     Priority(PriorityConfig),
-    /// Random early detection.
+    /// Random Early Detection.
     Red(RedConfig),
 }
 
@@ -161,8 +161,8 @@ impl QueueConfig {
         }
     }
 
-    /// An empty queue before a transmitter of this capacity. `stream` gives the random stream of
-    /// this link that has the name of the discipline.
+    /// Empty queue in front of a transmitter of this capacity. `stream` returns the random stream
+    /// of the link with the name of the discipline.
     pub(super) fn build(
         &self,
         capacity: &Capacity,
@@ -184,7 +184,7 @@ impl QueueConfig {
     }
 }
 
-/// A queue at work. An enum, because a call through a table costs as much as drop-tail itself.
+/// A queue. An enum, as a virtual call costs as much as drop-tail itself.
 #[derive(Debug)]
 pub(super) enum Discipline {
     DropTail(DropTail),

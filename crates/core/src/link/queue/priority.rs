@@ -1,19 +1,18 @@
-//! Two priorities in one space: best effort before less than best effort (RFC 8622), which makes
-//! room where there is none.
+//! Strict priority of best effort over lower effort (RFC 8622) with a shared limit and push-out.
 
 use super::fifo::Fifo;
 use super::{Held, Limit, Queue, Verdict};
 use crate::units::{Bytes, Time};
 
-/// Parameters of a queue with two priorities. Packets with the DSCP LE, which is 1, are of the
-/// lower one: they are served when no other waits, and leave a full queue for any other.
+/// Parameters of a queue with two priorities. Packets with DSCP LE, 1, have the lower priority:
+/// they are served if no other packet is queued, and are pushed out of a full queue by others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriorityConfig {
-    /// How much may wait, of both priorities together.
+    /// Limit of both priorities together.
     pub limit: Limit,
 }
 
-/// The queue at work.
+/// The queue.
 #[derive(Debug)]
 pub(in crate::link) struct Priority {
     limit: Limit,
@@ -34,7 +33,7 @@ impl Priority {
         self.limit.admits(self.len(), self.bytes(), size)
     }
 
-    /// Whether a packet of `size` could come in if no low packet waited.
+    /// Whether a packet of `size` fits if all low-priority packets are pushed out.
     fn could_admit(&self, size: Bytes) -> bool {
         let normal = &self.normal;
         self.limit.admits(normal.len(), normal.bytes(), size)
@@ -54,7 +53,7 @@ impl Queue for Priority {
             return Verdict::Dropped;
         }
         while !self.admits(packet.size) {
-            // The newest: those before it keep their place.
+            // The newest low-priority packet; earlier ones keep their place.
             drops.extend(self.low.pop_newest());
         }
         self.normal.push(packet);
@@ -74,7 +73,7 @@ impl Queue for Priority {
     }
 }
 
-/// RFC 8622 section 3.
+/// Lower effort, LE (RFC 8622 section 3).
 const LOWER_EFFORT: u8 = 1;
 
 #[cfg(test)]
@@ -115,11 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn low_packets_wait_for_all_others_and_make_room() {
+    fn low_packets_are_served_last_and_pushed_out() {
         use Verdict::{Accepted, Dropped};
         let mut bench = Bench::new(Limit::Packets(4));
         let verdicts = [1, 1, 0, 1, 1, 46, 0, 0, 0].map(|dscp| bench.put(dscp, 1_000));
-        // Four fit. Of the low packets 0, 1 and 3, each normal one sends the newest away.
+        // Room for four packets. Each normal packet pushes out the newest of low packets 0, 1 and
+        // 3.
         let expected = [
             Accepted, Accepted, Accepted, Accepted, Dropped, Accepted, Accepted, Accepted, Dropped,
         ];
@@ -134,10 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn in_bytes_nobody_goes_in_vain() {
+    fn a_packet_that_cannot_fit_pushes_none_out() {
         let mut bench = Bench::new(Limit::Bytes(Bytes(1_000)));
         let _ = [(0, 400), (1, 200), (1, 300)].map(|(dscp, size)| bench.put(dscp, size));
-        // Without low packets there would be room for 600 bytes, not for 601.
+        // Without low packets there is room for 600 bytes, not for 601.
         assert_eq!(bench.put(0, 601), Verdict::Dropped);
         assert!(bench.drops.is_empty());
         assert_eq!(bench.put(0, 350), Verdict::Accepted);

@@ -1,4 +1,4 @@
-//! Random early detection (Floyd and Jacobson, "Random Early Detection Gateways for Congestion
+//! Random Early Detection, RED (Floyd and Jacobson, "Random Early Detection Gateways for Congestion
 //! Avoidance", IEEE/ACM Transactions on Networking 1(4), 1993), in packets or bytes, with the
 //! options `gentle`, `wait`, `adaptive` and the automatic parameters of ns-2.
 
@@ -13,40 +13,40 @@ use super::{Held, Queue, Queued, Verdict};
 use crate::random::unit;
 use crate::units::{Bytes, Rate, Time, nanos};
 
-/// Parameters of RED. Queue lengths are in packets, also where bytes are counted: there they mean
-/// packets of `mean_packet`. The packet in transmission is not counted.
+/// Parameters of RED. Queue lengths are in packets without the packet in transmission. If bytes are
+/// counted, a packet is `mean_packet` bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RedConfig {
-    /// How many packets may wait.
+    /// Queue limit in packets.
     pub limit: u32,
-    /// Below this average nothing happens. Above zero.
+    /// Lower threshold of the average, below which no packet is dropped. Above zero.
     pub min_threshold: f64,
-    /// Up to this average the probability grows to `max_probability`. Above `min_threshold`.
+    /// Upper threshold, at which the probability is `max_probability`. Above `min_threshold`.
     pub max_threshold: f64,
-    /// Weight of a new sample in the average, in 0..=1 and above zero; 0.002 is usual.
+    /// EWMA weight of a new sample, above zero, up to 1; usually 0.002.
     pub weight: f64,
-    /// Probability at `max_threshold`, in 0..=1; 0.1 is usual.
+    /// Probability at `max_threshold`, in 0..=1; usually 0.1.
     pub max_probability: f64,
-    /// From `max_threshold` to twice that, grow to certainty, instead of dropping everything.
+    /// From `max_threshold` to twice that, increase the probability to 1 instead of dropping all
+    /// packets.
     pub gentle: bool,
-    /// Leave at least 1/p packets between two drops. Without it the gaps are uniform from 1 to
-    /// 1/p, so that about 2p are dropped; with it, from 1/p to 2/p and p/1.5.
+    /// Space drops by at least 1/p packets. Gaps are uniform from 1/p to 2/p, for a drop ratio of
+    /// p/1.5. Without it gaps are uniform from 1 to 1/p, for a drop ratio of about 2p.
     pub wait: bool,
-    /// Mark packets that can carry a mark, where the dice say drop. A full queue and an average
-    /// above the range still drop (RFC 3168 section 7).
+    /// Mark ECN-capable packets instead of random drops. Packets are still dropped if the queue is
+    /// full or the average is above the range (RFC 3168 section 7).
     pub ecn: bool,
-    /// What the queue is measured in.
+    /// Unit of the queue length.
     pub unit: RedUnit,
-    /// Let `max_probability` follow the load, so that the average stays halfway between the
+    /// Adapt `max_probability` to the load, so that the average stays halfway between the
     /// thresholds (ns-2: `adaptive_`).
     pub adaptation: Option<RedAdaptation>,
-    /// Typical size, by which idle time is counted in packets that could have been sent, and
-    /// bytes in packets. Above zero.
+    /// Typical packet size, for converting idle time to packets and packets to bytes. Above zero.
     pub mean_packet: Bytes,
 }
 
 impl Default for RedConfig {
-    /// Thresholds 25 and 125 of 300 packets of 1000 bytes, weight 0.002, p 0.1, gentle, wait.
+    /// Thresholds 25 and 125 of 300 packets of 1000 bytes, weight 0.002, p 0.1, `gentle`, `wait`.
     fn default() -> Self {
         Self {
             limit: 300,
@@ -65,10 +65,10 @@ impl Default for RedConfig {
 }
 
 impl RedConfig {
-    /// As ns-2.35 configures itself: in bytes; the lower threshold is half of what `rate` carries
-    /// in `target` and at least 5 packets, the upper one three times that; the average follows
-    /// within ten round trips, which are three times `delay` and a packet's transmission, and at
-    /// least 100 ms. ns-2 takes 5 ms for `target` and 500 bytes for `mean_packet`.
+    /// Automatic configuration of ns-2.35, in bytes. The lower threshold is half of `rate` times
+    /// `target`, at least 5 packets; the upper threshold is three times the lower one. The time
+    /// constant of the average is ten round trips, each three times `delay` plus a transmission, at
+    /// least 100 ms in total. ns-2 uses 5 ms for `target` and 500 bytes for `mean_packet`.
     pub fn automatic(rate: Rate, delay: Duration, target: Duration, mean_packet: Bytes) -> Self {
         let mean_packet = mean_packet.max(Bytes(1));
         let packets_per_second = (rate.as_f64() / (8.0 * mean_packet.get() as f64)).max(1e-9);
@@ -85,7 +85,7 @@ impl RedConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), RedFault> {
-        // Written so that NaN is at fault.
+        // The negated form rejects NaN.
         let above_zero = |x: f64| x > 0.0 && x < f64::INFINITY;
         if !above_zero(self.min_threshold) {
             return Err(RedFault::MinThreshold(self.min_threshold));
@@ -109,33 +109,34 @@ impl RedConfig {
     }
 }
 
-/// What RED measures its queue in.
+/// Unit of the queue length of RED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedUnit {
-    /// In bytes; a packet's probability grows with its size (ns-2: `queue_in_bytes_`, `bytes_`).
+    /// Bytes; the drop probability is proportional to the packet size (ns-2: `queue_in_bytes_`,
+    /// `bytes_`).
     Bytes,
-    /// In packets, which are all alike.
+    /// Packets, independent of their size.
     Packets,
 }
 
-/// How the highest probability follows the load (Floyd, Gummadi and Shenker, "Adaptive RED: An
+/// Adaptation of the maximum probability to the load (Floyd, Gummadi and Shenker, "Adaptive RED: An
 /// Algorithm for Increasing the Robustness of RED's Active Queue Management", 2001).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RedAdaptation {
-    /// At most one step in this time.
+    /// Minimum time between two steps.
     pub interval: Duration,
-    /// Added when the average is high, but never more than a quarter of what there is.
+    /// Increment for a high average, limited to a quarter of the current value.
     pub increase: f64,
-    /// Factor when the average is low, in 0..=1.
+    /// Factor for a low average, in 0..=1.
     pub decrease: f64,
-    /// No further down than this, in 0..=1.
+    /// Lower bound of the probability, in 0..=1.
     pub lowest: f64,
-    /// No further up than this, in 0..=1.
+    /// Upper bound of the probability, in 0..=1.
     pub highest: f64,
 }
 
 impl Default for RedAdaptation {
-    /// As in the paper and in ns-2: half a second, 0.01, 0.9, 0.01, 0.5.
+    /// Defaults of the paper and of ns-2: 0.5 s, 0.01, 0.9, 0.01, 0.5.
     fn default() -> Self {
         Self {
             interval: Duration::from_millis(500),
@@ -157,20 +158,20 @@ impl RedAdaptation {
     }
 }
 
-/// A parameter of RED that is out of range, with its value.
+/// RED parameter out of range, with its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RedFault {
     /// A parameter of the adaptation is not in 0..=1.
     Adaptation(f64),
-    /// Not in 0..=1.
+    /// The maximum probability is not in 0..=1.
     MaxProbability(f64),
-    /// Not above the lower threshold.
+    /// The upper threshold is not above the lower one.
     MaxThreshold(f64),
-    /// Zero.
+    /// The mean packet size is zero.
     MeanPacket,
-    /// Not above zero.
+    /// The lower threshold is not above zero.
     MinThreshold(f64),
-    /// Not above zero and up to 1.
+    /// The weight is not above zero and up to 1.
     Weight(f64),
 }
 
@@ -198,7 +199,7 @@ impl fmt::Display for RedFault {
 
 impl core::error::Error for RedFault {}
 
-/// The queue at work: drops or marks at random before it is full.
+/// The queue: drops or marks at random before it is full.
 #[derive(Debug)]
 pub(in crate::link) struct Red {
     law: RedLaw,
@@ -206,32 +207,32 @@ pub(in crate::link) struct Red {
 }
 
 impl Red {
-    /// With what waits already.
+    /// Queue with an initial backlog.
     pub(in crate::link) fn with(law: RedLaw, fifo: Fifo) -> Self {
         Self { law, fifo }
     }
 }
 
-/// What decides which packets may wait, wherever they do.
+/// Admission control of RED, independent of the storage of packets.
 #[derive(Debug)]
 pub(in crate::link) struct RedLaw {
     config: RedConfig,
-    /// How long a typical packet takes to send, in ns.
+    /// Transmission time of a typical packet, in ns.
     packet_time: u64,
-    /// What is left of the average after so many packets: most gaps are short, and the power of a
-    /// fraction takes as long as all else here.
+    /// Decay of the average after n idle packets, tabulated: most gaps are short, and a power costs
+    /// as much as the rest of the decision.
     kept: Box<[f64; SHORT_GAP]>,
     rng: Pcg64Mcg,
-    /// What waits when a packet arrives, in the unit of the configuration.
+    /// Queue length at an arrival, in the unit of the configuration.
     length: u64,
-    /// In the unit of the configuration.
+    /// Average queue length in the unit of the configuration.
     average: f64,
-    /// The two thresholds in that unit.
+    /// The two thresholds in the unit of the configuration.
     range: (f64, f64),
     max_probability: f64,
-    /// When that was last adapted.
+    /// Time of the last adaptation.
     adapted: Time,
-    /// Packets and bytes since the last drop or mark, or since the average came above the minimum.
+    /// Packets and bytes since the last drop or mark, or since the average exceeded the minimum.
     since: (u64, Bytes),
     /// Whether the average was in the range at the last arrival.
     in_range: bool,
@@ -239,8 +240,8 @@ pub(in crate::link) struct RedLaw {
 }
 
 impl RedLaw {
-    /// For a transmitter of this capacity. One that takes no time lets the average forget
-    /// everything as soon as the link idles.
+    /// RED for a transmitter of this capacity. With an unlimited capacity the average decays to
+    /// zero as soon as the link is idle.
     pub(in crate::link) fn new(config: RedConfig, capacity: &Capacity, rng: Pcg64Mcg) -> Self {
         let packet_time = match capacity.nominal() {
             Some(rate) => nanos(config.mean_packet / rate),
@@ -267,10 +268,10 @@ impl RedLaw {
         }
     }
 
-    /// What becomes of a packet of `size` that arrives while `waiting` waits, and for which
-    /// `capable` says whether it can be marked.
+    /// Verdict for a packet of `size` that finds the backlog `waiting`. `capable` returns whether
+    /// it is ECN-capable.
     #[inline]
-    pub(in crate::link) fn judge(
+    pub(in crate::link) fn verdict(
         &mut self,
         at: Time,
         size: Bytes,
@@ -294,7 +295,7 @@ impl RedLaw {
         }
     }
 
-    /// The transmitter found nothing at `at`.
+    /// The transmitter is idle from `at` on.
     pub(in crate::link) fn idle(&mut self, at: Time) {
         self.idle_since.get_or_insert(at);
     }
@@ -307,14 +308,14 @@ impl RedLaw {
         }
     }
 
-    /// Moves the average, first through the packets that an idle link could have sent.
+    /// Updates the average, first by the packets that an idle link could have sent.
     #[inline]
     fn update_average(&mut self, at: Time) {
         let keep = 1.0 - self.config.weight;
         if let Some(since) = self.idle_since.take() {
             let idle = at.since(since).as_nanos() as u64;
             let could_have_sent = idle.checked_div(self.packet_time);
-            // Most gaps are shorter than a packet, or come while nothing has waited for long.
+            // Most gaps are shorter than a packet, or follow a long idle time with a zero average.
             if could_have_sent != Some(0) && self.average > 0.0 {
                 self.average *= match could_have_sent {
                     Some(n) if n < SHORT_GAP as u64 => self.kept[n as usize],
@@ -352,7 +353,7 @@ impl RedLaw {
         if self.is_full() {
             return Fate::Refused;
         }
-        // An average that is high over a queue that has just emptied is history.
+        // A high average over a queue that has just emptied is outdated.
         if self.average < min || self.length <= 1 {
             self.in_range = false;
             return Fate::Spared;
@@ -374,7 +375,7 @@ impl RedLaw {
         }
     }
 
-    /// The probability of the average, `p_b` of the paper.
+    /// Probability from the average, `p_b` of the paper.
     fn base_probability(&self) -> f64 {
         let ((min, max), top) = (self.range, self.max_probability);
         if self.average < max {
@@ -384,8 +385,9 @@ impl RedLaw {
         }
     }
 
-    /// Spreads drops evenly, `p_a` of the paper: the longer since the last, the likelier. In
-    /// bytes, what has passed counts in typical packets, and a large one is likelier to go.
+    /// Final probability, `p_a` of the paper, which grows with the packets since the last drop and
+    /// so spaces drops evenly. In bytes, the count is in typical packets and the probability is
+    /// proportional to the size.
     fn spread(&self, base: f64, size: Bytes) -> f64 {
         let mean = self.config.mean_packet;
         let count = match self.config.unit {
@@ -416,7 +418,7 @@ impl RedLaw {
 impl Queue for Red {
     fn enqueue(&mut self, at: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
         let (waiting, capable) = (self.fifo.queued(), || packet.ecn.is_capable());
-        let verdict = self.law.judge(at, packet.size, waiting, capable);
+        let verdict = self.law.verdict(at, packet.size, waiting, capable);
         if verdict != Verdict::Dropped {
             self.fifo.push(packet);
         }
@@ -442,9 +444,9 @@ impl Queue for Red {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// By the dice: marked or dropped.
+    /// Selected at random: marked or dropped.
     Chosen,
-    /// Full, or above the range: dropped.
+    /// Queue full or average above the range: dropped.
     Refused,
     Spared,
 }

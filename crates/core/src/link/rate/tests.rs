@@ -18,7 +18,7 @@ fn a_packet_spans_steps_and_stalls() {
         (ms(3_000), Rate::kbps(80)),
     ]);
     let mut tx = Transmitter::new(Capacity::Steps(steps.unwrap()));
-    // 1000 bytes need 1 s at 8 kb/s: half before the stall, half in 50 ms after it.
+    // 1000 bytes take 1 s at 8 kb/s: half before the stall, half in 50 ms after it.
     assert_eq!(tx.serve(ms(500), Bytes(1_000)), Some(ms(3_050)));
     assert_eq!(tx.serve(ms(3_050), Bytes(1_000)), Some(ms(3_150)));
     assert_eq!(
@@ -38,7 +38,7 @@ fn a_last_step_of_zero_never_ends() {
 }
 
 #[test]
-fn faulty_steps_are_named() {
+fn invalid_steps_are_rejected() {
     assert_eq!(Steps::new(&[]), Err(StepsError::Empty));
     let late = Steps::new(&[(ms(5), Rate::ZERO)]);
     assert_eq!(late, Err(StepsError::StartMissing { first: ms(5) }));
@@ -48,19 +48,19 @@ fn faulty_steps_are_named() {
 
 #[test]
 fn a_trace_carries_bytes_over_and_repeats() {
-    // Two opportunities at 1 ms, one at 4 ms, then the same again from 4 ms on.
+    // Two opportunities at 1 ms, one at 4 ms, repeated from 4 ms on.
     let mut tx = trace("1\n1\n4\n");
     assert_eq!(tx.serve(Time::ZERO, Bytes(1_000)), Some(ms(1)));
-    // 500 bytes of the first opportunity are left, and 1000 are taken from the second.
+    // Uses the remaining 500 bytes of the first opportunity and 1000 of the second.
     assert_eq!(tx.serve(ms(1), Bytes(1_500)), Some(ms(1)));
     assert_eq!(tx.serve(ms(1), Bytes(500)), Some(ms(1)));
     assert_eq!(tx.serve(ms(1), Bytes(1)), Some(ms(4)));
-    // Its 1499 bytes are gone when the next packet comes later.
+    // The remaining 1499 bytes expire before the next packet arrives.
     assert_eq!(
         tx.serve(Time::from_nanos(4_000_001), Bytes(1_499)),
         Some(ms(5))
     );
-    // One byte of the first at 5 ms, all of the second, 1 byte of the one at 8 ms.
+    // One byte of the first at 5 ms, all of the second, one byte of the one at 8 ms.
     assert_eq!(tx.serve(ms(5), Bytes(1_502)), Some(ms(8)));
     assert_eq!(tx.capacity().offered(ms(0), ms(8)), Some(Bytes(5 * 1_500)));
     assert_eq!(tx.capacity().offered(ms(4), ms(5)), Some(Bytes(1_500)));
@@ -77,7 +77,7 @@ fn a_trace_that_starts_at_zero_and_wraps_onto_itself() {
 }
 
 #[test]
-fn faulty_traces_are_named_by_line() {
+fn errors_of_traces_name_the_line() {
     assert_eq!(Trace::parse("\n"), Err(TraceError::Empty));
     assert_eq!(Trace::parse("0\n0"), Err(TraceError::NoPeriod));
     let back = TraceError::GoesBack {
@@ -132,16 +132,16 @@ fn capacity() -> impl Strategy<Value = Capacity> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Nobody gets more than the capacity offers, and a packet ends no later than needed.
+    /// The served bytes never exceed the capacity, and a packet ends no later than necessary.
     #[test]
-    fn service_matches_what_is_offered(
+    fn service_matches_the_offered_capacity(
         capacity in capacity(),
         packets in prop::collection::vec((0..100_000_000_u64, 1..20_000_u64), 1..20),
     ) {
         let mut tx = Transmitter::new(capacity);
         let (mut free, mut busy, mut sent) = (Time::ZERO, Time::ZERO, 0);
         for (gap, size) in packets {
-            // Gaps of an odd nanosecond keep starts away from the opportunities themselves.
+            // Odd gaps in ns keep starts apart from the opportunities.
             let start = if gap % 2 == 0 { free } else {
                 let later = free + Duration::from_nanos(gap | 1);
                 (busy, sent) = (later, 0);
@@ -152,7 +152,7 @@ proptest! {
             sent += size;
             let after = end + Duration::from_nanos(1);
             prop_assert!(tx.capacity().offered(busy, after).unwrap().get() >= sent);
-            // Each packet may have lost up to a nanosecond to rounding: 125 bytes at 1 Tb/s.
+            // Rounding may cost each packet up to a nanosecond: 125 bytes at 1 Tb/s.
             let lost = 20 * 125 + 1;
             let before = tx.capacity().offered(busy, end).unwrap().get();
             prop_assert!(before <= sent.saturating_add(lost), "{before} {sent}");

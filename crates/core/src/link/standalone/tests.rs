@@ -44,7 +44,7 @@ fn queue_then_transmission_then_delay() {
     for id in 0..4 {
         link.push(ms(0), kilobyte(id));
     }
-    // One in transmission, two wait, one is too many.
+    // One in transmission, two queued, one dropped.
     assert_eq!(link.next_departure(), Some(ms(11)));
     assert_eq!(
         link.queued(),
@@ -81,7 +81,7 @@ fn queue_then_transmission_then_delay() {
 }
 
 #[test]
-fn an_outage_takes_what_ends_in_it_and_no_luck() {
+fn an_outage_drops_packets_without_shifting_random_losses() {
     let outages = vec![Outage {
         from: ms(2),
         to: ms(4),
@@ -98,14 +98,14 @@ fn an_outage_takes_what_ends_in_it_and_no_luck() {
     };
     let undisturbed = survivors(&lossy);
     let mut expected = undisturbed.clone();
-    // Transmissions end at 2 and 3 ms for packets 1 and 2.
+    // Transmissions of packets 1 and 2 end at 2 and 3 ms.
     expected.retain(|(_, id)| *id != 1 && *id != 2);
     assert_ne!(expected, undisturbed);
     assert_eq!(survivors(&LinkConfig { outages, ..lossy }), expected);
 }
 
 #[test]
-fn notes_are_bounded() {
+fn the_packet_log_is_bounded() {
     let mut link = link(&config());
     link.push(ms(0), kilobyte(0));
     assert_eq!(link.pop_note(), None);
@@ -130,7 +130,7 @@ fn an_unlimited_link_is_a_wire() {
 }
 
 #[test]
-fn a_packet_that_is_marked_as_it_leaves_says_so() {
+fn marks_at_dequeue_are_applied_and_logged() {
     let law = DelayLaw {
         target: Duration::ZERO,
         interval: Duration::from_nanos(1),
@@ -153,10 +153,10 @@ fn a_packet_that_is_marked_as_it_leaves_says_so() {
         .filter(|(_, p)| p.ecn == Ecn::Ce)
         .map(|(_, p)| p.id)
         .collect();
-    // Packets 1 and 2 start the interval and end it; then 1500 bytes are left.
+    // Packets 1 and 2 start and end the interval; then 1500 bytes are left.
     assert_eq!(marked, [2, 3]);
     assert_eq!((link.stats().marks, link.stats().queue_drops), (2, 0));
-    // Packets 0 and 5 are of flow 0, packet 1 of flow 1; the others are not counted.
+    // Packets 0 and 5 are of flow 0, packet 1 of flow 1; the other flows are not counted.
     let counts = FlowCounts {
         arrivals: 2,
         arrived_bytes: Bytes(2_000),
@@ -182,7 +182,7 @@ fn a_packet_that_is_marked_as_it_leaves_says_so() {
 }
 
 #[test]
-fn drops_alone_can_be_noted() {
+fn the_log_can_be_limited_to_drops() {
     let mut link = link(&config());
     link.observe_drops(10);
     (0..5).for_each(|id| link.push(ms(0), kilobyte(id)));
@@ -219,8 +219,8 @@ fn jitter_does_not_change_with_losses() {
     assert!(some.len() < all.len() && some.iter().all(|arrival| all.contains(arrival)));
 }
 
-/// Pushes packets with the given gaps and sizes and pops them at the times of `polls`.
-/// Asserts on the way what holds at all times.
+/// Pushes packets with the given gaps and sizes, pops them at the times of `polls`, and checks the
+/// invariants.
 fn run(
     config: &LinkConfig,
     arrivals: &[(u64, u64, bool)],
@@ -270,9 +270,8 @@ fn run(
     (out, stats, notes)
 }
 
-/// Without overtaking, the last byte of a packet comes no sooner after that of the one before
-/// in its flow than its own transmission took; and none is on the way for longer than the
-/// longest jitter.
+/// Without reordering, the last byte of a packet arrives after that of its predecessor in the flow
+/// by at least its own transmission time. The extra delay is at most the maximum jitter.
 fn assert_spaced(config: &LinkConfig, out: &[(Time, PacketHandle)], notes: &[LinkLogEntry]) {
     let longest = config.jitter.map_or(Duration::ZERO, |jitter| {
         let (Spread::Uniform { max } | Spread::Normal { max, .. }) = jitter.spread;
@@ -303,8 +302,8 @@ fn assert_spaced(config: &LinkConfig, out: &[(Time, PacketHandle)], notes: &[Lin
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever the model: order holds where it should, every packet is accounted for, and
-    /// neither late nor needless polls change when anything leaves.
+    /// For all models: order is kept where required, every packet is accounted for, and neither
+    /// late nor extra polls change departure times.
     #[test]
     fn departures_do_not_depend_on_wakeups(
         config in link_config(),
@@ -317,7 +316,7 @@ proptest! {
         if !config.jitter.is_some_and(|jitter| jitter.reorder) {
             assert_spaced(&config, &punctual.0, &punctual.2);
             for flow in 0..5 {
-                // Packets of different priority or queue may pass each other.
+                // Packets of different priority or queue may overtake each other.
                 for (dscp, capable) in [(0, false), (0, true), (1, false), (1, true)] {
                     let out = punctual.0.iter().map(|(_, p)| p);
                     let alike = out.filter(|p| p.flow() == flow && p.dscp() == dscp);
@@ -329,9 +328,9 @@ proptest! {
         prop_assert_eq!(punctual, run(&config, &arrivals, &polls));
     }
 
-    /// 1 b/s to 2^64 b/s and a microsecond to 500,000 years, to the end of time.
+    /// 1 b/s to 2^64 b/s, a microsecond to 500,000 years, up to [`Time::FAR`].
     #[test]
-    fn extremes_do_no_harm(
+    fn extreme_values_do_not_overflow(
         queue in queue(),
         bps in prop_oneof![Just(1_u64), Just(1_000_000_000_000), Just(u64::MAX)],
         micros in prop_oneof![Just(1_u64), Just(3_600_000_000), Just(u64::MAX)],

@@ -8,7 +8,7 @@ use crate::link::{Capacity, LinkConfig};
 use crate::random::Seed;
 use crate::units::Rate;
 
-/// With one delay for each link, in ms.
+/// Network of wires with the given delays, in ms.
 fn network(delays: &[u64], routes: &[&[usize]]) -> Network<Packaged> {
     let link = |(i, delay): (usize, &u64)| NamedLink {
         name: i.to_string(),
@@ -26,7 +26,7 @@ fn network(delays: &[u64], routes: &[&[usize]]) -> Network<Packaged> {
 }
 
 #[test]
-fn whose_packets_are_moved_on_in_batches() {
+fn first_links_of_merging_routes_have_batches() {
     let batched = |delays: &[u64], routes: &[&[usize]]| {
         let network = network(delays, routes);
         let links = 0..delays.len();
@@ -36,25 +36,25 @@ fn whose_packets_are_moved_on_in_batches() {
     };
     let fork: [&[usize]; 2] = [&[0, 2, 3], &[1, 2, 4]];
     assert_eq!(batched(&[1, 7, 50, 1, 1], &fork), [0, 1]);
-    // Something may come of a packet at once, or before it is out of its first link.
+    // A packet may have an effect immediately, or before it leaves its first link.
     assert_eq!(batched(&[1, 1, 0, 1, 1], &fork), []);
     assert_eq!(batched(&[1, 0, 50, 1, 1], &fork), []);
-    // The second link has packets that come to it by themselves, or another way.
+    // The second link is also the first link of a route, or has another input.
     assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[2, 3]]), []);
     assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[4, 3, 2]]), []);
-    // The first is a second one too, or has packets with nowhere to go.
+    // The first link is also a second one, or is the last link of a route.
     assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[3, 1]]), []);
     assert_eq!(batched(&[1; 5], &[&[0, 2, 3], &[1, 2, 4], &[1]]), []);
-    // A first link that leads to several.
+    // A first link that leads to several second links.
     assert_eq!(batched(&[1; 4], &[&[0, 2], &[0, 3], &[1, 3]]), [0, 1]);
-    // It feeds the second alone.
+    // A feeder: the only input of the second link.
     assert_eq!(batched(&[1; 3], &[&[0, 1, 2]]), []);
 }
 
-/// However far ahead somebody asks: an answer to the first packet may overtake what waits for its
-/// first link.
+/// A late query must not move batched packets past a packet that the caller pushes after an earlier
+/// delivery.
 #[test]
-fn what_is_pushed_after_a_delivery_comes_in_between() {
+fn a_packet_pushed_after_a_delivery_keeps_its_order() {
     let mut network = network(&[1, 1, 1, 1, 1], &[&[0, 2, 3], &[1, 2, 4]]);
     let slow = LinkConfig {
         capacity: Capacity::Fixed(Rate::kbps(1_000)),
@@ -70,7 +70,7 @@ fn what_is_pushed_after_a_delivery_comes_in_between() {
     };
     let ms = Time::from_millis;
     assert_eq!(push(Time::ZERO, 1, 0), (0, ms(3)));
-    // Out of its first link at 12 ms; asked for by then, it is at the second one already.
+    // It leaves its first link at 12 ms, so a query at that time finds it at the second link.
     assert_eq!(push(ms(3), 0, 1), (1, ms(14)));
     let packet = Packaged::new(2, 1_000, Ecn::NotEct);
     network.push(ms(14), RouteId(0), packet);
@@ -88,7 +88,7 @@ fn what_is_pushed_after_a_delivery_comes_in_between() {
 }
 
 #[test]
-fn what_is_due_is_moved_on_for_who_asks() {
+fn queries_process_due_packets_first() {
     let mut network = network(&[1, 1, 50, 1, 1], &[&[0, 2, 3], &[1, 2, 4]]);
     for (id, route) in [(0, 1), (1, 0)] {
         let packet = Packaged::new(id, 1_000, Ecn::NotEct);

@@ -37,7 +37,7 @@ fn wire(kbps: Option<u64>, limit: u32, delay: u64) -> LinkConfig {
     }
 }
 
-/// A link that may be at an end of a route.
+/// A link supported at the ends of a route.
 fn end() -> impl Strategy<Value = LinkConfig> {
     let kbps = prop_oneof![
         Just(None),
@@ -64,15 +64,15 @@ fn routes() -> impl Strategy<Value = Vec<Vec<usize>>> {
     ]
 }
 
-/// What happens until somebody may ask. Times in ns.
+/// Operations until the next possible query. Times in ns.
 #[derive(Clone, Debug)]
 struct Piece {
     length: u64,
-    /// When, how large, which route.
+    /// Time, size and route of each packet.
     packets: Vec<(u64, u64, usize)>,
-    /// When the network goes on.
+    /// Times of calls of `advance`.
     steps: Vec<u64>,
-    /// Who is asked at the end, and how much later.
+    /// Link queried at the end, and the delay of the query.
     ask: Option<(usize, u64)>,
     observe: bool,
 }
@@ -97,7 +97,7 @@ fn piece() -> impl Strategy<Value = Piece> {
         })
 }
 
-/// What came out, where; how much is inside; what somebody learnt who asked; notes of drops.
+/// Observations: deliveries, packets inside, results of queries, drop logs.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     out: Vec<(Time, usize, Packaged)>,
@@ -113,7 +113,7 @@ fn pop_all(network: &mut Network<Packaged>, now: Time, routes: &[Vec<usize>], se
     }
 }
 
-/// The packets of a piece that begins at `start`, in order: nothing enters at that moment itself.
+/// Packets of a piece that begins at `start`, in order. None enters exactly at `start`.
 fn packets(piece: &Piece, start: u64, grid: u64, routes: usize) -> Vec<(Time, usize, Packaged)> {
     let mut packets = piece.packets.clone();
     let length = piece.length.max(grid);
@@ -133,7 +133,8 @@ fn packets(piece: &Piece, start: u64, grid: u64, routes: usize) -> Vec<(Time, us
     packets.iter().enumerate().map(packet).collect()
 }
 
-/// Plays the pieces, ahead of time if the network can. None if it is to and cannot.
+/// Runs the pieces, in lookahead mode if supported. `None` if lookahead is required but
+/// unsupported.
 fn play(
     (links, routes): (&[LinkConfig], &[Vec<usize>]),
     pieces: &[Piece],
@@ -155,7 +156,7 @@ fn play(
         let mut seen = Seen::default();
         if network.is_ahead() {
             network.tell_until(Time::from_nanos(end));
-            // Those of one first link in order, links in any order.
+            // In order per first link; links in any order.
             let mut packets = packets;
             packets.sort_by_key(|(at, route, _)| (routes[*route][0], *at));
             for (at, route, packet) in packets {
@@ -212,10 +213,9 @@ fn play(
     Some(all)
 }
 
-/// A is out of the transmitter of the exit at the moment at which P and Q get there, so that P counts as
-/// one that waits.
+/// Packet A leaves the transmitter of the exit link when P and Q arrive, so P counts as queued.
 #[test]
-fn what_is_free_at_that_very_moment_is_busy() {
+fn arrivals_precede_the_end_of_a_transmission() {
     let ms = 1_000_000;
     let mut links = vec![wire(None, 100, ms); 5];
     links[3] = wire(Some(8_000), 1, ms);
@@ -232,7 +232,7 @@ fn what_is_free_at_that_very_moment_is_busy() {
     assert_eq!(Some(seen), play((&links, &routes), &pieces, 1, false));
 }
 
-/// An exit that is the bottleneck does not keep what it let go of.
+/// A bottleneck exit link removes departed packets from its ring.
 #[test]
 fn the_ring_of_a_busy_exit_stays_small() {
     let ms = 1_000_000;
@@ -252,16 +252,16 @@ fn the_ring_of_a_busy_exit_stays_small() {
             }
         }
     }
-    let lane = network.links[3].lane().unwrap();
-    assert!(lane.len() <= 16, "{}", lane.len());
+    let fast = network.links[3].fast().unwrap();
+    assert!(fast.len() <= 16, "{}", fast.len());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Whatever is handed in, asked or observed at the end of a piece, or later.
+    /// With any pushes, queries and observations at the end of a piece, or later.
     #[test]
-    fn it_is_as_in_the_order_of_time(
+    fn lookahead_is_equivalent_to_order_of_time(
         links in links(),
         routes in routes(),
         pieces in prop::collection::vec(piece(), 1..6),

@@ -3,7 +3,7 @@ use crate::control::Ecn;
 use crate::link::testing::held;
 use crate::random::Seed;
 
-/// Before a transmitter of that many bits per second; any, if none.
+/// RED in front of a transmitter of the given rate, or a default one.
 fn red(config: RedConfig, rate: Option<Rate>) -> Red {
     let capacity = rate.map_or(Capacity::Unlimited, Capacity::Fixed);
     let law = RedLaw::new(config, &capacity, Seed(1).stream("link/l/red"));
@@ -14,7 +14,7 @@ fn put(queue: &mut Red, at: Time, ecn: Ecn) -> Verdict {
     queue.enqueue(at, held(1_000, ecn), &mut vec![])
 }
 
-/// Holds the queue at `waiting` packets and counts what happens to `arrivals` more.
+/// Drops and marks among `arrivals` packets, with the queue held at `waiting` packets.
 fn steady(config: RedConfig, waiting: usize, ecn: Ecn, arrivals: u32) -> (u32, u32) {
     let mut queue = red(config, None);
     let (mut drops, mut marks) = (0, 0);
@@ -34,7 +34,7 @@ fn steady(config: RedConfig, waiting: usize, ecn: Ecn, arrivals: u32) -> (u32, u
 #[test]
 fn drop_rates_follow_the_average_and_the_options() {
     let halfway = RedConfig::default();
-    // p_b is 0.05 at an average of 75: gaps of 20..=40 packets with wait, 1..=19 without.
+    // p_b is 0.05 at an average of 75: gaps of 20..=40 packets with `wait`, 1..=19 without.
     let (waiting, _) = steady(halfway, 75, Ecn::NotEct, 100_000);
     assert!(waiting.abs_diff(100_000 / 30) < 100, "{waiting}");
     let eager = RedConfig {
@@ -47,7 +47,7 @@ fn drop_rates_follow_the_average_and_the_options() {
 }
 
 #[test]
-fn marks_instead_of_drops_where_it_may() {
+fn ecn_capable_packets_are_marked_within_the_range() {
     let config = RedConfig {
         ecn: true,
         ..RedConfig::default()
@@ -83,7 +83,7 @@ fn the_average_decays_while_the_link_idles() {
             weight: 0.5,
             ..RedConfig::default()
         },
-        // 1000 bytes in 1 ms.
+        // 1000 bytes take 1 ms.
         Some(Rate::kbps(8_000)),
     );
     for _ in 0..9 {
@@ -91,7 +91,7 @@ fn the_average_decays_while_the_link_idles() {
     }
     let busy = queue.law.average;
     while queue.dequeue(Time::ZERO, &mut vec![]).is_some() {}
-    // Three packet times and the sample of an empty queue: halved four times.
+    // Three packet times and the sample of an empty queue: four halvings.
     put(&mut queue, Time::from_micros(3_900), Ecn::NotEct);
     assert!(
         (queue.law.average - busy / 16.0).abs() < 1e-12,
@@ -100,7 +100,7 @@ fn the_average_decays_while_the_link_idles() {
     );
 }
 
-/// What ns-2 2.35 prints for a link of 15 Mb/s and 10 or 50 ms with all its defaults.
+/// Values printed by ns-2 2.35 for a link of 15 Mb/s and 10 or 50 ms with default settings.
 #[test]
 fn automatic_parameters_are_those_of_ns2() {
     for (delay, weight) in [(10, 2.666_311_142_7e-4), (50, 1.768_190_252_6e-4)] {
@@ -138,8 +138,8 @@ const WIDE: RedConfig = RedConfig {
     mean_packet: Bytes(1_000),
 };
 
-/// What ns-2 2.35 makes of a link of 15 Mb/s and 10 ms, with packets taken for 1000 bytes once
-/// the thresholds and the weight stand, which it computes for 500 bytes.
+/// Parameters of ns-2 2.35 for a link of 15 Mb/s and 10 ms. Thresholds and weight are computed for
+/// 500 bytes; the mean packet size is then set to 1000 bytes.
 const IN_BYTES: RedConfig = RedConfig {
     min_threshold: 9.375,
     max_threshold: 28.125,
@@ -148,9 +148,9 @@ const IN_BYTES: RedConfig = RedConfig {
     ..WIDE
 };
 
-/// Twenty jittered constant-rate sources into 15 Mb/s, the odd ones with packets of another
-/// size. Means of three runs of ns-2 2.35 over [20, 220) s, which differ by up to 2 %: shares
-/// dropped of even and of odd sources, and RED's average in packets of 1000 bytes.
+/// Twenty jittered constant-rate sources into 15 Mb/s; odd sources have another packet size. The
+/// reference values are means of three runs of ns-2 2.35 over [20, 220) s, which differ by up to 2
+/// %: drop ratios of even and of odd sources, and RED's average in packets of 1000 bytes.
 #[test]
 fn agrees_with_ns2_in_open_loop() {
     let adaptive = RedConfig {
@@ -179,7 +179,7 @@ fn agrees_with_ns2_in_open_loop() {
     ] {
         let ours = open_loop(config, sizes, load);
         let case = format!("{config:?} {load}: {ours:?} against {ns2:?}");
-        // What 20 sources send in 100 s is itself uncertain by 0.1 %, half of them by 0.15 %.
+        // The load of 20 sources over 100 s is itself uncertain by 0.1 %, that of ten by 0.15 %.
         for kind in 0..2 {
             let off = (ours[kind] - ns2[kind]).abs();
             assert!(off < 0.002_f64.max(0.03 * ns2[kind]), "{case}");
@@ -188,7 +188,7 @@ fn agrees_with_ns2_in_open_loop() {
     }
 }
 
-/// Shares dropped of the two kinds of sources, and the mean of the average queue.
+/// Drop ratios of the two kinds of sources, and the mean of the average queue length.
 fn open_loop(config: RedConfig, sizes: [u64; 2], load: f64) -> [f64; 3] {
     let (warm, end) = (20.0, 120.0);
     let mut queue = red(config, Some(Rate::kbps(15_000)));

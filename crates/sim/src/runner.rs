@@ -1,4 +1,4 @@
-//! Plays a scenario in virtual time.
+//! Runs a scenario in simulated time.
 
 mod packet_log;
 mod recorder;
@@ -22,30 +22,30 @@ use crate::world::{Node, NodeId, SimPacket, World, WorldError};
 use recorder::Recorder;
 use sim_flow::{SimFlow, members};
 
-/// Makes the encoder of a video flow.
+/// Creates the encoder of a video flow.
 pub type MakeEncoder<'a> =
     &'a dyn Fn(&str, &VideoPlan, Seed) -> Result<Box<dyn FrameEncoder>, EncodeError>;
 
-/// What was played: all flows of a scenario together, or one baseline alone.
+/// Result of one run: all flows of a scenario together, or one baseline alone.
 #[derive(Clone, Debug)]
 pub struct RunResult {
-    /// The flows, with what they left behind.
+    /// Flows and their records.
     pub flows: Vec<(FlowInstance, FlowResult)>,
-    /// What they said.
+    /// Events of the flows.
     pub events: Vec<run::EventRow>,
-    /// The links over time.
+    /// Time series of the links.
     pub links: run::LinkLog,
-    /// What was counted of each flow, in the order of `flows`.
+    /// Counters of each flow, in the order of `flows`.
     pub meter: Meter,
-    /// How many packets came out of links: the work that was done.
+    /// Number of link traversals of packets, as a measure of work.
     pub hops: u64,
 }
 
-/// Plays the flows of `scenario` together and then each baseline alone, all with `seed`.
-/// `progress` is told how much of the whole is done, in 0..=1.
+/// Runs the flows of `scenario` together, then each baseline alone, all with `seed`. `progress`
+/// receives the completed share of the work, in 0..=1.
 ///
 /// # Errors
-/// When a network, an encoder or a party fails; the message names it.
+/// If a network, an encoder or a node fails. The message names it.
 pub fn scenario(
     scenario: &Scenario,
     seed: Seed,
@@ -68,7 +68,7 @@ pub fn scenario(
     Ok(takes)
 }
 
-/// The role of a baseline, once the flow that it stands in for has been played.
+/// The flow instance of a baseline, from the completed run of the flow that it replaces.
 pub fn baseline(
     scenario: &Scenario,
     plan: &BaselinePlan,
@@ -89,8 +89,8 @@ pub fn baseline(
     topology::baseline(scenario, plan, rate, seed)
 }
 
-/// Plays the flows of `scenario` together with `seed`, without its baselines, and keeps less of it: for
-/// many runs of which only numbers are wanted.
+/// Runs the flows of `scenario` together with `seed`, without its baselines, and keeps only the
+/// records selected by `keep`: for sweeps that need only metrics.
 ///
 /// # Errors
 /// As [`scenario`].
@@ -105,21 +105,21 @@ pub fn flows(
     take(stage, seed, encoder, &mut |_| {})
 }
 
-/// What is kept of a run beside what the meter counts.
+/// Records to keep in addition to the counters of the meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Every packet of a single modelled flow.
+    /// All packets of modelled flows with a count of one.
     pub packets: bool,
-    /// What single flows say.
+    /// Events of flows with a count of one.
     pub events: bool,
-    /// The links over time.
+    /// Time series of the links.
     pub links: bool,
-    /// The length of the bins in which flows are counted, above zero.
+    /// Bin length of the flow counters, above zero.
     pub bin: Duration,
 }
 
 impl Keep {
-    /// Everything.
+    /// All records.
     pub const ALL: Self = Self {
         packets: true,
         events: true,
@@ -129,7 +129,7 @@ impl Keep {
 }
 
 impl Default for Keep {
-    /// Nothing else.
+    /// Counters only.
     fn default() -> Self {
         Self {
             packets: false,
@@ -140,7 +140,7 @@ impl Default for Keep {
     }
 }
 
-/// Plays the roles of `stage` together.
+/// Runs the flow instances of `stage` together.
 fn take(
     mut stage: Recorder<'_>,
     seed: Seed,
@@ -204,7 +204,7 @@ fn take(
     })
 }
 
-/// Two for each role, its sender first.
+/// Two nodes per flow instance, the sender first.
 fn parties(
     roles: &[FlowInstance],
     seed: Seed,
@@ -224,7 +224,7 @@ fn parties(
             start: Time::ZERO + role.plan.start,
             stop: Time::ZERO + role.plan.stop + TAIL,
         };
-        // What goes back is a flow of its own to queues and counters.
+        // Queues and counters treat the reverse direction as a flow of its own.
         let back = roles.len() + i;
         parties.push(party("sender", sender, 2 * i + 1, path_of(i), i));
         parties.push(party("receiver", receiver, 2 * i, back_of(i), back));
@@ -232,7 +232,7 @@ fn parties(
     Ok(parties)
 }
 
-/// Counts what links have dropped since the last time.
+/// Counts the drops of all links since the last call.
 fn count_drops(network: &mut Network<SimPacket>, meter: &mut Meter) {
     for link in (0..network.len()).map(LinkId) {
         while let Some(note) = network.pop_note(link) {
@@ -245,7 +245,8 @@ fn count_drops(network: &mut Network<SimPacket>, meter: &mut Meter) {
     }
 }
 
-/// Takes out what is left at the end, which is `now`; why the encoder gave up, if it did.
+/// Collects the remaining records at the end of the run, at `now`. Returns the error of a failed
+/// encoder.
 fn collect(
     now: Time,
     sender: SimFlow,
@@ -270,22 +271,22 @@ fn collect(
     }
 }
 
-/// Why a scenario could not be played.
+/// Error of a run of a scenario.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PlayError {
     /// An encoder failed.
     Encoder {
-        /// Whose.
+        /// Name of the flow.
         flow: String,
-        /// How.
+        /// Error of the encoder.
         error: EncodeError,
     },
-    /// A link cannot be built.
+    /// Invalid link.
     Network(NetworkError),
-    /// A link's capacity has steps that do not follow each other.
+    /// The capacity steps of a link are not in order.
     Steps(StepsError),
-    /// A party does not let time go on.
+    /// A node keeps the clock from advancing.
     World(WorldError),
 }
 
@@ -302,15 +303,15 @@ impl fmt::Display for PlayError {
 
 impl core::error::Error for PlayError {}
 
-/// The state of links is kept at this distance.
+/// Sampling interval of the links.
 const SAMPLE: Duration = Duration::from_millis(20);
-/// Flows are counted in bins of this length (RFC 8868 section 4).
+/// Bin length of the flow counters (RFC 8868 section 4).
 pub const BIN: Duration = Duration::from_millis(200);
-/// Rows are taken out at this distance.
+/// Interval at which records are collected.
 const SLICE: Duration = Duration::from_secs(1);
-/// After the last capture, what is under way may still arrive.
+/// Time after the last capture in which packets in flight may arrive.
 const TAIL: Duration = Duration::from_secs(2);
-/// Drops of one link that are kept between two of these moments: more than 10 Gb/s can lose.
+/// Maximum number of logged drops of a link per slice: more than 10 Gb/s can lose.
 const MOST_DROPS: usize = 1_000_000;
 
 #[cfg(test)]

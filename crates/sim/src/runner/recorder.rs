@@ -1,4 +1,4 @@
-//! Who writes down what happens in a take.
+//! Observer that records a run.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use crate::run;
 use crate::scenario::Scenario;
 use crate::world::{Flight, NodeId, Observer, Sample};
 
-/// Writes down what happens.
+/// Records the events of a run.
 pub(super) struct Recorder<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) roles: &'a [FlowInstance],
     pub(super) keep: Keep,
     pub(super) meter: Meter,
-    /// Of every role, or none at all if none has any: then nobody looks for one.
+    /// Packet log per flow instance; empty if no flow needs one, which skips the lookup.
     pub(super) ledgers: Vec<Option<PacketLog>>,
     pub(super) events: Vec<run::EventRow>,
     pub(super) links: run::LinkLog,
-    /// As samples say them: of the first role and of the links.
+    /// Names in sample events: of the first flow instance and of the links.
     names: Vec<Arc<str>>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Recorder<'a> {
 impl Observer for Recorder<'_> {
     fn event(&mut self, party: NodeId, at: Time, event: Event) {
         let role = &self.roles[party.0 / 2];
-        // Nobody reads what each of many says, and it would be most of the folder.
+        // Events of multiplied flows have no reader and would dominate the run folder.
         if role.plan.count > 1 || !self.keep.events {
             return;
         }
@@ -105,7 +105,7 @@ impl Observer for Recorder<'_> {
         self.meter.very_soon(party.0 / 2);
     }
 
-    /// Rows and packets that are written down are; what is counted need not be.
+    /// Recorded events and packets have to be in order; counters need not be.
     fn wants_order(&self) -> bool {
         let single = self.roles.iter().any(|role| role.plan.count == 1);
         !self.ledgers.is_empty() || self.keep.events && single
@@ -129,8 +129,8 @@ impl Observer for Recorder<'_> {
     }
 }
 
-/// Packets of single modelled flows are written down here, those of endpoints by themselves, and
-/// those of flows that are many are only counted.
+/// Packet log of a single modelled flow. Endpoints log their own packets, and multiplied flows are
+/// only counted.
 fn ledger(role: &FlowInstance) -> Option<PacketLog> {
     let mut rtp = role.plan.media.video().into_iter();
     let modelled = rtp.all(|video| video.stream.is_some());

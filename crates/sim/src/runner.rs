@@ -81,8 +81,8 @@ pub fn baseline(
         (BaselineRate::Mean, Some(video)) => {
             let mut flows = first.flows.iter();
             let played = flows.find(|(role, _)| role.name == flow.name);
-            let (_, takings) = played.expect("the flow of a baseline has been played");
-            takings.mean_media_rate(video)
+            let (_, result) = played.expect("the flow of a baseline has been played");
+            result.mean_media_rate(video)
         }
         (BaselineRate::Mean, None) => unreachable!("a baseline stands in for a video"),
     };
@@ -154,20 +154,20 @@ fn take(
     for link in (0..links).map(LinkId) {
         network.observe_drops(link, MOST_DROPS);
     }
-    let parties = parties(roles, seed, encoder)?;
-    let mut world = World::new(network, parties, seed).map_err(PlayError::World)?;
+    let nodes = nodes(roles, seed, encoder)?;
+    let mut world = World::new(network, nodes, seed).map_err(PlayError::World)?;
     if stage.keep.links {
         world.sample_every(SAMPLE, scenario.links.len());
     }
     let end = Time::ZERO + scenario.duration;
-    let mut takings: Vec<FlowResult> = roles.iter().map(|_| FlowResult::default()).collect();
+    let mut result: Vec<FlowResult> = roles.iter().map(|_| FlowResult::default()).collect();
     let mut at = Time::ZERO;
     while at < end + TAIL {
         at = (at + SLICE).min(end + TAIL);
         world.run(at, &mut stage).map_err(PlayError::World)?;
-        for (i, takings) in takings.iter_mut().enumerate() {
-            world.agent_mut(NodeId(i * 2)).drain(takings);
-            world.agent_mut(NodeId(i * 2 + 1)).drain(takings);
+        for (i, result) in result.iter_mut().enumerate() {
+            world.agent_mut(NodeId(i * 2)).drain(result);
+            world.agent_mut(NodeId(i * 2 + 1)).drain(result);
         }
         count_drops(world.network(), &mut stage.meter);
         progress(at.as_secs_f64() / (end + TAIL).as_secs_f64());
@@ -176,19 +176,19 @@ fn take(
     let hops = (0..links)
         .map(|link| world.network().stats(LinkId(link), reached).delivered)
         .sum();
-    for (ledger, takings) in stage.ledgers.into_iter().zip(&mut takings) {
-        takings
+    for (log, result) in stage.logs.into_iter().zip(&mut result) {
+        result
             .packets
-            .extend(ledger.into_iter().flat_map(|l| l.finish(end)));
+            .extend(log.into_iter().flat_map(|l| l.finish(end)));
     }
-    for (i, takings) in takings.iter_mut().enumerate() {
-        takings.done = world.done_at(NodeId(i * 2));
+    for (i, result) in result.iter_mut().enumerate() {
+        result.done = world.done_at(NodeId(i * 2));
     }
     let mut members = world.into_agents().into_iter();
-    for (role, takings) in roles.iter().zip(&mut takings) {
+    for (role, result) in roles.iter().zip(&mut result) {
         let pair = members.next().zip(members.next());
-        let (sender, receiver) = pair.expect("two parties for each role");
-        if let Some(error) = collect(reached, sender, receiver, takings) {
+        let (sender, receiver) = pair.expect("two nodes for each role");
+        if let Some(error) = collect(reached, sender, receiver, result) {
             return Err(PlayError::Encoder {
                 flow: role.name.clone(),
                 error,
@@ -196,7 +196,7 @@ fn take(
         }
     }
     Ok(RunResult {
-        flows: roles.iter().cloned().zip(takings).collect(),
+        flows: roles.iter().cloned().zip(result).collect(),
         events: stage.events,
         links: stage.links,
         meter: stage.meter,
@@ -205,16 +205,16 @@ fn take(
 }
 
 /// Two nodes per flow instance, the sender first.
-fn parties(
+fn nodes(
     roles: &[FlowInstance],
     seed: Seed,
     encoder: MakeEncoder<'_>,
 ) -> Result<Vec<Node<SimFlow>>, PlayError> {
-    let mut parties = Vec::with_capacity(roles.len() * 2);
+    let mut nodes = Vec::with_capacity(roles.len() * 2);
     for (i, role) in roles.iter().enumerate() {
         let encoder = |video: &VideoPlan| encoder(&role.name, video, seed);
         let (sender, receiver) = members(role, seed, encoder)?;
-        let party = |name: &str, agent, peer, route, flow| Node {
+        let node = |name: &str, agent, peer, route, flow| Node {
             name: format!("{}/{name}", role.name),
             agent,
             peer: NodeId(peer),
@@ -226,10 +226,10 @@ fn parties(
         };
         // Queues and counters treat the reverse direction as a flow of its own.
         let back = roles.len() + i;
-        parties.push(party("sender", sender, 2 * i + 1, path_of(i), i));
-        parties.push(party("receiver", receiver, 2 * i, back_of(i), back));
+        nodes.push(node("sender", sender, 2 * i + 1, path_of(i), i));
+        nodes.push(node("receiver", receiver, 2 * i, back_of(i), back));
     }
-    Ok(parties)
+    Ok(nodes)
 }
 
 /// Counts the drops of all links since the last call.
@@ -251,17 +251,17 @@ fn collect(
     now: Time,
     sender: SimFlow,
     receiver: SimFlow,
-    takings: &mut FlowResult,
+    result: &mut FlowResult,
 ) -> Option<EncodeError> {
     match (sender, receiver) {
         (SimFlow::Stream(sender), SimFlow::Model(Actor::TcpSink(sink))) => {
             let error = sender.error().cloned();
-            sender.finish(now, &sink, takings);
+            sender.finish(now, &sink, result);
             error
         }
         (SimFlow::Real(mut sender), SimFlow::Real(mut receiver)) => {
-            sender.0.finish(takings);
-            receiver.0.finish(takings);
+            sender.0.finish(result);
+            receiver.0.finish(result);
             match &sender.0 {
                 Player::Video(streamer) => streamer.error().cloned(),
                 Player::Model(_) | Player::Receiver(_) => None,

@@ -65,9 +65,9 @@ impl Sender {
         self.streamer.error()
     }
 
-    /// Moves all records into `takings` at the end, at `now`. `sink` is the receiver of the
+    /// Moves all records into `result` at the end, at `now`. `sink` is the receiver of the
     /// connection.
-    pub fn finish(mut self, now: Time, sink: &Sink, takings: &mut FlowResult) {
+    pub fn finish(mut self, now: Time, sink: &Sink, result: &mut FlowResult) {
         let sender = &mut self.streamer.sender;
         sender.on_closed(now);
         sender.drain(&mut self.rows, &mut self.events);
@@ -78,9 +78,9 @@ impl Sender {
         if let Some(since) = self.blocked_since {
             self.record.blocked.push((since, Time::FAR));
         }
-        takings.received.extend(self.record.play(self.stream));
-        takings.sent.append(&mut self.rows);
-        takings.stream = Some(self.record);
+        result.received.extend(self.record.play(self.stream));
+        result.sent.append(&mut self.rows);
+        result.stream = Some(self.record);
     }
 
     /// Delivers the events of the connection to the application.

@@ -58,9 +58,9 @@ pub(super) enum SimFlow {
 }
 
 impl SimFlow {
-    pub(super) fn drain(&mut self, takings: &mut FlowResult) {
+    pub(super) fn drain(&mut self, result: &mut FlowResult) {
         if let Self::Real(player) = self {
-            player.0.drain(takings);
+            player.0.drain(result);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::world::{Flight, Observer, Sample};
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     /// Packets sent and received and events of each node, in order.
-    parties: Vec<Vec<String>>,
+    nodes: Vec<Vec<String>>,
     samples: Vec<Sample>,
     meter: Vec<String>,
     links: Vec<(LinkStats, u64)>,
@@ -28,21 +28,21 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    fn add(&mut self, party: NodeId, line: String) {
-        self.seen.parties[party.0].push(line);
+    fn add(&mut self, node: NodeId, line: String) {
+        self.seen.nodes[node.0].push(line);
     }
 }
 
 impl Observer for Watch<'_> {
-    fn event(&mut self, party: NodeId, at: Time, event: Event) {
-        self.add(party, format!("{at:?} {event:?}"));
+    fn event(&mut self, node: NodeId, at: Time, event: Event) {
+        self.add(node, format!("{at:?} {event:?}"));
     }
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
-        self.add(flight.party, format!("{at:?} sent {flight:?}"));
+        self.add(flight.node, format!("{at:?} sent {flight:?}"));
         self.stage.sent(at, flight);
     }
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
-        self.add(flight.party, format!("{at:?} got {flight:?}"));
+        self.add(flight.node, format!("{at:?} got {flight:?}"));
         self.stage.arrived(at, flight);
     }
     fn sample(&mut self, sample: &Sample) {
@@ -74,16 +74,16 @@ fn see(text: &str, seed: u64, course: &Course, ordered: bool) -> (Seen, bool) {
     let config = topology::network(&scenario, &roles).unwrap();
     let network = Network::new(&config, seed).unwrap();
     let links = network.len();
-    let parties = parties(&roles, seed, &no_video).unwrap();
+    let nodes = nodes(&roles, seed, &no_video).unwrap();
     let mut watch = Watch {
         seen: Seen {
-            parties: vec![vec![]; parties.len()],
+            nodes: vec![vec![]; nodes.len()],
             ..Seen::default()
         },
         stage: Recorder::new(&scenario, &roles, Keep::default()),
         ordered,
     };
-    let mut world = World::new(network, parties, seed).unwrap();
+    let mut world = World::new(network, nodes, seed).unwrap();
     let (mut at, mut ahead) = (Time::ZERO, false);
     for (i, piece) in course.pieces.iter().enumerate() {
         if i == course.sampled {
@@ -238,11 +238,11 @@ fn compare(text: &str, seed: u64, course: &Course) -> Result<bool, TestCaseError
     let (plain, ahead) = see(text, seed, course, true);
     prop_assert!(!ahead);
     let (seen, ahead) = see(text, seed, course, false);
-    for (i, (one, other)) in seen.parties.iter().zip(&plain.parties).enumerate() {
+    for (i, (one, other)) in seen.nodes.iter().zip(&plain.nodes).enumerate() {
         let first = one.iter().zip(other).find(|(one, other)| one != other);
-        prop_assert_eq!(first, None, "party {}, {}", i, text);
+        prop_assert_eq!(first, None, "node {}, {}", i, text);
         let rest = (one.get(other.len()), other.get(one.len()));
-        prop_assert_eq!(rest, (None, None), "party {}, {}", i, text);
+        prop_assert_eq!(rest, (None, None), "node {}, {}", i, text);
     }
     prop_assert_eq!(&seen.ends, &plain.ends, "{}", text);
     prop_assert_eq!(&seen.samples, &plain.samples, "{}", text);

@@ -218,7 +218,7 @@ fn sinks_count_what_came_and_what_did_not() {
         routes: vec![vec![LinkId(0)], vec![]],
     };
     let network = Network::new(&config, Seed(1)).unwrap();
-    let party = |name: &str, agent, peer, route| Node {
+    let node = |name: &str, agent, peer, route| Node {
         name: name.to_owned(),
         agent,
         peer: NodeId(peer),
@@ -229,16 +229,16 @@ fn sinks_count_what_came_and_what_did_not() {
         stop: Time::from_secs(41),
     };
     let source = Source::new(SourceConfig::default()).unwrap();
-    let parties = vec![
-        party("source", Player::Source(source), 1, 0),
-        party("sink", Player::Sink(Sink::default()), 0, 1),
+    let nodes = vec![
+        node("source", Player::Source(source), 1, 0),
+        node("sink", Player::Sink(Sink::default()), 0, 1),
     ];
-    let mut world = World::new(network, parties, Seed(1)).unwrap();
+    let mut world = World::new(network, nodes, Seed(1)).unwrap();
     world.run(Time::from_secs(60), &mut ()).unwrap();
     let (Player::Source(source), Player::Sink(sink)) =
         (world.agent(NodeId(0)), world.agent(NodeId(1)))
     else {
-        panic!("parties are in order");
+        panic!("nodes are in order");
     };
     // 125 packets per second for 40 s.
     assert_eq!(source.sent(), 5_000);

@@ -65,10 +65,10 @@ fn network(rate: Option<Rate>, queue: u32, loss: f64, seed: u64) -> Network<SimP
 
 fn world(config: Config, browsers: usize, network: Network<SimPacket>) -> World<Player> {
     let config = Arc::new(config);
-    let mut parties = Vec::new();
+    let mut nodes = Vec::new();
     for n in 0..browsers {
         let (client, server) = browser(&config).unwrap();
-        let party = |side: &str, agent, peer, route| Node {
+        let node = |side: &str, agent, peer, route| Node {
             name: format!("web-{n}/{side}"),
             agent,
             peer: NodeId(peer),
@@ -78,10 +78,10 @@ fn world(config: Config, browsers: usize, network: Network<SimPacket>) -> World<
             start: Time::ZERO,
             stop: Time::FAR,
         };
-        parties.push(party("client", Player::Client(client), 2 * n + 1, 1));
-        parties.push(party("server", Player::Server(server), 2 * n, 0));
+        nodes.push(node("client", Player::Client(client), 2 * n + 1, 1));
+        nodes.push(node("server", Player::Server(server), 2 * n, 0));
     }
-    World::new(network, parties, Seed(1)).unwrap()
+    World::new(network, nodes, Seed(1)).unwrap()
 }
 
 fn totals(world: &World<Player>, browsers: usize) -> Totals {

@@ -214,40 +214,40 @@ impl VideoPlan {
 }
 
 impl<P: EncodePipe> Player<P> {
-    /// Moves completed records into `takings`.
-    pub fn drain(&mut self, takings: &mut FlowResult) {
+    /// Moves completed records into `result`.
+    pub fn drain(&mut self, result: &mut FlowResult) {
         match self {
-            Self::Model(model) => model.drain(&mut takings.passages),
+            Self::Model(model) => model.drain(&mut result.passages),
             Self::Video(streamer) => {
-                let known = takings.packets.len();
+                let known = result.packets.len();
                 let sender = streamer.sender_mut();
-                sender.drain_rows(&mut takings.sent, &mut takings.packets);
-                takings.packets[known..].iter_mut().for_each(on_one_clock);
+                sender.drain_rows(&mut result.sent, &mut result.packets);
+                result.packets[known..].iter_mut().for_each(on_one_clock);
             }
             Self::Receiver(receiver) => {
-                takings
+                result
                     .received
                     .extend(core::iter::from_fn(|| receiver.poll_frame()));
             }
         }
     }
 
-    /// Moves all remaining records into `takings`, at the end.
-    pub fn finish(&mut self, takings: &mut FlowResult) {
+    /// Moves all remaining records into `result`, at the end.
+    pub fn finish(&mut self, result: &mut FlowResult) {
         match self {
             Self::Model(model) => {
-                model.drain(&mut takings.passages);
-                takings.done = model.done();
+                model.drain(&mut result.passages);
+                result.done = model.done();
             }
             Self::Video(streamer) => {
-                let known = takings.packets.len();
+                let known = result.packets.len();
                 let sender = streamer.sender_mut();
-                sender.finish_rows(&mut takings.sent, &mut takings.packets);
-                takings.packets[known..].iter_mut().for_each(on_one_clock);
+                sender.finish_rows(&mut result.sent, &mut result.packets);
+                result.packets[known..].iter_mut().for_each(on_one_clock);
             }
             Self::Receiver(receiver) => {
                 receiver.finish();
-                takings
+                result
                     .received
                     .extend(core::iter::from_fn(|| receiver.poll_frame()));
             }

@@ -1,11 +1,10 @@
-//! Video over TCP: an application in symbiosis with a model of its transport.
+//! Video over TCP: a rate-adaptive application on a model of its transport.
 //!
-//! The sender is [`TcpSender`] in the steering [`Interactive`], which drive kernel sockets as well;
-//! here a TCP model takes the lengths of what it writes. What arrived when follows from the progress
-//! of the model's [`Sink`](crate::tcp::Sink), and goes through
-//! [`TcpReceiver`](tidegate_core::session::tcp::TcpReceiver) at the end. The player takes a frame if
-//! it is there within the delay bound, and discards it otherwise. `docs/video-over-tcp.md` has the
-//! description.
+//! The sender is [`TcpSender`] with the rate policy [`Interactive`], as over kernel sockets. Here a
+//! TCP model carries the lengths of its writes. Arrival times follow from the progress of the
+//! model's [`Sink`](crate::tcp::Sink), and the bytes go through
+//! [`TcpReceiver`](tidegate_core::session::tcp::TcpReceiver) at the end. The player shows a frame
+//! that arrives within the delay bound and discards it otherwise. See `docs/video-over-tcp.md`.
 
 mod record;
 mod sender;
@@ -27,29 +26,29 @@ pub use sender::Sender;
 
 use crate::scenario::{FlowPlan, TcpPlan, VideoPlan};
 
-/// How a video is sent over TCP.
+/// Configuration of a video over TCP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamPlan {
-    /// The transport; what there is to send comes from the video.
+    /// The transport. Its data comes from the video.
     pub tcp: TcpPlan,
-    /// How the application answers to events.
+    /// How the application reacts to TCP events.
     pub mode: Mode,
-    /// What it is told of.
+    /// TCP events that the application receives.
     pub subscribed: Subscription,
-    /// Where frames wait that the connection has no room for.
+    /// Queue for frames that do not fit into the connection.
     pub backlog: Place,
-    /// From an event to the moment from which the encoder obeys.
+    /// Time from an event until the encoder follows it.
     pub reaction: Duration,
-    /// Share of the forecast that the exact law counts on, in 0..=1.
+    /// Share of the forecast that the exact law relies on, in 0..=1.
     pub margin: f64,
-    /// Within which it wants what waits to be gone; by the delay bound unless told.
+    /// Target time to drain the backlog; derived from the delay bound if none.
     pub drain: Option<Duration>,
-    /// So many frames are captured; as many as the life of the flow holds if none.
+    /// Number of captured frames; as many as fit into the flow's duration if none.
     pub frames: Option<u64>,
 }
 
 impl StreamPlan {
-    /// The application, for a `video` that is sent so.
+    /// Configuration of the rate adapter for `video`.
     pub fn symbiosis(&self, video: &VideoPlan) -> TcpRateConfig {
         TcpRateConfig {
             mode: self.mode,
@@ -67,11 +66,11 @@ impl StreamPlan {
         }
     }
 
-    /// The sender of the flow `flow`, whose video is `video`: the same in simulated time and in the
-    /// lab. `epoch` is the wall-clock time of the driver's epoch.
+    /// The sender of `flow` with the video `video`, for simulated time and for the lab. `epoch` is
+    /// the wall-clock time of the driver's epoch.
     ///
     /// # Panics
-    /// Never: the name in its reports has three letters.
+    /// Never: the constant CNAME is valid.
     pub fn sender(&self, flow: &FlowPlan, video: &VideoPlan, epoch: Ntp) -> TcpSender {
         let lasts = flow.stop.saturating_sub(flow.start);
         let interval = video.frame_rate.interval().as_nanos().max(1);
@@ -98,8 +97,8 @@ impl StreamPlan {
     }
 }
 
-/// A packet per frame, as far as its length has room (RFC 4571 section 2): what is cut is cut by
-/// TCP.
+/// One packet per frame, up to the limit of the length field (RFC 4571 section 2). TCP does the
+/// segmentation.
 const LARGEST_PACKET: Bytes = Bytes(65_535);
-/// An ordinary sender drops nothing: two minutes at 8 Mb/s may wait.
+/// A plain sender drops nothing: room for two minutes at 8 Mb/s.
 const MOST_QUEUED: Bytes = Bytes(128_000_000);

@@ -1,6 +1,7 @@
-//! What is counted of every flow while a world runs: packets, bytes, delays, losses.
+//! Counters of every flow during a run: packets, bytes, delays, losses.
 //!
-//! Constant memory per flow and bin, so that it serves one video as well as a thousand transfers.
+//! Memory per flow and bin is constant, so the meter serves one video as well as a thousand
+//! transfers.
 
 use core::mem;
 use core::time::Duration;
@@ -14,8 +15,8 @@ mod delays;
 
 /// Meters all flows of a run.
 ///
-/// With many flows it matters more how many cache lines a packet touches than what is done there: it
-/// is one of its flow's, and one of its delay's.
+/// With many flows, cache misses dominate the cost. A packet touches one cache line of its flow and
+/// one of its delay histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Meter {
     /// What each flow did in each span, in the order of time, but for spans of which nothing is known.
@@ -132,12 +133,12 @@ impl Meter {
         }
     }
 
-    /// The length of a bin.
+    /// Bin length.
     pub fn bin_length(&self) -> Duration {
         self.bin
     }
 
-    /// What a flow did in each bin, from the start of the run. Panics if there is no such flow.
+    /// Counters of a flow per bin, from the start of the run. Panics if the flow does not exist.
     pub fn bins(&self, flow: usize) -> impl ExactSizeIterator<Item = Bin> {
         let mut bins = Vec::new();
         for (span, tally) in self.tallies(flow) {
@@ -174,7 +175,7 @@ impl Meter {
         inside.map(|(_, tally)| u64::from(tally.answered)).sum()
     }
 
-    /// What a flow did within the window. Panics if there is no such flow.
+    /// Counters of a flow within the window. Panics if the flow does not exist.
     pub fn totals(&self, flow: usize) -> Totals {
         let (mut sent, mut received) = (Count::default(), Count::default());
         let (mut delay_sum, mut shortest, mut longest) = (0, u64::MAX, 0);
@@ -274,19 +275,20 @@ impl Meter {
     }
 }
 
-/// The numbers of one flow within the window.
+/// Counters of one flow within the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How long the window is.
+    /// Length of the window.
     pub span: Duration,
-    /// What the sender put on the network.
+    /// Packets sent into the network.
     pub sent: Count,
-    /// What reached the receiver.
+    /// Packets received.
     pub received: Count,
-    /// Packets that links dropped, on their way there.
+    /// Packets dropped by links, in the forward direction.
     pub dropped: u64,
-    /// Drops that are further than a round trip behind the one that began the last event
-    /// (RFC 5348 section 5.2); of a flow that nobody answers, than twice the delay there.
+    /// Loss events: drops more than a round trip after the drop that began the last event (RFC 5348
+    /// section 5.2). Without packets in the reverse direction, the round trip is taken as twice the
+    /// one-way delay.
     pub loss_events: u64,
     /// Mean one-way delays there and back together; none if nothing came back.
     pub rtt: Option<Duration>,
@@ -303,11 +305,11 @@ pub struct Totals {
     pub delay_p99: Duration,
     /// The longest, exactly.
     pub delay_max: Duration,
-    /// When the sender first put a packet on the network, within the window or not; none if it
-    /// never did, or if nobody wrote it down.
+    /// First transmission of the sender, inside of the window or not; none if nothing was sent or
+    /// the value was not recorded.
     pub first_sent: Option<Time>,
-    /// When all was done that the flow had to send; none if it had no end, or did not come to it. A
-    /// meter does not know.
+    /// Completion of a finite transfer; none if it has no end or did not complete. A meter leaves
+    /// it empty.
     pub done: Option<Time>,
 }
 

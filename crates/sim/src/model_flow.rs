@@ -1,9 +1,9 @@
-//! Modelled flows that a rate controller paces: TFRC, RAP or any other.
+//! Modelled rate-controlled flows: TFRC, RAP or any other controller.
 //!
-//! A [`Sender`] numbers its packets and sends them one interval apart; a [`Receiver`] tells which
-//! arrived, per packet or once per round trip. Reports get lost, so each repeats what was told
-//! before, as runs of packets without a gap: one run says all about a time without losses,
-//! however many reports were lost in it. `docs/model-flows.md` has the rules and what they cost.
+//! A [`Sender`] numbers its packets and sends them at the controller's interval. A [`Receiver`]
+//! reports arrivals per packet or once per round trip. Because reports may be lost, each repeats
+//! earlier arrivals as runs of consecutive packets. One run covers a period without losses, however
+//! many reports were lost in it. `docs/model-flows.md` has the rules and their cost.
 
 mod receiver;
 mod samples;
@@ -30,36 +30,35 @@ use window::Window;
 pub use workload::{Application, Workload};
 use workload::{Backlog, Supply};
 
-/// How a [`Sender`] is set.
+/// Configuration of a [`Sender`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SenderConfig {
-    /// Named in what the controller is told.
+    /// Flow id in the events for the controller.
     pub flow: FlowId,
-    /// Of every packet on the wire, all headers included. At most 4 GB.
+    /// Packet size on the wire, all headers included. At most 4 GB.
     pub size: Bytes,
     /// The ECN field of every packet.
     pub ecn: Ecn,
-    /// The first packet leaves then.
+    /// Departure of the first packet.
     pub start: Time,
-    /// None leaves from then on.
+    /// No packets leave from this time on.
     pub stop: Time,
-    /// What there is to send.
+    /// Data to send.
     pub workload: Workload,
-    /// What a new rate means for the packet that is due already.
+    /// Effect of a rate change on the packet already scheduled.
     pub spacing: Spacing,
-    /// Each packet is held back by a random time from zero to this, as the operating system of a
-    /// sender does. Where flows share a queue that drops from its tail, its size decides who
-    /// loses. The schedule goes on as without it, so the rate stays; ns-2's TCP calls it
-    /// `overhead_`.
+    /// Upper bound of a random delay of each packet, as in the operating system of a sender. At a
+    /// shared tail-drop queue it decides which flows lose packets. The schedule and the mean rate
+    /// are unaffected. It is `overhead_` of ns-2's TCP.
     pub overhead: Duration,
-    /// A packet is lost once one that was sent this many later has arrived: 3 in RAP and RFC
-    /// 5348, 1 in ns-2's TFRC. At least 1.
+    /// A packet is lost once a packet sent this many later has arrived: 3 in RAP and RFC 5348, 1 in
+    /// ns-2's TFRC. At least 1.
     pub reordering: u32,
-    /// Whether it says what it knows when a report comes, at most every 25 ms, as
-    /// [`Event::Sample`](tidegate_core::trace::Event::Sample).
+    /// Whether to record an [`Event::Sample`](tidegate_core::trace::Event::Sample) on reports, at
+    /// most every 25 ms.
     pub samples: bool,
-    /// Weight of the past in the round-trip time that packets tell the receiver, in 0..=1: 0.9 in
-    /// RFC 5348, 0.95 in ns-2.
+    /// Weight of the past in the round-trip time sent to the receiver, in 0..=1: 0.9 in RFC 5348,
+    /// 0.95 in ns-2.
     pub rtt_memory: f64,
 }
 
@@ -115,7 +114,7 @@ pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverC
     }
 }
 
-/// What a new rate means for the packet that is due already.
+/// Effect of a rate change on the packet already scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spacing {
     /// It leaves one interval of the new rate after the packet before it, or at once if that is
@@ -182,17 +181,17 @@ impl Sender {
         }
     }
 
-    /// How many packets have left.
+    /// Number of packets sent.
     pub fn packets(&self) -> u64 {
         self.window.next()
     }
 
-    /// What the controller learnt.
+    /// Statistics of the controller.
     pub fn summary(&self) -> Summary {
         self.controller.summary()
     }
 
-    /// What the controller allows now.
+    /// Rate allowed by the controller.
     pub fn rate(&self) -> Rate {
         self.controller.target().send
     }

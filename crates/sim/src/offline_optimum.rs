@@ -1,13 +1,13 @@
-//! Which frames could have been saved, by somebody who knew what was to come.
+//! Offline optimum: the frames that a sender with knowledge of the future could have saved.
 //!
-//! The oracle reads the recorded path and asks of each captured frame whether a sender at the
-//! encoder's lowest rate could have delivered it whole within the bound. That sender knows every
-//! change of capacity and every outage, holds packets back or sends them again as it likes, and has
-//! the path to itself; loss at random does not hurt it, since it knows which packets to send twice.
-//! Frames go in order of capture, which is the order of their deadlines, and a frame that cannot
-//! make it is not sent: of frames of one size no other order saves more.
+//! For each captured frame, the optimum decides from the recorded path whether a sender at the
+//! encoder's lowest rate could have delivered it completely within the delay bound. That sender
+//! knows every change of capacity and every outage, may delay or repeat packets, and uses the path
+//! alone. Random loss does not affect it, since it knows which packets to send twice. Frames go in
+//! order of capture, which is the order of their deadlines. A frame that would be late is not sent.
+//! For frames of equal size, no other order saves more.
 //!
-//! It shares no code with the link models and the sender that it judges.
+//! The code is independent of the link models and of the sender under evaluation.
 
 mod connection;
 
@@ -18,22 +18,22 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 pub use connection::Connection;
 
-/// One link of a path, as it was.
+/// One recorded link of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// What it carried.
+    /// Capacity over time.
     pub service: Service,
-    /// Propagation, one way.
+    /// One-way propagation delay.
     pub delay: Duration,
-    /// First moment of each outage and first moment after it, in order, apart from each other.
-    /// What the link finishes to send in one of them is lost.
+    /// Half-open outage periods, in order and disjoint. A packet whose transmission ends in one is
+    /// lost.
     pub outages: Vec<(Time, Time)>,
-    /// The size of its queue, if that is counted in bytes. A packet that does not fit never
-    /// passes; a larger queue is of no use to a sender that knows when to send.
+    /// Queue size, if it is limited in bytes. A larger packet never passes. Any further room is of
+    /// no use to a sender that knows when to send.
     pub queue: Option<Bytes>,
 }
 
-/// What a link carried.
+/// Capacity of a link over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
     /// Moments at which up to 1500 bytes could leave, in milliseconds and in order; the last one,
@@ -41,11 +41,11 @@ pub enum Service {
     Moments(Vec<u32>),
     /// Rates, each from its moment to the next; the first from zero on, the last for ever.
     Steps(Vec<(Time, Rate)>),
-    /// Anything at once.
+    /// Unlimited.
     Unlimited,
 }
 
-/// The sender that the oracle imagines.
+/// Sender of the offline optimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloorSender {
     /// The lowest rate of the encoder, without headers.
@@ -61,7 +61,7 @@ pub struct FloorSender {
 }
 
 impl FloorSender {
-    /// Which of the frames that were captured at these moments, in order, could have been saved.
+    /// Returns for each frame, captured at these times in order, whether it could have been saved.
     pub fn savable(&self, path: &[Hop], captured: &[Time]) -> Vec<bool> {
         let packets = self.packets();
         let fits = |hop: &Hop| {

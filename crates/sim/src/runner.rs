@@ -1,4 +1,4 @@
-//! Plays a scenario in virtual time.
+//! Runs a scenario in simulated time.
 
 mod packet_log;
 mod recorder;
@@ -22,30 +22,30 @@ use crate::world::{Node, NodeId, SimPacket, World, WorldError};
 use recorder::Recorder;
 use sim_flow::{SimFlow, members};
 
-/// Makes the encoder of a video flow.
+/// Creates the encoder of a video flow.
 pub type MakeEncoder<'a> =
     &'a dyn Fn(&str, &VideoPlan, Seed) -> Result<Box<dyn FrameEncoder>, EncodeError>;
 
-/// What was played: all flows of a scenario together, or one baseline alone.
+/// Result of one run: all flows of a scenario together, or one baseline alone.
 #[derive(Clone, Debug)]
 pub struct RunResult {
-    /// The flows, with what they left behind.
+    /// Flows and their records.
     pub flows: Vec<(FlowInstance, FlowResult)>,
-    /// What they said.
+    /// Events of the flows.
     pub events: Vec<run::EventRow>,
-    /// The links over time.
+    /// Time series of the links.
     pub links: run::LinkLog,
-    /// What was counted of each flow, in the order of `flows`.
+    /// Counters of each flow, in the order of `flows`.
     pub meter: Meter,
-    /// How many packets came out of links: the work that was done.
+    /// Number of link traversals of packets, as a measure of work.
     pub hops: u64,
 }
 
-/// Plays the flows of `scenario` together and then each baseline alone, all with `seed`.
-/// `progress` is told how much of the whole is done, in 0..=1.
+/// Runs the flows of `scenario` together, then each baseline alone, all with `seed`. `progress`
+/// receives the completed share of the work, in 0..=1.
 ///
 /// # Errors
-/// When a network, an encoder or a party fails; the message names it.
+/// If a network, an encoder or a node fails. The message names it.
 pub fn scenario(
     scenario: &Scenario,
     seed: Seed,
@@ -68,7 +68,7 @@ pub fn scenario(
     Ok(takes)
 }
 
-/// The role of a baseline, once the flow that it stands in for has been played.
+/// The flow instance of a baseline, from the completed run of the flow that it replaces.
 pub fn baseline(
     scenario: &Scenario,
     plan: &BaselinePlan,
@@ -81,16 +81,16 @@ pub fn baseline(
         (BaselineRate::Mean, Some(video)) => {
             let mut flows = first.flows.iter();
             let played = flows.find(|(role, _)| role.name == flow.name);
-            let (_, takings) = played.expect("the flow of a baseline has been played");
-            takings.mean_media_rate(video)
+            let (_, result) = played.expect("the flow of a baseline has been played");
+            result.mean_media_rate(video)
         }
         (BaselineRate::Mean, None) => unreachable!("a baseline stands in for a video"),
     };
     topology::baseline(scenario, plan, rate, seed)
 }
 
-/// Plays the flows of `scenario` together with `seed`, without its baselines, and keeps less of it: for
-/// many runs of which only numbers are wanted.
+/// Runs the flows of `scenario` together with `seed`, without its baselines, and keeps only the
+/// records selected by `keep`: for sweeps that need only metrics.
 ///
 /// # Errors
 /// As [`scenario`].
@@ -105,21 +105,21 @@ pub fn flows(
     take(stage, seed, encoder, &mut |_| {})
 }
 
-/// What is kept of a run beside what the meter counts.
+/// Records to keep in addition to the counters of the meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Every packet of a single modelled flow.
+    /// All packets of modelled flows with a count of one.
     pub packets: bool,
-    /// What single flows say.
+    /// Events of flows with a count of one.
     pub events: bool,
-    /// The links over time.
+    /// Time series of the links.
     pub links: bool,
-    /// The length of the bins in which flows are counted, above zero.
+    /// Bin length of the flow counters, above zero.
     pub bin: Duration,
 }
 
 impl Keep {
-    /// Everything.
+    /// All records.
     pub const ALL: Self = Self {
         packets: true,
         events: true,
@@ -129,7 +129,7 @@ impl Keep {
 }
 
 impl Default for Keep {
-    /// Nothing else.
+    /// Counters only.
     fn default() -> Self {
         Self {
             packets: false,
@@ -140,7 +140,7 @@ impl Default for Keep {
     }
 }
 
-/// Plays the roles of `stage` together.
+/// Runs the flow instances of `stage` together.
 fn take(
     mut stage: Recorder<'_>,
     seed: Seed,
@@ -154,20 +154,20 @@ fn take(
     for link in (0..links).map(LinkId) {
         network.observe_drops(link, MOST_DROPS);
     }
-    let parties = parties(roles, seed, encoder)?;
-    let mut world = World::new(network, parties, seed).map_err(PlayError::World)?;
+    let nodes = nodes(roles, seed, encoder)?;
+    let mut world = World::new(network, nodes, seed).map_err(PlayError::World)?;
     if stage.keep.links {
         world.sample_every(SAMPLE, scenario.links.len());
     }
     let end = Time::ZERO + scenario.duration;
-    let mut takings: Vec<FlowResult> = roles.iter().map(|_| FlowResult::default()).collect();
+    let mut result: Vec<FlowResult> = roles.iter().map(|_| FlowResult::default()).collect();
     let mut at = Time::ZERO;
     while at < end + TAIL {
         at = (at + SLICE).min(end + TAIL);
         world.run(at, &mut stage).map_err(PlayError::World)?;
-        for (i, takings) in takings.iter_mut().enumerate() {
-            world.agent_mut(NodeId(i * 2)).drain(takings);
-            world.agent_mut(NodeId(i * 2 + 1)).drain(takings);
+        for (i, result) in result.iter_mut().enumerate() {
+            world.agent_mut(NodeId(i * 2)).drain(result);
+            world.agent_mut(NodeId(i * 2 + 1)).drain(result);
         }
         count_drops(world.network(), &mut stage.meter);
         progress(at.as_secs_f64() / (end + TAIL).as_secs_f64());
@@ -176,19 +176,19 @@ fn take(
     let hops = (0..links)
         .map(|link| world.network().stats(LinkId(link), reached).delivered)
         .sum();
-    for (ledger, takings) in stage.ledgers.into_iter().zip(&mut takings) {
-        takings
+    for (log, result) in stage.logs.into_iter().zip(&mut result) {
+        result
             .packets
-            .extend(ledger.into_iter().flat_map(|l| l.finish(end)));
+            .extend(log.into_iter().flat_map(|l| l.finish(end)));
     }
-    for (i, takings) in takings.iter_mut().enumerate() {
-        takings.done = world.done_at(NodeId(i * 2));
+    for (i, result) in result.iter_mut().enumerate() {
+        result.done = world.done_at(NodeId(i * 2));
     }
     let mut members = world.into_agents().into_iter();
-    for (role, takings) in roles.iter().zip(&mut takings) {
+    for (role, result) in roles.iter().zip(&mut result) {
         let pair = members.next().zip(members.next());
-        let (sender, receiver) = pair.expect("two parties for each role");
-        if let Some(error) = collect(reached, sender, receiver, takings) {
+        let (sender, receiver) = pair.expect("two nodes for each role");
+        if let Some(error) = collect(reached, sender, receiver, result) {
             return Err(PlayError::Encoder {
                 flow: role.name.clone(),
                 error,
@@ -196,7 +196,7 @@ fn take(
         }
     }
     Ok(RunResult {
-        flows: roles.iter().cloned().zip(takings).collect(),
+        flows: roles.iter().cloned().zip(result).collect(),
         events: stage.events,
         links: stage.links,
         meter: stage.meter,
@@ -204,17 +204,17 @@ fn take(
     })
 }
 
-/// Two for each role, its sender first.
-fn parties(
+/// Two nodes per flow instance, the sender first.
+fn nodes(
     roles: &[FlowInstance],
     seed: Seed,
     encoder: MakeEncoder<'_>,
 ) -> Result<Vec<Node<SimFlow>>, PlayError> {
-    let mut parties = Vec::with_capacity(roles.len() * 2);
+    let mut nodes = Vec::with_capacity(roles.len() * 2);
     for (i, role) in roles.iter().enumerate() {
         let encoder = |video: &VideoPlan| encoder(&role.name, video, seed);
         let (sender, receiver) = members(role, seed, encoder)?;
-        let party = |name: &str, agent, peer, route, flow| Node {
+        let node = |name: &str, agent, peer, route, flow| Node {
             name: format!("{}/{name}", role.name),
             agent,
             peer: NodeId(peer),
@@ -224,15 +224,15 @@ fn parties(
             start: Time::ZERO + role.plan.start,
             stop: Time::ZERO + role.plan.stop + TAIL,
         };
-        // What goes back is a flow of its own to queues and counters.
+        // Queues and counters treat the reverse direction as a flow of its own.
         let back = roles.len() + i;
-        parties.push(party("sender", sender, 2 * i + 1, path_of(i), i));
-        parties.push(party("receiver", receiver, 2 * i, back_of(i), back));
+        nodes.push(node("sender", sender, 2 * i + 1, path_of(i), i));
+        nodes.push(node("receiver", receiver, 2 * i, back_of(i), back));
     }
-    Ok(parties)
+    Ok(nodes)
 }
 
-/// Counts what links have dropped since the last time.
+/// Counts the drops of all links since the last call.
 fn count_drops(network: &mut Network<SimPacket>, meter: &mut Meter) {
     for link in (0..network.len()).map(LinkId) {
         while let Some(note) = network.pop_note(link) {
@@ -245,22 +245,23 @@ fn count_drops(network: &mut Network<SimPacket>, meter: &mut Meter) {
     }
 }
 
-/// Takes out what is left at the end, which is `now`; why the encoder gave up, if it did.
+/// Collects the remaining records at the end of the run, at `now`. Returns the error of a failed
+/// encoder.
 fn collect(
     now: Time,
     sender: SimFlow,
     receiver: SimFlow,
-    takings: &mut FlowResult,
+    result: &mut FlowResult,
 ) -> Option<EncodeError> {
     match (sender, receiver) {
         (SimFlow::Stream(sender), SimFlow::Model(Actor::TcpSink(sink))) => {
             let error = sender.error().cloned();
-            sender.finish(now, &sink, takings);
+            sender.finish(now, &sink, result);
             error
         }
         (SimFlow::Real(mut sender), SimFlow::Real(mut receiver)) => {
-            sender.0.finish(takings);
-            receiver.0.finish(takings);
+            sender.0.finish(result);
+            receiver.0.finish(result);
             match &sender.0 {
                 Player::Video(streamer) => streamer.error().cloned(),
                 Player::Model(_) | Player::Receiver(_) => None,
@@ -270,22 +271,22 @@ fn collect(
     }
 }
 
-/// Why a scenario could not be played.
+/// Error of a run of a scenario.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PlayError {
     /// An encoder failed.
     Encoder {
-        /// Whose.
+        /// Name of the flow.
         flow: String,
-        /// How.
+        /// Error of the encoder.
         error: EncodeError,
     },
-    /// A link cannot be built.
+    /// Invalid link.
     Network(NetworkError),
-    /// A link's capacity has steps that do not follow each other.
+    /// The capacity steps of a link are not in order.
     Steps(StepsError),
-    /// A party does not let time go on.
+    /// A node keeps the clock from advancing.
     World(WorldError),
 }
 
@@ -302,15 +303,15 @@ impl fmt::Display for PlayError {
 
 impl core::error::Error for PlayError {}
 
-/// The state of links is kept at this distance.
+/// Sampling interval of the links.
 const SAMPLE: Duration = Duration::from_millis(20);
-/// Flows are counted in bins of this length (RFC 8868 section 4).
+/// Bin length of the flow counters (RFC 8868 section 4).
 pub const BIN: Duration = Duration::from_millis(200);
-/// Rows are taken out at this distance.
+/// Interval at which records are collected.
 const SLICE: Duration = Duration::from_secs(1);
-/// After the last capture, what is under way may still arrive.
+/// Time after the last capture in which packets in flight may arrive.
 const TAIL: Duration = Duration::from_secs(2);
-/// Drops of one link that are kept between two of these moments: more than 10 Gb/s can lose.
+/// Maximum number of logged drops of a link per slice: more than 10 Gb/s can lose.
 const MOST_DROPS: usize = 1_000_000;
 
 #[cfg(test)]

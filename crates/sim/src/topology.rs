@@ -94,8 +94,8 @@ fn role(plan: &FlowPlan, number: u32, seed: Seed) -> FlowInstance {
     let start = drawn(plan.start, plan.start_spread, &mut rng);
     // Drawn even without a link, so that adding one does not change the other draws.
     let mut own = |link: &Option<AccessPlan>| {
-        let luck = unit(&mut rng);
-        link.as_ref().map(|link| access(link, luck))
+        let fraction = unit(&mut rng);
+        link.as_ref().map(|link| access(link, fraction))
     };
     let (access, exit) = (own(&plan.access), own(&plan.exit));
     FlowInstance {
@@ -117,11 +117,11 @@ fn drawn(from: Duration, spread: Duration, rng: &mut Pcg64Mcg) -> Duration {
     from + spread.mul_f64(unit(rng))
 }
 
-fn access(plan: &AccessPlan, luck: f64) -> LinkConfig {
+fn access(plan: &AccessPlan, fraction: f64) -> LinkConfig {
     LinkConfig {
         capacity: plan.rate.map_or(Capacity::Unlimited, Capacity::Fixed),
         queue: plan.queue,
-        delay: plan.delay + plan.delay_spread.mul_f64(luck),
+        delay: plan.delay + plan.delay_spread.mul_f64(fraction),
         ..LinkConfig::default()
     }
 }
@@ -152,14 +152,14 @@ bulk = { packet = "1000B" }
 "#,
         )
         .unwrap();
-        let cast = roles(&plan, Seed(1));
-        let names: Vec<&str> = cast.iter().map(|role| role.name.as_str()).collect();
+        let flows = roles(&plan, Seed(1));
+        let names: Vec<&str> = flows.iter().map(|role| role.name.as_str()).collect();
         assert_eq!(names, ["many-1", "many-2", "many-3"]);
-        assert!(cast.iter().all(|role| role.class == "many"));
-        let starts: Vec<Duration> = cast.iter().map(|role| role.plan.start).collect();
+        assert!(flows.iter().all(|role| role.class == "many"));
+        let starts: Vec<Duration> = flows.iter().map(|role| role.plan.start).collect();
         assert!(starts.iter().all(|at| *at < Duration::from_secs(5)));
         assert_ne!(starts[0], starts[1]);
-        let net = network(&plan, &cast).unwrap();
+        let net = network(&plan, &flows).unwrap();
         // Four shared links, and four per flow.
         assert_eq!(net.links.len(), 4 + 3 * 4);
         let way = |route: RouteId| -> Vec<&str> {
@@ -179,12 +179,12 @@ bulk = { packet = "1000B" }
         let delays: Vec<Duration> = exits.map(|link| link.config.delay).collect();
         let range = Duration::from_millis(1)..=Duration::from_millis(20);
         assert!(delays.iter().all(|delay| range.contains(delay)));
-        assert_eq!(roles(&plan, Seed(1))[1].access, cast[1].access);
-        assert_ne!(roles(&plan, Seed(2))[1].plan.start, cast[1].plan.start);
+        assert_eq!(roles(&plan, Seed(1))[1].access, flows[1].access);
+        assert_ne!(roles(&plan, Seed(2))[1].plan.start, flows[1].plan.start);
     }
 
     #[test]
-    fn ways_without_links_and_half_ways_are_refused() {
+    fn paths_without_links_or_without_an_end_are_rejected() {
         let flow = |way: &str| {
             parse(&format!(
                 "[[link]]\nname = \"off\"\nfrom = \"left\"\nto = \"island\"\n\

@@ -1,8 +1,7 @@
-//! Traffic that shares the links with what is under test: constant and bursty streams, web
-//! browsers, video.
+//! Cross traffic for the flow under test: constant and bursty streams, web clients, video.
 //!
-//! All of it is made of [agents](crate::packet_agent): packets are values, and a party without a packet
-//! in flight costs a place in the agenda. What is random comes from the party's own stream.
+//! All sources are [agents](crate::packet_agent): packets are values, and a node without packets in
+//! flight costs one timer entry. Randomness comes from the node's own stream.
 
 mod distribution;
 mod schedule;
@@ -17,7 +16,7 @@ pub use spans::Spans;
 
 use core::time::Duration;
 
-/// Seconds as a time span, to the nanosecond; negatives and NaN count as zero, and it saturates.
+/// Seconds as a duration, rounded to the nanosecond. Saturates; negative values and NaN give zero.
 fn secs(secs: f64) -> Duration {
     Duration::from_nanos((secs * 1e9 + 0.5) as u64)
 }

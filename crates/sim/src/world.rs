@@ -65,9 +65,9 @@ pub struct Node<A> {
 #[derive(Debug)]
 pub struct World<A> {
     network: Network<SimPacket>,
-    seats: Vec<NodeState<A>>,
+    nodes: Vec<NodeState<A>>,
     /// A lower bound of the next timer of each active node.
-    agenda: TimerQueue,
+    timers: TimerQueue,
     /// Number of nodes that are not done.
     busy: usize,
     now: Time,
@@ -88,38 +88,38 @@ impl<A: Agent> World<A> {
     /// [`WorldError::NoPeer`] if the peer of a node is not in the list.
     pub fn new(
         network: Network<SimPacket>,
-        parties: Vec<Node<A>>,
+        nodes: Vec<Node<A>>,
         seed: Seed,
     ) -> Result<Self, WorldError> {
-        let count = parties.len();
-        if let Some(party) = parties.iter().find(|party| party.peer.0 >= count) {
+        let count = nodes.len();
+        if let Some(node) = nodes.iter().find(|node| node.peer.0 >= count) {
             return Err(WorldError::NoPeer {
-                party: party.name.clone(),
-                peer: party.peer,
+                node: node.name.clone(),
+                peer: node.peer,
             });
         }
-        let seat = |party: Node<A>| NodeState {
-            agent: party.agent,
-            start: party.start,
-            stop: party.stop,
-            peer: party.peer.0 as u32,
-            flow: party.flow,
-            route: party.route.0 as u32,
-            dscp: party.dscp,
+        let state = |node: Node<A>| NodeState {
+            agent: node.agent,
+            start: node.start,
+            stop: node.stop,
+            peer: node.peer.0 as u32,
+            flow: node.flow,
+            route: node.route.0 as u32,
+            dscp: node.dscp,
             done: false,
             late: false,
             moment: 0,
             wakes: 0,
             aside: Box::new(Aside {
-                rng: seed.stream(&format!("party/{}", party.name)),
-                name: party.name,
+                rng: seed.stream(&format!("party/{}", node.name)),
+                name: node.name,
                 done_at: Time::ZERO,
             }),
         };
         let mut world = Self {
             network,
-            seats: parties.into_iter().map(seat).collect(),
-            agenda: TimerQueue::new(count),
+            nodes: nodes.into_iter().map(state).collect(),
+            timers: TimerQueue::new(count),
             busy: count,
             now: Time::ZERO,
             moment: 0,
@@ -129,7 +129,7 @@ impl<A: Agent> World<A> {
             ahead: Lookahead::default(),
         };
         for id in 0..count {
-            let outlook = world.seats[id].outlook();
+            let outlook = world.nodes[id].outlook();
             world.settle(id, outlook);
         }
         Ok(world)
@@ -141,7 +141,7 @@ impl<A: Agent> World<A> {
         if self.ahead.is_on() {
             // The decision for lookahead was made for the previous sampler.
             self.network.end_ahead();
-            self.fall_in();
+            self.end_lookahead();
         }
         self.sampler = Some(Sampler {
             next: self.now,
@@ -168,7 +168,7 @@ impl<A: Agent> World<A> {
         }
         loop {
             self.look_ahead(observer);
-            let (wake, id) = self.agenda.first();
+            let (wake, id) = self.timers.first();
             let sample = self.sampler.as_ref().map_or(Time::FAR, |s| s.next);
             let horizon = wake.min(sample).max(self.now).min(until);
             if let Some(exit) = self.network.pop_exit(horizon) {
@@ -201,13 +201,13 @@ impl<A: Agent> World<A> {
     }
 
     /// Agent of a node. Panics if the node does not exist.
-    pub fn agent(&self, party: NodeId) -> &A {
-        &self.seats[party.0].agent
+    pub fn agent(&self, node: NodeId) -> &A {
+        &self.nodes[node.0].agent
     }
 
     /// Mutable agent of a node, e.g. to drain its records. Panics if the node does not exist.
-    pub fn agent_mut(&mut self, party: NodeId) -> &mut A {
-        &mut self.seats[party.0].agent
+    pub fn agent_mut(&mut self, node: NodeId) -> &mut A {
+        &mut self.nodes[node.0].agent
     }
 
     /// The network, e.g. for the counters of its links.
@@ -217,7 +217,7 @@ impl<A: Agent> World<A> {
 
     /// Returns the agents in the order of their nodes.
     pub fn into_agents(self) -> Vec<A> {
-        self.seats.into_iter().map(|seat| seat.agent).collect()
+        self.nodes.into_iter().map(|node| node.agent).collect()
     }
 
     /// Prefetches the memory that the next packets touch, in three stages: the receiving node and
@@ -226,24 +226,24 @@ impl<A: Agent> World<A> {
     #[inline]
     fn look_ahead<O: Observer + ?Sized>(&mut self, observer: &mut O) {
         if self.network.has_news() {
-            self.look_on(observer);
+            self.prefetch(observer);
         }
     }
 
     #[inline(never)]
-    fn look_on<O: Observer + ?Sized>(&mut self, observer: &mut O) {
+    fn prefetch<O: Observer + ?Sized>(&mut self, observer: &mut O) {
         for packet in self.network.coming(2) {
-            prefetch_index(&self.seats, packet.to as usize);
+            prefetch_index(&self.nodes, packet.to as usize);
             observer.soon(NodeId(packet.to as usize));
         }
         for packet in self.network.coming(1) {
-            let seat = &self.seats[packet.to as usize];
-            seat.agent.soon();
-            self.network.soon(RouteId(seat.route as usize), Step::Link);
+            let node = &self.nodes[packet.to as usize];
+            node.agent.soon();
+            self.network.soon(RouteId(node.route as usize), Step::Link);
         }
         for packet in self.network.coming(0) {
-            let seat = &self.seats[packet.to as usize];
-            self.network.soon(RouteId(seat.route as usize), Step::Place);
+            let node = &self.nodes[packet.to as usize];
+            self.network.soon(RouteId(node.route as usize), Step::Place);
             observer.very_soon(NodeId(packet.to as usize));
         }
     }
@@ -258,12 +258,12 @@ impl<A: Agent> World<A> {
 
     /// Checks the counter first, because `Network::inside` visits every link.
     fn is_over(&mut self) -> bool {
-        let nobody_left = || {
+        let all_stopped = || {
             let now = self.now;
-            let mut seats = self.seats.iter();
-            seats.all(|seat| seat.done || now >= seat.stop)
+            let mut nodes = self.nodes.iter();
+            nodes.all(|node| node.done || now >= node.stop)
         };
-        (self.busy == 0 || (self.agenda.first().0 == Time::FAR && nobody_left()))
+        (self.busy == 0 || (self.timers.first().0 == Time::FAR && all_stopped()))
             && self.network.inside() == 0
     }
 
@@ -307,12 +307,12 @@ impl<A: Agent> World<A> {
         observer: &mut O,
     ) -> Result<(), WorldError> {
         let now = self.now;
-        let seat = &mut self.seats[id];
-        if seat.moment != self.moment {
-            (seat.moment, seat.wakes) = (self.moment, 0);
+        let node = &mut self.nodes[id];
+        if node.moment != self.moment {
+            (node.moment, node.wakes) = (self.moment, 0);
         }
-        seat.wakes += 1;
-        if seat.wakes > MOST_WAKES {
+        node.wakes += 1;
+        if node.wakes > MOST_WAKES {
             return Err(self.stuck(id, now));
         }
         let outlook = self.ring(id, now, observer);
@@ -332,8 +332,8 @@ impl<A: Agent> World<A> {
     ) -> Option<(usize, (Time, bool))> {
         let packet = self.network.packet_mut(&exit)?;
         let (at, id) = (exit.at(), packet.to as usize);
-        let seat = &mut self.seats[id];
-        if !seat.takes_part(at) {
+        let node = &mut self.nodes[id];
+        if !node.takes_part(at) {
             self.network.discard(exit);
             return None;
         }
@@ -342,13 +342,13 @@ impl<A: Agent> World<A> {
             size: packet.size,
             ecn: packet.ecn,
         };
-        let mut trace = Voice {
+        let mut trace = NodeTrace {
             observer,
             id: NodeId(id),
         };
-        let mut cx = AgentCx::new(at, &mut seat.aside.rng, &mut trace, &mut self.outbox);
-        let (timer, done) = seat.agent.take(&mut cx, &arrival, &mut packet.body);
-        let outlook = (seat.within(timer), done);
+        let mut cx = AgentCx::new(at, &mut node.aside.rng, &mut trace, &mut self.outbox);
+        let (timer, done) = node.agent.take(&mut cx, &arrival, &mut packet.body);
+        let outlook = (node.within(timer), done);
         self.network.discard(exit);
         Some((id, outlook))
     }
@@ -362,19 +362,19 @@ impl<A: Agent> World<A> {
         at: Time,
         observer: &mut O,
     ) -> (Time, bool) {
-        let seat = &mut self.seats[id];
-        let mut trace = Voice {
+        let node = &mut self.nodes[id];
+        let mut trace = NodeTrace {
             observer,
             id: NodeId(id),
         };
-        let mut cx = AgentCx::new(at, &mut seat.aside.rng, &mut trace, &mut self.outbox);
-        let (timer, done) = seat.agent.wake(&mut cx);
-        (seat.within(timer), done)
+        let mut cx = AgentCx::new(at, &mut node.aside.rng, &mut trace, &mut self.outbox);
+        let (timer, done) = node.agent.wake(&mut cx);
+        (node.within(timer), done)
     }
 
     /// Sends the packets of an agent's last call. With `AHEAD`, `at` may be later than the clock.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "once after each input of a party")]
+    #[expect(clippy::inline_always, reason = "once after each input of a node")]
     fn send<const AHEAD: bool, O: Observer + ?Sized>(
         &mut self,
         id: usize,
@@ -383,12 +383,12 @@ impl<A: Agent> World<A> {
     ) -> Result<(), WorldError> {
         let Self {
             outbox,
-            seats,
+            nodes,
             network,
             ..
         } = self;
         if let Some(outgoing) = outbox.only() {
-            put::<AHEAD, A, O>(network, &seats[id], id, at, outgoing, observer);
+            put::<AHEAD, A, O>(network, &nodes[id], id, at, outgoing, observer);
         } else if self.outbox.len() > 0 {
             self.put_all::<AHEAD, O>(id, at, observer)?;
         }
@@ -404,14 +404,14 @@ impl<A: Agent> World<A> {
     ) -> Result<(), WorldError> {
         if self.outbox.len() > MOST_PACKETS {
             return Err(WorldError::Flood {
-                party: self.seats[id].aside.name.clone(),
+                node: self.nodes[id].aside.name.clone(),
                 at,
             });
         }
         let mut outbox = mem::take(&mut self.outbox);
         for outgoing in outbox.drain() {
-            let (network, seat) = (&mut self.network, &self.seats[id]);
-            put::<AHEAD, A, O>(network, seat, id, at, &mut Some(outgoing), observer);
+            let (network, node) = (&mut self.network, &self.nodes[id]);
+            put::<AHEAD, A, O>(network, node, id, at, &mut Some(outgoing), observer);
         }
         self.outbox = outbox;
         Ok(())
@@ -419,17 +419,17 @@ impl<A: Agent> World<A> {
 
     #[cold]
     fn storm(&self, id: usize, at: Time) -> WorldError {
-        let party = self.seats[id].aside.name.clone();
-        WorldError::Storm { party, at }
+        let node = self.nodes[id].aside.name.clone();
+        WorldError::Storm { node, at }
     }
 
     #[cold]
     fn stuck(&self, id: usize, at: Time) -> WorldError {
-        let seat = &self.seats[id];
+        let node = &self.nodes[id];
         WorldError::Stuck {
-            party: seat.aside.name.clone(),
+            node: node.aside.name.clone(),
             at,
-            why: seat.agent.why(),
+            why: node.agent.why(),
         }
     }
 
@@ -437,12 +437,12 @@ impl<A: Agent> World<A> {
     /// the order changed.
     #[inline]
     fn postpone(&mut self, wake: Time, id: usize) -> bool {
-        let Some(seat) = self.seats.get_mut(id).filter(|seat| seat.late) else {
+        let Some(node) = self.nodes.get_mut(id).filter(|node| node.late) else {
             return false;
         };
-        seat.late = false;
-        self.agenda.set(id, seat.deadline());
-        self.agenda.first() != (wake, id)
+        node.late = false;
+        self.timers.set(id, node.deadline());
+        self.timers.first() != (wake, id)
     }
 
     /// Updates the timer of a node in the queue and its done state.
@@ -450,13 +450,13 @@ impl<A: Agent> World<A> {
     /// A timer that moves later, as the retransmission timer of TCP does with every
     /// acknowledgement, keeps its entry: see [`postpone`](Self::postpone).
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "once after each input of a party")]
+    #[expect(clippy::inline_always, reason = "once after each input of a node")]
     fn settle(&mut self, id: usize, (at, done): (Time, bool)) {
-        let seat = &mut self.seats[id];
-        let planned = self.agenda.get(id);
-        seat.late = at > planned && planned > self.now;
-        if !seat.late && at != planned {
-            self.agenda.set(id, at);
+        let node = &mut self.nodes[id];
+        let planned = self.timers.get(id);
+        node.late = at > planned && planned > self.now;
+        if !node.late && at != planned {
+            self.timers.set(id, at);
         }
         self.count(id, done, self.now);
     }
@@ -465,18 +465,18 @@ impl<A: Agent> World<A> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as above")]
     fn count(&mut self, id: usize, done: bool, at: Time) {
-        let seat = &mut self.seats[id];
-        if done != seat.done {
-            seat.done = done;
-            seat.aside.done_at = at;
+        let node = &mut self.nodes[id];
+        if done != node.done {
+            node.done = done;
+            node.aside.done_at = at;
             self.busy = if done { self.busy - 1 } else { self.busy + 1 };
         }
     }
 
     /// Time since which a node is done, or none if it is not.
-    pub fn done_at(&self, party: NodeId) -> Option<Time> {
-        let seat = &self.seats[party.0];
-        seat.done.then_some(seat.aside.done_at)
+    pub fn done_at(&self, node: NodeId) -> Option<Time> {
+        let node = &self.nodes[node.0];
+        node.done.then_some(node.aside.done_at)
     }
 }
 
@@ -488,12 +488,12 @@ struct Sampler {
 }
 
 /// Adds the node's number to the events of its agent.
-struct Voice<'a, O: ?Sized> {
+struct NodeTrace<'a, O: ?Sized> {
     observer: &'a mut O,
     id: NodeId,
 }
 
-impl<O: Observer + ?Sized> Trace for Voice<'_, O> {
+impl<O: Observer + ?Sized> Trace for NodeTrace<'_, O> {
     fn record(&mut self, at: Time, event: Event) {
         self.observer.event(self.id, at, event);
     }

@@ -313,7 +313,7 @@ mod tests {
         let rng = || Pcg64Mcg::new(1);
         let mut client = Framed::new(Actor::Browser(Box::new(client)), rng());
         let mut server = Framed::new(Actor::Server(Box::new(server)), rng());
-        let mut luck = rng();
+        let mut rng = rng();
         let mut pages = 0;
         while pages < 3 {
             assert!(
@@ -328,7 +328,7 @@ mod tests {
                 .unwrap();
             let mut cx = Cx {
                 now,
-                rng: &mut luck,
+                rng: &mut rng,
                 trace: &mut (),
             };
             for end in [&mut client, &mut server] {

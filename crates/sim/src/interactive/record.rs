@@ -1,4 +1,4 @@
-//! What a video over TCP leaves behind.
+//! Record of a video over TCP.
 
 use core::time::Duration;
 
@@ -11,34 +11,34 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use crate::offline_optimum::Connection;
 use crate::tcp::Sink;
 
-/// The connection as it was, and what the application knew.
+/// History of the connection and of the application's decisions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// Everything that the congestion control did (Table 1), in order.
+    /// All events of the congestion control (Table 1), in order.
     pub events: Vec<(Time, TcpEvent)>,
-    /// How the application answered.
+    /// Reactions of the application.
     pub answers: Vec<Retraction>,
-    /// How often it was told of an event that it had subscribed to.
+    /// Number of events delivered to the application.
     pub told: u64,
-    /// The target rate from each moment on.
+    /// Target rate from each time on.
     pub targets: Vec<(Time, Rate)>,
-    /// The state of the connection at each event but new acknowledgements, and 20 times a second.
+    /// State of the connection at each event except new acknowledgements, and 20 times per second.
     pub samples: Vec<Sample>,
-    /// What was carried, segment by segment, in order of the stream.
+    /// Segments in the order of the stream.
     pub slots: Vec<Slot>,
-    /// When frames had to wait because the connection took no more.
+    /// Periods in which frames waited because the connection was full.
     pub blocked: Vec<(Time, Time)>,
-    /// What the stream had beside the access unit of each frame, in order of capture: headers, and
-    /// the report before it. Of a frame that was never written, the least that another one had.
+    /// Stream bytes beside the access unit of each frame, in order of capture: headers and the
+    /// report before it. For a frame that was never written, the minimum of all frames.
     pub framing: Vec<Bytes>,
-    /// The access unit of each frame, in order of capture; none of a frame that was never written.
+    /// Access unit of each frame, in order of capture; none if it was never written.
     pub units: Vec<Option<Bytes>>,
 }
 
-/// The state of the connection at one moment.
+/// State of the connection at one instant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// When.
+    /// Time of the sample.
     pub at: Time,
     /// Congestion window.
     pub cwnd: Bytes,
@@ -46,23 +46,23 @@ pub struct Sample {
     pub ssthresh: Bytes,
     /// Smoothed round-trip time.
     pub srtt: Duration,
-    /// Written and not acknowledged.
+    /// Bytes written and not acknowledged.
     pub backlog: Bytes,
 }
 
-/// A segment of the stream, as the connection carried it.
+/// A segment of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// When it first left.
+    /// First transmission.
     pub sent: Time,
-    /// When it and all before it had arrived.
+    /// Time by which this and all earlier segments had arrived.
     pub arrived: Time,
-    /// Its payload.
+    /// Payload in bytes.
     pub payload: u32,
 }
 
 impl Record {
-    /// As the oracle reads it.
+    /// Input of the offline optimum.
     pub fn connection(&self) -> Connection<'_> {
         Connection {
             slots: &self.slots,
@@ -72,7 +72,7 @@ impl Record {
         }
     }
 
-    /// Fills in the framing and the access units of all `frames`, which are in order of capture.
+    /// Sets the framing and the access units of all `frames`, which are in order of capture.
     pub fn note_frames(&mut self, frames: &[SentFrame]) {
         let unit = |f: &SentFrame| (f.wire > Bytes::ZERO).then_some(Bytes(f.bits / 8));
         let framing = |f: &SentFrame| unit(f).map(|unit| f.wire - unit);
@@ -82,7 +82,7 @@ impl Record {
         self.units = frames.iter().map(unit).collect();
     }
 
-    /// The frames that a receiver has of what was written, given in its `pieces`.
+    /// The received frames of the stream whose bytes are `pieces`.
     pub(super) fn play(&self, pieces: Vec<Box<[u8]>>) -> impl Iterator<Item = ReceivedFrame> {
         let mut receiver = TcpReceiver::new();
         let mut slots = self.slots.iter().map(|s| (s.arrived, s.payload as usize));
@@ -107,8 +107,8 @@ impl Record {
         core::iter::from_fn(move || receiver.poll_frame())
     }
 
-    /// Fills in the slots: `segments` as they were first sent, and the receiver, which has to have
-    /// kept its progress. What never arrived is left out.
+    /// Sets the slots from `segments` as first sent and from the progress of the receiver. Segments
+    /// that never arrived are omitted.
     pub(super) fn fill(&mut self, segments: &[(Time, u32)], sink: &Sink) {
         let mut progress = sink.progress().iter().peekable();
         // Number 0 is the SYN.

@@ -1,4 +1,4 @@
-//! The driver of a [`TcpSender`](tidegate_core::session::tcp::TcpSender) over a model of TCP.
+//! Driver of a [`TcpSender`](tidegate_core::session::tcp::TcpSender) over a TCP model.
 
 use core::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::tcp::Sink;
 pub struct Sender {
     streamer: TcpStreamer<Direct<Box<dyn FrameEncoder>>>,
     transport: Transport,
-    /// What was written, in pieces: the model carries numbers of bytes only.
+    /// Bytes written, in pieces; the model carries lengths only.
     stream: Vec<Box<[u8]>>,
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
@@ -35,7 +35,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender of the flow `flow`, whose video is `video`.
+    /// A sender of `flow` with the video `video`.
     pub fn new(
         flow: &FlowPlan,
         video: &VideoPlan,
@@ -60,13 +60,14 @@ impl Sender {
         }
     }
 
-    /// Why the encoder gave up, if it did.
+    /// Error of a failed encoder.
     pub fn error(&self) -> Option<&EncodeError> {
         self.streamer.error()
     }
 
-    /// Moves all into `takings`, at the end, which is `now`. `sink` is its receiver.
-    pub fn finish(mut self, now: Time, sink: &Sink, takings: &mut FlowResult) {
+    /// Moves all records into `result` at the end, at `now`. `sink` is the receiver of the
+    /// connection.
+    pub fn finish(mut self, now: Time, sink: &Sink, result: &mut FlowResult) {
         let sender = &mut self.streamer.sender;
         sender.on_closed(now);
         sender.drain(&mut self.rows, &mut self.events);
@@ -77,12 +78,12 @@ impl Sender {
         if let Some(since) = self.blocked_since {
             self.record.blocked.push((since, Time::FAR));
         }
-        takings.received.extend(self.record.play(self.stream));
-        takings.sent.append(&mut self.rows);
-        takings.stream = Some(self.record);
+        result.received.extend(self.record.play(self.stream));
+        result.sent.append(&mut self.rows);
+        result.stream = Some(self.record);
     }
 
-    /// Tells what happened inside of the connection.
+    /// Delivers the events of the connection to the application.
     fn tell(&mut self, now: Time, events: &[TcpEvent]) {
         if events.is_empty() {
             return;
@@ -125,7 +126,7 @@ impl Sender {
         }
     }
 
-    /// Whether the connection took something: it takes all, once it is open.
+    /// Returns whether the connection accepted data. An open connection accepts everything.
     fn write(&mut self, cx: &mut AgentCx<'_>) -> bool {
         let bytes = self.streamer.sender.poll_write(cx.now);
         if bytes.is_empty() {
@@ -140,7 +141,7 @@ impl Sender {
         true
     }
 
-    /// Writes down what the sender did, and how the connection stands.
+    /// Records the decisions of the sender and the state of the connection.
     fn note(&mut self, cx: &mut AgentCx<'_>, view: &TcpView) {
         let sender = &mut self.streamer.sender;
         sender.drain(&mut self.rows, &mut self.events);
@@ -191,5 +192,5 @@ impl Agent for Sender {
     }
 }
 
-/// The state of the connection is kept at this distance.
+/// Sampling interval of the connection.
 const SAMPLE: Duration = Duration::from_millis(50);

@@ -9,7 +9,7 @@ use crate::flow_endpoints::FlowResult;
 use crate::runner::{self, Keep};
 use crate::scenario::Scenario;
 
-/// 10 Mb/s and 100 ms, cut at 5 s for three; 15 s of video.
+/// 10 Mb/s and 100 ms, with an outage of 3 s at 5 s; 15 s of video.
 fn play(transport: &str, seed: u64) -> FlowResult {
     let path = r#"rate = "10Mb/s"
 queue = { droptail = "125kB" }
@@ -17,7 +17,7 @@ outage = [{ at = "5s", lasts = "3s" }]"#;
     play_over(path, transport, seed)
 }
 
-/// 15 s of video over such a path of 100 ms.
+/// 15 s of video over the given path of 100 ms.
 fn play_over(path: &str, transport: &str, seed: u64) -> FlowResult {
     let text = format!(
         r#"name = "t"
@@ -42,7 +42,7 @@ transport = {{ frames = 150, {transport} }}
     play_scenario(&text, "video", seed)
 }
 
-/// What came of that flow.
+/// Result of the flow.
 fn play_scenario(text: &str, flow: &str, seed: u64) -> FlowResult {
     let none = |_: &str| Err(String::new());
     let scenario = Scenario::parse("t", text, &none).unwrap_or_else(|e| panic!("{e}"));
@@ -57,14 +57,14 @@ fn play_scenario(text: &str, flow: &str, seed: u64) -> FlowResult {
         .1
 }
 
-/// Captured, and when it was there, of every frame that came.
-fn arrivals(takings: &FlowResult) -> Vec<(u64, Duration)> {
+/// Capture number and arrival time of every received frame.
+fn arrivals(result: &FlowResult) -> Vec<(u64, Duration)> {
     let arrived = |f: &tidegate_core::session::jitter_buffer::ReceivedFrame| {
-        let mut sent = takings.sent.iter();
+        let mut sent = result.sent.iter();
         let sent = sent.find(|s| s.timestamp == f.timestamp as u32)?;
         Some((sent.frame, f.complete?.since(sent.captured)))
     };
-    takings.received.iter().filter_map(arrived).collect()
+    result.received.iter().filter_map(arrived).collect()
 }
 
 const BOUND: Duration = Duration::from_secs(2);
@@ -115,14 +115,14 @@ fn faults_of_a_transport_are_named() {
 #[test]
 fn an_ordinary_sender_delivers_everything_and_much_of_it_late() {
     for tcp in ["\"reno\"", "\"linux-reno\"", "\"cubic\"", "\"bbr\""] {
-        let takings = play(&format!("tcp = {tcp}, mode = \"classic\""), 1);
-        let arrived = arrivals(&takings);
+        let result = play(&format!("tcp = {tcp}, mode = \"classic\""), 1);
+        let arrived = arrivals(&result);
         assert_eq!(arrived.len(), 150, "{tcp}");
-        assert!(takings.sent.iter().all(|f| f.dropped.is_none()));
+        assert!(result.sent.iter().all(|f| f.dropped.is_none()));
         let worst = arrived.iter().map(|(_, delay)| *delay).max().unwrap();
-        // Frames of 5.1 s cannot come before 8 s.
+        // Frames of 5.1 s cannot arrive before 8 s.
         assert!(worst > Duration::from_millis(2_800), "{tcp}: {worst:?}");
-        // On an idle path a frame takes its way and what 25 kB take.
+        // On an idle path a frame takes the path delay and the serialization of 25 kB.
         assert!(
             arrived[30].1 < Duration::from_millis(250),
             "{:?}",
@@ -131,24 +131,24 @@ fn an_ordinary_sender_delivers_everything_and_much_of_it_late() {
     }
 }
 
-/// A path that carries three tenths of the normal rate, then half of that, and has a queue of 1.3 and 2.7 s:
-/// whoever believes the window is as late as the queue is long.
+/// A path at three tenths of the normal rate, then at half of that, with queues of 1.3 and 2.7 s. A
+/// sender that trusts the window is late by the queueing delay.
 #[test]
 fn the_exact_law_finds_out_what_a_narrow_path_carries() {
     let path = r#"rate = [["0s", "600kb/s"], ["7s", "300kb/s"], ["12s", "600kb/s"]]
 queue = { droptail = "100kB" }"#;
     for tcp in ["linux-reno", "cubic", "bbr"] {
         for seed in 1..=3 {
-            let takings = play_over(path, &format!("tcp = \"{tcp}\", mode = \"iopt\""), seed);
-            let arrived = arrivals(&takings);
+            let result = play_over(path, &format!("tcp = \"{tcp}\", mode = \"iopt\""), seed);
+            let arrived = arrivals(&result);
             let on_time = arrived.iter().filter(|(_, delay)| *delay <= BOUND).count();
             assert!(on_time >= 120, "{tcp} {seed}: {on_time} of 150");
-            // Two thirds of what the path carries in 15 s.
-            let bits: u64 = takings.sent.iter().map(|frame| frame.bits).sum();
+            // Two thirds of the path's capacity in 15 s.
+            let bits: u64 = result.sent.iter().map(|frame| frame.bits).sum();
             assert!(bits > 5_000_000, "{tcp} {seed}: {bits}");
         }
-        let takings = play_over(path, &format!("tcp = \"{tcp}\", mode = \"classic\""), 1);
-        let late = arrivals(&takings)
+        let result = play_over(path, &format!("tcp = \"{tcp}\", mode = \"classic\""), 1);
+        let late = arrivals(&result)
             .into_iter()
             .filter(|a| a.1 > BOUND)
             .count();
@@ -160,16 +160,16 @@ queue = { droptail = "100kB" }"#;
 fn the_exact_law_keeps_its_bound_over_every_tcp() {
     for tcp in ["\"reno\"", "\"linux-reno\"", "\"cubic\"", "\"bbr\""] {
         for seed in 1..=3 {
-            let takings = play(&format!("tcp = {tcp}, mode = \"iopt\""), seed);
-            let record = takings.stream.as_ref().unwrap();
+            let result = play(&format!("tcp = {tcp}, mode = \"iopt\""), seed);
+            let record = result.stream.as_ref().unwrap();
             let died = Time::from_secs(5);
-            // What left before anybody could know is lost to the path, and late. Of what left before
-            // that, the end of the last frame; of what left behind it, one that was tried at the
-            // floor and failed by less than the next one has more time.
-            let arrived = arrivals(&takings);
+            // Frames sent before the sender could know of the outage are late. The check covers the
+            // end of the last of the earlier frames. A frame sent at the floor that failed by less
+            // than the following one has more time.
+            let arrived = arrivals(&result);
             let late = |fits: &dyn Fn(Time) -> bool| {
                 let late = arrived.iter().filter(|(frame, delay)| {
-                    let left = takings.sent[*frame as usize].left;
+                    let left = result.sent[*frame as usize].left;
                     *delay > BOUND && left.is_some_and(fits)
                 });
                 late.map(|(_, delay)| delay.saturating_sub(BOUND))
@@ -182,7 +182,7 @@ fn the_exact_law_keeps_its_bound_over_every_tcp() {
             let tried = late(&|at| at > died + Duration::from_millis(250));
             let by = tried.iter().max().copied().unwrap_or_default();
             assert!(tried.len() <= 1 && by < FRAME, "{tcp} {seed}: {tried:?}");
-            let dropped: Vec<u64> = takings
+            let dropped: Vec<u64> = result
                 .sent
                 .iter()
                 .filter(|f| f.dropped.is_some())
@@ -193,12 +193,12 @@ fn the_exact_law_keeps_its_bound_over_every_tcp() {
                 "{tcp} {dropped:?}"
             );
             assert!(
-                takings
+                result
                     .sent
                     .iter()
                     .all(|f| f.dropped.is_none() == (f.bits > 0))
             );
-            // After the cut the rate is back at the ceiling.
+            // After the outage the rate returns to the ceiling.
             let last = record.targets.last().unwrap().1;
             assert_eq!(last.as_bps(), 2_000_000, "{tcp} {seed}");
         }
@@ -207,22 +207,18 @@ fn the_exact_law_keeps_its_bound_over_every_tcp() {
 
 #[test]
 fn frames_that_were_encoded_are_dropped_with_what_refers_to_them() {
-    let takings = play(
+    let result = play(
         "tcp = \"cubic\", mode = \"classic\", backlog = \"frames\"",
         1,
     );
-    let dropped: Vec<_> = takings
-        .sent
-        .iter()
-        .filter(|f| f.dropped.is_some())
-        .collect();
+    let dropped: Vec<_> = result.sent.iter().filter(|f| f.dropped.is_some()).collect();
     let late = dropped
         .iter()
         .filter(|f| f.dropped == Some(DropCause::Late));
     assert!(late.count() > 0);
     assert!(dropped.iter().all(|f| f.left.is_none() && f.bits > 0));
-    // The first frame after a gap can be decoded alone.
-    for pair in takings.sent.windows(2) {
+    // The first frame after a gap is a key frame.
+    for pair in result.sent.windows(2) {
         if pair[0].dropped.is_some() && pair[1].dropped.is_none() {
             assert!(pair[1].key, "frame {}", pair[1].frame);
         }
@@ -232,9 +228,9 @@ fn frames_that_were_encoded_are_dropped_with_what_refers_to_them() {
 #[test]
 fn silent_modes_are_the_same_on_the_wire() {
     let [classic, ioff] = ["classic", "ioff"].map(|mode| {
-        let takings = play(&format!("tcp = \"reno\", mode = \"{mode}\""), 4);
-        let told = takings.stream.as_ref().unwrap().told;
-        (arrivals(&takings), told)
+        let result = play(&format!("tcp = \"reno\", mode = \"{mode}\""), 4);
+        let told = result.stream.as_ref().unwrap().told;
+        (arrivals(&result), told)
     });
     assert_eq!(classic.0, ioff.0);
     assert_eq!(classic.1, 0);
@@ -243,19 +239,16 @@ fn silent_modes_are_the_same_on_the_wire() {
 
 #[test]
 fn iexp_makes_less_for_as_long_as_it_holds() {
-    let takings = play(
+    let result = play(
         "tcp = \"cubic\", mode = \"iexp\", ratio = 0.5, hold = \"3s\"",
         1,
     );
-    let record = takings.stream.as_ref().unwrap();
+    let record = result.stream.as_ref().unwrap();
     assert_eq!(record.answers[0].event, TcpEvent::TimedOut);
     let first = record.answers[0];
     assert_eq!(first.rate.as_bps(), 1_000_000);
     let after = |f: &&tidegate_core::session::sender::SentFrame| f.captured > first.at;
-    assert_eq!(
-        takings.sent.iter().find(after).unwrap().target_bits,
-        100_000
-    );
+    assert_eq!(result.sent.iter().find(after).unwrap().target_bits, 100_000);
     let (back, rate) = record.targets.last().unwrap();
     assert_eq!(rate.as_bps(), 2_000_000);
     assert_eq!(
@@ -267,8 +260,8 @@ fn iexp_makes_less_for_as_long_as_it_holds() {
 #[test]
 fn events_of_the_table_come_in_their_order() {
     //= itcp-2.2-events (test)
-    let takings = play("tcp = \"reno\", mode = \"ioff\"", 1);
-    let record = takings.stream.unwrap();
+    let result = play("tcp = \"reno\", mode = \"ioff\"", 1);
+    let record = result.stream.unwrap();
     let first = |event: TcpEvent| {
         let found = record
             .events
@@ -282,23 +275,23 @@ fn events_of_the_table_come_in_their_order() {
         .iter()
         .find(|(at, e)| *e == TcpEvent::ThresholdReached && *at > timeout);
     assert!(threshold.is_some());
-    // The segments of the stream, as they were carried, make up the frames.
+    // The segments of the stream add up to the frames.
     let carried: u64 = record.slots.iter().map(|s| u64::from(s.payload)).sum();
-    let made: u64 = takings.sent.iter().map(|f| f.wire.get()).sum();
-    // A report at the end, a description of its source, and a goodbye.
+    let made: u64 = result.sent.iter().map(|f| f.wire.get()).sum();
+    // A final report, its source description and a BYE.
     assert_eq!(carried - made, GOODBYE);
-    // A length and an RTP header, less the start code; and a report once a second.
+    // A length and an RTP header minus the start code, and one report per second.
     let plain = record.framing.iter().filter(|f| f.get() == 10).count();
     let reports = record.framing.iter().filter(|f| f.get() > 40).count();
     assert_eq!((plain, reports), (135, 15), "{:?}", record.framing);
 }
 
-/// Length (2), sender report (28), source description with the name "lab" (16), goodbye (8).
+/// Length (2), sender report (28), source description with the name "lab" (16), BYE (8).
 const GOODBYE: u64 = 2 + 28 + 16 + 8;
 
-/// When the retransmission timer expired.
-fn timeouts(takings: &FlowResult) -> Vec<Time> {
-    let told = takings.stream.as_ref().unwrap().events.iter();
+/// Times of retransmission timeouts.
+fn timeouts(result: &FlowResult) -> Vec<Time> {
+    let told = result.stream.as_ref().unwrap().events.iter();
     let timeouts = told.filter(|(_, e)| *e == TcpEvent::TimedOut);
     timeouts.map(|(at, _)| *at).collect()
 }
@@ -307,8 +300,8 @@ fn gaps(at: &[Time]) -> Vec<Duration> {
     at.windows(2).map(|two| two[1].since(two[0])).collect()
 }
 
-/// The kernel's timer doubles up to two minutes. For the exact law it does so once, and then runs less
-/// long than the first time, so that repair begins soon behind a cut.
+/// The kernel's timeout doubles up to two minutes. With the exact law it doubles once and is then
+/// shorter than the first one, so that recovery begins soon after an outage.
 #[test]
 fn the_back_off_of_the_exact_law_is_linear() {
     let linear = play("tcp = \"cubic\", mode = \"iopt\"", 1);
@@ -326,8 +319,8 @@ fn the_back_off_of_the_exact_law_is_linear() {
         "tcp = \"cubic\", mode = \"iopt\", law = \"paper\"",
         "tcp = \"cubic\", mode = \"iexp\"",
     ] {
-        let takings = play(others, 1);
-        let at = gaps(&timeouts(&takings));
+        let result = play(others, 1);
+        let at = gaps(&timeouts(&result));
         assert!(at[1] > at[0].mul_f64(1.9), "{others}: {at:?}");
     }
     let asked = play(
@@ -337,13 +330,13 @@ fn the_back_off_of_the_exact_law_is_linear() {
     assert!(timeouts(&asked).len() > 5);
 }
 
-/// The nearer the next try, the more is in time.
+/// With a shorter interval of retransmissions more frames are in time.
 #[test]
 fn a_linear_back_off_saves_frames() {
     let in_time = |backoff: &str, seed| {
         let transport = format!("tcp = \"cubic\", mode = \"iopt\", rto_backoff = \"{backoff}\"");
-        let takings = play(&transport, seed);
-        let arrivals = arrivals(&takings);
+        let result = play(&transport, seed);
+        let arrivals = arrivals(&result);
         arrivals.iter().filter(|(_, delay)| *delay <= BOUND).count()
     };
     for seed in 1..=3 {
@@ -351,21 +344,21 @@ fn a_linear_back_off_saves_frames() {
     }
 }
 
-/// The third of outages that come every 12 s is expected, and those behind it. Frames are small when
-/// it begins, so that those in flight and those that wait meanwhile are in time.
+/// Outages repeat every 12 s. The third and later ones are predicted. Frames are small at their
+/// start, so that the frames in flight and in the queue are in time.
 #[test]
 fn an_outage_that_is_expected_costs_few_frames() {
     let text = include_str!("../../../../scenarios/video-tcp-recurring.toml");
     let bound = Duration::from_millis(2_400);
     for seed in 1..=3 {
-        let takings = play_scenario(text, "iopt", seed);
-        let arrived = arrivals(&takings);
+        let result = play_scenario(text, "iopt", seed);
+        let arrived = arrivals(&result);
         let in_time = arrived.iter().filter(|(_, delay)| *delay <= bound);
         let in_time: std::collections::BTreeSet<u64> = in_time.map(|(frame, _)| *frame).collect();
         let missing = |outage: u64| {
             let from = Time::from_secs(6 + 12 * outage);
             let captured = from..from + Duration::from_secs(12);
-            let frames = takings.sent.iter();
+            let frames = result.sent.iter();
             let frames = frames.filter(|frame| captured.contains(&frame.captured));
             frames
                 .filter(|frame| !in_time.contains(&frame.frame))

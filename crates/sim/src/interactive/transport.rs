@@ -1,4 +1,4 @@
-//! A TCP model as an application sees it: a socket, its state, and events.
+//! A TCP model as seen by an application: a socket, its state, and events.
 
 use core::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::tcp::{SourceConfig, SourceKind, classic, modern};
 #[derive(Debug)]
 pub(super) struct Transport {
     sender: Model,
-    /// Payload of a full segment, and the window that the receiver allows, in segments.
+    /// Payload of a full segment, and the receive window in segments.
     mss: u32,
     window: u32,
-    /// The timer has expired, and no segment from this one on is acknowledged.
+    /// Set after a timeout, while no segment from this number on is acknowledged.
     stalled: Option<u32>,
-    /// When the last acknowledgement came, or something was sent with nothing out.
+    /// Time of the last acknowledgement, or of the first transmission with nothing in flight.
     heard: Time,
-    /// The last that was known: models forget it after many time-outs.
+    /// Last known value; the models discard it after many timeouts.
     srtt: Duration,
-    /// Segments that were sent, by number: when first, and their payload.
+    /// First transmission and payload of each segment, by number.
     segments: Vec<(Time, u32)>,
 }
 
@@ -34,7 +34,7 @@ enum Model {
     Modern(Box<modern::Sender>),
 }
 
-/// What a change of the sender is seen by.
+/// State by which changes of the sender are detected.
 #[derive(Clone, Copy)]
 struct Snapshot {
     acks: u64,
@@ -46,7 +46,7 @@ struct Snapshot {
 }
 
 impl Transport {
-    /// A connection that is opened at `start` and takes what an application writes.
+    /// Opens a connection at `start` for an application that writes.
     pub(super) fn new(plan: &TcpSender, ecn: Ecn, start: Time) -> Self {
         let ecn = ecn.is_capable();
         let source = SourceConfig {
@@ -106,7 +106,7 @@ impl Transport {
         }
     }
 
-    /// Takes all of `bytes`; nothing before the connection is open. How many were taken.
+    /// Accepts all of `bytes`, or none before the connection is open. Returns the number accepted.
     pub(super) fn write(&mut self, cx: &mut AgentCx<'_>, bytes: u64) -> u64 {
         if self.view(cx.now).unacked == Bytes::ZERO {
             self.heard = cx.now;
@@ -119,12 +119,12 @@ impl Transport {
         written.accepted
     }
 
-    /// Segments by number, as they were first sent: when, and their payload. Number 0 is the SYN.
+    /// First transmission and payload of each segment, by number. Number 0 is the SYN.
     pub(super) fn segments(&self) -> &[(Time, u32)] {
         &self.segments
     }
 
-    /// The state of the connection.
+    /// State of the connection.
     pub(super) fn view(&self, now: Time) -> TcpView {
         let state = self.state();
         let source = match &self.sender {
@@ -163,13 +163,13 @@ impl Transport {
             return CongestionControl::Reno;
         };
         match sender.algorithm() {
-            // Prague grows and, for losses, falls as Reno does; marks take little at a time.
+            // Prague grows, and reacts to losses, as Reno does. Reductions for marks are small.
             Algorithm::Prague(_) | Algorithm::Reno(_) => CongestionControl::Reno,
             Algorithm::Cubic(_) => CongestionControl::Cubic,
             Algorithm::Bbr(bbr) => CongestionControl::Bbr {
                 bandwidth: bbr.pacing().map_or(Rate::ZERO, |pacing| {
-                    // What was found, but no more than is paced: in recovery and in start-up
-                    // these differ.
+                    // The delivery rate, limited by the pacing rate, which is lower in recovery and
+                    // in startup.
                     let payload = u64::from(self.mss);
                     let packet = payload + HEADERS;
                     bbr.bandwidth().min(pacing).scale(payload, packet)
@@ -204,7 +204,7 @@ impl Transport {
         }
     }
 
-    /// Does something with the sender, and says which events of Table 1 that was.
+    /// Runs `act` on the sender and returns the resulting events of Table 1.
     fn watch(
         &mut self,
         cx: &mut AgentCx<'_>,
@@ -256,5 +256,5 @@ impl Transport {
     }
 }
 
-/// Of IPv4 and TCP with time stamps, as in the modern model.
+/// IPv4 and TCP with timestamps, as in the modern model.
 const HEADERS: u64 = 52;

@@ -1,4 +1,4 @@
-//! What arrives, as runs without gaps, and when to report it.
+//! Receiver of a modelled flow: runs of received packets and the timing of reports.
 
 use core::time::Duration;
 
@@ -8,12 +8,12 @@ use tidegate_core::units::{Bytes, Time};
 use super::later;
 use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Seen};
 
-/// How a [`Receiver`] is set.
+/// Configuration of a [`Receiver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverConfig {
     /// When to report.
     pub reporting: Reporting,
-    /// Of a report on the wire, all headers included.
+    /// Report size on the wire, all headers included.
     pub report_size: Bytes,
     /// A packet is lost once one that was sent this many later has arrived, see
     /// [`SenderConfig`](super::SenderConfig). At least 1.
@@ -49,12 +49,13 @@ impl ReceiverConfig {
     }
 }
 
-/// When to report. In any case at once on the first packet.
+/// Timing of reports. The first packet is always reported at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reporting {
     /// Each packet.
     EachPacket,
-    /// So far apart if anything came meanwhile, as a receiver of media does over RTP (RFC 8888).
+    /// At this interval, if packets have arrived since the last report, as an RTP receiver does
+    /// (RFC 8888).
     Every(Duration),
     /// A timer of one round trip, the sender's, and at once on a new loss event or a CE mark that
     /// begins one. When the timer finds nothing new, the next packet is reported at once
@@ -66,7 +67,7 @@ pub enum Reporting {
     OnArrival,
 }
 
-/// Reports what arrives.
+/// Reports received packets.
 #[derive(Debug)]
 pub struct Receiver {
     config: ReceiverConfig,
@@ -106,12 +107,12 @@ impl Receiver {
         }
     }
 
-    /// How many packets came.
+    /// Number of packets received.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// How many bytes came, on the wire.
+    /// Bytes received, on the wire.
     pub fn bytes(&self) -> Bytes {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! What a paced sender says of the path, for plots.
+//! Samples of the path at a modelled sender, for plots.
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Packets whose fate is not known yet.
+//! Packets in flight whose fate is unknown.
 
 use tidegate_core::units::Time;
 

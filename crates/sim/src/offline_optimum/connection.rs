@@ -1,9 +1,9 @@
-//! The oracle of a video over TCP: it reads what the connection carried.
+//! Offline optimum of a video over TCP, from the segments that the connection carried.
 //!
-//! A connection cannot do what a sender of packets can: what was in flight when the path died goes
-//! first, when it goes on is for the retransmission timer to say, and then it starts slowly. So
-//! the oracle may put its frames, at the encoder's lowest rate, only where the recorded connection
-//! carried something, or where it would have carried more.
+//! A connection is more limited than a sender of packets. Data in flight at the start of an outage
+//! goes first, the retransmission timer decides when transmission resumes, and it resumes in slow
+//! start. The optimum may therefore place frames, at the encoder's lowest rate, only where the
+//! recorded connection carried segments, or would have carried more.
 
 use core::time::Duration;
 
@@ -12,12 +12,12 @@ use tidegate_core::units::{Bytes, Time};
 use super::FloorSender;
 use crate::interactive::Slot;
 
-/// A connection as it was.
+/// Record of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<'a> {
-    /// What it carried, in order of the stream.
+    /// Segments in the order of the stream.
     pub slots: &'a [Slot],
-    /// When it took no more, in order.
+    /// Periods in which the connection accepted no data, in order.
     pub blocked: &'a [(Time, Time)],
     /// What the stream has beside the access unit of each frame, in order of capture. None of
     /// frames that are not in it.

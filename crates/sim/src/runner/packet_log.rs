@@ -1,4 +1,4 @@
-//! Every packet of a modelled flow, as rows of a run folder.
+//! All packets of a modelled flow, as rows of a run folder.
 
 use std::collections::VecDeque;
 
@@ -7,12 +7,12 @@ use tidegate_core::control::{Ecn, Outcome};
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::units::{Bytes, RemoteTime, Time};
 
-/// Writes down what was sent and what became of it. Each packet is known by when it entered the
-/// network; of several at one moment the first that was sent is taken to arrive first.
+/// Logs sent packets and their fate. A packet is identified by its time of entry into the network.
+/// Packets of one instant are taken to arrive in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PacketLog {
     rows: Vec<PacketRow>,
-    /// Rows whose packets are under way: when they entered, and where they are.
+    /// Entry time and row index of each packet in flight.
     open: VecDeque<(Time, usize)>,
 }
 
@@ -29,7 +29,7 @@ impl PacketLog {
         });
     }
 
-    /// The packet that entered then arrived.
+    /// The packet that entered at `entered` arrived.
     pub(super) fn arrived(&mut self, at: Time, entered: Time, ecn: Ecn) {
         let place = self.open.partition_point(|(sent, _)| *sent < entered);
         if let Some((sent, row)) = self.open.get(place).copied()
@@ -39,7 +39,7 @@ impl PacketLog {
             let at = RemoteTime(at.as_nanos());
             self.rows[row].outcome = Some(Outcome::Received { at, ecn });
         }
-        // What was sent long before anything that arrives now is lost.
+        // A packet sent long before the arriving one is lost.
         while let Some((sent, row)) = self.open.front().copied()
             && at.since(sent) > 4 * at.since(entered) + PATIENCE
         {
@@ -48,7 +48,7 @@ impl PacketLog {
         }
     }
 
-    /// All rows, at the end. What is still under way is lost if it left `before` then.
+    /// Returns all rows at the end. A packet still in flight that was sent before `before` is lost.
     pub(super) fn finish(mut self, before: Time) -> Vec<PacketRow> {
         for (sent, row) in self.open {
             if sent < before {
@@ -59,5 +59,5 @@ impl PacketLog {
     }
 }
 
-/// No jitter holds a packet back for so much longer than others.
+/// Upper bound of the reordering delay.
 const PATIENCE: core::time::Duration = core::time::Duration::from_secs(10);

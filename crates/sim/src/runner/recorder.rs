@@ -1,4 +1,4 @@
-//! Who writes down what happens in a take.
+//! Observer that records a run.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ use crate::run;
 use crate::scenario::Scenario;
 use crate::world::{Flight, NodeId, Observer, Sample};
 
-/// Writes down what happens.
+/// Records the events of a run.
 pub(super) struct Recorder<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) roles: &'a [FlowInstance],
     pub(super) keep: Keep,
     pub(super) meter: Meter,
-    /// Of every role, or none at all if none has any: then nobody looks for one.
-    pub(super) ledgers: Vec<Option<PacketLog>>,
+    /// Packet log per flow instance; empty if no flow needs one, which skips the lookup.
+    pub(super) logs: Vec<Option<PacketLog>>,
     pub(super) events: Vec<run::EventRow>,
     pub(super) links: run::LinkLog,
-    /// As samples say them: of the first role and of the links.
+    /// Names in sample events: of the first flow instance and of the links.
     names: Vec<Arc<str>>,
 }
 
 impl<'a> Recorder<'a> {
     pub(super) fn new(scenario: &'a Scenario, roles: &'a [FlowInstance], keep: Keep) -> Self {
-        let ledger = |role| ledger(role).filter(|_| keep.packets);
-        let mut ledgers: Vec<_> = roles.iter().map(ledger).collect();
-        if ledgers.iter().all(Option::is_none) {
-            ledgers.clear();
+        let log = |role| log(role).filter(|_| keep.packets);
+        let mut logs: Vec<_> = roles.iter().map(log).collect();
+        if logs.iter().all(Option::is_none) {
+            logs.clear();
         }
         let first = roles.first().map_or("", |role| &role.name);
         let links = scenario.links.iter().map(|link| link.name.as_str());
@@ -42,7 +42,7 @@ impl<'a> Recorder<'a> {
             roles,
             keep,
             meter: Meter::new(roles.len(), scenario.window(), keep.bin),
-            ledgers,
+            logs,
             events: Vec::new(),
             links: run::LinkLog::default(),
             names: names.map(Arc::from).collect(),
@@ -51,16 +51,16 @@ impl<'a> Recorder<'a> {
 }
 
 impl Observer for Recorder<'_> {
-    fn event(&mut self, party: NodeId, at: Time, event: Event) {
-        let role = &self.roles[party.0 / 2];
-        // Nobody reads what each of many says, and it would be most of the folder.
+    fn event(&mut self, node: NodeId, at: Time, event: Event) {
+        let role = &self.roles[node.0 / 2];
+        // Events of multiplied flows have no reader and would dominate the run folder.
         if role.plan.count > 1 || !self.keep.events {
             return;
         }
         self.events.push(run::EventRow {
             at,
             flow: role.name.clone(),
-            side: if party.0.is_multiple_of(2) {
+            side: if node.0.is_multiple_of(2) {
                 run::Side::Sender
             } else {
                 run::Side::Receiver
@@ -72,11 +72,11 @@ impl Observer for Recorder<'_> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "so that a flight stays in registers")]
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
-        if flight.party.0.is_multiple_of(2) {
-            let flow = flight.party.0 / 2;
+        if flight.node.0.is_multiple_of(2) {
+            let flow = flight.node.0 / 2;
             self.meter.sent(flow, at, flight.size);
-            if let Some(Some(ledger)) = self.ledgers.get_mut(flow) {
-                ledger.sent(at, flight.size);
+            if let Some(Some(log)) = self.logs.get_mut(flow) {
+                log.sent(at, flight.size);
             }
         }
     }
@@ -84,31 +84,31 @@ impl Observer for Recorder<'_> {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "so that a flight stays in registers")]
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
-        let flow = flight.party.0 / 2;
-        if flight.party.0.is_multiple_of(2) {
+        let flow = flight.node.0 / 2;
+        if flight.node.0.is_multiple_of(2) {
             self.meter.answered(flow, at, flight.entered);
         } else {
             self.meter.arrived(flow, at, flight.size, flight.entered);
-            if let Some(Some(ledger)) = self.ledgers.get_mut(flow) {
-                ledger.arrived(at, flight.entered, flight.ecn);
+            if let Some(Some(log)) = self.logs.get_mut(flow) {
+                log.arrived(at, flight.entered, flight.ecn);
             }
         }
     }
 
     #[inline]
-    fn soon(&mut self, party: NodeId) {
-        self.meter.soon(party.0 / 2);
+    fn soon(&mut self, node: NodeId) {
+        self.meter.soon(node.0 / 2);
     }
 
     #[inline]
-    fn very_soon(&mut self, party: NodeId) {
-        self.meter.very_soon(party.0 / 2);
+    fn very_soon(&mut self, node: NodeId) {
+        self.meter.very_soon(node.0 / 2);
     }
 
-    /// Rows and packets that are written down are; what is counted need not be.
+    /// Recorded events and packets have to be in order; counters need not be.
     fn wants_order(&self) -> bool {
         let single = self.roles.iter().any(|role| role.plan.count == 1);
-        !self.ledgers.is_empty() || self.keep.events && single
+        !self.logs.is_empty() || self.keep.events && single
     }
 
     fn sample(&mut self, sample: &Sample) {
@@ -129,9 +129,9 @@ impl Observer for Recorder<'_> {
     }
 }
 
-/// Packets of single modelled flows are written down here, those of endpoints by themselves, and
-/// those of flows that are many are only counted.
-fn ledger(role: &FlowInstance) -> Option<PacketLog> {
+/// Packet log of a single modelled flow. Endpoints log their own packets, and multiplied flows are
+/// only counted.
+fn log(role: &FlowInstance) -> Option<PacketLog> {
     let mut rtp = role.plan.media.video().into_iter();
     let modelled = rtp.all(|video| video.stream.is_some());
     (role.plan.count == 1 && modelled).then(PacketLog::default)

@@ -1,4 +1,4 @@
-//! Who takes part in a take.
+//! Senders and receivers of a run.
 
 use tidegate_core::control::Why;
 use tidegate_core::media::{EncodeError, FrameEncoder};
@@ -47,7 +47,7 @@ pub(super) fn members(
     Ok((real(sender), real(role.receiver(seed))))
 }
 
-/// A party of the simulator: a model, an application on one, or an endpoint that speaks real
+/// A node of the simulator: a model, an application on a model, or an endpoint with real wire
 /// formats.
 #[derive(Debug)]
 pub(super) enum SimFlow {
@@ -58,9 +58,9 @@ pub(super) enum SimFlow {
 }
 
 impl SimFlow {
-    pub(super) fn drain(&mut self, takings: &mut FlowResult) {
+    pub(super) fn drain(&mut self, result: &mut FlowResult) {
         if let Self::Real(player) = self {
-            player.0.drain(takings);
+            player.0.drain(result);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Parties that are ahead of each other do what they do in the order of time.
+//! The results of runs with lookahead equal those in the order of time.
 
 use proptest::prelude::*;
 use tidegate_core::link::LinkStats;
@@ -7,20 +7,20 @@ use tidegate_core::trace::Event;
 use super::*;
 use crate::world::{Flight, Observer, Sample};
 
-/// What can be seen of a run, apart from the order in which parties have their turn.
+/// Observable results of a run, apart from the order of events between nodes.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
-    /// What each party sent, got and said, in order.
-    parties: Vec<Vec<String>>,
+    /// Packets sent and received and events of each node, in order.
+    nodes: Vec<Vec<String>>,
     samples: Vec<Sample>,
     meter: Vec<String>,
     links: Vec<(LinkStats, u64)>,
-    /// Where each piece ended.
+    /// End of each piece.
     ends: Vec<(Time, usize)>,
     agents: String,
 }
 
-/// Writes all of it down, and counts as a stagehand does.
+/// Records all observer calls, and counts as the recorder does.
 struct Watch<'a> {
     stage: Recorder<'a>,
     seen: Seen,
@@ -28,21 +28,21 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    fn add(&mut self, party: NodeId, line: String) {
-        self.seen.parties[party.0].push(line);
+    fn add(&mut self, node: NodeId, line: String) {
+        self.seen.nodes[node.0].push(line);
     }
 }
 
 impl Observer for Watch<'_> {
-    fn event(&mut self, party: NodeId, at: Time, event: Event) {
-        self.add(party, format!("{at:?} {event:?}"));
+    fn event(&mut self, node: NodeId, at: Time, event: Event) {
+        self.add(node, format!("{at:?} {event:?}"));
     }
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
-        self.add(flight.party, format!("{at:?} sent {flight:?}"));
+        self.add(flight.node, format!("{at:?} sent {flight:?}"));
         self.stage.sent(at, flight);
     }
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
-        self.add(flight.party, format!("{at:?} got {flight:?}"));
+        self.add(flight.node, format!("{at:?} got {flight:?}"));
         self.stage.arrived(at, flight);
     }
     fn sample(&mut self, sample: &Sample) {
@@ -53,14 +53,14 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// How a run goes on from outside.
+/// Interruptions of a run from outside.
 #[derive(Clone, Debug)]
 struct Course {
-    /// How long each piece is, in ms.
+    /// Length of each piece, in ms.
     pieces: Vec<u64>,
-    /// After which of them somebody looks at all links.
+    /// Number of the piece after which all links are read.
     asks: usize,
-    /// Before which of them links are sampled from then on, and whether all are.
+    /// Number of the piece before which link sampling starts, and whether all links are sampled.
     sampled: usize,
     everywhere: bool,
 }
@@ -74,23 +74,23 @@ fn see(text: &str, seed: u64, course: &Course, ordered: bool) -> (Seen, bool) {
     let config = topology::network(&scenario, &roles).unwrap();
     let network = Network::new(&config, seed).unwrap();
     let links = network.len();
-    let parties = parties(&roles, seed, &no_video).unwrap();
+    let nodes = nodes(&roles, seed, &no_video).unwrap();
     let mut watch = Watch {
         seen: Seen {
-            parties: vec![vec![]; parties.len()],
+            nodes: vec![vec![]; nodes.len()],
             ..Seen::default()
         },
         stage: Recorder::new(&scenario, &roles, Keep::default()),
         ordered,
     };
-    let mut world = World::new(network, parties, seed).unwrap();
+    let mut world = World::new(network, nodes, seed).unwrap();
     let (mut at, mut ahead) = (Time::ZERO, false);
     for (i, piece) in course.pieces.iter().enumerate() {
         if i == course.sampled {
             let all = if course.everywhere { links } else { 0 };
             world.sample_every(SAMPLE, scenario.links.len().max(all));
         }
-        // There is no way back.
+        // Once left, the lookahead never resumes.
         let now = world.now();
         assert_eq!(
             world
@@ -200,7 +200,7 @@ fn scenario() -> impl Strategy<Value = String> {
                 text += &link("two", "b", "c");
             }
             for (i, flow) in flows.iter().enumerate() {
-                // Of two links some flows take the first alone.
+                // With two links, some flows use the first only.
                 let to = if second && i % 2 == 0 { "c" } else { "b" };
                 text += &flow.replace("{}", &format!("f{i}")).replace("{to}", to);
             }
@@ -232,16 +232,17 @@ proptest! {
     }
 }
 
-/// Plays a scenario in the plain order and ahead of it. Whether it was ahead in the end of any piece.
+/// Compares a run in plain order with one with lookahead. Returns whether lookahead was active at
+/// the end of any piece.
 fn compare(text: &str, seed: u64, course: &Course) -> Result<bool, TestCaseError> {
     let (plain, ahead) = see(text, seed, course, true);
     prop_assert!(!ahead);
     let (seen, ahead) = see(text, seed, course, false);
-    for (i, (one, other)) in seen.parties.iter().zip(&plain.parties).enumerate() {
+    for (i, (one, other)) in seen.nodes.iter().zip(&plain.nodes).enumerate() {
         let first = one.iter().zip(other).find(|(one, other)| one != other);
-        prop_assert_eq!(first, None, "party {}, {}", i, text);
+        prop_assert_eq!(first, None, "node {}, {}", i, text);
         let rest = (one.get(other.len()), other.get(one.len()));
-        prop_assert_eq!(rest, (None, None), "party {}, {}", i, text);
+        prop_assert_eq!(rest, (None, None), "node {}, {}", i, text);
     }
     prop_assert_eq!(&seen.ends, &plain.ends, "{}", text);
     prop_assert_eq!(&seen.samples, &plain.samples, "{}", text);
@@ -251,7 +252,7 @@ fn compare(text: &str, seed: u64, course: &Course) -> Result<bool, TestCaseError
     Ok(ahead)
 }
 
-/// With so many that what is told of is sorted by who gets it.
+/// Enough flows that arrivals are grouped by receiver.
 #[test]
 fn many_flows_are_ahead() {
     let text = "name = \"t\"\nduration = \"2s\"\n[[link]]\nname = \"one\"\nfrom = \"a\"\nto = \"b\"\n\
@@ -271,7 +272,7 @@ fn many_flows_are_ahead() {
     }
 }
 
-/// What comes over a link without a rate gets to an exit at the moments at which that is free again.
+/// Packets from a link without a rate reach an exit link exactly when it becomes idle.
 #[test]
 fn bursts_at_an_exit() {
     for (limit, size) in [(1, 1_000), (1, 500), (2, 1_000)] {
@@ -292,7 +293,7 @@ fn bursts_at_an_exit() {
     }
 }
 
-/// The scenarios of which this was made are played that way.
+/// Lookahead is active in the scenarios that it was designed for.
 #[test]
 fn a_dumbbell_is_played_ahead() {
     let flow = |source: &str| {

@@ -1,10 +1,10 @@
 //! TCP models: one-way senders of numbered segments and the sink that acknowledges them.
 //!
-//! [`classic`] behaves as the senders of ns-2.35 do. All senders speak
-//! [`Segment`](crate::packet_agent::Segment) and [`Ack`](crate::packet_agent::Ack) with the same [`Sink`], take
-//! their data from a [`Source`] and tell their [`State`] and [`Counters`]. The model has no
-//! handshake of its own: as in ns-2, segment 0 stands for the SYN, is as small as an
-//! acknowledgement, and its acknowledgement opens the initial window.
+//! [`classic`] models the senders of ns-2.35, [`modern`] those of Linux. All senders exchange
+//! [`Segment`](crate::packet_agent::Segment) and [`Ack`](crate::packet_agent::Ack) with the same
+//! [`Sink`], read data from a [`Source`] and report [`State`] and [`Counters`]. There is no
+//! separate handshake: as in ns-2, segment 0 stands for the SYN, is as small as an acknowledgement,
+//! and its acknowledgement opens the initial window.
 
 use core::time::Duration;
 
@@ -22,40 +22,40 @@ pub use sink::{Sink, SinkConfig};
 pub use source::{Source, SourceConfig, SourceKind, Stream, Written};
 pub use writer::{Model, Writer, WriterConfig};
 
-/// What a sender believes at this moment, for planners and plots.
+/// State of a sender, for planners and plots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct State {
-    /// Congestion window, in segments, with its fraction.
+    /// Congestion window in segments, with fraction.
     pub cwnd: f64,
-    /// Where slow start ends, in segments.
+    /// Slow start threshold, in segments.
     pub ssthresh: f64,
-    /// What the retransmission timer would be set to now, back-off included.
+    /// Current retransmission timeout, back-off included.
     pub rto: Duration,
-    /// Smoothed round-trip time; none before the first sample, or after so many timeouts that
-    /// the sender gave it up.
+    /// Smoothed round-trip time; none before the first sample, or after so many timeouts that the
+    /// sender discarded it.
     pub srtt: Option<Duration>,
-    /// Segments that were sent and are not acknowledged, as the sender counts them.
+    /// Segments in flight, by the sender's estimate.
     pub in_flight: u32,
-    /// Whether a loss is being repaired without a timeout.
+    /// Whether the sender is in loss recovery without a timeout.
     pub recovering: bool,
 }
 
-/// What a sender counted.
+/// Counters of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Segments sent, repeated ones included.
+    /// Segments sent, including retransmissions.
     pub sent: u64,
-    /// Of these, sent before.
+    /// Retransmitted segments.
     pub repeated: u64,
-    /// Acknowledgements that came.
+    /// Acknowledgements received.
     pub acks: u64,
-    /// Segments that are acknowledged in sequence.
+    /// Segments acknowledged cumulatively.
     pub acked: u32,
-    /// Expiries of the retransmission timer while something was out.
+    /// Retransmission timeouts with data in flight.
     pub timeouts: u64,
-    /// Losses found by duplicate acknowledgements.
+    /// Losses detected by duplicate acknowledgements.
     pub fast_retransmits: u64,
-    /// Reductions because of ECN marks.
+    /// Window reductions due to ECN marks.
     pub ecn_responses: u64,
 }
 

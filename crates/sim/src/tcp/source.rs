@@ -1,4 +1,4 @@
-//! What a TCP sender has to send.
+//! Data of a TCP sender.
 
 use std::collections::VecDeque;
 

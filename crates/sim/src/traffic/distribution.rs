@@ -7,59 +7,61 @@ use core::fmt;
 use rand_core::Rng;
 use tidegate_core::random::unit;
 
-/// How a positive quantity is spread. Sizes are in bytes and times in seconds; the user says.
+/// Distribution of a positive quantity. Sizes are in bytes and times in seconds, as the caller
+/// defines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// Log-normal below `cut`, Pareto from there on: the sizes of files on web servers (Barford and
-    /// Crovella, Generating Representative Web Workloads, 1998).
+    /// Log-normal below `cut`, Pareto above it: file sizes of web servers (Barford and Crovella,
+    /// Generating Representative Web Workloads, 1998).
     BodyAndTail {
-        /// Median of the log-normal, before it is cut.
+        /// Median of the log-normal before truncation.
         median: f64,
         /// Standard deviation of its natural logarithm.
         sigma: f64,
-        /// Where the body ends and the tail begins.
+        /// Boundary between body and tail.
         cut: f64,
-        /// Share of the draws that come from the tail, in 0..=1.
+        /// Share of the draws from the tail, in 0..=1.
         tail: f64,
-        /// Index of the tail.
+        /// Pareto index of the tail.
         shape: f64,
-        /// The largest; infinity for none.
+        /// Maximum; infinity for none.
         most: f64,
     },
-    /// Always the same.
+    /// A constant.
     Constant(f64),
-    /// Memoryless.
+    /// Exponential.
     Exponential {
         /// Mean.
         mean: f64,
     },
-    /// Its logarithm is normal.
+    /// Log-normal.
     LogNormal {
-        /// Half of the draws are smaller.
+        /// Median.
         median: f64,
         /// Standard deviation of the natural logarithm.
         sigma: f64,
     },
-    /// A power law: more than `x` with probability `(least/x)^shape`, and cut off at `most`.
+    /// Pareto: exceeds `x` with probability `(least/x)^shape`, truncated at `most`.
     Pareto {
-        /// Its index. Up to 2 the variance grows with the sample, up to 1 the mean does too.
+        /// Pareto index. The variance is infinite up to 2, the mean up to 1.
         shape: f64,
-        /// The smallest.
+        /// Minimum.
         least: f64,
-        /// The largest; infinity for none.
+        /// Maximum; infinity for none.
         most: f64,
     },
-    /// Anything between two values, equally likely.
+    /// Uniform.
     Uniform {
-        /// The smallest.
+        /// Minimum.
         least: f64,
-        /// The largest; finite and above `least`.
+        /// Maximum; finite and above `least`.
         most: f64,
     },
 }
 
 impl Distribution {
-    /// A power law without upper bound by its mean, as in ns-2; `shape` has to be above 1.
+    /// A Pareto distribution without maximum, given by its mean, as in ns-2; `shape` has to be
+    /// above 1.
     pub fn pareto(shape: f64, mean: f64) -> Self {
         Self::Pareto {
             shape,
@@ -68,7 +70,7 @@ impl Distribution {
         }
     }
 
-    /// The same with every draw `by` times as large.
+    /// The distribution with every draw multiplied by `by`.
     pub fn scaled(self, by: f64) -> Self {
         match self {
             Self::BodyAndTail {
@@ -104,10 +106,10 @@ impl Distribution {
         }
     }
 
-    /// Looks at the parameters.
+    /// Validates the parameters.
     ///
     /// # Errors
-    /// The first that does not stand.
+    /// The first invalid parameter.
     pub fn check(&self) -> Result<(), DistributionFault> {
         let positive = |name, value: f64| {
             if value > 0.0 && value < f64::INFINITY {
@@ -131,7 +133,8 @@ impl Distribution {
                 if !(0.0..=1.0).contains(&tail) {
                     return Err(DistributionFault::Tail(tail));
                 }
-                // Each try to draw from the body has to have a fair chance, also of one that is met.
+                // Rejection sampling of the body needs a fair probability of acceptance, also for
+                // `draw_rest`.
                 let z = libm::log(cut / median) / sigma - sigma;
                 if tail < 1.0 && normal_below(z) < LEAST_BODY {
                     return Err(DistributionFault::Cut { cut, median });
@@ -158,7 +161,7 @@ impl Distribution {
         }
     }
 
-    /// Draws one.
+    /// Draws a value.
     pub fn draw(&self, rng: &mut dyn Rng) -> f64 {
         match *self {
             Self::BodyAndTail {
@@ -182,9 +185,9 @@ impl Distribution {
         }
     }
 
-    /// What is left of a time that has begun already, seen at a moment that has nothing to do with
-    /// it: who starts with this is in its stride at once. A long time is more likely to be met than
-    /// a short one, so that for a power law this has a heavier tail than the time itself.
+    /// Draws the residual of a period in progress, as seen at an independent time (renewal theory).
+    /// A source that starts with it is in steady state. Longer periods are more likely to be
+    /// observed, so the residual of a Pareto period has a heavier tail than the period.
     pub fn draw_rest(&self, rng: &mut dyn Rng) -> f64 {
         let met = match *self {
             Self::BodyAndTail {
@@ -215,7 +218,7 @@ impl Distribution {
         unit(rng) * met
     }
 
-    /// What draws are on average in the long run; infinity for power laws without it.
+    /// Expected value; infinity for a Pareto distribution without a mean.
     pub fn mean(&self) -> f64 {
         match *self {
             Self::BodyAndTail {
@@ -244,12 +247,13 @@ impl Distribution {
     }
 }
 
-/// With mean 1 unless told otherwise.
+/// Draws from an exponential distribution.
 pub(super) fn exponential(mean: f64, rng: &mut dyn Rng) -> f64 {
     -mean * libm::log(1.0 - unit(rng))
 }
 
-/// A log-normal below `cut`, by trial. [`Distribution::check`] sees to it that there is enough.
+/// Draws from a log-normal below `cut` by rejection. [`Distribution::check`] ensures a sufficient
+/// rate of acceptance.
 fn body(median: f64, sigma: f64, cut: f64, rng: &mut dyn Rng) -> f64 {
     loop {
         let body = median * libm::exp(sigma * normal(rng));
@@ -259,7 +263,7 @@ fn body(median: f64, sigma: f64, cut: f64, rng: &mut dyn Rng) -> f64 {
     }
 }
 
-/// By inversion. Without upper bound `least / most` is zero, and so is its power. With one, the
+/// Draws by inversion. Without a maximum, `least / most` and its power are zero. With one, the
 /// shape may be zero or negative.
 fn pareto(shape: f64, least: f64, most: f64, rng: &mut dyn Rng) -> f64 {
     if shape.abs() < 1e-9 {
@@ -269,13 +273,13 @@ fn pareto(shape: f64, least: f64, most: f64, rng: &mut dyn Rng) -> f64 {
     least * libm::pow(1.0 - unit(rng) * (1.0 - cut_off), -1.0 / shape)
 }
 
-/// Box and Muller's first.
+/// Standard normal: the first value of the Box-Muller transform.
 fn normal(rng: &mut dyn Rng) -> f64 {
     let radius = libm::log(1.0 - unit(rng)) * -2.0;
     radius.sqrt() * libm::cos(TAU * unit(rng))
 }
 
-/// The normal distribution function.
+/// Cumulative distribution function of the standard normal.
 fn normal_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z / SQRT_2)
 }
@@ -299,7 +303,7 @@ fn pareto_mean(shape: f64, least: f64, most: f64) -> f64 {
 }
 
 fn check_pareto(shape: f64, least: f64, most: f64) -> Result<(), DistributionFault> {
-    // Written so that NaN is at fault.
+    // The negation rejects NaN.
     if !(shape > 0.0 && shape < f64::INFINITY) {
         return Err(DistributionFault::NotPositive {
             name: "shape",
@@ -315,34 +319,34 @@ fn check_pareto(shape: f64, least: f64, most: f64) -> Result<(), DistributionFau
     Ok(())
 }
 
-/// Why a distribution cannot be drawn from.
+/// Invalid parameters of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum DistributionFault {
-    /// Hardly anything of the body lies below the cut.
+    /// Hardly any of the body lies below the cut.
     Cut {
-        /// Where the tail begins.
+        /// Begin of the tail.
         cut: f64,
         /// Median of the body.
         median: f64,
     },
-    /// The largest is not above the smallest.
+    /// The maximum is not above the minimum.
     Most {
-        /// The largest.
+        /// Maximum.
         most: f64,
-        /// The smallest.
+        /// Minimum.
         least: f64,
     },
-    /// A power law of this index has no mean unless it is cut off.
+    /// A Pareto distribution of this index has no mean without a maximum.
     NoMean(f64),
-    /// A parameter is zero, negative, infinite or no number.
+    /// A parameter is zero, negative, infinite or NaN.
     NotPositive {
-        /// Which.
+        /// Name of the parameter.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         value: f64,
     },
-    /// The share of the tail is not in 0..=1.
+    /// The share of the tail is outside of 0..=1.
     Tail(f64),
 }
 
@@ -374,7 +378,7 @@ impl fmt::Display for DistributionFault {
 
 impl core::error::Error for DistributionFault {}
 
-/// Below it, a draw from the body may take a thousand tries.
+/// Below this probability of acceptance, one draw of the body may take a thousand attempts.
 const LEAST_BODY: f64 = 1e-3;
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! A rate over time, in steps.
+//! A piecewise constant rate.
 
 use core::fmt;
 
 use tidegate_core::units::{Rate, Time};
 
-/// A rate that changes at given moments of the world.
+/// A rate with steps at given times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Until the first step.
+    /// Rate before the first step.
     pub first: Rate,
-    /// From each of these moments on; they increase.
+    /// Rate from each time on; times increase.
     pub steps: Vec<(Time, Rate)>,
 }
 
 impl From<Rate> for Schedule {
-    /// Always the same.
+    /// A constant rate.
     fn from(rate: Rate) -> Self {
         Self {
             first: rate,
@@ -24,10 +24,10 @@ impl From<Rate> for Schedule {
 }
 
 impl Schedule {
-    /// Looks at rates and moments.
+    /// Validates rates and times.
     ///
     /// # Errors
-    /// When no rate is above zero, or the moments do not increase.
+    /// If no rate is above zero, or the times do not increase.
     pub fn check(&self) -> Result<(), ScheduleFault> {
         let unsorted = self.steps.windows(2).find(|pair| pair[1].0 <= pair[0].0);
         if let Some(pair) = unsorted {
@@ -42,7 +42,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// The rate at a moment.
+    /// Rate at a time.
     pub fn at(&self, at: Time) -> Rate {
         let passed = self.steps.partition_point(|step| step.0 <= at);
         match passed.checked_sub(1) {
@@ -51,13 +51,13 @@ impl Schedule {
         }
     }
 
-    /// The next change after a moment, [`Time::FAR`] if there is none.
+    /// Time of the next step after `at`; [`Time::FAR`] if there is none.
     pub fn next_after(&self, at: Time) -> Time {
         let passed = self.steps.partition_point(|step| step.0 <= at);
         self.steps.get(passed).map_or(Time::FAR, |step| step.0)
     }
 
-    /// The same up to a moment, and nothing from then on.
+    /// The schedule up to `stop`, and a rate of zero from then on.
     pub fn until(mut self, stop: Time) -> Self {
         self.steps.retain(|step| step.0 < stop);
         if stop == Time::ZERO {
@@ -68,23 +68,23 @@ impl Schedule {
         self
     }
 
-    /// The highest rate.
+    /// Maximum rate.
     pub fn most(&self) -> Rate {
         let steps = self.steps.iter().map(|step| step.1);
         steps.fold(self.first, Rate::max)
     }
 }
 
-/// Why a schedule does not stand.
+/// Invalid schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleFault {
-    /// Its rate is zero at all times.
+    /// The rate is zero at all times.
     Nothing,
-    /// A step does not come after the one before it.
+    /// A step is not later than the previous step.
     Order {
-        /// The earlier in the list.
+        /// Time of the previous step.
         before: Time,
-        /// The later in the list.
+        /// Time of the step.
         after: Time,
     },
 }

@@ -1,13 +1,13 @@
-//! Many time spans in little room.
+//! Histogram of durations.
 
 use core::time::Duration;
 
 use tidegate_core::units::nanos;
 
-/// Count, mean, extremes and quantiles of time spans: delays of packets, times of pages.
+/// Count, mean, extremes and quantiles of durations: packet delays, page load times.
 ///
-/// Quantiles come from classes whose width is a sixteenth of a power of two, so they are exact to
-/// 1/16 of their value. Half a kilobyte per second that is of interest, however many spans.
+/// Quantiles come from logarithmic bins with 16 bins per power of two, so their relative error is
+/// at most 1/16. The memory is half a kilobyte for each second of the range in use, for any count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans {
     count: u64,
@@ -18,7 +18,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Takes one in.
+    /// Adds a duration.
     pub fn add(&mut self, span: Duration) {
         let class = class(span);
         if self.classes.len() <= class {
@@ -35,7 +35,7 @@ impl Spans {
         self.count += 1;
     }
 
-    /// Takes in all of another.
+    /// Adds all durations of another histogram.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -56,29 +56,29 @@ impl Spans {
         }
     }
 
-    /// How many there were.
+    /// Number of durations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean, if there were any.
+    /// Mean; none if empty.
     pub fn mean(&self) -> Option<Duration> {
         let mean = self.sum.checked_div(u128::from(self.count))?;
-        // The mean of numbers below 2^64 is below 2^64.
+        // The mean of values below 2^64 is below 2^64.
         Some(Duration::from_nanos(mean as u64))
     }
 
-    /// The shortest, if there were any.
+    /// Minimum; none if empty.
     pub fn least(&self) -> Option<Duration> {
         (self.count > 0).then_some(self.least)
     }
 
-    /// The longest, if there were any.
+    /// Maximum; none if empty.
     pub fn most(&self) -> Option<Duration> {
         (self.count > 0).then_some(self.most)
     }
 
-    /// A span that a share of `q`, in 0..=1, does not exceed; up to 1/16 too long.
+    /// Quantile `q` in 0..=1, rounded up by at most 1/16; none if empty.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let most = self.most()?;
         let wanted = (q.clamp(0.0, 1.0) * self.count as f64) as u64;
@@ -93,7 +93,7 @@ impl Spans {
     }
 }
 
-/// Classes of equal width up to 16 units, then 16 to each power of two.
+/// Index of the bin: equal width up to 16 units, then 16 bins per power of two.
 fn class(span: Duration) -> usize {
     let units = nanos(span) >> UNIT;
     if units < PER_OCTAVE {
@@ -110,11 +110,11 @@ fn upper_edge(class: usize) -> Duration {
         None => class + 1,
         Some(octave) => (PER_OCTAVE + class % PER_OCTAVE + 1) << octave,
     };
-    // The last class ends at 2^64 ns.
+    // The last bin ends at 2^64 ns.
     Duration::from_nanos((u128::from(units) << UNIT).min(u128::from(u64::MAX)) as u64)
 }
 
-/// The smallest class is 2^10 ns wide, about a microsecond.
+/// The narrowest bin is 2^10 ns wide, about a microsecond.
 const UNIT: u32 = 10;
 const PER_OCTAVE: u64 = 16;
 

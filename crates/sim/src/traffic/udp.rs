@@ -1,4 +1,4 @@
-//! Streams without congestion control: constant, Poisson, on and off; and where they end.
+//! Streams without congestion control: constant, Poisson and on/off sources, and their sink.
 
 use core::fmt;
 use core::time::Duration;
@@ -15,42 +15,44 @@ use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
 /// Parameters of a [`Source`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceConfig {
-    /// On the wire, every header included; with [`Spacing::OnOff`] while it is on, as in ns-2.
+    /// Rate on the wire, all headers included. With [`Spacing::OnOff`], the rate while on, as in
+    /// ns-2.
     pub rate: Schedule,
-    /// Of one packet on the wire, every header included; up to 65,535.
+    /// Packet size on the wire, all headers included, up to 65,535.
     pub packet: Bytes,
-    /// How packets follow each other.
+    /// Spacing of the packets.
     pub spacing: Spacing,
-    /// Of its packets.
+    /// ECN field of the packets.
     pub ecn: Ecn,
 }
 
-/// How packets follow each other.
+/// Spacing of packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spacing {
-    /// Evenly, to the nanosecond and without drift.
+    /// Constant, to the nanosecond and without drift.
     Constant {
-        /// Each gap is drawn evenly from this share of the even gap around it, in 0..=1. ns-2's
-        /// `random_` is 0.5.
+        /// Relative jitter in 0..=1: each gap is uniform within this share around its nominal
+        /// length. The `random_` of ns-2 is 0.5.
         jitter: f64,
     },
-    /// Evenly while on, not at all while off. What a gap had left when a burst ended is left when
-    /// the next begins, so that no rate is lost to rounding. It starts as if it had run for ever:
-    /// on or off in proportion to the means, and somewhere in the middle.
+    /// Constant while on, silent while off. The rest of a gap at the end of a burst carries over to
+    /// the next burst, so that rounding does not reduce the rate. The source starts in steady
+    /// state: on with the probability of the means, in the middle of a period.
     OnOff {
-        /// Mean time on.
+        /// Mean on time.
         on: Duration,
-        /// Mean time off.
+        /// Mean off time.
         off: Duration,
-        /// Index of Pareto times, above 1; exponential times if there is none.
+        /// Pareto index of the on and off times, above 1. Without an index, the times are
+        /// exponential.
         shape: Option<f64>,
     },
-    /// With exponential gaps.
+    /// Exponential gaps.
     Poisson,
 }
 
 impl Default for SourceConfig {
-    /// 1 Mb/s in even packets of 1000 bytes.
+    /// Constant 1 Mb/s in packets of 1000 bytes.
     fn default() -> Self {
         Self {
             rate: Rate::kbps(1_000).into(),
@@ -62,10 +64,10 @@ impl Default for SourceConfig {
 }
 
 impl SourceConfig {
-    /// Looks at the parameters.
+    /// Validates the parameters.
     ///
     /// # Errors
-    /// The first that does not stand.
+    /// The first invalid parameter.
     pub fn check(&self) -> Result<(), SourceFault> {
         self.rate.check().map_err(SourceFault::Rate)?;
         if !(Bytes(1)..=Bytes(65_535)).contains(&self.packet) {
@@ -87,7 +89,7 @@ impl SourceConfig {
         }
     }
 
-    /// The share of the rate that is sent on average.
+    /// Mean share of the on time, in 0..=1.
     pub fn duty(&self) -> f64 {
         match self.spacing {
             Spacing::OnOff { on, off, .. } => on.as_secs_f64() / (on + off).as_secs_f64(),
@@ -95,12 +97,12 @@ impl SourceConfig {
         }
     }
 
-    /// A packet in billionths of a bit: bits per second times nanoseconds.
+    /// Size of a packet in billionths of a bit: bits per second times nanoseconds.
     fn packet_work(&self) -> i128 {
         i128::from(self.packet.bits()) * 1_000_000_000
     }
 
-    /// Of on and off times, in seconds.
+    /// Distributions of on and off times, in seconds.
     fn times(&self) -> Option<[Distribution; 2]> {
         let Spacing::OnOff { on, off, shape } = self.spacing else {
             return None;
@@ -114,17 +116,17 @@ impl SourceConfig {
     }
 }
 
-/// Sends [`Body::Data`] at a rate of its own. Starts with its party, and stops with it or
-/// [before](Self::until).
+/// Sends [`Body::Data`] at a configured rate from the start of its node to its stop, or [up
+/// to](Self::until) an earlier time.
 #[derive(Clone, Debug)]
 pub struct Source {
     config: SourceConfig,
-    /// What is accounted for.
+    /// Time up to which `left` is updated.
     since: Time,
     speed: Rate,
-    /// What has to pass at `speed` until the next packet leaves, in billionths of a bit.
+    /// Work left until the next packet, in billionths of a bit.
     left: i128,
-    /// When the schedule changes.
+    /// Time of the next step of the schedule.
     step: Time,
     gate: Gate,
     next: Time,
@@ -132,7 +134,7 @@ pub struct Source {
     sent: u64,
 }
 
-/// Whether an on/off source is on, and until when.
+/// State of an on/off source, and the time of its end.
 #[derive(Clone, Copy, Debug)]
 struct Gate {
     open: bool,
@@ -140,7 +142,7 @@ struct Gate {
 }
 
 impl Source {
-    /// A source that starts with its party.
+    /// A source that starts with its node.
     ///
     /// # Errors
     /// As [`SourceConfig::check`].
@@ -162,14 +164,14 @@ impl Source {
         })
     }
 
-    /// The same, but nothing leaves from `stop` on.
+    /// Stops sending at `stop`.
     #[must_use]
     pub fn until(mut self, stop: Time) -> Self {
         self.config.rate = self.config.rate.until(stop);
         self
     }
 
-    /// Packets sent so far.
+    /// Number of packets sent.
     pub fn sent(&self) -> u64 {
         self.sent
     }
@@ -185,14 +187,14 @@ impl Source {
         }
         self.left = match self.config.spacing {
             Spacing::Constant { .. } => 0,
-            // In the middle of a gap, as of a burst.
+            // In steady state, the start falls into the middle of a gap.
             Spacing::OnOff { .. } => (unit(rng) * self.gap(rng) as f64) as i128,
             Spacing::Poisson => self.gap(rng),
         };
         self.set_speed(now);
     }
 
-    /// From on to off, or back.
+    /// Switches between on and off.
     fn turn(&mut self, at: Time, rng: &mut Pcg64Mcg) {
         let Some([on, off]) = self.config.times() else {
             return;
@@ -221,7 +223,7 @@ impl Source {
         }
     }
 
-    /// When the next packet leaves if nothing changes before.
+    /// Time of the next packet at the present rate.
     fn due(&self) -> Time {
         if self.left <= 0 {
             return self.since;
@@ -235,7 +237,8 @@ impl Source {
         }
     }
 
-    /// Cannot overflow: [`SourceConfig::check`] keeps rates below 2^49 b/s, and time is below 2^64.
+    /// Cannot overflow: [`SourceConfig::check`] keeps rates below 2^49 b/s, and time is below 2^64
+    /// ns.
     fn go_to(&mut self, at: Time) {
         self.left -= i128::from(self.speed.as_bps()) * i128::from(nanos(at.since(self.since)));
         self.since = at;
@@ -294,35 +297,35 @@ impl Agent for Source {
     }
 }
 
-/// Counts what arrives of [`Body::Data`]; answers nothing.
+/// Counts the arriving [`Body::Data`] and sends nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Sink {
     received: u64,
     bytes: Bytes,
     marked: u64,
-    /// One after the highest number that arrived.
+    /// One more than the highest sequence number received.
     end: u64,
     delays: Spans,
 }
 
 impl Sink {
-    /// Packets that arrived.
+    /// Number of packets received.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Their bytes on the wire.
+    /// Bytes received, on the wire.
     pub fn bytes(&self) -> Bytes {
         self.bytes
     }
 
-    /// How many of them carried a congestion mark.
+    /// Number of packets received with CE.
     pub fn marked(&self) -> u64 {
         self.marked
     }
 
-    /// Gaps in the numbers so far. What was lost after the last arrival does not show: for that,
-    /// compare [`received`](Self::received) with what the source sent.
+    /// Number of missing sequence numbers so far. Losses after the last arrival are not included;
+    /// compare [`received`](Self::received) with the packets sent for those.
     pub fn lost(&self) -> u64 {
         self.end.saturating_sub(self.received)
     }
@@ -356,19 +359,19 @@ impl Agent for Sink {
     }
 }
 
-/// Why a source cannot be built.
+/// Invalid parameters of a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SourceFault {
-    /// The jitter is not in 0..=1.
+    /// The jitter is outside of 0..=1.
     Jitter(f64),
-    /// Packets of this size are not possible.
+    /// Invalid packet size.
     Packet(Bytes),
-    /// The rate does not stand.
+    /// Invalid rate.
     Rate(ScheduleFault),
-    /// On or off times cannot be drawn.
+    /// Invalid on or off times.
     Times(DistributionFault),
-    /// More than a packet per nanosecond.
+    /// The rate exceeds one packet per nanosecond.
     TooFast(Rate),
 }
 

@@ -1,9 +1,8 @@
-//! Video as traffic: frames of modelled or recorded size, cut into packets.
+//! Video as cross traffic: frames of modelled or recorded size, cut into packets.
 //!
-//! [`Camera`] says when which frame is made and how large it is, for any transport; [`Source`]
-//! sends it without congestion control, and ends in a [`udp::Sink`](super::udp::Sink). Sizes come
-//! from a [`FrameModel`]: the [model](crate::video_model) of an encoder, or a recorded encode
-//! ([`TracePlayer`]).
+//! [`Camera`] yields the time and size of frames, for any transport. [`Source`] sends them without
+//! congestion control to a [`udp::Sink`](super::udp::Sink). Sizes come from a [`FrameModel`]: the
+//! [model](crate::video_model) of an encoder, or a recorded encode ([`TracePlayer`]).
 
 mod player;
 mod trace;
@@ -22,22 +21,22 @@ use super::{Schedule, ScheduleFault};
 use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
 use crate::video_model::{FrameModel, FrameShape};
 
-/// Makes frames at an even pace.
+/// Yields frames at a constant frame rate.
 #[derive(Debug)]
 pub struct Camera {
     model: Box<dyn FrameModel>,
-    /// When frame zero is captured.
+    /// Capture time of frame zero.
     start: Time,
-    /// The next frame.
+    /// Number of the next frame.
     frame: u64,
     key_interval: Option<u64>,
-    /// The next frame has to be a key frame.
+    /// Whether the next frame has to be a key frame.
     key: bool,
 }
 
 impl Camera {
     /// Captures frame zero at `start`. The first frame is a key frame, and so is every
-    /// `key_interval`th if there is such an interval; zero counts as one.
+    /// `key_interval`th frame if set; zero counts as one.
     pub fn new(model: Box<dyn FrameModel>, start: Time, key_interval: Option<u64>) -> Self {
         Self {
             model,
@@ -48,23 +47,23 @@ impl Camera {
         }
     }
 
-    /// When the next frame is captured.
+    /// Capture time of the next frame.
     pub fn due(&self) -> Time {
         self.start + self.model.frame_rate().at(self.frame)
     }
 
-    /// The time between two frames.
+    /// Frame interval.
     pub fn interval(&self) -> Duration {
         self.model.frame_rate().interval()
     }
 
-    /// The next frame will be a key frame, e.g. because the receiver lost one.
+    /// Makes the next frame a key frame, e.g. after a loss at the receiver.
     pub fn order_key(&mut self) {
         self.key = true;
     }
 
-    /// The frame that is due, encoded at `rate`; the next one is due an interval later. At rate
-    /// zero the frame is skipped.
+    /// Encodes the next frame at `rate` and advances by one interval. A rate of zero skips the
+    /// frame.
     pub fn shoot(&mut self, rate: Rate) -> Option<FrameShape> {
         let order = FrameOrder {
             frame: self.frame,
@@ -88,24 +87,24 @@ impl Camera {
 /// Parameters of a [`Source`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceConfig {
-    /// What the encoder is told; headers come on top. At rate zero frames are skipped.
+    /// Target rate of the encoder, without headers. Frames are skipped while it is zero.
     pub rate: Schedule,
-    /// Of the largest packet on the wire, every header included; up to 65,535.
+    /// Maximum packet size on the wire, all headers included, up to 65,535.
     pub packet: Bytes,
-    /// What is not payload of each packet.
+    /// Headers per packet.
     pub header: Bytes,
-    /// Distance of regular key frames, in frames.
+    /// Interval of regular key frames, in frames.
     pub key_interval: Option<u64>,
-    /// The share of a frame interval over which the packets of a frame leave evenly, in 0..=1. At
-    /// zero they leave together, as from a sender without pacing.
+    /// Share of the frame interval over which the packets of a frame are paced, in 0..=1. At zero
+    /// they leave as a burst.
     pub spread: f64,
-    /// Of its packets.
+    /// ECN field of the packets.
     pub ecn: Ecn,
 }
 
 impl Default for SourceConfig {
-    /// 1 Mb/s in packets of up to 1240 bytes with 40 of headers (IPv4, UDP, RTP), spread over half
-    /// an interval, a key frame at the beginning only.
+    /// 1 Mb/s in packets of up to 1240 bytes with 40 bytes of headers (IPv4, UDP, RTP), paced over
+    /// half an interval, with a single key frame at the start.
     fn default() -> Self {
         Self {
             rate: Rate::kbps(1_000).into(),
@@ -119,10 +118,10 @@ impl Default for SourceConfig {
 }
 
 impl SourceConfig {
-    /// Looks at the parameters.
+    /// Validates the parameters.
     ///
     /// # Errors
-    /// The first that does not stand.
+    /// The first invalid parameter.
     pub fn check(&self) -> Result<(), SourceFault> {
         self.rate.check().map_err(SourceFault::Rate)?;
         if self.packet > Bytes(65_535) || self.packet <= self.header {
@@ -141,28 +140,28 @@ impl SourceConfig {
     }
 }
 
-/// Sends frames as [`Body::Data`] at rates of its own. Starts and stops with its party.
+/// Sends frames as [`Body::Data`] at scheduled rates, while its node is active.
 #[derive(Debug)]
 pub struct Source {
     config: SourceConfig,
     camera: Camera,
-    /// Bytes of the present frame that wait.
+    /// Unsent bytes of the present frame.
     waiting: u64,
-    /// Between its packets.
+    /// Gap between its packets.
     gap: Duration,
     next: Time,
     begun: bool,
     counters: Counters,
 }
 
-/// What a source counted.
+/// Counters of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames that were encoded.
+    /// Encoded frames.
     pub frames: u64,
-    /// Of these, key frames.
+    /// Encoded key frames.
     pub keys: u64,
-    /// Frames that were skipped because the rate was zero.
+    /// Frames skipped at a rate of zero.
     pub skipped: u64,
     /// Bytes of encoded frames.
     pub media: Bytes,
@@ -173,7 +172,7 @@ pub struct Counters {
 }
 
 impl Source {
-    /// A source that starts with its party.
+    /// A source that starts with its node.
     ///
     /// # Errors
     /// As [`SourceConfig::check`].
@@ -190,7 +189,7 @@ impl Source {
         })
     }
 
-    /// What it counted.
+    /// Counters so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -275,22 +274,22 @@ impl Agent for Source {
     }
 }
 
-/// Why a source cannot be built.
+/// Invalid parameters of a source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SourceFault {
-    /// Key frames every zero frames.
+    /// The key frame interval is zero.
     KeyInterval,
-    /// Packets of this size are not possible.
+    /// Invalid packet size.
     Packet {
-        /// On the wire.
+        /// Size on the wire.
         packet: Bytes,
-        /// What is not payload of it.
+        /// Headers per packet.
         header: Bytes,
     },
-    /// The rate does not stand.
+    /// Invalid rate.
     Rate(ScheduleFault),
-    /// The spread is not in 0..=1.
+    /// The spread is outside of 0..=1.
     Spread(f64),
 }
 

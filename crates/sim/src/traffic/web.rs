@@ -1,8 +1,8 @@
-//! Emulated browsers: people who think, then fetch a page of heavy-tailed size, then think again.
+//! Emulated web clients: think, fetch a page of heavy-tailed size, repeat.
 //!
-//! A browser is a pair of parties: a [`Client`], which asks and receives, and a [`Server`], which
-//! answers over a TCP model. While somebody thinks, nothing happens and nothing is kept but the
-//! state of a sender, so that thousands of browsers are cheap.
+//! A browser is a pair of nodes: a [`Client`], which sends requests and receives pages, and a
+//! [`Server`], which answers over a TCP model. During think times there are no events and only the
+//! state of a sender, so thousands of browsers are cheap.
 
 mod client;
 mod config;
@@ -17,8 +17,8 @@ pub use totals::Totals;
 
 use std::sync::Arc;
 
-/// The two parties of a browser. Each is the peer of the other; requests and acknowledgements take
-/// the route of the client, pages that of the server.
+/// The client and the server of a browser, which are peers. Requests and acknowledgements take the
+/// route of the client, pages that of the server.
 ///
 /// # Errors
 /// As [`Config::check`].

@@ -27,9 +27,9 @@ pub(super) struct BatchWakeup {
 
 impl BatchWakeup {
     /// A wheel for `nodes` nodes without timers, with slots of at most `length` ns.
-    pub(super) fn new(parties: usize, length: u64) -> Self {
+    pub(super) fn new(nodes: usize, length: u64) -> Self {
         Self {
-            planned: vec![Time::FAR; parties],
+            planned: vec![Time::FAR; nodes],
             ring: (0..ROUNDS).map(|_| Vec::new()).collect(),
             shift: length.max(1).ilog2(),
             beyond_from: u64::MAX,
@@ -39,11 +39,11 @@ impl BatchWakeup {
 
     /// Schedules a node at `due`; [`Time::FAR`] schedules nothing.
     #[inline]
-    pub(super) fn plan(&mut self, party: usize, due: Time) {
-        let planned = &mut self.planned[party];
+    pub(super) fn plan(&mut self, node: usize, due: Time) {
+        let planned = &mut self.planned[node];
         if due < *planned {
             *planned = due;
-            self.put(party as u32, due);
+            self.put(node as u32, due);
         }
     }
 
@@ -64,12 +64,12 @@ impl BatchWakeup {
     #[inline]
     pub(super) fn take(&mut self, end: u64) -> Option<usize> {
         loop {
-            while let Some(party) = self.open.pop() {
-                let round = self.planned[party as usize].as_nanos() >> self.shift;
+            while let Some(node) = self.open.pop() {
+                let round = self.planned[node as usize].as_nanos() >> self.shift;
                 // The node may have moved to another slot in the meantime.
                 if round < self.next {
-                    self.planned[party as usize] = Time::FAR;
-                    return Some(party as usize);
+                    self.planned[node as usize] = Time::FAR;
+                    return Some(node as usize);
                 }
             }
             if self.next >= end {
@@ -94,13 +94,13 @@ impl BatchWakeup {
         self.start()
     }
 
-    fn put(&mut self, party: u32, due: Time) {
+    fn put(&mut self, node: u32, due: Time) {
         let round = self.round_of(due);
         // A node in the slot being drained goes to the ring, and is found if that slot is reopened.
         if round < self.next + ROUNDS as u64 - 1 {
-            self.ring[round as usize % ROUNDS].push(party);
+            self.ring[round as usize % ROUNDS].push(node);
         } else {
-            self.beyond.push(party);
+            self.beyond.push(node);
             self.beyond_from = self.beyond_from.min(round);
         }
     }
@@ -110,10 +110,10 @@ impl BatchWakeup {
     fn turn(&mut self) {
         if self.next >= self.beyond_from {
             self.beyond_from = u64::MAX;
-            for party in mem::take(&mut self.beyond) {
-                let due = self.planned[party as usize];
+            for node in mem::take(&mut self.beyond) {
+                let due = self.planned[node as usize];
                 if due < Time::FAR {
-                    self.put(party, due);
+                    self.put(node, due);
                 }
             }
         }
@@ -134,7 +134,7 @@ mod tests {
         /// Each node is returned by the end of the slot of its deadline, and once per call of
         /// `plan`, for steps of any length.
         #[test]
-        fn nobody_is_left_out(
+        fn every_timer_runs_once_in_its_slot(
             length in 1..5_000_u64,
             steps in prop::collection::vec((0..40_000_u64, any::<bool>()), 1..60),
             plans in prop::collection::vec((0..9_usize, 0..17_u32, 0..900_u64), 300),
@@ -144,25 +144,25 @@ mod tests {
             let mut plans = plans.into_iter().cycle();
             let mut now = 0;
             for (step, last) in steps {
-                for (party, scale, span) in plans.by_ref().take(4) {
+                for (node, scale, span) in plans.by_ref().take(4) {
                     // Not before the next slot.
                     let from = rounds.start().as_nanos().max(now);
                     let at = Time::from_nanos(from + (span << scale));
-                    due[party] = due[party].min(at);
-                    rounds.plan(party, at);
+                    due[node] = due[node].min(at);
+                    rounds.plan(node, at);
                 }
                 now += step;
                 let limit = Time::from_nanos(now);
                 let end = rounds.round_of(limit) + u64::from(last);
-                while let Some(party) = rounds.take(end) {
-                    prop_assert!(due[party] < Time::FAR);
+                while let Some(node) = rounds.take(end) {
+                    prop_assert!(due[node] < Time::FAR);
                     // Some deadlines are later in the last slot.
-                    let later = last && rounds.round_of(due[party]) == rounds.round_of(limit) && due[party] > limit;
-                    let again = due[party];
-                    due[party] = Time::FAR;
+                    let later = last && rounds.round_of(due[node]) == rounds.round_of(limit) && due[node] > limit;
+                    let again = due[node];
+                    due[node] = Time::FAR;
                     if later {
-                        due[party] = again;
-                        rounds.plan(party, again);
+                        due[node] = again;
+                        rounds.plan(node, again);
                     }
                 }
                 if last {

@@ -14,28 +14,28 @@ pub enum WorldError {
     /// A node sends packets without bound in one call.
     Flood {
         /// Name of the node.
-        party: String,
+        node: String,
         /// Time of the call.
         at: Time,
     },
     /// The peer of a node does not exist.
     NoPeer {
         /// Name of the node.
-        party: String,
+        node: String,
         /// Its peer.
         peer: NodeId,
     },
     /// Nodes answer each other without bound at one instant, over a path without delay.
     Storm {
         /// Name of one of the nodes.
-        party: String,
+        node: String,
         /// The instant.
         at: Time,
     },
     /// The timer of a node expires at the same instant without bound.
     Stuck {
         /// Name of the node.
-        party: String,
+        node: String,
         /// The instant.
         at: Time,
         /// Reason for the timer, if the agent states one.
@@ -46,30 +46,30 @@ pub enum WorldError {
 impl fmt::Display for WorldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Flood { party, at } => write!(
+            Self::Flood { node, at } => write!(
                 f,
-                "{party} sent more than {MOST_PACKETS} packets at {at:?} and did not stop: \
-                 what it sends at one moment must come to an end"
+                "node {node} sent more than {MOST_PACKETS} packets in one call at {at:?}: \
+                 limit the packets per call"
             ),
-            Self::NoPeer { party, peer } => write!(
+            Self::NoPeer { node, peer } => write!(
                 f,
-                "{party} sends to party {}, which does not exist: add it or name another",
+                "node {node} sends to node {}, which does not exist: add it or change the peer",
                 peer.0
             ),
-            Self::Storm { party, at } => write!(
+            Self::Storm { node, at } => write!(
                 f,
-                "more than {MOST_DELIVERIES} packets arrived at {at:?}, the last one at {party}: \
-                 give the path a delay or let one side stay silent"
+                "more than {MOST_DELIVERIES} packets arrived at {at:?}, the last one at node {node}: \
+                 add a delay to the path or stop one side from answering"
             ),
-            Self::Stuck { party, at, why } => {
+            Self::Stuck { node, at, why } => {
                 write!(
                     f,
-                    "{party} was woken more than {MOST_WAKES} times at {at:?} and asks again"
+                    "the timer of node {node} expired more than {MOST_WAKES} times at {at:?}"
                 )?;
                 if let Some(why) = why {
                     write!(f, " ({why:?})")?;
                 }
-                f.write_str(": its on_timer must move next_timer on")
+                f.write_str(": on_timer must advance next_timer")
             }
         }
     }

@@ -28,13 +28,13 @@ pub(super) struct Lookahead {
     /// Lookahead of the network in ns: no unknown packet arrives within it.
     lead: u64,
     /// Receiving node of each link.
-    parties: Vec<u32>,
+    receivers: Vec<u32>,
     /// Latest time at which timers may run, because later arrivals may still be unknown.
     limit: Time,
     /// Time of the latest event.
     latest: Time,
     /// Timers of the nodes.
-    rounds: BatchWakeup,
+    timers: BatchWakeup,
 }
 
 impl Lookahead {
@@ -51,7 +51,7 @@ impl<A: Agent> World<A> {
         }
         // A new observer may need the order, and reading a link's counters ends the lookahead.
         if self.ahead.on && (wants_order || !self.network.is_ahead()) {
-            self.fall_in();
+            self.end_lookahead();
         }
         self.ahead.on
     }
@@ -59,29 +59,29 @@ impl<A: Agent> World<A> {
     fn find_ahead(&mut self) -> Option<Lookahead> {
         let sampled = self.sampler.as_ref().map_or(0, |sampler| sampler.links);
         let mut firsts = vec![false; self.network.len()];
-        let mut reached = vec![false; self.seats.len()];
-        let mut parties = vec![NONE; self.network.len()];
-        for seat in &self.seats {
-            let (first, last) = self.network.ends(RouteId(seat.route as usize))?;
+        let mut reached = vec![false; self.nodes.len()];
+        let mut receivers = vec![NONE; self.network.len()];
+        for node in &self.nodes {
+            let (first, last) = self.network.ends(RouteId(node.route as usize))?;
             let sampled = first.0 < sampled || last.0 < sampled;
             let shared = mem::replace(&mut firsts[first.0], true)
-                || parties[last.0] != NONE
-                || mem::replace(&mut reached[seat.peer as usize], true);
-            if sampled || shared || !seat.agent.is_alone() {
+                || receivers[last.0] != NONE
+                || mem::replace(&mut reached[node.peer as usize], true);
+            if sampled || shared || !node.agent.is_alone() {
                 return None;
             }
-            parties[last.0] = seat.peer;
+            receivers[last.0] = node.peer;
         }
         let lead = self.network.get_ahead(LEAST_LEAD)?;
-        let mut rounds = BatchWakeup::new(self.seats.len(), lead / 4);
-        for (id, seat) in self.seats.iter().enumerate() {
-            rounds.plan(id, seat.deadline());
+        let mut timers = BatchWakeup::new(self.nodes.len(), lead / 4);
+        for (id, node) in self.nodes.iter().enumerate() {
+            timers.plan(id, node.deadline());
         }
         Some(Lookahead {
             on: true,
             lead,
-            parties,
-            rounds,
+            receivers,
+            timers,
             ..Lookahead::default()
         })
     }
@@ -101,12 +101,12 @@ impl<A: Agent> World<A> {
             let limit = later(reached, self.ahead.lead - 1).min(until);
             self.ahead.limit = limit;
             while let Some(link) = self.network.link_with_news() {
-                self.hear(link, observer)?;
+                self.deliver_ahead(link, observer)?;
             }
             if !self.network.is_ahead() {
                 // Some nodes are ahead of `reached` and have no event before it.
                 self.now = reached;
-                self.fall_in();
+                self.end_lookahead();
                 return Ok(None);
             }
             let sample = self.sampler.as_ref().map_or(Time::FAR, |s| s.next);
@@ -118,7 +118,7 @@ impl<A: Agent> World<A> {
             if rest && sample >= self.ahead.latest {
                 // The run is over, or only samples remain.
                 self.now = self.ahead.latest;
-                self.write_agenda();
+                self.rebuild_timer_queue();
                 return Ok(None);
             }
             if reached >= until && sample > until {
@@ -142,14 +142,14 @@ impl<A: Agent> World<A> {
     /// Time until which neither a timer nor a delivery is due.
     #[inline]
     fn idle_until(&mut self, limit: Time, until: Time) -> Time {
-        let rounds = &mut self.ahead.rounds;
+        let timers = &mut self.ahead.timers;
         if limit == until {
             return until;
         }
-        let visited = rounds.start().as_nanos().saturating_sub(1);
+        let visited = timers.start().as_nanos().saturating_sub(1);
         let departure = self.network.next_departure().unwrap_or(Time::FAR);
         let sample = self.sampler.as_ref().map_or(Time::FAR, |s| s.next);
-        let idle = rounds.skip_to(departure.min(sample).min(until));
+        let idle = timers.skip_to(departure.min(sample).min(until));
         Time::from_nanos(visited).max(idle).min(until)
     }
 
@@ -161,15 +161,15 @@ impl<A: Agent> World<A> {
         last: bool,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        let round = self.ahead.rounds.round_of(later(limit, 1));
+        let round = self.ahead.timers.round_of(later(limit, 1));
         let end = round + u64::from(last);
         while self.network.is_ahead()
-            && let Some(id) = self.ahead.rounds.take(end)
+            && let Some(id) = self.ahead.timers.take(end)
         {
             self.visit(id, observer)?;
         }
         if last {
-            self.ahead.rounds.reopen(round);
+            self.ahead.timers.reopen(round);
         }
         Ok(())
     }
@@ -177,41 +177,41 @@ impl<A: Agent> World<A> {
     /// Whether the network is empty, and all nodes are done or no timer is set.
     fn is_at_rest(&mut self) -> bool {
         self.network.inside() == 0
-            && (self.busy == 0 || self.seats.iter().all(|seat| seat.deadline() == Time::FAR))
+            && (self.busy == 0 || self.nodes.iter().all(|node| node.deadline() == Time::FAR))
     }
 
     /// Prefetches for the deliveries after the next ones, in stages as
     /// [`look_ahead`](World::look_ahead) does.
     #[inline]
     fn look_at_news<O: Observer + ?Sized>(&mut self, observer: &mut O) {
-        let party = |link: LinkId| self.ahead.parties[link.0] as usize;
-        if let Some(id) = self.network.news_behind(9, Step::Link).map(party) {
-            prefetch_index(&self.seats, id);
+        let receiver = |link: LinkId| self.ahead.receivers[link.0] as usize;
+        if let Some(id) = self.network.news_behind(9, Step::Link).map(receiver) {
+            prefetch_index(&self.nodes, id);
             observer.soon(NodeId(id));
         }
-        if let Some(id) = self.network.news_behind(6, Step::Place).map(party) {
-            let seat = &self.seats[id];
-            seat.agent.soon();
-            self.network.soon(RouteId(seat.route as usize), Step::Link);
+        if let Some(id) = self.network.news_behind(6, Step::Place).map(receiver) {
+            let node = &self.nodes[id];
+            node.agent.soon();
+            self.network.soon(RouteId(node.route as usize), Step::Link);
         }
-        if let Some(id) = self.network.news_behind(3, Step::Place).map(party) {
-            let seat = &self.seats[id];
-            self.network.soon(RouteId(seat.route as usize), Step::Place);
+        if let Some(id) = self.network.news_behind(3, Step::Place).map(receiver) {
+            let node = &self.nodes[id];
+            self.network.soon(RouteId(node.route as usize), Step::Place);
             observer.very_soon(NodeId(id));
         }
     }
 
     /// Delivers the packets that leave a link to its node, and runs the node's timers in between.
     /// No other input can arrive before them, whatever the limit is.
-    fn hear<O: Observer + ?Sized>(
+    fn deliver_ahead<O: Observer + ?Sized>(
         &mut self,
         link: LinkId,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        let id = self.ahead.parties[link.0] as usize;
-        let mut outlook = self.seats[id].outlook();
+        let id = self.ahead.receivers[link.0] as usize;
+        let mut outlook = self.nodes[id].outlook();
         while let Some(exit) = self.network.news_of(link) {
-            if self.seats.len() > CACHED {
+            if self.nodes.len() > CACHED {
                 self.look_at_news(observer);
             }
             let at = exit.at();
@@ -221,7 +221,7 @@ impl<A: Agent> World<A> {
             self.ahead.latest = self.ahead.latest.max(at);
             if let Some((_, (due, done))) = self.hand_over(exit, observer) {
                 self.send::<true, O>(id, at, observer)?;
-                self.seats[id].start = at;
+                self.nodes[id].start = at;
                 outlook = (due.max(at), done);
                 self.count(id, done, at);
             }
@@ -246,7 +246,7 @@ impl<A: Agent> World<A> {
             self.send::<true, O>(id, at, observer)?;
             self.count(id, outlook.1, at);
             if outlook.0 > at {
-                self.seats[id].start = at;
+                self.nodes[id].start = at;
                 return Ok(outlook);
             }
         }
@@ -259,7 +259,7 @@ impl<A: Agent> World<A> {
         id: usize,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        let mut outlook = self.seats[id].outlook();
+        let mut outlook = self.nodes[id].outlook();
         while outlook.0 <= self.ahead.limit {
             outlook = self.wake_at(id, outlook.0, observer)?;
         }
@@ -270,22 +270,22 @@ impl<A: Agent> World<A> {
     /// Updates the timer of a node and its done state.
     #[inline]
     fn plan(&mut self, id: usize, (due, done): (Time, bool)) {
-        self.ahead.rounds.plan(id, due);
+        self.ahead.timers.plan(id, due);
         self.count(id, done, self.now);
     }
 
     /// Returns to the plain order for the rest of the run.
     #[cold]
-    pub(super) fn fall_in(&mut self) {
+    pub(super) fn end_lookahead(&mut self) {
         self.ahead = Lookahead::default();
-        self.write_agenda();
+        self.rebuild_timer_queue();
     }
 
     #[cold]
-    fn write_agenda(&mut self) {
-        for id in 0..self.seats.len() {
-            self.agenda.set(id, self.seats[id].deadline());
-            self.seats[id].late = false;
+    fn rebuild_timer_queue(&mut self) {
+        for id in 0..self.nodes.len() {
+            self.timers.set(id, self.nodes[id].deadline());
+            self.nodes[id].late = false;
         }
     }
 }

@@ -49,7 +49,7 @@ impl<A: Agent> NodeState<A> {
 
     /// Next timer, clamped to the active period, and whether the agent is done.
     #[inline(always)]
-    #[expect(clippy::inline_always, reason = "once after each input of a party")]
+    #[expect(clippy::inline_always, reason = "once after each input of a node")]
     pub(super) fn outlook(&self) -> (Time, bool) {
         let (timer, done) = self.agent.outlook();
         (self.within(timer), done)

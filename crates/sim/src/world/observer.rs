@@ -13,7 +13,7 @@ use crate::packet_agent::Body;
 /// Receives the events of a run.
 pub trait Observer {
     /// An agent reports an event.
-    fn event(&mut self, _party: NodeId, _at: Time, _event: Event) {}
+    fn event(&mut self, _node: NodeId, _at: Time, _event: Event) {}
 
     /// A packet enters the network.
     fn sent(&mut self, _at: Time, _flight: Flight<'_>) {}
@@ -22,10 +22,10 @@ pub trait Observer {
     fn arrived(&mut self, _at: Time, _flight: Flight<'_>) {}
 
     /// A packet is likely to arrive at a node soon. The observer may prefetch its state.
-    fn soon(&mut self, _party: NodeId) {}
+    fn soon(&mut self, _node: NodeId) {}
 
     /// As [`soon`](Self::soon), shortly before the arrival.
-    fn very_soon(&mut self, _party: NodeId) {}
+    fn very_soon(&mut self, _node: NodeId) {}
 
     /// State of a link, at the interval of [`World::sample_every`].
     fn sample(&mut self, _sample: &Sample) {}
@@ -47,7 +47,7 @@ impl Observer for () {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flight<'a> {
     /// Sending or receiving node.
-    pub party: NodeId,
+    pub node: NodeId,
     /// Flow of the packet.
     pub flow: u32,
     /// Size on the wire, all headers included.

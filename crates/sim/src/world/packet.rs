@@ -45,9 +45,9 @@ impl Packet for SimPacket {
 
 impl SimPacket {
     #[inline]
-    pub(super) fn flight(&self, party: NodeId) -> Flight<'_> {
+    pub(super) fn flight(&self, node: NodeId) -> Flight<'_> {
         Flight {
-            party,
+            node,
             flow: self.flow,
             size: self.size(),
             ecn: self.ecn,
@@ -63,7 +63,7 @@ impl SimPacket {
 #[expect(clippy::inline_always, reason = "so that a packet is moved once")]
 pub(super) fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
     network: &mut Network<SimPacket>,
-    seat: &NodeState<A>,
+    node: &NodeState<A>,
     id: usize,
     at: Time,
     outgoing: &mut Option<Outgoing>,
@@ -74,8 +74,8 @@ pub(super) fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
     };
     let size = Bytes(sent.size.into());
     let flight = Flight {
-        party: NodeId(id),
-        flow: seat.flow,
+        node: NodeId(id),
+        flow: node.flow,
         size,
         ecn: sent.ecn,
         entered: at,
@@ -86,16 +86,16 @@ pub(super) fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
     let make = || {
         let sent = outgoing.take().expect("it was there a moment ago");
         SimPacket {
-            to: seat.peer,
-            flow: seat.flow,
+            to: node.peer,
+            flow: node.flow,
             size: sent.size,
             ecn: sent.ecn,
-            dscp: sent.dscp.unwrap_or(seat.dscp),
+            dscp: sent.dscp.unwrap_or(node.dscp),
             entered: at,
             body: sent.body,
         }
     };
-    let route = RouteId(seat.route as usize);
+    let route = RouteId(node.route as usize);
     if AHEAD {
         network.push_ahead(at, route, size, make);
     } else {

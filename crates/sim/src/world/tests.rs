@@ -124,7 +124,7 @@ fn network(loss: f64, seed: u64) -> Network<SimPacket> {
     Network::new(&config, Seed(seed)).unwrap()
 }
 
-fn party(name: &str, endpoint: Player, peer: usize, route: usize) -> Node<Wired<Player>> {
+fn node(name: &str, endpoint: Player, peer: usize, route: usize) -> Node<Wired<Player>> {
     Node {
         name: name.to_owned(),
         agent: Wired(endpoint),
@@ -138,10 +138,7 @@ fn party(name: &str, endpoint: Player, peer: usize, route: usize) -> Node<Wired<
 }
 
 fn pair(count: u32) -> Vec<Node<Wired<Player>>> {
-    vec![
-        party("ping", ping(count), 1, 0),
-        party("echo", echo(), 0, 1),
-    ]
+    vec![node("ping", ping(count), 1, 0), node("echo", echo(), 0, 1)]
 }
 
 fn ms(ms: u64) -> Duration {
@@ -160,13 +157,13 @@ fn pongs(player: &Player) -> &[(Time, u8)] {
 struct Log(Vec<(Time, String)>);
 
 impl Observer for Log {
-    fn event(&mut self, party: NodeId, at: Time, event: Event) {
-        self.0.push((at, format!("{party:?} {event:?}")));
+    fn event(&mut self, node: NodeId, at: Time, event: Event) {
+        self.0.push((at, format!("{node:?} {event:?}")));
     }
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
         let line = format!(
             "sent {:?} {} {}",
-            flight.party,
+            flight.node,
             flight.size.0,
             flight.payload()[0]
         );
@@ -175,7 +172,7 @@ impl Observer for Log {
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
         self.0.push((
             at,
-            format!("arrived {:?} {}", flight.party, flight.payload()[0]),
+            format!("arrived {:?} {}", flight.node, flight.payload()[0]),
         ));
     }
     fn sample(&mut self, sample: &Sample) {
@@ -233,13 +230,13 @@ fn pauses_change_nothing() {
 }
 
 #[test]
-fn a_party_is_there_from_start_to_stop_only() {
-    let mut parties = pair(250);
-    parties[0].start = Time::from_millis(500);
-    parties[1].start = Time::from_millis(600);
-    parties[1].stop = Time::from_millis(1_000);
+fn nodes_are_active_from_start_to_stop() {
+    let mut nodes = pair(250);
+    nodes[0].start = Time::from_millis(500);
+    nodes[1].start = Time::from_millis(600);
+    nodes[1].stop = Time::from_millis(1_000);
     let mut log = Log::default();
-    let mut world = World::new(network(0.0, 1), parties, Seed(1)).unwrap();
+    let mut world = World::new(network(0.0, 1), nodes, Seed(1)).unwrap();
     world.run(Time::from_secs(2), &mut log).unwrap();
     let of = |word: &str| -> Vec<Time> {
         let lines = log.0.iter().filter(|(_, line)| line.starts_with(word));
@@ -255,7 +252,7 @@ fn a_party_is_there_from_start_to_stop_only() {
 #[test]
 fn links_are_sampled_on_the_dot() {
     let mut log = Log::default();
-    let mut world = World::new(network(0.0, 1), vec![party("a", ping(3), 0, 0)], Seed(1)).unwrap();
+    let mut world = World::new(network(0.0, 1), vec![node("a", ping(3), 0, 0)], Seed(1)).unwrap();
     world.sample_every(ms(4), 2);
     world.run(Time::from_millis(8), &mut log).unwrap();
     let at: Vec<Time> = log
@@ -271,13 +268,13 @@ fn links_are_sampled_on_the_dot() {
 }
 
 #[test]
-fn a_party_that_stops_time_is_named() {
+fn a_run_without_progress_fails_with_the_name_of_the_node() {
     let stuck = |endpoint, route| {
-        let parties = vec![
-            party("odd", endpoint, 1, route),
-            party("echo", echo(), 0, route),
+        let nodes = vec![
+            node("odd", endpoint, 1, route),
+            node("echo", echo(), 0, route),
         ];
-        let mut world = World::new(network(0.0, 1), parties, Seed(1)).unwrap();
+        let mut world = World::new(network(0.0, 1), nodes, Seed(1)).unwrap();
         world
             .run(Time::from_secs(1), &mut ())
             .unwrap_err()
@@ -285,34 +282,34 @@ fn a_party_that_stops_time_is_named() {
     };
     assert_eq!(
         stuck(Player::Sleepless, 0),
-        "odd was woken more than 1000 times at 0.000000000s and asks again (Breaker): \
-         its on_timer must move next_timer on"
+        "the timer of node odd expired more than 1000 times at 0.000000000s (Breaker): \
+         on_timer must advance next_timer"
     );
     assert_eq!(
         stuck(Player::Chatty { begun: false }, 0),
-        "odd sent more than 1000000 packets at 0.000000000s and did not stop: \
-         what it sends at one moment must come to an end"
+        "node odd sent more than 1000000 packets in one call at 0.000000000s: \
+         limit the packets per call"
     );
 }
 
 #[test]
 fn two_echoes_without_delay_are_a_storm() {
-    let parties = vec![
-        party("ping", ping(1), 1, 2),
-        party("a", echo(), 2, 2),
-        party("b", echo(), 1, 2),
+    let nodes = vec![
+        node("ping", ping(1), 1, 2),
+        node("a", echo(), 2, 2),
+        node("b", echo(), 1, 2),
     ];
-    let mut world = World::new(network(0.0, 1), parties, Seed(1)).unwrap();
+    let mut world = World::new(network(0.0, 1), nodes, Seed(1)).unwrap();
     let error = world.run(Time::from_secs(1), &mut ()).unwrap_err();
     assert!(matches!(error, WorldError::Storm { .. }), "{error}");
 }
 
 #[test]
 fn a_peer_must_exist() {
-    let error = World::new(network(0.0, 1), vec![party("a", ping(1), 7, 0)], Seed(1)).unwrap_err();
+    let error = World::new(network(0.0, 1), vec![node("a", ping(1), 7, 0)], Seed(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a sends to party 7, which does not exist: add it or name another"
+        "node a sends to node 7, which does not exist: add it or change the peer"
     );
 }
 
@@ -354,7 +351,7 @@ impl Agent for Hasty {
 
 /// A timer in the past counts as one at the instant at which it was set, with lookahead too.
 #[test]
-fn nobody_is_woken_in_its_past() {
+fn timers_in_the_past_run_now() {
     let wire = |name: &str, delay| NamedLink {
         name: name.to_owned(),
         config: LinkConfig {
@@ -381,7 +378,7 @@ fn nobody_is_woken_in_its_past() {
         routes: routes.map(|route| route.map(LinkId).to_vec()).to_vec(),
     };
     let seen = |ordered: bool| {
-        let party = |i: usize| Node {
+        let node = |i: usize| Node {
             name: i.to_string(),
             agent: Hasty {
                 beat: Some(Time::from_millis(i as u64)),
@@ -396,7 +393,7 @@ fn nobody_is_woken_in_its_past() {
             stop: Time::FAR,
         };
         let network = Network::new(&config, Seed(1)).unwrap();
-        let mut world = World::new(network, (0..4).map(party).collect(), Seed(1)).unwrap();
+        let mut world = World::new(network, (0..4).map(node).collect(), Seed(1)).unwrap();
         let end = Time::from_millis(300);
         if ordered {
             world.run(end, &mut Ordered).unwrap();

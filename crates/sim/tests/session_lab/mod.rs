@@ -312,7 +312,7 @@ impl Observer for Log {
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
         self.mix(at, flight);
         if rtcp::is_rtcp(flight.payload()) {
-            self.reports[flight.party.0] += 1;
+            self.reports[flight.node.0] += 1;
             return;
         }
         let header = RtpPacket::new_checked(flight.payload())

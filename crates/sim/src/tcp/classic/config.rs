@@ -1,4 +1,4 @@
-//! What a [`Sender`](super::Sender) is made from.
+//! Configuration of a classic [`Sender`](super::Sender).
 
 use core::time::Duration;
 

@@ -1,4 +1,4 @@
-//! SACK: recovery that knows which segments are missing and how many are in the pipe.
+//! SACK recovery with a scoreboard and an estimate of the pipe.
 
 use super::reno::Verdict;
 use super::scoreboard::Scoreboard;

@@ -1,4 +1,4 @@
-//! What selective acknowledgements told.
+//! SACK scoreboard of the classic sender.
 
 use super::super::Ranges;
 use super::Ack;

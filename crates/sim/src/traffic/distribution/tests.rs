@@ -59,7 +59,7 @@ fn means_are_those_of_the_draws() {
     }
 }
 
-/// Hill's estimate over the largest `top` of `count` draws.
+/// Hill's estimator over the largest `top` of `count` draws.
 fn hill(distribution: &Distribution, count: usize, top: usize) -> f64 {
     let mut rng = rng("hill");
     let mut draws: Vec<f64> = (0..count).map(|_| distribution.draw(&mut rng)).collect();
@@ -84,12 +84,12 @@ fn tails_have_the_index_that_was_asked_for() {
     };
     let index = hill(&unbounded, 100_000, 5_000);
     assert!((index / 1.1 - 1.0).abs() < 0.05, "{index}");
-    // A light tail shows no such index: the estimate keeps growing towards the extremes.
+    // A light tail has no index: the estimate grows towards the extremes.
     let light = Distribution::Exponential { mean: 1.0 };
     assert!(hill(&light, 100_000, 500) > 4.0);
 }
 
-/// The mean of what is left is half the mean square over the mean, as of any renewal process.
+/// The mean residual is half the mean square over the mean (renewal theory).
 #[test]
 fn what_is_left_has_the_mean_of_a_renewal_process() {
     let bounded = |shape| Distribution::Pareto {

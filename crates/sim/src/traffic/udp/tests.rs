@@ -9,7 +9,7 @@ use super::*;
 use crate::packet_agent::Outbox;
 use crate::world::{Node, NodeId, World};
 
-/// When packets leave until `until`, if the source is woken `late` nanoseconds late.
+/// Departure times until `until`, with timers `late` nanoseconds late.
 fn departures(config: &SourceConfig, seed: u64, until: Time, late: u64) -> Vec<Time> {
     let mut source = Source::new(config.clone()).unwrap();
     let mut rng = Seed(seed).stream("party/udp");
@@ -40,7 +40,7 @@ fn rate_of(config: &SourceConfig, seed: u64, secs: u64) -> f64 {
     count as f64 * config.packet.bits() as f64 / secs as f64
 }
 
-/// Variance over mean of the packets in windows.
+/// Index of dispersion: variance over mean of the packet counts in windows.
 fn dispersion(times: &[Time], window: Duration, windows: usize) -> f64 {
     let mut counts = vec![0.0_f64; windows];
     for at in times {
@@ -74,7 +74,7 @@ fn poisson() -> SourceConfig {
 
 #[test]
 fn constant_spacing_is_exact_and_does_not_drift() {
-    // A gap of 1142857.142857.. ns: an integer gap would be a whole packet off after 2.5 hours.
+    // The gap is 1142857.142857.. ns. An integer gap would be one packet off after 2.5 hours.
     let config = SourceConfig {
         rate: Rate::kbps(7_000).into(),
         ..SourceConfig::default()
@@ -101,7 +101,7 @@ fn steps_stretch_what_is_left_of_a_gap() {
         ..SourceConfig::default()
     };
     let times = departures(&config, 1, Time::from_secs(1), 0);
-    // Even gaps of 8 ms and 2 ms: at 12 ms half a gap is left, at 14 ms half of the next.
+    // Gaps are 8 ms and 2 ms. Half a gap is left at 12 ms, and half of the next at 14 ms.
     assert_eq!(times, [0, 8, 13, 24].map(Time::from_millis));
     let mut source = Source::new(config).unwrap();
     assert!(!source.is_done());
@@ -132,8 +132,8 @@ fn mean_rates_are_within_a_hundredth() {
     }
 }
 
-/// Heavy tails are slow to average out, so many sources share the work. They have their mean from
-/// the beginning on.
+/// Means of heavy tails converge slowly, so the test averages many sources. Their mean rate holds
+/// from the start.
 #[test]
 fn heavy_tailed_sources_are_in_their_stride_at_once() {
     for shape in [None, Some(1.5), Some(1.2)] {
@@ -141,7 +141,7 @@ fn heavy_tailed_sources_are_in_their_stride_at_once() {
         let sent: usize = (0..4_000)
             .map(|seed| departures(&config, seed, Time::from_secs(2), 0).len())
             .sum();
-        // A quarter of 125 packets a second.
+        // A quarter of 125 packets per second.
         let error = sent as f64 / (4_000.0 * 62.5) - 1.0;
         assert!(error.abs() < 0.03, "{shape:?}: off by {error}");
     }
@@ -171,7 +171,7 @@ fn heavy_tailed_bursts_stay_bursty_over_long_windows() {
             / dispersion(&times, Duration::from_secs(2), 10_000)
     };
     let (light, heavy) = (growth(None), growth(Some(1.3)));
-    // With exponential times the index levels off; with heavy tails it grows with the window.
+    // With exponential times the index converges; with heavy tails it grows with the window.
     assert!(light < 1.5, "{light}");
     assert!(heavy > 2.0, "{heavy}");
 }
@@ -218,7 +218,7 @@ fn sinks_count_what_came_and_what_did_not() {
         routes: vec![vec![LinkId(0)], vec![]],
     };
     let network = Network::new(&config, Seed(1)).unwrap();
-    let party = |name: &str, agent, peer, route| Node {
+    let node = |name: &str, agent, peer, route| Node {
         name: name.to_owned(),
         agent,
         peer: NodeId(peer),
@@ -229,24 +229,24 @@ fn sinks_count_what_came_and_what_did_not() {
         stop: Time::from_secs(41),
     };
     let source = Source::new(SourceConfig::default()).unwrap();
-    let parties = vec![
-        party("source", Player::Source(source), 1, 0),
-        party("sink", Player::Sink(Sink::default()), 0, 1),
+    let nodes = vec![
+        node("source", Player::Source(source), 1, 0),
+        node("sink", Player::Sink(Sink::default()), 0, 1),
     ];
-    let mut world = World::new(network, parties, Seed(1)).unwrap();
+    let mut world = World::new(network, nodes, Seed(1)).unwrap();
     world.run(Time::from_secs(60), &mut ()).unwrap();
     let (Player::Source(source), Player::Sink(sink)) =
         (world.agent(NodeId(0)), world.agent(NodeId(1)))
     else {
-        panic!("parties are in order");
+        panic!("nodes are in order");
     };
-    // 125 packets a second for 40 s.
+    // 125 packets per second for 40 s.
     assert_eq!(source.sent(), 5_000);
     assert!((source.sent() - sink.received() - sink.lost()) <= 20);
     let loss = sink.lost() as f64 / 5_000.0;
     assert!((loss - 0.1).abs() < 0.02, "{loss}");
     assert_eq!(sink.bytes(), Bytes(sink.received() * 1_000));
-    // 4 ms of sending, 10 ms of propagation, nobody else.
+    // 4 ms of serialization, 10 ms of propagation, no cross traffic.
     let delay = Some(Duration::from_millis(14));
     assert_eq!(
         (sink.delays().least(), sink.delays().most()),
@@ -326,7 +326,7 @@ fn faults_are_named() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Late wake-ups delay packets, and change neither their number nor the luck.
+    /// Late timers delay packets, but change neither their number nor the random draws.
     #[test]
     fn late_wake_ups_change_nothing(seed: u64, kbps in 100_u64..5_000, kind in 0..4_usize, late in 0_u64..3_000_000) {
         let spacing = [
@@ -338,7 +338,7 @@ proptest! {
         let config = SourceConfig { rate: Rate::kbps(kbps).into(), spacing, ..SourceConfig::default() };
         let until = Time::from_secs(3);
         let (on_time, delayed) = (departures(&config, seed, until, 0), departures(&config, seed, until, late));
-        // The first wake-up is the start, so that lateness counts twice.
+        // The first timer is the start, so its lateness counts twice.
         let late = Duration::from_nanos(late);
         for (a, b) in on_time.iter().zip(&delayed) {
             prop_assert!(a <= b && b.since(*a) <= late * 2, "{:?} {:?}", a, b);

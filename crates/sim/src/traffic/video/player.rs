@@ -1,4 +1,4 @@
-//! Plays a recorded encode as if it were an encoder.
+//! A recorded encode in the role of an encoder.
 
 use std::sync::Arc;
 
@@ -8,22 +8,21 @@ use tidegate_core::media::{EncodeError, Encoded, FrameEncoder, FrameOrder, Frame
 use super::trace::FrameTrace;
 use crate::video_model::{FrameModel, FrameShape, dress, unit_size};
 
-/// The frames of a [`FrameTrace`], over and over, at whatever rate is ordered.
+/// Repeats the frames of a [`FrameTrace`] in a loop, at any target rate.
 ///
-/// Key frames come when they are ordered, as from a live encoder: in place of another frame comes
-/// the recorded key frame next to it, and in place of a key frame that is not wanted the frame
-/// before it. What that takes more or saves is made up by the frames after it, so that the mean
-/// rate stays what is ordered.
+/// Key frames follow the requests, as with a live encoder. A requested key frame is replaced by the
+/// nearest recorded key frame, and a recorded key frame that is not requested by the frame before
+/// it. Later frames compensate the difference in size, so that the mean rate stays at the target.
 #[derive(Clone, Debug)]
 pub struct TracePlayer {
     trace: Arc<FrameTrace>,
     offset: u64,
-    /// Bytes taken above what the recording has for the same frames.
+    /// Bytes sent in excess of the recording.
     owed: f64,
 }
 
 impl TracePlayer {
-    /// Plays from frame `offset` on, so that several players of one trace need not be in step.
+    /// Starts at frame `offset`, so that several players of one trace are not synchronised.
     pub fn new(trace: Arc<FrameTrace>, offset: u64) -> Self {
         Self {
             trace,
@@ -32,7 +31,7 @@ impl TracePlayer {
         }
     }
 
-    /// The frame that stands in for frame `n` if it has to be a key frame, or must not be one.
+    /// Replacement for frame `n` if it has to be a key frame, or must not be one.
     fn stand_in(&self, n: usize, key: bool) -> usize {
         let len = self.trace.len();
         if self.trace.is_key(n) == key {
@@ -40,7 +39,7 @@ impl TracePlayer {
         }
         let back = |d: usize| (n + len - d) % len;
         if !key {
-            // A trace has a frame that is no key frame.
+            // Every trace has a frame that is not a key frame.
             return (1..len)
                 .map(back)
                 .find(|n| !self.trace.is_key(*n))
@@ -80,8 +79,8 @@ impl FrameModel for TracePlayer {
     }
 }
 
-/// A [`TracePlayer`] with made-up bytes around its sizes, for sessions: a packetiser cannot tell
-/// the difference, a decoder could.
+/// A [`TracePlayer`] that fills frames with random bytes, for sessions. A packetiser accepts them,
+/// a decoder does not.
 #[derive(Clone, Debug)]
 pub struct TraceEncoder {
     player: TracePlayer,
@@ -89,14 +88,14 @@ pub struct TraceEncoder {
 }
 
 impl TraceEncoder {
-    /// An encoder whose bytes come from `rng`.
+    /// An encoder that draws its bytes from `rng`.
     pub fn new(player: TracePlayer, rng: Pcg64Mcg) -> Self {
         Self { player, rng }
     }
 }
 
 impl FrameEncoder for TraceEncoder {
-    /// Never fails: the trace begins again at its end.
+    /// Never fails: the trace repeats.
     fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError> {
         let shape = self.player.shape(order);
         Ok(dress(order, &shape, &mut self.rng))
@@ -107,8 +106,9 @@ impl FrameEncoder for TraceEncoder {
     }
 }
 
-/// Frames over which a difference is made up, and how far each may depart for it from the
-/// recording, or upwards from its share of the rate: about as the encoder's own outer loop does.
+/// Number of frames over which a size difference is compensated, and the limits of the change per
+/// frame relative to the recording, or upwards to its share of the rate. They resemble the outer
+/// loop of an encoder.
 const REPAID_IN: f64 = 4.0;
 const LEAST: f64 = 0.3;
 const MOST: f64 = 1.2;
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// Keys at 0 and 4 of eight; deltas of 100 and 400 bytes.
+    /// Key frames at 0 and 4 of eight; delta frames of 100 and 400 bytes.
     const EIGHT: &str = "frame_rate 30\nrates 30000 120000\n\
         key 300 1200\n- 80 310\n- 70 300\n- 75 305\n\
         key 310 1300\n- 90 350\n- 80 325\n- 95 360\n";
@@ -158,12 +158,12 @@ mod tests {
     fn keys_come_when_they_are_ordered() {
         let mut player = player();
         assert_eq!(player.shape(&order(0, 30_000, true)).size, 300);
-        // The first key again; then what it took is given back, at most so much a frame.
+        // The first key frame repeats. Later frames return its excess, with a limit per frame.
         assert_eq!(player.shape(&order(1, 30_000, true)).size, 300);
         assert_eq!(player.shape(&order(2, 30_000, false)).size, 24);
         let mut fresh = self::player();
         assert_eq!(fresh.shape(&order(0, 30_000, true)).size, 300);
-        // In place of the recorded key comes the frame before it, and what that saves is spent.
+        // The frame before it replaces the recorded key frame, and the saving is spent.
         assert_eq!(fresh.shape(&order(4, 30_000, false)).size, 75);
         assert_eq!(fresh.shape(&order(5, 30_000, false)).size, 149);
         let mut offset = TracePlayer::new(Arc::clone(&player.trace), 3);
@@ -185,8 +185,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever keys are ordered, the rate is kept: here that of the recording, which has
-        /// 1100 bytes and 4450 bytes in eight frames.
+        /// The mean rate is independent of key frame requests: here that of the recording, with
+        /// 1100 and 4450 bytes per eight frames.
         #[test]
         fn the_mean_does_not_depend_on_the_keys(bps in 30_000_u64..200_000, every in 3_u64..500) {
             let mut player = player();
@@ -205,7 +205,7 @@ mod tests {
         fn any_order_gives_a_frame(orders in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 1..30)) {
             let mut player = player();
             for (frame, bps, key) in orders {
-                // A gigabit is more than any encoder gives, and its frames fit the memory.
+                // A gigabit exceeds any encoder, and its frames fit into memory.
                 let shape = player.shape(&order(frame, bps % 1_000_000_000, key));
                 prop_assert!(shape.size >= 6 && shape.key == key);
             }

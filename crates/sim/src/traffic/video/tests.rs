@@ -8,7 +8,7 @@ use super::*;
 use crate::packet_agent::Outbox;
 use crate::video_model::{VideoModel, VideoModelConfig};
 
-/// Four frames of 3000, 900, 1200 and 100 bytes at 1 Mb/s, 25 frames a second.
+/// Four frames of 3000, 900, 1200 and 100 bytes at 1 Mb/s and 25 frames per second.
 fn four() -> Box<dyn FrameModel> {
     let text = "frame_rate 25\nrates 1000000\nkey 3000\n- 900\n- 1200\n- 100\n";
     let trace = Arc::new(FrameTrace::parse(text).unwrap());
@@ -43,7 +43,7 @@ fn frames_are_cut_and_spread() {
     let mut source = Source::new(config(), four()).unwrap();
     let from = Time::from_millis(500);
     let sent = packets(&mut source, from, Time::from_millis(660));
-    // Half of 40 ms, in as many parts as there are packets.
+    // Half of 40 ms, divided by the number of packets.
     assert_eq!(
         sent,
         [
@@ -96,7 +96,7 @@ fn nothing_is_made_at_rate_zero_and_the_key_frame_is_made_later() {
     let mut source = Source::new(paused, four()).unwrap();
     let sent = packets(&mut source, Time::ZERO, Time::from_secs(5));
     let counters = source.counters();
-    // Frames at 0, 40, 80 and at 320, 360 ms; the key frame due at 160 ms comes at 320.
+    // Frames at 0, 40, 80, 320 and 360 ms. The key frame due at 160 ms is sent at 320 ms.
     assert_eq!(
         (counters.frames, counters.keys, counters.skipped),
         (5, 2, 5)

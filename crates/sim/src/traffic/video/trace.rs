@@ -1,36 +1,36 @@
-//! Frames of a recorded encode: their sizes and quality at several rates, as text.
+//! Trace of a recorded encode: frame sizes and quality at several rates, as text.
 
 use core::fmt::{self, Write as _};
 
 use tidegate_core::media::{FrameRate, Quality};
 use tidegate_core::units::Rate;
 
-/// Sizes and quality of the same frames, encoded at several rates.
+/// Sizes and quality of one sequence of frames, encoded at several rates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameTrace {
     frame_rate: FrameRate,
     rates: Vec<Rate>,
     keys: Vec<bool>,
-    /// Of each frame, one for each rate.
+    /// Frame-major: one size per rate for each frame.
     sizes: Vec<u32>,
-    /// The same, or empty.
+    /// Quality in the order of `sizes`, or empty.
     quality: Vec<Quality>,
 }
 
 /// A frame of a [`FrameTrace`] at one of its rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecordedFrame {
-    /// Of the access unit, in bytes.
+    /// Size of the access unit, in bytes.
     pub size: u32,
-    /// How it compares with the picture that went in.
+    /// Quality relative to the source picture.
     pub quality: Option<Quality>,
 }
 
 impl FrameTrace {
-    /// Reads a trace. `docs/traffic.md` describes the format.
+    /// Parses a trace. `docs/traffic.md` describes the format.
     ///
     /// # Errors
-    /// The first fault, with its line and the mend.
+    /// The first error, with its line and the fix.
     pub fn parse(text: &str) -> Result<Self, FrameTraceError> {
         let mut lines = text
             .lines()
@@ -107,10 +107,10 @@ impl FrameTrace {
         Ok(())
     }
 
-    /// A trace from frames as they were made, each with a value for every rate.
+    /// A trace from frames in order, each with one entry per rate.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse) has of the same trace as text.
+    /// As [`parse`](Self::parse) for the same trace as text.
     pub fn from_frames(
         frame_rate: FrameRate,
         rates: &[Rate],
@@ -128,27 +128,27 @@ impl FrameTrace {
         self.frame_rate
     }
 
-    /// The rates at which the frames were encoded, ascending.
+    /// Rates at which the frames were encoded, ascending.
     pub fn rates(&self) -> &[Rate] {
         &self.rates
     }
 
-    /// How many frames there are; at least two.
+    /// Number of frames, at least two.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Never.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Whether frame `n` can be decoded alone. Panics if there is no such frame.
+    /// Whether frame `n` is a key frame. Panics if `n` is out of range.
     pub fn is_key(&self, n: usize) -> bool {
         self.keys[n]
     }
 
-    /// Frame `n` at the rate with the index `rate`. Panics if there is no such frame or rate.
+    /// Frame `n` at the rate of index `rate`. Panics if an index is out of range.
     pub fn frame(&self, n: usize, rate: usize) -> RecordedFrame {
         let at = n * self.rates.len() + rate;
         RecordedFrame {
@@ -157,9 +157,9 @@ impl FrameTrace {
         }
     }
 
-    /// Size of frame `n` at any rate, in bytes: on the line between the two recorded rates next
-    /// to it, so that a mean that was kept at both is kept between them; in proportion to the rate
-    /// outside of what was recorded.
+    /// Size of frame `n` at any rate, in bytes. Linear between the two adjacent recorded rates, so
+    /// that a mean that holds at both holds between them. Proportional to the rate outside of the
+    /// recorded range.
     pub fn size_at(&self, n: usize, rate: Rate) -> f64 {
         let size = |i| f64::from(self.frame(n, i).size);
         let (first, last) = (0, self.rates.len() - 1);
@@ -175,8 +175,8 @@ impl FrameTrace {
         size(above - 1) * (1.0 - weight) + size(above) * weight
     }
 
-    /// Quality of frame `n` at any rate, if it was recorded: on the line between the recorded ones
-    /// over the logarithm of the rate, going on by at most one doubling outside of them.
+    /// Quality of frame `n` at any rate, if recorded. Linear in the logarithm of the rate, and
+    /// extrapolated by at most one doubling.
     pub fn quality_at(&self, n: usize, rate: Rate) -> Option<Quality> {
         let known = |i: usize| self.frame(n, i).quality;
         let above = self
@@ -202,7 +202,7 @@ impl FrameTrace {
     }
 }
 
-/// The text that [`FrameTrace::parse`] reads; qualities to a hundredth of a decibel.
+/// The format of [`FrameTrace::parse`]. Quality is rounded to 0.01 dB.
 impl fmt::Display for FrameTrace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = head(self.frame_rate, &self.rates);
@@ -306,39 +306,39 @@ fn recorded(word: &str) -> Result<RecordedFrame, FrameTraceFault> {
     })
 }
 
-/// Where a trace of frames is wrong.
+/// Position and kind of an error in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameTraceError {
-    /// From one; the last line of the text where something is missing.
+    /// Line number from one; the last line if data is missing.
     pub line: usize,
-    /// What is wrong there.
+    /// The error.
     pub fault: FrameTraceFault,
 }
 
-/// What is wrong with a trace of frames.
+/// Errors of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameTraceFault {
-    /// A frame has sizes for another number of rates than there are.
+    /// The number of sizes of a frame differs from the number of rates.
     Count {
-        /// So many.
+        /// Number of sizes.
         found: usize,
-        /// As many as rates.
+        /// Number of rates.
         wanted: usize,
     },
-    /// The first frame is no key frame.
+    /// The first frame is not a key frame.
     FirstFrame,
-    /// The first line is no frame rate.
+    /// The first line is not a frame rate.
     FrameRate,
-    /// A frame begins with this word.
+    /// Unknown kind of frame.
     Kind(String),
-    /// Some sizes come with a quality and some without.
+    /// Only some of the sizes have a quality.
     Mixed,
-    /// There is no frame other than key frames.
+    /// All frames are key frames.
     NoDelta,
-    /// This is no size, nor a size with a quality.
+    /// Neither a size nor a size with a quality.
     Number(String),
-    /// The second line is no list of rates.
+    /// The second line is not a list of rates.
     Rates,
 }
 
@@ -426,7 +426,7 @@ key 1000,30.00,33.00,34.00,0.9000 4000,36.00,39.00,40.00,0.9600
             [150, 300, 700, 900, 1_500, 3_000]
         );
         let psnr = |kbps| trace.quality_at(1, Rate::kbps(kbps)).unwrap().psnr_y;
-        // Three decibels a doubling, and no further than one doubling beyond what is known.
+        // 3 dB per doubling of the rate, and at most one doubling beyond the recorded rates.
         let known = [100, 200, 400, 800, 6_400, 50, 1].map(psnr);
         for (found, wanted) in known.iter().zip([31.0, 34.0, 37.0, 40.0, 40.0, 28.0, 28.0]) {
             assert!((found - wanted).abs() < 1e-9, "{known:?}");

@@ -1,4 +1,4 @@
-//! The browser's side: thinks, asks, receives.
+//! Client of a browser: think times, requests, received pages.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use super::download::Download;
 use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Request};
 use crate::traffic::{Spans, secs};
 
-/// A browser and the person before it.
+/// A web client with its user.
 #[derive(Clone, Debug)]
 pub struct Client {
     config: Arc<Config>,
     stage: Stage,
-    /// When to do something by itself.
+    /// Time of the next spontaneous action.
     wake: Time,
-    /// Nothing more is asked for from then on.
+    /// No requests from this time on.
     stop: Time,
-    /// Of the latest request.
+    /// Number of the latest request.
     number: u32,
-    /// Of the latest connections.
+    /// Group of the latest connections.
     group: u32,
-    /// The number of the first segment of the next connection.
+    /// First segment number of the next connection.
     first: u32,
-    /// Objects of this page that were not asked for yet.
+    /// Objects of the page that are not requested yet.
     waiting: u32,
     page_began: Time,
-    /// Of the present group: one, unless all objects come at once.
+    /// Connections of the present group: one, unless all objects are fetched in parallel.
     downloads: Vec<Download>,
     counters: ClientCounters,
     page_times: Spans,
@@ -37,25 +37,25 @@ pub struct Client {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Not begun.
+    /// Before the first request.
     Absent,
-    /// Waits for a page.
+    /// A page is being loaded.
     Loading,
     Thinking,
 }
 
-/// What a client counted.
+/// Counters of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientCounters {
-    /// Pages that arrived whole.
+    /// Complete pages.
     pub pages: u64,
-    /// Objects that arrived whole.
+    /// Complete objects.
     pub objects: u64,
-    /// Their payload.
+    /// Payload of complete objects, in bytes.
     pub bytes: u64,
-    /// Requests that were sent again.
+    /// Retransmitted requests.
     pub repeated: u64,
-    /// Segments that arrived, those included that came twice or too late.
+    /// Received segments, including duplicates and late ones.
     pub segments: u64,
 }
 
@@ -77,20 +77,19 @@ impl Client {
         }
     }
 
-    /// The same, but it asks for nothing more from `stop` on: what comes of a page then is the rest of
-    /// the objects that were asked for.
+    /// Stops new requests at `stop`. Objects requested before are still received.
     #[must_use]
     pub fn until(mut self, stop: Time) -> Self {
         self.stop = stop;
         self
     }
 
-    /// What it counted.
+    /// Counters so far.
     pub fn counters(&self) -> ClientCounters {
         self.counters
     }
 
-    /// From the first request to the last byte, of pages that arrived whole.
+    /// Page load times: from the first request to the last byte of complete pages.
     pub fn page_times(&self) -> &Spans {
         &self.page_times
     }
@@ -115,7 +114,7 @@ impl Client {
         }
     }
 
-    /// Ends what was open, and asks for an object over a new connection.
+    /// Closes the open connections and requests an object over a new one.
     fn connect(&mut self, cx: &mut AgentCx<'_>) {
         self.downloads.clear();
         self.group += 1;
@@ -215,5 +214,5 @@ impl Agent for Client {
     }
 }
 
-/// So that the segments of a page have numbers.
+/// Keeps the segment numbers of a page in range.
 const MOST_OBJECTS: u32 = 1_000;

@@ -1,4 +1,4 @@
-//! What browsers do, and what may be wrong with it.
+//! Configuration of browsers and its validation.
 
 use core::fmt;
 use core::time::Duration;
@@ -8,56 +8,56 @@ use tidegate_core::units::{Bytes, Rate};
 use crate::tcp::{SinkConfig, classic};
 use crate::traffic::{Distribution, DistributionFault};
 
-/// Parameters of a browser and the server that it talks to.
+/// Parameters of a browser and its server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// From the end of a page to the beginning of the next, in seconds.
+    /// Time from the end of a page to the next request, in seconds.
     pub think: Distribution,
-    /// Objects of a page. Rounded at random so that the mean stays, and at least one.
+    /// Objects per page, at least one. Rounded randomly, so that the mean is preserved.
     pub objects: Distribution,
     /// Payload of an object, in bytes.
     pub size: Distribution,
-    /// A request on the wire, every header included.
+    /// Size of a request on the wire, all headers included.
     pub request: Bytes,
-    /// What is fetched over one connection.
+    /// Use of connections.
     pub connections: Connections,
-    /// With what it begins.
+    /// Initial state.
     pub begin: Begin,
-    /// A request is repeated when nothing was heard for so long, then for twice as long, and so on.
+    /// Initial timeout for the retransmission of a request. It doubles each time.
     pub retry: Duration,
-    /// The sender of the server.
+    /// TCP sender of the server.
     pub tcp: classic::Config,
-    /// The receiver of the client.
+    /// TCP receiver of the client.
     pub sink: SinkConfig,
 }
 
-/// What is fetched over one connection.
+/// Use of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
-    /// One object, and all objects of a page at once.
+    /// One object per connection, all objects of a page in parallel.
     AtOnce,
-    /// One object (HTTP/1.0), one after the other.
+    /// One object per connection (HTTP/1.0), sequentially.
     PerObject,
-    /// One page (HTTP/1.1), its objects one after the other.
+    /// One page per connection (HTTP/1.1), objects sequentially.
     PerPage,
 }
 
-/// With what a browser begins.
+/// Initial state of a browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// A page, at once.
+    /// Requests a page at once.
     Page,
-    /// The middle of a think time, so that many who start together do not ask together, and ask as
-    /// often as later on.
+    /// In the middle of a think time (steady state), so that browsers that start together are not
+    /// synchronised.
     Thinking,
 }
 
 impl Default for Config {
-    /// Users as measured by Barford and Crovella (Generating Representative Web Workloads, 1998):
-    /// think times are Pareto of index 1.5 and mean 3 s, objects per page Pareto of index 2.43
-    /// and mean 1.7, sizes log-normal with a Pareto tail of index 1.1 from 133 kB on. Our own are
-    /// the cut of sizes at 10 MB, without which no run is long enough to show the mean, of
-    /// requests of 350 bytes, and a connection per page.
+    /// User behaviour of Barford and Crovella (Generating Representative Web Workloads, 1998):
+    /// think times are Pareto with index 1.5 and mean 3 s, objects per page Pareto with index 2.43
+    /// and mean 1.7, sizes log-normal with a Pareto tail of index 1.1 from 133 kB on. Three values
+    /// are choices of this implementation: the limit of 10 MB for sizes, without which the mean
+    /// does not converge in a run, requests of 350 bytes, and one connection per page.
     fn default() -> Self {
         Self {
             think: Distribution::Pareto {
@@ -96,10 +96,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Looks at the parameters.
+    /// Validates the parameters.
     ///
     /// # Errors
-    /// The first that does not stand.
+    /// The first invalid parameter.
     pub fn check(&self) -> Result<(), ConfigFault> {
         let fault = |what| move |fault| ConfigFault::Distribution { what, fault };
         self.think.check().map_err(fault("think time"))?;
@@ -120,21 +120,21 @@ impl Config {
         Ok(())
     }
 
-    /// Payload of a page on average.
+    /// Mean payload per page, in bytes.
     pub fn page_bytes(&self) -> f64 {
         self.objects.mean() * self.size.mean()
     }
 
-    /// Payload per second of one browser, if a page takes `page` on average. What browsers do
-    /// depends on how long they wait: on a path that is busy they offer less.
+    /// Mean payload rate of one browser if a page takes `page` on average. The load of a browser
+    /// depends on its waiting times: it is lower on a congested path.
     pub fn rate(&self, page: Duration) -> Rate {
         let cycle = self.think.mean() + page.as_secs_f64();
         Rate::from_f64(8.0 * self.page_bytes() / cycle)
     }
 
-    /// The same with think times stretched or shrunk so that `browsers` offer a payload of `load`
-    /// if a page takes `page` on average; with hardly any think time where pages alone take too
-    /// long for that.
+    /// Scales the think times so that `browsers` together offer a payload rate of `load` if a page
+    /// takes `page` on average. Think times are near zero if page load times alone exceed the
+    /// budget.
     pub fn with_load(mut self, browsers: u32, load: Rate, page: Duration) -> Self {
         let cycle = 8.0 * self.page_bytes() * f64::from(browsers) / load.as_f64().max(1.0);
         let think = (cycle - page.as_secs_f64()).max(LEAST_THINK);
@@ -142,12 +142,12 @@ impl Config {
         self
     }
 
-    /// Segments of a transfer, the SYN not counted.
+    /// Segments of a transfer, without the SYN.
     pub(super) fn segments(&self, bytes: u64) -> u32 {
         bytes.div_ceil(self.payload()) as u32
     }
 
-    /// An object that fits the numbers of segments.
+    /// Limits an object to the range of segment numbers.
     pub(super) fn object(&self, drawn: f64) -> u64 {
         ((drawn + 0.5) as u64).clamp(1, MOST_SEGMENTS * self.payload())
     }
@@ -157,26 +157,26 @@ impl Config {
     }
 }
 
-/// Why browsers cannot be built.
+/// Invalid configuration of a browser.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigFault {
-    /// Something cannot be drawn.
+    /// Invalid distribution.
     Distribution {
-        /// Which.
+        /// Name of the parameter.
         what: &'static str,
-        /// Why.
+        /// Its fault.
         fault: DistributionFault,
     },
-    /// Requests of this size are not possible.
+    /// Invalid request size.
     Request(Bytes),
-    /// Requests are repeated without a pause.
+    /// The retransmission timeout of requests is zero.
     Retry,
     /// Packets have no room for payload.
     Segment {
-        /// Size on the wire.
+        /// Packet size on the wire.
         packet: u32,
-        /// Of it, headers.
+        /// Header size.
         header: u32,
     },
 }
@@ -203,7 +203,7 @@ impl fmt::Display for ConfigFault {
 
 impl core::error::Error for ConfigFault {}
 
-/// About a gigabyte in one object; a thousand of these have numbers.
+/// About a gigabyte per object. The segment numbers suffice for a thousand objects.
 const MOST_SEGMENTS: u64 = 1 << 20;
 /// Seconds.
 const LEAST_THINK: f64 = 1e-3;

@@ -1,4 +1,4 @@
-//! One connection of a browser: asks for objects and receives them.
+//! One connection of a browser, on the client.
 
 use core::time::Duration;
 
@@ -9,34 +9,34 @@ use super::config::Config;
 use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Request, Segment};
 use crate::tcp::Sink;
 
-/// A connection, and the object that it fetches.
+/// A connection and the object in transfer.
 #[derive(Clone, Debug)]
 pub(super) struct Download {
     stage: Stage,
     request: Request,
-    /// When the request is repeated, unless something is heard before.
+    /// Time of the next retransmission of the request.
     repeat: Time,
-    /// How long to wait for an answer then.
+    /// Timeout after that retransmission.
     patience: Duration,
-    /// Counts segments of this connection from zero.
+    /// TCP receiver. It counts the segments of this connection from zero.
     sink: Sink,
-    /// The first segment of the present object, as the sink counts.
+    /// First segment of the present object, in the numbers of `sink`.
     begin: u32,
-    /// The object is complete when the sink waits for this segment.
+    /// The object is complete when `sink` expects this segment.
     end: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Asked, and heard nothing so far.
+    /// Requested, without a response so far.
     Asking,
     Receiving,
-    /// The object is there.
+    /// The object is complete.
     Done,
 }
 
 impl Download {
-    /// A new connection, whose first segment has the number `request.first`.
+    /// Opens a connection whose first segment has the number `request.first`.
     pub(super) fn open(config: &Config, cx: &mut AgentCx<'_>, request: Request) -> Self {
         let mut download = Self {
             stage: Stage::Done,
@@ -45,14 +45,14 @@ impl Download {
             patience: config.retry,
             sink: Sink::new(&config.sink),
             begin: 0,
-            // Segment zero may stand for the SYN.
+            // Segment zero may be the SYN.
             end: u32::from(config.tcp.syn),
         };
         download.fetch(config, cx, 0);
         download
     }
 
-    /// Another object over the same connection.
+    /// Requests another object over the same connection.
     pub(super) fn again(&mut self, config: &Config, cx: &mut AgentCx<'_>, number: u32, bytes: u64) {
         self.request.number = number;
         self.request.bytes = bytes;
@@ -73,33 +73,34 @@ impl Download {
         self.patience = self.patience.saturating_mul(2).min(MOST_PATIENCE);
     }
 
-    /// What is asked for.
+    /// The present request.
     pub(super) fn request(&self) -> Request {
         self.request
     }
 
-    /// The first number that the next connection may use: acknowledgements of this one name `end`
-    /// at most.
+    /// First segment number available to the next connection. Acknowledgements of this one are at
+    /// most `end`.
     pub(super) fn after(&self) -> u32 {
         self.request.first + self.end + 1
     }
 
-    /// Whether a segment of this number is one of this connection.
+    /// Whether segment `seq` belongs to this connection.
     pub(super) fn owns(&self, seq: u32) -> bool {
         (self.request.first..self.after()).contains(&seq)
     }
 
-    /// Whether nothing was heard of the present object.
+    /// Whether no response to the present request has arrived.
     pub(super) fn is_asking(&self) -> bool {
         self.stage == Stage::Asking
     }
 
-    /// Whether the object is there.
+    /// Whether the object is complete.
     pub(super) fn is_done(&self) -> bool {
         self.stage == Stage::Done
     }
 
-    /// Takes a segment that it [owns](Self::owns); whether the object has become complete.
+    /// Processes a segment that this connection [owns](Self::owns). Returns whether it completed
+    /// the object.
     pub(super) fn on_segment(
         &mut self,
         cx: &mut AgentCx<'_>,
@@ -107,8 +108,8 @@ impl Download {
         segment: Segment,
     ) -> bool {
         let seq = segment.seq - self.request.first;
-        // What belongs to the object before may be repeated for want of an acknowledgement; that
-        // says nothing of the present request.
+        // Segments of the previous object may be retransmissions after a lost acknowledgement. They
+        // do not answer the present request.
         if self.stage == Stage::Asking && seq >= self.begin {
             self.stage = Stage::Receiving;
             self.repeat = Time::FAR;
@@ -124,7 +125,8 @@ impl Download {
         complete
     }
 
-    /// Acknowledges or asks again, if it is time; whether it asked.
+    /// Sends a delayed acknowledgement or retransmits the request if due. Returns whether it sent a
+    /// request.
     pub(super) fn on_timer(&mut self, config: &Config, cx: &mut AgentCx<'_>) -> bool {
         self.with_sink(cx, Sink::on_timer);
         let late = self.stage == Stage::Asking && self.repeat <= cx.now;
@@ -138,7 +140,8 @@ impl Download {
         self.repeat.min(self.sink.next_timer())
     }
 
-    /// Lets the sink act, and gives its acknowledgements the numbers of this connection.
+    /// Runs `act` on the sink and maps its acknowledgements to the segment numbers of this
+    /// connection.
     fn with_sink(&mut self, cx: &mut AgentCx<'_>, act: impl FnOnce(&mut Sink, &mut AgentCx<'_>)) {
         let before = cx.out.len();
         act(&mut self.sink, cx);
@@ -154,5 +157,5 @@ impl Download {
     }
 }
 
-/// As TCP's timeout for SYNs.
+/// Maximum timeout, as TCP's for SYNs.
 const MOST_PATIENCE: Duration = Duration::from_mins(1);

@@ -1,4 +1,4 @@
-//! The server's side: answers requests over a TCP model.
+//! Server of a browser: answers requests over a TCP model.
 
 use std::sync::Arc;
 
@@ -9,38 +9,38 @@ use crate::packet_agent::{Ack, Agent, AgentCx, Arrival, Body, Request};
 use crate::tcp::classic::Sender;
 use crate::tcp::{SourceConfig, SourceKind, State};
 
-/// What answers one browser.
+/// Server of one browser.
 #[derive(Clone, Debug)]
 pub struct Server {
     config: Arc<Config>,
-    /// Of the latest requests.
+    /// Group of the latest request.
     group: u32,
-    /// Of this group, in the order in which they were opened.
+    /// Connections of this group, in the order of opening.
     connections: Vec<Connection>,
-    /// Of earlier connections.
+    /// Counters of closed connections.
     past: ServerCounters,
 }
 
 #[derive(Clone, Debug)]
 struct Connection {
-    /// Of the latest request.
+    /// Number of the latest request.
     number: u32,
-    /// On the wire, the number of its first segment.
+    /// First segment number on the wire.
     first: u32,
-    /// Counts segments from zero.
+    /// TCP sender. It counts segments from zero.
     sender: Sender,
 }
 
-/// What a server counted.
+/// Counters of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerCounters {
-    /// Connections that were opened.
+    /// Connections opened.
     pub connections: u64,
-    /// Segments sent, SYNs and repeated ones included.
+    /// Segments sent, including SYNs and retransmissions.
     pub sent: u64,
-    /// Of these, sent before.
+    /// Retransmitted segments.
     pub repeated: u64,
-    /// Expiries of the retransmission timer.
+    /// Retransmission timeouts.
     pub timeouts: u64,
 }
 
@@ -54,7 +54,7 @@ impl Server {
         }
     }
 
-    /// What it counted.
+    /// Counters so far.
     pub fn counters(&self) -> ServerCounters {
         let mut sum = self.past;
         for connection in &self.connections {
@@ -67,7 +67,7 @@ impl Server {
         sum
     }
 
-    /// What the sender of the latest connection believes.
+    /// Sender state of the latest connection.
     pub fn state(&self) -> Option<State> {
         let latest = self.connections.last();
         latest.map(|connection| connection.sender.state())
@@ -114,7 +114,8 @@ impl Server {
     }
 
     fn on_ack(&mut self, cx: &mut AgentCx<'_>, arrival: Arrival, ack: Ack) {
-        // Numbers of connections do not overlap: it is the nearest that begins before.
+        // Segment numbers of connections do not overlap, so the closest one that begins before
+        // matches.
         let begun = self.connections.iter_mut();
         let begun = begun.filter(|connection| connection.first <= ack.next);
         if let Some(connection) = begun.max_by_key(|connection| connection.first) {
@@ -136,7 +137,7 @@ impl Connection {
         });
     }
 
-    /// Lets the sender act, and gives its segments the numbers of this connection.
+    /// Runs `act` on the sender and maps its segments to the numbers of this connection.
     fn with_sender(
         &mut self,
         cx: &mut AgentCx<'_>,
@@ -173,7 +174,7 @@ impl Agent for Server {
         timers.fold(Time::FAR, Time::min)
     }
 
-    /// It says nothing unless it is asked.
+    /// The server only responds to requests.
     fn is_done(&self) -> bool {
         self.next_timer() == Time::FAR
     }

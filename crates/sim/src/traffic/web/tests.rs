@@ -40,7 +40,7 @@ impl Agent for Player {
     }
 }
 
-/// Pages go over route 0, requests over route 1; 20 ms each way.
+/// Pages use route 0, requests route 1; 20 ms per direction.
 fn network(rate: Option<Rate>, queue: u32, loss: f64, seed: u64) -> Network<SimPacket> {
     let link = |name: &str, capacity, loss| NamedLink {
         name: name.to_owned(),
@@ -65,10 +65,10 @@ fn network(rate: Option<Rate>, queue: u32, loss: f64, seed: u64) -> Network<SimP
 
 fn world(config: Config, browsers: usize, network: Network<SimPacket>) -> World<Player> {
     let config = Arc::new(config);
-    let mut parties = Vec::new();
+    let mut nodes = Vec::new();
     for n in 0..browsers {
         let (client, server) = browser(&config).unwrap();
-        let party = |side: &str, agent, peer, route| Node {
+        let node = |side: &str, agent, peer, route| Node {
             name: format!("web-{n}/{side}"),
             agent,
             peer: NodeId(peer),
@@ -78,10 +78,10 @@ fn world(config: Config, browsers: usize, network: Network<SimPacket>) -> World<
             start: Time::ZERO,
             stop: Time::FAR,
         };
-        parties.push(party("client", Player::Client(client), 2 * n + 1, 1));
-        parties.push(party("server", Player::Server(server), 2 * n, 0));
+        nodes.push(node("client", Player::Client(client), 2 * n + 1, 1));
+        nodes.push(node("server", Player::Server(server), 2 * n, 0));
     }
-    World::new(network, parties, Seed(1)).unwrap()
+    World::new(network, nodes, Seed(1)).unwrap()
 }
 
 fn totals(world: &World<Player>, browsers: usize) -> Totals {
@@ -96,7 +96,7 @@ fn totals(world: &World<Player>, browsers: usize) -> Totals {
     totals
 }
 
-/// Pages of so many objects of 10 kB, which are eleven segments, every second or so.
+/// Pages of `objects` objects of 10 kB, or eleven segments, about once per second.
 fn plain(objects: f64, connections: Connections) -> Config {
     Config {
         think: Distribution::Constant(1.0),
@@ -122,14 +122,14 @@ fn a_page_takes_the_round_trips_that_it_should() {
     // A round trip of 40 ms for request and SYN, then windows of 2, 4 and the last 5 segments.
     assert_eq!(page(1.0, Connections::PerPage), (160, 1));
     assert_eq!(page(3.0, Connections::PerObject), (480, 3));
-    // The window has grown to 13 at the end of the first object: each later one takes one round.
+    // The window is 13 at the end of the first object, so each later object takes one round trip.
     assert_eq!(page(3.0, Connections::PerPage), (240, 1));
-    // All at once take as long as one.
+    // Parallel objects take as long as one.
     assert_eq!(page(3.0, Connections::AtOnce), (160, 3));
 }
 
-/// A page takes 160 ms. Of eight browsers that think for ten seconds on average, one in eight runs
-/// has a page by 200 ms, and hardly any has two.
+/// A page takes 160 ms. With a mean think time of 10 s and eight browsers, one run in eight has a
+/// page by 200 ms, and hardly any has two.
 #[test]
 fn who_begins_with_a_page_does_not_think_first() {
     let pages = |begin| {
@@ -159,7 +159,7 @@ fn counters_add_up() {
     let Totals { client, server, .. } = &totals;
     assert_eq!((client.pages, client.objects), (75, 150));
     assert_eq!(client.bytes, 150 * 10_000);
-    // Eleven segments of data and a SYN each; the run ends while somebody thinks.
+    // Eleven data segments and a SYN each. The run ends in a think time.
     assert_eq!((server.sent, client.segments), (150 * 12, 150 * 12));
     assert_eq!(
         (server.repeated, client.repeated, server.timeouts),
@@ -169,8 +169,8 @@ fn counters_add_up() {
     assert_eq!(totals.page_times.count(), 75);
 }
 
-/// One in ten packets is lost, requests and acknowledgements included: every page still comes
-/// whole, whatever is repeated across the borders of objects and connections.
+/// One packet in ten is lost, including requests and acknowledgements. All pages complete despite
+/// retransmissions across objects and connections.
 #[test]
 fn losses_delay_pages_and_stop_none() {
     for (connections, flavour) in [
@@ -205,12 +205,12 @@ fn losses_delay_pages_and_stop_none() {
     }
 }
 
-/// Browsers that do not disturb each other offer what their configuration says.
+/// Browsers on an uncongested link offer the configured load.
 #[test]
 fn the_load_is_what_was_set() {
     let load = Rate::kbps(5_000);
     let config = Config {
-        // Lighter tails than the default, so that a short run shows the mean.
+        // Lighter tails than the default, so that the mean converges in a short run.
         size: Distribution::LogNormal {
             median: 8_000.0,
             sigma: 1.0,
@@ -231,11 +231,11 @@ fn the_load_is_what_was_set() {
     assert!((found / load.as_f64() - 1.0).abs() < 0.04, "{found}");
 }
 
-/// Loss is a result of how many browsers share a link, as in the papers' experiments.
+/// The loss rate follows from the number of browsers on a link, as in the papers' experiments.
 #[test]
 fn more_browsers_lose_more() {
     let found = [200_usize, 300, 400].map(|browsers| {
-        // 20 kb/s each, so 4, 6 and 8 Mb/s on a link of 5 Mb/s.
+        // 20 kb/s per browser: 4, 6 and 8 Mb/s on a link of 5 Mb/s.
         let config = Config::default().with_load(100, Rate::kbps(2_000), Duration::from_secs(1));
         let link = network(Some(Rate::kbps(5_000)), 50, 0.0, 3);
         let mut world = world(config, browsers, link);
@@ -309,8 +309,8 @@ fn faults_are_named() {
     );
 }
 
-/// Against ns-2.35 (`PagePool/WebTraf`, Reno, pages of one object) over 10 Mb/s and a queue of
-/// 50 kB: use of the link and loss, in bytes and between 100 and 400 s; means of two to six seeds.
+/// Reference: ns-2.35 (`PagePool/WebTraf`, Reno, pages of one object) over 10 Mb/s and a queue of
+/// 50 kB. Utilisation and loss in bytes from 100 to 400 s, as means of two to six seeds.
 #[test]
 fn browsers_load_a_link_as_those_of_ns2() {
     for (browsers, used, loss) in [

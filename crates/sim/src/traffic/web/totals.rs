@@ -1,4 +1,4 @@
-//! Many browsers in a few numbers.
+//! Aggregate of many browsers.
 
 use super::{Client, ClientCounters, Server, ServerCounters};
 use crate::traffic::Spans;
@@ -6,18 +6,18 @@ use crate::traffic::Spans;
 /// Sums over browsers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many there are.
+    /// Number of browsers.
     pub browsers: u64,
-    /// What their clients counted.
+    /// Sum of the client counters.
     pub client: ClientCounters,
-    /// What their servers counted.
+    /// Sum of the server counters.
     pub server: ServerCounters,
-    /// From the first request of a page to its last byte.
+    /// Page load times: from the first request of a page to its last byte.
     pub page_times: Spans,
 }
 
 impl Totals {
-    /// Takes in a browser.
+    /// Adds a browser.
     pub fn add(&mut self, client: &Client, server: &Server) {
         self.browsers += 1;
         let counters = client.counters();
@@ -34,7 +34,7 @@ impl Totals {
         self.page_times.merge(client.page_times());
     }
 
-    /// Share of the segments sent that did not arrive, or have not arrived yet.
+    /// Share of the sent segments that have not arrived.
     pub fn loss(&self) -> f64 {
         let lost = self.server.sent.saturating_sub(self.client.segments);
         lost as f64 / self.server.sent.max(1) as f64

@@ -261,7 +261,7 @@ fn can_be_told(statement: &Expectation, scenario: &Scenario) -> Result<(), Expec
             Needs::Video => media.is_none_or(|media| media.video().is_some()),
         };
         if let Some(needs) = Needs::of(metric).filter(|needs| !has(needs)) {
-            return Err(ExpectError::NeverTold {
+            return Err(ExpectError::NeverRecorded {
                 text: statement.text().to_owned(),
                 name: name.to_owned(),
                 metric,

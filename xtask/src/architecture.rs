@@ -1,4 +1,4 @@
-//! `ARCHITECTURE.md`, as far as checks read it.
+//! Reads the parts of `ARCHITECTURE.md` that the checks use.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,8 @@ pub(crate) fn read(root: &Path) -> anyhow::Result<String> {
     fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-/// The part of `text` under the heading `title`, down to the next heading of its level or above.
+/// Section of `text` under the heading `title`, up to the next heading of the same or a higher
+/// level.
 pub(crate) fn section<'a>(text: &'a str, title: &str) -> Option<&'a str> {
     let mut start = None;
     let mut at = 0;
@@ -30,7 +31,7 @@ pub(crate) fn section<'a>(text: &'a str, title: &str) -> Option<&'a str> {
     start.map(|(from, _)| &text[from..])
 }
 
-/// The arrows of the drawing under `Arrows`: for each crate, on which it may depend.
+/// Edges of the diagram under `Arrows`: the allowed dependencies of each crate.
 pub(crate) fn arrows(text: &str) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
     let section = section(text, "Arrows").context("ARCHITECTURE.md has no heading `Arrows`")?;
     let drawing = section

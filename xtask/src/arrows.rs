@@ -1,8 +1,9 @@
-//! Who depends on whom: the drawing under `Arrows` in `ARCHITECTURE.md` against the manifests.
+//! Dependencies between crates: the diagram under `Arrows` in `ARCHITECTURE.md` against the
+//! manifests.
 //!
-//! Dependencies for tests count too, but those of the test crate, which may use all. Nothing may
-//! depend on the binary, the test crate or `xtask`. The core's foreign dependencies are few enough
-//! to be listed.
+//! Dev-dependencies count too, except for those of the test crate, which may use all crates. No
+//! crate may depend on the binary, the test crate or `xtask`. The core's external dependencies are
+//! listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::path::Path;
 use crate::metadata::Metadata;
 use crate::{Report, architecture};
 
-/// Compares the drawing with the workspace at `root`.
+/// Compares the diagram with the workspace at `root`.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let drawn = architecture::arrows(&architecture::read(root)?)?;
     let metadata = Metadata::read(root, "x86_64-unknown-linux-gnu")?;
@@ -62,7 +63,7 @@ fn compare(drawn: &BTreeMap<String, Vec<String>>, metadata: &Metadata) -> Report
     report
 }
 
-/// A crate by the name of its directory.
+/// Directory name of a crate.
 fn room(package: &str) -> &str {
     match package {
         "tidegate" => "cli",
@@ -70,10 +71,10 @@ fn room(package: &str) -> &str {
     }
 }
 
-/// Where arrows only begin.
+/// Crates on which no crate may depend.
 const ENDS: [&str; 3] = ["cli", "tests", "xtask"];
 
-/// What the core may be built with, tests aside.
+/// External dependencies allowed for the core, dev-dependencies aside.
 const CORE_NEEDS: [&str; 6] = [
     "indexmap",
     "libm",
@@ -87,7 +88,7 @@ const CORE_NEEDS: [&str; 6] = [
 mod tests {
     use super::*;
 
-    /// Members with the ids that are their names, and who depends on whom.
+    /// Workspace members, with ids equal to their names, and their dependencies.
     fn world(needs: &[(&str, &str)]) -> Metadata {
         let ours = [
             "tidegate",

@@ -1,8 +1,8 @@
-//! Licences of everything that is built with: `deny.toml` says which are allowed, so that this
-//! check and `cargo deny check` follow one list.
+//! Licences of all dependencies. `deny.toml` lists the allowed ones, so that this check and `cargo
+//! deny check` use the same list.
 //!
-//! A package's licence is what its author wrote in its manifest; no file is read. Advisories
-//! need a database that is fetched: `cargo deny check advisories` does that.
+//! The licence of a package is the one declared in its manifest; no licence file is read.
+//! Advisories need a database that is downloaded: `cargo deny check advisories` does that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::Report;
 use crate::metadata::{Metadata, Package};
 
-/// Judges all packages that the workspace at `root` is built with.
+/// Checks all packages in the build of the workspace at `root`.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let name = root.join("deny.toml");
     let text = fs::read_to_string(&name).with_context(|| name.display().to_string())?;
@@ -27,7 +27,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The part of `deny.toml` that is read here.
+/// Keys of `deny.toml` that are read here.
 #[derive(Debug, Deserialize)]
 struct Deny {
     graph: Graph,
@@ -95,7 +95,7 @@ fn judge(deny: &Deny, metadata: &Metadata, report: &mut Report) {
     say_native(metadata, report);
 }
 
-/// What only the crates of [`COPYLEFT_ROOMS`] may bring into a program.
+/// Reports copyleft libraries in programs other than those of [`COPYLEFT_ROOMS`].
 fn permissive_stays_so(metadata: &Metadata, report: &mut Report) {
     let by_id = metadata.by_id();
     for id in &metadata.workspace_members {
@@ -159,7 +159,7 @@ fn native(package: &Package) -> Option<&'static Native> {
     NATIVE.iter().find(|native| native.package == package.name)
 }
 
-/// The licences of `expression` with which `allowed` meets it, `None` if it does not.
+/// Licences of `allowed` that satisfy `expression`; `None` if they do not.
 fn verdict(expression: &str, allowed: &BTreeSet<String>) -> Option<BTreeSet<String>> {
     // Old manifests say `MIT/Apache-2.0`, where SPDX says OR.
     let spaced = expression
@@ -172,11 +172,11 @@ fn verdict(expression: &str, allowed: &BTreeSet<String>) -> Option<BTreeSet<Stri
         allowed,
     };
     let verdict = parser.either();
-    // What is left over was not understood.
+    // Trailing words mean that the expression is malformed.
     verdict.filter(|_| parser.words.is_empty())
 }
 
-/// SPDX expressions: OR binds less than AND, which binds less than WITH.
+/// Parser of SPDX expressions: OR binds less tightly than AND, and AND less tightly than WITH.
 struct Parser<'a> {
     words: &'a [&'a str],
     allowed: &'a BTreeSet<String>,
@@ -237,20 +237,20 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A library outside of cargo's sight.
+/// A native library, which cargo does not list.
 struct Native {
-    /// The package that binds it.
+    /// Package that links to it.
     package: &'static str,
     name: &'static str,
     licence: &'static str,
-    /// Whether a program that links to it may be passed on under that licence only.
+    /// Whether a program that links to it may be distributed only under its licence.
     copyleft: bool,
 }
 
-/// Bound by packages whose own licence says nothing of it.
+/// Native libraries whose licence the linking package's manifest does not declare.
 const NATIVE: [Native; 5] = [
     Native {
-        // Loaded while bindings are made; no part of any program.
+        // Used while bindings are generated; not part of any program.
         package: "clang-sys",
         name: "libclang",
         licence: "Apache-2.0 WITH LLVM-exception",
@@ -263,14 +263,14 @@ const NATIVE: [Native; 5] = [
         copyleft: true,
     },
     Native {
-        // No library: the key only keeps two versions out of one program.
+        // Not a library: the `links` key only prevents two versions in one program.
         package: "prettyplease",
         name: "nothing",
         licence: "MIT OR Apache-2.0",
         copyleft: false,
     },
     Native {
-        // The same.
+        // Likewise.
         package: "rayon-core",
         name: "nothing",
         licence: "MIT OR Apache-2.0",
@@ -284,7 +284,7 @@ const NATIVE: [Native; 5] = [
     },
 ];
 
-/// Crates that may link to the libraries of codecs. All others stay permissive.
+/// Crates that may link to codec libraries. All other crates stay permissive.
 const COPYLEFT_ROOMS: [&str; 3] = ["tidegate", "tidegate-media", "tidegate-tests"];
 
 #[cfg(test)]
@@ -327,8 +327,8 @@ mod tests {
         }
     }
 
-    /// A world of three of our crates, and packages with the given names and licences. The first
-    /// foreign package is linked by `tidegate-core`.
+    /// Metadata of three workspace crates, and of packages with the given names and licences.
+    /// `tidegate-core` depends on the first of these.
     fn world(foreign: &[(&str, Option<&str>)]) -> Metadata {
         let ours = ["tidegate-core", "tidegate-media", "tidegate"];
         let mut packages = Vec::new();

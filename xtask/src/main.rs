@@ -1,17 +1,15 @@
-//! Checks of the repository that cargo does not do.
+//! Repository checks beyond those of cargo.
 //!
-//! - `cargo run -p xtask -- arrows`: crates depend on each other as `ARCHITECTURE.md` draws it.
+//! - `cargo run -p xtask -- arrows`: crates depend on each other as drawn in `ARCHITECTURE.md`.
 //! - `cargo run -p xtask -- bpf`: programs for the kernel are what their sources compile to;
 //!   `bpf --write` compiles them.
-//! - `cargo run -p xtask -- licences`: all that is built with is under a licence that `deny.toml`
-//!   allows.
-//! - `cargo run -p xtask -- links`: relative links in Markdown files lead somewhere.
+//! - `cargo run -p xtask -- licences`: all dependencies have a licence that `deny.toml` allows.
+//! - `cargo run -p xtask -- links`: relative links in Markdown files have a target.
 //! - `cargo run -p xtask -- map`: `ARCHITECTURE.md` names every module, and no others.
-//! - `cargo run -p xtask -- portable`: the core builds for other machines and computes the same
-//!   there.
-//! - `cargo run -p xtask -- sizes`: files and functions that have grown too long.
-//! - `cargo run -p xtask -- specs`: every requirement in `specs/` has code, and every citation in
-//!   the code names a requirement.
+//! - `cargo run -p xtask -- portable`: the core builds for other targets with identical results.
+//! - `cargo run -p xtask -- sizes`: files and functions are below their size limits.
+//! - `cargo run -p xtask -- specs`: every requirement in `specs/` has code, and every citation has
+//!   a requirement.
 //! - `cargo run -p xtask -- all`: all of these but `portable`, which takes a minute.
 
 mod architecture;
@@ -31,7 +29,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // The manifest is one directory below the root of the workspace.
+    // The manifest is one directory below the workspace root.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut words = std::env::args().skip(1);
     let (asked, option) = (words.next(), words.next());
@@ -79,7 +77,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// One thing to look after.
+/// One check.
 struct Check {
     name: &'static str,
     run: fn(&Path) -> anyhow::Result<Report>,
@@ -125,7 +123,7 @@ const CHECKS: [Check; 8] = [
     },
 ];
 
-/// What a check found.
+/// Result of a check.
 #[derive(Debug, Default)]
 struct Report {
     text: String,
@@ -133,12 +131,12 @@ struct Report {
 }
 
 impl Report {
-    /// Says something.
+    /// Adds an informational line.
     fn line(&mut self, text: fmt::Arguments<'_>) {
         writeln!(self.text, "{text}").expect("a string takes all");
     }
 
-    /// Says what is wrong.
+    /// Adds an error.
     fn fault(&mut self, text: fmt::Arguments<'_>) {
         self.failed = true;
         self.line(text);

@@ -1,9 +1,8 @@
 //! The map in `ARCHITECTURE.md` against the files.
 //!
-//! Under `Map` each crate has a heading with the name of its directory, and below it a list whose
-//! items begin with a module in backticks: `link/queue` is `link/queue.rs` or
-//! `link/queue/mod.rs`. Every module of a crate's root must be named. Deeper ones may be, and
-//! whatever is named must exist.
+//! Under `Map` each crate has a heading with the name of its directory. Each item of the list below
+//! starts with a module in backticks: `link/queue` is `link/queue.rs` or `link/queue/mod.rs`. Every
+//! top-level module of a crate must be named. Deeper modules may be. Every named module must exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -47,7 +46,7 @@ fn compare(text: &str, paths: &[&str]) -> Report {
     report
 }
 
-/// The directories of crates.
+/// Directories of the crates.
 fn rooms<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
     let crates = paths.iter().filter_map(|path| {
         let name = path.strip_prefix("crates/")?.split('/').next()?;
@@ -60,15 +59,14 @@ fn rooms<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
     crates.chain(others).collect()
 }
 
-/// The module that begins an item of a list.
+/// Module named at the start of a list item.
 fn item(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix("- `")?.split('`').next()
 }
 
-/// The module of the crate `room` that lies at `path`. Roots are none, and what only tests a module
-/// is part of it.
+/// Module of the crate `room` at `path`; `None` for crate roots and for modules with tests only.
 fn module<'a>(room: &str, path: &'a str) -> Option<&'a str> {
-    // The test crate has nothing but tests.
+    // The test crate has no `src`.
     let source = if room == "tests" { "tests/" } else { "src/" };
     let path = path
         .strip_prefix(room)?

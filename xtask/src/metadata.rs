@@ -1,4 +1,4 @@
-//! The packages of the workspace and everything they are built with, as cargo tells it.
+//! Packages of the workspace and their dependencies, from `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
-/// Cargo's answer.
+/// Output of `cargo metadata`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) packages: Vec<Package>,
@@ -20,11 +20,11 @@ pub(crate) struct Package {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) version: String,
-    /// An SPDX expression.
+    /// SPDX expression.
     pub(crate) license: Option<String>,
-    /// The native library that it links to.
+    /// Native library that the package links to.
     pub(crate) links: Option<String>,
-    /// `None` for what lies in the repository.
+    /// `None` for packages of the repository.
     pub(crate) source: Option<String>,
 }
 
@@ -47,12 +47,12 @@ struct Dependency {
 
 #[derive(Debug, Deserialize)]
 struct DependencyKind {
-    /// `None` for what a program runs with; else `build` or `dev`.
+    /// `None` for a normal dependency; otherwise `build` or `dev`.
     kind: Option<String>,
 }
 
 impl Metadata {
-    /// Of the workspace at `root`, with all features, as built for `target`.
+    /// Reads the metadata of the workspace at `root`, with all features, for `target`.
     pub(crate) fn read(root: &Path, target: &str) -> anyhow::Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)
@@ -70,12 +70,12 @@ impl Metadata {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// By id.
+    /// Packages by id.
     pub(crate) fn by_id(&self) -> BTreeMap<&str, &Package> {
         self.packages.iter().map(|p| (p.id.as_str(), p)).collect()
     }
 
-    /// Ids of what the package `id` needs itself to run; with `dev`, to be tested too.
+    /// Ids of the direct dependencies of the package `id`; with `dev`, dev-dependencies included.
     pub(crate) fn needs<'a>(&'a self, id: &str, dev: bool) -> BTreeSet<&'a str> {
         let node = self.resolve.nodes.iter().find(|node| node.id == id);
         let counts = |d: &&Dependency| {
@@ -87,8 +87,8 @@ impl Metadata {
         all.map(|d| d.pkg.as_str()).collect()
     }
 
-    /// Ids of what ends up in a program that uses the package `id`, itself included. What only
-    /// its build needs is not in there.
+    /// Ids of the packages linked into a program that uses the package `id`, itself included;
+    /// build-dependencies are not linked.
     pub(crate) fn linked<'a>(&'a self, id: &'a str) -> BTreeSet<&'a str> {
         let mut found = BTreeSet::from([id]);
         let mut open = vec![id];

@@ -1,9 +1,9 @@
-//! The core on other machines.
+//! Portability of the core.
 //!
-//! It must build where there is no operating system, and compute the same bits with another C
-//! library and another level of optimisation: a program that digests simulated runs is built for
-//! this machine without and for musl with optimisation, and both must print the same. Targets that
-//! are not installed are left out, and this is said.
+//! The core must build without an operating system, and compute identical results with another C
+//! library and another optimisation level. A program that prints digests of simulated runs is built
+//! for the host without optimisation and for musl with optimisation; both must print the same.
+//! Targets that are not installed are skipped with a message.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use anyhow::Context as _;
 
 use crate::Report;
 
-/// Builds and compares, in the workspace at `root`.
+/// Builds the core for the targets and compares digests, in the workspace at `root`.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let mut report = Report::default();
     if is_installed(root, WASM) {
@@ -43,7 +43,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Builds the program that digests runs, with `options`, and runs it.
+/// Arguments of cargo that build with `options` the program that digests runs, and run it.
 fn digest<'a>(options: &[&'a str]) -> Vec<&'a str> {
     let program = [
         "run",
@@ -72,7 +72,7 @@ fn compare(here: &str, there: &str, report: &mut Report) {
     }
 }
 
-/// What cargo prints when it is given `words`; a fault if it fails.
+/// Output of cargo with the arguments `words`; a failure is reported.
 fn cargo(root: &Path, words: &[&str], report: &mut Report) -> anyhow::Result<Option<String>> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(program)
@@ -91,7 +91,7 @@ fn cargo(root: &Path, words: &[&str], report: &mut Report) -> anyhow::Result<Opt
     Ok(None)
 }
 
-/// Whether the standard library is there for `target`.
+/// Whether the standard library for `target` is installed.
 fn is_installed(root: &Path, target: &str) -> bool {
     let program = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let answer = Command::new(program)
@@ -111,7 +111,7 @@ fn absent(target: &str) -> String {
 const WASM: &str = "wasm32-unknown-unknown";
 const MUSL: &str = "x86_64-unknown-linux-musl";
 
-/// Loss, marks, a trace and a baseline are all in these.
+/// These scenarios cover loss, ECN marks, a trace and a baseline.
 const SCENARIOS: [&str; 4] = [
     "scenarios/demo.toml",
     "scenarios/cellular.toml",

@@ -1,7 +1,7 @@
-//! Lengths of files and functions, in lines that hold code.
+//! Sizes of files and functions in lines of code.
 //!
-//! A line of code is neither blank nor a comment, and in no `#[cfg(test)]` module at the end of
-//! a file. A function is found by its `fn` and its closing brace at the same indentation, which
+//! A line of code is neither blank nor a comment, nor part of a `#[cfg(test)]` module at the end of
+//! a file. A function spans from its `fn` to the closing brace at the same indentation, which
 //! rustfmt guarantees.
 
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ fn judge(path: &str, text: &str, report: &mut Report) {
     }
 }
 
-/// The lines before the tests at the end of the file.
+/// Lines before the tests at the end of the file.
 fn product(text: &str) -> Vec<&str> {
     text.lines()
         .take_while(|line| *line != "#[cfg(test)]")
@@ -65,7 +65,7 @@ fn functions(lines: &[&str]) -> Vec<(String, usize)> {
         };
         let body = &lines[first..];
         let last = body.iter().skip(1).position(closes).map_or(0, |n| n + 1);
-        // A function on one line, and a declaration without a body, end where they begin.
+        // A function on one line and a declaration without a body end on their first line.
         let ends_at_once = line.ends_with('}') || line.ends_with(';');
         let length = if ends_at_once {
             1
@@ -77,7 +77,7 @@ fn functions(lines: &[&str]) -> Vec<(String, usize)> {
     found
 }
 
-/// The name in a line that begins a function.
+/// Name of the function that starts on this line.
 fn function_name(line: &str) -> Option<&str> {
     let mut words = line.trim_start();
     loop {
@@ -96,7 +96,7 @@ fn function_name(line: &str) -> Option<&str> {
     }
 }
 
-/// Remarked upon above the first, refused above the second.
+/// Limits: a warning above the first, an error above the second.
 const FILE: [usize; 2] = [500, 700];
 const FUNCTION: [usize; 2] = [100, 150];
 

@@ -1,4 +1,4 @@
-//! The Rust files of the repository.
+//! Rust files of the repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::Context as _;
 /// A file and its text.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// Relative to the root, with `/`.
+    /// Path relative to the root, with `/`.
     pub(crate) path: String,
     pub(crate) text: String,
 }
@@ -26,7 +26,7 @@ pub(crate) fn rust(root: &Path) -> anyhow::Result<Vec<Source>> {
     Ok(found)
 }
 
-/// The files of one directory whose names end in `extension`, by name.
+/// Files of one directory whose names end in `extension`, by name.
 pub(crate) fn with_extension(directory: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut found: Vec<PathBuf> = entries(directory)?
         .into_iter()

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::Report;
 use crate::sources::{self, Source};
 
-/// Reads `specs/*.toml` and the sources under `root`, and compares.
+/// Compares `specs/*.toml` with the citations in the sources under `root`.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let mut specs = Vec::new();
     for path in sources::with_extension(&root.join("specs"), "toml")? {
@@ -22,7 +22,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     Ok(compare(&specs, &citations(&sources::rust(root)?)))
 }
 
-/// One document.
+/// One document of `specs/`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Spec {
@@ -50,7 +50,7 @@ struct Exception {
     reason: String,
 }
 
-/// Where an id is cited, as `path:line`.
+/// Locations of the citations of an id, as `path:line`.
 #[derive(Debug, Default)]
 struct Cited {
     code: Vec<String>,
@@ -145,7 +145,7 @@ fn compare(specs: &[Spec], cited: &BTreeMap<String, Cited>) -> Report {
     }
 }
 
-/// Citations of what is not to be cited. `known` says of each id whether it is wanted.
+/// Citations of ids that must not be cited. `known` tells for each id whether citing it is allowed.
 fn strays<'a>(
     cited: &'a BTreeMap<String, Cited>,
     known: &'a BTreeMap<&str, bool>,

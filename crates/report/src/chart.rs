@@ -6,10 +6,10 @@ use super::scale::{Scale, Ticks};
 use super::series::Bins;
 use super::svg::{Anchor, Area, Svg, number, polyline, shortened, text_width, wrapped};
 
-/// For which screen a drawing is made.
+/// Target screen of a drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Paper, and screens of computers.
+    /// Paper and desktop screens.
     Wide,
     /// Phones.
     Narrow,
@@ -20,7 +20,7 @@ impl Form {
     pub fn width(self) -> f64 {
         match self {
             Self::Wide => 960.0,
-            // The width of a phone less the page's margins.
+            // Width of a phone less the page margins.
             Self::Narrow => 360.0,
         }
     }
@@ -33,7 +33,7 @@ impl Form {
         }
     }
 
-    /// `wide` or what is left of it on a phone.
+    /// `wide`, reduced in the narrow form.
     pub fn height(self, wide: f64) -> f64 {
         match self {
             Self::Wide => wide,
@@ -41,7 +41,7 @@ impl Form {
         }
     }
 
-    /// Ending of identifiers that are unique in a page.
+    /// Suffix that keeps identifiers unique on a page.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Wide => "w",
@@ -50,7 +50,7 @@ impl Form {
     }
 }
 
-/// A drawing in the making.
+/// A chart under construction.
 #[derive(Debug)]
 pub struct Chart {
     id: String,
@@ -58,25 +58,25 @@ pub struct Chart {
     svg: Svg,
     time: Scale,
     outages: Vec<(f64, f64)>,
-    /// Where the next thing may be drawn.
+    /// Vertical position of the next element.
     y: f64,
     clips: usize,
 }
 
-/// How an entry of a legend looks.
+/// Symbol of a legend entry.
 #[derive(Clone, Copy, Debug)]
 pub enum Sample {
-    /// A thick piece of a line in the colour of a flow.
+    /// Thick line segment in the colour of a flow.
     Flow(&'static str),
-    /// A piece of a line.
+    /// Line segment.
     Line(&'static str),
-    /// A filled square.
+    /// Filled square.
     Square(&'static str),
-    /// A dot.
+    /// Dot.
     Dot(&'static str),
-    /// A cross.
+    /// Cross.
     Cross(&'static str),
-    /// An upright stroke.
+    /// Vertical stroke.
     Tick(&'static str),
 }
 
@@ -87,32 +87,32 @@ pub struct Vertical {
     pub from: f64,
     /// Value at the top.
     pub to: f64,
-    /// Values are divided by this before they are written.
+    /// Divisor of values before they are printed.
     pub unit: f64,
     /// Label of the axis.
     pub name: &'static str,
-    /// About how many ticks.
+    /// Approximate number of ticks.
     pub ticks: usize,
 }
 
-/// Part of a chart where data is drawn.
+/// Plotting area of a chart.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel {
-    /// Where it is.
+    /// Position and size.
     pub area: Area,
-    /// From seconds to pixels.
+    /// Scale from seconds to pixels.
     pub x: Scale,
-    /// From values to pixels.
+    /// Scale from values to pixels.
     pub y: Scale,
 }
 
 impl Panel {
-    /// Position of a value, in pixels.
+    /// Pixel position of a pair of time and value.
     pub fn at(&self, (seconds, value): (f64, f64)) -> (f64, f64) {
         (self.x.at(seconds), self.y.at(value))
     }
 
-    /// The outline of the ranges of `bins`.
+    /// Outline of the ranges of `bins`, as path commands.
     pub fn band(&self, bins: &Bins) -> String {
         let (lower, upper) = (bins.pieces(|bin| bin.min), bins.pieces(|bin| bin.max));
         let mut d = String::new();
@@ -144,12 +144,12 @@ impl Chart {
         }
     }
 
-    /// What panels and strips from now on have shaded as outages.
+    /// Sets the outages that the following panels and strips shade.
     pub fn set_outages(&mut self, outages: &[(f64, f64)]) {
         outages.clone_into(&mut self.outages);
     }
 
-    /// The drawing, for what this type has no method for.
+    /// The underlying drawing, for elements that this type has no method for.
     pub fn svg(&mut self) -> &mut Svg {
         &mut self.svg
     }
@@ -159,7 +159,7 @@ impl Chart {
         (self.time.to - self.time.from) / (self.time.end - self.time.start)
     }
 
-    /// Draws a legend, in as many lines as it takes.
+    /// Draws a legend, wrapped to as many lines as necessary.
     pub fn legend(&mut self, entries: &[(Sample, &str)]) {
         let (left, right) = (self.time.start, self.time.end);
         let mut x = left;
@@ -211,8 +211,8 @@ impl Chart {
         }
     }
 
-    /// Starts a panel with a title (a colour class, which may be empty, and two texts, the first one
-    /// bold).
+    /// Starts a panel with a title: a colour class, which may be empty, and two texts, the first in
+    /// bold.
     pub fn panel(
         &mut self,
         title: Option<(&str, &str, &str)>,
@@ -262,7 +262,8 @@ impl Chart {
         panel
     }
 
-    /// Writes a title with a square of the colour `class`, if there is one, on the present line.
+    /// Writes a title on the current line, after a square in the colour `class` unless that is
+    /// empty.
     fn title(&mut self, class: &str, name: &str, more: &str) {
         let (mut left, y) = (self.time.start, self.y);
         if !class.is_empty() {
@@ -283,14 +284,14 @@ impl Chart {
         }
     }
 
-    /// A strip as wide as a panel, without an axis, with a title above it.
+    /// Adds a strip as wide as a panel, with a title above it and without an axis.
     pub fn strip(&mut self, title: (&str, &str, &str), height: f64) -> Panel {
         self.y += 18.0;
         self.title(title.0, title.1, title.2);
         self.lane(7.0, height)
     }
 
-    /// A strip without a title, `gap` below the last thing.
+    /// Adds a strip without a title, `gap` below the last element.
     pub fn lane(&mut self, gap: f64, height: f64) -> Panel {
         let area = Area {
             x: self.time.start,
@@ -320,20 +321,20 @@ impl Chart {
         self.outages = outages;
     }
 
-    /// Writes to the left of `panel`, where its axis would be.
+    /// Writes to the left of `panel`, in the place of an axis.
     pub fn label(&mut self, panel: &Panel, text: &str) {
         let middle = panel.area.y + panel.area.height / 2.0;
         let at = (panel.area.x - 7.0, middle + 4.0);
         self.svg.text("soft small", at, Anchor::End, text);
     }
 
-    /// Upright strokes over the whole height of `panel`.
+    /// Draws vertical strokes over the whole height of `panel`.
     pub fn strokes(&mut self, panel: &Panel, class: &str, moments: impl Iterator<Item = f64>) {
         let mut d = String::new();
         let mut last = f64::MIN;
         for at in moments {
             let x = panel.x.at(at);
-            // Closer ones would be drawn upon each other.
+            // Closer strokes would overlap.
             if x >= last + 0.5 {
                 let _ = write!(
                     d,
@@ -348,8 +349,8 @@ impl Chart {
         self.svg.path(&format!("{class} tick"), &d);
     }
 
-    /// Fills the whole height of `panel` in these spans of seconds; one that is too short to be
-    /// seen is widened to a pixel.
+    /// Fills the whole height of `panel` in these intervals, in seconds. Intervals shorter than a
+    /// pixel are widened to a pixel.
     pub fn shade(&mut self, panel: &Panel, class: &str, spans: &[(f64, f64)]) {
         for (from, to) in spans {
             let from = panel.x.at(*from).max(panel.area.x);
@@ -366,14 +367,14 @@ impl Chart {
         }
     }
 
-    /// What is drawn until [`end_clip`](Svg::end_clip) is seen inside `panel` only.
+    /// Clips the following elements to `panel`, until [`end_clip`](Svg::end_clip).
     pub fn begin_clip(&mut self, panel: &Panel) {
         self.clips += 1;
         let id = format!("{}-{}", self.id, self.clips);
         self.svg.begin_clip(&id, panel.area);
     }
 
-    /// A line through points of `panel` that breaks at gaps.
+    /// Draws a line through points of `panel`, interrupted at gaps.
     pub fn line(&mut self, panel: &Panel, class: &str, pieces: &[Vec<(f64, f64)>]) {
         let mut d = String::new();
         for piece in pieces {
@@ -385,8 +386,8 @@ impl Chart {
         self.svg.path(class, &d);
     }
 
-    /// Marks what leaves `panel` through its upper edge: a triangle at each peak in the colour of
-    /// its line, and beside the highest ones how high they are, as far as there is room.
+    /// Marks values above the upper edge of `panel`: a triangle at each peak in the colour of its
+    /// line, and the values of the highest peaks beside them where there is space.
     pub fn beyond<'a>(
         &mut self,
         panel: &Panel,
@@ -428,7 +429,8 @@ impl Chart {
             };
             let ends = (place - 6.0, place + width + 6.0);
             let free = |other: &(f64, f64)| other.1 < ends.0 || other.0 > ends.1;
-            // A value beside another one's triangle would be taken for its own.
+            // A value beside the triangle of another line could be mistaken for the value of that
+            // line.
             let alone = |other: &(&str, f64, f64)| {
                 other.1 < ends.0 - 2.0 || other.1 > ends.1 || (other.1 - x).abs() < 3.0
             };
@@ -440,7 +442,7 @@ impl Chart {
         }
     }
 
-    /// Small text below all so far.
+    /// Adds small text below all elements so far.
     pub fn note(&mut self, text: &str) {
         let left = self.time.start;
         self.y += 3.0;
@@ -451,7 +453,7 @@ impl Chart {
         }
     }
 
-    /// The line that closes a panel at its foot, and the times under it.
+    /// Draws the bottom line of a panel and the time labels below it.
     pub fn time_axis(&mut self) {
         let (left, right) = (self.time.start, self.time.end);
         self.svg.line("axis", (left, self.y), (right, self.y));
@@ -464,7 +466,7 @@ impl Chart {
             if x < right - 24.0 {
                 self.svg.text("soft small", (x, y), Anchor::Middle, &label);
             } else if x > right - 6.0 {
-                // The last label shares its place with the unit.
+                // The last label includes the unit.
                 unit = format!("{label} s");
             }
         }
@@ -480,33 +482,33 @@ impl Chart {
         Ticks::seconds(self.time.from, self.time.to, count)
     }
 
-    /// The drawing, as a page's element or as a file.
+    /// The drawing and its height.
     pub fn finish(self) -> (Svg, f64) {
         (self.svg, self.y + 6.0)
     }
 }
 
-/// How much of its line a title takes, the space after it included.
+/// Width of a title, with the space behind it.
 pub fn title_width(name: &str, more: &str) -> f64 {
     // Bold letters are about a tenth wider.
     SQUARE + text_width(name, 13.2) + 8.0 + text_width(more, 12.0)
 }
 
-/// Appends a small cross around a place.
+/// Appends a small cross around a point.
 pub fn cross(d: &mut String, (x, y): (f64, f64)) {
     let _ = write!(d, "M{} {}l5 5m0-5l-5 5", number(x - 2.5), number(y - 2.5));
 }
 
-/// Room on the right, so that the last tick's label is not cut.
+/// Right margin, so that the label of the last tick is not cut.
 const RIGHT: f64 = 14.0;
 
-/// From a legend's sample to its text.
+/// Distance from a legend symbol to its text.
 const KEY: f64 = 24.0;
 
-/// From a title's square to its text.
+/// Distance from a title's square to its text.
 const SQUARE: f64 = 16.0;
 
-/// Peaks closer than this share a triangle.
+/// Peaks closer than this share one triangle.
 const APART: f64 = 12.0;
 
 #[cfg(test)]

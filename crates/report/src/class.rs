@@ -1,18 +1,18 @@
-//! The numbers of flows by class: of one flow its own, of several their mean and spread.
+//! Metrics of flows by class: of a single flow its own, of a group the mean and the spread.
 
 use std::collections::BTreeMap;
 
 use tidegate_sim::run::Summary;
 use tidegate_sim::run::metrics::FlowSummary;
 
-/// A flow, or several of a kind.
+/// A single flow or a group of flows.
 #[derive(Clone, Debug)]
 pub struct Class<'a> {
-    /// Never empty.
+    /// Flows of the class; never empty.
     pub members: Vec<&'a FlowSummary>,
 }
 
-/// In the order of the summary, a class where its first member is.
+/// Classes in the order of the summary; a class has the place of its first member.
 pub fn classes(summary: &Summary) -> Vec<Class<'_>> {
     let mut classes: Vec<Class<'_>> = Vec::new();
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
@@ -29,7 +29,7 @@ pub fn classes(summary: &Summary) -> Vec<Class<'_>> {
 }
 
 impl<'a> Class<'a> {
-    /// Of the flow, or what several have in common; a flow by itself has its own name as class.
+    /// Name of the flow or of the group.
     pub fn class(&self) -> &'a str {
         &self.members[0].class
     }
@@ -39,12 +39,12 @@ impl<'a> Class<'a> {
         &self.members[0].control
     }
 
-    /// The mean over those members that have the number.
+    /// Mean over the members that have the metric.
     pub fn mean(&self, value: impl Fn(&FlowSummary) -> Option<f64>) -> Option<f64> {
         self.spread(value).map(|spread| spread.mean)
     }
 
-    /// The sum over those members that have the number; none if nobody has.
+    /// Sum over the members that have the metric; `None` if no member has it.
     pub fn sum(&self, value: impl Fn(&FlowSummary) -> Option<u64>) -> Option<u64> {
         self.members
             .iter()
@@ -52,28 +52,28 @@ impl<'a> Class<'a> {
             .reduce(|a, b| a + b)
     }
 
-    /// Mean and extremes over those members that have the number.
+    /// Mean and extremes over the members that have the metric.
     pub fn spread(&self, value: impl Fn(&FlowSummary) -> Option<f64>) -> Option<Spread> {
         let values: Vec<f64> = self.members.iter().filter_map(|flow| value(flow)).collect();
         Spread::of(&values)
     }
 }
 
-/// Mean, least and most of some numbers.
+/// Mean, minimum and maximum of a set of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// Mean of the values.
     pub mean: f64,
-    /// The least.
+    /// Minimum.
     pub least: f64,
-    /// The largest.
+    /// Maximum.
     pub most: f64,
     /// Number of values.
     pub count: usize,
 }
 
 impl Spread {
-    /// `None` of no numbers.
+    /// `None` if there are no values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let least = values.iter().copied().reduce(f64::min)?;
         Some(Self {

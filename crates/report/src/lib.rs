@@ -1,8 +1,8 @@
-//! The report: one page that needs nothing else, and its drawings as files.
+//! The report: a self-contained HTML page, and its figures as files.
 //!
-//! It reads run folders and nothing more, so it looks the same for simulated, emulated and live
-//! runs. The page has no script and asks no network for anything; it follows the reader's choice
-//! of light or dark, and carries each drawing twice, for wide screens and for phones.
+//! The report reads only run folders, so it has the same form for simulated, emulated and live
+//! runs. The page has no scripts and loads nothing from the network. It follows the browser's light
+//! or dark preference, and contains each figure twice, for wide screens and for phones.
 
 pub mod chart;
 pub mod class;
@@ -32,14 +32,14 @@ use chart::Form;
 use figures::{FIGURES, Figure};
 use view::View;
 
-/// Writes `report.html` and `figures/*.svg` and `*.png` to the folder `out`, which is made if
-/// need be.
+/// Writes `report.html` and `figures/*.svg` and `*.png` to the folder `out`, which is created if
+/// necessary.
 ///
-/// Several runs become one page with an overview first; the names of their drawings then begin
-/// with the number of the run.
+/// Several runs share one page that starts with an overview; names of their figures then start with
+/// the number of the run.
 ///
 /// # Errors
-/// When a file cannot be written, or a drawing cannot be turned into pixels.
+/// If a file cannot be written, or a figure cannot be rendered.
 pub fn write(runs: &[Run], out: &Path) -> Result<Written, ReportError> {
     let folder = out.join("figures");
     let failed = |path: &Path| {
@@ -78,27 +78,27 @@ pub fn write(runs: &[Run], out: &Path) -> Result<Written, ReportError> {
     Ok(Written { page, figures })
 }
 
-/// What [`write()`] wrote.
+/// Files that [`write()`] wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The page.
     pub page: PathBuf,
-    /// The drawings, each as SVG and as PNG. Fewer than usual if a run has nothing to draw.
+    /// The figures, each as SVG and as PNG. Figures without data are left out.
     pub figures: Vec<PathBuf>,
 }
 
-/// Why there is no report.
+/// Error of writing a report.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// A drawing cannot be turned into pixels.
+    /// A figure cannot be rendered.
     Draw {
-        /// The file that is missing therefore.
+        /// The file that was not written.
         path: PathBuf,
         /// The reason.
         reason: String,
     },
-    /// The disk refused.
+    /// Error of the operating system.
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -133,7 +133,7 @@ impl std::error::Error for ReportError {
     }
 }
 
-/// The numbers that the run left, or those of a run that left none.
+/// Metrics in the run folder; computed here for a run without a summary.
 fn summary(run: &Run) -> Summary {
     let own = run.summary.clone();
     own.unwrap_or_else(|| summarise(run, &[]))

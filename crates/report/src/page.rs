@@ -1,4 +1,4 @@
-//! The page.
+//! HTML of the report.
 
 use core::fmt::Write as _;
 use core::time::Duration;
@@ -12,14 +12,14 @@ use super::svg::escape;
 use super::view::View;
 use super::{summary_text, table, theme};
 
-/// One run, ready for the page.
+/// One run, prepared for the page.
 #[derive(Debug)]
 pub(super) struct Chapter<'a> {
     pub(super) view: View<'a>,
     pub(super) summary: Summary,
 }
 
-/// The whole page.
+/// HTML of the whole page.
 pub(super) fn page(chapters: &[Chapter<'_>]) -> String {
     let title = match chapters {
         [one] => one.view.run.manifest.scenario.clone(),
@@ -122,7 +122,7 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, many: bool
     html.push_str("</section>");
 }
 
-/// One line under the title.
+/// Line below the title.
 fn facts(run: &Run, end: f64) -> String {
     let manifest = &run.manifest;
     let mut facts = vec![summary_text::world(manifest.world).to_owned()];
@@ -141,7 +141,7 @@ fn facts(run: &Run, end: f64) -> String {
 fn notes(html: &mut String, run: &Run) {
     let planned = run.manifest.duration.as_secs_f64();
     let end = run.end().as_secs_f64();
-    // A second is for what is under way at the end.
+    // A second allows for packets in flight at the end.
     let cut =
         (end > 0.0 && planned - end > 1.0 && run.manifest.duration != Duration::MAX).then(|| {
             let (planned, end) = (summary_text::duration(planned), summary_text::duration(end));

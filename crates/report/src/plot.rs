@@ -1,4 +1,4 @@
-//! Figures of papers: a panel for each group of series, as lines, bands or clouds.
+//! Figures of papers: a panel for each group of series, as lines, bars, bands or points.
 
 use core::fmt::Write as _;
 
@@ -11,55 +11,55 @@ use crate::{png, theme};
 /// A figure or a table, as numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// As on the command line.
+    /// Name on the command line.
     pub name: String,
-    /// Where it was published.
+    /// Publication and figure number.
     pub source: String,
-    /// What is drawn.
+    /// Series of the drawing.
     pub series: Vec<Series>,
-    /// What is printed.
+    /// Printed table.
     pub table: Option<Table>,
-    /// What the paper says, and whether it is so here.
+    /// Statements of the paper, and whether the reproduction confirms them.
     pub claims: Vec<Claim>,
-    /// What was assumed, and why ours differs where it does.
+    /// Assumptions, and explanations of differences.
     pub notes: Vec<String>,
 }
 
-/// A line or a cloud of a figure. Of a name "panel: line" the part before the colon says where it
-/// is drawn.
+/// A line or a set of points of a figure. In a name "panel: line" the part before the colon selects
+/// the panel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// Unique in its figure.
+    /// Name, unique in its figure.
     pub name: String,
-    /// Of `x`.
+    /// Unit of `x`.
     pub x_unit: String,
-    /// Of `y`.
+    /// Unit of `y`.
     pub y_unit: String,
-    /// In order of `x` for a line.
+    /// Points; of a line in order of `x`.
     pub points: Vec<Point>,
 }
 
-/// One value, of one run or over several.
+/// One value, of one run or the mean over several.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Where.
+    /// Abscissa.
     pub x: f64,
-    /// The mean.
+    /// Mean.
     pub y: f64,
-    /// The least and the largest.
+    /// Minimum.
     pub lo: f64,
-    /// See `lo`.
+    /// Maximum.
     pub hi: f64,
-    /// Over how many runs.
+    /// Number of runs.
     pub n: usize,
 }
 
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Table {
-    /// Names of the columns.
+    /// Column names.
     pub columns: Vec<String>,
-    /// One cell per column.
+    /// Rows with one cell per column.
     pub rows: Vec<Vec<Cell>>,
 }
 
@@ -67,32 +67,32 @@ pub struct Table {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Cell {
-    /// A word.
+    /// Text.
     Text(String),
-    /// A number.
+    /// Number.
     Number(f64),
-    /// There is none.
+    /// No value.
     Empty,
 }
 
-/// A statement of the paper, or one of ours about the same thing.
+/// A statement of the paper, or a related one about the reproduction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Claim {
-    /// In words.
+    /// Text of the statement.
     pub text: String,
-    /// The published number, if there is one.
+    /// Published number, if any.
     pub published: Option<f64>,
-    /// Ours.
+    /// Reproduced number.
     pub ours: Option<f64>,
-    /// Whether it is so here.
+    /// Whether the reproduction confirms the statement.
     pub holds: bool,
 }
 
 impl Figure {
-    /// The drawing as SVG and as PNG.
+    /// Renders the figure as SVG and as PNG.
     ///
     /// # Errors
-    /// When it is too large for memory.
+    /// If the drawing is too large for memory.
     pub fn draw(&self) -> Result<(String, Vec<u8>), String> {
         let mut panels: Vec<(&str, Vec<&Series>)> = Vec::new();
         for series in &self.series {
@@ -127,7 +127,7 @@ impl Figure {
 }
 
 impl Point {
-    /// Mean, least and largest of `values` at `x`; none if there are none.
+    /// Mean, minimum and maximum of `values` at `x`; `None` without values.
     pub fn over(x: f64, values: &[f64]) -> Option<Self> {
         let n = values.len();
         let lo = values.iter().copied().reduce(f64::min)?;
@@ -136,7 +136,7 @@ impl Point {
         Some(Self { x, y, lo, hi, n })
     }
 
-    /// One value at `x`.
+    /// A single value at `x`.
     pub fn single(x: f64, y: f64) -> Self {
         Self {
             x,
@@ -149,7 +149,7 @@ impl Point {
 }
 
 impl Series {
-    /// A series of `points`, with the units of both axes.
+    /// Creates a series of `points`, with the units of both axes.
     pub fn new(name: String, (x_unit, y_unit): (&str, &str), points: Vec<Point>) -> Self {
         Self {
             name,
@@ -161,7 +161,7 @@ impl Series {
 }
 
 impl Claim {
-    /// A claim about a number of ours.
+    /// Creates a claim about a reproduced number.
     pub fn new(text: String, published: Option<f64>, ours: f64, holds: bool) -> Self {
         Self {
             text,
@@ -179,7 +179,7 @@ impl From<&str> for Cell {
 }
 
 impl From<f64> for Cell {
-    /// Rounded to what can be told apart.
+    /// Rounds to a meaningful resolution.
     fn from(number: f64) -> Self {
         Self::Number((number * 1e4).round() / 1e4)
     }
@@ -196,7 +196,7 @@ fn split(name: &str) -> (&str, &str) {
     name.split_once(": ").unwrap_or(("", name))
 }
 
-/// Draws one, and says how far down it goes.
+/// Draws a panel and returns its lower edge.
 fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), width: f64) -> f64 {
     let left = x + 58.0;
     svg.text("ink bold", (left, y + 14.0), Anchor::Start, name);
@@ -217,7 +217,7 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
     let (y_from, y_to) = bounds(&|p| p.lo, &|p| p.hi);
     let counted = series.iter().any(|s| is_counted(&s.x_unit));
     let x_scale = if counted {
-        // Room for the bars beside what is counted first and last.
+        // Leave space for the bars of the first and the last category.
         Scale {
             from: x_from - 0.5,
             to: x_to + 0.5,
@@ -242,7 +242,7 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
         0.0
     };
     let moments = series.iter().filter(|s| is_moments(s)).count();
-    // Their rows are above the lines.
+    // The rows of event strokes are above the lines.
     let room = 1.0 / (1.0 - (moments as f64 * ROW + 4.0) / area.height);
     let y_scale = Scale {
         from: floor,
@@ -265,7 +265,7 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
             row += ROW;
         } else if is_counted(&series.x_unit) {
             let aside = Aside {
-                // Side by side.
+                // Bars of different series stand side by side.
                 shift: (index as f64 - (count - 1.0) / 2.0) * width,
                 width,
             };
@@ -293,7 +293,7 @@ fn legend(svg: &mut Svg, series: &[&Series], (left, top): (f64, f64), right: f64
     y + 28.0
 }
 
-/// What the upright axis has is not said again where the panel is called so.
+/// The label of the vertical axis is omitted if the panel's title is the same.
 fn axes(svg: &mut Svg, area: Area, (x, y): (Scale, Scale), panel: &str, series: &[&Series]) {
     let mut lines = String::new();
     let unit = if y.to >= 1e5 { 1e6 } else { 1.0 };
@@ -303,7 +303,7 @@ fn axes(svg: &mut Svg, area: Area, (x, y): (Scale, Scale), panel: &str, series: 
         svg.text("soft small", (area.x - 5.0, at + 4.0), Anchor::End, &label);
     }
     let across = series.first().map_or("", |first| &first.x_unit);
-    // What is counted may have names, as in "node: isi, columbia".
+    // Categories may have names, as in "node: isi, columbia".
     let (across, names) = across.split_once(": ").unwrap_or((across, ""));
     let names: Vec<&str> = names.split(", ").filter(|name| !name.is_empty()).collect();
     let counted = is_counted(across);
@@ -331,14 +331,14 @@ fn axes(svg: &mut Svg, area: Area, (x, y): (Scale, Scale), panel: &str, series: 
     }
 }
 
-/// Where the bars of a series stand beside what they are of.
+/// Horizontal offset of the bars of a series from their category.
 #[derive(Clone, Copy)]
 struct Aside {
     shift: f64,
     width: f64,
 }
 
-/// A bar for each point, with its spread.
+/// Draws a bar for each point, with its spread.
 fn bars(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale), aside: Aside) {
     let mut spread = String::new();
     for p in &series.points {
@@ -356,7 +356,7 @@ fn bars(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale), asi
     svg.path("axis", &spread);
 }
 
-/// An upright stroke for each moment when something happened.
+/// Draws a vertical stroke at the time of each event.
 fn strokes(svg: &mut Svg, series: &Series, class: &str, x: Scale, top: f64) {
     let mut path = String::new();
     for p in &series.points {
@@ -391,7 +391,7 @@ fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
         polyline(&mut line, points.iter().map(|p| at(p, p.y)));
         svg.path(&format!("{class} line"), &line);
     }
-    // Few points have their spread drawn one by one.
+    // With few points, the spread of each is drawn.
     if points.len() <= 8 {
         let mut bars = String::new();
         for p in points {
@@ -401,7 +401,7 @@ fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
     }
 }
 
-/// Whether it tells when something happened, and not how much of something there was.
+/// Whether the series has the times of events rather than values.
 fn is_moments(series: &Series) -> bool {
     split(&series.name).1.starts_with("event ")
 }
@@ -410,11 +410,11 @@ fn is_counted(unit: &str) -> bool {
     COUNTED.iter().any(|counted| unit.starts_with(counted))
 }
 
-/// Between these there is nothing that a line could mean.
+/// Units of categorical axes: lines between categories are meaningless.
 const COUNTED: [&str; 4] = ["event", "mode", "node", "plane"];
-/// Width of a bar where there is room.
+/// Maximum width of a bar.
 const BAR: f64 = 8.0;
-/// Height of a row of moments.
+/// Height of a row of event strokes.
 const ROW: f64 = 9.0;
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 16.0;

@@ -1,14 +1,14 @@
-//! From SVG to PNG, with fonts of our own: a server has none.
+//! Renders SVG to PNG with bundled fonts: a server may have none.
 
 use std::sync::{Arc, LazyLock};
 
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{self, Options, Tree, fontdb};
 
-/// Draws `svg` at twice its size, so that it is sharp on paper and on dense screens.
+/// Renders `svg` at twice its size, for print and high-resolution screens.
 ///
 /// # Errors
-/// When `svg` is none, or is too large for memory; the text says which.
+/// If `svg` is invalid or too large for memory; the text tells which.
 pub fn render(svg: &str) -> Result<Vec<u8>, String> {
     let options = Options {
         font_family: FAMILY.to_owned(),

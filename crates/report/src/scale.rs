@@ -1,6 +1,6 @@
-//! Axes: where a value lies, which values get a tick, and how they are written.
+//! Axes: scales, ticks and tick labels.
 
-/// Maps values to pixels, linearly.
+/// Linear map from values to pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     /// Value at `start`.
@@ -24,7 +24,7 @@ impl Scale {
     }
 }
 
-/// Ticks at round values, and how to write them.
+/// Ticks at round values, and their number format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ticks {
     /// In ascending order.
@@ -33,12 +33,12 @@ pub struct Ticks {
 }
 
 impl Ticks {
-    /// About `count` round values in `from..=to`.
+    /// Creates about `count` ticks at round values in `from..=to`.
     pub fn round(from: f64, to: f64, count: usize) -> Self {
         Self::every(from, to, round_step((to - from) / count.max(1) as f64))
     }
 
-    /// Seconds: from a minute on, steps divide minutes and hours.
+    /// Creates ticks in seconds: from a minute on, steps divide minutes and hours.
     pub fn seconds(from: f64, to: f64, count: usize) -> Self {
         let wanted = (to - from) / count.max(1) as f64;
         let step = MINUTES.into_iter().find(|step| *step >= wanted);
@@ -68,15 +68,15 @@ impl Ticks {
     }
 }
 
-/// The next multiple of a round step at or above `value`, such that about `count` steps lead to it.
+/// Smallest multiple of a round step that is at least `value`, for about `count` steps.
 pub fn round_top(value: f64, count: usize) -> f64 {
     let value = if value > 0.0 { value } else { 1.0 };
     let step = round_step(value / count.max(1) as f64);
     (value / step - 1e-9).ceil() * step
 }
 
-/// The upper edge of a panel of `values`, such that about `count` round steps lead to it. It is above
-/// all of them, unless a few would press the others flat: those leave the panel.
+/// Upper edge of a panel of `values`, after about `count` round steps. It is above all values,
+/// unless a few outliers would flatten the others: outliers leave the panel.
 pub fn top_of(values: impl IntoIterator<Item = f64>, count: usize) -> f64 {
     let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -90,8 +90,8 @@ pub fn top_of(values: impl IntoIterator<Item = f64>, count: usize) -> f64 {
     round_top(to, count)
 }
 
-/// The upper edge of a panel of percentages: 1, 2, 5, 10, 20, 50 or 100, above all `values` unless a
-/// few would press the others flat.
+/// Upper edge of a panel of percentages: 1, 2, 5, 10, 20, 50 or 100, above all `values` except
+/// outliers.
 pub fn top_of_percent(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().filter(|v| *v > 0.0).collect();
     values.sort_unstable_by(f64::total_cmp);
@@ -122,12 +122,12 @@ fn round_step(wanted: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// Values so many times above the usual ones are better marked than drawn.
+/// Values beyond this multiple of the usual ones are outliers.
 const FLAT: f64 = 2.5;
 
 const PERCENT: [f64; 7] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 
-/// Steps in seconds that people divide time by.
+/// Steps in seconds that divide minutes and hours.
 const MINUTES: [f64; 12] = [
     10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0, 7_200.0,
 ];

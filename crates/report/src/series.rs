@@ -1,6 +1,6 @@
-//! From rows to what a line shows.
+//! Aggregation of rows to the points of a line.
 
-/// Values over time in bins of equal length.
+/// Statistics of values over time, in bins of equal length.
 #[derive(Clone, Debug)]
 pub struct Bins {
     from: f64,
@@ -9,21 +9,21 @@ pub struct Bins {
     all: Vec<Bin>,
 }
 
-/// What fell into one bin.
+/// Statistics of one bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
     /// Number of values.
     pub count: u64,
-    /// Their sum.
+    /// Sum of the values.
     pub sum: f64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Bin {
-    /// Mean of the values, which are at least one.
+    /// Mean of the values, of which there is at least one.
     pub fn mean(&self) -> f64 {
         self.sum / self.count as f64
     }
@@ -50,7 +50,7 @@ impl Bins {
         }
     }
 
-    /// What lies outside is left out.
+    /// Adds a value; values outside of the range are ignored.
     pub fn add(&mut self, at: f64, value: f64) {
         if at < self.from || at > self.to || !value.is_finite() {
             return;
@@ -66,12 +66,12 @@ impl Bins {
         bin.sum += value;
     }
 
-    /// Those in which there is anything, with their middles.
+    /// Bins with values, with the times of their centres.
     pub fn filled(&self) -> impl Iterator<Item = (f64, &Bin)> + '_ {
         self.iter().filter(|(_, bin)| bin.count > 0)
     }
 
-    /// Each bin with its middle.
+    /// All bins, with the times of their centres.
     pub fn iter(&self) -> impl Iterator<Item = (f64, &Bin)> + '_ {
         let middle = |i: usize| self.from + (i as f64 + 0.5) * self.width;
         self.all
@@ -85,7 +85,7 @@ impl Bins {
         self.width
     }
 
-    /// Lines through `value` of each bin that has one; they break where bins are empty.
+    /// Lines through `value` of each filled bin, interrupted at empty bins.
     pub fn pieces(&self, value: impl Fn(&Bin) -> f64) -> Vec<Vec<(f64, f64)>> {
         let mut pieces = vec![Vec::new()];
         for (at, bin) in self.iter() {
@@ -102,7 +102,7 @@ impl Bins {
         pieces
     }
 
-    /// From the start to the end of what there is, an empty bin counting as zero.
+    /// Sums of all bins between the first and the last filled one; empty bins count as zero.
     pub fn totals(&self) -> Vec<(f64, f64)> {
         let filled = |b: &Bin| b.count > 0;
         let first = self.all.iter().position(filled).unwrap_or(0);
@@ -112,7 +112,7 @@ impl Bins {
     }
 }
 
-/// A value that holds until the next one, as the corners of its steps, ending at `end`.
+/// Corners of a step function: each value holds until the next one, the last until `end`.
 pub fn steps(values: impl Iterator<Item = (f64, f64)>, end: f64) -> Vec<(f64, f64)> {
     let mut corners: Vec<(f64, f64)> = Vec::new();
     for (at, value) in values {
@@ -130,8 +130,8 @@ pub fn steps(values: impl Iterator<Item = (f64, f64)>, end: f64) -> Vec<(f64, f6
     corners
 }
 
-/// Keeps of each `width` of time the first, the least, the greatest and the last point, so that
-/// the drawn line is the same.
+/// Keeps of each interval of `width` the first, the minimum, the maximum and the last point, so
+/// that the drawn line is the same.
 pub fn thin(points: &[(f64, f64)], width: f64) -> Vec<(f64, f64)> {
     let mut thinned = Vec::new();
     let mut rest = points;

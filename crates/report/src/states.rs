@@ -1,25 +1,25 @@
-//! What a sender was up to, as spans of time.
+//! States of a sender, as intervals of time.
 
 use tidegate_core::trace::Event;
 use tidegate_sim::run::metrics::{self, FrameStory};
 use tidegate_sim::run::{EventRow, FlowRun, Run};
 
-/// Spans of seconds in which a flow was in a state that is worth seeing.
+/// Intervals, in seconds, in which a flow was in a state of interest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct States {
-    /// From its start until it left slow start.
+    /// Slow start.
     pub(super) slow_start: Vec<(f64, f64)>,
-    /// Others held the queue of the path.
+    /// Competing traffic held the queue of the path.
     pub(super) contested: Vec<(f64, f64)>,
-    /// No rate kept the delay promise.
+    /// No rate met the delay bound.
     pub(super) infeasible: Vec<(f64, f64)>,
-    /// The path seemed dead.
+    /// No feedback: the path was considered dead.
     pub(super) blackout: Vec<(f64, f64)>,
-    /// The circuit breaker held the stream.
+    /// The circuit breaker stopped the stream.
     pub(super) stopped: Vec<(f64, f64)>,
 }
 
-/// The states of `flow` until `end`, when the run ended.
+/// States of `flow` until `end`, the end of the run.
 pub(super) fn states(run: &Run, flow: &FlowRun, end: f64) -> States {
     let rows: Vec<&EventRow> = run.events_of(&flow.info.name).collect();
     let began = flow.packets.first().map(|row| row.sent.as_secs_f64());
@@ -53,7 +53,7 @@ pub(super) fn states(run: &Run, flow: &FlowRun, end: f64) -> States {
     states
 }
 
-/// A state that is entered and left.
+/// Start of a state that may be open.
 #[derive(Default)]
 struct Open(Option<f64>);
 
@@ -67,8 +67,8 @@ impl Open {
     }
 }
 
-/// Spans of seconds in which the picture stood still, drawn where the frames were captured, as
-/// all else about them is.
+/// Intervals, in seconds, in which the picture was frozen, on the time axis of capture like all
+/// data about frames.
 pub(super) fn frozen(flow: &FlowRun, stories: &[FrameStory]) -> Vec<(f64, f64)> {
     let (Some(rate), Some(first)) = (flow.info.frame_rate, stories.first()) else {
         return Vec::new();
@@ -80,7 +80,7 @@ pub(super) fn frozen(flow: &FlowRun, stories: &[FrameStory]) -> Vec<(f64, f64)> 
     spans.collect()
 }
 
-/// Spans that overlap or touch become one; in order of time.
+/// Merges overlapping and adjacent intervals; the result is in order of time.
 pub(super) fn joined(mut spans: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     spans.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut joined: Vec<(f64, f64)> = Vec::new();
@@ -93,7 +93,7 @@ pub(super) fn joined(mut spans: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     joined
 }
 
-/// When each of a flow's events that `pick` wants happened, in seconds.
+/// Times of those events of a flow that `pick` selects, in seconds.
 pub(super) fn moments(run: &Run, flow: &str, pick: impl Fn(&Event) -> bool) -> Vec<f64> {
     let rows = run.events_of(flow).filter(|row| pick(&row.event));
     rows.map(|row| row.at.as_secs_f64()).collect()

@@ -1,11 +1,11 @@
-//! Numbers as people write them, and the run in plain sentences.
+//! Number formatting, and a summary of a run in sentences.
 
 use tidegate_sim::run::metrics::{FlowSummary, on_time_of_savable};
 use tidegate_sim::run::{FlowInfo, Held, Run, Summary, World};
 
 use super::class::{Class, classes};
 
-/// What a reader should know first.
+/// The most important results of a run, as sentences.
 pub fn headline(run: &Run, summary: &Summary) -> Vec<String> {
     let mut sentences = Vec::new();
     let classes = classes(summary);
@@ -23,8 +23,7 @@ pub fn headline(run: &Run, summary: &Summary) -> Vec<String> {
     sentences
 }
 
-/// The flow that the run is about, and those that it is compared with. A run with video is about
-/// video.
+/// The main flow of the run and the flows that it is compared with. A video flow has priority.
 fn subject<'a>(run: &Run, classes: &'a [Class<'a>]) -> Option<(&'a Class<'a>, Vec<&'a Class<'a>>)> {
     let info = |class: &Class<'_>| run.flow(&class.members[0].name).map(|flow| &flow.info);
     let is_baseline = |class: &Class<'_>| info(class).is_some_and(|info| info.baseline);
@@ -127,7 +126,7 @@ fn throughput(own: &Class<'_>, others: &[&Class<'_>]) -> Vec<String> {
     vec![capital(&sentence)]
 }
 
-/// Sentences begin with a capital; names stay as they are.
+/// Capitalises the first letter of a sentence, unless it starts with a name.
 fn capital(sentence: &str) -> String {
     match sentence.strip_prefix("the ") {
         Some(rest) => format!("The {rest}"),
@@ -167,7 +166,7 @@ fn expectations(summary: &Summary) -> Option<String> {
     })
 }
 
-/// How a run came about.
+/// Description of the environment of a run.
 pub fn world(world: World) -> &'static str {
     match world {
         World::Lab => "emulated on the real network stack",
@@ -176,7 +175,7 @@ pub fn world(world: World) -> &'static str {
     }
 }
 
-/// With a comma every three digits.
+/// Formats with thousands separators.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
@@ -189,7 +188,7 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// One decimal, and never 100 % of what is not all of it.
+/// Formats with one decimal; only a share of exactly one gives 100 %.
 pub fn percent(share: f64) -> String {
     let shown = if share < 100.0 {
         share.min(99.9)
@@ -199,12 +198,12 @@ pub fn percent(share: f64) -> String {
     format!("{shown:.1} %")
 }
 
-/// In b/s, with a prefix.
+/// Formats a rate in b/s, with a prefix.
 pub fn rate(bps: f64) -> String {
     tidegate_core::units::Rate::from_f64(bps).to_string()
 }
 
-/// Milliseconds, or seconds where there are many.
+/// Formats milliseconds, large values in seconds.
 pub fn millis(ms: f64) -> String {
     if ms >= 1_000.0 {
         format!("{:.1} s", ms / 1e3)
@@ -217,7 +216,7 @@ pub fn millis(ms: f64) -> String {
     }
 }
 
-/// Seconds, or minutes where there are many.
+/// Formats seconds, large values in minutes.
 pub fn duration(seconds: f64) -> String {
     if seconds >= 180.0 {
         format!("{:.1} min", seconds / 60.0)
@@ -227,7 +226,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A measured value of an expectation: enough digits to see why.
+/// Formats the measured value of an expectation with enough digits to compare.
 pub fn measured(value: f64) -> String {
     if value.fract().abs() < 1e-9 && value.abs() < 1e15 {
         return format!("{value:.0}");

@@ -2,25 +2,25 @@
 
 use core::fmt::Write as _;
 
-/// A drawing that grows downwards: its height is only known at its end.
+/// An SVG drawing that grows downwards: its height is known only at its end.
 #[derive(Debug)]
 pub struct Svg {
     width: f64,
     body: String,
 }
 
-/// Where a text is held.
+/// Alignment of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// The text begins there.
+    /// The text starts at the point.
     Start,
-    /// Its middle is there.
+    /// The text is centred on the point.
     Middle,
-    /// It ends there.
+    /// The text ends at the point.
     End,
 }
 
-/// A place and a size; y grows downwards.
+/// A rectangle; y grows downwards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Area {
     /// Left side.
@@ -34,12 +34,12 @@ pub struct Area {
 }
 
 impl Area {
-    /// Right side.
+    /// Right edge.
     pub fn right(&self) -> f64 {
         self.x + self.width
     }
 
-    /// Bottom.
+    /// Bottom edge.
     pub fn bottom(&self) -> f64 {
         self.y + self.height
     }
@@ -69,7 +69,7 @@ impl Svg {
         ));
     }
 
-    /// A path with the drawing commands `d`; nothing if there are none.
+    /// Draws a path with the commands `d`; does nothing if `d` is empty.
     pub fn path(&mut self, class: &str, d: &str) {
         if !d.is_empty() {
             self.push(format_args!("<path class=\"{class}\" d=\"{d}\"/>"));
@@ -98,7 +98,7 @@ impl Svg {
         ));
     }
 
-    /// What is drawn until [`end_clip`](Self::end_clip) is seen inside `area` only. `id` must be
+    /// Clips the following elements to `area`, until [`end_clip`](Self::end_clip). `id` must be
     /// unique on the page.
     pub fn begin_clip(&mut self, id: &str, area: Area) {
         self.push(format_args!("<clipPath id=\"{id}\">"));
@@ -106,12 +106,12 @@ impl Svg {
         self.push(format_args!("</clipPath><g clip-path=\"url(#{id})\">"));
     }
 
-    /// Ends the clipping that was begun last.
+    /// Ends the innermost clipping.
     pub fn end_clip(&mut self) {
         self.push(format_args!("</g>"));
     }
 
-    /// As an element of a page, whose style sheet colours it.
+    /// Converts to an element of a page, coloured by the page's style sheet.
     pub fn into_element(self, height: f64, class: &str, label: &str) -> String {
         format!(
             "<svg class=\"{class}\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\" \
@@ -123,7 +123,7 @@ impl Svg {
         )
     }
 
-    /// As a file of its own, with its own style on a white ground.
+    /// Converts to a standalone file, with its own style on a white background.
     pub fn into_file(self, height: f64, style: &str, label: &str) -> String {
         let (width, height) = (number(self.width), number(height));
         format!(
@@ -153,7 +153,7 @@ pub fn polyline(d: &mut String, points: impl Iterator<Item = (f64, f64)>) {
     }
 }
 
-/// A tenth of a pixel is more than enough.
+/// Formats a coordinate with a precision of a tenth of a pixel.
 pub fn number(value: f64) -> String {
     let tenths = (value * 10.0).round();
     // Adding zero turns minus zero into zero.
@@ -161,7 +161,7 @@ pub fn number(value: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// `text` for use between tags and in quoted attributes of HTML and SVG.
+/// Escapes `text` for use between tags and in quoted attributes of HTML and SVG.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -171,7 +171,7 @@ pub fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // XML 1.0 has no way to write these.
+            // XML 1.0 cannot represent these characters.
             c if c.is_control() && !matches!(c, '\n' | '\t' | '\r') => escaped.push('\u{fffd}'),
             c => escaped.push(c),
         }
@@ -179,8 +179,8 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// How wide `text` is at this font size, for fonts about as wide as our own, which is wider
-/// than most: what fits by this estimate fits.
+/// Estimated width of `text` at this font size. The estimate is for wide fonts such as the bundled
+/// one, so text that fits by the estimate fits.
 pub fn text_width(text: &str, size: f64) -> f64 {
     let em = |c: char| match c {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 0.32,
@@ -192,7 +192,7 @@ pub fn text_width(text: &str, size: f64) -> f64 {
     text.chars().map(em).sum::<f64>() * size
 }
 
-/// The words of `text` in lines of at most `width`.
+/// Wraps `text` to lines of at most `width`.
 pub fn wrapped(text: &str, size: f64, width: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -207,7 +207,7 @@ pub fn wrapped(text: &str, size: f64, width: f64) -> Vec<String> {
     lines
 }
 
-/// `text`, or as much of it as fits into `width`.
+/// Truncates `text` to `width`.
 pub fn shortened(text: &str, size: f64, width: f64) -> String {
     if text_width(text, size) <= width {
         return text.to_owned();

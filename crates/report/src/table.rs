@@ -1,4 +1,4 @@
-//! Numbers side by side.
+//! HTML tables of metrics.
 
 use core::fmt::Write as _;
 
@@ -10,8 +10,8 @@ use super::summary_text::{count, on_time, percent, rate};
 use super::svg::escape;
 use super::view::View;
 
-/// The flows of one run: a column each, baselines beside the others; flows that are several of a
-/// kind share one, with their mean and spread. Nothing without numbers.
+/// Table of the flows of one run: a column each, baselines beside the others. The flows of a group
+/// share a column with their mean and spread. Empty without metrics.
 pub(super) fn flows(view: &View<'_>, summary: &Summary) -> String {
     let classes = classes(summary);
     let told = |row: &Row| summary.flows.iter().any(|flow| (row.value)(flow).is_some());
@@ -25,7 +25,7 @@ pub(super) fn flows(view: &View<'_>, summary: &Summary) -> String {
         html.push_str(&head(view, class));
     }
     html.push_str("</tr></thead><tbody>");
-    // A browser that loses nothing is no better than a call.
+    // Web traffic that loses nothing is not better than a call.
     let is_video = |class: &Class<'_>| class.sum(|flow| flow.frames.made).is_some();
     let any_video = classes.iter().any(is_video);
     for row in ROWS.iter().filter(|row| told(row)) {
@@ -69,7 +69,7 @@ pub(super) fn flows(view: &View<'_>, summary: &Summary) -> String {
     html
 }
 
-/// The head of a column.
+/// Header of a column.
 fn head(view: &View<'_>, class: &Class<'_>) -> String {
     let seen = view.flows.iter().find(|flow| flow.name == class.class());
     let colour = seen.map_or("gone", |flow| flow.colour);
@@ -86,7 +86,7 @@ fn head(view: &View<'_>, class: &Class<'_>) -> String {
     )
 }
 
-/// The links of one run; nothing if there are none.
+/// Table of the links of one run; empty without links.
 pub(super) fn links(summary: &Summary) -> String {
     if summary.links.is_empty() {
         return String::new();
@@ -111,7 +111,7 @@ pub(super) fn links(summary: &Summary) -> String {
     html
 }
 
-/// How many packets a link dropped, and why, where that was not always the queue.
+/// Number of packets that a link dropped, with the causes unless all are queue drops.
 fn dropped(link: &LinkSummary) -> Option<String> {
     let mut cell = count(link.drops?);
     let causes = [
@@ -132,7 +132,7 @@ fn dropped(link: &LinkSummary) -> Option<String> {
     Some(cell)
 }
 
-/// Several runs: of each flow of each scenario the mean over its runs, and the spread.
+/// Table over several runs: for each flow of each scenario the mean over its runs, and the spread.
 pub(super) fn overview(summaries: &[&Summary]) -> String {
     let mut html = String::from("<div class=\"scroll\"><table><thead><tr><th></th><th>runs</th>");
     for row in ROWS.iter().filter(|row| row.overview) {
@@ -200,7 +200,7 @@ struct Row {
     value: fn(&FlowSummary) -> Option<f64>,
     text: fn(f64) -> String,
     better: Better,
-    /// Whether it is also a column of the overview of several runs.
+    /// Whether the overview of several runs has a column for it.
     overview: bool,
 }
 
@@ -208,11 +208,11 @@ struct Row {
 enum Better {
     High,
     Low,
-    /// It depends.
+    /// Neither direction is better in general.
     Open,
 }
 
-/// The value to point out: none where all are alike.
+/// Best value, for highlighting; `None` if all are equal.
 fn best(values: &[Option<f64>], better: Better) -> Option<f64> {
     let known = || values.iter().flatten().copied();
     let (least, most) = (known().reduce(f64::min)?, known().reduce(f64::max)?);
@@ -232,7 +232,7 @@ fn millis(ms: f64) -> String {
     }
 }
 
-/// A number of things, or a mean of such, which is seldom whole.
+/// Formats a count, or a mean of counts, which is seldom an integer.
 fn whole(n: f64) -> String {
     if n.fract() > 0.0 && n < 100.0 {
         format!("{n:.1}")

@@ -1,5 +1,5 @@
-//! A made-up run that looks like a real one: three flows, each alone on a link with steps of
-//! capacity and an outage.
+//! A synthetic run with realistic values: three flows, each alone on a link with capacity steps and
+//! an outage.
 
 use core::time::Duration;
 use std::path::Path;
@@ -78,7 +78,7 @@ pub(super) fn run() -> Run {
     run
 }
 
-/// A run whose flows are mostly many of a kind, of which only counts are kept.
+/// A run of groups of flows, of which only counters are kept.
 pub(super) fn crowd(members: usize) -> Run {
     let mut run = run();
     for number in 1..=members {
@@ -128,7 +128,7 @@ struct Fake<'a> {
     name: String,
     habit: Habit,
     rng: Box<dyn rand_core::Rng>,
-    /// When the link will have sent all that it holds.
+    /// Time at which the link will have sent its whole queue.
     busy: Time,
     rate: f64,
     seq: u64,
@@ -195,7 +195,7 @@ impl<'a> Fake<'a> {
         }
     }
 
-    /// The controllers, as far as a picture of them needs.
+    /// Simplified controllers, realistic enough for figures.
     fn adapt(&mut self, now: Time, frame: u64) {
         let capacity = self.link.capacity_at(now).map_or(0.0, Rate::as_f64);
         let queue = self.busy.since(now).as_secs_f64();
@@ -332,7 +332,7 @@ impl<'a> Fake<'a> {
         (sent, received)
     }
 
-    /// One packet through the queue.
+    /// Sends one packet through the queue.
     fn packet(&mut self, now: Time, flow: &mut FlowRun) -> Option<Time> {
         let size = Bytes(1_240);
         self.seq += 1;

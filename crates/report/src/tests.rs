@@ -1,4 +1,4 @@
-//! Whole reports.
+//! Tests of whole reports.
 
 use core::time::Duration;
 use std::env;
@@ -7,7 +7,7 @@ use tidegate_sim::run::{FlowInfo, Manifest, RunReader, RunWriter, World};
 
 use super::*;
 
-/// A folder for one test: removed at its end, or kept under `TIDEGATE_REPORT_DIR` to be looked at.
+/// Folder of one test: removed at its end, or kept below `TIDEGATE_REPORT_DIR` for inspection.
 struct Out {
     path: PathBuf,
     keep: bool,
@@ -162,7 +162,7 @@ fn a_run_on_the_disk_gives_the_same_report() {
         .iter()
         .map(|v| v.text.parse().expect("as before"))
         .collect();
-    // Texts have three decimals of a dB, which a mean of many may show in its last digit.
+    // Texts have three decimals of a dB, which can change the last digit of a mean over many.
     let again = summarise(&read, &expect);
     for (one, other) in summary.flows.iter().zip(&again.flows) {
         assert_eq!(

@@ -1,18 +1,18 @@
-//! Colours and strokes of drawings, in light and in dark.
+//! Colours and strokes of figures, for light and dark mode.
 //!
-//! The first flows are told apart by the palette of Okabe and Ito, which people with any kind of
-//! colour vision can read; more colours follow it, darker and lighter in turn. Red is kept for what
-//! is bad, and everything that is marked by it has a shape, a sign or a place of its own as well.
+//! The first flows use the palette of Okabe and Ito, which is readable with any kind of colour
+//! vision; further flows use darker and lighter variants. Red is reserved for faults, and
+//! everything marked in red also has a shape, a sign or a position of its own.
 
 /// The style sheet of a page, without [`page_style`].
 pub const PAGE: &str = include_str!("page.css");
 
-/// The colour classes of flows, in the order of the manifest; more flows begin anew.
+/// Colour classes of flows, in the order of the manifest; the colours repeat for further flows.
 pub fn flow(index: usize) -> &'static str {
     FLOWS[index % FLOWS.len()].0
 }
 
-/// For drawings that stand alone: light only, since documents are.
+/// Style of standalone figures, in light mode only.
 pub fn file_style() -> String {
     let mut style = STROKES.to_owned();
     for (class, property, light, _) in colours() {
@@ -21,7 +21,7 @@ pub fn file_style() -> String {
     style
 }
 
-/// For drawings in a page.
+/// Style of figures in a page.
 pub fn page_style() -> String {
     let mut style = file_style();
     style.push_str("@media (prefers-color-scheme:dark){");

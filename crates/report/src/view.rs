@@ -15,25 +15,26 @@ use super::theme;
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub(super) run: &'a Run,
-    /// In seconds.
+    /// Time span of the run, in seconds.
     pub(super) span: (f64, f64),
     pub(super) outages: Vec<(f64, f64)>,
     pub(super) flows: Vec<FlowView<'a>>,
 }
 
-/// A flow, or those of a class, prepared for drawing.
+/// A flow, or the flows of a class, prepared for drawing.
 #[derive(Debug)]
 pub(super) struct FlowView<'a> {
-    /// Of the class where there are several.
+    /// Name of the flow or of the class.
     pub(super) name: &'a str,
     pub(super) colour: &'static str,
-    /// Never empty.
+    /// Flows of the class; never empty.
     pub(super) members: Vec<SimFlow<'a>>,
-    /// The links on its way to the receiver, as far as that is known.
+    /// Links on the path to the receiver, as far as known.
     pub(super) path: Vec<&'a LinkInfo>,
-    /// Those of the links that it crosses there and back; of all links where its way is not known.
+    /// Outages of the links that it crosses in both directions; of all links if its path is
+    /// unknown.
     pub(super) outages: Vec<(f64, f64)>,
-    /// What stands beside the name.
+    /// Text beside the name.
     more: String,
 }
 
@@ -42,19 +43,19 @@ pub(super) struct FlowView<'a> {
 pub(super) struct SimFlow<'a> {
     pub(super) flow: &'a FlowRun,
     pub(super) stories: Vec<FrameStory>,
-    /// What was counted of it, in order of time.
+    /// Counters of the flow, in order of time.
     pub(super) bins: Vec<&'a BinRow>,
-    /// When it stopped, or the run ended, in seconds.
+    /// Time at which the flow stopped or the run ended, in seconds.
     pub(super) until: f64,
 }
 
 impl<'a> FlowView<'a> {
-    /// What is the same for all members.
+    /// Manifest entry of the first member, for the properties that all members share.
     pub(super) fn info(&self) -> &'a FlowInfo {
         &self.members[0].flow.info
     }
 
-    /// The flow, if it is no class of several.
+    /// The flow, unless this is a class of several.
     pub(super) fn single(&self) -> Option<&SimFlow<'a>> {
         match &self.members[..] {
             [one] => Some(one),
@@ -62,12 +63,12 @@ impl<'a> FlowView<'a> {
         }
     }
 
-    /// Whether anything was recorded of frames.
+    /// Whether any frames are recorded.
     pub(super) fn has_stories(&self) -> bool {
         self.members.iter().any(|member| !member.stories.is_empty())
     }
 
-    /// What became of the frames of all members, in order of capture.
+    /// Outcomes of the frames of all members, in order of capture.
     pub(super) fn stories(&self) -> Vec<FrameStory> {
         let members = self.members.iter();
         let mut all: Vec<FrameStory> = members
@@ -77,7 +78,7 @@ impl<'a> FlowView<'a> {
         all
     }
 
-    /// What stands where the colour is explained: colour, name, and a little more.
+    /// Legend entry: colour, name and details.
     pub(super) fn title(&self) -> (&'static str, &str, &str) {
         (self.colour, self.name, &self.more)
     }
@@ -86,7 +87,7 @@ impl<'a> FlowView<'a> {
 impl<'a> View<'a> {
     pub(super) fn new(run: &'a Run) -> Self {
         let end = run.end();
-        // A run without any row and without a manifest lasts for ever.
+        // A run without any row and without a manifest has no end.
         let end = if end == Time::FAR {
             0.0
         } else {
@@ -104,7 +105,7 @@ impl<'a> View<'a> {
         self.span.1 - self.span.0
     }
 
-    /// Names and colours of the flows that `with` picks.
+    /// Names and colours of the flows that `with` selects.
     pub(super) fn legend(&self, with: impl Fn(&FlowView<'a>) -> bool) -> Vec<(Sample, &str)> {
         let flows = self.flows.iter().filter(|flow| with(flow));
         flows
@@ -113,7 +114,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// In the order of the manifest, a class where its first member is.
+/// Flows in the order of the manifest; a class has the place of its first member.
 fn flows(run: &Run, end: f64) -> Vec<FlowView<'_>> {
     let mut bins: BTreeMap<&str, Vec<&BinRow>> = BTreeMap::new();
     for row in &run.bins {
@@ -157,7 +158,7 @@ fn more(flow: &FlowView<'_>) -> String {
     parts.join(", ")
 }
 
-/// The links of these names; the only one there is where there are no names.
+/// The links with these names; without names, the link of a network of one link.
 fn links<'a>(all: &'a [LinkInfo], names: &[String]) -> Vec<&'a LinkInfo> {
     if let ([only], []) = (all, names) {
         return vec![only];
@@ -175,7 +176,7 @@ fn outages_of(run: &Run, way: &Way, end: f64) -> Vec<(f64, f64)> {
     outages(there.chain(links(all, &way.back)), end)
 }
 
-/// Of any of `links` until `end`, in seconds and in order.
+/// Outages of any of `links` until `end`, in seconds and in order.
 pub(super) fn outages<'a>(
     links: impl IntoIterator<Item = &'a LinkInfo>,
     end: f64,
@@ -185,7 +186,7 @@ pub(super) fn outages<'a>(
     joined(spans.filter(|(from, _)| *from < end).collect())
 }
 
-/// When the last thing happened that tells that a flow still ran, in seconds.
+/// Time of the last record that shows the flow active, in seconds.
 fn until(run: &Run, flow: &FlowRun, bins: &[&BinRow], end: f64) -> f64 {
     let packets = flow.packets.iter().map(|row| row.sent);
     let frames = flow.sent.iter().map(|row| row.captured);
@@ -194,10 +195,10 @@ fn until(run: &Run, flow: &FlowRun, bins: &[&BinRow], end: f64) -> f64 {
         .filter(|row| row.bin.sent.packets + row.bin.received.packets > 0);
     let bins = busy.map(|row| row.at + BIN);
     let last = packets.chain(frames).chain(bins).max();
-    // Of a folder without tables events are all there is.
+    // A folder without tables has only events.
     let last = last.or_else(|| run.events_of(&flow.info.name).map(|row| row.at).max());
     let last = last.map_or(end, Time::as_secs_f64);
-    // What is at rest for a moment at the end has not stopped.
+    // A short pause at the end is not a stop.
     if last > end - REST { end } else { last }
 }
 

@@ -1,9 +1,10 @@
 //! Frame sizes and quality of a live encoder, without pictures.
 //!
-//! A stand-in for an H.264 encoder that is told its rate before every frame: sizes scatter around
-//! what an outer loop asks for, key frames cost several frames' share, cuts and motion make a frame
-//! dearer or worse. What comes out is a well-formed H.264 byte stream of exactly the modelled
-//! size, so that packetisers and receivers cannot tell the difference; a decoder could.
+//! A model of an H.264 encoder that gets a rate before every frame. Sizes scatter around the target
+//! of an outer rate loop, key frames take the share of several frames, and scene cuts and motion
+//! increase the size or lower the quality of a frame. The output is a well-formed H.264 byte stream
+//! of exactly the modelled size: packetisers and receivers handle it as real video, but a decoder
+//! cannot.
 
 use core::fmt::Debug;
 
@@ -13,7 +14,7 @@ use tidegate_core::media::{EncodeError, Encoded, FrameEncoder, FrameOrder, Frame
 use tidegate_core::random::unit;
 use tidegate_core::units::Rate;
 
-/// What an encoder makes of frames, without the bytes: for whoever needs sizes only.
+/// Model of an encoder's frames without their bytes, for uses that need only sizes.
 pub trait FrameModel: Debug + Send {
     /// The next frame, as ordered. Never fails: a modelled scene has no end.
     fn shape(&mut self, order: &FrameOrder) -> FrameShape;
@@ -63,7 +64,7 @@ pub struct VideoModel {
 }
 
 impl VideoModel {
-    /// An encoder whose luck comes from `rng`.
+    /// An encoder whose randomness comes from `rng`.
     pub fn new(config: VideoModelConfig, rng: Pcg64Mcg) -> Self {
         Self {
             config,

@@ -1,19 +1,19 @@
-//! Curves from what was counted of flows, rather than from their packets.
+//! Curves from the counters of flows rather than from their packets.
 
 use tidegate_sim::run::BinRow;
 use tidegate_sim::runner::BIN;
 
 use super::super::series::Bins;
 
-/// The next whole number of counted spans, in seconds: others would hold now more of them, now
-/// fewer.
+/// Rounds up to a whole number of counter intervals, in seconds. Otherwise the number of counter
+/// intervals per bin would vary.
 pub(super) fn whole(seconds: f64) -> f64 {
     let span = BIN.as_secs_f64();
     (seconds / span - 1e-6).ceil().max(1.0) * span
 }
 
-/// What arrived in each span of `width` seconds, which is [`whole`], in b/s: the sum of a bin, which is
-/// empty where nothing did.
+/// Receive rate in each interval of `width` seconds, which is [`whole`], in b/s: the sum of a bin,
+/// which is empty if nothing arrived.
 pub(super) fn received<'a>(
     rows: impl IntoIterator<Item = &'a &'a BinRow>,
     (from, to): (f64, f64),
@@ -23,16 +23,16 @@ pub(super) fn received<'a>(
     let some = some.filter(|row| row.bin.received.packets > 0);
     let rows = some.map(|row| {
         let (bits, at) = (row.bin.received.bytes.bits() as f64, middle(row));
-        // The last span may be cut short by the end of the run.
+        // The end of the run may truncate the last interval.
         let begun = from + ((at - from) / width).floor() * width;
         (at, bits / width.min((to - begun).max(BIN.as_secs_f64())))
     });
     Bins::new(from, to, width, rows)
 }
 
-/// Percent of the packets that links dropped, of those sent in each span of `width` seconds, which
-/// is [`whole`]. Both are counted when they happen, so a queue may drop in one span what was sent in
-/// the one before: never more than all. Nothing where nobody counted drops.
+/// Percent of packets that links dropped, relative to those sent in each interval of `width`
+/// seconds, which is [`whole`]. Both are counted at the time of the event, so a queue may drop
+/// packets of the previous interval; the result is limited to 100. Empty if drops are not recorded.
 pub(super) fn dropped<'a, R: Iterator<Item = &'a &'a BinRow>>(
     rows: impl Fn() -> R,
     (from, to): (f64, f64),
@@ -68,17 +68,17 @@ pub(super) fn waits<'a>(rows: &'a [&'a BinRow], least: f64) -> impl Iterator<Ite
     })
 }
 
-/// How long packets waited that arrived in a short span.
+/// Delays of the packets that arrived in a short interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Wait {
     /// In seconds.
     pub(super) at: f64,
     pub(super) packets: f64,
-    /// Of all packets together, in ms.
+    /// Sum over all packets, in ms.
     pub(super) sum: f64,
 }
 
-/// The middle of a span, which falls into one bin however its edges are rounded.
+/// Centre of an interval, which falls into one bin regardless of rounding of its edges.
 fn middle(row: &BinRow) -> f64 {
     row.at.as_secs_f64() + BIN.as_secs_f64() / 2.0
 }

@@ -1,4 +1,4 @@
-//! Delay of each frame against the bound.
+//! Delay of each frame relative to the delay bound.
 
 use core::fmt::Write as _;
 use std::collections::BTreeSet;
@@ -77,7 +77,7 @@ fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
     }
 }
 
-/// Dots of the frames in time and crosses of the late ones, each pixel drawn once.
+/// Dots for frames on time and crosses for late ones, at most one per pixel.
 fn marks(panel: &Panel, stories: &[FrameStory], top: f64) -> (String, String) {
     let (mut dots, mut crosses) = (String::new(), String::new());
     let (mut dotted, mut crossed) = (BTreeSet::new(), BTreeSet::new());
@@ -87,7 +87,7 @@ fn marks(panel: &Panel, stories: &[FrameStory], top: f64) -> (String, String) {
         };
         let place = panel.at((story.captured.as_secs_f64(), delay.min(top)));
         if story.fate == FrameFate::Late {
-            // Those beyond the edge lie on it, whole.
+            // Symbols beyond the upper edge are drawn completely inside it.
             let place = (place.0, place.1.max(panel.area.y + 4.0));
             if crossed.insert(grid(place, 2.0)) {
                 cross(&mut crosses, place);
@@ -107,8 +107,8 @@ fn label_bound(chart: &mut Chart, panel: &Panel, flow: &FlowView<'_>) {
     }
 }
 
-/// Writes beside the title how many frames lie beyond the upper edge, and how far, in as many
-/// words as there is `room` for.
+/// Writes beside the title how many frames lie beyond the upper edge and how far, in as many words
+/// as fit into `room`.
 fn label_beyond(chart: &mut Chart, panel: &Panel, stories: &[FrameStory], top: f64, room: f64) {
     let beyond = stories.iter().filter_map(millis).filter(|ms| *ms > top);
     let Some(worst) = beyond.clone().reduce(f64::max) else {
@@ -134,7 +134,7 @@ fn vertical(view: &View<'_>) -> Vertical {
     let bounds = view.flows.iter().filter_map(bound);
     let most = delays.last().copied().unwrap_or(0.0);
     let to = match bounds.reduce(f64::max) {
-        // Late is late: beyond twice the bound only the number matters.
+        // Beyond twice the bound only the number of late frames matters.
         Some(bound) => most.clamp(1.25 * bound, 2.0 * bound),
         None => delays
             .get(delays.len() * 99 / 100)
@@ -149,7 +149,7 @@ fn vertical(view: &View<'_>) -> Vertical {
     }
 }
 
-/// In ms, where it can be judged.
+/// Delay bound in ms, if frames can be compared with it.
 fn bound(flow: &FlowView<'_>) -> Option<f64> {
     let bound = flow.info().delay_bound?;
     let judged = flow.members.iter().any(|m| has_one_clock(m.flow));

@@ -1,4 +1,4 @@
-//! What a report draws of a run.
+//! Figures of a report.
 
 mod counted;
 mod delay;
@@ -11,21 +11,21 @@ mod states;
 use super::chart::{Chart, Form};
 use super::view::View;
 
-/// One drawing of a report.
+/// One figure of a report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figure {
-    /// In file names.
+    /// Name of the files.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// How to read it.
+    /// How to read the figure.
     pub(super) caption: &'static str,
-    /// What is said where there is nothing to draw.
+    /// Text in place of a figure without data.
     pub(super) missing: &'static str,
     draw: fn(&View<'_>, &mut Chart) -> bool,
 }
 
 impl Figure {
-    /// The drawing, or `None` if the run has nothing for it. `id` is unique on the page.
+    /// Draws the figure; `None` if the run has no data for it. `id` is unique on the page.
     pub(super) fn draw(&self, view: &View<'_>, id: &str, form: Form) -> Option<Chart> {
         let id = format!("{id}-{}", self.name);
         let mut chart = Chart::new(&id, form, view.span, &view.outages);
@@ -33,7 +33,7 @@ impl Figure {
     }
 }
 
-/// In the order of the page.
+/// Figures in the order of the page.
 pub(super) const FIGURES: [Figure; 6] = [
     Figure {
         name: "rates",

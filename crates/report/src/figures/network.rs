@@ -35,8 +35,8 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     true
 }
 
-/// Mean waits over short spans: of the packets, or where they were not written down from what was
-/// counted of them.
+/// Mean queueing delay over short intervals, from packets, or from counters if packets are not
+/// recorded.
 fn queueing(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
     let (from, to) = view.span;
     if flow.members.iter().any(|m| !m.flow.packets.is_empty()) {
@@ -58,7 +58,7 @@ fn queueing(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
     Bins::new(from, to, width, means)
 }
 
-/// The shortest one-way delay of a flow that is known, in seconds.
+/// Minimum known one-way delay of a flow, in seconds.
 fn least_delay(view: &View<'_>, member: &SimFlow<'_>) -> f64 {
     let means = member.bins.iter().filter_map(|row| row.bin.delay_mean());
     let measured = view.run.totals_of(&member.flow.info.name);
@@ -102,7 +102,7 @@ fn draw_losses(view: &View<'_>, chart: &mut Chart) {
         .collect();
     let shared = curves.iter().map(|(.., top)| *top).fold(0.0, f64::max);
     for (flow, bins, top) in &curves {
-        // What would be a line along the foot of a panel like the others.
+        // Otherwise the curve would be a flat line at the bottom of a panel with the common scale.
         let small = *top < shared / 4.0;
         let vertical = Vertical {
             from: 0.0,
@@ -121,7 +121,7 @@ fn draw_losses(view: &View<'_>, chart: &mut Chart) {
     }
 }
 
-/// The losses that the scale is made for: in an outage all is lost, and that is no news.
+/// Losses that determine the scale: outages are excluded, since they lose all packets.
 fn usual<'a>(flow: &'a FlowView<'_>, bins: &'a Bins) -> impl Iterator<Item = f64> + 'a {
     let half = bins.width() / 2.0;
     let dark = move |at: f64| {
@@ -132,8 +132,8 @@ fn usual<'a>(flow: &'a FlowView<'_>, bins: &'a Bins) -> impl Iterator<Item = f64
     lit.map(|(_, bin)| bin.mean())
 }
 
-/// Percent lost, of the packets whose fate is known; dummies are there to be lost. Where packets
-/// were not written down, those that links dropped of those that were sent meanwhile.
+/// Percent lost of the packets with a known outcome, dummies excluded. If packets are not recorded:
+/// packets dropped by links relative to packets sent in the same interval.
 fn losses(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
     if flow.members.iter().all(|m| m.flow.packets.is_empty()) {
         let rows = || flow.members.iter().flat_map(|m| &m.bins);
@@ -152,7 +152,7 @@ fn losses(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
     Bins::new(view.span.0, view.span.1, width, fates)
 }
 
-/// Bars side by side as one shape, which shows no seams between them.
+/// Adjacent bars as one shape, so that no seams are visible.
 fn bars(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {
     let half = bins.width() / 2.0;
     let foot = panel.area.bottom();
@@ -166,7 +166,7 @@ fn bars(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {
             continue;
         };
         let corners = piece.iter().flat_map(|(at, lost)| {
-            // A single lost packet of many is worth a hair.
+            // A single lost packet of many stays visible.
             let y = panel.y.at(*lost).clamp(panel.area.y, foot - 1.0);
             [(panel.x.at(at - half), y), (panel.x.at(at + half), y)]
         });
@@ -180,6 +180,6 @@ fn bars(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {
     chart.beyond(panel, [("note", &points[..])], show);
 }
 
-/// In seconds: several packets at the rates of video.
+/// In seconds: several packets at video rates.
 const QUEUE_BIN: f64 = 0.1;
 const LOSS_BIN: f64 = 0.5;

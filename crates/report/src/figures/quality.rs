@@ -1,4 +1,4 @@
-//! PSNR of what was shown.
+//! PSNR of displayed pictures.
 
 use super::super::chart::{Chart, Sample, Vertical};
 use super::super::series::{Bin, Bins};
@@ -54,11 +54,11 @@ fn bins(view: &View<'_>, flow: &FlowView<'_>) -> Bins {
     Bins::new(view.span.0, view.span.1, width, shown)
 }
 
-/// When each frame was due on the screen, and the likeness of what was seen.
+/// Time at which each frame was due for display, and the PSNR of the displayed picture.
 fn shown<'a>(member: &'a SimFlow<'_>) -> impl Iterator<Item = (f64, f64)> + 'a {
     let rate = member.flow.info.frame_rate;
     let first = member.stories.first();
-    // Slots are drawn where their frame was captured, as all else about it is.
+    // Pictures are drawn at the capture times of their frames, like all data about frames.
     let origin = rate.zip(first).map_or(0.0, |(rate, first)| {
         first.captured.as_secs_f64() - rate.at(first.frame).as_secs_f64()
     });
@@ -68,7 +68,7 @@ fn shown<'a>(member: &'a SimFlow<'_>) -> impl Iterator<Item = (f64, f64)> + 'a {
     })
 }
 
-/// Lines must fit whole; of the ranges, single bad frames may leave the panel.
+/// Lines must fit completely; single bad frames of the ranges may leave the panel.
 fn vertical(curves: &[(&FlowView<'_>, Bins)]) -> Vertical {
     let filled = || {
         let bins = curves.iter().flat_map(|(_, bins)| bins.iter());

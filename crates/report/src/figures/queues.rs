@@ -17,7 +17,7 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     let mut shown = waited.clone();
     shown.sort_by(|a, b| b.busy().total_cmp(&a.busy()));
     shown.truncate(MOST_LINKS);
-    // The busiest are chosen, but links stay in their order.
+    // The busiest links are selected, but keep their order.
     shown.sort_by_key(|link| link.place);
     if shown.is_empty() {
         return false;
@@ -45,17 +45,17 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     true
 }
 
-/// What was sampled of a link.
+/// Samples of a link.
 struct Link<'a> {
-    /// Among the links, in the order in which they were sampled.
+    /// Index of the link, in the order of sampling.
     place: usize,
     name: Arc<str>,
     info: Option<&'a LinkInfo>,
-    /// Flows that are compared run one by one.
+    /// One per run: compared flows run one by one.
     runs: Vec<Samples>,
 }
 
-/// What was sampled of a link in one run.
+/// Samples of a link in one run.
 struct Samples {
     run: Arc<str>,
     /// In ms, or in bytes where the link has no capacity.
@@ -63,11 +63,11 @@ struct Samples {
     dropped: Moments,
     marked: Moments,
     most_bytes: u64,
-    /// The latest capacity that was not zero.
+    /// Latest capacity above zero.
     rate: Option<Rate>,
 }
 
-/// When a counter grew, in seconds, as far as strokes can be told apart.
+/// Times at which a counter increased, in seconds, as far as strokes can be distinguished.
 #[derive(Default)]
 struct Moments {
     count: u64,
@@ -88,7 +88,7 @@ impl Samples {
         let at = row.at.as_secs_f64();
         let rate = info.and_then(|info| info.nominal_capacity_at(row.at));
         self.rate = rate.filter(|rate| rate.as_bps() > 0).or(self.rate);
-        // Behind the last rate as if it went on at that.
+        // After the last capacity step, that rate continues.
         let drain = info
             .and_then(|info| info.drain_time(row.at, row.queue))
             .or_else(|| self.rate.map(|rate| row.queue / rate));
@@ -102,12 +102,12 @@ impl Samples {
 }
 
 impl Link<'_> {
-    /// Whether more than a packet ever waited, which is no queue to speak of.
+    /// Whether the queue ever exceeded one packet.
     fn waited(&self) -> bool {
         self.runs.iter().any(|run| run.most_bytes > ONE_PACKET)
     }
 
-    /// Mean of the queue in the run where it is longest.
+    /// Mean queue of the run with the longest queue.
     fn busy(&self) -> f64 {
         let mean = |run: &Samples| {
             let (sum, count) = run.queue.filled().fold((0.0, 0), |(sum, count), (_, bin)| {
@@ -123,7 +123,7 @@ impl Link<'_> {
     }
 }
 
-/// The lowest rate above zero that it ever has, if it has one at all times.
+/// Lowest capacity above zero; `None` if the link is unlimited at any time.
 fn least_rate(info: &LinkInfo) -> Option<Rate> {
     let steps = info.capacity.iter();
     if steps.clone().any(|step| step.rate.is_none()) {
@@ -133,12 +133,12 @@ fn least_rate(info: &LinkInfo) -> Option<Rate> {
     rates.filter(|rate| rate.as_bps() > 0).min()
 }
 
-/// All links, in the order in which they were sampled.
+/// All links, in the order of sampling.
 fn links<'a>(view: &View<'a>, pixel: f64) -> Vec<Link<'a>> {
     let infos = &view.run.manifest.links;
     let (from, to) = view.span;
     let mut links: Vec<Link<'_>> = Vec::new();
-    // Where the next sample goes if links take turns, as they do.
+    // Index of the next sample if links are sampled in rotation, which they are.
     let mut order: Vec<(usize, usize)> = Vec::new();
     let mut turn = 0;
     for row in &view.run.links {
@@ -175,7 +175,7 @@ fn links<'a>(view: &View<'a>, pixel: f64) -> Vec<Link<'a>> {
     links
 }
 
-/// The link of a sample, which is made if need be, and which run of it this will be.
+/// Link of a sample, created if necessary, and the index of its run.
 fn place<'a>(links: &mut Vec<Link<'a>>, infos: &'a [LinkInfo], row: &LinkSample) -> (usize, usize) {
     let known = links.iter().position(|link| link.name == row.link);
     let place = known.unwrap_or(links.len());
@@ -267,7 +267,7 @@ fn draw_link(view: &View<'_>, chart: &mut Chart, link: &Link<'_>) {
     }
 }
 
-/// Capacity and queue of a link, and what it did to packets.
+/// Description of a link: capacity, queue, drops and marks.
 fn about(link: &Link<'_>) -> String {
     let mut parts = Vec::new();
     if let Some(info) = link.info {
@@ -318,20 +318,20 @@ fn vertical(link: &Link<'_>) -> Vertical {
     }
 }
 
-/// Name, class and moments of what is drawn as strokes below a panel.
+/// Name, class and times of events that are drawn as strokes below a panel.
 type Kind = (&'static str, &'static str, fn(&Samples) -> &Moments);
 
 const DROPPED: &str = "bad";
 const MARKED: &str = "marked";
 
-/// The busiest ones; more would be a page of their own.
+/// The busiest links are drawn; more would fill a page.
 const MOST_LINKS: usize = 6;
 const HEIGHT: f64 = 84.0;
 const LANE: f64 = 9.0;
-/// Labels beside lanes are 11 pixels high.
+/// Labels beside the rows are 11 pixels high.
 const LANE_GAP: f64 = 4.0;
 
-/// A mean over so many pixels is a line that can be followed.
+/// A mean over this many pixels gives a readable line.
 const PIXELS: f64 = 2.0;
 
 /// In seconds: three samples of a link.
@@ -350,7 +350,7 @@ mod tests {
     use super::super::super::chart::Form;
     use super::*;
 
-    /// Links of which each queues more than the one before, and the last drops and marks.
+    /// Links with increasing queues; the last one drops and marks.
     fn run(queues: &[u64]) -> Run {
         let length = core::time::Duration::from_secs(10);
         let mut manifest = Manifest::new(World::Sim, "queues", length);

@@ -1,4 +1,4 @@
-//! Capacity, allowance, target and what arrived.
+//! Capacity, allowed rate, target rate and received rate.
 
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
@@ -17,14 +17,14 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     if curves.iter().all(Curves::is_empty) {
         return false;
     }
-    // Dashes tell it from the encoder's rate; alone it is better read without them.
+    // Dashes distinguish it from the encoder's rate; alone, a solid line is more readable.
     let alone = curves.iter().all(|c| c.target.is_empty());
     let allowed = if alone { "allowed alone" } else { "allowed" };
     legend(view, chart, &curves, allowed);
     let shared = vertical(&curves);
     for (flow, curves) in view.flows.iter().zip(&curves) {
         let own = vertical(core::slice::from_ref(curves));
-        // What would be a line along the foot of a panel like the others.
+        // Otherwise the curve would be a flat line at the bottom of a panel with the common scale.
         let small = own.to > 0.0 && own.to < shared.to / 6.0;
         let vertical = if small { &own } else { &shared };
         let (colour, name, more) = flow.title();
@@ -44,7 +44,7 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     true
 }
 
-/// Says what a link carries whose line lies above the panel.
+/// Text for the capacity of a link above the upper edge of the panel.
 fn above(capacity: &[Vec<(f64, f64)>], top: f64) -> String {
     let rates = || capacity.iter().flatten().map(|point| point.1);
     let (least, most) = rates().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| {
@@ -108,7 +108,7 @@ fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], allowed: &'stat
 
 fn draw_curves(chart: &mut Chart, panel: &Panel, (colour, allowed): (&str, &str), curves: &Curves) {
     let width = chart.resolution();
-    // Far above the panel is as good as infinite, and keeps numbers short.
+    // Values far above the panel are limited, which keeps numbers short.
     let most = 2.0 * panel.y.to;
     let line = |points: &[(f64, f64)]| {
         let capped = points.iter().map(|(t, v)| (*t, v.min(most)));
@@ -127,13 +127,13 @@ fn draw_curves(chart: &mut Chart, panel: &Panel, (colour, allowed): (&str, &str)
 /// Rates of one flow in b/s over seconds.
 #[derive(Default)]
 struct Curves {
-    /// Of the slowest link of its path, in pieces between times without a limit.
+    /// Capacity of the slowest link of its path, in pieces between times without a limit.
     capacity: Vec<Vec<(f64, f64)>>,
     allowed: Vec<(f64, f64)>,
     target: Vec<(f64, f64)>,
-    /// Of several flows together.
+    /// Sum of the rates of the flows.
     arrived: Vec<(f64, f64)>,
-    /// What arrived of the slowest and of the fastest of several flows.
+    /// Rates of the slowest and of the fastest of several flows.
     range: Vec<(f64, f64, f64)>,
 }
 
@@ -159,7 +159,7 @@ fn curves(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
     let first = |one: Vec<(f64, f64)>, other: &dyn Fn() -> Vec<(f64, f64)>| {
         if one.is_empty() { other() } else { one }
     };
-    // What was counted where it arrived is by the clock of the run, whatever packets are told by.
+    // Counters at the receiver use the clock of the run, whichever clock the packets have.
     let arrived = if bins.is_empty() {
         first(arrived(view, run, rows), &|| samples(sampled_receive))
     } else {
@@ -169,7 +169,7 @@ fn curves(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
     Curves {
         capacity: capacity(view, flow),
         allowed: first(samples(sampled_send), &|| samples(changed_rate)),
-        // Nothing else has an encoder.
+        // Other flows have no encoder.
         target: if rows.info.has_video() {
             target()
         } else {
@@ -180,11 +180,11 @@ fn curves(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
     }
 }
 
-/// What the flows of a class did together, and how much the slowest and the fastest of them.
+/// Sum of the rates of the flows of a class, and the rates of the slowest and the fastest flow.
 fn together(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
     let width = rate_bin(view);
     let all = flow.members.iter().flat_map(|member| &member.bins);
-    // Of short spans the slowest is nearly always at rest.
+    // Over short intervals the slowest flow is nearly always idle.
     let wide = counted::whole((view.duration() / 60.0).max(LEAST_RANGE));
     let each = flow.members.iter();
     let each = each.map(|member| counted::received(&member.bins, view.span, wide));
@@ -200,7 +200,7 @@ fn together(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
         }
     }
     let arrived = counted::received(all, view.span, width).totals();
-    // None is drawn where there is nothing of any.
+    // Nothing is drawn where all flows are idle.
     let (first, last) = (arrived.first(), arrived.last());
     let there = |at: f64| {
         let begun = first.is_some_and(|(first, _)| *first <= at);
@@ -215,7 +215,7 @@ fn together(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
     }
 }
 
-/// In seconds.
+/// Bin length in seconds.
 fn rate_bin(view: &View<'_>) -> f64 {
     counted::whole((view.duration() / 240.0).max(SHORTEST_BIN))
 }
@@ -262,7 +262,7 @@ fn frame_targets(flow: &FlowRun, end: f64) -> Vec<(f64, f64)> {
 
 fn arrived(view: &View<'_>, run: &Run, flow: &FlowRun) -> Vec<(f64, f64)> {
     let width = (view.duration() / 240.0).max(SHORTEST_BIN);
-    // The receiver's clock may be hours away: then the first packet counts as there at once.
+    // The receiver's clock may be hours off: the first packet then counts as delivered immediately.
     let mut packets = flow.packets.iter();
     let first = packets.find_map(|row| Some((row.sent, row.arrived?)));
     let (left, came) = match first {
@@ -282,8 +282,8 @@ fn arrived(view: &View<'_>, run: &Run, flow: &FlowRun) -> Vec<(f64, f64)> {
     .totals()
 }
 
-/// At each time that of the slowest link of the path, and of what is the flow's own; of several
-/// flows together.
+/// At each time the capacity of the slowest link of the path and of the flow's access links; for a
+/// class the sum.
 fn capacity(view: &View<'_>, flow: &FlowView<'_>) -> Vec<Vec<(f64, f64)>> {
     let end = view.span.1;
     let links = &flow.path;
@@ -337,8 +337,8 @@ fn draw_capacity(chart: &mut Chart, panel: &Panel, capacity: &[Vec<(f64, f64)>])
     chart.line(panel, "capline", &pieces);
 }
 
-/// High enough for what happened; what was merely allowed may leave the panel, and so may a capacity
-/// of which little was used.
+/// Covers the measured rates. Allowed rates may leave the panel, and so may a capacity of which
+/// little was used.
 fn vertical(curves: &[Curves]) -> Vertical {
     let top = |points: &[(f64, f64)]| points.iter().map(|p| p.1).fold(0.0, f64::max);
     let capacity = |c: &Curves| {
@@ -381,15 +381,16 @@ fn vertical(curves: &[Curves]) -> Vertical {
     }
 }
 
-/// A capacity so many times above what arrived is told in words, or what arrived would be flat.
+/// A capacity beyond this multiple of the received rate is written as text, since it would flatten
+/// the curve.
 const UNUSED: f64 = 5.0;
 
 const HEIGHT: f64 = 132.0;
 
-/// In seconds: a few frames, so that the thick line is not the frames' own rhythm.
+/// In seconds: a few frames, so that the thick line does not show the frame interval.
 const SHORTEST_BIN: f64 = 0.25;
 
-/// In seconds: what a range of rates is taken over.
+/// In seconds: interval over which ranges of rates are computed.
 const LEAST_RANGE: f64 = 1.0;
 
 #[cfg(test)]
@@ -423,10 +424,10 @@ mod tests {
         };
         assert_eq!(at(&of(0), 5.0), Some(2e6));
         assert_eq!(at(&of(0), 28.5), Some(0.0));
-        // The slower one of both.
+        // Capacity of the slower link.
         assert_eq!(at(&of(1), 5.0), Some(1e6));
         assert_eq!(at(&of(1), 20.0), Some(0.9e6));
-        // Nobody knows which way it goes.
+        // The path is unknown.
         assert_eq!(of(2), []);
         let mut run = testing::run();
         run.flows[0].info.way.access = Some(Rate::kbps(100));

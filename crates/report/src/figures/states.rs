@@ -1,4 +1,4 @@
-//! What the sender was up to.
+//! States of the sender.
 
 use tidegate_core::trace::Event;
 use tidegate_sim::run::Run;
@@ -50,16 +50,16 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     true
 }
 
-/// A flow that recorded events.
+/// States of a flow that recorded events.
 struct Strip {
-    /// When the first of them was, in seconds.
+    /// Time of the first event, in seconds.
     began: f64,
-    /// When it stopped.
+    /// Time at which the flow stopped, in seconds.
     until: f64,
     states: States,
-    /// When key frames were ordered, in seconds.
+    /// Times of key frame requests, in seconds.
     ordered: Vec<f64>,
-    /// When frames were given up.
+    /// Times at which frames were dropped, in seconds.
     given_up: Vec<f64>,
 }
 
@@ -93,7 +93,7 @@ fn single(chart: &mut Chart, flow: &FlowView<'_>, strip: &Strip) {
     }
 }
 
-/// Thin strips one below the other, and no strokes.
+/// Draws thin strips one below the other, without strokes.
 fn many(chart: &mut Chart, flow: &FlowView<'_>, strips: &[Strip]) {
     let (colour, name, more) = flow.title();
     let shown = strips.len().min(MOST_STRIPS);
@@ -120,7 +120,8 @@ fn shade(chart: &mut Chart, panel: &Panel, strip: &Strip) {
     }
 }
 
-/// Class, name and spans of a state, the gravest last since it is drawn over the others.
+/// Class, name and intervals of a state; the most severe is last, since it is drawn over the
+/// others.
 type Look = (&'static str, &'static str, fn(&States) -> &[(f64, f64)]);
 
 const LOOKS: [Look; 5] = [
@@ -131,7 +132,7 @@ const LOOKS: [Look; 5] = [
     ("stopped", "stopped by the circuit breaker", |s| &s.stopped),
 ];
 
-/// Class, name and moments of what is drawn as strokes below a strip.
+/// Class, name and times of events that are drawn as strokes below a strip.
 type Stroke = (
     &'static str,
     &'static str,
@@ -143,10 +144,10 @@ const STROKES: [Stroke; 2] = [
     ("bad", "frame given up", |s| &s.given_up),
 ];
 
-/// Of the flows of a class that get a strip.
+/// Maximum number of flows of a class that get a strip.
 const MOST_STRIPS: usize = 20;
 
-/// Height of the strip of one of many.
+/// Height of a strip in a class of several flows.
 const THIN: f64 = 5.0;
 
 #[cfg(test)]

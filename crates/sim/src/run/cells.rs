@@ -1,4 +1,4 @@
-//! The rows of a run folder's tables as text.
+//! Conversion between rows of a run folder's tables and CSV cells.
 
 use core::fmt::Display;
 use core::time::Duration;
@@ -17,25 +17,25 @@ use crate::meter::{Bin, Count, Totals};
 
 /// A row of a table.
 pub(super) trait Row: Sized {
-    /// The file's columns.
+    /// Column names of the file.
     const HEADER: &'static [&'static str];
 
-    /// How many of the last columns tables of earlier versions may lack. Their cells are read as
-    /// empty ones.
+    /// Number of trailing columns that tables of earlier versions may lack. Missing cells are read
+    /// as empty.
     const ADDED: usize = 0;
 
-    /// One text per column.
+    /// Formats the row: one cell per column.
     fn cells(&self) -> Vec<String>;
 
-    /// The opposite of `cells`.
+    /// Parses a row; the inverse of `cells`.
     fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow>;
 }
 
-/// The texts are no such row.
+/// Error: the cells are not a valid row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoRow;
 
-/// The texts of one row, taken from left to right.
+/// Cells of one row, consumed from left to right.
 pub(super) struct Cells<'a>(pub(super) csv::StringRecordIter<'a>);
 
 impl Cells<'_> {
@@ -74,7 +74,7 @@ impl Cells<'_> {
         }
     }
 
-    /// `None` unless all four are there.
+    /// `None` unless all four cells are present.
     fn quality(&mut self) -> Result<Option<Quality>, NoRow> {
         let mut cells = [None; 4];
         for cell in &mut cells {
@@ -416,18 +416,19 @@ impl Row for TotalsRow {
     }
 }
 
-/// A span as [`seconds`].
+/// Formats a duration as [`seconds`] does.
 fn span(span: Duration) -> String {
     seconds(Time::ZERO + span)
 }
 
-/// Seconds with nine decimals: the nanoseconds exactly.
+/// Formats seconds with nine decimals, which represents nanoseconds exactly.
 pub(super) fn seconds(at: Time) -> String {
     let nanos = at.as_nanos();
     format!("{}.{:09}", nanos / NANOS, nanos % NANOS)
 }
 
-/// The opposite of [`seconds`], exact; fewer decimals are as good, further ones are cut.
+/// Inverse of [`seconds`], exact. Fewer decimals are accepted; decimals beyond the ninth are
+/// ignored.
 fn parse_time(text: &str) -> Option<Time> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let decimals = part.get(..part.len().min(9))?;
@@ -438,7 +439,7 @@ fn parse_time(text: &str) -> Option<Time> {
     ))
 }
 
-/// The word that serde gives a plain enum.
+/// Name that serde gives to a unit variant.
 pub(super) fn word<T: Serialize>(value: &T) -> String {
     let json = serde_json::to_string(value).unwrap_or_default();
     json.trim_matches('"').to_owned()
@@ -453,8 +454,8 @@ fn text(value: impl Display) -> String {
     value.to_string()
 }
 
-/// Fixed decimals, so that the same run gives the same bytes: a thousandth of a dB and a
-/// hundred-thousandth of SSIM are far below what a viewer can tell apart.
+/// Formats with a fixed number of decimals, so that the same run gives the same bytes. A thousandth
+/// of a dB and a hundred-thousandth of SSIM are far below what a viewer can distinguish.
 fn quality(quality: Option<Quality>) -> [String; 4] {
     quality.map_or_else(Default::default, |q| {
         [
@@ -466,7 +467,8 @@ fn quality(quality: Option<Quality>) -> [String; 4] {
     })
 }
 
-/// A quality as a table keeps it, so that numbers of a run in memory are those of its folder.
+/// Rounds a quality to the precision of the tables, so that numbers of a run in memory equal those
+/// of its folder.
 pub(super) fn as_kept(exact: Quality) -> Quality {
     let cells = quality(Some(exact));
     let [psnr_y, psnr_u, psnr_v, ssim] = cells.map(|cell| cell.parse().unwrap_or(f64::NAN));
@@ -480,7 +482,7 @@ pub(super) fn as_kept(exact: Quality) -> Quality {
 
 const NANOS: u64 = 1_000_000_000;
 
-/// The columns of all tables, for the test that the documentation knows them.
+/// Columns of all tables, for the test of the documentation.
 #[cfg(test)]
 pub(super) fn columns() -> impl Iterator<Item = &'static str> {
     [

@@ -1,4 +1,4 @@
-//! Whether what was expected of a run held.
+//! Results of a run's expectations.
 
 use super::metrics::Summary;
 
@@ -7,14 +7,15 @@ use super::metrics::Summary;
 pub enum Held {
     /// It holds.
     Yes,
-    /// It does not hold, but the emulator was late: the network was not the configured one.
+    /// It does not hold, but the emulator missed its deadlines: the emulated network differed from
+    /// the configured one.
     Unsure,
     /// It does not hold.
     No,
 }
 
 impl Summary {
-    /// Result of an expectation that does, or does not, hold in the numbers of this run.
+    /// Result of an expectation, given whether its comparison `holds` in this run.
     pub fn held(&self, holds: bool) -> Held {
         match (holds, self.kept_up) {
             (true, _) => Held::Yes,

@@ -1,10 +1,10 @@
-//! What must hold of a run: `tidegate.delay_ms.p99 <= 400`.
+//! Expectations of a run, such as `tidegate.delay_ms.p99 <= 400`.
 //!
-//! An expectation compares a number of a flow, `FLOW.METRIC`, or of a link, `link.LINK.METRIC`,
+//! An expectation compares a metric of a flow, `FLOW.METRIC`, or of a link, `link.LINK.METRIC`,
 //! with a number or with another metric, which may have a factor: `a.rate_bps >= 0.8 * b.rate_bps`.
-//! The name of flows that are several stands for their mean.
-//! The comparisons are `>=`, `<=`, `>`, `<` and `==`. A metric that the run does not tell makes
-//! the expectation fail.
+//! The name of a class of several flows stands for their mean.
+//! The comparisons are `>=`, `<=`, `>`, `<` and `==`. An expectation fails if the run does not
+//! record its metric.
 
 mod error;
 
@@ -15,7 +15,7 @@ use super::reader::Run;
 use crate::scenario::quantity;
 pub use error::ExpectError;
 
-/// Something that must hold of a run.
+/// A condition on the metrics of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
     text: String,
@@ -25,15 +25,15 @@ pub struct Expectation {
 }
 
 impl Expectation {
-    /// As it was written.
+    /// Text of the expectation as in the scenario.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Sees that the flows and links that it names exist.
+    /// Checks that its flows and links exist.
     ///
     /// # Errors
-    /// With the first that does not.
+    /// The first unknown name.
     pub fn check(&self, flows: &[&str], links: &[&str]) -> Result<(), ExpectError> {
         let right = match &self.right {
             Right::Number(_) => None,
@@ -55,7 +55,7 @@ impl Expectation {
         Ok(())
     }
 
-    /// The numbers of flows that it compares: flow and metric.
+    /// Metrics of flows that it compares: flow and metric.
     pub fn of_flows(&self) -> impl Iterator<Item = (&str, &'static str)> {
         let right = match &self.right {
             Right::Number(_) => None,
@@ -68,7 +68,7 @@ impl Expectation {
         })
     }
 
-    /// Whether it holds of `run`, whose numbers are `summary`.
+    /// Evaluates the condition for `run`, whose metrics are `summary`.
     pub fn judge(&self, run: &Run, summary: &Summary) -> Verdict {
         let measured = self.left.value(run, summary);
         let wanted = match &self.right {
@@ -96,7 +96,7 @@ impl FromStr for Expectation {
         if ["=>", "=<"].iter().any(|slip| text.contains(slip)) {
             return Err(malformed());
         }
-        // The two-letter signs first: `>` is also found in `>=`.
+        // Two-character operators first: `>` is a prefix of `>=`.
         let (sign, comparison) = COMPARISONS
             .into_iter()
             .find(|(sign, _)| text.contains(sign))
@@ -217,8 +217,8 @@ impl Comparison {
     }
 }
 
-/// The number of `flow`, a flow of `run`, that is called `metric`, one of [`FLOW_METRICS`]; none if
-/// the run does not tell.
+/// Value of `metric`, one of [`FLOW_METRICS`], for `flow`, a flow of `run`. `None` if the run does
+/// not record it.
 pub fn flow_metric(run: &Run, flow: &FlowSummary, metric: &str) -> Option<f64> {
     let frames = &flow.frames;
     let count = |n: Option<u64>| n.map(|n| n as f64);
@@ -258,17 +258,17 @@ pub fn flow_metric(run: &Run, flow: &FlowSummary, metric: &str) -> Option<f64> {
     }
 }
 
-/// What a flow needs to have some of the metrics.
+/// Property that a flow needs for a metric to exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// An end of what there is to send.
+    /// A limit on the data that it sends.
     Limit,
-    /// Frames.
+    /// Video frames.
     Video,
 }
 
 impl Needs {
-    /// Of a metric of [`FLOW_METRICS`]; none if all flows have it.
+    /// Requirement of a metric of [`FLOW_METRICS`]; `None` if all flows have the metric.
     pub fn of(metric: &str) -> Option<Self> {
         if metric == "completion_s" {
             return Some(Self::Limit);
@@ -278,7 +278,7 @@ impl Needs {
     }
 }
 
-/// How metrics of videos begin.
+/// Prefixes of the metrics of video flows.
 const OF_VIDEO: [&str; 6] = [
     "delay_ms.",
     "frames.",
@@ -288,8 +288,7 @@ const OF_VIDEO: [&str; 6] = [
     "ssim",
 ];
 
-/// The number of `link` that is called `metric`, one of [`LINK_METRICS`]; none if the run does not
-/// tell.
+/// Value of `metric`, one of [`LINK_METRICS`], for `link`. `None` if the run does not record it.
 pub fn link_metric(link: &LinkSummary, metric: &str) -> Option<f64> {
     match metric {
         "drops" => link.drops.map(|n| n as f64),
@@ -307,13 +306,14 @@ fn number(text: &str) -> Option<f64> {
     text.parse().ok().filter(|n: &f64| n.is_finite())
 }
 
-/// Whether a text that is no number, and no product, was meant as one: names begin with a letter.
+/// Whether a text that is neither a number nor a product was meant as a number: names begin with a
+/// letter.
 fn begins_a_number(text: &str) -> bool {
     let digits = text.trim_start_matches(['+', '-', '.']);
     digits.starts_with(|c: char| c.is_ascii_digit()) && !text.contains('*')
 }
 
-/// What a metric is measured in.
+/// Unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     BitsPerSecond,
@@ -355,7 +355,8 @@ impl Unit {
         }
     }
 
-    /// The number to write for a quantity as scenarios have it, if it is one of this unit.
+    /// Number in this unit for a quantity in scenario syntax; `None` if the quantity has another
+    /// dimension.
     fn plain(self, value: &str) -> Option<f64> {
         match self {
             Self::BitsPerSecond => Some(quantity::rate(value).ok()?.as_f64()),
@@ -380,8 +381,8 @@ const COMPARISONS: [(&str, Comparison); 5] = [
     ("<", Comparison::Less),
 ];
 
-/// What can be expected of a flow. `on_time_of_savable` is the share of the savable frames that
-/// were on time, `on_time_of_all` that of all captured ones.
+/// Metrics of flows. `on_time_of_savable` is the share of the savable frames that were on time,
+/// `on_time_of_all` the share of all captured frames.
 pub const FLOW_METRICS: &[&str] = &[
     "rate_bps",
     "receive_bps",
@@ -413,7 +414,7 @@ pub const FLOW_METRICS: &[&str] = &[
     "freezes",
 ];
 
-/// What can be expected of a link.
+/// Metrics of links.
 pub const LINK_METRICS: &[&str] = &[
     "utilisation",
     "drops",
@@ -424,7 +425,7 @@ pub const LINK_METRICS: &[&str] = &[
     "queue_p95_ms",
 ];
 
-/// Numbers in summaries are rounded, so equality is up to a part in a million.
+/// Relative tolerance of `==`: numbers in summaries are rounded.
 const EQUAL: f64 = 1e-6;
 
 #[cfg(test)]

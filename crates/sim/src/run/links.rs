@@ -1,4 +1,4 @@
-//! Samples of links in little memory.
+//! Compact in-memory log of link samples.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use tidegate_core::units::{Bytes, Time};
 
 use super::rows::{DropCauses, LinkSample};
 
-/// The samples of links, in the order in which they were taken.
+/// Samples of links, in the order in which they were recorded.
 ///
-/// Links are sampled one after the other at even distances, and most of the time few of their numbers
-/// change: a sample is a byte that says which do, and by how much. That is one byte of an idle link and
-/// about seven of a busy one, where a row has 72.
+/// Links are sampled one after the other at a fixed interval, and few of a link's numbers change
+/// between samples. A sample is a byte of flags for the changed numbers, and their differences.
+/// This takes one byte for an idle link and about seven for a busy one; a row has 72.
 #[derive(Clone, Default)]
 pub struct LinkLog {
-    /// Full ones, and the one that grows: a single list would be copied each time it grows.
+    /// Full chunks and the current one. A single vector would be copied each time it grows.
     chunks: VecDeque<Vec<u8>>,
     len: usize,
     latest: Option<Time>,
-    /// What the next sample is told from.
+    /// State from which the next sample is encoded as a difference.
     last: Last,
 }
 
@@ -28,9 +28,9 @@ pub struct LinkLog {
 #[derive(Clone, Debug, Default)]
 struct Last {
     rows: Vec<LinkSample>,
-    /// How far apart its latest two are, in ns.
+    /// Interval between the latest two samples of each, in ns.
     steps: Vec<u64>,
-    /// Whose sample came last.
+    /// Index of the link of the latest sample.
     place: usize,
 }
 
@@ -61,7 +61,8 @@ impl LinkLog {
         code.put(MARKS, sample.marks.wrapping_sub(row.marks));
         let more = sample.delivered.get().wrapping_sub(row.delivered.get());
         code.put(DELIVERED, more);
-        let ([random, outage], [known_random, known_outage]) = (told(&sample), told(row));
+        let ([random, outage], [known_random, known_outage]) =
+            (encoded_causes(&sample), encoded_causes(row));
         code.put(RANDOM, random.wrapping_sub(known_random));
         code.put(OUTAGE, outage.wrapping_sub(known_outage));
         *step = passed;
@@ -80,22 +81,22 @@ impl LinkLog {
         }
     }
 
-    /// How many samples there are.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the log is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// When the latest sample was taken.
+    /// Time of the latest sample.
     pub fn latest(&self) -> Option<Time> {
         self.latest
     }
 
-    /// The runs in which links were sampled, in the order of their first samples.
+    /// Runs in which links were sampled, in the order of their first samples.
     pub fn runs(&self) -> Vec<Arc<str>> {
         let mut runs: Vec<Arc<str>> = Vec::new();
         for row in &self.last.rows {
@@ -119,13 +120,13 @@ impl LinkLog {
 }
 
 impl Last {
-    /// Whose sample comes next, if links take turns.
+    /// Index of the link whose sample comes next if links are sampled in rotation.
     fn next(&self) -> usize {
         let next = self.place + 1;
         if next < self.rows.len() { next } else { 0 }
     }
 
-    /// Another link, of which everything is zero so far.
+    /// Adds a link with all counters at zero.
     fn add(&mut self, names: &LinkSample) {
         self.rows.push(LinkSample {
             at: Time::ZERO,
@@ -175,10 +176,10 @@ impl<'a> IntoIterator for &'a LinkLog {
     }
 }
 
-/// The samples of a [`LinkLog`].
+/// Iterator over the samples of a [`LinkLog`].
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
-    /// Of each link and run, in the order in which they came first.
+    /// Names of each link and run, in the order of their first samples.
     names: &'a [LinkSample],
     last: Last,
     chunks: std::collections::vec_deque::Iter<'a, Vec<u8>>,
@@ -214,7 +215,7 @@ impl Iterator for Iter<'_> {
         row.drops = row.drops.wrapping_add(change(DROPS));
         row.marks = row.marks.wrapping_add(change(MARKS));
         row.delivered = Bytes(row.delivered.get().wrapping_add(change(DELIVERED)));
-        let [random, outage] = told(row);
+        let [random, outage] = encoded_causes(row);
         row.causes = causes([
             random.wrapping_add(change(RANDOM)),
             outage.wrapping_add(change(OUTAGE)),
@@ -231,18 +232,19 @@ impl Iterator for Iter<'_> {
 
 impl ExactSizeIterator for Iter<'_> {}
 
-/// Nearly always they are the same text in the same place.
+/// Compares pointers first: the two are nearly always the same allocation.
 fn same(a: &Arc<str>, b: &Arc<str>) -> bool {
     Arc::ptr_eq(a, b) || a == b
 }
 
-/// The causes of drops as numbers that are zero where they are not told.
-fn told(row: &LinkSample) -> [u64; 2] {
+/// Drop causes encoded as numbers: zero if the causes are not recorded, otherwise the count plus
+/// one.
+fn encoded_causes(row: &LinkSample) -> [u64; 2] {
     let causes = row.causes;
     causes.map_or([0; 2], |c| [c.random, c.outage].map(|n| n.wrapping_add(1)))
 }
 
-/// The causes that these numbers stand for.
+/// Inverse of `encoded_causes`.
 fn causes([random, outage]: [u64; 2]) -> Option<DropCauses> {
     (random > 0 && outage > 0).then(|| DropCauses {
         random: random - 1,
@@ -250,7 +252,7 @@ fn causes([random, outage]: [u64; 2]) -> Option<DropCauses> {
     })
 }
 
-/// One sample as bytes: which numbers follow, and these.
+/// Encoded form of one sample: flags of the numbers that follow, and these numbers.
 struct Code<'a> {
     bytes: &'a mut [u8; MOST_BYTES],
     len: usize,
@@ -261,8 +263,8 @@ impl<'a> Code<'a> {
         Self { bytes, len: 1 }
     }
 
-    /// A number that may be below zero, seven bits to a byte, unless it is zero. The number of a link
-    /// that comes out of turn is put first, and is read even if it is zero.
+    /// Appends a signed number, seven bits to a byte, unless it is zero. The index of a link that
+    /// is sampled out of order comes first and is decoded even if it is zero.
     fn put(&mut self, flag: u8, number: u64) {
         if number == 0 && flag != PLACE {
             return;
@@ -298,7 +300,7 @@ fn take_number(bytes: &mut &[u8]) -> u64 {
     number
 }
 
-/// Small numbers on either side of zero become small numbers.
+/// Zigzag encoding: numbers of small magnitude become small unsigned numbers.
 fn fold(number: u64) -> u64 {
     let signed = number as i64;
     ((signed << 1) ^ (signed >> 63)) as u64
@@ -317,9 +319,9 @@ const DELIVERED: u8 = 32;
 const RANDOM: u8 = 64;
 const OUTAGE: u8 = 128;
 
-/// Eight numbers of up to 64 bits, and which of them there are.
+/// A byte of flags and eight numbers of up to 64 bits.
 const MOST_BYTES: usize = 1 + 8 * 10;
-/// Small against a run that is long, and nothing against one that is short.
+/// Chunk size: small compared with the log of a long run, and cheap for a short one.
 const CHUNK: usize = 1 << 16;
 
 #[cfg(test)]
@@ -338,7 +340,7 @@ mod tests {
             drops,
             marks,
             delivered: Bytes(delivered),
-            // A third of the links does not tell them.
+            // A third of the links does not record causes.
             causes: (!link.is_multiple_of(3)).then_some(DropCauses { random, outage }),
         }
     }
@@ -359,11 +361,11 @@ mod tests {
             rows in prop::collection::vec((any::<u64>(), 0_usize..6, any::<[u64; 6]>(), any::<bool>()), 0..2_000),
         ) {
             let row = |(n, (at, link, numbers, near)): (usize, &(u64, usize, [u64; 6], bool))| {
-                // In turns and in small steps, or anything.
+                // Either in rotation with small differences, or arbitrary.
                 if *near {
                     sample(n as u64 * 20, n % 6, numbers.map(|number| number % 3_000))
                 } else {
-                    // No run counts to the last number there is, which stands for none.
+                    // `u64::MAX` is excluded: the encoding reserves it, and no counter reaches it.
                     sample(*at, *link, numbers.map(|number| number.min(u64::MAX - 1)))
                 }
             };

@@ -1,4 +1,4 @@
-//! `manifest.json`: what was run.
+//! `manifest.json`: description of a run.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -7,34 +7,35 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::{Bytes, Rate, Time};
 
-/// What a run was, written before its first event.
+/// Description of a run, written before its first event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the folder's layout: [`FORMAT`].
     pub format: u32,
-    /// What wrote it: [`TOOL`].
+    /// Name and version of the writer: [`TOOL`].
     pub tool: String,
-    /// Which of the drivers ran it.
+    /// Environment of the run.
     pub world: World,
-    /// Name of the scenario, or what a person called the run.
+    /// Name of the scenario, or the name that the user gave to the run.
     pub scenario: String,
-    /// The scenario file as it was read.
+    /// Content of the scenario file.
     pub scenario_text: Option<String>,
-    /// The source of all randomness; none in a live run.
+    /// Random seed; `None` in a live run.
     pub seed: Option<u64>,
-    /// When the run began, RFC 3339. None in the simulator, whose output must not depend on it.
+    /// Start of the run, RFC 3339. `None` in the simulator, whose output must not depend on the
+    /// date.
     pub started: Option<String>,
-    /// Facts about the machine (kernel, processors, ..). None in the simulator.
+    /// Facts about the machine (kernel, processors, ..). `None` in the simulator.
     pub host: Option<BTreeMap<String, String>>,
-    /// How long the run was meant to last.
+    /// Planned duration of the run.
     #[serde(rename = "duration_s", with = "seconds")]
     pub duration: Duration,
-    /// What numbers are taken of; none: the whole run.
+    /// Measured interval; `None`: the whole run.
     #[serde(rename = "measure_s", default)]
     pub measure: Option<Span>,
-    /// What a reader should know before believing the numbers.
+    /// Warnings about the validity of the results.
     pub notes: Vec<String>,
-    /// How well the emulator kept time, once per take; none in other worlds.
+    /// Timeliness of the emulator, one entry per emulated run; empty outside of the lab.
     #[serde(default)]
     pub timing: Vec<Timing>,
     /// The flows, in the order in which tables and legends show them.
@@ -44,7 +45,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// A manifest of this version without flows, links or notes.
+    /// Creates a manifest of this version without flows, links or notes.
     pub fn new(world: World, scenario: &str, duration: Duration) -> Self {
         Self {
             format: FORMAT,
@@ -64,12 +65,12 @@ impl Manifest {
         }
     }
 
-    /// Whether numbers cover what happens at `at`.
+    /// Whether `at` lies in the measured interval.
     pub fn measures(&self, at: Time) -> bool {
         self.measure.is_none_or(|span| span.has(at))
     }
 
-    /// What numbers are taken of: at most the whole run as it was planned.
+    /// Measured interval: at most the whole run as planned.
     pub fn measured(&self) -> Span {
         let whole = Span {
             from: Time::ZERO,
@@ -78,106 +79,105 @@ impl Manifest {
         self.measure.unwrap_or(whole)
     }
 
-    /// Whether the network was the one that was asked for in all takes; none where nothing had to be
-    /// in time.
+    /// Whether the emulator met its deadlines in all runs; `None` if no run was emulated.
     pub fn kept_up(&self) -> Option<bool> {
         let mut takes = self.timing.iter();
         (!self.timing.is_empty()).then(|| takes.all(|take| take.kept_up))
     }
 }
 
-/// How well the emulator kept time in one take.
+/// Timeliness of the emulator in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
-    /// The first flow of the take.
+    /// First flow of the run.
     pub run: String,
-    /// Packets that came out of any host.
+    /// Packets that the emulator delivered to all hosts.
     pub packets: u64,
-    /// Half of them were written within this after their time.
+    /// Median delay between the due time of a packet and its write.
     #[serde(rename = "p50_ms", with = "millis")]
     pub p50: Duration,
-    /// And 99 of 100 within this.
+    /// 99th percentile of this delay.
     #[serde(rename = "p99_ms", with = "millis")]
     pub p99: Duration,
-    /// The largest such delay.
+    /// Maximum of this delay.
     #[serde(rename = "worst_ms", with = "millis")]
     pub worst: Duration,
-    /// 99 of 100 were read within this after the device was known to be empty.
+    /// 99th percentile of the delay between the last known empty state of the device and the read
+    /// of a packet.
     #[serde(rename = "read_p99_ms", with = "millis")]
     pub read_p99: Duration,
-    /// How many the kernel threw away before they could be read.
+    /// Packets that the kernel dropped before the emulator read them.
     pub lost_unread: u64,
     /// Whether the emulator had real-time priority.
     pub real_time: bool,
-    /// Whether the network was the one that was asked for.
+    /// Whether the emulator met its deadlines, so that the emulated network was the configured one.
     pub kept_up: bool,
 }
 
-/// Where a run took place.
+/// Environment of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum World {
-    /// Between namespaces, through the real network stack and our link models.
+    /// Network namespaces, the kernel's network stack and the link models of the simulator.
     Lab,
-    /// Between sockets, over a real network.
+    /// Sockets on a real network.
     Live,
-    /// In the simulator.
+    /// The simulator.
     Sim,
 }
 
 /// One flow of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowInfo {
-    /// Its name: also that of its folder, so letters, digits, `-` and `_` only.
+    /// Name of the flow and of its folder: letters, digits, `-` and `_` only.
     pub name: String,
-    /// The flows that it is averaged with; its own name where there are none.
+    /// Class of flows that share one mean; the flow's own name if it is not part of a group.
     pub class: String,
-    /// Its rate control, as in scenario files.
+    /// Rate control, as in scenario files.
     pub control: String,
-    /// Whether it is there to be compared with.
+    /// Whether the flow is a baseline for comparison.
     pub baseline: bool,
-    /// How old a frame may be when it can be decoded.
+    /// Maximum delay of a frame from capture to decodable.
     #[serde(rename = "delay_bound_ms", with = "maybe_millis")]
     pub delay_bound: Option<Duration>,
-    /// The lowest rate of its encoder.
+    /// Minimum rate of the encoder.
     #[serde(rename = "floor_bps")]
     pub floor: Rate,
-    /// None for a flow that carries no video.
+    /// `None` for a flow without video.
     pub frame_rate: Option<FrameRate>,
-    /// Whether sender and receiver read the same clock. If not, only the variation of delays
-    /// means something.
+    /// Whether sender and receiver share a clock. Without a common clock only the variation of
+    /// delays is meaningful.
     pub one_clock: bool,
-    /// When it was to send; none where nobody planned that.
+    /// Interval in which the flow was scheduled to send; `None` without a schedule.
     #[serde(rename = "active_s", default)]
     pub active: Option<Span>,
-    /// Which links it crosses.
+    /// Links that the flow crosses.
     #[serde(flatten)]
     pub way: Way,
 }
 
-/// Which links a flow crosses. Nothing of it is known of a live run, nor of a folder written before
-/// it was noted.
+/// Links that a flow crosses. Empty for live runs and for folders of earlier versions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Way {
     /// Names of the links to the receiver, in order.
     pub path: Vec<String>,
-    /// Names of those back to the sender.
+    /// Names of the links back to the sender.
     pub back: Vec<String>,
-    /// What the links carry that are its own, before and behind the path; none where there are no
-    /// such links, or none with a limit.
+    /// Rate of the flow's access links, before and behind the path; `None` without access links or
+    /// without a limit.
     #[serde(rename = "access_bps")]
     pub access: Option<Rate>,
 }
 
 impl FlowInfo {
-    /// Whether it carries video, of which every frame is written down.
+    /// Whether the flow carries video, each frame of which is recorded.
     pub fn has_video(&self) -> bool {
         self.frame_rate.is_some()
     }
 
-    /// Whether its packets are written down one by one. Those of flows that are many are only
-    /// counted, except for those of videos.
+    /// Whether its packets are recorded one by one. Packets of groups of flows are only counted,
+    /// unless the flows carry video.
     pub fn logs_packets(&self) -> bool {
         self.has_video() || self.class == self.name
     }
@@ -186,23 +186,23 @@ impl FlowInfo {
 /// One link of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkInfo {
-    /// Its name.
+    /// Name of the link.
     pub name: String,
-    /// Its capacity over time, in order of time.
+    /// Capacity over time, in order of time.
     pub capacity: Vec<CapacityStep>,
-    /// Its queue in words, as `droptail 30 kB`.
+    /// Text description of the queue, such as `droptail 30 kB`.
     pub queue: String,
     /// Propagation delay.
     #[serde(rename = "delay_ms", with = "millis")]
     pub delay: Duration,
-    /// Mean share of packets that are lost without congestion, in 0..=1.
+    /// Mean random loss ratio, in 0..=1.
     pub loss: f64,
-    /// When it carried nothing.
+    /// Intervals in which the link carried nothing.
     pub outages: Vec<Span>,
 }
 
 impl LinkInfo {
-    /// What it can carry at `at`: zero in an outage, `None` without a limit.
+    /// Capacity at `at`: zero in an outage, `None` without a limit.
     pub fn capacity_at(&self, at: Time) -> Option<Rate> {
         if self.outages.iter().any(|o| o.from <= at && at < o.to) {
             return Some(Rate::ZERO);
@@ -210,16 +210,16 @@ impl LinkInfo {
         self.nominal_capacity_at(at)
     }
 
-    /// What it can carry at `at` if outages are left aside; `None` without a limit.
+    /// Capacity at `at`, ignoring outages; `None` without a limit.
     pub fn nominal_capacity_at(&self, at: Time) -> Option<Rate> {
-        // A trace of a day has 172,800 steps.
+        // Binary search: a trace of a day has 172,800 steps.
         let begun = self.capacity.partition_point(|step| step.from <= at);
         let step = self.capacity.get(begun.saturating_sub(1));
         step.and_then(|step| step.rate)
     }
 
-    /// How long `queue` takes to drain from `at` on, at the capacities that the link then has and
-    /// with outages left aside; `None` without a limit at `at`, or if it never does.
+    /// Time that `queue` takes to drain from `at` on, at the capacities of the link and ignoring
+    /// outages. `None` without a limit at `at`, or if the queue never drains.
     pub fn drain_time(&self, at: Time, queue: Bytes) -> Option<Duration> {
         self.nominal_capacity_at(at)?;
         let begun = self.capacity.partition_point(|step| step.from <= at);
@@ -241,40 +241,40 @@ impl LinkInfo {
     }
 }
 
-/// From `from` on, a link carries `rate`. In the file: `[seconds, bits per second or null]`.
+/// Step of a capacity: `rate` from `from` on. In the file: `[seconds, bits per second or null]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(f64, Option<Rate>)", into = "(f64, Option<Rate>)")]
 pub struct CapacityStep {
-    /// The first moment.
+    /// Start of the step.
     pub from: Time,
-    /// `None`: no limit.
+    /// Capacity; `None` without a limit.
     pub rate: Option<Rate>,
 }
 
-/// From `from` until just before `to`. In the file: two seconds.
+/// Interval from `from` until just before `to`. In the file: `[seconds, seconds]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(f64, f64)", into = "(f64, f64)")]
 pub struct Span {
-    /// The first moment of it.
+    /// Start, included.
     pub from: Time,
-    /// The first one behind it.
+    /// End, excluded.
     pub to: Time,
 }
 
 impl Span {
-    /// Whether `at` is within.
+    /// Whether `at` lies in the interval.
     pub fn has(self, at: Time) -> bool {
         self.from <= at && at < self.to
     }
 
-    /// What is in both; empty spans where nothing is.
+    /// Intersection of both; an empty interval if they are disjoint.
     pub fn overlap(self, other: Self) -> Self {
         let from = self.from.max(other.from);
         let to = self.to.min(other.to).max(from);
         Self { from, to }
     }
 
-    /// How long it lasts.
+    /// Length of the interval.
     pub fn length(self) -> Duration {
         self.to.since(self.from)
     }
@@ -308,9 +308,9 @@ impl From<Span> for (f64, f64) {
     }
 }
 
-/// Seconds to the nearest nanosecond; exact for 104 days (2^53 ns).
+/// Converts seconds to the nearest nanosecond; exact for 104 days (2^53 ns).
 pub(super) fn time(seconds: f64) -> Time {
-    // `as` takes NaN and negatives as zero and saturates.
+    // `as` maps NaN and negative numbers to zero and saturates.
     Time::from_nanos((seconds * 1e9 + 0.5) as u64)
 }
 
@@ -369,7 +369,7 @@ mod maybe_millis {
     }
 }
 
-/// Version of the layout that this crate writes and reads.
+/// Version of the layout of run folders that this crate writes and reads.
 pub const FORMAT: u32 = 1;
 
 /// Name and version of the writer.
@@ -437,7 +437,7 @@ mod tests {
             let wait = link.drain_time(Time::from_secs(second), Bytes(bytes));
             wait.map(|wait| wait.as_millis())
         };
-        // 100 kB/s, a fade to 1, none, and 200.
+        // 100 kB/s, a fade to 1 kB/s, nothing, and 200 kB/s.
         let fades = link(&[
             (0, Some(800)),
             (10, Some(8)),
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_may_say_which_way_it_goes() {
+    fn the_path_of_a_flow_is_optional() {
         let old = r#"{"name":"call","class":"call","control":"tfrc","baseline":false,
             "delay_bound_ms":400.0,"floor_bps":150000,"frame_rate":null,"one_clock":true}"#;
         let mut flow: FlowInfo = serde_json::from_str(old).expect("of an older writer");

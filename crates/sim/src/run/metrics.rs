@@ -1,8 +1,9 @@
-//! From a run to its numbers.
+//! Metrics of a run.
 //!
-//! A percentile is by nearest rank: the smallest value such that at least p % of all values are
-//! no larger (rank ceil(p n / 100) of n). Numbers are rounded to what can be told apart (a
-//! microsecond, a thousandth of a dB), so that the same run gives the same text.
+//! Percentiles use the nearest rank: the smallest value such that at least p % of all values are no
+//! larger (rank ceil(p n
+//! 100) of n). Numbers are rounded to a meaningful resolution (a microsecond, a thousandth of a
+//! dB), so that the same run gives the same text.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
@@ -23,7 +24,7 @@ mod frames;
 pub use frames::{FrameFate, FrameStory, freezes, has_one_clock, on_time_of_savable, stories};
 use frames::{bound_nanos, measured};
 
-/// The numbers of `run`, and whether it did what was expected of it.
+/// Computes the metrics of `run` and evaluates its expectations.
 pub fn summarise(run: &Run, expect: &[Expectation]) -> Summary {
     let end = run.end();
     let flows = run.flows.iter().map(|flow| of_flow(run, flow, end));
@@ -39,62 +40,61 @@ pub fn summarise(run: &Run, expect: &[Expectation]) -> Summary {
     summary
 }
 
-/// The numbers of a run: `summary.json`. What does not apply is null.
+/// Metrics of a run: `summary.json`. Metrics that do not apply are null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Name of the scenario.
     pub scenario: String,
-    /// Of the run.
+    /// Random seed of the run.
     pub seed: Option<u64>,
     /// One entry per flow, in the order of the manifest.
     pub flows: Vec<FlowSummary>,
     /// One entry per link, in the order of the manifest.
     pub links: Vec<LinkSummary>,
-    /// What had to hold, and whether it does.
+    /// Results of the expectations.
     pub expect: Vec<Verdict>,
-    /// Whether the emulator kept time; none where there was none. If it did not, what does not hold is
-    /// no verdict on what was played.
+    /// Whether the emulator met its deadlines; `None` outside of the lab. If not, a failed
+    /// expectation says nothing about the tested endpoints.
     #[serde(default)]
     pub kept_up: Option<bool>,
 }
 
-/// The numbers of one flow.
+/// Metrics of one flow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowSummary {
-    /// Its name.
+    /// Name of the flow.
     pub name: String,
-    /// The flows that it is averaged with.
+    /// Class of flows that share one mean.
     pub class: String,
-    /// Its rate control.
+    /// Rate control.
     pub control: String,
-    /// What it put on the wire with all headers, in b/s, from its first packet to the end of
-    /// the run.
+    /// Sending rate with all headers, in b/s, from the first packet to the end of the run.
     pub rate_bps: Option<f64>,
-    /// What reached the receiver while it was measured, in b/s.
+    /// Rate received in the measured interval, in b/s.
     pub receive_bps: Option<f64>,
-    /// Share of its packets that were lost, of those whose fate is known; dummies left aside.
+    /// Share of the packets with a known outcome that were lost; dummy packets excluded.
     pub loss: Option<f64>,
-    /// Loss events over packets sent, while it was measured (RFC 5348 section 5.2).
+    /// Loss events per packet sent, in the measured interval (RFC 5348 section 5.2).
     pub loss_event_rate: Option<f64>,
-    /// Mean round-trip time of packets, while it was measured.
+    /// Mean round-trip time of packets in the measured interval.
     pub rtt_ms: Option<f64>,
-    /// How long it took to send all that there was, measured or not; none if that had no end, or if it
-    /// did not come to it.
+    /// Time to send all data of a limited flow, measured or not; `None` without a limit, or if the
+    /// run ends first.
     pub completion_s: Option<f64>,
-    /// One-way delay of packets, while it was measured.
+    /// One-way delay of packets in the measured interval.
     pub packet_delay_ms: PacketDelaySummary,
-    /// From capture to decodable, over the frames that became so. Without a common clock: above
-    /// the smallest.
+    /// Delay from capture to decodable, over the decodable frames. Without a common clock: above
+    /// the minimum.
     pub delay_ms: DelaySummary,
-    /// One-way delay of packets above the smallest of the flow.
+    /// One-way delay of packets above the minimum of the flow.
     pub queue_ms: QueueSummary,
-    /// What became of the frames.
+    /// Numbers of frames by outcome.
     pub frames: FrameSummary,
-    /// Mean PSNR of Y of what was shown, in dB.
+    /// Mean PSNR of Y of the displayed pictures, in dB.
     pub psnr_y_db: Option<f64>,
-    /// Mean SSIM of what was shown, in 0..=1.
+    /// Mean SSIM of the displayed pictures, in 0..=1.
     pub ssim: Option<f64>,
-    /// How often the picture stood still for more than max(3 frame intervals, 150 ms).
+    /// Number of freezes: a picture displayed for more than max(3 frame intervals, 150 ms).
     pub freezes: Option<u64>,
 }
 
@@ -107,11 +107,12 @@ pub struct DelaySummary {
     pub p95: Option<f64>,
     /// 99th percentile.
     pub p99: Option<f64>,
-    /// The largest.
+    /// Maximum.
     pub max: Option<f64>,
 }
 
-/// One-way delay of packets in ms; percentiles of packets that were only counted within 3 %.
+/// One-way delay of packets in ms. Percentiles of packets that are only counted have an error of up
+/// to 3 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PacketDelaySummary {
     /// Mean.
@@ -122,7 +123,7 @@ pub struct PacketDelaySummary {
     pub p95: Option<f64>,
     /// 99th percentile.
     pub p99: Option<f64>,
-    /// The longest.
+    /// Maximum.
     pub max: Option<f64>,
 }
 
@@ -135,52 +136,52 @@ pub struct QueueSummary {
     pub p95: Option<f64>,
 }
 
-/// Numbers of frames.
+/// Numbers of frames by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameSummary {
-    /// Captured, also those that were never encoded.
+    /// Captured frames, including those that were never encoded.
     pub made: Option<u64>,
-    /// Left the sender whole.
+    /// Frames of which the sender sent every packet.
     pub sent: Option<u64>,
-    /// Decodable within the bound.
+    /// Frames decodable within the delay bound.
     pub on_time: Option<u64>,
-    /// Could have been on time, says the oracle.
+    /// Frames that an offline optimum delivers on time.
     pub savable: Option<u64>,
-    /// Decodable, but too late.
+    /// Frames decodable after the delay bound.
     pub late: Option<u64>,
-    /// Given up by the sender, also those that were never encoded.
+    /// Frames that the sender dropped, including those that were never encoded.
     pub dropped: Option<u64>,
 }
 
-/// The numbers of one link.
+/// Metrics of one link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkSummary {
-    /// Its name.
+    /// Name of the link.
     pub name: String,
-    /// What it delivered over what it could have, outages left aside, in 0..=1.
+    /// Delivered bytes over capacity, ignoring outages, in 0..=1.
     pub utilisation: Option<f64>,
     /// Packets dropped.
     pub drops: Option<u64>,
-    /// Of these, those that the queue did not take, or dropped later.
+    /// Packets dropped by the queue, at arrival or later.
     pub drops_queue: Option<u64>,
-    /// Those that were lost at random.
+    /// Packets lost at random.
     pub drops_random: Option<u64>,
-    /// Those that were lost in outages.
+    /// Packets lost in outages.
     pub drops_outage: Option<u64>,
     /// Packets marked.
     pub marks: Option<u64>,
-    /// 95th percentile over the samples of the time that the queue takes to drain, in ms.
+    /// 95th percentile over the samples of the drain time of the queue, in ms.
     pub queue_p95_ms: Option<f64>,
 }
 
-/// What became of an expectation.
+/// Result of an expectation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// As in the scenario.
+    /// Text of the expectation, as in the scenario.
     pub text: String,
-    /// The left-hand side; null if the run does not tell.
+    /// Value of the left-hand side; null if the run does not record it.
     pub measured: Option<f64>,
-    /// Whether it holds; it does not if the run does not tell.
+    /// Whether the expectation holds; false if the run does not record its metrics.
     pub holds: bool,
 }
 
@@ -223,21 +224,21 @@ fn of_flow(run: &Run, flow: &FlowRun, end: Time) -> FlowSummary {
     }
 }
 
-/// From the moment from which it was to send.
+/// Counted from the scheduled start of the flow.
 fn completion(flow: &FlowRun, totals: &Totals) -> Option<f64> {
     let start = flow.info.active?.from;
     Some(round(totals.done?.since(start).as_secs_f64(), 6))
 }
 
-/// The packets of `flow` that were sent while it was measured.
+/// Packets of `flow` that were sent in the measured interval.
 fn sent_inside<'a>(run: &'a Run, flow: &'a FlowRun) -> impl Iterator<Item = &'a PacketRow> + Clone {
     let packets = flow.packets.iter();
     packets.filter(|row| run.manifest.measures(row.sent))
 }
 
-/// What was sent and what arrived, in b/s, over that part of the measured time in which the flow was
-/// to send; of one of which nobody planned that, from its first packet on. What arrives later is under
-/// way until then.
+/// Sending and receiving rate in b/s, over the intersection of the measured interval and the flow's
+/// schedule; a flow without a schedule starts with its first packet. Packets that arrive after the
+/// end of the interval count as in flight.
 fn rates(run: &Run, flow: &FlowRun, end: Time) -> (Option<f64>, Option<f64>) {
     let over = |span: Duration, bytes: Bytes| {
         let rate = || round(bytes.bits() as f64 / span.as_secs_f64(), 1);
@@ -274,9 +275,9 @@ fn rates(run: &Run, flow: &FlowRun, end: Time) -> (Option<f64>, Option<f64>) {
     (over(sent.map(size).sum()), over(arrived.map(size).sum()))
 }
 
-/// Of those of its packets whose fate is known. Dummies are there to be lost, and left aside. What was
-/// counted says the same of one flow as of many; but of a video it counts what is no packet of it, as
-/// its sender's reports.
+/// Loss ratio of the packets with a known outcome. Dummies are excluded: their loss does no
+/// harm. For flows without video, counters give the same as packets. For video, counters include
+/// packets that are not media, such as sender reports, so recorded packets are used instead.
 fn loss(run: &Run, flow: &FlowRun) -> Option<f64> {
     let totals = run.totals_of(&flow.info.name);
     let mixed = flow.info.has_video() || flow.packets.iter().any(|row| row.kind == Kind::Dummy);
@@ -292,7 +293,7 @@ fn loss(run: &Run, flow: &FlowRun) -> Option<f64> {
     (lost + received > 0.0).then(|| round(lost / (lost + received), 6))
 }
 
-/// One-way delays of packets, if any arrived: exactly if they were written down.
+/// One-way delays of packets, if any arrived; exact if packets are recorded.
 fn packet_delay(run: &Run, flow: &FlowRun) -> PacketDelaySummary {
     let totals = run.totals_of(&flow.info.name);
     let Some(totals) = totals.filter(|_| flow.packets.is_empty()) else {
@@ -308,7 +309,7 @@ fn packet_delay(run: &Run, flow: &FlowRun) -> PacketDelaySummary {
     }
 }
 
-/// The same of packets that were written down, if one clock tells.
+/// One-way delays of recorded packets, if both ends share a clock.
 fn logged_delay(run: &Run, flow: &FlowRun) -> PacketDelaySummary {
     let packets = sent_inside(run, flow).filter(|_| flow.info.one_clock);
     let delays = packets.filter_map(|row| Some(difference(row.arrived?, row.sent)));
@@ -328,7 +329,7 @@ fn in_millis(span: Duration) -> f64 {
     round(span.as_nanos() as f64 / 1e6, 3)
 }
 
-/// From the packets, or where they were not written down from their counts.
+/// Computed from the packets, or from their counters if packets are not recorded.
 fn queueing(run: &Run, flow: &FlowRun) -> QueueSummary {
     if flow.packets.is_empty() {
         let totals = run.totals_of(&flow.info.name);
@@ -350,8 +351,8 @@ fn queueing(run: &Run, flow: &FlowRun) -> QueueSummary {
     }
 }
 
-/// When each packet that arrived was sent, and its one-way delay above the smallest of the flow
-/// in ns; dummies left aside, since routers may treat them unlike media.
+/// Send time of each packet that arrived, and its one-way delay above the minimum of the flow in
+/// ns. Dummies are excluded, since routers may treat them unlike media.
 pub fn queueing_delays(flow: &FlowRun) -> impl Iterator<Item = (Time, i64)> + '_ {
     let delays = || {
         let packets = flow.packets.iter().filter(|p| p.kind != Kind::Dummy);
@@ -384,11 +385,11 @@ fn frames(flow: &FlowRun, stories: &[FrameStory], measured: &RangeInclusive<u64>
     }
 }
 
-/// The links as the first flow that is no baseline saw them: flows that are compared run one by
-/// one, and a mean over their runs would describe none.
+/// Links in the run of the first flow that is no baseline. Compared flows run one by one, and a
+/// mean over their runs would describe none of them.
 fn of_links(run: &Run) -> Vec<LinkSummary> {
     let subject = subject(run);
-    // Behind the end only what is under way still arrives.
+    // After the end, only packets in flight still arrive.
     let measured = run.manifest.measured();
     let is_measured = |at: Time| measured.from <= at && at <= measured.to;
     let links = run.manifest.links.iter();
@@ -408,7 +409,7 @@ fn of_links(run: &Run) -> Vec<LinkSummary> {
             }
             waits.sort_unstable();
             let last = last.as_ref();
-            // Counts are from the start of the run on, of which the first sample may miss some.
+            // Counters start with the run, and the first sample may come later.
             let before = first.as_ref().filter(|_| measured.from > Time::ZERO);
             let more = |count: fn(&LinkSample) -> u64| {
                 last.map(|row| count(row) - before.map_or(0, count))
@@ -431,7 +432,7 @@ fn of_links(run: &Run) -> Vec<LinkSummary> {
         .collect()
 }
 
-/// The run, by the name of its flow, that the numbers of links are taken from.
+/// Run, by the name of its flow, that the metrics of links are computed from.
 pub fn subject(run: &Run) -> Option<Arc<str>> {
     let runs = run.links.runs();
     let sampled = |name: &str| runs.iter().find(|run| &***run == name).cloned();
@@ -459,16 +460,16 @@ fn utilisation(
     (offered > 0.0).then(|| round(carried / offered, 4))
 }
 
-/// In ns, negative where clocks differ.
+/// Difference in ns, negative if the clocks differ.
 fn difference(later: Time, earlier: Time) -> i64 {
-    // Wrapping makes the difference of two numbers of 64 bits right if it fits 63 bits: 292 years.
+    // A wrapping difference of two 64-bit numbers is right if it fits 63 bits: 292 years.
     later
         .as_nanos()
         .wrapping_sub(earlier.as_nanos())
         .cast_signed()
 }
 
-/// `sorted` from the smallest; `percent` in 1..=100.
+/// Element of `sorted` (ascending) at `percent`, in 1..=100.
 fn nearest_rank(sorted: &[i64], percent: usize) -> Option<i64> {
     let rank = (percent * sorted.len()).div_ceil(100);
     sorted.get(rank.max(1) - 1).copied()

@@ -1,11 +1,11 @@
-//! The run folder: what a simulated, an emulated and a live run leave behind, all alike.
+//! The run folder: the common output format of simulated, emulated and live runs.
 //!
-//! The folder of a live run only grows while the run lasts, so a run that was killed leaves one
-//! that can still be read: a last line that was cut off is left out, a file that is missing is
-//! empty, and [`Run::notes`] says so. Simulated and emulated runs are written when they are over.
-//! Reports, plots and metrics read nothing but this folder.
+//! A live run appends to its folder while it lasts, so the folder of a killed run is readable: a
+//! truncated last line is ignored, a missing file counts as empty, and [`Run::notes`] reports both.
+//! Simulated and emulated runs are written at their end.
+//! Reports, plots and metrics read only this folder.
 //!
-//! `docs/run-folder.md` describes the files for those who read them with other tools.
+//! `docs/run-folder.md` describes the files.
 
 mod cells;
 mod conclusion;

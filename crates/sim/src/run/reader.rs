@@ -1,4 +1,4 @@
-//! Reads a run folder, whole or in parts.
+//! Reads a run folder, completely or in part.
 
 use core::fmt;
 use std::fs;
@@ -27,11 +27,11 @@ use crate::meter::Totals;
 /// A run in memory.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Where it was read from.
+    /// Folder of the run.
     pub dir: PathBuf,
-    /// What was run.
+    /// Description of the run.
     pub manifest: Manifest,
-    /// What happened, in the order of the file.
+    /// Events, in the order of the file.
     pub events: Vec<EventRow>,
     /// The flows, in the order of the manifest.
     pub flows: Vec<FlowRun>,
@@ -41,9 +41,9 @@ pub struct Run {
     pub bins: Vec<BinRow>,
     /// `totals.csv`.
     pub totals: Vec<TotalsRow>,
-    /// The numbers, if the run came to its end.
+    /// Metrics; `None` for a run that was cut short.
     pub summary: Option<Summary>,
-    /// What is missing or could not be read.
+    /// Missing files and invalid lines.
     pub notes: Vec<String>,
 }
 
@@ -64,8 +64,8 @@ impl Run {
         }
     }
 
-    /// Rounds what tables keep rounded, after which the run has the numbers that it would have if
-    /// it were written and read again.
+    /// Rounds numbers to the precision of the tables. Afterwards the metrics of the run equal those
+    /// of the run after a write and a read.
     pub fn round_as_kept(&mut self) {
         for flow in &mut self.flows {
             let sent = flow.sent.iter_mut().map(|row| &mut row.quality);
@@ -77,12 +77,12 @@ impl Run {
         }
     }
 
-    /// The flow of that name.
+    /// Flow with this name.
     pub fn flow(&self, name: &str) -> Option<&FlowRun> {
         self.flows.iter().find(|flow| flow.info.name == name)
     }
 
-    /// What was counted of the flow of that name.
+    /// Counters of the flow with this name.
     pub fn totals_of(&self, flow: &str) -> Option<&Totals> {
         let row = self.totals.iter().find(|row| row.flow == flow)?;
         Some(&row.totals)
@@ -93,13 +93,13 @@ impl Run {
         self.events.iter().filter(move |row| row.flow == flow)
     }
 
-    /// When the run ended: as planned, or where a killed one leaves off.
+    /// End of the run: as planned, or the last record of a killed run.
     pub fn end(&self) -> Time {
         let events = self.events.iter().map(|row| row.at);
         let links = self.links.latest();
         let packets = self.flows.iter().flat_map(|flow| {
             let packets = flow.packets.iter();
-            // Another clock's times say nothing about the end by this one.
+            // Times of another clock do not tell the end by this clock.
             let arrived = |row: &super::PacketRow| row.arrived.filter(|_| flow.info.one_clock);
             packets.flat_map(move |row| [Some(row.sent), arrived(row)])
         });
@@ -117,10 +117,10 @@ impl Run {
     }
 }
 
-/// The rows of one flow.
+/// Rows of one flow.
 #[derive(Clone, Debug)]
 pub struct FlowRun {
-    /// From the manifest.
+    /// Entry of the flow in the manifest.
     pub info: FlowInfo,
     /// `frames-sent.csv`.
     pub sent: Vec<SentFrame>,
@@ -156,10 +156,10 @@ pub struct RunReader {
 }
 
 impl RunReader {
-    /// Reads what there is. Missing files and lines that are no rows give [notes](Run::notes).
+    /// Reads a folder. Missing files and invalid lines give [notes](Run::notes).
     ///
     /// # Errors
-    /// When the folder is none, holds nothing of a run, or is of another format.
+    /// If the path is not a folder, the folder is not a run, or its format is of another version.
     pub fn load(dir: impl AsRef<Path>) -> Result<Run, LoadError> {
         let mut reader = Self {
             dir: dir.as_ref().to_owned(),
@@ -212,7 +212,7 @@ impl RunReader {
         Ok(found.unwrap_or_else(|| self.guess()))
     }
 
-    /// What can be said of a run without a manifest: the names of its flows.
+    /// Manifest of a run without one: contains only the names of the flows.
     fn guess(&self) -> Manifest {
         let mut manifest = Manifest::new(World::Live, "unknown", core::time::Duration::MAX);
         let entries = fs::read_dir(self.dir.join(FLOWS)).into_iter().flatten();
@@ -275,7 +275,7 @@ impl RunReader {
         flow.sent = self.table(&file(FRAMES_SENT), video);
         flow.received = self.table(&file(FRAMES_RECEIVED), video);
         flow.shown = self.table(&file(SHOWN), video);
-        // A live run has no oracle: nobody recorded what the path could have carried.
+        // A live run has no offline optimum: the capacity of its path is unknown.
         flow.savable = self.table(&file(SAVABLE), video && world != World::Live);
     }
 
@@ -328,8 +328,8 @@ impl RunReader {
         parsed.ok()
     }
 
-    /// All whole lines of a file. Half a number looks like a number, so a last line without its
-    /// end is never used.
+    /// All complete lines of a file. A truncated number looks like a number, so a last line without
+    /// a line end is never used.
     fn text(&mut self, file: &str, wanted: bool) -> Option<String> {
         let bytes = match fs::read(self.dir.join(file)) {
             Ok(bytes) => bytes,
@@ -353,7 +353,7 @@ impl RunReader {
     }
 }
 
-/// Lines that are no rows.
+/// Count of invalid lines.
 #[derive(Default)]
 struct Bad {
     count: usize,
@@ -380,30 +380,30 @@ impl Bad {
     }
 }
 
-/// Why a run cannot be read at all.
+/// Error of reading a run.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The folder is empty: a run in the simulator or in the lab is written when it is over.
+    /// The folder is empty: simulated and emulated runs are written at their end.
     Empty {
         /// The folder.
         path: PathBuf,
     },
-    /// It was written by another version.
+    /// The format is of another version.
     Format {
         /// The manifest.
         path: PathBuf,
-        /// What it says.
+        /// Version of the format.
         format: u32,
     },
     /// The folder cannot be read.
     Io {
         /// The folder.
         path: PathBuf,
-        /// The reason.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// There is nothing of a run in the folder.
+    /// The folder does not contain a run.
     NotARun {
         /// The folder.
         path: PathBuf,

@@ -13,17 +13,17 @@ use crate::meter::{Bin, Totals};
 /// One line of `events.jsonl`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventRow {
-    /// When, counted from the start of the run.
+    /// Time since the start of the run.
     pub at: Time,
-    /// The flow that it concerns.
+    /// Flow that the event concerns.
     pub flow: String,
-    /// Who says so.
+    /// Origin of the event.
     pub side: Side,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// Who an event comes from.
+/// Origin of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
@@ -38,90 +38,90 @@ pub enum Side {
 /// A row of `frames-sent.csv`: one captured frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentFrame {
-    /// Its number, from zero at the first capture; frames that were skipped count.
+    /// Number of the frame, from zero at the first capture; skipped frames count.
     pub frame: u64,
-    /// As on the wire.
+    /// RTP timestamp on the wire.
     pub rtp_timestamp: u32,
-    /// When it was captured.
+    /// Time of capture.
     pub captured: Time,
-    /// What the encoder made of it.
+    /// Coding of the frame.
     pub kind: FrameKind,
-    /// Its budget.
+    /// Bit budget that the encoder was given.
     pub target_bits: u64,
-    /// What it became: the access unit, without packet headers.
+    /// Size of the access unit, without packet headers.
     pub bits: u64,
-    /// When its last packet left for the first time; none if not all of it was sent.
+    /// Time at which its last packet was first sent; `None` if not all of it was sent.
     pub left: Option<Time>,
-    /// Why it was given up, if it was.
+    /// Reason for which the sender dropped it, if any.
     pub dropped: Option<DropCause>,
-    /// The encoder's reconstruction against the original.
+    /// Quality of the encoder's reconstruction relative to the original.
     pub quality: Option<Quality>,
 }
 
-/// How a frame was coded.
+/// Coding of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FrameKind {
-    /// From other frames.
+    /// Predicted from other frames.
     Delta,
-    /// Alone.
+    /// Intra-coded.
     Key,
-    /// Not at all.
+    /// Not encoded.
     Skipped,
 }
 
-/// A row of `frames-received.csv`: one frame of which at least a packet arrived.
+/// A row of `frames-received.csv`: one frame of which at least one packet arrived.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceivedFrame {
     /// As in [`SentFrame`].
     pub frame: u64,
-    /// As on the wire.
+    /// RTP timestamp on the wire.
     pub rtp_timestamp: u32,
-    /// When its first packet arrived.
+    /// Arrival of its first packet.
     pub first: Time,
-    /// When all of it was there; none if that never happened.
+    /// Time at which all of its packets had arrived; `None` if it stayed incomplete.
     pub complete: Option<Time>,
-    /// How it was coded, as far as the receiver can tell.
+    /// Coding of the frame, as far as the receiver knows it.
     pub kind: FrameKind,
-    /// What arrived of the access unit.
+    /// Received bits of the access unit.
     pub bits: u64,
-    /// Whether it was whole and all that it refers to was decodable.
+    /// Whether it was complete and all of its references were decodable.
     pub decodable: bool,
-    /// The decoded picture against the original.
+    /// Quality of the decoded picture relative to the original.
     pub quality: Option<Quality>,
 }
 
-/// A row of `shown.csv`: what a viewer saw when this frame was due.
+/// A row of `shown.csv`: the picture on display when this frame was due.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShownFrame {
-    /// The frame whose turn it was.
+    /// The frame that was due.
     pub frame: u64,
-    /// The frame that was on the screen; none before the first one.
+    /// The frame on display; `None` before the first one.
     pub shown_frame: Option<u64>,
     /// Whether the two are the same.
     pub on_time: bool,
-    /// The picture on the screen against the original of `frame`.
+    /// Quality of the displayed picture relative to the original of `frame`.
     pub quality: Option<Quality>,
 }
 
 /// A row of `packets.csv`: one packet on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketRow {
-    /// Its number in order of sending.
+    /// Number of the packet in order of sending.
     pub seq: u64,
-    /// What it carried.
+    /// Kind of payload.
     pub kind: Kind,
-    /// On the wire, every header included.
+    /// Size on the wire, with all headers.
     pub size: Bytes,
-    /// When it left.
+    /// Time of sending.
     pub sent: Time,
-    /// When it arrived; on the receiver's clock where there are two.
+    /// Time of arrival, on the receiver's clock if there are two.
     pub arrived: Option<Time>,
-    /// What became of it.
+    /// Outcome of the packet.
     pub outcome: PacketOutcome,
 }
 
-/// The end of a packet's journey, as far as the run knows.
+/// Outcome of a packet, as far as the run knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PacketOutcome {
@@ -129,75 +129,75 @@ pub enum PacketOutcome {
     Lost,
     /// It arrived.
     Received,
-    /// The run ended first, or nobody told.
+    /// The run ended first, or no feedback covered the packet.
     Unknown,
 }
 
-/// A row of `savable.csv`: what the oracle says of one frame.
+/// A row of `savable.csv`: result of the offline optimum for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavableRow {
     /// As in [`SentFrame`].
     pub frame: u64,
-    /// Whether a sender that knew the path could have delivered it in time.
+    /// Whether a sender with full knowledge of the path could have delivered the frame on time.
     pub savable: bool,
 }
 
-/// A row of `links.csv`: the state of a link at one moment. Counters grow from the start.
+/// A row of `links.csv`: state of a link at one time. Counters start at zero with the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkSample {
-    /// When.
+    /// Time of the sample.
     pub at: Time,
-    /// The flow in whose run the link was sampled: flows that are compared run one by one.
+    /// The flow in whose run the link was sampled: compared flows run one by one.
     /// Flows that share the link share the name of the first of them.
     pub run: Arc<str>,
     /// Name of the link.
     pub link: Arc<str>,
-    /// What waits in its queue.
+    /// Bytes in the queue.
     pub queue: Bytes,
-    /// Packets dropped so far, by the queue or by loss.
+    /// Packets dropped so far, by the queue, by random loss or in outages.
     pub drops: u64,
     /// Packets marked so far.
     pub marks: u64,
-    /// What came out of the far end so far.
+    /// Bytes delivered at the far end so far.
     pub delivered: Bytes,
-    /// Why they were dropped, if the run tells.
+    /// Causes of the drops, if recorded.
     pub causes: Option<DropCauses>,
 }
 
 impl LinkSample {
-    /// Of the packets dropped so far, those that the queue did not take, or dropped later; none if
-    /// the run does not tell causes.
+    /// Number of packets dropped so far by the queue, at arrival or later; `None` if causes are not
+    /// recorded.
     pub fn queue_drops(&self) -> Option<u64> {
         let DropCauses { random, outage } = self.causes?;
         Some(self.drops.saturating_sub(random).saturating_sub(outage))
     }
 }
 
-/// Packets dropped so far that did not fall to the queue.
+/// Packets dropped so far for reasons other than the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DropCauses {
-    /// Lost at random.
+    /// Random loss.
     pub random: u64,
-    /// Lost in outages.
+    /// Outages.
     pub outage: u64,
 }
 
-/// A row of `bins.csv`: what one flow did in a short span.
+/// A row of `bins.csv`: counters of one flow over a short interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BinRow {
-    /// When the span began.
+    /// Start of the interval.
     pub at: Time,
     /// Name of the flow.
     pub flow: String,
-    /// What it did.
+    /// Counters.
     pub bin: Bin,
 }
 
-/// A row of `totals.csv`: what one flow did while it was measured.
+/// A row of `totals.csv`: counters of one flow over the measured interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TotalsRow {
     /// Name of the flow.
     pub flow: String,
-    /// What it did.
+    /// Counters.
     pub totals: Totals,
 }

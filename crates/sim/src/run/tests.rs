@@ -1,4 +1,4 @@
-//! Folders on a disk: what is written is read, and what is damaged is said.
+//! Run folders on disk: written data is read back, and damage is reported.
 
 use core::time::Duration;
 use std::fs;
@@ -11,7 +11,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::*;
 
-/// A folder of its own for one test, removed at its end.
+/// Temporary folder of one test, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -161,7 +161,7 @@ fn write(dir: &Path) {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_rows_are_read_back() {
     let scratch = Scratch::new("round-trip");
     write(&scratch.0);
     let run = RunReader::load(&scratch.0).expect("a run");
@@ -213,7 +213,7 @@ fn a_killed_run_is_read_up_to_where_it_was_cut() {
     write(&scratch.0);
     let packets = scratch.0.join("flows/tide-1/packets.csv");
     let text = fs::read(&packets).expect("written");
-    // Cut inside the last row, so that what is left of it still looks like a number.
+    // Cut inside the last row, so that the rest of it still looks like a number.
     fs::write(&packets, &text[..text.len() - 22]).expect("disk");
     let events = scratch.0.join("events.jsonl");
     let mut text = fs::read(&events).expect("written");
@@ -238,7 +238,7 @@ fn a_killed_run_is_read_up_to_where_it_was_cut() {
 }
 
 #[test]
-fn lines_that_are_no_rows_are_counted() {
+fn invalid_lines_are_counted() {
     let scratch = Scratch::new("bad-lines");
     write(&scratch.0);
     let path = scratch.0.join("flows/tide-1/packets.csv");
@@ -252,7 +252,7 @@ fn lines_that_are_no_rows_are_counted() {
 }
 
 #[test]
-fn bins_of_before_drops_were_counted_are_read() {
+fn bins_of_earlier_versions_are_read() {
     let scratch = Scratch::new("old-bins");
     write(&scratch.0);
     let head =
@@ -268,7 +268,7 @@ fn bins_of_before_drops_were_counted_are_read() {
     assert_eq!(dropped_of(format!("{head}\n{row}\n")), (vec![None], 0));
     let new = format!("{head},dropped\n{row},1\n");
     assert_eq!(dropped_of(new.clone()), (vec![Some(1)], 0));
-    // A row that lost its last cell is no row, and a table without further columns no table.
+    // A row without its last cell is invalid; a table without the added columns is valid.
     assert_eq!(dropped_of(format!("{new}{row}\n")), (vec![Some(1)], 1));
     let short = head.replace(",delay_max_s", "");
     assert_eq!(dropped_of(format!("{short}\n{row}\n")), (vec![], 1));
@@ -290,7 +290,7 @@ fn without_a_manifest_the_flows_are_found() {
 }
 
 #[test]
-fn another_format_is_refused() {
+fn an_unknown_format_version_is_rejected() {
     let scratch = Scratch::new("format");
     write(&scratch.0);
     fs::write(scratch.0.join("manifest.json"), r#"{"format":2}"#).expect("disk");
@@ -301,7 +301,7 @@ fn another_format_is_refused() {
 }
 
 #[test]
-fn a_folder_of_something_else_is_left_alone() {
+fn a_folder_without_a_run_is_not_overwritten() {
     let scratch = Scratch::new("foreign");
     fs::create_dir_all(&scratch.0).expect("disk");
     fs::write(scratch.0.join("thesis.txt"), "years").expect("disk");
@@ -338,9 +338,10 @@ fn a_new_run_replaces_an_old_one() {
 
 #[test]
 fn a_run_that_was_killed_while_it_began_can_be_overwritten() {
-    let scratch = Scratch::new("killed-anew");
+    let scratch = Scratch::new("killed-again");
     write(&scratch.0);
-    // Killed between the two: the folder has been emptied, and no manifest was written yet.
+    // Simulates a kill between the two: the folder has been emptied, and no manifest was written
+    // yet.
     drop(RunWriter::create(&scratch.0).expect("ours"));
     assert!(!scratch.0.join("events.jsonl").exists());
     assert!(RunWriter::check(&scratch.0).expect("still ours"));
@@ -355,7 +356,7 @@ fn a_run_that_was_killed_while_it_began_can_be_overwritten() {
 }
 
 #[test]
-fn a_flow_cannot_leave_the_folder() {
+fn flow_names_cannot_escape_the_folder() {
     let scratch = Scratch::new("names");
     let mut writer = RunWriter::create(&scratch.0).expect("new");
     for name in ["..", "a/b", "", "a b"] {
@@ -381,7 +382,7 @@ fn the_same_rows_give_the_same_bytes() {
 }
 
 #[test]
-fn a_run_that_was_killed_before_its_end_left_an_empty_folder() {
+fn loading_the_empty_folder_of_a_killed_run_fails() {
     let scratch = Scratch::new("empty");
     RunWriter::create(&scratch.0).expect("a folder of our own");
     fs::create_dir_all(&scratch.0).expect("a folder of our own");
@@ -393,7 +394,7 @@ fn a_run_that_was_killed_before_its_end_left_an_empty_folder() {
 }
 
 #[test]
-fn flows_that_are_many_are_missed_only_where_they_write() {
+fn missing_tables_of_a_group_are_reported_only_if_expected() {
     let scratch = Scratch::new("many");
     let mut manifest = manifest();
     manifest.flows.clear();
@@ -419,7 +420,7 @@ fn flows_that_are_many_are_missed_only_where_they_write() {
     assert_eq!(notes(&scratch.0), ["flows/tcp/packets.csv is missing"]);
 }
 
-/// Of a folder from before causes of drops were told, all else is.
+/// A folder from before drop causes were recorded is read in full otherwise.
 #[test]
 fn links_without_causes_are_read() {
     let scratch = Scratch::new("no-causes");

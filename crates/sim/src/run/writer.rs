@@ -21,8 +21,8 @@ use super::rows::{
 
 /// Writes a run folder, row by row.
 ///
-/// Rows are buffered: call [`flush`](Self::flush) when they should be on the disk, at the end at
-/// the latest. Dropping the writer flushes too, but cannot report an error.
+/// Rows are buffered: call [`flush`](Self::flush) when they must reach the operating system, at the
+/// end at the latest. Dropping the writer flushes too, but cannot report an error.
 #[derive(Debug)]
 pub struct RunWriter {
     dir: PathBuf,
@@ -31,11 +31,12 @@ pub struct RunWriter {
 }
 
 impl RunWriter {
-    /// Makes the folder if there is none, and sees that a run may be written to it, so that this
-    /// is known before a run takes place. Whether it holds an earlier run, which stays.
+    /// Creates the folder if it does not exist, and checks that a run may be written to it, so that
+    /// an error is reported before the run. Returns whether the folder holds an earlier run, which
+    /// stays.
     ///
     /// # Errors
-    /// When the folder holds something that is no run, or cannot be made.
+    /// If the folder holds something that is not a run, or cannot be created.
     pub fn check(dir: impl AsRef<Path>) -> Result<bool, CreateError> {
         let dir = dir.as_ref().to_owned();
         let failed = |source| CreateError::Io {
@@ -45,7 +46,7 @@ impl RunWriter {
         match fs::read_dir(&dir) {
             Ok(_) if is_run(&dir) => Ok(true),
             Ok(mut entries) => {
-                // Killed while it wrote its first manifest.
+                // A previous run was killed while it wrote its first manifest.
                 let begun = scratch(MANIFEST);
                 let is_ours = |entry: &fs::DirEntry| entry.file_name() == *begun;
                 if entries.all(|entry| entry.is_ok_and(|entry| is_ours(&entry))) {
@@ -65,12 +66,12 @@ impl RunWriter {
         }
     }
 
-    /// Makes the folder, or empties it if it holds an earlier run. The manifest of that one stays
+    /// Creates the folder, or empties it if it holds an earlier run. The earlier manifest stays
     /// until [`manifest`](Self::manifest) replaces it: a process that is killed in between leaves a
     /// folder that the next run may overwrite.
     ///
     /// # Errors
-    /// When the folder holds something that is no run, or cannot be made or emptied.
+    /// If the folder holds something that is not a run, or cannot be created or emptied.
     pub fn create(dir: impl AsRef<Path>) -> Result<Self, CreateError> {
         let dir = dir.as_ref().to_owned();
         if Self::check(&dir)? {
@@ -86,16 +87,16 @@ impl RunWriter {
         })
     }
 
-    /// Where it writes.
+    /// The folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Writes `manifest.json`. Call it first, so that a killed run can be understood; call it
-    /// again when more is known.
+    /// Writes `manifest.json`. Call it first, so that the folder of a killed run is readable; call
+    /// it again when more is known.
     ///
     /// # Errors
-    /// When a flow's name cannot be a folder's, or the disk refuses.
+    /// If a flow's name is not valid for a folder, or the write fails.
     pub fn manifest(&mut self, manifest: &Manifest) -> Result<(), WriteError> {
         for flow in &manifest.flows {
             check_name(&flow.name)?;
@@ -106,7 +107,7 @@ impl RunWriter {
     /// Appends to `events.jsonl`.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the write fails.
     pub fn event(
         &mut self,
         at: Time,
@@ -132,11 +133,11 @@ impl RunWriter {
         })
     }
 
-    /// Writes all tables of a flow, and closes them: a run may have more flows than a process may
-    /// have open files. Tables that a whole run has are there even without rows.
+    /// Writes all tables of a flow and closes them: a run may have more flows than a process may
+    /// have open files. Tables of a complete run exist even without rows.
     ///
     /// # Errors
-    /// When the flow's name cannot be a folder's, or the disk refuses.
+    /// If the flow's name is not valid for a folder, or the write fails.
     pub fn flow(&mut self, flow: &FlowRun) -> Result<(), WriteError> {
         let video = flow.info.has_video();
         self.flow_table(flow, PACKETS, &flow.packets, flow.info.logs_packets())?;
@@ -171,7 +172,7 @@ impl RunWriter {
     /// Appends to the flow's `frames-sent.csv`.
     ///
     /// # Errors
-    /// When the flow's name cannot be a folder's, or the disk refuses.
+    /// If the flow's name is not valid for a folder, or the write fails.
     pub fn sent_frame(&mut self, flow: &str, row: &SentFrame) -> Result<(), WriteError> {
         self.flow_row(flow, FRAMES_SENT, row)
     }
@@ -211,7 +212,7 @@ impl RunWriter {
     /// Appends to `links.csv`.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the write fails.
     pub fn link_sample(&mut self, row: &LinkSample) -> Result<(), WriteError> {
         self.row(self.dir.join(LINKS), row)
     }
@@ -219,7 +220,7 @@ impl RunWriter {
     /// Appends to `bins.csv`.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the write fails.
     pub fn bin(&mut self, row: &BinRow) -> Result<(), WriteError> {
         self.row(self.dir.join(BINS), row)
     }
@@ -227,7 +228,7 @@ impl RunWriter {
     /// Appends to `totals.csv`.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the write fails.
     pub fn totals(&mut self, row: &TotalsRow) -> Result<(), WriteError> {
         self.row(self.dir.join(TOTALS), row)
     }
@@ -235,16 +236,16 @@ impl RunWriter {
     /// Writes `summary.json`.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the write fails.
     pub fn summary(&mut self, summary: &Summary) -> Result<(), WriteError> {
         self.json(SUMMARY, summary)
     }
 
-    /// Hands all rows to the operating system. A run without events has an empty `events.jsonl`
-    /// from then on.
+    /// Passes all rows to the operating system. Creates an empty `events.jsonl` for a run without
+    /// events.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// If the write fails.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         let path = self.dir.join(EVENTS);
         self.events_file()
@@ -276,7 +277,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Replaces a whole file at once, so that no reader and no kill sees half of it.
+    /// Replaces the file atomically: neither a reader nor a kill sees a partial file.
     fn json<T: Serialize>(&self, file: &str, value: &T) -> Result<(), WriteError> {
         let path = self.dir.join(file);
         let scratch = self.dir.join(scratch(file));
@@ -290,23 +291,23 @@ impl RunWriter {
     }
 }
 
-/// Why a run folder cannot be started.
+/// Error of creating a run folder.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// The disk refused.
+    /// Error of the operating system.
     Io {
         /// The folder.
         path: PathBuf,
         /// The reason.
         source: io::Error,
     },
-    /// There is a file of that name.
+    /// The path is a file.
     NotAFolder {
         /// The file.
         path: PathBuf,
     },
-    /// The folder holds something else.
+    /// The folder holds something that is not a run.
     NotARun {
         /// The folder.
         path: PathBuf,
@@ -345,16 +346,16 @@ impl std::error::Error for CreateError {
     }
 }
 
-/// Why a row or a document was not written.
+/// Error of writing a row or a document.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// A flow's name is a folder's name too, and this one cannot be.
+    /// The flow's name is not valid for a folder.
     FlowName {
         /// The name.
         name: String,
     },
-    /// The disk refused.
+    /// Error of the operating system.
     Io {
         /// The file.
         path: PathBuf,
@@ -395,7 +396,7 @@ impl std::error::Error for WriteError {
     }
 }
 
-/// Whether a manifest of ours lies in `dir`.
+/// Whether `dir` holds a manifest of this program.
 fn is_run(dir: &Path) -> bool {
     let Ok(text) = fs::read(dir.join(MANIFEST)) else {
         return false;
@@ -407,8 +408,8 @@ fn is_run(dir: &Path) -> bool {
     })
 }
 
-/// Removes the files that a run writes, and no others. Of the manifest lives on who the folder
-/// belongs to: it is replaced at once by the next.
+/// Removes only the files that a run writes. The manifest stays, since it marks the folder as a
+/// run; the next manifest replaces it atomically.
 fn clear(dir: &Path) -> io::Result<()> {
     let flows = dir.join(FLOWS);
     if let Ok(entries) = fs::read_dir(&flows) {
@@ -429,7 +430,7 @@ fn clear(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a file is written before it takes its place.
+/// Temporary name of a file before it is renamed.
 fn scratch(file: &str) -> String {
     format!(".{file}.part")
 }
@@ -479,7 +480,7 @@ fn event_line(at: Time, flow: &str, side: Side, event: &Event) -> serde_json::Re
     ))
 }
 
-/// Rows per system call: a packet row is about 50 bytes.
+/// Buffer size: a packet row is about 50 bytes.
 const BUFFER: usize = 1 << 16;
 
 pub(super) const MANIFEST: &str = "manifest.json";
@@ -493,8 +494,8 @@ pub(super) const FRAMES_SENT: &str = "frames-sent.csv";
 pub(super) const FRAMES_RECEIVED: &str = "frames-received.csv";
 pub(super) const SHOWN: &str = "shown.csv";
 pub(super) const PACKETS: &str = "packets.csv";
-/// In the folder of a flow over kernel TCP: its packets as the emulator saw them.
+/// In the folder of a flow over kernel TCP: its packets as observed by the emulator.
 pub const CAPTURE: &str = "capture.csv";
-/// And how its connection stood.
+/// In the same folder: samples of the state of its connection.
 pub const CONNECTION: &str = "tcp.csv";
 pub(super) const SAVABLE: &str = "savable.csv";

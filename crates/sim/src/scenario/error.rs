@@ -1,4 +1,4 @@
-//! Where and why a scenario file is wrong, and how to mend it.
+//! Errors of scenario files: location, cause and fix.
 
 use core::fmt;
 
@@ -7,9 +7,9 @@ use tidegate_core::link::TraceError;
 use super::quantity::QuantityError;
 use crate::run::ExpectError;
 
-/// The first fault of a scenario file.
+/// The first error of a scenario file.
 ///
-/// Prints as `file:line: place: key: what is wrong; how to mend it`.
+/// Displayed as `file:line: place: key: cause; fix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
     /// The file as it was named to us.

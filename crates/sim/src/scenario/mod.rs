@@ -1,8 +1,9 @@
-//! The scenario language: what links, flows and streams there are, and what must hold.
+//! The scenario language: links, flows, media and expectations.
 //!
-//! A scenario is a TOML file that means the same in the simulator and in the lab; `docs/scenarios.md`
-//! is its reference. Reading it either gives a [`Scenario`], in which every reference is resolved and
-//! every value is in its range, or a [`ScenarioError`] that names the line and the mend.
+//! A scenario is a TOML file with the same meaning in the simulator and in the lab;
+//! `docs/scenarios.md` is its reference. Reading it gives either a [`Scenario`], in which every
+//! reference is resolved and every value is in range, or a [`ScenarioError`] that names the line
+//! and the fix.
 
 mod error;
 mod network;
@@ -48,9 +49,9 @@ pub struct Scenario {
     pub about: String,
     /// How long it runs.
     pub duration: Duration,
-    /// The source of all randomness.
+    /// Random seed.
     pub seed: Seed,
-    /// From when until when totals are counted.
+    /// Measured interval, from the start of the run.
     pub measure: (Duration, Duration),
     /// At least one. Flows refer to links by their place in this list.
     pub links: Vec<LinkPlan>,
@@ -157,7 +158,8 @@ pub struct FlowPlan {
     pub media: MediaPlan,
     /// The codepoint of its packets, which may be marked rather than dropped if it is ECT(0) or ECT(1).
     pub ecn: Ecn,
-    /// Whether the delay promise of a video stays thin beside others who hold the queue.
+    /// Whether the delay bound of a video keeps its small margin beside competing traffic in the
+    /// queue.
     pub yielding: bool,
     /// When it starts.
     pub start: Duration,
@@ -187,7 +189,7 @@ pub enum MediaPlan {
     Bulk(BulkPlan),
     /// A model of TCP.
     Tcp(TcpPlan),
-    /// Packets that nobody controls.
+    /// Packets without rate control.
     Udp(udp::SourceConfig),
     /// Live video.
     Video(VideoPlan),
@@ -311,7 +313,8 @@ impl EncoderKind {
     }
 }
 
-/// The same stream sent in another way, in a run of its own over the same path with the same luck.
+/// The same stream with another rate control, in a run of its own with the same path and
+/// randomness.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaselinePlan {
     /// Unique among links, flows and baselines.

@@ -1,4 +1,4 @@
-//! A scenario as the links and as the run folder want it.
+//! Conversion of a scenario to link configurations and to the manifest.
 
 use core::time::Duration;
 

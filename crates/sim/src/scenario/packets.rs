@@ -1,4 +1,4 @@
-//! How many packets a run writes down, before it is played.
+//! Estimate of the number of packets that a run records, before the run.
 
 use core::time::Duration;
 
@@ -33,9 +33,9 @@ struct Load {
 }
 
 impl Scenario {
-    /// About how many packets of its flows a run writes down, by the name of the flow, the most first.
-    /// Flows that are several are only counted, unless they are video over RTP; and nothing is known of
-    /// what nothing bounds: browsers, and those who take what there is of a way without limits.
+    /// Estimated number of recorded packets per flow name, largest first. Flows of a group are only
+    /// counted, unless they are video over RTP. There is no estimate for flows without a bound:
+    /// browsers, and greedy flows on a path without limits.
     pub fn logged_packets<'a>(&'a self) -> Vec<Logged<'a>> {
         let links = self.link_infos();
         let flows = self.flows.iter().filter(|flow| is_logged(flow));
@@ -89,7 +89,7 @@ impl Scenario {
             Some((bits, link)) if bits < limit => (bits, Some(link)),
             _ => (limit, None),
         };
-        // Browsers think most of the time, for nobody knows how long.
+        // Browsers are idle most of the time, and their think times are random.
         let is_known = bits.is_finite() && !matches!(flow.media, MediaPlan::Web(_));
         is_known.then_some(Load {
             count: bits / packet,

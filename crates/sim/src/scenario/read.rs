@@ -38,7 +38,7 @@ pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenari
     let document = Document { file, text };
     let parsed = parse(&document)?;
     let scenario = tree(&document, &parsed, open)?;
-    // Whoever plays the base alone is told of a slip in the sweep, too.
+    // Errors in the sweep are also reported when only the base scenario runs.
     super::sweep::check(&document, parsed, open)?;
     Ok(scenario)
 }
@@ -243,14 +243,14 @@ fn expectations(list: &Value<'_>, scenario: &Scenario) -> Result<Vec<Expectation
         let fault = |error: ExpectError| item.fault(Fault::Expect(error));
         let statement: Expectation = item.text(WANTED)?.parse().map_err(fault)?;
         statement.check(&flows, &links).map_err(fault)?;
-        can_be_told(&statement, scenario).map_err(fault)?;
+        check_is_recorded(&statement, scenario).map_err(fault)?;
         Ok(statement)
     };
     list.list(WANTED)?.iter().map(statement).collect()
 }
 
 /// Sees that the flows of a statement have the numbers that it compares. Baselines are videos.
-fn can_be_told(statement: &Expectation, scenario: &Scenario) -> Result<(), ExpectError> {
+fn check_is_recorded(statement: &Expectation, scenario: &Scenario) -> Result<(), ExpectError> {
     for (name, metric) in statement.of_flows() {
         let is_of = |plan: &&FlowPlan| {
             plan.name == name || (1..=plan.count).any(|number| plan.name_of(number) == name)
@@ -261,7 +261,7 @@ fn can_be_told(statement: &Expectation, scenario: &Scenario) -> Result<(), Expec
             Needs::Video => media.is_none_or(|media| media.video().is_some()),
         };
         if let Some(needs) = Needs::of(metric).filter(|needs| !has(needs)) {
-            return Err(ExpectError::NeverTold {
+            return Err(ExpectError::NeverRecorded {
                 text: statement.text().to_owned(),
                 name: name.to_owned(),
                 metric,

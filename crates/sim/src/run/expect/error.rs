@@ -1,54 +1,54 @@
-//! Why a text is no expectation.
+//! Errors of parsing and checking an expectation.
 
 use core::fmt;
 
 use super::{FLOW_METRICS, LINK_METRICS, Needs, Unit};
 
-/// Why a text is no expectation.
+/// Error of an expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExpectError {
-    /// It does not have the form.
+    /// Invalid syntax.
     Malformed {
-        /// The whole text.
+        /// Text of the expectation.
         text: String,
     },
     /// The number has a unit.
     NotPlain {
-        /// The whole text.
+        /// Text of the expectation.
         text: String,
-        /// The number as it was written.
+        /// The number with its unit.
         value: String,
-        /// What it is compared with.
+        /// The metric that it is compared with.
         metric: &'static str,
     },
-    /// There is no such number.
+    /// Unknown metric.
     UnknownMetric {
-        /// The whole text.
+        /// Text of the expectation.
         text: String,
-        /// The part that is wrong.
+        /// The unknown name.
         metric: String,
-        /// What may stand there.
+        /// Known metrics.
         allowed: &'static [&'static str],
     },
-    /// The flow never has that number.
-    NeverTold {
-        /// The whole text.
+    /// The flow never has the metric.
+    NeverRecorded {
+        /// Text of the expectation.
         text: String,
-        /// The flow.
+        /// Name of the flow.
         name: String,
-        /// What it has not.
+        /// The metric.
         metric: &'static str,
-        /// What flows need to have it.
+        /// Property that a flow needs to have it.
         needs: Needs,
     },
-    /// There is no such flow or link.
+    /// Unknown flow or link.
     UnknownName {
-        /// The whole text.
+        /// Text of the expectation.
         text: String,
-        /// The part that is wrong.
+        /// The unknown name.
         name: String,
-        /// What may stand there.
+        /// Known names.
         known: Vec<String>,
     },
 }
@@ -96,7 +96,7 @@ impl fmt::Display for ExpectError {
                 "{text:?}: there is no metric {metric:?}; use one of {}",
                 allowed.join(", ")
             ),
-            Self::NeverTold {
+            Self::NeverRecorded {
                 text,
                 name,
                 metric,

@@ -52,7 +52,7 @@ fn comparisons_mean_what_they_say() {
 }
 
 #[test]
-fn what_the_run_does_not_tell_does_not_hold() {
+fn expectations_on_unrecorded_metrics_fail() {
     for text in ["a.psnr_y_db > 0", "b.rate_bps > 0", "link.x.drops == 0"] {
         let verdict = judge(text, vec![flow("a", 1.0)]);
         assert_eq!((verdict.measured, verdict.holds), (None, false), "{text}");
@@ -121,7 +121,7 @@ fn every_metric_is_known_to_the_evaluation() {
 }
 
 #[test]
-fn errors_name_the_culprit_and_the_mend() {
+fn errors_name_the_fault_and_the_fix() {
     for text in [
         "a.rate_bps => 3",
         "",
@@ -151,7 +151,7 @@ fn errors_name_the_culprit_and_the_mend() {
 
 #[test]
 fn a_number_with_a_unit_is_answered_with_the_plain_one() {
-    for (text, mend) in [
+    for (text, fix) in [
         (
             "a.rate_bps >= 5Mb/s",
             "\"5Mb/s\" is no plain number, and rate_bps is in bits per second; write 5000000",
@@ -180,7 +180,7 @@ fn a_number_with_a_unit_is_answered_with_the_plain_one() {
         ),
     ] {
         let error = text.parse::<Expectation>().expect_err(text).to_string();
-        assert_eq!(error, format!("{text:?}: {mend}"));
+        assert_eq!(error, format!("{text:?}: {fix}"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What became of frames.
+//! Outcomes of video frames.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
@@ -11,8 +11,8 @@ use super::super::reader::FlowRun;
 use super::super::rows::{FrameKind, PacketOutcome, PacketRow, ReceivedFrame};
 use super::{difference, round};
 
-/// What became of each frame of `flow`, in order of capture. Nothing if packets arrived and no
-/// frames are recorded: then nobody wrote down what became of them.
+/// Outcome of each frame of `flow`, in order of capture. Empty if packets arrived and no received
+/// frames are recorded: then the outcomes are unknown.
 pub fn stories(flow: &FlowRun) -> Vec<FrameStory> {
     if flow.received.is_empty() && flow.packets.iter().any(|row| row.arrived.is_some()) {
         return Vec::new();
@@ -37,7 +37,7 @@ pub fn stories(flow: &FlowRun) -> Vec<FrameStory> {
         .collect()
     };
     let smallest = stories.iter().filter_map(|s| s.delay).min().unwrap_or(0);
-    // On one clock nothing arrives before it was captured.
+    // With a common clock, no frame arrives before its capture.
     let base = if has_one_clock(flow) { 0 } else { smallest };
     let bound = bound_nanos(flow);
     for story in &mut stories {
@@ -51,40 +51,41 @@ pub fn stories(flow: &FlowRun) -> Vec<FrameStory> {
             };
         }
     }
-    // A sender over TCP writes frames down as they end, those that were given up before those that wait.
+    // A sender over TCP records frames as they end: dropped frames come before those that still
+    // wait.
     stories.sort_by_key(|story| story.frame);
     stories
 }
 
-/// What became of one frame.
+/// Outcome of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameStory {
-    /// Its number.
+    /// Number of the frame.
     pub frame: u64,
-    /// When it was captured; when its first packet arrived where the sender's rows are missing.
+    /// Time of capture; arrival of its first packet if the sender's rows are missing.
     pub captured: Time,
-    /// From capture until it could be decoded, in ns; none if it never could. Without a common
-    /// clock: above the smallest of the flow.
+    /// Delay from capture to decodable, in ns; `None` if it was never decodable. Without a common
+    /// clock: above the minimum of the flow.
     pub delay: Option<i64>,
-    /// How it ended.
+    /// Final state of the frame.
     pub fate: FrameFate,
 }
 
-/// The end of a frame.
+/// Final state of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrameFate {
-    /// Decodable, within the bound if there is one and if clocks allow to tell.
+    /// Decodable within the delay bound. Without a bound or a common clock, any decodable frame.
     Delivered,
-    /// The sender gave it up, or never encoded it.
+    /// Dropped by the sender, or never encoded.
     Dropped,
-    /// Decodable too late.
+    /// Decodable after the delay bound.
     Late,
-    /// Sent, and never decodable.
+    /// Sent but never decodable.
     Lost,
 }
 
-/// The stories of `flow` whose frames were captured while `manifest` measures, and which frames those
-/// are: all where there are no stories at all.
+/// Stories of the frames of `flow` that were captured in the measured interval of `manifest`, and
+/// the range of their numbers; the full range if there are no stories at all.
 pub(super) fn measured(
     manifest: &Manifest,
     flow: &FlowRun,
@@ -97,14 +98,14 @@ pub(super) fn measured(
     (stories, frames)
 }
 
-/// The frames that `stories` are about; all where there are none.
+/// Range of the frame numbers in `stories`; the full range if it is empty.
 fn range(stories: &[FrameStory]) -> RangeInclusive<u64> {
     let ends = stories.first().zip(stories.last());
     ends.map_or(0..=u64::MAX, |(first, last)| first.frame..=last.frame)
 }
 
-/// Share of the savable frames that were on time, of those that `manifest` measures, in 0..=1. None
-/// if the run does not tell.
+/// Share of the savable frames in the measured interval of `manifest` that were on time, in 0..=1.
+/// `None` if the run does not record it.
 pub fn on_time_of_savable(manifest: &Manifest, flow: &FlowRun) -> Option<f64> {
     bound_nanos(flow)?;
     let (stories, frames) = measured(manifest, flow);
@@ -124,10 +125,10 @@ pub fn on_time_of_savable(manifest: &Manifest, flow: &FlowRun) -> Option<f64> {
     Some(round(saved as f64 / savable.len() as f64, 6))
 }
 
-/// Each time the picture of `flow` stood still for more than max(3 frame intervals, 150 ms): the
-/// frame that was due when it stopped and the one that was due when it moved on. The wait for
-/// the first picture and a stop at the end count. Only the frames that `stories` are about are looked
-/// at, all where there are none. `None` where nobody wrote down what came.
+/// Each freeze of `flow`: a picture displayed for more than max(3 frame intervals, 150 ms). Gives
+/// the frame that was due at its start and the one that was due at its end. The wait for the first
+/// picture and a freeze at the end count. Only frames in the range of `stories` count, or all
+/// frames if it is empty. `None` if the received frames are unknown.
 pub fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<Vec<(u64, u64)>> {
     let interval = flow.info.frame_rate?.interval();
     let limit = (interval * 3).max(SHORTEST_FREEZE);
@@ -162,15 +163,15 @@ pub fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<Vec<(u64, u64)>
     Some(freezes)
 }
 
-/// Whether only the sender wrote, and nobody told it what came.
+/// Whether only the sender recorded the run, without feedback on arrivals.
 fn is_unseen(flow: &FlowRun) -> bool {
     let is_unknown = |row: &PacketRow| row.outcome == PacketOutcome::Unknown;
     let nothing = flow.shown.is_empty() && flow.received.is_empty();
     !flow.info.one_clock && nothing && flow.packets.iter().all(is_unknown)
 }
 
-/// When each decodable frame could be decoded: a frame that refers to others waits for them, and
-/// a frame refers to all since the last key frame.
+/// Time at which each decodable frame became decodable. A frame waits for its references, which are
+/// all frames since the last key frame.
 fn decodable_at(received: &[ReceivedFrame]) -> BTreeMap<u64, Time> {
     let mut rows: Vec<&ReceivedFrame> = received.iter().collect();
     rows.sort_by_key(|row| row.frame);
@@ -190,8 +191,8 @@ fn decodable_at(received: &[ReceivedFrame]) -> BTreeMap<u64, Time> {
     times
 }
 
-/// Stories where only the receiver wrote: its time stamps tell when frames were captured, but
-/// for a constant.
+/// Stories from the receiver's records only: RTP timestamps give the capture times, but for a
+/// constant.
 fn captured_by_timestamps(flow: &FlowRun, decodable: &BTreeMap<u64, Time>) -> Vec<FrameStory> {
     let Some(origin) = flow.received.first().map(|row| row.rtp_timestamp) else {
         return Vec::new();
@@ -199,7 +200,7 @@ fn captured_by_timestamps(flow: &FlowRun, decodable: &BTreeMap<u64, Time>) -> Ve
     let received = flow.received.iter();
     received
         .map(|row| {
-            // Taken as signed, a difference is right across the wrap and for reordered rows.
+            // A signed difference is right across the wrap and for reordered rows.
             let ticks = row.rtp_timestamp.wrapping_sub(origin).cast_signed();
             let captured = i64::from(ticks) * 1_000_000_000 / VIDEO_CLOCK;
             let delay = decodable
@@ -215,12 +216,12 @@ fn captured_by_timestamps(flow: &FlowRun, decodable: &BTreeMap<u64, Time>) -> Ve
         .collect()
 }
 
-/// Whether delays, and not only their variation, mean something.
+/// Whether sender and receiver share a clock, so that absolute delays are meaningful.
 pub fn has_one_clock(flow: &FlowRun) -> bool {
     flow.info.one_clock && !flow.sent.is_empty()
 }
 
-/// `None` where no bound is set, and where the clocks do not allow to tell.
+/// Delay bound in ns. `None` without a bound or without a common clock.
 pub(super) fn bound_nanos(flow: &FlowRun) -> Option<i64> {
     let bound = flow.info.delay_bound.filter(|_| has_one_clock(flow))?;
     i64::try_from(bound.as_nanos()).ok()
@@ -229,8 +230,8 @@ pub(super) fn bound_nanos(flow: &FlowRun) -> Option<i64> {
 #[expect(clippy::reversed_empty_ranges, reason = "it is to be empty")]
 const NOTHING: RangeInclusive<u64> = 1..=0;
 
-/// A shorter stop is not seen as one.
+/// Shorter interruptions do not count as a freeze.
 const SHORTEST_FREEZE: Duration = Duration::from_millis(150);
 
-/// Ticks per second of the RTP time stamps of video (RFC 6184 section 8.2.1).
+/// RTP clock rate of video, in Hz (RFC 6184 section 8.2.1).
 const VIDEO_CLOCK: i64 = 90_000;

@@ -1,4 +1,4 @@
-//! Hand-made runs whose numbers are known.
+//! Metrics of small synthetic runs with known results.
 
 use std::path::Path;
 
@@ -105,7 +105,7 @@ fn shown(frame: u64, shown_frame: Option<u64>) -> ShownFrame {
 }
 
 #[test]
-fn an_empty_run_tells_nothing() {
+fn an_empty_run_has_no_metrics() {
     let summary = summarise(&run(), &[]);
     let flow = FlowSummary {
         name: "a".to_owned(),
@@ -181,7 +181,7 @@ fn frames_end_in_one_of_four_ways() {
         dropped: Some(2),
     };
     assert_eq!(summary.flows[0].frames, frames);
-    // Of the savable 0, 1, 3, 4, 5, 6 only 0 and 1 were on time.
+    // Of the savable frames 0, 1, 3, 4, 5 and 6, only 0 and 1 were on time.
     assert_eq!(summary.expect[0].measured, Some(0.333_333));
     assert!(summary.expect.iter().all(|verdict| verdict.holds));
     let delay = DelaySummary {
@@ -206,7 +206,8 @@ fn a_frame_waits_for_the_frames_it_refers_to() {
     ];
     flow.received[3].kind = FrameKind::Key;
     let delays: Vec<Option<i64>> = stories(flow).iter().map(|s| s.delay).collect();
-    // Frame 1 was whole at 190 ms, 110 ms after the capture of frame 2; the key frame waits for none.
+    // Frame 1 was complete at 190 ms, 110 ms after the capture of frame 2; the key frame does not
+    // wait.
     assert_eq!(delays, [30, 150, 110, 30].map(|ms| Some(ms * 1_000_000)));
 }
 
@@ -216,7 +217,7 @@ fn without_a_common_clock_only_variation_counts() {
     let flow = &mut run.flows[0];
     flow.info.one_clock = false;
     flow.sent = (10..13).map(sent).collect();
-    // The receiver's clock is behind.
+    // The receiver's clock is behind the sender's.
     flow.received = vec![received(10, 0), received(11, 0), received(12, 0)];
     for (row, at) in flow.received.iter_mut().zip([50, 100, 137]) {
         row.complete = Some(Time::from_millis(at));
@@ -229,7 +230,7 @@ fn without_a_common_clock_only_variation_counts() {
         (None, None)
     );
 
-    // The receiver alone finds the same from the time stamps.
+    // The receiver's timestamps alone give the same.
     run.flows[0].sent.clear();
     let alone = summarise(&run, &[]).flows.remove(0);
     assert_eq!(alone.delay_ms, with_rows.delay_ms);
@@ -248,7 +249,7 @@ fn time_stamps_may_wrap() {
 }
 
 #[test]
-fn counts_give_rates_over_the_time_that_they_cover() {
+fn counters_give_rates_over_the_interval_that_they_cover() {
     let mut run = run();
     let count = |packets| Count {
         packets,
@@ -269,8 +270,7 @@ fn counts_give_rates_over_the_time_that_they_cover() {
     };
     let counted = (Some(40_000.0), Some(32_000.0), Some(0.1));
     assert_eq!(numbers(&run), counted);
-    // Packets that were written down say no more, but which of them are dummies, and what of all that
-    // a sender of video sends is video.
+    // Recorded packets add which packets are dummies and which packets of a video sender are media.
     run.flows[0].packets = vec![packet(0, 2_000, Some(30)), packet(1, 3_000, None)];
     assert_eq!(numbers(&run).2, Some(0.5));
     run.flows[0].info.frame_rate = None;
@@ -281,9 +281,9 @@ fn counts_give_rates_over_the_time_that_they_cover() {
     assert_eq!(numbers(&run).0, None);
 }
 
-/// Of four packets, frames and so on two are measured.
+/// Of four packets, frames and so on, two lie in the measured interval.
 #[test]
-fn numbers_are_of_what_is_measured() {
+fn metrics_cover_the_measured_interval() {
     let mut run = run();
     run.manifest.measure = Some(Span {
         from: Time::from_secs(4),
@@ -333,7 +333,7 @@ fn numbers_are_of_what_is_measured() {
     let expect = "a.on_time_of_savable == 1".parse().expect("a metric");
     let mut summary = summarise(&run, &[expect]);
     let flow = summary.flows.remove(0);
-    // 2,000 bytes of the two seconds in which it was measured and active.
+    // 2,000 bytes in the two seconds in which the flow was both measured and active.
     assert_eq!(
         (flow.rate_bps, flow.receive_bps),
         (Some(8_000.0), Some(4_000.0))
@@ -355,7 +355,7 @@ fn numbers_are_of_what_is_measured() {
     assert_eq!((link.marks, link.queue_p95_ms), (Some(4), Some(80.0)));
     let causes = (link.drops_queue, link.drops_random, link.drops_outage);
     assert_eq!(causes, (Some(24), Some(12), Some(4)));
-    // Nothing at all happened meanwhile.
+    // Nothing happens in the measured interval.
     run.manifest.measure = Some(Span {
         from: Time::ZERO,
         to: Time::from_secs(1),
@@ -392,7 +392,7 @@ fn packets_give_rate_loss_and_queueing() {
 }
 
 #[test]
-fn a_still_picture_is_a_freeze_after_150_ms() {
+fn a_picture_of_over_150_ms_is_a_freeze() {
     // At 25 frames per second three intervals are 120 ms, so four slots are 160 ms and too long.
     let cases: [(&[Option<u64>], u64); 7] = [
         (&[Some(0), Some(1), Some(2)], 0),
@@ -413,7 +413,7 @@ fn a_still_picture_is_a_freeze_after_150_ms() {
 }
 
 #[test]
-fn what_nobody_wrote_down_is_not_lost() {
+fn frames_without_records_are_not_lost() {
     let mut run = run();
     let flow = &mut run.flows[0];
     flow.sent = (0..4).map(sent).collect();
@@ -427,19 +427,22 @@ fn what_nobody_wrote_down_is_not_lost() {
     flow.packets = vec![packet(0, 0, None)];
     let dead = summarise(&run, &[]).flows.remove(0);
     assert_eq!((dead.frames.on_time, dead.freezes), (Some(0), Some(1)));
-    // Packets arrived, so frames did too, and only their rows are missing.
+    // Packets arrived, so frames arrived too, and only their rows are missing.
     run.flows[0].packets.push(packet(1, 40, Some(20)));
     let expect = "a.on_time_of_savable >= 0".parse().expect("a metric");
     let summary = summarise(&run, &[expect]);
-    let untold = &summary.flows[0];
-    assert_eq!((untold.frames.on_time, untold.freezes), (None, None));
-    assert_eq!(untold.frames.made, Some(4));
+    let unrecorded = &summary.flows[0];
+    assert_eq!(
+        (unrecorded.frames.on_time, unrecorded.freezes),
+        (None, None)
+    );
+    assert_eq!(unrecorded.frames.made, Some(4));
     assert_eq!(summary.expect[0].measured, None);
 }
 
-/// As a sender over TCP writes them: a frame that waited ends behind those that were passed over.
+/// Order of a sender over TCP: a frame that waited ends after the frames that were skipped.
 #[test]
-fn frames_count_in_whichever_order_they_ended() {
+fn frames_count_in_any_order_of_their_ends() {
     let mut run = run();
     let flow = &mut run.flows[0];
     flow.sent = [4, 5, 6, 7, 0, 1, 2, 3].map(sent).to_vec();
@@ -457,17 +460,17 @@ fn frames_count_in_whichever_order_they_ended() {
 }
 
 #[test]
-fn a_sender_alone_knows_no_freezes() {
+fn freezes_are_unknown_without_feedback() {
     let mut run = run();
     let flow = &mut run.flows[0];
     flow.info.one_clock = false;
     flow.sent = (0..8).map(sent).collect();
     assert_eq!(summarise(&run, &[]).flows[0].freezes, None);
-    let mut untold = packet(0, 0, None);
-    untold.outcome = PacketOutcome::Unknown;
-    run.flows[0].packets = vec![untold];
+    let mut unknown = packet(0, 0, None);
+    unknown.outcome = PacketOutcome::Unknown;
+    run.flows[0].packets = vec![unknown];
     assert_eq!(summarise(&run, &[]).flows[0].freezes, None);
-    // That nothing arrived is known.
+    // It is known that nothing arrived.
     run.flows[0].packets = vec![packet(0, 0, None)];
     assert_eq!(summarise(&run, &[]).flows[0].freezes, Some(1));
 }
@@ -517,7 +520,7 @@ fn links_are_those_of_the_first_flow_that_is_no_baseline() {
         sample("a", 0, 0, 0),
         sample("a", 5, 500, 2_000),
         sample("a", 10, 100, 6_000),
-        // The run is over, and what is under way arrives.
+        // After the end of the run, packets in flight arrive.
         sample("a", 12, 9_000, 6_100),
     ]
     .into_iter()

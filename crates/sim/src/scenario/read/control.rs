@@ -54,7 +54,7 @@ fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
             &["rfc3448", "rfc5348"],
             &[Flavour::Rfc3448, Flavour::Rfc5348],
         )?;
-        // On unless told in the one, as in ns-2, and off in the other.
+        // On by default in this flavour, as in ns-2, and off in the other.
         config.damping = config.flavour == Flavour::Rfc3448;
     }
     if let Some(value) = table.get("damping") {

@@ -35,7 +35,7 @@ fn asked(value: &Value<'_>, plan: &FlowPlan, scalable: bool) -> Result<Ecn, Scen
         Form::Other if value.boolean().is_ok() => Ecn::NotEct,
         _ => return Err(value.wrong("true, false, \"off\", \"ect0\" or \"ect1\"")),
     };
-    // Nobody expects an answer of a stream without control: it is a load to test with.
+    // A stream without rate control is test load, from which no response is expected.
     let unanswered = matches!(plan.media, MediaPlan::Udp(_));
     match asked {
         Ecn::Ect0 if scalable => Err(value.fault(Fault::Clash {

@@ -75,7 +75,7 @@ pub(super) fn flow(
     Ok(FlowPlan { yielding, ..plan })
 }
 
-/// Only who keeps a delay promise may give way.
+/// Only flows with a delay bound can yield.
 fn yielding(flow: &Table<'_>, plan: &FlowPlan) -> Result<bool, ScenarioError> {
     let Some(value) = flow.get("yielding") else {
         return Ok(false);

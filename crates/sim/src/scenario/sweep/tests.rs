@@ -62,7 +62,8 @@ fn the_last_axis_is_the_fastest() {
     assert_eq!(sweep.base.links[0].delay, Duration::ZERO);
 }
 
-/// Who plays the base alone is told as well, of all but what only a combination has wrong.
+/// Reading only the base scenario reports errors of the sweep too, except for those of
+/// combinations.
 #[test]
 fn a_slip_in_the_sweep_is_one_of_the_file() {
     let base = |sweep: &str| {

@@ -1,4 +1,4 @@
-//! What a rate controller is told, and what it answers.
+//! Inputs and outputs of a rate controller.
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -8,13 +8,13 @@ use rand_core::Rng;
 use crate::trace::Trace;
 use crate::units::{Bytes, Rate, RemoteTime, Time};
 
-/// Decides how fast one path may be used.
+/// Controls the sending rate of one path.
 ///
-/// A controller does no I/O, reads no clock and owns no source of randomness; all three come
-/// in through [`Cx`]. It keeps no queue of outputs either: after any `on_*` call the driver
+/// A controller does no I/O, reads no clock and owns no source of randomness; [`Cx`] supplies the
+/// time, the random stream and the trace. Outputs are not queued: after any `on_*` call the driver
 /// reads [`target`](Self::target) and [`next_timeout`](Self::next_timeout) again.
 ///
-/// The caller promises that
+/// The caller guarantees that
 /// - `cx.now` never goes back between two calls;
 /// - each packet given to `on_sent` has at most one [`Fate`] in the later reports;
 /// - `on_timeout` is called at `next_timeout` or later. Earlier is harmless.
@@ -25,24 +25,25 @@ pub trait RateController: Debug + Send {
     /// The driver put a packet on the wire.
     fn on_sent(&mut self, _cx: &mut Cx<'_>, _packet: &Sent) {}
 
-    /// News about packets sent earlier, from whichever wire format carried it.
+    /// Feedback about packets sent earlier, independent of the wire format.
     fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>);
 
     /// The deadline of [`next_timeout`](Self::next_timeout) has passed.
     fn on_timeout(&mut self, _cx: &mut Cx<'_>) {}
 
-    /// Something outside the feedback loop changed.
+    /// Demand or path changed outside of the feedback loop.
     fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change);
 
-    /// What the path may carry from now on.
+    /// Current limits for the path.
     fn target(&self) -> Target;
 
-    /// When to call [`on_timeout`](Self::on_timeout), and why; `None` while nothing is pending.
+    /// Next call of [`on_timeout`](Self::on_timeout) and its reason; `None` while no timer is
+    /// pending.
     fn next_timeout(&self) -> Option<(Time, Why)> {
         None
     }
 
-    /// What this session learnt about the path, for a later session's [`Prior`].
+    /// What the session learnt about the path, as the [`Prior`] of a later session.
     fn summary(&self) -> Summary;
 }
 
@@ -72,22 +73,22 @@ impl<C: RateController + ?Sized> RateController for Box<C> {
 
 /// Builds controllers. Implemented by each algorithm's configuration.
 pub trait Algorithm: Debug + Send + Sync {
-    /// A controller for a path that starts now.
+    /// Creates a controller for a path whose use starts now.
     fn start(&self, start: &Start) -> Box<dyn RateController>;
 }
 
-/// Everything a controller is told at birth.
+/// Initial parameters of a controller.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Start {
-    /// The moment of birth.
+    /// Time of creation.
     pub now: Time,
     /// Size of a full packet on the wire, every header included.
     pub packet_size: Bytes,
-    /// What the application wants.
+    /// Rates that the application asks for.
     pub demand: Demand,
-    /// What earlier sessions learnt about this path. A hint: a controller may use it to search
-    /// from a better place, never to skip the search.
+    /// What earlier sessions learnt about this path. A hint: a controller may start its search from
+    /// it, but must not skip the search.
     pub prior: Option<Prior>,
 }
 
@@ -109,13 +110,13 @@ impl Start {
     }
 }
 
-/// The world, as seen during one call.
+/// Context of one call: time, random stream and trace.
 pub struct Cx<'a> {
-    /// The present moment.
+    /// Current time.
     pub now: Time,
-    /// The callee's own random stream.
+    /// Random stream of the callee.
     pub rng: &'a mut dyn Rng,
-    /// Where it says what happened.
+    /// Receives the callee's events.
     pub trace: &'a mut dyn Trace,
 }
 
@@ -127,11 +128,11 @@ impl Debug for Cx<'_> {
     }
 }
 
-/// Why something wants to be woken.
+/// Reason of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Why {
-    /// The media circuit breaker judges (RFC 8083).
+    /// The media circuit breaker evaluates its conditions (RFC 8083).
     Breaker,
     /// The next frame is captured.
     Capture,
@@ -139,7 +140,7 @@ pub enum Why {
     Deadline,
     /// A feedback packet or a report is due.
     Feedback,
-    /// The rate grows if nothing was lost.
+    /// The rate grows unless a packet was lost.
     Increase,
     /// A packet may be presumed lost.
     Loss,
@@ -147,9 +148,9 @@ pub enum Why {
     Pacing,
     /// A frame leaves the jitter buffer.
     Playout,
-    /// A keep-alive looks whether the path is back.
+    /// A keep-alive tests whether the path works again.
     Probe,
-    /// No feedback came for too long.
+    /// No feedback arrived for too long.
     Silence,
     /// A flow starts or stops.
     Schedule,
@@ -163,29 +164,29 @@ pub fn sooner(a: Option<(Time, Why)>, b: Option<(Time, Why)>) -> Option<(Time, W
     }
 }
 
-/// Names one flow of a bundle.
+/// Identifier of one flow of a bundle.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 pub struct FlowId(pub u32);
 
-/// A packet that left.
+/// A packet that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Whose it is.
+    /// Flow of the packet.
     pub flow: FlowId,
-    /// Number in order of sending on this path: never wraps, never skips.
+    /// Sequence number in order of sending on this path: never wraps, never skips.
     pub seq: u64,
-    /// On the wire, every header included.
+    /// Size on the wire, all headers included.
     pub size: Bytes,
-    /// What it carries.
+    /// Content of the packet.
     pub kind: Kind,
-    /// The application had nothing more to send when this packet left, so the rate that it
-    /// shows is the application's and not the path's (RFC 5348 section 8.2.1).
+    /// The application had nothing more to send when this packet left. The measured rate is then
+    /// the application's and not the path's (RFC 5348 section 8.2.1).
     pub app_limited: bool,
 }
 
-/// What a packet carries.
+/// Content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -200,7 +201,7 @@ pub enum Kind {
     Repair,
 }
 
-/// What became of one packet.
+/// Outcome of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
     /// As in [`Sent`].
@@ -209,22 +210,22 @@ pub struct Fate {
     pub seq: u64,
     /// As in [`Sent`].
     pub size: Bytes,
-    /// When it left.
+    /// Time of sending.
     pub sent: Time,
     /// Received or lost.
     pub outcome: Outcome,
 }
 
-/// The end of a packet's journey.
+/// Whether a packet was received or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is not expected any more.
+    /// Not expected any more.
     Lost,
-    /// It arrived.
+    /// Received.
     Received {
-        /// By the receiver's clock.
+        /// Arrival time by the receiver's clock.
         at: RemoteTime,
-        /// As it arrived.
+        /// ECN field on arrival.
         ecn: Ecn,
     },
 }
@@ -234,7 +235,7 @@ pub enum Outcome {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Ecn {
-    /// The transport does not take part.
+    /// Not ECN-capable transport.
     #[default]
     NotEct,
     /// ECT(0).
@@ -266,26 +267,26 @@ impl Ecn {
         }
     }
 
-    /// Whether a router may mark rather than drop.
+    /// Whether a router may mark the packet instead of dropping it.
     pub const fn is_capable(self) -> bool {
         !matches!(self, Self::NotEct)
     }
 }
 
-/// Feedback, stripped of its wire format.
+/// Feedback, independent of its wire format.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report<'a> {
-    /// Per-packet news, in sending order. Empty when only a summary came.
+    /// Outcomes of packets, in sending order. Empty if the feedback is only a summary.
     pub fates: &'a [Fate],
-    /// A fresh round-trip sample, the receiver's holding time taken off.
+    /// New round-trip sample, less the receiver's holding time.
     pub rtt: Option<Duration>,
-    /// What a receiver (TFRC, RTCP receiver report) or an aggregation point measured by itself.
+    /// Measurement made by a receiver (TFRC, RTCP receiver report) or an aggregation point.
     pub measured: Option<Measured>,
 }
 
 impl<'a> Report<'a> {
-    /// Per-packet news only.
+    /// A report of outcomes of packets only.
     pub fn new(fates: &'a [Fate]) -> Self {
         Self {
             fates,
@@ -293,81 +294,81 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The same with a round-trip sample.
+    /// Adds a round-trip sample.
     pub fn rtt(mut self, rtt: Duration) -> Self {
         self.rtt = Some(rtt);
         self
     }
 
-    /// The same with the observer's own measurement.
+    /// Adds the observer's measurement.
     pub fn measured(mut self, measured: Measured) -> Self {
         self.measured = Some(measured);
         self
     }
 }
 
-/// What somebody else on the path measured.
+/// Measurement made by another node on the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// Who.
+    /// Node that measured.
     pub by: Observer,
-    /// Over the last round trip or the last report interval.
+    /// Receive rate over the last round trip or the last report interval.
     pub receive_rate: Rate,
     /// Loss event rate in 0..=1, as RFC 5348 section 5 defines it.
     pub loss_event_rate: f64,
 }
 
-/// Who measured.
+/// Kind of the node that measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observer {
-    /// A box of the sending or the receiving site.
+    /// Middlebox of the sending or the receiving site.
     AggregationPoint,
-    /// The receiver of the stream.
+    /// Receiver of the stream.
     Receiver,
 }
 
-/// News from outside the feedback loop.
+/// Change outside of the feedback loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Change {
-    /// The flows on this path, together, want this.
+    /// New total demand of the flows on this path.
     Demand(Demand),
-    /// The route is new: what was learnt no longer holds.
+    /// New route: earlier measurements no longer apply.
     Path {
-        /// Size of a full packet on the wire.
+        /// Size of a full packet on the wire, all headers included.
         packet_size: Bytes,
-        /// What is known of the new route.
+        /// What is known about the new route.
         prior: Option<Prior>,
     },
 }
 
-/// What the application wants.
+/// Rates that the application asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// It cannot use less.
+    /// Lowest rate that the application can use.
     pub floor: Rate,
-    /// It cannot use more.
+    /// Highest rate that the application can use.
     pub ceiling: Rate,
-    /// How many well-behaved flows this one stands for.
+    /// Number of TCP-friendly flows that this flow counts as.
     pub shares: u32,
 }
 
-/// The answer.
+/// Output of a rate controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Target {
-    /// What may go on the wire, every header included.
+    /// Allowed sending rate, all headers included.
     pub send: Rate,
-    /// What the encoders should produce, payload only.
+    /// Rate for the encoders, payload only.
     pub media: Rate,
-    /// How much of `send` to fill with probes or dummies when media leaves room.
+    /// Part of `send` to fill with probes or dummy packets when media leaves room.
     pub filler: Rate,
-    /// Ceiling on unreported bytes, for algorithms that have one.
+    /// Limit on bytes without a report, for algorithms that have one.
     pub in_flight: Option<Bytes>,
 }
 
 impl Target {
-    /// Everything for media.
+    /// A target that gives the whole of `send` to media.
     pub fn of(send: Rate) -> Self {
         Self {
             send,
@@ -377,44 +378,44 @@ impl Target {
         }
     }
 
-    /// The same with less for media.
+    /// Limits the media rate; it is at most `send`.
     pub fn media(mut self, media: Rate) -> Self {
         self.media = media.min(self.send);
         self
     }
 }
 
-/// Knowledge carried into a session.
+/// What is known about a path when a session starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Prior {
-    /// What the path carried.
+    /// Rate that the path carried.
     pub rate: Rate,
-    /// Its round-trip time without queueing.
+    /// Round-trip time without queueing.
     pub rtt: Duration,
-    /// How much to believe it, in 0..=1; the store has already discounted for age.
+    /// Confidence in 0..=1; the store has already discounted it for age.
     pub confidence: f64,
 }
 
-/// Knowledge carried out of one.
+/// What is known about a path when a session ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Summary {
-    /// The rate in equilibrium.
+    /// Sending rate in equilibrium.
     pub rate: Rate,
-    /// The smallest round-trip time seen.
+    /// Smallest round-trip time observed.
     pub min_rtt: Option<Duration>,
-    /// Bytes known to have arrived.
+    /// Bytes reported as received.
     pub delivered: Bytes,
-    /// Packets known to be lost.
+    /// Packets reported as lost.
     pub lost: u64,
-    /// The loss event rate at the end, in 0..=1; zero before the first loss.
+    /// Loss event rate at the end, in 0..=1; zero before the first loss.
     pub loss_event_rate: f64,
 }
 
 impl Summary {
-    /// A summary that knows only a rate.
+    /// A summary with a rate only.
     pub fn new(rate: Rate) -> Self {
         Self {
             rate,

@@ -1,9 +1,10 @@
 //! Rate control for live media, without I/O.
 //!
-//! Nothing in this crate reads a clock, opens a socket, starts a thread or draws from a global
-//! source of randomness; `clippy.toml` beside the manifest enforces it. Time comes in as [`units::Time`],
-//! luck as a named stream of [`random::Seed`], and what happened goes out as [`trace::Event`].
-//! The simulator, the emulator and the live drivers run these same state machines.
+//! No module in this crate reads a clock, opens a socket, starts a thread or draws from a global
+//! source of randomness; `clippy.toml` beside the manifest enforces this. The caller passes the
+//! time as [`units::Time`] and randomness as a named stream of [`random::Seed`]. State machines
+//! report through [`trace::Event`]. The simulator, the emulator and the live drivers run the same
+//! state machines.
 #![deny(
     clippy::disallowed_methods,
     clippy::disallowed_types,

@@ -1,52 +1,52 @@
-//! Pictures in, bits out: what the session asks of an encoder, whichever codec it is.
+//! Interface of the session to a video encoder, for all codecs.
 
 use core::fmt::Debug;
 
 use crate::units::{Rate, Time};
 
-/// "Encode this frame at this many bits per second, now."
+/// Encodes single frames, each at a requested bit rate.
 pub trait FrameEncoder: Debug + Send {
     /// Encodes the frame that was captured at `order.captured`.
     ///
     /// # Errors
-    /// When the source is at its end, or the source or the codec failed; the message names which.
+    /// If the source has ended, or if the source or the codec failed; the message names which.
     fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError>;
 
     /// Frames per second of the source, as a fraction.
     fn frame_rate(&self) -> FrameRate;
 }
 
-/// What the session wants for one frame.
+/// Request for one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameOrder {
-    /// Number of the frame, from zero at the first capture; frames that were skipped count.
+    /// Frame number, from zero at the first capture; skipped frames count.
     pub frame: u64,
-    /// When it was captured.
+    /// Time of capture.
     pub captured: Time,
-    /// Encode at this rate; one frame's share of it is the budget of this frame.
+    /// Rate to encode at. The frame's budget is the share of one frame interval.
     pub rate: Rate,
-    /// Make it a key frame (H.264: IDR with parameter sets; MPEG-2: I picture behind a sequence
-    /// header).
+    /// Whether to make a key frame (H.264: IDR with parameter sets; MPEG-2: I picture after a
+    /// sequence header).
     pub key: bool,
 }
 
 /// One encoded frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Encoded {
-    /// As ordered.
+    /// Frame number of the order.
     pub frame: u64,
-    /// As ordered.
+    /// Capture time of the order.
     pub captured: Time,
-    /// Whether it can be decoded alone.
+    /// Whether the frame can be decoded on its own.
     pub key: bool,
-    /// The access unit: of an H.264 byte stream (ITU-T H.264 annex B), or of an MPEG-2
-    /// elementary stream, whichever the encoder makes.
+    /// The access unit: of an H.264 byte stream (ITU-T H.264 annex B), or of an MPEG-2 elementary
+    /// stream, depending on the encoder.
     pub data: Vec<u8>,
-    /// How the encoder's own reconstruction compares with the picture that went in.
+    /// Quality of the encoder's reconstruction compared with the input picture.
     pub quality: Option<Quality>,
 }
 
-/// How pictures are coded.
+/// Video codec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
@@ -59,10 +59,10 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// All.
+    /// All codecs.
     pub const ALL: [Self; 2] = [Self::H264, Self::Mpeg2];
 
-    /// As users write it.
+    /// Name in files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::H264 => "h264",
@@ -71,15 +71,15 @@ impl Codec {
     }
 }
 
-/// Likeness of two pictures.
+/// Similarity of two pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Quality {
     /// Peak signal-to-noise ratio of Y, in dB; 99 when equal.
     pub psnr_y: f64,
-    /// The same of U.
+    /// PSNR of U, in dB; 99 when equal.
     pub psnr_u: f64,
-    /// The same of V.
+    /// PSNR of V, in dB; 99 when equal.
     pub psnr_v: f64,
     /// Structural similarity of Y, in 0..=1.
     pub ssim: f64,
@@ -106,7 +106,7 @@ impl FrameRate {
         f64::from(self.num) / f64::from(self.den.max(1))
     }
 
-    /// When frame `n` is captured, counted from the first capture. No drift: computed from `n`.
+    /// Capture time of frame `n` since the first capture. Computed from `n`, so it does not drift.
     pub fn at(self, n: u64) -> core::time::Duration {
         let nanos = u128::from(n) * 1_000_000_000 * u128::from(self.den.max(1))
             / u128::from(self.num.max(1));
@@ -119,7 +119,7 @@ impl FrameRate {
     }
 }
 
-/// Why there is no frame.
+/// Reason that no frame was encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {

@@ -1,9 +1,9 @@
-//! The source of every random stream of a run.
+//! Named random streams of a run.
 
 use rand_pcg::Pcg64Mcg;
 
-/// Each component draws from its own stream, named after it. A component that is added, removed
-/// or woken at another time then leaves the luck of all others alone.
+/// Seed of all random streams. Each component draws from its own stream, named after it. Adding,
+/// removing or waking a component at another time does not change the draws of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
@@ -18,7 +18,7 @@ impl Seed {
     }
 }
 
-/// The finaliser of `SplitMix64`: seeds 1, 2, 3 must not give related streams.
+/// The finaliser of `SplitMix64`. It keeps the streams of the seeds 1, 2, 3 unrelated.
 fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,7 +26,7 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A number in `0.0..1.0` with 53 random bits.
+/// A uniform number in `0.0..1.0` with 53 random bits.
 pub fn unit(rng: &mut dyn rand_core::Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -37,7 +37,7 @@ mod tests {
 
     use super::*;
 
-    /// The streams are part of every golden result: a change here changes them all.
+    /// Every golden result depends on the streams.
     #[test]
     fn streams_are_pinned() {
         let mut a = Seed(1).stream("link/uplink/loss");

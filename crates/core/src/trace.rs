@@ -1,13 +1,14 @@
-//! What happened, as data. Logs, plots, metrics and replay read these events and nothing else.
+//! Events as data: logs, plots, metrics and replay read these events only.
 
 use core::time::Duration;
 
 use crate::tcp_rate::TcpEvent;
 use crate::units::{Bytes, Rate, Time};
 
-/// Where state machines say what they did. Structured, so a plot never parses a log line.
+/// Receives the events of state machines. Events are structured, so that plots need not parse log
+/// lines.
 pub trait Trace {
-    /// `event` happened at `at`.
+    /// Records `event` at the time `at`.
     fn record(&mut self, at: Time, event: Event);
 }
 
@@ -21,207 +22,207 @@ impl Trace for Vec<(Time, Event)> {
     }
 }
 
-/// One happening. In files each is a JSON object with `kind` and the fields; rates are in bits
-/// per second, durations in milliseconds, sizes in bytes.
+/// An event. In files it is a JSON object with `kind` and the fields. Rates are in bits per second,
+/// durations in milliseconds, sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "kind", rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Event {
-    /// The path seems dead: no feedback for too long. Media waits, keep-alives probe.
+    /// No feedback for too long: media is held back and keep-alives probe the path.
     BlackoutBegan,
-    /// Feedback is back after a blackout.
+    /// Feedback arrived again after a blackout.
     BlackoutEnded {
-        /// How long there was none.
+        /// Time without feedback.
         #[cfg_attr(feature = "serde", serde(rename = "lasted_ms", with = "ms"))]
         lasted: Duration,
     },
     /// The media circuit breaker stopped the stream (RFC 8083).
     BreakerTripped {
-        /// Which of its conditions.
+        /// Condition that stopped it.
         cause: BreakerCause,
     },
-    /// The stream goes on after the circuit breaker stopped it.
+    /// The stream resumes after the circuit breaker stopped it.
     BreakerResumed,
-    /// A feedback packet, or a part of one, was not believed.
+    /// A feedback packet, or a part of one, was rejected as invalid.
     FeedbackRejected {
-        /// What was wrong with it.
+        /// Reason of the rejection.
         cause: FeedbackFault,
     },
-    /// A frame was given up.
+    /// A frame was dropped.
     FrameDropped {
-        /// Its number, from zero at the first capture.
+        /// Frame number, from zero at the first capture.
         frame: u64,
-        /// Why.
+        /// Reason of the drop.
         cause: DropCause,
     },
-    /// The encoder was told to make a key frame.
+    /// The sender requested a key frame from the encoder.
     KeyFrameOrdered {
-        /// Its number.
+        /// Frame number.
         frame: u64,
-        /// Why.
+        /// Reason of the request.
         cause: KeyCause,
     },
-    /// The loss event rate of the controller changed for the worse.
+    /// The loss event rate of the controller rose.
     LossEvent {
-        /// In 0..=1.
+        /// New loss event rate, in 0..=1.
         loss_event_rate: f64,
     },
     /// The controller's no-feedback timer expired.
     NoFeedback {
-        /// What it may send from now on.
+        /// Allowed sending rate after the expiry.
         #[cfg_attr(feature = "serde", serde(rename = "rate_bps"))]
         rate: Rate,
     },
-    /// The receiver sends receiver reports only; it is served at a conservative rate.
+    /// The receiver sends receiver reports only, so the sender uses a conservative rate.
     PeerReportsOnly,
-    /// The delay promise was planned anew.
+    /// The media rate for the delay bound was recomputed.
     Plan {
-        /// The highest media rate that keeps it.
+        /// Highest media rate that meets the bound.
         #[cfg_attr(feature = "serde", serde(rename = "media_bps"))]
         media: Rate,
-        /// What the path is believed to carry.
+        /// Estimated capacity of the path.
         #[cfg_attr(feature = "serde", serde(rename = "capacity_bps"))]
         capacity: Rate,
-        /// What waits in the sender and in the network.
+        /// Bytes queued in the sender and in the network.
         #[cfg_attr(feature = "serde", serde(rename = "backlog_bytes"))]
         backlog: Bytes,
-        /// The budget of a byte that is made now.
+        /// Delay budget of a byte that is encoded now.
         #[cfg_attr(feature = "serde", serde(rename = "budget_ms", with = "ms"))]
         budget: Duration,
-        /// Whether any rate keeps the promise.
+        /// Whether some rate meets the bound.
         feasible: bool,
     },
     /// A prior did not fit the path.
     PriorRejected,
-    /// Others hold the queue of the path: it did not shrink when less was sent.
+    /// Competing flows hold the queue of the path: it did not shrink when less was sent.
     QueueContested,
-    /// The queue of the path answers again to what is sent, or is gone.
+    /// The queue of the path follows the sending rate again, or is empty.
     QueueSettled,
     /// The sending rate changed.
     RateChanged {
-        /// Before.
+        /// Previous rate.
         #[cfg_attr(feature = "serde", serde(rename = "from_bps"))]
         from: Rate,
-        /// After.
+        /// New rate.
         #[cfg_attr(feature = "serde", serde(rename = "to_bps"))]
         to: Rate,
     },
-    /// A frame was made at the rate with which an event of the transport was answered: what it took
-    /// until then, τ of the paper's equation (13a).
+    /// The encoder finished the first frame at the rate chosen after an event of the transport. The
+    /// fields are the parts of τ in the paper's equation (13a).
     Reacted {
-        /// The event.
+        /// Event of the transport.
         event: TcpEvent,
-        /// From the event in the transport until the sender was told.
+        /// From the event in the transport to its notification at the sender.
         #[cfg_attr(feature = "serde", serde(rename = "signal_ms", with = "ms"))]
         signal: Duration,
-        /// From then until the encoder could know the new rate.
+        /// From the notification to the time at which the encoder can use the new rate.
         #[cfg_attr(feature = "serde", serde(rename = "answer_ms", with = "ms"))]
         answer: Duration,
-        /// How long the encoder was at work from then on, until that frame was there.
+        /// Encoding time from then until the frame is complete.
         #[cfg_attr(feature = "serde", serde(rename = "encoder_ms", with = "ms"))]
         encoder: Duration,
-        /// τ, the sum of these. The wait for the picture is no part of it.
+        /// τ, the sum of the three parts. The wait for the next picture is not included.
         #[cfg_attr(feature = "serde", serde(rename = "reaction_ms", with = "ms"))]
         reaction: Duration,
     },
-    /// A lost packet was sent again.
+    /// A lost packet was retransmitted.
     Retransmitted {
         /// Extended sequence number of the original.
         seq: u64,
     },
-    /// What the sender knows, once per report.
+    /// State of the sender, once per report.
     Sample {
         /// Smoothed round-trip time.
         #[cfg_attr(feature = "serde", serde(rename = "rtt_ms", with = "ms"))]
         rtt: Duration,
-        /// One-way delay above the smallest seen.
+        /// One-way delay above the smallest observed.
         #[cfg_attr(feature = "serde", serde(rename = "queue_ms", with = "ms"))]
         queue: Duration,
-        /// Share of packets lost, smoothed, in 0..=1.
+        /// Smoothed fraction of packets lost, in 0..=1.
         loss: f64,
         /// The controller's loss event rate, in 0..=1; zero before the first loss.
         loss_event_rate: f64,
-        /// What the controller allows on the wire.
+        /// Rate that the controller allows on the wire.
         #[cfg_attr(feature = "serde", serde(rename = "send_bps"))]
         send: Rate,
-        /// What the encoder is told.
+        /// Rate given to the encoder.
         #[cfg_attr(feature = "serde", serde(rename = "media_bps"))]
         media: Rate,
-        /// What arrived, by the reports.
+        /// Receive rate according to the reports.
         #[cfg_attr(feature = "serde", serde(rename = "receive_bps"))]
         receive: Rate,
     },
     /// The controller left slow start.
     SlowStartEnded {
-        /// At this rate.
+        /// Rate at the end of slow start.
         #[cfg_attr(feature = "serde", serde(rename = "rate_bps"))]
         rate: Rate,
     },
-    /// The transport told of what happened in it.
+    /// The transport reported an event.
     Transport {
-        /// What.
+        /// Event of the transport.
         event: TcpEvent,
     },
 }
 
-/// What stops a stream: the conditions of RFC 8083, and a receiver that leaves.
+/// Reason that stopped a stream: a condition of RFC 8083, or the receiver left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum BreakerCause {
-    /// Section 4.3: the rate is far above what TCP would get at this loss.
+    /// Section 4.3: the rate is far above that of TCP at this loss.
     Congestion,
-    /// RFC 3550 section 6.6: the receiver said goodbye.
+    /// RFC 3550 section 6.6: the receiver sent a BYE.
     Goodbye,
-    /// Section 4.2: packets leave, none is reported to arrive.
+    /// Section 4.2: packets are sent, but none is reported as received.
     MediaTimeout,
-    /// Section 4.1: no RTCP comes back.
+    /// Section 4.1: no RTCP arrives.
     RtcpTimeout,
 }
 
-/// Why feedback was not believed.
+/// Reason to reject feedback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum FeedbackFault {
-    /// The bytes are no RTCP that we know.
+    /// Not parsable as RTCP.
     Malformed,
-    /// It speaks of packets that were never sent.
+    /// Refers to packets that were never sent.
     NeverSent,
-    /// It is older than feedback that was seen already.
+    /// Older than feedback already processed.
     Stale,
-    /// Its arrival times go back or lie in the future.
+    /// Arrival times go back or lie in the future.
     TimeTravel,
-    /// It comes from, or speaks of, a source that has no part in this session.
+    /// Comes from, or refers to, a source outside of this session.
     UnknownSource,
 }
 
-/// Why a frame was given up.
+/// Reason to drop a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum DropCause {
-    /// Its deadline passed, or will before it can arrive.
+    /// The deadline passed, or will pass before the frame can arrive.
     Late,
-    /// A frame that it refers to is missing.
+    /// A reference frame is missing.
     Reference,
-    /// It was never encoded: the plan had no room for it.
+    /// Not encoded: the plan had no room for the frame.
     Skipped,
-    /// The stream ended first.
+    /// The stream ended before the frame was sent.
     Ended,
 }
 
-/// Why a key frame was ordered.
+/// Reason of a key frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum KeyCause {
-    /// The first frame.
+    /// First frame.
     First,
-    /// The regular distance between key frames.
+    /// Regular interval between key frames.
     Periodic,
-    /// The receiver asked (RFC 4585, picture loss indication).
+    /// The receiver requested it (RFC 4585, picture loss indication).
     Requested,
     /// A dropped or lost frame broke the reference chain.
     Repair,

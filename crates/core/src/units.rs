@@ -1,12 +1,12 @@
-//! Time, size and rate. All integers, so that a run gives the same bits on every machine.
+//! Time, size and rate. All are integers, so that a run has the same result on every machine.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 use core::time::Duration;
 
-/// A moment on the local clock: nanoseconds since an epoch that the driver chose.
+/// A time on the local clock: nanoseconds since an epoch that the driver chooses.
 ///
-/// 64 bits last 584 years. Sums saturate, so that a deadline in the far future stays there.
+/// 64 bits last 584 years. Sums saturate, so that [`FAR`](Self::FAR) plus any span stays `FAR`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -15,7 +15,7 @@ pub struct Time(u64);
 impl Time {
     /// The epoch.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that happens.
+    /// Later than any event.
     pub const FAR: Self = Self(u64::MAX);
 
     /// From nanoseconds since the epoch.
@@ -53,7 +53,7 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// `self` less `span`, not before the epoch.
+    /// `self` minus `span`, not before the epoch.
     pub fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
     }
@@ -78,10 +78,10 @@ impl fmt::Debug for Time {
     }
 }
 
-/// A moment on the receiver's clock, in nanoseconds.
+/// A time on the receiver's clock, in nanoseconds.
 ///
-/// Its epoch is unknown here, so it offers differences and no conversion to [`Time`]: the
-/// mistake of subtracting a local time from a remote one does not compile.
+/// The epoch is unknown to the sender. The type therefore has differences, but no conversion to
+/// [`Time`]: subtracting a local from a remote time does not compile.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
@@ -101,7 +101,7 @@ impl RemoteTime {
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// None.
+    /// Zero bytes.
     pub const ZERO: Self = Self(0);
 
     /// The number as a plain integer.
@@ -114,7 +114,7 @@ impl Bytes {
         self.0.saturating_mul(8)
     }
 
-    /// `self` less `rhs`, at least zero. The plain `-` does the same; this names it.
+    /// `self` minus `rhs`, at least zero. The operator `-` does the same.
     pub const fn saturating_sub(self, rhs: Self) -> Self {
         Self(self.0.saturating_sub(rhs.0))
     }
@@ -164,7 +164,7 @@ impl core::iter::Sum for Bytes {
 pub struct Rate(u64);
 
 impl Rate {
-    /// Nothing at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
     /// No limit.
     pub const MAX: Self = Self(u64::MAX);
@@ -184,7 +184,8 @@ impl Rate {
         self.0
     }
 
-    /// From bits per second in floating point: rounds, takes negatives and NaN as zero, saturates.
+    /// From bits per second in floating point. Rounds and saturates; negative numbers and NaN
+    /// become zero.
     pub fn from_f64(bps: f64) -> Self {
         // `as` saturates and maps NaN to zero. Adding a half rounds without `f64::round`.
         Self((bps + 0.5) as u64)
@@ -215,8 +216,8 @@ impl Sub for Rate {
     }
 }
 
-/// Serialisation time, rounded up: a packet is not out before its last bit is. A rate of zero
-/// counts as 1 b/s; use [`Rate::ZERO`] checks where a dead link matters.
+/// Serialisation time, rounded up: a packet has left once its last bit has. A rate of zero counts
+/// as 1 b/s; check for [`Rate::ZERO`] where a dead link matters.
 impl Div<Rate> for Bytes {
     type Output = Duration;
     fn div(self, rhs: Rate) -> Duration {
@@ -226,18 +227,19 @@ impl Div<Rate> for Bytes {
     }
 }
 
-/// What a rate carries in a while, rounded down.
+/// Bytes carried at a rate in a time span, rounded down.
 impl Mul<Duration> for Rate {
     type Output = Bytes;
     fn mul(self, rhs: Duration) -> Bytes {
-        // A Duration of 2^64 s is 2^94 ns, so its product with a rate could pass 2^128: clamp first.
+        // A Duration of 2^64 s is 2^94 ns, so the product with a rate could exceed 2^128: clamp
+        // first.
         let nanos = rhs.as_nanos().min(u128::from(u64::MAX));
         let bytes = u128::from(self.0) * nanos / (8 * u128::from(NANOS));
         Bytes(bytes.min(u128::from(u64::MAX)) as u64)
     }
 }
 
-/// Mean rate over a while. A span of zero counts as one nanosecond.
+/// Mean rate over a time span. A span of zero counts as one nanosecond.
 impl Div<Duration> for Bytes {
     type Output = Rate;
     fn div(self, rhs: Duration) -> Rate {
@@ -252,7 +254,7 @@ impl fmt::Debug for Rate {
     }
 }
 
-/// Human form: the largest of b/s, kb/s, Mb/s, Gb/s, Tb/s that leaves a number of at least one.
+/// Largest of b/s, kb/s, Mb/s, Gb/s, Tb/s in which the number is at least one.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bps = self.as_f64();
@@ -286,7 +288,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rate_carries_what_it_serialises(bytes in 1_u64..1_000_000, bps in 1_000_u64..1_000_000_000_000) {
+        fn multiplication_inverts_serialisation_time(bytes in 1_u64..1_000_000, bps in 1_000_u64..1_000_000_000_000) {
             let took = Bytes(bytes) / Rate::bps(bps);
             let carried = Rate::bps(bps) * took;
             // Rounding up the time by less than 1 ns carries at most bps/8e9 bytes more.
@@ -295,7 +297,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_overflows(a: u64, b: u64, s: u64, n: u32) {
+        fn arithmetic_saturates(a: u64, b: u64, s: u64, n: u32) {
             let d = Duration::new(s, n % 1_000_000_000);
             let _ = (Time::from_nanos(a) + d, Bytes(a) / Rate::bps(b), Rate::bps(a) * d, Bytes(a) / d);
             let _ = (Rate::bps(a).scale(b, s), Bytes(a) + Bytes(b), Rate::bps(a) + Rate::bps(b));
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_print_for_people() {
+    fn rates_display_in_the_largest_fitting_unit() {
         assert_eq!(Rate::bps(999).to_string(), "999 b/s");
         assert_eq!(Rate::kbps(150).to_string(), "150 kb/s");
         assert_eq!(Rate::kbps(4_000).to_string(), "4.00 Mb/s");

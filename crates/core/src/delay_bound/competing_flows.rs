@@ -1,4 +1,4 @@
-//! Whether others hold the queue.
+//! Detection of competing flows that hold the queue.
 
 use core::time::Duration;
 
@@ -6,119 +6,129 @@ use super::queue_response::{QueueResponse, Verdict, least};
 use crate::control::Report;
 use crate::units::Time;
 
-/// Knows whether the queue is held by somebody who does not give way to delay, as a TCP transfer.
+/// Detects whether the queue is held by a competing flow that does not yield to delay, such as TCP.
 ///
-/// To send less does not shorten such a queue, and somebody who does so all the same is left with
-/// nothing. It is found out by [`QueueResponse`] where the rate varies; where it is at the floor and cannot
-/// go lower, a queue that stays is given up as well, and what is sent then shows whether that was
-/// right. After a while less is sent for a moment, to see whether it is still so.
+/// Sending less does not shorten such a queue, and a sender that yields to it ends without any
+/// rate. [`QueueResponse`] detects it where the rate varies. At the floor the rate cannot be
+/// lowered; a queue that persists there is treated as held by others, and the response to the
+/// higher rate confirms or refutes this. After [`HOLD`] the sender lowers its rate for a moment to
+/// test again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CompetingFlows {
-    trials: QueueResponse,
-    /// Others hold the queue, and will be tried again at this time.
-    retry: Option<Time>,
-    floored: Option<Floored>,
+    response: QueueResponse,
+    /// Time of the next test while competing flows are detected.
+    next_test: Option<Time>,
+    at_floor_since: Option<FloorQueue>,
 }
 
-/// What a report says of the queue.
+/// State of the queue at a report.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Heard {
-    /// All of it, ours or not, ns.
+pub(super) struct QueueState {
+    /// Total queueing delay, ns.
     pub(super) level: i64,
-    /// By how much that wobbles, ns.
+    /// Standard deviation of that delay, ns.
     pub(super) deviation: i64,
-    /// It grew by more than noise does.
+    /// The queue grew by more than noise.
     pub(super) grew: bool,
-    /// We send as little as we can.
+    /// The sender is at its lowest rate.
     pub(super) at_floor: bool,
 }
 
-/// What changed.
+/// Change of the detector's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// Others hold the queue: it did not answer when less was sent.
-    Lost,
-    /// It stays although less cannot be sent: perhaps others hold it.
-    GivenUp,
-    /// It answers again, or is gone.
+pub(super) enum Transition {
+    /// Competing flows hold the queue: it did not shrink when less was sent.
+    Unresponsive,
+    /// The queue persists at the floor, so competing flows are assumed.
+    Persistent,
+    /// The queue responds again, or is empty.
     Settled,
 }
 
-/// As little is sent as can be, and there is a queue.
+/// A queue that exists while the sender is at its lowest rate.
 #[derive(Clone, Copy, Debug)]
-struct Floored {
-    /// Packets that were sent later count.
+struct FloorQueue {
+    /// Only packets sent after this time count.
     since: Time,
-    /// The queue then, ns.
+    /// Queueing delay at that time, ns.
     level: i64,
 }
 
 impl CompetingFlows {
-    /// Others hold the queue.
-    pub(super) fn is_on(&self) -> bool {
-        self.retry.is_some()
+    /// Whether competing flows are detected.
+    pub(super) fn is_detected(&self) -> bool {
+        self.next_test.is_some()
     }
 
-    /// And less is to be sent for a moment to see whether that is so.
-    pub(super) fn is_tried(&self, now: Time) -> bool {
-        self.retry.is_some_and(|at| now >= at)
+    /// Whether the sender is to lower its rate for a test.
+    pub(super) fn is_testing(&self, now: Time) -> bool {
+        self.next_test.is_some_and(|at| now >= at)
     }
 
-    /// A report came.
-    pub(super) fn hear(&mut self, now: Time, report: &Report<'_>, heard: Heard) -> Option<Turn> {
-        let Heard {
+    /// Processes a report.
+    pub(super) fn on_report(
+        &mut self,
+        now: Time,
+        report: &Report<'_>,
+        state: QueueState,
+    ) -> Option<Transition> {
+        let QueueState {
             level, deviation, ..
-        } = heard;
-        let verdict = self.trials.hear(now, report, heard.grew, level, deviation);
-        let Some(retry) = self.retry else {
-            let turn = if verdict == Some(Verdict::Others) {
-                Turn::Lost
-            } else if self.stays(now, heard) {
-                Turn::GivenUp
+        } = state;
+        let verdict = self
+            .response
+            .on_report(now, report, state.grew, level, deviation);
+        let Some(next_test) = self.next_test else {
+            let transition = if verdict == Some(Verdict::Others) {
+                Transition::Unresponsive
+            } else if self.persists_at_floor(now, state) {
+                Transition::Persistent
             } else {
                 return None;
             };
-            self.retry = Some(now + HOLD);
-            self.floored = None;
-            return Some(turn);
+            self.next_test = Some(now + HOLD);
+            self.at_floor_since = None;
+            return Some(transition);
         };
-        if verdict == Some(Verdict::Others) || now > retry + TRIED {
-            self.retry = Some(now + HOLD);
+        if verdict == Some(Verdict::Others) || now > next_test + TEST_TIMEOUT {
+            self.next_test = Some(now + HOLD);
             return None;
         }
         let over = verdict == Some(Verdict::Ours) || level < least(deviation) / 2;
-        if now < retry || !over {
+        if now < next_test || !over {
             return None;
         }
-        self.retry = None;
-        Some(Turn::Settled)
+        self.next_test = None;
+        Some(Transition::Settled)
     }
 
-    /// Whether a queue stays while as little is sent as can be.
-    fn stays(&mut self, now: Time, heard: Heard) -> bool {
-        let level = heard.level;
-        let least = least(heard.deviation);
-        if !heard.at_floor || level < least {
-            self.floored = None;
+    /// Whether the queue persists while the sender is at its lowest rate.
+    fn persists_at_floor(&mut self, now: Time, state: QueueState) -> bool {
+        let level = state.level;
+        let least = least(state.deviation);
+        if !state.at_floor || level < least {
+            self.at_floor_since = None;
             return false;
         }
-        let floored = self.floored.get_or_insert(Floored { since: now, level });
-        let sent = self.trials.sent().unwrap_or(Time::ZERO);
-        if sent < floored.since {
-            floored.level = level;
-        } else if level < floored.level - least {
-            *floored = Floored { since: sent, level };
+        let at_floor_since = self
+            .at_floor_since
+            .get_or_insert(FloorQueue { since: now, level });
+        let sent = self.response.sent().unwrap_or(Time::ZERO);
+        if sent < at_floor_since.since {
+            at_floor_since.level = level;
+        } else if level < at_floor_since.level - least {
+            *at_floor_since = FloorQueue { since: sent, level };
         }
-        sent.since(floored.since) >= STAYS
+        sent.since(at_floor_since.since) >= PERSISTENT_AFTER
     }
 }
 
-/// A TCP transfer lasts longer, and the trial costs three tenths of a second's worth in it.
+/// A TCP transfer usually lasts longer; a test costs the data of 0.3 s.
 const HOLD: Duration = Duration::from_secs(8);
-/// A trial that has no result by then is left for the next time.
-const TRIED: Duration = Duration::from_millis(1_500);
-/// A queue of ours that loses nothing in that time at the floor would be there for ever.
-const STAYS: Duration = Duration::from_millis(1_500);
+/// A test without a result after this time is repeated after [`HOLD`].
+const TEST_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// A queue of this sender that does not shrink in that time at the floor would never drain.
+const PERSISTENT_AFTER: Duration = Duration::from_millis(1_500);
 
 #[cfg(test)]
 mod tests {
@@ -126,15 +136,16 @@ mod tests {
     use crate::control::{Ecn, Fate, FlowId, Outcome};
     use crate::units::{Bytes, RemoteTime};
 
-    /// Packets of 1250 bytes that others' queue of 100 ms delays, and what changed at which ms.
-    fn play(
-        contest: &mut CompetingFlows,
+    /// Packets of 1250 bytes delayed by 100 ms in a queue of other flows; returns the transitions
+    /// with their times in ms.
+    fn feed(
+        detector: &mut CompetingFlows,
         from: u64,
         to: u64,
         gap: u64,
         at_floor: bool,
-    ) -> Vec<(u64, Turn)> {
-        let mut turns = vec![];
+    ) -> Vec<(u64, Transition)> {
+        let mut transitions = vec![];
         for start in (from..to).step_by(100) {
             let fates: Vec<Fate> = (start..start + 100)
                 .step_by(gap as usize)
@@ -150,56 +161,60 @@ mod tests {
                 })
                 .collect();
             let now = start + 240;
-            let heard = Heard {
+            let state = QueueState {
                 level: 100_000_000,
                 deviation: 1_000_000,
                 grew: false,
                 at_floor,
             };
-            let turn = contest.hear(Time::from_millis(now), &Report::new(&fates), heard);
-            turns.extend(turn.map(|t| (now, t)));
+            let transition =
+                detector.on_report(Time::from_millis(now), &Report::new(&fates), state);
+            transitions.extend(transition.map(|t| (now, t)));
         }
-        turns
+        transitions
     }
 
     #[test]
-    fn a_queue_that_does_not_answer_is_lost_and_tried_again() {
-        let mut contest = CompetingFlows::default();
-        assert_eq!(play(&mut contest, 0, 1_000, 10, false), []);
-        let turns = play(&mut contest, 1_000, 2_000, 20, false);
+    fn an_unresponsive_queue_is_detected_and_tested_again() {
+        let mut detector = CompetingFlows::default();
+        assert_eq!(feed(&mut detector, 0, 1_000, 10, false), []);
+        let transitions = feed(&mut detector, 1_000, 2_000, 20, false);
         assert!(
-            matches!(turns[..], [(1_000..1_900, Turn::Lost)]),
-            "{turns:?}"
+            matches!(transitions[..], [(1_000..1_900, Transition::Unresponsive)]),
+            "{transitions:?}"
         );
-        let at = Time::from_millis(turns[0].0);
-        assert!(contest.is_on() && !contest.is_tried(at));
-        assert!(contest.is_tried(Time::from_millis(2_240) + HOLD));
-        // As much as before: no verdict, and in the end another eight seconds.
-        assert_eq!(play(&mut contest, 2_000, 15_000, 20, false), []);
-        assert!(contest.is_on() && !contest.is_tried(Time::from_millis(15_240)));
+        let at = Time::from_millis(transitions[0].0);
+        assert!(detector.is_detected() && !detector.is_testing(at));
+        assert!(detector.is_testing(Time::from_millis(2_240) + HOLD));
+        // The rate stays the same: no verdict, and HOLD starts again after the timeout.
+        assert_eq!(feed(&mut detector, 2_000, 15_000, 20, false), []);
+        assert!(detector.is_detected() && !detector.is_testing(Time::from_millis(15_240)));
     }
 
     #[test]
-    fn a_queue_that_stays_at_the_floor_is_given_up() {
-        let mut contest = CompetingFlows::default();
-        let turns = play(&mut contest, 0, 3_000, 20, true);
-        // From the first report on, and of what was sent later.
-        assert_eq!(turns, [(1_940, Turn::GivenUp)]);
+    fn a_queue_that_persists_at_the_floor_is_detected() {
+        let mut detector = CompetingFlows::default();
+        let transitions = feed(&mut detector, 0, 3_000, 20, true);
+        // Counted from the first report, for packets sent after it.
+        assert_eq!(transitions, [(1_940, Transition::Persistent)]);
     }
 
     #[test]
-    fn a_queue_that_is_gone_settles_it_when_it_is_tried() {
-        let mut contest = CompetingFlows::default();
-        play(&mut contest, 0, 3_000, 20, true);
-        assert!(contest.is_on());
-        let gone = Heard {
+    fn an_empty_queue_ends_the_detection_at_the_next_test() {
+        let mut detector = CompetingFlows::default();
+        feed(&mut detector, 0, 3_000, 20, true);
+        assert!(detector.is_detected());
+        let gone = QueueState {
             level: 0,
             deviation: 1_000_000,
             grew: false,
             at_floor: false,
         };
-        let mut hear = |ms| contest.hear(Time::from_millis(ms), &Report::new(&[]), gone);
-        assert_eq!((hear(9_000), hear(10_000)), (None, Some(Turn::Settled)));
-        assert!(!contest.is_on());
+        let mut on_report = |ms| detector.on_report(Time::from_millis(ms), &Report::new(&[]), gone);
+        assert_eq!(
+            (on_report(9_000), on_report(10_000)),
+            (None, Some(Transition::Settled))
+        );
+        assert!(!detector.is_detected());
     }
 }

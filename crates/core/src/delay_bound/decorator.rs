@@ -1,44 +1,45 @@
-//! The delay promise around any controller.
+//! A controller decorator that lowers the media rate to meet a delay bound.
 
 use core::time::Duration;
 
-use super::competing_flows::{CompetingFlows, Heard, Turn};
+use super::competing_flows::{CompetingFlows, QueueState, Transition};
 use super::meter::{PathMeter, Reading};
 use super::planner::{Decision, Planner, PlannerConfig, QueueOwner, Situation};
 use crate::control::{Change, Cx, RateController, Report, Sent, Summary, Target, Why};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 
-/// Lowers the media rate of `inner` so that nothing is late; everything else passes through.
+/// Lowers the media rate of `inner` so that no frame is late. All other outputs pass through
+/// unchanged.
 ///
-/// The path's capacity is measured from the reports while there is a queue; without one, what
-/// the inner controller would send is the forecast. The driver tells what only it knows with
+/// While there is a queue, the capacity of the path is measured from the reports; without one, the
+/// send rate of `inner` is the forecast. The driver sets its own state with
 /// [`set_backlog`](Self::set_backlog), [`set_budget`](Self::set_budget),
-/// [`set_next_frame`](Self::set_next_frame) and [`set_stall`](Self::set_stall), then calls
-/// [`replan`](Self::replan) when it wants an answer before the next report, as before a frame.
+/// [`set_next_frame`](Self::set_next_frame) and [`set_stall`](Self::set_stall). It calls
+/// [`replan`](Self::replan) for a decision between two reports, such as before a frame.
 #[derive(Debug)]
 pub struct DelayBound<C> {
     inner: C,
     meter: PathMeter,
-    contest: CompetingFlows,
+    competing: CompetingFlows,
     planner: Planner,
     budget: Duration,
     kept_back: Duration,
-    /// In the sender, headers included.
+    /// Bytes queued in the sender, headers included.
     backlog: Bytes,
     next_frame: Option<Time>,
-    /// Told, but not yet counted from a known moment.
+    /// Duration of a stall that starts at the next plan.
     stall: Option<Duration>,
     decision: Option<Decision>,
 }
 
 impl<C: RateController> DelayBound<C> {
-    /// `budget`: the bound minus propagation, receiver and encoder lag.
+    /// `budget` is the bound minus propagation, receiver and encoder delay.
     pub fn new(inner: C, config: PlannerConfig, budget: Duration) -> Self {
         Self {
             inner,
             meter: PathMeter::new(),
-            contest: CompetingFlows::default(),
+            competing: CompetingFlows::default(),
             planner: Planner::new(config),
             budget,
             kept_back: Duration::ZERO,
@@ -49,30 +50,31 @@ impl<C: RateController> DelayBound<C> {
         }
     }
 
-    /// What waits in the sender, headers included, as of the next plan.
+    /// Sets the bytes queued in the sender, headers included, for the next plan.
     pub fn set_backlog(&mut self, backlog: Bytes) {
         self.backlog = backlog;
     }
 
-    /// Another budget, e.g. when the encoder's lag or the propagation delay is better known, and
-    /// what is kept back beside it for repairs.
+    /// Sets the budget, e.g. when a better estimate of the encoder or propagation delay is
+    /// available, and the part of the bound reserved for repairs.
     pub fn set_budget(&mut self, budget: Duration, kept_back: Duration) {
         self.budget = budget;
         self.kept_back = kept_back;
     }
 
-    /// When the next frame is made; unless told, now.
+    /// Sets the time of the next frame; `None` (the initial value) means now.
     pub fn set_next_frame(&mut self, at: Option<Time>) {
         self.next_frame = at;
     }
 
-    /// The path is down and is expected to be so for this long from the next plan on; `None`: it is up.
+    /// Sets the expected remaining duration of an outage, counted from the next plan; `None`: the
+    /// path works.
     pub fn set_stall(&mut self, stall: Option<Duration>) {
         self.stall = stall;
         self.planner.set_stall(None);
     }
 
-    /// Plans with what is known now.
+    /// Plans with the current state and records the plan in the trace.
     pub fn replan(&mut self, cx: &mut Cx<'_>) -> Decision {
         if let Some(stall) = self.stall.take() {
             self.planner.set_stall(Some(cx.now + stall));
@@ -95,22 +97,22 @@ impl<C: RateController> DelayBound<C> {
         decision
     }
 
-    /// How long the newest packet that is known to have arrived waited in a queue of ours.
+    /// Queueing delay of the newest packet known to have arrived, in this sender's own queue.
     pub fn queueing(&self) -> Duration {
         self.meter.queueing()
     }
 
-    /// Delay of the path that nothing we do would lower, above the least of the last minute.
+    /// Delay above the minimum of the last minute that lower sending rates do not reduce.
     pub fn standing(&self, now: Time) -> Duration {
         self.meter.standing(now)
     }
 
-    /// How long a packet that leaves at `now` waits in a queue of ours behind what left before it.
+    /// Queueing delay of a packet sent at `now` behind this sender's earlier packets.
     pub fn wait(&self, now: Time) -> Duration {
         self.meter.wait(now, self.planner.capacity())
     }
 
-    /// What the path is believed to carry, on the wire.
+    /// Estimated capacity of the path, on the wire.
     pub fn capacity(&self) -> Rate {
         self.planner.capacity()
     }
@@ -120,18 +122,18 @@ impl<C: RateController> DelayBound<C> {
         self.decision.as_ref()
     }
 
-    /// The controller inside.
+    /// The decorated controller.
     pub fn inner(&self) -> &C {
         &self.inner
     }
 
     fn situation(&self, now: Time, capacity: Rate) -> Situation {
-        let (queue, network, needed) = if self.contest.is_on() {
+        let (queue, network, needed) = if self.competing.is_detected() {
             let needed = self.meter.height();
-            let part = if self.contest.is_tried(now) {
-                TRIED
-            } else if self.meter.is_brim_full() {
-                NEAR_OVERFLOW
+            let part = if self.competing.is_testing(now) {
+                TEST_FRACTION
+            } else if self.meter.is_nearly_full() {
+                OVERFLOW_FRACTION
             } else {
                 1.0
             };
@@ -151,20 +153,20 @@ impl<C: RateController> DelayBound<C> {
         }
     }
 
-    fn learn(&mut self, cx: &mut Cx<'_>, report: &Report<'_>, reading: &Reading) {
+    fn update(&mut self, cx: &mut Cx<'_>, report: &Report<'_>, reading: &Reading) {
         if !self.planner.config().yields {
-            self.contend(cx, report, reading);
+            self.detect_competing_flows(cx, report, reading);
         }
-        if self.contest.is_on() && self.meter.level() < TOLERATED {
+        if self.competing.is_detected() && self.meter.level() < TOLERATED_NANOS {
             self.planner.observe_idle(cx.now, reading.delivered);
         } else {
             self.observe(cx.now, reading);
         }
     }
 
-    fn contend(&mut self, cx: &mut Cx<'_>, report: &Report<'_>, reading: &Reading) {
+    fn detect_competing_flows(&mut self, cx: &mut Cx<'_>, report: &Report<'_>, reading: &Reading) {
         let floor = self.planner.config().floor;
-        let heard = Heard {
+        let state = QueueState {
             level: self.meter.level_of_all(),
             deviation: self.meter.deviation(),
             grew: reading.grew,
@@ -172,43 +174,44 @@ impl<C: RateController> DelayBound<C> {
                 .decision
                 .is_some_and(|d| d.media <= floor.scale(11, 10)),
         };
-        let turn = self.contest.hear(cx.now, report, heard);
-        match turn {
-            Some(Turn::Lost | Turn::GivenUp) => {
-                self.meter.disown(cx.now);
-                if turn == Some(Turn::Lost) {
+        let transition = self.competing.on_report(cx.now, report, state);
+        match transition {
+            Some(Transition::Unresponsive | Transition::Persistent) => {
+                self.meter.begin_contention(cx.now);
+                if transition == Some(Transition::Unresponsive) {
                     self.planner.restore(cx.now);
                 }
                 cx.trace.record(cx.now, Event::QueueContested);
             }
-            Some(Turn::Settled) => {
-                self.meter.settle();
+            Some(Transition::Settled) => {
+                self.meter.end_contention();
                 cx.trace.record(cx.now, Event::QueueSettled);
             }
             None => {}
         }
     }
 
-    /// Whether less than a packet of ours waits in the queue, so that it is the doing of those who
-    /// have more. They yield to it and we need not, until each has as many packets in it and with
-    /// them the same rate, whatever the round trips: the law of TCP Vegas (Brakmo and Peterson, "TCP
-    /// Vegas: End to End Congestion Avoidance on a Global Internet", 1995), and its equilibrium (Low,
-    /// Peterson and Wang, "Understanding TCP Vegas: A Duality Model", 2002). Without this a thin
-    /// stream heeds every swing of the others' queue, and never gets from its floor.
-    fn has_no_part(&self) -> bool {
+    /// Whether less than one packet of this sender is in the queue, so that the queue is due to
+    /// flows with a larger part of it. Those flows have to yield, and this one does not, until each
+    /// has the same number of packets in the queue and with it the same rate at any round-trip
+    /// time. This is the law of TCP Vegas (Brakmo and Peterson, "TCP Vegas: End to End Congestion
+    /// Avoidance on a Global Internet", 1995) and its equilibrium (Low, Peterson and Wang,
+    /// "Understanding TCP Vegas: A Duality Model", 2002). Without it a low-rate stream reacts to
+    /// every variation of a queue of other flows and stays at its floor.
+    fn has_less_than_a_packet_queued(&self) -> bool {
         let level = self.meter.level();
         let config = self.planner.config();
         let sent = self
             .decision
             .map_or(self.planner.capacity(), |d| config.wire(d.media));
         let part = sent * Duration::from_nanos(level.max(0) as u64);
-        level < TOLERATED && part < config.packet_size
+        level < TOLERATED_NANOS && part < config.packet_size
     }
 
     fn observe(&mut self, now: Time, reading: &Reading) {
-        // Who yields heeds every queue.
+        // With `yields` set, the sender reacts to every queue.
         let yields = self.planner.config().yields;
-        if !yields && !reading.grew && self.has_no_part() {
+        if !yields && !reading.grew && self.has_less_than_a_packet_queued() {
             self.planner.observe_idle(now, reading.delivered);
             return;
         }
@@ -232,15 +235,18 @@ impl<C: RateController> DelayBound<C> {
     }
 }
 
-/// Beside a queue of others ours may grow by this much before it is one, ns: two frames, since theirs
-/// grows, too. As much is nobody's who sends less than a packet in that time, 160 kb/s.
-const TOLERATED: i64 = 60_000_000;
-/// What is used of a share to see whose queue it is: enough less for a verdict in half of a second.
-const TRIED: f64 = 0.7;
-/// What is used of it where the queue is about to overflow, so that fewer of ours are lost, which could
-/// not be sent again in time. Of frames beside Reno 2.1 % are lost rather than 2.8 % (RFC 8867 section 5.6, ten
-/// seeds), and 1.0 % with a third, which CUBIC, whose queue is that high for longer, leaves nothing of.
-const NEAR_OVERFLOW: f64 = 0.7;
+/// Growth of the queue, in ns, that is tolerated next to competing flows: two frames, as their
+/// queue grows as well. At rates below one packet in that time (160 kb/s) the sender cannot cause
+/// more.
+const TOLERATED_NANOS: i64 = 60_000_000;
+/// Fraction of the share used while testing the owner of the queue: low enough for a verdict in
+/// half a second.
+const TEST_FRACTION: f64 = 0.7;
+/// Fraction of the share used when the queue is about to overflow. It reduces the loss of packets
+/// that could not be retransmitted in time. Of the frames next to Reno 2.1 % are lost instead of
+/// 2.8 % (RFC 8867 section 5.6, ten seeds). A third would give 1.0 %, but leaves no rate next to
+/// CUBIC, whose queue is that high for longer.
+const OVERFLOW_FRACTION: f64 = 0.7;
 
 impl<C: RateController> RateController for DelayBound<C> {
     fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
@@ -252,7 +258,7 @@ impl<C: RateController> RateController for DelayBound<C> {
         self.inner.on_report(cx, report);
         self.planner.set_upper(self.inner.target().send);
         if let Some(reading) = self.meter.on_report(cx.now, report) {
-            self.learn(cx, report, &reading);
+            self.update(cx, report, &reading);
         }
         self.replan(cx);
     }
@@ -272,7 +278,7 @@ impl<C: RateController> RateController for DelayBound<C> {
             Change::Path { packet_size, .. } => {
                 config.packet_size = *packet_size;
                 self.meter = PathMeter::new();
-                self.contest = CompetingFlows::default();
+                self.competing = CompetingFlows::default();
                 self.planner.forget_path();
             }
         }
@@ -321,7 +327,7 @@ mod tests {
         }
     }
 
-    fn promise() -> DelayBound<Fixed> {
+    fn delay_bound() -> DelayBound<Fixed> {
         let config = PlannerConfig::new(Rate::kbps(150), Rate::kbps(4_000));
         DelayBound::new(Fixed, config, Duration::from_millis(400))
     }
@@ -338,7 +344,7 @@ mod tests {
 
     #[test]
     fn only_media_is_lowered() {
-        let mut p = promise();
+        let mut p = delay_bound();
         with(0, |cx| p.replan(cx));
         let (ours, theirs) = (p.target(), Fixed.target());
         assert!(ours.media < theirs.media && ours.media > Rate::kbps(1_000));
@@ -355,7 +361,7 @@ mod tests {
 
     #[test]
     fn every_plan_is_traced() {
-        let mut p = promise();
+        let mut p = delay_bound();
         p.set_backlog(Bytes(12_500));
         let (decision, events) = with(5, |cx| p.replan(cx));
         let plan = Event::Plan {
@@ -371,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_backlog_and_a_stall_lower_the_rate() {
-        let mut p = promise();
+        let mut p = delay_bound();
         let (free, _) = with(0, |cx| p.replan(cx));
         p.set_backlog(Bytes(60_000));
         let (loaded, _) = with(10, |cx| p.replan(cx));
@@ -379,7 +385,7 @@ mod tests {
         p.set_backlog(Bytes::ZERO);
         p.set_stall(Some(Duration::from_secs(1)));
         assert!(!with(20, |cx| p.replan(cx)).0.feasible());
-        // Counted from that plan, not from each.
+        // The stall counts from the first plan after `set_stall`, not from each plan.
         assert!(with(900, |cx| p.replan(cx)).0.feasible());
         p.set_stall(Some(Duration::from_secs(1)));
         p.set_stall(None);
@@ -388,7 +394,7 @@ mod tests {
 
     #[test]
     fn reports_of_a_growing_queue_lower_the_rate_at_once() {
-        let mut p = promise();
+        let mut p = delay_bound();
         let fate = |n: u64, arrived: u64| Fate {
             flow: FlowId(0),
             seq: n,
@@ -399,7 +405,7 @@ mod tests {
                 ecn: Ecn::NotEct,
             },
         };
-        // On time, then at 20 ms each: 500 kb/s.
+        // Without queueing, then one packet per 20 ms: 500 kb/s.
         let quiet: Vec<_> = (0..10).map(|n| fate(n, n * 5 + 20)).collect();
         with(75, |cx| p.on_report(cx, &Report::new(&quiet)));
         assert_eq!(
@@ -417,9 +423,9 @@ mod tests {
         assert!(p.target().media < Rate::kbps(450));
     }
 
-    /// What is known of the path after 1.25 s with 7 ms of queue, before which it was `capacity`.
+    /// The estimate after 1.25 s with 7 ms of queue, starting from `capacity`.
     fn after_a_short_queue(capacity: Rate) -> Rate {
-        let mut p = promise();
+        let mut p = delay_bound();
         p.planner.observe_drop(Time::ZERO, capacity);
         with(0, |cx| p.replan(cx));
         for n in (0..60).step_by(2) {
@@ -439,17 +445,17 @@ mod tests {
         p.planner.measured().unwrap()
     }
 
-    /// 1.4 Mb/s are a packet of 1,200 bytes in 7 ms, and 0.3 Mb/s a fifth of one.
+    /// In 7 ms, 1.4 Mb/s are a packet of 1,200 bytes and 0.3 Mb/s a fifth of one.
     #[test]
-    fn a_thick_stream_heeds_a_short_queue_and_a_thin_one_grows() {
+    fn a_short_queue_lowers_a_high_rate_but_not_a_low_rate() {
         let (thick, thin) = (Rate::kbps(2_000), Rate::kbps(400));
         assert!(after_a_short_queue(thick) < thick);
         assert!(after_a_short_queue(thin) > thin.scale(11, 10));
     }
 
     #[test]
-    fn a_new_demand_and_a_new_path_are_taken_over() {
-        let mut p = promise();
+    fn a_change_of_demand_or_path_takes_effect() {
+        let mut p = delay_bound();
         let demand = Demand {
             floor: Rate::kbps(150),
             ceiling: Rate::kbps(300),

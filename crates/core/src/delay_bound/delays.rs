@@ -1,20 +1,20 @@
-//! The smallest delays of spans of different length.
+//! Minimum delays over windows of different length.
 
 use core::time::Duration;
 
 use super::window::WindowMin;
 use crate::units::Time;
 
-/// One-way delays or round trips, ns, and what they are without a queue of ours: the smallest of
-/// three seconds, or of one while others are known to hold the queue.
+/// One-way delays or round trips, in ns. The baseline without a queue of this sender is the minimum
+/// of three seconds, or of one second while competing flows hold the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Delays {
     minute: WindowMin,
-    /// Of three seconds.
+    /// Window of three seconds.
     recent: WindowMin,
-    /// Of a second.
+    /// Window of one second.
     brief: WindowMin,
-    /// Of a quarter of one.
+    /// Window of a quarter of a second.
     present: WindowMin,
 }
 
@@ -39,24 +39,24 @@ impl Delays {
         }
     }
 
-    /// Of the last minute; `None` before the first.
+    /// Minimum of the last minute; `None` before the first delay.
     pub(super) fn least(&self) -> Option<i64> {
         self.minute.min()
     }
 
-    /// Without a queue of ours.
+    /// Baseline delay without a queue of this sender.
     pub(super) fn low(&self, contested: bool) -> Option<i64> {
         self.window(contested).min()
     }
 
-    /// By how much that is above the smallest of the last minute; `None` if nothing arrived for
-    /// so long.
+    /// Baseline above the minimum of the last minute; `None` if no packet arrived within the
+    /// window.
     pub(super) fn standing(&self, contested: bool, now: Time) -> Option<u64> {
         self.window(contested).above(&self.minute, now)
     }
 
-    /// What is needed now counts as if it had been needed for a second.
-    pub(super) fn disown(&mut self, now: Time) {
+    /// Sets the one-second baseline to the current minimum at once.
+    pub(super) fn begin_contention(&mut self, now: Time) {
         if let Some(least) = self.present.min() {
             self.brief = WindowMin::new(BRIEF);
             self.brief.insert(now, least);
@@ -68,5 +68,5 @@ impl Delays {
     }
 }
 
-/// Six of these are a second.
+/// Six of these are one second.
 const BRIEF: Duration = Duration::from_millis(170);

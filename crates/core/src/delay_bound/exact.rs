@@ -1,27 +1,27 @@
-//! The throttling law, exact: the highest rate at which no byte is late.
+//! The exact throttling law: the highest rate at which no byte is late.
 
 use core::time::Duration;
 
 use super::curve::ServiceCurve;
 use crate::units::{Bytes, Rate};
 
-/// Everything the law looks at. Time counts from now.
+/// Input of the law. Times count from now.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
-    /// What the transport will carry.
+    /// Forecast of the transport.
     pub curve: &'a ServiceCurve,
-    /// Q: what waits already.
+    /// Q: bytes queued already.
     pub backlog: Bytes,
     /// d: how long a byte that is made now may take to leave. The bound less propagation,
     /// playout and the encoder's own lag.
     pub budget: Duration,
-    /// How far the source may run ahead of its rate.
+    /// Burst of the source.
     pub burst: Burst,
-    /// The encoder cannot make less.
+    /// Lowest rate of the encoder.
     pub floor: Rate,
-    /// It cannot make more.
+    /// Highest rate of the encoder.
     pub ceiling: Rate,
-    /// When frames are made: tells which to skip when there is no rate.
+    /// Times of the next frames; used to choose the frames to skip if there is no feasible rate.
     pub frames: Frames,
 }
 
@@ -34,7 +34,7 @@ pub struct Burst {
     pub span: Duration,
 }
 
-/// The rhythm of the source.
+/// Frame timing of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frames {
     /// From now to the next frame.
@@ -43,31 +43,31 @@ pub struct Frames {
     pub interval: Duration,
 }
 
-/// The answer.
+/// Result of the law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Plan {
-    /// Some rate keeps the promise.
+    /// Some rate meets the bound.
     Feasible {
         /// The highest such rate, rounded down, within floor and ceiling.
         rate: Rate,
-        /// What keeps it from being higher.
+        /// Constraint that limits the rate.
         binding: Binding,
         /// When everything that was late is made up for; `None` if it never is at this rate.
         recovery: Option<Duration>,
     },
-    /// Not even the floor does.
+    /// Not even the floor meets the bound.
     Infeasible {
-        /// The smallest budget that would do at the floor; `None` if no budget would.
+        /// Smallest budget that is sufficient at the floor; `None` if there is none.
         smallest_budget: Option<Duration>,
-        /// What to leave out instead.
+        /// Frames to skip.
         skip: Skip,
     },
 }
 
-/// What limits a rate.
+/// Constraint that limits a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
-    /// The source wants no more.
+    /// The ceiling of the source.
     Ceiling,
     /// The byte made at `made` leaves exactly in time.
     Byte {
@@ -77,11 +77,11 @@ pub enum Binding {
         /// so the backlog has a part in it.
         busy_since: Option<Duration>,
     },
-    /// The rate of the forecast in the long run.
+    /// Long-run rate of the forecast.
     LongRun,
 }
 
-/// Which of the next 64 frames to leave out.
+/// Which of the next 64 frames to skip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skip {
     /// Late even if each were the only one made, at the floor. All others are savable.
@@ -234,7 +234,7 @@ struct Law<'a> {
     guard: f64,
 }
 
-/// The condition that is closest to failing at some rate.
+/// The constraint with the least slack at some rate.
 #[derive(Clone, Copy)]
 struct Tightest {
     /// Bits to spare; negative when it fails.

@@ -1,4 +1,4 @@
-//! How much the delay of a path wobbles by itself.
+//! Estimates the jitter of the path.
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::units::Time;
 /// seconds, in which a sender that looks for the capacity is below it at times.
 #[derive(Clone, Debug)]
 pub(super) struct Jitter {
-    /// When the newest was sent.
+    /// Sending time of the newest packet.
     sent: Option<Time>,
     /// The delays of the newest three, newest last, ns.
     delays: [i64; 3],
@@ -31,7 +31,7 @@ pub(super) struct Jitter {
 }
 
 impl Jitter {
-    /// Nothing was seen.
+    /// An estimator without samples.
     pub(super) fn new() -> Self {
         Self {
             sent: None,
@@ -43,7 +43,7 @@ impl Jitter {
         }
     }
 
-    /// A packet that was sent later than all before it arrived; whether it is one of those that count.
+    /// Adds a packet sent later than all before it; returns whether it counts as a sample.
     pub(super) fn add(&mut self, sent: Time, delay: i64) -> bool {
         if self.sent.is_some_and(|last| sent.since(last) < DISTANCE) {
             return false;
@@ -103,7 +103,7 @@ const DISTANCE: Duration = Duration::from_millis(25);
 const MEMORY: usize = 63;
 /// With fewer the median may be anything.
 const ENOUGH: usize = 8;
-/// What wobbles by more keeps no promise of some hundred milliseconds anyway.
+/// A path with more jitter meets no delay bound of some hundred milliseconds.
 const MOST: i64 = 25_000_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the reports say about the queue and the capacity of the path.
+//! Measures the queue and the capacity of the path from reports.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -9,65 +9,62 @@ use super::window::WindowMin;
 use crate::control::{Fate, Outcome, Report, Sent};
 use crate::units::{Bytes, Rate, Time, nanos};
 
-/// Reads queueing delay and capacity from per-packet arrival times.
+/// Derives queueing delay and capacity from per-packet arrival times.
 ///
-/// One-way delays are differences between two clocks, so only their growth means something: the
-/// smallest of the last minute is the path without a queue. What has not been lower for three
-/// seconds is no queue of ours, since the planner empties its own in less; it counts as
-/// *standing* delay (a longer route, somebody else's queue, a clock that was set) and is taken
-/// from the budget instead of being drained. A drift of 100 ppm moves three seconds by 0.3 ms.
+/// One-way delays are differences of two clocks, so only their changes are meaningful. The minimum
+/// of the last minute is the path without a queue. A delay that has not been lower for three
+/// seconds is no queue of this sender, since the planner drains its own in less. It counts as
+/// *standing* delay (a longer route, another flow's queue, a clock step) and is subtracted from the
+/// budget instead of being drained. A drift of 100 ppm changes three seconds by 0.3 ms.
 ///
-/// What the delay wobbles by itself ([`wobble`](Self::wobble)) is no queue either: all that is
-/// said of a queue is beyond what the wobble explains.
+/// Jitter ([`wobble`](Self::wobble)) is no queue either: only delay beyond it counts as queueing.
 #[derive(Clone, Debug)]
 pub struct PathMeter {
     one_way: Delays,
     round_trip: Delays,
-    /// One-way delays of the last half second with the sign turned, for the largest.
+    /// Negated one-way delays of the last half second, for the maximum.
     largest: WindowMin,
-    /// Others are known to hold the queue.
+    /// Competing flows hold the queue.
     contested: bool,
-    /// How high the queue was when packets were lost, ns.
+    /// Queueing delay at packet losses, ns.
     full: WindowMin,
     /// The newest packet known to have arrived.
     last: Option<Last>,
-    /// Sent after that packet, and what became of it is not known yet.
+    /// Packets sent after `last` without a report.
     unknown: VecDeque<(u64, Time, Bytes)>,
     /// Bits and seconds in which the path was busy, not yet enough for a sample.
     busy: Busy,
     jitter: Jitter,
     /// Delays of the newest packets that count for the jitter, oldest first.
     leaders: VecDeque<i64>,
-    /// Their middle.
+    /// Medians of `leaders`.
     levels: WindowMin,
-    /// The queue grew, and how fast it is served is not known yet.
+    /// The queue grew and its service rate is not measured yet.
     growing: bool,
 }
 
-/// What one report said.
+/// Measurements of one report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// What the path delivered while it had a queue of ours; with `grew` as the verdict of this
-    /// report alone.
+    /// Delivery rate while this sender had a queue; with `grew`, that of this report alone.
     pub capacity: Option<Sample>,
     /// Bytes of this report over the time in which they arrived.
     pub delivered: Rate,
-    /// With `grew` and without `capacity`: a first idea of the latter, from a packet or two more
-    /// than one. It may be wrong by a third, and holds until there is a sample.
+    /// With `grew` and without `capacity`: a first estimate from two packets or more. It may be
+    /// wrong by a third and is valid until there is a sample.
     pub hint: Option<Rate>,
-    /// There was a queue of ours all through this report.
+    /// This sender had a queue throughout the report.
     pub queued: bool,
-    /// The queue grew by more than noise does: what was sent is more than the path carries.
+    /// The queue grew by more than noise: the sending rate exceeds the capacity.
     pub grew: bool,
 }
 
-/// A rate at which the path worked without a pause.
+/// A delivery rate of the busy path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// As measured.
     pub rate: Rate,
-    /// What is left of it if jitter made the time look short: enough to believe in more than was
-    /// known.
+    /// Lower bound of the rate, if jitter shortened the measured time; used to raise an estimate.
     pub surely: Rate,
 }
 
@@ -76,7 +73,7 @@ struct Last {
     seq: u64,
     sent: Time,
     arrived: u64,
-    /// Arrival minus departure: means nothing but by comparison.
+    /// Arrival minus departure; meaningful only in comparison.
     delay: i64,
 }
 
@@ -88,7 +85,7 @@ struct Busy {
 }
 
 impl PathMeter {
-    /// A meter that knows nothing.
+    /// A meter without measurements.
     pub fn new() -> Self {
         Self {
             one_way: Delays::new(),
@@ -106,7 +103,7 @@ impl PathMeter {
         }
     }
 
-    /// A packet left.
+    /// Records a sent packet.
     pub fn on_sent(&mut self, now: Time, packet: &Sent) {
         if self.unknown.len() == MOST_UNKNOWN {
             self.unknown.pop_front();
@@ -114,7 +111,7 @@ impl PathMeter {
         self.unknown.push_back((packet.seq, now, packet.size));
     }
 
-    /// Feedback came. `None` when it says nothing about arrivals.
+    /// Processes feedback; `None` if it reports no arrivals.
     pub fn on_report(&mut self, now: Time, report: &Report<'_>) -> Option<Reading> {
         if let Some(rtt) = report.rtt {
             let rtt = nanos(rtt).min(i64::MAX as u64) as i64;
@@ -229,14 +226,14 @@ impl PathMeter {
         self.above_usual(behind.midpoint(after))
     }
 
-    /// How long the newest packet that arrived had waited in a queue of ours.
+    /// Queueing delay of the newest arrived packet in this sender's queue.
     pub fn queueing(&self) -> Duration {
         let waited = self.last.map_or(0, |l| self.above_usual(l.delay));
         Duration::from_nanos(waited as u64)
     }
 
-    /// Hardly any packet is later than this because of jitter alone: above the smallest delay, up
-    /// to 125 ms. Zero until eight frames or so have arrived.
+    /// Bound on the jitter above the smallest delay, up to 125 ms; hardly any packet exceeds it.
+    /// Zero until about eight frames have arrived.
     pub fn wobble(&self) -> Duration {
         self.jitter.extent()
     }
@@ -255,12 +252,12 @@ impl PathMeter {
         rose
     }
 
-    /// The queue of ours before a frame comes, whatever the rate, ns.
+    /// Queueing delay of this sender at the start of a frame, ns.
     pub(super) fn level(&self) -> i64 {
         self.leader().map_or(0, |middle| self.above_usual(middle))
     }
 
-    /// All of that queue, ours or not, ns. Negative where jitter is less than usual.
+    /// Total queueing delay of all flows, ns. Negative where jitter is less than usual.
     pub(super) fn level_of_all(&self) -> i64 {
         let least = self.one_way.least().unwrap_or(0);
         let usual = least.saturating_add(self.jitter.usual());
@@ -275,35 +272,36 @@ impl PathMeter {
         delays.get(delays.len() / 2).copied()
     }
 
-    /// How much the delay wobbles by itself: one standard deviation, ns.
+    /// Standard deviation of the jitter, ns.
     pub(super) fn deviation(&self) -> i64 {
         self.jitter.deviation()
     }
 
-    /// Others hold the queue: until [`settle`](Self::settle) what the path needs counts as
-    /// [`standing`](Self::standing) delay at once, and later on after a second rather than three.
-    pub(super) fn disown(&mut self, now: Time) {
+    /// Competing flows hold the queue. Until [`end_contention`](Self::end_contention) the current
+    /// minimum delay counts as [`standing`](Self::standing) delay at once, and later after one
+    /// second instead of three.
+    pub(super) fn begin_contention(&mut self, now: Time) {
         self.contested = true;
-        self.one_way.disown(now);
-        self.round_trip.disown(now);
+        self.one_way.begin_contention(now);
+        self.round_trip.begin_contention(now);
         self.growing = false;
         self.busy = Busy::default();
         self.levels = WindowMin::new(RISING);
     }
 
-    /// Nobody is known to hold the queue any more.
-    pub(super) fn settle(&mut self) {
+    /// Competing flows no longer hold the queue.
+    pub(super) fn end_contention(&mut self) {
         self.contested = false;
     }
 
-    /// Whether the queue is nearly as high as when a packet of the last minute was lost.
-    pub(super) fn is_brim_full(&self) -> bool {
+    /// Whether the queue is nearly as long as at a packet loss of the last minute.
+    pub(super) fn is_nearly_full(&self) -> bool {
         let full = self.full.min().map_or(u64::MAX, i64::unsigned_abs);
-        nanos(self.height()) > full - full / BRIM
+        nanos(self.height()) > full - full / FULL_DIVISOR
     }
 
-    /// By how much the largest delay of the last half second is above the least of the last
-    /// minute: what a packet needs beside others' queue.
+    /// Largest delay of the last half second above the minimum of the last minute: the delay of a
+    /// packet next to competing flows.
     pub fn height(&self) -> Duration {
         let height = self
             .largest
@@ -315,12 +313,12 @@ impl PathMeter {
         Duration::from_nanos(height.max(0) as u64)
     }
 
-    /// Delay above the smallest of the last minute that nothing we do has lowered in three
-    /// seconds. Round trips, where there are samples, are the second witness: a remote clock
-    /// that was set moves the one-way delays only.
+    /// Delay above the minimum of the last minute that lower sending rates have not reduced in
+    /// three seconds. Round trips, where there are samples, confirm it: a step of the remote clock
+    /// changes the one-way delays only.
     ///
-    /// Zero when nothing has arrived for three seconds: then nobody knows, and a stream that
-    /// stands still because of an old reading would never get a new one.
+    /// Zero when nothing has arrived for three seconds: an outdated value could stop the stream,
+    /// and a stopped stream would never measure a new one.
     pub fn standing(&self, now: Time) -> Duration {
         let one_way = self.one_way.standing(self.contested, now);
         let round_trip = self.round_trip.standing(self.contested, now);
@@ -331,8 +329,8 @@ impl PathMeter {
         )
     }
 
-    /// What waits in the network now, if the path carries `capacity`: the queue that the newest
-    /// arrival saw, and everything sent since, played through a queue that is served at that rate.
+    /// Bytes in the network now, if the path carries `capacity`: the queue at the newest arrival
+    /// and everything sent since, served at that rate.
     pub fn in_network(&self, now: Time, capacity: Rate) -> Bytes {
         let Some(last) = self.last else {
             return self.unknown.iter().map(|(.., size)| *size).sum();
@@ -346,10 +344,9 @@ impl PathMeter {
         queue - capacity * now.since(at)
     }
 
-    /// How long a packet that leaves now waits behind all that left before it, if the path
-    /// carries `capacity`; no more than the newest arrival had to wait. If even the oldest packet
-    /// that is out should have been heard of by now, the path carries less than that, and what
-    /// the newest arrival saw is all that is known.
+    /// Queueing delay of a packet sent now, if the path carries `capacity`; at most that of the
+    /// newest arrival. If the report of the oldest packet in flight is overdue, the path carries
+    /// less, and the result is the delay of the newest arrival.
     pub fn wait(&self, now: Time, capacity: Rate) -> Duration {
         let seen = self.queueing();
         let (Some(last), Some((_, sent, size))) = (self.last, self.unknown.front()) else {
@@ -364,7 +361,7 @@ impl PathMeter {
         seen.min(self.in_network(now, capacity) / capacity.max(Rate::bps(1)))
     }
 
-    /// Above what a packet usually needs that meets no queue.
+    /// Part of `delay` above the usual delay without a queue.
     fn above_usual(&self, delay: i64) -> i64 {
         self.one_way.low(self.contested).map_or(0, |low| {
             let usual = low.saturating_add(self.jitter.usual());
@@ -425,7 +422,7 @@ const RISING: Duration = Duration::from_millis(170);
 /// A tenth to a seventh of a second. The median of five wobbles by half as much as one.
 const LEADERS: usize = 5;
 /// A fourteenth: what a TCP transfer adds to a queue of 300 ms in two to ten seconds.
-const BRIM: u64 = 14;
+const FULL_DIVISOR: u64 = 14;
 /// A gap this long between two arrivals is an outage and says nothing about the rate.
 const OUTAGE: u64 = 150_000_000;
 /// Fewer packets, or less time, and the grain of packets shows: 5 packets are 20 %.

@@ -1,9 +1,9 @@
-//! The delay promise: the highest media rate that keeps a delay bound.
+//! Computes the highest media rate that meets a delay bound.
 //!
-//! [`ServiceCurve`] says what the transport will carry, [`plan`] answers with a rate or with the
-//! frames to skip, [`Planner`] does so again and again while the forecast changes, and
-//! [`DelayBound`] puts a planner around any controller. [`Law`] selects the published law
-//! instead, for comparison.
+//! [`ServiceCurve`] forecasts the capacity of the transport. [`plan`] computes a rate, or the
+//! frames to skip if there is none. [`Planner`] repeats this while the forecast changes.
+//! [`DelayBound`] adds a planner to any controller. [`Law`] selects the published law instead, for
+//! comparison.
 
 mod competing_flows;
 mod curve;

@@ -12,7 +12,7 @@ use crate::units::{Bytes, Rate, Time};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Law {
-    /// Ours: no byte is late.
+    /// The exact law: no byte is late.
     #[default]
     Exact,
     /// Equations (4), (6b), (9), (10) and m = 2I/RTT as printed. Its rate misses the bound by
@@ -22,7 +22,7 @@ pub enum Law {
     PaperM,
 }
 
-/// What the application knows when its TCP tells it of a loss.
+/// State of the application when TCP reports a loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Congested<'a> {
     /// Segment size and round-trip time.
@@ -35,22 +35,22 @@ pub struct Congested<'a> {
     pub backlog: Option<Bytes>,
     /// d: how long a byte may wait in the sender.
     pub budget: Duration,
-    /// Of the source; the published laws know of none.
+    /// Burst of the source; the published laws have none.
     pub burst: Burst,
     /// The encoder's lowest rate.
     pub floor: Rate,
-    /// Its highest.
+    /// Highest rate of the encoder.
     pub ceiling: Rate,
-    /// For [`Law::Exact`]: the forecast, if there is a better one than w = m·t.
+    /// Forecast for [`Law::Exact`], if there is a better one than w = m·t.
     pub curve: Option<&'a ServiceCurve>,
-    /// When frames are made.
+    /// Times of the next frames.
     pub frames: Frames,
 }
 
-/// What to do about it.
+/// Response to a loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Response {
-    /// Make no more than this, from now on. The floor when nothing is feasible.
+    /// Highest allowed rate from now on. The floor if no rate is feasible.
     pub rate: Rate,
     /// Stay there for this long; `None`: the backlog never drains at this rate.
     pub duration: Option<Duration>,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn slopes_are_as_printed_and_as_mended() {
+    fn slopes_match_the_paper_and_its_correction() {
         //= itcp-4.4-paper-slope (test)
         assert!(near(Law::Paper.slope(PATH), 2.0 * 11_680.0 / 0.1));
         assert!(near(Law::PaperM.slope(PATH), 11_680.0 / 0.01));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_law_answers_through_the_same_door() {
+    fn the_exact_law_has_the_same_interface() {
         let d = 0.2;
         let got = Law::Exact.respond(&event(2_000, 200));
         let h = 1_168_000.0 * d * (1.0 + (1.0 - 0.684_931_5_f64).sqrt());

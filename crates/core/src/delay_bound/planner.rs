@@ -1,4 +1,4 @@
-//! Plans again and again while the forecast changes.
+//! Recomputes the media rate while the forecast changes.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -7,122 +7,122 @@ use super::curve::ServiceCurve;
 use super::exact::{Burst, Case, Frames, Plan, Skip, plan};
 use crate::units::{Bytes, Rate, Time};
 
-/// What the planner assumes. `PlannerConfig::new` has the defaults and their reasons.
+/// Parameters of the planner. [`PlannerConfig::new`] has the defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlannerConfig {
     /// The encoder's lowest rate, payload only.
     pub floor: Rate,
-    /// Its highest.
+    /// The encoder's highest rate, payload only.
     pub ceiling: Rate,
-    /// From one frame to the next.
+    /// Frame interval.
     pub frame_interval: Duration,
     /// A full packet on the wire, every header included.
     pub packet_size: Bytes,
-    /// How much of it is headers.
+    /// Size of the headers in such a packet.
     pub overhead: Bytes,
-    /// Share of the forecast that is used, in 0..=1. 0.95: with less than the whole a queue
-    /// drains by itself, and the measured capacity may be a few percent wrong.
+    /// Fraction of the forecast to use, in 0..=1. Default 0.95: at less than the capacity a queue
+    /// drains, and the measured capacity may be wrong by a few percent.
     pub margin: f64,
-    /// How much capacity may be left after a sudden drop, as a share, in 0..=1. A quarter: a
-    /// modem that changes its coding, a second flow or three that start.
+    /// Fraction of the capacity that remains after a sudden drop, in 0..=1. Default 0.25: a modem
+    /// changes its coding, or one to three flows start.
     pub worst_drop: f64,
-    /// From such a drop to the first frame that is made for it: a report interval (50 ms), the way
-    /// back (30 ms), half a frame interval and the encoder (30 ms).
+    /// Time from such a drop to the first frame encoded for it: report interval (50 ms), return
+    /// path (30 ms), half a frame interval and the encoder (30 ms).
     pub reaction: Duration,
-    /// The most that headroom against such a drop may cost, as a share of the capacity, in
-    /// 0..=0.3; more counts as 0.3, because a forecast that is used by less than two thirds is no
-    /// longer tested by what is sent, and floats above the capacity.
-    /// With budgets of about 3 × `reaction` or more it costs nothing; with 150 ms full headroom
-    /// would cost more than half. A quarter: past that, a few late frames per drop are the lesser evil.
+    /// Largest cost of headroom against such a drop, as a fraction of the capacity in 0..=0.3.
+    /// Larger values count as 0.3: at less than two thirds of the forecast the sender no longer
+    /// tests it, and the estimate drifts above the capacity. Budgets of about 3 × `reaction` or
+    /// more need no headroom; at 150 ms full headroom would cost more than half of the rate.
+    /// Default 0.25: a few late frames per drop cost less than more headroom.
     pub headroom: f64,
-    /// Queue that is left alone, above one frame and one packet: jitter makes such readings.
+    /// Queue to leave alone, beyond one frame and one packet, since jitter causes such readings.
     pub reserve: Duration,
-    /// Time in which to drain what is above the reserve. About two loops of report and
-    /// reaction: faster, and the same excess is drained twice.
+    /// Time in which to drain a queue above the reserve. About two control loops: a shorter time
+    /// would drain the same excess twice.
     pub drain: Duration,
-    /// How long a capacity sample counts. A second holds about twenty samples.
+    /// Lifetime of a capacity sample. One second holds about twenty samples.
     pub memory: Duration,
-    /// Which quantile of the samples is the forecast, in 0..=1. The lower quartile.
+    /// Quantile of the samples that is the forecast, in 0..=1. Default: the lower quartile.
     pub quantile: f64,
-    /// How long after the last sign of a queue the forecast stays before it grows.
+    /// Time without a queue after which the forecast grows.
     pub hold: Duration,
-    /// How fast the growth itself grows, as a share of the forecast per s². Slow at first, as the
-    /// capacity is most likely what it was; a half finds four times the capacity in 2.4 s.
+    /// Acceleration of the growth, as a fraction of the forecast per s². Growth starts slowly, as
+    /// the capacity has most likely not changed; 0.5 finds four times the capacity in 2.4 s.
     pub acceleration: f64,
-    /// The fastest growth, as a share of the forecast per second. One overshoots by 12 % in
-    /// `reaction`, which is 13 ms of queue.
+    /// Fastest growth, as a fraction of the forecast per second. At 1 the overshoot in `reaction`
+    /// is 12 %, or 13 ms of queue.
     pub growth: f64,
-    /// Time in which the media rate may rise from nothing to the capacity. Falls are not limited.
+    /// Time in which the media rate may rise from zero to the capacity. Decreases are not limited.
     pub rise: Duration,
-    /// Changes smaller than this share are not made, so that the encoder is not kept busy by
-    /// noise. Less than `margin` leaves, as the rate may be that much above the law.
+    /// Relative changes below this are not applied, so that noise does not reconfigure the encoder.
+    /// Must be less than `margin` leaves, as the rate may exceed the law by that much.
     pub dead_band: f64,
-    /// Beside others who hold the queue, as TCP transfers, stay thin rather than take a share. Not
-    /// so: a share costs a few frames in a hundred, which are lost where the queue overflows, and
-    /// the floor costs the picture.
+    /// Whether to keep to a low rate next to competing flows that hold the queue, instead of taking
+    /// a share. Default off: a share loses a few percent of the frames when the queue overflows,
+    /// but the floor rate costs picture quality.
     pub yields: bool,
 }
 
-/// What the planner is told at every turn.
+/// Input of one planning step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Situation {
-    /// What waits in the sender and in the network, headers included.
+    /// Bytes queued in the sender and in the network, headers included.
     pub backlog: Bytes,
-    /// Bound minus propagation, receiver and encoder lag.
+    /// Bound minus propagation, receiver and encoder delay.
     pub budget: Duration,
-    /// What the caller has kept back of the bound beside the budget, for repairs. Insurance may
-    /// count on it: a drop of the capacity is too rare to be insured against losses as well.
+    /// Part of the bound reserved for repairs, in addition to the budget. The headroom may use it:
+    /// a capacity drop is too rare to coincide with repairs.
     pub kept_back: Duration,
-    /// From now to the next frame.
+    /// Time until the next frame.
     pub next_frame: Duration,
-    /// Who holds the queue of the path.
+    /// Owner of the queue of the path.
     pub queue: QueueOwner,
 }
 
-/// Who holds the queue of the path.
+/// Owner of the queue of the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum QueueOwner {
-    /// We do: it is part of the backlog, and shrinks when less is sent.
+    /// This sender: the queue is part of the backlog and shrinks when less is sent.
     #[default]
     Us,
-    /// Somebody who does not give way, as a TCP transfer. It is taken from the budget, and what
-    /// the path is believed to carry is a share of it that nothing is kept back of, neither to
-    /// drain a queue nor as headroom.
+    /// A competing loss-based flow. The queueing delay is subtracted from the budget. The estimated
+    /// capacity is this sender's share, and no part of it is reserved to drain a queue or as
+    /// headroom.
     Others {
-        /// How much of the share is used, in 0..=1.
+        /// Fraction of the share to use, in 0..=1.
         part: f64,
     },
 }
 
-/// What it answers.
+/// Result of one planning step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
-    /// For the encoder, payload only, within floor and ceiling.
+    /// Rate for the encoder, payload only, within floor and ceiling.
     pub media: Rate,
-    /// The capacity that was planned with, on the wire.
+    /// Capacity used for the plan, on the wire.
     pub capacity: Rate,
-    /// As told.
+    /// Input of the step.
     pub situation: Situation,
-    /// The law's own answer to the forecast without headroom, rates on the wire.
+    /// Result of the law without headroom, rates on the wire.
     pub plan: Plan,
 }
 
-/// A receding horizon: a plan for ever, made anew at every report and event.
+/// A receding-horizon planner: the plan has no end and is recomputed at every report and event.
 ///
-/// The media rate is the lowest of
-/// - the law on the forecast: `margin` of the capacity, for ever;
-/// - what drains the queue to the reserve within `drain`;
-/// - the insured rate: the law again on a forecast with only `worst_drop` of the capacity for one
-///   `reaction`, and what survives a drop to `worst_drop` that lasts, so that bytes made before the
-///   reaction still leave in time; but never less than `margin − headroom` of the capacity;
+/// The media rate is the minimum of
+/// - the law on the forecast: `margin` of the capacity;
+/// - the rate that drains the queue to the reserve within `drain`;
+/// - the rate with headroom: the law on a forecast that drops to `worst_drop` of the capacity for
+///   one `reaction`, and the rate at which bytes encoded before the reaction still leave in time if
+///   such a drop lasts; at least `margin − headroom` of the capacity;
 /// - the ceiling.
 #[derive(Clone, Debug)]
 pub struct Planner {
     config: PlannerConfig,
     forecast: Forecast,
-    /// A first idea of a capacity that has just fallen.
+    /// First estimate of the capacity after a drop.
     hint: Option<Rate>,
-    /// Nobody offers more than this: the inner controller's own limit.
+    /// Upper limit of the capacity: the rate of the inner controller.
     upper: Rate,
     stall_until: Option<Time>,
     last: Option<(Time, Rate)>,
@@ -154,12 +154,12 @@ impl PlannerConfig {
         }
     }
 
-    /// The share of the capacity that is left when the headroom costs the most that it may.
+    /// Fraction of the capacity that remains at the largest cost of headroom.
     fn least(&self) -> f64 {
-        (self.margin - self.headroom.clamp(0.0, MOST_INSURANCE)).max(0.0)
+        (self.margin - self.headroom.clamp(0.0, MAX_HEADROOM)).max(0.0)
     }
 
-    /// Payload in `wire`.
+    /// Payload rate of the rate `wire`.
     pub fn payload(&self, wire: Rate) -> Rate {
         wire.scale(
             self.packet_size.saturating_sub(self.overhead).get(),
@@ -167,7 +167,7 @@ impl PlannerConfig {
         )
     }
 
-    /// What `payload` becomes on the wire, rounded up.
+    /// Rate on the wire of the rate `payload`, rounded up.
     pub fn wire(&self, payload: Rate) -> Rate {
         let room = self.packet_size.saturating_sub(self.overhead).get().max(1);
         payload.scale(self.packet_size.get(), room) + Rate::bps(u64::from(payload > Rate::ZERO))
@@ -175,7 +175,7 @@ impl PlannerConfig {
 }
 
 impl Planner {
-    /// A planner that has seen nothing: it plans with [`set_upper`](Self::set_upper).
+    /// A planner without samples: it plans with [`set_upper`](Self::set_upper).
     pub fn new(config: PlannerConfig) -> Self {
         Self {
             config,
@@ -187,85 +187,84 @@ impl Planner {
         }
     }
 
-    /// What it assumes.
+    /// Current parameters.
     pub fn config(&self) -> &PlannerConfig {
         &self.config
     }
 
-    /// Other limits of the encoder, other packets; what was learnt of the path stays.
+    /// Changes the parameters; capacity samples are kept.
     pub fn reconfigure(&mut self, config: PlannerConfig) {
         self.config = config;
     }
 
-    /// The path is a new one.
+    /// Discards all capacity samples, for a new path.
     pub fn forget_path(&mut self) {
         self.forecast = Forecast::default();
         self.hint = None;
     }
 
-    /// The path delivered `rate` while it had a queue of ours.
+    /// Adds a sample: the path delivered `rate` while this sender had a queue.
     pub fn observe_capacity(&mut self, now: Time, rate: Rate) {
         self.hint = None;
         self.forecast.observe(now, rate.as_f64(), &self.config);
     }
 
-    /// The same, and the queue grew: an estimate above it is wrong as of now, whatever the
-    /// samples before said.
+    /// Adds a sample during growth of the queue: a higher estimate is replaced at once.
     pub fn observe_drop(&mut self, now: Time, rate: Rate) {
         self.hint = None;
         self.forecast.drop_to(now, rate.as_f64(), &self.config);
     }
 
-    /// The queue grew, and this is a first idea of what the path carries, wrong by a third perhaps.
-    /// If it is further than that below the estimate, it lowers the plan until there is a sample
-    /// or no queue; the estimate itself waits for the sample.
+    /// Adds a first estimate during growth of the queue, which may be wrong by a third. If it is
+    /// further than that below the estimate, it lowers the plan until there is a sample or no
+    /// queue. The estimate itself is unchanged.
     pub fn observe_hint(&mut self, rate: Rate) {
         let known = self.measured().map_or(self.upper, |c| c.min(self.upper));
         self.hint = Some(rate).filter(|hint| *hint < share(known, BELOW_DOUBT));
     }
 
-    /// There is a queue that neither grows nor shrinks while the path delivers `rate`: either
-    /// that is the capacity, or the delay is not ours. The estimate goes there slowly.
+    /// The path delivers `rate` with a constant queue. Either that is the capacity, or the delay is
+    /// not a queue of this sender. The estimate moves there slowly.
     pub fn observe_steady(&mut self, now: Time, rate: Rate) {
         self.forecast.lean(now, rate.as_f64());
     }
 
-    /// The path carried `rate` and no queue formed: it may carry more.
+    /// The path carried `rate` without a queue, so the estimate may grow.
     pub fn observe_idle(&mut self, now: Time, rate: Rate) {
         self.hint = None;
         self.forecast
             .grow(now, rate.as_f64(), self.upper.as_f64(), &self.config);
     }
 
-    /// The queue of late is not ours, so what was carried meanwhile was what was sent: the path
-    /// carries what was believed before.
+    /// The recent queue belongs to competing flows, so the delivery rate was the sending rate. The
+    /// earlier estimate is restored.
     pub fn restore(&mut self, now: Time) {
         self.hint = None;
         self.forecast.restore(now);
     }
 
-    /// Nobody offers more than this.
+    /// Sets the upper limit of the capacity.
     pub fn set_upper(&mut self, upper: Rate) {
         self.upper = upper;
     }
 
-    /// The path carries nothing until then; `None` takes it back.
+    /// Sets the end of an outage; `None` if the path works.
     pub fn set_stall(&mut self, until: Option<Time>) {
         self.stall_until = until;
     }
 
-    /// What the path is believed to carry on the wire: measured, or else the upper limit.
+    /// Estimated capacity on the wire: the measured one, limited by the upper limit.
     pub fn capacity(&self) -> Rate {
         let known = self.measured().map_or(self.upper, |c| c.min(self.upper));
         self.hint.map_or(known, |hint| hint.min(known))
     }
 
-    /// What was measured; `None` before the first queue.
+    /// Measured capacity; `None` before the first queue.
     pub fn measured(&self) -> Option<Rate> {
         self.forecast.estimate.map(Rate::from_f64)
     }
 
-    /// Plans on what was observed.
+    /// Computes a plan from the observations.
     pub fn plan(&mut self, now: Time, situation: Situation) -> Decision {
         let capacity = self.capacity();
         let part = match situation.queue {
@@ -284,8 +283,8 @@ impl Planner {
         }
     }
 
-    /// Plans on a forecast from elsewhere, e.g. of a kernel's TCP. `capacity` is what it carries
-    /// at present.
+    /// Computes a plan from an external forecast, e.g. of a kernel's TCP. `capacity` is its present
+    /// rate.
     pub fn plan_on(
         &mut self,
         now: Time,
@@ -303,7 +302,7 @@ impl Planner {
             Some(law) => {
                 let wanted = law
                     .min(self.drains(capacity, situation.backlog))
-                    .min(self.insured(capacity, situation))
+                    .min(self.with_headroom(capacity, situation))
                     .max(floor);
                 self.smooth(now, wanted, law, capacity)
             }
@@ -319,7 +318,7 @@ impl Planner {
         }
     }
 
-    /// The law as of the next frame, since nothing is made before it.
+    /// The law as of the next frame; no bytes are made before it.
     fn law(&self, curve: &ServiceCurve, situation: Situation) -> Plan {
         let next = situation.next_frame;
         let carried = Bytes(curve.at(next) as u64 / 8);
@@ -338,8 +337,8 @@ impl Planner {
         })
     }
 
-    /// The rate that stands a sudden drop, as far as the headroom pays.
-    fn insured(&self, capacity: Rate, situation: Situation) -> Rate {
+    /// The rate that survives a sudden drop, within the allowed cost of headroom.
+    fn with_headroom(&self, capacity: Rate, situation: Situation) -> Rate {
         let c = &self.config;
         let situation = Situation {
             budget: situation.budget + situation.kept_back,
@@ -358,14 +357,14 @@ impl Planner {
         dips.min(lasts).max(share(capacity, c.least()))
     }
 
-    /// The rate at which the queue is down to the reserve after `drain`.
+    /// Rate at which the queue is down to the reserve after `drain`.
     fn drains(&self, capacity: Rate, backlog: Bytes) -> Rate {
         let c = &self.config;
         let leave = capacity * (c.reserve + c.frame_interval) + c.packet_size;
         share(capacity, c.margin) - (backlog - leave) / c.drain
     }
 
-    /// Falls at once, rises in steps, and stays where a change is too small to matter.
+    /// Applies decreases at once, limits increases and ignores changes within the dead band.
     fn smooth(&self, now: Time, wanted: Rate, law: Rate, capacity: Rate) -> Rate {
         let Some((then, old)) = self.last else {
             return wanted;
@@ -390,7 +389,7 @@ impl Decision {
         }
     }
 
-    /// Whether some rate keeps the promise.
+    /// Whether some rate meets the bound.
     pub fn feasible(&self) -> bool {
         self.plan.rate().is_some()
     }
@@ -449,7 +448,7 @@ impl Forecast {
         let Some(estimate) = self.estimate else {
             return;
         };
-        let mut next = estimate.max(carried.min(estimate * BELIEVED));
+        let mut next = estimate.max(carried.min(estimate * MAX_GROWTH_PER_REPORT));
         // A source that does not use what it may has shown nothing.
         let used = carried >= USED * config.least() * estimate;
         let quiet = now
@@ -469,7 +468,7 @@ impl Forecast {
     fn restore(&mut self, now: Time) {
         self.samples.clear();
         if let Some(estimate) = &mut self.estimate
-            && now.since(self.grown_at) < REMEMBERED
+            && now.since(self.grown_at) < RESTORE_WITHIN
         {
             *estimate = estimate.max(self.free);
         }
@@ -481,19 +480,19 @@ fn share(rate: Rate, share: f64) -> Rate {
 }
 
 /// See [`PlannerConfig::headroom`].
-const MOST_INSURANCE: f64 = 0.3;
+const MAX_HEADROOM: f64 = 0.3;
 /// Per second. A queue of ours that stands is gone in a second or two; a delay that is not ours
 /// costs a quarter of the rate in the three seconds until it is known as such.
 const LEAN: f64 = 0.1;
 /// What a path carried this long ago without a queue says nothing of what it carries now.
-const REMEMBERED: Duration = Duration::from_secs(5);
+const RESTORE_WITHIN: Duration = Duration::from_secs(5);
 /// A hint is made of two gaps or more, so that one more packet of another flow in one of them makes
 /// it a third too low.
 const BELOW_DOUBT: f64 = 2.0 / 3.0;
 /// A report of 50 ms has one frame or two of 30 in a second, and two are a third more than the mean. With
 /// all of it believed, a thin stream whose packets jitter had brought together took twice or thrice
 /// its capacity for real, and made a queue of 200 ms of it.
-const BELIEVED: f64 = 4.0 / 3.0;
+const MAX_GROWTH_PER_REPORT: f64 = 4.0 / 3.0;
 /// Frames differ in size, and a rate over one report of 50 ms sees one or two of them.
 const USED: f64 = 0.8;
 

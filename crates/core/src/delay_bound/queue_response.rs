@@ -1,4 +1,4 @@
-//! Whether a queue answers to what we send.
+//! Test whether a queue responds to the sending rate.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -6,49 +6,51 @@ use std::collections::VecDeque;
 use crate::control::{Fate, Outcome, Report};
 use crate::units::{Bytes, Rate, Time, nanos};
 
-/// Compares how a queue shrinks with how it should if it were ours.
+/// Compares the actual change of a queue with the change expected if this sender owned the queue.
 ///
-/// A queue of ours is served at what is delivered while it lasts, whatever we send meanwhile. So
-/// when less is sent than was delivered of late, by a seventh or more, it shrinks by what is
-/// missing. That is added up; once enough of it is due the queue has answered, or has not.
+/// A queue of one sender is served at the delivery rate for as long as it exists, whatever is sent
+/// meanwhile. If the sending rate is below the recent delivery rate by a seventh or more, the queue
+/// shrinks by the difference. The expected decrease is summed up. Once the sum is large enough, the
+/// actual decrease gives the verdict.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueResponse {
-    /// When the newest packet that a report spoke of was sent.
+    /// Sending time of the newest reported packet.
     sent: Option<Time>,
-    /// What is delivered, and since when, by the clock of the receiver.
-    served: Option<(Bytes, u64)>,
-    /// What was delivered of late while there was a queue, oldest first.
+    /// Bytes delivered since a receiver time.
+    delivered_since: Option<(Bytes, u64)>,
+    /// Recent delivery rates while there was a queue, oldest first.
     rates: VecDeque<(Time, Rate)>,
-    trial: Option<Trial>,
+    test: Option<Test>,
 }
 
-/// Whose queue it is.
+/// Owner of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It shrank by a third or more of what was due.
+    /// The queue shrank by a third or more of the expected decrease.
     Ours,
-    /// It did not.
+    /// The queue shrank less.
     Others,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Trial {
-    begun: Time,
-    /// The queue then, ns.
+struct Test {
+    start: Time,
+    /// Queueing delay at the beginning, ns.
     level: i64,
-    /// By how much it should have shrunk since, ns.
+    /// Expected decrease since then, ns.
     due: i64,
 }
 
 impl QueueResponse {
-    /// When the newest packet that a report spoke of was sent.
+    /// Sending time of the newest reported packet.
     pub(super) fn sent(&self) -> Option<Time> {
         self.sent
     }
 
-    /// A report, at which the queue was `level`, ours or not, in ns, which wobbles by
-    /// `deviation`. If it `grew` all begins anew, since it may be served at another rate than before.
-    pub(super) fn hear(
+    /// Processes a report. `level` is the total queueing delay in ns and `deviation` its standard
+    /// deviation in ns. If the queue `grew`, the measurement starts again, since the service rate
+    /// may have changed.
+    pub(super) fn on_report(
         &mut self,
         now: Time,
         report: &Report<'_>,
@@ -60,49 +62,49 @@ impl QueueResponse {
         let arrived = last_arrival(report)?;
         if grew || level < least(deviation) / 2 {
             self.rates.clear();
-            self.trial = None;
-            self.served = None;
+            self.test = None;
+            self.delivered_since = None;
             return None;
         }
         let capacity = self.served_at(now, delivered(report), arrived)?;
-        let begun = Trial {
-            begun: now,
+        let start = Test {
+            start: now,
             level,
             due: 0,
         };
-        let trial = self.trial.get_or_insert(begun);
+        let test = self.test.get_or_insert(start);
         let needs = nanos(size / capacity.max(Rate::bps(1))).min(i64::MAX as u64) as i64;
-        trial.due = trial.due.saturating_add(span - span / SLACK - needs);
-        let Trial {
-            begun,
+        test.due = test.due.saturating_add(span - span / SLACK - needs);
+        let Test {
+            start,
             level: first,
             due,
-        } = *trial;
+        } = *test;
         let enough = due >= ENOUGH + ENOUGH_DEVIATIONS * deviation;
         let short = first < least(deviation);
-        if enough || short || due < 0 || now.since(begun) > MEMORY {
-            self.trial = None;
+        if enough || short || due < 0 || now.since(start) > MEMORY {
+            self.test = None;
         }
         if !enough || short {
             return None;
         }
-        let answered = first - level >= due.min(first) / ANSWER;
-        Some(if answered {
+        let yielded = first - level >= due.min(first) / YIELD_DIVISOR;
+        Some(if yielded {
             Verdict::Ours
         } else {
             Verdict::Others
         })
     }
 
-    /// How fast a queue is served that is ours: the most that was delivered of it lately.
+    /// Service rate of a queue of this sender: the highest recent delivery rate.
     fn served_at(&mut self, now: Time, size: Bytes, arrived: u64) -> Option<Rate> {
-        let (sum, since) = self.served.get_or_insert((Bytes::ZERO, arrived));
+        let (sum, since) = self.delivered_since.get_or_insert((Bytes::ZERO, arrived));
         if arrived > *since {
             *sum += size;
             let over = Duration::from_nanos(arrived - *since);
-            if over >= KNOWN {
+            if over >= RATE_SPAN {
                 self.rates.push_back((now, *sum / over));
-                self.served = Some((Bytes::ZERO, arrived));
+                self.delivered_since = Some((Bytes::ZERO, arrived));
             }
         }
         while self
@@ -115,7 +117,8 @@ impl QueueResponse {
         self.rates.iter().map(|(_, rate)| *rate).max()
     }
 
-    /// How much was sent of what the report speaks of, and in which time, ns.
+    /// Bytes sent between the newest packets of the last report and this one, and the time between
+    /// them, ns.
     fn sent_since(&mut self, report: &Report<'_>) -> (Bytes, i64) {
         let new = |fate: &&Fate| self.sent.is_none_or(|sent| fate.sent > sent);
         let size = report.fates.iter().filter(new).map(|f| f.size).sum();
@@ -126,9 +129,9 @@ impl QueueResponse {
     }
 }
 
-/// A queue that is shorter may be the grain of packets and jitter, ns.
+/// Below this level, in ns, a queue may be due to packet granularity and jitter.
 pub(super) fn least(deviation: i64) -> i64 {
-    LARGE + 3 * deviation
+    MIN_QUEUE + 3 * deviation
 }
 
 fn delivered(report: &Report<'_>) -> Bytes {
@@ -144,22 +147,22 @@ fn last_arrival(report: &Report<'_>) -> Option<u64> {
     report.fates.iter().filter_map(at).max()
 }
 
-/// A frame at 30 a second.
-const LARGE: i64 = 30_000_000;
-/// Seven frames or eight, so that one more or less makes no more than a seventh.
-const KNOWN: Duration = Duration::from_millis(250);
-/// The largest of twelve such rates is above what is usual by about that much, too.
+/// One frame interval at 30 frames per second.
+const MIN_QUEUE: i64 = 30_000_000;
+/// Seven or eight frames, so that one frame more or less changes the rate by a seventh at most.
+const RATE_SPAN: Duration = Duration::from_millis(250);
+/// Maximum of twelve such rates exceeds their mean by about a seventh as well.
 const SLACK: i64 = 7;
-/// What was delivered longer ago was perhaps delivered by another path.
+/// Older deliveries may have used another path.
 const MEMORY: Duration = Duration::from_secs(3);
-/// With 40 ms a group of calls that all give way, one after the other, is taken for one that does
-/// not (RFC 8867 section 5.4); with 120 ms it is not in any seed.
+/// With 40 ms, a group of calls that all yield, one after the other, is taken for unresponsive (RFC
+/// 8867 section 5.4). With 120 ms this happens for no seed.
 const ENOUGH: i64 = 120_000_000;
-/// The median of five delays wobbles by half of what one does, and two are compared.
+/// The median of five delays has half of the deviation of one delay, and two medians are compared.
 const ENOUGH_DEVIATIONS: i64 = 3;
-/// Less than a third of what is due is what a TCP transfer gives way by, which has the more of
-/// the queue the less we have.
-const ANSWER: i64 = 3;
+/// A TCP transfer yields by less than a third of the expected decrease: its part of the queue is
+/// larger, the smaller that of this sender is.
+const YIELD_DIVISOR: i64 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -169,9 +172,9 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// Ten packets of 1250 bytes that leave `gap` ms apart and arrive at `arrivals` ms apart.
+    /// Sends groups of ten packets of 1250 bytes; `gap` and `arrivals` are in ms.
     struct Path {
-        trials: QueueResponse,
+        response: QueueResponse,
         seq: u64,
         sent_ms: u64,
         arrived_ms: u64,
@@ -180,7 +183,7 @@ mod tests {
     impl Path {
         fn new() -> Self {
             Self {
-                trials: QueueResponse::default(),
+                response: QueueResponse::default(),
                 seq: 0,
                 sent_ms: 1_000,
                 arrived_ms: 1_200,
@@ -205,36 +208,38 @@ mod tests {
                 });
             }
             let now = Time::from_millis(self.arrived_ms + 20);
-            self.trials
-                .hear(now, &Report::new(&fates), grew, level * MS, MS)
+            self.response
+                .on_report(now, &Report::new(&fates), grew, level * MS, MS)
         }
     }
 
     #[test]
-    fn a_queue_that_stays_while_less_is_sent_is_held_by_others() {
+    fn a_queue_that_persists_at_a_lower_rate_belongs_to_others() {
         let mut path = Path::new();
-        // 1 Mb/s through 100 ms of queue, then 0.5 Mb/s: what arrives follows what is sent.
+        // 1 Mb/s through 100 ms of queue, then 0.5 Mb/s: the delivery rate follows the sending
+        // rate.
         for _ in 0..6 {
             assert_eq!(path.report(10, 10, false, 100), None);
         }
         let verdicts: Vec<_> = (0..4).map(|_| path.report(20, 20, false, 98)).collect();
-        // At 1 Mb/s half of the time is due, less a seventh: 0.36 of 200 ms in each report.
+        // At 1 Mb/s the expected decrease is half of the time, less a seventh: 0.36 of 200 ms per
+        // report.
         assert_eq!(verdicts[..2], [None, Some(Verdict::Others)]);
     }
 
     #[test]
-    fn a_queue_that_shrinks_by_what_is_missing_is_ours() {
+    fn a_queue_that_shrinks_as_expected_belongs_to_the_sender() {
         let mut path = Path::new();
         for _ in 0..6 {
             path.report(10, 10, false, 150);
         }
-        // Half of it is sent, and arrives at 1 Mb/s as long as there is a queue.
+        // Half of the rate is sent; delivery continues at 1 Mb/s while the queue lasts.
         assert_eq!(path.report(20, 10, false, 100), None);
         assert_eq!(path.report(20, 10, false, 50), Some(Verdict::Ours));
     }
 
     #[test]
-    fn as_much_as_is_carried_tells_nothing() {
+    fn sending_at_the_delivery_rate_gives_no_verdict() {
         let mut path = Path::new();
         for n in 0..60 {
             assert_eq!(path.report(10, 10, false, 100 + n % 3), None, "{n}");
@@ -242,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_grows_begins_anew() {
+    fn growth_of_the_queue_restarts_the_measurement() {
         let mut path = Path::new();
         for _ in 0..6 {
             path.report(10, 10, false, 100);
         }
-        // The path fell to a half, and so did what is sent: nothing is due.
+        // The capacity halves, and so does the sending rate: no decrease is expected.
         assert_eq!(path.report(20, 20, true, 110), None);
         for n in 0..20 {
             assert_eq!(path.report(20, 20, false, 110), None, "{n}");
@@ -255,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_queue_is_not_tried() {
+    fn a_short_queue_is_not_tested() {
         let mut path = Path::new();
         for _ in 0..6 {
             path.report(10, 10, false, 25);

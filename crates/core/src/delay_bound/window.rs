@@ -1,10 +1,10 @@
-//! The smallest of recent values.
+//! Minimum over a sliding window of time.
 
 use core::time::Duration;
 
 use crate::units::{Time, nanos};
 
-/// The smallest value of the last five to six buckets of time.
+/// Minimum of the values of the last five to six time buckets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowMin {
     bucket: u64,
@@ -21,7 +21,7 @@ impl WindowMin {
         }
     }
 
-    /// A value as of `now`.
+    /// Adds a value observed at `now`.
     pub(crate) fn insert(&mut self, now: Time, value: i64) {
         let number = now.as_nanos() / self.bucket;
         for slot in &mut self.minima {
@@ -34,14 +34,14 @@ impl WindowMin {
         *slot = (number, kept.min(value));
     }
 
-    /// The smallest of the last buckets in which there were values; `None` before the first.
+    /// Minimum of the most recent buckets that have values; `None` before the first value.
     pub(crate) fn min(&self) -> Option<i64> {
         let low = self.minima.iter().map(|(_, v)| *v).min()?;
         (low < i64::MAX).then_some(low)
     }
 
-    /// By how much the minimum of this window is above that of a longer one; `None` if there is
-    /// no value of the last buckets before `now`.
+    /// Difference between this window's minimum and that of a longer window; `None` if there was no
+    /// value in the last buckets before `now`.
     pub(crate) fn above(&self, longer: &Self, now: Time) -> Option<u64> {
         let oldest = (now.as_nanos() / self.bucket).saturating_sub(BUCKETS as u64 - 1);
         let fresh = self.minima.iter().filter(|(n, _)| *n >= oldest);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_forgets() {
+    fn values_older_than_the_window_are_dropped() {
         let mut w = WindowMin::new(ms(10));
         w.insert(Time::from_millis(1), 5);
         w.insert(Time::from_millis(30), 8);

@@ -1,4 +1,4 @@
-//! What the path carries, where that is less than the window lets through.
+//! Measures the capacity of the path where it is less than the congestion window allows.
 //!
 //! The window of a TCP that fills queues says how much may be out, not how fast it gets through:
 //! behind a bottleneck it goes on growing, and once the queue is gone it promises many times the
@@ -19,25 +19,25 @@ use std::collections::VecDeque;
 use super::{CongestionControl, TcpRateConfig, TcpView};
 use crate::units::{Bytes, Rate, Time};
 
-/// Learned from the states of a connection, in order of time.
+/// Capacity estimate from the states of a connection, in order of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Capacity {
-    /// What had been sent and acknowledged in the last round trip or a little more.
+    /// Bytes sent and acknowledged in the last round trip or a little more.
     marks: VecDeque<Mark>,
-    /// What the path carries, as far as known, in bits per second; the floor where it is less.
+    /// Capacity in bits per second, at least the floor; `None` if unknown.
     known: Option<f64>,
-    /// It was known once.
+    /// Whether the capacity was ever known.
     measured: bool,
-    /// When the state was seen last.
+    /// Time of the last state.
     seen: Time,
-    /// How much has been acknowledged, and when that last became more.
+    /// Bytes acknowledged, and the time of the last increase.
     heard: (Bytes, Time),
-    /// It has not for too long to go on measuring.
+    /// No acknowledgement for too long to continue the measurement.
     silent: bool,
     /// When the path last came back with what was out, and what of that it has not given yet.
     resumed: Option<Time>,
     held: Option<Held>,
-    /// Since when frames have waited for longer than they take to come.
+    /// Time since which frames have waited for longer than two frame intervals.
     busy: Option<Time>,
 }
 
@@ -169,22 +169,22 @@ impl Capacity {
         }
     }
 
-    /// Whether there has always been something to send since then.
+    /// Whether the sender has had data to send since `first`.
     fn was_busy(&self, first: &Mark) -> bool {
         self.busy.is_some_and(|since| since <= first.at)
     }
 
-    /// The rate of the path, if it is known to be no more.
+    /// Capacity of the path, if it limits the connection.
     pub(super) fn rate(&self) -> Option<Rate> {
         self.known.map(Rate::from_f64)
     }
 
-    /// Whether the path's rate has ever been found.
+    /// Whether the capacity was ever measured.
     pub(super) fn was_measured(&self) -> bool {
         self.measured
     }
 
-    /// A path may get better, and only who sends more learns of it.
+    /// Lets the estimate grow: a path may improve, and only a higher sending rate shows it.
     fn forget(&mut self, now: Time, queued: bool) {
         let passed = now.since(core::mem::replace(&mut self.seen, now));
         let doubles = if queued { DOUBLES_QUEUED } else { DOUBLES };

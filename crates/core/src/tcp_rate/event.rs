@@ -1,4 +1,4 @@
-//! What happens inside of a TCP sender, and which of it is told.
+//! Events of a TCP sender, and subscriptions to them.
 
 use crate::units::Time;
 

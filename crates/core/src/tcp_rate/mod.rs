@@ -43,32 +43,31 @@ use crate::delay_bound::{
 };
 use crate::units::{Bytes, Rate, Time};
 
-/// What a [`TcpRateAdapter`] is made from.
+/// Configuration of a [`TcpRateAdapter`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TcpRateConfig {
-    /// How it answers.
+    /// Reaction to events.
     pub mode: Mode,
-    /// What it is told of.
+    /// Events to be notified of.
     pub subscribed: Subscription,
-    /// The encoder cannot make less.
+    /// Lowest rate of the encoder.
     pub floor: Rate,
-    /// The normal rate: what it makes while nothing is amiss.
+    /// Normal rate of the encoder, without congestion.
     pub ceiling: Rate,
-    /// From the capture of a frame to its arrival.
+    /// Delay bound, from the capture of a frame to its arrival.
     pub bound: Duration,
-    /// From one frame to the next.
+    /// Frame interval.
     pub interval: Duration,
-    /// From an event until the encoder is told its new rate: zero, but where one is played that
-    /// takes its time.
+    /// Simulated delay from an event until the encoder has its new rate; zero for a real encoder.
     pub obeys_after: Duration,
-    /// τ of (13a) before it has been measured. The printed laws reckon with it, and later with the
-    /// largest of the last eight that were.
+    /// τ of (13a) for the printed laws until it is measured; after that they use the largest of the
+    /// last eight measurements.
     pub reaction: Duration,
-    /// Share of the forecast that the exact law counts on, in 0..=1.
+    /// Fraction of the forecast that the exact law uses, in 0..=1.
     pub margin: f64,
-    /// The exact law comes back within this time: what waits is to be gone by then. Without this
-    /// it would spend all that the bound allows and ride along it, and the next cut of the path
-    /// would find the budget spent. What the worst of the last cuts would forgive need not be gone.
+    /// Time within which the exact law drains the backlog. Without it the law would use the whole
+    /// bound all the time, and no budget would be left when the capacity drops. Backlog that would
+    /// survive the worst recent outage may stay.
     pub drain: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What an outage leaves of a video.
+//! Delay and rate margins that let a video survive an outage.
 
 use core::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::units::Rate;
 /// it is noticed, can be neither dropped nor made smaller any more; all of that should be in time.
 pub(super) struct OutageMargin<'a> {
     pub(super) config: &'a TcpRateConfig,
-    /// From the last acknowledgement before it to the first one behind it.
+    /// From the last acknowledgement before the outage to the first one after it.
     pub(super) silence: Duration,
     pub(super) round_trip: Duration,
-    /// Of the video, as far as encoder and path let it.
+    /// Video rate, limited by encoder and path.
     pub(super) rate: Rate,
-    /// What the connection carries from the end of the silence on.
+    /// Forecast of the connection from the end of the silence.
     pub(super) restart: &'a ServiceCurve,
 }
 

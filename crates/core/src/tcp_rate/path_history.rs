@@ -1,4 +1,4 @@
-//! What a connection has been through, and what that says of what may come.
+//! History of a connection, and the limits that follow from it.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::delay_bound::ServiceCurve;
 use crate::delay_bound::window::WindowMin;
 use crate::units::{Bytes, Rate, Time, nanos};
 
-/// Learned from the states of a connection, in order of time.
+/// Measurements from the states of a connection, in order of time.
 #[derive(Clone, Debug)]
 pub(super) struct PathHistory {
     /// The smoothed round trips, in nanoseconds.
@@ -22,13 +22,13 @@ pub(super) struct PathHistory {
     safe_rate: WindowMin,
     rhythm: PeriodicOutages,
     capacity: Capacity,
-    /// What stood in the queue on the way there, and when.
+    /// Queueing delay on the forward path, and its time.
     queue: (Duration, Time),
     /// The smoothed round trip that said so, and how much was acknowledged by then.
     sampled: (Duration, Bytes),
-    /// How much has been sent, and when it last became more.
+    /// Bytes sent, and the time of the last increase.
     sent: (Bytes, Time),
-    /// Since when nothing is acknowledged, while the timer has expired.
+    /// Time since the last acknowledgement, while the retransmission timer has expired.
     silent: Option<Time>,
     /// Behind an outage frames are tried until then.
     tries: Time,
@@ -50,7 +50,7 @@ impl PathHistory {
         }
     }
 
-    /// The connection stands so.
+    /// Updates the history with the state of the connection.
     pub(super) fn look(&mut self, now: Time, view: &TcpView, config: &TcpRateConfig) {
         if !view.srtt.is_zero() {
             self.round_trips.insert(now, signed(view.srtt));
@@ -97,8 +97,8 @@ impl PathHistory {
         self.capacity.lost(view, config);
     }
 
-    /// An outage is over that began at `onset` and lasted for `silence`, and `view` is what it left of
-    /// the connection.
+    /// Records the end of an outage that began at `onset` and lasted for `silence`; `view` is the
+    /// state of the connection after it.
     fn survived(
         &mut self,
         now: Time,
@@ -138,12 +138,12 @@ impl PathHistory {
         Some(Rate::bps(rate.cast_unsigned()))
     }
 
-    /// The law sees a way again.
+    /// Called when the law finds a feasible plan again.
     pub(super) fn found_a_way(&mut self) {
         self.tries = Time::ZERO;
     }
 
-    /// Whether an outage ended less than a bound ago, and no frame was planned for since.
+    /// Whether an outage ended less than a bound ago and no feasible plan was found since.
     pub(super) fn is_blind(&self, now: Time) -> bool {
         now < self.tries
     }
@@ -160,7 +160,7 @@ impl PathHistory {
         self.round_trips.min().map_or(view.srtt, unsigned)
     }
 
-    /// What the connection can carry from now on: no more than the path, as far as that is known.
+    /// Forecast of the connection, limited by the measured capacity of the path.
     pub(super) fn forecast(&self, now: Time, view: &TcpView, horizon: Duration) -> ServiceCurve {
         let mut view = *view;
         if self.capacity.was_measured() {

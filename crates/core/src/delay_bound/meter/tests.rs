@@ -196,6 +196,6 @@ fn delays_may_be_as_far_apart_as_numbers_are() {
         let now = sent + ms(100);
         let _ = meter.on_report(now, &Report::new(&[one]));
         assert!(meter.height() <= Duration::from_nanos(i64::MAX as u64));
-        let _ = (meter.level_of_all(), meter.is_brim_full());
+        let _ = (meter.level_of_all(), meter.is_nearly_full());
     }
 }

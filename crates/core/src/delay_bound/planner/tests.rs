@@ -68,7 +68,7 @@ fn a_standing_queue_is_drained_and_a_frame_is_no_queue() {
 }
 
 #[test]
-fn one_report_is_believed_by_a_third() {
+fn one_report_raises_the_estimate_by_a_third() {
     let mut p = planner();
     p.observe_idle(at(50), Rate::kbps(2_400));
     assert_eq!(p.capacity(), Rate::kbps(2_400));
@@ -139,7 +139,7 @@ fn a_stall_longer_than_the_budget_skips_frames() {
 }
 
 #[test]
-fn noise_moves_nothing_and_rises_are_gradual() {
+fn noise_is_ignored_and_rises_are_gradual() {
     let mut p = planner();
     let first = p.plan(at(0), idle(1_000)).media;
     p.observe_drop(at(50), Rate::kbps(1_980));
@@ -170,7 +170,7 @@ fn noise_moves_nothing_and_rises_are_gradual() {
 }
 
 #[test]
-fn insurance_costs_what_it_may_and_nothing_with_a_long_budget() {
+fn headroom_costs_its_limit_and_nothing_with_a_long_budget() {
     let media = |headroom, budget| {
         let mut p = Planner::new(PlannerConfig {
             headroom,

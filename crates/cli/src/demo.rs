@@ -1,4 +1,4 @@
-//! `tidegate demo`
+//! `tidegate demo`: the demo scenario in the lab or the simulator.
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -19,62 +19,62 @@ use tidegate_console::progress::say;
 use tidegate_console::signals;
 use tidegate_report as report;
 
-/// What to show.
+/// Arguments of `tidegate demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// A video to use instead of the generated scene: anything that FFmpeg reads
+    /// Video file in any format of FFmpeg [default: the generated scene]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Play in the simulator, even where the real network stack is to be had
+    /// Run in the simulator even if the lab is available
     #[arg(long)]
     sim: bool,
-    /// The run folder; `runs/demo-<world>-<seed>` unless told
+    /// Run folder [default: `runs/demo-<world>-<seed>`]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print the numbers as one JSON object
+    /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Shows. Without namespaces or TUN devices it simulates, and says so; it fails instead if
-/// `TIDEGATE_REQUIRE_NETNS` is set to 1.
+/// Runs the demo. Without namespaces or TUN devices, runs it in the simulator and prints the
+/// reason. If `TIDEGATE_REQUIRE_NETNS` is 1, fails instead.
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
-    let script = LoadedScenario {
+    let loaded = LoadedScenario {
         scenario: Scenario::parse("demo.toml", DEMO, &|_| {
             Err("not part of the demo".to_owned())
         })?,
         text: DEMO.to_owned(),
-        studio: VideoInput {
+        video: VideoInput {
             input: args.input.clone(),
         },
     };
-    let scenario = &script.scenario;
-    // An input that cannot be read is told now, not after a minute.
+    let scenario = &loaded.scenario;
+    // Report an unreadable input before the run starts.
     for video in scenario.flows.iter().filter_map(|flow| flow.media.video()) {
-        script.studio.pictures(video, scenario.seed)?;
+        loaded.video.pictures(video, scenario.seed)?;
     }
-    let world = choose(args.sim)?;
+    let world = choose_world(args.sim)?;
     let name = if world == World::Lab { "lab" } else { "sim" };
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| run_folder::default_dir(name, scenario, scenario.seed));
-    announce(&script, world);
+    announce(&loaded, world);
     let end = match world {
-        World::Lab => lab::play(&script, scenario.seed, &dir)?,
+        World::Lab => lab::play(&loaded, scenario.seed, &dir)?,
         World::Sim | World::Live => {
             let seed = scenario.seed;
-            sim::simulate(script, seed, &dir)?
+            sim::simulate(loaded, seed, &dir)?
         }
     };
     match &end {
         End::Whole(run) => show(run, &dir, args.json),
-        // Of a part there is no JSON, which would look like that of a whole run.
+        // No JSON for an interrupted run: it would look like the summary of a complete run.
         End::Cut(run) if !args.json => show(run, &dir, false).map(|_| signals::exit_code()),
         End::Cut(_) | End::Nothing => Ok(signals::exit_code()),
     }
 }
 
-/// The real network stack where it is to be had.
-fn choose(simulate: bool) -> Result<World> {
+/// The lab if it is available, else the simulator.
+fn choose_world(simulate: bool) -> Result<World> {
     if simulate {
         return Ok(World::Sim);
     }
@@ -82,24 +82,25 @@ fn choose(simulate: bool) -> Result<World> {
         return Ok(World::Lab);
     };
     if std::env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1") {
-        bail!("{missing:#}\nTIDEGATE_REQUIRE_NETNS=1 forbids to simulate instead");
+        bail!("{missing:#}\nTIDEGATE_REQUIRE_NETNS=1 forbids the simulator as a substitute");
     }
     say(format_args!(
-        "{missing:#}\nSo the demo is simulated: same links, same sender, virtual time.\n"
+        "{missing:#}\nThe demo runs in the simulator instead: same links, same sender, virtual \
+        time.\n"
     ));
     Ok(World::Sim)
 }
 
-fn announce(script: &LoadedScenario, world: World) {
-    let scenario = &script.scenario;
+fn announce(loaded: &LoadedScenario, world: World) {
+    let scenario = &loaded.scenario;
     say(&scenario.about);
     say(scenario.topology().trim_end());
     if world == World::Lab {
         let runs = 1 + scenario.baselines.len() as u64;
         let minutes = (scenario.duration.as_secs() + 4) * runs / 60;
         say(format_args!(
-            "Real time, real sockets, the kernel's own network stack: {runs} runs, about \
-             {minutes} minutes."
+            "Real time, sockets and the network stack of the kernel: {runs} runs, about {minutes} \
+            minutes."
         ));
     }
 }
@@ -124,5 +125,5 @@ fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The scenario, so that an installed binary needs no file.
+/// Built in, so that an installed binary needs no scenario file.
 const DEMO: &str = include_str!("../../../scenarios/demo.toml");

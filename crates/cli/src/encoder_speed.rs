@@ -1,4 +1,4 @@
-//! Whether the encoder keeps up with the camera.
+//! Detects an encoder that is slower than the frame rate.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tidegate_live::clock::Clock;
 
 use tidegate_console::progress::{counted, millis};
 
-/// An encoder whose work is measured.
+/// Encoder wrapper that measures the time of each frame.
 #[derive(Debug)]
 pub(crate) struct Timed<E> {
     encoder: E,
@@ -17,41 +17,41 @@ pub(crate) struct Timed<E> {
     work: Arc<Mutex<Work>>,
 }
 
-/// Says once that the encoder is too slow.
+/// Detector that warns once if the encoder is too slow.
 #[derive(Debug)]
 pub(crate) struct EncoderSpeed {
     work: Arc<Mutex<Work>>,
     interval: Duration,
-    mend: &'static str,
+    advice: &'static str,
     since: Time,
-    told: bool,
+    warned: bool,
 }
 
-/// What was made since the last look.
+/// Frames encoded since the last check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Work {
     frames: u64,
-    /// How long they took: reading, perhaps decoding, and encoding.
+    /// Total time to read, decode if necessary, and encode these frames.
     busy: Duration,
 }
 
 impl<E: FrameEncoder> Timed<E> {
-    /// Measures `encoder` from now on. `mend` is what to do about one that is too slow.
-    pub(crate) fn new(encoder: E, clock: Clock, mend: &'static str) -> (Self, EncoderSpeed) {
+    /// Starts the measurement of `encoder`. The warning ends with `advice`.
+    pub(crate) fn new(encoder: E, clock: Clock, advice: &'static str) -> (Self, EncoderSpeed) {
         let work = Arc::new(Mutex::new(Work::default()));
-        let pace = EncoderSpeed {
+        let speed = EncoderSpeed {
             work: Arc::clone(&work),
             interval: encoder.frame_rate().interval(),
-            mend,
+            advice,
             since: clock.now(),
-            told: false,
+            warned: false,
         };
         let timed = Self {
             encoder,
             clock,
             work,
         };
-        (timed, pace)
+        (timed, speed)
     }
 }
 
@@ -72,38 +72,38 @@ impl<E: FrameEncoder> FrameEncoder for Timed<E> {
 }
 
 impl EncoderSpeed {
-    /// What is to be said, if anything.
-    pub(crate) fn look(&mut self, now: Time) -> Option<String> {
+    /// Warning at the first check that finds the encoder too slow.
+    pub(crate) fn check(&mut self, now: Time) -> Option<String> {
         let span = now.since(self.since);
-        if self.told || span < SPAN {
+        if self.warned || span < SPAN {
             return None;
         }
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         if work.frames == 0 {
-            // The one that is at work counts when it is there.
+            // The frame in progress counts when it is complete.
             return None;
         }
         let work = std::mem::take(&mut *work);
         self.since = now;
         let verdict = work.verdict(span, self.interval)?;
-        self.told = true;
-        Some(format!("{verdict}; {}", self.mend))
+        self.warned = true;
+        Some(format!("{verdict}; {}", self.advice))
     }
 }
 
 impl Work {
-    /// An encoder is too slow if it has hardly rested and yet made fewer frames than came. Where the
-    /// network holds frames back it rests, and where it waits for a camera a frame takes no longer
-    /// than the interval.
+    /// The encoder is too slow if it was busy nearly all of the time and each frame took longer
+    /// than the interval. If the network limits the frame rate, the encoder is idle in between. If
+    /// the encoder waits for a camera, a frame takes no longer than the interval.
     fn verdict(self, span: Duration, interval: Duration) -> Option<String> {
         let each = self.busy.checked_div(u32::try_from(self.frames).ok()?)?;
-        if self.busy < span.mul_f64(RESTLESS) || each < interval.mul_f64(TOO_LONG) {
+        if self.busy < span.mul_f64(MIN_BUSY_SHARE) || each < interval.mul_f64(MAX_INTERVALS) {
             return None;
         }
         let captured = span.as_nanos() / interval.as_nanos().max(1);
         Some(format!(
-            "the encoder is too slow: it made {} of {} in {:.1} s, and takes {} to read and encode \
-             each where there are {}",
+            "the encoder is too slow: it made {} of {} in {:.1} s, and takes {} to read and \
+            encode a frame; the frame interval is {}",
             self.frames,
             counted(u64::try_from(captured).ok()?, "frame"),
             span.as_secs_f64(),
@@ -113,12 +113,12 @@ impl Work {
     }
 }
 
-/// Long enough for a burst of other work on this machine to pass.
+/// Longer than a typical burst of other load on the machine.
 const SPAN: Duration = Duration::from_secs(3);
-/// Of the time an encoder works that hardly rests.
-const RESTLESS: f64 = 0.9;
-/// Of the interval between frames: a camera whose clock is not ours stays below.
-const TOO_LONG: f64 = 1.1;
+/// Minimum busy share of an encoder that is too slow.
+const MIN_BUSY_SHARE: f64 = 0.9;
+/// In frame intervals: a camera with a different clock stays below.
+const MAX_INTERVALS: f64 = 1.1;
 
 #[cfg(test)]
 mod tests {
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    /// At 25 frames per second, of which 75 come in a look of 3 s.
-    fn said(frames: u64, each_ms: u64) -> Option<String> {
+    /// 25 frames per second, 75 in a period of 3 s.
+    fn warning(frames: u64, each_ms: u64) -> Option<String> {
         let work = Work {
             frames,
             busy: Duration::from_millis(each_ms) * u32::try_from(frames).unwrap(),
@@ -136,20 +136,20 @@ mod tests {
     }
 
     #[test]
-    fn an_encoder_that_never_rests_and_makes_too_few_is_too_slow() {
+    fn an_encoder_is_too_slow_if_it_is_always_busy_and_late() {
         assert_eq!(
-            said(30, 100).as_deref(),
+            warning(30, 100).as_deref(),
             Some(
                 "the encoder is too slow: it made 30 of 75 frames in 3.0 s, and takes 100 ms to \
-                 read and encode each where there are 40 ms"
+                read and encode a frame; the frame interval is 40 ms"
             )
         );
-        // As fast as the camera, or waiting for it.
-        assert_eq!(said(75, 5), None);
-        assert_eq!(said(75, 40), None);
-        // Slow, but the network wants ten frames per second at most.
-        assert_eq!(said(30, 60), None);
-        assert_eq!(said(0, 0), None);
+        // As fast as the camera, or waiting for the camera.
+        assert_eq!(warning(75, 5), None);
+        assert_eq!(warning(75, 40), None);
+        // Slow, but the network limits the stream to ten frames per second.
+        assert_eq!(warning(30, 60), None);
+        assert_eq!(warning(0, 0), None);
     }
 
     #[derive(Debug)]
@@ -166,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_once_and_after_some_seconds() {
-        let (mut timed, mut pace) = Timed::new(Slow, Clock::start(), "buy another");
+    fn the_warning_is_printed_once_after_the_first_period() {
+        let (mut timed, mut speed) = Timed::new(Slow, Clock::start(), "buy another");
         let order = FrameOrder {
             frame: 0,
             captured: Time::ZERO,
@@ -175,18 +175,18 @@ mod tests {
             key: true,
         };
         assert_eq!(timed.encode(&order), Err(EncodeError::EndOfSource));
-        assert_eq!(pace.work.lock().unwrap().frames, 1);
-        let start = pace.since;
-        let mut look = |busy: u64, at: u64| {
-            *pace.work.lock().unwrap() = Work {
+        assert_eq!(speed.work.lock().unwrap().frames, 1);
+        let start = speed.since;
+        let mut check = |busy: u64, at: u64| {
+            *speed.work.lock().unwrap() = Work {
                 frames: u64::from(busy > 0),
                 busy: Duration::from_secs(busy),
             };
-            pace.look(start + Duration::from_secs(at)).is_some()
+            speed.check(start + Duration::from_secs(at)).is_some()
         };
-        assert!(!look(2, 2), "too early to say");
-        assert!(!look(0, 4), "the frame is not there yet");
-        assert!(look(5, 5));
-        assert!(!look(5, 10), "it was said");
+        assert!(!check(2, 2), "less than one measurement period");
+        assert!(!check(0, 4), "no frame is complete");
+        assert!(check(5, 5));
+        assert!(!check(5, 10), "the warning is printed once");
     }
 }

@@ -1,4 +1,4 @@
-//! `tidegate events`: what the kernel's TCP goes through, as it happens.
+//! `tidegate events`: live events of the kernel's TCP.
 
 mod serve;
 mod show;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Events of the kernel's TCP.
+/// Arguments of `tidegate events`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EventsArgs {
     #[command(subcommand)]
@@ -18,14 +18,14 @@ pub(crate) struct EventsArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum EventsVerb {
-    /// Serve the events of their own sockets to applications, as a policy allows; needs root to
-    /// start
+    /// Serve TCP events of their own sockets to applications, subject to a policy (requires root at
+    /// start)
     Serve(serve::ServeArgs),
-    /// Make a transfer over a path that loses packets and print what TCP goes through
+    /// Run a transfer over a lossy path and print its TCP events
     Watch(watch::WatchArgs),
 }
 
-/// Serves or watches.
+/// Runs the selected subcommand.
 pub(crate) fn run(args: &EventsArgs) -> Result<ExitCode> {
     match &args.verb {
         EventsVerb::Serve(args) => serve::run(args),

@@ -1,4 +1,4 @@
-//! `tidegate lab`: scenarios on the real network stack.
+//! `tidegate lab`: scenarios on the kernel's network stack, between network namespaces.
 
 mod bulk;
 mod capture;
@@ -38,7 +38,7 @@ use tidegate_console::progress::Bar;
 use tidegate_console::progress::say;
 use tidegate_console::signals::{self, Made};
 
-/// What to play in the lab.
+/// Arguments of `tidegate lab`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
@@ -47,22 +47,22 @@ pub(crate) struct LabArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum LabVerb {
-    /// Play a scenario in real time between network namespaces; baselines follow one by one
+    /// Run a scenario in real time between network namespaces; baselines run one after another
     Run(LabRunArgs),
 }
 
-/// What to play, and how.
+/// Arguments of `tidegate lab run`.
 #[derive(Debug, clap::Args)]
 struct LabRunArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// What cuts the path of video over TCP in an outage
+    /// How an outage interrupts the path of video over TCP
     #[arg(long, value_enum, default_value_t)]
     injector: Injector,
 }
 
-/// Plays. The exit code is 1 when an expectation of the scenario does not hold, 75 when one does not
-/// of which the machine was too busy to tell, and 130 after Ctrl-C.
+/// Runs the scenario. The exit code is 1 if an expectation fails, 75 if one fails and the machine
+/// was too busy to judge it, and 130 after Ctrl-C.
 pub(crate) fn run(args: &LabArgs) -> Result<ExitCode> {
     let LabVerb::Run(LabRunArgs {
         run: args,
@@ -72,26 +72,26 @@ pub(crate) fn run(args: &LabArgs) -> Result<ExitCode> {
     let seed = args.seed.map_or(script.scenario.seed, Seed);
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| run_folder::default_dir("lab", &script.scenario, seed));
-    // Other verbs need a lab too, and no scenario of theirs could be simulated instead.
-    prepare().map_err(|e| anyhow!("{e:#}\nThe simulator plays the same file: tidegate sim run"))?;
+    // Only here: other callers of `prepare` have no scenario file to simulate.
+    prepare().map_err(|e| anyhow!("{e:#}\nThe simulator runs the same file: tidegate sim run"))?;
     let end = play_with(&script, seed, &dir, *injector)?;
     sim::finish(&end, args, &dir)
 }
 
-/// Sees that the lab can work, and enters a user namespace if that is what it takes. To be
-/// called before the process has threads.
+/// Checks that the lab is available, and enters a user namespace if necessary. The caller must be
+/// single-threaded.
 ///
 /// # Errors
-/// When the system has no namespaces or TUN devices for us; the message says what is missing.
+/// Namespaces or TUN devices are unavailable. The message names what is missing.
 pub(crate) fn prepare() -> Result<()> {
     match availability() {
         Availability::Root => Ok(()),
         Availability::UserNamespace => enter_user_namespace().context("no user namespace"),
-        Availability::Missing(missing) => bail!("the lab cannot work here: {missing}"),
+        Availability::Missing(missing) => bail!("the lab is unavailable: {missing}"),
     }
 }
 
-/// Plays a scenario in real time and leaves a run folder. [`prepare`] comes first.
+/// Runs a scenario in real time and writes a run folder. [`prepare`] comes first.
 pub(crate) fn play(script: &LoadedScenario, seed: Seed, dir: &Path) -> Result<End> {
     play_with(script, seed, dir, Injector::Link)
 }
@@ -99,15 +99,15 @@ pub(crate) fn play(script: &LoadedScenario, seed: Seed, dir: &Path) -> Result<En
 fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector) -> Result<End> {
     let scenario = &script.scenario;
     kernel::fits(scenario)?;
-    memory::fits(scenario, 1)?;
-    fits(&Crowd::of(scenario), limits::open_files()?)?;
-    can_play(scenario)?;
-    // Ctrl-C ends the take that is on; what was played until then is kept.
+    memory::check(scenario, 1)?;
+    check_limits(&FlowCounts::of(scenario), limits::open_files()?)?;
+    check_supported(scenario)?;
+    // Ctrl-C ends the current run; its results so far are kept.
     let interrupts = signals::catch()?;
     let made = Made::by(dir);
     run_folder::claim(dir)?;
     let runs = 1 + scenario.baselines.len();
-    let mut bar = Bar::new("playing in real time");
+    let mut bar = Bar::new("running in real time");
     let mut manifest = run_folder::manifest(World::Lab, scenario);
     let mut takes: Vec<RunResult> = Vec::with_capacity(runs);
     let mut kept = Vec::with_capacity(runs);
@@ -131,10 +131,10 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
             Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0], seed)],
         };
         let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);
-        say(format_args!("playing {} in real time", cast[0].name));
+        say(format_args!("running {} in real time", cast[0].name));
         let again = || {
             say(format_args!(
-                "this machine was too busy for the emulator to keep up: playing {} once more",
+                "the machine was too busy for the emulator to keep up: running {} again",
                 cast[0].name
             ));
         };
@@ -153,7 +153,7 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     if is_cut {
         let Some(last) = takes.last() else {
             made.undo();
-            say("interrupted before anything was played: nothing is kept");
+            say("interrupted before the first run: nothing is kept");
             return Ok(End::Nothing);
         };
         let name = &last.flows[0].0.name;
@@ -163,11 +163,11 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
             format!("interrupted in the run of {name}: what comes after is missing")
         };
         say(format_args!(
-            "{note}; what was played is kept in {}",
+            "{note}; the results so far are in {}",
             dir.display()
         ));
         manifest.notes.push(note);
-        // There is nothing to measure of what was not played.
+        // An incomplete run has no metrics.
         if !is_whole {
             let planned = manifest.measured();
             manifest.measure = Some(Span {
@@ -185,9 +185,9 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     })
 }
 
-/// The service of events, if any video goes over TCP, and why there is none if there should be one.
+/// TCP event service if the scenario has video over TCP, or a note with the reason it is missing.
 fn service(scenario: &Scenario) -> (Option<Service>, Option<String>) {
-    if Crowd::of(scenario).streams == 0 {
+    if FlowCounts::of(scenario).streams == 0 {
         return (None, None);
     }
     match Service::start() {
@@ -203,14 +203,14 @@ fn service(scenario: &Scenario) -> (Option<Service>, Option<String>) {
     }
 }
 
-/// How many play at a time.
-struct Crowd {
+/// Number of concurrent flows.
+struct FlowCounts {
     flows: usize,
-    /// Those of them that are video over TCP.
+    /// Flows that are video over TCP.
     streams: usize,
 }
 
-impl Crowd {
+impl FlowCounts {
     fn of(scenario: &Scenario) -> Self {
         let over_tcp = |video: &VideoPlan| video.stream.is_some();
         let streams = scenario.flows.iter();
@@ -221,56 +221,57 @@ impl Crowd {
         }
     }
 
-    /// The most files that are open at a time.
+    /// Maximum number of open files.
     fn files(&self) -> u64 {
         FILES + self.flows as u64 * FILES_PER_FLOW + self.streams as u64 * FILES_PER_STREAM
     }
 }
 
-/// Whether the lab has room for so many flows, in hosts and in `files` that may be open. What it
-/// has room for else, threads and memory, only the attempt tells.
-fn fits(crowd: &Crowd, files: u64) -> Result<()> {
-    let (flows, most) = (crowd.flows, usize::from(MOST_HOSTS) / 2);
+/// Checks that the lab has enough hosts and that `files` open files suffice. Threads and memory are
+/// not checked.
+fn check_limits(counts: &FlowCounts, files: u64) -> Result<()> {
+    let (flows, most) = (counts.flows, usize::from(MOST_HOSTS) / 2);
     if flows > most {
         bail!(
-            "{flows} flows are too many for the lab, which has hosts for {most}: the simulator has \
-             no such limit (tidegate sim run)"
+            "{flows} flows exceed the lab's limit of {most}: the simulator has no such limit \
+            (tidegate sim run)"
         );
     }
-    let wanted = crowd.files();
+    let wanted = counts.files();
     if wanted > files {
         bail!(
-            "{flows} flows in the lab take up to {wanted} open files, and this process may have \
-             {files}: raise the hard limit (ulimit -Hn {wanted}, as root), or play fewer flows"
+            "{flows} flows in the lab need up to {wanted} open files, and the limit of this \
+            process is {files}: raise the hard limit (ulimit -Hn {wanted}, as root), or reduce \
+            the number of flows"
         );
     }
     Ok(())
 }
 
-/// Whether the kernel has what video over TCP asks for: a transfer over Prague is played by the model, but
-/// what a video is told by its connection the kernel has to tell.
-fn can_play(scenario: &Scenario) -> Result<()> {
+/// Checks that the kernel supports the scenario's video over TCP. A bulk transfer over Prague uses
+/// the TCP model; a video needs events of a kernel connection.
+fn check_supported(scenario: &Scenario) -> Result<()> {
     let over_prague = |flow: &&FlowPlan| {
         let video = flow.media.video().is_some();
         video && flow.media.tcp().is_some_and(TcpPlan::is_scalable)
     };
     match scenario.flows.iter().find(over_prague) {
         Some(flow) => bail!(
-            "flow {:?}: video over TCP is the kernel's own in the lab, and Linux has no Prague: choose tcp \
-             = \"cubic\", or play it in the simulator (tidegate sim run)",
+            "flow {:?}: video over TCP uses the kernel's TCP in the lab, and Linux has no Prague: \
+            choose tcp = \"cubic\", or run the scenario in the simulator (tidegate sim run)",
             flow.name
         ),
         None => Ok(()),
     }
 }
 
-/// Each flow has two hosts. Either end of datagrams has a socket, an event queue and a timer, and
-/// the sender a bell: 11 with the hosts. A transfer over TCP has one less.
+/// Each flow has two hosts. Each end of a datagram flow has a socket, an epoll instance and a
+/// timer, and the sender has an eventfd: 11 files including the hosts. A TCP transfer has one less.
 const FILES_PER_FLOW: u64 = 2 * FILES_PER_HOST + 8;
-/// A video over TCP takes 22, most of them to be told of events, and 23 where its route is cut.
+/// A video over TCP takes 22, most of them for TCP events, and 23 with a route injector.
 const FILES_PER_STREAM: u64 = 12;
-/// What a run has open else: streams of the program, the service of events, what it writes. That
-/// was 28 at the most.
+/// Other open files of a run: standard streams, event service, output files. At most 28 were
+/// observed.
 const FILES: u64 = 64;
 
 #[cfg(test)]
@@ -278,17 +279,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_video_over_prague_is_refused() {
+    fn a_video_over_prague_is_rejected() {
         let with = |flow: &str| {
             let text = format!(
                 "name = \"t\"\nduration = \"5s\"\n[[link]]\nname = \"l\"\n[[link]]\nname = \"m\"\n\
                  [[flow]]\nname = \"f\"\npath = [\"l\"]\nback = [\"m\"]\n{flow}\n"
             );
-            can_play(&Scenario::parse("t", &text, &|_| Err(String::new())).unwrap())
+            check_supported(&Scenario::parse("t", &text, &|_| Err(String::new())).unwrap())
         };
         let video = |tcp| {
             format!(
-                "video = {{ fps = 30 }}\ndelay_bound = \"1s\"\ntransport = {{ tcp = \"{tcp}\", mode = \
+                "video = {{ fps = 30 }}\ndelay_bound = \"1s\"\ntransport = {{ tcp = \"{tcp}\", \
+                mode = \
                  \"iopt\" }}"
             )
         };
@@ -299,15 +301,23 @@ mod tests {
     }
 
     #[test]
-    fn more_flows_than_the_lab_has_room_for_are_refused() {
-        let fits = |flows, streams, files| fits(&Crowd { flows, streams }, files);
-        let says = |flows, streams, files| fits(flows, streams, files).unwrap_err().to_string();
-        assert!(fits(512, 0, 1 << 20).is_ok());
-        assert!(says(513, 0, 1 << 20).starts_with("513 flows are too many for the lab"));
-        // What most systems let a process begin with.
-        assert!(fits(80, 0, 1_024).is_ok() && fits(40, 40, 1_024).is_ok());
+    fn more_flows_than_the_lab_supports_are_rejected() {
+        let check_limits =
+            |flows, streams, files| check_limits(&FlowCounts { flows, streams }, files);
+        let says =
+            |flows, streams, files| check_limits(flows, streams, files).unwrap_err().to_string();
+        assert!(check_limits(512, 0, 1 << 20).is_ok());
+        assert!(says(513, 0, 1 << 20).starts_with("513 flows exceed the lab's limit of"));
+        // Default soft limit of most systems.
+        assert!(check_limits(80, 0, 1_024).is_ok() && check_limits(40, 40, 1_024).is_ok());
         let refusal = says(81, 0, 1_024);
-        assert!(refusal.contains("up to 1036 open files") && refusal.contains("may have 1024"));
+        assert!(
+            refusal.contains("up to 1036 open files")
+                && refusal.contains(
+                    "this process is \
+        1024"
+                )
+        );
         assert!(says(41, 41, 1_024).contains("up to 1048 open files"));
     }
 }

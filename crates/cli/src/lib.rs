@@ -1,9 +1,9 @@
-//! The program: verbs, and what they share.
+//! The `tidegate` program: its subcommands and their shared parts.
 //!
-//! Each verb is a module with its arguments and a function `run`. `folder` puts what was played
-//! into a run folder, `judge` looks at the pictures, `tidegate_report` draws.
+//! Each subcommand is a module with its arguments and a function `run`. `run_folder` writes the
+//! results of a run, `video_quality` compares the pictures, and `tidegate_report` draws the report.
 
-// They panic where nobody reads: `progress::say` and `output` do not.
+// These macros panic on write errors; `progress::say` and `output` do not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 mod demo;
@@ -35,7 +35,7 @@ use tidegate_studies::papers::verb::{self as paper_verb, PapersArgs};
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse_from(words(env::args_os())).verb {
+    let result = match Cli::parse_from(join_negative_numbers(env::args_os())).verb {
         Verb::Demo(args) => demo::run(&args),
         Verb::Events(args) => events::run(&args),
         Verb::Lab(args) => lab::run(&args),
@@ -47,7 +47,7 @@ pub fn main() -> ExitCode {
         Verb::Transcode(args) => transcode::run(&args),
     };
     result.unwrap_or_else(|error| {
-        // A reader that went away (`tidegate ... | head`) is no failure of ours.
+        // A closed pipe (`tidegate ... | head`) is not an error.
         if output::is_unread(&error) {
             return ExitCode::SUCCESS;
         }
@@ -56,10 +56,10 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The words of a command line, in which what looks like a negative number, with a unit or without, is
-/// joined to the option before it: whoever wrote it hears what the option takes, rather than that there
-/// is no option `-1`.
-fn words(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+/// Command line in which an argument that looks like a negative number, with or without a unit, is
+/// joined to the preceding option. The error message then names the valid values of the option
+/// instead of an unknown option `-1`.
+fn join_negative_numbers(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let is_negative = |word: &OsStr| {
         let digits = word.as_encoded_bytes().strip_prefix(b"-");
         digits.is_some_and(|digits| matches!(digits, [b'0'..=b'9', ..] | [b'.', b'0'..=b'9', ..]))
@@ -68,23 +68,23 @@ fn words(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         let name = word.as_encoded_bytes().strip_prefix(b"--");
         name.is_some_and(|name| !name.is_empty() && !name.contains(&b'='))
     };
-    let mut words: Vec<OsString> = Vec::new();
-    // Behind `--` there are no options.
+    let mut join_negative_numbers: Vec<OsString> = Vec::new();
+    // After `--` there are no options.
     let mut options = true;
     for word in given {
         options &= word != "--";
-        match words.last_mut() {
+        match join_negative_numbers.last_mut() {
             Some(option) if options && is_option(option) && is_negative(&word) => {
                 option.push("=");
                 option.push(word);
             }
-            _ => words.push(word),
+            _ => join_negative_numbers.push(word),
         }
     }
-    words
+    join_negative_numbers
 }
 
-/// Rate control for live media, in symbiosis with the network.
+/// Rate control for live media
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, propagate_version = true)]
 struct Cli {
@@ -94,13 +94,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Live video over a network that misbehaves, next to the same video without Tidegate
+    /// Run the demo: live video over an impaired network, with and without Tidegate
     Demo(demo::DemoArgs),
-    /// What the kernel's TCP goes through: time-outs, recovery, states, with its variables
+    /// Report TCP events of the kernel: timeouts, recovery, states, with their variables
     Events(events::EventsArgs),
-    /// Play a scenario on the real network stack, between network namespaces
+    /// Run a scenario on the kernel's network stack, between network namespaces
     Lab(lab::LabArgs),
-    /// Play figures and tables of papers, and put ours beside the published
+    /// Reproduce figures and tables of papers and compare them with the published values
     Papers(PapersArgs),
     /// Receive live video
     Recv(recv::RecvArgs),
@@ -108,9 +108,9 @@ enum Verb {
     Report(report_verb::ReportArgs),
     /// Send live video over RTP or TCP
     Send(send::SendArgs),
-    /// Play a scenario in the deterministic simulator
+    /// Run scenarios in the deterministic simulator
     Sim(sim::SimArgs),
-    /// Decode a stream and encode it again at a rate that follows, for a player on TCP
+    /// Decode a stream and re-encode it at an adaptive rate for a player on TCP
     Transcode(transcode::TranscodeArgs),
 }
 
@@ -122,7 +122,7 @@ mod tests {
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         let given = ["tidegate"].into_iter().chain(line.split_whitespace());
-        Cli::try_parse_from(words(given.map(OsString::from)))
+        Cli::try_parse_from(join_negative_numbers(given.map(OsString::from)))
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
             ("events watch --for -1s", "\"-1s\" is negative"),
             ("events watch --rate -.5Mb/s", "invalid value '-.5Mb/s' for"),
             ("events watch --json -1s", "value '-1s' for '--json'"),
-            // What follows is an option of its own.
+            // The next argument is an option.
             ("events watch --for --json", "a value is required"),
             ("sim run x.toml -1", "unexpected argument '-1'"),
         ] {
@@ -142,7 +142,7 @@ mod tests {
             assert!(error.contains(word), "{line}: {error}");
         }
         let behind = ["sim", "run", "--", "--seed", "-1"].map(OsString::from);
-        assert_eq!(words(behind.clone()), behind);
+        assert_eq!(join_negative_numbers(behind.clone()), behind);
         let papers = "papers";
         let Verb::Papers(args) = parse("papers run").expect(papers).verb else {
             unreachable!("it is {papers}")

@@ -1,5 +1,5 @@
-//! What sending and receiving over a real network have in common: luck, the run folder, the
-//! end by Ctrl-C, and how sizes and frame rates are written.
+//! Common parts of sending and receiving over a real network: random names, the run folder, frame
+//! counts, picture sizes and frame rates.
 
 mod run_folder;
 
@@ -21,42 +21,44 @@ pub(crate) use run_folder::{Folder, claim};
 use tidegate_console::context::since_1970;
 use tidegate_console::progress::counted;
 
-/// The name of the one flow of a live run.
+/// Name of the only flow of a live run.
 pub(crate) const FLOW: &str = "stream";
 
-/// The generated scene is the same for every sender, so that a receiver can compare.
+/// Seed of the generated scene: the same for each sender, so that a receiver can compare the
+/// pictures.
 pub(crate) const SCENE_SEED: u64 = 1;
 
-/// Of the encoder's rate.
+/// Rate limits of the encoder.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Limits {
-    /// Lowest rate of the encoder; 150kb/s unless told
+    /// Lowest rate of the encoder [default: 150kb/s]
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
     pub(crate) floor: Option<Rate>,
-    /// Highest rate of the encoder; 8Mb/s unless told
+    /// Highest rate of the encoder [default: 8Mb/s]
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
     pub(crate) ceiling: Option<Rate>,
 }
 
 impl Limits {
-    /// Lowest and highest.
+    /// Lowest and highest rate.
     pub(crate) fn both(self) -> (Rate, Rate) {
         (self.floor.unwrap_or(FLOOR), self.ceiling.unwrap_or(CEILING))
     }
 
     /// # Errors
-    /// When the lowest is above the highest.
+    /// The lowest rate is above the highest.
     pub(crate) fn check(self) -> Result<()> {
         let (floor, ceiling) = self.both();
         ensure!(
             floor <= ceiling,
-            "the floor of {floor} is above the ceiling of {ceiling}: lower --floor or raise --ceiling"
+            "the floor of {floor} is above the ceiling of {ceiling}: lower --floor or raise \
+            --ceiling"
         );
         Ok(())
     }
 }
 
-/// What may carry a stream.
+/// Transport of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// RTP over UDP.
@@ -65,51 +67,49 @@ pub(crate) enum Transport {
     Tcp,
 }
 
-/// Reads the name of a transport.
+/// Parses the name of a transport.
 pub(crate) fn transport(text: &str) -> Result<Transport, String> {
     match text {
         "rtp" => Ok(Transport::Rtp),
         "tcp" => Ok(Transport::Tcp),
-        other => Err(format!(
-            "\"{other}\" is no transport of this version: choose rtp or tcp"
-        )),
+        other => Err(format!("\"{other}\" is not a transport: choose rtp or tcp")),
     }
 }
 
-/// A name that says nothing about this host (RFC 7022 section 4.2).
+/// Random CNAME that reveals nothing about this host (RFC 7022 section 4.2).
 pub(crate) fn random_name(rng: &mut dyn Rng) -> Cname {
     let name = format!("{:016x}{:08x}", rng.next_u64(), rng.next_u32());
     Cname::new(name).expect("24 digits")
 }
 
-/// Keeps what the state machines say until the folder takes it.
+/// Buffer of events of the state machines, until they are written to the run folder.
 #[derive(Debug, Default)]
-pub(crate) struct Notebook(RefCell<Vec<(Time, Event)>>);
+pub(crate) struct TraceBuffer(RefCell<Vec<(Time, Event)>>);
 
-impl Trace for &Notebook {
+impl Trace for &TraceBuffer {
     fn record(&mut self, at: Time, event: Event) {
         self.0.borrow_mut().push((at, event));
     }
 }
 
-impl Notebook {
-    /// All since the last time.
+impl TraceBuffer {
+    /// Takes the events since the last call.
     pub(crate) fn take(&self) -> Vec<(Time, Event)> {
         self.0.take()
     }
 }
 
-/// Video that went by.
+/// Frames of a stream: number, size and period.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     frames: u64,
     bits: u64,
-    /// When the first began and the last was over.
+    /// Begin of the first frame and end of the last.
     span: Option<(Time, Time)>,
 }
 
 impl Tally {
-    /// A frame of so many bits, which took from `began` to `over`.
+    /// Adds a frame of `bits` bits that lasted from `began` to `over`.
     pub(crate) fn add(&mut self, bits: u64, began: Time, over: Time) {
         self.frames += 1;
         self.bits += bits;
@@ -117,27 +117,27 @@ impl Tally {
         self.span = Some((first.min(began), last.max(over)));
     }
 
-    /// How many.
+    /// Number of frames.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Together, without what carries them.
+    /// Total size of the frames, without headers.
     pub(crate) fn size(&self) -> Bytes {
         Bytes(self.bits / 8)
     }
 
-    /// How long all of them took together.
+    /// Time from the begin of the first frame to the end of the last.
     pub(crate) fn span(&self) -> Duration {
         self.span
             .map_or(Duration::ZERO, |(first, last)| last.since(first))
     }
 
-    /// In words, of so many that were made.
+    /// Text for the user; `made` is the number of encoded frames.
     pub(crate) fn sent_of(&self, made: u64) -> String {
         let made = counted(made, "frame");
         if self.frames == 0 {
-            return format!("sent none of {made}");
+            return format!("sent 0 of {made}");
         }
         format!(
             "sent {} of {made} in {:.1} s, {} of video",
@@ -147,13 +147,13 @@ impl Tally {
         )
     }
 
-    /// Their bits over that time.
+    /// Mean rate of the frames over their period.
     pub(crate) fn rate(&self) -> Rate {
         self.size() / self.span().max(Duration::from_millis(1))
     }
 }
 
-/// A manifest of a live run that lasts for `duration`, or until somebody ends it.
+/// Manifest of a live run with a limit of `duration`, if there is one.
 pub(crate) fn manifest(name: &str, duration: Option<Duration>, flow: FlowInfo) -> Manifest {
     let mut manifest = Manifest::new(World::Live, name, duration.unwrap_or(ENDLESS));
     manifest.started = Some(rfc3339(since_1970()));
@@ -166,19 +166,21 @@ pub(crate) fn manifest(name: &str, duration: Option<Duration>, flow: FlowInfo) -
     manifest
 }
 
-/// Reads a picture size, as `640x360`.
+/// Parses a picture size such as `640x360`.
 pub(crate) fn picture_size(text: &str) -> Result<Size, String> {
     let sides = text.split_once(['x', 'X']);
     let sides = sides.and_then(|(w, h)| Some((w.trim().parse().ok()?, h.trim().parse().ok()?)));
     let Some((width, height)) = sides else {
-        return Err(format!("\"{text}\" is no size: write it as 640x360"));
+        return Err(format!(
+            "\"{text}\" is not a picture size: write it as 640x360"
+        ));
     };
     Size::new(width, height).map_err(|e| e.to_string())
 }
 
-/// Reads a frame rate, as `30`, `29.97` or `30000/1001`.
+/// Parses a frame rate such as `30`, `29.97` or `30000/1001`.
 pub(crate) fn frame_rate(text: &str) -> Result<FrameRate, String> {
-    let wrong = || format!("\"{text}\" is no frame rate: write it as 30, 29.97 or 30000/1001");
+    let wrong = || format!("\"{text}\" is not a frame rate: write it as 30, 29.97 or 30000/1001");
     let rate = match text.split_once('/') {
         Some((num, den)) => FrameRate {
             num: num.trim().parse().map_err(|_| wrong())?,
@@ -186,7 +188,7 @@ pub(crate) fn frame_rate(text: &str) -> Result<FrameRate, String> {
         },
         None => decimal_rate(text.trim()).ok_or_else(wrong)?,
     };
-    // A thousand is more than any camera makes; the RTP clock still tells such frames apart.
+    // No camera exceeds 1000 frames/s, and the RTP clock of 90 kHz still distinguishes such frames.
     if rate.den > 0 && (MIN_FPS..=MAX_FPS).contains(&rate.as_f64()) {
         Ok(rate)
     } else {
@@ -214,17 +216,17 @@ fn decimal_rate(text: &str) -> Option<FrameRate> {
     Some(FrameRate { num, den })
 }
 
-/// A moment as RFC 3339 writes it, in UTC and whole seconds.
+/// Timestamp of RFC 3339 in UTC, in whole seconds.
 fn rfc3339(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years are counted from March, so that the leap day is the last; 719,468 days lie between
-    // 0000-03-01 and 1970-01-01, and 146,097 are 400 years.
+    // Years start in March, so that the leap day is the last day. There are 719,468 days from
+    // 0000-03-01 to 1970-01-01, and 146,097 days in 400 years.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
-    // From March on, five months have 153 days.
+    // From March on, each five months have 153 days.
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let year = year + era * 400 + u64::from(month >= 10);
@@ -233,7 +235,7 @@ fn rfc3339(since_1970: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// What is worth knowing of this machine.
+/// Properties of this machine for the manifest.
 fn host() -> BTreeMap<String, String> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease");
     let cpus = std::thread::available_parallelism();
@@ -250,7 +252,7 @@ fn host() -> BTreeMap<String, String> {
 
 const FLOOR: Rate = Rate::kbps(150);
 const CEILING: Rate = Rate::kbps(8_000);
-/// Ten years: the manifest has to say something of a run without an end.
+/// Ten years: the manifest needs a duration even if a run has no limit.
 const ENDLESS: Duration = Duration::from_hours(87_600);
 const MIN_FPS: f64 = 1.0;
 const MAX_FPS: f64 = 1_000.0;
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_written_as_calendars_have_them() {
+    fn timestamps_follow_the_gregorian_calendar() {
         let text = |seconds| rfc3339(Duration::from_secs(seconds));
         assert_eq!(text(0), "1970-01-01T00:00:00Z");
         assert_eq!(text(951_827_696), "2000-02-29T12:34:56Z");
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_rates_are_exact() {
+    fn frame_rates_are_parsed_exactly() {
         let rate = |num, den| Ok(FrameRate { num, den });
         assert_eq!(frame_rate("30"), rate(30, 1));
         assert_eq!(frame_rate("29.97"), rate(2_997, 100));
@@ -291,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_of_the_future_is_named() {
+    fn an_unknown_transport_is_named_in_the_error() {
         assert_eq!(transport("tcp"), Ok(Transport::Tcp));
         assert!(transport("quic").unwrap_err().contains("\"quic\""));
     }
 
     #[test]
-    fn sizes_are_two_numbers() {
+    fn picture_sizes_have_two_numbers() {
         assert_eq!(picture_size("640x360"), Ok(Size::new(640, 360).unwrap()));
         for wrong in ["640", "640x", "axb", "640x361", "0x0"] {
             assert!(picture_size(wrong).is_err(), "{wrong}");

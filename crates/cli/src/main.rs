@@ -1,4 +1,4 @@
-//! The one binary.
+//! The program `tidegate`.
 
 use std::process::ExitCode;
 

@@ -1,16 +1,16 @@
-//! Whether a run has room for what it writes down.
+//! Memory needed for the packet logs of a run.
 
 use anyhow::{Result, bail};
 use tidegate_sim::scenario::{Logged, Scenario};
 
 use tidegate_console::progress::say;
 
-/// Sees before a run whether the machine has memory for its log of packets, so many times, and warns if
-/// that might not be.
+/// Checks that memory suffices for the packet logs of `times` concurrent runs. Prints a warning if
+/// it might not.
 ///
 /// # Errors
-/// Names the flow with the most packets, if there will be more in any case than fit.
-pub(crate) fn fits(scenario: &Scenario, times: usize) -> Result<()> {
+/// The logs exceed the free memory in any case. The message names the flow with the most packets.
+pub(crate) fn check(scenario: &Scenario, times: usize) -> Result<()> {
     let Some(available) = available() else {
         return Ok(());
     };
@@ -21,13 +21,13 @@ pub(crate) fn fits(scenario: &Scenario, times: usize) -> Result<()> {
     }
     if let Some(why) = lacks(&logged, available, |_| true) {
         say(format_args!(
-            "warning: {why}, if the path is filled all the time"
+            "warning: {why}; this applies if the path is always full"
         ));
     }
     Ok(())
 }
 
-/// What is wrong if all `counted` flows send what they may.
+/// Describes the shortage if the flows of `counted` send at their maximum.
 fn lacks(
     logged: &[Logged<'_>],
     available: f64,
@@ -40,19 +40,24 @@ fn lacks(
     (wanted > available).then(|| {
         format!(
             "the flow {:?} sends about {:.0} million packets, and the log of {} takes about \
-             {:.1} GB of memory, of which {:.1} GB are free: shorten the duration or lower the rate; \
-             or write count = 2, each at half the rate, since flows that are several keep no log of \
-             packets",
+             {:.1} GB of memory, of which {:.1} GB are free: shorten the duration or lower the \
+             rate; \
+             or set count = 2 with half the rate each, because flows with a count have no packet \
+             log",
             first.flow,
             first.packets / 1e6,
-            if counted().count() > 1 { "those and others" } else { "them" },
+            if counted().count() > 1 {
+                "those and others"
+            } else {
+                "them"
+            },
             wanted / 1e9,
             available / 1e9,
         )
     })
 }
 
-/// What programs may still take, in bytes, where the system tells.
+/// Available memory in bytes, if the system reports it.
 fn available() -> Option<f64> {
     of_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
@@ -63,8 +68,8 @@ fn of_meminfo(text: &str) -> Option<f64> {
     Some(kib * 1_024.0)
 }
 
-/// What a packet in the log takes at the most, in bytes: 2 and 4 million of them took 100 and 101
-/// each, above a run that kept none, and a list that has just grown has room for as many again.
+/// Maximum size of a logged packet in bytes. Logs of 2 and 4 million packets took 100 and 101 bytes
+/// per packet more than a run without log; a vector that has just grown has spare capacity.
 const PACKET: f64 = 110.0;
 
 #[cfg(test)]
@@ -72,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_told_with_a_mend() {
+    fn a_shortage_names_the_flow_and_the_fix() {
         let logged = |flow, packets, sure| Logged {
             flow,
             packets,
@@ -95,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_is_understood() {
+    fn available_memory_is_parsed() {
         let text = "MemTotal:       24683000 kB\nMemFree:  1 kB\nMemAvailable:    2000 kB\n";
         assert_eq!(of_meminfo(text), Some(2_048_000.0));
         assert_eq!(of_meminfo("nothing"), None);

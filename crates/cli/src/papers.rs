@@ -1,4 +1,5 @@
-//! What studies of papers take from this program: encoders, runs on the kernel's TCP, senders.
+//! Parts of this program for `tidegate papers`: encoders, lab runs over the kernel's TCP, and
+//! senders.
 
 mod lab;
 
@@ -20,7 +21,7 @@ use crate::send::once::Once;
 use crate::tcp::ready::rto_max;
 use crate::video_source::VideoInput;
 
-/// The parts of this program that `tidegate papers` uses.
+/// Implementation of [`Program`] for `tidegate papers`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts;
 
@@ -85,7 +86,7 @@ mod tests {
         papers: PapersArgs,
     }
 
-    fn refused(line: &str) -> String {
+    fn rejection(line: &str) -> String {
         let words = ["papers", "hosts"]
             .into_iter()
             .chain(line.split_whitespace());
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_options_of_hosts_are_refused_before_any_login() {
+    fn invalid_options_of_hosts_are_rejected_before_any_login() {
         let file = std::env::temp_dir().join(format!("tidegate-hosts-{}", std::process::id()));
         fs::write(&file, "").unwrap();
         let in_file = format!("isi.example --out {}", file.display());
@@ -111,7 +112,7 @@ mod tests {
             ("isi.example --mode foo", "possible values: classic"),
             (&in_file, "choose another --out"),
         ] {
-            let why = refused(line);
+            let why = rejection(line);
             assert!(why.contains(says), "{line}: {why}");
         }
         fs::remove_file(file).unwrap();

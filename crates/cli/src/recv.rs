@@ -1,4 +1,4 @@
-//! `tidegate recv`
+//! `tidegate recv`: receives a stream over RTP or TCP.
 
 pub(crate) mod address;
 mod keep;
@@ -34,69 +34,69 @@ use tidegate_console::context::{self, LiveContext};
 use tidegate_console::output::print_json;
 use viewer::{Viewer, Watch};
 
-/// What to receive, and what to do with it.
+/// Arguments of `tidegate recv`.
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("source").required(true).args(["listen", "from", "sdp"])))]
 pub(crate) struct RecvArgs {
-    /// Where to listen: a port, of one address if it is given
+    /// Port to listen on, on one address or all
     #[arg(long, value_name = "[ADDR:]PORT")]
     listen: Option<String>,
-    /// Connect to a sender that waits for players; with TCP
+    /// Connect to a sender that waits for players (TCP only)
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["sdp", "listen"])]
     from: Option<String>,
-    /// A description of the stream, as `tidegate send --sdp` writes it
+    /// Description of the stream, as written by `tidegate send --sdp`
     #[arg(long, value_name = "FILE", conflicts_with = "listen")]
     sdp: Option<PathBuf>,
-    /// A frame is given up, or with TCP discarded, this long after it could have come at the earliest
+    /// Discard a frame this long after its earliest possible arrival
     #[arg(long, visible_alias = "discard-threshold", value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
     delay_bound: Duration,
-    /// Frames per second of the stream; what the description says, or 30, unless told
+    /// Frames per second of the stream [default: the description's, or 30]
     #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
     fps: Option<FrameRate>,
-    /// What is sent; h264 unless told. Descriptions tell it, and over TCP the packets: there it is
-    /// refused
+    /// Codec of the stream [default: h264]. Only for RTP without a description: descriptions and
+    /// RTP packets over TCP name the codec
     #[arg(long, conflicts_with = "sdp", value_parser = source::codec)]
     codec: Option<Codec>,
-    /// Write what can be decoded as a byte stream (H.264) or elementary stream (MPEG-2)
+    /// Write the decodable frames to a byte stream (H.264) or elementary stream (MPEG-2)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Decode, and compare with the originals: `scene` or the file that is sent
+    /// Decode the stream and compare it with the original: `scene` or the file that is sent
     #[arg(long, value_name = "SOURCE")]
     reference: Option<String>,
-    /// Show the pictures that came in time, with `ffplay`; with TCP
+    /// Show the pictures that arrive in time with `ffplay` (TCP only)
     #[arg(long)]
     window: bool,
-    /// What to say of the packets: each one's arrival, or as little as any RTP receiver
+    /// Feedback to the sender [default: per-packet if the sender supports it]
     #[arg(long, value_enum)]
     feedback: Option<Feedback>,
-    /// Keep a run folder here; none unless told
+    /// Write a run folder here [default: none]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = arguments::lasting)]
     duration: Option<Duration>,
-    /// Give up when a stream that flowed has been silent for this long; with TCP also a connection on
-    /// which none has begun
+    /// Give up if no packet arrives for this long after the first; with TCP also if no stream
+    /// starts on a connection
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = arguments::lasting)]
     idle_timeout: Duration,
-    /// Print the numbers of the run as one JSON object at its end
+    /// Print the summary as one JSON object at the end
     #[arg(long)]
     json: bool,
-    /// What carries the stream
+    /// Transport of the stream: `rtp` or `tcp`
     #[arg(long, default_value = "rtp", value_parser = live::transport)]
     transport: Transport,
 }
 
-/// What a receiver says.
+/// Feedback mode of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Feedback {
-    /// RFC 8888, beside NACK, PLI and receiver reports
+    /// RFC 8888 feedback, NACK, PLI and receiver reports
     PerPacket,
     /// Receiver reports only
     Reports,
 }
 
-/// Why a receiver left of its own.
+/// Reason for which the receiver ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Interrupted,
@@ -104,13 +104,13 @@ enum Left {
     TimeOver,
 }
 
-/// Receives until the sender says goodbye, somebody ends it, or nothing comes any more. The
-/// exit code is 1 in the last case.
+/// Receives until the sender sends BYE, the user interrupts, or no more packets arrive. In the last
+/// case the exit code is 1.
 pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     ensure!(
         !args.delay_bound.is_zero(),
-        "nothing but the fastest frame comes within a --delay-bound (--discard-threshold) of zero: \
-         give it more"
+        "a --delay-bound (--discard-threshold) of zero discards nearly all frames: give a longer \
+        one"
     );
     if args.transport == Transport::Tcp {
         return tcp::run(args);
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     for (name, is_given) in [("--from", args.from.is_some()), ("--window", args.window)] {
         ensure!(
             !is_given,
-            "{name} is for --transport tcp: leave it out, or add that"
+            "{name} requires --transport tcp: add it, or leave {name} out"
         );
     }
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let mut receiver = MediaReceiver::new(config);
     let conditions = Conditions {
         clock: around.clock,
-        // It ends at the end of the goodbye.
+        // The session ends after the receiver's BYE.
         until: None,
         stop: around.stop.clone(),
     };
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         &mut (),
         |receiver, now| {
             reporter.turn(receiver, now);
-            left = left.or_else(|| leaves(args, receiver, now, around.interrupts.count()));
+            left = left.or_else(|| reason_to_leave(args, receiver, now, around.interrupts.count()));
             if left.is_some() {
                 receiver.close();
             }
@@ -167,7 +167,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     verdict(args, left, &receiver, port)
 }
 
-/// Whether it came to a good end.
+/// Result of the session.
 fn verdict(
     args: &RecvArgs,
     left: Option<Left>,
@@ -176,19 +176,19 @@ fn verdict(
 ) -> Result<ExitCode> {
     match left {
         Some(Left::Idle) => bail!(
-            "nothing has come for {} s and the sender said no goodbye: it has gone, or the path \
-             is dead",
+            "no packet has arrived for {} s and the sender sent no BYE: the sender has stopped, \
+            or the path is interrupted",
             args.idle_timeout.as_secs_f64()
         ),
         Some(Left::TimeOver) if receiver.last_arrival().is_none() => bail!(
-            "nothing came to port {port} that is of this stream: look whether the sender runs \
-             and sends here"
+            "no packet of this stream arrived at port {port}: check that the sender runs and \
+            sends to this port"
         ),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Who compares the pictures, if anybody is to.
+/// Thread that compares the pictures, if a reference is given.
 fn viewer(
     args: &RecvArgs,
     codec: Codec,
@@ -236,7 +236,12 @@ fn receiver_config(
     config
 }
 
-fn leaves(args: &RecvArgs, receiver: &MediaReceiver, now: Time, interrupts: u32) -> Option<Left> {
+fn reason_to_leave(
+    args: &RecvArgs,
+    receiver: &MediaReceiver,
+    now: Time,
+    interrupts: u32,
+) -> Option<Left> {
     let silent = receiver
         .last_arrival()
         .is_some_and(|at| now.since(at) >= args.idle_timeout);
@@ -253,26 +258,26 @@ fn read_sdp(file: &std::path::Path) -> Result<Sdp> {
     let name = file.display();
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read the description {name}"))?;
-    Sdp::parse(&text).with_context(|| format!("{name} describes no stream for us"))
+    Sdp::parse(&text).with_context(|| format!("{name} describes no supported stream"))
 }
 
-/// Of a stream that no description tells of.
+/// Codec of a stream without description.
 fn codec(args: &RecvArgs) -> Codec {
     args.codec.unwrap_or(Codec::H264)
 }
 
-/// Of media and of retransmissions.
+/// Payload types of media and retransmissions.
 fn payload_types(sdp: Option<&Sdp>, codec: Codec) -> (PayloadType, PayloadType) {
     let Some(sdp) = sdp else {
         return (payload::payload_type(codec), REPAIR_TYPE);
     };
-    // A stream without retransmissions: any type that is not the media's.
+    // A stream without retransmissions: any type other than that of the media.
     let spare = [REPAIR_TYPE, MEDIA_TYPE];
     let spare = spare.into_iter().find(|spare| *spare != sdp.payload_type);
     (sdp.payload_type, sdp.rtx.or(spare).unwrap_or(REPAIR_TYPE))
 }
 
-/// What is wanted, or else what the sender understands.
+/// Requested mode, or else the best one that the sender supports.
 fn feedback(wanted: Option<Feedback>, sdp: Option<&Sdp>) -> FeedbackMode {
     let understood = sdp.is_none_or(|sdp| sdp.feedback.ccfb);
     match wanted {
@@ -290,12 +295,12 @@ mod tests {
         m=video 5004 RTP/AVP 97\r\na=rtpmap:97 H264/90000\r\na=fmtp:97 packetization-mode=1\r\n";
 
     #[test]
-    fn a_plain_description_asks_for_plain_reports() {
+    fn a_description_without_feedback_selects_receiver_reports() {
         let sdp = Sdp::parse(SDP).unwrap();
         assert_eq!(feedback(None, Some(&sdp)), FeedbackMode::RrFallback);
         assert_eq!(feedback(None, None), FeedbackMode::PerPacket);
-        let told = Some(Feedback::PerPacket);
-        assert_eq!(feedback(told, Some(&sdp)), FeedbackMode::PerPacket);
+        let requested = Some(Feedback::PerPacket);
+        assert_eq!(feedback(requested, Some(&sdp)), FeedbackMode::PerPacket);
         let (media, repair) = payload_types(Some(&sdp), Codec::H264);
         assert_eq!((media.get(), repair.get()), (97, 96));
     }

@@ -1,4 +1,4 @@
-//! `tidegate report`
+//! `tidegate report`: draws the report of run folders.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use tidegate_console::output::output;
 use tidegate_console::progress::say;
 use tidegate_report as report;
 
-/// What to draw.
+/// Arguments of `tidegate report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Run folders, as `sim run`, `lab run`, `send` and `recv` leave them
+    /// Run folders, as written by `sim run`, `lab run`, `send` and `recv`
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// Where the page and the figures go; the first run's folder unless told
+    /// Folder of the page and the figures [default: the folder of the first run]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// Draws.
+/// Draws the report.
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
     let runs = args.runs.iter().map(RunReader::load);
     let runs = runs.collect::<Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! From what was played to a run folder.
+//! Writes the results of a run to a run folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,33 +18,33 @@ use tidegate_sim::scenario::{EncoderKind, Scenario};
 use crate::video_quality;
 use crate::video_source::VideoInput;
 
-/// A scenario file as it was read, and where its pictures come from.
+/// Scenario file with its text and video input.
 #[derive(Debug)]
 pub(crate) struct LoadedScenario {
     pub(crate) scenario: Scenario,
     pub(crate) text: String,
-    pub(crate) studio: VideoInput,
+    pub(crate) video: VideoInput,
 }
 
 impl LoadedScenario {
     /// # Errors
-    /// When the file cannot be read or is no scenario; the message names line and mend.
+    /// The file cannot be read or is not a scenario. The message names the line and the fix.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let scenario = Scenario::load(path)?;
         let text = std::fs::read_to_string(path)?;
-        let studio = VideoInput::default();
+        let video = VideoInput::default();
         Ok(Self {
             scenario,
             text,
-            studio,
+            video,
         })
     }
 }
 
-/// Writes the run folder `dir` and reads it again, as everybody else will.
+/// Writes the run folder `dir` and reads it back, like any other reader.
 ///
 /// # Errors
-/// When the disk refuses, or the pictures cannot be judged.
+/// A write fails, or the pictures cannot be compared.
 pub(crate) fn write(
     dir: &Path,
     script: &LoadedScenario,
@@ -52,14 +52,14 @@ pub(crate) fn write(
     seed: Seed,
     takes: Vec<RunResult>,
 ) -> Result<Run> {
-    // Judging pictures takes its time, in which an earlier run is still whole.
+    // Comparing pictures takes long. An earlier run stays complete until then.
     keep(dir, assemble(script, manifest, seed, takes)?)
 }
 
-/// Writes a run that was assembled, and reads it again.
+/// Writes an assembled run and reads it back.
 ///
 /// # Errors
-/// When the disk refuses.
+/// A write fails.
 pub(crate) fn keep(dir: &Path, run: Run) -> Result<Run> {
     let mut writer = RunWriter::create(dir)?;
     writer.manifest(&run.manifest)?;
@@ -81,15 +81,15 @@ pub(crate) fn keep(dir: &Path, run: Run) -> Result<Run> {
     let summary = run.summary.as_ref();
     writer.summary(summary.expect("a run that was assembled has one"))?;
     writer.flush()?;
-    // What is read again takes as much memory.
+    // Reading the run back takes as much memory again.
     drop(run);
     Ok(RunReader::load(dir)?)
 }
 
-/// The run in memory, with its summary; the same as what [`write`] leaves on the disk.
+/// The run in memory with its summary, equal to the run that [`write`] leaves in the folder.
 ///
 /// # Errors
-/// When the pictures cannot be judged.
+/// The pictures cannot be compared.
 pub(crate) fn assemble(
     script: &LoadedScenario,
     mut manifest: Manifest,
@@ -110,7 +110,7 @@ pub(crate) fn assemble(
     manifest.flows = flows.filter_map(played).collect();
     manifest.links = scenario.link_infos();
     let mut run = Run::new(Path::new(""), manifest);
-    let mut rows: BTreeMap<String, Rows> = judge_all(script, &takes, seed)?;
+    let mut rows: BTreeMap<String, Rows> = flow_rows(script, &takes, seed)?;
     for flow in &mut run.flows {
         if let Some(rows) = rows.remove(&flow.info.name) {
             rows.fill(flow);
@@ -130,7 +130,7 @@ pub(crate) fn assemble(
     Ok(run)
 }
 
-/// The rows of a flow.
+/// Rows of a flow.
 struct Rows {
     sent: Vec<SentFrame>,
     received: Vec<ReceivedFrame>,
@@ -149,9 +149,9 @@ impl Rows {
     }
 }
 
-/// The rows of each flow. Looking at pictures takes most of the time, so each flow that has any
-/// has a thread.
-fn judge_all(
+/// Rows of each flow. Picture comparison takes most of the time, so each flow with pictures has a
+/// thread.
+fn flow_rows(
     script: &LoadedScenario,
     takes: &[RunResult],
     seed: Seed,
@@ -191,7 +191,7 @@ fn judge_flow(
     seed: Seed,
 ) -> Result<Rows> {
     let (sent, mut received, packets) = takings.rows();
-    let shown = video_quality::judge(role, takings, &sent, &mut received, &script.studio, seed)?;
+    let shown = video_quality::judge(role, takings, &sent, &mut received, &script.video, seed)?;
     let savable = role.plan.media.video().map_or_else(Vec::new, |video| {
         let oracle = FloorSender {
             floor: video.floor,
@@ -220,7 +220,7 @@ fn judge_flow(
     })
 }
 
-/// What was counted of the flows.
+/// Adds the counts of the flows to the run.
 fn count(run: &mut Run, take: &RunResult) {
     let length = take.meter.bin_length();
     for (i, (role, takings)) in take.flows.iter().enumerate() {
@@ -228,8 +228,7 @@ fn count(run: &mut Run, take: &RunResult) {
         let mut at = Time::ZERO;
         let bins = take.meter.bins(i);
         if i == 0 {
-            // A list that grows by itself has room for twice as much, of which a day has hundreds of
-            // megabytes.
+            // A vector that grows by doubling would waste hundreds of megabytes in a run of a day.
             run.bins.reserve_exact(bins.len() * take.flows.len());
         }
         for bin in bins {
@@ -244,14 +243,14 @@ fn count(run: &mut Run, take: &RunResult) {
         let mut active = role.active();
         let ends = role.plan.media.is_finite();
         totals.done = takings.done.filter(|at| ends && *at < active.to);
-        // A rate is over the time in which there was to be one.
+        // The rate of a transfer is the mean up to its completion.
         active.to = totals.done.unwrap_or(active.to);
         totals.span = active.overlap(run.manifest.measured()).length();
         run.totals.push(TotalsRow { flow, totals });
     }
 }
 
-/// A manifest for a scenario that is played in `world`.
+/// Manifest of a scenario in `world`.
 pub(crate) fn manifest(world: World, scenario: &Scenario) -> Manifest {
     let mut manifest = Manifest::new(world, &scenario.name, scenario.duration);
     let (from, to) = scenario.window();
@@ -260,20 +259,20 @@ pub(crate) fn manifest(world: World, scenario: &Scenario) -> Manifest {
     manifest
 }
 
-/// Sees that a run can be written to `dir`, before it is played. An earlier run stays until then.
+/// Checks before the run that it can be written to `dir`. An earlier run stays until then.
 ///
 /// # Errors
-/// When the folder holds something else, or cannot be made.
+/// The folder contains other files, or cannot be created.
 pub(crate) fn claim(dir: &Path) -> Result<()> {
     RunWriter::check(dir)?;
     Ok(())
 }
 
-/// The folder that a run goes to unless told.
+/// Default run folder.
 pub(crate) fn default_dir(world: &str, scenario: &Scenario, seed: Seed) -> PathBuf {
     PathBuf::from("runs").join(format!("{}-{world}-{}", scenario.name, seed.0))
 }
 
-/// Payload of a packet of 1,200 bytes, and its headers: IPv4, UDP, RTP.
+/// Payload of a packet of 1,200 bytes: less the headers of IPv4, UDP and RTP.
 const PAYLOAD: Bytes = Bytes(1_160);
 const HEADERS: Bytes = Bytes(40);

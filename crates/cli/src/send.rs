@@ -1,4 +1,4 @@
-//! `tidegate send`
+//! `tidegate send`: sends a stream over RTP or TCP.
 
 mod addresses;
 pub(crate) mod once;
@@ -35,16 +35,16 @@ use tidegate_sim::run::{FlowInfo, Side, Way};
 use tidegate_sim::scenario::quantity;
 
 use crate::encoder_speed::Timed;
-use crate::live::{self, FLOW, Folder, Limits, Notebook, Transport};
+use crate::live::{self, FLOW, Folder, Limits, TraceBuffer, Transport};
 use crate::tcp::TcpArgs;
 use addresses::Route;
 use report::Reporter;
-use source::{Encoding, Picked};
+use source::{Encoding, OpenedSource};
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::output::{output, print_json};
 
-/// What to send, and how.
+/// Arguments of `tidegate send`.
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("player").required(true).args(["to", "serve"])))]
 #[expect(
@@ -52,26 +52,25 @@ use tidegate_console::output::{output, print_json};
     reason = "each is a switch of the command line"
 )]
 pub(crate) struct SendArgs {
-    /// The receiver. RTP and RTCP share its port
+    /// Address of the receiver; RTP and RTCP share the port
     #[arg(long, value_name = "HOST:PORT")]
     to: Option<String>,
     /// Video: `scene` (generated), a file, a device, a URL, or `-` for standard input
     #[arg(long, value_name = "SOURCE", default_value = "scene")]
     input: String,
-    /// Picture size; 640x360 for the scene and as it is for all else unless told
+    /// Picture size [default: 640x360 for the scene, otherwise the source's]
     #[arg(long, value_name = "WxH", value_parser = live::picture_size)]
     size: Option<Size>,
-    /// Frames per second; 30 for the scene and as it is for all else unless told
+    /// Frames per second [default: 30 for the scene, otherwise the source's]
     #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
     fps: Option<FrameRate>,
-    /// Start a file again at its end
+    /// Repeat a file from its beginning
     #[arg(long = "loop")]
     looped: bool,
-    /// Rate control with RTP: `tfrc`, `rap`, or `fixed:RATE` for none, as `fixed:2Mb/s`; `tfrc` unless
-    /// told
+    /// Rate control over RTP: `tfrc`, `rap`, or `fixed:RATE` such as `fixed:2Mb/s` [default: tfrc]
     #[arg(long, value_name = "CONTROL", value_parser = control)]
     control: Option<ControllerConfig>,
-    /// A frame is worth nothing this long after its capture
+    /// Maximum delay of a frame from its capture; a later frame is useless
     #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
     delay_bound: Duration,
     #[command(flatten)]
@@ -82,32 +81,32 @@ pub(crate) struct SendArgs {
     /// Length of a full IP packet
     #[arg(long, value_name = "SIZE", default_value = "1200B", value_parser = quantity::size)]
     packet_size: Bytes,
-    /// How pictures are coded: `h264` or `mpeg2`
+    /// Video codec: `h264` or `mpeg2`
     #[arg(long, default_value = "h264", value_parser = source::codec)]
     codec: Codec,
-    /// How hard x264 tries
+    /// Preset of x264
     #[arg(long, default_value = "superfast", value_parser = source::preset)]
     preset: Preset,
-    /// Write a description of the stream for players and receivers; `-` is standard output
+    /// Write a description of the stream (SDP) for players and receivers; `-` is standard output
     #[arg(long, value_name = "FILE")]
     sdp: Option<PathBuf>,
-    /// Keep a run folder here; none unless told
+    /// Write a run folder here [default: none]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// The receiver cannot answer: go on at the floor without ever hearing from it
+    /// Send at the lowest rate without any feedback from the receiver
     #[arg(long)]
     one_way: bool,
-    /// Beside TCP transfers that fill the queue stay thin, rather than take a share and lose a few
-    /// frames in a hundred
+    /// Yield to TCP flows that fill the queue: send at a low rate rather than take a share and lose
+    /// a few percent of the frames
     #[arg(long)]
     yielding: bool,
-    /// Ask routers to mark packets rather than drop them (ECN, RFC 3168)
+    /// Enable ECN: routers mark packets rather than drop them (RFC 3168)
     #[arg(long)]
     ecn: bool,
-    /// Print the numbers of the run as one JSON object at its end
+    /// Print the summary as one JSON object at the end
     #[arg(long)]
     json: bool,
-    /// What carries the stream
+    /// Transport of the stream: `rtp` or `tcp`
     #[arg(long, default_value = "rtp", value_parser = live::transport)]
     transport: Transport,
     #[command(flatten)]
@@ -122,33 +121,37 @@ impl SendArgs {
 
 type Stream = Streamer<Threaded>;
 
-/// Sends until the video ends, somebody ends it, or the path is given up. The exit code is 1
-/// in the last case.
+/// Sends until the video ends, the user interrupts, or the sender gives up the path. In the last
+/// case the exit code is 1.
 pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     check(args)?;
     if args.transport == Transport::Tcp {
         return tcp::run(args);
     }
     let to = receiver(args)?;
-    let picked = pick(args)?;
+    let opened = open_input(args)?;
     let route = addresses::resolve(to)?;
     let mut rng = context::secret_seed().stream("session");
     let around = LiveContext::enter()?;
-    let config = sender_config(args, &picked, &around, &mut rng);
+    let config = sender_config(args, &opened, &around, &mut rng);
     if let Some(file) = &args.sdp {
-        write_sdp(file, &route, &config, &picked)?;
+        write_sdp(file, &route, &config, &opened)?;
     }
     let flow = flow_info(args, &config);
     let manifest = live::manifest(&format!("send to {to}"), args.duration, flow);
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Sender, manifest)?;
     let sender = make_sender(args, config, &mut rng);
-    let (encoder, pace) = Timed::new(picked.session, around.clock, slow_encoder(args.codec));
+    let (encoder, pace) = Timed::new(
+        opened.session,
+        around.clock,
+        slow_encoder_advice(args.codec),
+    );
     let pipe =
-        Threaded::start(encoder, around.stop.clone()).context("no thread for the encoder")?;
+        Threaded::start(encoder, around.stop.clone()).context("cannot start the encoder thread")?;
     let mut stream = Streamer::new(sender, pipe);
-    let mut reporter = Reporter::new(args, &picked.what, &route, folder, pace);
-    let notebook = Notebook::default();
-    let mut leaving = Leaving::default();
+    let mut reporter = Reporter::new(args, &opened.what, &route, folder, pace);
+    let events = TraceBuffer::default();
+    let mut shutdown = Shutdown::default();
     let Route { mut sockets, peer } = route;
     let conditions = Conditions {
         clock: around.clock,
@@ -160,60 +163,60 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         &mut sockets,
         &conditions,
         &mut rng,
-        &mut &notebook,
+        &mut &events,
         |stream, now| {
-            leaving.turn(stream, now, around.interrupts.count());
-            reporter.turn(stream, now, &notebook.take());
+            shutdown.turn(stream, now, around.interrupts.count());
+            reporter.turn(stream, now, &events.take());
             ControlFlow::Continue(())
         },
     );
-    let summary = reporter.finish(&mut stream, around.clock.now(), &notebook.take())?;
+    let summary = reporter.finish(&mut stream, around.clock.now(), &events.take())?;
     summary
         .as_ref()
         .filter(|_| args.json)
         .map_or(Ok(()), print_json)?;
     if ended?.refused && around.interrupts.count() == 0 {
-        // The stream was shorter than the driver's patience.
+        // The stream ended before the driver gave up.
         bail!(DriveError::NobodyListens { peer });
     }
     verdict(&stream, peer)
 }
 
-/// Whether the stream came to a good end.
+/// Result of the session.
 fn verdict(stream: &Stream, peer: SocketAddr) -> Result<ExitCode> {
     if let Some(error) = stream.error() {
         bail!("{error}");
     }
     let failure = stream.sender().failure();
-    match failure.and_then(|failure| because(failure, peer)) {
+    match failure.and_then(|failure| failure_text(failure, peer)) {
         Some(why) => bail!(why),
         None => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// To whom RTP goes; what makes no sense with RTP is refused.
+/// Address of the receiver. Options that do not apply to RTP are rejected.
 fn receiver(args: &SendArgs) -> Result<&str> {
     if let Some(name) = args.tcp.first_given() {
         bail!(
-            "{name} is for --transport tcp: leave it out, or add that; over RTP --control decides \
-             the rate"
+            "{name} requires --transport tcp: add it, or leave {name} out; over RTP --control \
+            sets the rate"
         );
     }
     args.to
         .as_deref()
-        .context("--serve waits for connections, which only --transport tcp has: give --to instead")
+        .context("--serve requires --transport tcp: add it, or give --to instead")
 }
 
-fn pick(args: &SendArgs) -> Result<Picked> {
+fn open_input(args: &SendArgs) -> Result<OpenedSource> {
     let encoding = Encoding {
         codec: args.codec,
         preset: args.preset,
     };
-    Picked::open(&args.input, args.size, args.fps, args.looped, encoding)
+    OpenedSource::open(&args.input, args.size, args.fps, args.looped, encoding)
 }
 
-/// What to do about it.
-fn slow_encoder(codec: Codec) -> &'static str {
+/// Advice for a slow encoder.
+fn slow_encoder_advice(codec: Codec) -> &'static str {
     match codec {
         Codec::H264 => "give a smaller --size, a faster --preset or a lower --fps",
         Codec::Mpeg2 => "give a smaller --size or a lower --fps",
@@ -235,15 +238,15 @@ fn flow_info(args: &SendArgs, config: &SenderConfig) -> FlowInfo {
     }
 }
 
-/// The polite end, and the quick one.
+/// Shutdown after Ctrl-C.
 #[derive(Debug, Default)]
-struct Leaving {
+struct Shutdown {
     since: Option<Time>,
 }
 
-impl Leaving {
-    /// At the first interrupt no more is captured; what waits may leave for a moment. At the
-    /// second one, or after that moment, only a goodbye is said.
+impl Shutdown {
+    /// The first interrupt stops the capture, and queued packets may leave for `DRAIN_TIME`. A
+    /// second interrupt, or the end of this time, sends BYE at once.
     fn turn(&mut self, stream: &mut Stream, now: Time, interrupts: u32) {
         if interrupts == 0 {
             return;
@@ -252,7 +255,7 @@ impl Leaving {
             stream.sender_mut().stop_capture();
             now
         });
-        if interrupts > 1 || now.since(since) >= LAST_WORDS {
+        if interrupts > 1 || now.since(since) >= DRAIN_TIME {
             stream.sender_mut().close();
         }
     }
@@ -269,18 +272,18 @@ fn check(args: &SendArgs) -> Result<()> {
     );
     ensure!(
         !args.delay_bound.is_zero(),
-        "nothing arrives within a --delay-bound of zero: give it more"
+        "a --delay-bound of zero makes every frame late: give a longer one"
     );
     if args.ecn {
         ensure!(
             args.transport == Transport::Rtp,
-            "--ecn is for --transport rtp: leave it out; over TCP the kernel asks for ECN if the \
-             sysctl net.ipv4.tcp_ecn is 1"
+            "--ecn requires --transport rtp: leave it out; over TCP the kernel negotiates ECN if \
+            the sysctl net.ipv4.tcp_ecn is 1"
         );
         ensure!(
             !args.one_way && !matches!(args.control(), ControllerConfig::Fixed { .. }),
-            "--ecn obliges to slow down when packets are marked (RFC 3168), which neither \
-             --one-way nor --control fixed does: leave one of them out"
+            "--ecn requires a response to marked packets (RFC 3168), and --one-way and --control \
+            fixed have none: leave one of them out"
         );
     }
     if args.yielding {
@@ -288,8 +291,8 @@ fn check(args: &SendArgs) -> Result<()> {
             args.transport == Transport::Rtp
                 && !args.one_way
                 && !matches!(args.control(), ControllerConfig::Fixed { .. }),
-            "--yielding is for a delay promise with rate control, which --transport tcp, --one-way and \
-             --control fixed do without: leave out one or the other"
+            "--yielding requires a delay bound with rate control, and --transport tcp, --one-way \
+            and --control fixed have none: leave one of them out"
         );
     }
     Ok(())
@@ -297,7 +300,7 @@ fn check(args: &SendArgs) -> Result<()> {
 
 fn sender_config(
     args: &SendArgs,
-    picked: &Picked,
+    opened: &OpenedSource,
     around: &LiveContext,
     rng: &mut dyn rand_core::Rng,
 ) -> SenderConfig {
@@ -305,16 +308,16 @@ fn sender_config(
     streams.media_type = payload::payload_type(args.codec);
     let mut config = SenderConfig::new(streams, live::random_name(rng));
     config.epoch = around.epoch;
-    config.frame_rate = picked.frame_rate;
+    config.frame_rate = opened.frame_rate;
     config.rates = args.limits.both();
     config.packet_size = args.packet_size;
     config.one_way = args.one_way;
     config.ecn = args.ecn;
     config.log = true;
-    config.frames = args.duration.map(|span| frames_in(span, picked.frame_rate));
+    config.frames = args.duration.map(|span| frames_in(span, opened.frame_rate));
     if let ControllerConfig::Fixed { rate } = args.control() {
         config.rates = (rate, rate);
-        // A stream without rate control sends each frame as it comes, and promises nothing.
+        // A stream without rate control sends each frame at once and has no delay bound.
         config.pace = FIXED_PACE;
     } else {
         config.delay_bound = Some(args.delay_bound);
@@ -341,7 +344,7 @@ fn write_sdp(
     file: &std::path::Path,
     route: &Route,
     config: &SenderConfig,
-    picked: &Picked,
+    opened: &OpenedSource,
 ) -> Result<()> {
     let sdp = Sdp {
         session: u64::from(config.streams.media_ssrc),
@@ -349,7 +352,7 @@ fn write_sdp(
         port: route.peer.port(),
         payload_type: config.streams.media_type,
         rtx: Some(config.streams.repair_type),
-        parameter_sets: picked.parameter_sets.clone(),
+        parameter_sets: opened.parameter_sets.clone(),
         frame_rate: Some(config.frame_rate),
         source: Some(Source {
             ssrc: config.streams.media_ssrc,
@@ -365,31 +368,31 @@ fn write_sdp(
         rtcp_reduced_size: true,
     };
     if file.as_os_str() == "-" {
-        // Nothing is sent then, so this is no success even where the reader only went away.
+        // A closed pipe is an error here, failure_text the stream is not sent.
         return write!(output(), "{sdp}").map_err(|e| anyhow!("--sdp: {e}"));
     }
     std::fs::write(file, sdp.to_string())
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// What went wrong, if anything did: a receiver may leave when it likes.
-fn because(failure: SenderFailure, peer: SocketAddr) -> Option<String> {
+/// Text for a failure. A BYE of the receiver is not a failure.
+fn failure_text(failure: SenderFailure, peer: SocketAddr) -> Option<String> {
     let SenderFailure::NobodyThere(cause) = failure else {
         return Some(format!("the stream to {peer} was given up"));
     };
     Some(match cause {
         BreakerCause::Goodbye => return None,
         BreakerCause::RtcpTimeout => format!(
-            "no report came from {peer} for too long, so the stream was stopped: look whether the \
-             receiver runs, and give --one-way if it never answers"
+            "no RTCP report arrived from {peer} for too long, so the stream was stopped: check \
+            that the receiver runs, or give --one-way if it sends no RTCP"
         ),
         BreakerCause::MediaTimeout => format!(
-            "{peer} reports that nothing arrives, so the stream was stopped: look for a firewall \
-             on the way"
+            "{peer} reports that no packets arrive, so the stream was stopped: check for a \
+            firewall on the path"
         ),
         BreakerCause::Congestion => format!(
-            "the path to {peer} loses too much for even the lowest rate, so the stream was \
-             stopped: lower --floor or find a better path"
+            "the path to {peer} loses too many packets even at the lowest rate, so the stream was \
+            stopped: lower --floor or use another path"
         ),
     })
 }
@@ -400,25 +403,25 @@ fn control(text: &str) -> Result<ControllerConfig, String> {
         None if text == "tfrc" => Ok(ControllerConfig::default()),
         Some(("fixed", rate)) => match quantity::rate(rate) {
             Ok(rate) if rate > Rate::ZERO => Ok(ControllerConfig::Fixed { rate }),
-            Ok(_) => Err("a fixed rate of zero sends nothing: give it more".to_owned()),
+            Ok(_) => Err("a fixed rate of zero sends nothing: give a higher one".to_owned()),
             Err(e) => Err(e.to_string()),
         },
         _ => Err(format!(
-            "\"{text}\" is no rate control: choose tfrc, rap, or fixed:RATE as in fixed:2Mb/s"
+            "\"{text}\" is not a rate control: choose tfrc, rap, or fixed:RATE as in fixed:2Mb/s"
         )),
     }
 }
 
-/// Whole frames in a span, at least one: who asks for less than a frame lasts wants to see one.
+/// Number of whole frames in a span, at least one.
 fn frames_in(span: Duration, rate: FrameRate) -> u64 {
     let frames =
         span.as_nanos() * u128::from(rate.num) / (1_000_000_000 * u128::from(rate.den.max(1)));
     u64::try_from(frames).unwrap_or(u64::MAX).max(1)
 }
 
-/// What waits at Ctrl-C may take this long to leave.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// From the least that every IPv4 host has to take (RFC 791) to a jumbo frame.
+/// Time for queued packets to leave after Ctrl-C.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// From the minimum that each IPv4 host must accept (RFC 791) to a jumbo frame.
 const PACKET_SIZES: std::ops::RangeInclusive<u64> = 576..=9_000;
 
 #[cfg(test)]
@@ -426,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn controls_are_named() {
+    fn rate_controls_are_parsed() {
         assert_eq!(control("tfrc"), Ok(ControllerConfig::default()));
         let rap = ControllerConfig::Rap(RapConfig::default());
         assert_eq!(control("rap"), Ok(rap));
@@ -446,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_whole_frames() {
+    fn durations_are_rounded_to_whole_frames() {
         assert_eq!(frames_in(Duration::from_secs(4), FrameRate::fps(30)), 120);
         let ntsc = FrameRate {
             num: 30_000,

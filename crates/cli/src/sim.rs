@@ -1,4 +1,4 @@
-//! `tidegate sim`
+//! `tidegate sim`: scenarios in the simulator.
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -22,7 +22,7 @@ use crate::run_folder::{self, LoadedScenario};
 use crate::sweep::{self, SweepArgs};
 use crate::{memory, table};
 
-/// What to simulate.
+/// Arguments of `tidegate sim`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SimArgs {
     #[command(subcommand)]
@@ -31,28 +31,28 @@ pub(crate) struct SimArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum SimVerb {
-    /// Play a scenario in virtual time and say whether it did what was expected of it
+    /// Run a scenario in virtual time and check its expectations
     Run(RunArgs),
-    /// Play a scenario with many values and seeds, on all cores
+    /// Run a scenario with several values and seeds, on all cores
     Sweep(SweepArgs),
-    /// Play the test cases of RFC 8867 and 8869, and draw a scorecard
+    /// Run the test cases of RFC 8867 and RFC 8869, and draw a scorecard
     Rmcat(RmcatArgs),
-    /// Play what ns-2 has played and print ours beside theirs
+    /// Compare the simulator with results of ns-2
     Validate(ValidateArgs),
 }
 
-/// What to play.
+/// Arguments of a scenario run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// The scenario file (TOML)
+    /// Scenario file (TOML)
     pub(crate) scenario: PathBuf,
-    /// Seed of all luck; the scenario's own unless told
+    /// Random seed [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = arguments::seed)]
     pub(crate) seed: Option<u64>,
-    /// The run folder; `runs/<scenario>-<world>-<seed>` unless told
+    /// Run folder [default: `runs/<scenario>-<world>-<seed>`]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Print the numbers as one JSON object
+    /// Print the summary as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     /// Do not draw the report
@@ -60,18 +60,18 @@ pub(crate) struct RunArgs {
     pub(crate) no_report: bool,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// All of it.
+    /// Complete run.
     Whole(Run),
-    /// What was played until Ctrl-C.
+    /// Run up to Ctrl-C.
     Cut(Run),
-    /// Nothing to show; why has been said.
+    /// No results; the reason has been printed.
     Nothing,
 }
 
-/// Plays. The exit code is 1 when an expectation of the scenario does not hold, and 130 after
+/// Runs the subcommand. The exit code is 1 if an expectation of the scenario fails, and 130 after
 /// Ctrl-C.
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     match &args.verb {
@@ -83,27 +83,27 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
 }
 
 fn run_one(args: &RunArgs) -> Result<ExitCode> {
-    let script = LoadedScenario::load(&args.scenario)?;
-    let seed = args.seed.map_or(script.scenario.seed, Seed);
+    let loaded = LoadedScenario::load(&args.scenario)?;
+    let seed = args.seed.map_or(loaded.scenario.seed, Seed);
     let dir = args.out.clone();
-    let dir = dir.unwrap_or_else(|| run_folder::default_dir("sim", &script.scenario, seed));
-    finish(&simulate(script, seed, &dir)?, args, &dir)
+    let dir = dir.unwrap_or_else(|| run_folder::default_dir("sim", &loaded.scenario, seed));
+    finish(&simulate(loaded, seed, &dir)?, args, &dir)
 }
 
-/// Plays a scenario in the simulator and leaves a run folder, a whole one or none.
-pub(crate) fn simulate(script: LoadedScenario, seed: Seed, dir: &Path) -> Result<End> {
-    memory::fits(&script.scenario, 1)?;
+/// Runs a scenario in the simulator and writes a run folder if the run completes.
+pub(crate) fn simulate(loaded: LoadedScenario, seed: Seed, dir: &Path) -> Result<End> {
+    memory::check(&loaded.scenario, 1)?;
     let interrupts = signals::catch()?;
     let made = Made::by(dir);
     run_folder::claim(dir)?;
-    let what = format!("the run of {}, seed {}", script.scenario.name, seed.0);
+    let what = format!("the run of {}, seed {}", loaded.scenario.name, seed.0);
     let run = signals::attend(Some(&interrupts), "simulating", move |done| {
-        let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
-        let takes = runner::scenario(&script.scenario, seed, &encoder, &mut |share| {
+        let encoder = |flow: &str, plan: &_, seed| loaded.video.encoder(flow, plan, seed);
+        let takes = runner::scenario(&loaded.scenario, seed, &encoder, &mut |share| {
             done.set(share);
         })?;
-        let manifest = run_folder::manifest(World::Sim, &script.scenario);
-        run_folder::assemble(&script, manifest, seed, takes)
+        let manifest = run_folder::manifest(World::Sim, &loaded.scenario);
+        run_folder::assemble(&loaded, manifest, seed, takes)
     });
     let Some(run) = run else {
         made.undo();
@@ -114,7 +114,8 @@ pub(crate) fn simulate(script: LoadedScenario, seed: Seed, dir: &Path) -> Result
     if interrupts.count() > 0 {
         let dir = dir.display();
         say(format_args!(
-            "interrupted after {what}, which is kept in {dir} without a report: tidegate report {dir} \
+            "interrupted after {what}, which is kept in {dir} without a report: tidegate report \
+            {dir} \
              draws one"
         ));
         return Ok(End::Nothing);
@@ -122,8 +123,8 @@ pub(crate) fn simulate(script: LoadedScenario, seed: Seed, dir: &Path) -> Result
     Ok(End::Whole(run))
 }
 
-/// Prints what there is to say of a run that is over. Of one that was cut short there is no JSON,
-/// which would look like that of a whole one.
+/// Prints the results of a run. An interrupted run has no JSON output, which would look like that
+/// of a complete run.
 pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> {
     let (run, is_cut) = match end {
         End::Whole(run) => (run, false),
@@ -161,10 +162,10 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
     }
     Ok(match summary.all_held() {
         Held::Yes => ExitCode::SUCCESS,
-        Held::Unsure => ExitCode::from(TRY_AGAIN),
+        Held::Unsure => ExitCode::from(EX_TEMPFAIL),
         Held::No => ExitCode::FAILURE,
     })
 }
 
-/// `EX_TEMPFAIL` of `sysexits.h`: nothing is known to be wrong, and another try may tell.
-const TRY_AGAIN: u8 = 75;
+/// `EX_TEMPFAIL` of `sysexits.h`: the result is inconclusive, and another run may decide.
+const EX_TEMPFAIL: u8 = 75;

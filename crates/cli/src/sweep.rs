@@ -1,4 +1,4 @@
-//! `tidegate sim sweep`
+//! `tidegate sim sweep`: a scenario with several parameter values and seeds.
 
 mod results_file;
 mod rows;
@@ -25,29 +25,29 @@ use rows::{Figure, Row};
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::{counted, say};
 use tidegate_console::signals;
-use worker_pool::{End, WorkerPool, rough};
+use worker_pool::{End, WorkerPool, short_duration};
 
-/// What to sweep.
+/// Arguments of `tidegate sim sweep`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SweepArgs {
-    /// The scenario file (TOML), with a [sweep]
+    /// Scenario file (TOML) with a [sweep]
     scenario: PathBuf,
-    /// The folder of the results; `runs/<scenario>-sweep` unless told
+    /// Folder of the results [default: `runs/<scenario>-sweep`]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How many runs at a time; as many as there are cores unless told
+    /// Number of parallel runs [default: the number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     jobs: Option<u16>,
     /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
-    /// Remove the results of an earlier sweep of this folder, rather than resume it
+    /// Remove the results of an earlier sweep in this folder rather than resume it
     #[arg(long)]
     fresh: bool,
 }
 
-/// Plays every point with every seed that is not done yet. The exit code is 1 when an expectation
-/// does not hold in some run, and 130 after Ctrl-C.
+/// Runs each missing pair of point and seed. The exit code is 1 if an expectation fails in any run,
+/// and 130 after Ctrl-C.
 pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
     let sweep = Sweep::load(&args.scenario)?;
     let dir = args.out.clone();
@@ -60,19 +60,19 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
     let largest = sweep.points.iter();
     let largest = largest.max_by(|a, b| packets(a).total_cmp(&packets(b)));
     if let Some(largest) = largest {
-        memory::fits(&largest.scenario, threads.min(sweep.runs()))?;
+        memory::check(&largest.scenario, threads.min(sweep.runs()))?;
     }
-    let mut book = ResultsFile::open(&dir, &sweep, args.fresh)?;
-    if play(threads, &sweep, &dir, &mut book)? == End::Interrupted {
-        let (done, all) = (book.done(), sweep.runs());
+    let mut results = ResultsFile::open(&dir, &sweep, args.fresh)?;
+    if play(threads, &sweep, &dir, &mut results)? == End::Interrupted {
+        let (done, all) = (results.done(), sweep.runs());
         let all = counted(all as u64, "run");
         say(format_args!(
-            "interrupted after {done} of {all}; the same command does the rest"
+            "interrupted after {done} of {all}; run the same command again to continue"
         ));
         return Ok(signals::exit_code());
     }
-    let figures = book.finish()?;
-    let failures = book.failures();
+    let figures = results.finish()?;
+    let failures = results.failures();
     let mut out = output();
     if args.json {
         print_json(&as_json(&sweep, &figures, &failures))?;
@@ -89,29 +89,26 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
     })
 }
 
-/// How many runs at a time.
+/// Number of parallel runs.
 fn threads(args: &SweepArgs) -> Result<usize> {
     if let Some(jobs) = args.jobs {
         return Ok(usize::from(jobs));
     }
     let cores = available_parallelism();
-    let cores =
-        cores.context("the system does not say how many cores there are; say it with --jobs")?;
+    let cores = cores.context("cannot determine the number of cores: give --jobs")?;
     Ok(cores.get())
 }
 
-/// Plays what is not done yet, and keeps it in `book`.
-fn play(threads: usize, sweep: &Sweep, dir: &Path, book: &mut ResultsFile<'_>) -> Result<End> {
+/// Executes the missing runs and adds their rows to `results`.
+fn play(threads: usize, sweep: &Sweep, dir: &Path, results: &mut ResultsFile<'_>) -> Result<End> {
     let seeds = sweep.seeds.len();
     let jobs = (0..sweep.points.len()).flat_map(|point| (0..seeds).map(move |seed| (point, seed)));
-    let jobs: Vec<Job> = jobs.filter(|job| !book.is_done(*job)).collect();
+    let jobs: Vec<Job> = jobs.filter(|job| !results.is_done(*job)).collect();
     let runs = jobs.len();
-    if book.done() > 0 {
-        let (dir, done, all) = (dir.display(), book.done(), sweep.runs());
+    if results.done() > 0 {
+        let (dir, done, all) = (dir.display(), results.done(), sweep.runs());
         let all = counted(all as u64, "run");
-        say(format_args!(
-            "{dir} has {done} of {all}, {runs} to be played"
-        ));
+        say(format_args!("{dir} has {done} of {all}, {runs} remaining"));
     }
     if runs == 0 {
         return Ok(End::Done { busy: 1.0 });
@@ -119,17 +116,17 @@ fn play(threads: usize, sweep: &Sweep, dir: &Path, book: &mut ResultsFile<'_>) -
     let script = |point: &Point| LoadedScenario {
         scenario: point.scenario.clone(),
         text: sweep.text.clone(),
-        studio: VideoInput::default(),
+        video: VideoInput::default(),
     };
     let scripts = sweep.points.iter().map(script).collect();
     let began = Instant::now();
     let crew = WorkerPool::start(scripts, sweep.seeds.clone(), jobs, threads);
-    let end = crew.attend(&mut |job, rows| book.add(job, rows))?;
+    let end = crew.attend(&mut |job, rows| results.add(job, rows))?;
     if let End::Done { busy } = end {
         say(format_args!(
-            "{} in {}, {} at a time; threads were busy {:.1} % of it",
+            "{} in {}, {} at a time; threads were busy {:.1} % of the time",
             counted(runs as u64, "run"),
-            rough(began.elapsed()),
+            short_duration(began.elapsed()),
             threads.min(runs),
             busy * 100.0
         ));

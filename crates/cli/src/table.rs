@@ -1,4 +1,4 @@
-//! The numbers of a run as tables for a terminal.
+//! Tables of a run's metrics for a terminal.
 
 use core::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use tidegate_sim::run::{FlowInfo, Held, Run, Summary};
 
 use tidegate_report::class::{Class, classes};
 
-/// Videos, other flows and links, each one below the other, then what was expected. Columns for which
-/// there is no `room` are left out by their rank, down to one.
+/// Tables of videos, other flows and links, followed by the expectations. If a table is wider than
+/// `room`, columns are dropped by rank, down to one.
 pub(crate) fn render(run: &Run, summary: &Summary, room: Option<usize>) -> String {
     let is_video = |class: &Class<'_>| {
         let mut members = class.members.iter();
@@ -72,11 +72,11 @@ fn verdicts(summary: &Summary) -> String {
     out
 }
 
-/// Rank (the highest is left out first where there is no room), width and title of a column; from left
-/// to right. Names of flows are ASCII, and so is all else.
+/// Rank, width and title of a column, from left to right. If there is no room, the column with the
+/// highest rank is dropped first. All text, including the names of flows, is ASCII.
 type Column = (u8, usize, &'static str);
 
-/// A name and a cell for each column. A column without any number is left out.
+/// A name and a cell for each column. A column without any number is dropped.
 type Row = (String, Vec<String>);
 
 fn table(title: &str, columns: &[Column], rows: Vec<Row>, room: Option<usize>) -> String {
@@ -106,7 +106,8 @@ fn table(title: &str, columns: &[Column], rows: Vec<Row>, room: Option<usize>) -
     out
 }
 
-/// Leaves out columns until they fit beside names of that width: their titles.
+/// Drops columns until the table fits beside names of that width. Returns the titles of the dropped
+/// columns.
 fn fit(
     shown: &mut Vec<usize>,
     columns: &[Column],
@@ -122,7 +123,7 @@ fn fit(
     left_out
 }
 
-/// Of several videos the frames of all, and the mean of what else there is of each.
+/// Row of a class of videos: frames are totals, other values are means.
 fn video(run: &Run, class: &Class<'_>) -> Row {
     let made = class.sum(|flow| flow.frames.made);
     let on_time = match (class.sum(|flow| flow.frames.on_time), made) {
@@ -153,7 +154,7 @@ fn video(run: &Run, class: &Class<'_>) -> Row {
     (name(class), cells)
 }
 
-/// Of several flows the mean of each number, and between which their rates are.
+/// Row of a class of other flows: means, and the range of the rates.
 fn transport(class: &Class<'_>) -> Row {
     let received = class.spread(|flow| flow.receive_bps);
     let range = received.filter(|spread| spread.count > 1).map_or_else(
@@ -184,7 +185,7 @@ fn transport(class: &Class<'_>) -> Row {
 }
 
 fn link(link: &LinkSummary) -> Row {
-    // Few links lose by themselves.
+    // Few links have random loss.
     let some = |count: Option<u64>| count.filter(|n| *n > 0).map(|n| n as f64);
     let cells = vec![
         percent(link.utilisation),
@@ -197,8 +198,8 @@ fn link(link: &LinkSummary) -> Row {
     (link.name.clone(), cells)
 }
 
-/// Links that are used, or in which anything waited or was lost, the busiest first if they are many, and how many others
-/// of those there are.
+/// Links with traffic, queueing or loss, and the number of omitted links. Of many links the busiest
+/// are shown.
 fn eventful(summary: &Summary) -> (Vec<&LinkSummary>, usize) {
     let happened = |link: &&LinkSummary| {
         let some = |count: Option<u64>| count.is_some_and(|count| count > 0);
@@ -216,7 +217,7 @@ fn eventful(summary: &Summary) -> (Vec<&LinkSummary>, usize) {
     (links, left_out)
 }
 
-/// Of how many it is the mean, if not of all.
+/// Mean completion time, with the number of completed flows if some did not complete.
 fn completion(class: &Class<'_>) -> String {
     let spread = class.spread(|flow| flow.completion_s);
     let text = number(spread.map(|spread| spread.mean), 2);
@@ -233,7 +234,7 @@ fn name(class: &Class<'_>) -> String {
     }
 }
 
-/// What a flow put on the wire while it was measured, with all headers.
+/// Data on the wire in the measured interval, including all headers.
 fn bits_used(run: &Run, class: &Class<'_>) -> String {
     let flows = class.members.iter().filter_map(|flow| run.flow(&flow.name));
     let packets = flows.flat_map(|flow| &flow.packets);
@@ -252,13 +253,13 @@ fn rate(bps: Option<f64>) -> String {
     bps.map_or_else(|| NOTHING.to_owned(), |bps| Rate::from_f64(bps).to_string())
 }
 
-/// Of a share.
+/// Share as a percentage.
 fn percent(share: Option<f64>) -> String {
     let Some(share) = share else {
         return NOTHING.to_owned();
     };
     let percent = 100.0 * share;
-    // A loss of 0.03 % is much for many a control, and 0.0 % would hide it.
+    // A loss of 0.03 % matters to many controllers, and 0.0 % would hide it.
     let digits = if percent > 0.0 && percent < 0.1 { 3 } else { 1 };
     format!("{percent:.digits$} %")
 }
@@ -274,7 +275,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
 
 const NOTHING: &str = "-";
 
-/// Links that a table shows.
+/// Maximum number of links in a table.
 const MOST_LINKS: usize = 10;
 
 const VIDEO: [Column; 9] = [
@@ -314,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_without_room_are_left_out_by_their_rank() {
+    fn columns_that_do_not_fit_are_dropped_by_rank() {
         let titles = |room| {
             let mut shown: Vec<usize> = (0..VIDEO.len()).collect();
             fit(&mut shown, &VIDEO, 8, room);
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_tells_nothing_is_not_there() {
+    fn an_empty_column_is_dropped() {
         let rows = vec![
             ("a".to_owned(), vec!["1".to_owned(), "-".to_owned()]),
             ("b".to_owned(), vec!["-".to_owned(), "- / -".to_owned()]),
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_share_is_not_told_as_none() {
+    fn a_small_share_is_not_printed_as_zero() {
         let texts = [0.0, 0.0003, 0.012, 1.0].map(|share| percent(Some(share)));
         assert_eq!(texts, ["0.0 %", "0.030 %", "1.2 %", "100.0 %"]);
     }

@@ -1,4 +1,4 @@
-//! Streams over kernel TCP: what sending and transcoding have in common.
+//! Streams over kernel TCP: common parts of sending and transcoding.
 
 pub(crate) mod ends;
 mod modes;
@@ -27,88 +27,91 @@ use rates::Channel;
 use tidegate_console::arguments::{self, RtoBackoff};
 use tidegate_console::context::{self, LiveContext};
 
-/// How to send over TCP.
+/// Options of a stream over TCP.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "With TCP")]
 pub(crate) struct TcpArgs {
-    /// Wait for players at a port instead of connecting to one; when one leaves, the next is served
+    /// Listen on a port for players rather than connect to one; players are served one after
+    /// another
     #[arg(long, value_name = "[ADDR:]PORT", conflicts_with = "to")]
     pub(crate) serve: Option<String>,
     #[command(flatten)]
     pub(crate) modes: ModeArgs,
-    /// Rate of the encoder, 2Mb/s unless told; in mode `follow` until another one is told, in
-    /// `iexp` and `iopt` the highest
+    /// Rate of the encoder [default: 2Mb/s]; the initial rate in mode `follow`, the highest in
+    /// `iexp` and `iopt`
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
     pub(crate) rate: Option<Rate>,
-    /// Take the rate from a file, a named pipe or a Unix socket: `file:PATH`, `pipe:PATH`, `unix:PATH`
+    /// Read the rate from a file, a named pipe or a Unix socket: `file:PATH`, `pipe:PATH`,
+    /// `unix:PATH`
     #[arg(long, value_name = "CHANNEL", value_parser = rates::channel)]
     pub(crate) rate_from: Option<Channel>,
-    /// Tell the rate to encoders of others, in the same way
+    /// Write the rate for other encoders to such a channel
     #[arg(long, value_name = "CHANNEL", value_parser = rates::channel)]
     pub(crate) rate_to: Option<Channel>,
-    /// Congestion control of the connection, as `cubic`; the system's choice unless told
+    /// Congestion control of the connection, such as `cubic` [default: the system's]
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
-    /// The kernel takes no more while this much waits unsent, 16kB unless told: what waits here can
-    /// still be dropped
+    /// Limit of unsent data in the kernel [default: 16kB]; frames beyond it can still be dropped
+    /// here
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     pub(crate) notsent_lowat: Option<Bytes>,
-    /// Whether retransmission timeouts in a row double, as the kernel has it, or only the second one
-    /// does; `linear` in mode `iopt` with the exact law unless --rto-max is given
+    /// Growth of consecutive retransmission timeouts [default: linear in mode `iopt` with the exact
+    /// law and without --rto-max, otherwise the kernel's, exponential]
     #[arg(long, value_enum)]
     rto_backoff: Option<RtoBackoff>,
-    /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later); the kernel's unless told
+    /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later) [default: the
+    /// kernel's]
     #[arg(long, value_name = "TIME", value_parser = arguments::rto_max)]
     pub(crate) rto_max: Option<Duration>,
 }
 
 impl TcpArgs {
-    /// Told, or implied by the other options.
+    /// Mode given by the user, or implied by other options.
     pub(crate) fn choice(&self) -> Choice {
         self.modes.choice(self.rate_from.is_some())
     }
 
-    /// Of the encoder.
+    /// Rate of the encoder.
     pub(crate) fn rate(&self) -> Rate {
         self.rate.unwrap_or(RATE)
     }
 
     /// # Errors
-    /// Names the option that makes no sense, and the mend.
+    /// An option is invalid. The message names the option and the fix.
     pub(crate) fn check(&self, limits: Limits) -> Result<()> {
         let choice = self.choice();
         ensure!(
             choice != Choice::Follow || self.rate_from.is_some(),
-            "nobody tells the rate to --mode follow: give --rate-from"
+            "--mode follow requires --rate-from"
         );
         ensure!(
             choice == Choice::Follow || self.rate_from.is_none(),
-            "--mode {} follows nobody: leave out --rate-from, or --mode",
+            "--rate-from requires --mode follow, not --mode {}: leave out one of them",
             choice.name()
         );
         ensure!(
             self.rate() > Rate::ZERO,
-            "a --rate of zero sends nothing: give it more"
+            "a --rate of zero sends nothing: give a higher one"
         );
         self.check_rate(choice, limits)?;
         self.modes.check(choice)
     }
 
-    /// Every player of `--serve` gets the video from its beginning.
+    /// Checks that `--serve` can read the input from its beginning for each player.
     ///
     /// # Errors
-    /// When it can be read only once.
+    /// The input can be read only once.
     pub(crate) fn check_input(&self, input: &str) -> Result<()> {
         ensure!(
             self.serve.is_none() || input != "-",
-            "standard input can be read for one player only, and --serve waits for many: give a file \
-             as --input, or --to instead of --serve"
+            "standard input serves one player only, and --serve may have several: give a file as \
+            --input, or --to instead of --serve"
         );
         Ok(())
     }
 
-    /// Of the limits those that were given count; the lowest rate also unless told where events can
-    /// lower the rate to it. In mode `follow` the usual rate gives way.
+    /// Checks the rate against the limits that were given. The default floor counts too in modes
+    /// that can lower the rate to it. In mode `follow` the default rate is clamped instead.
     fn check_rate(&self, choice: Choice, limits: Limits) -> Result<()> {
         if choice == Choice::Follow && self.rate.is_none() {
             return Ok(());
@@ -124,13 +127,14 @@ impl TcpArgs {
         if let Some(ceiling) = limits.ceiling {
             ensure!(
                 rate <= ceiling,
-                "the rate of {rate} is above the ceiling of {ceiling}: lower --rate or raise --ceiling"
+                "the rate of {rate} is above the ceiling of {ceiling}: lower --rate or raise \
+                --ceiling"
             );
         }
         Ok(())
     }
 
-    /// The first option here that was given, for those whose transport is another one.
+    /// First of these options that was given, for error messages of other transports.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
         let given = [
             ("--rate", self.rate.is_some()),
@@ -167,22 +171,22 @@ impl TcpArgs {
     }
 }
 
-/// What a stream is made of.
+/// Parameters of a stream.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Making {
+pub(crate) struct StreamConfig {
     pub(crate) codec: Codec,
     pub(crate) frame_rate: FrameRate,
     pub(crate) capture: Capture,
     pub(crate) packet_size: Bytes,
     /// Lowest and highest rate of the encoder.
     pub(crate) limits: (Rate, Rate),
-    /// From the capture of a frame to its arrival.
+    /// Maximum delay from a frame's capture to its arrival.
     pub(crate) delay_bound: Duration,
 }
 
-impl Making {
-    /// A sender of such a stream over a connection that was opened at `now`, with numbers that
-    /// nobody can guess.
+impl StreamConfig {
+    /// Sender of the stream over a connection opened at `now`, with unpredictable SSRC and initial
+    /// sequence number.
     pub(crate) fn sender(&self, args: &TcpArgs, around: &LiveContext, now: Time) -> TcpSender {
         let mut rng = context::secret_seed().stream("session");
         let config = TcpSenderConfig {
@@ -194,9 +198,9 @@ impl Making {
             frame_rate: self.frame_rate,
             capture: self.capture,
             packet_size: self.packet_size,
-            most_queued: MOST_QUEUED,
+            most_queued: MAX_QUEUED,
             place: args.modes.place(args.choice()),
-            most_pictures: most_pictures(self.delay_bound, self.frame_rate),
+            most_pictures: max_pictures(self.delay_bound, self.frame_rate),
         };
         TcpSender::new(config, self.steering(args, now))
     }
@@ -214,7 +218,7 @@ impl Making {
                     ceiling: rate,
                     bound: self.delay_bound,
                     interval: self.frame_rate.interval(),
-                    obeys_after: args.modes.obeys_after(),
+                    obeys_after: args.modes.reaction_delay(),
                     reaction: args.modes.reaction(),
                     margin: args.modes.margin(),
                     drain: args.modes.drain(self.delay_bound),
@@ -225,19 +229,19 @@ impl Making {
     }
 }
 
-/// As many as are captured within the delay bound, and one that is new: older ones are too late.
-pub(crate) fn most_pictures(bound: Duration, frame_rate: FrameRate) -> usize {
+/// Frames captured within the delay bound, plus a new one: older frames are late.
+pub(crate) fn max_pictures(bound: Duration, frame_rate: FrameRate) -> usize {
     let interval = frame_rate.interval().as_nanos().max(1);
     usize::try_from(bound.as_nanos().div_ceil(interval))
-        .map_or(MOST_PICTURES, |frames| (frames + 1).min(MOST_PICTURES))
+        .map_or(MAX_PICTURES, |frames| (frames + 1).min(MAX_PICTURES))
 }
 
 const RATE: Rate = Rate::kbps(2_000);
 const LOWAT: Bytes = Bytes(16_000);
 /// A minute at 8 Mb/s.
-const MOST_QUEUED: Bytes = Bytes(60_000_000);
-/// Ten seconds at 30 frames per second: 100 MB of 640x360.
-const MOST_PICTURES: usize = 300;
+const MAX_QUEUED: Bytes = Bytes(60_000_000);
+/// Ten seconds at 30 frames per second: 100 MB at 640x360.
+const MAX_PICTURES: usize = 300;
 
 #[cfg(test)]
 mod tests {
@@ -247,7 +251,7 @@ mod tests {
 
     #[derive(Debug, Parser)]
     struct Line {
-        // What `--serve` conflicts with.
+        // Conflicts with `--serve`.
         #[arg(long)]
         to: Option<String>,
         #[command(flatten)]
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_beyond_limits_that_were_given_is_refused() {
+    fn a_rate_outside_of_given_limits_is_rejected() {
         let check = |line: &str| {
             let words = ["send"].into_iter().chain(line.split_whitespace());
             let line = Line::try_parse_from(words).unwrap();
@@ -285,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_time_out_is_one_that_the_kernel_takes() {
+    fn the_longest_timeout_is_in_the_range_of_the_kernel() {
         assert_eq!(arguments::rto_max("1s"), Ok(Duration::from_secs(1)));
         assert_eq!(arguments::rto_max("2min"), Ok(Duration::from_mins(2)));
         for (text, part) in [
@@ -299,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_back_off_of_the_exact_law_is_linear_unless_told() {
+    fn the_backoff_of_the_exact_law_is_linear_by_default() {
         let is_linear = |line: &str| {
             let words = ["send"].into_iter().chain(line.split_whitespace());
             Line::try_parse_from(words).unwrap().tcp.is_linear()

@@ -1,4 +1,5 @@
-//! `tidegate transcode`: between a server and a player, as in the first paper's Figure 7.
+//! `tidegate transcode`: re-encodes a stream between a server and a player, as in Figure 7 of the
+//! first paper.
 
 mod relay;
 
@@ -21,70 +22,71 @@ use crate::send::source::{self, Encoding};
 use crate::tcp::ends::{End, Incoming};
 use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Played, Sending, numbered};
-use crate::tcp::{Making, TcpArgs, most_pictures};
+use crate::tcp::{StreamConfig, TcpArgs, max_pictures};
 use relay::Relay;
 use tidegate_console::context::LiveContext;
 use tidegate_console::output::print_json;
 use tidegate_console::progress::say;
 
-/// What to transcode, for whom, and how.
+/// Arguments of `tidegate transcode`.
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("source").required(true).args(["listen", "from", "input"])))]
 #[command(group(ArgGroup::new("player").required(true).args(["to", "serve"])))]
 pub(crate) struct TranscodeArgs {
-    /// Wait here for the sender (`tidegate send --transport tcp`)
+    /// Listen for the sender (`tidegate send --transport tcp`)
     #[arg(long, value_name = "[ADDR:]PORT")]
     listen: Option<String>,
     /// Connect to a sender that waits for players
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
     from: Option<String>,
-    /// A stored stream instead: anything that FFmpeg reads
+    /// Transcode a stored stream instead, in any format of FFmpeg
     #[arg(long, value_name = "SOURCE", conflicts_with_all = ["listen", "from"])]
     input: Option<String>,
-    /// The player (`tidegate recv --transport tcp`)
+    /// Address of the player (`tidegate recv --transport tcp`)
     #[arg(long, value_name = "HOST:PORT")]
     to: Option<String>,
-    /// Frames per second of a stream that comes over TCP, which does not tell; 30 unless told. A
-    /// stored one has its own
+    /// Frames per second of a stream that arrives over TCP [default: 30]. A stored stream has its
+    /// own rate
     #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
     fps: Option<FrameRate>,
-    /// How to code pictures: `h264` or `mpeg2`
+    /// Video codec of the output: `h264` or `mpeg2`
     #[arg(long, default_value = "mpeg2", value_parser = source::codec)]
     codec: Codec,
-    /// How hard x264 tries
+    /// Preset of x264
     #[arg(long, default_value = "superfast", value_parser = source::preset)]
     preset: Preset,
     #[command(flatten)]
     limits: Limits,
-    /// A frame is worth nothing this long after it came; for the report, and for `--mode iopt`
+    /// Maximum delay of a frame from its arrival, for the report and for `--mode iopt`
     #[arg(long, value_name = "TIME", default_value = "400ms", value_parser = quantity::duration)]
     delay_bound: Duration,
-    /// Length of an RTP packet
+    /// Length of a full IP packet
     #[arg(long, value_name = "SIZE", default_value = "1200B", value_parser = quantity::size)]
     packet_size: Bytes,
-    /// Keep a run folder here; none unless told
+    /// Write a run folder here [default: none]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// Print the numbers of the run as one JSON object at its end
+    /// Print the summary as one JSON object at the end
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     tcp: TcpArgs,
 }
 
-/// Where pictures come from.
+/// Source of the pictures.
 enum Input {
-    /// A stream that comes when it comes.
+    /// Stream that arrives in real time.
     Live(Relay),
-    /// A file, paced by our clock, from its beginning for every player. It is open for the first one.
+    /// File, paced by the local clock and restarted for each player. The first player uses the file
+    /// that is already open.
     Stored(String, RefCell<Option<Box<FileSource>>>),
 }
 
-/// Transcodes until the input ends, somebody ends it, or the only player leaves in mid-stream;
-/// the exit code is 1 in that case, and when the input breaks.
+/// Transcodes until the input ends, the user interrupts, or the only player leaves before the end.
+/// In the last case, and if the input fails, the exit code is 1.
 pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     check(args)?;
-    // Before a stream or a player is there, which would be broken off.
+    // Check before a sender or player connects, because an error now would break its stream.
     live::claim(args.run.as_deref())?;
     let _ready = ready(&args.tcp)?;
     let open = |name: &String| FileSource::open(name, FileOptions::default());
@@ -102,7 +104,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     };
     let over = || match &input {
         Input::Live(relay) => {
-            relay.pass_over();
+            relay.discard();
             relay.is_over()
         }
         Input::Stored(..) => false,
@@ -131,12 +133,12 @@ fn check(args: &TranscodeArgs) -> Result<()> {
         .check_input(args.input.as_deref().unwrap_or_default())?;
     ensure!(
         args.fps.is_none() || args.input.is_none(),
-        "--fps is for a stream that comes over TCP, and one that is stored has its own: leave it out"
+        "--fps requires a stream over TCP, because a stored stream has its own rate: leave it out"
     );
     Ok(())
 }
 
-/// `None` if somebody ended the wait for it.
+/// `None` if the user interrupts the wait.
 fn open_input(
     args: &TranscodeArgs,
     stored: Option<FileSource>,
@@ -153,14 +155,15 @@ fn open_input(
         say(format_args!("waiting for a stream at port {port}"));
     }
     let interrupted = || around.interrupts.count() > 0;
-    // It may be silent until somebody ends it.
+    // The stream may stay silent until the user interrupts.
     let incoming = server.open_stream(&around.conditions(), Duration::MAX, interrupted)?;
     let Some(Incoming { socket, .. }) = incoming else {
         return Ok(None);
     };
-    // Twice what may wait: some come between what the sender knows and what the encoder asks for.
+    // Twice the queue limit: pictures also arrive between the sender's count and the encoder's
+    // request.
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
-    let kept = 2 * most_pictures(args.delay_bound, fps) + 60;
+    let kept = 2 * max_pictures(args.delay_bound, fps) + 60;
     let relay = Relay::start(socket, fps, kept, around.clock, around.stop.clone())?;
     if !relay.wait_for_picture(interrupted) {
         relay.finish()?;
@@ -193,7 +196,7 @@ fn play(
     };
     let sending = Sending {
         tcp: &args.tcp,
-        making: Making {
+        config: StreamConfig {
             codec: args.codec,
             frame_rate,
             capture,
@@ -202,7 +205,8 @@ fn play(
             delay_bound: args.delay_bound,
         },
         encoder: encoding.session(pictures)?,
-        mend: "send smaller pictures or fewer here, or give a faster --preset",
+        slow_encoder_advice: "send smaller or fewer pictures to this transcoder, or give a faster \
+        --preset",
         greeting: format!("transcoding {what} to {codec} for {peer}"),
         name: format!("transcode {name} for {peer}"),
         duration: None,

@@ -1,4 +1,4 @@
-//! What a viewer saw: the picture on the screen when each frame was due, against its original.
+//! Video quality: the displayed picture at the deadline of each frame, against the original.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use tidegate_sim::scenario::EncoderKind;
 
 use crate::video_source::VideoInput;
 
-/// For each captured frame what was on the screen at its deadline; fills the quality of the
-/// received frames on the way. A viewer sees the newest frame that could be decoded by then.
+/// For each captured frame the picture on the screen at its deadline; also sets the quality of the
+/// received frames. The screen shows the newest frame that is decodable by then.
 ///
 /// # Errors
-/// When FFmpeg has no decoder, or the originals are not to be had.
+/// FFmpeg has no decoder, or the originals are unavailable.
 pub(crate) fn judge(
     role: &FlowInstance,
     takings: &FlowResult,
@@ -66,26 +66,26 @@ pub(crate) fn judge(
     Ok(shown)
 }
 
-/// Whether a received frame has had its turn when the slot of frame `slot` is shown.
+/// Whether a received frame is decoded before the slot of frame `slot` is displayed.
 fn is_due(frame: &ReceivedFrame, slot: u64, due: Time) -> bool {
     frame.frame <= slot && frame.complete.is_none_or(|at| at <= due)
 }
 
-/// Something that frames are decoded to.
+/// Decoder and display of frames.
 trait Screen {
-    /// Decodes frame `frame`; its likeness to its own original.
+    /// Decodes frame `frame`. Returns its quality against its own original.
     fn decode(&mut self, frame: u64, unit: &[u8]) -> Option<Quality>;
 
-    /// The picture on the screen, which is frame `shown`, against the original of `slot`.
+    /// Quality of the displayed picture, which is frame `shown`, against the original of `slot`.
     fn compare(&mut self, shown: u64, slot: u64) -> Option<Quality>;
 }
 
-/// Real pictures.
+/// Screen of decoded pictures.
 struct PictureScreen {
     originals: Box<dyn VideoSource>,
     decoder: Decoder,
     original: Picture,
-    /// The number of `original`; originals are read forwards only.
+    /// Number of the picture in `original`; originals are read in ascending order.
     at: Option<u64>,
     screen: Option<Picture>,
 }
@@ -95,15 +95,15 @@ impl PictureScreen {
         Ok(Self {
             original: Picture::black(originals.size()),
             originals,
-            decoder: Decoder::open(codec).context("cannot judge the pictures")?,
+            decoder: Decoder::open(codec).context("cannot decode the pictures")?,
             at: None,
             screen: None,
         })
     }
 
-    /// The screen against the original of `frame`; `None` when that one has passed, or is not
-    /// to be had.
-    fn likeness(&mut self, frame: u64) -> Option<Quality> {
+    /// Quality of the screen against the original of `frame`. `None` if the source is past this
+    /// frame or fails.
+    fn quality_of(&mut self, frame: u64) -> Option<Quality> {
         if self.at != Some(frame) {
             let read = self.originals.advance_to(frame, &mut self.original);
             read.ok().filter(|there| *there)?;
@@ -117,16 +117,16 @@ impl Screen for PictureScreen {
     fn decode(&mut self, frame: u64, unit: &[u8]) -> Option<Quality> {
         let decoded = self.decoder.decode(unit);
         self.screen = Some(decoded.picture()?.clone());
-        self.likeness(frame)
+        self.quality_of(frame)
     }
 
     fn compare(&mut self, _shown: u64, slot: u64) -> Option<Quality> {
-        self.likeness(slot)
+        self.quality_of(slot)
     }
 }
 
-/// The model of an encoder makes no pictures: it says how good a frame is, and a frozen one
-/// has no number.
+/// Screen of the encoder model, which has no pictures. It reports the encoder's quality of a frame,
+/// and none for a frozen frame.
 struct ModelScreen(BTreeMap<u64, Quality>);
 
 impl ModelScreen {

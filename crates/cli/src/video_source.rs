@@ -13,18 +13,18 @@ use tidegate_studies::papers::Pictures;
 
 use crate::send::source::Encoding;
 
-/// Where the pictures of a run come from. Flows and baselines of one run see the same.
+/// Video input of a run. All flows and baselines of a run use the same input.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VideoInput {
-    /// A file, from its beginning and over again; the generated scene unless given.
+    /// File, repeated from its beginning. Without one, the generated scene.
     pub(crate) input: Option<PathBuf>,
 }
 
 impl VideoInput {
-    /// The originals, from the first on.
+    /// Original pictures, from the first.
     ///
     /// # Errors
-    /// When the input cannot be read, or the size is none that pictures can have.
+    /// The input cannot be read, or the picture size is invalid.
     pub(crate) fn pictures(
         &self,
         plan: &VideoPlan,
@@ -46,10 +46,10 @@ impl VideoInput {
         Ok(Box::new(file))
     }
 
-    /// An encoder for the video of `flow`.
+    /// Encoder for the video of `flow`.
     ///
     /// # Errors
-    /// When the input cannot be read.
+    /// The input cannot be read.
     pub(crate) fn encoder(
         &self,
         flow: &str,

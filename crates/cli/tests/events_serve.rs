@@ -39,7 +39,7 @@ fn a_verdict_on_a_policy_that_cannot_be_written_is_no_panic() {
         assert_eq!(check(policy, closed.into()), (Some(0), String::new()));
         let (code, said) = check(policy, full().into());
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("standard output cannot be written"), "{said}");
+        assert!(said.contains("cannot write standard output"), "{said}");
     }
 }
 
@@ -55,7 +55,7 @@ fn check(test: &str, policy: &[u8]) -> Ended {
 fn a_policy_that_is_right_is_called_so() {
     let ended = check("check-right", ANYTHING.as_bytes());
     assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
-    assert_eq!(ended.output, "the policy is right\n");
+    assert_eq!(ended.output, "the policy is valid\n");
     assert_eq!(ended.said, "");
 }
 
@@ -226,7 +226,7 @@ fn options_of_another_path_or_source_are_refused() {
         Party::tidegate(&format!("{line} {source}"))
             .ends()
             .failed_with(
-                "--socket is for --source daemon or auto: leave it out, or choose one of these",
+                "--socket requires --source daemon or auto: leave it out, or choose one of these",
             );
     }
 }

@@ -21,7 +21,7 @@ fn a_simulation_leaves_nothing_or_what_was_there() {
     let ended = interrupted(&command);
     assert_eq!(
         ended.said,
-        "interrupted in the run of long, seed 1: nothing of it is kept"
+        "interrupted in the run of long, seed 1: no results are kept"
     );
     assert!(!dir.join("runs").exists(), "empty folders are left");
 
@@ -36,7 +36,7 @@ fn a_simulation_leaves_nothing_or_what_was_there() {
     let before = manifest();
     let ended = interrupted(&command);
     assert!(
-        ended.said.ends_with(&format!("kept; {place} is as it was")),
+        ended.said.ends_with(&format!("kept; {place} is unchanged")),
         "{}",
         ended.said
     );
@@ -52,7 +52,7 @@ fn comparisons_leave_nothing() {
         out.display()
     ));
     assert!(ended.said.starts_with("interrupted in the comparison"));
-    assert!(ended.said.ends_with("nothing of it is kept"));
+    assert!(ended.said.ends_with("no results are kept"));
     assert!(!out.exists());
     let ended = interrupted(&format!("sim validate --json --out {}", out.display()));
     assert!(!out.exists());
@@ -77,7 +77,7 @@ fn a_sweep_keeps_the_runs_that_were_over() {
     let out = dir.join("out");
     let ended = interrupted(&format!("sim sweep {long} --json --out {}", out.display()));
     let last = ended.said.lines().last();
-    let words = "interrupted after 0 of 8 runs; the same command does the rest";
+    let words = "interrupted after 0 of 8 runs; run the same command again to continue";
     assert_eq!(last, Some(words), "{}", ended.said);
 }
 
@@ -108,7 +108,7 @@ fn the_lab_keeps_what_was_played() {
         lab.interrupt();
         let ended = cut(lab.ends());
         let words = format!(
-            "interrupted in the run of u: what comes after is missing; what was played is kept in {}",
+            "interrupted in the run of u: what comes after is missing; the results so far are in {}",
             out.display()
         );
         assert!(ended.said.contains(&words), "{}", ended.said);

@@ -91,7 +91,7 @@ fn a_closed_port_is_named() {
         .unwrap();
     for duration in ["1s", "30s"] {
         let ended = sender(closed.port(), &format!("--duration {duration}")).ends();
-        ended.failed_with(&format!("nobody listens at {closed}"));
+        ended.failed_with(&format!("connection refused by {closed}"));
     }
 }
 
@@ -118,13 +118,16 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
             "net.ipv4.tcp_ecn",
         ),
         ("recv --sdp /nowhere/stream.sdp", "/nowhere/stream.sdp"),
-        ("recv --listen 127.0.0.1:0 --duration 100ms", "nothing came"),
+        (
+            "recv --listen 127.0.0.1:0 --duration 100ms",
+            "no packet of this stream arrived",
+        ),
     ] {
         Party::tidegate(arguments).ends().failed_with(mend);
     }
     let waited = Party::tidegate("recv --listen 127.0.0.1:0 --duration 100ms").ends();
     assert!(
-        waited.said.contains("no stream came in 0.1 s"),
+        waited.said.contains("no stream arrived in 0.1 s"),
         "{}",
         waited.said
     );
@@ -163,11 +166,11 @@ fn the_breaker_stops_the_stream_and_another_receiver_resumes_it() {
     first.kill();
     sender.says("circuit breaker stopped");
     let mut second = Party::tidegate(&format!("recv --listen 127.0.0.1:{port} --idle-timeout 1s"));
-    second.says("the stream is there");
-    sender.says("the stream goes on");
+    second.says("the stream has started");
+    sender.says("the stream continues");
     second.says("frames/s");
     sender.kill();
-    second.ends().failed_with("said no goodbye");
+    second.ends().failed_with("sent no BYE");
 
     let (sent, received) = (load(&sent), load(&received));
     assert!(
@@ -208,8 +211,8 @@ fn ctrl_c_is_a_clean_end() {
     second.ends().succeeded();
     sending.says("has left: waiting for another receiver");
     let mut third = Party::tidegate(&format!("recv --listen 127.0.0.1:{port}"));
-    third.says("the stream is there");
-    sending.says("the stream goes on");
+    third.says("the stream has started");
+    sending.says("the stream continues");
     third.interrupt();
     third.ends().succeeded();
     sending.says("has left");
@@ -415,7 +418,7 @@ fn go_on_among_malformed() {
     let (mut receiving, port) = receiver("");
     let mut sending = sender(port, "");
     let source = sending.number(" from port ");
-    receiving.says("the stream is there");
+    receiving.says("the stream has started");
     let enemy = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut rng = Seed(1).stream("enemy");
     for round in 0..4_000_u32 {
@@ -438,7 +441,7 @@ fn go_on_among_malformed() {
     let line = receiving.says("frames/s");
     let rate = line.split(" frames/s").next().unwrap();
     let rate: u32 = rate.rsplit(' ').next().unwrap().parse().unwrap();
-    assert!(rate >= 15, "the stream goes on: {line}");
+    assert!(rate >= 15, "the stream continues: {line}");
     sending.interrupt();
     sending.ends().succeeded();
     receiving.ends().succeeded();

@@ -150,7 +150,7 @@ fn a_flood_is_refused_before_it_starts() {
         error.contains("the flow \"flood\" sends about 10800000 million packets"),
         "{error}"
     );
-    assert!(error.contains("or write count = 2"), "{error}");
+    assert!(error.contains("or set count = 2"), "{error}");
     assert!(!dir.join("run").exists());
 }
 

@@ -44,7 +44,7 @@ fn a_cut_sweep_is_resumed_to_the_bytes_of_a_whole_one_with_any_number_of_threads
     fs::write(dir.join("two/results.csv"), cut).unwrap();
     fs::remove_file(dir.join("two/summary.csv")).unwrap();
     let resumed = sweep(&dir, &["--out", "two"]);
-    assert!(text(&resumed.stderr).contains("two has 3 of 6 runs, 3 to be played"));
+    assert!(text(&resumed.stderr).contains("two has 3 of 6 runs, 3 remaining"));
     assert_eq!(files(&dir.join("two")), [results.clone(), summary.clone()]);
     assert_eq!(
         text(&resumed.stdout).replace("two", "one"),
@@ -52,7 +52,7 @@ fn a_cut_sweep_is_resumed_to_the_bytes_of_a_whole_one_with_any_number_of_threads
     );
 
     let again = sweep(&dir, &["--out", "two"]);
-    assert!(text(&again.stderr).contains("two has 6 of 6 runs, 0 to be played"));
+    assert!(text(&again.stderr).contains("two has 6 of 6 runs, 0 remaining"));
     assert_eq!(files(&dir.join("two")), [results, summary]);
 }
 
@@ -200,7 +200,7 @@ fn another_sweep_is_only_overwritten_when_asked_to_and_other_things_never() {
     fs::create_dir(dir.join("mine")).unwrap();
     fs::write(dir.join("mine/letter"), "dear").unwrap();
     let out = sweep(&dir, &["--fresh", "--out", "mine"]);
-    assert!(text(&out.stderr).contains("holds something that is no sweep"));
+    assert!(text(&out.stderr).contains("contains files that are not of a sweep"));
     assert_eq!(fs::read_dir(dir.join("mine")).unwrap().count(), 1);
 }
 
@@ -254,7 +254,7 @@ fn an_interrupted_sweep_says_how_to_go_on() {
     party.interrupt();
     let ended = party.ends();
     assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
-    let wanted = "interrupted after 1 of 3 runs; the same command does the rest";
+    let wanted = "interrupted after 1 of 3 runs; run the same command again to continue";
     assert!(ended.said.contains(wanted), "{}", ended.said);
     let kept = fs::read_to_string(dir.join("s/results.csv")).unwrap();
     assert!(

@@ -153,7 +153,7 @@ fn ctrl_c_is_a_clean_end_for_all_three() {
     let mut transcoder = Party::tidegate(&transcode);
     let port = transcoder.number("waiting for a stream at port ");
     let server = server(&to(port), "");
-    player.says("the stream is there: h264");
+    player.says("the stream has started: h264");
     player.says("frames/s");
     server.interrupt();
     for party in [server, transcoder, player] {
@@ -180,7 +180,7 @@ fn a_server_that_is_killed_ends_the_stream_with_its_name() {
     let server = server(&to(port), "");
     transcoder.says("Mb/s");
     server.kill();
-    transcoder.ends().failed_with("the input ended too early");
+    transcoder.ends().failed_with("the input ended without BYE");
     // The player has all that there was, and a goodbye.
     player.ends().succeeded();
 }
@@ -240,7 +240,7 @@ fn a_player_that_is_not_served_in_time_says_so() {
         ))
     };
     let mut first = from("");
-    first.says("the stream is there");
+    first.says("the stream has started");
     let second = from("--duration 500ms").ends();
     second.failed_with("serves another player");
     first.interrupt();
@@ -264,7 +264,7 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
     for (arguments, mend) in [
         (
             "send --transport tcp --to 127.0.0.1:9",
-            "nobody listens at 127.0.0.1:9",
+            "connection refused by 127.0.0.1:9",
         ),
         ("send --transport tcp --to nowhere", "HOST:PORT"),
         (
@@ -279,7 +279,7 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         ("recv --from 127.0.0.1:9", "--from is for --transport tcp"),
         (
             "send --transport tcp --to 127.0.0.1:9 --control tfrc",
-            "--control is for --transport rtp",
+            "--control requires --transport rtp",
         ),
         (
             "send --transport tcp --to 127.0.0.1:9 --rate 2Mb/s --ceiling 1Mb/s",
@@ -287,7 +287,7 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         ),
         (
             "recv --transport tcp --listen 127.0.0.1:0 --duration 100ms",
-            "nobody connected in 0.1 s",
+            "no sender connected in 0.1 s",
         ),
         (
             "transcode --input scene.mp4 --to 127.0.0.1:9 --rate 0b/s",
@@ -295,11 +295,11 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         ),
         (
             "transcode --input scene.mp4 --to 127.0.0.1:9 --fps 25",
-            "--fps is for a stream that comes over TCP",
+            "--fps requires a stream over TCP",
         ),
         (
             "recv --transport tcp --listen 127.0.0.1:0 --duration 100ms --codec mpeg2",
-            "and --codec are for --transport rtp",
+            "and --codec require --transport rtp",
         ),
     ] {
         Party::tidegate(arguments).ends().failed_with(mend);
@@ -339,7 +339,7 @@ fn what_cannot_be_had_is_named_before_anybody_connects() {
         ),
         (
             "recv --transport tcp --listen 127.0.0.1:0 --discard-threshold 0s".to_owned(),
-            "give it more",
+            "give a longer one",
         ),
     ] {
         let ended = Party::tidegate(&arguments).ends();
@@ -359,7 +359,7 @@ fn a_daemon_that_is_not_there_is_named_before_anybody_connects() {
         ended.failed_with(text(&nobody));
         // What has just failed is no mend.
         ended.failed_with(
-            "--events-from daemon cannot be had: leave it out, or choose in-process or unprivileged",
+            "--events-from daemon is unavailable: leave it out, or choose in-process or unprivileged",
         );
         assert!(!ended.said.contains("waiting"), "{}", ended.said);
     }

@@ -183,7 +183,7 @@ fn who_resets_a_connection_at_once_ends_nothing() {
     let told = server
         .succeeded()
         .said
-        .matches("connected and took nothing");
+        .matches("connected and accepted no data");
     assert_eq!(told.count(), 2, "{}", server.said);
 }
 
@@ -231,7 +231,7 @@ fn who_is_reset_in_mid_stream_keeps_what_came_and_says_so() {
     let name = stream.local_addr().unwrap();
     let (pictures, _) = with_a_gap();
     stream.write_all(&pictures).unwrap();
-    player.says("the stream is there");
+    player.says("the stream has started");
     reset(stream);
     let player = player.ends();
     player.failed_with(&format!("the connection to {name} broke in mid-stream"));
@@ -272,7 +272,7 @@ fn each_player_has_a_run_of_its_own_or_none() {
     let port = server.number("waiting for players at port ");
     from(port, "").ends().succeeded();
     let unnamed = from(port, "");
-    server.says("there is no run folder");
+    server.says("no run folder is written");
     unnamed.ends().succeeded();
     from(port, "").ends().succeeded();
     server.interrupt();
@@ -306,7 +306,7 @@ fn who_takes_nothing_has_no_run() {
     let port = server.number("waiting for players at port ");
     let nobody = |server: &mut Party| {
         look(server, port, drop);
-        let line = server.says("connected and took nothing");
+        let line = server.says("connected and accepted no data");
         assert!(line.ends_with("waiting for the next player"), "{line}");
     };
     nobody(&mut server);
@@ -383,7 +383,7 @@ fn a_transcoder_names_the_option_when_frames_come_at_another_rate() {
             Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
         let port = transcoder.number("waiting for a stream at port ");
         let server = server(&to(port), &format!("--duration 2s --fps {fps}"));
-        transcoder.says("give --fps as the sender has it");
+        transcoder.says("give the --fps of the sender");
         for party in [server, transcoder, player] {
             party.ends().succeeded();
         }
@@ -444,7 +444,7 @@ fn numbers_that_nobody_takes_are_an_error_that_names_them() {
         to(port)
     );
     let ended = with_shell(&line).ends();
-    ended.failed_with("standard output does not take the numbers of --json");
+    ended.failed_with("cannot print the summary of --json");
     player.ends().succeeded();
 }
 

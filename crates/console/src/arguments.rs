@@ -1,4 +1,4 @@
-//! Values of options; errors say what to write.
+//! Parsers of option values, with errors that name the valid values.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tidegate_sim::scenario::quantity;
 /// Parses the seed of a run.
 ///
 /// # Errors
-/// The text is no whole number from 0 to 2⁶⁴ - 1.
+/// The text is not a whole number from 0 to 2⁶⁴ - 1.
 pub fn seed(text: &str) -> Result<u64, String> {
     let number = text.parse();
     number.map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
@@ -17,7 +17,7 @@ pub fn seed(text: &str) -> Result<u64, String> {
 /// Parses a number of seeds.
 ///
 /// # Errors
-/// The text is no whole number from 1 to 1,000.
+/// The text is not a whole number from 1 to 1,000.
 pub fn seeds(text: &str) -> Result<u64, String> {
     let number = text.parse().ok().filter(|n| (1..=MOST_SEEDS).contains(n));
     number.ok_or_else(|| format!("write a whole number from 1 to {MOST_SEEDS}"))
@@ -26,7 +26,7 @@ pub fn seeds(text: &str) -> Result<u64, String> {
 /// Parses a number of parallel runs.
 ///
 /// # Errors
-/// The text is no whole number from 1 to 1,024.
+/// The text is not a whole number from 1 to 1,024.
 pub fn jobs(text: &str) -> Result<NonZeroUsize, String> {
     let number = text
         .parse()
@@ -38,44 +38,47 @@ pub fn jobs(text: &str) -> Result<NonZeroUsize, String> {
 /// Parses a duration that is not zero.
 ///
 /// # Errors
-/// The text is no duration, or zero.
+/// The text is not a duration, or is zero.
 pub fn lasting(text: &str) -> Result<Duration, String> {
     let span = quantity::duration(text).map_err(|error| error.to_string())?;
     if span.is_zero() {
         return Err(
-            "nothing happens in no time: give more, as 10s, or leave the option out".to_owned(),
+            "a duration of zero: give a longer one, such as 10s, or leave the option \
+            out"
+            .to_owned(),
         );
     }
     Ok(span)
 }
 
-/// Growth of retransmission time-outs in a row.
+/// Growth of consecutive retransmission timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum RtoBackoff {
-    /// Each is twice as long as the one before
+    /// Each timeout is twice the previous one
     Exponential,
-    /// Behind the second each lasts 100 ms less than the first, 250 ms at least, and after 33 of them 1 s at least
+    /// From the third timeout on, each lasts 100 ms less than the first, at least 250 ms, and at
+    /// least 1 s after 33 timeouts
     Linear,
 }
 
 impl RtoBackoff {
-    /// Whether it is linear.
+    /// Whether the growth is linear.
     pub fn is_linear(self) -> bool {
         self == Self::Linear
     }
 }
 
-/// Parses an upper limit of retransmission time-outs.
+/// Parses an upper limit of retransmission timeouts.
 ///
 /// # Errors
-/// The text is no duration, or outside of the range of the kernel (`TCP_RTO_MAX_MS`), 1 s to 120 s.
+/// The text is not a duration, or outside of the kernel's range (`TCP_RTO_MAX_MS`), 1 s to 120 s.
 pub fn rto_max(text: &str) -> Result<Duration, String> {
     let longest = quantity::duration(text).map_err(|error| error.to_string())?;
     let spans = Duration::from_secs(1)..=Duration::from_mins(2);
     if spans.contains(&longest) {
         Ok(longest)
     } else {
-        Err("the kernel takes 1s to 120s".to_owned())
+        Err("the kernel accepts 1s to 120s".to_owned())
     }
 }
 
@@ -87,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_say_what_to_write() {
+    fn errors_name_the_valid_values() {
         assert_eq!((seed("0"), seeds("1000")), (Ok(0), Ok(1_000)));
         assert_eq!(jobs("1024").map(NonZeroUsize::get), Ok(1_024));
         let wrong = ["-1", "", "x", "1.5", "99999999999999999999"];

@@ -9,10 +9,10 @@ use tidegate_core::wire::ntp::Ntp;
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Conditions, Interrupts, StopFlag};
 
-/// The world around a live session.
+/// Clock and signals of a live session.
 #[derive(Debug)]
 pub struct LiveContext {
-    /// Time of the session.
+    /// Clock of the session.
     pub clock: Clock,
     /// Wall-clock time at the clock's zero.
     pub epoch: Ntp,
@@ -23,13 +23,14 @@ pub struct LiveContext {
 }
 
 impl LiveContext {
-    /// Starts the clock and takes Ctrl-C.
+    /// Starts the clock and installs the handler of Ctrl-C.
     ///
     /// # Errors
-    /// The system has no descriptor or no signal handler for us.
+    /// The system provides no descriptor or rejects the signal handler.
     pub fn enter() -> Result<Self> {
-        let stop = StopFlag::new().context("no event to wake the driver by")?;
-        let interrupts = Interrupts::catch(&stop).context("Ctrl-C cannot be caught")?;
+        let stop = StopFlag::new().context("cannot create the event that wakes the driver")?;
+        let interrupts =
+            Interrupts::catch(&stop).context("cannot install the handler of Ctrl-C")?;
         Ok(Self {
             clock: Clock::start(),
             epoch: Ntp::from_unix(since_1970()),
@@ -38,13 +39,13 @@ impl LiveContext {
         })
     }
 
-    /// Starts the clock again, for another session of this process.
+    /// Restarts the clock, for another session of this process.
     pub fn renew(&mut self) {
         self.clock = Clock::start();
         self.epoch = Ntp::from_unix(since_1970());
     }
 
-    /// Under which a connection is driven until it ends or is interrupted.
+    /// Conditions of a connection that runs until it ends or is interrupted.
     pub fn conditions(&self) -> Conditions {
         Conditions {
             clock: self.clock,
@@ -54,10 +55,9 @@ impl LiveContext {
     }
 }
 
-/// A seed that nobody can guess: SSRCs and first sequence numbers come from it (RFC 3550
-/// section 5.1).
+/// Unpredictable seed, for SSRCs and initial sequence numbers (RFC 3550 section 5.1).
 pub fn secret_seed() -> Seed {
-    // Every `RandomState` has keys that come from the system's randomness.
+    // The keys of each `RandomState` come from the system's randomness.
     Seed(RandomState::new().build_hasher().finish())
 }
 

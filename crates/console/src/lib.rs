@@ -1,8 +1,8 @@
-//! What the verbs of the command line share: standard output and error, progress, Ctrl-C, numbers,
-//! and the clock of a live session.
+//! Common parts of the subcommands: standard output and error, progress, Ctrl-C, option values, and
+//! the clock of a live session.
 
 #![cfg(target_os = "linux")]
-// These macros panic when their stream cannot be written; `progress::say` and `output` do not.
+// These macros panic on write errors; `progress::say` and `output` do not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod arguments;
@@ -11,8 +11,8 @@ pub mod output;
 pub mod progress;
 pub mod signals;
 
-/// The error and its causes, each once: some of our errors name their cause themselves, so that
-/// they are complete wherever they are shown.
+/// The error and its causes, each once. Errors of this workspace include their cause in their text,
+/// so that they are complete in any output.
 pub fn describe(error: &anyhow::Error) -> String {
     let mut described = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_named_once() {
+    fn a_cause_is_printed_once() {
         let cause = || Err::<(), _>(anyhow!("no such file"));
         let named = cause().context("cannot read x: no such file; give another");
         let named = describe(&named.expect_err("it failed"));

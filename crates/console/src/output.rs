@@ -1,43 +1,43 @@
-//! Standard output, whose errors say that it is standard output.
+//! Standard output with errors that name standard output.
 
 use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context as _, Result};
 
-/// Where results go.
+/// Locked standard output.
 #[derive(Debug)]
 pub struct Output(StdoutLock<'static>);
 
-/// Standard output. May be taken again while it is held.
+/// Locks standard output. The same thread may lock it again.
 pub fn output() -> Output {
     Output(io::stdout().lock())
 }
 
-/// Prints what `--json` asks for, on a line.
+/// Prints a JSON value for `--json` on a line.
 ///
 /// # Errors
-/// When standard output is closed or full.
+/// Standard output is closed or full.
 pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
     let text = serde_json::to_string(value)?;
-    writeln!(output(), "{text}").context("standard output does not take the numbers of --json")
+    writeln!(output(), "{text}").context("cannot print the summary of --json")
 }
 
-/// Whether whoever read the standard output went away (`tidegate ... | head`), which is no failure
-/// of ours.
+/// Whether the error is a closed pipe at standard output (`tidegate ... | head`), which is not a
+/// failure.
 pub fn is_unread(error: &anyhow::Error) -> bool {
     let is_ours = |cause: &(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<io::Error>();
         let is_ours = error.and_then(io::Error::get_ref);
-        is_ours.is_some_and(<dyn std::error::Error + Send + Sync>::is::<Untaken>)
+        is_ours.is_some_and(<dyn std::error::Error + Send + Sync>::is::<StdoutError>)
             && error.is_some_and(|e| e.kind() == ErrorKind::BrokenPipe)
     };
     error.chain().any(is_ours)
 }
 
-/// Why it takes no more.
+/// Write error of standard output.
 #[derive(Debug)]
-struct Untaken(io::Error);
+struct StdoutError(io::Error);
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -55,15 +55,15 @@ impl AsFd for Output {
     }
 }
 
-impl std::fmt::Display for Untaken {
+impl std::fmt::Display for StdoutError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "standard output cannot be written: {}", self.0)
+        write!(f, "cannot write standard output: {}", self.0)
     }
 }
 
-impl std::error::Error for Untaken {}
+impl std::error::Error for StdoutError {}
 
-/// Of the same kind: what is interrupted is written again.
+/// Keeps the kind of the error, so that interrupted writes are repeated.
 fn named(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), Untaken(error))
+    io::Error::new(error.kind(), StdoutError(error))
 }

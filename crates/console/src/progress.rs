@@ -1,5 +1,5 @@
-//! How a live session tells what it does: on a terminal one line that changes, elsewhere a line
-//! every second, so that logs can be read.
+//! Progress of a live session: on a terminal one line that is overwritten, otherwise a line every
+//! second for logs.
 
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _, stderr};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tidegate_core::units::Time;
 
-/// Writes to standard error.
+/// Progress output on standard error.
 #[derive(Debug)]
 pub struct Progress {
     terminal: bool,
-    /// Something stands on the line that changes.
+    /// The terminal line is not empty.
     dirty: bool,
     next: Time,
 }
@@ -29,7 +29,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Whether the line is due.
+    /// Whether a progress line is due.
     pub fn is_due(&mut self, now: Time) -> bool {
         if now < self.next {
             return false;
@@ -38,7 +38,7 @@ impl Progress {
         true
     }
 
-    /// The line that changes.
+    /// Shows the progress line.
     pub fn show(&mut self, line: &str) {
         if self.terminal {
             draw(format_args!("\r{line}\x1b[K"));
@@ -48,7 +48,7 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub fn say(&mut self, line: &str) {
         let clear = if std::mem::take(&mut self.dirty) {
             "\r\x1b[K"
@@ -67,7 +67,7 @@ impl Drop for Progress {
     }
 }
 
-/// A line on a terminal that says how far something is.
+/// Progress bar on a terminal.
 #[derive(Debug)]
 pub struct Bar {
     what: &'static str,
@@ -75,12 +75,12 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar that is not drawn yet; `what` stands before the percentage.
+    /// A bar that is not drawn yet; `what` precedes the percentage.
     pub fn new(what: &'static str) -> Self {
         Self { what, last: None }
     }
 
-    /// Draws the bar at `share`, in 0..=1, where standard error is a terminal.
+    /// Draws the bar at `share`, in 0..=1, if standard error is a terminal.
     pub fn show(&mut self, share: f64) {
         let percent = (share.clamp(0.0, 1.0) * 100.0) as u32;
         if std::io::stderr().is_terminal() && self.last.replace(percent) != Some(percent) {
@@ -96,17 +96,17 @@ impl Bar {
     }
 }
 
-/// A line on standard error, unless nobody takes it any more: what is at work goes on.
+/// Prints a line on standard error. Write errors are ignored, so that the work continues.
 pub fn say(line: impl Display) {
     draw(format_args!("{line}\n"));
 }
 
-/// As [`say`], without a line's end.
+/// Like [`say`], without a newline.
 pub fn draw(text: impl Display) {
     let _ = write!(stderr(), "{text}");
 }
 
-/// A duration in whole milliseconds, or tenths of one below ten.
+/// A duration in whole milliseconds, or in tenths below ten.
 pub fn millis(span: Duration) -> String {
     let ms = span.as_secs_f64() * 1e3;
     if ms < 9.95 {
@@ -135,20 +135,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_times_have_a_decimal() {
+    fn short_durations_have_a_decimal() {
         assert_eq!(millis(Duration::from_micros(420)), "0.4 ms");
         assert_eq!(millis(Duration::from_micros(9_949)), "9.9 ms");
         assert_eq!(millis(Duration::from_millis(43)), "43 ms");
     }
 
     #[test]
-    fn one_thing_is_no_plural() {
+    fn one_is_singular() {
         let counts = [0, 1, 2].map(|number| counted(number, "frame"));
         assert_eq!(counts, ["0 frames", "1 frame", "2 frames"]);
     }
 
     #[test]
-    fn a_line_comes_once_per_interval() {
+    fn a_line_is_due_once_per_interval() {
         let mut progress = Progress::default();
         assert!(!progress.is_due(Time::ZERO));
         assert!(progress.is_due(Time::from_secs(2)));

@@ -1,5 +1,5 @@
-//! Ctrl-C in verbs that play for a while: what they were at is said in one line, and the exit code
-//! tells that it was not all.
+//! Ctrl-C in subcommands that run for long: a message names the interrupted work, and the exit code
+//! is 130.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,33 +14,34 @@ use tidegate_live::driver::{Interrupts, StopFlag};
 
 use crate::progress::Bar;
 
-/// Takes Ctrl-C, from now on.
+/// Installs the handler of Ctrl-C.
 ///
 /// # Errors
-/// The system says why not.
+/// The system rejects the handler.
 pub fn catch() -> Result<Interrupts> {
-    Interrupts::catch(&StopFlag::new()?).context("Ctrl-C cannot be caught")
+    Interrupts::catch(&StopFlag::new()?).context("cannot install the handler of Ctrl-C")
 }
 
-/// What a shell reports of a program that Ctrl-C ended.
+/// Exit code of a program that Ctrl-C ended, as a shell reports it.
 pub fn exit_code() -> ExitCode {
     ExitCode::from(130)
 }
 
-/// Says that nothing of `what` is kept, and that `dir` is as before if it is there.
+/// Prints that no results of `what` are kept, and that an existing `dir` is unchanged.
 pub fn without_trace(what: &str, dir: &Path) -> String {
     let earlier = if dir.exists() {
-        format!("; {} is as it was", dir.display())
+        format!("; {} is unchanged", dir.display())
     } else {
         String::new()
     };
-    format!("interrupted in {what}: nothing of it is kept{earlier}")
+    format!("interrupted in {what}: no results are kept{earlier}")
 }
 
-/// What `work` makes on a thread of its own, while a bar shows how far it is; none after Ctrl-C,
-/// if that is `heeded`. The thread is then left to itself: `work` only computes, so that it may end with the process.
+/// Result of `work` on a thread of its own, with a progress bar. `None` after Ctrl-C, if
+/// `interrupts` is given. The thread is then abandoned: `work` only computes, so it may end with
+/// the process.
 pub fn attend<T: Send + 'static>(
-    heeded: Option<&Interrupts>,
+    interrupts: Option<&Interrupts>,
     what: &'static str,
     work: impl FnOnce(&Share) -> T + Send + 'static,
 ) -> Option<T> {
@@ -49,7 +50,7 @@ pub fn attend<T: Send + 'static>(
     let worker = {
         let share = Arc::clone(&share);
         thread::spawn(move || {
-            // Nobody listens after Ctrl-C.
+            // The receiver is gone after Ctrl-C.
             let _ = sender.send(work(&share));
         })
     };
@@ -57,10 +58,14 @@ pub fn attend<T: Send + 'static>(
     let made = loop {
         match made.recv_timeout(GLANCE) {
             Ok(made) => break Some(made),
-            Err(RecvTimeoutError::Timeout) if heeded.is_some_and(|i| i.count() > 0) => break None,
+            Err(RecvTimeoutError::Timeout) if interrupts.is_some_and(|i| i.count() > 0) => {
+                break None;
+            }
             Err(RecvTimeoutError::Timeout) => bar.show(share.get()),
             Err(RecvTimeoutError::Disconnected) => {
-                let panic = worker.join().expect_err("it would have sent what it made");
+                let panic = worker
+                    .join()
+                    .expect_err("a worker without panic sends its result");
                 std::panic::resume_unwind(panic);
             }
         }
@@ -69,12 +74,12 @@ pub fn attend<T: Send + 'static>(
     made
 }
 
-/// How much is done, in 0..=1, between who works and who looks.
+/// Progress in 0..=1, shared between the worker and the observer.
 #[derive(Debug, Default)]
 pub struct Share(AtomicU64);
 
 impl Share {
-    /// Sets the share, in 0..=1.
+    /// Sets the progress, in 0..=1.
     pub fn set(&self, share: f64) {
         self.0.store(share.to_bits(), Ordering::Relaxed);
     }
@@ -84,26 +89,26 @@ impl Share {
     }
 }
 
-/// Folders that are made before anything is played, so that it is known early if they cannot be.
+/// Folders created before a run, so that errors are reported early.
 #[derive(Debug)]
 pub struct Made(Vec<PathBuf>);
 
 impl Made {
-    /// What of `dir` is not there yet.
+    /// The missing parents of `dir`, and `dir` itself.
     pub fn by(dir: &Path) -> Self {
         let missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
         let missing = dir.ancestors().take_while(missing);
         Self(missing.map(Path::to_owned).collect())
     }
 
-    /// Removes those into which nothing came.
+    /// Removes the folders that are still empty.
     pub fn undo(&self) {
         for dir in &self.0 {
-            // One that is not empty stays, and so do those around it.
+            // A folder with files stays, and so do its parents.
             let _ = fs::remove_dir(dir);
         }
     }
 }
 
-/// How long Ctrl-C may go unseen.
+/// Longest time until Ctrl-C is noticed.
 pub const GLANCE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! `tidegate events serve`.
+//! `tidegate events serve`: the event daemon.
 
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
@@ -11,24 +11,23 @@ use tidegate_kernel::{Policy, Server, default_path, interruptions};
 use tidegate_console::output::output;
 use tidegate_console::progress::say;
 
-/// How to serve.
+/// Arguments of `tidegate events serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Where applications find the daemon; `TIDEGATE_EVENTS_SOCKET` or /run/tidegate/events.sock
-    /// unless told
+    /// Socket of the daemon [default: `TIDEGATE_EVENTS_SOCKET` or /run/tidegate/events.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Who may subscribe to what and read what; only root and everything unless told
+    /// Policy file: permitted users, events and variables [default: root, everything]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Become this user, by name or number, once the programs are in the kernel; the group is the
-    /// user's own unless told, and has to be told of a number that no user has
+    /// Run as this user (name or number) once the BPF programs are loaded [default group: the
+    /// user's; required for a number without a user]
     #[arg(long, value_name = "USER[:GROUP]")]
     user: Option<String>,
-    /// Say nothing of clients that come, go or are refused
+    /// Do not log connections, disconnections and rejections of clients
     #[arg(long)]
     quiet: bool,
-    /// Read the policy, say what is wrong with it, and go
+    /// Check the policy, print its problems and exit
     #[arg(long, requires = "policy")]
     check: bool,
 }
@@ -44,10 +43,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     for note in policy.notes() {
-        say(format_args!("events: the policy: {note}"));
+        say(format_args!("events: policy: {note}"));
     }
-    // Before there are threads.
-    let stop = interruptions().context("SIGINT and SIGTERM cannot be taken")?;
+    // Signals are blocked before the first thread starts.
+    let stop = interruptions().context("cannot block SIGINT and SIGTERM")?;
     let log = |line: &str| say(format_args!("events: {line}"));
     let mut server = Server::new(policy, log)?;
     if args.quiet {
@@ -56,25 +55,23 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
     let socket = args.socket.clone().unwrap_or_else(default_path);
     server.listen(&socket)?;
     server.drop_privileges(args.user.as_deref())?;
-    // From here on through the log, for which nobody waits.
+    // From here on messages go through the log, which never blocks the server.
     server.announce(&format!("serving at {}", socket.display()));
     if args.policy.is_none() {
         server.announce("no --policy: only root may subscribe");
     }
-    server
-        .run(stop.as_fd())
-        .context("the daemon cannot go on")?;
-    server.announce("ends, and takes its programs out of the kernel");
+    server.run(stop.as_fd()).context("the daemon failed")?;
+    server.announce("stopping; unloading the BPF programs");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says that the policy can be used, and what in it is hardly meant.
+/// Prints whether the policy is valid, and its probable mistakes.
 fn check(policy: &Policy) -> io::Result<()> {
     let mut out = output();
     if policy.notes().is_empty() {
-        return writeln!(out, "the policy is right");
+        return writeln!(out, "the policy is valid");
     }
-    writeln!(out, "the policy can be used, but:")?;
+    writeln!(out, "the policy is valid, with warnings:")?;
     for note in policy.notes() {
         writeln!(out, "  {note}")?;
     }

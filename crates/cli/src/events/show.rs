@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_kernel::{Event, Snapshot};
 
-/// A line for people. Times count from `start`.
+/// Text line of an event. Its time counts from `start`.
 pub(super) fn line(event: &Event, start: Duration, seen: Duration) -> String {
     let at = event.time.saturating_sub(start).as_secs_f64();
     let late = seen.saturating_sub(event.time).as_micros();
@@ -16,7 +16,7 @@ pub(super) fn line(event: &Event, start: Duration, seen: Duration) -> String {
     )
 }
 
-/// The state for people: what a planner asks first, as far as it is known.
+/// Text of a state: the known variables of most use to a rate planner.
 pub(super) fn state(state: &Snapshot) -> String {
     let mut parts = Vec::new();
     let mut add = |name: &str, value: Option<String>| {
@@ -37,7 +37,7 @@ pub(super) fn state(state: &Snapshot) -> String {
     parts.join(", ")
 }
 
-/// All of it for programs.
+/// JSON object with all of an event.
 pub(super) fn object(event: &Event, seen: Duration) -> Value {
     let (first, second) = event.what.details();
     let variables: serde_json::Map<String, Value> = event

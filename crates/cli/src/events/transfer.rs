@@ -1,4 +1,4 @@
-//! A TCP transfer of our own, over an emulated path or to a host.
+//! A TCP transfer of this process, over an emulated path or to a host.
 
 use std::io::{self, Read as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -19,35 +19,35 @@ use tidegate_live::emulator::{Emulator, EmulatorConfig, Host};
 use crate::tcp::ends;
 use tidegate_console::progress::say;
 
-/// What the path is like.
+/// Parameters of the emulated path.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     pub(super) rate: Rate,
-    /// One way.
+    /// One-way delay.
     pub(super) delay: Duration,
     pub(super) queue: Bytes,
     pub(super) loss: f64,
-    /// From and to, after the start.
+    /// Begin and end of the outage, after the start.
     pub(super) outage: Option<(Duration, Duration)>,
     pub(super) seed: Seed,
 }
 
-/// A connection, and what is at its other end.
+/// Connection with its receiver.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: Arc<TcpStream>,
     sink: Option<(Emulator, JoinHandle<()>)>,
 }
 
-/// How long a connection may take.
+/// Limits of the wait for a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience<'a> {
+pub(super) struct ConnectLimits<'a> {
     pub(super) interrupts: &'a Interrupts,
     pub(super) span: Duration,
 }
 
-impl Patience<'_> {
-    /// What comes of an attempt to connect; `None` after Ctrl-C.
+impl ConnectLimits<'_> {
+    /// Waits for a connection attempt. `None` after Ctrl-C.
     fn wait(self, attempt: &Receiver<Result<TcpStream>>) -> Result<Option<TcpStream>> {
         let end = Instant::now() + self.span;
         loop {
@@ -57,7 +57,7 @@ impl Patience<'_> {
                 Err(_) if self.interrupts.count() > 0 => return Ok(None),
                 Err(RecvTimeoutError::Timeout) if left > GLANCE => {}
                 Err(RecvTimeoutError::Timeout) => bail!(
-                    "no connection within {:?}: give it more time with --for, or a path that carries something",
+                    "no connection within {:?}: give a longer --for, or a path with more capacity",
                     self.span
                 ),
                 Err(RecvTimeoutError::Disconnected) => bail!("the attempt to connect broke off"),
@@ -67,46 +67,49 @@ impl Patience<'_> {
 }
 
 impl Connection {
-    /// Over an emulated path between two namespaces; `None` after Ctrl-C.
+    /// Connects over an emulated path between two namespaces. `None` after Ctrl-C.
     pub(super) fn emulated(
         path: &Path,
         congestion: Option<&str>,
-        patience: Patience<'_>,
+        patience: ConnectLimits<'_>,
     ) -> Result<Option<Self>> {
         let emulator = Emulator::start(&path.config())?;
         let listen = || TcpListener::bind((Host::B.address(), PORT));
         let listener = emulator.namespace(Host::B).within(listen)?;
-        let listener = listener.context("the receiver cannot listen")?;
-        let sink = thread::spawn(move || swallow(&listener));
+        let listener = listener.context("cannot listen at the receiver")?;
+        let sink = thread::spawn(move || discard(&listener));
         let (answer, attempt) = mpsc::channel();
         let connect = move || {
             let stream = TcpStream::connect((Host::B.address(), PORT)).context("no connection");
-            // Nobody hears it who has given up.
+            // After a timeout the receiver of this channel is gone.
             let _ = answer.send(stream);
         };
-        // If it takes too long it is left to itself.
+        // After a timeout the thread is abandoned.
         let _ = emulator.namespace(Host::A).run(connect)?;
         Self::made(&attempt, congestion, patience, Some((emulator, sink)))
     }
 
-    /// To a host that swallows what it gets; `None` after Ctrl-C.
+    /// Connects to a host that discards the data. `None` after Ctrl-C.
     pub(super) fn to(
         host: String,
         congestion: Option<&str>,
-        patience: Patience<'_>,
+        patience: ConnectLimits<'_>,
     ) -> Result<Option<Self>> {
         let (answer, attempt) = mpsc::channel();
         let conditions = Conditions {
             clock: Clock::start(),
             until: None,
-            stop: StopFlag::new().context("no event to wake a connection by")?,
+            stop: StopFlag::new().context(
+                "cannot create the event that ends the connection \
+            attempt",
+            )?,
         };
         let connect = move || {
             let stream = ends::connect_to(&host, &conditions, || false);
             let (stream, _) = stream?.context("the attempt to connect broke off")?;
             Ok(stream)
         };
-        // As above.
+        // After a timeout the receiver of this channel is gone.
         thread::spawn(move || drop(answer.send(connect())));
         Self::made(&attempt, congestion, patience, None)
     }
@@ -114,7 +117,7 @@ impl Connection {
     fn made(
         attempt: &Receiver<Result<TcpStream>>,
         congestion: Option<&str>,
-        patience: Patience<'_>,
+        patience: ConnectLimits<'_>,
         sink: Option<(Emulator, JoinHandle<()>)>,
     ) -> Result<Option<Self>> {
         let Some(stream) = patience.wait(attempt)? else {
@@ -127,8 +130,8 @@ impl Connection {
         Ok(Some(Self { stream, sink }))
     }
 
-    /// Does something in the network namespace of the connection: without privilege, only who is
-    /// there sees its timers.
+    /// Runs `job` in the network namespace of the connection. An unprivileged process sees the
+    /// timers of its own namespace only.
     pub(super) fn inside<T: Send>(&self, job: impl FnOnce() -> T + Send) -> Result<T> {
         match &self.sink {
             Some((emulator, _)) => Ok(emulator.namespace(Host::A).within(job)?),
@@ -136,53 +139,56 @@ impl Connection {
         }
     }
 
-    /// Writes on a thread of its own until the time is over: as much as goes, or at a rate.
+    /// Writes on a thread until the time is over, without a limit or at a rate.
     pub(super) fn write(
         &self,
         events: &Arc<Events>,
         rate: Option<Rate>,
         span: Duration,
     ) -> Transfer {
-        let (goes_on, asked) = mpsc::channel();
+        let (running, asked) = mpsc::channel();
         let order = Order { rate, span, asked };
         let (stream, events) = (Arc::clone(&self.stream), Arc::clone(events));
         let writer = thread::spawn(move || order.carry_out(&stream, &events));
         Transfer {
             stream: Arc::clone(&self.stream),
             end: Instant::now() + span,
-            goes_on: Some(goes_on),
+            running: Some(running),
             writer,
         }
     }
 
-    /// Ends the path and waits for the other end.
+    /// Ends the path and waits for the receiver.
     pub(super) fn end(self) -> Result<()> {
         drop(self.stream);
         if let Some((emulator, sink)) = self.sink {
             let report = emulator.stop()?.0;
             if !report.kept_up {
-                say("events: the emulator did not keep up, so the path was not quite as asked");
+                say(
+                    "events: the emulator did not keep up, so the path differed from the \
+                requested one",
+                );
             }
-            // Without the path it hears of nothing more.
+            // Without the emulator the receiver gets no more packets.
             drop(sink);
         }
         Ok(())
     }
 }
 
-/// Data on their way.
+/// Running transfer.
 #[derive(Debug)]
 pub(super) struct Transfer {
     stream: Arc<TcpStream>,
     end: Instant,
-    /// Until it is to end.
-    goes_on: Option<Sender<()>>,
+    /// Dropped to end the transfer.
+    running: Option<Sender<()>>,
     writer: JoinHandle<io::Result<u64>>,
 }
 
 impl Transfer {
-    /// Whether it has ended. To be asked now and then, since it does not end before that where the
-    /// other end takes nothing.
+    /// Whether the transfer has ended. The caller polls, because a blocked transfer ends only when
+    /// polled after its time.
     pub(super) fn is_over(&mut self) -> bool {
         let is_over = self.writer.is_finished();
         if !is_over && Instant::now() >= self.end {
@@ -191,29 +197,29 @@ impl Transfer {
         is_over
     }
 
-    /// Ends it, whatever it waits for.
+    /// Ends the transfer, even while a write blocks.
     pub(super) fn stop(&mut self) {
-        if let Some(goes_on) = self.goes_on.take() {
-            // First, so that the writer knows why it fails.
-            drop(goes_on);
-            // It fails where there is no connection any more, and then nobody waits for it.
+        if let Some(running) = self.running.take() {
+            // Dropped before the shutdown, so that the writer knows the reason of its write error.
+            drop(running);
+            // An error here means that the connection is closed already, so no write blocks.
             let _ = self.stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// How many bytes were written.
+    /// Number of written bytes.
     pub(super) fn written(self) -> Result<u64> {
         let written = self.writer.join().expect("the writer does not panic");
-        // As words: an error of the system here is not one of who reads what is printed.
-        written.map_err(|why| anyhow!("the transfer broke: {why}"))
+        // As text, because callers interpret an I/O error as one of standard output.
+        written.map_err(|why| anyhow!("the transfer failed: {why}"))
     }
 }
 
-/// What is to be written.
+/// Parameters of the writer.
 struct Order {
     rate: Option<Rate>,
     span: Duration,
-    /// Nobody is at its other end once it is to end.
+    /// Disconnected when the transfer is to end.
     asked: Receiver<()>,
 }
 
@@ -224,14 +230,14 @@ impl Order {
         loop {
             let due = self.rate.map_or(Duration::ZERO, |r| Bytes(written) / r);
             let wait = due.min(self.span).saturating_sub(start.elapsed());
-            let goes_on = self.asked.recv_timeout(wait) == Err(RecvTimeoutError::Timeout);
-            if !goes_on || start.elapsed() >= self.span {
+            let running = self.asked.recv_timeout(wait) == Err(RecvTimeoutError::Timeout);
+            if !running || start.elapsed() >= self.span {
                 return Ok(written);
             }
             match events.write(stream, &chunk) {
                 Ok(many) => written += many as u64,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                // The stream was shut down for that.
+                // The stream was shut down to end the transfer.
                 Err(_) if self.asked.try_recv() == Err(TryRecvError::Disconnected) => {
                     return Ok(written);
                 }
@@ -266,8 +272,8 @@ impl Path {
     }
 }
 
-/// Takes one connection and all that it brings.
-fn swallow(listener: &TcpListener) {
+/// Accepts one connection and discards its data.
+fn discard(listener: &TcpListener) {
     let Ok((mut stream, _)) = listener.accept() else {
         return;
     };
@@ -277,11 +283,12 @@ fn swallow(listener: &TcpListener) {
 
 fn why(congestion: &str) -> String {
     format!(
-        "no connection with congestion control `{congestion}` (see the sysctl net.ipv4.tcp_available_congestion_control)"
+        "no connection with congestion control `{congestion}` (see the sysctl \
+        net.ipv4.tcp_available_congestion_control)"
     )
 }
 
 const PORT: u16 = 5_001;
 const CHUNK: usize = 16 << 10;
-/// How long the end of what is waited for, and Ctrl-C, may go unseen.
+/// Interval between checks for Ctrl-C and for the end of a wait.
 pub(super) const GLANCE: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! `tidegate events watch`.
+//! `tidegate events watch`: a transfer and its TCP events.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -17,52 +17,52 @@ use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_sim::scenario::quantity;
 
 use super::show;
-use super::transfer::{Connection, GLANCE, Path, Patience};
+use super::transfer::{ConnectLimits, Connection, GLANCE, Path};
 use crate::lab;
 use tidegate_console::output::output;
 use tidegate_console::progress::{counted, say};
 use tidegate_console::signals;
 
-/// What to transfer and what to watch.
+/// Arguments of `tidegate events watch`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WatchArgs {
-    /// Send to this host, which has to swallow it, rather than over an emulated path
+    /// Send to this host, which must discard the data, rather than over an emulated path
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = PATH)]
     to: Option<String>,
     /// Rate of the emulated path
     #[arg(long, value_name = "RATE", default_value = "8Mb/s", value_parser = path_rate)]
     rate: Rate,
-    /// Its delay, each way
+    /// One-way delay of the path
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = quantity::duration)]
     delay: Duration,
-    /// Its queue
+    /// Queue of the path
     #[arg(long, value_name = "SIZE", default_value = "60kB", value_parser = queue)]
     queue: Bytes,
-    /// Packets that it loses
+    /// Packet loss of the path
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = loss)]
     loss: f64,
-    /// When it carries nothing: a start and a length, as `4s+1s`
+    /// Outage of the path: start and length, such as `4s+1s`
     #[arg(long, value_name = "TIME+TIME", value_parser = outage)]
     outage: Option<(Duration, Duration)>,
-    /// Of its luck
+    /// Random seed of the path
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Congestion control of the kernel; its default unless told
+    /// Congestion control of the kernel [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Write at this rate; as much as goes unless told
+    /// Write at this rate [default: without limit]
     #[arg(long, value_name = "RATE", value_parser = send_rate)]
     send: Option<Rate>,
-    /// For so long
+    /// Duration of the transfer
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = quantity::duration)]
     span: Duration,
-    /// Who sees the events
+    /// Source of the events
     #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
     source: SourceArg,
-    /// The daemon's socket; with the source `daemon` or `auto`
+    /// Socket of the daemon, with the source `daemon` or `auto`
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Which events, by name; all are those that are allowed
+    /// Events by name, or `all` that are allowed
     #[arg(
         long,
         value_name = "NAMES",
@@ -70,7 +70,7 @@ pub(crate) struct WatchArgs {
         default_value = "all"
     )]
     events: Vec<EventSet>,
-    /// Which variables, by name or group
+    /// Variables by name or group
     #[arg(
         long,
         value_name = "NAMES",
@@ -85,32 +85,32 @@ pub(crate) struct WatchArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SourceArg {
-    /// The daemon where one answers, else this process itself if it may, else without privilege
+    /// The daemon if it runs, else this process with privilege, else without
     Auto,
     /// The daemon
     Daemon,
-    /// Programs that this process loads for itself; needs root
+    /// BPF programs loaded by this process (requires root)
     InProcess,
-    /// Time stamps and `TCP_INFO`, which need no privilege
+    /// Timestamps and `TCP_INFO`, without privilege
     Unprivileged,
 }
 
-/// Transfers and watches.
+/// Runs the transfer and prints its events.
 pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     let has_socket = matches!(args.source, SourceArg::Auto | SourceArg::Daemon);
     ensure!(
         has_socket || args.socket.is_none(),
-        "--socket is for --source daemon or auto: leave it out, or choose one of these"
+        "--socket requires --source daemon or auto: leave it out, or choose one of these"
     );
     if args.to.is_none() {
-        lab::prepare().context("no path can be made: name a host with --to")?;
+        lab::prepare().context("cannot create the emulated path: name a host with --to")?;
     }
-    // The second one ends the program, also where it waits for a reader or for a daemon.
+    // A second Ctrl-C ends the program, even while it waits for a reader or the daemon.
     let interrupts = Interrupts::catch_first(&StopFlag::new()?);
-    let interrupts = interrupts.context("Ctrl-C cannot be caught")?;
+    let interrupts = interrupts.context("cannot install the handler of Ctrl-C")?;
     let named = named(args);
     let Some(connection) = connect(args, &interrupts)? else {
-        say("interrupted before there was a connection");
+        say("interrupted before the connection was established");
         return Ok(signals::exit_code());
     };
     let events = Arc::new(connection.inside(|| source(args, named))??);
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
         let missing = wanted.variables.without(events.allowed().variables);
         if !missing.is_empty() {
             say(format_args!(
-                "events: without privilege there is no {missing}"
+                "events: unavailable without privilege: {missing}"
             ));
         }
     }
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
         }
     }
     let took = monotonic().saturating_sub(start).as_secs_f64();
-    // No more come, so that those that are there are all.
+    // Stop the subscription first, so that the remaining events are a complete set.
     events.change(id, Wanted::default())?;
     while let Some(event) = events.try_next() {
         show(&event)?;
@@ -154,7 +154,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
         tally.lost,
         counted(written, "byte")
     ));
-    tell_counts(&state);
+    print_counters(&state);
     connection.end()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -171,7 +171,10 @@ fn print(event: &Event, start: Duration, json: bool) -> io::Result<()> {
 /// `None` after Ctrl-C.
 fn connect(args: &WatchArgs, interrupts: &Interrupts) -> Result<Option<Connection>> {
     let span = args.span;
-    let (patience, congestion) = (Patience { interrupts, span }, args.congestion.as_deref());
+    let (patience, congestion) = (
+        ConnectLimits { interrupts, span },
+        args.congestion.as_deref(),
+    );
     if let Some(host) = args.to.clone() {
         return Connection::to(host, congestion, patience);
     }
@@ -186,8 +189,8 @@ fn connect(args: &WatchArgs, interrupts: &Interrupts) -> Result<Option<Connectio
     Connection::emulated(&path, congestion, patience)
 }
 
-/// What TCP itself has counted, as far as it can be read.
-fn tell_counts(state: &Snapshot) {
+/// Prints the counters of TCP, if they are readable.
+fn print_counters(state: &Snapshot) {
     let counts = COUNTS.iter().filter_map(|&v| Some((v, state.get(v)?)));
     let counts: Vec<String> = counts.map(|(v, n)| format!("{} {n}", v.name())).collect();
     if !counts.is_empty() {
@@ -195,7 +198,7 @@ fn tell_counts(state: &Snapshot) {
     }
 }
 
-/// What the command line names.
+/// Events and variables named on the command line.
 fn named(args: &WatchArgs) -> Wanted {
     Wanted {
         events: union(&args.events, EventSet::NONE, EventSet::or),
@@ -203,8 +206,9 @@ fn named(args: &WatchArgs) -> Wanted {
     }
 }
 
-/// What to ask for: `all` are those that are allowed, and what has a name is asked for as it is, so
-/// that whoever does not allow it says so. Where no event is allowed, `all` is asked for as well.
+/// Events and variables to request. `all` stands for those that are allowed. A named item is
+/// requested as it is, so that the daemon rejects it with a reason. If no event is allowed, `all`
+/// is requested unchanged.
 fn wanted(named: Wanted, allowed: Wanted) -> Wanted {
     Wanted {
         events: match named.events {
@@ -227,7 +231,7 @@ fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
         SourceArg::Unprivileged => Events::unprivileged()?,
         SourceArg::Auto => match Events::connect(&path) {
             Err(why @ (EventsError::NoDaemon { .. } | EventsError::Untrusted { .. })) => {
-                // That there is none is worth a word where one was named.
+                // Mention a missing daemon only if the user named its socket.
                 if args.socket.is_some() || matches!(why, EventsError::Untrusted { .. }) {
                     say(format_args!("events: {why}"));
                 }
@@ -245,7 +249,8 @@ fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
             }
             Ok(daemon) if named.events == EventSet::ALL && !daemon.allowed().has_events() => {
                 say(format_args!(
-                    "events: the policy of the daemon at {} allows this user no events: ask the administrator",
+                    "events: the policy of the daemon at {} allows this user no events: ask the \
+                    administrator",
                     path.display()
                 ));
                 Events::unprivileged()?
@@ -255,7 +260,8 @@ fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
     };
     if !events.from_kernel() {
         say(
-            "events: without privilege; writes are cut into segments of their own, and these events are weaker:",
+            "events: without privilege; each write starts a new segment, and these events are \
+            less exact:",
         );
         for (kind, how) in events.weaker() {
             say(format_args!("events:   {kind}: {how}"));
@@ -268,7 +274,7 @@ fn send_rate(text: &str) -> Result<Rate> {
     let rate = quantity::rate(text)?;
     ensure!(
         rate > Rate::ZERO,
-        "a transfer of no rate writes nothing: give it more, or leave --send out"
+        "a rate of zero writes nothing: give a higher one, or leave --send out"
     );
     Ok(rate)
 }
@@ -277,7 +283,7 @@ fn path_rate(text: &str) -> Result<Rate> {
     let rate = quantity::rate(text)?;
     ensure!(
         rate > Rate::ZERO,
-        "a path of no rate carries nothing: give it more"
+        "a rate of zero carries nothing: give a higher one"
     );
     Ok(rate)
 }
@@ -286,7 +292,7 @@ fn queue(text: &str) -> Result<Bytes> {
     let size = quantity::size(text)?;
     ensure!(
         size > Bytes(0),
-        "a queue of no size holds no packet: give it more"
+        "a queue of zero bytes holds no packet: give a larger one"
     );
     Ok(size)
 }
@@ -295,7 +301,7 @@ fn loss(text: &str) -> Result<f64> {
     let share = quantity::share(text)?;
     ensure!(
         (0.0..=1.0).contains(&share),
-        "a path loses from 0% to 100% of its packets: choose a share of these"
+        "loss is out of range: choose a share from 0% to 100%"
     );
     Ok(share)
 }
@@ -303,9 +309,9 @@ fn loss(text: &str) -> Result<f64> {
 fn outage(text: &str) -> Result<(Duration, Duration)> {
     let (from, length) = text
         .split_once('+')
-        .context("write a start and a length, as `4s+1s`")?;
+        .context("write a start and a length, such as `4s+1s`")?;
     let (from, length) = (quantity::duration(from)?, quantity::duration(length)?);
-    ensure!(!length.is_zero(), "an outage of no length is none");
+    ensure!(!length.is_zero(), "an outage needs a length above zero");
     Ok((from, from + length))
 }
 
@@ -321,7 +327,7 @@ const COUNTS: [Variable; 6] = [
     Variable::FurtherDuplicates,
     Variable::PhaseChanges,
 ];
-/// Options of the emulated path, which is not there where a host is named.
+/// Options of the emulated path, which conflict with `--to`.
 const PATH: [&str; 6] = ["rate", "delay", "queue", "loss", "outage", "seed"];
 
 #[cfg(test)]
@@ -331,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_cannot_be_is_refused_by_its_option() {
+    fn an_invalid_path_is_rejected_by_its_option() {
         assert!(
             path_rate("0b/s")
                 .unwrap_err()
@@ -348,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_name_is_asked_for_as_it_is() {
+    fn named_events_are_requested_unchanged() {
         let rto = VariableSet::NONE.with(Variable::Rto);
         let timeout = EventSet::NONE.with(EventKind::Timeout);
         let allowed = Wanted {
@@ -361,7 +367,7 @@ mod tests {
             variables: rto,
         };
         assert_eq!(wanted(named, allowed), named);
-        // The daemon is to refuse and to log it.
+        // The daemon rejects the request and logs it.
         let nothing = Wanted {
             events: EventSet::NONE.with(EventKind::Ended),
             ..Wanted::default()

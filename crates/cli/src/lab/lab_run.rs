@@ -261,7 +261,7 @@ impl LabRun<'_> {
 
     fn part(&self, role: &FlowInstance, flag: &StopFlag) -> Result<Part> {
         let encoder = |video: &VideoPlan| -> Result<Threaded> {
-            let encoder = self.script.studio.encoder(&role.name, video, self.seed)?;
+            let encoder = self.script.video.encoder(&role.name, video, self.seed)?;
             Ok(Threaded::start(encoder, flag.clone())?)
         };
         if let Some((video, plan)) = stream_of(role) {

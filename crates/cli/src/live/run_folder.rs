@@ -1,4 +1,4 @@
-//! The run folder of a live run, which grows while it lasts.
+//! Run folder of a live run, written during the run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,35 +14,36 @@ use tidegate_console::context::secret_seed;
 use super::FLOW;
 use tidegate_console::describe;
 
-/// The run folder of a live run, if one is wanted. Its rows reach the system every second, so
-/// that a process that is killed leaves what it did until then.
+/// Run folder of a live run, if one is requested. Rows are flushed every second, so that the folder
+/// of a killed process has all but its last second.
 #[derive(Debug)]
 pub(crate) struct Folder {
     writer: Option<RunWriter>,
-    /// Somebody wants its numbers.
+    /// The caller needs the summary.
     summary: bool,
     manifest: Manifest,
     side: Side,
     next_flush: Time,
-    /// Where it is to be made, if it is one that is made later.
+    /// Path of a folder that is created later.
     due: Option<PathBuf>,
-    /// Made for the summary only.
+    /// Temporary folder that exists for the summary only.
     scratch: Option<PathBuf>,
 }
 
-/// Sees that a run can be written to `dir`, if one is wanted, before anybody waits for it.
+/// Checks that a run can be written to `dir`, before the caller waits for a peer.
 ///
 /// # Errors
-/// When the folder holds something else, or cannot be made.
+/// The folder contains other files, or cannot be created.
 pub(crate) fn claim(dir: Option<&Path>) -> Result<()> {
     dir.map_or(Ok(()), crate::run_folder::claim)
 }
 
 impl Folder {
-    /// Makes the folder `dir`; without one a scratch folder if a summary is wanted, or none.
+    /// Creates the folder `dir`. Without `dir`, creates a temporary folder if a summary is
+    /// requested.
     ///
     /// # Errors
-    /// When it holds something else, or the disk refuses.
+    /// The folder contains other files, or a write fails.
     pub(crate) fn create(
         dir: Option<&Path>,
         summary: bool,
@@ -54,7 +55,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// One that is made by [`Self::begin`], if it comes to that: until then nothing is touched.
+    /// A folder that [`Self::begin`] creates. Until then the file system is unchanged.
     pub(crate) fn later(dir: Option<&Path>, summary: bool, side: Side, manifest: Manifest) -> Self {
         let scratch = (dir.is_none() && summary).then(scratch_dir);
         Self {
@@ -68,14 +69,14 @@ impl Folder {
         }
     }
 
-    /// Makes it, unless that is done. The stream goes on without one if it cannot be made; the line
-    /// says why.
+    /// Creates the folder unless it exists. If this fails, the stream continues without a folder;
+    /// the returned message has the reason.
     pub(crate) fn begin(&mut self) -> Option<String> {
         let error = self.make().err()?;
-        Some(format!("there is no run folder: {}", describe(&error)))
+        Some(format!("no run folder is written: {}", describe(&error)))
     }
 
-    /// Whether it is still to be made.
+    /// Whether the folder is still to be created.
     pub(crate) fn is_due(&self) -> bool {
         self.due.is_some()
     }
@@ -90,8 +91,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes what `rows` writes, and the events, and flushes when it is time. When the disk
-    /// refuses, the stream goes on without a folder; the answer says why.
+    /// Writes the rows of `rows` and the events, and flushes once per second. If a write fails, the
+    /// stream continues without a folder; the returned message has the reason.
     pub(crate) fn record(
         &mut self,
         now: Time,
@@ -113,21 +114,23 @@ impl Folder {
         let failed: Result<(), WriteError> = record();
         let error = failed.err()?;
         self.writer = None;
-        Some(format!("the run folder ends here: {error}"))
+        Some(format!(
+            "the run folder is incomplete from here on: {error}"
+        ))
     }
 
-    /// Writes how long the run was and its numbers, and returns these; none of a folder that was
-    /// never begun.
+    /// Writes the duration of the run and its summary, and returns the summary. `None` for a folder
+    /// that was never created.
     ///
     /// # Errors
-    /// When the disk refuses, or does not give back what was written; and when it refused before, if
-    /// somebody wants the numbers.
+    /// A write or the reading of the written files fails. An earlier write error is returned here
+    /// if the caller needs the summary.
     pub(crate) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
         let Some(mut writer) = self.writer.take() else {
             ensure!(
                 !self.summary || self.is_due(),
-                "there are no numbers for --json, which come from the run folder: see above why \
-                 that is not whole, and choose a --run with room"
+                "no summary for --json, because the run folder is incomplete (see the message \
+                above): choose a --run with free space"
             );
             return Ok(None);
         };
@@ -144,7 +147,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         if let Some(scratch) = &self.scratch {
-            // A folder of temporary files that stays behind is no reason to fail.
+            // A temporary folder that cannot be removed is not an error.
             let _ = std::fs::remove_dir_all(scratch);
         }
     }
@@ -164,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_a_folder_that_ended_early_are_missed_if_they_are_wanted() {
+    fn a_write_error_is_returned_at_the_end_if_the_summary_is_needed() {
         let dir = scratch_dir();
         let manifest = Manifest::new(World::Live, "test", Duration::ZERO);
         for wanted in [false, true] {
@@ -176,7 +179,7 @@ mod tests {
             };
             let ended = folder.record(Time::ZERO, &[], |writer| writer.savable("no/name", &row));
             let ended = ended.expect("no flow has such a name");
-            assert!(ended.contains("the run folder ends here"), "{ended}");
+            assert!(ended.contains("the run folder is incomplete"), "{ended}");
             match folder.finish(Time::ZERO) {
                 Err(e) => assert!(wanted && e.to_string().contains("--json"), "{e}"),
                 Ok(summary) => assert!(!wanted && summary.is_none()),
@@ -186,14 +189,14 @@ mod tests {
         let other = dir.join("thesis.txt");
         let mut folder = Folder::later(Some(&other), true, Side::Sender, manifest);
         let trouble = folder.begin();
-        assert!(trouble.is_some_and(|t| t.contains("there is no run folder")));
-        assert_eq!(folder.begin(), None, "it is said once");
+        assert!(trouble.is_some_and(|t| t.contains("no run folder is written")));
+        assert_eq!(folder.begin(), None, "the message is returned once");
         assert!(folder.finish(Time::ZERO).is_err());
         std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
-    fn a_folder_that_is_never_begun_is_not_there_and_missed_by_nobody() {
+    fn a_folder_that_is_never_begun_is_not_created() {
         let dir = scratch_dir();
         let manifest = Manifest::new(World::Live, "test", Duration::ZERO);
         for named in [Some(dir.as_path()), None] {

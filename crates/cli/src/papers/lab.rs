@@ -24,7 +24,7 @@ use tidegate_console::progress::say;
 /// Labs of this process.
 pub(super) struct Lab {
     service: Service,
-    studio: VideoInput,
+    video: VideoInput,
     interrupts: Arc<Interrupts>,
     injector: Injector,
     /// Run folders go there.
@@ -55,7 +55,7 @@ impl Lab {
         )?;
         Ok(Self {
             service,
-            studio: VideoInput::default(),
+            video: VideoInput::default(),
             interrupts,
             injector,
             out,
@@ -77,7 +77,7 @@ impl Lab {
         let script = LoadedScenario {
             scenario: job.scenario.clone(),
             text: job.text.clone(),
-            studio: self.studio.clone(),
+            video: self.video.clone(),
         };
         let seed = Seed(job.seed);
         let stage = LabRun {
@@ -220,7 +220,7 @@ impl World for Lab {
     }
 
     fn pictures(&self) -> &dyn Pictures {
-        &self.studio
+        &self.video
     }
 }
 

@@ -1,4 +1,4 @@
-//! From a port, or a description, to sockets.
+//! Opens the sockets of a receiver from a port or a description.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
@@ -9,11 +9,11 @@ use tidegate_core::wire::rtp::{PayloadType, RtpPacket};
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::udp::Socket;
 
-/// A socket for RTP and RTCP; a second one above it for the RTCP of senders that do not share
-/// the port.
+/// Socket for RTP and RTCP. For senders without multiplexing, also a socket on the next port for
+/// RTCP.
 ///
 /// # Errors
-/// The address is none, or is in use.
+/// The address is invalid or in use.
 pub(super) fn open(
     listen: Option<&str>,
     sdp: Option<&Sdp>,
@@ -31,7 +31,7 @@ pub(super) fn open(
         && let Some(port) = address.port().checked_add(1)
     {
         let control = UdpSocket::bind((address.ip(), port));
-        let control = control.map_err(|e| refused(&port.to_string(), &e))?;
+        let control = control.map_err(|e| bind_error(&port.to_string(), &e))?;
         sockets.push(Socket::listening(control, is_report)?);
     }
     Ok(sockets)
@@ -39,19 +39,19 @@ pub(super) fn open(
 
 fn bind(listen: &str) -> Result<UdpSocket> {
     if let Ok(port) = listen.parse::<u16>() {
-        return bind_any(port, UdpSocket::bind).map_err(|e| refused(listen, &e));
+        return bind_any(port, UdpSocket::bind).map_err(|e| bind_error(listen, &e));
     }
-    let mend = "give --listen as PORT or ADDR:PORT, for example 5004 or 192.0.2.7:5004";
+    let fix = "give --listen as PORT or ADDR:PORT, for example 5004 or 192.0.2.7:5004";
     let mut addresses = listen
         .to_socket_addrs()
-        .with_context(|| format!("\"{listen}\" is no address of this host: {mend}"))?;
+        .with_context(|| format!("\"{listen}\" is no address of this host: {fix}"))?;
     match addresses.next() {
-        Some(address) => UdpSocket::bind(address).map_err(|e| refused(listen, &e)),
-        None => bail!("\"{listen}\" is no address of this host: {mend}"),
+        Some(address) => UdpSocket::bind(address).map_err(|e| bind_error(listen, &e)),
+        None => bail!("\"{listen}\" is no address of this host: {fix}"),
     }
 }
 
-/// On all addresses, of IPv6 as well where the host has it.
+/// Binds to all addresses, including IPv6 if the host has it.
 pub(crate) fn bind_any<S>(port: u16, bind: impl Fn(SocketAddr) -> io::Result<S>) -> io::Result<S> {
     let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     let v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
@@ -61,21 +61,24 @@ pub(crate) fn bind_any<S>(port: u16, bind: impl Fn(SocketAddr) -> io::Result<S>)
     })
 }
 
-fn refused(listen: &str, cause: &io::Error) -> Error {
-    let mend = match cause.kind() {
-        io::ErrorKind::AddrInUse => "another program has the port, choose a free one with --listen",
+fn bind_error(listen: &str, cause: &io::Error) -> Error {
+    let fix = match cause.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program uses the port; choose a free one with \
+        --listen"
+        }
         io::ErrorKind::AddrNotAvailable => {
-            "this host has no such address, see `ip address` or give the port alone"
+            "the address is not one of this host; see `ip address`, or give the port alone"
         }
         io::ErrorKind::PermissionDenied => {
-            "ports below 1024 are for root unless the system says otherwise, choose another"
+            "ports below 1024 are reserved for root by default; choose another with --listen"
         }
         _ => "choose another with --listen",
     };
-    anyhow!("cannot listen at {listen}: {cause}: {mend}")
+    anyhow!("cannot listen at {listen}: {cause}: {fix}")
 }
 
-/// Whether a datagram is media of this stream, or a sender's report.
+/// Whether a datagram is RTP of this stream or a sender report.
 fn is_of_a_sender(payload: &[u8], (media, repair): (PayloadType, PayloadType)) -> bool {
     if rtcp::is_rtcp(payload) {
         return is_report(payload);
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_sender_says_is_plausible() {
+    fn only_packets_of_a_sender_are_accepted() {
         let types = (PayloadType::new(96).unwrap(), PayloadType::new(97).unwrap());
         let mut rtp = vec![0x80, 96, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 1, 2];
         assert!(is_of_a_sender(&rtp, types));

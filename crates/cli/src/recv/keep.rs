@@ -1,4 +1,4 @@
-//! What every receiver keeps of what comes: the run folder, the byte stream, and how much it was.
+//! Output of each receiver: the run folder, the byte stream, and counts.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -9,21 +9,21 @@ use tidegate_core::units::Time;
 use tidegate_sim::run::{ReceivedFrame, ShownFrame, Summary};
 
 use super::numbering::{MISFIT, Numbering};
-use super::viewer::Judged;
+use super::viewer::DecodedFrame;
 use crate::live::{FLOW, Folder, Tally};
 use tidegate_console::progress::{Progress, counted};
 
-/// The file that takes the bytes of the stream.
-pub(super) struct Film {
+/// Output file of the byte stream.
+pub(super) struct ByteStreamFile {
     name: String,
     file: BufWriter<File>,
 }
 
-impl Film {
-    /// Makes the file of `--out`, if it was given.
+impl ByteStreamFile {
+    /// Creates the file of `--out`, if given.
     ///
     /// # Errors
-    /// When that file cannot be made.
+    /// The file cannot be created.
     pub(super) fn create(out: Option<&Path>) -> Result<Option<Self>> {
         let Some(path) = out else { return Ok(None) };
         let name = path.display().to_string();
@@ -36,26 +36,30 @@ impl Film {
 
 pub(super) struct Keeper {
     pub(super) progress: Progress,
-    /// Of whole frames.
+    /// Complete frames.
     pub(super) whole: Tally,
     folder: Folder,
-    film: Option<Film>,
+    byte_stream: Option<ByteStreamFile>,
     rows: Vec<ReceivedFrame>,
     shown: Vec<ShownFrame>,
     judged: u64,
-    /// Of the frames that were judged, together.
+    /// Sum of the PSNR of the compared frames in dB.
     psnr: f64,
     told_misfit: bool,
 }
 
 impl Keeper {
-    /// `film` is where the byte stream goes, if anywhere.
-    pub(super) fn new(film: Option<Film>, progress: Progress, folder: Folder) -> Self {
+    /// Output of a receiver; `byte_stream` is the byte stream file, if any.
+    pub(super) fn new(
+        byte_stream: Option<ByteStreamFile>,
+        progress: Progress,
+        folder: Folder,
+    ) -> Self {
         Self {
             progress,
             whole: Tally::default(),
             folder,
-            film,
+            byte_stream,
             rows: Vec::new(),
             shown: Vec::new(),
             judged: 0,
@@ -64,25 +68,25 @@ impl Keeper {
         }
     }
 
-    /// Says once that time stamps are not at the rate of the frames.
+    /// Prints once that the timestamps do not fit the frame rate.
     pub(super) fn check(&mut self, numbering: &Numbering) {
         if numbering.misfits() && !std::mem::replace(&mut self.told_misfit, true) {
             self.progress.say(MISFIT);
         }
     }
 
-    /// A frame that nobody judges.
+    /// Records a frame that is not compared.
     pub(super) fn received(&mut self, row: ReceivedFrame) {
         self.rows.push(row);
     }
 
-    /// What was on the screen when it was the turn of a frame.
+    /// Records the picture on the screen for a frame slot.
     pub(super) fn shown(&mut self, row: ShownFrame) {
         self.shown.push(row);
     }
 
-    /// A frame that a viewer has seen.
-    pub(super) fn judged(&mut self, judged: Judged) {
+    /// Records a compared frame.
+    pub(super) fn judged(&mut self, judged: DecodedFrame) {
         if let Some(quality) = judged.row.quality {
             self.judged += 1;
             self.psnr += quality.psnr_y;
@@ -94,18 +98,19 @@ impl Keeper {
         }
     }
 
-    /// The next bytes of the stream.
+    /// Appends bytes to the byte stream.
     pub(super) fn write(&mut self, unit: &[u8]) {
-        let Some(Film { name, file }) = &mut self.film else {
+        let Some(ByteStreamFile { name, file }) = &mut self.byte_stream else {
             return;
         };
         if let Err(e) = file.write_all(unit) {
-            self.progress.say(&format!("{name} ends here: {e}"));
-            self.film = None;
+            self.progress
+                .say(&format!("{name} is incomplete from here on: {e}"));
+            self.byte_stream = None;
         }
     }
 
-    /// Puts down what has come since.
+    /// Writes new rows and events to the run folder.
     pub(super) fn keep(&mut self, now: Time) {
         let (rows, shown) = (&self.rows, &self.shown);
         let trouble = self.folder.record(now, &[], |writer| {
@@ -122,10 +127,10 @@ impl Keeper {
         }
     }
 
-    /// What came, for the last words.
+    /// Received frames, for the final message.
     pub(super) fn received_in_all(&self) -> String {
         if self.whole.frames() == 0 {
-            return "received no whole frame".to_owned();
+            return "received no complete frame".to_owned();
         }
         format!(
             "received {} in {:.1} s, {} of video",
@@ -135,8 +140,8 @@ impl Keeper {
         )
     }
 
-    /// How like the reference the frames were, for the last words; empty if there is none.
-    pub(super) fn likeness(&self) -> String {
+    /// Mean PSNR against the reference, for the final message. Empty without a comparison.
+    pub(super) fn psnr_text(&self) -> String {
         if self.judged == 0 {
             return String::new();
         }
@@ -144,12 +149,12 @@ impl Keeper {
         format!("; PSNR {psnr:.1} dB over {}", counted(judged, "frame"))
     }
 
-    /// Ends the byte stream and the run folder.
+    /// Completes the byte stream and the run folder.
     ///
     /// # Errors
-    /// When one of them cannot be finished.
+    /// One of them cannot be completed.
     pub(super) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
-        if let Some(Film { name, mut file }) = self.film.take() {
+        if let Some(ByteStreamFile { name, mut file }) = self.byte_stream.take() {
             file.flush()
                 .with_context(|| format!("cannot write {name}"))?;
         }

@@ -1,4 +1,4 @@
-//! Frame numbers from RTP time stamps, and which of them are due on the screen.
+//! Frame numbers from RTP timestamps, and the frame slots that are due on the screen.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::media::{FrameRate, MEDIA_CLOCK};
 use tidegate_core::units::Time;
 
-/// Numbers frames from zero at the first one seen.
+/// Numbers frames from zero, starting with the first received frame.
 #[derive(Debug)]
 pub(crate) struct Numbering {
     rate: FrameRate,
@@ -14,7 +14,8 @@ pub(crate) struct Numbering {
     restarts: bool,
     origin: Option<Origin>,
     last: Option<u64>,
-    /// Time stamps that are not near a frame's, or near that of the frame before, in a row.
+    /// Number of consecutive timestamps that are not near a frame's time, or near that of the
+    /// previous frame.
     misfits: u32,
 }
 
@@ -25,18 +26,18 @@ struct Origin {
     number: u64,
 }
 
-/// What a time stamp says.
+/// Result for a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbered {
     pub(crate) frame: u64,
-    /// Its distance from the capture of the first frame.
+    /// Capture time relative to the first frame.
     pub(crate) captured: Duration,
-    /// Time stamps began anew: another sender, or the same one again.
+    /// The timestamps restarted: another sender, or a restarted one.
     pub(crate) restarted: bool,
 }
 
 impl Numbering {
-    /// Of datagrams: time stamps that do not go with the clock are those of another stream.
+    /// For datagrams: timestamps that deviate from the clock belong to another stream.
     pub(crate) fn of_datagrams(rate: FrameRate) -> Self {
         Self {
             rate,
@@ -47,7 +48,8 @@ impl Numbering {
         }
     }
 
-    /// Of a connection, which has one stream, in order: one that comes late is late.
+    /// For a connection, which carries one stream in order: a late frame is late, not of another
+    /// stream.
     pub(crate) fn of_connection(rate: FrameRate) -> Self {
         Self {
             restarts: false,
@@ -55,8 +57,7 @@ impl Numbering {
         }
     }
 
-    /// The number of the frame with this unwrapped time stamp, whose first packet came at
-    /// `arrived`.
+    /// Number of the frame with this unwrapped timestamp, whose first packet arrived at `arrived`.
     pub(crate) fn number(&mut self, timestamp: u64, arrived: Time) -> Numbered {
         let here = |number| Origin {
             timestamp,
@@ -91,18 +92,18 @@ impl Numbering {
         }
     }
 
-    /// Whether the frame rate is not the stream's. One frame of a source that stumbled is no
-    /// proof.
+    /// Whether the given frame rate differs from the stream's. A single irregular frame does not
+    /// count.
     pub(crate) fn misfits(&self) -> bool {
         self.misfits >= 2
     }
 }
 
-/// Whose turn it is on the screen.
+/// Frame slots that are due on the screen.
 #[derive(Debug)]
 pub(super) struct Turns {
     rate: FrameRate,
-    /// When the first frame came.
+    /// Arrival of the first frame.
     began: Option<Time>,
     next: u64,
 }
@@ -116,9 +117,9 @@ impl Turns {
         }
     }
 
-    /// The frames whose turn it was since the last time, up to `frame`, which came at `at`. Of a jump
-    /// ahead of the clock, which no camera makes, the last are enough: nobody is to fill the disk with
-    /// a few time stamps.
+    /// Frames that became due since the last call, up to `frame`, which arrived at `at`. A jump
+    /// ahead of the clock is limited to the last frames, so that a few forged timestamps cannot
+    /// fill the disk.
     pub(super) fn until(&mut self, frame: u64, at: Time) -> RangeInclusive<u64> {
         let began = *self.began.get_or_insert(at);
         let most = (at.since(began) + JUMP).as_secs_f64() * self.rate.as_f64();
@@ -132,11 +133,11 @@ impl Turns {
     }
 }
 
-/// Said once of time stamps that misfit.
-pub(crate) const MISFIT: &str = "the time stamps do not fit the frame rate, so frame numbers are \
-                                 wrong: give --fps as the sender has it";
+/// Message for timestamps that do not fit the frame rate.
+pub(crate) const MISFIT: &str = "the timestamps do not fit the frame rate, so frame numbers are \
+wrong: give the --fps of the sender";
 
-/// No jitter buffer holds a frame for as long, and no clock drifts by it in a week.
+/// Longer than any jitter buffer holds a frame, and than the drift of clocks in a week.
 const JUMP: Duration = Duration::from_secs(20);
 /// In frames.
 const LONGEST_JUMP: u64 = 300;
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_follow_time_stamps_and_not_arrivals() {
+    fn frame_numbers_follow_timestamps_rather_than_arrivals() {
         let mut numbering = Numbering::of_datagrams(FrameRate::fps(30));
         let first = 1 << 33;
         let mut number = |ticks: u64, ms| numbering.number(first + ticks, Time::from_millis(ms));
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_goes_on_and_a_restart_begins_anew() {
+    fn a_pause_continues_the_numbering_and_a_restart_restarts_it() {
         let mut numbering = Numbering::of_datagrams(FrameRate::fps(30));
         assert_eq!(numbering.number(90_000, Time::ZERO).frame, 0);
         let late = numbering.number(90_000 * 61, Time::from_secs(60));
@@ -170,9 +171,9 @@ mod tests {
         assert_eq!((next.frame, next.restarted), (1_802, false));
     }
 
-    /// As behind a connection that stood still.
+    /// As after a stall of the connection.
     #[test]
-    fn what_a_connection_brings_late_keeps_its_number() {
+    fn a_late_frame_of_a_connection_keeps_its_number() {
         let mut numbering = Numbering::of_connection(FrameRate::fps(30));
         let mut number = |n: u64, seconds| {
             let numbered = numbering.number(n * 3_000, Time::from_secs(seconds));
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn another_frame_rate_is_noticed() {
+    fn a_wrong_frame_rate_is_detected() {
         for fps in [24, 25, 50, 60] {
             let mut numbering = Numbering::of_connection(FrameRate::fps(30));
             let wrong = (0..10).any(|n| {
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn all_frames_have_a_turn_but_those_of_a_lie() {
+    fn all_frames_are_due_except_those_of_a_forged_jump() {
         let mut turns = Turns::new(FrameRate::fps(30));
         assert_eq!(turns.until(0, Time::from_secs(7)), 0..=0);
         assert_eq!(turns.until(385, Time::from_secs(7)), 1..=385);

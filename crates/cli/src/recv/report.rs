@@ -1,4 +1,4 @@
-//! What a receiver tells while it receives: the progress line, the run folder, the byte stream.
+//! Output of an RTP receiver: the progress line, the run folder, the byte stream.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::run::Summary;
 
 use super::RecvArgs;
-use super::keep::{Film, Keeper};
+use super::keep::{ByteStreamFile, Keeper};
 use super::numbering::Numbering;
 use super::viewer::Viewer;
 use crate::live::Folder;
@@ -22,20 +22,20 @@ pub(super) struct Reporter {
     bound: Duration,
     numbering: Numbering,
     viewer: Option<Viewer>,
-    /// The smallest distance between capture, counted from the first frame's, and completion.
-    /// Signed, since a later frame may come with less delay than the first.
+    /// Smallest difference of completion time and capture time, both relative to the first frame.
+    /// Signed, because a later frame may have a shorter delay than the first.
     smallest: Option<i128>,
     recent: Recent,
     told_first: bool,
 }
 
-/// Since the last progress line.
+/// Counts since the last progress line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     since: Time,
     frames: u64,
     bits: u64,
-    /// The largest delay above the smallest.
+    /// Largest delay above the smallest.
     slowest: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Reporter {
         viewer: Option<Viewer>,
     ) -> Result<Self> {
         let mut keeper = Keeper::new(
-            Film::create(args.out.as_deref())?,
+            ByteStreamFile::create(args.out.as_deref())?,
             Progress::default(),
             folder,
         );
@@ -66,7 +66,7 @@ impl Reporter {
         })
     }
 
-    /// Takes what there is to take, and tells what there is to tell.
+    /// Processes received frames and prints due messages.
     pub(super) fn turn(&mut self, receiver: &mut MediaReceiver, now: Time) {
         while let Some(frame) = receiver.poll_frame() {
             self.take(frame);
@@ -80,7 +80,7 @@ impl Reporter {
         self.keeper.keep(now);
         if !self.told_first && receiver.last_arrival().is_some() {
             self.told_first = true;
-            self.keeper.progress.say("the stream is there");
+            self.keeper.progress.say("the stream has started");
         }
         if self.told_first && self.keeper.progress.is_due(now) {
             let line = self.line(receiver, now);
@@ -88,10 +88,10 @@ impl Reporter {
         }
     }
 
-    /// The last rows and the last words.
+    /// Writes the last rows and prints the final message.
     ///
     /// # Errors
-    /// When the run folder or the byte stream cannot be finished.
+    /// The run folder or the byte stream cannot be completed.
     pub(super) fn finish(
         mut self,
         receiver: &mut MediaReceiver,
@@ -111,14 +111,14 @@ impl Reporter {
         let (received, lost) = receiver.counts();
         let missing = lost.max(0);
         let last_words = if receiver.last_arrival().is_none() {
-            format!("no stream came in {:.1} s", now.as_secs_f64())
+            format!("no stream arrived in {:.1} s", now.as_secs_f64())
         } else {
             let packets = received.saturating_add_signed(missing);
             format!(
                 "{}; {missing} of {} missing{}",
                 keeper.received_in_all(),
                 counted(packets, "packet"),
-                keeper.likeness(),
+                keeper.psnr_text(),
             )
         };
         keeper.progress.say(&last_words);
@@ -126,7 +126,7 @@ impl Reporter {
         if rejected > 0 {
             let verb = if rejected == 1 { "was" } else { "were" };
             keeper.progress.say(&format!(
-                "{} {verb} not of this stream",
+                "{} {verb} not part of this stream",
                 counted(rejected, "datagram")
             ));
         }
@@ -138,7 +138,7 @@ impl Reporter {
         if numbered.restarted {
             self.keeper
                 .progress
-                .say("time stamps begin anew: another stream");
+                .say("the timestamps restarted: another stream");
             self.smallest = None;
         }
         self.keeper.check(&self.numbering);
@@ -166,7 +166,7 @@ impl Reporter {
             if kept_up {
                 self.keeper
                     .progress
-                    .say("no more comparisons: this machine decodes too slowly");
+                    .say("comparison stopped: the machine decodes too slowly");
             }
         }
     }

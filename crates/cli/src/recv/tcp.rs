@@ -1,5 +1,5 @@
-//! `tidegate recv --transport tcp`: a player with a discard threshold, which notes when each frame
-//! came.
+//! `tidegate recv --transport tcp`: a player with a discard threshold, which records the arrival
+//! time of each frame.
 
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use tidegate_live::tcp::{Received, receive};
 use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::run::{ShownFrame, Side, Summary};
 
-use super::keep::{Film, Keeper};
+use super::keep::{ByteStreamFile, Keeper};
 use super::numbering::{Numbering, Turns};
 use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
@@ -26,31 +26,33 @@ use tidegate_console::context::LiveContext;
 use tidegate_console::output::print_json;
 use tidegate_console::progress::{Progress, millis};
 
-/// Plays one stream. The exit code is 1 when the sender leaves without a goodbye.
+/// Plays one stream. The exit code is 1 if the sender closes without BYE.
 pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     ensure!(
         args.sdp.is_none() && args.feedback.is_none() && args.codec.is_none(),
-        "--sdp, --feedback and --codec are for --transport rtp: leave them out"
+        "--sdp, --feedback and --codec require --transport rtp: leave them out"
     );
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
     let around = LiveContext::enter()?;
-    // Before a sender has connected, which would be broken off.
+    // Check before a sender connects, because an error now would break its stream.
     live::claim(args.run.as_deref())?;
-    args.reference.as_deref().map_or(Ok(()), viewer::look)?;
-    let film = Film::create(args.out.as_deref())?;
+    args.reference
+        .as_deref()
+        .map_or(Ok(()), viewer::check_reference)?;
+    let byte_stream = ByteStreamFile::create(args.out.as_deref())?;
     let mut progress = Progress::default();
     let conditions = Conditions {
         until: args.duration.map(|span| Time::ZERO + span),
         ..around.conditions()
     };
-    let Some(Incoming { mut socket, since }) = meet(args, &around, &conditions, &mut progress)?
+    let Some(Incoming { mut socket, since }) = connect(args, &around, &conditions, &mut progress)?
     else {
         return Ok(ExitCode::SUCCESS);
     };
     let name = format!("receive from {} over TCP", socket.peer());
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
-    let keeper = Keeper::new(film, progress, folder);
+    let keeper = Keeper::new(byte_stream, progress, folder);
     let stop = around.stop.clone();
     let mut player = Player::new(args, fps, keeper, stop, since)?;
     let mut receiver = TcpReceiver::new();
@@ -78,24 +80,24 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let asked = ended? == Received::Asked;
     if asked && receiver.packets() == 0 && around.interrupts.count() == 0 {
         bail!(
-            "nothing came from {} in time: it has nothing to send yet, or serves another player; \
-             wait until that one has left, or give more {}",
+            "no data arrived from {} in time: it has no data yet, or serves another player; wait \
+            until that player has left, or give a longer {}",
             socket.peer(),
             if idle { "--idle-timeout" } else { "--duration" }
         );
     }
     if idle {
         bail!(
-            "nothing has come for {} s and the sender said no goodbye: it hangs, or the path is \
-             dead",
+            "no data has arrived for {} s and the sender sent no BYE: the sender hangs, or the \
+            path is interrupted",
             args.idle_timeout.as_secs_f64()
         );
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A connection to the sender. `None` if somebody ended the wait.
-fn meet(
+/// Connection to the sender. `None` if the user interrupts the wait.
+fn connect(
     args: &RecvArgs,
     around: &LiveContext,
     conditions: &Conditions,
@@ -116,11 +118,12 @@ fn meet(
         match &args.from {
             _ if around.interrupts.count() > 0 => return Ok(None),
             Some(from) => bail!(
-                "{from} did not answer in {after:.1} s: check address and routes, or give more --duration"
+                "{from} did not answer in {after:.1} s: check address and routes, or give a \
+                longer --duration"
             ),
             None => bail!(
-                "nobody connected in {after:.1} s: look whether the sender runs, and give it this \
-                 address"
+                "no sender connected in {after:.1} s: check that the sender runs, and give it \
+                this address"
             ),
         }
     }
@@ -139,14 +142,14 @@ struct Player<'a> {
     turns: Turns,
     on_screen: Option<u64>,
     packets: u64,
-    /// When the connection came about, or the last packet.
+    /// Time of the connection or of the last packet.
     last_news: Time,
     recent: Recent,
     discarded: u64,
     failed: Option<anyhow::Error>,
 }
 
-/// Since the last progress line.
+/// Counts since the last progress line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     since: Time,
@@ -157,7 +160,7 @@ struct Recent {
 }
 
 impl<'a> Player<'a> {
-    /// Its sender has connected at `now`.
+    /// Player of a sender that connected at `now`.
     fn new(
         args: &'a RecvArgs,
         fps: FrameRate,
@@ -207,11 +210,11 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The first packet tells the codec.
+    /// The first packet names the codec.
     fn begin(&mut self, codec: Codec) -> Result<()> {
         self.keeper
             .progress
-            .say(&format!("the stream is there: {}", codec.name()));
+            .say(&format!("the stream has started: {}", codec.name()));
         let reference = self.args.reference.as_deref();
         if reference.is_none() && self.window.is_none() {
             return Ok(());
@@ -252,12 +255,12 @@ impl<'a> Player<'a> {
             if kept_up {
                 self.keeper
                     .progress
-                    .say("no more pictures: this machine decodes too slowly");
+                    .say("pictures stopped: the machine decodes too slowly");
             }
         }
     }
 
-    /// Notes what is on the screen, as no decoder does it.
+    /// Records the frame on the screen without a decoder.
     fn show(&mut self, frame: u64, at: Time, accepted: bool) {
         for slot in self.turns.until(frame, at) {
             let on_time = accepted && slot == frame;
@@ -302,7 +305,7 @@ impl<'a> Player<'a> {
         )
     }
 
-    /// The last rows and the last words.
+    /// Writes the last rows and prints the final message.
     fn finish(mut self, now: Time) -> Result<Option<Summary>> {
         if let Some(viewer) = self.viewer.take() {
             for judged in viewer.finish() {
@@ -312,14 +315,14 @@ impl<'a> Player<'a> {
         let mut keeper = self.keeper;
         keeper.keep(now);
         let last_words = if self.packets == 0 {
-            format!("no stream came in {:.1} s", now.as_secs_f64())
+            format!("no stream arrived in {:.1} s", now.as_secs_f64())
         } else {
             format!(
                 "{}; {} discarded, later than {}{}",
                 keeper.received_in_all(),
                 self.discarded,
                 millis(self.args.delay_bound),
-                keeper.likeness(),
+                keeper.psnr_text(),
             )
         };
         keeper.progress.say(&last_words);

@@ -1,4 +1,4 @@
-//! Decodes what comes and compares it with the originals, on a thread of its own.
+//! Decodes received frames and compares them with the originals, on a thread of its own.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -15,60 +15,60 @@ use super::numbering::Turns;
 use super::window::Window;
 use crate::live::SCENE_SEED;
 
-/// The thread, from outside.
+/// Handle of the decoder thread.
 #[derive(Debug)]
 pub(super) struct Viewer {
-    /// None when it has fallen too far behind.
+    /// `None` once the thread has fallen too far behind.
     frames: Option<SyncSender<Unit>>,
-    judged: Receiver<Judged>,
+    decoded_frames: Receiver<DecodedFrame>,
     thread: JoinHandle<()>,
 }
 
-/// A frame as it came.
+/// Received frame.
 #[derive(Debug)]
 struct Unit {
     row: ReceivedFrame,
     data: Vec<u8>,
-    /// It came in time to be shown; others are decoded for those that refer to them.
+    /// Arrived in time to be shown. A late frame is decoded as a reference of others only.
     accepted: bool,
 }
 
-/// What to do with pictures.
+/// Parameters of a viewer.
 #[derive(Debug)]
 pub(super) struct Watch<'a> {
-    /// Compare with these originals.
+    /// Source of the originals, if the pictures are compared.
     pub(super) reference: Option<&'a str>,
-    /// Show them here.
+    /// Window that shows the pictures.
     pub(super) window: Option<Window>,
     pub(super) codec: Codec,
     pub(super) rate: FrameRate,
 }
 
-/// A frame that was looked at.
+/// Decoded frame.
 #[derive(Debug)]
-pub(super) struct Judged {
-    /// With the likeness of the picture, if there is one.
+pub(super) struct DecodedFrame {
+    /// With the quality of the picture, if it was compared.
     pub(super) row: ReceivedFrame,
-    /// What was on the screen for this frame, and for those before it of which nothing came.
+    /// Picture on the screen for this frame, and for the missing frames before it.
     pub(super) shown: Vec<ShownFrame>,
     /// The decoder needs a key frame.
     pub(super) trouble: bool,
-    /// What the user should know.
+    /// Message for the user.
     pub(super) note: Option<String>,
 }
 
 impl Viewer {
-    /// Starts it. `driver` is woken when a frame has been judged.
+    /// Starts the thread. `driver` is woken after each decoded frame.
     ///
     /// # Errors
-    /// When there is no decoder, or the reference cannot be read.
+    /// There is no decoder, or the reference cannot be read.
     pub(super) fn start(watch: Watch<'_>, driver: StopFlag) -> Result<Self> {
         let (frames, inbox) = sync_channel::<Unit>(BACKLOG);
-        let (outbox, judged) = sync_channel(BACKLOG);
-        let mut eye = Eye::open(watch)?;
+        let (outbox, decoded_frames) = sync_channel(BACKLOG);
+        let mut screen = Screen::open(watch)?;
         let work = move || {
             for unit in inbox {
-                if outbox.send(eye.judge(unit)).is_err() {
+                if outbox.send(screen.decode(unit)).is_err() {
                     break;
                 }
                 driver.wake();
@@ -77,16 +77,15 @@ impl Viewer {
         let thread = thread::Builder::new()
             .name("viewer".into())
             .spawn(work)
-            .context("no thread for the decoder")?;
+            .context("cannot start the decoder thread")?;
         Ok(Self {
             frames: Some(frames),
-            judged,
+            decoded_frames,
             thread,
         })
     }
 
-    /// Gives it a frame; hands the row back if the thread has fallen too far behind, now or
-    /// before.
+    /// Queues a frame. Returns the row if the thread has fallen too far behind, now or earlier.
     pub(super) fn show(
         &mut self,
         row: ReceivedFrame,
@@ -108,29 +107,29 @@ impl Viewer {
         })
     }
 
-    /// Whether it takes frames.
+    /// Whether the thread accepts frames.
     pub(super) fn keeps_up(&self) -> bool {
         self.frames.is_some()
     }
 
-    /// The next frame that has been judged, if one has.
-    pub(super) fn poll(&self) -> Option<Judged> {
-        self.judged.try_recv().ok()
+    /// Next decoded frame, if any.
+    pub(super) fn poll(&self) -> Option<DecodedFrame> {
+        self.decoded_frames.try_recv().ok()
     }
 
-    /// All that are left, once they have been judged and the window is closed.
-    pub(super) fn finish(self) -> Vec<Judged> {
+    /// All remaining frames, after the thread has decoded them and closed the window.
+    pub(super) fn finish(self) -> Vec<DecodedFrame> {
         drop(self.frames);
-        let judged = self.judged.into_iter().collect();
-        // If it panicked, it said so.
+        let decoded_frames = self.decoded_frames.into_iter().collect();
+        // A panic of the thread has been printed.
         let _ = self.thread.join();
-        judged
+        decoded_frames
     }
 }
 
-/// Decoder and originals.
-struct Eye {
-    /// Empty if there is none.
+/// Decoder, originals and screen.
+struct Screen {
+    /// Empty without a reference.
     reference: String,
     window: Option<Window>,
     rate: FrameRate,
@@ -147,7 +146,7 @@ struct Original {
     picture: Picture,
 }
 
-impl Eye {
+impl Screen {
     fn open(watch: Watch<'_>) -> Result<Self> {
         let Watch {
             reference,
@@ -155,12 +154,12 @@ impl Eye {
             codec,
             rate,
         } = watch;
-        reference.map_or(Ok(()), look)?;
+        reference.map_or(Ok(()), check_reference)?;
         Ok(Self {
             reference: reference.unwrap_or_default().to_owned(),
             window,
             rate,
-            decoder: Decoder::open(codec).context("pictures cannot be looked at")?,
+            decoder: Decoder::open(codec).context("cannot decode the pictures")?,
             original: None,
             screen: None,
             turns: Turns::new(rate),
@@ -168,7 +167,7 @@ impl Eye {
         })
     }
 
-    fn judge(&mut self, unit: Unit) -> Judged {
+    fn decode(&mut self, unit: Unit) -> DecodedFrame {
         let Unit {
             mut row,
             data,
@@ -179,7 +178,7 @@ impl Eye {
         let turns = self.turns.until(row.frame, row.first);
         for frame in *turns.start()..row.frame {
             shown.push(if row.frame - frame > LONGEST_GAP {
-                self.still(frame)
+                self.unchanged(frame)
             } else {
                 self.slot(frame, &mut note)
             });
@@ -197,11 +196,11 @@ impl Eye {
             let slot = self.slot(row.frame, &mut note);
             if slot.on_time {
                 row.quality = slot.quality;
-                note = note.or(self.first_look(slot.quality));
+                note = note.or(self.check_first(slot.quality));
             }
             shown.push(slot);
         }
-        Judged {
+        DecodedFrame {
             row,
             shown,
             trouble,
@@ -209,8 +208,8 @@ impl Eye {
         }
     }
 
-    /// What is on the screen for `frame`, which nobody looks at.
-    fn still(&self, frame: u64) -> ShownFrame {
+    /// Picture on the screen for `frame`, without a comparison.
+    fn unchanged(&self, frame: u64) -> ShownFrame {
         let shown_frame = self.screen.as_ref().map(|(shown, _)| *shown);
         ShownFrame {
             frame,
@@ -221,8 +220,8 @@ impl Eye {
     }
 
     fn slot(&mut self, frame: u64, note: &mut Option<String>) -> ShownFrame {
-        let quality = self.likeness(frame).unwrap_or_else(|e| {
-            *note = Some(format!("no more comparisons: {e:#}"));
+        let quality = self.quality_of(frame).unwrap_or_else(|e| {
+            *note = Some(format!("comparison stopped: {e:#}"));
             self.reference.clear();
             None
         });
@@ -230,18 +229,18 @@ impl Eye {
             && let Some(window) = &mut self.window
             && let Err(e) = window.show(picture)
         {
-            *note = Some(format!("the window is closed ({e}); the stream goes on"));
+            *note = Some(format!("the window is closed ({e}); the stream continues"));
             self.window = None;
         }
         ShownFrame {
             quality,
-            ..self.still(frame)
+            ..self.unchanged(frame)
         }
     }
 
-    /// What is on the screen against the original of `frame`; nothing before the first picture
-    /// and after the end of the reference.
-    fn likeness(&mut self, frame: u64) -> Result<Option<Quality>> {
+    /// Quality of the screen against the original of `frame`. `None` before the first picture and
+    /// after the end of the reference.
+    fn quality_of(&mut self, frame: u64) -> Result<Option<Quality>> {
         if self.reference.is_empty() {
             return Ok(None);
         }
@@ -263,11 +262,11 @@ impl Eye {
         Ok(Some(quality(&original.picture, screen)?))
     }
 
-    fn first_look(&mut self, quality: Option<Quality>) -> Option<String> {
+    fn check_first(&mut self, quality: Option<Quality>) -> Option<String> {
         let quality = quality.filter(|_| !std::mem::replace(&mut self.warned, true))?;
-        (quality.psnr_y < UNLIKE).then(|| {
+        (quality.psnr_y < DIFFERENT_PSNR).then(|| {
             format!(
-                "the first picture is unlike the reference (PSNR {:.1} dB): start the receiver \
+                "the first picture differs from the reference (PSNR {:.1} dB): start the receiver \
                  before the sender, and give the same source and --fps",
                 quality.psnr_y
             )
@@ -275,14 +274,13 @@ impl Eye {
     }
 }
 
-/// Sees that it can be compared with. The size is not known before the first picture; whether it can be
-/// read is.
+/// Checks that the reference is readable. Its size is checked at the first picture.
 ///
 /// # Errors
-/// Names the reference.
-pub(super) fn look(reference: &str) -> Result<()> {
+/// The reference cannot be read; the message names it.
+pub(super) fn check_reference(reference: &str) -> Result<()> {
     match reference {
-        "-" => bail!("standard input cannot be compared with: give the --reference as a file"),
+        "-" => bail!("standard input cannot be a reference: give a file as --reference"),
         "scene" => {}
         file => drop(FileSource::open(file, FileOptions::default())?),
     }
@@ -304,14 +302,14 @@ fn source(reference: &str, size: Size, rate: FrameRate) -> Result<Box<dyn VideoS
     Ok(Box::new(FileSource::open(reference, options)?))
 }
 
-/// Two minutes of frames: who is further behind does not catch up.
+/// Two minutes of frames: a thread this far behind does not catch up.
 const BACKLOG: usize = 3_600;
-/// So many frames of a gap are compared with the last picture, and have it in the window: those before
-/// would hold up what comes.
+/// Number of frames of a gap that are compared with the last picture and shown in the window. More
+/// would delay the frames after the gap.
 const LONGEST_GAP: u64 = 300;
-/// Two pictures of one scene that are frames apart rarely have more, the same picture at the
-/// lowest rate rarely has less.
-const UNLIKE: f64 = 18.0;
+/// PSNR in dB. Two pictures of a scene that are frames apart rarely have more. The same picture at
+/// the lowest rate rarely has less.
+const DIFFERENT_PSNR: f64 = 18.0;
 
 #[cfg(test)]
 mod tests {
@@ -365,25 +363,25 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_late_is_decoded_and_not_shown() {
-        let mut eye = Eye::open(watch("scene")).unwrap();
+    fn a_late_frame_is_decoded_and_not_shown() {
+        let mut screen = Screen::open(watch("scene")).unwrap();
         for unit in units(6) {
             let frame = unit.row.frame;
             let accepted = frame != 3;
-            let judged = eye.judge(Unit { accepted, ..unit });
-            let shown = &judged.shown[0];
+            let decoded_frames = screen.decode(Unit { accepted, ..unit });
+            let shown = &decoded_frames.shown[0];
             assert_eq!(shown.shown_frame, Some(if accepted { frame } else { 2 }));
             assert_eq!(shown.on_time, accepted);
-            // Frame 4 refers to the one that was not shown.
-            assert!(judged.row.quality.is_none_or(|q| q.psnr_y > 25.0));
+            // Frame 4 refers to the frame that was not shown.
+            assert!(decoded_frames.row.quality.is_none_or(|q| q.psnr_y > 25.0));
         }
     }
 
     #[test]
-    fn pictures_are_compared_and_gaps_are_seen() {
+    fn pictures_are_compared_and_gaps_are_frozen() {
         let mut viewer = Viewer::start(watch("scene"), StopFlag::new().unwrap()).unwrap();
         for unit in units(12) {
-            // Three frames of which nothing came, then one that came in part.
+            // Three missing frames, then an incomplete one.
             match unit.row.frame {
                 6..9 => {}
                 9 => {
@@ -397,9 +395,13 @@ mod tests {
                 _ => viewer.show(unit.row, unit.data, true).unwrap(),
             }
         }
-        let judged = viewer.finish();
-        assert!(judged.iter().all(|j| j.note.is_none() && !j.trouble));
-        let shown: Vec<_> = judged.iter().flat_map(|j| &j.shown).collect();
+        let decoded_frames = viewer.finish();
+        assert!(
+            decoded_frames
+                .iter()
+                .all(|j| j.note.is_none() && !j.trouble)
+        );
+        let shown: Vec<_> = decoded_frames.iter().flat_map(|j| &j.shown).collect();
         let frames: Vec<u64> = shown.iter().map(|s| s.frame).collect();
         assert!(frames.into_iter().eq(0..12));
         for slot in &shown {
@@ -414,19 +416,19 @@ mod tests {
             psnr(5),
             psnr(9)
         );
-        assert_eq!(judged[5].row.quality, shown[5].quality);
+        assert_eq!(decoded_frames[5].row.quality, shown[5].quality);
         assert_eq!(
-            judged[6].row.quality, None,
+            decoded_frames[6].row.quality, None,
             "nothing of frame 9 was decoded"
         );
     }
 
     #[test]
-    fn no_frame_of_a_long_gap_is_left_out() {
-        let mut eye = Eye::open(watch("scene")).unwrap();
+    fn each_frame_of_a_long_gap_is_recorded() {
+        let mut screen = Screen::open(watch("scene")).unwrap();
         let mut units = units(2);
         units[1].row.frame = 400;
-        let shown = units.into_iter().flat_map(|unit| eye.judge(unit).shown);
+        let shown = units.into_iter().flat_map(|unit| screen.decode(unit).shown);
         let shown: Vec<_> = shown.collect();
         assert!(shown.iter().map(|s| s.frame).eq(0..=400));
         let gap = &shown[1..400];
@@ -436,16 +438,16 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_of_another_start_is_noticed() {
-        let mut eye = Eye::open(watch("scene")).unwrap();
+    fn a_reference_with_an_offset_is_detected() {
+        let mut screen = Screen::open(watch("scene")).unwrap();
         let mut unit = units(1).remove(0);
         unit.row.frame = 290;
-        let note = eye.judge(unit).note.unwrap();
-        assert!(note.contains("unlike the reference"), "{note}");
+        let note = screen.decode(unit).note.unwrap();
+        assert!(note.contains("differs from the reference"), "{note}");
     }
 
     #[test]
-    fn what_cannot_be_compared_with_is_named() {
+    fn an_unreadable_reference_is_rejected() {
         for wrong in ["-", "/nowhere/film.mp4"] {
             assert!(Viewer::start(watch(wrong), StopFlag::new().unwrap()).is_err());
         }

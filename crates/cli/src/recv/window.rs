@@ -1,4 +1,4 @@
-//! A window for pictures: `ffplay`, which gets them through a pipe.
+//! Picture window: `ffplay`, fed through a pipe.
 
 use std::io::{self, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -7,25 +7,25 @@ use anyhow::{Context as _, Result};
 use tidegate_core::media::FrameRate;
 use tidegate_media::{Picture, Size};
 
-/// The window, as long as this lives.
+/// Open window; closed on drop.
 #[derive(Debug)]
 pub(super) struct Window {
     child: Child,
     pipe: Option<ChildStdin>,
     rate: FrameRate,
-    /// As the player was told.
+    /// Picture size in the header that was written to the player.
     size: Option<Size>,
 }
 
 impl Window {
-    /// Opens it.
+    /// Opens the window.
     ///
     /// # Errors
-    /// When there is no `ffplay`.
+    /// `ffplay` is not installed.
     pub(super) fn open(rate: FrameRate) -> Result<Self> {
         Self::with("ffplay", rate).context(
-            "--window needs ffplay: install FFmpeg's programs (on Debian the package ffmpeg), or \
-             leave it out",
+            "--window needs ffplay: install FFmpeg's programs (package ffmpeg on Debian), or \
+            leave --window out",
         )
     }
 
@@ -47,7 +47,7 @@ impl Window {
     /// Shows a picture for one frame.
     ///
     /// # Errors
-    /// When somebody closed the window, or the pictures change their size.
+    /// The user closed the window, or the picture size changed.
     pub(super) fn show(&mut self, picture: &Picture) -> io::Result<()> {
         let Some(pipe) = &mut self.pipe else {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -63,7 +63,7 @@ impl Window {
             self.size = Some(size);
         }
         if self.size != Some(size) {
-            return Err(io::Error::other("the pictures have another size now"));
+            return Err(io::Error::other("the picture size changed"));
         }
         pipe.write_all(b"FRAME\n")?;
         pipe.write_all(picture.as_i420())
@@ -73,7 +73,8 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         self.pipe = None;
-        // Somebody may have paused it: it is not waited for. Who has ended cannot be killed.
+        // The player may be paused, so kill it rather than wait. Killing an exited process fails
+        // without harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_that_is_closed_is_an_error_and_not_a_hang() {
+    fn a_closed_window_is_an_error_rather_than_a_hang() {
         let picture = Picture::black(Size::new(64, 48).unwrap());
         let mut window = Window::with("true", FrameRate::fps(30)).unwrap();
         window.child.wait().unwrap();

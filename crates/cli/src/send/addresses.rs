@@ -1,4 +1,4 @@
-//! From `HOST:PORT` to sockets.
+//! Resolves `HOST:PORT` and opens the sockets of a sender.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
@@ -6,28 +6,28 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use anyhow::{Context as _, Result, bail};
 use tidegate_live::udp::Socket;
 
-/// The way to a receiver.
+/// Sockets and address towards a receiver.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// For RTP and RTCP, and the one above it, where receivers that do not share ports send
-    /// their RTCP.
+    /// Socket for RTP and RTCP, and the socket on the next port, where receivers without
+    /// multiplexing send RTCP.
     pub(super) sockets: [Socket; 2],
-    /// The receiver.
+    /// Address of the receiver.
     pub(super) peer: SocketAddr,
 }
 
-/// Finds the receiver and opens sockets towards it.
+/// Resolves the receiver's address and opens sockets towards it.
 ///
 /// # Errors
-/// The name is none, the host is unknown, or no address of it can be reached.
+/// The address is invalid, the host is unknown, or none of its addresses is reachable.
 pub(super) fn resolve(to: &str) -> Result<Route> {
-    let mend = "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";
+    let fix = "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";
     if !to.contains(':') {
-        bail!("\"{to}\" has no port: {mend}");
+        bail!("\"{to}\" has no port: {fix}");
     }
     let addresses = to
         .to_socket_addrs()
-        .with_context(|| format!("\"{to}\" is no address of a host: {mend}"))?;
+        .with_context(|| format!("\"{to}\" is not an address: {fix}"))?;
     let mut failure = None;
     for peer in addresses.filter(|address| address.port() != 0) {
         match connect(peer) {
@@ -39,11 +39,11 @@ pub(super) fn resolve(to: &str) -> Result<Route> {
         Some((peer, e)) => {
             Err(e).with_context(|| format!("no socket towards {peer}: check the route to it"))
         }
-        None => bail!("\"{to}\" has no port to send to: {mend}"),
+        None => bail!("\"{to}\" has no port to send to: {fix}"),
     }
 }
 
-/// Sockets on a pair of ports, the lower one even, as RFC 3550 section 11 has it.
+/// Sockets on a pair of ports with an even lower port (RFC 3550 section 11).
 fn connect(peer: SocketAddr) -> io::Result<[Socket; 2]> {
     let any: SocketAddr = if peer.is_ipv4() {
         (Ipv4Addr::UNSPECIFIED, 0).into()
@@ -69,7 +69,7 @@ fn connect(peer: SocketAddr) -> io::Result<[Socket; 2]> {
     ])
 }
 
-/// Half of the free ports are odd, and few have a neighbour in use.
+/// Half of the free ports are odd, and few have their neighbour in use.
 const TRIES: u32 = 64;
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_of_ports_begins_even() {
+    fn the_lower_port_of_a_pair_is_even() {
         let route = resolve("127.0.0.1:5004").unwrap();
         assert_eq!(route.peer, "127.0.0.1:5004".parse().unwrap());
         let [media, control] = route.sockets.map(|s| s.local_addr().unwrap().port());
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_named_with_the_mend() {
+    fn an_invalid_address_is_named_with_the_fix() {
         for wrong in [
             "nowhere",
             "127.0.0.1",

@@ -1,4 +1,4 @@
-//! One stream over TCP to one player, for those who play many.
+//! A stream over TCP to one player, for callers that serve many.
 
 use std::ffi::OsString;
 
@@ -9,14 +9,14 @@ use tidegate_live::driver::Conditions;
 use tidegate_live::tcp::TcpSocket;
 
 use super::tcp;
-use super::{SendArgs, check, pick};
+use super::{SendArgs, check, open_input};
 use crate::live::Transport;
 use crate::tcp::ends::End;
 use crate::tcp::ready::{Ready, ready};
 use crate::tcp::sending::Played;
 use tidegate_console::context::LiveContext;
 
-/// What `tidegate send` would have been asked for.
+/// Parsed arguments of `tidegate send`.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate send", no_binary_name = true)]
 pub(crate) struct Once {
@@ -25,54 +25,55 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// Reads the arguments of `tidegate send`.
+    /// Parses arguments of `tidegate send`.
     ///
     /// # Errors
-    /// Names the one that makes no sense.
+    /// An argument is invalid; the message names it.
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self> {
         let once = Self::try_parse_from(arguments).map_err(|e| {
-            // What is behind the first paragraph is of a command line that nobody wrote.
-            let told = e.to_string();
-            let first = told.lines().take_while(|line| !line.is_empty());
+            // The first paragraph is the message; the rest is the usage of a command line that the
+            // user did not type.
+            let text = e.to_string();
+            let first = text.lines().take_while(|line| !line.is_empty());
             let first: Vec<&str> = first.map(str::trim).collect();
             anyhow!("{}", first.join(" ").trim_start_matches("error: "))
         })?;
         if once.args.transport != Transport::Tcp {
-            bail!("players on other hosts are for --transport tcp");
+            bail!("players on other hosts require --transport tcp");
         }
         check(&once.args)?;
         tcp::check(&once.args)?;
         Ok(once)
     }
 
-    /// Sees that its options can be had on this system.
+    /// Checks that the system supports the options.
     ///
     /// # Errors
-    /// Names the one that cannot, and what there is instead.
+    /// An option is unsupported. The message names it and the alternative.
     pub(crate) fn ready(&self) -> Result<Ready> {
         ready(&self.args.tcp)
     }
 
-    /// Frames per second, as arguments have it, if it was told.
+    /// Argument of `--fps`, if given.
     pub(crate) fn fps(&self) -> Option<String> {
         let fps = self.args.fps?;
         Some(format!("{}/{}", fps.num, fps.den))
     }
 
-    /// Connects and sends, until the video is over, or somebody ends it, or it is `until`.
+    /// Connects and sends until the video ends, the user interrupts, or `until`.
     ///
     /// # Errors
-    /// When nobody listens there, or the source cannot be read.
+    /// The connection is refused, or the source cannot be read.
     pub(crate) fn play(&self, around: &LiveContext, until: Time) -> Result<Played> {
         let _ready = self.ready()?;
-        let picked = pick(&self.args)?;
+        let picked = open_input(&self.args)?;
         let conditions = Conditions {
             until: Some(until),
             ..around.conditions()
         };
         let end = End::new(self.args.to.as_deref(), None)?;
         let stream = end.open(&conditions, || around.interrupts.count() > 0)?;
-        let (stream, peer) = stream.ok_or_else(|| anyhow!("there is no connection"))?;
+        let (stream, peer) = stream.ok_or_else(|| anyhow!("no connection to the player"))?;
         let mut socket = TcpSocket::of_peer(stream, peer, &self.args.tcp.options())?;
         tcp::play(&self.args, around, &conditions, &mut socket, picked, 1)
     }

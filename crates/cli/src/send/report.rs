@@ -1,4 +1,4 @@
-//! What a sender tells while it sends: the progress line, changes worth a line, the run folder.
+//! Output of a sender: the progress line, messages on changes, and the run folder.
 
 use std::time::Duration;
 
@@ -24,27 +24,27 @@ pub(super) struct Reporter {
     peer: String,
     bound: Option<Duration>,
     one_way: bool,
-    told: Told,
+    told: Reported,
     frames: Vec<SentFrame>,
     packets: Vec<PacketRow>,
     recent: Recent,
     frames_made: u64,
     pace: EncoderSpeed,
-    /// Packets that arrived with a mark, if any may be marked.
+    /// Packets that arrived with an ECN mark, if ECN is on.
     marked: Option<u64>,
-    /// From the capture of the first frame that left on.
+    /// Sent frames, from the capture of the first.
     left: Tally,
 }
 
-/// What has been told.
+/// Last reported state.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct Reported {
     silence: bool,
     reports_only: bool,
     path: PathState,
 }
 
-/// What the sender makes of the path.
+/// State of the path as the sender sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PathState {
     #[default]
@@ -54,12 +54,12 @@ enum PathState {
     Left,
 }
 
-/// Since the last progress line.
+/// Counts since the last progress line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     since: Time,
     bits: u64,
-    /// From capture until the last packet left.
+    /// Longest time from a frame's capture until its last packet left.
     slowest: Duration,
 }
 
@@ -85,7 +85,7 @@ impl Reporter {
             peer: route.peer.to_string(),
             bound: promised.then_some(args.delay_bound),
             one_way: args.one_way,
-            told: Told::default(),
+            told: Reported::default(),
             frames: Vec::new(),
             packets: Vec::new(),
             recent: Recent::default(),
@@ -96,17 +96,17 @@ impl Reporter {
         }
     }
 
-    /// Takes what there is to take, and tells what there is to tell.
+    /// Writes new rows and events, and prints due messages.
     pub(super) fn turn(&mut self, stream: &mut Stream, now: Time, events: &[(Time, Event)]) {
         let sender = stream.sender_mut();
         sender.drain_rows(&mut self.frames, &mut self.packets);
         let status = sender.status();
         self.keep(now, events);
-        // A session that is over is in no state.
+        // A session that has ended has no state.
         if !stream.is_done() {
             self.tell_changes(now, &status);
         }
-        if let Some(slow) = self.pace.look(now) {
+        if let Some(slow) = self.pace.check(now) {
             self.progress.say(&slow);
         }
         if self.progress.is_due(now) {
@@ -115,10 +115,10 @@ impl Reporter {
         }
     }
 
-    /// The last rows and the last words.
+    /// Writes the last rows and prints the last message.
     ///
     /// # Errors
-    /// When the run folder cannot be finished.
+    /// The run folder cannot be completed.
     pub(super) fn finish(
         mut self,
         stream: &mut Stream,
@@ -176,13 +176,13 @@ impl Reporter {
         let silent = !status.heard && !self.one_way && now >= Time::ZERO + FIRST_WORD;
         if silent && !std::mem::replace(&mut told.silence, true) {
             self.progress.say(&format!(
-                "{peer} has not answered yet: sending at the lowest rate meanwhile"
+                "{peer} has not answered yet: sending at the lowest rate"
             ));
         }
         if status.reports_only && !std::mem::replace(&mut told.reports_only, true) {
             self.progress.say(&format!(
-                "{peer} sends receiver reports only, no news of single packets: the rate stays \
-                 low, and a key frame comes every two seconds"
+                "{peer} sends receiver reports only, without per-packet feedback: the rate stays \
+                low, with a key frame every two seconds"
             ));
         }
         let path = match () {
@@ -193,19 +193,19 @@ impl Reporter {
         };
         if std::mem::replace(&mut told.path, path) != path {
             self.progress.say(&match path {
-                PathState::Open => format!("{peer} is back: the stream goes on"),
-                PathState::Blackout => format!("{peer} has fallen silent: waiting for the path"),
+                PathState::Open => format!("{peer} answers again: the stream continues"),
+                PathState::Blackout => format!("no feedback from {peer}: waiting for the path"),
                 PathState::Left => {
-                    format!("{peer} has left: waiting for another receiver there")
+                    format!("{peer} has left: waiting for another receiver at this address")
                 }
                 PathState::Stopped => {
-                    format!("the circuit breaker stopped the stream to {peer}; asking on")
+                    format!("the circuit breaker stopped the stream to {peer}; probing the path")
                 }
             });
         }
     }
 
-    /// How long a frame takes is what it took to leave, and half a round trip.
+    /// The delay of a frame is the time until it left plus half the round-trip time.
     fn line(&mut self, now: Time, status: &Status) -> String {
         let Recent {
             since,
@@ -233,5 +233,5 @@ impl Reporter {
     }
 }
 
-/// The greeting takes 0.6 s; a receiver on another continent has answered by now.
+/// A start takes up to 0.6 s. By then a receiver on another continent has answered.
 const FIRST_WORD: Duration = Duration::from_millis(1_500);

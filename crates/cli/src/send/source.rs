@@ -1,4 +1,4 @@
-//! The pictures that are sent, and their encoder.
+//! Video source of a stream and its encoder.
 
 use anyhow::{Context as _, Result};
 use tidegate_core::media::{Codec, EncodeError, FrameRate};
@@ -12,19 +12,19 @@ use tidegate_media::{
 
 use crate::live::SCENE_SEED;
 
-/// Which encoder, and how hard it tries.
+/// Codec and preset of an encoder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoding {
     pub(crate) codec: Codec,
-    /// Of x264.
+    /// Preset of x264.
     pub(crate) preset: Preset,
 }
 
 impl Encoding {
-    /// An encoder that suits the source.
+    /// Opens an encoder for the source.
     ///
     /// # Errors
-    /// When the codec's library refuses the size or the rate.
+    /// The codec's library rejects the size or the rate.
     pub(crate) fn session(
         self,
         source: Box<dyn VideoSource>,
@@ -40,18 +40,18 @@ impl Encoding {
     }
 }
 
-/// A source with its encoder.
-pub(crate) struct Picked {
-    /// In words.
+/// An open source with its encoder.
+pub(crate) struct OpenedSource {
+    /// Description for the user.
     pub(crate) what: String,
     pub(crate) frame_rate: FrameRate,
     pub(crate) parameter_sets: Option<ParameterSets>,
     pub(crate) session: EncoderSession,
 }
 
-impl Picked {
+impl OpenedSource {
     /// # Errors
-    /// When the source cannot be read or libx264 refuses the size; the message names it.
+    /// The source cannot be read, or libx264 rejects the size; the message names it.
     pub(crate) fn open(
         input: &str,
         size: Option<Size>,
@@ -79,7 +79,7 @@ impl Picked {
     }
 }
 
-/// Pictures in words.
+/// Description of a video for the user.
 pub(crate) fn what(input: &str, size: Size, frame_rate: FrameRate) -> String {
     let fps = format!("{:.3}", frame_rate.as_f64());
     let fps = fps.trim_end_matches('0').trim_end_matches('.');
@@ -87,36 +87,36 @@ pub(crate) fn what(input: &str, size: Size, frame_rate: FrameRate) -> String {
     format!("{input}, {width}x{height} at {fps} frames/s")
 }
 
-/// Reads the name of a codec.
+/// Parses the name of a codec.
 pub(crate) fn codec(text: &str) -> Result<Codec, String> {
     let found = Codec::ALL.into_iter().find(|codec| codec.name() == text);
     found.ok_or_else(|| {
         let names = Codec::ALL.map(Codec::name).join(" or ");
-        format!("\"{text}\" is no codec of this version: choose {names}")
+        format!("\"{text}\" is not a supported codec: choose {names}")
     })
 }
 
-/// What an encoder so configured says of its streams: another one is asked, since the first
-/// picture of the stream has not been taken yet.
+/// Parameter sets of an encoder with this configuration. A second encoder produces them, because
+/// the stream's first picture is not available yet.
 fn parameter_sets(size: Size, rate: FrameRate, preset: Preset) -> Result<Option<ParameterSets>> {
     let mut config = X264Config::new(size, rate);
     config.preset = preset;
     let mut encoder = X264Encoder::open(config)?;
     let coded = encoder
         .encode(&Picture::black(size), Rate::kbps(500), true)
-        .context("the encoder cannot be tried")?;
+        .context("cannot run the encoder for its parameter sets")?;
     let sets = h264::parameter_sets(&coded.data);
     Ok(sets.and_then(|(sps, pps)| ParameterSets::new(sps, pps)))
 }
 
-/// Reads the name of a preset of x264.
+/// Parses the name of a preset of x264.
 pub(crate) fn preset(text: &str) -> Result<Preset, String> {
     let all = Preset::ALL;
     all.into_iter()
         .find(|preset| preset.name() == text)
         .ok_or_else(|| {
             let names = all.map(Preset::name).join(", ");
-            format!("\"{text}\" is no preset: choose one of {names}")
+            format!("\"{text}\" is not a preset of x264: choose one of {names}")
         })
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tried_encoder_says_what_the_stream_will() {
+    fn the_parameter_sets_equal_those_of_the_stream() {
         use tidegate_core::media::{FrameEncoder as _, FrameOrder};
         use tidegate_core::units::Time;
         let size = Size::new(320, 180).unwrap();
@@ -134,21 +134,21 @@ mod tests {
             codec: Codec::H264,
             preset: Preset::Veryfast,
         };
-        let mut picked = Picked::open("scene", Some(size), rate, false, encoding).unwrap();
+        let mut opened = OpenedSource::open("scene", Some(size), rate, false, encoding).unwrap();
         let order = FrameOrder {
             frame: 0,
             captured: Time::ZERO,
             rate: Rate::kbps(1_700),
             key: true,
         };
-        let first = picked.session.encode(&order).unwrap();
+        let first = opened.session.encode(&order).unwrap();
         let (sps, pps) = h264::parameter_sets(&first.data).unwrap();
-        assert_eq!(picked.parameter_sets, ParameterSets::new(sps, pps));
-        assert_eq!(picked.what, "scene, 320x180 at 25 frames/s");
+        assert_eq!(opened.parameter_sets, ParameterSets::new(sps, pps));
+        assert_eq!(opened.what, "scene, 320x180 at 25 frames/s");
     }
 
     #[test]
-    fn codecs_are_named() {
+    fn codecs_are_parsed() {
         assert_eq!(codec("mpeg2"), Ok(Codec::Mpeg2));
         assert!(codec("av1").unwrap_err().contains("h264 or mpeg2"));
     }

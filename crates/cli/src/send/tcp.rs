@@ -7,10 +7,10 @@ use tidegate_core::session::tcp::Capture;
 use tidegate_live::driver::Conditions;
 use tidegate_live::tcp::TcpSocket;
 
-use super::source::Picked;
-use super::{SendArgs, frames_in, pick, slow_encoder};
+use super::source::OpenedSource;
+use super::{SendArgs, frames_in, open_input, slow_encoder_advice};
 use crate::live;
-use crate::tcp::Making;
+use crate::tcp::StreamConfig;
 use crate::tcp::ends::End;
 use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Played, Sending, numbered};
@@ -18,14 +18,14 @@ use tidegate_console::context::LiveContext;
 use tidegate_console::output::print_json;
 use tidegate_console::progress::say;
 
-/// Sends to one player, or to one after the other. The exit code is 1 when the only one leaves in
-/// mid-stream.
+/// Sends to one player, or to several in succession. The exit code is 1 if the only player leaves
+/// before the end.
 pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     check(args)?;
-    // Before a player has connected, which would be broken off.
+    // Check before a player connects, because an error now would break its stream.
     live::claim(args.run.as_deref())?;
     let _ready = ready(&args.tcp)?;
-    let mut picked = Some(pick(args)?);
+    let mut opened = Some(open_input(args)?);
     let mut around = LiveContext::enter()?;
     for remark in remarks(&args.tcp) {
         say(&remark);
@@ -35,9 +35,9 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
         say(format_args!("waiting for players at port {port}"));
     }
     let each = |around: &LiveContext, socket: &mut TcpSocket, player| {
-        // Every player gets the video from its beginning.
-        let picked = picked.take().map_or_else(|| pick(args), Ok)?;
-        let played = play(args, around, &around.conditions(), socket, picked, player)?;
+        // Each player receives the video from its beginning.
+        let opened = opened.take().map_or_else(|| open_input(args), Ok)?;
+        let played = play(args, around, &around.conditions(), socket, opened, player)?;
         played
             .summary
             .as_ref()
@@ -49,17 +49,17 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What makes no sense with TCP is refused.
+/// Rejects options that do not apply to TCP.
 pub(super) fn check(args: &SendArgs) -> Result<()> {
     args.tcp.check(args.limits)?;
     args.tcp.check_input(&args.input)?;
     ensure!(
         args.control.is_none(),
-        "--control is for --transport rtp: leave it out; over TCP --mode decides the rate"
+        "--control requires --transport rtp: leave it out; over TCP --mode sets the rate"
     );
     ensure!(
         args.sdp.is_none() && !args.one_way,
-        "--sdp and --one-way are for --transport rtp: leave them out"
+        "--sdp and --one-way require --transport rtp: leave them out"
     );
     Ok(())
 }
@@ -70,24 +70,24 @@ pub(super) fn play(
     around: &LiveContext,
     conditions: &Conditions,
     socket: &mut TcpSocket,
-    picked: Picked,
+    opened: OpenedSource,
     player: u32,
 ) -> Result<Played> {
     let peer = socket.peer();
-    let frames = args.duration.map(|span| frames_in(span, picked.frame_rate));
+    let frames = args.duration.map(|span| frames_in(span, opened.frame_rate));
     let sending = Sending {
         tcp: &args.tcp,
-        making: Making {
+        config: StreamConfig {
             codec: args.codec,
-            frame_rate: picked.frame_rate,
+            frame_rate: opened.frame_rate,
             capture: Capture::Clock { frames },
             packet_size: args.packet_size,
             limits: args.limits.both(),
             delay_bound: args.delay_bound,
         },
-        greeting: format!("sending {} to {peer}", picked.what),
-        encoder: picked.session,
-        mend: slow_encoder(args.codec),
+        greeting: format!("sending {} to {peer}", opened.what),
+        encoder: opened.session,
+        slow_encoder_advice: slow_encoder_advice(args.codec),
         name: format!("send to {peer} over TCP"),
         duration: args.duration,
         dir: args.run.as_ref().map(|dir| numbered(dir, player)),

@@ -1,7 +1,7 @@
-//! The folder of a sweep: what is swept, and the rows of the runs that are done.
+//! Folder of a sweep: its description, and the rows of the completed runs.
 //!
-//! Runs are added as they end, so a sweep that was killed is resumed by reading what is there: a
-//! run counts if all of its rows are whole. In the end the rows are put in order.
+//! Rows are appended as runs complete, so an interrupted sweep can be resumed. A run counts if all
+//! of its rows are complete. At the end the rows are sorted.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -15,47 +15,47 @@ use tidegate_sim::scenario::Sweep;
 
 use super::rows::{self, Figure, Kind, Row};
 
-/// A run: the places of its point and of its seed.
+/// A run: the indices of its point and its seed.
 pub(super) type Job = (usize, usize);
 
-/// The folder.
+/// Open folder of a sweep.
 #[derive(Debug)]
 pub(super) struct ResultsFile<'a> {
     dir: PathBuf,
     sweep: &'a Sweep,
     done: BTreeMap<Job, Vec<Row>>,
     results: File,
-    /// Locked: nobody else may write to the folder.
-    _card: File,
+    /// Locked against other processes.
+    _lock: File,
 }
 
 impl<'a> ResultsFile<'a> {
-    /// Opens the folder `dir`, or makes it. With `fresh` what an earlier sweep left is removed.
+    /// Opens or creates the folder `dir`. With `fresh`, removes the results of an earlier sweep.
     ///
     /// # Errors
-    /// When the folder holds something else or another sweep, when another process writes to it,
-    /// or when the disk refuses.
+    /// The folder contains other files or another sweep, another process has it open, or a write
+    /// fails.
     pub(super) fn open(dir: &Path, sweep: &'a Sweep, fresh: bool) -> Result<Self> {
         fs::create_dir_all(dir)
-            .with_context(|| format!("cannot make the folder {}", dir.display()))?;
-        let path = dir.join(CARD);
+            .with_context(|| format!("cannot create the folder {}", dir.display()))?;
+        let path = dir.join(DESCRIPTION);
         if !path.exists() && fs::read_dir(dir)?.next().is_some() {
             bail!(
-                "{} holds something that is no sweep, and it will not be overwritten: choose a new \
-                 or empty folder with --out",
+                "{} contains files that are not of a sweep and are not overwritten: choose a new \
+                or empty folder with --out",
                 dir.display()
             );
         }
         let mut options = File::options();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let mut card = options
+        let mut file = options
             .open(&path)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        match card.try_lock() {
+        match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => bail!(
-                "another process plays the sweep in {}: wait for its end, or choose another folder \
-                 with --out",
+                "another process runs the sweep in {}: wait for its end, or choose another folder \
+                with --out",
                 dir.display()
             ),
             Err(TryLockError::Error(error)) => return Err(error.into()),
@@ -70,11 +70,11 @@ impl<'a> ResultsFile<'a> {
                     _ => {}
                 }
             }
-            card.set_len(0)?;
-            card.write_all(format!("{wanted:#}\n").as_bytes())?;
+            file.set_len(0)?;
+            file.write_all(format!("{wanted:#}\n").as_bytes())?;
         }
         let done = read(&dir.join(RESULTS), sweep);
-        // What is cut off or not whole goes, so that what is added stands behind whole rows.
+        // Rewritten without incomplete rows, so that appended rows follow complete ones.
         write_results(dir, sweep, &done)?;
         let results = File::options().append(true).open(dir.join(RESULTS))?;
         Ok(Self {
@@ -82,7 +82,7 @@ impl<'a> ResultsFile<'a> {
             sweep,
             done,
             results,
-            _card: card,
+            _lock: file,
         })
     }
 
@@ -90,15 +90,15 @@ impl<'a> ResultsFile<'a> {
         self.done.contains_key(&job)
     }
 
-    /// How many runs are done.
+    /// Number of completed runs.
     pub(super) fn done(&self) -> usize {
         self.done.len()
     }
 
-    /// Adds a run.
+    /// Appends a run.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// A write fails.
     pub(super) fn add(&mut self, job: Job, rows: Vec<Row>) -> Result<()> {
         let text = lines(self.sweep, job, &rows)?;
         self.results
@@ -108,10 +108,10 @@ impl<'a> ResultsFile<'a> {
         Ok(())
     }
 
-    /// Puts the rows in order and writes the summary, which it returns.
+    /// Sorts the rows, writes the summary and returns it.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// A write fails.
     pub(super) fn finish(&self) -> Result<Vec<Figure>> {
         write_results(&self.dir, self.sweep, &self.done)?;
         let mut figures = Vec::new();
@@ -144,7 +144,7 @@ impl<'a> ResultsFile<'a> {
         Ok(figures)
     }
 
-    /// The expectations that did not hold, in order.
+    /// Failed expectations, in order.
     pub(super) fn failures(&self) -> Vec<(Job, &Row)> {
         let holds = rows::place("holds");
         let rows = self
@@ -156,7 +156,7 @@ impl<'a> ResultsFile<'a> {
     }
 }
 
-/// What a folder must say to be of this sweep.
+/// Description of the sweep, which identifies the folder.
 fn describe(sweep: &Sweep) -> Value {
     let axes = sweep.axes.iter();
     let axes = axes.map(|axis| json!({ "key": axis.key, "values": axis.values }));
@@ -173,17 +173,17 @@ fn describe(sweep: &Sweep) -> Value {
     })
 }
 
-/// Whether the folder is of this sweep; if not, it is to be written anew.
+/// Whether the folder belongs to this sweep. If not, it is to be rewritten.
 fn is_the_same(dir: &Path, found: &str, wanted: &Value, fresh: bool) -> Result<bool> {
     if found.is_empty() {
         return Ok(false);
     }
     let found: Value = serde_json::from_str(found).unwrap_or_default();
-    let is_ours = |tool: &str| tool.starts_with("tidegate ");
-    if !found["tool"].as_str().is_some_and(is_ours) && !fresh {
+    let is_valid = |tool: &str| tool.starts_with("tidegate ");
+    if !found["tool"].as_str().is_some_and(is_valid) && !fresh {
         bail!(
-            "{} is not readable: choose another folder with --out, or start anew with --fresh",
-            dir.join(CARD).display()
+            "{} is not readable: choose another folder with --out, or start again with --fresh",
+            dir.join(DESCRIPTION).display()
         );
     }
     if fresh {
@@ -200,7 +200,7 @@ fn is_the_same(dir: &Path, found: &str, wanted: &Value, fresh: bool) -> Result<b
             _ => "another text of a file that the scenario refers to",
         };
         bail!(
-            "{} holds a sweep with {what}: remove its results with --fresh, or choose another \
+            "{} contains a sweep with {what}: remove its results with --fresh, or choose another \
              folder with --out",
             dir.display()
         );
@@ -208,19 +208,19 @@ fn is_the_same(dir: &Path, found: &str, wanted: &Value, fresh: bool) -> Result<b
     Ok(true)
 }
 
-/// The runs of which all rows are there.
+/// Runs with all of their rows.
 fn read(path: &Path, sweep: &Sweep) -> BTreeMap<Job, Vec<Row>> {
     let bytes = fs::read(path).unwrap_or_default();
-    // Half a number looks like a number, so a last line without its end is never used.
+    // A truncated number looks like a number, so a last line without newline is never used.
     let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
     let mut reader = csv::ReaderBuilder::new()
         .flexible(true)
         .from_reader(&bytes[..whole]);
     let mut found: BTreeMap<Job, Vec<Row>> = BTreeMap::new();
-    let is_ours = reader
+    let is_valid = reader
         .headers()
         .is_ok_and(|head| head.iter().eq(header(sweep).iter().copied()));
-    for record in reader.records().filter(|_| is_ours) {
+    for record in reader.records().filter(|_| is_valid) {
         if let Some((job, row)) = record.ok().and_then(|record| parse(&record, sweep)) {
             found.entry(job).or_default().push(row);
         }
@@ -233,7 +233,7 @@ fn read(path: &Path, sweep: &Sweep) -> BTreeMap<Job, Vec<Row>> {
     found
 }
 
-/// The job and the row of a line; none if it is no such line.
+/// Job and row of a line. `None` if the line is invalid.
 fn parse(record: &csv::StringRecord, sweep: &Sweep) -> Option<(Job, Row)> {
     let mut cells = record.iter();
     let point = cells.next()?.parse::<usize>().ok()?.checked_sub(1)?;
@@ -301,7 +301,7 @@ fn lines(sweep: &Sweep, (point, seed): Job, rows: &[Row]) -> Result<Vec<u8>> {
     Ok(table.into_inner()?)
 }
 
-/// Replaces a whole file at once, so that no reader and no kill sees half of it.
+/// Replaces a file atomically, so that readers and interruptions see no partial file.
 fn replace(path: &Path, text: &[u8]) -> Result<()> {
     let scratch = path.with_extension("part");
     fs::write(&scratch, text)
@@ -309,6 +309,6 @@ fn replace(path: &Path, text: &[u8]) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-const CARD: &str = "sweep.json";
+const DESCRIPTION: &str = "sweep.json";
 const RESULTS: &str = "results.csv";
 const SUMMARY: &str = "summary.csv";

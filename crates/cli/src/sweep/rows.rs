@@ -1,4 +1,4 @@
-//! What a sweep keeps of each run, and the mean and spread of it over seeds.
+//! Metrics that a sweep keeps of each run, and their mean and deviation over the seeds.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use tidegate_sim::run::metrics::FlowSummary;
 use tidegate_sim::run::{Expectation, Run, Summary};
 use tidegate_sim::scenario::Scenario;
 
-/// What one run says of one thing.
+/// Metrics of a flow, link or expectation in one run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub(super) kind: Kind,
     pub(super) name: String,
-    /// How many flows these are.
+    /// Number of flows in the class.
     pub(super) members: u32,
-    /// One per [metric](metrics); empty where it does not apply or is not known.
+    /// One per [metric](metrics). `None` if a metric does not apply or is unknown.
     pub(super) values: Vec<Option<f64>>,
 }
 
-/// What a row is about.
+/// Subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Expect,
@@ -36,19 +36,19 @@ impl Kind {
     }
 }
 
-/// The columns behind the name, in order.
+/// Metric columns, in order.
 pub(super) fn metrics() -> impl Iterator<Item = &'static str> {
     let flows = FLOW_METRICS.iter().chain(&CLASS_METRICS);
     flows.chain(LINK_METRICS).chain(&VERDICT).copied()
 }
 
-/// The place of a metric among [`metrics`]. Panics if there is none of this name.
+/// Index of a metric among [`metrics`]. Panics if the metric is unknown.
 pub(super) fn place(metric: &str) -> usize {
     let place = metrics().position(|known| known == metric);
-    place.expect("asked for by names of this program")
+    place.expect("callers use names of known metrics")
 }
 
-/// What each row of a run of `scenario` is about, in order.
+/// Kind and name of each row of a run of `scenario`, in order.
 pub(super) fn labels(scenario: &Scenario) -> Vec<(Kind, &str)> {
     let flows = scenario.flows.iter().map(|flow| flow.name.as_str());
     let baselines = scenario.baselines.iter().map(|b| b.name.as_str());
@@ -63,7 +63,7 @@ pub(super) fn labels(scenario: &Scenario) -> Vec<(Kind, &str)> {
         .collect()
 }
 
-/// The rows of a run, as [`labels`] names them.
+/// Rows of a run, in the order of [`labels`].
 pub(super) fn of_run(scenario: &Scenario, run: &Run, summary: &Summary) -> Vec<Row> {
     let mut classes: BTreeMap<&str, Vec<&FlowSummary>> = BTreeMap::new();
     for flow in &summary.flows {
@@ -109,7 +109,7 @@ pub(super) fn of_run(scenario: &Scenario, run: &Run, summary: &Summary) -> Vec<R
     labels(scenario).into_iter().map(row).collect()
 }
 
-/// Means over those flows that have the number, then [`CLASS_METRICS`].
+/// Means over the flows that have the metric, then [`CLASS_METRICS`].
 fn of_class(run: &Run, flows: &[&FlowSummary]) -> Vec<Option<f64>> {
     let over = |metric: &str| -> Vec<f64> {
         let values = flows
@@ -139,7 +139,7 @@ fn of_class(run: &Run, flows: &[&FlowSummary]) -> Vec<Option<f64>> {
     values
 }
 
-/// A number over the seeds of a point.
+/// A metric over the seeds of a point.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Figure {
     pub(super) point: usize,
@@ -148,13 +148,13 @@ pub(super) struct Figure {
     pub(super) members: u32,
     pub(super) metric: &'static str,
     pub(super) mean: f64,
-    /// Of the sample; none of a single run.
+    /// Standard deviation of the sample. `None` for a single run.
     pub(super) deviation: Option<f64>,
-    /// How many runs have the number.
+    /// Number of runs that have the metric.
     pub(super) runs: usize,
 }
 
-/// Every number that any run of the point has. `runs` are its rows, one list per seed.
+/// Each metric that any run of the point has. `runs` are its rows, one list per seed.
 pub(super) fn figures(point: usize, runs: &[&[Row]]) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (i, row) in runs.first().copied().unwrap_or_default().iter().enumerate() {
@@ -183,23 +183,22 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| tidy(values.iter().sum::<f64>() / count))
 }
 
-/// The standard deviation of a sample, with n - 1.
+/// Sample standard deviation, with n - 1.
 fn deviation(values: &[f64], mean: f64) -> Option<f64> {
     let squares: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
     (values.len() > 1).then(|| tidy((squares / (values.len() - 1) as f64).sqrt()))
 }
 
-/// To twelve digits: what is behind them comes from dividing, not from a run.
+/// Rounds to twelve digits: further digits are rounding errors of the division.
 fn tidy(value: f64) -> f64 {
     format!("{value:.11e}").parse().unwrap_or(value)
 }
 
-/// What only several flows have: the rate of the slowest and of the fastest, and Jain's index
-/// (sum of rates squared over n times the sum of their squares: 1 when all are equal, 1/n when one
-/// has all).
+/// Metrics of classes with several flows: lowest and highest receive rate, and Jain's index (sum of
+/// rates squared over n times the sum of their squares: 1 if all are equal, 1/n if one has all).
 const CLASS_METRICS: [&str; 3] = ["receive_bps.min", "receive_bps.max", "jain"];
 
-/// Of an expectation: its left-hand side, and 1 if it holds or 0 if not.
+/// Metrics of an expectation: its left-hand side, and 1 if it holds or 0 if not.
 const VERDICT: [&str; 2] = ["measured", "holds"];
 
 #[cfg(test)]
@@ -211,14 +210,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_columns_share_a_name() {
+    fn column_names_are_unique() {
         let mut all: Vec<&str> = metrics().collect();
         all.sort_unstable();
         assert!(all.windows(2).all(|pair| pair[0] != pair[1]), "{all:?}");
     }
 
     #[test]
-    fn a_class_is_its_mean_its_extremes_and_its_fairness() {
+    fn a_class_has_a_mean_extremes_and_fairness() {
         let flow = |receive: Option<f64>| FlowSummary {
             receive_bps: receive,
             ..FlowSummary::default()
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_leave_out_what_no_run_has() {
+    fn metrics_without_values_are_dropped() {
         let row = |value: Option<f64>| {
             let mut values = vec![None; metrics().count()];
             values[place("drops")] = value;

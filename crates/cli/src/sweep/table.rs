@@ -1,4 +1,4 @@
-//! A sweep on a terminal.
+//! Table of a sweep for a terminal.
 
 use std::fmt::Write as _;
 
@@ -8,9 +8,9 @@ use unicode_width::UnicodeWidthStr as _;
 use super::results_file::Job;
 use super::rows::{self, Figure, Kind, Row};
 
-/// A line per point and flow or link, with the metrics that most people look for; columns without
-/// any number are left out. What is wider than `room` gets headings of several lines, and then
-/// loses columns by their rank, down to one.
+/// A line per point and flow or link, with the most important metrics. Columns without any number
+/// are dropped. A table wider than `room` gets headings of several lines, and then loses columns by
+/// rank, down to one.
 pub(super) fn render(sweep: &Sweep, figures: &[Figure], room: Option<usize>) -> String {
     let there = |column: &&Column| figures.iter().any(|f| f.metric == column.metric);
     let mut columns: Vec<&Column> = COLUMNS.iter().filter(there).collect();
@@ -21,7 +21,7 @@ pub(super) fn render(sweep: &Sweep, figures: &[Figure], room: Option<usize>) -> 
     };
     let mut missing = Vec::new();
     loop {
-        let lines = low(self::lines(sweep, figures, &columns));
+        let lines = fold_headings(self::lines(sweep, figures, &columns));
         if total(&widths(&lines)) > room && columns.len() > 1 {
             let last = (0..columns.len()).max_by_key(|i| columns[*i].rank);
             missing.extend(last.map(|i| columns.remove(i).title));
@@ -36,7 +36,7 @@ pub(super) fn render(sweep: &Sweep, figures: &[Figure], room: Option<usize>) -> 
     }
 }
 
-/// The heading and the lines below it that have a number.
+/// Heading and lines with at least one number.
 fn lines(sweep: &Sweep, figures: &[Figure], columns: &[&Column]) -> Vec<Vec<String>> {
     let mut head: Vec<String> = sweep.axes.iter().map(|axis| axis.key.clone()).collect();
     head.push("of".to_owned());
@@ -61,16 +61,16 @@ fn lines(sweep: &Sweep, figures: &[Figure], columns: &[&Column]) -> Vec<Vec<Stri
     lines
 }
 
-/// The same with a heading of as many lines as make it no wider than what is below it, or than
-/// its longest word.
-fn low(mut lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
+/// The table with a heading of several lines, so that no heading is wider than its column or its
+/// longest word.
+fn fold_headings(mut lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let head = lines.remove(0);
     let mut below = widths(&lines);
     below.resize(head.len(), 0);
     let heads: Vec<Vec<String>> = head.iter().zip(&below).map(|(h, w)| fold(h, *w)).collect();
     let high = heads.iter().map(Vec::len).max().unwrap_or(0);
     let head = (0..high).map(|row| {
-        // Short headings stand right above the numbers.
+        // Short headings are aligned to the bottom.
         let part = |head: &Vec<String>| match (row + head.len()).checked_sub(high) {
             Some(at) => head[at].clone(),
             None => String::new(),
@@ -80,7 +80,7 @@ fn low(mut lines: Vec<Vec<String>>) -> Vec<Vec<String>> {
     head.chain(lines).collect()
 }
 
-/// A heading in lines of that width, cut behind spaces, dots and commas.
+/// Breaks a heading into lines of that width, after spaces, dots and commas.
 fn fold(head: &str, width: usize) -> Vec<String> {
     let pieces: Vec<&str> = head.split_inclusive([' ', '.', ',']).collect();
     let longest = pieces.iter().map(|piece| piece.trim_end().width()).max();
@@ -98,11 +98,11 @@ fn fold(head: &str, width: usize) -> Vec<String> {
         .collect()
 }
 
-/// What did not hold, if anything.
+/// List of failed expectations, if any.
 pub(super) fn failures(sweep: &Sweep, failures: &[(Job, &Row)]) -> String {
     let mut out = String::new();
     let measured = rows::place("measured");
-    for ((point, seed), row) in failures.iter().take(MOST_FAILURES) {
+    for ((point, seed), row) in failures.iter().take(MAX_FAILURES) {
         let keys = sweep.axes.iter().map(|axis| &axis.key);
         let values = keys.zip(&sweep.points[*point].values);
         let mut with: Vec<String> = values.map(|(k, v)| format!("{k} = {v}")).collect();
@@ -111,8 +111,8 @@ pub(super) fn failures(sweep: &Sweep, failures: &[(Job, &Row)]) -> String {
         let (text, with) = (&row.name, with.join(", "));
         let _ = writeln!(out, "FAILS  {text}  (measured {found})  with {with}");
     }
-    if failures.len() > MOST_FAILURES {
-        let more = failures.len() - MOST_FAILURES;
+    if failures.len() > MAX_FAILURES {
+        let more = failures.len() - MAX_FAILURES;
         let _ = writeln!(
             out,
             "and {more} more, which results.csv lists with holds = 0"
@@ -125,7 +125,7 @@ pub(super) fn failures(sweep: &Sweep, failures: &[(Job, &Row)]) -> String {
 }
 
 struct Column {
-    /// Those with the highest are left out first where there is no room.
+    /// If there is no room, the column with the highest rank is dropped first.
     rank: u8,
     metric: &'static str,
     title: &'static str,
@@ -147,7 +147,7 @@ impl Column {
     }
 }
 
-/// The first `left` columns to the left, the others to the right.
+/// Aligns the first `left` columns to the left, the others to the right.
 fn align(lines: &[Vec<String>], left: usize) -> String {
     let widths = widths(lines);
     let mut out = String::new();
@@ -155,7 +155,7 @@ fn align(lines: &[Vec<String>], left: usize) -> String {
         let cells = line.iter().zip(&widths).enumerate();
         let cells: Vec<String> = cells
             .map(|(i, (cell, width))| {
-                // `format!` counts characters, of which some take no column and some two.
+                // `format!` pads by characters, some of which have a width of zero or two columns.
                 let pad = " ".repeat(width.saturating_sub(cell.width()));
                 if i < left {
                     format!("{cell}{pad}")
@@ -164,12 +164,12 @@ fn align(lines: &[Vec<String>], left: usize) -> String {
                 }
             })
             .collect();
-        let _ = writeln!(out, "{}", cells.join(BETWEEN).trim_end());
+        let _ = writeln!(out, "{}", cells.join(SEPARATOR).trim_end());
     }
     out
 }
 
-/// Of each column.
+/// Width of each column.
 fn widths(lines: &[Vec<String>]) -> Vec<usize> {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |i: usize| {
@@ -179,21 +179,20 @@ fn widths(lines: &[Vec<String>]) -> Vec<usize> {
     (0..columns).map(width).collect()
 }
 
-/// Of the table.
+/// Width of the table.
 fn total(widths: &[usize]) -> usize {
-    widths.iter().sum::<usize>() + BETWEEN.len() * widths.len().saturating_sub(1)
+    widths.iter().sum::<usize>() + SEPARATOR.len() * widths.len().saturating_sub(1)
 }
 
-/// Between two columns.
-const BETWEEN: &str = "  ";
+/// Column separator.
+const SEPARATOR: &str = "  ";
 
 const NONE: &str = "-";
 
-/// More would push the table off the screen.
-const MOST_FAILURES: usize = 10;
+/// More would scroll the table off the screen.
+const MAX_FAILURES: usize = 10;
 
-/// From left to right. The rank says what is most wanted: a call that is in time, and how much of
-/// it.
+/// From left to right. The rank orders by importance: frames of calls on time first.
 const COLUMNS: [Column; 9] = [
     column(0, "receive_bps", "received Mb/s", 1e-6, 3),
     column(3, "loss", "loss %", 100.0, 2),
@@ -231,13 +230,13 @@ mod tests {
     }
 
     #[test]
-    fn a_heading_is_folded_over_its_numbers_and_stands_on_them() {
+    fn headings_are_folded_and_aligned_to_the_bottom() {
         let lines = vec![
             texts(["link.up.queue.droptail", "of", "frame delay p95 ms"]),
             texts(["10 packets", "tfrc", "121.4 ± 12.3"]),
         ];
         assert_eq!(
-            align(&low(lines), 2),
+            align(&fold_headings(lines), 2),
             "link.up.\n\
              queue.             frame delay\n\
              droptail    of          p95 ms\n\
@@ -246,8 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_as_wide_as_a_terminal_draws_them() {
-        // Two characters of two columns each, and one character with an accent of none.
+    fn cells_are_padded_by_display_width() {
+        // Two characters of two columns each, and a character with a combining accent of width
+        // zero.
         let lines = vec![texts(["映像", "1"]), texts(["e\u{301}", "2"])];
         assert_eq!(widths(&lines), [4, 1]);
         assert_eq!(align(&lines, 1), "映像  1\ne\u{301}     2\n");

@@ -1,4 +1,4 @@
-//! Plays many runs on all cores.
+//! Runs simulations on all cores.
 
 use std::cmp::Reverse;
 use std::io::{IsTerminal as _, Write as _, stderr};
@@ -19,7 +19,7 @@ use super::rows::{self, Row};
 use crate::run_folder::{self, LoadedScenario};
 use tidegate_console::signals::{self, GLANCE};
 
-/// The runs that are to be played.
+/// Threads that execute the pending runs.
 #[derive(Debug)]
 pub(super) struct WorkerPool {
     shared: Arc<Shared>,
@@ -27,45 +27,45 @@ pub(super) struct WorkerPool {
     results: mpsc::Receiver<(usize, Result<Vec<Row>>)>,
 }
 
-/// How it ended.
+/// Result of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum End {
-    /// All were played; the share of the time in which the threads were busy, in 0..=1.
+    /// All runs are complete. `busy` is the share of time in which the threads worked, in 0..=1.
     Done { busy: f64 },
-    /// Ctrl-C.
+    /// Interrupted by Ctrl-C.
     Interrupted,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// One per point.
-    scripts: Vec<LoadedScenario>,
+    /// Scenario of each point.
+    scenarios: Vec<LoadedScenario>,
     seeds: Vec<Seed>,
     jobs: Vec<Job>,
-    /// The next of `jobs` that nobody has begun.
+    /// Index of the next pending job.
     next: AtomicUsize,
     busy_nanos: AtomicU64,
 }
 
 impl WorkerPool {
-    /// Begins to play `jobs` on `threads` threads.
+    /// Starts `jobs` on `threads` threads.
     pub(super) fn start(
-        scripts: Vec<LoadedScenario>,
+        scenarios: Vec<LoadedScenario>,
         seeds: Vec<Seed>,
         mut jobs: Vec<Job>,
         threads: usize,
     ) -> Self {
-        // The long ones first, so that no core waits for the last.
-        jobs.sort_by_key(|(point, _)| Reverse(work(&scripts[*point].scenario)));
+        // Longest first, so that no core is idle at the end.
+        jobs.sort_by_key(|(point, _)| Reverse(work(&scenarios[*point].scenario)));
         let shared = Arc::new(Shared {
-            scripts,
+            scenarios,
             seeds,
             jobs,
             next: AtomicUsize::new(0),
             busy_nanos: AtomicU64::new(0),
         });
         let (sender, results) = mpsc::channel();
-        // They are not scoped: after Ctrl-C the program ends without waiting for runs that are on.
+        // Not scoped: after Ctrl-C the program exits without waiting for the threads.
         let threads = (0..threads.min(shared.jobs.len()))
             .map(|_| {
                 let (shared, sender) = (Arc::clone(&shared), sender.clone());
@@ -79,14 +79,15 @@ impl WorkerPool {
         }
     }
 
-    /// Hands the rows of each run to `keep` as it ends.
+    /// Passes the rows of each completed run to `keep`.
     ///
     /// # Errors
-    /// The first of a run, or of `keep`.
+    /// The first error of a run or of `keep`.
     pub(super) fn attend(self, keep: &mut dyn FnMut(Job, Vec<Row>) -> Result<()>) -> Result<End> {
         let interrupts = signals::catch()?;
         let shared = &self.shared;
-        let mut gauge = Gauge::new(shared.jobs.iter().map(|job| shared.work_of(*job)).sum());
+        let mut progress =
+            ProgressLine::new(shared.jobs.iter().map(|job| shared.work_of(*job)).sum());
         let mut done = 0;
         while done < shared.jobs.len() {
             match self.results.recv_timeout(GLANCE) {
@@ -94,7 +95,7 @@ impl WorkerPool {
                     let job = shared.jobs[place];
                     keep(job, rows?)?;
                     done += 1;
-                    gauge.add(shared.work_of(job));
+                    progress.add(shared.work_of(job));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -103,13 +104,13 @@ impl WorkerPool {
                 while let Ok((place, rows)) = self.results.try_recv() {
                     keep(shared.jobs[place], rows?)?;
                 }
-                gauge.clear();
+                progress.clear();
                 return Ok(End::Interrupted);
             }
-            gauge.show(done, shared.jobs.len());
+            progress.show(done, shared.jobs.len());
         }
-        gauge.clear();
-        let wall = gauge.began.elapsed().as_secs_f64() * self.threads.len() as f64;
+        progress.clear();
+        let wall = progress.began.elapsed().as_secs_f64() * self.threads.len() as f64;
         for thread in self.threads {
             if let Err(panic) = thread.join() {
                 std::panic::resume_unwind(panic);
@@ -130,12 +131,12 @@ impl Shared {
                 return;
             };
             let began = Instant::now();
-            let rows = play(&self.scripts[*point], self.seeds[*seed]);
+            let rows = play(&self.scenarios[*point], self.seeds[*seed]);
             let rows =
                 rows.with_context(|| format!("point {}, seed {}", point + 1, self.seeds[*seed].0));
             let busy = began.elapsed().as_nanos() as u64;
             self.busy_nanos.fetch_add(busy, Ordering::Relaxed);
-            // Nobody listens when the sweep was given up.
+            // The receiver is gone if the sweep has been abandoned.
             if results.send((place, rows)).is_err() {
                 return;
             }
@@ -143,14 +144,14 @@ impl Shared {
     }
 
     fn work_of(&self, (point, _): Job) -> u128 {
-        work(&self.scripts[point].scenario)
+        work(&self.scenarios[point].scenario)
     }
 }
 
-/// Plays one run, without a trace on the disk.
+/// Executes one run in memory.
 fn play(script: &LoadedScenario, seed: Seed) -> Result<Vec<Row>> {
     let scenario = &script.scenario;
-    let encoder = |flow: &str, plan: &_, seed| script.studio.encoder(flow, plan, seed);
+    let encoder = |flow: &str, plan: &_, seed| script.video.encoder(flow, plan, seed);
     let takes = runner::scenario(scenario, seed, &encoder, &mut |_| {})?;
     let run = run_folder::assemble(
         script,
@@ -163,16 +164,16 @@ fn play(script: &LoadedScenario, seed: Seed) -> Result<Vec<Row>> {
     Ok(rows::of_run(scenario, &run, summary))
 }
 
-/// About how much work a run is: flows times time.
+/// Estimated work of a run: flows times time.
 fn work(scenario: &Scenario) -> u128 {
     let flows: u32 = scenario.flows.iter().map(|flow| flow.count).sum();
     let flows = u128::from(flows) + scenario.baselines.len() as u128;
     flows * scenario.duration.as_millis()
 }
 
-/// Says on standard error how far the sweep is.
+/// Progress of the sweep on standard error.
 #[derive(Debug)]
-struct Gauge {
+struct ProgressLine {
     terminal: bool,
     began: Instant,
     shown: Option<Instant>,
@@ -180,7 +181,7 @@ struct Gauge {
     whole: u128,
 }
 
-impl Gauge {
+impl ProgressLine {
     fn new(whole: u128) -> Self {
         Self {
             terminal: stderr().is_terminal(),
@@ -195,9 +196,10 @@ impl Gauge {
         self.done += work;
     }
 
-    /// On a terminal a line that changes, elsewhere a line after the first run and now and then.
+    /// On a terminal a line that is overwritten; elsewhere a line after the first run and at
+    /// intervals.
     fn show(&mut self, done: usize, runs: usize) {
-        let pause = if self.terminal { BLINK } else { LINE };
+        let pause = if self.terminal { REFRESH } else { LOG_INTERVAL };
         let is_due = match self.shown {
             Some(shown) => shown.elapsed() >= pause,
             None => done > 0 || self.began.elapsed() >= pause,
@@ -208,7 +210,7 @@ impl Gauge {
         self.shown = Some(Instant::now());
         let share = self.done as f64 / self.whole.max(1) as f64;
         let line = progress(share, done, runs, self.began.elapsed());
-        // Nobody reads it if this fails, and the runs are what matters.
+        // Write errors are ignored, so that the runs continue.
         let _ = if self.terminal {
             write!(stderr(), "\r{line}\x1b[K")
         } else {
@@ -228,15 +230,15 @@ fn progress(share: f64, done: usize, runs: usize, elapsed: Duration) -> String {
     let bar = format!("{}{}", "#".repeat(full), "-".repeat(BAR - full.min(BAR)));
     let left = if done > 0 {
         let left = elapsed.as_secs_f64() * (1.0 - share) / share;
-        format!(", {} left", rough(Duration::from_secs_f64(left)))
+        format!(", {} left", short_duration(Duration::from_secs_f64(left)))
     } else {
         String::new()
     };
     format!("[{bar}] {done} of {runs} runs{left}")
 }
 
-/// A time span as people say it.
-pub(super) fn rough(span: Duration) -> String {
+/// A duration in one or two units.
+pub(super) fn short_duration(span: Duration) -> String {
     match span.as_secs() {
         0 => format!("{:.1} s", span.as_secs_f64()),
         secs @ 1..60 => format!("{secs} s"),
@@ -245,11 +247,11 @@ pub(super) fn rough(span: Duration) -> String {
     }
 }
 
-/// Between two changes of the line on a terminal.
-const BLINK: Duration = Duration::from_millis(250);
-/// Between two lines of a log.
-const LINE: Duration = Duration::from_secs(10);
-/// Characters of the bar.
+/// Refresh interval on a terminal.
+const REFRESH: Duration = Duration::from_millis(250);
+/// Interval between lines of a log.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Width of the bar in characters.
 const BAR: usize = 30;
 
 #[cfg(test)]
@@ -257,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_tells_how_much_is_left() {
+    fn progress_shows_the_remaining_time() {
         let at = |share, done| progress(share, done, 8, Duration::from_secs(30));
         let (empty, half) = ("-".repeat(30), "#".repeat(15) + &"-".repeat(15));
         assert_eq!(at(0.0, 0), format!("[{empty}] 0 of 8 runs"));
@@ -266,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_rough() {
+    fn durations_have_one_or_two_units() {
         for (secs, text) in [
             (0.25, "0.2 s"),
             (59.9, "59 s"),
             (80.0, "1 min 20 s"),
             (7_500.0, "2 h 5 min"),
         ] {
-            assert_eq!(rough(Duration::from_secs_f64(secs)), text);
+            assert_eq!(short_duration(Duration::from_secs_f64(secs)), text);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The two ends of a connection: who connects, and who waits.
+//! The two ends of a connection: the connecting and the listening one.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
@@ -15,29 +15,29 @@ use tidegate_console::context::LiveContext;
 use tidegate_console::describe;
 use tidegate_console::progress::say;
 
-/// How to come to a connection.
+/// Way to establish a connection.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// By connecting.
+    /// Connect to an address.
     To(String),
-    /// By waiting.
+    /// Accept at a port.
     At(TcpListener),
 }
 
 impl End {
-    /// Connects to `to`, or waits at `at`.
+    /// Connects to `to`, or listens at `at`.
     ///
     /// # Errors
-    /// When neither is given, or the port cannot be had.
+    /// Neither is given, or the port cannot be bound.
     pub(crate) fn new(to: Option<&str>, at: Option<&str>) -> Result<Self> {
         match (to, at) {
             (Some(to), _) => Ok(Self::To(to.to_owned())),
             (None, Some(at)) => listen(at).map(Self::At),
-            (None, None) => bail!("nothing says where the other end is: give an address or a port"),
+            (None, None) => bail!("no address of the other end: give an address or a port"),
         }
     }
 
-    /// The port that it waits at.
+    /// Listening port.
     pub(crate) fn port(&self) -> Option<u16> {
         match self {
             Self::To(_) => None,
@@ -45,12 +45,12 @@ impl End {
         }
     }
 
-    /// Has `play` send to the one player there, or to one after the other of those who come, until
-    /// `over` or Ctrl-C. It is told which player it is, from one; who takes nothing is none, and the
-    /// next one has its number. The clock starts anew for each.
+    /// Calls `play` for the only player, or for each player that connects, until `over` or Ctrl-C.
+    /// Its last argument is the number of the player, from 1. A player that accepts no data is not
+    /// counted. The clock restarts for each player.
     ///
     /// # Errors
-    /// When nobody listens there, `play` fails, or the connection to the only player broke.
+    /// The connection is refused, `play` fails, or the connection to the only player breaks.
     pub(crate) fn each(
         &self,
         around: &mut LiveContext,
@@ -79,7 +79,7 @@ impl End {
                     let why = match error.downcast_ref::<TcpError>() {
                         Some(TcpError::Closed { peer, cause }) if !took => {
                             format!(
-                                "{peer} connected and took nothing{}",
+                                "{peer} connected and accepted no data{}",
                                 in_brackets(cause.as_ref())
                             )
                         }
@@ -94,10 +94,10 @@ impl End {
         Ok(())
     }
 
-    /// A connection, and who is at its other end. `None` if somebody ended the wait.
+    /// A connection and the address of its peer. `None` if the user interrupts the wait.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// The connection is refused.
     pub(crate) fn open(
         &self,
         conditions: &Conditions,
@@ -109,13 +109,13 @@ impl End {
         }
     }
 
-    /// A connection from which a stream can be read. Who waits goes on doing so when somebody
-    /// connects and goes without a word or speaks another protocol, as scans of ports and looks at
-    /// whether a server lives do, and says so; who is silent is somebody after `patience`. `None` if
-    /// somebody ended the wait.
+    /// A connection from which a stream can be read. The listening end rejects connections that
+    /// close without data or use another protocol, such as port scans and health checks, prints the
+    /// reason and waits for the next one. A silent connection is accepted after `patience`. `None`
+    /// if the user interrupts the wait.
     ///
     /// # Errors
-    /// When nobody listens there, or the system refuses.
+    /// The connection is refused, or a system call fails.
     pub(crate) fn open_stream(
         &self,
         conditions: &Conditions,
@@ -129,7 +129,7 @@ impl End {
             let since = conditions.clock.now();
             let socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
             let there = match self {
-                // Who was named is the one, whatever becomes of it.
+                // A peer that the user named is not checked.
                 Self::To(_) => Ok(()),
                 Self::At(_) => socket.wait_for_words(since + patience, conditions, &mut asked),
             };
@@ -140,7 +140,8 @@ impl End {
                     in_brackets(cause.as_ref())
                 )),
                 Err(TcpError::NoStream { peer, fault }) => say(format_args!(
-                    "{peer} connected and sent no stream of RTP packets (RFC 4571): {fault}; waiting \
+                    "{peer} connected and sent no stream of RTP packets (RFC 4571): {fault}; \
+                    waiting \
                      for another sender"
                 )),
                 Err(error) => return Err(error.into()),
@@ -149,16 +150,16 @@ impl End {
     }
 }
 
-/// What the system says of it, if it says anything.
+/// System error in brackets, if any.
 fn in_brackets(cause: Option<&io::Error>) -> String {
     cause.map_or_else(String::new, |cause| format!(" ({cause})"))
 }
 
-/// A connection from which a stream is to come.
+/// Connection that is expected to carry a stream.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) socket: TcpSocket,
-    /// When it came about.
+    /// Time of the connection.
     pub(crate) since: Time,
 }
 
@@ -169,28 +170,28 @@ fn listen(at: &str) -> Result<TcpListener> {
     };
     bound.with_context(|| {
         format!(
-            "cannot wait at \"{at}\": give it as PORT or ADDR:PORT, and see with `ss -ltn` whether it \
-             is free"
+            "cannot listen at \"{at}\": give it as PORT or ADDR:PORT, and check with `ss -ltn` \
+            that it is free"
         )
     })
 }
 
-/// A connection to who listens there. `None` if somebody ended the wait.
+/// Connects to an address. `None` if the user interrupts the wait.
 ///
 /// # Errors
-/// It is no HOST:PORT, or nobody listens there.
+/// The address is not HOST:PORT, or the connection is refused.
 pub(crate) fn connect_to(
     to: &str,
     conditions: &Conditions,
     mut asked: impl FnMut() -> bool,
 ) -> Result<Option<(TcpStream, SocketAddr)>> {
-    let mend = "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";
+    let fix = "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";
     if !to.contains(':') {
-        bail!("\"{to}\" has no port: {mend}");
+        bail!("\"{to}\" has no port: {fix}");
     }
     let addresses: Vec<SocketAddr> = to
         .to_socket_addrs()
-        .with_context(|| format!("\"{to}\" is no address of a host: {mend}"))?
+        .with_context(|| format!("\"{to}\" is not an address: {fix}"))?
         .collect();
     let mut failure = None;
     for peer in addresses {
@@ -200,20 +201,20 @@ pub(crate) fn connect_to(
         }
     }
     let Some((peer, e)) = failure else {
-        bail!("\"{to}\" has no address: {mend}")
+        bail!("\"{to}\" has no address: {fix}")
     };
     match e.kind() {
         io::ErrorKind::ConnectionRefused => {
-            bail!("nobody listens at {peer}: start the other end first, or mend the address")
+            bail!("connection refused by {peer}: start the other end first, or correct the address")
         }
-        // Somebody is there, and has gone before we looked.
+        // The peer accepted and closed the connection at once.
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
             let cause = Some(e);
             Err(TcpError::Silent { peer, cause }.into())
         }
-        _ => Err(e).with_context(|| format!("{peer} cannot be reached: check address and routes")),
+        _ => Err(e).with_context(|| format!("cannot reach {peer}: check address and routes")),
     }
 }
 
-/// For a connection to come about.
+/// Limit of a connection attempt.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Who decides the rate of a stream over TCP, and by what.
+//! Rate control of a stream over TCP: modes and their options.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use tidegate_core::session::tcp::Place;
 use tidegate_core::tcp_rate::{self, Backoff, Flags, Subscription, TcpEvent, TcpRateConfig};
 use tidegate_sim::scenario::quantity;
 
-/// How the rate is decided.
+/// Options of the mode.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "With TCP: modes")]
 pub(crate) struct ModeArgs {
-    /// `classic`: one rate, and everything is sent, however late; `follow`: as `--rate-from` says;
-    /// `ioff`, `iexp`, `iopt`: by what the kernel tells of the connection
+    /// Rate control: `classic` (constant rate, all frames are sent, however late), `follow` (the
+    /// rate of `--rate-from`), or `ioff`, `iexp`, `iopt` (by events of the kernel's TCP)
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// The mode as the papers' four switches, those that are on: `itcp,event,symb,opt`
+    /// The mode as the papers' four flags; those that are on, such as `itcp,event,symb,opt`
     #[arg(
         long,
         value_enum,
@@ -25,71 +25,73 @@ pub(crate) struct ModeArgs {
         conflicts_with = "mode"
     )]
     flags: Option<Vec<Switch>>,
-    /// iOPT: `exact` plans for every frame; `paper` and `paper-m` as printed
+    /// Law of iOPT: `exact` plans for each frame; `paper` and `paper-m` are as printed in the
+    /// papers
     #[arg(long, value_enum)]
     law: Option<LawArg>,
-    /// iEXP: the normal rate again after a while, at once (`fixed`), or step by step (`additive`)
+    /// Recovery of iEXP: to the normal rate at once after a hold time (`fixed`), or in steps
+    /// (`additive`)
     #[arg(long, value_enum)]
     recovery: Option<Recovery>,
-    /// iEXP: the rate is multiplied by this at an event; 0.35, additive 0.55
+    /// iEXP: factor of the rate at an event [default: 0.35; additive: 0.55]
     #[arg(long, value_name = "SHARE")]
     ratio: Option<f64>,
-    /// iEXP, fixed: for so long; 4s
+    /// iEXP, fixed: hold time [default: 4s]
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     hold: Option<Duration>,
-    /// iEXP, additive: this share of the normal rate comes back per second; 0.01
+    /// iEXP, additive: share of the normal rate restored per second [default: 0.01]
     #[arg(long, value_name = "SHARE")]
     step: Option<f64>,
-    /// Events to be told of; all for the exact law and `timeout` for all else unless told
+    /// Events to subscribe to [default: all with the exact law, otherwise `timeout`]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "EVENTS")]
-    subscribe: Option<Vec<Told>>,
-    /// Where frames wait that the connection has no room for; `pictures` for the exact law and
-    /// `socket` for ioff, iexp and the printed laws unless told; of classic and follow they wait here,
-    /// coded, and the option is refused
+    subscribe: Option<Vec<EventArg>>,
+    /// Queue of frames that do not fit into the connection [default: `pictures` with the exact law,
+    /// `socket` with ioff, iexp and the printed laws]. Not for classic and follow, which queue
+    /// coded frames
     #[arg(long, value_enum)]
     backlog: Option<BacklogArg>,
-    /// From an event to the moment from which the encoder is told the new rate, as if it took its
-    /// time; 0s unless told. How long it really takes is measured, and the printed laws reckon by
-    /// that what piles up; before the first event by this, or by 20ms
+    /// Emulated delay from an event until the encoder gets the new rate [default: 0s]. The printed
+    /// laws compute the accumulated data from the measured delay; before the first event from this
+    /// one, or from 20ms
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     reaction: Option<Duration>,
-    /// iOPT, exact: share of the forecast that is counted on; 0.9
+    /// iOPT, exact: share of the forecast that is used [default: 0.9]
     #[arg(long, value_name = "SHARE")]
     margin: Option<f64>,
-    /// iOPT, exact: what waits is to be gone within this time, as far as the worst
-    /// of the last outages would not forgive it; three fifths of the delay bound, but 3s at least
+    /// iOPT, exact: time to drain the backlog, except for the part that survives the worst recent
+    /// outage [default: 3/5 of the delay bound, at least 3s]
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     drain: Option<Duration>,
-    /// Where events come from; the daemon (`tidegate events serve`) if there is one, else what a
-    /// process without privilege can see
+    /// Source of the events [default: the daemon (`tidegate events serve`) if it runs, else what an
+    /// unprivileged process can observe]
     #[arg(long, value_enum)]
     pub(super) events_from: Option<EventsFrom>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
-    /// Nobody decides: the rate is constant
+    /// The rate is constant
     Classic,
-    /// Somebody outside decides
+    /// The rate comes from another program
     Follow,
-    /// Events are told and written down, and the rate is constant
+    /// Events are recorded, and the rate is constant
     Ioff,
     /// An event multiplies the rate
     Iexp,
-    /// The throttling law plans
+    /// The throttling law plans the rate
     Iopt,
 }
 
 /// A control flag of Table 3 of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Switch {
-    /// The service
+    /// The event service
     Itcp,
-    /// Events are told
+    /// Event notification
     Event,
-    /// The rate follows them
+    /// The rate follows the events
     Symb,
-    /// By the throttling law
+    /// The throttling law computes the rate
     Opt,
 }
 
@@ -107,13 +109,13 @@ enum Recovery {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Told {
+enum EventArg {
     /// The retransmission timer expired
     #[value(alias = "timed-out")]
     Timeout,
-    /// The repair of a loss begins without a time-out
+    /// Fast recovery from a loss starts
     ThirdDuplicate,
-    /// The repair is over
+    /// The recovery is complete
     Repaired,
 }
 
@@ -124,25 +126,25 @@ enum BacklogArg {
     Socket,
 }
 
-/// Where events come from.
+/// Source of TCP events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum EventsFrom {
     /// The daemon
     Daemon,
-    /// The kernel, whose programs this process loads; for root
+    /// BPF programs that this process loads (requires root)
     InProcess,
-    /// Time stamps on the socket's error queue, and its state
+    /// Timestamps on the socket's error queue, and the state of the socket
     Unprivileged,
 }
 
-/// Who decides.
+/// Source of the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Choice {
-    /// Nobody.
+    /// Constant.
     Classic,
-    /// Somebody outside.
+    /// Another program.
     Follow,
-    /// Events of the connection; any mode but Classic.
+    /// Events of the connection, in any mode except Classic.
     TcpRateAdapter(tcp_rate::Mode),
 }
 
@@ -164,8 +166,8 @@ impl Choice {
 }
 
 impl ModeArgs {
-    /// Told, or implied by whether somebody tells the rate.
-    pub(super) fn choice(&self, told: bool) -> Choice {
+    /// The given mode, or the default, which depends on `--rate-from`.
+    pub(super) fn choice(&self, has_rate_source: bool) -> Choice {
         let law = match self.law {
             Some(LawArg::Paper) => Law::Paper,
             Some(LawArg::PaperM) => Law::PaperM,
@@ -185,7 +187,7 @@ impl ModeArgs {
             };
         }
         match self.mode {
-            None if told => Choice::Follow,
+            None if has_rate_source => Choice::Follow,
             None | Some(Mode::Classic) => Choice::Classic,
             Some(Mode::Follow) => Choice::Follow,
             Some(Mode::Ioff) => Choice::TcpRateAdapter(tcp_rate::Mode::Ioff),
@@ -194,7 +196,7 @@ impl ModeArgs {
         }
     }
 
-    /// The published form with other numbers.
+    /// The published form with other parameters.
     fn backoff(&self) -> Backoff {
         let published = match self.recovery {
             Some(Recovery::Additive) => Backoff::REPORT,
@@ -214,7 +216,7 @@ impl ModeArgs {
 
     pub(super) fn place(&self, choice: Choice) -> Place {
         let usual = match choice {
-            // Somebody outside may say `drop`.
+            // The other program may send `drop`.
             Choice::Classic | Choice::Follow => BacklogArg::Frames,
             Choice::TcpRateAdapter(mode) if mode.is_exact() => BacklogArg::Pictures,
             Choice::TcpRateAdapter(_) => BacklogArg::Socket,
@@ -227,33 +229,33 @@ impl ModeArgs {
     }
 
     pub(super) fn subscribed(&self, mode: tcp_rate::Mode) -> Subscription {
-        let Some(told) = &self.subscribe else {
+        let Some(has_rate_source) = &self.subscribe else {
             return if mode.is_exact() {
                 Subscription::ALL
             } else {
                 Subscription::TIME_OUT
             };
         };
-        let event = |told: &Told| match told {
-            Told::Timeout => TcpEvent::TimedOut,
-            Told::ThirdDuplicate => TcpEvent::ThirdDuplicate,
-            Told::Repaired => TcpEvent::Repaired,
+        let event = |has_rate_source: &EventArg| match has_rate_source {
+            EventArg::Timeout => TcpEvent::TimedOut,
+            EventArg::ThirdDuplicate => TcpEvent::ThirdDuplicate,
+            EventArg::Repaired => TcpEvent::Repaired,
         };
-        Subscription::of(&told.iter().map(event).collect::<Vec<_>>())
+        Subscription::of(&has_rate_source.iter().map(event).collect::<Vec<_>>())
     }
 
-    /// Nobody waits without being told to.
-    pub(super) fn obeys_after(&self) -> Duration {
+    /// Emulated delay: zero unless given.
+    pub(super) fn reaction_delay(&self) -> Duration {
         self.reaction.unwrap_or_default()
     }
 
-    /// Before it has been measured. The printed laws take Q as what piles up meanwhile: without any
-    /// they would throttle by nothing.
+    /// Delay before the first measurement. The printed laws take Q as the data accumulated in this
+    /// time; with a delay of zero they would not throttle.
     pub(super) fn reaction(&self) -> Duration {
         self.reaction.unwrap_or(REACTION)
     }
 
-    /// Whether switches were given that ask for the service, but not for what it tells.
+    /// Whether the flags request the service but not its events.
     pub(super) fn is_without_events(&self) -> bool {
         let flags = self.flags.as_deref().unwrap_or_default();
         flags.contains(&Switch::Itcp) && !flags.contains(&Switch::Event)
@@ -268,7 +270,7 @@ impl ModeArgs {
             .unwrap_or_else(|| TcpRateConfig::drain_within(bound))
     }
 
-    /// Its options, and whether they were given.
+    /// Options of modes, and whether they were given.
     pub(super) fn given(&self) -> [(&'static str, bool); 13] {
         [
             ("--mode", self.mode.is_some()),
@@ -288,7 +290,7 @@ impl ModeArgs {
     }
 
     /// # Errors
-    /// Names the option that is of no use in this mode, or out of range.
+    /// An option does not apply to this mode or is out of range. The message names it.
     pub(super) fn check(&self, choice: Choice) -> Result<()> {
         use tcp_rate::Mode as M;
         let mode = choice.symbiosis();
@@ -312,12 +314,12 @@ impl ModeArgs {
             if let Some(form) = form.and_then(|form| form.strip_prefix(" with ")) {
                 ensure!(
                     fits || !is_given,
-                    "{name} belongs to {form}: leave it out, or choose that"
+                    "{name} requires {form}: add it, or leave {name} out"
                 );
             }
             ensure!(
                 fits || !is_given,
-                "{name} is of no use in mode {}: leave it out, or choose --mode {whose}",
+                "{name} does not apply to mode {}: leave it out, or choose --mode {whose}",
                 choice.name()
             );
         }
@@ -336,14 +338,14 @@ impl ModeArgs {
         for (name, span) in [("--hold", self.hold), ("--drain", self.drain)] {
             ensure!(
                 span.is_none_or(|span| !span.is_zero()),
-                "a {name} of zero does nothing: give it more"
+                "a {name} of zero has no effect: give a longer one"
             );
         }
         Ok(())
     }
 }
 
-/// As the papers' runs are played again.
+/// Default of the printed laws, as in the papers' runs.
 const REACTION: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
@@ -364,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_and_flags_are_two_spellings() {
+    fn modes_and_flags_are_equivalent() {
         use tcp_rate::Mode as M;
         for (line, mode) in [
             ("--mode ioff", M::Ioff),
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_and_where_frames_wait_goes_by_the_mode() {
+    fn the_mode_sets_events_and_backlog() {
         let iopt = modes("--mode iopt");
         let choice = iopt.choice(false);
         assert_eq!(iopt.place(choice), Place::Pictures);
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reaction_is_reckoned_with_before_it_is_measured_and_none_is_played_unless_told() {
+    fn the_printed_laws_assume_a_reaction_and_none_is_emulated_by_default() {
         for (line, played, reckoned) in [
             ("--mode iopt --law paper", 0, 20),
             ("--mode iopt --law paper-m", 0, 20),
@@ -422,14 +424,14 @@ mod tests {
         ] {
             let modes = modes(line);
             modes.check(modes.choice(false)).unwrap();
-            let reaction = [modes.obeys_after(), modes.reaction()];
+            let reaction = [modes.reaction_delay(), modes.reaction()];
             let expected = [played, reckoned].map(Duration::from_millis);
             assert_eq!(reaction, expected, "{line}");
         }
     }
 
     #[test]
-    fn options_of_another_mode_are_named() {
+    fn options_of_another_mode_are_rejected() {
         for (line, name) in [
             ("--mode iexp --law paper", "--law"),
             ("--mode iexp --step 0.1", "--step"),
@@ -442,11 +444,11 @@ mod tests {
             ("--mode iexp --hold 0s", "a --hold of zero"),
             (
                 "--mode iopt --law paper --drain 1s",
-                "--drain belongs to --law exact",
+                "--drain requires --law exact",
             ),
             (
                 "--mode iexp --recovery additive --hold 1s",
-                "--hold belongs to --recovery fixed",
+                "--hold requires --recovery fixed",
             ),
         ] {
             let modes = modes(line);

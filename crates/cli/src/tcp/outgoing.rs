@@ -1,5 +1,5 @@
-//! Sends a stream over TCP, and tells of it: connections, the rate from and for others, the progress
-//! line and the run folder.
+//! Sends a stream over TCP with rates from and for other programs, the progress line and the run
+//! folder.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::Receiver;
@@ -24,59 +24,59 @@ use crate::live::{FLOW, Folder, Tally};
 use tidegate_console::context::LiveContext;
 use tidegate_console::progress::{Progress, counted, millis};
 
-/// What a stream over TCP tells.
+/// Output of a stream over TCP.
 pub(crate) struct Reporter {
     pub(crate) progress: Progress,
     folder: Folder,
     incoming: Option<Incoming>,
     outgoing: Option<Outgoing>,
-    /// What is said of the source of events.
-    sayings: Option<Receiver<String>>,
+    /// Messages about the event source.
+    source_messages: Option<Receiver<String>>,
     pace: EncoderSpeed,
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
     recent: Recent,
     total: Total,
     leaving_since: Option<Time>,
-    /// Something has come to the player.
+    /// The player has acknowledged data.
     took: bool,
 }
 
-/// Since the last progress line.
+/// Counts since the last progress line.
 #[derive(Clone, Debug, Default)]
 struct Recent {
     since: Time,
     bits: u64,
     answers: Vec<Retraction>,
-    /// From capture until the last byte was given to TCP.
+    /// Longest time from a frame's capture until its last byte was written to the socket.
     slowest: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Total {
     frames: u64,
-    /// From the capture of the first that left on.
+    /// Sent frames, from the capture of the first.
     left: Tally,
-    /// Events that were told, in the order of Table 1.
+    /// Number of events by kind, in the order of Table 1.
     told: [u64; TcpEvent::ALL.len()],
     answers: usize,
-    /// The longest that it took until a frame was made at the new rate.
+    /// Longest time from an event to the first frame at the new rate.
     reaction: Option<Duration>,
 }
 
 impl Reporter {
     /// # Errors
-    /// When a channel for rates cannot be made.
+    /// A channel for rates cannot be opened.
     pub(crate) fn new(
         args: &TcpArgs,
         folder: Folder,
-        sayings: Option<Receiver<String>>,
+        source_messages: Option<Receiver<String>>,
         pace: EncoderSpeed,
     ) -> Result<Self> {
         let mut progress = Progress::default();
         if let Some(path) = args.rate_from.as_ref().and_then(Channel::missing) {
             progress.say(&format!(
-                "there is no {} yet: the rate is {} until somebody writes one there",
+                "{} does not exist yet: the rate is {} until another program writes one there",
                 path.display(),
                 args.rate()
             ));
@@ -86,7 +86,7 @@ impl Reporter {
             folder,
             incoming: args.rate_from.as_ref().map(Incoming::open).transpose()?,
             outgoing: args.rate_to.as_ref().map(Outgoing::open).transpose()?,
-            sayings,
+            source_messages,
             pace,
             rows: Vec::new(),
             events: Vec::new(),
@@ -97,10 +97,10 @@ impl Reporter {
         })
     }
 
-    /// Sends to one player until the stream or its time is over, or somebody ends it.
+    /// Sends to one player until the stream or its time ends, or the user interrupts.
     ///
     /// # Errors
-    /// When the connection breaks. What was sent until then is in the folder.
+    /// The connection breaks. The folder has the results up to then.
     pub(crate) fn play<P: EncodePipe>(
         &mut self,
         stream: &mut TcpStreamer<P>,
@@ -110,7 +110,7 @@ impl Reporter {
         mut on_turn: impl FnMut(&mut TcpStreamer<P>, &mut Progress, Time),
     ) -> Result<Sent, TcpError> {
         let played = send(stream, socket, conditions, |stream, now| {
-            // News of the rate come before pictures, so that it holds for them.
+            // New rates are read before pictures, so that they apply to them.
             self.turn(stream, now);
             on_turn(stream, &mut self.progress, now);
             if conditions.until.is_some_and(|until| now >= until) {
@@ -125,26 +125,26 @@ impl Reporter {
         if let Ok(Sent::PlayerLeft) = played {
             self.progress.say("the player has left");
         }
-        // Who broke off may have come for nothing.
+        // A player that resets the connection may have accepted no data.
         self.took |= played.is_ok();
         self.keep(stream, now);
         played
     }
 
-    /// Whether anything has come to the player. A folder that is made later is there only then.
+    /// Whether the player accepted data. A deferred folder is created only then.
     pub(crate) fn took(&self) -> bool {
         self.took
     }
 
-    /// How often the rate was changed because of an event.
+    /// Number of rate changes caused by events.
     pub(crate) fn answers(&self) -> usize {
         self.total.answers
     }
 
-    /// The last words.
+    /// Prints the final message.
     ///
     /// # Errors
-    /// When the run folder cannot be finished.
+    /// The run folder cannot be completed.
     pub(crate) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
         let Total {
             frames,
@@ -159,7 +159,7 @@ impl Reporter {
             .zip(told)
             .filter(|(_, count)| *count > 0);
         let told: Vec<String> = told.map(|(e, n)| format!("{n} {}", e.name())).collect();
-        if self.sayings.is_some() {
+        if self.source_messages.is_some() {
             let times = match answers {
                 1 => "once".to_owned(),
                 many => format!("{many} times"),
@@ -173,13 +173,13 @@ impl Reporter {
                 format!(", within {:.1} ms", slowest.as_secs_f64() * 1e3)
             });
             self.progress
-                .say(&format!("TCP told of {told}; answered {times}{within}"));
+                .say(&format!("TCP events: {told}; rate changed {times}{within}"));
         }
         self.folder.finish(now)
     }
 
-    /// At the first interrupt nothing more is captured; what waits may leave for a moment, unless
-    /// there is a second one.
+    /// The first interrupt stops the capture, and queued data may leave for `DRAIN_TIME`. A second
+    /// interrupt ends this at once.
     fn leave<P: EncodePipe>(
         &mut self,
         stream: &mut TcpStreamer<P>,
@@ -191,14 +191,14 @@ impl Reporter {
         }
         let since = *self.leaving_since.get_or_insert(now);
         stream.sender.stop_capture();
-        if interrupts > 1 || now.since(since) >= LAST_WORDS {
+        if interrupts > 1 || now.since(since) >= DRAIN_TIME {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
     }
 
     fn turn<P: EncodePipe>(&mut self, stream: &mut TcpStreamer<P>, now: Time) {
-        for saying in self.sayings.iter().flat_map(Receiver::try_iter) {
+        for saying in self.source_messages.iter().flat_map(Receiver::try_iter) {
             self.progress.say(&saying);
         }
         let said = self.incoming.as_mut().map(Incoming::poll);
@@ -209,17 +209,17 @@ impl Reporter {
             }
         }
         if let Some(outgoing) = &mut self.outgoing
-            && let Err(e) = outgoing.tell(stream.sender.target())
+            && let Err(e) = outgoing.write(stream.sender.target())
         {
             self.progress
-                .say(&format!("nobody is told the rate any more: {e}"));
+                .say(&format!("the rate is no longer written: {e}"));
             self.outgoing = None;
         }
-        // What left by the last time, and what of all that is acknowledged by now.
+        // Data written by the last call, and how much is acknowledged by now.
         let backlog = stream.sender.backlog();
         self.took |= self.total.left.size() > backlog.unsent + backlog.unacknowledged;
         self.keep(stream, now);
-        if let Some(slow) = self.pace.look(now) {
+        if let Some(slow) = self.pace.check(now) {
             self.progress.say(&slow);
         }
         if self.progress.is_due(now) {
@@ -309,5 +309,5 @@ fn kilobytes(size: Bytes) -> String {
     format!("{:.0} kB", size.get() as f64 / 1e3)
 }
 
-/// What waits at Ctrl-C may take this long to leave.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Time for queued data to leave after Ctrl-C.
+const DRAIN_TIME: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
-//! Target rates from and for others: in a file, through a named pipe, or over a Unix socket, as
-//! lines with a number of bits per second (`1500000`) or a rate (`1.5Mb/s`). What comes may also say
-//! `drop`: give up what waits.
+//! Target rates from and for other programs: in a file, through a named pipe, or over a Unix
+//! socket. A line is a number of bits per second (`1500000`) or a rate (`1.5Mb/s`). An incoming
+//! line may also be `drop`, which discards queued frames.
 
 pub(super) mod file;
 
@@ -17,19 +17,19 @@ use tidegate_sim::scenario::quantity;
 
 use file::{LastLine, replace};
 
-/// Where rates are told.
+/// Channel for rates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {
-    /// A file whose last line counts.
+    /// File; its last line counts.
     File(PathBuf),
-    /// A named pipe; it is made if there is none.
+    /// Named pipe, created if missing.
     Pipe(PathBuf),
-    /// A Unix stream socket that we listen at.
+    /// Unix stream socket on which this process listens.
     Unix(PathBuf),
 }
 
 impl Channel {
-    /// The file that nobody has written yet.
+    /// The file, if it does not exist yet.
     pub(crate) fn missing(&self) -> Option<&Path> {
         match self {
             Self::File(path) if !path.exists() => Some(path),
@@ -38,14 +38,14 @@ impl Channel {
     }
 }
 
-/// Reads `file:PATH`, `pipe:PATH` or `unix:PATH`; without a kind it is a file.
+/// Parses `file:PATH`, `pipe:PATH` or `unix:PATH`; without a kind it is a file.
 pub(crate) fn channel(text: &str) -> Result<Channel, String> {
     let (kind, path) = match text.split_once(':') {
         Some((kind @ ("file" | "pipe" | "unix"), path)) => (kind, path),
         Some((kind, path)) if is_kind(kind) => {
             return Err(format!(
-                "there is no channel of kind \"{kind}\": write file:PATH, pipe:PATH or unix:PATH; \
-                 a file of this name is file:{kind}:{path}"
+                "unknown kind of channel \"{kind}\": write file:PATH, pipe:PATH or unix:PATH; for \
+                a file of this name write file:{kind}:{path}"
             ));
         }
         _ => ("file", text),
@@ -61,13 +61,13 @@ pub(crate) fn channel(text: &str) -> Result<Channel, String> {
     })
 }
 
-/// Whether it looks like the scheme of a URI (RFC 3986 section 3.1), and not like a path.
+/// Whether the text looks like the scheme of a URI (RFC 3986 section 3.1) rather than a path.
 fn is_kind(text: &str) -> bool {
     let rest = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(rest)
 }
 
-/// Reads one line.
+/// Parses one line.
 fn parse(line: &str) -> Result<Advice, String> {
     let line = line.trim();
     if line == "drop" {
@@ -80,11 +80,14 @@ fn parse(line: &str) -> Result<Advice, String> {
         return Ok(Advice::Rate(Rate::from_f64(bps)));
     }
     quantity::rate(line).map(Advice::Rate).map_err(|_| {
-        format!("\"{line}\" is no rate: write bits per second, as 1500000 or 1.5Mb/s, or drop")
+        format!(
+            "\"{line}\" is not a rate: write bits per second, such as 1500000 or 1.5Mb/s, or \
+        drop"
+        )
     })
 }
 
-/// Rates that come. Looked at whenever something happens; nothing here waits.
+/// Incoming rates. Polled at each turn; never blocks.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     File(LastLine),
@@ -101,7 +104,7 @@ pub(crate) enum Incoming {
 
 impl Incoming {
     /// # Errors
-    /// When the pipe or the socket cannot be made.
+    /// The pipe or the socket cannot be created.
     pub(crate) fn open(channel: &Channel) -> Result<Self> {
         match channel {
             Channel::File(path) => Ok(Self::File(LastLine::of(path.clone()))),
@@ -120,7 +123,7 @@ impl Incoming {
         }
     }
 
-    /// The named pipe, if it is one. Whoever writes there finds it open as long as this is kept.
+    /// The named pipe, if it is one. While it is open, writers do not block at opening.
     pub(crate) fn into_pipe(self) -> Option<File> {
         match self {
             Self::Pipe { pipe, .. } => Some(pipe),
@@ -128,7 +131,7 @@ impl Incoming {
         }
     }
 
-    /// What was said since the last time, or what of it cannot be understood.
+    /// Lines since the last call, or errors for invalid ones.
     pub(crate) fn poll(&mut self) -> Vec<Result<Advice, String>> {
         match self {
             Self::File(file) => file.poll().into_iter().collect(),
@@ -140,7 +143,7 @@ impl Incoming {
                 listener, clients, ..
             } => {
                 while let Ok((client, _)) = listener.accept() {
-                    // A client that cannot be made quiet is left out.
+                    // A client that cannot be made non-blocking is dropped.
                     if client.set_nonblocking(true).is_ok() && clients.len() < MOST_CLIENTS {
                         clients.push((client, String::new()));
                     }
@@ -157,7 +160,7 @@ impl Incoming {
     }
 }
 
-/// Reads what is there. `false` at the end.
+/// Reads available lines. `false` at the end of the file.
 fn read_lines(from: &mut impl io::Read, text: &mut String) -> bool {
     let mut buffer = [0; 1_024];
     loop {
@@ -165,7 +168,7 @@ fn read_lines(from: &mut impl io::Read, text: &mut String) -> bool {
             Ok(0) => return false,
             Ok(count) => {
                 text.push_str(&String::from_utf8_lossy(&buffer[..count]));
-                if text.len() > MOST_TEXT && !text.contains('\n') {
+                if text.len() > MAX_LINE && !text.contains('\n') {
                     text.clear();
                 }
             }
@@ -175,7 +178,7 @@ fn read_lines(from: &mut impl io::Read, text: &mut String) -> bool {
     }
 }
 
-/// Takes the complete lines.
+/// Removes and parses the complete lines.
 fn complete(text: &mut String) -> Vec<Result<Advice, String>> {
     let Some(end) = text.rfind('\n') else {
         return Vec::new();
@@ -186,12 +189,12 @@ fn complete(text: &mut String) -> Vec<Result<Advice, String>> {
     lines.map(parse).collect()
 }
 
-/// Rates for others.
+/// Outgoing rates.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     way: Way,
-    /// What all have been told.
-    told: Option<Rate>,
+    /// Last rate written to all readers.
+    last: Option<Rate>,
 }
 
 #[derive(Debug)]
@@ -207,7 +210,7 @@ enum Way {
 
 impl Outgoing {
     /// # Errors
-    /// When the pipe or the socket cannot be made.
+    /// The pipe or the socket cannot be created.
     pub(crate) fn open(channel: &Channel) -> Result<Self> {
         let way = match channel {
             Channel::File(path) => Way::File(path.clone()),
@@ -221,10 +224,10 @@ impl Outgoing {
                 }
             }
         };
-        Ok(Self { way, told: None })
+        Ok(Self { way, last: None })
     }
 
-    /// The named pipe, if it is one. Whoever reads there sees no end as long as this is kept.
+    /// The named pipe, if it is one. While it is open, readers see no end of file.
     pub(crate) fn into_pipe(self) -> Option<File> {
         match self.way {
             Way::Pipe(pipe) => Some(pipe),
@@ -232,16 +235,16 @@ impl Outgoing {
         }
     }
 
-    /// Tells it if it is new; who has just come is told anyway.
+    /// Writes the rate if it changed. New clients get it in any case.
     ///
     /// # Errors
-    /// When a file cannot be written.
-    pub(crate) fn tell(&mut self, rate: Rate) -> io::Result<()> {
+    /// A file cannot be written.
+    pub(crate) fn write(&mut self, rate: Rate) -> io::Result<()> {
         let line = format!("{}\n", rate.as_bps());
-        let is_new = self.told.replace(rate) != Some(rate);
+        let is_new = self.last.replace(rate) != Some(rate);
         match &mut self.way {
             Way::File(path) if is_new => replace(path, &line),
-            // A reader that is behind misses what does not fit into the pipe.
+            // A slow reader misses lines that do not fit into the pipe.
             Way::Pipe(pipe) if is_new => pipe.write_all(line.as_bytes()).or_else(passed),
             Way::File(_) | Way::Pipe(_) => Ok(()),
             Way::Unix {
@@ -273,16 +276,16 @@ fn passed(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// Opens a named pipe for both directions, so that it neither waits for the other end nor ends
-/// with it.
+/// Opens a named pipe for both directions, so that opening does not block and the pipe does not end
+/// with its peer.
 fn open_pipe(path: &Path) -> Result<File> {
     let name = path.display();
     match fs::metadata(path) {
         Ok(meta) if !meta.file_type().is_fifo() => {
-            bail!("{name} is no named pipe: remove it, or choose another path")
+            bail!("{name} is not a named pipe: remove it, or choose another path")
         }
         Ok(_) => {}
-        Err(_) => make_pipe(path).with_context(|| format!("cannot make the pipe {name}"))?,
+        Err(_) => make_pipe(path).with_context(|| format!("cannot create the pipe {name}"))?,
     }
     OpenOptions::new()
         .read(true)
@@ -306,22 +309,22 @@ fn bind(path: &Path) -> Result<(UnixListener, Bound)> {
     if fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
         && UnixStream::connect(path).is_err()
     {
-        // Left behind by somebody who was killed.
+        // A socket left by a killed process.
         fs::remove_file(path).with_context(|| format!("cannot remove the old socket {name}"))?;
     }
     let listener = UnixListener::bind(path)
-        .with_context(|| format!("cannot listen at {name}: choose a path that is free"))?;
+        .with_context(|| format!("cannot listen at {name}: choose an unused path"))?;
     listener.set_nonblocking(true)?;
     Ok((listener, Bound(path.to_owned())))
 }
 
-/// Removes the socket's name at the end.
+/// Removes the socket's file on drop.
 #[derive(Debug)]
 pub(crate) struct Bound(PathBuf);
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // Who removed it before us has done our work.
+        // A missing file is not an error.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -329,8 +332,8 @@ impl Drop for Bound {
 /// `O_NONBLOCK` of Linux.
 pub(super) const NONBLOCK: i32 = 0o4000;
 const MOST_CLIENTS: usize = 16;
-/// In bytes: a line is far shorter.
-const MOST_TEXT: usize = 4_096;
+/// In bytes, longer than any valid line.
+const MAX_LINE: usize = 4_096;
 
 #[cfg(test)]
 mod tests {
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_rates_or_drops() {
+    fn lines_are_rates_or_drop() {
         assert_eq!(parse(" 1500000 "), Ok(rate(1_500)));
         assert_eq!(parse("512240.0"), Ok(Advice::Rate(Rate::bps(512_240))));
         assert_eq!(parse("1.5Mb/s"), Ok(rate(1_500)));
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_are_named() {
+    fn channels_are_parsed() {
         assert_eq!(channel("rate.par"), Ok(Channel::File("rate.par".into())));
         assert_eq!(channel("pipe:p"), Ok(Channel::Pipe("p".into())));
         assert_eq!(channel("unix:/x/s"), Ok(Channel::Unix("/x/s".into())));
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_carries_lines_in_pieces() {
+    fn a_pipe_delivers_lines_in_parts() {
         let path = path("pipe");
         let mut incoming = Incoming::open(&Channel::Pipe(path.clone())).unwrap();
         let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
@@ -396,18 +399,18 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_tells_newcomers_and_hears_all() {
+    fn a_socket_writes_to_new_clients_and_reads_from_all() {
         let path = path("socket");
         let mut outgoing = Outgoing::open(&Channel::Unix(path.clone())).unwrap();
-        outgoing.tell(Rate::kbps(500)).unwrap();
+        outgoing.write(Rate::kbps(500)).unwrap();
         let client = UnixStream::connect(&path).unwrap();
-        outgoing.tell(Rate::kbps(500)).unwrap();
-        outgoing.tell(Rate::kbps(700)).unwrap();
+        outgoing.write(Rate::kbps(500)).unwrap();
+        outgoing.write(Rate::kbps(700)).unwrap();
         let mut lines = BufReader::new(client).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "500000");
         assert_eq!(lines.next().unwrap().unwrap(), "700000");
         drop(outgoing);
-        assert!(!path.exists(), "the name goes with the socket");
+        assert!(!path.exists(), "the file is removed with the socket");
 
         let mut incoming = Incoming::open(&Channel::Unix(path.clone())).unwrap();
         assert!(incoming.poll().is_empty());

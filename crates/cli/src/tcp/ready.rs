@@ -1,5 +1,5 @@
-//! What can be seen before anybody listens or connects: whether the options can be had here. Who
-//! comes first would be broken off otherwise, and all who wait behind him.
+//! Checks before listening or connecting that the system supports the options. An error after that
+//! would break the stream of the first player, and of all that wait behind it.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -15,9 +15,9 @@ use super::TcpArgs;
 use super::modes::EventsFrom;
 use super::rates::{Channel, Incoming, Outgoing, file};
 
-/// What was tried, and is to be kept until all players have been served. The pipes of channels stay
-/// open with it: whoever waits at the other end of one would see it end, and take that for the end
-/// of the stream, before there is a player and between two of them.
+/// Resources to keep until all players are served. Pipes of channels stay open with it. Otherwise
+/// the program at the other end would see an end of file before the first player or between two
+/// players.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Ready {
@@ -25,7 +25,8 @@ pub(crate) struct Ready {
 }
 
 /// # Errors
-/// Names the option whose value cannot be had on this system, and what there is instead.
+/// The system does not support the value of an option. The message names the option and the
+/// alternatives.
 pub(crate) fn ready(args: &TcpArgs) -> Result<Ready> {
     if let Some(name) = &args.congestion {
         congestion(name)?;
@@ -42,7 +43,7 @@ pub(crate) fn ready(args: &TcpArgs) -> Result<Ready> {
     if let Some(Channel::File(path)) = &args.rate_to {
         file::writable(path)?;
     }
-    // They are opened anew for every player.
+    // Opened again for each player.
     let from = args.rate_from.as_ref().map(Incoming::open).transpose()?;
     let to = args.rate_to.as_ref().map(Outgoing::open).transpose()?;
     let pipes = [
@@ -54,34 +55,34 @@ pub(crate) fn ready(args: &TcpArgs) -> Result<Ready> {
     })
 }
 
-/// Lines for whoever might expect something else of the mode.
+/// Notes on modes that differ from what the options suggest.
 pub(crate) fn remarks(args: &TcpArgs) -> Vec<String> {
     let growth = args.congestion.clone().or_else(|| setting(USUAL));
     let choice = args.choice();
     let silent = args.modes.is_without_events().then(|| {
-        "--flags with itcp but without event is no row of Table 3: nobody is told anything, so \
-         the mode is classic"
+        "--flags with itcp but without event is not in Table 3: no events are delivered, so the \
+        mode is classic"
             .to_owned()
     });
     let unknown = growth.filter(|name| !FORECAST.contains(&name.as_str()));
     let planned = choice.symbiosis().is_some_and(Mode::is_exact);
     let guessed = unknown.filter(|_| planned).map(|name| {
         format!(
-            "how {name} grows is not known: it is forecast as Reno; --congestion reno, cubic and \
-             bbr are forecast as what they are"
+            "the window growth of {name} is unknown, so the forecast assumes Reno; forecasts \
+            exist for --congestion reno, cubic and bbr"
         )
     });
     silent.into_iter().chain(guessed).collect()
 }
 
-/// Whether this source is there, and may tell all that the mode wants to hear.
+/// Checks that the event source is available and may report all events of the mode.
 fn events(from: EventsFrom, subscribed: Subscription) -> Result<()> {
-    let (source, who, mend) = match from {
+    let (source, who, fix) = match from {
         EventsFrom::Daemon => {
             let path = default_path();
             let source = Events::connect(&path).context(
-                "--events-from daemon cannot be had: leave it out, or choose in-process or \
-                 unprivileged",
+                "--events-from daemon is unavailable: leave it out, or choose in-process or \
+                unprivileged",
             )?;
             let who = format!("the policy of the event daemon at {}", path.display());
             let who = format!("{who} does not allow this user");
@@ -89,10 +90,10 @@ fn events(from: EventsFrom, subscribed: Subscription) -> Result<()> {
         }
         EventsFrom::InProcess => {
             let source = Events::in_process().context(
-                "--events-from in-process cannot be had: leave it out, or choose daemon or \
-                 unprivileged",
+                "--events-from in-process is unavailable: leave it out, or choose daemon or \
+                unprivileged",
             )?;
-            let who = "this kernel does not tell of".to_owned();
+            let who = "this kernel does not report".to_owned();
             (source, who, OTHERWISE.to_owned())
         }
         EventsFrom::Unprivileged => return Ok(()),
@@ -101,14 +102,14 @@ fn events(from: EventsFrom, subscribed: Subscription) -> Result<()> {
     let missing = Connection::kinds(subscribed).without(allowed);
     ensure!(
         missing.is_empty(),
-        "{who} {missing}, which the mode wants to hear: {mend}{}",
-        less(subscribed, allowed)
+        "{who} {missing}, which the mode requires: {fix}{}",
+        reduced_subscription(subscribed, allowed)
     );
     Ok(())
 }
 
-/// The option that wants no more than is allowed; nothing if nothing is.
-fn less(subscribed: Subscription, allowed: EventSet) -> String {
+/// Option that requests only allowed events. Empty if none is allowed.
+fn reduced_subscription(subscribed: Subscription, allowed: EventSet) -> String {
     let is_allowed = |event: &TcpEvent| {
         let kinds = Connection::kinds(Subscription::of(&[*event]));
         !kinds.and(allowed).is_empty()
@@ -118,22 +119,22 @@ fn less(subscribed: Subscription, allowed: EventSet) -> String {
     if left.is_empty() {
         return String::new();
     }
-    format!("; --subscribe {} is what may be heard", left.join(","))
+    format!("; --subscribe {} is allowed", left.join(","))
 }
 
-/// Tries it on a socket that is thrown away.
+/// Sets the algorithm on a temporary socket.
 fn congestion(name: &str) -> Result<()> {
-    // Where no socket can be had, the connection says why.
+    // If no socket can be created, the connection attempt reports the reason.
     let Ok(socket) = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) else {
         return Ok(());
     };
     set_congestion_control(&socket, name).with_context(|| {
         let there = setting(AVAILABLE).unwrap_or_default();
-        format!("--congestion {name} cannot be had here: choose one of {there}, or load its module")
+        format!("--congestion {name} is unavailable: choose one of {there}, or load its module")
     })
 }
 
-/// The same for a longest time-out.
+/// Checks the limit of retransmission timeouts in the same way.
 ///
 /// # Errors
 /// The kernel has no such option.
@@ -149,8 +150,8 @@ fn rto_max_of(socket: BorrowedFd<'_>, span: Duration) -> Result<()> {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let release = release.trim();
         format!(
-            "--rto-max cannot be had here: Linux has it from 6.15 on (TCP_RTO_MAX_MS), and this is \
-             {release}; leave it out: --rto-backoff linear keeps time-outs short on older ones too"
+            "--rto-max requires Linux 6.15 (TCP_RTO_MAX_MS), and this is {release}: leave it out; \
+            --rto-backoff linear keeps timeouts short on older kernels too"
         )
     })
 }
@@ -163,7 +164,7 @@ fn setting(name: &str) -> Option<String> {
 const AVAILABLE: &str = "tcp_available_congestion_control";
 const USUAL: &str = "tcp_congestion_control";
 const OTHERWISE: &str = "leave --events-from out, or choose unprivileged";
-/// Those whose growth is known.
+/// Algorithms with a known window growth.
 const FORECAST: [&str; 3] = ["reno", "cubic", "bbr"];
 
 #[cfg(test)]
@@ -180,7 +181,7 @@ mod tests {
 
     #[derive(Debug, Parser)]
     struct Line {
-        // What `--serve` conflicts with.
+        // Conflicts with `--serve`.
         #[arg(long)]
         to: Option<String>,
         #[command(flatten)]
@@ -195,23 +196,23 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_named_with_what_there_is() {
-        for (line, culprit, mend) in [
+    fn unsupported_values_are_named_with_the_alternatives() {
+        for (line, culprit, fix) in [
             ("--congestion nosuch", "nosuch", "reno"),
             ("--rate-to file:/nosuch/x", "/nosuch/x", "--rate-to"),
             ("--rate-to file:/", "\"/\"", "--rate-to"),
         ] {
             let error = format!("{:#}", ready(&args(line)).unwrap_err());
             assert!(error.contains(culprit), "{line}: {error}");
-            assert!(error.contains(mend), "{line}: {error}");
+            assert!(error.contains(fix), "{line}: {error}");
         }
         drop(ready(&args("--congestion reno")).unwrap());
     }
 
-    /// Who reads rates sees no end of them before the stream, nor between the streams of two players;
-    /// who writes them writes for all.
+    /// A reader of rates sees no end of file before the stream or between the streams of two
+    /// players. A writer writes for all streams.
     #[test]
-    fn pipes_do_not_end_before_the_last_player() {
+    fn pipes_stay_open_until_the_last_player() {
         let path = std::env::temp_dir().join(format!("tidegate-ready-{}", std::process::id()));
         let _ = fs::remove_file(&path);
         let args = args(&format!("--rate-to pipe:{}", path.display()));
@@ -222,12 +223,12 @@ mod tests {
             .custom_flags(NONBLOCK)
             .open(&path)
             .unwrap();
-        // The length of what there is; a pipe that has ended has none.
+        // Length of the available data; zero at the end of a pipe.
         let mut read = || reader.read(&mut [0; 64]).map_err(|e| e.kind());
         assert_eq!(read(), Err(ErrorKind::WouldBlock));
         for _player in 0..2 {
             let mut channel = Outgoing::open(args.rate_to.as_ref().unwrap()).unwrap();
-            channel.tell(Rate::kbps(500)).unwrap();
+            channel.write(Rate::kbps(500)).unwrap();
             drop(channel);
             assert_eq!(read(), Ok("500000\n".len()));
             assert_eq!(read(), Err(ErrorKind::WouldBlock));
@@ -237,9 +238,9 @@ mod tests {
         fs::remove_file(path).unwrap();
     }
 
-    /// A socket of UDP takes no options of TCP, and says so as an older kernel does (`ENOPROTOOPT`).
+    /// A UDP socket rejects TCP options with `ENOPROTOOPT`, like an older kernel.
     #[test]
-    fn a_kernel_without_a_longest_time_out_is_told_before_anybody_connects() {
+    fn a_kernel_without_rto_max_is_reported_before_a_connection() {
         let older = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let error = rto_max_of(older.as_fd(), Duration::from_secs(2)).unwrap_err();
         let error = tidegate_console::describe(&error);
@@ -251,15 +252,15 @@ mod tests {
         ] {
             assert!(error.contains(part), "{error}");
         }
-        // No kernel takes a millisecond, which the option would not let through.
+        // No kernel accepts a millisecond; the option's parser would reject it.
         let mut short = args("");
         short.rto_max = Some(Duration::from_millis(1));
         let error = ready(&short).unwrap_err().to_string();
-        assert!(error.contains("--rto-max cannot be had"), "{error}");
+        assert!(error.contains("--rto-max requires Linux 6.15"), "{error}");
     }
 
     #[test]
-    fn modes_that_are_not_what_they_seem_are_remarked_on() {
+    fn misleading_modes_are_noted() {
         for (line, part) in [
             ("--flags itcp,opt --congestion reno", "the mode is classic"),
             ("--flags itcp --congestion reno", "the mode is classic"),

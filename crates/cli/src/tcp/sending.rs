@@ -1,4 +1,4 @@
-//! One stream to one player, whichever pictures it has.
+//! Sends one stream to one player, from any source of pictures.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,49 +14,49 @@ use tidegate_sim::run::{FlowInfo, Side, Summary, Way};
 
 use super::outgoing::Reporter;
 use super::watch::watch;
-use super::{Making, TcpArgs};
+use super::{StreamConfig, TcpArgs};
 use crate::encoder_speed::Timed;
 use crate::live::{self, FLOW, Folder};
 use tidegate_console::context::LiveContext;
 use tidegate_console::describe;
 use tidegate_console::progress::Progress;
 
-/// What is sent, and what is kept of it.
+/// Stream to send and its output.
 pub(crate) struct Sending<'a> {
     pub(crate) tcp: &'a TcpArgs,
-    pub(crate) making: Making,
+    pub(crate) config: StreamConfig,
     pub(crate) encoder: EncoderSession,
-    /// What to do if the encoder is too slow.
-    pub(crate) mend: &'static str,
-    /// Said at the beginning; the mode stands behind it.
+    /// Advice for a slow encoder.
+    pub(crate) slow_encoder_advice: &'static str,
+    /// First message; the mode is appended.
     pub(crate) greeting: String,
-    /// Of the run, in its folder.
+    /// Name of the run in its folder.
     pub(crate) name: String,
-    /// How long the video is, if that is known.
+    /// Duration of the video, if known.
     pub(crate) duration: Option<Duration>,
-    /// The run folder; none if nobody wants one.
+    /// Run folder, if requested.
     pub(crate) dir: Option<PathBuf>,
-    /// Whether numbers are wanted at the end.
+    /// Whether a summary is needed at the end.
     pub(crate) json: bool,
 }
 
-/// What became of a stream.
+/// Result of a stream.
 pub(crate) struct Played {
     pub(crate) summary: Option<Summary>,
-    /// How often the rate was changed because of an event.
+    /// Number of rate changes caused by events.
     pub(crate) answers: usize,
-    /// Whether anything has come to the player.
+    /// Whether the player accepted data.
     pub(crate) took: bool,
-    /// How it ended. What failed concerns this player alone: its connection, or its run folder.
+    /// How the stream ended. An error concerns this player only: its connection or its run folder.
     pub(crate) ended: Result<Sent>,
 }
 
 impl Sending<'_> {
-    /// Sends to the player at the other end of `socket`. `on_turn` is called whenever something may
-    /// have happened, with what can be said in between.
+    /// Sends to the player at the other end of `socket`. `on_turn` is called at each turn of the
+    /// driver and may print messages.
     ///
     /// # Errors
-    /// When the encoder or its pictures fail.
+    /// The encoder or its source fails.
     pub(crate) fn play(
         self,
         around: &LiveContext,
@@ -67,7 +67,7 @@ impl Sending<'_> {
         let sayings = match watch(self.tcp, socket) {
             Ok(sayings) => sayings,
             Err(error) => {
-                // Nothing can be watched of a connection that was reset meanwhile.
+                // A connection that was reset in the meantime cannot be watched.
                 let error = socket.broken().map_or(error, Into::into);
                 return Ok(Played {
                     summary: None,
@@ -79,19 +79,21 @@ impl Sending<'_> {
         };
         let manifest = live::manifest(&self.name, self.duration, self.flow_info());
         let mut folder = Folder::later(self.dir.as_deref(), self.json, Side::Sender, manifest);
-        // Of many who come some take nothing, as scans of ports: they have none.
+        // With many players, create the folder late: port scans accept no data and get none.
         let at_once = self.tcp.serve.is_none();
         let trouble = at_once.then(|| folder.begin()).flatten();
-        let (encoder, pace) = Timed::new(self.encoder, conditions.clock, self.mend);
+        let (encoder, pace) = Timed::new(self.encoder, conditions.clock, self.slow_encoder_advice);
         let mut reporter = Reporter::new(self.tcp, folder, sayings, pace)?;
         if let Some(trouble) = trouble {
             reporter.progress.say(&trouble);
         }
         let mode = self.tcp.choice().name();
         reporter.progress.say(&format!("{}, {mode}", self.greeting));
-        let sender = self.making.sender(self.tcp, around, conditions.clock.now());
-        let pipe =
-            Threaded::start(encoder, around.stop.clone()).context("no thread for the encoder")?;
+        let sender = self.config.sender(self.tcp, around, conditions.clock.now());
+        let pipe = Threaded::start(encoder, around.stop.clone()).context(
+            "cannot start the encoder \
+            thread",
+        )?;
         let mut stream = TcpStreamer::new(sender, pipe);
         let ended = reporter.play(&mut stream, socket, conditions, around, on_turn);
         let (answers, took) = (reporter.answers(), reporter.took());
@@ -118,9 +120,9 @@ impl Sending<'_> {
             class: FLOW.to_owned(),
             control: self.tcp.choice().name().to_owned(),
             baseline: false,
-            delay_bound: Some(self.making.delay_bound),
-            floor: self.making.limits.0,
-            frame_rate: Some(self.making.frame_rate),
+            delay_bound: Some(self.config.delay_bound),
+            floor: self.config.limits.0,
+            frame_rate: Some(self.config.frame_rate),
             one_clock: false,
             way: Way::default(),
             active: None,
@@ -128,7 +130,7 @@ impl Sending<'_> {
     }
 }
 
-/// The folder of the first player is as it is named, that of the second has a 2 behind it.
+/// Folder of a player: the name itself for the first, with the suffix 2 for the second.
 pub(crate) fn numbered(dir: &Path, player: u32) -> PathBuf {
     if player == 1 {
         return dir.to_owned();

@@ -1,4 +1,4 @@
-//! What the kernel tells of a connection, for a sender in symbiosis with it.
+//! Subscribes a sender to the kernel's TCP events.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -13,11 +13,11 @@ use tidegate_live::tcp::{TcpSocket, Watch};
 use super::TcpArgs;
 use super::modes::EventsFrom;
 
-/// Has somebody watch the socket, if the mode wants to be told anything. What comes out says where
-/// events come from, and what becomes of that.
+/// Subscribes to events of the socket, if the mode needs any. The returned channel has messages
+/// about the event source and its changes.
 ///
 /// # Errors
-/// The system tells nothing of the socket.
+/// No events of the socket are available.
 pub(crate) fn watch(args: &TcpArgs, socket: &mut TcpSocket) -> Result<Option<Receiver<String>>> {
     let Some(mode) = args.choice().symbiosis() else {
         return Ok(None);
@@ -32,24 +32,25 @@ pub(crate) fn watch(args: &TcpArgs, socket: &mut TcpSocket) -> Result<Option<Rec
     let (connection, said) = match source.map(|events| events.and_then(hear)) {
         None => unprivileged(&*socket, subscribed, "as asked for")?,
         Some(Ok(connection)) => (connection, None),
-        // One that was asked for was there when we began, and those who are served outlive it.
+        // A requested source was available at the start and outlives its clients.
         Some(Err(why)) => unprivileged(&*socket, subscribed, &why.to_string())?,
     };
     let (says, said_later) = channel();
     let said = said.unwrap_or_else(|| "events come from the kernel".to_owned());
-    // The other end is here.
+    // The receiver exists.
     let _ = says.send(said);
     let own = socket.as_fd().try_clone_to_owned();
     socket.set_watch(Box::new(KernelWatch {
         connection,
-        socket: own.context("no descriptor is left")?,
+        socket: own.context("cannot duplicate the socket")?,
         subscribed,
         says,
     }));
     Ok(Some(said_later))
 }
 
-/// The connection as a process without privilege sees it, and a line about what that costs.
+/// Events of the connection as an unprivileged process sees them, and a message about the
+/// drawbacks.
 fn unprivileged(
     socket: impl std::os::fd::AsFd,
     subscribed: Subscription,
@@ -67,7 +68,7 @@ fn unprivileged(
         .map(|(kind, how)| format!("; {kind}: {how}"))
         .collect();
     let said = format!(
-        "events without privilege ({why}): writes are cut into segments of their own{}",
+        "events without privilege ({why}): each write starts a new segment{}",
         weaker.concat()
     );
     Ok((connection, Some(said)))
@@ -76,7 +77,7 @@ fn unprivileged(
 #[derive(Debug)]
 struct KernelWatch {
     connection: Connection,
-    /// For another connection to the same socket.
+    /// For another subscription of the same socket.
     socket: OwnedFd,
     subscribed: Subscription,
     says: Sender<String>,
@@ -87,11 +88,11 @@ impl Watch for KernelWatch {
         match self.connection.next_event(now) {
             Ok(event) => Ok(event),
             Err(why) => {
-                // The daemon has gone; the stream goes on.
+                // The daemon has exited; the stream continues without privilege.
                 let fresh = unprivileged(&self.socket, self.subscribed, &why.to_string());
                 let (connection, said) = fresh.map_err(io::Error::other)?;
                 self.connection = connection;
-                // Who does not listen any more wants no words.
+                // The receiver may be gone.
                 let _ = self.says.send(said.unwrap_or_default());
                 Ok(None)
             }

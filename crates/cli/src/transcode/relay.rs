@@ -1,4 +1,4 @@
-//! A stream that comes over TCP, decoded on a thread of its own.
+//! Stream that arrives over TCP, decoded on a thread of its own.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use tidegate_media::{Decoder, Picture, Size, SourceError, VideoSource};
 
 use crate::recv::numbering::{MISFIT, Numbering};
 
-/// The thread, from outside.
+/// Handle of the decoder thread.
 #[derive(Debug)]
 pub(super) struct Relay {
     shared: Arc<Shared>,
@@ -33,38 +33,38 @@ pub(super) struct Relay {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is a first picture, or there will be none.
+    /// The first picture has arrived, or the stream has ended without one.
     begun: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     pictures: VecDeque<(u64, Picture)>,
-    /// Numbers of pictures that nobody has asked for, and when they came.
+    /// Numbers and arrival times of new pictures.
     arrivals: Vec<(u64, Time)>,
-    /// Of the first picture.
+    /// Size of the first picture.
     size: Option<Size>,
-    /// Time stamps are not at the rate of the frames.
+    /// The timestamps do not fit the frame rate.
     misfits: bool,
-    /// Somebody has been told.
-    told_misfit: bool,
+    /// The user has been notified.
+    misfit_reported: bool,
     over: bool,
     error: Option<anyhow::Error>,
 }
 
 impl Shared {
-    /// Nothing that holds the lock can fail half-way.
+    /// A poisoned lock is usable: no critical section leaves a partial state.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Relay {
-    /// Starts to read. `driver` is woken for every picture and at the end. So many pictures are kept
-    /// until somebody asks for them.
+    /// Starts to read. `driver` is woken for each picture and at the end. At most `kept` pictures
+    /// wait for the encoder.
     ///
     /// # Errors
-    /// When the system has no thread left.
+    /// The thread cannot be started.
     pub(super) fn start(
         mut socket: TcpSocket,
         rate: FrameRate,
@@ -73,14 +73,14 @@ impl Relay {
         driver: StopFlag,
     ) -> Result<Self> {
         let shared = Arc::new(Shared::default());
-        let stop = StopFlag::new().context("no event to wake the decoder by")?;
+        let stop = StopFlag::new().context("cannot create the event that stops the decoder")?;
         let conditions = Conditions {
             clock,
             until: None,
             stop: stop.clone(),
         };
         let name = socket.peer().to_string();
-        let mut desk = Desk {
+        let mut decoder = DecoderThread {
             shared: Arc::clone(&shared),
             driver,
             kept,
@@ -89,11 +89,13 @@ impl Relay {
             next: 0,
         };
         let work = move || {
-            let ended = desk.read(&mut socket, &conditions);
-            desk.close(ended.err());
+            let ended = decoder.read(&mut socket, &conditions);
+            decoder.close(ended.err());
         };
         let thread = thread::Builder::new().name("decoder".into());
-        let thread = thread.spawn(work).context("no thread for the decoder")?;
+        let thread = thread
+            .spawn(work)
+            .context("cannot start the decoder thread")?;
         Ok(Self {
             shared,
             name,
@@ -104,67 +106,68 @@ impl Relay {
         })
     }
 
-    /// The sender's address.
+    /// Address of the sender.
     pub(super) fn name(&self) -> String {
         self.name.clone()
     }
 
-    /// Waits for the first picture. `false` if there is none, or `asked` says so.
-    pub(super) fn wait_for_picture(&self, asked: impl Fn() -> bool) -> bool {
+    /// Waits for the first picture. `false` if the stream ends without one or `interrupted` returns
+    /// true.
+    pub(super) fn wait_for_picture(&self, interrupted: impl Fn() -> bool) -> bool {
         let mut state = self.shared.state();
-        while state.size.is_none() && !state.over && !asked() {
+        while state.size.is_none() && !state.over && !interrupted() {
             let waited = self.shared.begun.wait_timeout(state, LOOK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.size.is_some()
     }
 
-    /// Pictures that came since the last time, and when by `clock`.
+    /// Pictures since the last call, with their arrival time by `clock`.
     pub(super) fn arrivals(&self, clock: Clock) -> Vec<(u64, Time)> {
         let came = std::mem::take(&mut self.shared.state().arrivals);
         let by_clock = |at| clock.from_monotonic(self.clock.to_monotonic(at));
         came.into_iter().map(|(n, at)| (n, by_clock(at))).collect()
     }
 
-    /// What the user should know of the stream, once.
+    /// Message about the stream for the user, once.
     pub(super) fn note(&self) -> Option<&'static str> {
         let mut state = self.shared.state();
-        let is_news = state.misfits && !std::mem::replace(&mut state.told_misfit, true);
+        let is_news = state.misfits && !std::mem::replace(&mut state.misfit_reported, true);
         is_news.then_some(MISFIT)
     }
 
-    /// Nobody wants what has come so far.
-    pub(super) fn pass_over(&self) {
+    /// Discards the pictures so far.
+    pub(super) fn discard(&self) {
         let mut state = self.shared.state();
         state.arrivals.clear();
         state.pictures.clear();
     }
 
-    /// Whether no more will come, and all that came has been asked for.
+    /// Whether the stream has ended and the arrivals have been read.
     pub(super) fn is_over(&self) -> bool {
         let state = self.shared.state();
         state.over && state.arrivals.is_empty()
     }
 
-    /// The pictures, for an encoder.
+    /// Source of pictures for an encoder.
     ///
     /// # Errors
-    /// Before the first one.
+    /// No picture has arrived.
     pub(super) fn source(&self) -> Result<RelaySource> {
         let size = self.shared.state().size;
         Ok(RelaySource {
             shared: Arc::clone(&self.shared),
             name: self.name.clone(),
-            size: size.context("no picture has come")?,
+            size: size.context("no picture has arrived")?,
             rate: self.rate,
             next: 0,
         })
     }
 
-    /// Ends it.
+    /// Ends the thread.
     ///
     /// # Errors
-    /// What ended the stream, if not a goodbye or we.
+    /// The error that ended the stream, if any. BYE and a stop by the caller are not errors.
     pub(super) fn finish(self) -> Result<()> {
         self.stop.set();
         if self.thread.join().is_err() {
@@ -174,18 +177,18 @@ impl Relay {
     }
 }
 
-/// What the thread works with.
-struct Desk {
+/// State of the decoder thread.
+struct DecoderThread {
     shared: Arc<Shared>,
     driver: StopFlag,
     kept: usize,
     decoder: Option<Decoder>,
     numbering: Numbering,
-    /// The least number that the next picture may have.
+    /// Lowest valid number of the next picture.
     next: u64,
 }
 
-impl Desk {
+impl DecoderThread {
     fn read(&mut self, socket: &mut TcpSocket, conditions: &Conditions) -> Result<()> {
         let mut receiver = TcpReceiver::new();
         let mut failed = None;
@@ -199,7 +202,7 @@ impl Desk {
             ControlFlow::Continue(())
         });
         failed.map_or(Ok(()), Err)?;
-        ended.context("the input ended too early")?;
+        ended.context("the input ended without BYE")?;
         Ok(())
     }
 
@@ -213,7 +216,7 @@ impl Desk {
             none => none.insert(Decoder::open(codec)?),
         };
         let Some(picture) = decoder.decode(&frame.data).picture() else {
-            // What cannot be decoded is passed over; the next key frame mends it.
+            // Skip undecodable frames; the next key frame recovers.
             return Ok(());
         };
         let mut state = self.shared.state();
@@ -221,16 +224,18 @@ impl Desk {
         let size = *state.size.get_or_insert(picture.size());
         if size != picture.size() {
             return Err(anyhow!(
-                "the input changes its pictures from {size} to {}: start a transcoder for each",
+                "the picture size of the input changes from {size} to {}: start a transcoder for \
+                each size",
                 picture.size()
             ));
         }
-        // At another frame rate pictures share a number, and an encoder takes each once.
+        // If the frame rate is wrong, pictures can share a number, and an encoder accepts each
+        // number once.
         if number < self.next {
             return Ok(());
         }
         self.next = number + 1;
-        // Those that the encoder is at and those that wait for room; it is never further behind.
+        // Pictures in the encoder and in the queue; the encoder is never further behind.
         if state.pictures.len() >= self.kept {
             state.pictures.pop_front();
         }
@@ -253,7 +258,7 @@ impl Desk {
     }
 }
 
-/// The pictures of a [`Relay`], by number.
+/// Pictures of a [`Relay`], by number.
 #[derive(Debug)]
 pub(super) struct RelaySource {
     shared: Arc<Shared>,
@@ -300,10 +305,10 @@ impl VideoSource for RelaySource {
         Err(SourceError::Broken {
             name: self.name.clone(),
             pictures: frame,
-            why: "a picture was asked for that is no longer kept".to_owned(),
+            why: "the requested picture has been discarded".to_owned(),
         })
     }
 }
 
-/// Between two looks at what may end a wait.
+/// Interval between checks for the end of a wait.
 const LOOK: Duration = Duration::from_millis(100);

@@ -43,7 +43,7 @@ impl Daemon {
         self.party.interrupt();
         let ended = self.party.ends();
         assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
-        assert!(ended.said.contains("takes its programs out"));
+        assert!(ended.said.contains("unloading the BPF programs"));
         assert!(!self.scratch.path("made").exists(), "folders stayed behind");
         ended
     }

@@ -1,4 +1,4 @@
-//! Rates in a file: its last line is read, and it is replaced as a whole.
+//! Rates in a file: the last line is read, and the file is replaced atomically.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use tidegate_core::random::Seed;
 use tidegate_core::session::tcp::Advice;
 
-use super::{MOST_TEXT, NONBLOCK, parse};
+use super::{MAX_LINE, NONBLOCK, parse};
 use tidegate_console::context::secret_seed;
 use tidegate_console::describe;
 
-/// Sees that rates can be read from a file, or from one that is not there yet.
+/// Checks that rates can be read from a file, or from a file that does not exist yet.
 ///
 /// # Errors
-/// Names the path, and what it is if it is no file.
+/// The path is unreadable or not a regular file. The message names the path and the alternative.
 pub(crate) fn readable(path: &Path) -> Result<()> {
     match fs::metadata(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
@@ -25,14 +25,14 @@ pub(crate) fn readable(path: &Path) -> Result<()> {
     }
 }
 
-/// The last line of a file, whenever it has changed.
+/// Reader of the last line, after each change of the file.
 #[derive(Debug)]
 pub(crate) struct LastLine {
     path: PathBuf,
-    /// Identity, size and time of change of what was looked at last.
+    /// Inode, size and modification time at the last read.
     seen: Option<(u64, u64, i64, i64)>,
-    /// It has been said that it cannot be read.
-    told: bool,
+    /// A read error has been reported.
+    error_reported: bool,
 }
 
 impl LastLine {
@@ -40,15 +40,15 @@ impl LastLine {
         Self {
             path,
             seen: None,
-            told: false,
+            error_reported: false,
         }
     }
 
-    /// What it says, if that is news. That it cannot be read is said once.
+    /// The last line, if it changed. A read error is reported once.
     pub(super) fn poll(&mut self) -> Option<Result<Advice, String>> {
         let meta = match fs::metadata(&self.path) {
             Ok(meta) => meta,
-            // Before somebody writes it there is none.
+            // The file does not exist before the first write.
             Err(e) if e.kind() == ErrorKind::NotFound => return None,
             Err(e) => return self.trouble(&anyhow::Error::new(e).context(unreadable(&self.path))),
         };
@@ -58,8 +58,8 @@ impl LastLine {
         }
         match tail(&self.path, &meta) {
             Ok(text) => {
-                self.told = false;
-                // A file that is being written anew is empty for a moment.
+                self.error_reported = false;
+                // A file that is being rewritten is empty for a moment.
                 let last = text.lines().rfind(|line| !line.trim().is_empty());
                 last.map(parse)
             }
@@ -68,12 +68,12 @@ impl LastLine {
     }
 
     fn trouble<T>(&mut self, error: &anyhow::Error) -> Option<Result<T, String>> {
-        let is_news = !std::mem::replace(&mut self.told, true);
+        let is_news = !std::mem::replace(&mut self.error_reported, true);
         is_news.then(|| Err(describe(error)))
     }
 }
 
-/// The end of a file, from the beginning of a line on. What is no file could keep us waiting.
+/// End of a file, from the start of a line. A pipe or device could block.
 fn tail(path: &Path, meta: &Metadata) -> Result<String> {
     let name = path.display();
     let is_file = |meta: &Metadata| {
@@ -85,10 +85,10 @@ fn tail(path: &Path, meta: &Metadata) -> Result<String> {
     let options = options.read(true).custom_flags(NONBLOCK);
     let mut file = options.open(path).with_context(|| unreadable(path))?;
     is_file(&file.metadata().with_context(|| unreadable(path))?)?;
-    let from = meta.size().saturating_sub(MOST_TEXT as u64);
+    let from = meta.size().saturating_sub(MAX_LINE as u64);
     let mut bytes = Vec::new();
     let read = file.seek(SeekFrom::Start(from));
-    read.and_then(|_| file.take(MOST_TEXT as u64).read_to_end(&mut bytes))
+    read.and_then(|_| file.take(MAX_LINE as u64).read_to_end(&mut bytes))
         .with_context(|| unreadable(path))?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     if from == 0 {
@@ -96,7 +96,7 @@ fn tail(path: &Path, meta: &Metadata) -> Result<String> {
     }
     match text.trim_end().split_once('\n') {
         Some((_, whole)) => Ok(whole.to_owned()),
-        None => bail!("the last line of {name} is no rate: it has more than {MOST_TEXT} bytes"),
+        None => bail!("the last line of {name} is not a rate: it has more than {MAX_LINE} bytes"),
     }
 }
 
@@ -104,10 +104,11 @@ fn unreadable(path: &Path) -> String {
     format!("cannot read rates from {}", path.display())
 }
 
-/// Sees that [`replace`] will find a place for a file, and touches none that is there.
+/// Checks that [`replace`] will succeed, without changing an existing file.
 ///
 /// # Errors
-/// Names the path, and what it is if it is no file.
+/// The path cannot be written or is not a regular file. The message names the path and the
+/// alternative.
 pub(crate) fn writable(path: &Path) -> Result<()> {
     let place = || {
         let (file, scratch) = scratch(&behind_links(path)?)?;
@@ -116,14 +117,13 @@ pub(crate) fn writable(path: &Path) -> Result<()> {
     };
     place().with_context(|| {
         format!(
-            "cannot write rates to \"{}\": choose another file for --rate-to, in a folder that can be \
-             written",
+            "cannot write rates to \"{}\": choose another file for --rate-to, in a writable folder",
             path.display()
         )
     })
 }
 
-/// Replaces the whole file at once: no reader sees half of it.
+/// Replaces the file atomically, so that readers see no partial file.
 pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let written = || {
         let path = behind_links(path)?;
@@ -131,15 +131,15 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
         let moved = file.write_all(text.as_bytes());
         let moved = moved.and_then(|()| fs::rename(&scratch, &path));
         moved.inspect_err(|_| {
-            // Of no use to anybody; why has been said.
+            // The write error has been reported already.
             let _ = fs::remove_file(&scratch);
         })
     };
     written().map_err(|e| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display())))
 }
 
-/// The file that is to be replaced, which may not be there yet: a link stays what it is, and so does
-/// what is no file.
+/// Target of `path` behind symbolic links, which may not exist yet. Links are kept. A path that is
+/// not a regular file is an error.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_file() => return fs::canonicalize(path),
@@ -153,7 +153,7 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// A new file beside it, which is written first.
+/// Creates a temporary file in the same folder.
 fn scratch(path: &Path) -> io::Result<(File, PathBuf)> {
     let Seed(unique) = secret_seed();
     let mut scratch = path.as_os_str().to_owned();
@@ -174,7 +174,7 @@ mod tests {
     use super::super::{Channel, Incoming, Outgoing};
     use super::*;
 
-    /// A folder that is not there yet.
+    /// Path of a folder that does not exist yet.
     fn folder(name: &str) -> PathBuf {
         let name = format!("tidegate-rates-file-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -193,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_whole_and_read_when_it_changes() {
+    fn a_file_is_replaced_atomically_and_read_after_a_change() {
         let folder = folder("whole");
         let path = folder.join("rate");
         let mut outgoing = Outgoing::open(&Channel::File(path.clone())).unwrap();
         let mut incoming = Incoming::open(&Channel::File(path.clone())).unwrap();
         assert!(incoming.poll().is_empty());
-        outgoing.tell(Rate::kbps(500)).unwrap();
+        outgoing.write(Rate::kbps(500)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "500000\n");
         assert_eq!(incoming.poll(), [Ok(rate(500))]);
         assert!(incoming.poll().is_empty());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_of_a_long_file_counts() {
+    fn the_last_line_of_a_long_file_is_read() {
         let folder = folder("long");
         let path = folder.join("rate");
         let mut file = LastLine::of(path.clone());
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_and_said_once_if_it_comes_later() {
+    fn a_path_that_is_not_a_file_is_rejected_and_reported_once() {
         let folder = folder("kinds");
         let [path, fifo] = ["rate", "fifo"].map(|name| folder.join(name));
         pipe(&fifo);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_file_is_touched() {
+    fn only_the_file_itself_is_changed() {
         let folder = folder("links");
         let [file, link, part, none, dangling] =
             ["rate", "link", "link.part", "none", "dangling"].map(|name| folder.join(name));

@@ -283,7 +283,7 @@ fn feedback(wanted: Option<Feedback>, sdp: Option<&Sdp>) -> FeedbackMode {
     match wanted {
         Some(Feedback::PerPacket) => FeedbackMode::PerPacket,
         None if understood => FeedbackMode::PerPacket,
-        Some(Feedback::Reports) | None => FeedbackMode::RrFallback,
+        Some(Feedback::Reports) | None => FeedbackMode::ReceiverReports,
     }
 }
 
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_description_without_feedback_selects_receiver_reports() {
         let sdp = Sdp::parse(SDP).unwrap();
-        assert_eq!(feedback(None, Some(&sdp)), FeedbackMode::RrFallback);
+        assert_eq!(feedback(None, Some(&sdp)), FeedbackMode::ReceiverReports);
         assert_eq!(feedback(None, None), FeedbackMode::PerPacket);
         let requested = Some(Feedback::PerPacket);
         assert_eq!(feedback(requested, Some(&sdp)), FeedbackMode::PerPacket);

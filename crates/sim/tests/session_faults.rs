@@ -94,7 +94,7 @@ fn a_receiver_that_is_started_again_is_served_again() {
 fn a_peer_with_plain_reports_gets_a_low_rate() {
     let mut play = Play::new();
     play.seconds = 40;
-    play.feedback = FeedbackMode::RrFallback;
+    play.feedback = FeedbackMode::ReceiverReports;
     let played = play.run(SECOND);
     let known = |e| (e == Event::PeerReportsOnly).then_some(());
     let (at, ()) = played.first(Time::ZERO, known).unwrap();

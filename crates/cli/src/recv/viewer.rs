@@ -135,7 +135,7 @@ struct Screen {
     rate: FrameRate,
     decoder: Decoder,
     original: Option<Original>,
-    screen: Option<(u64, Picture)>,
+    shown: Option<(u64, Picture)>,
     turns: Turns,
     /// The first comparison has been made.
     warned: bool,
@@ -161,7 +161,7 @@ impl Screen {
             rate,
             decoder: Decoder::open(codec).context("cannot decode the pictures")?,
             original: None,
-            screen: None,
+            shown: None,
             turns: Turns::new(rate),
             warned: false,
         })
@@ -187,7 +187,7 @@ impl Screen {
         if row.decodable && !data.is_empty() {
             let decoded = self.decoder.decode(&data);
             match decoded.picture() {
-                Some(picture) if accepted => self.screen = Some((row.frame, picture.clone())),
+                Some(picture) if accepted => self.shown = Some((row.frame, picture.clone())),
                 Some(_) => {}
                 None => trouble = true,
             }
@@ -210,7 +210,7 @@ impl Screen {
 
     /// Picture on the screen for `frame`, without a comparison.
     fn unchanged(&self, frame: u64) -> ShownFrame {
-        let shown_frame = self.screen.as_ref().map(|(shown, _)| *shown);
+        let shown_frame = self.shown.as_ref().map(|(shown, _)| *shown);
         ShownFrame {
             frame,
             shown_frame,
@@ -225,7 +225,7 @@ impl Screen {
             self.reference.clear();
             None
         });
-        if let Some((_, picture)) = &self.screen
+        if let Some((_, picture)) = &self.shown
             && let Some(window) = &mut self.window
             && let Err(e) = window.show(picture)
         {
@@ -244,14 +244,14 @@ impl Screen {
         if self.reference.is_empty() {
             return Ok(None);
         }
-        let Some((_, screen)) = &self.screen else {
+        let Some((_, shown)) = &self.shown else {
             return Ok(None);
         };
         let original = match &mut self.original {
             Some(original) => original,
             none => none.insert(Original {
-                source: source(&self.reference, screen.size(), self.rate)?,
-                picture: Picture::black(screen.size()),
+                source: source(&self.reference, shown.size(), self.rate)?,
+                picture: Picture::black(shown.size()),
             }),
         };
         if frame < original.source.position()
@@ -259,7 +259,7 @@ impl Screen {
         {
             return Ok(None);
         }
-        Ok(Some(quality(&original.picture, screen)?))
+        Ok(Some(quality(&original.picture, shown)?))
     }
 
     fn check_first(&mut self, quality: Option<Quality>) -> Option<String> {

@@ -147,7 +147,7 @@ pub enum FeedbackMode {
     /// indication (RFC 4585).
     PerPacket,
     /// Receiver reports only, as a plain RTP receiver sends.
-    RrFallback,
+    ReceiverReports,
 }
 
 /// First dynamic payload type (RFC 3551 section 6).

@@ -255,7 +255,7 @@ impl JitterBuffer {
         self.stored -= frame.packets.len();
         self.waiting -= frame.bytes as usize;
         let end = frame.end.unwrap_or_default();
-        let mut unit = payload::JitterBuffer::new(self.codec, MAX_FRAME);
+        let mut unit = payload::Depacketiser::new(self.codec, MAX_FRAME);
         // `take` fails if a payload was rejected.
         let _ = frame.packets.values().try_for_each(|p| unit.push(p));
         let data = unit.take().map(|(data, _)| data);

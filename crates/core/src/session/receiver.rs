@@ -237,7 +237,7 @@ impl MediaReceiver {
     }
 
     fn feedback_soon(&mut self, now: Time, wait: Duration) {
-        if self.config.feedback == FeedbackMode::RrFallback {
+        if self.config.feedback == FeedbackMode::ReceiverReports {
             return;
         }
         let due = (now + wait).max(self.feedback_sent + MIN_INTERVAL);
@@ -384,7 +384,7 @@ impl MediaReceiver {
     /// end after 30 s or a BYE.
     fn keep_alive(&self) -> Option<Time> {
         let last = self.last_arrival?;
-        if self.ended || self.config.feedback == FeedbackMode::RrFallback {
+        if self.ended || self.config.feedback == FeedbackMode::ReceiverReports {
             return None;
         }
         let silence = self.feedback_sent.since(last);

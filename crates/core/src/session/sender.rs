@@ -118,7 +118,7 @@ pub enum SenderFailure {
 enum Peer {
     Unknown,
     PerPacket,
-    RrFallback,
+    ReceiverReports,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -367,7 +367,7 @@ impl MediaSender {
             blackout: matches!(self.phase, Phase::Blackout { .. }),
             stopped: self.phase == Phase::Stopped,
             left: self.is_left(),
-            reports_only: self.peer == Peer::RrFallback,
+            reports_only: self.peer == Peer::ReceiverReports,
             heard: self.peer != Peer::Unknown || self.path.has_rtt(),
             frames: self.capture.made(),
         }
@@ -432,7 +432,7 @@ impl MediaSender {
             {
                 self.control.target()
             }
-            Peer::Unknown | Peer::RrFallback => fallback(self.fallback.rate()),
+            Peer::Unknown | Peer::ReceiverReports => fallback(self.fallback.rate()),
         }
     }
 

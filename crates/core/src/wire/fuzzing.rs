@@ -5,7 +5,7 @@
 
 use super::bytes::u16_at;
 use super::framing::{self, Deframer};
-use super::h264::{JitterBuffer, contents, is_key_frame, nal_units, packetise, parameter_sets};
+use super::h264::{Depacketiser, contents, is_key_frame, nal_units, packetise, parameter_sets};
 use super::mpeg2;
 use super::rtcp::{self, Cname, Nack, NackEntry, Rtcp, Sdes};
 use super::rtp::{PayloadType, RtpHeader, RtpPacket};
@@ -215,7 +215,7 @@ pub fn rtx(data: &[u8]) {
 /// RTP payloads, each behind its length in one byte: the assembler stays within its memory and
 /// hands over byte streams only.
 pub fn h264_assemble(data: &[u8]) {
-    let mut assembler = JitterBuffer::new(MAX_ACCESS_UNIT);
+    let mut assembler = Depacketiser::new(MAX_ACCESS_UNIT);
     let (mut rest, mut refused) = (data, false);
     while let Some((len, after)) = rest.split_first() {
         let (payload, after) = after.split_at(usize::from(*len).min(after.len()));
@@ -244,7 +244,7 @@ pub fn h264_packetise(data: &[u8]) {
         return;
     };
     // Start codes of three bytes become four.
-    let mut assembler = JitterBuffer::new(2 * access_unit.len());
+    let mut assembler = Depacketiser::new(2 * access_unit.len());
     let mut marked = false;
     for payload in payloads {
         let mut out = Vec::new();
@@ -261,7 +261,7 @@ pub fn h264_packetise(data: &[u8]) {
 
 /// RFC 2250 payloads, each behind its length in two bytes: the assembler stays within its memory.
 pub fn mpeg2_assemble(data: &[u8]) {
-    let mut assembler = mpeg2::JitterBuffer::new(MAX_ACCESS_UNIT);
+    let mut assembler = mpeg2::Depacketiser::new(MAX_ACCESS_UNIT);
     let (mut rest, mut refused) = (data, false);
     while let Some((len, after)) = rest.split_first_chunk::<2>() {
         let len = usize::from(u16::from_be_bytes(*len));
@@ -290,7 +290,7 @@ pub fn mpeg2_packetise(data: &[u8]) {
     let Ok(payloads) = mpeg2::packetise(access_unit, max_payload) else {
         return;
     };
-    let mut assembler = mpeg2::JitterBuffer::new(access_unit.len());
+    let mut assembler = mpeg2::Depacketiser::new(access_unit.len());
     let mut marked = false;
     for payload in payloads {
         let mut out = Vec::new();

@@ -6,7 +6,7 @@ mod packetise;
 
 pub(in crate::wire) use annexb::find_start_code;
 pub use annexb::{Contents, NalUnits, contents, is_key_frame, nal_units, parameter_sets};
-pub use assemble::{AccessUnit, AssembleError, JitterBuffer};
+pub use assemble::{AccessUnit, AssembleError, Depacketiser};
 pub use packetise::{PacketiseError, Payload, Payloads, packetise};
 
 /// NAL unit type: the low five bits of the first byte.

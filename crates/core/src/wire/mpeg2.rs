@@ -5,7 +5,7 @@ mod header;
 mod packetise;
 mod stream;
 
-pub use assemble::{AssembleError, JitterBuffer, Picture};
+pub use assemble::{AssembleError, Depacketiser, Picture};
 pub use header::{HeaderError, VideoHeader, VideoPayload};
 pub use packetise::{PacketiseError, Payload, Payloads, packetise};
 pub use stream::{Contents, contents};

@@ -83,19 +83,19 @@ impl Payload<'_> {
 
 /// Joins payloads, passed in order and without gaps, to an access unit.
 #[derive(Clone, Debug)]
-pub enum JitterBuffer {
+pub enum Depacketiser {
     /// Assembler for RFC 6184.
-    H264(h264::JitterBuffer),
+    H264(h264::Depacketiser),
     /// Assembler for RFC 2250.
-    Mpeg2(mpeg2::JitterBuffer),
+    Mpeg2(mpeg2::Depacketiser),
 }
 
-impl JitterBuffer {
+impl Depacketiser {
     /// Limits an access unit to `max_len` bytes.
     pub const fn new(codec: Codec, max_len: usize) -> Self {
         match codec {
-            Codec::H264 => Self::H264(h264::JitterBuffer::new(max_len)),
-            Codec::Mpeg2 => Self::Mpeg2(mpeg2::JitterBuffer::new(max_len)),
+            Codec::H264 => Self::H264(h264::Depacketiser::new(max_len)),
+            Codec::Mpeg2 => Self::Mpeg2(mpeg2::Depacketiser::new(max_len)),
         }
     }
 

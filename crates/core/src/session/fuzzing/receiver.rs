@@ -43,7 +43,7 @@ impl ReceiverScene {
     fn new(story: &mut Story<'_>) -> Self {
         let mut config = ReceiverConfig::new(PEER, name(), Duration::from_millis(300));
         if story.byte() & 1 == 1 {
-            config.feedback = FeedbackMode::RrFallback;
+            config.feedback = FeedbackMode::ReceiverReports;
         }
         Self {
             receiver: MediaReceiver::new(config),

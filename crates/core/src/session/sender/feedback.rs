@@ -91,7 +91,7 @@ impl MediaSender {
             .is_some_and(|at| cx.now.since(at) >= PATIENCE);
         match self.peer {
             Peer::Unknown if overdue => {
-                self.peer = Peer::RrFallback;
+                self.peer = Peer::ReceiverReports;
                 cx.trace.record(cx.now, Event::PeerReportsOnly);
             }
             Peer::Unknown => {
@@ -101,7 +101,7 @@ impl MediaSender {
                     self.control.on_report(cx, &Report::default().rtt(rtt));
                 }
             }
-            Peer::RrFallback => {
+            Peer::ReceiverReports => {
                 let rtt = self.path.has_rtt().then(|| self.path.srtt());
                 self.fallback.on_report(loss, rtt, self.config.packet_size);
             }

@@ -57,7 +57,7 @@ impl MediaSender {
         let every = match (self.config.key_interval, self.peer) {
             (Some(every), _) => Some(every),
             // Plain receivers cannot request key frames: send one every two seconds.
-            (None, Peer::Unknown | Peer::RrFallback) => {
+            (None, Peer::Unknown | Peer::ReceiverReports) => {
                 Some((self.config.frame_rate.as_f64() * 2.0) as u64)
             }
             (None, Peer::PerPacket) => None,

@@ -47,7 +47,7 @@ impl MediaSender {
             .wrapping_add(buffer.len() as u32 - RtpHeader::LEN as u32);
         // A peer that does not report CE marks prevents a reaction to them (RFC 6679 section
         // 7.2.1).
-        let ecn = if self.config.ecn && self.peer != Peer::RrFallback {
+        let ecn = if self.config.ecn && self.peer != Peer::ReceiverReports {
             Ecn::Ect0
         } else {
             Ecn::NotEct

@@ -43,7 +43,7 @@ struct Stream {
 struct Partial {
     timestamp: u64,
     first: Time,
-    unit: payload::JitterBuffer,
+    unit: payload::Depacketiser,
     bytes: u64,
 }
 
@@ -161,7 +161,7 @@ impl TcpReceiver {
         let partial = self.partial.get_or_insert_with(|| Partial {
             timestamp,
             first: now,
-            unit: payload::JitterBuffer::new(codec, MAX_FRAME),
+            unit: payload::Depacketiser::new(codec, MAX_FRAME),
             bytes: 0,
         });
         // `take` fails if a payload was rejected.

@@ -12,7 +12,7 @@ use crate::wire::bytes::u16_at;
 /// A rejected payload is ignored, except that it discards a partly received fragmented unit.
 /// [`take`](Self::take) then fails, because the access unit is incomplete.
 #[derive(Clone, Debug)]
-pub struct JitterBuffer {
+pub struct Depacketiser {
     data: Vec<u8>,
     max_len: usize,
     contents: Contents,
@@ -21,7 +21,7 @@ pub struct JitterBuffer {
     broken: Option<AssembleError>,
 }
 
-impl JitterBuffer {
+impl Depacketiser {
     /// Limits an access unit to `max_len` bytes, start codes included.
     pub const fn new(max_len: usize) -> Self {
         Self {
@@ -231,7 +231,7 @@ pub enum AssembleError {
     StartAndEnd,
     /// The access unit exceeds the size limit.
     TooLarge {
-        /// As given to [`JitterBuffer::new`].
+        /// As given to [`Depacketiser::new`].
         max_len: usize,
     },
     /// A unit of an aggregate exceeds the payload.
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     fn join(payloads: &[&[u8]]) -> Result<AccessUnit, AssembleError> {
-        let mut assembler = JitterBuffer::new(40);
+        let mut assembler = Depacketiser::new(40);
         for payload in payloads {
             let _ = assembler.push(payload);
         }
@@ -386,7 +386,7 @@ mod tests {
         fn joined_units_fit_the_limit_and_begin_with_a_start_code(
             payloads in vec((0_u8..32, vec(any::<u8>(), 0..20)), 0..8),
         ) {
-            let mut assembler = JitterBuffer::new(64);
+            let mut assembler = Depacketiser::new(64);
             for (first, rest) in payloads {
                 let before = assembler.clone();
                 if assembler.push(&[&[first][..], &rest].concat()).is_err() {

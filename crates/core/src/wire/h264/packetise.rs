@@ -246,7 +246,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::JitterBuffer;
+    use super::super::Depacketiser;
     use super::*;
 
     fn stream(nals: &[Vec<u8>]) -> Vec<u8> {
@@ -283,7 +283,7 @@ mod tests {
             //= rfc6184-5.6-single (test)
             let nals: Vec<_> = units.iter().map(|(kind, nri, len)| nal(nri << 5 | kind, *len)).collect();
             let access_unit = stream(&nals);
-            let mut assembler = JitterBuffer::new(access_unit.len());
+            let mut assembler = Depacketiser::new(access_unit.len());
             let mut markers = Vec::new();
             for payload in packetise(&access_unit, max_payload).unwrap() {
                 let mut out = Vec::new();

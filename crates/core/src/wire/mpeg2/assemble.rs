@@ -10,13 +10,13 @@ use super::stream::{Contents, contents};
 /// A rejected payload is ignored, and [`take`](Self::take) then fails, because the access unit is
 /// incomplete.
 #[derive(Clone, Debug)]
-pub struct JitterBuffer {
+pub struct Depacketiser {
     data: Vec<u8>,
     max_len: usize,
     broken: Option<AssembleError>,
 }
 
-impl JitterBuffer {
+impl Depacketiser {
     /// Limits an access unit to `max_len` bytes.
     pub const fn new(max_len: usize) -> Self {
         Self {
@@ -104,7 +104,7 @@ pub enum AssembleError {
     NoStart,
     /// The access unit exceeds the size limit.
     TooLarge {
-        /// As given to [`JitterBuffer::new`].
+        /// As given to [`Depacketiser::new`].
         max_len: usize,
     },
 }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn join(payloads: &[&[u8]]) -> Result<Picture, AssembleError> {
-        let mut assembler = JitterBuffer::new(24);
+        let mut assembler = Depacketiser::new(24);
         for payload in payloads {
             let _ = assembler.push(payload);
         }

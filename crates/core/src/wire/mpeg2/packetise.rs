@@ -233,7 +233,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    use super::super::{JitterBuffer, VideoPayload};
+    use super::super::{Depacketiser, VideoPayload};
     use super::*;
 
     /// A unit of `len` bytes behind its start code.
@@ -279,7 +279,7 @@ mod tests {
             for (n, len) in slices.iter().enumerate() {
                 access_unit.extend(part(1 + n as u8, *len));
             }
-            let mut assembler = JitterBuffer::new(access_unit.len());
+            let mut assembler = Depacketiser::new(access_unit.len());
             let mut markers = Vec::new();
             for payload in packetise(&access_unit, max_payload).unwrap() {
                 let mut out = Vec::new();

@@ -164,7 +164,7 @@ name = "uplink""#,
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
         r#"rate = { trace = "bad.mahi" }"#,
-        r#"demo.toml:8: link "uplink": rate: trace: bad.mahi: line 2 of the trace: `two` is no whole number of milliseconds (invalid digit found in string)"#,
+        r#"demo.toml:8: link "uplink": rate: trace: bad.mahi: line 2 of the trace: `two` is not an integer number of milliseconds (invalid digit found in string)"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]

@@ -91,10 +91,10 @@ impl Meter {
 
 impl Observer for Meter {
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
-        if !flight.party.0.is_multiple_of(2) {
+        if !flight.node.0.is_multiple_of(2) {
             return;
         }
-        let tally = &mut self.flows[flight.party.0 / 2];
+        let tally = &mut self.flows[flight.node.0 / 2];
         tally.sent.push(at);
         if let Some(bin) = tally.bin(at) {
             bin.sent += 1;
@@ -103,10 +103,10 @@ impl Observer for Meter {
     }
 
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
-        if flight.party.0.is_multiple_of(2) {
+        if flight.node.0.is_multiple_of(2) {
             return;
         }
-        let tally = &mut self.flows[flight.party.0 / 2];
+        let tally = &mut self.flows[flight.node.0 / 2];
         let sent = flight.entered;
         tally.arrived.push(Passage {
             sent,
@@ -186,9 +186,9 @@ mod tests {
 
     static BODY: Body = Body::Datagram(Vec::new());
 
-    fn flight(party: usize, entered: u64) -> Flight<'static> {
+    fn flight(node: usize, entered: u64) -> Flight<'static> {
         Flight {
-            party: NodeId(party),
+            node: NodeId(party),
             flow: 0,
             size: Bytes(1_000),
             ecn: Ecn::NotEct,

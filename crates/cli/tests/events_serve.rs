@@ -240,7 +240,7 @@ fn quiet_says_nothing_of_clients() {
     let ended = daemon.interrupted();
     let lines: Vec<&str> = ended.said.lines().collect();
     assert!(lines[0].starts_with("events: serving at"), "{}", ended.said);
-    assert!(lines[1].starts_with("events: ends"), "{}", ended.said);
+    assert!(lines[1].starts_with("events: stopping"), "{}", ended.said);
     assert_eq!(lines.len(), 2, "{}", ended.said);
 }
 

@@ -104,7 +104,7 @@ fn the_lab_keeps_what_was_played() {
             out.display()
         );
         let mut lab = Party::tidegate(&command);
-        lab.says("playing u in real time");
+        lab.says("running u in real time");
         lab.interrupt();
         let ended = cut(lab.ends());
         let words = format!(

@@ -276,7 +276,7 @@ fn an_interrupted_lab_keeps_what_was_played() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["lab", "run", path(&scenario), "--out", path(&run)]);
     let mut lab = Party::start(&mut command);
-    lab.says("playing tidegate in real time");
+    lab.says("running tidegate in real time");
     lab.interrupt();
     let ended = lab.ends();
     assert_eq!(ended.status.code(), Some(130), "{}", ended.said);

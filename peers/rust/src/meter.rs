@@ -188,7 +188,7 @@ mod tests {
 
     fn flight(node: usize, entered: u64) -> Flight<'static> {
         Flight {
-            node: NodeId(party),
+            node: NodeId(node),
             flow: 0,
             size: Bytes(1_000),
             ecn: Ecn::NotEct,

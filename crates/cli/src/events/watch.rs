@@ -342,7 +342,7 @@ mod tests {
             path_rate("0b/s")
                 .unwrap_err()
                 .to_string()
-                .contains("no rate")
+                .contains("a rate of zero")
         );
         let nothing = send_rate("0b/s").unwrap_err().to_string();
         assert!(nothing.contains("--send"), "{nothing}");

@@ -393,7 +393,7 @@ mod tests {
         let plain = self::path("plain");
         fs::write(&plain, "").unwrap();
         let error = Incoming::open(&Channel::Pipe(plain.clone())).unwrap_err();
-        assert!(error.to_string().contains("no named pipe"), "{error}");
+        assert!(error.to_string().contains("is not a named pipe"), "{error}");
         fs::remove_file(plain).unwrap();
         fs::remove_file(path).unwrap();
     }

@@ -134,7 +134,7 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
     for (arguments, mend) in [
         (
             "send --to 127.0.0.1:9 --transport quic",
-            "\"quic\" is no transport",
+            "\"quic\" is not a transport",
         ),
         (
             "send --to 127.0.0.1:9 --duration 0s",

@@ -373,7 +373,7 @@ impl fmt::Display for DriveError {
         match self {
             Self::NobodyListens { peer } => write!(
                 f,
-                "nobody listens at {peer}: start the receiver first, or mend the address"
+                "connection refused by {peer}: start the receiver first, or correct the address"
             ),
             Self::System(e) => write!(f, "the driver cannot go on: {e}"),
             Self::TooLarge { length } => write!(

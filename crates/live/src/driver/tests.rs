@@ -197,7 +197,7 @@ fn a_closed_port_is_named_after_three_seconds() {
     assert!(conditions.clock.now() >= Time::ZERO + REFUSALS);
     let text = error.to_string();
     assert!(
-        text.contains("nobody listens") && text.contains(&closed.to_string()),
+        text.contains("connection refused") && text.contains(&closed.to_string()),
         "{text}"
     );
 }

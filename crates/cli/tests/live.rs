@@ -138,10 +138,16 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         ),
         (
             "send --to 127.0.0.1:9 --duration 0s",
-            "'--duration <TIME>': nothing happens in no time: give more",
+            "'--duration <TIME>': a duration of zero: give a longer one",
         ),
-        ("recv --duration 0ms", "'--duration <TIME>': nothing"),
-        ("recv --idle-timeout 0s", "'--idle-timeout <TIME>': nothing"),
+        (
+            "recv --duration 0ms",
+            "'--duration <TIME>': a duration of zero",
+        ),
+        (
+            "recv --idle-timeout 0s",
+            "'--idle-timeout <TIME>': a duration of zero",
+        ),
         (
             "recv --sdp stream.sdp --codec mpeg2",
             "'--sdp <FILE>' cannot be used with '--codec <CODEC>'",

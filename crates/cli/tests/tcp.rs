@@ -113,7 +113,7 @@ fn drops_are_ordered_through_a_socket_and_the_stream_goes_on() {
     let mut steering = UnixStream::connect(&socket).unwrap();
     server.says(" of 1.00 Mb/s");
     steering.write_all(b"500kb/s\ndrop\nnonsense\n").unwrap();
-    server.says("\"nonsense\" is no rate");
+    server.says("\"nonsense\" is not a rate");
     server.says(" of 500 kb/s");
     server.ends().succeeded();
     player.ends().succeeded();
@@ -274,9 +274,9 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
         ("send --serve 0", "--to"),
         (
             "recv --listen 127.0.0.1:0 --window",
-            "--window is for --transport tcp",
+            "--window requires --transport tcp",
         ),
-        ("recv --from 127.0.0.1:9", "--from is for --transport tcp"),
+        ("recv --from 127.0.0.1:9", "--from requires --transport tcp"),
         (
             "send --transport tcp --to 127.0.0.1:9 --control tfrc",
             "--control requires --transport rtp",

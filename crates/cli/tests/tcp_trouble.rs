@@ -395,7 +395,7 @@ fn who_says_nothing_is_waited_for_as_long_as_told() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let ended = from(port, "--idle-timeout 200ms").ends();
-    ended.failed_with("give more --idle-timeout");
+    ended.failed_with("give a longer --idle-timeout");
 }
 
 #[test]

@@ -346,7 +346,7 @@ mod tests {
         );
         let nothing = send_rate("0b/s").unwrap_err().to_string();
         assert!(nothing.contains("--send"), "{nothing}");
-        assert!(queue("0B").unwrap_err().to_string().contains("no size"));
+        assert!(queue("0B").unwrap_err().to_string().contains("zero bytes"));
         assert!(loss("200%").unwrap_err().to_string().contains("100%"));
         assert!((loss("100%").unwrap() - 1.0).abs() < f64::EPSILON);
         assert_eq!(path_rate("8Mb/s").unwrap(), Rate::kbps(8_000));

@@ -71,7 +71,7 @@ fn ioff() {
     let (came, _) = run.came();
     assert_eq!(came + run.dropped(DropCause::Skipped), 400, "{}", run.said);
     assert!(run.late() >= 20, "{}", run.said);
-    assert!(run.said.contains("answered 0 times"), "{}", run.said);
+    assert!(run.said.contains("rate changed 0 times"), "{}", run.said);
 }
 
 /// The first paper's: to 0.35 for 4 s, at a time-out only. Others read the rate in a file.

@@ -1,4 +1,4 @@
-//! See `tidegate_core::controller::fuzzing::delay_bound`.
+//! See `tidegate_tests::fuzzing::controller::delay_bound`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::controller::fuzzing::delay_bound(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::controller::delay_bound(data));

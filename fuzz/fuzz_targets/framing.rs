@@ -1,4 +1,4 @@
-//! See `tidegate_core::wire::fuzzing::framing`.
+//! See `tidegate_tests::fuzzing::wire::framing`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::wire::fuzzing::framing(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::wire::framing(data));

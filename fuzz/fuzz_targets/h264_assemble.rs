@@ -1,4 +1,4 @@
-//! See `tidegate_core::wire::fuzzing::h264_assemble`.
+//! See `tidegate_tests::fuzzing::wire::h264_assemble`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::wire::fuzzing::h264_assemble(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::wire::h264_assemble(data));

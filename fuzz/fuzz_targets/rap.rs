@@ -1,4 +1,4 @@
-//! See `tidegate_core::controller::fuzzing::rap`.
+//! See `tidegate_tests::fuzzing::controller::rap`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::controller::fuzzing::rap(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::controller::rap(data));

@@ -1,4 +1,4 @@
-//! See `tidegate_core::wire::fuzzing::rtcp`.
+//! See `tidegate_tests::fuzzing::wire::rtcp`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::wire::fuzzing::rtcp(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::wire::rtcp(data));

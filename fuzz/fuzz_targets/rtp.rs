@@ -1,4 +1,4 @@
-//! See `tidegate_core::wire::fuzzing::rtp`.
+//! See `tidegate_tests::fuzzing::wire::rtp`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::wire::fuzzing::rtp(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::wire::rtp(data));

@@ -1,4 +1,4 @@
-//! See `tidegate_core::wire::fuzzing::rtx`.
+//! See `tidegate_tests::fuzzing::wire::rtx`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::wire::fuzzing::rtx(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::wire::rtx(data));

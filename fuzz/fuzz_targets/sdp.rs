@@ -1,4 +1,4 @@
-//! See `tidegate_core::wire::fuzzing::sdp`.
+//! See `tidegate_tests::fuzzing::wire::sdp`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::wire::fuzzing::sdp(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::wire::sdp(data));

@@ -1,4 +1,4 @@
-//! See `tidegate_core::session::fuzzing::sender`.
+//! See `tidegate_tests::fuzzing::session::sender`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::session::fuzzing::sender(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::session::sender(data));

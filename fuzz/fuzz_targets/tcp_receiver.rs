@@ -1,4 +1,4 @@
-//! See `tidegate_core::session::fuzzing::tcp_receiver`.
+//! See `tidegate_tests::fuzzing::session::tcp_receiver`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::session::fuzzing::tcp_receiver(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::session::tcp_receiver(data));

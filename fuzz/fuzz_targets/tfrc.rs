@@ -1,4 +1,4 @@
-//! See `tidegate_core::controller::fuzzing::tfrc`.
+//! See `tidegate_tests::fuzzing::controller::tfrc`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_core::controller::fuzzing::tfrc(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_tests::fuzzing::controller::tfrc(data));

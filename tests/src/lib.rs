@@ -1,1 +1,3 @@
-//! Tests that span crates; see `tests/`.
+//! Fuzz targets, and tests that span crates; see `tests/`.
+
+pub mod fuzzing;

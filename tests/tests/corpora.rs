@@ -4,8 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate_core::wire::fuzzing::{self, Target};
-use tidegate_core::{controller, session};
+use tidegate_tests::fuzzing::targets;
 
 #[test]
 fn every_target_takes_its_corpus() {
@@ -43,18 +42,6 @@ fn every_corpus_has_a_target_and_every_target_a_program() {
         .filter_map(|path| path.file_stem()?.to_str())
         .collect();
     assert_eq!(programs, known);
-}
-
-/// All targets, in alphabetical order.
-fn targets() -> Vec<Target> {
-    let mut targets = [
-        &fuzzing::TARGETS[..],
-        &session::fuzzing::TARGETS,
-        &controller::fuzzing::TARGETS,
-    ]
-    .concat();
-    targets.sort_by_key(|target| target.name);
-    targets
 }
 
 /// What is in a directory, in alphabetical order.

@@ -1,7 +1,6 @@
 //! Rate controllers, one file per algorithm.
 
 pub mod fixed;
-pub mod fuzzing;
 pub mod rap;
 pub mod replay;
 pub mod tfrc;

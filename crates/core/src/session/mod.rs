@@ -7,7 +7,6 @@
 pub mod breaker;
 pub mod config;
 pub mod feedback;
-pub mod fuzzing;
 pub mod history;
 pub mod jitter_buffer;
 pub mod pacer;

@@ -123,7 +123,7 @@ impl MediaReceiver {
     }
 
     /// Queue lengths, for tests of memory bounds.
-    pub(super) fn held(&self) -> Held {
+    pub fn held(&self) -> Held {
         let (packets, bytes) = self.frames.held();
         Held {
             packets,
@@ -460,15 +460,15 @@ impl Endpoint for MediaReceiver {
 
 /// Queue lengths of a receiver, and the number of takeovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub struct Held {
     /// Media packets of incomplete frames.
-    pub(super) packets: usize,
+    pub packets: usize,
     /// Payload bytes of these packets, and of frames not yet fetched.
-    pub(super) bytes: usize,
+    pub bytes: usize,
     /// Arrivals kept for reports.
-    pub(super) arrivals: usize,
+    pub arrivals: usize,
     /// Number of takeovers by another sender.
-    pub(super) restarts: u64,
+    pub restarts: u64,
 }
 
 /// Membership of the receiver in the session.

@@ -32,7 +32,7 @@ mod control;
 mod feedback;
 mod frame_dropping;
 mod frames;
-mod held;
+pub mod held;
 mod transmit;
 
 /// Sends one stream. Orders frames at a rate that meets the delay bound, packetises and paces them,

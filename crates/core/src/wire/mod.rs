@@ -7,7 +7,6 @@
 
 pub mod ccfb;
 pub mod framing;
-pub mod fuzzing;
 pub mod h264;
 pub mod mpeg2;
 pub mod ntp;

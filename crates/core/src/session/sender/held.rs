@@ -5,25 +5,26 @@ use crate::units::Bytes;
 
 /// Lengths of all queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::session) struct Held {
+pub struct Held {
     /// Packets in the history.
-    pub(in crate::session) packets: usize,
+    pub packets: usize,
     /// Bytes of these without a fate.
-    pub(in crate::session) in_flight: Bytes,
+    pub in_flight: Bytes,
     /// Frames kept for retransmission.
-    pub(in crate::session) kept: usize,
+    pub kept: usize,
     /// Wire bytes that wait for their first transmission.
-    pub(in crate::session) backlog: Bytes,
+    pub backlog: Bytes,
     /// Queued retransmissions.
-    pub(in crate::session) repairs: usize,
+    pub repairs: usize,
     /// Captured frames that wait for the encoder.
-    pub(in crate::session) captures: usize,
+    pub captures: usize,
     /// Queued reports.
-    pub(in crate::session) datagrams: usize,
+    pub datagrams: usize,
 }
 
 impl MediaSender {
-    pub(in crate::session) fn held(&self) -> Held {
+    /// Queue lengths, for tests of memory bounds.
+    pub fn held(&self) -> Held {
         Held {
             packets: self.history.len(),
             in_flight: self.history.in_flight(),

@@ -1,23 +1,23 @@
 //! Bodies of the fuzz targets of the controllers, shared by the fuzzer (`fuzz/`) and by the replay
 //! of its corpora (`tests/tests/corpora.rs`).
 //!
-//! Any bytes are read as a story of inputs, as in [`crate::controller::replay`]: in order and out
+//! Any bytes are read as a story of inputs, as in [`tidegate_core::controller::replay`]: in order and out
 //! of it, true and false, with numbers where mistakes live.
 
 use core::time::Duration;
 
-use super::rap::RapConfig;
-use super::replay::Input;
-use super::tfrc::TfrcConfig;
-use crate::control::{
+use super::Target;
+use super::session::Story;
+use tidegate_core::control::{
     Algorithm as _, Change, Cx, Demand, Ecn, Fate, FlowId, Kind, Outcome, RateController, Sent,
     Start,
 };
-use crate::delay_bound::{DelayBound, PlannerConfig};
-use crate::random::Seed;
-use crate::session::fuzzing::Story;
-use crate::units::{Bytes, Rate, RemoteTime, Time};
-use crate::wire::fuzzing::Target;
+use tidegate_core::controller::rap::RapConfig;
+use tidegate_core::controller::replay::Input;
+use tidegate_core::controller::tfrc::TfrcConfig;
+use tidegate_core::delay_bound::{DelayBound, PlannerConfig};
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
 /// All targets.
 pub const TARGETS: [Target; 3] = [

@@ -8,11 +8,11 @@ use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
 
-use crate::control::Cx;
-use crate::units::Time;
-use crate::wire::fuzzing::Target;
-use crate::wire::ntp::Ntp;
-use crate::wire::rtcp::Cname;
+use super::Target;
+use tidegate_core::control::Cx;
+use tidegate_core::units::Time;
+use tidegate_core::wire::ntp::Ntp;
+use tidegate_core::wire::rtcp::Cname;
 
 mod receiver;
 mod sender;

@@ -5,16 +5,16 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::{EPOCH, MEDIA, Story, name};
-use crate::delay_bound::Law;
-use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate};
-use crate::session::tcp::{
+use tidegate_core::delay_bound::Law;
+use tidegate_core::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate};
+use tidegate_core::session::tcp::{
     Advice, Capture, Classic, Follow, Interactive, Place, RatePolicy, TcpReceiver, TcpSender,
     TcpSenderConfig,
 };
-use crate::tcp_rate::{
+use tidegate_core::tcp_rate::{
     Backoff, CongestionControl, Mode, Subscription, TcpEvent, TcpRateConfig, TcpView,
 };
-use crate::units::{Bytes, Rate, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 
 /// A sender in any mode, whose frames wait anywhere. Whatever happens: every picture up to the end
 /// of the source has exactly one fate, orders come one at a time and in order, rates stay within their limits, what was

@@ -7,21 +7,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand_pcg::Pcg64Mcg;
 
 use super::{EPOCH, MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
-use crate::control::{
+use tidegate_core::control::{
     Algorithm, Change, Cx, Demand, Ecn, RateController, Report, Sent, Start, Summary, Target, Why,
 };
-use crate::controller::ControllerConfig;
-use crate::delay_bound::PlannerConfig;
-use crate::endpoint::{Datagram, OVERHEAD};
-use crate::media::{EncodeError, Encoded, FrameOrder};
-use crate::random::Seed;
-use crate::session::config::{SenderConfig, Streams};
-use crate::session::sender::MediaSender;
-use crate::units::{Bytes, Rate, Time};
-use crate::wire::ccfb::{CcfbBuilder, Received};
-use crate::wire::ntp::NtpShort;
-use crate::wire::rtcp::{self, ReportBlock};
-use crate::wire::rtp::RtpPacket;
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::delay_bound::PlannerConfig;
+use tidegate_core::endpoint::{Datagram, OVERHEAD};
+use tidegate_core::media::{EncodeError, Encoded, FrameOrder};
+use tidegate_core::random::Seed;
+use tidegate_core::session::config::{SenderConfig, Streams};
+use tidegate_core::session::sender::MediaSender;
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::wire::ccfb::{CcfbBuilder, Received};
+use tidegate_core::wire::ntp::NtpShort;
+use tidegate_core::wire::rtcp::{self, ReportBlock};
+use tidegate_core::wire::rtp::RtpPacket;
 
 /// A sender whose encoder and whose peer are not to be trusted.
 pub fn sender(data: &[u8]) {

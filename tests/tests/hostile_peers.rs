@@ -1,9 +1,9 @@
-//! Senders and receivers with hostile peers, faulty encoders and erratic clocks. `session::fuzzing`
+//! Senders and receivers with hostile peers, faulty encoders and erratic clocks. `fuzzing::session`
 //! asserts the invariants; the inputs are drawn at random here.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tidegate_core::session::fuzzing;
+use tidegate_tests::fuzzing::session as fuzzing;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]

@@ -5,16 +5,16 @@ use core::time::Duration;
 use rand_pcg::Pcg64Mcg;
 
 use super::{MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
-use crate::control::Ecn;
-use crate::endpoint::{Datagram, Endpoint};
-use crate::random::Seed;
-use crate::session::config::{FeedbackMode, MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig};
-use crate::session::receiver::MediaReceiver;
-use crate::units::Time;
-use crate::wire::ntp::Ntp;
-use crate::wire::rtcp::{self, Rtcp, SenderInfo};
-use crate::wire::rtp::RtpHeader;
-use crate::wire::rtx::RtxPayload;
+use tidegate_core::control::Ecn;
+use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::random::Seed;
+use tidegate_core::session::config::{FeedbackMode, MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig};
+use tidegate_core::session::receiver::MediaReceiver;
+use tidegate_core::units::Time;
+use tidegate_core::wire::ntp::Ntp;
+use tidegate_core::wire::rtcp::{self, Rtcp, SenderInfo};
+use tidegate_core::wire::rtp::RtpHeader;
+use tidegate_core::wire::rtx::RtxPayload;
 
 /// A receiver whose peer is not to be trusted.
 pub fn receiver(data: &[u8]) {

@@ -1,7 +1,7 @@
 //! The receiving end of a stream over TCP.
 
-use crate::session::tcp::TcpReceiver;
-use crate::units::Time;
+use tidegate_core::session::tcp::TcpReceiver;
+use tidegate_core::units::Time;
 
 /// A byte stream, read in pieces as long as its first byte says: it ends in frames or in a fault,
 /// and only what can be decoded is handed out.

@@ -315,7 +315,7 @@ fn failure(host: &Host, status: ExitStatus, said: &[String]) -> Result<()> {
 
 /// What a player says when another program has its port.
 fn is_taken(line: &str) -> bool {
-    line.contains("cannot wait at") && line.contains("in use")
+    line.contains("cannot listen at") && line.contains("in use")
 }
 
 /// An earlier run goes; anything else that is called so stays, and the run is refused.

@@ -10,6 +10,8 @@ mod limits;
 mod neutral;
 #[path = "tcp_events/repairs.rs"]
 mod repairs;
+#[path = "tcp_events/tware.rs"]
+mod tware;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

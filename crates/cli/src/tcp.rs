@@ -55,8 +55,7 @@ pub(crate) struct TcpArgs {
     /// here
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     pub(crate) notsent_lowat: Option<Bytes>,
-    /// Growth of consecutive retransmission timeouts [default: linear in mode `iopt` with the exact
-    /// law and without --rto-max, otherwise the kernel's, exponential]
+    /// Growth of consecutive retransmission timeouts [default: the kernel's, exponential]
     #[arg(long, value_enum)]
     rto_backoff: Option<RtoBackoff>,
     /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later) [default: the
@@ -156,18 +155,9 @@ impl TcpArgs {
             congestion: self.congestion.clone(),
             notsent_lowat: Some(self.notsent_lowat.unwrap_or(LOWAT)),
             rto_max: self.rto_max,
-            linear_timeouts: self.is_linear(),
+            linear_timeouts: self.rto_backoff.is_some_and(RtoBackoff::is_linear),
             paced: false,
         }
-    }
-
-    fn is_linear(&self) -> bool {
-        let exact = self
-            .choice()
-            .symbiosis()
-            .is_some_and(tcp_rate::Mode::is_exact);
-        let usual = exact && self.rto_max.is_none();
-        self.rto_backoff.map_or(usual, RtoBackoff::is_linear)
     }
 }
 
@@ -303,26 +293,22 @@ mod tests {
     }
 
     #[test]
-    fn the_backoff_of_the_exact_law_is_linear_by_default() {
+    fn timeouts_are_linear_only_on_request_in_every_mode() {
         let is_linear = |line: &str| {
             let words = ["send"].into_iter().chain(line.split_whitespace());
-            Line::try_parse_from(words).unwrap().tcp.is_linear()
+            let options = Line::try_parse_from(words).unwrap().tcp.options();
+            options.linear_timeouts
         };
-        for line in [
-            "--mode iopt",
-            "--mode iopt --rto-max 3s --rto-backoff linear",
-            "--rto-backoff linear",
-        ] {
-            assert!(is_linear(line), "{line}");
-        }
-        for line in [
+        for mode in [
             "",
             "--mode iexp",
+            "--mode iopt",
             "--mode iopt --law paper",
             "--mode iopt --rto-max 3s",
-            "--mode iopt --rto-backoff exponential",
         ] {
-            assert!(!is_linear(line), "{line}");
+            assert!(!is_linear(mode), "{mode}");
+            assert!(!is_linear(&format!("{mode} --rto-backoff exponential")));
+            assert!(is_linear(&format!("{mode} --rto-backoff linear")));
         }
     }
 }

@@ -5,6 +5,7 @@
 //! or dark preference, and contains each figure twice, for wide screens and for phones.
 
 pub mod chart;
+pub mod claims;
 pub mod class;
 mod figures;
 mod page;

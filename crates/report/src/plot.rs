@@ -4,23 +4,30 @@ use core::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::claims::{Claim, Distance};
 use crate::scale::{Scale, Ticks, round_top};
 use crate::svg::{Anchor, Area, Svg, number, polyline, text_width, wrapped};
 use crate::{png, theme};
 
 /// A figure or a table, as numbers.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figure {
     /// Name on the command line.
     pub name: String,
     /// Publication and figure number.
     pub source: String,
+    /// Conditions of the runs: delay bound, seeds, TCP, encoder. May be empty.
+    pub caption: String,
     /// Series of the drawing.
     pub series: Vec<Series>,
     /// Printed table.
     pub table: Option<Table>,
+    /// Values of each run, with one row per run.
+    pub runs: Option<Table>,
     /// Statements of the paper, and whether the reproduction confirms them.
     pub claims: Vec<Claim>,
+    /// Distances of the table to the published values.
+    pub distances: Vec<Distance>,
     /// Assumptions, and explanations of differences.
     pub notes: Vec<String>,
 }
@@ -75,19 +82,6 @@ pub enum Cell {
     Empty,
 }
 
-/// A statement of the paper, or a related one about the reproduction.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Claim {
-    /// Text of the statement.
-    pub text: String,
-    /// Published number, if any.
-    pub published: Option<f64>,
-    /// Reproduced number.
-    pub ours: Option<f64>,
-    /// Whether the reproduction confirms the statement.
-    pub holds: bool,
-}
-
 impl Figure {
     /// Renders the figure as SVG and as PNG.
     ///
@@ -105,9 +99,11 @@ impl Figure {
         let mut svg = Svg::new(WIDTH);
         svg.text("ink bold", (MARGIN, 22.0), Anchor::Start, &self.name);
         let mut y: f64 = 22.0;
-        for line in wrapped(&self.source, 11.0, WIDTH - 2.0 * MARGIN) {
-            y += 16.0;
-            svg.text("soft small", (MARGIN, y), Anchor::Start, &line);
+        for text in [&self.source, &self.caption] {
+            for line in wrapped(text, 11.0, WIDTH - 2.0 * MARGIN) {
+                y += 16.0;
+                svg.text("soft small", (MARGIN, y), Anchor::Start, &line);
+            }
         }
         let columns: u32 = if panels.len() > 1 { 2 } else { 1 };
         let width = (WIDTH - MARGIN) / f64::from(columns);
@@ -132,7 +128,8 @@ impl Point {
         let n = values.len();
         let lo = values.iter().copied().reduce(f64::min)?;
         let hi = values.iter().copied().reduce(f64::max)?;
-        let y = values.iter().sum::<f64>() / n as f64;
+        // Rounding must not move the mean of equal values beyond them.
+        let y = (values.iter().sum::<f64>() / n as f64).clamp(lo, hi);
         Some(Self { x, y, lo, hi, n })
     }
 
@@ -156,18 +153,6 @@ impl Series {
             x_unit: x_unit.to_owned(),
             y_unit: y_unit.to_owned(),
             points,
-        }
-    }
-}
-
-impl Claim {
-    /// Creates a claim about a reproduced number.
-    pub fn new(text: String, published: Option<f64>, ours: f64, holds: bool) -> Self {
-        Self {
-            text,
-            published,
-            ours: Some(ours),
-            holds,
         }
     }
 }
@@ -446,12 +431,12 @@ mod tests {
                 series("isi: Classic", vec![point(2.0), point(1.0)]),
                 series("willab: iOPT", Vec::new()),
             ],
-            table: None,
-            claims: Vec::new(),
-            notes: Vec::new(),
+            caption: "d = 4 s, seeds 1 to 10".to_owned(),
+            ..Figure::default()
         };
         let (svg, png) = it.draw().unwrap();
         for text in [
+            ">d = 4 s, seeds 1 to 10<",
             ">isi<",
             ">willab<",
             ">Classic<",

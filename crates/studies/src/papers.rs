@@ -7,6 +7,7 @@ mod bottleneck;
 mod bursts;
 mod differs;
 mod itcp;
+mod law;
 mod outcome;
 mod runs;
 pub mod verb;
@@ -17,84 +18,113 @@ mod tests;
 use core::time::Duration;
 use std::sync::Arc;
 
-use tidegate_report::plot::{Cell, Claim, Figure, Point, Series, Table};
+use runs::Stack;
+use tidegate_report::claims::{Claim, Distance, Pair, Tolerance};
+use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
 
 pub use bottleneck::{Bottleneck, BottleneckFault};
 pub use bursts::{Bursts, BurstsFault};
 pub use itcp::VIDEO as ITCP_VIDEO;
 pub use runs::{Encoder, Job, Memory, NoPictures, PapersError, Pictures, Simulator, Tcp, World};
 
-/// How to play.
+/// Conditions of the runs.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where.
+    /// Simulator or lab.
     pub world: Arc<dyn World>,
-    /// Seeds from one on.
+    /// Number of runs of each kind; the seeds are 1 to this number.
     pub seeds: u64,
-    /// Over which TCP, each once; over the entry's own if there is none.
+    /// Transports; if empty, those of the entry.
     pub tcps: Vec<Tcp>,
-    /// To the nodes whose names begin so; to all if there is none.
+    /// Beginnings of the names of the nodes; if empty, all nodes.
     pub nodes: Vec<String>,
-    /// What makes the video; each entry's own unless told.
+    /// Encoder of the video; if `None`, that of the entry.
     pub encoder: Option<Encoder>,
-    /// Longest time-out of the video's TCP, within 1 s and 120 s; the TCP's own unless told.
+    /// Maximum retransmission timeout of the video's TCP, 1 s to 120 s; if `None`, that of the TCP.
     pub rto_max: Option<Duration>,
-    /// Whether its time-outs in a row are linear, over the TCPs of today; as each mode has it unless
-    /// told.
+    /// Whether consecutive timeouts of the video's TCP are linear, in every mode. If `None` they
+    /// double, and entries that compare both growths play both in the simulator.
     pub linear: Option<bool>,
-    /// What limits the paths of both papers.
+    /// Bottleneck of the paths of both papers.
     pub bottleneck: Bottleneck,
-    /// How the injector cuts the paths of the first paper; as published unless told.
+    /// Outages of the first paper's paths; if `None`, the published ones.
     pub bursts: Option<Bursts>,
-    /// Runs at the same time.
+    /// Number of concurrent runs.
     pub threads: usize,
-    /// What was played already by these entries.
+    /// Results of earlier entries.
     pub memory: Arc<Memory>,
 }
 
 impl Options {
-    /// Keys of a scenario's `transport` over `tcp`, with a comma behind each.
-    fn rto_keys(&self, tcp: Tcp) -> String {
+    /// Keys of a scenario's `transport`, each followed by a comma.
+    fn rto_keys(&self, stack: Stack) -> String {
         let longest = self.rto_max.map_or(String::new(), |longest| {
             format!("rto_max = \"{}ms\", ", longest.as_millis())
         });
-        let backoff = match self.linear {
-            Some(true) if tcp != Tcp::Bsd => "rto_backoff = \"linear\", ",
-            Some(false) => "rto_backoff = \"exponential\", ",
-            _ => "",
+        let growth = if stack.is_linear {
+            "rto_backoff = \"linear\", "
+        } else {
+            ""
         };
-        longest + backoff
+        longest + growth
     }
 
-    /// Whether paths and time-outs are as they are unless told.
+    /// Transports with the growth of their timeouts. `compare` requests both growths, unless the
+    /// user has chosen one. In the lab, where runs take real time, the default growth is played.
+    fn stacks(&self, compare: bool) -> Vec<Stack> {
+        let growths: &[bool] = match self.linear {
+            Some(false) => &[false],
+            Some(true) => &[true],
+            None if compare && !self.is_lab() => &[false, true],
+            None => &[false],
+        };
+        let mut stacks: Vec<Stack> = Vec::new();
+        for &tcp in &self.tcps {
+            for &linear in growths {
+                let is_linear = linear && tcp != Tcp::Bsd;
+                let stack = Stack { tcp, is_linear };
+                if !stacks.contains(&stack) {
+                    stacks.push(stack);
+                }
+            }
+        }
+        stacks
+    }
+
+    fn is_lab(&self) -> bool {
+        self.world.name().is_some()
+    }
+
+    /// Whether path and timeouts are the defaults.
     fn is_usual(&self) -> bool {
         self.bottleneck.is_usual() && self.linear.is_none() && self.rto_max.is_none()
     }
 
-    /// Runs are worth their memory: they take as long as their video, or pictures.
+    /// Whether results are kept in memory. The runs are expensive: they take real time, or encode
+    /// pictures.
     fn remembers(&self) -> bool {
-        self.world.name().is_some() || self.encoder() != Encoder::Model
+        self.is_lab() || self.encoder() != Encoder::Model
     }
 
-    /// What makes the video, once an entry is played.
+    /// Encoder of the video, once an entry is played.
     fn encoder(&self) -> Encoder {
         self.encoder.unwrap_or_default()
     }
 
-    /// The injector's.
+    /// Outages of the path.
     fn bursts(&self) -> Bursts {
         self.bursts.clone().unwrap_or_else(Bursts::published)
     }
 
-    /// What was asked for, each once, or else `usual`.
+    /// The chosen transports without repetitions, or `usual`.
     fn tcps_or(&self, usual: &[Tcp]) -> Vec<Tcp> {
-        let asked = if self.tcps.is_empty() {
+        let chosen = if self.tcps.is_empty() {
             usual
         } else {
             &self.tcps
         };
-        let mut each = Vec::with_capacity(asked.len());
-        for tcp in asked {
+        let mut each = Vec::with_capacity(chosen.len());
+        for tcp in chosen {
             if !each.contains(tcp) {
                 each.push(*tcp);
             }
@@ -126,8 +156,12 @@ pub struct Entry {
     nodes: Nodes,
     /// What makes its video unless told.
     encoder: Encoder,
-    /// Over which TCP it plays unless told.
+    /// Transports, unless the user chooses others.
     tcps: &'static [Tcp],
+    /// Delay bounds, for the caption; empty without video.
+    bounds: &'static str,
+    /// Whether both growths of timeouts are compared.
+    compares_growth: bool,
     make: Make,
 }
 
@@ -167,7 +201,7 @@ impl Entry {
 
     /// Whether its path is cut: an injector matters to it.
     pub fn has_cuts(&self) -> bool {
-        self.nodes != Nodes::Abone
+        self.nodes != Nodes::Abone && !self.tcps.is_empty()
     }
 
     /// Whether its cuts may be others than published: `bursts` of [`Options`] counts. Only the gap
@@ -215,7 +249,7 @@ impl Entry {
             ..options.clone()
         };
         let mut figure = (self.make)(self, &own, progress)?;
-        set_aside(&mut figure);
+        figure.caption = self.caption(&own);
         if let Some(encoder) = options.encoder.filter(|_| self.has_nodes()) {
             figure.source = format!("{}; video by {}", figure.source, encoder.name());
         }
@@ -224,11 +258,11 @@ impl Entry {
         }
         if let Some(longest) = options.rto_max.filter(|_| self.has_nodes()) {
             let seconds = longest.as_secs_f64();
-            figure.source = format!("{}; no time-out longer than {seconds} s", figure.source);
+            figure.source = format!("{}; no timeout longer than {seconds} s", figure.source);
         }
         let backoff = match options.linear.filter(|_| self.has_nodes()) {
-            Some(true) => "; linear time-outs in all modes, but for bsd",
-            Some(false) => "; time-outs double in all modes",
+            Some(true) => "; linear timeouts in all modes, except over bsd",
+            Some(false) => "; timeouts double in all modes",
             None => "",
         };
         figure.source += backoff;
@@ -242,39 +276,49 @@ impl Entry {
             figure.source = format!("{}; cut for {bursts}", figure.source);
             withhold(&mut figure);
         }
+        let claims = figure.distances.iter().map(Distance::claim);
+        figure.claims.extend(claims);
         Ok(figure)
+    }
+
+    /// Delay bound, number of runs, transports and encoder.
+    fn caption(&self, options: &Options) -> String {
+        let names = options.stacks(self.compares_growth);
+        let names: Vec<&str> = names.into_iter().map(Stack::name).collect();
+        let over = format!("over {}", names.join(", "));
+        if self.tcps.is_empty() {
+            return self.bounds.to_owned();
+        }
+        if !self.has_nodes() {
+            return over;
+        }
+        let runs = match (options.seeds, options.is_lab()) {
+            (1, false) => "seed 1".to_owned(),
+            (seeds, false) => format!("seeds 1 to {seeds}"),
+            (1, true) => "1 run".to_owned(),
+            (runs, true) => format!("{runs} runs"),
+        };
+        let video = format!("encoder {}", options.encoder().name());
+        let parts = [self.bounds, &runs, &over, &video];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        parts.collect::<Vec<_>>().join("; ")
     }
 
     fn figure(&self) -> Figure {
         Figure {
             name: self.name.to_owned(),
             source: self.source.to_owned(),
-            series: Vec::new(),
-            table: None,
-            claims: Vec::new(),
-            notes: Vec::new(),
+            ..Figure::default()
         }
     }
 }
 
-/// Removes claims that divide by zero, as of runs without an event, and notes that.
-fn set_aside(figure: &mut Figure) {
-    let claims = core::mem::take(&mut figure.claims);
-    let (finite, idle): (Vec<_>, Vec<_>) = claims
-        .into_iter()
-        .partition(|c| c.ours.is_none_or(f64::is_finite));
-    figure.claims = finite;
-    let notes = idle.iter().map(|claim| {
-        format!(
-            "Nothing can be said of this, as what it is compared with is zero: {}.",
-            claim.text
-        )
-    });
-    figure.notes.extend(notes);
-}
-
 /// Removes published values from the figure of an experiment that was not published.
 fn withhold(figure: &mut Figure) {
+    figure.distances.clear();
+    figure
+        .series
+        .retain(|series| !series.name.ends_with(PUBLISHED_SERIES));
     for claim in &mut figure.claims {
         claim.published = None;
     }
@@ -291,9 +335,16 @@ fn withhold(figure: &mut Figure) {
 /// The heading of columns with published values.
 const PUBLISHED: &str = "paper";
 
-/// All that can be played.
+/// End of the names of series with published values.
+const PUBLISHED_SERIES: &str = ", published";
+
+/// All entries.
 pub const ENTRIES: &[Entry] = &[
+    itcp::TABLE1,
+    itcp::TABLE2,
+    itcp::TABLE3,
     itcp::FIG3,
+    itcp::FIG5,
     itcp::FIG9,
     itcp::FIG10,
     itcp::FIG11,

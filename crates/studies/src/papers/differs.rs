@@ -1,28 +1,68 @@
-//! Why a figure of ours differs from the published one.
+//! Differences between a reproduction and the published figure.
 
-use super::World;
+use super::{Options, Tcp};
 
-/// A sentence for the reader of a figure, and of which world it is so.
+/// A note on a difference, and the runs for which it is valid.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Differs {
-    /// Of the simulator and of a kernel.
-    Everywhere(&'static str),
-    /// Of the simulator.
-    Simulated(&'static str),
-    /// Of a kernel's TCP.
-    Kernel(&'static str),
+pub(super) struct Differs {
+    text: &'static str,
+    /// Lab or simulator; `None` for both.
+    lab: Option<bool>,
+    /// Transports; empty for all.
+    tcps: &'static [Tcp],
+    /// Nodes; empty for all.
+    nodes: &'static [&'static str],
 }
 
 impl Differs {
-    /// What is to be said of a figure that was played in `world`.
-    pub(super) fn of(all: &[Self], world: &dyn World) -> Vec<String> {
-        let is_kernel = world.name().is_some();
-        let said = all.iter().filter_map(|differs| match differs {
-            Self::Everywhere(text) => Some(text),
-            Self::Simulated(text) => (!is_kernel).then_some(text),
-            Self::Kernel(text) => is_kernel.then_some(text),
+    /// In the simulator and in the lab.
+    pub(super) const fn everywhere(text: &'static str) -> Self {
+        Self {
+            text,
+            lab: None,
+            tcps: &[],
+            nodes: &[],
+        }
+    }
+
+    /// In the simulator.
+    pub(super) const fn simulated(text: &'static str) -> Self {
+        let everywhere = Self::everywhere(text);
+        Self {
+            lab: Some(false),
+            ..everywhere
+        }
+    }
+
+    /// Over the TCP of a kernel.
+    pub(super) const fn kernel(text: &'static str) -> Self {
+        let everywhere = Self::everywhere(text);
+        Self {
+            lab: Some(true),
+            ..everywhere
+        }
+    }
+
+    /// If one of these transports was used.
+    pub(super) const fn over(self, tcps: &'static [Tcp]) -> Self {
+        Self { tcps, ..self }
+    }
+
+    /// If one of these nodes was a receiver.
+    pub(super) const fn at(self, nodes: &'static [&'static str]) -> Self {
+        Self { nodes, ..self }
+    }
+
+    /// Notes that are valid for runs with `options`.
+    pub(super) fn of(all: &[Self], options: &Options) -> Vec<String> {
+        let valid = all.iter().filter(|differs| {
+            differs.lab.is_none_or(|lab| lab == options.is_lab())
+                && (differs.tcps.is_empty()
+                    || differs.tcps.iter().any(|tcp| options.tcps.contains(tcp)))
+                && (differs.nodes.is_empty()
+                    || differs.nodes.iter().any(|node| options.wants(node)))
         });
-        said.map(|text| (*text).to_owned()).collect()
+        valid.map(|differs| differs.text.to_owned()).collect()
     }
 }
 
@@ -30,12 +70,12 @@ impl Differs {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{Job, NoPictures, PapersError, Simulator};
-    use super::Differs::{Everywhere, Kernel, Simulated};
+    use super::super::tests::options;
+    use super::super::{Job, PapersError, World};
     use super::*;
     use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 
-    /// It is asked for its name only.
+    /// Only the name is used.
     #[derive(Debug)]
     struct Named;
 
@@ -52,12 +92,27 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_the_other_world() {
-        let all = [Everywhere("both"), Simulated("model"), Kernel("kernel")];
+    fn notes_are_of_the_world_the_transport_and_the_node_of_the_runs() {
+        let all = [
+            Differs::everywhere("both"),
+            Differs::simulated("model"),
+            Differs::kernel("kernel"),
+            Differs::everywhere("bsd").over(&[Tcp::Bsd]),
+            Differs::simulated("Finland over cubic")
+                .over(&[Tcp::Cubic])
+                .at(&["willab.fi"]),
+        ];
+        let simulated = options(1, &[Tcp::Cubic], &["willab"]);
         assert_eq!(
-            Differs::of(&all, &Simulator::new(Arc::new(NoPictures))),
-            ["both", "model"]
+            Differs::of(&all, &simulated),
+            ["both", "model", "Finland over cubic"]
         );
-        assert_eq!(Differs::of(&all, &Named), ["both", "kernel"]);
+        let elsewhere = options(1, &[Tcp::Bsd, Tcp::Cubic], &["isi"]);
+        assert_eq!(Differs::of(&all, &elsewhere), ["both", "model", "bsd"]);
+        let lab = Options {
+            world: Arc::new(Named),
+            ..simulated
+        };
+        assert_eq!(Differs::of(&all, &lab), ["both", "kernel"]);
     }
 }

@@ -5,7 +5,11 @@ mod claims4;
 mod cuts;
 mod figures;
 mod published;
-mod tables;
+mod setup;
+mod table4;
+mod table5;
+mod table6;
+mod throttling;
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,8 +17,8 @@ use std::sync::Arc;
 use super::bursts::PUBLISHED_GAP;
 use super::differs::Differs;
 use super::outcome::{Outcome, mean};
-use super::runs::{Encoder, Job, PapersError, Tcp, play_seeds};
-use super::{Bursts, Entry, Make, Nodes, Options, Progress};
+use super::runs::{Encoder, Job, PapersError, Stack, Tcp, play_seeds};
+use super::{Bursts, Cell, Entry, Make, Nodes, Options, Progress, Table};
 use published::{NODES, Node};
 
 const SOURCE: &str = "Khan, Zaghal: Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive Transport";
@@ -27,21 +31,63 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
         nodes: Nodes::Itcp,
         encoder: Encoder::Model,
         tcps: &[Tcp::Bsd],
+        bounds: "d = 4 s",
+        compares_growth: false,
         make,
     }
 }
 
+/// A table over all delay bounds and transports.
+const fn table(name: &'static str, about: &'static str, make: Make) -> Entry {
+    Entry {
+        tcps: &Tcp::ALL,
+        bounds: "d = 2, 4 and 6 s",
+        compares_growth: true,
+        ..entry(name, about, make)
+    }
+}
+
+pub(super) const TABLE1: Entry = Entry {
+    nodes: Nodes::None,
+    bounds: "",
+    ..entry(
+        "itcp/table1",
+        "events of TCP's congestion control, and how often each occurs",
+        setup::table1,
+    )
+};
+pub(super) const TABLE2: Entry = entry(
+    "itcp/table2",
+    "round-trip times to the nodes",
+    setup::table2,
+);
+pub(super) const TABLE3: Entry = entry(
+    "itcp/table3",
+    "control flags and modes, and what each mode does",
+    setup::table3,
+);
 pub(super) const FIG3: Entry = Entry {
     nodes: Nodes::None,
+    bounds: "",
     ..entry(
         "itcp/fig3",
-        "how TCP's events change the bandwidth",
+        "bandwidth at the events of TCP's congestion control",
         figures::fig3,
+    )
+};
+pub(super) const FIG5: Entry = Entry {
+    nodes: Nodes::None,
+    tcps: &[],
+    bounds: "d = 4 s",
+    ..entry(
+        "itcp/fig5",
+        "throttling model: backlog and delay at the rate of each law",
+        throttling::fig5,
     )
 };
 pub(super) const FIG9: Entry = entry(
     "itcp/fig9",
-    "when frames arrive, in every mode",
+    "arrival of frames, in every mode",
     figures::fig9,
 );
 pub(super) const FIG10: Entry = Entry {
@@ -62,35 +108,29 @@ pub(super) const FIG11: Entry = Entry {
 };
 pub(super) const FIG12: Entry = entry(
     "itcp/fig12",
-    "how long it takes to send the whole video",
+    "transmission time of the whole video",
     figures::fig12,
 );
-pub(super) const TABLE4: Entry = Entry {
-    tcps: &Tcp::ALL,
-    ..entry(
-        "itcp/table4",
-        "mean delay and share of frames in time",
-        tables::table4,
-    )
-};
-pub(super) const TABLE5: Entry = Entry {
-    tcps: &Tcp::ALL,
-    ..entry("itcp/table5", "bits kept", tables::table5)
-};
-pub(super) const TABLE6: Entry = entry(
-    "itcp/table6",
-    "the reduced rate and how long it lasts",
-    tables::table6,
+pub(super) const TABLE4: Entry = table(
+    "itcp/table4",
+    "mean delay and share of frames in time",
+    table4::play,
 );
+pub(super) const TABLE5: Entry = table("itcp/table5", "share of all bits", table5::play);
+pub(super) const TABLE6: Entry = Entry {
+    bounds: "d = 2, 4 and 6 s",
+    ..entry("itcp/table6", "reduced rate and its duration", table6::play)
+};
 
 pub(super) const CUTS: Entry = Entry {
-    name: "itcp/cuts",
-    about: "frames in time by the length of the cuts, which the papers did not vary",
     source: "our own, on the path of the first paper",
-    nodes: Nodes::Itcp,
-    encoder: Encoder::Model,
     tcps: &[Tcp::Cubic],
-    make: cuts::play,
+    bounds: "d = 2 and 4 s",
+    ..table(
+        "itcp/cuts",
+        "frames in time by the length of the outages, which the papers did not vary",
+        cuts::play,
+    )
 };
 
 /// A mode as it is played: its name here, and its part of a transport.
@@ -135,7 +175,7 @@ const IEXP: usize = 3;
 const IOFF: usize = 4;
 const CLASSIC: usize = 5;
 
-/// Who the paper sends to.
+/// Nodes of Table 2.
 pub(super) fn node_names() -> [&'static str; 4] {
     NODES.map(|node| node.name)
 }
@@ -150,35 +190,43 @@ const BOUNDS: [u64; 3] = [2, 4, 6];
 /// So many a run has.
 const FRAMES: f64 = 750.0;
 
-/// What was assumed, for every figure.
+/// Assumptions of every figure.
 fn assumptions(options: &Options) -> Vec<String> {
     let video = format!(
-        "{} at 176x120 and 10 frames per second, 750 frames at up to 2 Mb/s and never below 150 kb/s. \
-         It starts up to a second later from run to run.",
+        "{} at 176x120, 750 frames at up to 2 Mb/s, as printed. Assumed: 10 frames per second (the \
+         paper has 750 frames and 75 s of time axis), and a floor of 150 kb/s. The report has \
+         54,673 bits per frame, 0.55 Mb/s, of the same video. The start varies by up to a second \
+         between runs.",
         options.encoder().describe()
     );
     let path = format!(
-        "Round-trip times are those of Table 2; the bottleneck of {} is assumed, the paper prints \
+        "Round-trip times are those of Table 2. The bottleneck of {} is assumed, as the paper prints \
          none. Only the injector congests the path.",
         options.bottleneck
     );
-    [
-        &path,
-        &video,
+    let mut assumptions = vec![path, video];
+    let bsd = "bsd is assumed to have a window of 64 kB (44 segments), a minimum timeout of 1 s and a \
+               threshold that falls with every timeout.";
+    if options.tcps.contains(&Tcp::Bsd) {
+        assumptions.push(bsd.to_owned());
+    }
+    let always = [
         options.encoder().remark(),
-        "A frame is in time if all of it is there within d of its capture.",
-    ]
-    .map(str::to_owned)
-    .to_vec()
+        "iEXP and the printed laws respond 20 ms after an event, an assumption for the signal, the \
+         fork and the file of Figure 6; iOPT exact responds with the next frame.",
+        "A frame is in time if all of it has arrived within d of its capture.",
+    ];
+    assumptions.extend(always.map(str::to_owned));
+    assumptions
 }
 
-/// What the reader of a figure should know: the assumptions, and what is so `always`; and where the
-/// paper's cuts are played, what differs from it.
+/// Notes of a figure: assumptions, notes that are `always` valid, and for the paper's outages the
+/// differences from it.
 fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String> {
     let mut notes = assumptions(options);
     notes.extend(always.iter().map(|&text| text.to_owned()));
     if is_published(options) && options.is_usual() {
-        notes.extend(Differs::of(differs, &*options.world));
+        notes.extend(Differs::of(differs, options));
     }
     if !is_published(options) {
         notes.push(format!(
@@ -234,7 +282,7 @@ transport = {{ tcp = {tcp}, {mode}, {rto}frames = {FRAMES} }}
         rate = bottleneck.rate().as_bps(),
         queue = queue.get(),
         encoder = options.encoder().name(),
-        tcp = tcp.toml(),
+        tcp = tcp.tcp.toml(),
         mode = mode.toml,
     );
     let label = format!(
@@ -264,9 +312,9 @@ fn words(bursts: &Bursts) -> String {
     }
 }
 
-/// What is compared: all runs of a TCP, a node, a bound, a kind of cuts and a mode.
+/// All runs of a transport, a node, a bound, a kind of outages and a mode.
 struct Group {
-    tcp: Tcp,
+    tcp: Stack,
     node: &'static Node,
     bound: u64,
     bursts: Bursts,
@@ -294,8 +342,9 @@ impl Group {
     }
 }
 
-/// What an entry plays, at all nodes that are asked for.
+/// Runs of an entry at each chosen node.
 struct Grid<'a> {
+    entry: &'a Entry,
     bounds: &'a [u64],
     /// Lengths that are played one after another; as the injector has it if there is none.
     cuts_ms: &'a [u64],
@@ -304,11 +353,20 @@ struct Grid<'a> {
 
 impl Grid<'_> {
     /// With a bound of 4 s.
-    fn of_figure(modes: &[usize]) -> Grid<'_> {
+    fn of_figure<'a>(entry: &'a Entry, modes: &'a [usize]) -> Grid<'a> {
         Grid {
+            entry,
             bounds: &[4],
             cuts_ms: &[],
             modes,
+        }
+    }
+
+    /// With all bounds of the paper.
+    fn of_table<'a>(entry: &'a Entry, modes: &'a [usize]) -> Grid<'a> {
+        Grid {
+            bounds: &BOUNDS,
+            ..Grid::of_figure(entry, modes)
         }
     }
 
@@ -337,12 +395,12 @@ impl Grid<'_> {
             self.cuts_ms.iter().map(alike).collect()
         };
         let mut groups = Vec::new();
-        for tcp in &options.tcps {
+        for tcp in options.stacks(self.entry.compares_growth) {
             for node in NODES.iter().filter(|node| options.wants(node.name)) {
                 for bound in self.bounds {
                     for bursts in &bursts {
                         groups.extend(self.modes.iter().map(|mode| Group {
-                            tcp: *tcp,
+                            tcp,
                             node,
                             bound: *bound,
                             bursts: bursts.clone(),
@@ -357,7 +415,68 @@ impl Grid<'_> {
     }
 }
 
-/// Of a run, unless cuts make it longer.
+/// The group with the same conditions in another mode.
+fn find<'a>(groups: &'a [Group], like: &Group, mode: usize) -> Option<&'a Group> {
+    let same = |g: &&Group| {
+        (g.tcp, g.node.name, g.bound, g.mode) == (like.tcp, like.node.name, like.bound, mode)
+            && g.bursts == like.bursts
+    };
+    groups.iter().find(same)
+}
+
+/// Transports of `groups`, in order.
+fn stacks(groups: &[Group]) -> Vec<Stack> {
+    let mut stacks: Vec<Stack> = groups.iter().map(|group| group.tcp).collect();
+    stacks.dedup();
+    stacks
+}
+
+/// Values of each run.
+fn runs(groups: &[Group]) -> Table {
+    let columns = RUN_VALUES.iter().map(|(name, _)| *name);
+    let columns = ["tcp", "node", "d s", "outages", "mode", "seed"]
+        .into_iter()
+        .chain(columns);
+    let rows = groups.iter().flat_map(|group| {
+        group.runs.iter().map(|run| {
+            let mut row: Vec<Cell> = vec![
+                group.tcp.name().into(),
+                group.node.name.into(),
+                (group.bound as f64).into(),
+                group.bursts.to_string().as_str().into(),
+                MODES[group.mode].name.into(),
+                (run.seed as f64).into(),
+            ];
+            row.extend(RUN_VALUES.iter().map(|(_, of)| Cell::from(of(run))));
+            row
+        })
+    });
+    Table {
+        columns: columns.map(str::to_owned).collect(),
+        rows: rows.collect(),
+    }
+}
+
+/// A number of a run.
+type Metric = fn(&Outcome) -> f64;
+
+const RUN_VALUES: [(&str, Metric); 13] = [
+    ("accepted", Outcome::accepted),
+    ("of savable", Outcome::of_savable),
+    ("of path's", Outcome::of_savable_by_path),
+    ("mean delay s", Outcome::mean_delay),
+    ("worst delay s", Outcome::worst_delay),
+    ("frames not in time", Outcome::broken),
+    ("frames missing", Outcome::missing),
+    ("target bits", |o| o.bits_of_full().0),
+    ("actual bits", |o| o.bits_of_full().1),
+    ("bits kept of savable", Outcome::bits_kept),
+    ("time s", Outcome::lasted),
+    ("events", |o| o.record.told as f64),
+    ("SNR Y dB", |o| o.mean_snr()[0]),
+];
+
+/// Duration of a run, unless longer outages extend it.
 const LASTS: Duration = Duration::from_secs(130);
 /// Behind the last cut, and again the longest, for which a TCP may have backed off: what waited has
 /// left by then.

@@ -32,6 +32,7 @@ pub(super) struct Frame {
 /// What a run left behind.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
+    pub(super) seed: u64,
     pub(super) start: Time,
     pub(super) bound: Duration,
     /// A frame at the full rate, in bits.
@@ -96,6 +97,30 @@ impl Outcome {
         (target as f64 / full, made as f64 / full)
     }
 
+    /// Frames that were late, dropped or never encoded.
+    pub(super) fn broken(&self) -> f64 {
+        self.frames.iter().filter(|f| !self.on_time(f)).count() as f64
+    }
+
+    /// Frames that never arrived.
+    pub(super) fn missing(&self) -> f64 {
+        let missing = self.frames.iter().filter(|f| f.complete.is_none());
+        missing.count() as f64
+    }
+
+    /// Largest delay of the frames that arrived, in seconds.
+    pub(super) fn worst_delay(&self) -> f64 {
+        self.frames
+            .iter()
+            .filter_map(Frame::delay)
+            .fold(0.0, f64::max)
+    }
+
+    /// Mean signal-to-noise ratio of Y, U and V over the encoded frames, in dB.
+    pub(super) fn mean_snr(&self) -> [f64; 3] {
+        [0, 1, 2].map(|plane| mean(self.frames.iter().filter_map(|f| Some(f.snr?[plane]))))
+    }
+
     /// From the first capture to the last arrival, in seconds.
     pub(super) fn lasted(&self) -> f64 {
         let last = self.frames.iter().filter_map(|f| f.complete).max();
@@ -126,6 +151,7 @@ fn snr(quality: Quality, variance: Option<&[f64; 3]>) -> [f64; 3] {
 pub(super) fn outcome(
     role: &FlowInstance,
     takings: &FlowResult,
+    seed: u64,
     variances: &[[f64; 3]],
 ) -> Result<Outcome, PapersError> {
     let video = role.plan.media.video().ok_or(PapersError::NoVideo)?;
@@ -157,6 +183,7 @@ pub(super) fn outcome(
         savable_by_path: by_path[i],
     };
     Ok(Outcome {
+        seed,
         start: Time::ZERO + role.plan.start,
         bound: video.delay_bound,
         full: (video.ceiling * video.frame_rate.interval()).bits() as f64,
@@ -219,12 +246,12 @@ transport = { tcp = "cubic", mode = "classic" }
             .play(&job)
             .unwrap()
             .unwrap();
-        let accepted = outcome(&role, &takings, &[]).unwrap().accepted();
+        let accepted = outcome(&role, &takings, 1, &[]).unwrap().accepted();
         assert!((0.3..1.0).contains(&accepted), "{accepted}");
         for frame in &mut takings.received {
             frame.timestamp += 7 << 32;
         }
-        let unwrapped = outcome(&role, &takings, &[]).unwrap().accepted();
+        let unwrapped = outcome(&role, &takings, 1, &[]).unwrap().accepted();
         assert!((unwrapped - accepted).abs() < 1e-12);
     }
 }

@@ -55,6 +55,26 @@ impl Tcp {
     }
 }
 
+/// A transport with the growth of its consecutive timeouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stack {
+    pub(super) tcp: Tcp,
+    /// Timeouts are linear, in every mode; never over [`Tcp::Bsd`].
+    pub(super) is_linear: bool,
+}
+
+impl Stack {
+    /// Name in tables and series.
+    pub(super) const fn name(self) -> &'static str {
+        match (self.tcp, self.is_linear) {
+            (tcp, false) | (tcp @ Tcp::Bsd, true) => tcp.name(),
+            (Tcp::LinuxReno, true) => "linux-reno linear",
+            (Tcp::Cubic, true) => "cubic linear",
+            (Tcp::Bbr, true) => "bbr linear",
+        }
+    }
+}
+
 /// What makes the video.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoder {
@@ -324,6 +344,7 @@ fn play_left(
                 Some((role, takings)) => Ok(Some(Arc::new(outcome(
                     &role,
                     &takings,
+                    job.seed,
                     &variances(job, options)?,
                 )?))),
                 None => Ok(None),

@@ -1,7 +1,9 @@
 //! `tidegate papers`: figures and tables of papers, ours beside the published.
 
 mod bursts;
+mod files;
 mod hosts;
+mod law;
 mod options;
 mod program;
 mod text;
@@ -11,12 +13,12 @@ use core::time::Duration;
 use std::fs;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use crate::papers::{Bottleneck, ENTRIES, Encoder, Entry, Options, Simulator, Tcp, World};
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate_core::units::Rate;
 use tidegate_live::driver::Interrupts;
@@ -25,8 +27,9 @@ use tidegate_sim::scenario::quantity;
 
 use self::bursts::BurstArgs;
 use self::hosts::HostsArgs;
+use self::law::LawArgs;
 use self::options::RunPlan;
-use self::text::text;
+use self::text::{summary, text};
 use self::traffic::TrafficArgs;
 pub use program::{Injector, Lab, Program, Sender, Streamed};
 use tidegate_console::arguments::{self, RtoBackoff};
@@ -51,6 +54,8 @@ enum PapersVerb {
     },
     /// Play figures and tables, and print ours beside the published
     Run(RunArgs),
+    /// Answer of the throttling laws for a slope, a backlog and a delay bound
+    Law(LawArgs),
     /// Stream to players on other hosts, which are started by ssh, in each mode in turn
     Hosts(HostsArgs),
     /// Send cross traffic, or count it; `papers hosts --cross` starts both on other hosts
@@ -84,7 +89,8 @@ struct RunArgs {
     /// Longest retransmission time-out of the video's TCP, from 1s to 120s
     #[arg(long, value_name = "TIME", value_parser = arguments::rto_max)]
     rto_max: Option<Duration>,
-    /// Whether time-outs in a row double, which over bsd they always do; each mode's own unless told
+    /// Growth of consecutive timeouts, in every mode; over bsd always exponential [default:
+    /// exponential; in the simulator itcp/table4, table5 and cuts play both]
     #[arg(long, value_enum)]
     rto_backoff: Option<RtoBackoff>,
     /// Runs at the same time; one per core unless told, with --lab eight
@@ -108,6 +114,9 @@ struct RunArgs {
     /// With --lab: what cuts the path
     #[arg(long, value_enum, default_value_t, requires = "lab")]
     injector: Injector,
+    /// Exit with 1 if a claim fails
+    #[arg(long)]
+    strict: bool,
     /// Print the numbers as JSON: one object, or an array of several
     #[arg(long)]
     json: bool,
@@ -122,6 +131,7 @@ pub fn run(args: &PapersArgs, program: &dyn Program) -> Result<ExitCode> {
     match &args.verb {
         PapersVerb::List { json } => list(*json),
         PapersVerb::Run(args) => play(args, program),
+        PapersVerb::Law(args) => law::answer(args),
         PapersVerb::Hosts(args) => hosts::run(args, program),
         PapersVerb::Traffic(args) => traffic::run(args),
     }
@@ -203,7 +213,7 @@ fn play_asked(
             }
             figure.notes.splice(0..0, lab.notes());
         }
-        let drawing = keep(&figure, &args.out)?;
+        let drawing = files::write(&figure, &args.out)?;
         if !args.json {
             let mut out = output();
             write!(out, "{}", text(&figure))?;
@@ -219,9 +229,16 @@ fn play_asked(
         return Ok(signals::exit_code());
     }
     if args.json {
-        return print_json(&figures);
+        print_json(&figures)?;
+    } else if figures.len() > 1 {
+        write!(output(), "{}", summary(&figures))?;
     }
-    Ok(ExitCode::SUCCESS)
+    let fails = |figure: &Figure| figure.claims.iter().any(|claim| claim.holds == Some(false));
+    Ok(if args.strict && figures.iter().any(fails) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// How many of each kind an entry has.
@@ -294,12 +311,12 @@ fn kept(figures: &[Figure], wanted: usize, at: &str, args: &RunArgs) -> String {
 }
 
 /// One object, or an array of several.
-fn print_json(figures: &[Figure]) -> Result<ExitCode> {
+fn print_json(figures: &[Figure]) -> Result<()> {
     match figures {
         [only] => output::print_json(only)?,
         several => output::print_json(&several)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn tcp(text: &str) -> Result<Tcp, String> {
@@ -317,22 +334,6 @@ fn products(text: &str) -> Result<f64, String> {
 fn encoder(text: &str) -> Result<Encoder, String> {
     let known = Encoder::ALL.into_iter().find(|e| e.name() == text);
     known.ok_or_else(|| format!("there is no encoder \"{text}\" here; write model, mpeg2 or x264"))
-}
-
-/// Leaves the numbers, the text and the drawing in `dir`; returns where the drawing is.
-fn keep(figure: &Figure, dir: &Path) -> Result<PathBuf> {
-    let stem = dir.join(figure.name.replace('/', "-"));
-    let write = |end: &str, bytes: &[u8]| {
-        let path = stem.with_extension(end);
-        fs::write(&path, bytes)
-            .with_context(|| format!("cannot write {}: choose another --out", path.display()))?;
-        Ok::<PathBuf, anyhow::Error>(path)
-    };
-    write("json", serde_json::to_string_pretty(figure)?.as_bytes())?;
-    write("txt", text(figure).as_bytes())?;
-    let (svg, png) = figure.draw().map_err(|why| anyhow!(why))?;
-    write("svg", svg.as_bytes())?;
-    write("png", &png)
 }
 
 /// Of each kind.

@@ -76,9 +76,7 @@ impl Plan {
             name: self.name.to_owned(),
             source: self.about.to_owned(),
             series,
-            table: None,
-            claims: Vec::new(),
-            notes: Vec::new(),
+            ..Figure::default()
         }
     }
 }

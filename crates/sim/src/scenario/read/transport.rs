@@ -22,7 +22,7 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
     let mut tcp = models::tcp_or_kind(&tcp)?;
     let mode = mode(&table)?;
     let rto_max = rto_max(&table)?;
-    let linear = linear(&table, mode, &tcp.sender)?;
+    let linear = linear(&table, &tcp.sender)?;
     match &mut tcp.sender {
         TcpSender::Classic(config) => {
             config.rto.max = rto_max.unwrap_or(config.rto.max);
@@ -83,14 +83,14 @@ fn rto_max(table: &Table<'_>) -> Result<Option<Duration>, ScenarioError> {
     }
 }
 
-/// Whether the back-off is linear: with the exact law it is unless a longest time-out was asked for.
-fn linear(table: &Table<'_>, mode: Mode, sender: &TcpSender) -> Result<bool, ScenarioError> {
-    let modern = matches!(sender, TcpSender::Modern(_));
+/// Whether consecutive timeouts grow linearly. All modes share the default, exponential growth as in
+/// RFC 6298, so that a comparison of modes is one of their rates.
+fn linear(table: &Table<'_>, sender: &TcpSender) -> Result<bool, ScenarioError> {
     let Some(backoff) = table.get("rto_backoff") else {
-        return Ok(modern && mode.is_exact() && table.get("rto_max").is_none());
+        return Ok(false);
     };
     let linear = backoff.choice(&["exponential", "linear"], &[false, true])?;
-    if linear && !modern {
+    if linear && !matches!(sender, TcpSender::Modern(_)) {
         return Err(backoff.fault(Fault::Clash {
             why: "TCP as in ns-2 doubles its time-outs".to_owned(),
             mend: "remove it, or take a TCP of today, as \"cubic\"".to_owned(),

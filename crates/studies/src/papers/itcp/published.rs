@@ -4,8 +4,13 @@
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) name: &'static str,
-    /// Its mean round trip, rounded.
+    pub(super) country: &'static str,
+    /// Its mean round-trip time, rounded.
     pub(super) rtt_ms: u64,
+    /// Table 2: minimum, average and maximum round-trip time in s.
+    pub(super) table2: [f64; 3],
+    /// Table 2: number of hops ("hubs").
+    pub(super) hops: u8,
     /// Table 4 for d = 2, 4, 6 s: mean delay in seconds and share accepted of iOPT, iEXP, iOFF
     /// and Classic.
     pub(super) table4: [[(f64, f64); 4]; 3],
@@ -19,7 +24,10 @@ pub(super) struct Node {
 pub(super) const NODES: [Node; 4] = [
     Node {
         name: "princeton.edu",
+        country: "USA",
         rtt_ms: 40,
+        table2: [0.039_45, 0.040_02, 0.045_24],
+        hops: 17,
         table4: [
             [
                 (0.518, 0.797),
@@ -61,7 +69,10 @@ pub(super) const NODES: [Node; 4] = [
     },
     Node {
         name: "isi.edu",
+        country: "USA",
         rtt_ms: 66,
+        table2: [0.065_48, 0.065_72, 0.066_10],
+        hops: 19,
         table4: [
             [
                 (2.018, 0.415),
@@ -92,7 +103,10 @@ pub(super) const NODES: [Node; 4] = [
     },
     Node {
         name: "supermedia.pl",
+        country: "Poland",
         rtt_ms: 148,
+        table2: [0.147_05, 0.148_44, 0.157_01],
+        hops: 23,
         table4: [
             [
                 (1.38, 0.692),
@@ -124,7 +138,10 @@ pub(super) const NODES: [Node; 4] = [
     },
     Node {
         name: "willab.fi",
+        country: "Finland",
         rtt_ms: 166,
+        table2: [0.163_55, 0.166_06, 0.166_47],
+        hops: 24,
         table4: [
             [
                 (2.504, 0.319),

@@ -95,7 +95,9 @@ fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
     let with_lengths: Takes<'_> = &|entry| entry.takes_bursts() && entry.longest_cut().is_none();
     let with_backoff: Takes<'_> = &|entry| entry.has_nodes() && !is_over_bsd(args, entry);
     let cuts_otherwise = args.injector != Injector::default();
+    let with_tcp: Takes<'_> = &|entry| !entry.tcps().is_empty();
     let options = [
+        ("--tcp", !args.tcps.is_empty(), with_tcp),
         ("--seeds", args.seeds.is_some(), with_nodes),
         ("--runs", args.runs.is_some(), with_nodes),
         ("--node", !args.nodes.is_empty(), with_nodes),
@@ -121,8 +123,8 @@ fn refuse_idle(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
         if args.names.iter().any(|asked| asked == name) {
             ensure!(
                 idle.iter().any(|(option, ..)| *option != "--rto-backoff") || !entry.has_nodes(),
-                "--rto-backoff changes nothing over bsd, whose time-outs always double, and {name} is \
-                 played over no other TCP: leave it out, or add one of today, as --tcp cubic"
+                "--rto-backoff changes nothing over bsd, whose timeouts always double, and {name} is \
+                 played over no other TCP: leave it out, or add a current one, such as --tcp cubic"
             );
             let takes_all = |entry: &&Entry| idle.iter().all(|(.., takes)| takes(entry));
             let others = ENTRIES.iter().filter(takes_all);
@@ -227,10 +229,10 @@ pub(super) mod tests {
             let parts = ["itcp/fig3 takes no", name, "itcp/cuts", "abone/fig10"];
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
             assert!(!error.contains(", itcp/fig3"), "{error}");
-            // Who asks for all of them means those that take it.
-            let note = refused(&format!("itcp/ {option}")).unwrap();
-            assert_eq!(note.len(), 1);
-            assert!(note[0].contains(name), "{note:?}");
+            // Of a group of entries, those play with the option that take it.
+            let notes = refused(&format!("itcp/ {option}")).unwrap();
+            assert_eq!(notes.len(), 3);
+            assert!(notes.iter().all(|note| note.contains(name)), "{notes:?}");
             assert_eq!(refused(&format!("itcp/fig9 {option}")), Ok(Vec::new()));
         }
         // Over the TCP of the papers' time alone, which is what this one plays over unless told.
@@ -243,6 +245,8 @@ pub(super) mod tests {
             assert_eq!(refused(&line), Ok(Vec::new()));
         }
         assert_eq!(refused("itcp/fig3 --tcp cubic"), Ok(Vec::new()));
+        let error = refused("itcp/fig5 --tcp cubic").unwrap_err();
+        assert!(error.contains("itcp/fig5 takes no --tcp"), "{error}");
         let both = "itcp/fig9 --tcp bsd --tcp cubic --rto-backoff linear";
         assert_eq!(refused(both), Ok(Vec::new()));
         let route = "--lab --injector route";
@@ -250,7 +254,7 @@ pub(super) mod tests {
         let error = refused(&format!("abone/fig6 {route}")).unwrap_err();
         assert!(error.contains("itcp/cuts"), "{error}");
         assert!(!error.contains("abone/table5"), "{error}");
-        assert_eq!(refused(&format!("all {route}")).unwrap().len(), 7);
+        assert_eq!(refused(&format!("all {route}")).unwrap().len(), 8);
         // One that varies the lengths itself takes the gap only.
         let error = refused("itcp/cuts --cut 2s").unwrap_err();
         assert!(error.contains("itcp/cuts takes no --cut"), "{error}");

@@ -2,11 +2,17 @@
 
 use core::fmt::Write as _;
 
+use tidegate_report::claims::Tally;
+
 use crate::papers::{Cell, Figure, Table};
 
-/// As on a terminal.
+/// Text of a figure.
 pub(super) fn text(figure: &Figure) -> String {
-    let mut text = format!("{} - {}\n\n", figure.name, figure.source);
+    let mut text = format!("{} - {}\n", figure.name, figure.source);
+    if !figure.caption.is_empty() {
+        let _ = writeln!(text, "{}", figure.caption);
+    }
+    text.push('\n');
     if let Some(table) = &figure.table {
         text += &columns(table);
         text.push('\n');
@@ -17,18 +23,98 @@ pub(super) fn text(figure: &Figure) -> String {
         let number = |n: Option<f64>| n.map_or("-".to_owned(), short);
         let _ = writeln!(
             text,
-            "{} {}: published {}, ours {}",
-            if claim.holds { "holds " } else { "FAILS " },
+            "{:15} {}: published {}, ours {}",
+            claim.verdict(),
             claim.text,
             number(claim.published),
             number(claim.ours)
         );
     }
+    for distance in &figure.distances {
+        let _ = writeln!(text, "distance        {}", distance.text());
+    }
+    let tally = Tally::of(&figure.claims, &figure.distances);
+    let _ = writeln!(text, "claims: {}", counts(&tally));
     if !figure.notes.is_empty() {
         text.push('\n');
     }
     for note in &figure.notes {
         let _ = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+/// Verdicts and distances in one line.
+fn counts(tally: &Tally) -> String {
+    let parts = [
+        (tally.hold, "hold"),
+        (tally.fail, "fail"),
+        (tally.no_event, "without an event"),
+        (tally.by_construction, "hold by construction"),
+        (tally.repeated, "repeat another"),
+    ];
+    let shown = parts.into_iter().filter(|(count, _)| *count > 0);
+    let shown: Vec<String> = shown
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    let mut text = if shown.is_empty() {
+        "none".to_owned()
+    } else {
+        shown.join(", ")
+    };
+    if tally.values > 0 {
+        let _ = write!(
+            text,
+            "; {} of {} published values within tolerance",
+            tally.within, tally.values
+        );
+    }
+    text
+}
+
+/// Verdicts of several figures, and their sum.
+pub(super) fn summary(figures: &[Figure]) -> String {
+    let tallies: Vec<Tally> = figures
+        .iter()
+        .map(|figure| Tally::of(&figure.claims, &figure.distances))
+        .collect();
+    let row = |name: &str, tally: &Tally| -> Vec<Cell> {
+        let numbers = [
+            tally.hold,
+            tally.fail,
+            tally.no_event,
+            tally.by_construction,
+            tally.repeated,
+            tally.values,
+            tally.within,
+        ];
+        let mut row = vec![Cell::from(name)];
+        row.extend(numbers.map(|number| Cell::from(number as f64)));
+        row
+    };
+    let mut rows: Vec<Vec<Cell>> = figures
+        .iter()
+        .zip(&tallies)
+        .map(|(figure, tally)| row(&figure.name, tally))
+        .collect();
+    rows.push(row("all", &tallies.into_iter().sum()));
+    let names = [
+        "entry",
+        "hold",
+        "FAIL",
+        "no event",
+        "by construction",
+        "repeated",
+        "published values",
+        "within tolerance",
+    ];
+    let mut text = "claims, and published values within their tolerance:\n".to_owned();
+    text += &columns(&Table {
+        columns: names.map(str::to_owned).to_vec(),
+        rows,
+    });
+    for distance in figures.iter().flat_map(|figure| &figure.distances) {
+        let _ = writeln!(text, "{}", distance.text());
     }
     text
 }

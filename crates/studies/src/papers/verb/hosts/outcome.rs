@@ -220,8 +220,8 @@ pub(super) fn figure(kinds: &[Kind], bound: Duration) -> Figure {
         ),
         series: series(kinds),
         table: Some(table(kinds)),
-        claims: Vec::new(),
         notes: vec!["delays are above the smallest of each run: the clocks are two".to_owned()],
+        ..Figure::default()
     }
 }
 

@@ -159,23 +159,23 @@ fn a_codepoint_is_what_the_sender_honours() {
     for (sender, says) in [
         (
             format!("{bulk}\necn = \"ect1\""),
-            "ecn: tfrc answers a mark as it does a loss, and ECT(1) is for those who answer each mark by a \
-             fraction (RFC 9331 section 4.3); write ecn = \"ect0\", or send tcp = { kind = \"prague\" } or \
+            "ecn: tfrc responds to a mark as to a loss, and ECT(1) requires a response \
+             to each mark by a fraction (RFC 9331 section 4.3); write ecn = \"ect0\", or send tcp = { kind = \"prague\" } or \
              udp = { … }",
         ),
         (
             "tcp = { kind = \"cubic\" }\necn = \"ect1\"".to_owned(),
-            "ecn: cubic answers a mark as it does a loss, and",
+            "ecn: cubic responds to a mark as to a loss, and",
         ),
         (
             "control = { fixed = \"1Mb/s\" }\nbulk = { packet = \"1200B\" }\necn = \"ect1\""
                 .to_owned(),
-            "ecn: fixed does not answer marks, and",
+            "ecn: fixed does not respond to marks, and",
         ),
         (
             format!("{prague}\necn = \"ect0\""),
-            "ecn: prague answers a mark by a fraction, and those of ECT(0) ask for as much as a loss does \
-             (RFC 3168); leave ecn out, or choose kind = \"cubic\"",
+            "ecn: prague responds to a mark in proportion, and marks of ECT(0) require the same \
+             response as a loss (RFC 3168); leave ecn out, or choose kind = \"cubic\"",
         ),
         (
             format!("{prague}\necn = \"ECT(1)\""),

@@ -89,7 +89,7 @@ fn faults_of_a_transport_are_named() {
         ),
         (
             "transport = { tcp = \"cubic\", mode = \"iexp\", law = \"paper\" }",
-            "only iopt has such a thing",
+            "only iopt has this option",
         ),
         (
             "transport = { tcp = \"cubic\", mode = \"iexp\", step = 0.1 }",
@@ -101,7 +101,7 @@ fn faults_of_a_transport_are_named() {
         ),
         (
             "control = \"tfrc\"\ntransport = { tcp = \"cubic\", mode = \"ioff\" }",
-            "decides about its rate by itself",
+            "has its own rate control",
         ),
     ] {
         let error = fault(&format!("{video}{transport}"));

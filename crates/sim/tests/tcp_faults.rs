@@ -274,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_delivers_what_was_written(
+    fn stream_delivers_written_data(
         config in config(),
         faults in faults(),
         seed: u64,

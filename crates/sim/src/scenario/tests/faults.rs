@@ -271,7 +271,7 @@ name = "uplink""#,
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,
         r#"["tidegate.completion_s <= 9"]"#,
-        r#"demo.toml:5: expect: "tidegate.completion_s <= 9": only flows with a limit have completion_s, and "tidegate" is none: compare another number, or remove it"#,
+        r#"demo.toml:5: expect: "tidegate.completion_s <= 9": only flows with a limit have completion_s, unlike "tidegate": compare another number, or remove it"#,
     ),
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,

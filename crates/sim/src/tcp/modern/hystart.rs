@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_of_an_eighth_ends_it_after_five_slower_rounds() {
+    fn rise_of_an_eighth_ends_slow_start_after_five_conservative_rounds() {
         let mut hystart = HyStart::new(HyStartConfig::default());
         let mut window = Window::new(16, 100_000);
         let grown = rounds(

@@ -21,7 +21,7 @@ pub(super) struct Rack {
     /// Recoveries left until the reordering window returns to one quarter.
     recoveries_left: u32,
     /// Spurious detections count once per round trip, until this segment is acknowledged.
-    mistake_until: u32,
+    spurious_until: u32,
 }
 
 impl Rack {
@@ -34,7 +34,7 @@ impl Rack {
             reordering: false,
             quarters: 1,
             recoveries_left: 0,
-            mistake_until: 0,
+            spurious_until: 0,
         }
     }
 
@@ -71,9 +71,9 @@ impl Rack {
     pub(super) fn on_spurious_loss(&mut self, una: u32, next: u32) {
         self.reordering = true;
         self.recoveries_left = PERSISTENCE;
-        if una >= self.mistake_until {
+        if una >= self.spurious_until {
             self.quarters = self.quarters.saturating_add(1);
-            self.mistake_until = next;
+            self.spurious_until = next;
         }
     }
 

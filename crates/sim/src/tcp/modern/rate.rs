@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_of_sending_and_acknowledging_counts() {
+    fn interval_is_the_longer_of_send_and_ack_phase() {
         let samples = train(&mut Sampler::new(), 10);
         let last = samples[9];
         assert_eq!((last.prior, last.delivered), (0, 10));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_below_the_round_trip_is_no_sample() {
+    fn interval_below_the_round_trip_is_rejected() {
         let mut sampler = Sampler::new();
         let stamp = sampler.stamp(ms(0), true);
         sampler.deliver(&stamp);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_segment_of_an_acknowledgement_counts() {
+    fn sample_uses_the_newest_acknowledged_segment() {
         let mut sampler = Sampler::new();
         let old = sampler.stamp(ms(0), true);
         sampler.deliver(&old);

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_segment_more_per_window_acknowledged() {
+    fn window_grows_by_one_segment_per_round_trip() {
         let mut reno = Reno::new(RenoConfig::default());
         let mut window = Window::new(10, 1_000);
         window.ssthresh = 10;

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn it_doubles_up_to_its_limit() {
+    fn back_off_doubles_up_to_the_limit() {
         let mut rtt = Rtt::new(TimeoutConfig::default());
         for want in [1_000, 2_000, 4_000, 8_000] {
             assert_eq!(rtt.timeout(), ms(want));

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_with_reverse() {
+    fn reverse_yields_the_minimum() {
         use core::cmp::Reverse;
         let mut low = Windowed::new(10);
         for (at, value) in [(0, 5), (3, 7), (4, 6), (9, 8)] {

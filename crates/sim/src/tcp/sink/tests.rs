@@ -117,7 +117,7 @@ fn duplicates_are_counted_and_acknowledged() {
 }
 
 #[test]
-fn every_second_segment_or_a_timer() {
+fn delayed_ack_every_second_segment_or_by_timer() {
     let mut bench = Bench::new(SinkConfig {
         delay: Some(Duration::from_millis(100)),
         keep_progress: true,

@@ -26,9 +26,9 @@ pub(super) fn page(entries: &[Entry]) -> String {
     );
     html.push_str(
         "<h1>RMCAT scorecard</h1><p class=\"facts\">Test cases of RFC 8867, and of RFC 8869 as far as \
-        the link models allow; metrics of RFC 8868 in bins of 200 ms. Values in red, marked with a \
-        cross, exceed a limit of the case. The limits are listed in each section. RFC 8868 defines \
-        the limit of the rate ratio (least over most); Tidegate defines all others.</p>",
+         the link models allow; metrics of RFC 8868 in bins of 200 ms. Values in red, marked with a \
+         cross, exceed a limit of the case. The limits are listed in each section. RFC 8868 defines \
+         the limit of the rate ratio (least over most); Tidegate defines all others.</p>",
     );
     let cases = entries.chunk_by(|a, b| a.case.id == b.case.id);
     let cases: Vec<&[Entry]> = cases.collect();

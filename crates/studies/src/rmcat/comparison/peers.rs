@@ -135,12 +135,12 @@ pub(super) mod tests {
         ends(
             other,
             "has results for rmcat-5-1, but none for the selected cases; run make peers \
-            SCENARIOS=scenarios/rmcat/rmcat-5-2.toml",
+             SCENARIOS=scenarios/rmcat/rmcat-5-2.toml",
         );
         ends(
             renamed,
             "flow \"media\" of case 5.1 is missing; run the peer on the scenario as it is in \
-            scenarios/rmcat",
+             scenarios/rmcat",
         );
         ends(none, "give the folder or a file that `make peers` wrote");
     }

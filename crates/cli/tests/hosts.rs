@@ -178,7 +178,7 @@ fn modes_in_turn() {
         "bare: there is no /nowhere/tidegate there",
         "old there is \"tidegate 0.0.1\" and ours is",
         "away: ssh cannot log in: ",
-        &format!("busy: port {taken_port} is taken there"),
+        &format!("busy: port {taken_port} is in use on the host"),
         "busy: no more runs to this host",
     ] {
         ended.failed_with(words);

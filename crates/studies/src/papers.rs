@@ -90,13 +90,13 @@ impl Options {
 
     /// The requested TCPs without duplicates, or `usual` if none is requested.
     fn tcps_or(&self, usual: &[Tcp]) -> Vec<Tcp> {
-        let asked = if self.tcps.is_empty() {
+        let tcps = if self.tcps.is_empty() {
             usual
         } else {
             &self.tcps
         };
-        let mut each = Vec::with_capacity(asked.len());
-        for tcp in asked {
+        let mut each = Vec::with_capacity(tcps.len());
+        for tcp in tcps {
             if !each.contains(tcp) {
                 each.push(*tcp);
             }
@@ -105,7 +105,7 @@ impl Options {
     }
 
     fn wants(&self, node: &str) -> bool {
-        self.nodes.is_empty() || self.nodes.iter().any(|asked| means(asked, node))
+        self.nodes.is_empty() || self.nodes.iter().any(|prefix| means(prefix, node))
     }
 }
 
@@ -145,9 +145,9 @@ enum Nodes {
 }
 
 /// Whether the name of a node begins with the requested prefix, ignoring ASCII case.
-pub fn means(asked: &str, node: &str) -> bool {
-    let begins = node.get(..asked.len());
-    begins.is_some_and(|begins| begins.eq_ignore_ascii_case(asked))
+pub fn means(prefix: &str, node: &str) -> bool {
+    let begins = node.get(..prefix.len());
+    begins.is_some_and(|begins| begins.eq_ignore_ascii_case(prefix))
 }
 
 impl Nodes {

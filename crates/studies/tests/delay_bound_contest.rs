@@ -18,7 +18,7 @@ const BOUND: Duration = Duration::from_millis(400);
 /// minimum rate, a tenth of TCP's.
 #[test]
 fn call_competing_with_tcp_has_its_share_and_meets_the_bound() {
-    println!("case             seed   share   contested   in time, of what came");
+    println!("case             seed   share   contested   in time, of received");
     for (id, least) in [("5.6", 0.96), ("wifi-wired-tcp", 0.96), ("6.2-5.6", 0.99)] {
         let (case, scenario) = staged(id);
         for seed in 1..=5 {

@@ -45,11 +45,11 @@ impl Plan {
             let Some(place) = (self.place)(&words).filter(|_| set == self.set) else {
                 continue;
             };
-            for (who, mean, spread, n) in [
+            for (source, mean, spread, n) in [
                 ("ns-2", row.theirs, row.spread, row.n),
                 ("ours", ours, row.our_spread, row.our_n),
             ] {
-                let name = format!("{}: {label}{who}", place.panel);
+                let name = format!("{}: {label}{source}", place.panel);
                 let [y, spread] = [mean, spread].map(|value| value * place.times);
                 let point = Point {
                     x: place.x,

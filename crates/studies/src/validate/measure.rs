@@ -337,8 +337,8 @@ fn queue(scenario: &Scenario, take: &RunResult) -> Measured {
 pub(super) fn packets(marks: &[Mark], scenario: &Scenario, take: &RunResult) -> [Measured; 2] {
     let links = &scenario.links;
     // ns-2 records packets at the end of the lossy link; here they have crossed one more link.
-    let behind = scenario.flows[0].path.get(2).map(|link| &links[*link]);
-    let rest = |size: Bytes| match behind.map(|link| (&link.rate, link.delay)) {
+    let last_link = scenario.flows[0].path.get(2).map(|link| &links[*link]);
+    let rest = |size: Bytes| match last_link.map(|link| (&link.rate, link.delay)) {
         Some((Some(RatePlan::Fixed(rate)), delay)) => size / *rate + delay,
         _ => Duration::ZERO,
     };

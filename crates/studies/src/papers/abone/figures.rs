@@ -133,7 +133,7 @@ pub(super) fn fig7(
         }
         let ratio = falls.iter().sum::<f64>() / falls.len() as f64;
         figure.claims.push(Claim::new(
-            format!("{panel}: an event retracts the rate to 0.55 of what it was (mean of the runs with one)"),
+            format!("{panel}: an event reduces the rate to 0.55 of its value (mean of the runs with one)"),
             Some(0.55),
             ratio,
             (ratio - 0.55).abs() < 0.01,

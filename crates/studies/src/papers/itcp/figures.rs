@@ -204,13 +204,13 @@ fn claims9(groups: &[Group]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for tcp in tcps(groups) {
         let name = tcp.name();
-        let behind = |mode: usize| -> Vec<f64> {
+        let worst = |mode: usize| -> Vec<f64> {
             let groups = groups.iter().filter(|g| (g.tcp, g.mode) == (tcp, mode));
             groups.flat_map(|g| g.values(worst_delay)).collect()
         };
         if let (Some(exact), Some(classic)) = (
-            Point::over(0.0, &behind(EXACT)),
-            Point::over(0.0, &behind(CLASSIC)),
+            Point::over(0.0, &worst(EXACT)),
+            Point::over(0.0, &worst(CLASSIC)),
         ) {
             claims.push(Claim::new(
                 format!("{name}: the maximum frame delay is lower with iOPT exact than with Classic (mean over runs of the worst frame, iOPT exact over Classic)"),

@@ -34,17 +34,17 @@ pub(super) fn read(args: &RunArgs) -> Result<RunPlan> {
     are_known(&args.nodes, &entries)?;
     let has_node = |entry: &Entry| {
         let nodes = entry.node_names();
-        let asked = |node: &str| args.nodes.iter().any(|asked| means(asked, node));
-        args.nodes.is_empty() || !entry.has_nodes() || nodes.into_iter().any(asked)
+        let requested = |node: &str| args.nodes.iter().any(|prefix| means(prefix, node));
+        args.nodes.is_empty() || !entry.has_nodes() || nodes.into_iter().any(requested)
     };
     for entry in entries.extract_if(.., |entry| !has_node(entry)) {
-        let (name, asked) = (entry.name, args.nodes.join(" or "));
+        let (name, nodes) = (entry.name, args.nodes.join(" or "));
         ensure!(
-            args.names.iter().all(|asked| asked != name),
-            "{name} has no node {asked}: remove --node, or use one of {}",
+            args.names.iter().all(|requested| requested != name),
+            "{name} has no node {nodes}: remove --node, or use one of {}",
             entry.node_names().join(", ")
         );
-        notes.push(format!("{name} has no node {asked}: {name} is skipped"));
+        notes.push(format!("{name} has no node {nodes}: {name} is skipped"));
     }
     Ok(RunPlan {
         bursts: args.bursts.read(longest(&entries), ITCP_VIDEO)?,
@@ -75,10 +75,10 @@ fn are_known(nodes: &[String], entries: &[&Entry]) -> Result<()> {
             known.push(node);
         }
     }
-    for asked in nodes {
+    for prefix in nodes {
         ensure!(
-            known.iter().any(|node| means(asked, node)),
-            "unknown node {asked}: use one of {}",
+            known.iter().any(|node| means(prefix, node)),
+            "unknown node {prefix}: use one of {}",
             known.join(", ")
         );
     }
@@ -118,7 +118,7 @@ fn reject_unused(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
         }
         let names: Vec<&str> = unused.iter().map(|(name, ..)| *name).collect();
         let (name, names) = (entry.name, names.join(" or "));
-        if args.names.iter().any(|asked| asked == name) {
+        if args.names.iter().any(|requested| requested == name) {
             ensure!(
                 unused.iter().any(|(option, ..)| *option != "--rto-backoff") || !entry.has_nodes(),
                 "--rto-backoff has no effect with bsd, whose back-off is always exponential, and \
@@ -208,9 +208,9 @@ pub(super) mod tests {
     #[test]
     fn unsupported_options_are_rejected() {
         let notes_of = |line: &str| {
-            let asked = read(&args(line).unwrap());
-            asked
-                .map(|asked| asked.notes)
+            let plan = read(&args(line).unwrap());
+            plan
+                .map(|plan| plan.notes)
                 .map_err(|e| tidegate_console::describe(&e))
         };
         for option in [
@@ -268,21 +268,21 @@ pub(super) mod tests {
 
     #[test]
     fn nodes_must_belong_to_a_requested_entry() {
-        let asked =
+        let plan =
             |line: &str| read(&args(line).unwrap()).map_err(|e| tidegate_console::describe(&e));
-        let names = |asked: &RunPlan| asked.entries.iter().map(|e| e.name).collect::<Vec<_>>();
-        let both = asked("itcp/fig9 abone/fig8 --node ISI").unwrap();
+        let names = |plan: &RunPlan| plan.entries.iter().map(|e| e.name).collect::<Vec<_>>();
+        let both = plan("itcp/fig9 abone/fig8 --node ISI").unwrap();
         assert_eq!(names(&both), ["itcp/fig9", "abone/fig8"]);
-        let error = asked("itcp/fig9 abone/fig8 --node willab").unwrap_err();
+        let error = plan("itcp/fig9 abone/fig8 --node willab").unwrap_err();
         assert!(
             error.contains("abone/fig8 has no node willab") && error.contains("columbia"),
             "{error}"
         );
-        let some = asked("itcp/fig9 abone/ --node willab").unwrap();
+        let some = plan("itcp/fig9 abone/ --node willab").unwrap();
         assert_eq!(names(&some), ["itcp/fig9"]);
         assert_eq!(some.notes.len(), 7);
         for line in ["itcp/fig9 --node willab --node nosuch", "all --node nosuch"] {
-            let error = asked(line).unwrap_err();
+            let error = plan(line).unwrap_err();
             assert!(error.contains("unknown node nosuch"), "{error}");
         }
     }

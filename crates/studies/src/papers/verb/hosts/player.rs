@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tidegate_core::units::Time;
 
 use super::list::Host;
-use super::remote_process::{heard, last};
+use super::remote_process::{receive_lines, last};
 use tidegate_console::context::LiveContext;
 
 /// The ssh program and its options.
@@ -151,7 +151,7 @@ impl Player {
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn();
-        let lines = heard(stderr);
+        let lines = receive_lines(stderr);
         let life = child.stdin.take();
         Ok(Self {
             ssh: child,

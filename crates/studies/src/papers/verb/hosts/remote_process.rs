@@ -47,7 +47,7 @@ impl RemoteProcess {
         let Some(stderr) = child.stderr.take() else {
             bail!("{name}: internal error: {program} has no pipes");
         };
-        let lines = heard(stderr);
+        let lines = receive_lines(stderr);
         let life = child.stdin.take();
         Ok(Self {
             name,
@@ -134,7 +134,7 @@ impl Drop for RemoteProcess {
 }
 
 /// Receives the lines of a program's standard error.
-pub(super) fn heard(stderr: ChildStderr) -> Receiver<String> {
+pub(super) fn receive_lines(stderr: ChildStderr) -> Receiver<String> {
     let (says, lines) = channel();
     thread::spawn(move || {
         for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {

@@ -87,7 +87,7 @@ impl Case {
         format!("{} {}", self.set.name(), self.point)
     }
 
-    /// Number of seeds: that of the reference, but at least [`LEAST_SEEDS`] to estimate the spread.
+    /// Number of seeds: that of the reference, but at least three to estimate the spread.
     /// One if the case is deterministic.
     pub fn seeds(&self) -> u32 {
         let theirs = self.means.iter().map(|mean| mean.n).max().unwrap_or(1);

@@ -410,7 +410,7 @@ impl fmt::Display for PapersError {
                     super::abone::NODES.map(|node| node.name).join(", "),
                 )
             }
-            Self::NoVideo => f.write_str("internal error: the run has no flow "video""),
+            Self::NoVideo => f.write_str("internal error: the run has no flow \"video\""),
             Self::Pictures(error) => write!(f, "{error}"),
             Self::Play(error) => write!(f, "{error}"),
             Self::Scenario(error) => write!(f, "{error}"),

@@ -209,8 +209,7 @@ pub(super) mod tests {
     fn unsupported_options_are_rejected() {
         let notes_of = |line: &str| {
             let plan = read(&args(line).unwrap());
-            plan
-                .map(|plan| plan.notes)
+            plan.map(|plan| plan.notes)
                 .map_err(|e| tidegate_console::describe(&e))
         };
         for option in [

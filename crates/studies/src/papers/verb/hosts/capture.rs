@@ -42,7 +42,7 @@ impl Capture {
             let _ = fs::remove_file(&file);
         }
         let ready = ready.context(
-            "install tcpdump on this host and permit captures (root or CAP_NET_RAW), or remove \
+            "install tcpdump there and permit captures (root or CAP_NET_RAW), or remove \
              --capture",
         )?;
         Ok(ready.map(|process| Self { process, file }))

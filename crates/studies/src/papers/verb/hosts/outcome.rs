@@ -221,7 +221,10 @@ pub(super) fn figure(kinds: &[Kind], bound: Duration) -> Figure {
         series: series(kinds),
         table: Some(table(kinds)),
         claims: Vec::new(),
-        notes: vec!["delays are relative to the minimum of each run, because the clocks are not synchronized".to_owned()],
+        notes: vec![
+            "delays are relative to the minimum of each run, because the clocks are not synchronized"
+                .to_owned(),
+        ],
     }
 }
 

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tidegate_core::units::Time;
 
 use super::list::Host;
-use super::remote_process::{receive_lines, last};
+use super::remote_process::{last, receive_lines};
 use tidegate_console::context::LiveContext;
 
 /// The ssh program and its options.

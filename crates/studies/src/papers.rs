@@ -27,7 +27,7 @@ pub use runs::{Encoder, Job, Memory, NoPictures, PapersError, Pictures, Simulato
 /// Options of a reproduction.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Testbed: the simulator or hosts.
+    /// Testbed: the simulator, or the kernel's TCP in real time.
     pub world: Arc<dyn World>,
     /// Number of seeds; the first seed is 1.
     pub seeds: u64,
@@ -72,8 +72,8 @@ impl Options {
         self.bottleneck.is_usual() && self.linear.is_none() && self.rto_max.is_none()
     }
 
-    /// Whether results are cached. Runs on hosts take as long as their video, and real encoders
-    /// are slow.
+    /// Whether results are cached. Runs in real time take as long as their video, and real
+    /// encoders are slow.
     fn remembers(&self) -> bool {
         self.world.name().is_some() || self.encoder() != Encoder::Model
     }

@@ -202,7 +202,7 @@ fn samples(metric: &str, scenario: &Scenario, take: &RunResult) -> Measured {
 }
 
 /// Seconds from a flow's start to the end of slow start, or until its rate settles. A rate is
-/// settled if its mean over half a second stays within 30 % or 50 % of the final mean for three
+/// settled if its mean over 0.5 s stays within 30 % or 50 % of its mean from 14 s on, for three
 /// seconds.
 fn start(class: &str, metric: &str, scenario: &Scenario, take: &RunResult) -> Measured {
     let (role, _) = take.flows.iter().find(|(role, _)| role.class == class)?;

@@ -1,6 +1,6 @@
-//! Figures and tables of papers, played again: ours beside the published.
+//! Reproduced figures and tables of papers, with measured values beside the published ones.
 //!
-//! Each entry of [`ENTRIES`] makes a [`Figure`], which has the same shape whatever it shows.
+//! Each entry of [`ENTRIES`] produces a [`Figure`]. All figures have the same structure.
 
 mod abone;
 mod bottleneck;
@@ -24,36 +24,37 @@ pub use bursts::{Bursts, BurstsFault};
 pub use itcp::VIDEO as ITCP_VIDEO;
 pub use runs::{Encoder, Job, Memory, NoPictures, PapersError, Pictures, Simulator, Tcp, World};
 
-/// How to play.
+/// Options of a reproduction.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where.
+    /// Testbed: the simulator, or the kernel's TCP in real time.
     pub world: Arc<dyn World>,
-    /// Seeds from one on.
+    /// Number of seeds; the first seed is 1.
     pub seeds: u64,
-    /// Over which TCP, each once; over the entry's own if there is none.
+    /// TCP implementations, without duplicates. If empty, those of the entry.
     pub tcps: Vec<Tcp>,
-    /// To the nodes whose names begin so; to all if there is none.
+    /// Prefixes of the names of receiving nodes. If empty, all nodes.
     pub nodes: Vec<String>,
-    /// What makes the video; each entry's own unless told.
+    /// Video encoder [default: the entry's].
     pub encoder: Option<Encoder>,
-    /// Longest time-out of the video's TCP, within 1 s and 120 s; the TCP's own unless told.
+    /// Maximum RTO of the video's TCP, from 1 s to 120 s [default: the TCP's].
     pub rto_max: Option<Duration>,
-    /// Whether its time-outs in a row are linear, over the TCPs of today; as each mode has it unless
-    /// told.
+    /// Whether consecutive time-outs back off linearly instead of exponentially. True has no effect
+    /// on [`Tcp::Bsd`] [default: the mode's].
     pub linear: Option<bool>,
-    /// What limits the paths of both papers.
+    /// Bottleneck of the paths of both papers.
     pub bottleneck: Bottleneck,
-    /// How the injector cuts the paths of the first paper; as published unless told.
+    /// Lengths and gaps of the injector's outages on the paths of the first paper [default: as
+    /// published].
     pub bursts: Option<Bursts>,
-    /// Runs at the same time.
+    /// Number of concurrent runs.
     pub threads: usize,
-    /// What was played already by these entries.
+    /// Cached results of earlier runs, shared between entries.
     pub memory: Arc<Memory>,
 }
 
 impl Options {
-    /// Keys of a scenario's `transport` over `tcp`, with a comma behind each.
+    /// RTO keys of a scenario's `transport` table for `tcp`, each followed by a comma.
     fn rto_keys(&self, tcp: Tcp) -> String {
         let longest = self.rto_max.map_or(String::new(), |longest| {
             format!("rto_max = \"{}ms\", ", longest.as_millis())
@@ -66,35 +67,36 @@ impl Options {
         longest + backoff
     }
 
-    /// Whether paths and time-outs are as they are unless told.
+    /// Whether bottleneck and time-outs are the defaults.
     fn is_usual(&self) -> bool {
         self.bottleneck.is_usual() && self.linear.is_none() && self.rto_max.is_none()
     }
 
-    /// Runs are worth their memory: they take as long as their video, or pictures.
+    /// Whether results are cached. Runs in real time take as long as their video, and real
+    /// encoders are slow.
     fn remembers(&self) -> bool {
         self.world.name().is_some() || self.encoder() != Encoder::Model
     }
 
-    /// What makes the video, once an entry is played.
+    /// The encoder of a run.
     fn encoder(&self) -> Encoder {
         self.encoder.unwrap_or_default()
     }
 
-    /// The injector's.
+    /// The outages of the injector.
     fn bursts(&self) -> Bursts {
         self.bursts.clone().unwrap_or_else(Bursts::published)
     }
 
-    /// What was asked for, each once, or else `usual`.
+    /// The requested TCPs without duplicates, or `usual` if none is requested.
     fn tcps_or(&self, usual: &[Tcp]) -> Vec<Tcp> {
-        let asked = if self.tcps.is_empty() {
+        let tcps = if self.tcps.is_empty() {
             usual
         } else {
             &self.tcps
         };
-        let mut each = Vec::with_capacity(asked.len());
-        for tcp in asked {
+        let mut each = Vec::with_capacity(tcps.len());
+        for tcp in tcps {
             if !each.contains(tcp) {
                 each.push(*tcp);
             }
@@ -103,49 +105,49 @@ impl Options {
     }
 
     fn wants(&self, node: &str) -> bool {
-        self.nodes.is_empty() || self.nodes.iter().any(|asked| means(asked, node))
+        self.nodes.is_empty() || self.nodes.iter().any(|prefix| means(prefix, node))
     }
 }
 
-/// Is told how much is done, in 0..=1.
+/// Callback that receives the completed fraction, 0 to 1.
 type Progress<'a> = &'a (dyn Fn(f64) + Sync);
 
-/// Plays an entry.
+/// Runs an entry.
 type Make = fn(&Entry, &Options, Progress<'_>) -> Result<Figure, PapersError>;
 
-/// Something that can be played.
+/// A figure or table that can be reproduced.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// As "itcp/fig9".
+    /// Name, such as "itcp/fig9".
     pub name: &'static str,
-    /// What it shows.
+    /// Subject of the figure or table.
     pub about: &'static str,
-    /// Where it was published.
+    /// Reference to the publication.
     pub source: &'static str,
-    /// To whom it plays.
+    /// Receiving nodes.
     nodes: Nodes,
-    /// What makes its video unless told.
+    /// Default encoder.
     encoder: Encoder,
-    /// Over which TCP it plays unless told.
+    /// Default TCPs.
     tcps: &'static [Tcp],
     make: Make,
 }
 
-/// To whom an entry plays.
+/// Receiving nodes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nodes {
-    /// To those of the other paper.
+    /// The nodes of the second paper.
     Abone,
-    /// To those of the first paper.
+    /// The nodes of the first paper.
     Itcp,
-    /// To nobody: once, over a path of its own, with time-outs as they are.
+    /// None: a single run over the entry's own path, with default time-outs.
     None,
 }
 
-/// Whether a node is meant by what was asked for, which is how its name begins.
-pub fn means(asked: &str, node: &str) -> bool {
-    let begins = node.get(..asked.len());
-    begins.is_some_and(|begins| begins.eq_ignore_ascii_case(asked))
+/// Whether the name of a node begins with the requested prefix, ignoring ASCII case.
+pub fn means(prefix: &str, node: &str) -> bool {
+    let begins = node.get(..prefix.len());
+    begins.is_some_and(|begins| begins.eq_ignore_ascii_case(prefix))
 }
 
 impl Nodes {
@@ -159,47 +161,47 @@ impl Nodes {
 }
 
 impl Entry {
-    /// Whether it plays to nodes, several times: of one that does not, `seeds`, `nodes`, `rto_max` and
-    /// `bottleneck` of [`Options`] change nothing.
+    /// Whether the entry has several runs to nodes. Otherwise `seeds`, `nodes`, `rto_max` and
+    /// `bottleneck` of [`Options`] have no effect.
     pub fn has_nodes(&self) -> bool {
         self.nodes != Nodes::None
     }
 
-    /// Whether its path is cut: an injector matters to it.
+    /// Whether the injector cuts the entry's path.
     pub fn has_cuts(&self) -> bool {
         self.nodes != Nodes::Abone
     }
 
-    /// Whether its cuts may be others than published: `bursts` of [`Options`] counts. Only the gap
-    /// does where the [lengths are its own](Self::longest_cut).
+    /// Whether `bursts` of [`Options`] changes the entry's outages. If the entry [varies their
+    /// lengths](Self::longest_cut), only the gap applies.
     pub fn takes_bursts(&self) -> bool {
         self.nodes == Nodes::Itcp
     }
 
-    /// The longest cut of one that varies their lengths itself.
+    /// The longest outage of an entry that varies the lengths itself.
     pub fn longest_cut(&self) -> Option<Duration> {
         (self.name == itcp::CUTS.name).then(itcp::longest_cut)
     }
 
-    /// The nodes that it plays to.
+    /// Names of the receiving nodes.
     pub fn node_names(&self) -> Vec<&'static str> {
         self.nodes.names()
     }
 
-    /// Over which TCP it plays unless told.
+    /// Default TCPs.
     pub fn tcps(&self) -> &'static [Tcp] {
         self.tcps
     }
 
-    /// How many runs of each kind were published, if that was told.
+    /// Number of published runs of each kind, if the paper states it.
     pub fn published_runs(&self) -> Option<u64> {
         (self.nodes == Nodes::Abone).then_some(abone::RUNS)
     }
 
-    /// Plays and measures. `progress` is told how much is done, in 0..=1.
+    /// Runs the entry and measures. `progress` receives the completed fraction, 0 to 1.
     ///
     /// # Errors
-    /// When a run fails; the message says which.
+    /// A run fails; the message names it.
     pub fn play(
         &self,
         options: &Options,
@@ -257,7 +259,7 @@ impl Entry {
     }
 }
 
-/// Removes claims that divide by zero, as of runs without an event, and notes that.
+/// Moves claims that divide by zero, such as those of runs without an event, to the notes.
 fn set_aside(figure: &mut Figure) {
     let claims = core::mem::take(&mut figure.claims);
     let (finite, idle): (Vec<_>, Vec<_>) = claims
@@ -266,14 +268,14 @@ fn set_aside(figure: &mut Figure) {
     figure.claims = finite;
     let notes = idle.iter().map(|claim| {
         format!(
-            "Nothing can be said of this, as what it is compared with is zero: {}.",
+            "Not evaluated, because the reference value is zero: {}.",
             claim.text
         )
     });
     figure.notes.extend(notes);
 }
 
-/// Removes published values from the figure of an experiment that was not published.
+/// Removes the published values if the experiment differs from the published one.
 fn withhold(figure: &mut Figure) {
     for claim in &mut figure.claims {
         claim.published = None;
@@ -288,10 +290,10 @@ fn withhold(figure: &mut Figure) {
     }
 }
 
-/// The heading of columns with published values.
+/// Heading of columns with published values.
 const PUBLISHED: &str = "paper";
 
-/// All that can be played.
+/// All entries.
 pub const ENTRIES: &[Entry] = &[
     itcp::FIG3,
     itcp::FIG9,

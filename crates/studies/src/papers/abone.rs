@@ -1,5 +1,5 @@
 //! Khan and Zaghal, "Performance Analysis of TCP Interactive based World Wide Video Streaming over
-//! ABONE": video over TCP to five nodes, beside cross traffic of ten hosts.
+//! ABONE": video over TCP to five nodes, with cross traffic of ten hosts.
 
 mod figures;
 
@@ -45,7 +45,7 @@ pub(super) const FIG10: Entry = entry(
     figures::fig10,
 );
 
-/// A node of the report. Round trips are assumed but for two that the first paper measured.
+/// A node of the report. Round-trip times are assumed, except for two from the first paper.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     pub(super) name: &'static str,
@@ -107,7 +107,7 @@ pub(super) const NODES: [Node; 5] = [
 /// Runs of each kind in the report: five with symbiosis and five without.
 pub(super) const RUNS: u64 = 5;
 
-/// One number of a run.
+/// A value of a run.
 type Metric = fn(&Outcome) -> f64;
 
 /// The parameters of Table 5.
@@ -131,7 +131,7 @@ pub(super) const METRICS: [(&str, Metric); 8] = [
     }),
 ];
 
-/// The two arms: the report's own law, and without symbiosis.
+/// The two arms: the report's law, and without symbiosis.
 pub(super) const ARMS: [(&str, &str); 2] = [
     (
         "sym = on",
@@ -143,10 +143,12 @@ pub(super) const ARMS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Arrival against the ideal one, which follows the median frame of the second and the third second
-/// (before, the connection is opened and slow) at the pace of a run in local mode, where frames
-/// arrive as they are made; signed: negative is early. A single frame would not do: where cross
-/// traffic held it up, all others seem to be early.
+/// Signed difference of each frame's arrival time from the ideal one; negative is early.
+///
+/// The ideal arrival times have the pace of a run in local mode, where frames arrive when they are
+/// captured. Their origin is the median frame of the second and third second, because the first
+/// second has connection setup and slow start. A single frame is no suitable origin: if cross
+/// traffic delays it, all other frames appear early.
 pub(super) fn jitters(o: &Outcome) -> impl Iterator<Item = (usize, f64)> + '_ {
     let frames = o.frames.iter().skip(10).take(20);
     let mut first: Vec<f64> = frames.filter_map(Frame::delay).collect();
@@ -156,14 +158,14 @@ pub(super) fn jitters(o: &Outcome) -> impl Iterator<Item = (usize, f64)> + '_ {
     frames.filter_map(move |(n, f)| Some((n, f.delay()? - ideal)))
 }
 
-/// From the first arrival to the last.
+/// Time from the first arrival to the last.
 fn lasted(o: &Outcome) -> f64 {
     let first = o.frames.iter().find_map(Frame::delay);
     o.lasted() - first.unwrap_or(0.0)
 }
 
-/// From the moment when a frame could leave, because the one before had arrived, to its arrival:
-/// the time in the network, without that in the sender.
+/// Mean time in the network without the time in the sender: from the capture of a frame, or the
+/// arrival of the previous frame if that is later, to its arrival.
 fn flight(o: &Outcome) -> f64 {
     let mut before = tidegate_core::units::Time::ZERO;
     let mut flights = Vec::new();
@@ -176,41 +178,41 @@ fn flight(o: &Outcome) -> f64 {
     flights.iter().sum::<f64>() / flights.len().max(1) as f64
 }
 
-/// Mean of Y, U and V over the frames that were made, in dB.
+/// Mean SNR of Y, U and V over the encoded frames, in dB.
 pub(super) fn mean_snr(o: &Outcome) -> [f64; 3] {
     [0, 1, 2].map(|plane| mean(o.frames.iter().filter_map(|f| Some(f.snr?[plane]))))
 }
 
-/// What was assumed, for every figure.
+/// Notes on the assumptions, for every figure.
 fn assumptions(options: &Options) -> Vec<String> {
     let video = format!(
-        "{} at 176x120 and 10 frames per second, 1000 frames of up to 54,673 bits, the report's own \
-         mean. Delay is against a run in local mode, where a frame arrives as it is captured: coding \
-         takes no time in the simulator, and here less than a millisecond on the kernel. Jitter is \
-         against the pace of that run from the median frame of the second and third second: signed, \
-         but in means, where early and late would make up for each other, its size.",
+        "{} at 176x120 and 10 frames per second, 1000 frames of up to 54,673 bits, the report's \
+         mean. Delay is relative to a run in local mode, where a frame arrives when it is captured: \
+         encoding takes no time in the simulator, and less than a millisecond on the kernel. Jitter \
+         is relative to the pace of that run from the median frame of the second and third second. \
+         It is signed; means are of its absolute value.",
         options.encoder().describe()
     );
     let path = format!(
         "Assumed: round trips (130 ms to Berlin, 160 ms to Palermo, 25 ms to New York; 40 and 66 ms \
          as in Table 2 of the first paper), a bottleneck of {}, and the cross traffic, of which the \
-         report only says that ten hosts make it: each sends 1.8 Mb/s for a second on average and \
-         then nothing for four.",
+         report states only the number of ten hosts: each sends 1.8 Mb/s for one second and then \
+         nothing for four seconds, on average.",
         options.bottleneck
     );
     [
         &path,
         &video,
-        "The step of the additive recovery is not printed; a hundredth of the normal rate per \
-         second is what Table 5 back-solves to.",
+        "The step of the additive recovery is not published; a hundredth of the normal rate per \
+         second is derived from Table 5.",
         options.encoder().remark(),
     ]
     .map(str::to_owned)
     .to_vec()
 }
 
-/// What the reader of a figure should know: the assumptions, what is so `always`, and over the usual
-/// path what differs from the report.
+/// Notes of a figure: the assumptions, the notes `always`, and with the default path the
+/// differences from the report.
 fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String> {
     let mut notes = assumptions(options);
     notes.extend(always.iter().map(|&text| text.to_owned()));
@@ -220,7 +222,7 @@ fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String>
     notes
 }
 
-/// The runs of one node and arm.
+/// The runs of one TCP, node and arm.
 pub(super) struct Group {
     pub(super) tcp: Tcp,
     pub(super) node: &'static Node,
@@ -390,7 +392,7 @@ fn table6(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Fi
             let theirs = group.node.table5[1][3] - group.node.table5[0][3];
             figure.claims.push(Claim::new(
                 format!(
-                    "{} {}: symbiosis trades quality for delay (what it costs, dB of Y)",
+                    "{} {}: symbiosis trades quality for delay (its cost, dB of Y)",
                     group.tcp.name(),
                     group.node.name
                 ),
@@ -405,8 +407,8 @@ fn table6(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Fi
         rows,
     });
     let always = "The report contradicts itself for Columbia: its Table 5 has 22.51 dB of Y, its Table 6 \
-         21.78; what symbiosis costs is taken from its Table 5. A run without an event has the \
-         quality of the full rate, so it depends on luck what symbiosis costs at a node.";
+         21.78. The cost of symbiosis is that of its Table 5. A run without an event has the quality \
+         of the full rate, so the cost of symbiosis at a node is random.";
     figure.notes = notes(options, &[always], &[]);
     Ok(figure)
 }

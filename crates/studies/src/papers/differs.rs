@@ -1,28 +1,28 @@
-//! Why a figure of ours differs from the published one.
+//! Explanations of differences between reproduced and published figures.
 
 use super::World;
 
-/// A sentence for the reader of a figure, and of which world it is so.
+/// An explanation for the reader of a figure, by the testbed to which it applies.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Differs {
-    /// Of the simulator and of a kernel.
+    /// For the simulator and for the kernel's TCP.
     Everywhere(&'static str),
-    /// Of the simulator.
+    /// For the simulator.
     Simulated(&'static str),
-    /// Of a kernel's TCP.
+    /// For the kernel's TCP.
     Kernel(&'static str),
 }
 
 impl Differs {
-    /// What is to be said of a figure that was played in `world`.
+    /// Explanations that apply to a figure of `world`.
     pub(super) fn of(all: &[Self], world: &dyn World) -> Vec<String> {
         let is_kernel = world.name().is_some();
-        let said = all.iter().filter_map(|differs| match differs {
+        let texts = all.iter().filter_map(|differs| match differs {
             Self::Everywhere(text) => Some(text),
             Self::Simulated(text) => (!is_kernel).then_some(text),
             Self::Kernel(text) => is_kernel.then_some(text),
         });
-        said.map(|text| (*text).to_owned()).collect()
+        texts.map(|text| (*text).to_owned()).collect()
     }
 }
 
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
     use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 
-    /// It is asked for its name only.
+    /// Testbed of which only the name is used.
     #[derive(Debug)]
     struct Named;
 
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_the_other_world() {
+    fn explanations_of_the_other_testbed_are_omitted() {
         let all = [Everywhere("both"), Simulated("model"), Kernel("kernel")];
         assert_eq!(
             Differs::of(&all, &Simulator::new(Arc::new(NoPictures))),

@@ -1,5 +1,5 @@
 //! Khan and Zaghal, "Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive
-//! Transport": video over TCP to four nodes, while the path is cut three times for 3 s.
+//! Transport": video over TCP to four nodes, with three path outages of 3 s.
 
 mod claims4;
 mod cuts;
@@ -35,13 +35,13 @@ pub(super) const FIG3: Entry = Entry {
     nodes: Nodes::None,
     ..entry(
         "itcp/fig3",
-        "how TCP's events change the bandwidth",
+        "effect of TCP's events on the bandwidth",
         figures::fig3,
     )
 };
 pub(super) const FIG9: Entry = entry(
     "itcp/fig9",
-    "when frames arrive, in every mode",
+    "arrival times of frames in every mode",
     figures::fig9,
 );
 pub(super) const FIG10: Entry = Entry {
@@ -62,7 +62,7 @@ pub(super) const FIG11: Entry = Entry {
 };
 pub(super) const FIG12: Entry = entry(
     "itcp/fig12",
-    "how long it takes to send the whole video",
+    "duration of the transfer of the whole video",
     figures::fig12,
 );
 pub(super) const TABLE4: Entry = Entry {
@@ -79,29 +79,29 @@ pub(super) const TABLE5: Entry = Entry {
 };
 pub(super) const TABLE6: Entry = entry(
     "itcp/table6",
-    "the reduced rate and how long it lasts",
+    "reduced rate and its duration",
     tables::table6,
 );
 
 pub(super) const CUTS: Entry = Entry {
     name: "itcp/cuts",
     about: "frames in time by the length of the cuts, which the papers did not vary",
-    source: "our own, on the path of the first paper",
+    source: "Tidegate, on the path of the first paper",
     nodes: Nodes::Itcp,
     encoder: Encoder::Model,
     tcps: &[Tcp::Cubic],
     make: cuts::play,
 };
 
-/// A mode as it is played: its name here, and its part of a transport.
+/// A mode: its name, and its keys in a scenario's `transport`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ModeRow {
     name: &'static str,
     toml: &'static str,
 }
 
-/// iOPT with our law, with the two printed ones, and the rest of the paper's modes. The printed
-/// ones react after 20 ms: a signal, a process that is forked, and a file.
+/// iOPT with Tidegate's law and with the two printed laws, and the other modes of the paper. The
+/// printed laws respond after 20 ms: a signal, a fork and a file.
 const MODES: [ModeRow; 6] = [
     ModeRow {
         name: "iOPT exact",
@@ -135,22 +135,22 @@ const IEXP: usize = 3;
 const IOFF: usize = 4;
 const CLASSIC: usize = 5;
 
-/// Who the paper sends to.
+/// Receiving nodes of the paper.
 pub(super) fn node_names() -> [&'static str; 4] {
     NODES.map(|node| node.name)
 }
 
-/// Of [`CUTS`].
+/// Longest outage of [`CUTS`].
 pub(super) fn longest_cut() -> Duration {
     Duration::from_millis(cuts::CUTS_MS.into_iter().max().unwrap_or_default())
 }
 
 /// The delay bounds of the paper, in seconds.
 const BOUNDS: [u64; 3] = [2, 4, 6];
-/// So many a run has.
+/// Frames of a run.
 const FRAMES: f64 = 750.0;
 
-/// What was assumed, for every figure.
+/// Notes on the assumptions, for every figure.
 fn assumptions(options: &Options) -> Vec<String> {
     let video = format!(
         "{} at 176x120 and 10 frames per second, 750 frames at up to 2 Mb/s and never below 150 kb/s. \
@@ -158,22 +158,22 @@ fn assumptions(options: &Options) -> Vec<String> {
         options.encoder().describe()
     );
     let path = format!(
-        "Round-trip times are those of Table 2; the bottleneck of {} is assumed, the paper prints \
-         none. Only the injector congests the path.",
+        "Round-trip times are those of Table 2. The bottleneck of {} is assumed; the paper does not \
+         state it. Only the injector congests the path.",
         options.bottleneck
     );
     [
         &path,
         &video,
         options.encoder().remark(),
-        "A frame is in time if all of it is there within d of its capture.",
+        "A frame is in time if it is complete within d of its capture.",
     ]
     .map(str::to_owned)
     .to_vec()
 }
 
-/// What the reader of a figure should know: the assumptions, and what is so `always`; and where the
-/// paper's cuts are played, what differs from it.
+/// Notes of a figure: the assumptions, the notes `always`, and with the paper's outages and default
+/// path, the differences from the paper.
 fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String> {
     let mut notes = assumptions(options);
     notes.extend(always.iter().map(|&text| text.to_owned()));
@@ -183,19 +183,19 @@ fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String>
     if !is_published(options) {
         notes.push(format!(
             "The injector cuts the path for {}. The paper has three cuts of 3 s with 10 s before \
-             each, so nothing that it prints stands beside the numbers.",
+             each, so published values are omitted.",
             options.bursts()
         ));
     }
     notes
 }
 
-/// Whether the cuts are those of the paper.
+/// Whether the outages are those of the paper.
 fn is_published(options: &Options) -> bool {
     options.bursts() == Bursts::published()
 }
 
-/// The experiment: the injector's cuts, 750 frames.
+/// Job of the experiment: the injector's outages, 750 frames.
 fn experiment(group: &Group, options: &Options) -> Result<Job, PapersError> {
     let (node, tcp, bound) = (group.node, group.tcp, group.bound);
     let (mode, rto) = (MODES[group.mode], options.rto_keys(tcp));
@@ -249,7 +249,7 @@ transport = {{ tcp = {tcp}, {mode}, {rto}frames = {FRAMES} }}
     Job::new(&label, text)
 }
 
-/// How runs with such cuts are told from those of the paper.
+/// Suffix of the label of runs with other outages than the paper's.
 fn words(bursts: &Bursts) -> String {
     let ms = |span: &Duration| format!("{}ms", span.as_millis());
     let lengths = bursts.lengths();
@@ -264,7 +264,7 @@ fn words(bursts: &Bursts) -> String {
     }
 }
 
-/// What is compared: all runs of a TCP, a node, a bound, a kind of cuts and a mode.
+/// Group of runs that are averaged: same TCP, node, delay bound, outages and mode.
 struct Group {
     tcp: Tcp,
     node: &'static Node,
@@ -275,17 +275,17 @@ struct Group {
 }
 
 impl Group {
-    /// One number of each run.
+    /// A value of each run.
     fn values(&self, of: impl Fn(&Outcome) -> f64) -> Vec<f64> {
         self.runs.iter().map(|run| of(run)).collect()
     }
 
-    /// Its mean.
+    /// Mean of a value over the runs.
     fn mean(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
         mean(self.values(of))
     }
 
-    /// Half the distance between the least and the largest.
+    /// Half of the range of a value over the runs.
     fn spread(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
         let values = self.values(of);
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -294,16 +294,16 @@ impl Group {
     }
 }
 
-/// What an entry plays, at all nodes that are asked for.
+/// Parameter grid of an entry, for all requested nodes.
 struct Grid<'a> {
     bounds: &'a [u64],
-    /// Lengths that are played one after another; as the injector has it if there is none.
+    /// Lengths of outages to vary. If empty, the injector's.
     cuts_ms: &'a [u64],
     modes: &'a [usize],
 }
 
 impl Grid<'_> {
-    /// With a bound of 4 s.
+    /// Grid with a delay bound of 4 s.
     fn of_figure(modes: &[usize]) -> Grid<'_> {
         Grid {
             bounds: &[4],
@@ -312,7 +312,7 @@ impl Grid<'_> {
         }
     }
 
-    /// All runs; groups without any are left out.
+    /// Runs the grid. Groups without runs are omitted.
     fn play(&self, options: &Options, progress: Progress<'_>) -> Result<Vec<Group>, PapersError> {
         let mut groups = self.groups(options);
         let jobs: Result<Vec<Job>, PapersError> = groups
@@ -357,10 +357,10 @@ impl Grid<'_> {
     }
 }
 
-/// Of a run, unless cuts make it longer.
+/// Minimum duration of a run.
 const LASTS: Duration = Duration::from_secs(130);
-/// Behind the last cut, and again the longest, for which a TCP may have backed off: what waited has
-/// left by then.
+/// Time after the last outage and its longest back-off (the longest outage again) in which the
+/// backlog drains.
 const BEHIND: Duration = Duration::from_secs(80);
-/// The paper's 750 frames: a cut that begins later meets none.
+/// Duration of the paper's 750 frames. A later outage affects no frame.
 pub const VIDEO: Duration = Duration::from_secs(75);

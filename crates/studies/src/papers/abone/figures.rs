@@ -18,10 +18,10 @@ pub(super) fn fig6(
     Ok(bars(entry, options, &groups(options, progress)?))
 }
 
-/// Each parameter of Table 5 over the nodes, with its claims, for each TCP.
+/// Each parameter of Table 5 over the nodes, with its claim, for each TCP.
 pub(super) fn bars(entry: &Entry, options: &Options, groups: &[Group]) -> Figure {
     let mut figure = entry.figure();
-    // Groups of a TCP stand together.
+    // Groups of a TCP are adjacent.
     for groups in groups.chunk_by(|one, next| one.tcp == next.tcp) {
         for metric in 0..METRICS.len() {
             figure.series.extend(lines(groups, metric));
@@ -29,23 +29,23 @@ pub(super) fn bars(entry: &Entry, options: &Options, groups: &[Group]) -> Figure
         }
     }
     let always = [
-        "The report averages five runs per node and arm, in which 1 to 2.2 events happened; what \
-         ten hosts do in a second is a matter of luck, and so is its node with 2 events with \
-         symbiosis and 1 without.",
-        "Flight is not defined in the report; here it is from the capture of a frame, or the \
-         arrival of the one before if that is later, to its arrival.",
+        "The report averages five runs per node and arm, with 1 to 2.2 events each. The cross \
+         traffic of ten hosts is random, hence also its node with 2 events with symbiosis and 1 \
+         without.",
+        "The report does not define flight. Here it is the time from the capture of a frame, or \
+         the arrival of the previous frame if that is later, to its arrival.",
     ];
-    let differs = "Jitter has the published side of 1 and no more: ours is 0.03 s and less, published \
-                   1 to 37 s, which grows to tens of seconds without symbiosis, as its sender never \
-                   caught up after an event: 9.3 and 8.1 frames per second arrive of 10. Our path has \
-                   10 Mb/s for 0.5 Mb/s of video and drains a backlog in seconds; the report's had \
-                   less to spare: over 4.5 Mb/s (--bottleneck) all of this table has the published \
-                   side of 1.";
+    let differs = "The ratio of jitter is on the published side of 1, but its values are not: at most 0.03 s \
+                   here, 1 to 37 s published. Without symbiosis the published jitter grows to tens of \
+                   seconds, because the sender did not recover after an event: 9.3 and 8.1 of 10 frames \
+                   per second arrive. The path here has 10 Mb/s for 0.5 Mb/s of video and drains a \
+                   backlog in seconds; the report's path had less capacity. Over 4.5 Mb/s (--bottleneck) \
+                   all ratios of this table are on the published side of 1.";
     figure.notes = notes(options, &always, &[Everywhere(differs)]);
     figure
 }
 
-/// A parameter in both arms, ours and the published, of the groups of one TCP.
+/// A parameter in both arms, measured and published, of the groups of one TCP.
 fn lines(groups: &[Group], metric: usize) -> Vec<Series> {
     let (name, of) = METRICS[metric];
     let mut series = Vec::new();
@@ -71,8 +71,8 @@ fn lines(groups: &[Group], metric: usize) -> Vec<Series> {
     series
 }
 
-/// Whether symbiosis changes a parameter as published, in the groups of one TCP. Published means
-/// are over the same nodes.
+/// Claim that symbiosis changes a parameter in the published direction, for the groups of one TCP.
+/// Published means are over the same nodes.
 fn sides(groups: &[Group], metric: usize) -> Claim {
     let (name, of) = METRICS[metric];
     let arm = |arm: usize| groups.iter().filter(move |g| g.arm == arm);
@@ -89,7 +89,8 @@ fn sides(groups: &[Group], metric: usize) -> Claim {
     Claim::new(text, Some(theirs), ours, holds)
 }
 
-/// Sizes at the full rate, the ratio, and what came out: the first run with symbiosis that met an event.
+/// Frame sizes at the full rate, targets and actual sizes, of the first run with symbiosis that has
+/// an event.
 pub(super) fn fig7(
     entry: &Entry,
     options: &Options,
@@ -99,8 +100,8 @@ pub(super) fn fig7(
     let mut figure = entry.figure();
     for group in groups.iter().filter(|g| g.arm == 0) {
         let panel = format!("{} {}", group.tcp.name(), group.node.name);
-        let told = group.runs.iter().position(|run| first_fall(run).is_some());
-        let shown = told.unwrap_or(0);
+        let shown = group.runs.iter().position(|run| first_fall(run).is_some());
+        let shown = shown.unwrap_or(0);
         let off = group.without(&groups).and_then(|g| g.runs.get(shown));
         let (Some(run), Some(full)) = (group.runs.get(shown), off) else {
             continue;
@@ -121,7 +122,7 @@ pub(super) fn fig7(
                 .series
                 .push(Series::new(name, ("frame", "bit"), points));
         }
-        // A run that met no event retracts nothing.
+        // A run without an event has no reduction.
         let falls: Vec<f64> = group
             .runs
             .iter()
@@ -132,21 +133,21 @@ pub(super) fn fig7(
         }
         let ratio = falls.iter().sum::<f64>() / falls.len() as f64;
         figure.claims.push(Claim::new(
-            format!("{panel}: an event retracts the rate to 0.55 of what it was (mean of the runs with one)"),
+            format!("{panel}: an event reduces the rate to 0.55 of its value (mean of the runs with one)"),
             Some(0.55),
             ratio,
             (ratio - 0.55).abs() < 0.01,
         ));
     }
-    let always = "The published figure has five runs per node and no numbers at its lines, here is one run. \
-         Sizes vary widely from frame to frame in both. That an event retracts the rate to 0.55 is \
-         the law that is played: it says that events come through, and no more.";
+    let always = "The published figure has five runs per node and no values at its lines; here is one run. \
+         Sizes vary widely between frames in both. The reduction of the rate to 0.55 is part of the \
+         law: the claim shows only that events reach the sender.";
     figure.notes = notes(options, &[always], &[]);
     Ok(figure)
 }
 
-/// What an event leaves of the target, by the first that a run met; none if there was no event.
-/// Frames that were never encoded had no target. Between two frames there may be several events.
+/// Factor by which the first event of a run reduces the target. None without an event. Frames that
+/// are not encoded have no target. There may be several events between two frames.
 fn first_fall(run: &Outcome) -> Option<f64> {
     let encoded: Vec<&Frame> = run.frames.iter().filter(|f| f.target_bits > 0).collect();
     let left = |two: &[&Frame]| two[1].target_bits as f64 / two[0].target_bits as f64;
@@ -157,10 +158,10 @@ fn first_fall(run: &Outcome) -> Option<f64> {
     Some(libm::pow(left(two), 1.0 / fell.count().max(1) as f64))
 }
 
-/// An event leaves less than this of the target, and nothing else does.
+/// Threshold of the target's ratio that separates events from other changes.
 const FALLS: f64 = 0.9;
 
-/// Delay of each frame against a run in local mode, all runs.
+/// Delay of each frame relative to a run in local mode, all runs.
 pub(super) fn fig8(
     entry: &Entry,
     options: &Options,
@@ -173,10 +174,10 @@ pub(super) fn fig8(
         frames.filter_map(|(n, f)| Some((n, f.delay()?))).collect()
     });
     compare(&mut figure, &groups, "delay", Outcome::mean_delay);
-    let differs = "In the published figure each event leaves a step of the delay that without symbiosis \
-         lasts, or a steeper line. Here no step lasts: 10 Mb/s for 0.55 Mb/s of video drain a backlog \
-         of seconds in one or two, and the last frames of both arms come as fast as an empty path \
-         lets them. What the report's path had to spare is not printed.";
+    let differs = "In the published figure each event causes a step of the delay that persists without \
+         symbiosis, or a steeper slope. Here no step persists: 10 Mb/s for 0.55 Mb/s of video drain a \
+         backlog of seconds in one or two seconds, and the last frames of both arms have the delay of \
+         an idle path. The capacity of the report's path is not published.";
     figure.notes = notes(options, &[], &[Everywhere(differs)]);
     Ok(figure)
 }
@@ -191,9 +192,9 @@ pub(super) fn fig9(
     let mut figure = entry.figure();
     frame_lines(&mut figure, &groups, |o| jitters(o).collect());
     compare(&mut figure, &groups, "jitter", |o| (METRICS[1].1)(o));
-    let differs = "The mean jitter is 0.03 s and less in both arms, against published 1 to 7 s with symbiosis \
-         and 7 to 37 s without: the published sender never caught up after an event, ours does in a \
-         second or two. So symbiosis has little to lower here.";
+    let differs = "The mean jitter is at most 0.03 s in both arms; published are 1 to 7 s with symbiosis and 7 \
+         to 37 s without. The published sender did not recover after an event; here it recovers in a \
+         second or two, so symbiosis can reduce the jitter little.";
     figure.notes = notes(options, &[], &[Everywhere(differs)]);
     Ok(figure)
 }
@@ -221,14 +222,14 @@ pub(super) fn fig10(
             .push(Series::new(group.name(), ("s", "dB"), points));
     }
     compare(&mut figure, &groups, "quality", |o| mean_snr(o)[0]);
-    let differs = "Published are 13 to 39 dB without symbiosis, with frames that were lost, and 10 to 38 dB \
-         with it. Here all frames arrive in both arms: the path drains what waits, so that quality \
-         buys next to no delay.";
+    let differs = "Published are 13 to 39 dB without symbiosis, with lost frames, and 10 to 38 dB with it. Here \
+         all frames arrive in both arms: the path drains the backlog, so lower quality reduces the \
+         delay very little.";
     figure.notes = notes(options, &[], &[Everywhere(differs)]);
     Ok(figure)
 }
 
-/// A line over the frames for each arm: the mean of all runs, the least and the most.
+/// A line over the frames for each arm: mean, minimum and maximum of all runs.
 fn frame_lines(figure: &mut Figure, groups: &[Group], of: impl Fn(&Outcome) -> Vec<(usize, f64)>) {
     for group in groups {
         let mut frames: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
@@ -245,7 +246,7 @@ fn frame_lines(figure: &mut Figure, groups: &[Group], of: impl Fn(&Outcome) -> V
     }
 }
 
-/// Says of each node whether symbiosis lowers the mean of something.
+/// Claims for each node that symbiosis lowers the mean of a value.
 fn compare(figure: &mut Figure, groups: &[Group], what: &str, of: impl Fn(&Outcome) -> f64) {
     for on in groups.iter().filter(|g| g.arm == 0) {
         let Some(off) = on.without(groups) else {
@@ -265,5 +266,5 @@ fn compare(figure: &mut Figure, groups: &[Group], what: &str, of: impl Fn(&Outco
     }
 }
 
-/// The nodes by number, from zero.
+/// Numbers of the nodes, from zero.
 const NODE_UNIT: &str = "node: fokus, galileo, columbia, princeton, isi";

@@ -1,4 +1,4 @@
-//! What Table 4 is to show: who accepts more, who is faster, and what events cost.
+//! Claims of Table 4: accepted frames, mean delays and the cost of event handling.
 
 use super::super::Claim;
 use super::super::outcome::{Outcome, mean};
@@ -6,7 +6,7 @@ use super::super::runs::Tcp;
 use super::tables::find;
 use super::{CLASSIC, EXACT, FRAMES, Group, IEXP, IOFF, PAPER};
 
-/// What Table 4 shows, over each TCP that was played.
+/// Claims of Table 4 for each TCP.
 pub(super) fn of(groups: &[Group]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for tcp in Tcp::ALL {
@@ -53,10 +53,10 @@ fn saves(name: &str, exact: &[&Group]) -> Claim {
     )
 }
 
-/// A mode, and what it is called.
+/// A mode with its name.
 type Named<'a> = (usize, &'a str);
 
-/// Of a number, a mode's against another's at the same places.
+/// Differences of a value between two modes with the same node and delay bound.
 fn against(
     tcp: &str,
     mode: usize,
@@ -64,20 +64,20 @@ fn against(
     groups: &[Group],
     of: fn(&Outcome) -> f64,
 ) -> Vec<f64> {
-    let mine = groups
+    let own = groups
         .iter()
         .filter(|g| g.tcp.name() == tcp && g.mode == mode);
     let gain = |g: &Group| Some(g.mean(of) - find(groups, g, other)?.mean(of));
-    mine.filter_map(gain).collect()
+    own.filter_map(gain).collect()
 }
 
-/// Whether a mode accepts as many frames as another.
+/// Claim that a mode accepts at least as many frames as another.
 fn accepts(tcp: &str, mode: Named<'_>, groups: &[Group], other: Named<'_>) -> Claim {
     let gains = against(tcp, mode.0, other.0, groups, Outcome::accepted);
     let gain = gains.into_iter().fold(f64::INFINITY, f64::min);
     Claim::new(
         format!(
-            "{tcp}: {} accepts no fewer frames than {}, but for less than one per run, at every node and d (the smallest difference)",
+            "{tcp}: {} accepts at least as many frames as {}, within one per run, at every node and d (the smallest difference)",
             mode.1, other.1
         ),
         None,
@@ -86,13 +86,13 @@ fn accepts(tcp: &str, mode: Named<'_>, groups: &[Group], other: Named<'_>) -> Cl
     )
 }
 
-/// Its delay and Classic's.
+/// Claim that a mode has a lower mean delay than Classic.
 fn is_faster(tcp: &str, mode: Named<'_>, groups: &[Group]) -> Claim {
     let faster = against(tcp, mode.0, CLASSIC, groups, Outcome::mean_delay);
     let faster = faster.into_iter().fold(f64::NEG_INFINITY, f64::max);
     Claim::new(
         format!(
-            "{tcp}: the mean delay of {} is below Classic's, or within a millisecond where nothing is reduced, at every node and d (the largest difference, s)",
+            "{tcp}: the mean delay of {} is below Classic's, or within a millisecond if the rate is not reduced, at every node and d (the largest difference, s)",
             mode.1
         ),
         None,
@@ -101,8 +101,8 @@ fn is_faster(tcp: &str, mode: Named<'_>, groups: &[Group]) -> Claim {
     )
 }
 
-/// Two modes, each against Classic, in the mean over all places. At one of them luck decides, where Classic
-/// has nearly all frames in time.
+/// Claims on two modes, each compared with Classic, averaged over all nodes and bounds. For a
+/// single node and bound the result is random if Classic has nearly all frames in time.
 fn are_better(tcp: &str, both: ([usize; 2], &str), groups: &[Group]) -> [Claim; 2] {
     let (modes, text) = both;
     let gains = |of| modes.map(|mode| mean(against(tcp, mode, CLASSIC, groups, of)));
@@ -113,7 +113,7 @@ fn are_better(tcp: &str, both: ([usize; 2], &str), groups: &[Group]) -> [Claim; 
     [
         Claim::new(
             format!(
-                "{tcp}: {text} accept more frames than Classic, each in the mean over nodes and d (the smaller difference)"
+                "{tcp}: {text} accept more frames than Classic, each on average over nodes and d (the smaller difference)"
             ),
             None,
             least,
@@ -121,7 +121,7 @@ fn are_better(tcp: &str, both: ([usize; 2], &str), groups: &[Group]) -> [Claim; 
         ),
         Claim::new(
             format!(
-                "{tcp}: {text} have a lower mean delay than Classic, each in the mean over nodes and d (the larger difference, s)"
+                "{tcp}: {text} have a lower mean delay than Classic, each on average over nodes and d (the larger difference, s)"
             ),
             None,
             slowest,
@@ -130,7 +130,7 @@ fn are_better(tcp: &str, both: ([usize; 2], &str), groups: &[Group]) -> [Claim; 
     ]
 }
 
-/// Classic's delay and iOFF's.
+/// Claim that Classic and iOFF have equal delays.
 fn costs(tcp: &str, groups: &[Group]) -> Claim {
     let classic = groups
         .iter()

@@ -11,7 +11,7 @@ use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series,
 use super::{CLASSIC, EXACT, Grid, Group, IEXP, IOFF, MODES, PAPER, notes};
 use tidegate_sim::interactive::Sample;
 
-/// A stream that is always limited by its window, cut for a second, and one that loses one packet.
+/// Two streams limited by the congestion window: one with an outage of 0.5 s, one with packet loss.
 pub(super) fn fig3(
     entry: &Entry,
     options: &Options,
@@ -23,7 +23,7 @@ pub(super) fn fig3(
     let outcomes = play_all(&jobs, options, progress)?;
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for (number, outcome) in outcomes.iter().enumerate() {
-        let (tcp, (name, _)) = (tcps[number / 2], HARM[number % 2]);
+        let (tcp, (name, _)) = (tcps[number / 2], IMPAIRMENTS[number % 2]);
         if let Some(outcome) = outcome {
             trace(&mut figure, &mut rows, tcp, name, outcome);
         }
@@ -35,23 +35,23 @@ pub(super) fn fig3(
     });
     figure.notes.push(
         "The published figure is a drawing without numbers. Here: 20 Mb/s of video over 10 Mb/s \
-         and 100 ms, cut for half a second (SSCA), or with each thousandth packet lost (FRFR)."
+         and 100 ms, with an outage of 0.5 s (SSCA), or with every 1000th packet lost (FRFR)."
             .to_owned(),
     );
     Ok(figure)
 }
 
-/// What is done to the path of Figure 3, and what the paper calls it.
-const HARM: [(&str, &str); 2] = [
+/// Impairments of the path of Figure 3, with the paper's names.
+const IMPAIRMENTS: [(&str, &str); 2] = [
     ("SSCA", "outage = [{ at = \"10s\", lasts = \"500ms\" }]"),
     ("FRFR", "loss = { every = 1000 }"),
 ];
 
-/// A run for each TCP and harm, in that order.
+/// A run for each TCP and impairment, in this order.
 fn jobs3(tcps: &[Tcp]) -> Result<Vec<Job>, PapersError> {
     let mut jobs = Vec::new();
     for tcp in tcps {
-        for (name, harm) in HARM {
+        for (name, impairment) in IMPAIRMENTS {
             let text = format!(
                 r#"name = "itcp"
 duration = "20s"
@@ -60,7 +60,7 @@ name = "path"
 rate = "10Mb/s"
 delay = "50ms"
 queue = {{ droptail = "125kB" }}
-{harm}
+{impairment}
 [[link]]
 name = "back"
 delay = "50ms"
@@ -94,7 +94,7 @@ fn trace(figure: &mut Figure, rows: &mut Vec<Vec<Cell>>, tcp: Tcp, name: &str, o
     );
     figure.series.push(line);
     for event in TcpEvent::ALL {
-        let told: Vec<f64> = outcome
+        let times: Vec<f64> = outcome
             .record
             .events
             .iter()
@@ -106,31 +106,31 @@ fn trace(figure: &mut Figure, rows: &mut Vec<Vec<Cell>>, tcp: Tcp, name: &str, o
             name.into(),
             f64::from(event.number()).into(),
             event.name().into(),
-            (told.len() as f64).into(),
-            told.first().copied().into(),
+            (times.len() as f64).into(),
+            times.first().copied().into(),
         ]);
-        if event != TcpEvent::NewAck && !told.is_empty() {
+        if event != TcpEvent::NewAck && !times.is_empty() {
             let at = |t: &f64| {
                 let samples = &outcome.record.samples;
                 let near = samples.partition_point(|s| s.at.as_secs_f64() < *t);
                 Point::single(*t, samples.get(near).map_or(0.0, rate))
             };
             let name = format!("{panel}: event {}", event.number());
-            let points = told.iter().map(at).collect();
+            let points = times.iter().map(at).collect();
             figure.series.push(Series::new(name, ("s", "b/s"), points));
         }
     }
     figure.claims.push(claim3(&panel, name, outcome));
 }
 
-/// A window per round trip, in bit/s.
+/// Congestion window over round-trip time, in bit/s.
 fn rate(sample: &Sample) -> f64 {
     sample.cwnd.bits() as f64 / sample.srtt.as_secs_f64().max(1e-3)
 }
 
-/// Whether the events happen that the figure has under such a harm.
-fn claim3(panel: &str, harm: &str, outcome: &Outcome) -> Claim {
-    let needed = match harm {
+/// Claim that the events of the figure occur with this impairment.
+fn claim3(panel: &str, impairment: &str, outcome: &Outcome) -> Claim {
+    let needed = match impairment {
         "SSCA" => [
             TcpEvent::TimedOut,
             TcpEvent::NewAck,
@@ -145,14 +145,14 @@ fn claim3(panel: &str, harm: &str, outcome: &Outcome) -> Claim {
     let mut seen = outcome.record.events.iter().map(|(_, e)| *e);
     let order = needed.iter().filter(|e| seen.any(|s| s == **e)).count();
     Claim::new(
-        format!("{panel}: the three events of the figure happen, in its order"),
+        format!("{panel}: the three events of the figure occur, in its order"),
         Some(3.0),
         order as f64,
         order == 3,
     )
 }
 
-/// Arrival of each frame over its number.
+/// Arrival time of each frame over its number.
 pub(super) fn fig9(
     entry: &Entry,
     options: &Options,
@@ -184,16 +184,16 @@ pub(super) fn fig9(
         &[],
         &[
             Everywhere(
-                "The published figure has no numbers at its lines. Its Classic never recovers \
+                "The published figure has no values at its lines. Its Classic does not recover \
                  between bursts at any node.",
             ),
             Simulated(
-                "Over bsd ours does at 40 and 66 ms, where a window of 64 kB carries 8 Mb/s and \
-                 more, so that a backlog of seconds drains in a few.",
+                "Over bsd, Classic recovers here at 40 and 66 ms: a window of 64 kB carries 8 Mb/s \
+                 and more, so that a backlog of seconds drains in a few seconds.",
             ),
             Kernel(
-                "Over the kernel's TCPs of today ours does at every node: the window is back in a \
-                 few round trips, and a backlog of seconds drains in a few.",
+                "Over the kernel's current TCPs, Classic recovers at every node: the window recovers \
+                 in a few round trips, and a backlog of seconds drains in a few seconds.",
             ),
         ],
     );
@@ -204,16 +204,16 @@ fn claims9(groups: &[Group]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for tcp in tcps(groups) {
         let name = tcp.name();
-        let behind = |mode: usize| -> Vec<f64> {
+        let worst = |mode: usize| -> Vec<f64> {
             let groups = groups.iter().filter(|g| (g.tcp, g.mode) == (tcp, mode));
             groups.flat_map(|g| g.values(worst_delay)).collect()
         };
         if let (Some(exact), Some(classic)) = (
-            Point::over(0.0, &behind(EXACT)),
-            Point::over(0.0, &behind(CLASSIC)),
+            Point::over(0.0, &worst(EXACT)),
+            Point::over(0.0, &worst(CLASSIC)),
         ) {
             claims.push(Claim::new(
-                format!("{name}: frames fall behind less with iOPT exact than with Classic (the worst of each run, in the mean, over Classic's)"),
+                format!("{name}: the maximum frame delay is lower with iOPT exact than with Classic (mean over runs of the worst frame, iOPT exact over Classic)"),
                 None,
                 exact.y / classic.y,
                 exact.y < classic.y,
@@ -228,7 +228,7 @@ fn claims9(groups: &[Group]) -> Vec<Claim> {
             mean_of(groups, tcp, CLASSIC, late),
         );
         claims.push(Claim::new(
-            format!("{name}: after each burst Classic falls behind; aware modes recover after a few seconds (share of frames more than 1 s late, iOPT exact over Classic)"),
+            format!("{name}: after each burst Classic stays late; modes that respond to events recover after a few seconds (share of frames more than 1 s late, iOPT exact over Classic)"),
             None,
             exact / classic,
             exact < classic,
@@ -270,40 +270,40 @@ pub(super) fn fig10(
     figure.notes = notes(
         options,
         &[
-            "The first seed is drawn, as the paper draws one run. Frames that iOPT exact left out have \
-             neither target nor bits. Where the target is more than a picture has to say, its frame is \
-             smaller; whether frames follow is asked of those that were told to be smaller than three \
-             quarters of the same picture in iOFF, over all runs. The paper's varied widely from frame \
-             to frame, too.",
+            "The first seed is drawn, as the paper draws one run. Frames that iOPT exact skips have \
+             neither target nor bits. A frame is smaller than its target if the picture has little \
+             detail. The claim covers the frames, over all runs, whose target is below three quarters \
+             of the size of the same picture in iOFF. Sizes varied widely between frames in the paper, \
+             too.",
         ],
         &[],
     );
     Ok(figure)
 }
 
-/// Whether the encoder does as it is told: in all runs, where events took the target below three
-/// quarters of what it makes of the same picture unasked. Nothing if they never did.
+/// Claim that the encoder follows its target: in all runs, for frames whose target is below three
+/// quarters of the size of the same picture in iOFF. None if there are no such frames.
 fn follows(panel: &str, group: &Group, groups: &[Group]) -> Option<Claim> {
     let same = |g: &&Group| g.mode == IOFF && (g.tcp, g.node.name) == (group.tcp, group.node.name);
-    let unasked = groups.iter().find(same)?;
-    let pairs = group.runs.iter().zip(&unasked.runs);
+    let unreduced = groups.iter().find(same)?;
+    let pairs = group.runs.iter().zip(&unreduced.runs);
     let retracted = pairs.flat_map(|(run, off)| {
         let frames = run.frames.iter().zip(&off.frames);
-        let told = |f: &Frame, off: &Frame| {
+        let is_reduced = |f: &Frame, off: &Frame| {
             let target = f.target_bits as f64;
             f.bits > 0 && target < 0.99 * run.full && target < 0.75 * off.bits as f64
         };
-        frames.filter(move |(f, off)| told(f, off)).map(|(f, _)| f)
+        frames.filter(move |(f, off)| is_reduced(f, off)).map(|(f, _)| f)
     });
-    let (asked, made) = retracted.fold((0, 0), |(asked, made), f| {
-        (asked + f.target_bits, made + f.bits)
+    let (target, made) = retracted.fold((0, 0), |(target, made), f| {
+        (target + f.target_bits, made + f.bits)
     });
-    let ratio = made as f64 / asked as f64;
+    let ratio = made as f64 / target as f64;
     let text = format!(
-        "{panel}: the frames follow a target that is below three quarters of what they would take (bits \
-         made over bits asked for; holds within a tenth)"
+        "{panel}: the frames follow a target below three quarters of their unreduced size (actual bits \
+         over target bits; holds within a tenth)"
     );
-    (asked > 0).then(|| Claim::new(text, None, ratio, (ratio - 1.0).abs() < 0.1))
+    (target > 0).then(|| Claim::new(text, None, ratio, (ratio - 1.0).abs() < 0.1))
 }
 
 /// Quality over delay, frame by frame, of the first run.
@@ -341,8 +341,8 @@ pub(super) fn fig11(
     figure.notes = notes(
         options,
         &[
-            "The paper plots 10 to 40 dB of another video. Frames that were in flight when the path \
-             died arrive late whatever one does, and make the worst delays.",
+            "The paper plots 10 to 40 dB of another video. Frames in flight at the start of an outage \
+             arrive late in any mode, and have the worst delays.",
         ],
         &[],
     );
@@ -387,7 +387,7 @@ fn claims11(groups: &[Group]) -> Vec<Claim> {
     exact.map(claim).collect()
 }
 
-/// How long the whole video takes.
+/// Duration of the transfer of the whole video.
 pub(super) fn fig12(
     entry: &Entry,
     options: &Options,
@@ -425,9 +425,9 @@ pub(super) fn fig12(
         options,
         &[],
         &[Everywhere(
-            "The service of events costs microseconds on the kernel and nothing in the simulator, so \
-             iOFF and Classic take the same in both. The last burst ends 36 s before the video does, \
-             by when Classic has caught up: the time of the whole video hides its delays.",
+            "Event handling takes microseconds on the kernel and no time in the simulator, so iOFF and \
+             Classic take the same time in both. The last burst ends 36 s before the end of the video, \
+             and Classic has recovered by then, so the duration of the video does not show its delays.",
         )],
     );
     Ok(figure)
@@ -440,13 +440,13 @@ fn claims12(groups: &[Group]) -> Vec<Claim> {
         let mean = |mode: usize| mean_of(groups, tcp, mode, Outcome::lasted);
         let (exact, ioff, classic) = (mean(EXACT), mean(IOFF), mean(CLASSIC));
         claims.push(Claim::new(
-            format!("{name}: iOPT needs no longer than Classic, but for less than a frame (how much longer, s)"),
+            format!("{name}: iOPT takes no longer than Classic, within one frame (difference, s)"),
             None,
             exact - classic,
             exact - classic < 0.1,
         ));
         claims.push(Claim::new(
-            format!("{name}: the service of events costs time: iOFF needs longer than Classic (its mean time over Classic's)"),
+            format!("{name}: event handling costs time: iOFF takes longer than Classic (its mean time over Classic's)"),
             None,
             ioff / classic,
             ioff > classic,
@@ -455,20 +455,20 @@ fn claims12(groups: &[Group]) -> Vec<Claim> {
     claims
 }
 
-/// Over which they were played, in order.
+/// TCPs of the groups, in order.
 fn tcps(groups: &[Group]) -> Vec<Tcp> {
     let mut tcps: Vec<Tcp> = groups.iter().map(|group| group.tcp).collect();
     tcps.dedup();
     tcps
 }
 
-/// Of the frames that arrived, in seconds.
+/// Maximum delay of the frames that arrived, in seconds.
 fn worst_delay(outcome: &Outcome) -> f64 {
     let delays = outcome.frames.iter().filter_map(Frame::delay);
     delays.fold(0.0, f64::max)
 }
 
-/// Over the groups of one TCP and mode, the mean of their means.
+/// Mean of the means of all groups with this TCP and mode.
 fn mean_of(groups: &[Group], tcp: Tcp, mode: usize, of: impl Fn(&Outcome) -> f64) -> f64 {
     let groups = groups.iter().filter(|g| (g.tcp, g.mode) == (tcp, mode));
     mean(groups.map(|g| g.mean(&of)))
@@ -478,7 +478,7 @@ fn panel(group: &Group) -> String {
     format!("{} {}", group.tcp.name(), group.node.name)
 }
 
-/// What `of` says of each frame, over the runs that have something to say.
+/// Values of each frame over the runs that have one.
 fn over_frames(runs: &[Arc<Outcome>], of: impl Fn(&Outcome, usize) -> Option<f64>) -> Vec<Point> {
     let count = runs.iter().map(|o| o.frames.len()).max().unwrap_or(0);
     let point = |frame: usize| {

@@ -9,7 +9,7 @@ use super::{
     BOUNDS, CLASSIC, EXACT, Grid, Group, IEXP, MODES, PAPER, claims4, is_published, notes,
 };
 
-/// All bounds of the paper.
+/// Grid with all delay bounds of the paper.
 fn of_table(modes: &[usize]) -> Grid<'_> {
     Grid {
         bounds: &BOUNDS,
@@ -68,62 +68,63 @@ pub(super) fn table4(
     Ok(figure)
 }
 
-/// What the columns of Table 4 count.
+/// Definitions of the columns of Table 4.
 const MEASURES4: [&str; 2] = [
-    "of savable: of the frames that an oracle could have saved that sends at 150 kb/s and puts \
-     them where this very connection carried something, what was in flight when the path died \
-     being carried first. of path's: of those that could have been saved if the connection had \
-     carried everything at once as soon as a time-out found the path alive again; no sender \
-     over TCP reaches that.",
-    "Delays are from capture to arrival, over the frames that arrived. Frames that iOPT exact leaves \
-     out have none; Classic delivers all, some of them seconds late.",
+    "of savable: share of the frames that an offline optimum delivers in time, sending at 150 \
+     kb/s whenever this connection delivered data; data in flight at the start of an outage is \
+     delivered first. of path's: share of the frames that would be in time if the connection \
+     delivered all data at once at the first successful retransmission after an outage; no \
+     sender over TCP reaches that.",
+    "Delays are from capture to arrival, over the frames that arrived. Frames that iOPT exact skips \
+     have none; Classic delivers all, some of them seconds late.",
 ];
-/// How ours differ from the paper's.
+/// Differences from the paper.
 const DIFFERS4: [Differs; 9] = [
     Everywhere(
         "The paper's delays are relative to an expected line, which makes some of them negative.",
     ),
     Everywhere(
         "The paper's Classic and iOFF differ by up to 3.2 s at one node and are equal at another, \
-         as its runs met other traffic. Some of its shares of Classic and iOFF are the same for two \
-         d or for all; a larger d can only accept more.",
+         because its runs had different cross traffic. Some of its shares of Classic and iOFF are the \
+         same for two d or for all; a larger d can only accept more.",
     ),
     Simulated(
-        "Classic and iOFF of ours are equal, run by run, as a simulated service of events costs \
-         nothing.",
+        "Classic and iOFF are equal here in each run, because simulated event handling takes no \
+         time.",
     ),
     Kernel(
-        "Classic and iOFF of ours differ as two runs of the same mode do: an event costs \
-         microseconds, and no frame waits for it.",
+        "Classic and iOFF differ here like two runs of the same mode: an event takes microseconds, \
+         and no frame waits for it.",
     ),
     Everywhere(
-        "With a TCP of today all modes do better than published, in the mean over nodes and d: its \
-         threshold does not fall with every time-out, so it is back to speed in a few round trips. \
-         The printed laws ask for about 2 Mb/s or more at short round trips, and paper-m nearly \
-         everywhere, and then do as Classic does. Where they reduce, they take Q as what piles up \
-         in the reaction time, while seconds' worth waits when the path is alive again.",
+        "With a current TCP all modes do better than published, on average over nodes and d: the \
+         slow-start threshold does not decrease with every time-out, so the rate recovers in a few \
+         round trips. The printed laws give a target of about 2 Mb/s or more at short round trips, \
+         paper-m nearly everywhere, and then equal Classic. Where they reduce the rate, they take Q \
+         as the backlog of the reaction time, although the backlog after an outage is seconds long.",
     ),
     Simulated(
-        "bsd at 148 and 166 ms, d = 4 s: one or two frames of full size are in flight when the path \
-         dies, before anybody can know, and are late by their size. Frames at the floor would fit \
-         in. The third cut is expected, and finds small ones.",
+        "bsd at 148 and 166 ms, d = 4 s: one or two frames of full size are in flight at the start \
+         of an outage, before the sender can detect it, and are late because of their size. Frames \
+         at the minimum rate would be in time. The third outage is predicted, and affects small \
+         frames.",
     ),
     Kernel(
-        "bsd is the kernel's Reno with a window of 64 kB and a time-out of a second at least, whose \
-         threshold falls at the first of several time-outs only. So it is back to speed sooner than \
-         the TCP of the papers' time, and the modes that do not know of cuts have up to twice the \
-         frames in time that they have in the simulator.",
+        "bsd is the kernel's Reno with a window of 64 kB and a minimum RTO of 1 s, whose slow-start \
+         threshold decreases only at the first of several time-outs. It recovers faster than the TCP \
+         of the papers' time, and the modes that do not respond to outages have up to twice the \
+         frames in time of the simulator.",
     ),
     Everywhere(
-        "iEXP and the printed laws are not above Classic everywhere: where that has nearly all \
-         frames in time, a rate that is lower for a fixed time, or without a look at what waits, \
-         has little to save, and when TCP tries again behind a cut of exactly 3 s is luck. Over the \
-         lengths of itcp/cuts iEXP is above Classic at every node and d.",
+        "iEXP and the printed laws are not above Classic everywhere. If Classic has nearly all \
+         frames in time, a rate that is lower for a fixed time or ignores the backlog has little to \
+         gain, and the time of TCP's first retransmission after a cut of exactly 3 s is accidental. \
+         Over the lengths of itcp/cuts, iEXP is above Classic at every node and d.",
     ),
     Everywhere(
-        "Over a TCP of today the time-outs of iOPT exact are linear, those of the others double, \
-         which at 148 and 166 ms has them try 3.0 to 3.2 s after a silence began: just behind the \
-         end of a cut of exactly 3 s, which is luck. itcp/cuts has other lengths.",
+        "Over a current TCP the time-outs of iOPT exact back off linearly, those of the other modes \
+         exponentially. At 148 and 166 ms the others retransmit 3.0 to 3.2 s after the start of a \
+         silence, accidentally just after the end of a cut of exactly 3 s. itcp/cuts has other lengths.",
     ),
 ];
 
@@ -150,7 +151,7 @@ fn by_bound(groups: &[Group], share: impl Fn(&Outcome) -> f64) -> Vec<Series> {
     series
 }
 
-/// The same place and TCP in another mode.
+/// The group with the same TCP, node and bound in another mode.
 pub(super) fn find<'a>(groups: &'a [Group], like: &Group, mode: usize) -> Option<&'a Group> {
     let same = |g: &&Group| {
         (g.tcp, g.node.name, g.bound, g.mode) == (like.tcp, like.node.name, like.bound, mode)
@@ -202,33 +203,33 @@ pub(super) fn table5(
     Ok(figure)
 }
 
-/// What the columns of Table 5 count.
+/// Definitions of the columns of Table 5.
 const MEASURES5: [&str; 1] = [
-    "target and actual: bits asked for and made, over those of all 750 frames at 2 Mb/s, as the paper \
-     counts. kept of savable: bits of the frames that were in time, over what the savable frames would \
-     have had at 2 Mb/s; what was made and came too late does not count.",
+    "target and actual: target bits and encoded bits, over those of all 750 frames at 2 Mb/s, as in \
+     the paper. kept of savable: bits of the frames in time, over the bits of the savable frames at \
+     2 Mb/s; frames that arrive late do not count.",
 ];
-/// How ours differ from the paper's.
+/// Differences from the paper.
 const DIFFERS5: [Differs; 3] = [
     Simulated(
-        "Of all bits (actual) ours has less than published for d = 2 s at Finland over bsd, linux- \
-         reno and cubic, and at Poland over bsd: nine to ten percent of the frames cannot be saved \
-         there at all, and ours leaves them out, while the paper's iOPT made them and had 31.9 and \
-         69.2 % of its frames in time.",
+        "The actual share of bits is lower than published for d = 2 s at Finland over bsd, linux- \
+         reno and cubic, and at Poland over bsd: nine to ten percent of the frames are not savable \
+         there, and iOPT exact skips them. The paper's iOPT encoded them and had 31.9 and 69.2 % of \
+         its frames in time.",
     ),
     Simulated(
-        "bsd to Finland, d = 6 s, keeps a little more than the paper's target and less than the \
-         paper's encoder made of that: after each cut the window starts from one segment with a \
-         threshold of two and needs five seconds to carry 2 Mb/s.",
+        "bsd to Finland, d = 6 s, keeps slightly more than the paper's target and less than the \
+         paper's actual bits: after each cut the window starts from one segment with a threshold of \
+         two and takes five seconds to carry 2 Mb/s.",
     ),
     Kernel(
-        "Of all bits (actual) ours has less than published for d = 2 s at Finland: eight to nine \
-         percent of the frames cannot be saved there at all, and ours leaves them out, while the \
-         paper's iOPT made them and had 31.9 % of its frames in time.",
+        "The actual share of bits is lower than published for d = 2 s at Finland: eight to nine \
+         percent of the frames are not savable there, and iOPT exact skips them. The paper's iOPT \
+         encoded them and had 31.9 % of its frames in time.",
     ),
 ];
 
-/// Of a line of its own for each bound.
+/// Name of a line: TCP, node, mode and bound.
 fn place(group: &Group) -> String {
     format!(
         "{} {}: {} d = {} s",
@@ -239,7 +240,7 @@ fn place(group: &Group) -> String {
     )
 }
 
-/// The shares of all bits that the paper has: target and actual.
+/// Published shares of all bits: target and actual.
 fn published5(group: &Group) -> (f64, f64) {
     match group.mode {
         CLASSIC => (1.0, 1.0),
@@ -251,7 +252,7 @@ fn published5(group: &Group) -> (f64, f64) {
     }
 }
 
-/// What was published is compared with if it is of these cuts.
+/// Claims of Table 5. Published values are compared only with the published outages.
 fn claims5(groups: &[Group], is_published: bool) -> Vec<Claim> {
     let mut claims = Vec::new();
     for group in groups.iter().filter(|g| g.mode == EXACT) {
@@ -262,13 +263,13 @@ fn claims5(groups: &[Group], is_published: bool) -> Vec<Claim> {
             group.node.name,
             group.bound
         );
-        // What its law left, not what its encoder made of that.
+        // The target of the paper's law, not the actual bits of its encoder.
         let theirs = published5(group).0;
         if is_published {
             claims.push(Claim::new(
                 format!(
-                    "{place}: iOPT exact keeps, of what the savable frames would have had, at \
-                     least the share that the paper's asked for (target, of all bits)"
+                    "{place}: iOPT exact keeps at least the share of the savable frames' bits that \
+                     was the paper's target (of all bits)"
                 ),
                 Some(theirs),
                 kept,
@@ -278,7 +279,7 @@ fn claims5(groups: &[Group], is_published: bool) -> Vec<Claim> {
         if let Some(iexp) = find(groups, group, IEXP) {
             let theirs = iexp.mean(Outcome::bits_kept);
             claims.push(Claim::new(
-                format!("{place}: it keeps more than iEXP of that (ours over its share)"),
+                format!("{place}: it keeps more than iEXP (its share over that of iEXP)"),
                 None,
                 kept / theirs,
                 kept > theirs,
@@ -315,8 +316,8 @@ pub(super) fn table6(
         for cut in 0..group.bursts.lengths().len() {
             let published = group.node.table6;
             let published = published.and_then(|table| table[bound].get(cut).copied());
-            let (asked, lasts) = answers(group, cut);
-            let Some(rate) = Point::over(cut as f64 + 1.0, &asked) else {
+            let (rates_of_event, lasts) = answers(group, cut);
+            let Some(rate) = Point::over(cut as f64 + 1.0, &rates_of_event) else {
                 continue;
             };
             rates.push(rate);
@@ -348,22 +349,22 @@ pub(super) fn table6(
     Ok(figure)
 }
 
-/// What the columns of Table 6 count.
+/// Definitions of the columns of Table 6.
 const MEASURES6: [&str; 1] = [
-    "The rate and its duration are those of the first time-out of each cut. Those of the exact law \
-     are planned anew for each frame, so that a duration is a forecast.",
+    "Rate and duration are those of the first time-out of each cut. The exact law computes them \
+     again for each frame, so that its duration is a forecast.",
 ];
-/// How ours differ from the paper's.
+/// Differences from the paper.
 const DIFFERS6: [Differs; 6] = [
     Everywhere(
-        "The published h_best falls as d rises, which contradicts the paper's own (6b), where it \
-         grows with d: the more delay is allowed, the higher the rate. Ours grows until it meets \
-         the 2 Mb/s of the encoder.",
+        "The published h_best decreases with d, which contradicts the paper's equation (6b), where \
+         it increases with d: the larger the allowed delay, the higher the rate. Here it increases \
+         up to the encoder's 2 Mb/s.",
     ),
     Everywhere(
-        "T_recovery is 2h/m by (9), as Q is small, in both. The published pairs give m of 1.15 to \
-         1.3 times 2I/RTT, with which (6b) would have 3.2 Mb/s at Princeton for d = 2 s and not the \
-         0.5 that are printed.",
+        "T_recovery is 2h/m by (9) in both, as Q is small. The published pairs give m of 1.15 to \
+         1.3 times 2I/RTT, with which (6b) gives 3.2 Mb/s at Princeton for d = 2 s and not the \
+         published 0.5.",
     ),
     Simulated(
         "Over bsd (6b) as printed exceeds 2 Mb/s at Princeton for every d, at ISI for d = 4 and 6 s \
@@ -371,25 +372,25 @@ const DIFFERS6: [Differs; 6] = [
          Poland and Finland for d = 2 s.",
     ),
     Simulated(
-        "Over bsd T_recovery differs as the rate does: at Princeton 2 Mb/s, four times the \
-         published for d = 2 s, lasts 7.1 to 8.4 s where 1.5 s are published; at Poland and Finland \
+        "Over bsd T_recovery differs with the rate: at Princeton 2 Mb/s, four times the published \
+         rate for d = 2 s, lasts 7.1 to 8.4 s instead of the published 1.5 s; at Poland and Finland \
          it is shorter for d = 2 s, with half the rate, and longer for 4 and 6 s.",
     ),
     Simulated(
-        "Over bsd the exact law counts on nothing until the timer expires again. For d = 2 s that \
-         leaves no rate at any node, and none at Poland and Finland for d = 4 s: the target is the \
-         floor until the connection carries something. Elsewhere it has one: 1.95 and 2 Mb/s at \
+        "Over bsd the exact law assumes no delivery until the timer expires again. This gives no \
+         rate for d = 2 s at any node, nor for d = 4 s at Poland and Finland: the target is the \
+         minimum rate until the connection delivers data. Elsewhere the rate is 1.95 and 2 Mb/s at \
          Princeton for d = 4 and 6 s, 0.94 and 1.7 at ISI at the first cut, 0.38 and 0.28 at Poland \
          and Finland for 6 s.",
     ),
     Kernel(
-        "Over the kernel's CUBIC the exact law can promise the 2 Mb/s of the encoder, or nearly, \
-         after each cut at every node: time-outs in a row are linear, and the window is back in a \
-         few round trips.",
+        "Over the kernel's CUBIC the exact law gives the encoder's 2 Mb/s, or nearly, after each cut \
+         at every node: consecutive time-outs back off linearly, and the window recovers in a few \
+         round trips.",
     ),
 ];
 
-/// Rates of the first answers to a cut, counted from zero, and how long they last, over the runs.
+/// Rates and durations of the first response to an outage, counted from zero, over the runs.
 fn answers(group: &Group, cut: usize) -> (Vec<f64>, Vec<f64>) {
     let cuts = group.bursts.cuts().nth(cut);
     let (at, lasts) = cuts.unwrap_or_default();
@@ -407,7 +408,7 @@ fn answers(group: &Group, cut: usize) -> (Vec<f64>, Vec<f64>) {
     (answers.iter().map(|a| a.rate.as_f64()).collect(), lasts)
 }
 
-/// Of the printed law, as in the paper.
+/// Claims on the printed law, as in the paper.
 fn claims6(groups: &[Group]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for small in groups.iter().filter(|g| g.mode == PAPER && g.bound == 2) {
@@ -416,7 +417,7 @@ fn claims6(groups: &[Group]) -> Vec<Claim> {
         let (Some(large), Some(theirs)) = (large, small.node.table6) else {
             continue;
         };
-        // As the table has them: the first answer to each cut.
+        // As in the table: the first response to each outage.
         let rate = |group: &Group| {
             let cuts = 0..group.bursts.lengths().len();
             mean(cuts.flat_map(|cut| answers(group, cut).0))
@@ -428,7 +429,7 @@ fn claims6(groups: &[Group]) -> Vec<Claim> {
         let ratio = rate(large) / rate(small);
         claims.push(Claim::new(
             format!(
-                "{} {}: h_best of the printed law falls as d rises from 2 to 6 s (its ratio, mean \
+                "{} {}: h_best of the printed law decreases as d increases from 2 to 6 s (ratio, mean \
                  of the events)",
                 small.tcp.name(),
                 small.node.name

@@ -102,12 +102,12 @@ mod tests {
         for (line, says) in [
             (
                 "isi.example --injector /opt/cut",
-                "say when with --cut or --gap",
+                "has no effect without --cut or --gap",
             ),
-            ("isi.example -- --to=10.0.0.1:5004", "leave it out there"),
+            ("isi.example -- --to=10.0.0.1:5004", "remove it there"),
             (
                 "isi.example -- --mode iopt",
-                "leave it out there, and give it before --",
+                "remove it there, and use it before --",
             ),
             ("isi.example --mode foo", "possible values: classic"),
             (&in_file, "choose another --out"),

@@ -175,10 +175,10 @@ fn modes_in_turn() {
     ];
     let ended = server.play(&hosts, "--duration 600ms --runs 2").ends();
     for words in [
-        "bare: there is no /nowhere/tidegate there",
-        "old there is \"tidegate 0.0.1\" and ours is",
+        "bare: cannot run /nowhere/tidegate on the host",
+        "old on the host is \"tidegate 0.0.1\", this program is",
         "away: ssh cannot log in: ",
-        &format!("busy: port {taken_port} is taken there"),
+        &format!("busy: port {taken_port} is in use on the host"),
         "busy: no more runs to this host",
     ] {
         ended.failed_with(words);

@@ -311,12 +311,12 @@ fn what_cannot_be_cut_is_known_before_the_first_run() {
     ended.failed_with("with CAP_NET_ADMIN, or give --injector a command");
     assert!(!hosts.scratch.path("out/far").exists());
     let ended = hosts.play(&[], &format!("near,to={NEAR}:0"), cut).ends();
-    ended.failed_with("10.9.8.1 is of this host, which needs no route to it");
+    ended.failed_with("10.9.8.1 is a local address, which needs no route");
     let ended = hosts.play(&[], &far, "--duration 5s --cut 1s").ends();
-    ended.failed_with("the video is over after 5 s");
+    ended.failed_with("the video ends after 5 s");
     let cross = format!("--duration 5s --cross far,rate=1Mb/s,tidegate={TIDEGATE}x");
     let ended = hosts.play(&[], &far, &cross).ends();
-    ended.failed_with("cross traffic: far: there is no ");
+    ended.failed_with("cross traffic: far: cannot run ");
     // What a run before has left is mended, as if that had ended as it should.
     let left = format!(
         "for type in dummy ifb; do ip link add {DEVICE} type $type && break; done

@@ -56,14 +56,18 @@ fn comparisons_leave_nothing() {
     assert!(!out.exists());
     let ended = interrupted(&format!("sim validate --json --out {}", out.display()));
     assert!(!out.exists());
-    assert!(ended.said.ends_with("nothing is kept"), "{}", ended.said);
+    assert!(
+        ended.said.ends_with("no results are kept"),
+        "{}",
+        ended.said
+    );
     let ended = interrupted(&format!(
         "papers run itcp/table4 --seeds 1000 --json --out {}",
         out.display()
     ));
     assert_eq!(
         ended.said,
-        "interrupted in itcp/table4: no figure or table can be kept"
+        "interrupted in itcp/table4: no figure or table is complete"
     );
     assert!(!out.exists());
 }

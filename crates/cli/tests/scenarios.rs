@@ -103,7 +103,7 @@ fn validate_sets_ours_beside_those_of_ns2() {
     let out = tidegate(&["sim", "validate", "--only", "queue reno"], &dir);
     assert!(text(&out.stdout).contains("3 rows, 0 do not hold"));
     let out = tidegate(&["sim", "validate", "--only", "nothing"], &dir);
-    assert!(text(&out.stderr).contains("no case has a word"));
+    assert!(text(&out.stderr).contains("no case matches"));
 }
 
 #[test]

@@ -315,7 +315,7 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
     ] {
         let line = format!("{arguments} --run {}", text(&folder));
         let refused = Party::tidegate(&line).ends();
-        refused.failed_with("holds something that is no run");
+        refused.failed_with("holds something other than a run");
         assert!(!refused.said.contains("waiting"), "{}", refused.said);
     }
 }

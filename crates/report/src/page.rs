@@ -145,7 +145,7 @@ fn notes(html: &mut String, run: &Run) {
     let cut =
         (end > 0.0 && planned - end > 1.0 && run.manifest.duration != Duration::MAX).then(|| {
             let (planned, end) = (summary_text::duration(planned), summary_text::duration(end));
-            format!("The run was to last {planned}, and what it recorded ends after {end}.")
+            format!("The planned duration is {planned}, but its records end after {end}.")
         });
     let notes: Vec<&String> = run
         .manifest
@@ -157,7 +157,7 @@ fn notes(html: &mut String, run: &Run) {
     if notes.is_empty() {
         return;
     }
-    html.push_str("<aside><h3>Before you believe this</h3><ul>");
+    html.push_str("<aside><h3>Notes on validity</h3><ul>");
     for note in notes {
         let _ = write!(html, "<li>{}</li>", escape(note));
     }
@@ -168,7 +168,7 @@ fn expectations(html: &mut String, summary: &Summary) {
     if summary.expect.is_empty() {
         return;
     }
-    html.push_str("<h3>What was expected</h3><ul class=\"expect\">");
+    html.push_str("<h3>Expectations</h3><ul class=\"expect\">");
     for verdict in &summary.expect {
         let (class, sign, word) = match summary.held(verdict.holds) {
             Held::Yes => ("holds", '✓', "holds"),

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_drawn_without_fonts_of_the_machine() {
+    fn text_is_drawn_with_embedded_fonts() {
         let text = |class: &str| {
             format!(
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"200\" height=\"40\">\
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_svg_is_an_error() {
+    fn invalid_svg_is_an_error() {
         assert!(render("<html/>").is_err());
     }
 }

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_break_where_nothing_is() {
+    fn lines_break_at_empty_bins() {
         let values = [(0.1, 1.0), (0.2, 3.0), (2.5, 5.0), (9.0, 1.0)];
         let bins = Bins::new(0.0, 4.0, 1.0, values.into_iter());
         let mean = bins.pieces(Bin::mean);

@@ -41,8 +41,8 @@ pub fn on_time(flow: &FlowSummary) -> Option<f64> {
     Some(100.0 * flow.frames.on_time? as f64 / made as f64)
 }
 
-/// `call`, or `the 5 flows of call`.
-fn who(class: &Class<'_>) -> String {
+/// Subject of a sentence: `call`, or `the 5 flows of call`.
+fn subject_name(class: &Class<'_>) -> String {
     match class.members.len() {
         1 => class.class().to_owned(),
         n => format!("the {} flows of {}", count(n as u64), class.class()),
@@ -59,7 +59,7 @@ fn punctuality(run: &Run, own: &Class<'_>, others: &[&Class<'_>]) -> Vec<String>
     };
     let mut sentence = format!(
         "{} delivered {} of {} {} frames within {} ms",
-        who(own),
+        subject_name(own),
         percent(share),
         if own.members.len() == 1 {
             "its"
@@ -75,7 +75,7 @@ fn punctuality(run: &Run, own: &Class<'_>, others: &[&Class<'_>]) -> Vec<String>
     let savable = own.sum(|flow| flow.frames.savable);
     if let (Some(savable), Some(share)) = (savable, own.mean(of_savable)) {
         sentences.push(format!(
-            "Of the {} frames that could have been on time at all, {} were.",
+            "Of the {} savable frames, {} were on time.",
             count(savable),
             percent(100.0 * share)
         ));
@@ -91,7 +91,7 @@ fn pictures(own: &Class<'_>, others: &[&Class<'_>]) -> Vec<String> {
             psnr.map(|db| format!("{db:.1} dB"))
         });
         sentences.push(format!(
-            "What was shown had {psnr:.1} dB on average{others}."
+            "Displayed frames had {psnr:.1} dB on average{others}."
         ));
     }
     if let Some(freezes) = own.sum(|flow| flow.freezes) {
@@ -122,7 +122,7 @@ fn throughput(own: &Class<'_>, others: &[&Class<'_>]) -> Vec<String> {
         return Vec::new();
     };
     let others = compared(others, mean);
-    let sentence = format!("{} sent {own_rate} on average{others}.", who(own));
+    let sentence = format!("{} sent {own_rate} on average{others}.", subject_name(own));
     vec![capital(&sentence)]
 }
 
@@ -152,17 +152,17 @@ fn expectations(summary: &Summary) -> Option<String> {
         .iter()
         .filter(|verdict| !verdict.holds)
         .count();
-    let told = match (all, failed) {
+    let verdict_text = match (all, failed) {
         (0, _) => return None,
-        (1, 0) => "What was expected holds.".to_owned(),
-        (1, _) => "What was expected does not hold.".to_owned(),
+        (1, 0) => "The expectation holds.".to_owned(),
+        (1, _) => "The expectation does not hold.".to_owned(),
         (_, 0) => format!("All {all} expectations hold."),
         _ => format!("{failed} of {all} expectations do not hold."),
     };
-    let late = "The emulator was late, so that this is no verdict.";
+    let late = "The emulator was late, so the result is not valid.";
     Some(match summary.all_held() {
-        Held::Unsure => format!("{told} {late}"),
-        Held::Yes | Held::No => told,
+        Held::Unsure => format!("{verdict_text} {late}"),
+        Held::Yes | Held::No => verdict_text,
     })
 }
 
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_well() {
+    fn numbers_are_formatted() {
         assert_eq!(count(0), "0");
         assert_eq!(count(999), "999");
         assert_eq!(count(1_234_567), "1,234,567");

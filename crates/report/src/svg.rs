@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_or_goes_on_below() {
+    fn long_text_is_truncated_or_wrapped() {
         let text = "three links where nothing waited";
         assert_eq!(shortened(text, 10.0, 1_000.0), text);
         let short = shortened(text, 10.0, 100.0);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn text_cannot_break_out() {
+    fn text_is_escaped() {
         let text = escape("<b title=\"x\">'&\u{0}");
         assert_eq!(text, "&lt;b title=&quot;x&quot;&gt;&#39;&amp;\u{fffd}");
     }

@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_best_is_pointed_out_only_if_there_is_one() {
+    fn unique_best_value_is_highlighted() {
         assert_eq!(best(&[Some(1.0), None, Some(2.0)], Better::High), Some(2.0));
         assert_eq!(best(&[Some(1.0), None, Some(2.0)], Better::Low), Some(1.0));
         assert_eq!(best(&[Some(1.0), Some(1.0)], Better::Low), None);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_of_few_is_not_cut_to_a_whole() {
+    fn small_means_keep_decimals() {
         let texts = [0.0, 3.0, 3.75, 1234.5].map(whole);
         assert_eq!(texts, ["0", "3", "3.8", "1,235"]);
     }

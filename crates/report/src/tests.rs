@@ -43,7 +43,7 @@ impl Drop for Out {
 }
 
 #[test]
-fn a_full_run_gives_a_page_and_all_drawings() {
+fn full_run_gives_a_page_and_all_figures() {
     let out = Out::new("full");
     let run = testing::run();
     let written = write(&[run], &out.path).expect("a folder of our own");
@@ -67,7 +67,7 @@ fn a_full_run_gives_a_page_and_all_drawings() {
 }
 
 #[test]
-fn the_page_asks_nobody_for_anything() {
+fn page_loads_no_resources() {
     let page = Out::new("alone").page(&[testing::run()]);
     for way_out in [
         "<script", "<link", "src=", "http:", "https:", "@import", "url(h",
@@ -179,7 +179,7 @@ fn a_run_on_the_disk_gives_the_same_report() {
 }
 
 #[test]
-fn an_empty_run_says_what_is_missing() {
+fn empty_run_names_missing_data() {
     let mut manifest = Manifest::new(World::Live, "nothing yet", Duration::ZERO);
     let mut flow = testing::run().manifest.flows.remove(0);
     flow.one_clock = false;
@@ -196,7 +196,7 @@ fn an_empty_run_says_what_is_missing() {
 }
 
 #[test]
-fn a_run_that_was_cut_is_drawn_as_far_as_it_goes() {
+fn truncated_run_is_drawn() {
     let mut run = testing::run();
     let end = tidegate_core::units::Time::from_secs(22);
     run.summary = None;
@@ -211,13 +211,13 @@ fn a_run_that_was_cut_is_drawn_as_far_as_it_goes() {
             .retain(|row| row.sent < end && row.arrived.is_none_or(|at| at < end));
     }
     let page = Out::new("cut").page(&[run]);
-    assert!(page.contains("was to last 60 s, and what it recorded ends after 22 s"));
+    assert!(page.contains("planned duration is 60 s, but its records end after 22 s"));
     assert!(!page.contains(">outage<"));
     assert!(page.contains("Rates over time"));
 }
 
 #[test]
-fn a_receiver_alone_shows_the_variation_of_delays() {
+fn receiver_alone_shows_the_variation_of_delays() {
     let mut run = testing::run();
     run.summary = None;
     run.manifest.world = World::Live;
@@ -231,7 +231,7 @@ fn a_receiver_alone_shows_the_variation_of_delays() {
     flow.sent.clear();
     flow.packets.clear();
     let page = Out::new("receiver").page(&[run]);
-    assert!(page.contains("variation above the smallest"));
+    assert!(page.contains("variation above the minimum"));
 }
 
 #[test]

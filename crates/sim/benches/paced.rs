@@ -1,5 +1,5 @@
-//! What a modelled flow costs: a packet, its way of 50 ms there, and its share of a report on a way of
-//! 50 ms back. The ways are queues without models.
+//! Cost of a model flow per packet: the packet over a path of 50 ms, and its share of a report over
+//! a return path of 50 ms. The paths are plain queues without link models.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ fn packets(c: &mut Criterion) {
     group.finish();
 }
 
-/// A sender, a receiver and what is on its way to each.
+/// A sender, a receiver, and the packets in flight to each.
 struct Pair {
     ends: [Box<dyn Agent>; 2],
     ways: [VecDeque<(Time, Outgoing)>; 2],
@@ -95,7 +95,7 @@ impl Pair {
             }
             for packet in self.out.drain() {
                 self.count += u64::from(end == 0);
-                // One packet in 1024 gets lost, so that there is something to report.
+                // One packet in 1024 is lost, so that reports contain losses.
                 if end == 1 || !self.count.is_multiple_of(1_024) {
                     self.ways[1 - end].push_back((now + DELAY, packet));
                 }

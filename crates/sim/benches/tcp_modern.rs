@@ -1,4 +1,4 @@
-//! What a connection costs per segment: sender and sink, over a wire of 50 ms each way.
+//! Cost of a TCP connection per segment: sender and sink, over a wire of 50 ms in each direction.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -16,9 +16,9 @@ struct Wire {
     now: Time,
     rng: Pcg64Mcg,
     out: Outbox,
-    /// Packets on their way, forth and back.
+    /// Packets in flight, in both directions.
     ways: [VecDeque<(Time, Outgoing)>; 2],
-    /// One segment in so many is lost; zero: none.
+    /// One segment in this many is lost; zero: none.
     loss: u32,
     sent: u32,
 }
@@ -48,7 +48,7 @@ impl Wire {
         wire
     }
 
-    /// Until so many more segments have arrived in order.
+    /// Runs until this many further segments have arrived in order.
     fn deliver(&mut self, segments: u32) {
         let goal = self.sink.next() + segments;
         while self.sink.next() < goal {
@@ -68,7 +68,7 @@ impl Wire {
             if timers[side] <= self.now {
                 self.call(side, |agent, cx| agent.on_timer(cx));
             }
-            // What goes forth reaches the sink.
+            // Packets in the forward direction reach the sink.
             if arrivals[side] <= self.now
                 && let Some((_, mut packet)) = self.ways[side].pop_front()
             {

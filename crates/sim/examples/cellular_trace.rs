@@ -1,13 +1,13 @@
-//! Writes `scenarios/traces/cellular.mahi`: half a minute of a made-up mobile downlink, one moment of
-//! delivery per line in milliseconds.
+//! Writes `scenarios/traces/cellular.mahi`: 30 seconds of a synthetic mobile downlink, one delivery
+//! time per line in milliseconds.
 //!
 //! ```text
 //! cargo run -p tidegate-sim --example cellular_trace > scenarios/traces/cellular.mahi
 //! ```
 //!
-//! Nothing in it was recorded. The mean rate wanders between 0.5 and 6 Mb/s, dips to a tenth for
-//! fractions of a second a few times (shadow, handover), and the scheduler serves in turns of a few
-//! milliseconds. Only `+ - * /` are used, so that every machine writes the same file.
+//! The trace is not recorded. The mean rate varies between 0.5 and 6 Mb/s, drops to a tenth for
+//! fractions of a second a few times (shadowing, handover), and the scheduler serves in turns of a
+//! few milliseconds. Only `+ - * /` are used, so that the file is identical on all machines.
 
 use tidegate_core::random::{Seed, unit};
 
@@ -23,7 +23,7 @@ pub(crate) fn cellular_trace() -> String {
     let mut credit = 0.0;
     for ms in 1..=LENGTH_MS {
         if ms % 100 == 0 {
-            // A tenth up or down at most, with a pull to the middle.
+            // A step of at most a tenth up or down, with a drift to the middle.
             let step = 1.0 + 0.3 * (unit(&mut rng) - 0.5) + 0.01 * (2.5 - mbps);
             mbps = (mbps * step).clamp(0.5, 6.0);
             if fade == 0 && unit(&mut rng) < 0.015 {

@@ -1,5 +1,5 @@
-//! Plays scenarios in virtual time and prints a digest of all that happened. The lines must be the
-//! same on every machine, with every C library and at every level of optimisation.
+//! Runs scenarios in virtual time and prints a digest of all events. The lines must be identical on
+//! every machine, with every C library and at every optimisation level.
 //!
 //! `cargo run -p tidegate-sim --example digest -- scenarios/steady.toml scenarios/lossy.toml`
 
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// FNV-1a over the text of rows, in which a float stands with all of its digits.
+/// FNV-1a over the text of rows, in which floats have all their digits.
 #[derive(Debug)]
 struct Digest {
     hash: u64,

@@ -1,9 +1,9 @@
-//! Compares the classic TCP senders with traces of ns-2, packet by packet, and makes the references
-//! of the tests from such traces.
+//! Compares the classic TCP senders with traces of ns-2, packet by packet, and creates the
+//! references of the tests from such traces.
 //!
-//! A trace is a text file of lines `event,time_s,type,size_B,seq`: `+` for a packet that comes to
-//! the link that is watched, `d` for one that its queue dropped. `tests/data/ns2/trace.tcl` makes
-//! such files. For the words of a setup see `Setup` in `tests/tcp_bench/reference.rs`.
+//! A trace is a text file of lines `event,time_s,type,size_B,seq`: `+` for a packet that arrives at
+//! the observed link, `d` for one that its queue dropped. `tests/data/ns2/trace.tcl` creates such
+//! files. For the words of a setup see `Setup` in `tests/tcp_bench/reference.rs`.
 //!
 //! `cargo run --release -p tidegate-sim --example ns2_tcp -- compare queue,reno trace.csv`
 //! `cargo run --release -p tidegate-sim --example ns2_tcp -- reduce queue,reno trace.csv > reference.txt`

@@ -1,6 +1,6 @@
-//! Plays a scenario and says how many packets passed how many links, for benchmarks of whole
-//! processes: `cargo run --release -p tidegate-sim --example speed -- scenarios/speed/tfrc-48.toml`.
-//! A second argument cuts the duration, in milliseconds: what is left is setting up.
+//! Runs a scenario and prints the number of packet-hops, for benchmarks of whole processes: `cargo
+//! run --release -p tidegate-sim --example speed -- scenarios/speed/tfrc-48.toml`. A second
+//! argument limits the duration, in milliseconds, to measure the setup time.
 
 use core::time::Duration;
 use std::path::Path;

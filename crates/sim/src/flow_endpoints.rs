@@ -107,7 +107,7 @@ impl FlowInstance {
             return Ok(self.model(sender, "sender", seed));
         }
         let Some(video) = self.plan.media.video() else {
-            unreachable!("what is no video is modelled");
+            unreachable!("only video flows have other endpoints than agents");
         };
         let mut rng = seed.stream(&format!("session/{}", self.name));
         let mut streams = streams(&mut rng);

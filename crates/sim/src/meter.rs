@@ -19,14 +19,14 @@ mod delays;
 /// one of its delay histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Meter {
-    /// What each flow did in each span, in the order of time, but for spans of which nothing is known.
+    /// Counters of each flow in each span, in order of time. Spans without packets are absent.
     spans: Vec<(Span, Vec<Tally>)>,
-    /// In which of them packets were that were sent last, that arrived, and that were answered.
+    /// Current spans of the packets that were sent last, that arrived, and that were answered.
     sent: Cursors,
     arrived: Cursors,
     answered: Cursors,
     lost: Vec<Lost>,
-    /// When each flow's sender first put a packet on the network.
+    /// First transmission of each flow.
     begun: Vec<Option<Time>>,
     delays: Delays,
     window: (Time, Time),
@@ -34,8 +34,8 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// For `flows` flows. Totals cover what happens from `window.0` until just before `window.1`;
-    /// bins of the length `bin`, above zero, cover the whole run.
+    /// A meter for `flows` flows. Totals cover the half-open interval `window`; bins of length
+    /// `bin`, above zero, cover the whole run.
     pub fn new(flows: usize, window: (Time, Time), bin: Duration) -> Self {
         Self {
             spans: Vec::new(),
@@ -50,7 +50,7 @@ impl Meter {
         }
     }
 
-    /// A flow's sender put a packet on its first link.
+    /// Counts a packet that the sender puts on its first link.
     #[inline]
     pub fn sent(&mut self, flow: usize, at: Time, size: Bytes) {
         if !self.sent.go_to(at) {
@@ -58,14 +58,15 @@ impl Meter {
         }
         let tally = &mut self.spans[self.sent.now.place].1[flow];
         if tally.sent == 0 {
-            // Once in a span, so that other packets need not look there.
+            // Once per span, so that other packets do not access this array.
             self.begun[flow].get_or_insert(at);
         }
         tally.sent += 1;
         tally.sent_bytes += size;
     }
 
-    /// A packet that entered its first link at `entered` reached the flow's receiver.
+    /// Counts a packet at the flow's receiver; `entered` is the time at which it entered its first
+    /// link.
     #[inline]
     pub fn arrived(&mut self, flow: usize, at: Time, size: Bytes, entered: Time) {
         if !self.arrived.go_to(at) {
@@ -84,7 +85,7 @@ impl Meter {
         }
     }
 
-    /// Something of the flow is about to be counted: brings to the cache what that touches.
+    /// Prefetches the cache lines of a flow whose packet is about to be counted.
     #[inline]
     pub fn soon(&self, flow: usize) {
         if let Some((_, tallies)) = self.spans.get(self.arrived.now.place) {
@@ -92,7 +93,7 @@ impl Meter {
         }
     }
 
-    /// The same of what is known once that is there.
+    /// Prefetches the data at addresses that [`soon`](Self::soon) has loaded.
     #[inline]
     pub fn very_soon(&self, flow: usize) {
         if let Some((_, tallies)) = self.spans.get(self.arrived.now.place) {
@@ -100,7 +101,8 @@ impl Meter {
         }
     }
 
-    /// A packet reached the flow's sender `delay` after it left the receiver.
+    /// Counts a packet that arrives at the flow's sender; `entered` is its transmission by the
+    /// receiver.
     #[inline]
     pub fn answered(&mut self, flow: usize, at: Time, entered: Time) {
         if !self.answered.go_to(at) {
@@ -111,7 +113,7 @@ impl Meter {
         tally.back += between(entered, at);
     }
 
-    /// A link dropped a packet of the flow.
+    /// Counts a packet of the flow that a link drops.
     pub fn dropped(&mut self, flow: usize, at: Time) {
         let (inside, bin) = (self.is_inside(at), self.bin_of(at));
         let Some(lost) = self.lost.get_mut(flow) else {
@@ -123,8 +125,7 @@ impl Meter {
         lost.bins.push(bin);
     }
 
-    /// The queue of a link had no room for a packet of the flow, or dropped it: one of those that
-    /// [`dropped`](Self::dropped) is told of.
+    /// Counts a packet that the queue of a link drops, in addition to [`dropped`](Self::dropped).
     pub fn overflowed(&mut self, flow: usize, at: Time) {
         if self.is_inside(at)
             && let Some(lost) = self.lost.get_mut(flow)
@@ -142,7 +143,7 @@ impl Meter {
     pub fn bins(&self, flow: usize) -> impl ExactSizeIterator<Item = Bin> {
         let mut bins = Vec::new();
         for (span, tally) in self.tallies(flow) {
-            // Answers alone make no bin.
+            // Answers alone do not create a bin.
             if tally.sent > 0 || tally.received > 0 {
                 let bin = bin_at(&mut bins, span.bin);
                 bin.sent.add(tally.sent());
@@ -158,18 +159,20 @@ impl Meter {
         bins.into_iter()
     }
 
-    /// When links dropped packets of a flow, within the window and as they were told; not sorted
-    /// where several links drop. Panics if there is no such flow.
+    /// Times of the drops of a flow by links, within the window and in the order of the calls; not
+    /// sorted if several links drop. Panics if the flow does not exist.
     pub fn drops(&self, flow: usize) -> &[Time] {
         &self.lost[flow].inside
     }
 
-    /// Packets of a flow that queues dropped within the window. Panics if there is no such flow.
+    /// Number of packets of a flow that queues dropped within the window. Panics if the flow does
+    /// not exist.
     pub fn queue_drops(&self, flow: usize) -> u64 {
         self.lost[flow].by_queues
     }
 
-    /// Packets that came back to a flow's sender within the window. Panics if there is no such flow.
+    /// Number of packets that returned to a flow's sender within the window. Panics if the flow
+    /// does not exist.
     pub fn answers(&self, flow: usize) -> u64 {
         let inside = self.tallies(flow).filter(|(span, _)| span.inside);
         inside.map(|(_, tally)| u64::from(tally.answered)).sum()
@@ -216,13 +219,13 @@ impl Meter {
         }
     }
 
-    /// What a flow did in each span.
+    /// Counters of a flow in each span.
     fn tallies(&self, flow: usize) -> impl Iterator<Item = (Span, &Tally)> {
         let spans = self.spans.iter();
         spans.map(move |(span, all)| (*span, &all[flow]))
     }
 
-    /// The span that has `at`.
+    /// Selects the span that contains `at`, and creates it if necessary.
     #[cold]
     fn find(&mut self, at: Time) -> Cursor {
         let nanos = at.as_nanos();
@@ -290,52 +293,53 @@ pub struct Totals {
     /// section 5.2). Without packets in the reverse direction, the round trip is taken as twice the
     /// one-way delay.
     pub loss_events: u64,
-    /// Mean one-way delays there and back together; none if nothing came back.
+    /// Sum of the mean one-way delays of both directions; none without packets in the reverse
+    /// direction.
     pub rtt: Option<Duration>,
-    /// Shortest one-way delay of what was received, within the window or not: what a queue adds is
-    /// what is above it.
+    /// Minimum one-way delay of received packets, within the window or not. Queueing delay is the
+    /// excess over this value.
     pub delay_min: Duration,
-    /// Mean one-way delay of what was received.
+    /// Mean one-way delay of received packets.
     pub delay_mean: Duration,
-    /// Its median, within 3 %.
+    /// Median delay, within 3 %.
     pub delay_p50: Duration,
-    /// Its 95th percentile, likewise.
+    /// 95th percentile of the delay, within 3 %.
     pub delay_p95: Duration,
-    /// Its 99th percentile, likewise.
+    /// 99th percentile of the delay, within 3 %.
     pub delay_p99: Duration,
-    /// The longest, exactly.
+    /// Maximum delay, exact.
     pub delay_max: Duration,
-    /// First transmission of the sender, inside of the window or not; none if nothing was sent or
-    /// the value was not recorded.
+    /// First transmission of the sender, within the window or not; none if no packet was sent or
+    /// the time was not recorded.
     pub first_sent: Option<Time>,
-    /// Completion of a finite transfer; none if it has no end or did not complete. A meter leaves
-    /// it empty.
+    /// Completion of a finite transfer; none if the flow is unlimited or did not complete. A meter
+    /// leaves it empty.
     pub done: Option<Time>,
 }
 
 impl Totals {
-    /// Mean rate of what was received.
+    /// Mean rate of received packets.
     pub fn receive_rate(&self) -> Rate {
         self.received.bytes / self.span.max(Duration::from_nanos(1))
     }
 
-    /// Dropped packets over sent ones; none if none was sent.
+    /// Share of sent packets that were dropped; none if no packet was sent.
     pub fn loss(&self) -> Option<f64> {
         share(self.dropped, self.sent.packets)
     }
 
-    /// Loss events over packets sent; none if none was sent.
+    /// Loss events per sent packet; none if no packet was sent.
     pub fn loss_event_rate(&self) -> Option<f64> {
         share(self.loss_events, self.sent.packets)
     }
 }
 
-/// Packets and their bytes.
+/// Number of packets and of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
-    /// How large together, every header included.
+    /// Total size, including all headers.
     pub bytes: Bytes,
 }
 
@@ -346,43 +350,43 @@ impl Count {
     }
 }
 
-/// What a flow did in a short span.
+/// Counters of a flow in a bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bin {
-    /// What the sender put on the network.
+    /// Packets sent.
     pub sent: Count,
-    /// What reached the receiver.
+    /// Packets received.
     pub received: Count,
-    /// The one-way delays of what was received, together.
+    /// Sum of the one-way delays of received packets.
     pub delay_sum: Duration,
-    /// The longest of them.
+    /// Maximum of these delays.
     pub delay_max: Duration,
-    /// Packets that links dropped then, on their way there; none if nobody counted them.
+    /// Packets that links dropped in the forward direction; none if not counted.
     pub dropped: Option<u64>,
 }
 
 impl Bin {
-    /// The mean one-way delay of what was received; none if nothing was.
+    /// Mean one-way delay of received packets; none if there are none.
     pub fn delay_mean(&self) -> Option<Duration> {
         let count = u32::try_from(self.received.packets).unwrap_or(u32::MAX);
         self.delay_sum.checked_div(count)
     }
 }
 
-/// A time in which packets count for one bin, and all for the totals or none: a bin, or what of it is
-/// on one side of an edge of the window.
+/// An interval within one bin and on one side of the edges of the window, so that all its packets
+/// count alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Span {
     bin: u64,
-    /// Whether it is within the window.
+    /// Whether the span is within the window.
     inside: bool,
-    /// When it begins, and how long it is, in ns.
+    /// Start and length, in ns.
     from: u64,
     length: u64,
 }
 
-/// Nearly every packet is in the span of the one before, or of one before that, where flows are ahead
-/// of each other. That saves divisions and comparisons.
+/// Nearly every packet is in the latest span, or in the one before if flows are ahead of each
+/// other. Caching both saves divisions and comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Cursors {
     now: Cursor,
@@ -397,7 +401,7 @@ struct Cursor {
 }
 
 impl Cursors {
-    /// Whether `at` is in the present span from now on.
+    /// Whether a cached span contains `at`; makes it the current one.
     #[inline]
     fn go_to(&mut self, at: Time) -> bool {
         if self.now.is_at(at) {
@@ -423,12 +427,12 @@ impl Cursor {
     }
 }
 
-/// What a flow did in a span, in one cache line. Times are in ns: sums of them last for 584 years, and
-/// a [`Duration`] costs a division to make and more to add to.
+/// Counters of a flow in a span, in one cache line. Times are in ns: their sums overflow after 584
+/// years, and a [`Duration`] would cost divisions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(align(64))]
 struct Tally {
-    /// Packets: nobody plays four thousand million of one flow in the length of a bin.
+    /// No flow has four thousand million packets in a bin.
     sent: u32,
     received: u32,
     answered: u32,
@@ -437,7 +441,7 @@ struct Tally {
     delay_sum: u64,
     delay_min: u64,
     delay_max: u64,
-    /// The delays on the way back, together.
+    /// Sum of the delays in the reverse direction.
     back: u64,
 }
 
@@ -469,18 +473,18 @@ impl Tally {
     }
 }
 
-/// What links dropped of a flow.
+/// Packets of a flow that links dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Lost {
-    /// When, within the window.
+    /// Times of the drops within the window.
     inside: Vec<Time>,
-    /// The bin of each, within it or not.
+    /// The bin of each drop, within the window or not.
     bins: Vec<u64>,
-    /// How many of those within the window queues dropped.
+    /// Number of drops by queues within the window.
     by_queues: u64,
 }
 
-/// Makes bins up to that one.
+/// Adds bins up to this index.
 fn bin_at(bins: &mut Vec<Bin>, index: u64) -> &mut Bin {
     let index = index as usize;
     if index >= bins.len() {
@@ -493,13 +497,13 @@ fn bin_at(bins: &mut Vec<Bin>, index: u64) -> &mut Bin {
     &mut bins[index]
 }
 
-/// In ns.
+/// Time between two events in ns.
 #[inline]
 fn between(entered: Time, at: Time) -> u64 {
     at.as_nanos().saturating_sub(entered.as_nanos())
 }
 
-/// An event lasts a round trip from the drop that began it.
+/// Number of loss events: an event lasts a round trip from its first drop.
 fn loss_events(drops: &[Time], rtt: Duration) -> u64 {
     let mut events = 0;
     let mut over: Option<Time> = None;

@@ -2,8 +2,9 @@
 //!
 //! A [`Sender`] numbers its packets and sends them at the controller's interval. A [`Receiver`]
 //! reports arrivals per packet or once per round trip. Because reports may be lost, each repeats
-//! earlier arrivals as runs of consecutive packets. One run covers a period without losses, however
-//! many reports were lost in it. `docs/model-flows.md` has the rules and their cost.
+//! earlier arrivals as runs of consecutive packets. One run covers a period without losses,
+//! regardless of the number of lost reports. `docs/model-flows.md` describes the rules and their
+//! cost.
 
 mod receiver;
 mod samples;
@@ -63,7 +64,7 @@ pub struct SenderConfig {
 }
 
 impl SenderConfig {
-    /// A greedy sender of packets of this size, as RFC 5348 has it.
+    /// A greedy sender of packets of this size, with the values of RFC 5348.
     pub fn new(size: Bytes) -> Self {
         Self {
             flow: FlowId(0),
@@ -80,7 +81,7 @@ impl SenderConfig {
         }
     }
 
-    /// The same for RAP as in ns-2: with [`RapConfig::per_packet`] and [`ReceiverConfig::rap`].
+    /// A greedy RAP sender as in ns-2: with [`RapConfig::per_packet`] and [`ReceiverConfig::rap`].
     pub fn ns2_rap(size: Bytes) -> Self {
         Self {
             spacing: Spacing::Steady,
@@ -88,7 +89,7 @@ impl SenderConfig {
         }
     }
 
-    /// The same for TFRC as in ns-2: with [`TfrcConfig::ns2`] and [`ReceiverConfig::ns2_tfrc`].
+    /// A greedy TFRC sender as in ns-2: with [`TfrcConfig::ns2`] and [`ReceiverConfig::ns2_tfrc`].
     pub fn ns2_tfrc(size: Bytes) -> Self {
         Self {
             spacing: Spacing::Prompt,
@@ -99,9 +100,9 @@ impl SenderConfig {
     }
 }
 
-/// The two ends of a flow of packets of this size under this control: those of ns-2 for RAP and for the
-/// older TFRC, those of RFC 5348 otherwise. The controller itself is to be built from
-/// [`ControllerConfig::modelled`].
+/// Sender and receiver of a flow of packets of this size with this controller: those of ns-2 for
+/// RAP and for TFRC of RFC 3448, those of RFC 5348 otherwise. The controller itself must be built
+/// from [`ControllerConfig::modelled`].
 pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverConfig) {
     match control {
         ControllerConfig::Rap(_) => (SenderConfig::ns2_rap(size), ReceiverConfig::rap()),
@@ -117,17 +118,17 @@ pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverC
 /// Effect of a rate change on the packet already scheduled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spacing {
-    /// It leaves one interval of the new rate after the packet before it, or at once if that is
-    /// over. A rate that rises from almost nothing takes effect at once.
+    /// It leaves one interval of the new rate after the previous packet, or immediately if that
+    /// time has passed. An increase from a very low rate takes effect immediately.
     #[default]
     Reactive,
-    /// Nothing: the interval that began keeps its length. The controller is asked before each
-    /// packet whether an older one is overdue (its timeout is called early), and if it lowers the
-    /// rate for that, the packet is left out and the next interval begins. So does ns-2's RAP.
+    /// None: the current interval keeps its length. Before each packet the controller checks for
+    /// overdue packets (its timeout is called early). If it lowers the rate for that, the packet is
+    /// skipped and the next interval begins. As in ns-2's RAP.
     Steady,
-    /// Nothing; but the first report sends a packet at once whatever it tells, and so does every other
-    /// before the first loss and every timeout of the controller, as in ns-2's TFRC. The next one
-    /// follows an interval later.
+    /// None, with exceptions as in ns-2's TFRC: the first report, every report before the first
+    /// loss, and every timeout of the controller send a packet immediately. The next one follows an
+    /// interval later.
     Prompt,
 }
 
@@ -138,28 +139,29 @@ pub struct Sender {
     controller: Box<dyn RateController>,
     window: Window,
     backlog: Backlog,
-    /// The controller's rate, and how far apart it puts two packets, in ns.
+    /// Rate of the controller, and the resulting packet interval in ns.
     rate: Rate,
     interval: u64,
-    /// When the latest packet was due. `None` before the first.
+    /// Due time of the latest packet. `None` before the first.
     last: Option<Time>,
-    /// When the next one is, and for how long it is held back, in ns.
+    /// Due time of the next packet, and its random delay in ns.
     due: Time,
     held: u64,
-    /// Round-trip time in seconds; zero while there is none. And as the receiver is told, in ns.
+    /// Round-trip time in seconds; zero before the first sample. Also in ns, as sent to the
+    /// receiver.
     rtt: f64,
-    told: u64,
-    /// When the controller wants to be called.
+    rtt_nanos: u64,
+    /// Time at which the controller's timeout is due.
     timeout: Time,
     wake: Time,
     stopped: bool,
-    /// Room for the fates of one report.
+    /// Buffer for the fates of one report.
     fates: Vec<Fate>,
     samples: Option<Samples>,
 }
 
 impl Sender {
-    /// A sender that asks `controller`, which was started at `config.start`.
+    /// A sender with `controller`, which was started at `config.start`.
     pub fn new(config: SenderConfig, controller: Box<dyn RateController>) -> Self {
         Self {
             window: Window::new(),
@@ -170,7 +172,7 @@ impl Sender {
             due: config.start,
             held: 0,
             rtt: 0.0,
-            told: 0,
+            rtt_nanos: 0,
             timeout: timeout(&*controller),
             wake: config.start,
             stopped: false,
@@ -203,7 +205,7 @@ impl Sender {
         let body = Body::Data {
             seq,
             sent: cx.now,
-            rtt: self.told,
+            rtt: self.rtt_nanos,
             open,
         };
         cx.send(self.config.size, self.config.ecn, body);
@@ -224,7 +226,7 @@ impl Sender {
         }
     }
 
-    /// Reads the rate again; whether it is another one.
+    /// Reads the rate again. Returns whether it has changed.
     fn rate_changed(&mut self) -> bool {
         let rate = self.controller.target().send;
         if rate == self.rate {
@@ -235,7 +237,7 @@ impl Sender {
         true
     }
 
-    /// The controller was told something: when is the next packet due?
+    /// Updates the due time of the next packet after an event of the controller.
     fn retime(&mut self, now: Time, prompt: bool) {
         let changed = self.rate_changed();
         match (self.config.spacing, self.last) {
@@ -250,7 +252,7 @@ impl Sender {
         }
     }
 
-    /// Sends what is due, and finds out when to wake up next.
+    /// Sends due packets, and computes the next wake-up time.
     fn proceed(&mut self, cx: &mut AgentCx<'_>) {
         self.stopped |= cx.now >= self.config.stop;
         if self.stopped {
@@ -270,7 +272,7 @@ impl Sender {
         self.wake = next.min(self.timeout).min(self.config.stop);
     }
 
-    /// Whether the controller lowers its rate rather than send another packet.
+    /// Whether the controller lowers its rate, so that the next packet is skipped.
     fn is_overdue(&mut self, cx: &mut AgentCx<'_>) -> bool {
         if self.config.spacing != Spacing::Steady {
             return false;
@@ -280,7 +282,7 @@ impl Sender {
         self.rate_changed() && self.rate < before
     }
 
-    /// When the next packet leaves. One that its application makes later is due later.
+    /// Departure of the next packet. A packet that its application generates later is due later.
     #[inline]
     fn next_packet(&mut self, now: Time) -> Time {
         let Some(ready) = self.backlog.ready(now) else {
@@ -290,7 +292,7 @@ impl Sender {
         later(self.due, self.held)
     }
 
-    /// Turns a report into fates, which are left in `self.fates`, and a round-trip sample.
+    /// Converts a report to fates, in `self.fates`, and a round-trip sample.
     fn read(&mut self, now: Time, sent: Time, seen: &[Seen]) -> Option<Duration> {
         self.fates.clear();
         let last = seen.last().filter(|last| last.seq < self.window.next())?;
@@ -323,7 +325,7 @@ impl Sender {
             });
             true
         });
-        // Only news: a report that repeats the packet would count its own delay as the path's.
+        // Only for a newly reported packet: a repetition would include the delay of the report.
         left.map(|left| now.since(left).saturating_sub(sent.since(last.at)))
     }
 }
@@ -339,7 +341,7 @@ impl Agent for Sender {
             return;
         }
         let mut report = Report::new(&self.fates);
-        let first = self.told == 0;
+        let first = self.rtt_nanos == 0;
         if let Some(sample) = rtt {
             report = report.rtt(sample);
             let (sample, memory) = (nanos(sample) as f64 / 1e9, self.config.rtt_memory);
@@ -348,11 +350,11 @@ impl Agent for Sender {
             } else {
                 sample
             };
-            self.told = (self.rtt * 1e9) as u64;
+            self.rtt_nanos = (self.rtt * 1e9) as u64;
         }
         self.controller.on_report(&mut inner(cx), &report);
         if let Some(samples) = &mut self.samples
-            && let rtt = Duration::from_nanos(self.told)
+            && let rtt = Duration::from_nanos(self.rtt_nanos)
             && let Some(sample) = samples.add(cx.now, &self.fates, rtt, &*self.controller)
         {
             cx.record(sample);
@@ -383,7 +385,7 @@ impl Agent for Sender {
     }
 }
 
-/// The world as the controller sees it.
+/// Context for calls of the controller.
 fn inner<'a>(cx: &'a mut AgentCx<'_>) -> Cx<'a> {
     Cx {
         now: cx.now,
@@ -392,22 +394,22 @@ fn inner<'a>(cx: &'a mut AgentCx<'_>) -> Cx<'a> {
     }
 }
 
-/// When it wants to be called, if at all.
+/// Time of the controller's next timeout.
 fn timeout(controller: &dyn RateController) -> Time {
     controller.next_timeout().map_or(Time::FAR, |(at, _)| at)
 }
 
-/// So many nanoseconds later, saturating: spans of this file have 64 bits, since a [`Duration`] costs
-/// a division wherever it meets a [`Time`].
+/// Adds nanoseconds to a time, saturating. Intervals in this file are 64-bit integers, because
+/// adding a [`Duration`] to a [`Time`] costs a division.
 #[inline]
 fn later(at: Time, nanos: u64) -> Time {
     Time::from_nanos(at.as_nanos().saturating_add(nanos))
 }
 
-/// In ns, rounded to the nearest; for ever at a rate of zero, and at least 1, so that time goes on
-/// between any two packets.
+/// Packet interval in ns, rounded to the nearest; unlimited at a rate of zero. At least 1, so that
+/// simulation time advances between packets.
 fn interval(size: Bytes, rate: Rate) -> u64 {
-    // 4 GB are 3.4e10 bits, exact in an f64. Anything from 584 years on is for ever.
+    // 4 GB are 3.4e10 bits, exact in an f64. Values above 584 years saturate.
     let span = size.bits() as f64 * 1e9 / rate.as_f64();
     ((span + 0.5) as u64).max(1)
 }

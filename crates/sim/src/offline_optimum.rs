@@ -2,10 +2,10 @@
 //!
 //! For each captured frame, the optimum decides from the recorded path whether a sender at the
 //! encoder's lowest rate could have delivered it completely within the delay bound. That sender
-//! knows every change of capacity and every outage, may delay or repeat packets, and uses the path
-//! alone. Random loss does not affect it, since it knows which packets to send twice. Frames go in
-//! order of capture, which is the order of their deadlines. A frame that would be late is not sent.
-//! For frames of equal size, no other order saves more.
+//! knows every change of capacity and every outage, may delay or repeat packets, and has the path
+//! alone. Random loss does not affect it, because it knows which packets to send twice. Frames are
+//! sent in order of capture, which is the order of their deadlines. A frame that would be late is
+//! not sent. For frames of equal size, no other order saves more.
 //!
 //! The code is independent of the link models and of the sender under evaluation.
 
@@ -28,18 +28,19 @@ pub struct Hop {
     /// Half-open outage periods, in order and disjoint. A packet whose transmission ends in one is
     /// lost.
     pub outages: Vec<(Time, Time)>,
-    /// Queue size, if it is limited in bytes. A larger packet never passes. Any further room is of
-    /// no use to a sender that knows when to send.
+    /// Queue size, if it is limited in bytes. A larger packet never passes. Further room has no
+    /// effect, because the sender knows when to send.
     pub queue: Option<Bytes>,
 }
 
 /// Capacity of a link over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Moments at which up to 1500 bytes could leave, in milliseconds and in order; the last one,
+    /// Times at which up to 1500 bytes could leave, in milliseconds and in order. The last one,
     /// above zero, is the period after which they repeat.
     Moments(Vec<u32>),
-    /// Rates, each from its moment to the next; the first from zero on, the last for ever.
+    /// Rates, each with the time from which it applies. The first time is zero; the last rate
+    /// applies to the end.
     Steps(Vec<(Time, Rate)>),
     /// Unlimited.
     Unlimited,
@@ -50,13 +51,13 @@ pub enum Service {
 pub struct FloorSender {
     /// The lowest rate of the encoder, without headers.
     pub floor: Rate,
-    /// Frames per second: each has its share of the floor.
+    /// Frames per second; each frame has an equal share of the floor.
     pub frame_rate: FrameRate,
-    /// What a packet carries at most. Zero counts as one byte.
+    /// Maximum payload of a packet. Zero counts as one byte.
     pub payload: Bytes,
-    /// Its headers.
+    /// Headers per packet.
     pub overhead: Bytes,
-    /// From capture to the arrival of the last byte.
+    /// Maximum time from capture until arrival of the last byte.
     pub bound: Duration,
 }
 
@@ -87,7 +88,7 @@ impl FloorSender {
         captured.iter().map(&mut save).collect()
     }
 
-    /// The packets of one frame, headers included.
+    /// Sizes of the packets of one frame, including headers.
     fn packets(&self) -> Vec<Bytes> {
         let FrameRate { num, den } = self.frame_rate;
         // Bits per second times seconds per frame: at most 2^64 * 2^32.
@@ -102,7 +103,7 @@ impl FloorSender {
     }
 }
 
-/// Sends a packet down the road; when it arrives.
+/// Sends a packet over the path. Returns its arrival.
 fn pass(road: &mut [Server<'_>], sent: Time, size: Bytes) -> Option<Time> {
     road.iter_mut().try_fold(sent, |at, server| {
         let finished = server.serve(at, size)?;
@@ -110,13 +111,13 @@ fn pass(road: &mut [Server<'_>], sent: Time, size: Bytes) -> Option<Time> {
     })
 }
 
-/// A link at work on what was sent so far.
+/// State of a link after the packets sent so far.
 #[derive(Clone, Debug)]
 struct Server<'a> {
     hop: &'a Hop,
-    /// When the last packet was out.
+    /// End of the last transmission.
     free: Time,
-    /// The moment that the last packet left with, and what is used of it.
+    /// The delivery opportunity of the last packet, and its used bytes.
     moment: u64,
     used: u64,
 }
@@ -131,12 +132,14 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// When a packet that is there at `ready` is out, if ever, and not lost.
+    /// End of transmission of a packet that is available at `ready`, without loss in an outage;
+    /// none if it never leaves.
     fn serve(&mut self, ready: Time, size: Bytes) -> Option<Time> {
         let mut start = ready.max(self.free);
         let mut out = self.transmit(start, size)?;
         while let Some((_, end)) = self.outage(out) {
-            // The sender lets the last bit leave as the outage ends, if the link moves then.
+            // The sender lets the last bit leave at the end of the outage, if the link transmits
+            // then.
             out = if self.moves_into(end) {
                 end
             } else {
@@ -153,7 +156,7 @@ impl<'a> Server<'a> {
         outages.find(|(from, to)| *from <= at && at < *to).copied()
     }
 
-    /// Whether a transmission can be timed so that it ends at `end`, having begun before.
+    /// Whether a transmission that began earlier can be timed to end at `end`.
     fn moves_into(&self, end: Time) -> bool {
         match &self.hop.service {
             Service::Moments(_) => false,
@@ -165,7 +168,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// When the last bit is out of a packet whose transmission begins at `start`.
+    /// End of a transmission that begins at `start`.
     fn transmit(&mut self, start: Time, size: Bytes) -> Option<Time> {
         match &self.hop.service {
             Service::Moments(millis) => {
@@ -174,7 +177,7 @@ impl<'a> Server<'a> {
                     (self.moment, self.used) = (first, 0);
                 }
                 let end = self.used + size.0;
-                // A packet that ends with the last byte of a moment still leaves with it.
+                // A packet that ends with the last byte of an opportunity still leaves with it.
                 let further = end.saturating_sub(1) / MOMENT;
                 self.moment += further;
                 self.used = end - further * MOMENT;
@@ -186,9 +189,10 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Walks the steps from `start` until they have carried `size`. `None`: the rest stalls for ever.
+/// Integrates the rate from `start` until `size` is transmitted. `None`: the remaining rates are
+/// zero.
 fn transmit_in_steps(steps: &[(Time, Rate)], start: Time, size: Bytes) -> Option<Time> {
-    // Bits times nanoseconds per second, so that nothing is rounded on the way: 2^67 * 2^30.
+    // Bits times nanoseconds per second, so that no rounding occurs: 2^67 * 2^30.
     let mut left = u128::from(size.0) * 8 * NANOS;
     let mut at = start;
     for (index, (_, rate)) in steps.iter().enumerate() {
@@ -207,20 +211,20 @@ fn transmit_in_steps(steps: &[(Time, Rate)], start: Time, size: Bytes) -> Option
     None
 }
 
-/// When the opportunity of this number comes, counted over all periods.
+/// Time of the delivery opportunity with this number, counted over all periods.
 fn moment(millis: &[u32], number: u64) -> Time {
     let (cycle, index) = (number / millis.len() as u64, number % millis.len() as u64);
     let period = millis.last().copied().map_or(0, u64::from);
     Time::from_millis(cycle * period + u64::from(millis[index as usize]))
 }
 
-/// The number of the first opportunity at or after `at`; none if there is no period.
+/// Number of the first delivery opportunity at or after `at`; none if there is no period.
 fn first_moment(millis: &[u32], at: Time) -> Option<u64> {
     let period = millis.last().copied().filter(|period| *period > 0)?;
     let count = millis.len() as u64;
     let cycle = at.as_nanos() / (u64::from(period) * 1_000_000);
-    // The last opportunities of a period fall together with the first ones of the next, so the
-    // one sought may belong to the period before.
+    // The last opportunities of a period coincide with the first ones of the next, so the result
+    // may belong to the previous period.
     let (mut low, mut high) = (cycle.saturating_sub(1) * count, (cycle + 1) * count);
     while low < high {
         let middle = low.midpoint(high);
@@ -234,7 +238,7 @@ fn first_moment(millis: &[u32], at: Time) -> Option<u64> {
 }
 
 const NANOS: u128 = 1_000_000_000;
-/// What leaves with one moment of a recording: the MTU of mahimahi.
+/// Bytes per delivery opportunity: the MTU of mahimahi.
 const MOMENT: u64 = 1_500;
 
 #[cfg(test)]

@@ -81,10 +81,10 @@ pub fn baseline(
         (BaselineRate::Mean, Some(video)) => {
             let mut flows = first.flows.iter();
             let played = flows.find(|(role, _)| role.name == flow.name);
-            let (_, result) = played.expect("the flow of a baseline has been played");
+            let (_, result) = played.expect("the flow of a baseline has run");
             result.mean_media_rate(video)
         }
-        (BaselineRate::Mean, None) => unreachable!("a baseline stands in for a video"),
+        (BaselineRate::Mean, None) => unreachable!("the flow of a baseline carries video"),
     };
     topology::baseline(scenario, plan, rate, seed)
 }

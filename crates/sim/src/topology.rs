@@ -204,13 +204,13 @@ bulk = { packet = "1000B" }
         );
         assert_eq!(
             flow("from = \"left\""),
-            "t.toml:23: flow \"a\": from: a way has two ends; write both from = \"…\" and \
+            "t.toml:23: flow \"a\": from: a route needs both ends; write both from = \"…\" and \
              to = \"…\", or path and back"
         );
         assert_eq!(
             flow("from = \"left\"\nto = \"left\""),
-            "t.toml:24: flow \"a\": to: the flow ends where it begins, at \"left\"; let it lead \
-             to another node"
+            "t.toml:24: flow \"a\": to: the flow ends where it begins, at \"left\"; choose \
+             another node"
         );
     }
 

@@ -1,10 +1,10 @@
 //! Frame sizes and quality of a live encoder, without pictures.
 //!
-//! A model of an H.264 encoder that gets a rate before every frame. Sizes scatter around the target
-//! of an outer rate loop, key frames take the share of several frames, and scene cuts and motion
-//! increase the size or lower the quality of a frame. The output is a well-formed H.264 byte stream
-//! of exactly the modelled size: packetisers and receivers handle it as real video, but a decoder
-//! cannot.
+//! A model of an H.264 encoder that receives a rate before every frame. Sizes vary around the
+//! target of an outer rate loop, key frames take the share of several frames, and scene cuts and
+//! motion increase the size or lower the quality of a frame. The output is a well-formed H.264 byte
+//! stream of exactly the modelled size: packetisers and receivers handle it as real video, but a
+//! decoder cannot decode it.
 
 use core::fmt::Debug;
 
@@ -16,21 +16,21 @@ use tidegate_core::units::Rate;
 
 /// Model of an encoder's frames without their bytes, for uses that need only sizes.
 pub trait FrameModel: Debug + Send {
-    /// The next frame, as ordered. Never fails: a modelled scene has no end.
+    /// The next frame, as requested. Never fails: a modelled scene has no end.
     fn shape(&mut self, order: &FrameOrder) -> FrameShape;
 
     /// Frames per second of the source, as a fraction.
     fn frame_rate(&self) -> FrameRate;
 }
 
-/// A frame as its model sees it.
+/// Size and quality of a modelled frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrameShape {
-    /// Of the access unit, in bytes.
+    /// Size of the access unit, in bytes.
     pub size: usize,
-    /// Whether it can be decoded alone.
+    /// Whether the frame can be decoded alone.
     pub key: bool,
-    /// How it compares with the picture that went in.
+    /// Quality relative to the source picture.
     pub quality: Option<Quality>,
 }
 
@@ -45,26 +45,26 @@ pub struct VideoModelConfig {
     pub frame_rate: FrameRate,
 }
 
-/// An encoder that makes sizes instead of pictures.
+/// An encoder that generates frame sizes instead of pictures.
 #[derive(Debug)]
 pub struct VideoModel {
     config: VideoModelConfig,
     rng: Pcg64Mcg,
-    /// The last frame that was ordered; those between it and the next were skipped.
+    /// The last requested frame. Frames between it and the next one are skipped.
     last: Option<u64>,
-    /// The rate that the encoder works at. It follows an order by a frame at most.
+    /// Current rate of the encoder. It follows a request with a delay of at most one frame.
     working: Rate,
-    /// Bits saved so far; negative when overdrawn.
+    /// Bits saved so far; negative if overdrawn.
     saved: f64,
-    /// How dear the scene is: bits for the same quality, 1 on average.
+    /// Complexity of the scene: bits for the same quality, 1 on average.
     complexity: f64,
-    /// Bits per frame that the picture on the screen was built from, smoothed: a delta frame
-    /// inherits the quality of its reference.
+    /// Smoothed bits per frame that contribute to the current picture: a delta frame inherits the
+    /// quality of its reference.
     invested: f64,
 }
 
 impl VideoModel {
-    /// An encoder whose randomness comes from `rng`.
+    /// An encoder with random draws from `rng`.
     pub fn new(config: VideoModelConfig, rng: Pcg64Mcg) -> Self {
         Self {
             config,
@@ -77,12 +77,12 @@ impl VideoModel {
         }
     }
 
-    /// The scene goes on by `frames`; whether there was a cut.
+    /// Advances the scene by `frames`. Returns whether there was a cut.
     fn advance_scene(&mut self, frames: u64) -> bool {
         let mut cut = false;
-        // Beyond a few seconds the scene has forgotten its past.
+        // After a few seconds the scene is independent of its past.
         for _ in 0..frames.min(200) {
-            // A pull to the mean keeps log-complexity within about ±0.4.
+            // Reversion to the mean keeps log-complexity within about ±0.4.
             let step = SCENE_STEP * (2.0 * unit(&mut self.rng) - 1.0);
             let log = libm::log2(self.complexity) * SCENE_MEMORY + step;
             self.complexity = libm::exp2(log);
@@ -94,13 +94,15 @@ impl VideoModel {
         cut
     }
 
-    /// The rate that this frame is coded at: the order, or half-way to it in one case of two.
+    /// The rate of this frame: the requested one, or the midpoint with the previous one in half of
+    /// the cases.
     fn follow(&mut self, order: Rate) -> f64 {
         let previous = self.working;
         self.working = order;
         let lags = unit(&mut self.rng) < 0.5;
         if lags && previous > Rate::ZERO {
-            // A lower order is obeyed at once: the encoder's buffer of one frame sees to that.
+            // A lower request applies immediately, because the buffer of the encoder has the size
+            // of one frame.
             return previous.min(order).as_f64().midpoint(order.as_f64());
         }
         order.as_f64()
@@ -121,7 +123,8 @@ impl VideoModel {
     }
 
     fn quality(&mut self, bits: f64, kind: Kind) -> Quality {
-        // A key frame spends most of its bits on what deltas inherit; a cut leaves nothing to inherit.
+        // A key frame spends most of its bits on quality that delta frames inherit; after a cut no
+        // quality is inherited.
         let (worth, inherit) = match kind {
             Kind::Cut | Kind::Key => (bits / KEY_LEAST, 0.0),
             Kind::Delta => (bits, INHERIT),
@@ -133,10 +136,10 @@ impl VideoModel {
             (PSNR_AT_TENTH + PSNR_PER_DOUBLING * libm::log2(density / 0.1)).clamp(15.0, 55.0);
         Quality {
             psnr_y,
-            // Chroma is smoother than luma in natural pictures.
+            // In natural pictures chroma is smoother than luma.
             psnr_u: psnr_y + 3.0,
             psnr_v: psnr_y + 3.5,
-            // 0.88 at 30 dB and 0.985 at 40 dB, about what H.264 gives.
+            // 0.88 at 30 dB and 0.985 at 40 dB, approximately as in H.264.
             ssim: (1.0 - 0.12 * libm::exp2((30.0 - psnr_y) / 3.3)).max(0.0),
         }
     }
@@ -182,13 +185,13 @@ impl FrameEncoder for VideoModel {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Nothing of the last picture is left, yet the frame has to fit.
+    /// No part of the last picture can be reused, but the size of the frame is limited.
     Cut,
     Delta,
     Key,
 }
 
-/// The frame with made-up bytes.
+/// The frame with generated bytes.
 pub(crate) fn dress(order: &FrameOrder, shape: &FrameShape, rng: &mut Pcg64Mcg) -> Encoded {
     Encoded {
         frame: order.frame,
@@ -199,7 +202,7 @@ pub(crate) fn dress(order: &FrameOrder, shape: &FrameShape, rng: &mut Pcg64Mcg) 
     }
 }
 
-/// What an access unit takes at least, or `size` if that is more.
+/// `size`, or the minimum size of an access unit if that is larger.
 pub(crate) fn unit_size(key: bool, size: usize) -> usize {
     let least = nal_units(key)
         .iter()
@@ -208,18 +211,18 @@ pub(crate) fn unit_size(key: bool, size: usize) -> usize {
     size.max(least)
 }
 
-/// An H.264 access unit of `size` bytes, or of the least that holds its NAL units.
+/// An H.264 access unit of `size` bytes, or of the minimum that holds its NAL units.
 fn access_unit(key: bool, size: usize, rng: &mut Pcg64Mcg) -> Vec<u8> {
     let mut data = Vec::with_capacity(size.max(64));
     for header in nal_units(key) {
         data.extend_from_slice(START);
         data.extend_from_slice(header);
     }
-    // No byte is zero, so no start code or emulation prevention can arise.
+    // No byte is zero, so neither start codes nor emulation prevention bytes occur.
     let mut noise = || (rng.next_u64() | 0x0101_0101_0101_0101).to_le_bytes();
     let headers = data.len();
     data.resize(size.max(headers), 0);
-    // Whole words are stored as such: this is most of the work of a run.
+    // Whole words are stored at once, because this loop dominates the cost of a run.
     let (words, rest) = data[headers..].as_chunks_mut();
     for word in words {
         *word = noise();
@@ -230,12 +233,12 @@ fn access_unit(key: bool, size: usize, rng: &mut Pcg64Mcg) -> Vec<u8> {
     data
 }
 
-/// The NAL units that a frame begins with.
+/// The NAL units at the start of a frame.
 fn nal_units(key: bool) -> &'static [&'static [u8]] {
     if key { &[SPS, PPS, IDR] } else { &[SLICE] }
 }
 
-/// Before every NAL unit of a byte stream (ITU-T H.264 annex B).
+/// Start code before every NAL unit of a byte stream (ITU-T H.264 annex B).
 const START: &[u8] = &[0, 0, 0, 1];
 /// NAL units by their first bytes (ITU-T H.264, 7.3.1): sequence parameters of the baseline
 /// profile at level 3.1, picture parameters, and slices whose first macroblock is number zero
@@ -245,12 +248,13 @@ const PPS: &[u8] = &[0x68, 0xce, 0x3c, 0x80];
 const IDR: &[u8] = &[0x65, 0x88];
 const SLICE: &[u8] = &[0x41, 0x9a];
 
-/// Of a delta frame around what was asked for; measured on x264 with a buffer of one frame.
+/// Relative deviation of a delta frame from its target; measured on x264 with a buffer of one
+/// frame.
 const SCATTER: f64 = 0.2;
-/// Shares that a key frame takes.
+/// Frame shares of a key frame.
 const KEY_LEAST: f64 = 3.0;
 const KEY_MOST: f64 = 3.8;
-/// Shares that a frame other than a key frame may take at most.
+/// Maximum frame share of frames other than key frames.
 const LARGEST: f64 = 1.45;
 /// The outer loop: time constant in frames, limits in shares.
 const REPAID_IN: f64 = 4.0;
@@ -262,10 +266,10 @@ const MOST: f64 = 1.2;
 const SMALLEST_FRAME: f64 = 24.0;
 /// One cut in six seconds, as in talk and sports.
 const CUTS_PER_SECOND: f64 = 1.0 / 6.0;
-/// Log2 of complexity: largest step per frame, and what is left of a deviation after a frame.
+/// Log2 of complexity: maximum step per frame, and remaining share of a deviation after a frame.
 const SCENE_STEP: f64 = 0.08;
 const SCENE_MEMORY: f64 = 0.99;
-/// What a delta frame takes over from the quality of the frame before it.
+/// Share of the quality that a delta frame inherits from the previous frame.
 const INHERIT: f64 = 0.8;
 /// dB at a tenth of a bit per pixel, and per doubling of that: a typical rate-distortion curve of
 /// H.264 at 640x360.
@@ -309,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_makes_the_same_frames() {
+    fn same_seed_yields_same_frames() {
         let frames = |seed| {
             let mut model = model(seed);
             let frame = |n| encode(&mut model, n, 1_000, n % 90 == 0);
@@ -329,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_rate_is_followed_within_a_frame() {
+    fn rate_step_is_followed_within_a_frame() {
         let mut model = model(5);
         for n in 0..60 {
             encode(&mut model, n, 2_000, n == 0);
@@ -346,7 +350,7 @@ mod tests {
         assert!((0.7 * higher..1.5 * higher).contains(&second), "{second}");
     }
 
-    /// The types of the NAL units of an access unit; a byte stream without other start codes.
+    /// NAL unit types of an access unit, which is a byte stream without other start codes.
     fn nal_types(data: &[u8]) -> Vec<u8> {
         let starts = data.windows(4).enumerate();
         let starts = starts.filter(|(_, window)| window[..3] == [0, 0, 1]);
@@ -357,7 +361,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn sizes_keep_to_the_order(seed: u64, rates in prop::collection::vec((100_u64..6_000, 1_usize..40, prop::bool::weighted(0.1)), 1..12)) {
+        fn sizes_follow_the_requested_rate(seed: u64, rates in prop::collection::vec((100_u64..6_000, 1_usize..40, prop::bool::weighted(0.1)), 1..12)) {
             let mut model = model(seed);
             let mut frame = 0;
             for (kbps, frames, key) in rates {
@@ -376,9 +380,9 @@ mod tests {
             }
         }
 
-        /// Half-second windows, the one that begins with the key frame included.
+        /// Half-second windows, including the one that begins with the key frame.
         #[test]
-        fn half_a_second_is_within_a_tenth(seed: u64, kbps in 150_u64..6_000) {
+        fn rate_over_half_a_second_is_within_a_tenth(seed: u64, kbps in 150_u64..6_000) {
             let mut model = model(seed);
             for window in 0..12 {
                 let size = |n: u64| encode(&mut model, window * 15 + n, kbps, window == 0 && n == 0).data.len();
@@ -389,7 +393,7 @@ mod tests {
         }
 
         #[test]
-        fn any_order_gives_a_frame(seed: u64, frames in prop::collection::vec((0_u64..u64::MAX, 0_u64..100_000_000, any::<bool>()), 1..20)) {
+        fn any_request_yields_a_frame(seed: u64, frames in prop::collection::vec((0_u64..u64::MAX, 0_u64..100_000_000, any::<bool>()), 1..20)) {
             let mut model = model(seed);
             for (frame, bps, key) in frames {
                 let order = FrameOrder { frame, captured: Time::ZERO, rate: Rate::bps(bps), key };

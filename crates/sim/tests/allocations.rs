@@ -1,5 +1,5 @@
-//! What a simulation allocates: lists that grow until they are as long as they get, and metrics with
-//! time, but nothing with each packet.
+//! Allocations of a simulation: lists that grow to their final length, and metrics that grow with
+//! time, but none per packet.
 
 use core::time::Duration;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,27 +9,27 @@ use tidegate_core::media::EncodeError;
 use tidegate_sim::runner;
 use tidegate_sim::scenario::Scenario;
 
-/// The system's allocator, which is told how often it is asked.
+/// The system's allocator with a counter of calls.
 struct Counting;
 
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: all is passed on to the system's allocator as it came, and what that says goes back.
+// SAFETY: all calls are forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(place, layout) }
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ASKED.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.realloc(place, layout, size) }
     }
 }
@@ -47,10 +47,10 @@ fn count(text: &str, seconds: u64) -> (u64, u64) {
     (ASKED.load(Ordering::Relaxed) - before, takes[0].hops)
 }
 
-/// One test, as others in the same program would count, too. With 300 flows there are 1202 links, so
-/// that what is meant for many is used as well.
+/// A single test, because other tests in the same program would be counted, too. 300 flows have
+/// 1202 links, so that data structures for many links are also covered.
 #[test]
-fn nothing_is_allocated_with_each_packet() {
+fn packets_cause_no_allocations() {
     for (flow, flows) in [
         ("control = \"tfrc\"\nbulk = { packet = \"1000B\" }", 10),
         ("tcp = { kind = \"sack\", packet = \"1000B\" }", 10),
@@ -91,7 +91,7 @@ start = ["0s", "1s"]
                 more - hops
             );
             assert!(more > hops + 10_000);
-            // Bins of each flow and samples of each link, some of them 5 times a second.
+            // Bins of each flow and samples of each link, some of them 5 times per second.
             assert!(each < 0.005, "{flow} {queue}: {each}");
         }
     }

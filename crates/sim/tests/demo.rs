@@ -1,4 +1,4 @@
-//! The demo's promise, over ten seeds, with the model of an encoder.
+//! The delay bound of the demo over ten seeds, with the encoder model.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use tidegate_sim::runner;
 use tidegate_sim::scenario::{Scenario, VideoPlan};
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
 
-/// Frames captured, savable, on time, and on time although the oracle gave them up.
+/// Frames captured, savable, on time, and on time although the offline optimum did not save them.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     made: usize,
@@ -58,11 +58,12 @@ fn ten_seeds_keep_997_of_1000_savable_frames_on_time() {
     assert!(mean >= 0.997, "mean over seeds: {mean}");
 }
 
-/// Other falls at other round trips, ten seeds each. A sender cannot know of a fall for a round
-/// trip, nor of the end of the outage for half of one, and the oracle knows both: so the least
-/// share falls with the round trip, and with what the frames made in ignorance take to get through.
+/// Other capacity drops at other round-trip times, ten seeds each. A sender detects a drop after a
+/// round trip, and the end of the outage after half a round trip, while the optimum knows both. The
+/// minimum share therefore decreases with the round-trip time, and with the transmission time of
+/// frames that are sent before the detection.
 #[test]
-fn other_falls_at_other_distances_leave_most_frames_on_time() {
+fn most_frames_are_on_time_at_other_drops_and_round_trips() {
     println!("fall to   round trip   of savable, least and mean   kept Mb/s");
     for (to, rtt, least, mean) in FALLS {
         let scenario = fall(to, rtt / 2);
@@ -77,7 +78,7 @@ fn other_falls_at_other_distances_leave_most_frames_on_time() {
     }
 }
 
-/// Share of the savable frames that are on time, and Mb/s in frames that are.
+/// Share of the savable frames that are on time, and their rate in Mb/s.
 fn play_fall(scenario: &Scenario, seed: u64) -> (f64, f64) {
     let takes = runner::scenario(scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
     let (role, takings) = &takes[0].flows[0];
@@ -93,7 +94,7 @@ fn play_fall(scenario: &Scenario, seed: u64) -> (f64, f64) {
     (count(scenario, role, takings).of_savable(), kept)
 }
 
-/// The demo with another fall after 20 s, and other propagation each way.
+/// The demo with another drop at 20 s, and another propagation delay.
 fn fall(to: &str, delay: u64) -> Scenario {
     let text = text("tfrc")
         .replace("\"1Mb/s\"", &format!("\"{to}\""))
@@ -103,9 +104,9 @@ fn fall(to: &str, delay: u64) -> Scenario {
     scenario
 }
 
-/// The promise is kept over any controller that finds out what the path carries.
+/// The delay bound works with any controller that estimates the capacity of the path.
 #[test]
-fn rap_keeps_the_promise_too() {
+fn rap_keeps_the_delay_bound() {
     let scenario = demo("rap");
     for seed in 1..=3 {
         let takes = runner::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
@@ -117,7 +118,7 @@ fn rap_keeps_the_promise_too() {
     }
 }
 
-/// With the model of an encoder, and rate control of this name.
+/// The demo with the encoder model and the named rate controller.
 fn demo(control: &str) -> Scenario {
     parse(&text(control))
 }
@@ -172,9 +173,9 @@ fn count(scenario: &Scenario, role: &FlowInstance, takings: &FlowResult) -> Coun
     }
 }
 
-/// Capacity after the fall from 4 Mb/s; round trip in milliseconds, least and mean share demanded.
-/// Measured: [delay promise](../../../docs/delay-bound.md); demanded is half a percent less, which
-/// is eight frames of a run.
+/// Capacity after the drop from 4 Mb/s; round trip in milliseconds; required minimum and mean
+/// share. The measurements are in [delay bound](../../../docs/delay-bound.md); the requirement is
+/// half a percent lower, which is eight frames of a run.
 const FALLS: [(&str, u64, f64, f64); 12] = [
     ("2Mb/s", 20, 0.994, 0.994),
     ("2Mb/s", 80, 0.993, 0.993),

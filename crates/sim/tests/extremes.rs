@@ -1,6 +1,6 @@
-//! Scenarios whose rates and times are as far out as the language lets them be: from a bit to a terabit
-//! per second, from a microsecond to an hour. Nothing divides by zero, overflows, panics or goes on for
-//! ever; and where a rate says how many packets leave, so many do.
+//! Scenarios with extreme rates and times: from one bit to a terabit per second, from a microsecond
+//! to an hour. No run divides by zero, overflows, panics or fails to terminate. Where a rate
+//! determines the number of packets, that number is sent.
 
 use proptest::prelude::*;
 use tidegate_core::media::FrameEncoder;
@@ -8,15 +8,15 @@ use tidegate_core::random::Seed;
 use tidegate_sim::runner::{self, Keep, RunResult};
 use tidegate_sim::scenario::{Scenario, VideoPlan};
 
-/// Plays one kind of flow over links of this rate and delay, for `lasts`, and what is under way then for
-/// as long as a scenario may last.
+/// Runs one kind of flow over links of this rate and delay for `lasts`, and then packets in flight
+/// for the maximum duration of a scenario.
 fn play(flow: &str, rate: &str, delay: &str, lasts: &str, seed: u64) -> RunResult {
     let queue = "queue = { droptail = \"60kB\" }";
     let link = format!("rate = \"{rate}\"\ndelay = \"{delay}\"\n{queue}");
     play_over(&link, flow, lasts, seed)
 }
 
-/// The same over any kind of link, both ways.
+/// The same over links of any kind in both directions.
 fn play_over(link: &str, flow: &str, lasts: &str, seed: u64) -> RunResult {
     let text = format!(
         r#"name = "t"
@@ -71,7 +71,7 @@ fn pace() -> impl Strategy<Value = (&'static str, &'static str)> {
     prop::sample::select(paces)
 }
 
-/// What a controller may do in `stop`, however fast the link is: with 10,000 packets at most.
+/// A limit for greedy flows in `stop`, independent of the capacity: at most 10,000 packets.
 fn greedy() -> impl Strategy<Value = (&'static str, &'static str)> {
     let loads: &[(&str, &str)] = &[
         ("limit = \"2MB\"", "24h"),
@@ -105,7 +105,7 @@ proptest! {
         ecn in one_of(&["", "ecn = \"ect0\"\n", "ecn = \"ect1\"\n"]),
         seed in 0_u64..1_000,
     ) {
-        // Bursts of a microsecond for hours would be thousands of millions of bursts.
+        // Bursts of a microsecond for hours would be billions of bursts.
         prop_assume!(!(spacing.contains("1us\", off = \"1us") && lasts.ends_with('h')));
         let udp = format!("{ecn}udp = {{ rate = \"{rate}\", packet = \"{packet}\", {spacing} }}");
         let take = play(&udp, link.0, link.1, lasts, seed);
@@ -117,7 +117,7 @@ proptest! {
         };
         let even = bits / if packet == "128B" { 1_024.0 } else { 12_000.0 };
         if spacing.contains("constant") {
-            // The first leaves at once, and the last before the flow stops.
+            // The first packet leaves immediately, and the last one before the flow stops.
             prop_assert!((sent - even - 0.5).abs() <= 0.5, "{} {} {}", udp, sent, even);
         } else if !spacing.contains("on") {
             let off = 6.0 * even.sqrt() + 1.0;
@@ -149,7 +149,7 @@ proptest! {
         }
     }
 
-    /// Models of TCP, however they repair, and an application that writes.
+    /// TCP models with all recovery algorithms, and a writing application.
     #[test]
     fn tcp(
         link in (one_of(&RATES), one_of(&DELAYS)),
@@ -177,7 +177,7 @@ proptest! {
         let take = play(&flow, link.0, link.1, lasts, seed);
         let totals = take.meter.totals(0);
         prop_assert!(totals.sent.packets > 0);
-        // A transfer that has time enough gets there: once to a day and back takes it some years.
+        // A transfer with sufficient time completes: from once per day, a path takes years.
         let ends = link.0 != "1b/s" && link.1 != "1h" && load.contains("limit");
         if ends && link.0 != "1kb/s" {
             prop_assert!(totals.received.bytes.get() >= 300_000, "{} {:?}", flow, totals);
@@ -211,7 +211,8 @@ proptest! {
         tcp in one_of(&["packet = \"100B\"", "packet = \"1500B\", min_rto = \"10ms\", tick = \"1us\""]),
         seed in 0_u64..1_000,
     ) {
-        // ns-2's timer runs while idle: nine million times a day and connection.
+        // The retransmission timer of the ns-2 models runs while idle: nine million times per day
+        // and connection.
         prop_assume!(!(tcp.contains("10ms") && lasts.ends_with('h')));
         let flow = format!(
             "count = 2\nweb = {{ {think}, {size}, connections = \"{connections}\", begin = \"{begin}\", \
@@ -243,7 +244,7 @@ proptest! {
         play(&video, link.0, link.1, lasts, seed);
     }
 
-    /// Queues that decide by time, rate or share, with their own parameters as far out.
+    /// Queues controlled by time, rate or share, with extreme parameters.
     #[test]
     fn queues(
         (rate, delay) in (one_of(&RATES), one_of(&DELAYS)),

@@ -1,5 +1,5 @@
-//! Flows with ECT(1): Prague beside CUBIC in the two queues of `DualPI2` (RFC 9332), alone where nothing
-//! marks, and a stream that nobody controls.
+//! Flows with ECT(1): Prague and CUBIC in the two queues of `DualPI2` (RFC 9332), Prague on a path
+//! without marks, and a flow without rate control.
 
 use core::time::Duration;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn play(scenario: &Scenario, seed: u64) -> RunResult {
     runner::flows(scenario, Seed(seed), Keep::default(), &no_video).unwrap()
 }
 
-/// The scenario that comes with the project, with other text in some places.
+/// The scenario `l4s.toml`, with text replacements.
 fn l4s(changes: &[(&str, &str)]) -> Scenario {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/l4s.toml");
     let mut text = std::fs::read_to_string(file).unwrap();
@@ -26,8 +26,8 @@ fn l4s(changes: &[(&str, &str)]) -> Scenario {
     Scenario::parse("l4s", &text, &|_| Err(String::new())).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Delay beyond the propagation of 10 ms and the 0.3 ms that a packet takes to be sent, at its mean
-/// and for 99 of 100 packets.
+/// Queueing delay: beyond the propagation of 10 ms and the transmission time of 0.3 ms, as mean and
+/// 99th percentile.
 fn queueing(take: &RunResult, flow: usize) -> (f64, f64) {
     let totals = take.meter.totals(flow);
     let ms = |delay: Duration| delay.as_secs_f64() * 1e3 - 10.3;
@@ -38,12 +38,13 @@ fn mbps(take: &RunResult, flow: usize) -> f64 {
     take.meter.totals(flow).receive_rate().as_f64() / 1e6
 }
 
-/// With the base probability p' Prague meets 2p' and CUBIC p'². CUBIC then has 1.22 / p' segments per
-/// its round trip of 35 ms. Prague grows by a segment per 25 ms and falls by p' of its rate in 25 ms
-/// and half the gap to the next mark: about 1.4 times as much. So a share between a third and two
-/// thirds is what both laws ask for. The low-latency queue marks from 1 ms on, the other is held at 15.
+/// With the base probability p', Prague receives marks with 2p' and CUBIC with p'². CUBIC then has
+/// 1.22 / p' segments per round trip of 35 ms. Prague grows by a segment per 25 ms and decreases by
+/// p' of its rate in 25 ms and half the interval to the next mark: about 1.4 times as much. So a
+/// share between a third and two thirds is expected from both control laws. The low-latency queue
+/// marks from 1 ms on; the delay of the other queue is held at 15 ms.
 #[test]
-fn prague_and_cubic_share_a_link_but_not_a_delay() {
+fn prague_and_cubic_share_the_rate_with_separate_delays() {
     let scenario = l4s(&[]);
     for seed in 1..=10 {
         let take = play(&scenario, seed);
@@ -61,9 +62,9 @@ fn prague_and_cubic_share_a_link_but_not_a_delay() {
     }
 }
 
-/// Without ECT(1) all of it is in one queue and meets one delay.
+/// Without ECT(1) all packets are in one queue with one delay.
 #[test]
-fn without_its_codepoint_prague_waits_with_the_others() {
+fn prague_without_ect1_shares_the_classic_queue() {
     let take = play(
         &l4s(&[("\"prague\" }\n", "\"prague\" }\necn = false\n")]),
         1,
@@ -76,9 +77,10 @@ fn without_its_codepoint_prague_waits_with_the_others() {
     );
 }
 
-/// Where nothing marks it loses, and halves as Reno does, which keeps a link of one product busy.
+/// Without marks Prague has losses, and halves its window as Reno, which fills a link with a queue
+/// of one bandwidth-delay product.
 #[test]
-fn where_nothing_marks_it_is_reno() {
+fn prague_without_marks_behaves_as_reno() {
     let queue = ("dualpi2 = {}", "droptail = \"67 packets\"");
     let scenario = l4s(&[
         queue,
@@ -90,7 +92,7 @@ fn where_nothing_marks_it_is_reno() {
     assert!((1..200).contains(&take.meter.totals(0).dropped));
 }
 
-/// Acknowledgements of every other segment tell all marks, so little changes.
+/// Acknowledgements of every second segment report all marks, so the results hardly change.
 #[test]
 fn delayed_acknowledgements_change_little() {
     let delayed = ("\"prague\" }", "\"prague\", delayed_ack = \"40ms\" }");
@@ -99,9 +101,9 @@ fn delayed_acknowledgements_change_little() {
     assert!((every / other - 1.0).abs() < 0.15, "{every} {other}");
 }
 
-/// What nobody controls may have ECT(1) too: 5 Mb/s of it wait for a millisecond at most.
+/// Traffic without rate control may also have ECT(1): 5 Mb/s of it wait for at most a millisecond.
 #[test]
-fn a_stream_without_control_reaches_the_low_latency_queue() {
+fn uncontrolled_flow_with_ect1_uses_the_low_latency_queue() {
     let prague = "tcp = { kind = \"prague\" }";
     for (ecn, range) in [
         ("off", 10.0..20.0),
@@ -110,13 +112,13 @@ fn a_stream_without_control_reaches_the_low_latency_queue() {
     ] {
         let udp = format!("udp = {{ rate = \"5Mb/s\" }}\necn = \"{ecn}\"");
         let (mean, _) = queueing(&play(&l4s(&[(prague, &udp)]), 1), 0);
-        // A packet of 1000 bytes takes 0.1 ms less to be sent.
+        // The transmission of a packet of 1000 bytes takes 0.1 ms less.
         assert!(range.contains(&(mean + 0.1)), "{ecn}: {mean}");
     }
 }
 
 #[test]
-fn a_codepoint_is_what_the_sender_honours() {
+fn ecn_codepoint_must_match_the_sender() {
     let codepoint = |sender: &str| {
         let text = format!(
             "name = \"t\"\nduration = \"5s\"\n[[link]]\nname = \"l\"\n[[link]]\nname = \"m\"\n[[flow]]\n\
@@ -159,23 +161,23 @@ fn a_codepoint_is_what_the_sender_honours() {
     for (sender, says) in [
         (
             format!("{bulk}\necn = \"ect1\""),
-            "ecn: tfrc answers a mark as it does a loss, and ECT(1) is for those who answer each mark by a \
-             fraction (RFC 9331 section 4.3); write ecn = \"ect0\", or send tcp = { kind = \"prague\" } or \
+            "ecn: tfrc responds to a mark as to a loss, and ECT(1) requires a response \
+             to each mark by a fraction (RFC 9331 section 4.3); write ecn = \"ect0\", or send tcp = { kind = \"prague\" } or \
              udp = { … }",
         ),
         (
             "tcp = { kind = \"cubic\" }\necn = \"ect1\"".to_owned(),
-            "ecn: cubic answers a mark as it does a loss, and",
+            "ecn: cubic responds to a mark as to a loss, and",
         ),
         (
             "control = { fixed = \"1Mb/s\" }\nbulk = { packet = \"1200B\" }\necn = \"ect1\""
                 .to_owned(),
-            "ecn: fixed does not answer marks, and",
+            "ecn: fixed does not respond to marks, and",
         ),
         (
             format!("{prague}\necn = \"ect0\""),
-            "ecn: prague answers a mark by a fraction, and those of ECT(0) ask for as much as a loss does \
-             (RFC 3168); leave ecn out, or choose kind = \"cubic\"",
+            "ecn: prague responds to a mark in proportion, and marks of ECT(0) require the same \
+             response as a loss (RFC 3168); leave ecn out, or choose kind = \"cubic\"",
         ),
         (
             format!("{prague}\necn = \"ECT(1)\""),

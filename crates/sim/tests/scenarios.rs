@@ -1,4 +1,4 @@
-//! The scenario files that come with the project, and every example of their documentation.
+//! The scenario files of the repository, and all examples of their documentation.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn every_scenario_is_sound() {
+fn all_scenario_files_are_valid() {
     let mut seen = Vec::new();
     for entry in std::fs::read_dir(root().join("scenarios")).unwrap() {
         let path = entry.unwrap().path();
@@ -60,14 +60,17 @@ fn every_scenario_is_sound() {
 }
 
 #[test]
-fn the_made_up_trace_is_what_the_program_makes() {
+fn cellular_trace_equals_the_output_of_its_example() {
     let file = std::fs::read_to_string(root().join("scenarios/traces/cellular.mahi")).unwrap();
-    assert!(file == cellular_trace::cellular_trace(), "write it again");
+    assert!(
+        file == cellular_trace::cellular_trace(),
+        "run the example cellular_trace again"
+    );
 }
 
-/// Fences of `docs/scenarios.md`: whole files, and parts that replace keys of this one.
+/// Fenced blocks of `docs/scenarios.md`: whole files, and parts that replace keys of this file.
 #[test]
-fn every_example_is_read() {
+fn all_documented_examples_are_valid() {
     let text = std::fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
     let mut kinds = Vec::new();
     for example in text.split("```toml").skip(1) {
@@ -92,7 +95,7 @@ fn every_example_is_read() {
             "flow-bulk" => whole("", LINK, FLOW, BASELINE) + FRIEND + CONTROL + body,
             "flow-own" => whole("", LINK, FLOW, BASELINE) + FRIEND + body,
             "baseline" => whole("", LINK, FLOW, body),
-            other => panic!("what is an example of {other:?}?"),
+            other => panic!("unknown kind of example: {other:?}"),
         };
         let open = |name: &str| {
             let path = root().join("scenarios").join(name);
@@ -106,7 +109,7 @@ fn every_example_is_read() {
 }
 
 #[test]
-fn sweeps_that_are_shown_can_be_played() {
+fn documented_sweeps_are_valid() {
     let file = root().join("scenarios/sweep-queue.toml");
     let sweep = Sweep::load(&file).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((sweep.points.len(), sweep.runs()), (8, 40));
@@ -138,7 +141,7 @@ fn sweeps_that_are_shown_can_be_played() {
 }
 
 #[test]
-fn the_documentation_names_every_key() {
+fn documentation_lists_all_keys() {
     let text = std::fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
     let file = whole("nonsense = 1", LINK, FLOW, BASELINE);
     for (place, from, to) in [

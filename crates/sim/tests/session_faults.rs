@@ -1,5 +1,5 @@
-//! Receivers that vanish, paths that die or become too thin, peers that say little: when the
-//! stream stops, what it spends meanwhile, and how it comes back.
+//! Receivers that disappear, dead or insufficient paths, peers with limited feedback: when the
+//! stream stops, its traffic in the meantime, and its recovery.
 
 mod session_lab;
 
@@ -42,7 +42,7 @@ fn key_frame(event: Event) -> Option<KeyCause> {
 
 //= rfc8083-4.1-rtcp-timeout (test)
 #[test]
-fn a_receiver_that_vanishes_ends_the_stream() {
+fn stream_stops_when_the_receiver_disappears() {
     let mut play = Play::new();
     play.seconds = 40;
     play.away = Some((Time::from_secs(5), Time::FAR));
@@ -50,7 +50,7 @@ fn a_receiver_that_vanishes_ends_the_stream() {
     let (dark, ()) = played.first(Time::ZERO, blackout_began).unwrap();
     assert!((5_100..5_300).contains(&ms(dark)), "{dark:?}");
     let last = played.log.rtp.iter().map(|p| p.at).max().unwrap();
-    assert!(last <= dark, "media into a blackout");
+    assert!(last <= dark, "media was sent into the outage");
     // Three reporting intervals of one second after the last report.
     let (trip, cause) = played.first(Time::ZERO, tripped).unwrap();
     assert_eq!(cause, BreakerCause::RtcpTimeout);
@@ -61,13 +61,13 @@ fn a_receiver_that_vanishes_ends_the_stream() {
 
 //= rfc8083-4.5-cease (test)
 #[test]
-fn a_stream_that_nobody_ever_answers_stays_small_and_stops() {
+fn unanswered_stream_has_a_low_rate_and_stops() {
     let mut play = Play::new();
     play.seconds = 40;
     play.away = Some((Time::ZERO, Time::FAR));
     let played = play.run(SECOND);
     let (trip, _) = played.first(Time::ZERO, tripped).unwrap();
-    // The default reporting interval of five seconds, three times, after the greeting.
+    // Three times the default reporting interval of five seconds, after the greeting.
     assert!((15_000..16_000).contains(&ms(trip)), "{trip:?}");
     assert!(played.wire_rate(1, 15) < Rate::kbps(200));
     assert!(played.log.rtp.iter().all(|p| p.at <= trip));
@@ -75,7 +75,7 @@ fn a_stream_that_nobody_ever_answers_stays_small_and_stops() {
 }
 
 #[test]
-fn a_receiver_that_is_started_again_is_served_again() {
+fn stream_resumes_after_a_restart_of_the_receiver() {
     let mut play = Play::new();
     play.away = Some((Time::from_secs(5), Time::from_secs(11)));
     let played = play.run(SECOND);
@@ -86,12 +86,15 @@ fn a_receiver_that_is_started_again_is_served_again() {
     assert!(played.first(back, key_frame).unwrap().0.since(back) < SECOND / 10);
     assert!(played.on_time(12, 20) >= 0.99, "{}", played.on_time(12, 20));
     let spent = played.wire_rate(12, 13);
-    assert!(spent > Rate::kbps(500), "a new start is no crawl: {spent}");
+    assert!(
+        spent > Rate::kbps(500),
+        "the rate after the restart is too low: {spent}"
+    );
     assert_eq!(played.failure, None);
 }
 
 #[test]
-fn a_peer_with_plain_reports_gets_a_low_rate() {
+fn peer_with_receiver_reports_only_gets_a_low_rate() {
     let mut play = Play::new();
     play.seconds = 40;
     play.feedback = FeedbackMode::ReceiverReports;
@@ -101,7 +104,7 @@ fn a_peer_with_plain_reports_gets_a_low_rate() {
     assert!((2_000..3_500).contains(&ms(at)), "{at:?}");
     for second in 0..39 {
         let rate = played.wire_rate(second, second + 1);
-        // A key frame each two seconds, and headers.
+        // A key frame every two seconds, and headers.
         assert!(rate >= Rate::kbps(130) && rate < Rate::kbps(600), "{rate}");
     }
     let (first, last) = (played.wire_rate(3, 5), played.wire_rate(36, 38));
@@ -110,7 +113,7 @@ fn a_peer_with_plain_reports_gets_a_low_rate() {
 }
 
 #[test]
-fn outages_are_noticed_and_left_at_once() {
+fn outages_are_detected_and_the_stream_resumes_immediately() {
     for (forward, back) in [(true, true), (true, false), (false, true)] {
         let mut play = Play::new();
         if forward {
@@ -126,12 +129,12 @@ fn outages_are_noticed_and_left_at_once() {
         assert!((10_000..10_200).contains(&ms(ended)), "{ended:?}");
         let between = played.log.rtp.iter();
         let blind = between.filter(|p| began < p.at && p.at < ended).count();
-        assert_eq!(blind, 0, "media into a blackout");
+        assert_eq!(blind, 0, "media was sent into the outage");
         assert_eq!(played.events(blackout_began).len(), 1);
         let (key, cause) = played.first(began, key_frame).unwrap();
         assert!(key.since(ended) < Duration::from_millis(40), "{key:?}");
         assert_eq!(cause, KeyCause::Repair);
-        // What was captured while it was dark, the last frames before it, and few after it.
+        // Frames captured during the outage, the last frames before it, and a few after it.
         let lost = 600 - played.whole().len();
         assert!(lost <= 62, "{lost} frames");
         let back_early = played.on_time(11, 20);
@@ -140,14 +143,14 @@ fn outages_are_noticed_and_left_at_once() {
 }
 
 #[test]
-fn a_path_below_the_floor_is_used_as_far_as_it_goes() {
+fn path_below_the_floor_is_used_to_its_capacity() {
     let mut play = Play::new();
     play.uplink.capacity = Capacity::Fixed(Rate::kbps(80));
     let played = play.run(SECOND);
-    assert_eq!(played.links[0].queue_drops, 0, "no flood");
+    assert_eq!(played.links[0].queue_drops, 0, "the queue overflowed");
     assert!(played.dropped(DropCause::Skipped) > 200);
     assert!(played.whole().len() > 100, "{}", played.whole().len());
-    // Without a bound everything waits where it can, and nothing breaks.
+    // Without a bound, packets wait in the queue, and the session continues.
     play.bound = None;
     play.uplink.queue = QueueConfig::DropTail(DropTailConfig::bytes(Bytes(1_000_000)));
     let played = play.run(SECOND);
@@ -155,10 +158,10 @@ fn a_path_below_the_floor_is_used_as_far_as_it_goes() {
     assert_eq!(played.events(tripped), []);
 }
 
-/// Twice as much as the path carries, with nothing that may be skipped: packets wait for six
-/// seconds or are lost, and TCP would send one a second.
+/// Twice the capacity of the path, without frames that may be skipped: packets wait for six seconds
+/// or are lost. TCP would send one packet per second.
 #[test]
-fn a_stream_that_floods_its_path_is_stopped() {
+fn stream_that_floods_its_path_is_stopped() {
     let mut play = Play::new();
     play.uplink.capacity = Capacity::Fixed(Rate::kbps(80));
     play.bound = None;
@@ -168,10 +171,10 @@ fn a_stream_that_floods_its_path_is_stopped() {
     assert!((8_000..15_000).contains(&ms(trip)), "{trip:?}");
 }
 
-/// It rests for half a minute, which is longer than the patience with a peer that says nothing; but
-/// this one answers all the time.
+/// The pause of half a minute is longer than the time-out for a silent peer, but this peer answers
+/// all the time.
 #[test]
-fn a_stream_that_was_stopped_for_congestion_comes_back() {
+fn stream_stopped_for_congestion_resumes() {
     let mut play = Play::new();
     play.seconds = 60;
     let rates = [(0, 80), (20, 4_000)].map(|(s, kbps)| (Time::from_secs(s), Rate::kbps(kbps)));
@@ -189,9 +192,9 @@ fn a_stream_that_was_stopped_for_congestion_comes_back() {
     assert_eq!(played.failure, None);
 }
 
-/// A sender that has nothing in time to send must not wait for news that only packets can bring.
+/// A sender without timely data must not wait for reports that only new packets can cause.
 #[test]
-fn a_path_that_was_too_thin_for_a_while_is_used_again() {
+fn stream_recovers_from_a_temporary_lack_of_capacity() {
     for kbps in [5, 20, 80, 200] {
         let mut play = Play::new();
         play.seconds = 30;
@@ -202,7 +205,7 @@ fn a_path_that_was_too_thin_for_a_while_is_used_again() {
         let thin = played.wire_rate(7, 15);
         assert!(thin < Rate::kbps(200), "{thin} into {kbps} kb/s");
         let again = played.on_time(17, 30);
-        // After ten seconds of 5 kb/s TFRC allows less than the floor for a while.
+        // After ten seconds of 5 kb/s, TFRC allows less than the floor for a while.
         let least = if kbps < 10 { 0.8 } else { 0.95 };
         assert!(again >= least, "{kbps} kb/s: {again}");
     }

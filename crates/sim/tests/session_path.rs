@@ -1,4 +1,4 @@
-//! Loss, reordering, marks and requests for key frames on a path that works.
+//! Loss, reordering, marks and key frame requests on a working path.
 
 mod session_lab;
 
@@ -15,7 +15,7 @@ use tidegate_core::units::{Rate, Time};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn one_loss_in_a_hundred_is_repaired_in_time() {
+fn one_percent_loss_is_repaired_in_time() {
     for seed in 1..=3 {
         let mut play = Play::new();
         play.seed = seed;
@@ -35,10 +35,11 @@ fn one_loss_in_a_hundred_is_repaired_in_time() {
     }
 }
 
-/// With a bound of not even three round trips, a packet that is lost twice is beyond help; beyond
-/// help are also those that refer to it when it comes [`LATE_REPAIR`] after its time.
+/// If the bound is below three round trips, a packet that is lost twice cannot be recovered in
+/// time. The same applies to packets that depend on it if it arrives [`LATE_REPAIR`] after its
+/// deadline.
 #[test]
-fn nothing_is_sent_again_that_cannot_be_in_time() {
+fn expired_packets_are_not_retransmitted() {
     let mut play = Play::new();
     play.uplink.loss = LossConfig::Bernoulli(0.05);
     play.bound = Some(Duration::from_millis(220));
@@ -63,7 +64,7 @@ fn nothing_is_sent_again_that_cannot_be_in_time() {
 }
 
 #[test]
-fn packets_that_overtake_each_other_are_not_sent_again() {
+fn reordered_packets_are_not_retransmitted() {
     for jitter in [2, 4, 6, 10] {
         let mut play = Play::new();
         play.jitter = Duration::from_millis(jitter);
@@ -71,7 +72,8 @@ fn packets_that_overtake_each_other_are_not_sent_again() {
         let repairs = played.log.rtp.iter().filter(|p| p.repair).count();
         let lost = played.packets.iter();
         let lost = lost.filter(|p| p.outcome == Some(Outcome::Lost)).count();
-        // The queue may overflow while the rate is sought, which costs the frames of a round trip.
+        // The queue may overflow during the search for the rate, which costs the frames of a round
+        // trip.
         let few = 1_000 * lost <= played.packets.len();
         assert!(repairs <= 8 && few, "{jitter} ms: {repairs}, {lost}");
         assert!(played.on_time(0, 20) >= 0.96);
@@ -79,7 +81,7 @@ fn packets_that_overtake_each_other_are_not_sent_again() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_packets() {
+fn same_seed_yields_same_packets() {
     let mut play = Play::new();
     play.seconds = 8;
     play.uplink.loss = LossConfig::Bernoulli(0.02);
@@ -92,7 +94,7 @@ fn the_same_seed_gives_the_same_packets() {
 }
 
 #[test]
-fn a_request_for_a_key_frame_is_answered_within_a_round_trip() {
+fn key_frame_request_is_answered_within_a_round_trip() {
     let mut play = Play::new();
     play.trouble = Some(Time::from_secs(8));
     let played = play.run(SECOND);
@@ -101,7 +103,11 @@ fn a_request_for_a_key_frame_is_answered_within_a_round_trip() {
         _ => None,
     };
     let keys = played.events(key);
-    assert_eq!(keys.len(), 2, "the first and the one asked for: {keys:?}");
+    assert_eq!(
+        keys.len(),
+        2,
+        "expected the first and the requested key frame: {keys:?}"
+    );
     let (at, (frame, cause)) = keys[1];
     assert_eq!(cause, KeyCause::Requested);
     // Half a round trip, and the wait for the next capture.
@@ -113,7 +119,7 @@ fn a_request_for_a_key_frame_is_answered_within_a_round_trip() {
 }
 
 //= rfc8083-7-ecn (test)
-/// Without a delay promise, which would keep the queue too short for marks.
+/// Without the delay bound, which would keep the queue too short for marks.
 #[test]
 fn marks_lower_the_rate_without_loss() {
     let red = |ecn| {
@@ -132,7 +138,7 @@ fn marks_lower_the_rate_without_loss() {
         play.run(SECOND)
     };
     let (with, without) = (red(true), red(false));
-    // Slow start overshoots whatever the marks say of an average.
+    // Slow start overshoots regardless of the average share of marks.
     let lost = |played: &Played| {
         let packets = played.packets.iter();
         let lost = packets.filter(|p| p.outcome == Some(Outcome::Lost));

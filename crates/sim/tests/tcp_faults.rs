@@ -13,14 +13,14 @@ use tidegate_sim::packet_agent::{Ack, Agent, AgentCx, Arrival, Body, Outbox, Out
 use tidegate_sim::tcp::classic::{Config, Flavour, NewReno, Sender};
 use tidegate_sim::tcp::{InitialWindow, Sink, SinkConfig, SourceConfig, SourceKind, Stream};
 
-/// What happens to packets until the network mends its ways.
+/// Faults of the network until [`FAULTS_END`].
 #[derive(Clone, Copy, Debug)]
 struct Faults {
     loss: f64,
     ack_loss: f64,
     copies: f64,
     marks: f64,
-    /// Packets take between one and this many times 20 ms.
+    /// Packets take 20 ms times a random factor between one and this.
     jitter: f64,
 }
 
@@ -34,8 +34,8 @@ impl Faults {
     };
 }
 
-/// When the network mends its ways.
-const MENDED: Time = Time::from_secs(20);
+/// Time from which the network works without faults.
+const FAULTS_END: Time = Time::from_secs(20);
 
 struct World {
     sender: Sender,
@@ -47,7 +47,7 @@ struct World {
     out: Outbox,
     flying: BinaryHeap<Reverse<(Time, usize)>>,
     packets: Vec<(bool, Outgoing)>,
-    /// On the wire, of segments that were not sent before.
+    /// Bytes on the wire of segments that were sent for the first time.
     first_bytes: u64,
     data_seen: u64,
 }
@@ -73,7 +73,7 @@ impl World {
         unit(&mut self.luck) < p
     }
 
-    /// The next event; false if there is none up to `end`.
+    /// Processes the next event; false if there is none up to `end`.
     fn step(&mut self, end: Time) -> bool {
         let packet = self.flying.peek().map_or(Time::FAR, |next| next.0.0);
         let timers = [self.sender.next_timer(), self.sink.next_timer()];
@@ -120,7 +120,7 @@ impl World {
     }
 
     fn take_sent(&mut self, data: bool) {
-        if self.now >= MENDED {
+        if self.now >= FAULTS_END {
             self.faults = Faults::NONE;
         }
         let sent: Vec<_> = self.out.drain().collect();
@@ -241,10 +241,10 @@ fn sink(config: &Config, delayed: bool) -> Sink {
     })
 }
 
-/// A timeout at its longest, one more for a segment that was lost again while it lasted, and time
-/// for the rest at a segment per round trip, each after a delayed acknowledgement.
+/// A timeout of maximum length, one more for a segment that is lost again in the meantime, and time
+/// for the rest at one segment per round trip, each after a delayed acknowledgement.
 fn patience(segments: u64) -> Time {
-    MENDED + Duration::from_secs(130) + Duration::from_millis(150) * segments as u32
+    FAULTS_END + Duration::from_secs(130) + Duration::from_millis(150) * segments as u32
 }
 
 proptest! {
@@ -274,7 +274,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_delivers_what_was_written(
+    fn stream_delivers_written_data(
         config in config(),
         faults in faults(),
         seed: u64,
@@ -283,7 +283,7 @@ proptest! {
     ) {
         let source = SourceConfig {
             kind: SourceKind::Stream { buffer: 30_000 },
-            stop: MENDED,
+            stop: FAULTS_END,
             ..SourceConfig::default()
         };
         let sender = Sender::new(&config, &source);
@@ -295,7 +295,7 @@ proptest! {
             world.now = at;
             let free = world.sender.source().stream().map_or(0, Stream::free);
             let accepted = world.write(bytes);
-            if at < MENDED {
+            if at < FAULTS_END {
                 prop_assert_eq!(accepted, free.min(bytes));
             }
             written += accepted;
@@ -309,9 +309,9 @@ proptest! {
         prop_assert_eq!(world.first_bytes, written + 40 * u64::from(last));
     }
 
-    /// Nothing that an acknowledgement can say makes a sender panic or wait for nothing.
+    /// No acknowledgement makes a sender panic or wait without a timer.
     #[test]
-    fn false_acknowledgements_do_no_harm(
+    fn forged_acknowledgements_are_harmless(
         config in config(),
         seed: u64,
         acks in prop::collection::vec((0..40_u32, any::<bool>(), prop::array::uniform3((0..60_u32, 0..60_u32))), 1..200),

@@ -1,5 +1,5 @@
-//! The classic TCP senders and the sink against ns-2.35, packet by packet. `docs/tcp.md` says how
-//! the references were made.
+//! The classic TCP senders and the sink compared with ns-2.35, packet by packet. `docs/tcp.md`
+//! describes how the references were created.
 
 mod tcp_bench;
 
@@ -45,19 +45,19 @@ as_ns2!(
     queue_sack,
 );
 
-/// The comparison notices one segment more in the initial window, long after the start.
+/// The comparison detects one additional segment in the initial window, long after the start.
 #[test]
-fn another_sender_is_noticed() {
+fn different_sender_is_detected() {
     let text = include_str!("data/ns2/queue_sack.txt");
     let other = text.replacen("# queue,sack", "# queue,sack,iw=3", 1);
     let reference: Reference = other.parse().unwrap();
     assert!(reference.check().is_err());
 }
 
-/// Transmissions and drops in 60 s on the network `queue`, with random waits before packets leave:
+/// Transmissions and drops in 60 s on the network `queue`, with random delays before transmission:
 /// means over seeds. ns-2: seeds 1 to 30 of `trace.tcl net=queue overhead=...`.
 #[test]
-fn random_waits_have_the_same_effect() {
+fn random_delays_have_the_same_effect() {
     for (sender, micros, sent, sent_off, drops, drops_off) in [
         ("reno", 1_000, 11_190.0, 1.0, 84.0, 0.5),
         ("reno", 8_000, 8_875.3, 90.0, 90.9, 1.0),

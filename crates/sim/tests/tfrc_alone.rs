@@ -1,8 +1,8 @@
-//! TFRC alone on the demo's path: how much of min(capacity, equation) it uses.
+//! TFRC alone on the demo's path: its share of min(capacity, equation).
 //!
-//! Capacity and equation do not meet moment by moment, since a queue lies between them: it takes
-//! what the equation allows above the capacity and delivers it while the equation allows less. So
-//! the yardstick is what would get through a queue of the same size, were it fed at exactly the
+//! Capacity and equation cannot be compared at each point in time, because the queue accepts the
+//! excess of the equation over the capacity and delivers it while the equation allows less. The
+//! reference is therefore the throughput of a queue of the same size that is fed at exactly the
 //! equation's rate.
 
 use core::time::Duration;
@@ -17,7 +17,7 @@ use tidegate_sim::runner;
 use tidegate_sim::scenario::Scenario;
 
 #[test]
-fn a_bulk_flow_uses_what_capacity_and_equation_allow() {
+fn bulk_flow_uses_the_minimum_of_capacity_and_equation() {
     let scenario = path();
     println!("seed   received/allowed   after 2 s   received/capacity");
     let mut sums = [0.0; 3];
@@ -61,12 +61,12 @@ fn a_bulk_flow_uses_what_capacity_and_equation_allow() {
     );
 }
 
-/// What a flow got of what there was, outside of the outage, in bits.
+/// Throughput of a flow and its reference, outside of the outage, in bits.
 #[derive(Debug)]
 struct Share {
-    /// Of what left between.
+    /// Received bits of packets that were sent in the interval.
     received: f64,
-    /// What would have got into the queue at the equation's rate.
+    /// Bits that would have entered the queue at the equation's rate.
     allowed: f64,
     capacity: f64,
 }
@@ -99,14 +99,14 @@ impl Share {
     }
 }
 
-/// What the equation allows, at the loss event rate and the round-trip time that the flow's own
-/// samples show. The latter is that of RFC 5348 section 4.3, a tenth of it new with each report, as
-/// the sender works it out for its receiver, without its controller. Both change between two
-/// samples only.
+/// The rate that the equation allows, at the loss event rate and the round-trip time of the flow's
+/// own samples. The latter is that of RFC 5348 section 4.3 with a weight of a tenth per report, as
+/// the sender computes it for its receiver, without its controller. Both change between two samples
+/// only.
 struct Fair<'a>(&'a [EventRow]);
 
 impl Fair<'_> {
-    /// In bits per second; without limit before the first loss.
+    /// In bits per second; unlimited before the first loss.
     fn rate_at(&self, at: Time) -> f64 {
         let known = &self.0[..self.0.partition_point(|row| row.at <= at)];
         let sample = known.iter().rev().find_map(|row| match row.event {

@@ -1,4 +1,4 @@
-//! The recorded encode in `scenarios/traces`, and the frame model held against it.
+//! The recorded encode in `scenarios/traces`, compared with the frame model.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn trace() -> FrameTrace {
     FrameTrace::parse(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Frames in shares of the rate: what a frame is, over what it would be if all were equal.
+/// Frame sizes relative to the mean frame size.
 struct Shares {
     all: Vec<f64>,
     keys: Vec<f64>,
@@ -43,7 +43,7 @@ impl Shares {
         Self::new((0..trace.len()).map(frame), trace.rates()[rate])
     }
 
-    /// As many frames of the model, with key frames at the same places.
+    /// The same number of frames of the model, with key frames at the same positions.
     fn modelled(trace: &FrameTrace, rate: usize, seed: u64) -> Self {
         let config = VideoModelConfig {
             width: 640,
@@ -71,7 +71,7 @@ impl Shares {
         sorted[(q * (sorted.len() - 1) as f64) as usize]
     }
 
-    /// Of frames other than key frames, `lag` apart.
+    /// Autocorrelation of frames other than key frames at distance `lag`.
     fn autocorrelation(&self, lag: usize) -> f64 {
         let mean = mean(&self.deltas);
         let off: Vec<f64> = self.deltas.iter().map(|x| x - mean).collect();
@@ -91,14 +91,14 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 #[test]
-fn the_recording_keeps_its_rates() {
+fn recording_meets_its_rates() {
     let trace = trace();
     assert_eq!(trace.len(), 300);
     assert_eq!((0..300).filter(|n| trace.is_key(*n)).count(), 5);
     for rate in 0..3 {
         let recorded = Shares::recorded(&trace, rate);
         assert!((mean(&recorded.all) - 1.0).abs() < 0.005);
-        // Within half a second too, the one with the key frame included.
+        // Also within half a second, including the one with the key frame.
         for window in recorded.all.chunks(15) {
             assert!((mean(window) - 1.0).abs() < 0.03, "{}", mean(window));
         }
@@ -108,9 +108,9 @@ fn the_recording_keeps_its_rates() {
     }
 }
 
-/// Rates in between and beyond are kept as well, whatever key frames are ordered.
+/// Intermediate and extreme rates are met as well, with any key frame requests.
 #[test]
-fn the_player_keeps_any_rate() {
+fn player_meets_any_rate() {
     let trace = Arc::new(trace());
     for (kbps, key_every) in [
         (150, 300),
@@ -134,9 +134,9 @@ fn the_player_keeps_any_rate() {
     }
 }
 
-/// What `docs/traffic.md` says under "Validation" of the model against the recording.
+/// The validation of the model against the recording in `docs/traffic.md`.
 #[test]
-fn the_model_has_the_sizes_of_the_recording() {
+fn model_agrees_with_frame_sizes_of_the_recording() {
     let trace = trace();
     for rate in 0..3 {
         let recorded = Shares::recorded(&trace, rate);
@@ -158,7 +158,8 @@ fn the_model_has_the_sizes_of_the_recording() {
                 (0.0..0.06).contains(&(found - wanted)),
                 "{found} for {wanted}"
             );
-            // Neighbours are alike, less so in the model; after a third of a second all is over.
+            // Neighbouring frames are correlated, less in the model; after a third of a second
+            // there is no correlation.
             let (wanted, found) = (recorded.autocorrelation(1), modelled.autocorrelation(1));
             assert!(
                 (0.4..0.7).contains(&wanted) && (0.1..0.45).contains(&found),

@@ -1,7 +1,7 @@
-//! Studies: what papers, RFCs and ns-2 published, played again on the product's crates.
+//! Studies: experiments of papers, RFCs and ns-2, reproduced with Tidegate's crates.
 //!
-//! Nothing of the product depends on this crate; `tidegate papers`, `tidegate sim rmcat` and
-//! `tidegate sim validate` are made of it.
+//! The crate implements `tidegate papers`, `tidegate sim rmcat` and `tidegate sim validate`. No
+//! library crate depends on it.
 
 pub mod papers;
 pub mod rmcat;

@@ -1,6 +1,6 @@
-//! Figures and tables of papers, played again: ours beside the published.
+//! Reproduced figures and tables of papers, with measured values beside the published ones.
 //!
-//! Each entry of [`ENTRIES`] makes a [`Figure`], which has the same shape whatever it shows.
+//! Each entry of [`ENTRIES`] produces a [`Figure`]. All figures have the same structure.
 
 mod abone;
 mod bottleneck;
@@ -133,28 +133,28 @@ impl Options {
     }
 
     fn wants(&self, node: &str) -> bool {
-        self.nodes.is_empty() || self.nodes.iter().any(|asked| means(asked, node))
+        self.nodes.is_empty() || self.nodes.iter().any(|prefix| means(prefix, node))
     }
 }
 
-/// Is told how much is done, in 0..=1.
+/// Callback that receives the completed fraction, 0 to 1.
 type Progress<'a> = &'a (dyn Fn(f64) + Sync);
 
-/// Plays an entry.
+/// Runs an entry.
 type Make = fn(&Entry, &Options, Progress<'_>) -> Result<Figure, PapersError>;
 
-/// Something that can be played.
+/// A figure or table that can be reproduced.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// As "itcp/fig9".
+    /// Name, such as "itcp/fig9".
     pub name: &'static str,
-    /// What it shows.
+    /// Subject of the figure or table.
     pub about: &'static str,
-    /// Where it was published.
+    /// Reference to the publication.
     pub source: &'static str,
-    /// To whom it plays.
+    /// Receiving nodes.
     nodes: Nodes,
-    /// What makes its video unless told.
+    /// Default encoder.
     encoder: Encoder,
     /// Transports, unless the user chooses others.
     tcps: &'static [Tcp],
@@ -165,21 +165,21 @@ pub struct Entry {
     make: Make,
 }
 
-/// To whom an entry plays.
+/// Receiving nodes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nodes {
-    /// To those of the other paper.
+    /// The nodes of the second paper.
     Abone,
-    /// To those of the first paper.
+    /// The nodes of the first paper.
     Itcp,
-    /// To nobody: once, over a path of its own, with time-outs as they are.
+    /// None: a single run over the entry's own path, with default time-outs.
     None,
 }
 
-/// Whether a node is meant by what was asked for, which is how its name begins.
-pub fn means(asked: &str, node: &str) -> bool {
-    let begins = node.get(..asked.len());
-    begins.is_some_and(|begins| begins.eq_ignore_ascii_case(asked))
+/// Whether the name of a node begins with the requested prefix, ignoring ASCII case.
+pub fn means(prefix: &str, node: &str) -> bool {
+    let begins = node.get(..prefix.len());
+    begins.is_some_and(|begins| begins.eq_ignore_ascii_case(prefix))
 }
 
 impl Nodes {
@@ -193,47 +193,47 @@ impl Nodes {
 }
 
 impl Entry {
-    /// Whether it plays to nodes, several times: of one that does not, `seeds`, `nodes`, `rto_max` and
-    /// `bottleneck` of [`Options`] change nothing.
+    /// Whether the entry has several runs to nodes. Otherwise `seeds`, `nodes`, `rto_max` and
+    /// `bottleneck` of [`Options`] have no effect.
     pub fn has_nodes(&self) -> bool {
         self.nodes != Nodes::None
     }
 
-    /// Whether its path is cut: an injector matters to it.
+    /// Whether the injector cuts the entry's path.
     pub fn has_cuts(&self) -> bool {
         self.nodes != Nodes::Abone && !self.tcps.is_empty()
     }
 
-    /// Whether its cuts may be others than published: `bursts` of [`Options`] counts. Only the gap
-    /// does where the [lengths are its own](Self::longest_cut).
+    /// Whether `bursts` of [`Options`] changes the entry's outages. If the entry [varies their
+    /// lengths](Self::longest_cut), only the gap applies.
     pub fn takes_bursts(&self) -> bool {
         self.nodes == Nodes::Itcp
     }
 
-    /// The longest cut of one that varies their lengths itself.
+    /// The longest outage of an entry that varies the lengths itself.
     pub fn longest_cut(&self) -> Option<Duration> {
         (self.name == itcp::CUTS.name).then(itcp::longest_cut)
     }
 
-    /// The nodes that it plays to.
+    /// Names of the receiving nodes.
     pub fn node_names(&self) -> Vec<&'static str> {
         self.nodes.names()
     }
 
-    /// Over which TCP it plays unless told.
+    /// Default TCPs.
     pub fn tcps(&self) -> &'static [Tcp] {
         self.tcps
     }
 
-    /// How many runs of each kind were published, if that was told.
+    /// Number of published runs of each kind, if the paper states it.
     pub fn published_runs(&self) -> Option<u64> {
         (self.nodes == Nodes::Abone).then_some(abone::RUNS)
     }
 
-    /// Plays and measures. `progress` is told how much is done, in 0..=1.
+    /// Runs the entry and measures. `progress` receives the completed fraction, 0 to 1.
     ///
     /// # Errors
-    /// When a run fails; the message says which.
+    /// A run fails; the message names it.
     pub fn play(
         &self,
         options: &Options,
@@ -332,7 +332,7 @@ fn withhold(figure: &mut Figure) {
     }
 }
 
-/// The heading of columns with published values.
+/// Heading of columns with published values.
 const PUBLISHED: &str = "paper";
 
 /// End of the names of series with published values.

@@ -1,10 +1,10 @@
-//! The test cases of RFC 8867 and, as far as links can carry them, of RFC 8869, with the metrics of
-//! RFC 8868.
+//! The test cases of RFC 8867 and, as far as the link models allow, of RFC 8869, with the metrics
+//! of RFC 8868.
 //!
-//! A [`Case`] is a scenario, embedded in the program, in which flows called `media…` are under test,
-//! and the limits that it is judged by. Played with a controller it leaves an [`Outcome`], curves in
-//! bins of 200 ms, which other programs can write as well; [`score`] makes [`Scores`] of it, and
-//! [`judge`] holds them against the limits. `docs/rmcat.md` gives definitions and reasons.
+//! A [`Case`] is an embedded scenario in which flows named `media…` are under test, and a list of
+//! limits. A run with a controller produces an [`Outcome`]: time series in bins of 200 ms, which
+//! other programs can write as well. [`score`] computes [`Scores`] from it, and [`judge`] compares
+//! the scores with the limits. `docs/rmcat.md` gives definitions and reasons.
 
 mod cases;
 pub mod comparison;
@@ -34,35 +34,35 @@ pub use outcome::{FlowOutcome, Outcome};
 pub use scores::{Change, FlowScore, Scores, score};
 pub use view::{CHANGED, DROUGHT, NEAR, SETTLED, SETTLING, SMOOTH, STAYS};
 
-/// A limit, and whether it held.
+/// Result of a limit.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Verdict {
-    /// What was limited.
+    /// The metric.
     pub metric: Metric,
-    /// By how much.
+    /// The limit of the metric.
     pub bound: Bound,
-    /// What was measured; none where there was nothing to measure, which fails.
+    /// Measured value. None if it could not be measured, which fails the limit.
     pub measured: Option<f64>,
-    /// Whether it held.
+    /// Whether the measured value is within the limit.
     pub holds: bool,
-    /// Why it has to.
+    /// Reason for the limit.
     pub why: &'static str,
 }
 
 impl Case {
-    /// The scenario as it stands in its file.
+    /// The scenario of the embedded file.
     ///
     /// # Errors
-    /// When the file is none; a test sees to it that it is.
+    /// The file is not a valid scenario; a test parses all of them.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let file = format!("{}.toml", self.scenario_name());
         Scenario::parse(&file, self.text, &|name| match name {
             "../traces/cellular.mahi" => Ok(CELLULAR.to_owned()),
-            _ => Err("no such trace comes with the program".to_owned()),
+            _ => Err("the program has no embedded trace of this name".to_owned()),
         })
     }
 
-    /// The scenario in which all media flows send `source`.
+    /// The scenario with all media flows sending `source`.
     ///
     /// # Errors
     /// As [`scenario`](Self::scenario).
@@ -76,7 +76,8 @@ impl Case {
         Ok(scenario)
     }
 
-    /// The same with `control` in place of that of all media flows.
+    /// [`scenario_sending`](Self::scenario_sending), with `control` as the controller of all media
+    /// flows.
     ///
     /// # Errors
     /// As [`scenario`](Self::scenario).
@@ -92,7 +93,7 @@ impl Case {
         Ok(scenario)
     }
 
-    /// What the scenario is called: `rmcat-5-1` for case `5.1`.
+    /// Name of the scenario: `rmcat-5-1` for case `5.1`.
     pub fn scenario_name(&self) -> String {
         format!("rmcat-{}", self.id.replace('.', "-"))
     }
@@ -103,18 +104,19 @@ fn media(scenario: &mut Scenario) -> impl Iterator<Item = &mut FlowPlan> {
     flows.filter(|flow| is_media(&flow.name))
 }
 
-/// What the flows under test send.
+/// Source of the flows under test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// Full packets whenever the controller allows, except in pauses: the controller alone.
+    /// Full packets whenever the controller allows, except in pauses. This tests the controller
+    /// alone.
     Greedy,
-    /// Video under a delay promise, as in a call.
+    /// Video with a delay bound, as in a call.
     #[default]
     Video,
 }
 
-/// What is sent in place of `video`.
+/// The greedy source that replaces `video`, with the same pauses.
 fn greedy(video: &VideoPlan) -> BulkPlan {
     let mut steps = vec![(Time::ZERO, Rate::MAX)];
     for (from, to) in &video.pauses {
@@ -131,15 +133,16 @@ fn greedy(video: &VideoPlan) -> BulkPlan {
     }
 }
 
-/// Whether a flow of this name is under test.
+/// Whether the flow of this name is under test.
 pub fn is_media(name: &str) -> bool {
     name.starts_with("media")
 }
 
-/// Plays `scenario`, whose video comes from the model of an encoder. `control` is only a name.
+/// Runs `scenario` with the encoder model as its video source. `control` is only the
+/// controller's name in the outcome.
 ///
 /// # Errors
-/// When a network, an encoder or a party fails; the message names it.
+/// The network, an encoder or a flow endpoint fails; the message names it.
 pub fn play(scenario: &Scenario, control: &str, seed: Seed) -> Result<Outcome, PlayError> {
     let encoder = |flow: &str, plan: &VideoPlan, seed: Seed| {
         let config = VideoModelConfig {
@@ -150,11 +153,11 @@ pub fn play(scenario: &Scenario, control: &str, seed: Seed) -> Result<Outcome, P
         let model = VideoModel::new(config, seed.stream(&format!("video/{flow}")));
         Ok::<Box<dyn FrameEncoder>, EncodeError>(Box::new(model))
     };
-    let takes = runner::scenario(scenario, seed, &encoder, &mut |_| {})?;
-    Ok(Outcome::of(scenario, control, seed, &takes[0]))
+    let results = runner::scenario(scenario, seed, &encoder, &mut |_| {})?;
+    Ok(Outcome::of(scenario, control, seed, &results[0]))
 }
 
-/// Holds what was measured against the limits of `case`.
+/// Compares the scores with the limits of `case`.
 pub fn judge(case: &Case, scores: &Scores) -> Vec<Verdict> {
     let verdict = |limit: &Limit| {
         let measured = scores.get(limit.metric);
@@ -169,7 +172,7 @@ pub fn judge(case: &Case, scores: &Scores) -> Vec<Verdict> {
     case.limits.iter().map(verdict).collect()
 }
 
-/// The made-up trace that comes with the scenarios.
+/// The synthetic cellular trace of the scenarios.
 const CELLULAR: &str = include_str!("../../../scenarios/traces/cellular.mahi");
 
 #[cfg(test)]

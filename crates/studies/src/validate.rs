@@ -1,9 +1,10 @@
-//! Scenarios that ns-2 has played too, and whether the same comes out here.
+//! Validation of the simulator against ns-2.
 //!
-//! What ns-2 did is data (`data/ns2`, means over seeds); what it was given is a handful of scenario
-//! files (`scenarios/validate`), of which a point of the data changes some lines. A [`Case`] is one such
-//! point: it makes the [`Scenario`], [plays](Case::play) it with a seed and [judges](Case::judge) what
-//! the seeds gave. `docs/validation.md` says how much agreement is asked for, and what there is.
+//! The reference is data of ns-2 (`data/ns2`, means over seeds). The scenarios are a few files
+//! (`scenarios/validate`), in which each point of the data changes some lines. A [`Case`] is one
+//! such point: it builds the [`Scenario`], [runs](Case::play) it with a seed and
+//! [compares](Case::judge) the means over seeds. `docs/validation.md` gives the tolerances and the
+//! results.
 
 mod figures;
 mod measure;
@@ -24,7 +25,7 @@ use tidegate_report::plot::Figure;
 use tidegate_sim::runner::{self, PlayError};
 use tidegate_sim::scenario::{Scenario, ScenarioError};
 
-/// One point: a scenario, and what ns-2 makes of it.
+/// One point: a scenario and the results of ns-2.
 #[derive(Clone, Debug)]
 pub struct Case {
     set: Set,
@@ -33,42 +34,42 @@ pub struct Case {
     marks: Vec<Mark>,
 }
 
-/// One number of one point, ours beside theirs.
+/// One metric of one point: the reference and the simulator's result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Set, point and number, as `shared tfrc_vs_tfrc exp_25_125 8: a.pps`.
+    /// Set, point and metric, such as `shared tfrc_vs_tfrc exp_25_125 8: a.pps`.
     pub what: String,
-    /// The mean over the seeds of the reference.
+    /// Mean over the seeds of the reference.
     pub theirs: f64,
-    /// The mean over our seeds; none where nothing could be measured.
+    /// Mean over the simulator's seeds. None if the metric could not be measured.
     pub ours: Option<f64>,
     /// Standard deviation over the seeds of the reference.
     pub spread: f64,
-    /// Standard deviation over ours.
+    /// Standard deviation over the seeds of the simulator.
     pub our_spread: f64,
-    /// How many seeds the reference has.
+    /// Number of seeds of the reference.
     pub n: u32,
-    /// How many ours has.
+    /// Number of seeds of the simulator.
     pub our_n: u32,
-    /// How far apart the two may be.
+    /// Allowed difference of the two means.
     pub allowed: f64,
-    /// Whether they are no further apart.
+    /// Whether the difference is within the allowed one.
     pub holds: bool,
-    /// Why they may be further apart, if they are not beyond what that explains.
+    /// Known reason for a larger difference, if the difference is within the limit of that reason.
     pub excuse: Option<&'static str>,
 }
 
-/// Drawings of rows, theirs beside ours.
+/// Charts of rows: reference and simulator.
 pub fn figures(rows: &[Row]) -> Vec<Figure> {
     figures::figures(rows)
 }
 
-/// What one seed gave.
+/// Measurements of one seed.
 #[derive(Clone, Debug)]
 pub struct Played(Vec<Measured>);
 
 impl Case {
-    /// All of them, or the few that a test has time for.
+    /// All cases, or a short list for tests.
     pub fn all(quick: bool) -> Vec<Self> {
         let mut cases: Vec<Self> = Vec::new();
         for (set, point, mean) in reference::means() {
@@ -81,13 +82,13 @@ impl Case {
         cases
     }
 
-    /// Set and point, as `response reno reno 0.01 0.1 26.7 890.2`.
+    /// Set and point, such as `response reno reno 0.01 0.1 26.7 890.2`.
     pub fn name(&self) -> String {
         format!("{} {}", self.set.name(), self.point)
     }
 
-    /// With how many seeds it is compared: those that ns-2 was played with, but more where those are too
-    /// few to tell how much runs differ; one where nothing is random.
+    /// Number of seeds: that of the reference, but at least three to estimate the spread.
+    /// One if the case is deterministic.
     pub fn seeds(&self) -> u32 {
         let theirs = self.means.iter().map(|mean| mean.n).max().unwrap_or(1);
         if self.is_random() {
@@ -97,12 +98,12 @@ impl Case {
         }
     }
 
-    /// Whether more seeds tell more.
+    /// Whether results depend on the seed. Cases with arrival times per packet are deterministic.
     pub fn is_random(&self) -> bool {
         self.marks.is_empty()
     }
 
-    /// Whether a word of its name begins with this.
+    /// Whether `pattern` is a prefix of the name at a word boundary.
     pub fn matches(&self, pattern: &str) -> bool {
         format!(" {}", self.name()).contains(&format!(" {pattern}"))
     }
@@ -110,17 +111,19 @@ impl Case {
     /// The scenario.
     ///
     /// # Errors
-    /// When a scenario file does not read with the lines of this point: a fault of the program.
+    /// The scenario file with the lines of this point is invalid, which is a bug.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         let text = self.set.text(&self.point);
         let file = format!("{}.toml", self.set.file());
-        Scenario::parse(&file, &text, &|_| Err("no files here".to_owned()))
+        Scenario::parse(&file, &text, &|_| {
+            Err("embedded scenarios have no files".to_owned())
+        })
     }
 
-    /// Plays it.
+    /// Runs the case.
     ///
     /// # Errors
-    /// When the scenario does not read or play.
+    /// The scenario is invalid or its run fails.
     pub fn play(&self, seed: Seed) -> Result<Played, CaseError> {
         let failed = |fault| CaseError {
             case: self.name(),
@@ -128,7 +131,8 @@ impl Case {
         };
         let scenario = self.scenario();
         let scenario = scenario.map_err(|error| failed(CaseFault::Scenario(error)))?;
-        let no_video = |_: &str, _: &_, _| Err(EncodeError::Source("no video here".to_owned()));
+        let no_video =
+            |_: &str, _: &_, _| Err(EncodeError::Source("no encoder available".to_owned()));
         let keep = measure::keep(&self.means, &self.marks);
         let take = runner::flows(&scenario, seed, keep, &no_video);
         let take = take.map_err(|error| failed(CaseFault::Play(error)))?;
@@ -142,7 +146,7 @@ impl Case {
         Ok(Played(measured))
     }
 
-    /// One row per number of the reference.
+    /// Compares the runs with the reference: one row per metric.
     pub fn judge(&self, played: &[Played]) -> Vec<Row> {
         let mut whats: Vec<Mean> = self.means.clone();
         if !self.marks.is_empty() {
@@ -151,7 +155,7 @@ impl Case {
         let rows = whats.iter().enumerate().filter_map(|(i, mean)| {
             let ours: Vec<f64> = played.iter().filter_map(|p| p.0[i]).collect();
             let exact = self.set.is_exact(&self.point);
-            // Models that ties lead astray are not meant to send each packet as ns-2 does.
+            // Where ties decide, individual packets are not expected to match ns-2.
             let comparable = exact || mean.what != reference::FURTHEST;
             comparable.then(|| self.row(mean, &ours, exact))
         });
@@ -160,13 +164,13 @@ impl Case {
 
     fn row(&self, mean: &Mean, ours: &[f64], exact: bool) -> Row {
         let (our_mean, our_spread) = mean_and_spread(ours);
-        // One or two runs do not tell how much runs differ.
+        // One or two runs of the reference do not give a spread.
         let spread = if mean.n < 3 {
             mean.spread.max(our_spread)
         } else {
             mean.spread
         };
-        // What two means of this many runs may differ by if they are of the same thing.
+        // Two standard errors of the difference of two means.
         let error = 2.0
             * (spread * spread / f64::from(mean.n)
                 + our_spread * our_spread / (ours.len() as f64).max(1.0))
@@ -193,7 +197,7 @@ impl Case {
     }
 }
 
-/// The case of this point, which may be new.
+/// The case of this point, appended if it is new.
 fn case<'a>(cases: &'a mut Vec<Case>, set: &str, point: &str) -> &'a mut Case {
     let set = Set::named(set);
     let known = cases
@@ -211,7 +215,7 @@ fn case<'a>(cases: &'a mut Vec<Case>, set: &str, point: &str) -> &'a mut Case {
     &mut cases[place]
 }
 
-/// Losses are rarer than packets, and so less certain.
+/// Relative tolerance. Losses are rarer than packets, hence less certain.
 fn tolerance(what: &str) -> f64 {
     let of_losses = [
         "dropped",
@@ -240,21 +244,21 @@ fn mean_and_spread(values: &[f64]) -> (f64, f64) {
     (mean, (squares / (count - 1.0).max(1.0)).sqrt())
 }
 
-/// Why a case cannot be played.
+/// Error of a case.
 #[derive(Debug)]
 pub struct CaseError {
-    /// Which.
+    /// Name of the case.
     pub case: String,
-    /// Why.
+    /// Cause.
     pub fault: CaseFault,
 }
 
-/// What is wrong with a case.
+/// Cause of a [`CaseError`].
 #[derive(Debug)]
 pub enum CaseFault {
-    /// Its scenario does not play.
+    /// The run fails.
     Play(PlayError),
-    /// Its scenario does not read.
+    /// The scenario is invalid.
     Scenario(ScenarioError),
 }
 
@@ -270,14 +274,14 @@ impl fmt::Display for CaseError {
 
 impl core::error::Error for CaseError {}
 
-/// From two runs nobody knows a spread.
+/// Minimum number of seeds for an estimate of the spread.
 const LEAST_SEEDS: u32 = 3;
 
-/// A packet that is no further than this from ns-2's is on time: ns-2 adds up floating point numbers and
-/// we nanoseconds, and some decisions are a comparison of two sums.
+/// Tolerance of a packet's arrival time in µs. ns-2 adds floating-point seconds, the simulator
+/// integer nanoseconds, and some decisions compare two sums.
 const FURTHEST_US: f64 = 50.0;
 
-/// At least one of each set, and of each controller.
+/// Cases of `--quick`: at least one of each set and of each controller.
 const QUICK: &[&str] = &[
     "shared sack_vs_tfrc exp_25_125 4",
     "start std_q50_ov0.0008",
@@ -295,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_case_reads_and_measures_what_it_is_compared_with() {
+    fn scenarios_parse_and_have_all_reference_metrics() {
         let cases = Case::all(false);
         assert!(cases.len() > 150, "{}", cases.len());
         for case in &cases {
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_ones_exist() {
+    fn quick_cases_exist() {
         let names: Vec<String> = Case::all(true).iter().map(Case::name).collect();
         for quick in QUICK {
             assert!(names.iter().any(|name| name == quick), "{quick}");
@@ -315,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_holds_within_the_tolerance_or_the_spread() {
+    fn row_holds_within_tolerance_or_spread() {
         let case = &Case::all(true)[0];
         let row = |what: &str, spread, n, ours: &[f64]| {
             let mean = Mean {
@@ -330,7 +334,7 @@ mod tests {
         assert!(!row("a.pps", 1.0, 5, &[109.0, 112.0]));
         assert!(row("a.loss", 1.0, 5, &[114.0]));
         assert!(row("a.pps", 13.0, 5, &[112.0]));
-        // ns-2 ran once: how much runs differ is known from ours.
+        // ns-2 ran once: the spread is that of the simulator.
         assert!(row("a.pps", 0.0, 1, &[80.0, 120.0, 140.0]));
         assert!(row("a.pps", 0.0, 5, &[90.0, 110.0, 136.0]));
         assert!(!row("a.pps", 0.0, 5, &[110.0, 113.0, 115.0]));

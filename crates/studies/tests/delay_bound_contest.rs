@@ -1,4 +1,4 @@
-//! The delay promise beside others: it knows whose queue it is.
+//! Delay bound with competing flows: the controller attributes the queue to its owner.
 
 use core::time::Duration;
 
@@ -14,11 +14,11 @@ use tidegate_studies::rmcat::{self, Case, Source};
 
 const BOUND: Duration = Duration::from_millis(400);
 
-/// Until the promise could tell, a call beside a TCP transfer was left with its floor: a tenth of
-/// what TCP had.
+/// Regression test. Without this attribution, a call that competed with a TCP transfer fell to its
+/// minimum rate, a tenth of TCP's.
 #[test]
-fn a_call_beside_tcp_has_its_share_and_is_in_time() {
-    println!("case             seed   share   contested   in time, of what came");
+fn call_competing_with_tcp_has_its_share_and_meets_the_bound() {
+    println!("case             seed   share   contested   in time, of received");
     for (id, least) in [("5.6", 0.96), ("wifi-wired-tcp", 0.96), ("6.2-5.6", 0.99)] {
         let (case, scenario) = staged(id);
         for seed in 1..=5 {
@@ -45,7 +45,7 @@ fn a_call_beside_tcp_has_its_share_and_is_in_time() {
 }
 
 #[test]
-fn who_yields_is_thin_and_in_time() {
+fn yielding_call_has_a_low_rate_and_meets_the_bound() {
     let (_, mut scenario) = staged("5.6");
     scenario.flows[0].yielding = true;
     let mut rates = 0.0;
@@ -64,13 +64,13 @@ fn who_yields_is_thin_and_in_time() {
         assert!(contested(&take, scenario.duration) < 1e-9, "seed {seed}");
         rates += rate;
     }
-    // Of 2 Mb/s. Single calls have up to twice as much, where the transfer leaves it.
+    // Of 2 Mb/s. Single calls have up to twice as much if the transfer leaves capacity unused.
     assert!(rates < 10.0 * 230e3, "{rates}");
 }
 
-/// A queue of calls that all give way is nobody else's, though none of them empties it alone.
+/// If all calls reduce their rates, the queue is their own, although no single call can drain it.
 #[test]
-fn calls_among_themselves_do_not_take_their_queue_for_that_of_others() {
+fn calls_do_not_attribute_their_own_queue_to_competing_flows() {
     for id in ["5.1", "5.2", "5.4", "5.8"] {
         let (_, scenario) = staged(id);
         for seed in 1..=3 {
@@ -91,8 +91,8 @@ fn play(scenario: &Scenario, seed: u64) -> RunResult {
     takes.remove(0)
 }
 
-/// For which part of the run the queue was taken for that of others, of the flow of which it was
-/// for the longest.
+/// Fraction of the run in which a flow attributes the queue to competing flows. Maximum over the
+/// flows.
 fn contested(take: &RunResult, duration: Duration) -> f64 {
     let spans = take.flows.iter().map(|(role, _)| {
         let mut since = None;
@@ -112,7 +112,7 @@ fn contested(take: &RunResult, duration: Duration) -> f64 {
     spans.max().unwrap().as_secs_f64() / duration.as_secs_f64()
 }
 
-/// How many frames came whole, and how many of them in time.
+/// Number of complete frames, and of those within the bound.
 fn frames(take: &RunResult) -> (usize, usize) {
     let (sent, received, _) = take.flows[0].1.rows();
     let whole = received.iter().filter_map(|f| {

@@ -1,13 +1,14 @@
-//! The delay promise among its kind: nobody is left behind.
+//! Fairness between flows with a delay bound: no flow starves.
 
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::random::Seed;
 use tidegate_studies::rmcat::{self, Case, Source};
 
-/// When every queue counted for every call, the least of sixteen calls had 0.13 to 0.17 of its share
-/// for ten seconds, and in 5.5, where round trips are from 20 to 300 ms, Jain's index was 0.72 to 0.88.
+/// Regression test. When every call responded to every queue, the slowest of sixteen calls had 0.13
+/// to 0.17 of its share for ten seconds. In 5.5, with round trips of 20 to 300 ms, Jain's index was
+/// 0.72 to 0.88.
 #[test]
-fn who_is_behind_catches_up() {
+fn flows_below_their_fair_share_catch_up() {
     let control = ControllerConfig::default();
     for id in ["wifi-shared", "5.5"] {
         let case = Case::named(id).unwrap();

@@ -1,4 +1,4 @@
-//! The delay promise on paths whose delay wobbles: a call uses what it may, and stays in time.
+//! Delay bound on paths with jitter: a call uses the capacity and meets the bound.
 
 use core::time::Duration;
 
@@ -7,10 +7,10 @@ use tidegate_core::random::Seed;
 use tidegate_sim::scenario::Scenario;
 use tidegate_studies::rmcat::{self, Case, Source};
 
-/// Before the delay promise told jitter from a queue, such a call stayed at about a half of the
-/// capacity, or fell to its floor and never rose again.
+/// Regression test. Before the controller distinguished jitter from a queue, such a call stayed at
+/// about half of the capacity, or fell to its minimum rate permanently.
 #[test]
-fn a_call_on_a_path_with_jitter_finds_its_capacity() {
+fn call_on_a_path_with_jitter_uses_the_capacity() {
     println!("Mb/s   jitter   seed   used   delay p95");
     for capacity in [1.0, 2.0, 4.0] {
         for jitter in [0, 10, 30] {
@@ -42,8 +42,8 @@ fn a_call_on_a_path_with_jitter_finds_its_capacity() {
     }
 }
 
-/// RFC 8867 section 5.4: three calls that start 20 s apart, at 3.5 Mb/s, with jitter. Who gets how
-/// much is luck in a single run, so the limits are held against the mean of ten.
+/// RFC 8867 section 5.4: three calls that start 20 s apart, at 3.5 Mb/s, with jitter. The shares of
+/// a single run are random, so the limits apply to the mean of ten runs.
 #[test]
 fn calls_on_a_path_with_jitter_share_it() {
     let case = Case::named("5.4").unwrap();
@@ -65,9 +65,9 @@ fn calls_on_a_path_with_jitter_share_it() {
     }
 }
 
-/// One call; a queue of 300 ms; round trips of 100 ms and jitter of at most so many ms each way.
+/// One call, a queue of 300 ms, a round trip of 100 ms, and jitter of at most `jitter` ms each way.
 fn path(capacity: f64, jitter: u32) -> Scenario {
-    let wobble = match jitter {
+    let jitter_key = match jitter {
         0 => String::new(),
         _ => format!(
             "jitter = {{ mean = \"{}ms\", deviation = \"{}us\", max = \"{jitter}ms\" }}",
@@ -85,13 +85,13 @@ duration = "40s"
 name = "there"
 rate = "{capacity}Mb/s"
 delay = "50ms"
-{wobble}
+{jitter_key}
 queue = {{ droptail = "{}B" }}
 
 [[link]]
 name = "back"
 delay = "50ms"
-{wobble}
+{jitter_key}
 
 [[flow]]
 name = "media"

@@ -12,7 +12,7 @@ fn panel(chart: &mut Chart) -> Panel {
 }
 
 #[test]
-fn what_leaves_a_panel_is_marked_with_its_height() {
+fn values_beyond_the_panel_are_marked() {
     let mut chart = Chart::new("c", Form::Wide, (0.0, 60.0), &[]);
     let panel = panel(&mut chart);
     let inside = [(1.0, 99.0), (2.0, 100.0)];

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_are_a_share_of_what_was_sent_meanwhile() {
+    fn drops_are_relative_to_packets_sent_in_the_same_interval() {
         let row = |bin: u64, sent: u64, dropped: Option<u64>| BinRow {
             at: Time::from_millis(200 * bin),
             flow: "web".to_owned(),

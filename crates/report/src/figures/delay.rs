@@ -47,7 +47,7 @@ fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
     let variation = if flow.members.iter().all(|m| has_one_clock(m.flow)) {
         ""
     } else {
-        "variation above the smallest, clocks differ"
+        "variation above the minimum, clocks differ"
     };
     let parts: Vec<&str> = [control, variation]
         .into_iter()

@@ -38,54 +38,54 @@ pub(super) const FIGURES: [Figure; 6] = [
     Figure {
         name: "rates",
         title: "Rates over time",
-        caption: "What the slowest link on the flow's way could carry (grey area), what the \
-                  controller allowed on the wire (dashed; a thin line where no flow is a video), what the encoder of a video was told to \
-                  make (thin), and what arrived with all headers (thick). What \
-                  was merely allowed may lie above the panel.",
-        missing: "Neither packets nor samples of the controller were recorded.",
+        caption: "Capacity of the slowest link on the flow's path (grey area), sending rate allowed by \
+                  the controller (dashed; a thin line if no flow is a video), target rate of the video \
+                  encoder (thin), and receiving rate with all headers (thick). The allowed rate may lie \
+                  above the panel.",
+        missing: "Neither packets nor controller samples were recorded.",
         draw: rates::draw,
     },
     Figure {
         name: "delay",
         title: "Delay of each frame",
-        caption: "From capture until the frame could be decoded whole; one dot per frame. Frames \
-                  above the bound are late and drawn as crosses, at the upper edge if they are \
-                  beyond it. Strokes below are frames that never became decodable.",
-        missing: "It was not recorded when frames arrived.",
+        caption: "Time from capture until the frame is decodable; one dot per frame. Frames above the \
+                  bound are late and drawn as crosses, at the upper edge if they are beyond it. \
+                  Strokes below are frames that never became decodable.",
+        missing: "Arrival times of frames were not recorded.",
         draw: delay::draw,
     },
     Figure {
         name: "quality",
-        title: "Quality of what was shown",
-        caption: "Likeness of the picture on the screen and the original, a frozen picture \
-                  included: mean of short spans, with the range from the worst to the best frame. \
-                  Bars below: the picture stood still.",
-        missing: "Nothing was recorded about the pictures on the screen.",
+        title: "Quality of displayed frames",
+        caption: "Similarity of the displayed picture to the original, including frozen pictures: mean \
+                  of short intervals, with the range from the worst to the best frame. Bars below \
+                  are freezes.",
+        missing: "Displayed pictures were not recorded.",
         draw: quality::draw,
     },
     Figure {
         name: "network",
         title: "Queue and losses",
-        caption: "One-way delay of packets above the smallest of the flow, mean of short spans, \
-                  and the share of packets lost, or dropped by links where packets are only counted. \
-                  Triangles mark what leaves a panel, with its height.",
+        caption: "One-way delay of packets above the minimum of the flow, mean of short intervals, \
+                  and the share of packets lost, or dropped by links if packets are only counted. \
+                  Triangles mark values beyond the panel.",
         missing: "No packets were recorded.",
         draw: network::draw,
     },
     Figure {
         name: "queues",
         title: "Queues of the links",
-        caption: "How long the queue of each link would take to drain: mean of short spans, with the \
-                  range from the shortest to the longest. Strokes below: packets that the link \
-                  dropped or lost, and such that it marked. Each link has an axis of its own.",
-        missing: "Blackhole did more than a packet wait, or links were not sampled.",
+        caption: "Time to drain the queue of each link: mean of short intervals, with the range from \
+                  minimum to maximum. Strokes below are packets that the link dropped, lost or \
+                  marked. Each link has its own axis.",
+        missing: "No queue held more than one packet, or links were not sampled.",
         draw: queues::draw,
     },
     Figure {
         name: "states",
         title: "States of the controller",
-        caption: "A strip for each flow that recorded events. Strokes below: key frames that were \
-                  ordered, and frames that the sender gave up.",
+        caption: "A strip for each flow with recorded events. Strokes below are requested key frames, \
+                  and frames that the sender dropped.",
         missing: "No events were recorded.",
         draw: states::draw,
     },

@@ -31,11 +31,11 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     let links = |count: usize| if count == 1 { "link" } else { "links" };
     let mut left_out = Vec::new();
     if less > 0 {
-        left_out.push(format!("{less} {} that queued less", links(less)));
+        left_out.push(format!("{less} {} with shorter queues", links(less)));
     }
     if never > 0 {
         left_out.push(format!(
-            "{never} {} where no more than a packet waited",
+            "{never} {} with at most one packet queued",
             links(never)
         ));
     }
@@ -404,7 +404,7 @@ mod tests {
             assert_eq!(svg.contains(&title), there, "{number}");
         }
         let left_out =
-            "Not drawn: 1 link that queued less, 1 link where no more than a packet waited.";
+            "Not drawn: 1 link with shorter queues, 1 link with at most one packet queued.";
         assert!(svg.contains(left_out), "{svg}");
         assert!(svg.contains("4 drops, 1 mark<") && svg.contains(">ms<"));
     }
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_nothing_to_draw_where_nothing_waits() {
+    fn empty_queues_are_not_drawn() {
         assert_eq!(drawn(&run(&[40, 0])), None);
         assert_eq!(drawn(&run(&[])), None);
     }

@@ -82,12 +82,12 @@ fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], allowed: &'stat
         (
             any(|c| !c.allowed.is_empty()),
             Sample::Line(allowed),
-            "allowed to send",
+            "allowed rate",
         ),
         (
             any(|c| !c.target.is_empty()),
             Sample::Line("target"),
-            "encoder told",
+            "encoder target",
         ),
         (!view.outages.is_empty(), Sample::Square("outage"), "outage"),
         (
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_video_has_no_encoder() {
+    fn legend_has_no_encoder_without_video() {
         let mut run = testing::run();
         for flow in &mut run.flows {
             flow.info.frame_rate = None;
@@ -465,11 +465,11 @@ mod tests {
         assert!(draw(&view, &mut chart));
         let (svg, height) = chart.finish();
         let drawn = svg.into_element(height, "", "");
-        assert!(!drawn.contains("encoder told") && drawn.contains("allowed to send"));
+        assert!(!drawn.contains("encoder target") && drawn.contains("allowed rate"));
     }
 
     #[test]
-    fn the_curve_of_a_class_is_what_its_flows_received_together() {
+    fn curve_of_a_class_is_the_sum_of_its_flows() {
         let run = testing::crowd(4);
         let view = View::new(&run);
         let web = view.flows.last().expect("four flows");

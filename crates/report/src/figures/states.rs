@@ -126,8 +126,8 @@ type Look = (&'static str, &'static str, fn(&States) -> &[(f64, f64)]);
 
 const LOOKS: [Look; 5] = [
     ("start", "slow start", |s| &s.slow_start),
-    ("others", "others hold the queue", |s| &s.contested),
-    ("tight", "no rate keeps the bound", |s| &s.infeasible),
+    ("others", "queue of competing flows", |s| &s.contested),
+    ("tight", "no rate meets the bound", |s| &s.infeasible),
     ("dead", "blackout", |s| &s.blackout),
     ("stopped", "stopped by the circuit breaker", |s| &s.stopped),
 ];
@@ -140,8 +140,8 @@ type Stroke = (
 );
 
 const STROKES: [Stroke; 2] = [
-    ("note", "key frame ordered", |s| &s.ordered),
-    ("bad", "frame given up", |s| &s.given_up),
+    ("note", "key frame requested", |s| &s.ordered),
+    ("bad", "frame dropped", |s| &s.given_up),
 ];
 
 /// Maximum number of flows of a class that get a strip.
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_legend_explains_only_what_is_drawn() {
+    fn legend_has_only_drawn_states() {
         let drawn = |run: &Run| {
             let view = View::new(run);
             let mut chart = Chart::new("c", Form::Wide, view.span, &view.outages);
@@ -166,7 +166,7 @@ mod tests {
             svg.into_element(height, "", "")
         };
         let mut run = testing::run();
-        let entries = ["key frame ordered", "frame given up"];
+        let entries = ["key frame requested", "frame dropped"];
         let whole = drawn(&run);
         assert!(entries.iter().all(|entry| whole.contains(entry)));
         let of_frames = |e: &Event| {

@@ -131,7 +131,7 @@ impl FlowInstance {
     }
 }
 
-const CHECKED: &str = "a plan is checked when it is read";
+const CHECKED: &str = "the plan has been validated";
 
 macro_rules! each {
     ($self:ident, $agent:ident => $do:expr) => {

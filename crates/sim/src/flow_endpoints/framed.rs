@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_stays_until_it_is_asked_and_afterwards() {
+    fn server_is_never_done() {
         let config = web::Config {
             think: Distribution::Constant(1.0),
             objects: Distribution::Constant(2.0),
@@ -340,7 +340,7 @@ mod tests {
                 || carry(&mut server, &mut client, &mut cx)
             {}
             let Actor::Browser(browser) = &client.actor else {
-                unreachable!("it was made of one");
+                unreachable!("the endpoint contains this agent");
             };
             pages = browser.counters().pages;
         }
@@ -400,7 +400,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_can_be_read(body in body(), now in any::<u64>(), padding in 0..100_usize) {
+        fn encoded_bodies_round_trip(body in body(), now in any::<u64>(), padding in 0..100_usize) {
             let mut bytes = Vec::new();
             write(Time::from_nanos(now), &body, &mut bytes);
             bytes.resize(bytes.len() + padding, 0);

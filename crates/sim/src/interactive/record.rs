@@ -95,7 +95,7 @@ impl Record {
                 let (here, further) = rest.split_at(rest.len().min(*room));
                 receiver
                     .on_bytes(*arrived, here)
-                    .expect("the sender wrote it");
+                    .expect("the stream of the sender is valid");
                 rest = further;
                 *room -= here.len();
                 if *room == 0 {

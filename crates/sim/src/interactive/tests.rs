@@ -71,7 +71,7 @@ const BOUND: Duration = Duration::from_secs(2);
 const FRAME: Duration = Duration::from_millis(100);
 
 #[test]
-fn faults_of_a_transport_are_named() {
+fn transport_errors_are_reported() {
     let fault = |flow: &str| {
         let text = format!(
             "name = \"t\"\nduration = \"9s\"\n[[link]]\nname = \"a\"\ndelay = \"1ms\"\n[[link]]\nname = \"b\"\n\
@@ -89,7 +89,7 @@ fn faults_of_a_transport_are_named() {
         ),
         (
             "transport = { tcp = \"cubic\", mode = \"iexp\", law = \"paper\" }",
-            "only iopt has such a thing",
+            "only iopt has this option",
         ),
         (
             "transport = { tcp = \"cubic\", mode = \"iexp\", step = 0.1 }",
@@ -101,7 +101,7 @@ fn faults_of_a_transport_are_named() {
         ),
         (
             "control = \"tfrc\"\ntransport = { tcp = \"cubic\", mode = \"ioff\" }",
-            "decides about its rate by itself",
+            "has its own rate control",
         ),
     ] {
         let error = fault(&format!("{video}{transport}"));
@@ -113,7 +113,7 @@ fn faults_of_a_transport_are_named() {
 }
 
 #[test]
-fn an_ordinary_sender_delivers_everything_and_much_of_it_late() {
+fn classic_sender_delivers_all_frames_many_of_them_late() {
     for tcp in ["\"reno\"", "\"linux-reno\"", "\"cubic\"", "\"bbr\""] {
         let result = play(&format!("tcp = {tcp}, mode = \"classic\""), 1);
         let arrived = arrivals(&result);
@@ -134,7 +134,7 @@ fn an_ordinary_sender_delivers_everything_and_much_of_it_late() {
 /// A path at three tenths of the normal rate, then at half of that, with queues of 1.3 and 2.7 s. A
 /// sender that trusts the window is late by the queueing delay.
 #[test]
-fn the_exact_law_finds_out_what_a_narrow_path_carries() {
+fn exact_law_adapts_to_a_narrow_path() {
     let path = r#"rate = [["0s", "600kb/s"], ["7s", "300kb/s"], ["12s", "600kb/s"]]
 queue = { droptail = "100kB" }"#;
     for tcp in ["linux-reno", "cubic", "bbr"] {
@@ -157,7 +157,7 @@ queue = { droptail = "100kB" }"#;
 }
 
 #[test]
-fn the_exact_law_keeps_its_bound_over_every_tcp() {
+fn exact_law_keeps_its_bound_over_all_tcp_variants() {
     for tcp in ["\"reno\"", "\"linux-reno\"", "\"cubic\"", "\"bbr\""] {
         for seed in 1..=3 {
             let result = play(&format!("tcp = {tcp}, mode = \"iopt\""), seed);
@@ -206,7 +206,7 @@ fn the_exact_law_keeps_its_bound_over_every_tcp() {
 }
 
 #[test]
-fn frames_that_were_encoded_are_dropped_with_what_refers_to_them() {
+fn encoded_frames_are_dropped_with_dependent_frames() {
     let result = play(
         "tcp = \"cubic\", mode = \"classic\", backlog = \"frames\"",
         1,
@@ -226,11 +226,11 @@ fn frames_that_were_encoded_are_dropped_with_what_refers_to_them() {
 }
 
 #[test]
-fn silent_modes_are_the_same_on_the_wire() {
+fn modes_without_retraction_are_identical_on_the_wire() {
     let [classic, ioff] = ["classic", "ioff"].map(|mode| {
         let result = play(&format!("tcp = \"reno\", mode = \"{mode}\""), 4);
-        let told = result.stream.as_ref().unwrap().told;
-        (arrivals(&result), told)
+        let notified = result.stream.as_ref().unwrap().told;
+        (arrivals(&result), notified)
     });
     assert_eq!(classic.0, ioff.0);
     assert_eq!(classic.1, 0);
@@ -238,7 +238,7 @@ fn silent_modes_are_the_same_on_the_wire() {
 }
 
 #[test]
-fn iexp_makes_less_for_as_long_as_it_holds() {
+fn iexp_reduces_the_rate_for_its_hold_time() {
     let result = play(
         "tcp = \"cubic\", mode = \"iexp\", ratio = 0.5, hold = \"3s\"",
         1,
@@ -258,7 +258,7 @@ fn iexp_makes_less_for_as_long_as_it_holds() {
 }
 
 #[test]
-fn events_of_the_table_come_in_their_order() {
+fn tcp_events_occur_in_the_order_of_the_table() {
     //= itcp-2.2-events (test)
     let result = play("tcp = \"reno\", mode = \"ioff\"", 1);
     let record = result.stream.unwrap();
@@ -291,8 +291,8 @@ const GOODBYE: u64 = 2 + 28 + 16 + 8;
 
 /// Times of retransmission timeouts.
 fn timeouts(result: &FlowResult) -> Vec<Time> {
-    let told = result.stream.as_ref().unwrap().events.iter();
-    let timeouts = told.filter(|(_, e)| *e == TcpEvent::TimedOut);
+    let events = result.stream.as_ref().unwrap().events.iter();
+    let timeouts = events.filter(|(_, e)| *e == TcpEvent::TimedOut);
     timeouts.map(|(at, _)| *at).collect()
 }
 
@@ -336,7 +336,7 @@ fn linear_timeouts_are_requested_and_the_same_in_all_modes() {
 
 /// With a shorter interval of retransmissions more frames are in time.
 #[test]
-fn a_linear_back_off_saves_frames() {
+fn linear_back_off_saves_frames() {
     let in_time = |backoff: &str, seed| {
         let transport = format!("tcp = \"cubic\", mode = \"iopt\", rto_backoff = \"{backoff}\"");
         let result = play(&transport, seed);
@@ -351,7 +351,7 @@ fn a_linear_back_off_saves_frames() {
 /// Outages repeat every 12 s. The third and later ones are predicted. Frames are small at their
 /// start, so that the frames in flight and in the queue are in time.
 #[test]
-fn an_outage_that_is_expected_costs_few_frames() {
+fn predicted_outage_loses_few_frames() {
     let text = include_str!("../../../../scenarios/video-tcp-recurring.toml");
     let bound = Duration::from_millis(2_400);
     for seed in 1..=3 {

@@ -21,7 +21,7 @@ pub(super) struct Transport {
     /// Set after a timeout, while no segment from this number on is acknowledged.
     stalled: Option<u32>,
     /// Time of the last acknowledgement, or of the first transmission with nothing in flight.
-    heard: Time,
+    last_ack: Time,
     /// Last known value; the models discard it after many timeouts.
     srtt: Duration,
     /// First transmission and payload of each segment, by number.
@@ -64,7 +64,7 @@ impl Transport {
             TcpSender::Modern(config) => {
                 let config = modern::Config { ecn, ..**config };
                 let sender = modern::Sender::new(&config, &source);
-                let sender = sender.expect("a plan is checked when it is read");
+                let sender = sender.expect("the plan has been validated");
                 let model = Model::Modern(Box::new(sender));
                 (model, config.packet_size, config.header_size, config.window)
             }
@@ -74,7 +74,7 @@ impl Transport {
             mss: packet.saturating_sub(header).max(1),
             window,
             stalled: None,
-            heard: start,
+            last_ack: start,
             srtt: Duration::ZERO,
             segments: Vec::new(),
         }
@@ -109,7 +109,7 @@ impl Transport {
     /// Accepts all of `bytes`, or none before the connection is open. Returns the number accepted.
     pub(super) fn write(&mut self, cx: &mut AgentCx<'_>, bytes: u64) -> u64 {
         if self.view(cx.now).unacked == Bytes::ZERO {
-            self.heard = cx.now;
+            self.last_ack = cx.now;
         }
         let written = match &mut self.sender {
             Model::Classic(sender) => sender.write(cx, bytes),
@@ -151,7 +151,7 @@ impl Transport {
                 Model::Classic(sender) => sender.next_timeout(),
                 Model::Modern(sender) => sender.next_timeout(),
             },
-            silent_since: (unacked > unsent).then_some(self.heard),
+            silent_since: (unacked > unsent).then_some(self.last_ack),
             stalled: self.stalled.is_some(),
             oldest_sent: None,
             resumed: None,
@@ -216,7 +216,7 @@ impl Transport {
         let after = self.snapshot();
         self.note_segments(cx.now);
         if after.acks > before.acks {
-            self.heard = cx.now;
+            self.last_ack = cx.now;
         }
         if let Some(srtt) = self.state().srtt {
             self.srtt = srtt;

@@ -1,21 +1,21 @@
-//! How many packets of each flow took how long.
+//! Delay histograms of all flows.
 
 use core::time::Duration;
 
 use prefetch_index::prefetch_index;
 
-/// Delays of every flow by size: buckets of 1/32 of a power of two, in units of 1.024 µs.
+/// Delay histogram of each flow: buckets of 1/32 of a power of two, in units of 1.024 µs.
 ///
-/// One list for all flows, so that nothing but the bucket itself is touched for a packet.
+/// All flows share one array, so that a packet accesses no memory besides its bucket.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Delays {
     buckets: Vec<u32>,
-    /// Buckets of one flow, all with the same number.
+    /// Number of buckets per flow.
     each: usize,
 }
 
 impl Delays {
-    /// Of `flows` flows, without any.
+    /// Empty histograms of `flows` flows.
     pub(super) fn new(flows: usize) -> Self {
         Self {
             buckets: vec![0; flows * STEP],
@@ -23,7 +23,7 @@ impl Delays {
         }
     }
 
-    /// A packet of `flow` took `nanos`.
+    /// Adds a delay of `nanos` to `flow`.
     #[inline]
     pub(super) fn add(&mut self, flow: usize, nanos: u64) {
         let index = bucket_of(nanos >> UNIT);
@@ -33,15 +33,16 @@ impl Delays {
         self.buckets[flow * self.each + index] += 1;
     }
 
-    /// A packet of `flow` that takes about `nanos` is about to be added.
+    /// Prefetches the bucket for a delay of about `nanos`.
     #[inline]
     pub(super) fn soon(&self, flow: usize, nanos: u64) {
         let index = bucket_of(nanos >> UNIT).min(self.each - 1);
         prefetch_index(&self.buckets, flow * self.each + index);
     }
 
-    /// The percentile of a flow with `count` packets, all of which took from `range.0` to `range.1`, in
-    /// ns. By nearest rank, as if those of a bucket were spread evenly over what of it is in the range.
+    /// The percentile of a flow with `count` packets, whose delays are between `range.0` and
+    /// `range.1` ns. Nearest rank, with interpolation that assumes a uniform distribution in the
+    /// part of the bucket within the range.
     pub(super) fn percentile(
         &self,
         flow: usize,
@@ -68,7 +69,7 @@ impl Delays {
         Duration::ZERO
     }
 
-    /// Gives each flow a bucket of this number.
+    /// Extends the histograms so that they include this bucket.
     #[cold]
     fn widen(&mut self, index: usize) {
         let each = (index + 1).next_multiple_of(STEP);
@@ -82,7 +83,8 @@ impl Delays {
     }
 }
 
-/// Values below 64 have a bucket each; above, the five bits behind the highest tell.
+/// Values below 64 have a bucket each; above, the bucket is given by the five bits after the
+/// highest.
 #[inline]
 fn bucket_of(value: u64) -> usize {
     if value < 64 {
@@ -92,7 +94,7 @@ fn bucket_of(value: u64) -> usize {
     (shift as usize + 1) * 32 + ((value >> shift) as usize - 32)
 }
 
-/// The first value that is above everything in the bucket.
+/// Exclusive upper bound of a bucket.
 fn end_of(index: usize) -> u64 {
     if index < 64 {
         return index as u64 + 1;
@@ -101,11 +103,11 @@ fn end_of(index: usize) -> u64 {
     (33 + rest as u64) << shift
 }
 
-/// Spans are counted in units of this power of two, in ns.
+/// Unit of delays: this power of two, in ns.
 const UNIT: u32 = 10;
 
-/// Buckets of a flow come in so many, four octaves: few flows have delays of more than a second,
-/// up to which there are 512, and what is never touched costs no memory.
+/// Histograms grow in steps of this many buckets, four octaves. Few flows have delays above one
+/// second, which is covered by 512 buckets, and untouched pages use no memory.
 const STEP: usize = 128;
 
 #[cfg(test)]
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_follow_each_other_and_are_narrow() {
+    fn buckets_are_contiguous_and_narrow() {
         let mut last = 0;
         for index in 0..1_200 {
             let end = end_of(index);
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_do_not_mix_when_one_needs_wider_buckets() {
+    fn extension_of_histograms_keeps_flows_apart() {
         let mut delays = Delays::new(3);
         for nanos in [1_000, 2_000_000, 100_000_000_000] {
             for flow in 0..3 {
@@ -142,9 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_shared_evenly() {
+    fn percentiles_interpolate_within_a_bucket() {
         let mut delays = Delays::new(1);
-        // Of two buckets: one ends at 20.45 ms.
+        // The values span two buckets; one ends at 20.45 ms.
         let (from, to) = (20_400_000, 20_800_000);
         (0..=100).for_each(|n| delays.add(0, from + n * (to - from) / 100));
         for percent in [1, 25, 50, 95, 99, 100] {

@@ -24,7 +24,7 @@ fn totals_cover_the_window_and_bins_the_run() {
     let totals = meter.totals(1);
     assert_eq!((totals.sent.packets, totals.received.packets), (10, 10));
     assert_eq!(totals.receive_rate(), Rate::bps(80_000));
-    // Though it is before the window.
+    // Although it is before the window.
     assert_eq!(totals.first_sent, Some(ms(0)));
     assert_eq!(totals.delay_max, Duration::from_millis(29));
     assert_eq!(totals.delay_mean, Duration::from_micros(24_500));
@@ -50,11 +50,11 @@ fn totals_cover_the_window_and_bins_the_run() {
 }
 
 #[test]
-fn who_is_not_answered_has_no_round_trip() {
+fn flow_without_answers_has_no_round_trip() {
     let mut meter = Meter::new(1, (ms(0), ms(2_000)), Duration::from_millis(200));
     meter.sent(0, ms(0), Bytes(1_000));
     meter.arrived(0, ms(50), Bytes(1_000), ms(0));
-    // Twice the 50 ms there make one event of the first two.
+    // A round trip of twice the 50 ms of one direction combines the first two drops.
     for at in [100, 190, 210] {
         meter.dropped(0, ms(at));
     }

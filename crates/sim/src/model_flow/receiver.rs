@@ -11,17 +11,17 @@ use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Seen};
 /// Configuration of a [`Receiver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverConfig {
-    /// When to report.
+    /// Timing of reports.
     pub reporting: Reporting,
     /// Report size on the wire, all headers included.
     pub report_size: Bytes,
-    /// A packet is lost once one that was sent this many later has arrived, see
+    /// A packet is lost once a packet sent this many later has arrived, see
     /// [`SenderConfig`](super::SenderConfig). At least 1.
     pub reordering: u32,
 }
 
 impl ReceiverConfig {
-    /// As RAP's: a report of 44 bytes on every packet, as in ns-2.
+    /// RAP: a report of 44 bytes for every packet, as in ns-2.
     pub fn rap() -> Self {
         Self {
             reporting: Reporting::EachPacket,
@@ -30,7 +30,7 @@ impl ReceiverConfig {
         }
     }
 
-    /// As TFRC's: a report of 40 bytes per round trip (RFC 5348 section 6).
+    /// TFRC: a report of 40 bytes per round trip (RFC 5348 section 6).
     pub fn tfrc() -> Self {
         Self {
             reporting: Reporting::EachRoundTrip,
@@ -39,7 +39,7 @@ impl ReceiverConfig {
         }
     }
 
-    /// As TFRC's in ns-2, where one packet out of order means a loss.
+    /// TFRC as in ns-2, where a single out-of-order packet counts as a loss.
     pub fn ns2_tfrc() -> Self {
         Self {
             reporting: Reporting::OnArrival,
@@ -49,25 +49,25 @@ impl ReceiverConfig {
     }
 }
 
-/// Timing of reports. The first packet is always reported at once.
+/// Timing of reports. The first packet is always reported immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reporting {
-    /// Each packet.
+    /// On each packet.
     EachPacket,
     /// At this interval, if packets have arrived since the last report, as an RTP receiver does
     /// (RFC 8888).
     Every(Duration),
-    /// A timer of one round trip, the sender's, and at once on a new loss event or a CE mark that
-    /// begins one. When the timer finds nothing new, the next packet is reported at once
-    /// (RFC 5348 sections 6.1 and 6.2).
+    /// When a timer of one round trip, as measured by the sender, expires, and immediately on a new
+    /// loss event or on a CE mark that begins one. If the timer finds no new packets, the next
+    /// packet is reported immediately (RFC 5348 sections 6.1 and 6.2).
     EachRoundTrip,
-    /// With the first arrival that is a round trip or more after the last report, after one and a
-    /// half round trips without such an arrival if there is anything new, and at once on a new
-    /// loss event, as ns-2's TFRC.
+    /// On the first arrival at least a round trip after the last report, after one and a half round
+    /// trips without such an arrival if there are new packets, and immediately on a new loss event,
+    /// as in ns-2's TFRC.
     OnArrival,
 }
 
-/// Reports received packets.
+/// Receives packets and sends reports.
 #[derive(Debug)]
 pub struct Receiver {
     config: ReceiverConfig,
@@ -76,13 +76,13 @@ pub struct Receiver {
     /// The sender knows the fate of all packets before this one.
     settled: u64,
     events: Events,
-    /// The sender's, from the latest packet, in ns.
+    /// Round-trip time of the sender in ns, from the latest packet.
     rtt: u64,
-    /// When the latest report left. `None` before the first.
+    /// Time of the latest report. `None` before the first.
     reported: Option<Time>,
-    /// Something came since.
+    /// Packets have arrived since the latest report.
     news: bool,
-    /// The timer found nothing new.
+    /// The timer expired without new packets.
     waiting: bool,
     timer: Time,
     packets: u64,
@@ -90,7 +90,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that has seen nothing.
+    /// A receiver before the first packet.
     pub fn new(config: ReceiverConfig) -> Self {
         Self {
             config,
@@ -144,7 +144,7 @@ impl Receiver {
         match self.config.reporting {
             Reporting::EachPacket => true,
             Reporting::Every(_) => self.timer == Time::FAR,
-            // A sender without a round-trip time waits for a report, and there is no timer.
+            // A sender without a round-trip sample waits for a report, and the timer is off.
             Reporting::EachRoundTrip => event || self.waiting || self.timer == Time::FAR,
             Reporting::OnArrival => {
                 let rest = self.reported.is_none_or(|at| now >= later(at, self.rtt));
@@ -163,7 +163,7 @@ impl Receiver {
         seen.extend_from_slice(&self.runs);
         let body = Body::Report { sent: cx.now, seen };
         cx.send(self.config.report_size, Ecn::NotEct, body);
-        // What was new is now repeated, and what was repeated often enough is forgotten.
+        // New runs become repeated runs, and the oldest repeated runs are discarded.
         let surplus = self.runs.len().saturating_sub(repeats);
         self.runs.drain(..surplus);
         self.reported = Some(cx.now);
@@ -171,7 +171,7 @@ impl Receiver {
         self.set_timer(cx.now);
     }
 
-    /// Lets go of what the sender knows, but for the newest.
+    /// Discards runs that the sender has processed, except for the newest.
     fn forget(&mut self) {
         let older = self.runs.len().saturating_sub(1);
         let known = self.runs[..older].iter();
@@ -234,8 +234,9 @@ impl Agent for Receiver {
             return self.report(cx);
         }
         self.waiting = true;
-        // The next packet is reported at once, and sets the timer again. To wake up each round trip
-        // until then would be a hundred thousand times a second over a path of ten microseconds.
+        // The next packet is reported immediately, and restarts the timer. Waking up each round
+        // trip until then would happen a hundred thousand times per second on a path of ten
+        // microseconds.
         self.timer = match self.config.reporting {
             Reporting::Every(span) => cx.now + span.max(LEAST_SPAN),
             Reporting::EachPacket | Reporting::EachRoundTrip | Reporting::OnArrival => Time::FAR,
@@ -247,20 +248,20 @@ impl Agent for Receiver {
     }
 }
 
-/// Which losses and marks begin a loss event (RFC 5348 section 5.2).
+/// Losses and marks that begin a loss event (RFC 5348 section 5.2).
 #[derive(Debug, Default)]
 struct Events {
-    /// Highest number so far, and when it was sent. `None` before the first packet.
+    /// Highest sequence number, and its send time. `None` before the first packet.
     highest: Option<(u64, Time)>,
-    /// Numbers that are missing, and when the first of them was sent, about: the newest gap that
-    /// is not old enough to be called a loss.
+    /// The newest gap that is not yet a loss: its first missing number, and the approximate send
+    /// time of that packet.
     gap: Option<(u64, Time)>,
-    /// When the first packet of the latest event was sent.
+    /// Send time of the first packet of the latest event.
     began: Option<Time>,
 }
 
 impl Events {
-    /// Whether this packet shows that a new event began.
+    /// Whether this packet shows the start of a new event.
     fn on_packet(
         &mut self,
         seq: u64,
@@ -269,10 +270,10 @@ impl Events {
         config: &ReceiverConfig,
         rtt: u64,
     ) -> bool {
-        // Senders number from zero.
+        // Senders number packets from zero.
         let (highest, before) = self.highest.unwrap_or((0, sent));
         if seq > highest + 1 && self.gap.is_none() {
-            // Between its neighbours packets left at even distances.
+            // The send times of missing packets are interpolated.
             let span = sent.as_nanos().saturating_sub(before.as_nanos());
             self.gap = Some((highest + 1, later(before, span / (seq - highest))));
         } else if self.gap.is_some_and(|(first, _)| first == seq) {
@@ -288,7 +289,7 @@ impl Events {
             return false;
         };
         let Some(began) = self.began else {
-            // ns-2 takes the packet that shows the first loss for its beginning.
+            // ns-2 uses the packet that reveals the first loss as the start of the event.
             let late = config.reporting == Reporting::OnArrival;
             self.began = Some(if late { sent } else { left });
             return true;
@@ -301,13 +302,13 @@ impl Events {
     }
 }
 
-/// Between two reports; nothing reports more often.
+/// Minimum report interval.
 const LEAST_SPAN: Duration = Duration::from_micros(100);
-/// Runs that a report repeats after they were told once. A run ends with a loss or a mark, so of
-/// 100 packets of which 1 in 100 is lost, eight runs repeat the last 800.
+/// Number of runs that a report repeats after their first report. A run ends with a loss or a mark,
+/// so at a loss rate of 1 in 100, eight runs cover the last 800 packets.
 const REPEATED_PER_PACKET: usize = 8;
-/// Where reports are rare, one may repeat more: at 20 losses per round trip, three reports in a
-/// row may get lost.
+/// Reports that are sent per round trip may repeat more runs: at 20 losses per round trip, three
+/// consecutive reports may be lost.
 const REPEATED: usize = 64;
 
 #[cfg(test)]
@@ -329,13 +330,13 @@ mod tests {
             .filter(|seq| !lost.contains(seq))
             .filter(|seq| arrive(*seq, *seq == 20))
             .collect();
-        // Three later for a loss, at once for a mark; 7 belongs to the event of 5, and 30 left
-        // 100 ms after 20, not more; 42 and 43 are one.
+        // Three later packets indicate a loss; a mark counts immediately. 7 belongs to the event of
+        // 5. 30 left exactly 100 ms after 20. 42 and 43 are one event.
         assert_eq!(news, [8, 20, 45]);
     }
 
     #[test]
-    fn a_gap_that_is_filled_is_no_loss() {
+    fn filled_gap_is_not_a_loss() {
         let config = ReceiverConfig::tfrc();
         let mut events = Events::default();
         for seq in [0, 1, 3, 4, 2, 5, 6, 7, 8] {
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_joined_and_kept_in_order() {
+    fn runs_are_merged_and_sorted() {
         let mut receiver = Receiver::new(ReceiverConfig::rap());
         for (seq, ecn) in [
             (0, Ecn::Ect0),

@@ -6,7 +6,7 @@ use tidegate_core::control::{Fate, Outcome, RateController};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 
-/// Collects what reports tell between two samples.
+/// Aggregates reports between two samples.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples {
     since: Time,
@@ -17,7 +17,7 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// Adds a report; a sample, if the last one is old enough.
+    /// Adds a report. Returns a sample if the last one is old enough.
     pub(super) fn add(
         &mut self,
         now: Time,
@@ -57,5 +57,5 @@ impl Samples {
     }
 }
 
-/// As often as receivers of media report.
+/// Interval of reports of media receivers.
 const INTERVAL: Duration = Duration::from_millis(25);

@@ -1,4 +1,4 @@
-//! A sender and a receiver with a link each way between them.
+//! Tests of a sender and a receiver with a link in each direction.
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Algorithm as _, Change, Demand, Start};
@@ -34,14 +34,14 @@ struct Pair {
     rng: Pcg64Mcg,
     out: Outbox,
     now: Time,
-    /// When each packet left, and the reports.
+    /// Send times of packets, and the reports.
     sent: Vec<Time>,
     reports: Vec<(Time, Vec<Seen>)>,
 }
 
 impl Pair {
     fn new(sender: Sender, receiver: Receiver, links: &[LinkConfig; 2]) -> Self {
-        let link = |config, name| Link::new(config, Seed(1), name).expect("a sound link");
+        let link = |config, name| Link::new(config, Seed(1), name).expect("valid link");
         Self {
             sender,
             receiver,
@@ -103,17 +103,17 @@ impl Pair {
     }
 }
 
-/// A controller that follows a script and writes down what it is told.
+/// A controller that follows a script and records its inputs.
 #[derive(Debug, Default)]
 struct LoadedScenario {
-    /// From each of these moments on, this rate.
+    /// Rates with the times from which they apply.
     rates: Vec<(Time, Rate)>,
     rate: Rate,
-    told: std::sync::Arc<std::sync::Mutex<Told>>,
+    log: std::sync::Arc<std::sync::Mutex<ControllerLog>>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct ControllerLog {
     app_limited: Vec<bool>,
     fates: Vec<Fate>,
     rtts: Vec<Duration>,
@@ -121,13 +121,13 @@ struct Told {
 
 impl RateController for LoadedScenario {
     fn on_sent(&mut self, _: &mut Cx<'_>, packet: &Sent) {
-        let mut told = self.told.lock().expect("one thread");
-        told.app_limited.push(packet.app_limited);
+        let mut log = self.log.lock().expect("lock is poisoned");
+        log.app_limited.push(packet.app_limited);
     }
     fn on_report(&mut self, _: &mut Cx<'_>, report: &Report<'_>) {
-        let mut told = self.told.lock().expect("one thread");
-        told.fates.extend_from_slice(report.fates);
-        told.rtts.extend(report.rtt);
+        let mut log = self.log.lock().expect("lock is poisoned");
+        log.fates.extend_from_slice(report.fates);
+        log.rtts.extend(report.rtt);
     }
     fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         while let Some((_, rate)) = self.rates.pop_if(|(at, _)| *at <= cx.now) {
@@ -147,7 +147,7 @@ impl RateController for LoadedScenario {
     }
 }
 
-type Notes = std::sync::Arc<std::sync::Mutex<Told>>;
+type Notes = std::sync::Arc<std::sync::Mutex<ControllerLog>>;
 
 /// Rates in ascending order of time.
 fn script(config: SenderConfig, rates: &[(u64, u64)]) -> (Sender, Notes) {
@@ -158,15 +158,15 @@ fn script(config: SenderConfig, rates: &[(u64, u64)]) -> (Sender, Notes) {
             .collect(),
         ..LoadedScenario::default()
     };
-    let told = controller.told.clone();
-    (Sender::new(config, Box::new(controller)), told)
+    let log = controller.log.clone();
+    (Sender::new(config, Box::new(controller)), log)
 }
 
 fn ms(ms: u64) -> Time {
     Time::from_millis(ms)
 }
 
-/// 10 ms and no transmission time.
+/// A link with 10 ms of delay and no transmission time.
 fn wire() -> LinkConfig {
     LinkConfig {
         delay: Duration::from_millis(10),
@@ -186,13 +186,13 @@ fn rap() -> Receiver {
     Receiver::new(ReceiverConfig::rap())
 }
 
-/// Packets of 1000 bytes: one each 8 ms at 1 Mb/s.
+/// Packets of 1000 bytes: one every 8 ms at 1 Mb/s.
 fn kilobytes() -> SenderConfig {
     SenderConfig::new(Bytes(1_000))
 }
 
 #[test]
-fn packets_are_an_interval_apart_and_a_new_rate_moves_the_next() {
+fn new_rate_reschedules_the_next_packet() {
     for (spacing, expected) in [
         (Spacing::Reactive, [0, 8, 13, 18, 23]),
         (Spacing::Steady, [0, 8, 16, 21, 26]),
@@ -216,7 +216,7 @@ fn packets_are_an_interval_apart_and_a_new_rate_moves_the_next() {
 }
 
 #[test]
-fn a_rate_that_rises_from_nothing_sends_at_once() {
+fn increase_from_rate_zero_sends_immediately() {
     let (sender, _) = script(kilobytes(), &[(0, 1), (500, 1_000)]);
     let mut pair = Pair::new(sender, rap(), &[wire(), wire()]);
     pair.run(ms(510));
@@ -224,7 +224,7 @@ fn a_rate_that_rises_from_nothing_sends_at_once() {
 }
 
 #[test]
-fn prompt_spacing_answers_each_report_before_the_first_loss() {
+fn prompt_spacing_sends_on_each_report_before_the_first_loss() {
     let config = SenderConfig {
         spacing: Spacing::Prompt,
         ..kilobytes()
@@ -236,16 +236,16 @@ fn prompt_spacing_answers_each_report_before_the_first_loss() {
 }
 
 #[test]
-fn each_packet_has_one_fate_and_reports_may_get_lost() {
-    // One packet each 8 ms. Those that leave at 80 and 88 ms are lost; then reports from 200 ms
-    // to 400 ms are, but the first one after them makes up for it.
-    let (sender, told) = script(kilobytes(), &[(0, 1_000)]);
+fn each_packet_has_one_fate_despite_lost_reports() {
+    // One packet every 8 ms. The packets of 80 and 88 ms are lost, and the reports from 200 to 400
+    // ms. The first report after the outage covers all of them.
+    let (sender, log) = script(kilobytes(), &[(0, 1_000)]);
     let links = [outage(wire(), 80, 90), outage(wire(), 200, 400)];
     let mut pair = Pair::new(sender, rap(), &links);
     pair.run(ms(1_000));
-    let told = told.lock().expect("one thread");
-    let seqs: Vec<u64> = told.fates.iter().map(|fate| fate.seq).collect();
-    let lost = told
+    let log = log.lock().expect("lock is poisoned");
+    let seqs: Vec<u64> = log.fates.iter().map(|fate| fate.seq).collect();
+    let lost = log
         .fates
         .iter()
         .filter(|fate| fate.outcome == Outcome::Lost);
@@ -254,26 +254,22 @@ fn each_packet_has_one_fate_and_reports_may_get_lost() {
     let mut sorted = seqs.clone();
     sorted.sort_unstable();
     sorted.dedup();
-    assert_eq!(sorted.len(), seqs.len(), "one fate each");
+    assert_eq!(sorted.len(), seqs.len(), "a packet has several fates");
     assert_eq!(sorted, (0..seqs.len() as u64).collect::<Vec<_>>());
     assert!(
         pair.sender.packets() - seqs.len() as u64 <= 3,
-        "the rest is on its way"
+        "packets after the last report have no fate yet"
     );
-    // 10 ms each way.
-    assert!(
-        told.rtts
-            .iter()
-            .all(|rtt| *rtt == Duration::from_millis(20))
-    );
+    // 10 ms in each direction.
+    assert!(log.rtts.iter().all(|rtt| *rtt == Duration::from_millis(20)));
     assert_eq!(pair.receiver.packets(), pair.sender.packets() - 2 - 2);
 }
 
 #[test]
-fn a_report_repeats_what_the_sender_may_not_know() {
-    // As above, but a loss every 80 ms, so that each run has ten packets at most: one of them, or a
-    // few while nothing comes back from 300 ms to 500 ms.
-    let (sender, told) = script(kilobytes(), &[(0, 1_000)]);
+fn reports_repeat_runs_for_lost_reports() {
+    // As above, with a loss every 80 ms, so that each run has at most ten packets. Reports have one
+    // run each, or a few after the outage of the return path from 300 to 500 ms.
+    let (sender, log) = script(kilobytes(), &[(0, 1_000)]);
     let outages = (1..12).map(|i| Outage {
         from: ms(80 * i),
         to: ms(80 * i + 5),
@@ -292,23 +288,23 @@ fn a_report_repeats_what_the_sender_may_not_know() {
     assert_eq!(most(0, 300), Some(2));
     assert_eq!(most(300, 530), Some(4));
     assert_eq!(most(560, 1_000), Some(2));
-    let told = told.lock().expect("one thread");
+    let log = log.lock().expect("lock is poisoned");
     let lost = |fate: &&Fate| fate.outcome == Outcome::Lost;
-    let lost = told.fates.iter().filter(lost).map(|fate| fate.seq);
+    let lost = log.fates.iter().filter(lost).map(|fate| fate.seq);
     let every_tenth: Vec<u64> = (1..12).map(|i| 10 * i).collect();
     assert_eq!(lost.collect::<Vec<_>>(), every_tenth);
 }
 
 #[test]
-fn time_goes_on_between_two_packets_at_any_rate() {
+fn packet_interval_is_positive_at_any_rate() {
     assert_eq!(interval(Bytes(1), Rate::MAX), 1);
     assert_eq!(interval(Bytes(1_000), Rate::kbps(1_000)), 8_000_000);
     assert_eq!(interval(Bytes(1), Rate::ZERO), u64::MAX);
 }
 
 #[test]
-fn a_receiver_of_tfrc_reports_once_per_round_trip_and_at_loss_events() {
-    let (sender, told) = script(kilobytes(), &[(0, 1_000)]);
+fn tfrc_receiver_reports_per_round_trip_and_loss_event() {
+    let (sender, log) = script(kilobytes(), &[(0, 1_000)]);
     let receiver = Receiver::new(ReceiverConfig::tfrc());
     let mut pair = Pair::new(sender, receiver, &[outage(wire(), 80, 90), wire()]);
     pair.run(ms(140));
@@ -317,27 +313,25 @@ fn a_receiver_of_tfrc_reports_once_per_round_trip_and_at_loss_events() {
         .iter()
         .map(|r| r.0.as_nanos() / 1_000_000)
         .collect();
-    // The first packet; the second, sent before the sender had a round trip to tell; the third,
-    // sent when the first report was there, starts the timer of 20 ms, which finds new packets
-    // until the loss. 10 and 11 are missing; 13 shows it, 114 ms after the start.
+    // The first packet; the second, sent before the sender had a round-trip sample; the third, sent
+    // after the first report, starts the timer of 20 ms, which finds new packets until the loss. 10
+    // and 11 are missing; 13 reveals the loss, 114 ms after the start.
     assert_eq!(reports, [10, 18, 26, 34, 54, 74, 94, 114, 134]);
-    let told = told.lock().expect("one thread");
+    let log = log.lock().expect("lock is poisoned");
     assert!(
-        told.rtts
-            .iter()
-            .all(|rtt| *rtt == Duration::from_millis(20)),
+        log.rtts.iter().all(|rtt| *rtt == Duration::from_millis(20)),
         "{:?}",
-        told.rtts
+        log.rtts
     );
 }
 
 #[test]
-fn a_receiver_of_media_reports_at_even_distances() {
+fn media_receiver_reports_at_a_constant_interval() {
     let config = SenderConfig {
         workload: Workload::Packets(8),
         ..kilobytes()
     };
-    let (sender, told) = script(config, &[(0, 1_000)]);
+    let (sender, log) = script(config, &[(0, 1_000)]);
     let receiver = Receiver::new(ReceiverConfig {
         reporting: Reporting::Every(Duration::from_millis(25)),
         ..ReceiverConfig::tfrc()
@@ -349,13 +343,13 @@ fn a_receiver_of_media_reports_at_even_distances() {
         .iter()
         .map(|report| report.0.as_nanos() / 1_000_000)
         .collect();
-    assert_eq!(reports, [10, 35, 60, 85], "nothing came after 66 ms");
-    let told = told.lock().expect("one thread");
-    assert_eq!(told.fates.len(), 8);
+    assert_eq!(reports, [10, 35, 60, 85], "no packet arrived after 66 ms");
+    let log = log.lock().expect("lock is poisoned");
+    assert_eq!(log.fates.len(), 8);
 }
 
 #[test]
-fn random_delays_change_no_rate_and_no_order() {
+fn random_delays_preserve_rate_and_order() {
     let config = SenderConfig {
         overhead: Duration::from_millis(20),
         ..kilobytes()
@@ -378,18 +372,18 @@ fn random_delays_change_no_rate_and_no_order() {
 }
 
 #[test]
-fn an_application_that_makes_less_than_it_may_is_the_limit() {
+fn rate_is_limited_by_the_application() {
     let steps = vec![(ms(0), Rate::kbps(500)), (ms(500), Rate::kbps(2_000))];
     let config = SenderConfig {
         workload: Workload::Application(steps),
         stop: ms(1_000),
         ..kilobytes()
     };
-    let (sender, told) = script(config, &[(0, 1_000)]);
+    let (sender, log) = script(config, &[(0, 1_000)]);
     let mut pair = Pair::new(sender, rap(), &[wire(), wire()]);
     pair.run(ms(2_000));
-    let told = told.lock().expect("one thread");
-    let limited = told.app_limited.iter().filter(|limited| **limited).count();
+    let log = log.lock().expect("lock is poisoned");
+    let limited = log.app_limited.iter().filter(|limited| **limited).count();
     assert_eq!((limited, pair.sent.len()), (32, 31 + 62));
     assert!(pair.sender.is_done());
     assert!(
@@ -399,7 +393,7 @@ fn an_application_that_makes_less_than_it_may_is_the_limit() {
     );
 }
 
-/// TFRC over 2 Mb/s with a queue of 20 packets fills the link and loses little.
+/// TFRC over 2 Mb/s with a queue of 20 packets fills the link with few losses.
 #[test]
 fn tfrc_fills_a_link() {
     let bottleneck = LinkConfig {

@@ -2,8 +2,8 @@
 
 use tidegate_core::units::Time;
 
-/// When each packet left, from the oldest whose fate is open. A ring that grows while more are
-/// out than ever before, up to [`MOST`].
+/// Send times of packets from the oldest one with unknown fate. A ring that grows with the largest
+/// number of packets in flight, up to [`MOST`].
 #[derive(Debug)]
 pub(super) struct Window {
     /// Nanoseconds, or [`SETTLED`]; the length is a power of two.
@@ -13,7 +13,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Nothing has left.
+    /// A window before the first packet.
     pub(super) fn new() -> Self {
         Self {
             slots: vec![SETTLED; LEAST],
@@ -22,7 +22,7 @@ impl Window {
         }
     }
 
-    /// The lowest number that may be open.
+    /// Lower bound of the packets with unknown fate.
     pub(super) fn base(&self) -> u64 {
         self.base
     }
@@ -32,7 +32,7 @@ impl Window {
         self.next
     }
 
-    /// A packet leaves; its number.
+    /// Adds a packet. Returns its number.
     pub(super) fn push(&mut self, at: Time) -> u64 {
         let seq = self.next;
         if seq - self.base == self.slots.len() as u64 {
@@ -44,7 +44,7 @@ impl Window {
         seq
     }
 
-    /// When packet `seq` left, if its fate is open.
+    /// Send time of packet `seq`, if its fate is unknown.
     pub(super) fn sent(&self, seq: u64) -> Option<Time> {
         if seq < self.base || seq >= self.next {
             return None;
@@ -53,8 +53,8 @@ impl Window {
         (nanos != SETTLED).then_some(Time::from_nanos(nanos))
     }
 
-    /// Shows the open packets up to `last`, in order, with when each left. Those of which `known`
-    /// says that their fate is known are settled.
+    /// Calls `known` for the packets with unknown fate up to `last`, in order, with their send
+    /// times. Those for which it returns true are settled.
     pub(super) fn review(&mut self, last: u64, mut known: impl FnMut(u64, Time) -> bool) {
         let mask = self.slots.len() as u64 - 1;
         let mut seq = self.base;
@@ -68,13 +68,13 @@ impl Window {
             }
             seq += 1;
         }
-        // Reports may come out of order: what is behind `last` may be settled already.
+        // Reports may be reordered, so packets after `last` may already be settled.
         while self.base < self.next && self.slots[self.slot(self.base)] == SETTLED {
             self.base += 1;
         }
     }
 
-    /// Doubles the ring, or forgets the oldest packet if it is as large as it gets.
+    /// Doubles the ring, or discards the oldest packet if the ring has its maximum size.
     fn make_room(&mut self) {
         if self.slots.len() == MOST {
             self.base += 1;
@@ -93,11 +93,11 @@ impl Window {
     }
 }
 
-/// No packet leaves at the end of time.
+/// No packet is sent at the end of time.
 const SETTLED: u64 = u64::MAX;
-/// At first.
+/// Initial length.
 const LEAST: usize = 64;
-/// A million packets without any news are 8 MiB; the oldest of more are forgotten.
+/// A million packets without a report take 8 MiB; beyond that, the oldest packets are discarded.
 const MOST: usize = 1 << 20;
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_keeps_what_is_open_and_grows() {
+    fn keeps_unsettled_packets_and_grows() {
         let mut window = Window::new();
         for seq in 0..1_000 {
             assert_eq!(window.push(Time::from_nanos(seq)), seq);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_its_bound_it_forgets_the_oldest() {
+    fn discards_the_oldest_packets_beyond_its_bound() {
         let mut window = Window::new();
         for seq in 0..MOST as u64 + 3 {
             window.push(Time::from_nanos(seq));

@@ -1,32 +1,32 @@
-//! What a paced sender has to send.
+//! Data source of a paced sender.
 
 use tidegate_core::units::{Bytes, Rate, Time, nanos};
 
 use crate::traffic::Schedule;
 
-/// What there is to send.
+/// Data to send.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Workload {
-    /// Always more.
+    /// Unlimited.
     Greedy,
-    /// So many packets, all of them there from the start.
+    /// This many packets, all available from the start.
     Packets(u64),
-    /// What an application makes: from each of these moments on at this rate, wire bytes; nothing
-    /// before the first. In ascending order. What it makes while the controller allows less is
-    /// thrown away beyond 16 packets, as live media are.
+    /// Data of an application: rates in wire bytes, each with the time from which it applies, in
+    /// ascending order. No data before the first one. If the controller allows less, packets beyond
+    /// a backlog of 16 are discarded, as live media does.
     Application(Vec<(Time, Rate)>),
 }
 
-/// Whether a packet is left.
+/// Whether the backlog has a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Supply {
-    /// None is.
+    /// The backlog is empty.
     Empty,
-    /// At least one is.
+    /// The backlog has at least one packet.
     More,
 }
 
-/// What waits.
+/// Packets that wait for transmission.
 #[derive(Debug)]
 pub(super) enum Backlog {
     Greedy,
@@ -45,7 +45,8 @@ impl Backlog {
         }
     }
 
-    /// Since when a packet is there, or when there will be one; `None` if there is none any more.
+    /// Time at which the next packet is available, which may be in the past; `None` if there are no
+    /// further packets.
     #[inline]
     pub(super) fn ready(&mut self, now: Time) -> Option<Time> {
         match self {
@@ -55,7 +56,7 @@ impl Backlog {
         }
     }
 
-    /// Takes a packet, which is there; whether another one waits behind it.
+    /// Removes an available packet. Returns whether another one is available.
     #[inline]
     pub(super) fn take(&mut self, now: Time) -> Supply {
         let more = match self {
@@ -69,7 +70,7 @@ impl Backlog {
         if more { Supply::More } else { Supply::Empty }
     }
 
-    /// Whether there will never be a packet again.
+    /// Whether there are no further packets.
     #[inline]
     pub(super) fn is_over(&self) -> bool {
         match self {
@@ -80,23 +81,22 @@ impl Backlog {
     }
 }
 
-/// An application that makes bits at rates that change, as packets of one size. Beyond 16 of these
-/// nothing waits.
+/// An application with a variable bit rate, in packets of one size. At most 16 packets wait.
 #[derive(Debug)]
 pub struct Application {
     steps: Vec<(Time, Rate)>,
-    /// The next step.
+    /// Index of the next step.
     next: usize,
     rate: Rate,
-    /// Up to when all is counted.
+    /// Time up to which data has been generated.
     now: Time,
-    /// What waits, in 1e-9 bit: a rate times a nanosecond.
+    /// Backlog in 1e-9 bit: a rate times a nanosecond.
     waiting: u64,
     packet: u64,
 }
 
 impl Application {
-    /// One that makes packets of `size` at `rate` from `start` on.
+    /// An application that generates packets of `size` at `rate` from `start` on.
     pub fn of(rate: &Schedule, start: Time, size: Bytes) -> Self {
         let first = (Time::ZERO, rate.first);
         let steps = core::iter::once(first).chain(rate.steps.iter().copied());
@@ -133,7 +133,8 @@ impl Application {
         self.now = self.now.max(until);
     }
 
-    /// When there is a packet, [`Time::ZERO`] if it is there now; `None` if there will never be one.
+    /// Time at which the next packet is available, [`Time::ZERO`] if one is available now; `None`
+    /// if there are no further packets.
     #[inline(never)]
     pub fn ready(&mut self, now: Time) -> Option<Time> {
         self.advance(now);
@@ -156,14 +157,14 @@ impl Application {
         }
     }
 
-    /// Whether there will never be a packet again.
+    /// Whether there are no further packets.
     pub fn is_over(&self) -> bool {
         let rates = self.steps[self.next..].iter().map(|step| step.1);
         let silent = self.rate == Rate::ZERO && rates.max().is_none_or(|max| max == Rate::ZERO);
         silent && self.waiting < self.packet
     }
 
-    /// Takes a packet, which is there; whether another one waits behind it.
+    /// Removes an available packet. Returns whether another one is available.
     pub fn take(&mut self, now: Time) -> bool {
         self.advance(now);
         self.waiting = self.waiting.saturating_sub(self.packet);
@@ -175,7 +176,7 @@ fn nanoseconds(n: u64) -> core::time::Duration {
     core::time::Duration::from_nanos(n)
 }
 
-/// Packets of an application that may wait: some frames of video.
+/// Maximum backlog of an application: a few frames of video.
 const MOST_WAITING: u64 = 16;
 
 #[cfg(test)]
@@ -183,8 +184,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_application_makes_packets_at_its_rate() {
-        // 1000 bytes take 8 ms at 1 Mb/s, and nothing is made from 20 ms to 100 ms.
+    fn application_generates_packets_at_its_rate() {
+        // 1000 bytes take 8 ms at 1 Mb/s, and the rate is zero from 20 ms to 100 ms.
         let ms = Time::from_millis;
         let steps = vec![
             (ms(4), Rate::kbps(1_000)),
@@ -196,17 +197,21 @@ mod tests {
         assert_eq!(backlog.ready(ms(0)), Some(ms(12)));
         assert_eq!(backlog.ready(ms(14)), Some(Time::ZERO));
         assert_eq!(backlog.take(ms(14)), Supply::Empty);
-        assert_eq!(backlog.ready(ms(14)), Some(ms(20)), "2 ms are made already");
+        assert_eq!(
+            backlog.ready(ms(14)),
+            Some(ms(20)),
+            "2 ms of data are in the backlog"
+        );
         assert_eq!(backlog.take(ms(20)), Supply::Empty);
         assert_eq!(backlog.ready(ms(20)), Some(ms(104)));
         assert_eq!(backlog.take(ms(112)), Supply::More);
         assert_eq!(backlog.ready(ms(2_000)), Some(Time::ZERO));
         let left = (0..).take_while(|_| backlog.take(ms(2_000)) == Supply::More);
-        assert_eq!(left.count(), 15, "16 packets wait at most");
+        assert_eq!(left.count(), 15, "the backlog is limited to 16 packets");
     }
 
     #[test]
-    fn an_application_that_ends_has_nothing_more() {
+    fn ended_application_has_no_packets() {
         let ms = Time::from_millis;
         let steps = vec![(ms(0), Rate::kbps(1_000)), (ms(9), Rate::ZERO)];
         let mut backlog = Backlog::new(&Workload::Application(steps), ms(0), Bytes(1_000));

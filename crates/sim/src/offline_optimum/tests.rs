@@ -15,7 +15,7 @@ fn at(ms: u64) -> Time {
     Time::from_millis(ms)
 }
 
-/// 40 ms each way at this rate.
+/// A link of this capacity with 40 ms of delay.
 fn hop(service: Service) -> Hop {
     Hop {
         service,
@@ -51,7 +51,7 @@ fn lost(saved: &[bool]) -> Vec<usize> {
 }
 
 #[test]
-fn a_frame_is_cut_into_packets() {
+fn frame_is_split_into_packets() {
     let large = FloorSender {
         floor: Rate::kbps(1_000),
         ..sender(400)
@@ -60,13 +60,13 @@ fn a_frame_is_cut_into_packets() {
     assert_eq!(
         large.packets(),
         [1_240, 1_240, 1_240, 607].map(Bytes),
-        "three full ones and the rest"
+        "expected three full packets and the rest"
     );
     assert_eq!(sender(400).packets(), [Bytes(665)]);
 }
 
 #[test]
-fn without_trouble_all_are_savable() {
+fn all_frames_are_savable_without_outages() {
     let path = [hop(steady(1_000_000))];
     assert_eq!(
         lost(&sender(400).savable(&path, &captures(600))),
@@ -87,11 +87,11 @@ fn the_bound_is_met_to_the_microsecond() {
     assert_eq!((lost(&none).len(), lost(&all).len()), (30, 0));
 }
 
-/// Dark from 10 s to 12 s. Frame 299, of 9.967 s, is out before. The last bit of a later one
-/// leaves at 12 s at the earliest and arrives at 12.04 s, which is in time for those captured from
-/// 11.64 s on: 349 is of 11.633 s, 350 of 11.667 s.
+/// Outage from 10 s to 12 s. Frame 299, captured at 9.967 s, leaves before. The last bit of a later
+/// frame leaves at 12 s at the earliest and arrives at 12.04 s, which is in time for frames
+/// captured from 11.64 s on: 349 is captured at 11.633 s, 350 at 11.667 s.
 #[test]
-fn an_outage_takes_exactly_the_frames_that_it_must() {
+fn outage_loses_exactly_the_unsavable_frames() {
     let path = [Hop {
         outages: vec![(at(10_000), at(12_000))],
         ..hop(steady(4_000_000))
@@ -100,10 +100,10 @@ fn an_outage_takes_exactly_the_frames_that_it_must() {
     assert_eq!(lost(&saved), (300..350).collect::<Vec<_>>());
 }
 
-/// The same with a link that stands still instead. Here a packet takes 1.33 ms more after the
-/// stall, which changes nothing; at 100 kb/s after it, each of the waiting frames takes 53.2 ms.
+/// The same with a link at rate zero. A packet takes 1.33 ms longer after the stall, which has no
+/// effect; at 100 kb/s after it, each of the waiting frames takes 53.2 ms.
 #[test]
-fn a_stall_takes_the_frames_that_cannot_wait() {
+fn stall_loses_exactly_the_expired_frames() {
     let stall = |after| {
         hop(Service::Steps(vec![
             (at(0), Rate::kbps(4_000)),
@@ -113,28 +113,29 @@ fn a_stall_takes_the_frames_that_cannot_wait() {
     };
     let saved = sender(400).savable(&[stall(4_000)], &captures(600));
     assert_eq!(lost(&saved), (300..350).collect::<Vec<_>>());
-    // Frame 351 of 11.7 s is out at 12.0532 s. 352 of 11.733 s would be out at 12.1064 s, which
-    // its 12.0933 s do not allow; 353 of 11.767 s is out by then, with 12.1267 s to spare, and
-    // 354 of 11.8 s at 12.1596 s, just before its 12.16 s.
+    // Frame 351, captured at 11.7 s, leaves at 12.0532 s. 352, captured at 11.733 s, would leave at
+    // 12.1064 s, after its limit of 12.0933 s. 353, captured at 11.767 s, leaves then, before its
+    // limit of 12.1267 s. 354, captured at 11.8 s, leaves at 12.1596 s, just before its limit of
+    // 12.16 s.
     let saved = sender(400).savable(&[stall(100)], &captures(355));
     let late: Vec<_> = lost(&saved).into_iter().filter(|n| *n >= 350).collect();
     assert_eq!(late, [350, 352]);
 }
 
-/// At 53.2 kb/s a frame takes 100 ms and three are captured meanwhile. The first four fill the
-/// 360 ms that there are; then every third one fits.
+/// At 53.2 kb/s a frame takes 100 ms, in which three are captured. The first four fill the 360 ms;
+/// then every third one fits.
 #[test]
-fn below_the_floor_some_are_still_savable() {
+fn some_frames_are_savable_below_the_floor() {
     let saved = sender(400).savable(&[hop(steady(53_200))], &captures(30));
     let kept: Vec<_> = (0..30).filter(|n| saved[*n]).collect();
     assert_eq!(kept, [0, 1, 2, 3, 5, 8, 11, 14, 17, 20, 23, 26, 29]);
 }
 
-/// 1500 bytes every 100 ms carry two and a quarter frames, and 100 ms are left to each. Frames 0
-/// and 1 leave at 100 ms. 2, of 66.7 ms, would leave at 200 ms: too late. 3, captured at 100 ms,
-/// finds 170 bytes there and leaves at 200 ms, as 4 does.
+/// 1500 bytes every 100 ms carry two and a quarter frames, and each frame has 100 ms. Frames 0 and
+/// 1 leave at 100 ms. Frame 2, captured at 66.7 ms, would leave at 200 ms, too late. Frame 3,
+/// captured at 100 ms, finds 170 bytes and leaves at 200 ms, as does frame 4.
 #[test]
-fn a_recording_is_shared_by_frames() {
+fn frames_share_a_delivery_opportunity() {
     let path = [hop(Service::Moments(vec![100]))];
     let saved = sender(140).savable(&path, &captures(9));
     let kept: Vec<_> = (0..9).filter(|n| saved[*n]).collect();
@@ -142,14 +143,14 @@ fn a_recording_is_shared_by_frames() {
 }
 
 #[test]
-fn a_recording_goes_on_after_an_outage() {
+fn recording_continues_after_an_outage() {
     let path = [Hop {
         outages: vec![(at(95), at(205))],
         ..hop(Service::Moments(vec![100]))
     }];
     let saved = sender(360).savable(&path, &captures(3));
-    // The first moment after the outage is at 300 ms and has room for two; the third would be out
-    // at 400 ms, but has to be by 386.7 ms.
+    // The first opportunity after the outage is at 300 ms and has room for two frames. The third
+    // would leave at 400 ms, after its limit of 386.7 ms.
     assert_eq!(saved, [true, true, false]);
 }
 
@@ -160,13 +161,13 @@ fn every_hop_counts() {
         bound: Duration::from_micros(micros),
         ..sender(0)
     };
-    // 5.32 ms and 2.66 ms of sending, 80 ms of propagation.
+    // 5.32 ms and 2.66 ms of transmission, 80 ms of propagation.
     assert_eq!(tight(87_979).savable(&path, &captures(1)), [false]);
     assert_eq!(tight(87_980).savable(&path, &captures(1)), [true]);
 }
 
 #[test]
-fn nothing_passes_a_queue_that_holds_no_packet() {
+fn queue_smaller_than_a_packet_saves_no_frame() {
     let holds = |bytes| Hop {
         queue: Some(Bytes(bytes)),
         ..hop(steady(4_000_000))
@@ -188,7 +189,7 @@ impl Packet for PacketHandle {
     fn set_ce(&mut self) {}
 }
 
-/// What the link model does with the frames that the oracle would send, each at its capture.
+/// Arrivals in the link model of the frames that the optimum would send, each sent at its capture.
 fn arrivals(capacity: Capacity, captured: &[Time], saved: &[bool]) -> Vec<Option<Time>> {
     let config = LinkConfig {
         capacity,
@@ -210,9 +211,10 @@ fn arrivals(capacity: Capacity, captured: &[Time], saved: &[bool]) -> Vec<Option
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Two models that share no code agree: what the oracle saves, the link delivers in time.
+    /// Two models without common code agree: frames that the optimum saves arrive in time in the
+    /// link model.
     #[test]
-    fn the_link_model_bears_the_oracle_out(
+    fn link_model_agrees_with_the_optimum(
         rates in prop::collection::vec(0_u64..600, 1..12),
         gaps in prop::collection::vec(0_u32..200, 1..40),
         bound in 41_u64..600,
@@ -239,9 +241,9 @@ proptest! {
         }
     }
 
-    /// More time never costs a frame when capacity is not short.
+    /// A longer bound saves no fewer frames if capacity is sufficient.
     #[test]
-    fn a_longer_bound_saves_no_fewer(from in 0_u64..4_000, lasts in 1_u64..3_000, bound in 41_u64..800) {
+    fn longer_bound_saves_no_fewer_frames(from in 0_u64..4_000, lasts in 1_u64..3_000, bound in 41_u64..800) {
         let path = [Hop {
             outages: vec![(at(from), at(from + lasts))],
             ..hop(steady(2_000_000))

@@ -37,7 +37,7 @@ mod tests {
     use crate::run::metrics::Verdict;
 
     #[test]
-    fn a_failed_expectation_is_unsure_when_the_emulator_was_late() {
+    fn failed_expectation_is_unsure_if_the_emulator_was_late() {
         let of = |kept_up, each: &[bool]| {
             let verdict = |holds| Verdict {
                 text: "a.loss > 0".to_owned(),

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_link_costs_a_byte() {
+    fn idle_link_takes_one_byte_per_sample() {
         let rows = |n: u64| sample(20_000_000 * (n / 3), (n % 3) as usize, [0; 6]);
         let log: LinkLog = (0..300_000).map(rows).collect();
         assert_eq!(log.len(), 300_000);
@@ -357,7 +357,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_comes_out_is_what_went_in(
+        fn samples_round_trip(
             rows in prop::collection::vec((any::<u64>(), 0_usize..6, any::<[u64; 6]>(), any::<bool>()), 0..2_000),
         ) {
             let row = |(n, (at, link, numbers, near)): (usize, &(u64, usize, [u64; 6], bool))| {

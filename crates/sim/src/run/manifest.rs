@@ -406,19 +406,19 @@ mod tests {
         assert_eq!(at(4), Some(Rate::ZERO));
         assert_eq!(at(5), Some(Rate::kbps(2_000)));
         assert_eq!(at(10), None);
-        let json = serde_json::to_string(&link).expect("plain data");
+        let json = serde_json::to_string(&link).expect("serializable");
         assert!(
             json.contains(r#""capacity":[[0.0,2000000],[10.0,null]]"#),
             "{json}"
         );
         assert_eq!(
-            serde_json::from_str::<LinkInfo>(&json).expect("as written"),
+            serde_json::from_str::<LinkInfo>(&json).expect("valid JSON"),
             link
         );
     }
 
     #[test]
-    fn a_queue_drains_at_the_capacities_that_follow() {
+    fn queue_drains_at_the_following_capacities() {
         let link = |steps: &[(u64, Option<u64>)]| LinkInfo {
             name: "l".to_owned(),
             capacity: steps
@@ -459,18 +459,18 @@ mod tests {
     fn the_path_of_a_flow_is_optional() {
         let old = r#"{"name":"call","class":"call","control":"tfrc","baseline":false,
             "delay_bound_ms":400.0,"floor_bps":150000,"frame_rate":null,"one_clock":true}"#;
-        let mut flow: FlowInfo = serde_json::from_str(old).expect("of an older writer");
+        let mut flow: FlowInfo = serde_json::from_str(old).expect("valid JSON of an older version");
         assert_eq!(flow.way, Way::default());
         flow.way = Way {
             path: vec!["up".to_owned(), "far".to_owned()],
             back: vec!["down".to_owned()],
             access: Some(Rate::kbps(800)),
         };
-        let json = serde_json::to_string(&flow).expect("plain data");
+        let json = serde_json::to_string(&flow).expect("serializable");
         let end = r#""path":["up","far"],"back":["down"],"access_bps":800000}"#;
         assert!(json.ends_with(end), "{json}");
         assert_eq!(
-            serde_json::from_str::<FlowInfo>(&json).expect("as written"),
+            serde_json::from_str::<FlowInfo>(&json).expect("valid JSON"),
             flow
         );
     }

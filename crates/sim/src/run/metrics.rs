@@ -385,8 +385,8 @@ fn frames(flow: &FlowRun, stories: &[FrameStory], measured: &RangeInclusive<u64>
     }
 }
 
-/// Links in the run of the first flow that is no baseline. Compared flows run one by one, and a
-/// mean over their runs would describe none of them.
+/// Link metrics are those of the run of the first flow that is not a baseline. Compared flows run
+/// one by one, and a mean over their runs would describe none of them.
 fn of_links(run: &Run) -> Vec<LinkSummary> {
     let subject = subject(run);
     // After the end, only packets in flight still arrive.

@@ -189,7 +189,7 @@ impl RunReader {
         run.links = reader.table::<LinkSample, _>(LINKS, !run.manifest.links.is_empty());
         run.bins = reader.table(BINS, false);
         run.totals = reader.table(TOTALS, false);
-        run.summary = reader.document(SUMMARY, "the run did not come to its end");
+        run.summary = reader.document(SUMMARY, "the run was interrupted");
         run.notes = reader.notes;
         Ok(run)
     }
@@ -208,7 +208,7 @@ impl RunReader {
         {
             return Err(LoadError::Format { path, format });
         }
-        let found = self.document(MANIFEST, "what was run is guessed from the other files");
+        let found = self.document(MANIFEST, "the flows are derived from the other files");
         Ok(found.unwrap_or_else(|| self.guess()))
     }
 
@@ -295,9 +295,8 @@ impl RunReader {
         });
         if columns == 0 {
             let columns = R::HEADER.join(",");
-            self.notes.push(format!(
-                "{file} was left out: its columns are not {columns}"
-            ));
+            self.notes
+                .push(format!("{file} was skipped: its columns are not {columns}"));
             return C::default();
         }
         let mut bad = Bad::default();
@@ -347,7 +346,7 @@ impl RunReader {
         let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
         if whole < bytes.len() {
             self.notes
-                .push(format!("{file}: its last line is cut off and was left out"));
+                .push(format!("{file}: its last line is cut off and was skipped"));
         }
         Some(String::from_utf8_lossy(&bytes[..whole]).into_owned())
     }
@@ -372,9 +371,9 @@ impl Bad {
         let Self { count, first } = self;
         match count {
             0 => None,
-            1 => Some(format!("{file}: line {first} is no row and was left out")),
+            1 => Some(format!("{file}: line {first} is invalid and was skipped")),
             _ => Some(format!(
-                "{file}: {count} lines are no rows and were left out, the first is line {first}"
+                "{file}: {count} lines are invalid and were skipped, the first is line {first}"
             )),
         }
     }
@@ -415,7 +414,7 @@ impl fmt::Display for LoadError {
         match self {
             Self::Empty { path } => write!(
                 f,
-                "{} is empty: the run did not come to its end and left nothing; play it again",
+                "{} is empty: the run was interrupted before it wrote any data; run it again",
                 path.display()
             ),
             Self::Format { path, format } => write!(
@@ -426,13 +425,13 @@ impl fmt::Display for LoadError {
             ),
             Self::Io { path, source } => write!(
                 f,
-                "cannot read the run folder {}: {source}; give the folder that a run wrote",
+                "cannot read the run folder {}: {source}; give the folder of a run",
                 path.display()
             ),
             Self::NotARun { path } => write!(
                 f,
-                "{} is no run folder: it has no {MANIFEST}, {EVENTS} or {FLOWS}; give the folder \
-                 that a run wrote",
+                "{} is not a run folder: it has no {MANIFEST}, {EVENTS} or {FLOWS}; give the folder \
+                 of a run",
                 path.display()
             ),
         }

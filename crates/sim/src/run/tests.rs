@@ -107,7 +107,7 @@ fn events() -> Vec<Event> {
 }
 
 fn write(dir: &Path) {
-    let mut writer = RunWriter::create(dir).expect("a folder of our own");
+    let mut writer = RunWriter::create(dir).expect("the folder can be created");
     writer.manifest(&manifest()).expect("disk");
     for (i, event) in events().iter().enumerate() {
         let at = Time::from_nanos(i as u64 * 100_000_001);
@@ -164,13 +164,13 @@ fn write(dir: &Path) {
 fn written_rows_are_read_back() {
     let scratch = Scratch::new("round-trip");
     write(&scratch.0);
-    let run = RunReader::load(&scratch.0).expect("a run");
+    let run = RunReader::load(&scratch.0).expect("readable run");
     assert_eq!(run.notes, Vec::<String>::new());
     assert_eq!(run.manifest, manifest());
     let read: Vec<Event> = run.events.iter().map(|row| row.event).collect();
     assert_eq!(read, events());
     assert_eq!(run.events[2].at, Time::from_nanos(200_000_002));
-    let flow = run.flow("tide-1").expect("in the manifest");
+    let flow = run.flow("tide-1").expect("flow in the manifest");
     assert_eq!(flow.sent, [sent_frame()]);
     assert_eq!(flow.received, [received_frame()]);
     assert_eq!(flow.shown[0].shown_frame, None);
@@ -182,7 +182,7 @@ fn written_rows_are_read_back() {
 }
 
 #[test]
-fn the_text_is_as_documented() {
+fn tables_match_the_documented_examples() {
     let scratch = Scratch::new("text");
     write(&scratch.0);
     let file = |name: &str| fs::read_to_string(scratch.0.join(name)).expect(name);
@@ -197,7 +197,7 @@ fn the_text_is_as_documented() {
 }
 
 #[test]
-fn the_documentation_has_every_column() {
+fn all_columns_are_documented() {
     let page = include_str!("../../../../docs/run-folder.md");
     for column in super::cells::columns() {
         assert!(
@@ -208,7 +208,7 @@ fn the_documentation_has_every_column() {
 }
 
 #[test]
-fn a_killed_run_is_read_up_to_where_it_was_cut() {
+fn killed_run_is_readable_up_to_its_last_complete_line() {
     let scratch = Scratch::new("killed");
     write(&scratch.0);
     let packets = scratch.0.join("flows/tide-1/packets.csv");
@@ -222,7 +222,7 @@ fn a_killed_run_is_read_up_to_where_it_was_cut() {
     fs::remove_file(scratch.0.join("summary.json")).expect("written");
     fs::remove_file(scratch.0.join("flows/tide-1/savable.csv")).expect("written");
 
-    let run = RunReader::load(&scratch.0).expect("still a run");
+    let run = RunReader::load(&scratch.0).expect("readable run");
     assert_eq!(run.flows[0].packets.len(), 2);
     assert_eq!(run.events.len(), 5);
     assert_eq!(run.summary, None);
@@ -244,10 +244,10 @@ fn invalid_lines_are_counted() {
     let path = scratch.0.join("flows/tide-1/packets.csv");
     let text = fs::read_to_string(&path).expect("written");
     fs::write(&path, text + "x,y\n9,media,1,-1.0,,lost\n").expect("disk");
-    let run = RunReader::load(&scratch.0).expect("still a run");
+    let run = RunReader::load(&scratch.0).expect("readable run");
     assert_eq!(run.flows[0].packets.len(), 3);
     let note =
-        "flows/tide-1/packets.csv: 2 lines are no rows and were left out, the first is line 5";
+        "flows/tide-1/packets.csv: 2 lines are invalid and were skipped, the first is line 5";
     assert_eq!(run.notes, [note]);
 }
 
@@ -261,7 +261,7 @@ fn bins_of_earlier_versions_are_read() {
     let path = scratch.0.join("bins.csv");
     let dropped_of = |text: String| {
         fs::write(&path, text).expect("disk");
-        let run = RunReader::load(&scratch.0).expect("a run");
+        let run = RunReader::load(&scratch.0).expect("readable run");
         let bins = run.bins.iter().map(|row| row.bin.dropped);
         (bins.collect::<Vec<_>>(), run.notes.len())
     };
@@ -275,11 +275,11 @@ fn bins_of_earlier_versions_are_read() {
 }
 
 #[test]
-fn without_a_manifest_the_flows_are_found() {
+fn flows_are_found_without_a_manifest() {
     let scratch = Scratch::new("no-manifest");
     write(&scratch.0);
     fs::remove_file(scratch.0.join("manifest.json")).expect("written");
-    let run = RunReader::load(&scratch.0).expect("still a run");
+    let run = RunReader::load(&scratch.0).expect("readable run");
     assert_eq!(run.flows[0].info.name, "tide-1");
     assert_eq!(run.flows[0].packets.len(), 3);
     assert!(
@@ -295,7 +295,7 @@ fn an_unknown_format_version_is_rejected() {
     write(&scratch.0);
     fs::write(scratch.0.join("manifest.json"), r#"{"format":2}"#).expect("disk");
     let error = RunReader::load(&scratch.0)
-        .expect_err("not ours")
+        .expect_err("must be rejected")
         .to_string();
     assert!(error.contains("is of format 2"), "{error}");
 }
@@ -305,11 +305,11 @@ fn a_folder_without_a_run_is_not_overwritten() {
     let scratch = Scratch::new("foreign");
     fs::create_dir_all(&scratch.0).expect("disk");
     fs::write(scratch.0.join("thesis.txt"), "years").expect("disk");
-    let error = RunWriter::create(&scratch.0).expect_err("not ours");
+    let error = RunWriter::create(&scratch.0).expect_err("must be rejected");
     assert!(matches!(error, CreateError::NotARun { .. }), "{error}");
-    let error = RunWriter::create(scratch.0.join("thesis.txt")).expect_err("a file");
+    let error = RunWriter::create(scratch.0.join("thesis.txt")).expect_err("must be rejected");
     assert!(matches!(error, CreateError::NotAFolder { .. }), "{error}");
-    let error = RunReader::load(&scratch.0).expect_err("not ours");
+    let error = RunReader::load(&scratch.0).expect_err("must be rejected");
     assert!(matches!(error, LoadError::NotARun { .. }), "{error}");
     assert_eq!(
         fs::read(scratch.0.join("thesis.txt")).expect("kept"),
@@ -322,12 +322,12 @@ fn a_new_run_replaces_an_old_one() {
     let scratch = Scratch::new("again");
     write(&scratch.0);
     fs::write(scratch.0.join("notes.txt"), "mine").expect("disk");
-    let mut writer = RunWriter::create(&scratch.0).expect("ours");
+    let mut writer = RunWriter::create(&scratch.0).expect("folder of a run");
     let mut manifest = manifest();
     manifest.flows.clear();
     writer.manifest(&manifest).expect("disk");
     writer.flush().expect("disk");
-    let run = RunReader::load(&scratch.0).expect("a run");
+    let run = RunReader::load(&scratch.0).expect("readable run");
     assert!(run.events.is_empty() && run.links.is_empty() && run.summary.is_none());
     assert!(!scratch.0.join("flows/tide-1/packets.csv").exists());
     assert_eq!(
@@ -337,20 +337,20 @@ fn a_new_run_replaces_an_old_one() {
 }
 
 #[test]
-fn a_run_that_was_killed_while_it_began_can_be_overwritten() {
+fn run_killed_at_its_start_can_be_overwritten() {
     let scratch = Scratch::new("killed-again");
     write(&scratch.0);
     // Simulates a kill between the two: the folder has been emptied, and no manifest was written
     // yet.
-    drop(RunWriter::create(&scratch.0).expect("ours"));
+    drop(RunWriter::create(&scratch.0).expect("folder of a run"));
     assert!(!scratch.0.join("events.jsonl").exists());
-    assert!(RunWriter::check(&scratch.0).expect("still ours"));
-    drop(RunWriter::create(&scratch.0).expect("still ours"));
+    assert!(RunWriter::check(&scratch.0).expect("folder of a run"));
+    drop(RunWriter::create(&scratch.0).expect("folder of a run"));
 
     let scratch = Scratch::new("killed-first");
     drop(RunWriter::create(&scratch.0).expect("new"));
     fs::write(scratch.0.join(".manifest.json.part"), "{").expect("disk");
-    let mut writer = RunWriter::create(&scratch.0).expect("nothing of others is there");
+    let mut writer = RunWriter::create(&scratch.0).expect("folder of a run");
     writer.manifest(&manifest()).expect("disk");
     assert!(!scratch.0.join(".manifest.json.part").exists());
 }
@@ -366,7 +366,7 @@ fn flow_names_cannot_escape_the_folder() {
 }
 
 #[test]
-fn the_same_rows_give_the_same_bytes() {
+fn same_rows_yield_same_bytes() {
     let (one, two) = (Scratch::new("same-1"), Scratch::new("same-2"));
     write(&one.0);
     write(&two.0);
@@ -384,11 +384,13 @@ fn the_same_rows_give_the_same_bytes() {
 #[test]
 fn loading_the_empty_folder_of_a_killed_run_fails() {
     let scratch = Scratch::new("empty");
-    RunWriter::create(&scratch.0).expect("a folder of our own");
-    fs::create_dir_all(&scratch.0).expect("a folder of our own");
-    let error = RunReader::load(&scratch.0).expect_err("nothing was written");
+    RunWriter::create(&scratch.0).expect("the folder can be created");
+    fs::create_dir_all(&scratch.0).expect("the folder can be created");
+    let error = RunReader::load(&scratch.0).expect_err("empty folder must be rejected");
     assert!(
-        error.to_string().ends_with("left nothing; play it again"),
+        error
+            .to_string()
+            .ends_with("before it wrote any data; run it again"),
         "{error}"
     );
 }
@@ -407,16 +409,16 @@ fn missing_tables_of_a_group_are_reported_only_if_expected() {
             ..self::manifest().flows.remove(0)
         });
     }
-    let mut writer = RunWriter::create(&scratch.0).expect("a folder of our own");
+    let mut writer = RunWriter::create(&scratch.0).expect("the folder can be created");
     writer.manifest(&manifest).expect("disk");
     for info in manifest.flows {
         writer.flow(&FlowRun::new(info)).expect("disk");
     }
     writer.summary(&Summary::default()).expect("disk");
     writer.flush().expect("disk");
-    let notes = |dir: &Path| RunReader::load(dir).expect("just written").notes;
+    let notes = |dir: &Path| RunReader::load(dir).expect("file exists").notes;
     assert_eq!(notes(&scratch.0), Vec::<String>::new());
-    fs::remove_file(scratch.0.join("flows/tcp/packets.csv")).expect("just written");
+    fs::remove_file(scratch.0.join("flows/tcp/packets.csv")).expect("file exists");
     assert_eq!(notes(&scratch.0), ["flows/tcp/packets.csv is missing"]);
 }
 
@@ -430,9 +432,9 @@ fn links_without_causes_are_read() {
     assert!(text.ends_with(",1,2,4,1,0\n"), "{text}");
     let older = text.replace(",drops_random,drops_outage\n", "\n");
     fs::write(&file, older.replace(",1,2,4,1,0\n", ",1,2,4\n")).expect("disk");
-    let run = RunReader::load(&scratch.0).expect("a run");
+    let run = RunReader::load(&scratch.0).expect("readable run");
     assert_eq!(run.notes, Vec::<String>::new());
-    let sample = run.links.iter().next().expect("a sample");
+    let sample = run.links.iter().next().expect("one sample");
     assert_eq!((sample.drops, sample.causes), (1, None));
     assert_eq!(sample.queue_drops(), None);
 }

@@ -319,7 +319,7 @@ impl fmt::Display for CreateError {
         match self {
             Self::Io { path, source } => write!(
                 f,
-                "cannot make the run folder {}: {source}; choose a place where you may write",
+                "cannot create the run folder {}: {source}; choose a writable location",
                 path.display()
             ),
             Self::NotAFolder { path } => write!(
@@ -329,7 +329,7 @@ impl fmt::Display for CreateError {
             ),
             Self::NotARun { path } => write!(
                 f,
-                "{} holds something that is no run, and it will not be overwritten: choose a \
+                "{} holds something other than a run, and it will not be overwritten: choose a \
                  new or empty folder",
                 path.display()
             ),
@@ -376,11 +376,11 @@ impl fmt::Display for WriteError {
         match self {
             Self::FlowName { name } => write!(
                 f,
-                "{name:?} cannot name a flow: use letters, digits, `-` and `_`"
+                "invalid flow name {name:?}: use letters, digits, `-` and `_`"
             ),
             Self::Io { path, source } => write!(
                 f,
-                "cannot write {}: {source}; see that the disk has room and that you may write there",
+                "cannot write {}: {source}; check free disk space and permissions",
                 path.display()
             ),
         }

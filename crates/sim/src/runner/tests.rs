@@ -227,7 +227,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn being_ahead_cannot_be_seen(text in scenario(), course in course(), seed in 1..1_000_u64) {
+    fn lookahead_does_not_change_results(text in scenario(), course in course(), seed in 1..1_000_u64) {
         compare(&text, seed, &course)?;
     }
 }
@@ -254,7 +254,7 @@ fn compare(text: &str, seed: u64, course: &Course) -> Result<bool, TestCaseError
 
 /// Enough flows that arrivals are grouped by receiver.
 #[test]
-fn many_flows_are_ahead() {
+fn lookahead_with_many_flows() {
     let text = "name = \"t\"\nduration = \"2s\"\n[[link]]\nname = \"one\"\nfrom = \"a\"\nto = \"b\"\n\
                 duplex = true\nrate = \"40Mb/s\"\ndelay = \"20ms\"\nqueue = { droptail = \"200 packets\" }\n\
                 [[flow]]\nname = \"f\"\ncount = 300\nfrom = \"a\"\nto = \"b\"\n\
@@ -274,7 +274,7 @@ fn many_flows_are_ahead() {
 
 /// Packets from a link without a rate reach an exit link exactly when it becomes idle.
 #[test]
-fn bursts_at_an_exit() {
+fn lookahead_with_bursts_at_an_exit_link() {
     for (limit, size) in [(1, 1_000), (1, 500), (2, 1_000)] {
         let text = format!(
             "name = \"t\"\nduration = \"3s\"\n[[link]]\nname = \"one\"\nfrom = \"a\"\nto = \"b\"\n\
@@ -295,7 +295,7 @@ fn bursts_at_an_exit() {
 
 /// Lookahead is active in the scenarios that it was designed for.
 #[test]
-fn a_dumbbell_is_played_ahead() {
+fn dumbbell_runs_with_lookahead() {
     let flow = |source: &str| {
         format!(
             "name = \"t\"\nduration = \"3s\"\n[[link]]\nname = \"one\"\nfrom = \"a\"\nto = \"b\"\n\

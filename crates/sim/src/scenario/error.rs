@@ -12,15 +12,15 @@ use crate::run::ExpectError;
 /// Displayed as `file:line: place: key: cause; fix`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// The file as it was named to us.
+    /// Path of the file, as the caller gave it.
     pub file: String,
-    /// Counted from one; absent when the file could not be read at all.
+    /// Line number from one; absent if the file could not be read.
     pub line: Option<usize>,
-    /// The table, as `link "uplink"`; empty at the head of the file.
+    /// The table, as `link "uplink"`; empty for keys before the first table.
     pub place: String,
-    /// The key at fault; empty when the table as a whole is.
+    /// The key; empty if the error concerns the whole table.
     pub key: String,
-    /// What is wrong. In a box, since an error is rare and a result is not.
+    /// Cause and fix. Boxed to keep `Result` small.
     pub fault: Box<Fault>,
 }
 
@@ -41,84 +41,84 @@ impl fmt::Display for ScenarioError {
 
 impl core::error::Error for ScenarioError {}
 
-/// What is wrong with a scenario file.
+/// Cause of an error in a scenario file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A word that is none of those allowed.
+    /// A word that is not one of the allowed values.
     Choice {
-        /// As it was written.
+        /// The text in the file.
         value: String,
-        /// What may stand here.
+        /// The allowed values.
         allowed: &'static [&'static str],
     },
-    /// Two keys exclude or need each other.
+    /// Keys that exclude or require each other.
     Clash {
-        /// What is the matter.
+        /// The cause.
         why: String,
-        /// What to write.
+        /// The fix.
         mend: String,
     },
-    /// Two things of one name.
+    /// A name that is used twice.
     Duplicate {
         /// The name.
         name: String,
-        /// Where it was used first.
+        /// Line of its first use.
         first: usize,
     },
-    /// A statement about the outcome that cannot be judged.
+    /// An expectation that cannot be evaluated.
     Expect(ExpectError),
     /// A key is missing.
     Missing {
-        /// A line that would do.
+        /// An example line.
         example: &'static str,
     },
-    /// A reference to something that does not exist.
+    /// A reference to an object that does not exist.
     Name {
-        /// What should have this name: "link" or "flow".
+        /// Type of the object: "link" or "flow".
         what: &'static str,
-        /// As it was written.
+        /// The text in the file.
         value: String,
-        /// The names that exist.
+        /// The existing names.
         known: Vec<String>,
     },
     /// A number with a unit is malformed.
     Quantity(QuantityError),
     /// A value outside its range.
     Range {
-        /// What is the matter, with the value.
+        /// The cause, with the value.
         why: String,
-        /// What may stand here.
+        /// The fix, with the allowed range.
         mend: String,
     },
-    /// This is no TOML.
+    /// The file is not valid TOML.
     Syntax(String),
     /// A trace file is malformed.
     Trace {
         /// The trace file.
         file: String,
-        /// What is the matter, with its line.
+        /// The cause, with the line of the trace file.
         cause: TraceError,
     },
     /// A value of the wrong type.
     Type {
-        /// What it is.
+        /// The type in the file.
         found: &'static str,
-        /// What it should be.
+        /// The required type.
         wanted: &'static str,
     },
     /// A key that does not exist here.
     UnknownKey {
-        /// Those that do.
+        /// The allowed keys.
         allowed: &'static [&'static str],
-        /// What was probably meant, or where the key belongs.
+        /// The most similar key, or the table that has this key.
         hint: Option<String>,
     },
     /// A file could not be read.
     Unreadable {
-        /// Which, where it is not the file of the error.
+        /// Name of the file, unless it is the scenario itself.
         file: String,
-        /// The system's reason.
+        /// Reason given by the operating system.
         why: String,
     },
 }
@@ -132,7 +132,7 @@ impl fmt::Display for Fault {
             Self::Clash { why, mend } | Self::Range { why, mend } => write!(f, "{why}; {mend}"),
             Self::Duplicate { name, first } => write!(
                 f,
-                "the name \"{name}\" is taken since line {first}; choose another"
+                "the name \"{name}\" is already used in line {first}; choose another"
             ),
             Self::Expect(error) => error.fmt(f),
             Self::Missing { example } => write!(f, "is missing; add, for example, {example}"),
@@ -148,7 +148,7 @@ impl fmt::Display for Fault {
                 one_of(&known.iter().map(String::as_str).collect::<Vec<_>>())
             ),
             Self::Quantity(error) => error.fmt(f),
-            Self::Syntax(message) => write!(f, "this is no TOML: {message}"),
+            Self::Syntax(message) => write!(f, "invalid TOML: {message}"),
             Self::Trace { file, cause } => write!(f, "{file}: {cause}"),
             Self::Type { found, wanted } => write!(f, "is {found}; write {wanted}"),
             Self::UnknownKey { allowed, hint } => {
@@ -156,7 +156,7 @@ impl fmt::Display for Fault {
                 if let Some(hint) = hint {
                     write!(f, "; {hint}")?;
                 }
-                // A question has its own end.
+                // A hint that ends in a question mark starts a new sentence after it.
                 let asks = hint.as_ref().is_some_and(|hint| hint.ends_with('?'));
                 f.write_str(if asks { " The" } else { "; the" })?;
                 write!(f, " keys here are {}", allowed.join(", "))

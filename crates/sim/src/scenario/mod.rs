@@ -43,41 +43,41 @@ pub use trace_file::CapacityTrace;
 /// A scenario that can be run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Short, for run folders.
+    /// Short name, used for run folders.
     pub name: String,
-    /// One line for people.
+    /// Description in one line.
     pub about: String,
-    /// How long it runs.
+    /// Duration of the run.
     pub duration: Duration,
     /// Random seed.
     pub seed: Seed,
-    /// Measured interval, from the start of the run.
+    /// Interval over which totals are counted, from the start of the run.
     pub measure: (Duration, Duration),
-    /// At least one. Flows refer to links by their place in this list.
+    /// At least one. Flows refer to links by their index in this list.
     pub links: Vec<LinkPlan>,
-    /// At least one. Baselines refer to flows by their place in this list.
+    /// At least one. Baselines refer to flows by their index in this list.
     pub flows: Vec<FlowPlan>,
-    /// Runs of their own to compare with.
+    /// Additional runs for comparison.
     pub baselines: Vec<BaselinePlan>,
-    /// What must hold in the end; all names in them exist.
+    /// Conditions on the results, checked after the run. All names in them exist.
     pub expect: Vec<Expectation>,
 }
 
 impl Scenario {
-    /// Reads the file at `path`; trace files are looked up beside it.
+    /// Reads the file at `path`. Trace files are opened relative to its folder.
     ///
     /// # Errors
-    /// [`ScenarioError`] with the first fault of the file, its line and the mend.
+    /// [`ScenarioError`] with the first error of the file, its line and the fix.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
         let (file, text) = read_file(path)?;
         Self::parse(&file, &text, &|name| beside(path, name))
     }
 
-    /// Reads `text`, which is called `file` in errors. `open` gives the text of a trace file, or
-    /// the reason why it cannot be had.
+    /// Parses `text`; `file` is its name in errors. `open` returns the text of a trace file, or the
+    /// reason why it cannot be read.
     ///
     /// # Errors
-    /// [`ScenarioError`] with the first fault of the text, its line and the mend.
+    /// [`ScenarioError`] with the first error of the text, its line and the fix.
     pub fn parse(
         file: &str,
         text: &str,
@@ -86,18 +86,18 @@ impl Scenario {
         read::scenario(file, text, open)
     }
 
-    /// When totals are counted.
+    /// Interval over which totals are counted.
     pub fn window(&self) -> (Time, Time) {
         let (from, to) = self.measure;
         (Time::ZERO + from, Time::ZERO + to)
     }
 
-    /// The flow called `name`.
+    /// The flow with this name.
     pub fn flow(&self, name: &str) -> Option<&FlowPlan> {
         self.flows.iter().find(|flow| flow.name == name)
     }
 
-    /// The propagation delay of `flow` there and back.
+    /// Round-trip propagation delay of `flow` over the shared links.
     pub fn round_trip(&self, flow: &FlowPlan) -> Duration {
         let hops = flow.path.iter().chain(&flow.back);
         hops.filter_map(|link| self.links.get(*link))
@@ -111,94 +111,96 @@ impl Scenario {
 pub struct LinkPlan {
     /// Unique among links, flows and baselines.
     pub name: String,
-    /// What it carries, with all headers; absent when it has no limit.
+    /// Capacity, including all headers; absent if unlimited.
     pub rate: Option<RatePlan>,
-    /// Propagation, one way.
+    /// One-way propagation delay.
     pub delay: Duration,
-    /// How packets are lost at random.
+    /// Random loss.
     pub loss: LossConfig,
-    /// Delay beyond propagation, which differs from packet to packet.
+    /// Random delay per packet, in addition to the propagation delay.
     pub jitter: Option<JitterConfig>,
-    /// Present exactly when there is a rate.
+    /// Present if and only if the link has a rate.
     pub queue: Option<QueueConfig>,
     /// In order of time, without overlap, within the run.
     pub outages: Vec<Outage>,
 }
 
-/// What a link carries.
+/// Capacity of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RatePlan {
-    /// The same all the time; above zero.
+    /// A constant rate above zero.
     Fixed(Rate),
-    /// From these moments on. The first is at zero, the moments increase; a rate may be zero.
+    /// Rates, each with the time from which it applies. The first time is zero, and times increase.
+    /// A rate may be zero.
     Steps(Vec<(Duration, Rate)>),
-    /// Recorded moments of delivery, repeated for ever.
+    /// Recorded delivery times, repeated until the end of the run.
     Trace(CapacityTrace),
 }
 
-/// One stream.
+/// A flow, or a group of identical flows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowPlan {
-    /// Unique among links, flows and baselines. With a count above one it names the class, and
-    /// the flows are `name-1`, `name-2` and so on.
+    /// Unique among links, flows and baselines. With a count above one it names the group, and the
+    /// flows are `name-1`, `name-2` and so on.
     pub name: String,
-    /// How many flows these are; at least one.
+    /// Number of flows in the group; at least one.
     pub count: u32,
-    /// Links to the receiver, in order; at least one, none twice.
+    /// Links to the receiver, in order; at least one, without repetition.
     pub path: Vec<usize>,
-    /// Links back to the sender; at least one, none twice.
+    /// Links back to the sender; at least one, without repetition.
     pub back: Vec<usize>,
-    /// A link of each flow's own before the path, and one behind the way back.
+    /// Access link of each flow: before the path, and after the return path.
     pub access: Option<AccessPlan>,
-    /// A link of each flow's own behind the path, and one before the way back.
+    /// Exit link of each flow: after the path, and before the return path.
     pub exit: Option<AccessPlan>,
-    /// What decides about its rate; none where the flow's kind does.
+    /// Rate controller; absent if the kind of the flow includes one.
     pub control: Option<ControllerConfig>,
-    /// What it carries.
+    /// Payload of the flow.
     pub media: MediaPlan,
-    /// The codepoint of its packets, which may be marked rather than dropped if it is ECT(0) or ECT(1).
+    /// ECN codepoint of its packets. Queues may mark ECT(0) and ECT(1) packets instead of dropping
+    /// them.
     pub ecn: Ecn,
-    /// Whether the delay bound of a video keeps its small margin beside competing traffic in the
+    /// Whether the delay bound of a video keeps its small margin while competing traffic shares the
     /// queue.
     pub yielding: bool,
-    /// When it starts.
+    /// Start time.
     pub start: Duration,
-    /// Each flow starts up to so much later, uniformly.
+    /// Each flow starts later by a uniform random time up to this.
     pub start_spread: Duration,
-    /// When it stops, after `start` and not after the end of the run.
+    /// Stop time; after `start`, at most the end of the run.
     pub stop: Duration,
 }
 
-/// A link between one host and the shared links, the same in both directions.
+/// A link between a host and the shared links, with the same properties in both directions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessPlan {
-    /// What it carries; absent when it has no limit.
+    /// Capacity; absent if unlimited.
     pub rate: Option<Rate>,
-    /// Propagation, one way.
+    /// One-way propagation delay.
     pub delay: Duration,
-    /// Each flow's is up to so much longer, uniformly.
+    /// The delay of each flow is longer by a uniform random time up to this.
     pub delay_spread: Duration,
-    /// What may wait.
+    /// Queue in front of the link.
     pub queue: QueueConfig,
 }
 
-/// What a flow carries.
+/// Payload of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MediaPlan {
     /// As many packets as the controller allows.
     Bulk(BulkPlan),
-    /// A model of TCP.
+    /// A TCP transfer.
     Tcp(TcpPlan),
     /// Packets without rate control.
     Udp(udp::SourceConfig),
     /// Live video.
     Video(VideoPlan),
-    /// Browsers, one for each flow, and what they look at.
+    /// Web browsing, with one browser per flow.
     Web(Arc<web::Config>),
 }
 
 impl MediaPlan {
-    /// Whether there is so much to send and no more.
+    /// Whether the flow has a fixed amount of data to send.
     pub fn is_finite(&self) -> bool {
         match self {
             Self::Bulk(bulk) => matches!(bulk.workload, Workload::Packets(_)),
@@ -207,7 +209,7 @@ impl MediaPlan {
         }
     }
 
-    /// The TCP that it goes over, if that is one that a scenario chooses.
+    /// The TCP configuration, if the flow uses TCP and the scenario selects the variant.
     pub fn tcp(&self) -> Option<&TcpPlan> {
         match self {
             Self::Tcp(tcp) => Some(tcp),
@@ -216,7 +218,7 @@ impl MediaPlan {
         }
     }
 
-    /// The video, if it is one.
+    /// The video configuration, if the flow carries video.
     pub fn video(&self) -> Option<&VideoPlan> {
         match self {
             Self::Video(video) => Some(video),
@@ -228,43 +230,45 @@ impl MediaPlan {
 /// Packets paced by a controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BulkPlan {
-    /// Of one packet, headers included.
+    /// Packet size, including headers.
     pub packet: Bytes,
-    /// What there is to send.
+    /// Data to send.
     pub workload: Workload,
-    /// Each packet is held back by up to so much, at random.
+    /// Maximum of the random processing delay of each packet.
     pub overhead: Duration,
 }
 
-/// A model of TCP.
+/// Configuration of a TCP transfer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpPlan {
-    /// How the sender is set; whether it uses ECN is told by the flow.
+    /// Sender. Its use of ECN is configured by the flow.
     pub sender: TcpSender,
-    /// How the receiver is set.
+    /// Receiver.
     pub sink: SinkConfig,
-    /// How much there is to send.
+    /// Amount of data to send.
     pub amount: SourceKind,
-    /// An application that writes it into a socket; `None`: the sender has it all from the start.
+    /// Application that writes the data into a socket; `None`: all data is available from the
+    /// start.
     pub socket: Option<SocketPlan>,
 }
 
-/// What a TCP model sends as an application writes it, through a socket buffer.
+/// Application that writes through a socket buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SocketPlan {
-    /// How fast it writes, with the headers of full segments; `None`: as fast as there is room.
-    /// What finds no room waits in the application up to 16 segments, and is not made beyond.
+    /// Write rate, including the headers of full segments; `None`: as fast as the buffer allows. If
+    /// the buffer is full, up to 16 segments wait in the application, and further data is not
+    /// generated.
     pub demand: Option<Schedule>,
-    /// Payload that was written and is not acknowledged, at most; holds a segment at least.
+    /// Maximum payload that is written and not yet acknowledged; at least one segment.
     pub buffer: Bytes,
 }
 
-/// Which model of a TCP sender, and how it is set.
+/// Model of a TCP sender with its configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TcpSender {
-    /// As in ns-2.
+    /// The models of ns-2.
     Classic(classic::Config),
-    /// As in Linux today.
+    /// The models of current Linux.
     Modern(Box<modern::Config>),
 }
 
@@ -277,34 +281,34 @@ pub struct VideoPlan {
     pub height: u32,
     /// Frames per second.
     pub frame_rate: FrameRate,
-    /// What makes the bits.
+    /// Source of the frames.
     pub encoder: EncoderKind,
-    /// The lowest rate that the encoder can be asked for; above zero.
+    /// Minimum rate of the encoder; above zero.
     pub floor: Rate,
-    /// The highest; at least `floor`.
+    /// Maximum rate of the encoder; at least `floor`.
     pub ceiling: Rate,
-    /// From capture to the moment when a frame can be decoded whole; above zero.
+    /// Maximum time from capture until the frame can be decoded completely; above zero.
     pub delay_bound: Duration,
-    /// From when until when the camera is off, from the start of the run: in order, without
+    /// Start and end of each pause of the camera, from the start of the run: in order, without
     /// overlap, within the life of the flow.
     pub pauses: Vec<(Duration, Duration)>,
-    /// How it is sent, if that is over TCP rather than RTP.
+    /// Transport over TCP; `None`: RTP.
     pub stream: Option<Box<StreamPlan>>,
 }
 
-/// What makes the bits of a video.
+/// Source of the frames of a video.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EncoderKind {
-    /// A model of frame sizes and quality, without pictures; fast.
+    /// A model of frame sizes and quality, without pixels; fast.
     Model,
-    /// The sizes of a recorded encode, between its rates.
+    /// Frame sizes of a recorded encode, interpolated between its rates.
     Trace(Arc<FrameTrace>),
-    /// A real encoder on a generated scene.
+    /// A real encoder that encodes a generated scene.
     Real(Codec),
 }
 
 impl EncoderKind {
-    /// What goes over the network. Models make frames that look like H.264.
+    /// The codec of the packets. Models generate frames that look like H.264.
     pub const fn codec(&self) -> Codec {
         match self {
             Self::Model | Self::Trace(_) => Codec::H264,
@@ -313,24 +317,23 @@ impl EncoderKind {
     }
 }
 
-/// The same stream with another rate control, in a run of its own with the same path and
-/// randomness.
+/// The same flow with a fixed rate, in a separate run with the same path and random draws.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaselinePlan {
     /// Unique among links, flows and baselines.
     pub name: String,
-    /// The flow that it stands in for, which carries video.
+    /// The flow that it replaces, which carries video.
     pub of: usize,
-    /// At which rate it sends.
+    /// Its rate.
     pub rate: BaselineRate,
 }
 
 /// The rate of a baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaselineRate {
-    /// Always this media rate, above zero.
+    /// A fixed media rate, above zero.
     Fixed(Rate),
-    /// Always the mean media rate that the flow used.
+    /// The mean media rate that the flow used.
     Mean,
 }
 
@@ -345,7 +348,7 @@ fn read_file(path: &Path) -> Result<(String, String), ScenarioError> {
         fault: Box::new(Fault::Unreadable {
             file: "the file".to_owned(),
             why: match error.kind() {
-                ErrorKind::InvalidData => "it is no text (UTF-8)".to_owned(),
+                ErrorKind::InvalidData => "the file is not valid UTF-8".to_owned(),
                 _ => error.to_string(),
             },
         }),

@@ -19,19 +19,19 @@ use crate::tcp::classic::Flavour;
 use crate::tcp::modern::CongestionConfig;
 
 impl Scenario {
-    /// The way of a flow to its receiver as the oracle wants it.
+    /// The links from the sender of a flow to its receiver, as input of the offline optimum.
     pub fn road(&self, flow: &FlowPlan) -> Vec<Hop> {
         let links = flow.path.iter().filter_map(|link| self.links.get(*link));
         links.map(LinkPlan::hop).collect()
     }
 
-    /// What the manifest says of the links.
+    /// Manifest entries of the links.
     pub fn link_infos(&self) -> Vec<LinkInfo> {
         let infos = self.links.iter().map(|link| link.info(self.duration));
         infos.collect()
     }
 
-    /// What the manifest says of the flows and, after them, of the baselines.
+    /// Manifest entries of the flows and, after them, of the baselines.
     pub fn flow_infos(&self) -> Vec<FlowInfo> {
         let flow = |plan: &FlowPlan| {
             let info = self.flow_info(plan);
@@ -52,7 +52,7 @@ impl Scenario {
         flows.chain(self.baselines.iter().map(baseline)).collect()
     }
 
-    /// What the manifest says of a flow, in a world with one clock.
+    /// Manifest entry of a flow. Sender and receiver share the clock of the simulation.
     fn flow_info(&self, plan: &FlowPlan) -> FlowInfo {
         let video = plan.media.video();
         let names = |links: &[usize]| {
@@ -80,7 +80,7 @@ impl Scenario {
 }
 
 impl LinkPlan {
-    /// What the link is built from.
+    /// Link configuration.
     ///
     /// # Errors
     /// As [`topology::network`](crate::topology::network).
@@ -126,7 +126,7 @@ impl LinkPlan {
         }
     }
 
-    /// What the manifest says of it. A trace is shown by its mean over half-seconds.
+    /// Manifest entry. A trace is summarised by its mean rate over half-seconds.
     fn info(&self, duration: Duration) -> LinkInfo {
         let step = |from: Duration, rate: Option<Rate>| CapacityStep {
             from: Time::ZERO + from,
@@ -148,7 +148,7 @@ impl LinkPlan {
                     let bytes = capacity.offered(Time::ZERO + from, end);
                     step(from, bytes.map(|bytes| bytes / WINDOW))
                 };
-                // A day, the longest run, has 172,800 of them.
+                // At most 172,800 entries, because a run lasts at most a day.
                 (0..halves as u32).map(mean).collect()
             }
         };
@@ -167,7 +167,7 @@ impl LinkPlan {
     }
 }
 
-/// How much a queue holds, if that is told in bytes.
+/// Size of a queue, if it is configured in bytes.
 pub(super) fn byte_limit(queue: &QueueConfig) -> Option<Bytes> {
     match queue {
         QueueConfig::DropTail(DropTailConfig { limit, .. })
@@ -183,7 +183,7 @@ pub(super) fn byte_limit(queue: &QueueConfig) -> Option<Bytes> {
 }
 
 impl MediaPlan {
-    /// Of the largest packet to the receiver, every header included.
+    /// Size of the largest packet to the receiver, including all headers.
     pub(super) fn largest_packet(&self) -> Bytes {
         match self {
             Self::Bulk(bulk) => bulk.packet,
@@ -197,7 +197,7 @@ impl MediaPlan {
         }
     }
 
-    /// What each packet to the sender has at least; nothing if none comes.
+    /// Minimum size of a packet to the sender; zero if there are none.
     pub(super) fn least_answer(&self) -> Bytes {
         let of_sink = |sink: &SinkConfig| Bytes(sink.ack_size.into());
         match self {
@@ -214,7 +214,7 @@ impl MediaPlan {
 }
 
 impl FlowPlan {
-    /// What decides about its rate, in a word.
+    /// Name of the rate controller.
     pub fn control_name(&self) -> &'static str {
         match (&self.control, &self.media) {
             (Some(control), _) => control.name(),
@@ -231,7 +231,7 @@ impl FlowPlan {
 }
 
 impl TcpPlan {
-    /// Of a full segment, every header included.
+    /// Size of a full segment, including all headers.
     pub fn packet_size(&self) -> Bytes {
         match &self.sender {
             TcpSender::Classic(config) => Bytes(config.packet_size.into()),
@@ -239,7 +239,7 @@ impl TcpPlan {
         }
     }
 
-    /// Whether it answers marks in proportion, so that it sends ECT(1) (RFC 9331).
+    /// Whether the sender responds to ECN marks in proportion, so that it sends ECT(1) (RFC 9331).
     pub fn is_scalable(&self) -> bool {
         match &self.sender {
             TcpSender::Classic(_) => false,
@@ -249,7 +249,7 @@ impl TcpPlan {
         }
     }
 
-    /// What a full segment carries.
+    /// Payload of a full segment.
     pub fn payload(&self) -> Bytes {
         let header = match &self.sender {
             TcpSender::Classic(config) => config.header_size,
@@ -258,7 +258,7 @@ impl TcpPlan {
         self.packet_size().saturating_sub(Bytes(header.into()))
     }
 
-    /// Which TCP, in a word.
+    /// Name of the TCP variant.
     pub fn name(&self) -> &'static str {
         match &self.sender {
             TcpSender::Classic(config) => match config.flavour {
@@ -276,8 +276,8 @@ impl TcpPlan {
     }
 }
 
-/// Of a full packet of media over RTP, every header included.
+/// Size of a full RTP media packet, including all headers.
 pub(crate) const MEDIA_PACKET: Bytes = Bytes(1_200);
 
-/// Over which the rate of a trace is averaged for people.
+/// Interval over which the rate of a trace is averaged for display.
 const WINDOW: Duration = Duration::from_millis(500);

@@ -12,36 +12,36 @@ use crate::tcp::SourceKind;
 use crate::traffic::Schedule;
 use crate::traffic::udp::Spacing;
 
-/// The packets of a flow that a run writes down.
+/// Estimated number of recorded packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Logged<'a> {
     /// The flow.
     pub flow: &'a str,
-    /// About so many; of a flow that keeps to what its path carries, at most.
+    /// Estimate; an upper bound if the flow adapts to the capacity of its path.
     pub packets: f64,
-    /// Whether it sends them in any case.
+    /// Whether the flow sends this number regardless of the path.
     pub sure: bool,
 }
 
-/// Packets that a flow sends, about and at most.
+/// Packets that a flow sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Load {
     /// Packets.
     count: f64,
-    /// The link of its way that carries the least, if the flow keeps to what that carries.
+    /// The link of its path with the least capacity, if that limits the flow.
     bottleneck: Option<usize>,
 }
 
 impl Scenario {
-    /// Estimated number of recorded packets per flow name, largest first. Flows of a group are only
-    /// counted, unless they are video over RTP. There is no estimate for flows without a bound:
-    /// browsers, and greedy flows on a path without limits.
+    /// Estimated number of recorded packets per flow name, largest first. Runs only count the
+    /// packets of a flow group, unless they are video over RTP. There is no estimate for flows
+    /// without a bound: browsers, and greedy flows on a path without limits.
     pub fn logged_packets<'a>(&'a self) -> Vec<Logged<'a>> {
         let links = self.link_infos();
         let flows = self.flows.iter().filter(|flow| is_logged(flow));
         let loads = flows.filter_map(|flow| Some((flow, self.load_of(flow, &links)?)));
         let mut loads: Vec<(&'a FlowPlan, Load)> = loads.collect();
-        // Flows that share a bottleneck fill it together.
+        // Flows that share a bottleneck share its capacity.
         for link in 0..links.len() {
             let mine = |load: &Load| load.bottleneck == Some(link);
             let shared = loads.iter().filter(|(_, load)| mine(load));
@@ -98,19 +98,19 @@ impl Scenario {
     }
 }
 
-/// Of video over RTP each of many writes its packets down, too.
+/// A run records packets of single flows, and of every flow in a group of video over RTP.
 fn is_logged(flow: &FlowPlan) -> bool {
     let over_rtp = |video: &VideoPlan| video.stream.is_none();
     flow.count == 1 || flow.media.video().is_some_and(over_rtp)
 }
 
-/// Whether it sends without regard to what the path carries.
+/// Whether the flow sends regardless of the capacity of its path.
 fn is_uncontrolled(flow: &FlowPlan) -> bool {
     let fixed = matches!(flow.control, Some(ControllerConfig::Fixed { .. }));
     fixed || matches!(flow.media, MediaPlan::Udp(_))
 }
 
-/// What the flow sends if nothing holds it back, in bits, if that has an end.
+/// Bits that the application of the flow generates, if that amount is bounded.
 fn offered(flow: &FlowPlan, life: (Duration, Duration)) -> Option<f64> {
     let lasts = life.1.saturating_sub(life.0).as_secs_f64();
     let over_life = |rate: Rate| rate.as_f64() * lasts;
@@ -154,7 +154,7 @@ fn of_tcp(tcp: &TcpPlan, life: (Duration, Duration)) -> Option<f64> {
     }
 }
 
-/// What sender and receiver have room for, in segments.
+/// Window of sender and receiver, in segments.
 fn window(tcp: &TcpPlan) -> f64 {
     let window = match &tcp.sender {
         TcpSender::Classic(config) => config.window,
@@ -172,7 +172,7 @@ fn of_schedule(schedule: &Schedule, life: (Duration, Duration)) -> f64 {
     integral(first.chain(schedule.steps.iter().copied()), life)
 }
 
-/// What the link carries meanwhile, in bits; `None` without a limit.
+/// Capacity of the link during this interval, in bits; `None` if unlimited.
 fn carried(link: &LinkInfo, life: (Duration, Duration)) -> Option<f64> {
     let steps = link.capacity.iter();
     let steps: Option<Vec<(Time, Rate)>> = steps.map(|s| Some((s.from, s.rate?))).collect();
@@ -181,7 +181,7 @@ fn carried(link: &LinkInfo, life: (Duration, Duration)) -> Option<f64> {
         .map(|steps| integral(steps.into_iter(), life))
 }
 
-/// Rates over time, in bits.
+/// Integral of a rate over an interval, in bits.
 fn integral(steps: impl Iterator<Item = (Time, Rate)>, life: (Duration, Duration)) -> f64 {
     let (begin, end) = (Time::ZERO + life.0, Time::ZERO + life.1);
     let mut steps = steps.peekable();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn uncontrolled_flows_send_what_they_are_told() {
+    fn uncontrolled_flows_send_at_their_configured_rate() {
         let udp = "udp = { rate = \"1000Gb/s\", packet = \"1250B\" }";
         assert_eq!(one(LINKS, udp), Some(1e9));
         assert_eq!(one(LINKS, &format!("count = 2\n{udp}")), None);
@@ -231,14 +231,14 @@ mod tests {
         assert_eq!(one(OPEN, bursts), Some(250.0));
         let fixed = "control = { fixed = \"1Mb/s\" }\nbulk = { packet = \"1250B\" }";
         assert_eq!(one(OPEN, fixed), Some(1_000.0));
-        // Each of many writes down its packets, of 1200 bytes, if it is a video over RTP.
+        // Packets of 1200 bytes are recorded for each video over RTP in a group.
         let video = "count = 3\ncontrol = \"tfrc\"\nvideo = { ceiling = \"960kb/s\" }\ndelay_bound = \"1s\"";
         assert_eq!(one(OPEN, video), Some(3_000.0));
         assert_eq!(one(LINKS, video), Some(3_000.0));
     }
 
     #[test]
-    fn others_keep_to_path_application_and_window() {
+    fn other_flows_are_limited_by_path_application_and_window() {
         // 90 Mbit in packets of 12 kbit.
         assert_eq!(one(LINKS, "tcp = { kind = \"cubic\" }"), Some(7_500.0));
         let tfrc = "control = \"tfrc\"\nbulk = { packet = \"1500B\" }";
@@ -247,13 +247,13 @@ mod tests {
         assert_eq!(one(OPEN, "web = {}"), None);
         let app = "tcp = { kind = \"cubic\", demand = \"1.2Mb/s\" }";
         assert_eq!(one(LINKS, app), Some(1_000.0));
-        // A window per round trip of 100 ms, and one more.
+        // One window per round trip of 100 ms, and one more.
         let small = "tcp = { kind = \"cubic\", window = \"2 packets\" }";
         assert_eq!(one(LINKS, small), Some(202.0));
     }
 
     #[test]
-    fn flows_that_share_a_link_fill_it_together() {
+    fn flows_on_a_shared_link_share_its_capacity() {
         let three = ["a", "b", "c"].map(|name| flow(name, "tcp = { kind = \"cubic\" }"));
         let counts = count(LINKS, &three.concat());
         let all: f64 = counts.iter().map(|(_, n)| n).sum();

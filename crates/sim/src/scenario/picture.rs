@@ -1,4 +1,4 @@
-//! A scenario as text for people.
+//! A scenario as text for display.
 
 use core::fmt::Write as _;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use tidegate_core::units::{Bytes, Time};
 use super::{FlowPlan, LinkPlan, RatePlan, Scenario};
 
 impl Scenario {
-    /// The way of each flow and what its links do, in plain ASCII, one line each.
+    /// The path of each flow and the properties of its links, in plain ASCII, one line each.
     pub fn topology(&self) -> String {
         let mut out = String::new();
         for flow in &self.flows {
@@ -125,7 +125,7 @@ fn loss(config: &LossConfig) -> String {
     }
 }
 
-/// A queue in words, as `droptail 60 kB`.
+/// A queue as text, as `droptail 60 kB`.
 pub(super) fn queue(config: &QueueConfig) -> String {
     let ecn = |ecn| if ecn { " with ECN" } else { "" };
     match config {
@@ -180,7 +180,7 @@ pub(super) fn queue(config: &QueueConfig) -> String {
     }
 }
 
-/// In words, as "60 kB" or "50 packets".
+/// A queue limit as text, as "60 kB" or "50 packets".
 pub(super) fn limit(limit: Limit) -> String {
     match limit {
         Limit::Bytes(limit) => bytes(limit),

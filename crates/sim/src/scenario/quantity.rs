@@ -1,7 +1,7 @@
-//! Numbers with units as people write them: `4Mb/s`, `400ms`, `60kB`, `50 packets`, `0.1%`.
+//! Numbers with units: `4Mb/s`, `400ms`, `60kB`, `50 packets`, `0.1%`.
 //!
-//! Decimals are exact: the digits are scaled as integers, and what is finer than the base unit is
-//! refused rather than rounded.
+//! Decimals are exact: digits are scaled as integers. A value finer than the base unit is rejected,
+//! not rounded.
 
 use core::fmt;
 use core::time::Duration;
@@ -9,34 +9,34 @@ use core::time::Duration;
 use tidegate_core::link::Limit;
 use tidegate_core::units::{Bytes, Rate};
 
-/// Reads a rate, as `4Mb/s`.
+/// Parses a rate, as `4Mb/s`.
 ///
 /// # Errors
-/// [`QuantityError`] with the text and what is wrong with it.
+/// [`QuantityError`] with the text and the cause.
 pub fn rate(text: &str) -> Result<Rate, QuantityError> {
     read(text, Quantity::Rate).map(|(bps, _)| Rate::bps(bps))
 }
 
-/// Reads a time span, as `400ms`.
+/// Parses a time span, as `400ms`.
 ///
 /// # Errors
-/// [`QuantityError`] with the text and what is wrong with it.
+/// [`QuantityError`] with the text and the cause.
 pub fn duration(text: &str) -> Result<Duration, QuantityError> {
     read(text, Quantity::Duration).map(|(nanos, _)| Duration::from_nanos(nanos))
 }
 
-/// Reads a size, as `60kB`.
+/// Parses a size, as `60kB`.
 ///
 /// # Errors
-/// [`QuantityError`] with the text and what is wrong with it.
+/// [`QuantityError`] with the text and the cause.
 pub fn size(text: &str) -> Result<Bytes, QuantityError> {
     read(text, Quantity::Size).map(|(bytes, _)| Bytes(bytes))
 }
 
-/// Reads the size of a queue, as `60kB` or `50 packets`.
+/// Parses the size of a queue, as `60kB` or `50 packets`.
 ///
 /// # Errors
-/// [`QuantityError`] with the text and what is wrong with it.
+/// [`QuantityError`] with the text and the cause.
 pub fn limit(text: &str) -> Result<Limit, QuantityError> {
     let (value, unit) = read(text, Quantity::Limit)?;
     if unit.starts_with("packet") {
@@ -46,21 +46,21 @@ pub fn limit(text: &str) -> Result<Limit, QuantityError> {
     }
 }
 
-/// Reads a number of packets, as `50 packets`.
+/// Parses a number of packets, as `50 packets`.
 ///
 /// # Errors
-/// [`QuantityError`] with the text and what is wrong with it.
+/// [`QuantityError`] with the text and the cause.
 pub fn packets(text: &str) -> Result<u32, QuantityError> {
     let (value, _) = read(text, Quantity::Packets)?;
     count(text, value, Quantity::Packets)
 }
 
-/// Reads a mean number of packets, as `9.375 packets`.
+/// Parses a mean number of packets, as `9.375 packets`.
 ///
 /// # Errors
-/// [`QuantityError`] with the text and what is wrong with it.
+/// [`QuantityError`] with the text and the cause.
 pub fn mean_packets(text: &str) -> Result<f64, QuantityError> {
-    // The text is checked as if its digits were whole: they need not be.
+    // Decimals are allowed, so the unit check ignores the decimal point.
     let whole: String = text.chars().filter(|c| *c != '.').collect();
     let fault = |fault| QuantityError::new(text, Quantity::Packets, fault);
     read(&whole, Quantity::Packets).map_err(|error| fault(error.fault))?;
@@ -72,10 +72,10 @@ fn count(text: &str, value: u64, quantity: Quantity) -> Result<u32, QuantityErro
     u32::try_from(value).map_err(|_| QuantityError::new(text, quantity, QuantityFault::TooLarge))
 }
 
-/// Reads a share, as `0.1%` or `0.001`; it may exceed one, the caller judges.
+/// Parses a share, as `0.1%` or `0.001`. It may exceed one; the caller checks the range.
 ///
 /// # Errors
-/// [`QuantityError`] with the text and what is wrong with it.
+/// [`QuantityError`] with the text and the cause.
 pub fn share(text: &str) -> Result<f64, QuantityError> {
     let (number, divisor) = match text.trim().strip_suffix('%') {
         Some(percent) => (percent.trim_end(), 100.0),
@@ -95,14 +95,14 @@ pub fn share(text: &str) -> Result<f64, QuantityError> {
         .map_err(|_| fault(QuantityFault::NoNumber))
 }
 
-/// Why a text is no quantity. The message names the text, the fault and the mend.
+/// A malformed quantity. The message has the text, the cause and the fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuantityError {
-    /// As it was written.
+    /// The text in the file.
     pub text: String,
-    /// What was expected.
+    /// The expected quantity.
     pub quantity: Quantity,
-    /// What is wrong.
+    /// The cause.
     pub fault: QuantityFault,
 }
 
@@ -135,7 +135,7 @@ impl fmt::Display for QuantityError {
             )?,
             QuantityFault::TooLarge => write!(f, "\"{text}\" is too large for {name}")?,
             QuantityFault::UnknownUnit(unit) => {
-                write!(f, "\"{text}\": \"{unit}\" is no unit of {name}")?;
+                write!(f, "\"{text}\": \"{unit}\" is not a unit of {name}")?;
             }
         }
         write!(f, "; write {}", quantity.example())?;
@@ -150,20 +150,20 @@ impl fmt::Display for QuantityError {
 
 impl core::error::Error for QuantityError {}
 
-/// What is wrong with the text of a quantity.
+/// Cause of a malformed quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuantityFault {
     /// It has a minus sign.
     Negative,
-    /// It begins with something else.
+    /// It does not begin with a number.
     NoNumber,
-    /// A bare number.
+    /// The number has no unit.
     NoUnit,
     /// It is not a whole number of base units.
     TooFine,
-    /// It does not fit.
+    /// The value exceeds the range of the type.
     TooLarge,
-    /// The unit is not one of this quantity.
+    /// The unit does not belong to this quantity.
     UnknownUnit(String),
 }
 
@@ -185,7 +185,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// How it is called in messages.
+    /// Name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Duration => "a time span",
@@ -197,7 +197,7 @@ impl Quantity {
         }
     }
 
-    /// A correct one, quoted.
+    /// An example, quoted.
     pub const fn example(self) -> &'static str {
         match self {
             Self::Duration => "it as \"400ms\"",
@@ -209,7 +209,7 @@ impl Quantity {
         }
     }
 
-    /// Units with their worth in base units, the base unit first.
+    /// Units with their size in base units; the base unit first.
     const fn units(self) -> &'static [(&'static str, u64)] {
         match self {
             Self::Duration => &[
@@ -249,7 +249,7 @@ impl Quantity {
     }
 }
 
-/// The value in base units, and the unit it was written in.
+/// The value in base units, and its unit in the text.
 fn read(text: &str, quantity: Quantity) -> Result<(u64, &'static str), QuantityError> {
     let fault = |fault| QuantityError::new(text, quantity, fault);
     let (digits, unit) = split(text.trim());
@@ -269,14 +269,15 @@ fn read(text: &str, quantity: Quantity) -> Result<(u64, &'static str), QuantityE
         .map_err(fault)
 }
 
-/// `digits` (at most one point) times `worth`, if it is a whole number.
+/// `digits` (at most one decimal point) times `worth`, if the product is an integer.
 fn exact(digits: &str, worth: u64) -> Result<u64, QuantityFault> {
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
     if (whole.is_empty() && part.is_empty()) || part.contains('.') {
         return Err(QuantityFault::NoNumber);
     }
     let part = part.trim_end_matches('0');
-    // 10^19 < 2^64, and the finest unit asked of is 3.6e12 of its base: nothing beyond 19 digits is whole.
+    // 10^19 < 2^64, and the largest unit is 3.6e12 base units, so no value with more than 19
+    // decimals is an integer.
     if part.len() > 19 {
         return Err(QuantityFault::TooFine);
     }
@@ -297,7 +298,7 @@ fn exact(digits: &str, worth: u64) -> Result<u64, QuantityFault> {
         .ok_or(QuantityFault::TooLarge)
 }
 
-/// Digits and points at the front, and what follows, without the space between.
+/// Leading digits and decimal points, and the rest without the space between.
 fn split(text: &str) -> (&str, &str) {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -319,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_write_quantities_in_many_ways() {
+    fn quantities_have_several_notations() {
         assert_eq!(rate("4Mb/s"), Ok(Rate::kbps(4_000)));
         assert_eq!(rate(" 1.5 Mb/s "), Ok(Rate::kbps(1_500)));
         assert_eq!(rate("0.001kb/s"), Ok(Rate::bps(1)));
@@ -339,7 +340,7 @@ mod tests {
         assert_eq!(share("0.25"), Ok(0.25));
     }
 
-    /// 0.1 + 0.2 style errors would show here: 0.3 Gb/s is 300,000,000 b/s and nothing else.
+    /// Detects errors as in 0.1 + 0.2: 0.3 Gb/s is exactly 300,000,000 b/s.
     #[test]
     fn decimals_are_exact() {
         assert_eq!(rate("0.3Gb/s"), Ok(Rate::bps(300_000_000)));
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_named_with_their_mend() {
+    fn errors_name_cause_and_fix() {
         for (text, message) in [
             (
                 "fast",
@@ -385,7 +386,7 @@ mod tests {
             ),
             (
                 "4MB/s",
-                "\"4MB/s\": \"MB/s\" is no unit of a rate; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
+                "\"4MB/s\": \"MB/s\" is not a unit of a rate; write it as \"4Mb/s\" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)",
             ),
             (
                 "0.5b/s",
@@ -400,7 +401,7 @@ mod tests {
         }
         assert_eq!(
             share("0.1 permille").unwrap_err().to_string(),
-            "\"0.1 permille\": \"permille\" is no unit of a share; write it as 0.001 or \"0.1%\""
+            "\"0.1 permille\": \"permille\" is not a unit of a share; write it as 0.001 or \"0.1%\""
         );
     }
 
@@ -415,7 +416,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_printed_in_base_units_is_read_back(value: u64) {
+        fn base_units_round_trip(value: u64) {
             prop_assert_eq!(rate(&format!("{value}b/s")), Ok(Rate::bps(value)));
             prop_assert_eq!(duration(&format!("{value} ns")), Ok(Duration::from_nanos(value)));
             prop_assert_eq!(size(&format!("{value}B")), Ok(Bytes(value)));

@@ -1,4 +1,4 @@
-//! From the tree of a file to a plan, with every check.
+//! Conversion of a parsed file to a plan, with all checks.
 
 mod control;
 mod ecn;
@@ -43,7 +43,7 @@ pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenari
     Ok(scenario)
 }
 
-/// The tree of the file.
+/// Parses the file into a TOML tree.
 pub(super) fn parse<'a>(document: &Document<'a>) -> Result<DeTable<'a>, ScenarioError> {
     let tree = DeTable::parse(document.text).map_err(|error| ScenarioError {
         file: document.file.to_owned(),
@@ -55,7 +55,7 @@ pub(super) fn parse<'a>(document: &Document<'a>) -> Result<DeTable<'a>, Scenario
     Ok(tree.into_inner())
 }
 
-/// The plan that a tree stands for. What is to be swept is no part of it.
+/// Converts a tree to a plan. The `[sweep]` table is ignored.
 pub(super) fn tree<'a>(
     document: &'a Document<'a>,
     tree: &'a DeTable<'a>,
@@ -116,7 +116,8 @@ pub(super) fn tree<'a>(
     Ok(scenario)
 }
 
-/// Adds the links to the plan, and their ends to `nodes`; the directions that each [[link]] has.
+/// Adds the links to the plan, and their ends to `nodes`. Returns the links of each `[[link]]`, one
+/// per direction.
 fn read_links<'a>(
     links: &Value<'a>,
     scenario: &mut Scenario,
@@ -143,7 +144,8 @@ fn read_links<'a>(
     Ok(directions)
 }
 
-/// Names of links, flows and baselines with the line of each: metrics address all of them alike.
+/// Names of links, flows and baselines with their lines. Metrics address all of them in one
+/// namespace.
 #[derive(Default)]
 struct Names(BTreeMap<String, usize>);
 
@@ -152,7 +154,7 @@ impl Names {
         self.take_as(value, &str::to_owned)
     }
 
-    /// Takes a name that is made from the one that `value` has.
+    /// Registers a name that is derived from the name in `value`.
     fn take_as(
         &mut self,
         value: &Value<'_>,
@@ -165,7 +167,7 @@ impl Names {
         }
     }
 
-    /// Takes the names of the flows of a class.
+    /// Registers the names of the flows of a group.
     fn take_members(&mut self, value: &Value<'_>, count: u32) -> Result<(), ScenarioError> {
         for number in 1..=count {
             self.take_as(value, &|name| format!("{name}-{number}"))?;
@@ -178,7 +180,7 @@ fn name(value: &Value<'_>) -> Result<String, ScenarioError> {
     let name = value.text("a name in quotes, as \"uplink\"")?;
     if name == "link" {
         return Err(value.range(
-            "\"link\" is a word of the expectations",
+            "\"link\" is a keyword of expectations",
             "choose another name",
         ));
     }
@@ -190,15 +192,15 @@ fn name(value: &Value<'_>) -> Result<String, ScenarioError> {
         return Ok(name.to_owned());
     }
     Err(value.range(
-        &format!("\"{name}\" is no name"),
+        &format!("\"{name}\" is not a valid name"),
         "write at most 40 letters, digits, - and _, a letter first",
     ))
 }
 
-/// The length of the run: a millisecond at least, in less of which a link of 10 Mb/s carries no
-/// packet; a day at most, which no event loop needs more of.
+/// Duration of the run: at least a millisecond, in which a link of 10 Mb/s carries no full packet;
+/// at most a day, which is beyond the need of any test.
 fn length(value: &Value<'_>) -> Result<Duration, ScenarioError> {
-    let duration = value.positive_duration("a run of zero length shows nothing")?;
+    let duration = value.positive_duration("the run has zero length")?;
     if duration < Duration::from_millis(1) {
         return Err(value.range("too short for a packet to arrive", "write at least \"1ms\""));
     }
@@ -208,12 +210,12 @@ fn length(value: &Value<'_>) -> Result<Duration, ScenarioError> {
     Ok(duration)
 }
 
-/// From when until when totals are counted.
+/// Interval over which totals are counted.
 fn measure(value: &Value<'_>, end: Duration) -> Result<(Duration, Duration), ScenarioError> {
-    let ends = value.list("two moments, as [\"10s\", \"60s\"]")?;
+    let ends = value.list("two times, as [\"10s\", \"60s\"]")?;
     let [from, to] = ends.as_slice() else {
         return Err(value.range(
-            &format!("a span of {} parts", ends.len()),
+            &format!("an interval of {} parts", ends.len()),
             "write when it begins and when it ends, as [\"10s\", \"60s\"]",
         ));
     };
@@ -221,7 +223,7 @@ fn measure(value: &Value<'_>, end: Duration) -> Result<(Duration, Duration), Sce
     if begin >= over || over > end {
         return Err(to.range(
             &format!("{over:?} is not after {begin:?} and by the end of the run at {end:?}"),
-            "let the span lie within the run",
+            "choose an interval within the run",
         ));
     }
     Ok((begin, over))
@@ -249,7 +251,8 @@ fn expectations(list: &Value<'_>, scenario: &Scenario) -> Result<Vec<Expectation
     list.list(WANTED)?.iter().map(statement).collect()
 }
 
-/// Sees that the flows of a statement have the numbers that it compares. Baselines are videos.
+/// Checks that the flows of an expectation record the metrics that it compares. Baselines are
+/// videos.
 fn check_is_recorded(statement: &Expectation, scenario: &Scenario) -> Result<(), ExpectError> {
     for (name, metric) in statement.of_flows() {
         let is_of = |plan: &&FlowPlan| {
@@ -319,8 +322,8 @@ fn packet_size(value: &Value<'_>) -> Result<Bytes, ScenarioError> {
     ))
 }
 
-/// A link that no flow passes is most likely a slip in a path. Of a duplex link, one direction is
-/// enough.
+/// Rejects a link that no flow uses, most likely a mistake in a path. Of a duplex link, one used
+/// direction is enough.
 fn unused_links(
     scenario: &Scenario,
     directions: &[(Value<'_>, Range<usize>)],
@@ -335,7 +338,7 @@ fn unused_links(
     };
     Err(item.fault(Fault::Clash {
         why: format!(
-            "no flow passes the link \"{}\"",
+            "no flow uses the link \"{}\"",
             scenario.links[idle.start].name
         ),
         mend: "name it in the path or back of a flow, or remove it".to_owned(),
@@ -347,7 +350,7 @@ const HEAD: &[&str] = &[
 ];
 const BASELINE: &[&str] = &["name", "of", "rate"];
 
-/// Where each key belongs, for those that stand in the wrong place.
+/// Table of each key, for hints about misplaced keys.
 pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("at the head of the file, before the first [[link]]", HEAD),
     ("in a [[link]]", LINK),

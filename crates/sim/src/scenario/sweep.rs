@@ -1,8 +1,7 @@
-//! `[sweep]`: one scenario, played with many values and seeds.
+//! `[sweep]`: one scenario, run with several values and seeds.
 //!
-//! Each point is the tree of the file with the swept values put in their places, read by the
-//! ordinary reader. A value keeps its place in the file, so what the reader has to say of it names
-//! the line in `[sweep]` where it stands.
+//! For each point, the swept values replace the values in the tree of the file, and the ordinary
+//! reader converts the tree. A value keeps its position, so errors refer to its line in `[sweep]`.
 
 mod paths;
 
@@ -20,56 +19,56 @@ use super::read::{self, Open};
 use super::table::{Document, Form, Value};
 use super::{Scenario, beside, read_file};
 
-/// All that a file with a `[sweep]` asks for, read and checked.
+/// The contents of a file with a `[sweep]`, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweep {
-    /// The scenario as it is without the sweep.
+    /// The scenario without the sweep.
     pub base: Scenario,
-    /// The whole text of the file.
+    /// The text of the file.
     pub text: String,
-    /// Other files that it refers to, by name, with a checksum (FNV-1a, 64 bits) of each.
+    /// Files that it refers to, each with name and checksum (FNV-1a, 64 bits).
     pub files: Vec<(String, u64)>,
-    /// What is swept, in the order of the file.
+    /// Swept keys in the order of the file.
     pub axes: Vec<Axis>,
-    /// What each point is played with; at least one, none twice.
+    /// Seeds of each point; at least one, without repetition.
     pub seeds: Vec<Seed>,
-    /// The product of the axes, the last one fastest; at least one.
+    /// Product of the axes, the last axis fastest; at least one.
     pub points: Vec<Point>,
 }
 
-/// Something that is swept.
+/// A swept key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// The path or paths, as they were written.
+    /// The path or paths in the text of the file.
     pub key: String,
-    /// Its values as they were written, without quotes; at least one, none twice.
+    /// Its values in the text of the file, without quotes; at least one, without repetition.
     pub values: Vec<String>,
 }
 
-/// One choice of a value on each axis.
+/// A combination of values, one per axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// One per axis.
     pub values: Vec<String>,
-    /// What is to be played.
+    /// The scenario with these values.
     pub scenario: Scenario,
 }
 
 impl Sweep {
-    /// Reads the file at `path`; trace files are looked up beside it.
+    /// Reads the file at `path`. Trace files are opened relative to its folder.
     ///
     /// # Errors
-    /// [`ScenarioError`] with the first fault of the file or of a point, its line and the mend.
+    /// [`ScenarioError`] with the first error of the file or of a point, its line and the fix.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
         let (file, text) = read_file(path)?;
         Self::parse(&file, &text, &|name| beside(path, name))
     }
 
-    /// Reads `text`, which is called `file` in errors. `open` gives the text of a trace file, or
-    /// the reason why it cannot be had.
+    /// Parses `text`; `file` is its name in errors. `open` returns the text of a trace file, or the
+    /// reason why it cannot be read.
     ///
     /// # Errors
-    /// [`ScenarioError`] with the first fault of the text or of a point, its line and the mend.
+    /// [`ScenarioError`] with the first error of the text or of a point, its line and the fix.
     pub fn parse(
         file: &str,
         text: &str,
@@ -109,14 +108,14 @@ impl Sweep {
         })
     }
 
-    /// How many runs these are: points times seeds.
+    /// Number of runs: points times seeds.
     pub fn runs(&self) -> usize {
         self.points.len() * self.seeds.len()
     }
 }
 
-/// Looks at the `[sweep]` of a tree that is sound otherwise, if it has one: at all its keys, and at
-/// each of their values beside the first ones of the others, which is a point of the sweep.
+/// Checks the `[sweep]` of an otherwise valid tree: all its keys, and each of their values together
+/// with the first values of the other keys.
 pub(super) fn check<'a>(
     document: &'a Document<'a>,
     mut tree: DeTable<'a>,
@@ -143,7 +142,7 @@ pub(super) fn check<'a>(
     Ok(())
 }
 
-/// A key of the table and its list.
+/// A key of the table with its values.
 struct Swept<'a> {
     key: &'a str,
     key_span: Range<usize>,
@@ -170,7 +169,7 @@ fn read_table<'a>(
     line: usize,
 ) -> Result<(Seeds, Vec<Swept<'a>>), ScenarioError> {
     let DeValue::Table(entries) = table.get_ref() else {
-        unreachable!("the reader has seen that it is a table");
+        unreachable!("the reader has checked that [sweep] is a table");
     };
     let mut entries: Vec<_> = entries.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
@@ -213,7 +212,7 @@ fn read_table<'a>(
     });
     if let Err(swept) = points {
         return Err(swept.value.range(
-            &format!("these are more than {MOST_POINTS} points"),
+            &format!("the sweep has more than {MOST_POINTS} points"),
             "sweep fewer keys at once, or fewer values of each",
         ));
     }
@@ -230,14 +229,14 @@ fn read_seeds(value: &Value<'_>) -> Result<Vec<Seed>, ScenarioError> {
         let seed = Seed(item.whole(0..=i64::MAX as u64)?);
         if seeds.contains(&seed) {
             return Err(item.range(
-                &format!("the seed {} is there twice", seed.0),
+                &format!("the seed {} occurs twice", seed.0),
                 "remove one of them",
             ));
         }
         seeds.push(seed);
     }
     if seeds.is_empty() {
-        return Err(value.range("without a seed nothing runs", "write seeds = 20"));
+        return Err(value.range("the list of seeds is empty", "write seeds = 20"));
     }
     Ok(seeds)
 }
@@ -256,7 +255,7 @@ fn read_list<'a>(
     for (item, tree) in value.list(WANTED)?.iter().zip(list.iter()) {
         let text = written(tree, text);
         if seen.contains(&text) {
-            let why = format!("the value {text} is there twice");
+            let why = format!("the value {text} occurs twice");
             return Err(item.range(&why, "remove one of them"));
         }
         seen.push(text);
@@ -267,7 +266,7 @@ fn read_list<'a>(
     Ok(&list[..])
 }
 
-/// The product of what is swept.
+/// The product of the swept values.
 struct Grid<'a> {
     document: &'a Document<'a>,
     tree: &'a DeTable<'a>,
@@ -280,7 +279,7 @@ impl<'a> Grid<'a> {
         let mut at = vec![0; self.swept.len()];
         loop {
             points.push(self.point_at(&at, open)?);
-            // As an odometer: the last axis is the fastest.
+            // Odometer order: the last axis is the fastest.
             let Some(turn) = (0..at.len()).rfind(|i| at[*i] + 1 < self.swept[*i].list.len()) else {
                 return Ok(points);
             };
@@ -319,7 +318,8 @@ impl<'a> Grid<'a> {
         read::tree(self.document, &tree, open).map_err(|error| self.blame(error, values))
     }
 
-    /// Says of an error that it is one of the sweep, and of which point if others may be sound.
+    /// Adds the sweep to the location of an error, and the values of the point if other points may
+    /// be valid.
     fn blame(&self, mut error: ScenarioError, values: &[String]) -> ScenarioError {
         let line = |offset| self.document.line(offset);
         let is_here = |swept: &Swept<'_>| {
@@ -344,7 +344,7 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// Whether a fault lies in a key or value by itself, whatever the others are.
+/// Whether the error depends on one key or value only.
 fn is_of_one_value(fault: &Fault) -> bool {
     matches!(
         fault,
@@ -356,7 +356,7 @@ fn is_of_one_value(fault: &Fault) -> bool {
     )
 }
 
-/// A value on one line, without quotes if it is a text.
+/// A value on one line, without quotes if it is a string.
 fn written(value: &Spanned<DeValue<'_>>, text: &str) -> String {
     if let DeValue::String(content) = value.get_ref() {
         return content.as_ref().to_owned();
@@ -375,7 +375,7 @@ fn missing(file: &str, line: Option<usize>) -> ScenarioError {
     }
 }
 
-/// FNV-1a with 64 bits (RFC 9923): enough to see that a file is not the one it was.
+/// FNV-1a with 64 bits (RFC 9923), to detect that a file has changed.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -386,10 +386,10 @@ const PLACE: &str = "sweep";
 
 const EXAMPLE: &str = "[sweep] with seeds = 20 and \"link.uplink.delay\" = [\"10ms\", \"50ms\"]";
 
-/// All are read before the first runs, and a slip multiplies.
+/// All points are parsed before the first run, and a mistake multiplies.
 const MOST_POINTS: usize = 10_000;
 
-/// More than any spread needs.
+/// Far above the need of any sweep.
 const MOST_SEEDS: u64 = 10_000;
 
 #[cfg(test)]

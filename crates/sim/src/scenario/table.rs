@@ -1,7 +1,7 @@
-//! Reads a TOML tree whose every value knows its place in the file.
+//! A TOML tree whose values have their position in the file.
 //!
 //! Deserialising into structs would lose the position inside values that have several forms (a rate
-//! is a text, a list of steps or a table), and with it the line of the error.
+//! is a string, a list of steps or a table), and with it the line of the error.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 use super::error::{Fault, ScenarioError};
 use super::quantity::{self, QuantityError};
 
-/// The file that is being read.
+/// The file that is being parsed.
 #[derive(Debug)]
 pub(super) struct Document<'a> {
     pub(super) file: &'a str,
@@ -31,7 +31,7 @@ impl Document<'_> {
     }
 }
 
-/// A table of the file with the keys that may stand in it.
+/// A table of the file with its allowed keys.
 #[derive(Clone, Debug)]
 pub(super) struct Table<'a> {
     document: &'a Document<'a>,
@@ -42,7 +42,7 @@ pub(super) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Refuses keys other than `keys`, the first of the file first.
+    /// Rejects keys other than `keys`; reports the first one in the file.
     pub(super) fn new(
         document: &'a Document<'a>,
         place: String,
@@ -78,14 +78,17 @@ impl<'a> Table<'a> {
         self.place = place;
     }
 
-    /// The value of `key`, which must be among the keys of this table.
+    /// The value of `key`, which must be an allowed key of this table.
     pub(super) fn get(&self, key: &'static str) -> Option<Value<'a>> {
-        debug_assert!(self.keys.contains(&key), "{key} is read but not allowed");
+        debug_assert!(
+            self.keys.contains(&key),
+            "{key} is read but not in the list of keys"
+        );
         let tree = self.entries.get(key)?;
         Some(Value::new(self.document, &self.place, key, tree))
     }
 
-    /// The same, of a key that must be there; `example` is a line that would do.
+    /// The value of a required key; `example` is an example line.
     pub(super) fn need(
         &self,
         key: &'static str,
@@ -95,7 +98,7 @@ impl<'a> Table<'a> {
             .ok_or_else(|| self.error(self.line, key, Fault::Missing { example }))
     }
 
-    /// An error about the table as a whole.
+    /// An error about the whole table.
     pub(super) fn fault(&self, fault: Fault) -> ScenarioError {
         self.error(self.line, "", fault)
     }
@@ -162,7 +165,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A whole number within `range`.
+    /// An integer within `range`.
     pub(super) fn whole(
         &self,
         range: core::ops::RangeInclusive<u64>,
@@ -185,7 +188,7 @@ impl<'a> Value<'a> {
             })
     }
 
-    /// A part of a whole, as a number or as a text with a percent sign, within 0..=1.
+    /// A share within 0..=1, as a number or as a string with a percent sign.
     pub(super) fn share(&self) -> Result<f64, ScenarioError> {
         let value = match self.tree.get_ref() {
             DeValue::String(text) => quantity::share(text).map_err(|error| self.quantity(error))?,
@@ -197,13 +200,13 @@ impl<'a> Value<'a> {
             Ok(value)
         } else {
             Err(self.fault(Fault::Range {
-                why: format!("{value} is no share of a whole"),
+                why: format!("{value} is not between 0 and 1"),
                 mend: "write a number from 0 to 1, as 0.001 or \"0.1%\"".to_owned(),
             }))
         }
     }
 
-    /// A number within `range`; `example` is one.
+    /// A number within `range`; `example` is an example.
     pub(super) fn number(
         &self,
         range: core::ops::RangeInclusive<f64>,
@@ -229,7 +232,7 @@ impl<'a> Value<'a> {
         self.quantity_of(quantity::rate, "a rate in quotes, as \"4Mb/s\"")
     }
 
-    /// A rate above zero; `why` says what zero would mean.
+    /// A rate above zero; `why` is the error for zero.
     pub(super) fn positive_rate(&self, why: &str) -> Result<Rate, ScenarioError> {
         let rate = self.rate()?;
         if rate > Rate::ZERO {
@@ -242,7 +245,7 @@ impl<'a> Value<'a> {
         self.quantity_of(quantity::duration, "a time span in quotes, as \"400ms\"")
     }
 
-    /// A time span above zero; `why` says what zero would mean.
+    /// A time span above zero; `why` is the error for zero.
     pub(super) fn positive_duration(&self, why: &str) -> Result<Duration, ScenarioError> {
         let duration = self.duration()?;
         if duration > Duration::ZERO {
@@ -263,7 +266,7 @@ impl<'a> Value<'a> {
         )?;
         match limit {
             Limit::Bytes(Bytes(0)) | Limit::Packets(0) => Err(self.range(
-                "a queue of zero holds no packet, so nothing would pass",
+                "a queue of zero holds no packet",
                 "write at least one packet, as \"60kB\" or \"50 packets\"",
             )),
             limit => Ok(limit),
@@ -276,7 +279,7 @@ impl<'a> Value<'a> {
             quantity::packets,
             "a number of packets in quotes, as \"50 packets\"",
         )? {
-            0 => Err(self.range("it is zero", "write at least \"1 packet\"")),
+            0 => Err(self.range("the number is zero", "write at least \"1 packet\"")),
             packets => Ok(packets),
         }
     }
@@ -290,7 +293,7 @@ impl<'a> Value<'a> {
         if packets > 0.0 {
             return Ok(packets);
         }
-        Err(self.range("it is zero", "write at least \"1 packet\""))
+        Err(self.range("the number is zero", "write at least \"1 packet\""))
     }
 
     pub(super) fn choice<T: Copy>(
@@ -376,7 +379,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Which of its forms a value has.
+/// Form of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Text,
@@ -385,7 +388,7 @@ pub(super) enum Form {
     Other,
 }
 
-/// Where a key belongs that is not known here, or which one was meant.
+/// The key that was probably meant, or the table that has this key.
 fn hint(name: &str, keys: &[&str]) -> Option<String> {
     let alias = |(word, key, _): &&(&str, &str, &str)| *word == name && keys.contains(key);
     if let Some((_, _, example)) = ALIASES.iter().find(alias) {
@@ -401,8 +404,9 @@ fn hint(name: &str, keys: &[&str]) -> Option<String> {
         .map(|(home, _)| format!("\"{name}\" belongs {home}"))
 }
 
-/// Whether one word is a slip for the other: of up to five letters one may be wrong, but of up to
-/// four not the first, as what is left is a word by itself too easily.
+/// Whether one word is probably a misspelling of the other. Words of up to five letters may differ
+/// by one edit. In words of up to four letters the first letter must match, because a different
+/// first letter often gives another valid word.
 fn is_near(name: &str, key: &str) -> bool {
     match name.chars().count().max(key.chars().count()) {
         0..=4 => distance(name, key) <= 1 && name.chars().next() == key.chars().next(),
@@ -411,7 +415,7 @@ fn is_near(name: &str, key: &str) -> bool {
     }
 }
 
-/// Edits (insert, delete, replace, swap neighbours) between two short words.
+/// Edit distance (insertions, deletions, replacements, swaps of neighbours) of two short words.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
@@ -432,7 +436,7 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// What others call a key, the key, and how to write it.
+/// Common names of a key in other programs, the key, and an example.
 const ALIASES: &[(&str, &str, &str)] = &[
     ("algorithm", "kind", "kind, as kind = \"cubic\","),
     ("bandwidth", "rate", "rate, as rate = \"4Mb/s\","),

@@ -53,7 +53,7 @@ fn parse(text: &str) -> Result<Scenario, ScenarioError> {
 }
 
 #[test]
-fn a_good_file_becomes_a_plan() {
+fn valid_file_is_parsed() {
     let plan = parse(GOOD).unwrap();
     let ms = Duration::from_millis;
     assert_eq!(plan.seed, Seed(7));
@@ -94,7 +94,7 @@ fn a_good_file_becomes_a_plan() {
 }
 
 #[test]
-fn the_other_forms_are_read_too() {
+fn alternative_forms_are_parsed() {
     let with = |from: &str, to: &str| {
         assert!(GOOD.contains(from), "{from}");
         parse(&GOOD.replace(from, to)).unwrap()
@@ -194,7 +194,7 @@ fn the_other_forms_are_read_too() {
 }
 
 #[test]
-fn the_picture_shows_every_link() {
+fn topology_lists_all_links() {
     assert_eq!(
         parse(GOOD).unwrap().topology(),
         "tidegate --- [uplink] -----> receiver
@@ -206,7 +206,7 @@ downlink  no limit; delay 40ms
 }
 
 #[test]
-fn a_plan_makes_a_network_and_a_manifest() {
+fn plan_yields_network_and_manifest() {
     let plan = parse(GOOD).unwrap();
     let config = topology::network(&plan, &topology::roles(&plan, plan.seed)).unwrap();
     assert_eq!(
@@ -245,7 +245,7 @@ fn a_plan_makes_a_network_and_a_manifest() {
 }
 
 #[test]
-fn a_trace_is_shown_by_its_mean() {
+fn trace_is_displayed_as_mean_rate() {
     let rate = "rate = [[\"0s\", \"4Mb/s\"], [\"20s\", \"1Mb/s\"]]";
     let plan = parse(&GOOD.replace(rate, "rate = { trace = \"good.mahi\" }")).unwrap();
     let info = &plan.link_infos()[0];
@@ -256,9 +256,8 @@ fn a_trace_is_shown_by_its_mean() {
     assert!(plan.topology().contains("good.mahi (mean 12.00 Mb/s)"));
 }
 
-/// Each row: what is replaced in the good file, by what, and the whole message.
 #[test]
-fn a_file_without_flows_is_refused() {
+fn file_without_flows_is_rejected() {
     let error = parse("name = \"demo\"\nduration = \"1s\"\nlink = []\nflow = []\n").unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -267,7 +266,7 @@ fn a_file_without_flows_is_refused() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn unreadable_file_is_reported() {
     let error = Scenario::load(Path::new("no/such.toml")).unwrap_err();
     let text = error.to_string();
     assert!(
@@ -281,13 +280,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn garbage_never_panics(text in "\\PC{0,200}") {
+    fn random_text_never_panics(text in "\\PC{0,200}") {
         let _ = parse(&text);
     }
 
-    /// Garbage near the real thing reaches deeper: one value of the good file is replaced.
+    /// One value of the valid file is replaced by random text.
     #[test]
-    fn a_wrong_value_never_panics(line in 0_usize..27, value in "[\\-\\[\\]{}=\"0-9a-zA-Z/.%, ]{0,24}", quoted: bool) {
+    fn invalid_value_never_panics(line in 0_usize..27, value in "[\\-\\[\\]{}=\"0-9a-zA-Z/.%, ]{0,24}", quoted: bool) {
         let lines = GOOD.lines().enumerate().map(|(index, text)| match text.split_once(" = ") {
             Some((key, _)) if index == line && quoted => format!("{key} = \"{}\"\n", value.replace('"', "")),
             Some((key, _)) if index == line => format!("{key} = {value}\n"),

@@ -2,23 +2,24 @@
 
 use tidegate_core::link::{Trace, TraceError};
 
-/// Recorded moments of delivery.
+/// Recorded delivery times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapacityTrace {
-    /// As the scenario names the file.
+    /// File name in the scenario.
     pub file: String,
-    /// The moments in milliseconds from the start, none before its predecessor. The last one is
-    /// also the period after which all repeat. For those who do without `trace`, as the oracle.
+    /// The times in milliseconds from the start, in ascending order. The last one is also the
+    /// period after which all times repeat. For users that do not need `trace`, as the offline
+    /// optimum.
     pub millis: Vec<u32>,
-    /// The same for links.
+    /// The same times as input of a link.
     pub trace: Trace,
 }
 
 impl CapacityTrace {
-    /// Reads the text of a trace file.
+    /// Parses the text of a trace file.
     ///
     /// # Errors
-    /// [`TraceError`], with the line.
+    /// [`TraceError`] with the line.
     pub fn parse(file: &str, text: &str) -> Result<Self, TraceError> {
         let trace = Trace::parse(text)?;
         Ok(Self {

@@ -62,16 +62,16 @@ pub struct Counters {
 /// The initial window, in segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InitialWindow {
-    /// This many (ns-2's `windowInit_` with `windowInitOption_` 1).
+    /// This many segments (ns-2's `windowInit_` with `windowInitOption_` 1).
     Segments(u32),
-    /// By packet size, 2 to 4 (RFC 3390; ns-2's `windowInitOption_` 2).
+    /// 2 to 4, depending on the packet size (RFC 3390; ns-2's `windowInitOption_` 2).
     Rfc3390,
     /// Ten, fewer for packets of more than 1460 bytes (RFC 6928).
     Rfc6928,
 }
 
 impl InitialWindow {
-    /// For packets of `size` bytes.
+    /// The initial window for packets of `size` bytes.
     pub fn segments(self, size: u32) -> u32 {
         match self {
             Self::Segments(n) => n.max(1),
@@ -84,6 +84,6 @@ impl InitialWindow {
     }
 }
 
-/// Of a header of IPv4 and TCP without options, so of a SYN and an acknowledgement as ns-2 counts
-/// them.
+/// Size of an IPv4 and TCP header without options; the size of a SYN and of an acknowledgement in
+/// ns-2.
 pub const HEADER: u32 = 40;

@@ -1,9 +1,8 @@
-//! A TCP sender as Linux has it today: selective acknowledgements, RACK-TLP, proportional rate
-//! reduction, delivery rates, and Reno, CUBIC, BBR or Prague on top.
+//! A TCP sender as in current Linux: selective acknowledgements, RACK-TLP, proportional rate
+//! reduction, delivery rate samples, with Reno, CUBIC, BBR or Prague.
 //!
-//! `docs/tcp-modern.md` says what it was checked against. The receiver is the common
-//! [`Sink`](super::Sink) with three SACK blocks; segments are numbered, not their bytes, and a
-//! window counts segments.
+//! `docs/tcp-modern.md` describes the validation. The receiver is the common [`Sink`](super::Sink)
+//! with three SACK blocks. Sequence numbers and windows count segments instead of bytes.
 
 use core::time::Duration;
 
@@ -50,7 +49,7 @@ use rtt::Rtt;
 use scoreboard::Scoreboard;
 use timers::{Probe, Timers};
 
-/// A sender.
+/// A TCP sender.
 #[derive(Clone, Debug)]
 pub struct Sender {
     config: Config,
@@ -65,19 +64,19 @@ pub struct Sender {
     algorithm: Algorithm,
     reduction: Reduction,
     phase: Phase,
-    /// The phase ends when everything before this segment is acknowledged.
+    /// The phase ends when all segments before this one are acknowledged.
     phase_end: u32,
     undo: Option<Undo>,
     timers: Timers,
     probe: Option<Probe>,
     pacer: Pacer,
     usage: Usage,
-    /// The next new segment tells that the window was reduced.
+    /// The next new segment carries CWR.
     cwr: bool,
-    /// Marks that the receiver had counted by the newest acknowledgement, modulo 2^16.
+    /// Marks that the receiver has counted up to the newest acknowledgement, modulo 2^16.
     marks: u16,
     last_sent: Time,
-    /// The source makes no further data.
+    /// The source has stopped.
     stopped: bool,
     last_rate: RateSample,
     counters: Counters,
@@ -85,10 +84,10 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Waits for the start of its source.
+    /// A sender that opens its connection at the start time of the source.
     ///
     /// # Errors
-    /// Names the parameter that is out of range.
+    /// The parameter that is out of range.
     pub fn new(config: &Config, source: &SourceConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let sizes = Sizes {
@@ -127,7 +126,7 @@ impl Sender {
         })
     }
 
-    /// What it believes now.
+    /// Current state.
     pub fn state(&self) -> State {
         let srtt = self.rtt.smoothed();
         State {
@@ -140,7 +139,7 @@ impl Sender {
         }
     }
 
-    /// What it measured of the path.
+    /// Current measurements of the path.
     pub fn path(&self) -> PathState {
         let packet = Bytes(u64::from(self.config.packet_size)).bits() as f64;
         PathState {
@@ -156,7 +155,7 @@ impl Sender {
         }
     }
 
-    /// What it counted.
+    /// Counters.
     pub fn counters(&self) -> Counters {
         Counters {
             acked: self.board.una(),
@@ -164,7 +163,7 @@ impl Sender {
         }
     }
 
-    /// What it counted beyond that.
+    /// Additional counters.
     pub fn more_counters(&self) -> MoreCounters {
         self.more
     }
@@ -174,18 +173,18 @@ impl Sender {
         &self.algorithm
     }
 
-    /// When the retransmission timer expires; none while nothing is out.
+    /// Expiry of the retransmission timer; none while no data is outstanding.
     pub fn next_timeout(&self) -> Option<Time> {
         (self.timers.timeout < Time::FAR).then_some(self.timers.timeout)
     }
 
-    /// What it sends.
+    /// Data source.
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// Takes up to `bytes` from an application, and sends what the window allows. Takes nothing
-    /// unless the source is a stream, started and not stopped.
+    /// Accepts up to `bytes` from an application, and sends what the window allows. Accepts none
+    /// unless the source is a stream that has started and not stopped.
     pub fn write(&mut self, cx: &mut AgentCx<'_>, bytes: u64) -> Written {
         let written = self.source.write(bytes);
         if written.accepted > 0 {
@@ -246,52 +245,52 @@ impl Agent for Sender {
     }
 }
 
-/// What a sender measured of its path.
+/// A sender's measurements of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathState {
-    /// What it is busy with.
+    /// State of loss recovery.
     pub phase: Phase,
-    /// The smallest round trip of the last five minutes.
+    /// Minimum round-trip time of the last five minutes.
     pub min_rtt: Option<Duration>,
-    /// Segments delivered since the beginning.
+    /// Segments delivered since the start.
     pub delivered: u64,
-    /// The latest sample of the delivery rate, headers included.
+    /// Latest sample of the delivery rate, including headers.
     pub delivery_rate: Option<Rate>,
-    /// What is sent now says little of the path, as the application has no more to send.
+    /// The application limits the rate, so that samples underestimate the path.
     pub app_limited: bool,
-    /// At what rate segments leave; `None`: as fast as the window allows.
+    /// Pacing rate; `None`: segments leave as soon as the window allows.
     pub pacing: Option<Rate>,
 }
 
-/// What a sender counted, beyond [`Counters`].
+/// Counters of a sender that [`Counters`] does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoreCounters {
-    /// Segments given up for lost, each copy by itself.
+    /// Segments marked as lost; each copy counts.
     pub lost: u64,
-    /// Segments that the receiver said were marked, each; none unless the congestion control is
+    /// Marked segments, as reported by the receiver; zero unless the congestion control is
     /// scalable.
     pub marked: u64,
     /// Tail loss probes.
     pub probes: u64,
-    /// Reductions taken back, because what had been given up arrived.
+    /// Reductions that were undone because the segments marked as lost had arrived.
     pub undone: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
-    /// For the start of the source.
+    /// Before the start of the source.
     Waiting,
-    /// For the acknowledgement of the SYN.
+    /// Until the SYN is acknowledged.
     Opening,
     Open,
 }
 
-/// How to take back the last reduction.
+/// State for undoing the last reduction.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     cwnd: u32,
     ssthresh: u32,
-    /// The lowest segment that was given up, and when it was sent again.
+    /// The lowest segment that was marked as lost, and the time of its retransmission.
     head: u32,
     again: Option<Time>,
 }

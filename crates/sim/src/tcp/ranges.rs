@@ -1,41 +1,41 @@
-//! Sets of numbers as ranges.
+//! Sets of segment numbers as ranges.
 
 use std::collections::VecDeque;
 
 /// A set of segment numbers, kept as sorted ranges that neither touch nor overlap.
 ///
 /// A network that loses one packet in a hundred leaves a hundredth as many ranges as there are
-/// segments in the window, so this is smaller than a bitmap and a look-up is a binary search. In
+/// segments in the window, so this is smaller than a bitmap and a lookup is a binary search. In
 /// steady state it does not allocate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
-    /// First, and one after the last.
+    /// First number, and one after the last.
     list: VecDeque<(u32, u32)>,
     total: u64,
 }
 
 impl Ranges {
-    /// Whether there is nothing in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// How many numbers are in it.
+    /// Number of elements.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many ranges there are.
+    /// Number of ranges.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// The lowest range: first, and one after the last.
+    /// The lowest range: first number, and one after the last.
     pub fn first(&self) -> Option<(u32, u32)> {
         self.list.front().copied()
     }
 
-    /// The highest range: first, and one after the last.
+    /// The highest range: first number, and one after the last.
     pub fn last(&self) -> Option<(u32, u32)> {
         self.list.back().copied()
     }
@@ -45,24 +45,24 @@ impl Ranges {
         self.list.iter().copied()
     }
 
-    /// Whether `number` is in it.
+    /// Whether the set contains `number`.
     pub fn contains(&self, number: u32) -> bool {
         self.covering(number).is_some()
     }
 
-    /// The range that holds `number`.
+    /// The range that contains `number`.
     pub fn covering(&self, number: u32) -> Option<(u32, u32)> {
         let i = self.list.partition_point(|r| r.1 <= number);
         self.list.get(i).copied().filter(|r| r.0 <= number)
     }
 
-    /// Takes in `from..to` and returns the range in which it is now. An empty range changes
-    /// nothing and comes back as it is.
+    /// Adds `from..to` and returns the range that contains it afterwards. An empty range changes
+    /// nothing and is returned unchanged.
     pub fn insert(&mut self, from: u32, to: u32) -> (u32, u32) {
         if from >= to {
             return (from, to);
         }
-        // Those that touch or overlap: ends at or after `from`, begins at or before `to`.
+        // Ranges that touch or overlap: they end at or after `from` and begin at or before `to`.
         let low = match self.list.back() {
             Some(last) if last.1 < from => self.list.len(),
             Some(last) if last.0 <= from => self.list.len() - 1,
@@ -90,7 +90,7 @@ impl Ranges {
         (left, right)
     }
 
-    /// Forgets every number below `bound`.
+    /// Removes all numbers below `bound`.
     pub fn clear_below(&mut self, bound: u32) {
         while let Some(front) = self.list.front_mut()
             && front.0 < bound
@@ -105,13 +105,13 @@ impl Ranges {
         }
     }
 
-    /// Forgets everything.
+    /// Removes all numbers.
     pub fn clear(&mut self) {
         self.list.clear();
         self.total = 0;
     }
 
-    /// The first number from `from` on that is missing, and below one that is there.
+    /// The first missing number from `from` on that is below an element.
     pub fn next_hole(&self, from: u32) -> Option<u32> {
         let end = self.list.back()?.1;
         let hole = self.covering(from).map_or(from, |r| r.1);

@@ -1,4 +1,4 @@
-//! The retransmission timeout: estimates in ticks of a coarse clock, as in ns-2 and BSD.
+//! Retransmission timeout: estimates in ticks of a coarse clock, as in ns-2 and BSD.
 
 use core::time::Duration;
 
@@ -9,17 +9,17 @@ use tidegate_core::units::{Time, nanos};
 pub struct RtoConfig {
     /// Granularity of the clock that measures round trips (`tcpTick_`). Zero counts as 1 ns.
     pub tick: Duration,
-    /// Bounds the timeout from below, before back-off (`minrto_`, RFC 6298 (2.4)).
+    /// Lower bound of the timeout, before back-off (`minrto_`, RFC 6298 (2.4)).
     pub min: Duration,
-    /// Bounds it from above, back-off included (`maxrto_`).
+    /// Upper bound, including back-off (`maxrto_`).
     pub max: Duration,
-    /// Before the first sample (`rtxcur_init_`).
+    /// Timeout before the first sample (`rtxcur_init_`).
     pub initial: Duration,
-    /// The timeout is the smoothed round trip plus 2 to this power times its variation
-    /// (`rttvar_exp_`; RFC 6298 says 2).
+    /// The timeout is the smoothed round trip plus its variation times 2 to this power
+    /// (`rttvar_exp_`; 2 in RFC 6298).
     pub variation_exponent: u32,
-    /// Where the clock's ticks fall: its phase at time zero. `None` draws it from the agent's
-    /// random stream, as ns-2 does, so that clocks are not in step.
+    /// Phase of the clock's ticks at time zero. `None` draws it from the agent's random stream, as
+    /// in ns-2, so that clocks are not synchronised.
     pub phase: Option<Duration>,
 }
 
@@ -36,7 +36,7 @@ impl Default for RtoConfig {
     }
 }
 
-/// Estimator of RFC 6298 in the fixed-point form of Jacobson's: the mean in eighths of a tick, the
+/// Estimator of RFC 6298 in Jacobson's fixed-point form: the mean in eighths of a tick, the
 /// variation in quarters.
 #[derive(Clone, Copy, Debug)]
 pub struct Rto {
@@ -45,7 +45,7 @@ pub struct Rto {
     min: u64,
     max: u64,
     exponent: u32,
-    /// In eighths of a tick; zero is none.
+    /// In eighths of a tick; zero before the first sample.
     mean: i64,
     /// In quarters of a tick.
     variation: i64,
@@ -55,7 +55,7 @@ pub struct Rto {
 }
 
 impl Rto {
-    /// Before the first sample. `phase` is where the ticks fall.
+    /// State before the first sample. `phase` is the phase of the ticks.
     pub fn new(config: &RtoConfig, phase: Duration) -> Self {
         Self {
             tick: nanos(config.tick).max(1),
@@ -70,29 +70,29 @@ impl Rto {
         }
     }
 
-    /// A segment that left at `sent` is acknowledged at `now`. The sample is the number of ticks
-    /// of the clock in between, at least one.
+    /// Adds a sample of a segment that was sent at `sent` and acknowledged at `now`: the number of
+    /// clock ticks in between, at least one.
     pub fn sample(&mut self, sent: Time, now: Time) {
         let into_tick = sent.as_nanos().saturating_add(self.phase) % self.tick;
         let took = nanos(now.since(sent)).saturating_add(into_tick);
         self.update(took / self.tick);
     }
 
-    /// The same with a time stamp that was echoed: rounded to the nearest tick.
+    /// Adds a sample of an echoed time stamp, rounded to the nearest tick.
     pub fn sample_echo(&mut self, echo: Time, now: Time) {
         let took = nanos(now.since(echo)).saturating_add(self.tick / 2);
         self.update(took / self.tick);
     }
 
-    /// How long to wait for an acknowledgement now: bounded, doubled by each
-    /// [`back_off`](Self::back_off), never less than two ticks.
+    /// The current timeout: bounded, doubled by each [`back_off`](Self::back_off), at least two
+    /// ticks.
     pub fn timeout(&self) -> Duration {
         let backed_off = self.base.max(self.min).saturating_mul(self.factor);
         Duration::from_nanos(backed_off.min(self.max).max(2 * self.tick))
     }
 
-    /// The timer expired: doubles the timeout. After the fourth time the mean is given up, as it
-    /// may belong to another path (RFC 6298 section 5); its value widens the variation.
+    /// Doubles the timeout after an expiry. After the fourth time the mean is discarded, because it
+    /// may belong to another path (RFC 6298 section 5); its value increases the variation.
     pub fn back_off(&mut self) {
         if self.factor < 64 || nanos(self.timeout()) < self.max {
             self.factor = self.factor.saturating_mul(2);
@@ -103,22 +103,22 @@ impl Rto {
         }
     }
 
-    /// Takes the doublings back.
+    /// Ends back-off.
     pub fn end_back_off(&mut self) {
         self.factor = 1;
     }
 
-    /// How often it was doubled, as a factor.
+    /// The back-off factor.
     pub fn factor(&self) -> u64 {
         self.factor
     }
 
-    /// The smoothed round-trip time in whole eighths of a tick, if there is one.
+    /// Smoothed round-trip time in whole eighths of a tick, if there is one.
     pub fn srtt(&self) -> Option<Duration> {
         (self.mean > 0).then(|| self.in_time(self.mean, MEAN_BITS))
     }
 
-    /// Its mean deviation, in whole quarters of a tick.
+    /// Mean deviation in whole quarters of a tick.
     pub fn variation(&self) -> Duration {
         self.in_time(self.variation, VARIATION_BITS)
     }
@@ -128,7 +128,7 @@ impl Rto {
     }
 
     fn update(&mut self, ticks: u64) {
-        // 2^40 ticks of 10 ms are 350 years: shifts below cannot overflow.
+        // 2^40 ticks of 10 ms are 350 years, so the shifts below cannot overflow.
         let ticks = ticks.clamp(1, 1 << 40) as i64;
         if self.mean == 0 {
             self.mean = ticks << MEAN_BITS;

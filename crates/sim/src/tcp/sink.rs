@@ -1,4 +1,4 @@
-//! The receiver of a TCP model: acknowledges segments.
+//! The receiver of a TCP model.
 
 use core::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::packet_agent::{Ack, Agent, AgentCx, Arrival, Body, Segment, fetch};
 /// Parameters of a [`Sink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SinkConfig {
-    /// Of an acknowledgement without options, on the wire, in bytes.
+    /// Size of an acknowledgement without options, in bytes.
     pub ack_size: u32,
-    /// Selective acknowledgements per packet, 0 to 3. Each adds 8 bytes (RFC 2018).
+    /// Maximum number of SACK blocks per packet, 0 to 3. Each adds 8 bytes (RFC 2018).
     pub sack_blocks: u8,
-    /// Delayed acknowledgements: one for every second segment, or after this time. `None`: one
-    /// per segment.
+    /// Delayed acknowledgements: one for every second segment, or after this time. `None`: one per
+    /// segment.
     pub delay: Option<Duration>,
-    /// Whether to keep the [`progress`](Sink::progress).
+    /// Whether to record the [`progress`](Sink::progress).
     pub keep_progress: bool,
-    /// Whether acknowledgements tell how many marks came (RFC 9768), rather than that some did
-    /// (RFC 3168).
+    /// Whether acknowledgements carry the number of marks (RFC 9768) instead of the ECE flag (RFC
+    /// 3168).
     pub accurate_ecn: bool,
 }
 
@@ -38,29 +38,28 @@ impl Default for SinkConfig {
     }
 }
 
-/// Receives segments in any order, answers with cumulative and selective acknowledgements, and
-/// echoes ECN marks until it is told that the window was reduced. As ns-2's `TCPSink`, with
-/// `Sack1` and `DelAck` as options.
+/// Receives segments in any order, sends cumulative and selective acknowledgements, and echoes ECN
+/// marks until the sender signals CWR. As ns-2's `TCPSink`, with `Sack1` and `DelAck` as options.
 #[derive(Clone, Debug)]
 pub struct Sink {
     config: SinkConfig,
-    /// Everything before this has come.
+    /// All segments before this one have arrived.
     next: u32,
-    /// One after the highest that came.
+    /// One after the highest segment received.
     top: u32,
-    /// What came beyond `next`.
+    /// Segments received beyond `next`.
     beyond: Ranges,
     recent: Recent,
-    /// Congestion was experienced and the sender has not said that it knows.
+    /// A mark arrived and the sender has not signalled CWR.
     congested: bool,
-    /// Marks that came, modulo 2^16, if they are counted, and whether the last segment was marked.
+    /// Marks received, modulo 2^16, if they are counted, and whether the last segment was marked.
     marks: u16,
     marked: bool,
     /// Time stamp to echo.
     echo: Time,
-    /// What the last acknowledgement said is missing.
-    told: u32,
-    /// The segment whose acknowledgement waits.
+    /// Cumulative acknowledgement number of the last acknowledgement.
+    last_ack: u32,
+    /// The segment whose acknowledgement is delayed.
     held: Option<Held>,
     timer: Time,
     counters: SinkCounters,
@@ -68,7 +67,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Waits for segment 0.
+    /// A sink that expects segment 0.
     pub fn new(config: &SinkConfig) -> Self {
         Self {
             config: *config,
@@ -80,7 +79,7 @@ impl Sink {
             marks: 0,
             marked: false,
             echo: Time::ZERO,
-            told: 0,
+            last_ack: 0,
             held: None,
             timer: Time::FAR,
             counters: SinkCounters::default(),
@@ -88,22 +87,23 @@ impl Sink {
         }
     }
 
-    /// The first segment that is missing: everything before it was delivered in order.
+    /// The first missing segment; all segments before it were delivered in order.
     pub fn next(&self) -> u32 {
         self.next
     }
 
-    /// What it counted.
+    /// Counters.
     pub fn counters(&self) -> SinkCounters {
         self.counters
     }
 
-    /// When [`next`](Self::next) moved, and to what, if the configuration says to keep this.
+    /// Times and values of changes of [`next`](Self::next), if the configuration enables recording.
     pub fn progress(&self) -> &[(Time, u32)] {
         &self.progress
     }
 
-    /// When everything before `segment` had come, from the [`progress`](Self::progress).
+    /// Time at which all segments before `segment` had arrived, from the
+    /// [`progress`](Self::progress).
     pub fn delivered(&self, segment: u32) -> Option<Time> {
         let i = self.progress.partition_point(|(_, next)| *next < segment);
         self.progress.get(i).map(|(at, _)| *at)
@@ -112,7 +112,7 @@ impl Sink {
     fn on_segment(&mut self, cx: &mut AgentCx<'_>, arrival: Arrival, segment: &Segment) {
         self.counters.segments += 1;
         let seq = segment.seq;
-        if seq <= self.told && segment.sent >= self.echo {
+        if seq <= self.last_ack && segment.sent >= self.echo {
             self.echo = segment.sent;
         }
         let before = self.next;
@@ -132,8 +132,8 @@ impl Sink {
             cwr: segment.cwr,
             again: segment.again,
         };
-        // Only a segment that continues the sequence may wait: not the SYN, and not one that
-        // fills a gap (RFC 5681 section 4.2).
+        // Only the acknowledgement of a segment in sequence may be delayed: not that of the SYN,
+        // and not that of a segment that fills a hole (RFC 5681 section 4.2).
         let continues = seq + 1 == self.next && self.next >= self.top && seq > 0;
         if let Some(delay) = self.config.delay
             && self.timer == Time::FAR
@@ -148,15 +148,15 @@ impl Sink {
         self.acknowledge(cx, held);
     }
 
-    /// Counts the mark of a segment, if it has one. Whether the sender is to know at once: after
-    /// segments without (RFC 9768 section 3.2.2.5.1).
+    /// Counts the mark of a segment. Returns whether the sender must be notified immediately: for a
+    /// mark after unmarked segments (RFC 9768 section 3.2.2.5.1).
     fn count(&mut self, ecn: Ecn) -> bool {
         let before = core::mem::replace(&mut self.marked, ecn == Ecn::Ce);
         self.marks = self.marks.wrapping_add(u16::from(self.marked));
         self.marked && !before
     }
 
-    /// Whether it is new.
+    /// Records a segment. Returns whether it is new.
     fn take(&mut self, seq: u32) -> bool {
         if seq < self.next {
             return false;
@@ -195,13 +195,13 @@ impl Sink {
             marks: self.marks,
         };
         let blocks = self.select(last, &mut ack.sack);
-        self.told = self.next;
+        self.last_ack = self.next;
         self.counters.acks += 1;
         let size = self.config.ack_size + SACK_BLOCK * blocks as u32;
         cx.send(Bytes(u64::from(size)), Ecn::NotEct, Body::Ack(ack));
     }
 
-    /// Fills in the blocks, and says how many.
+    /// Fills in the SACK blocks, and returns their number.
     fn select(&mut self, last: Held, sack: &mut [(u32, u32); 3]) -> usize {
         let limit = usize::from(self.config.sack_blocks.min(3));
         if self.next >= self.top {
@@ -217,7 +217,7 @@ impl Sink {
             sack[0] = block;
             blocks = 1;
         }
-        // A segment that moved the sequence on makes blocks obsolete that lie before `next` now.
+        // A segment that advanced the sequence makes blocks before `next` obsolete.
         let known = newest.unwrap_or((0, self.next));
         blocks += self.recent.repeat(known, &mut sack[blocks..limit]);
         if let Some(block) = newest {
@@ -258,20 +258,20 @@ impl Agent for Sink {
     }
 }
 
-/// What a sink counted.
+/// Counters of a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkCounters {
-    /// Segments that came.
+    /// Received segments.
     pub segments: u64,
-    /// Of these, such as had come before.
+    /// Received duplicates.
     pub duplicates: u64,
-    /// Size on the wire of those that had not.
+    /// Size on the wire of segments that are not duplicates.
     pub bytes: Bytes,
     /// Acknowledgements sent.
     pub acks: u64,
 }
 
-/// A segment, as its acknowledgement will need it.
+/// Data of a segment for its acknowledgement.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     seq: u32,
@@ -280,7 +280,7 @@ struct Held {
     again: bool,
 }
 
-/// Blocks reported lately, the newest first.
+/// Recently reported blocks, newest first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     blocks: [(u32, u32); 3],
@@ -292,8 +292,7 @@ impl Recent {
         self.count = 0;
     }
 
-    /// Fills `room` with blocks, and says with how many. Forgets those on the way that lie within
-    /// `known`.
+    /// Fills `room` with blocks, and returns their number. Removes blocks that lie within `known`.
     fn repeat(&mut self, known: (u32, u32), room: &mut [(u32, u32)]) -> usize {
         let (mut filled, mut at) = (0, 0);
         while filled < room.len() && at < self.count {
@@ -318,7 +317,7 @@ impl Recent {
     }
 }
 
-/// Of the SACK option, per block, as ns-2 counts it.
+/// Size of a SACK block in the option, as in ns-2.
 const SACK_BLOCK: u32 = 8;
 
 #[cfg(test)]

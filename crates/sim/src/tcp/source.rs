@@ -1,22 +1,22 @@
-//! Data of a TCP sender.
+//! Data source of a TCP sender.
 
 use std::collections::VecDeque;
 
 use tidegate_core::units::Time;
 
-/// What to send, and when. The times are those of the world's clock.
+/// Amount and times of the data to send. Times are in simulation time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceConfig {
-    /// How much.
+    /// Amount of data.
     pub kind: SourceKind,
-    /// When the connection is opened.
+    /// Time at which the connection is opened.
     pub start: Time,
-    /// When no further data is made. What was sent by then is still repeated until it arrives.
+    /// Time at which the source stops. Data sent before is retransmitted until it arrives.
     pub stop: Time,
 }
 
 impl Default for SourceConfig {
-    /// Without end, from time zero.
+    /// Unlimited data from time zero.
     fn default() -> Self {
         Self {
             kind: SourceKind::Endless,
@@ -26,18 +26,18 @@ impl Default for SourceConfig {
     }
 }
 
-/// How much there is to send.
+/// Amount of data to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// Always more (ns-2's FTP).
+    /// Unlimited (ns-2's FTP).
     Endless,
-    /// This many full packets, the SYN not counted.
+    /// This many full packets, without the SYN.
     Packets(u32),
     /// This many bytes of payload. The last packet may be smaller.
     Bytes(u64),
-    /// What an application writes, through a socket buffer of this many bytes.
+    /// Data of an application, through a socket buffer of this many bytes.
     Stream {
-        /// Bytes that were written and are not acknowledged, at most.
+        /// Maximum number of written and unacknowledged bytes.
         buffer: u64,
     },
 }
@@ -45,11 +45,11 @@ pub enum SourceKind {
 /// Sizes on the wire, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Of a full packet, headers included.
+    /// Size of a full packet, including headers.
     pub packet: u32,
-    /// Of the headers of each. What is left of a packet, at least a byte, is payload.
+    /// Size of the headers of each packet. The rest, at least one byte, is payload.
     pub header: u32,
-    /// Of segment 0, if that stands for the SYN.
+    /// Size of segment 0, if it stands for the SYN.
     pub syn: Option<u32>,
 }
 
@@ -64,7 +64,7 @@ impl Sizes {
     }
 }
 
-/// Data of a sender, cut into numbered segments.
+/// Data of a sender, divided into numbered segments.
 #[derive(Clone, Debug)]
 pub struct Source {
     config: SourceConfig,
@@ -79,7 +79,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Nothing can be sent before [`open`](Self::open).
+    /// A source without data until [`open`](Self::open).
     pub fn new(config: &SourceConfig, sizes: Sizes) -> Self {
         let stream = match config.kind {
             SourceKind::Stream { buffer } => {
@@ -98,17 +98,17 @@ impl Source {
         }
     }
 
-    /// When the connection is opened.
+    /// Time at which the connection is opened.
     pub fn start(&self) -> Time {
         self.config.start
     }
 
-    /// When no further data is made.
+    /// Time at which the source stops.
     pub fn stop(&self) -> Time {
         self.config.stop
     }
 
-    /// The connection is opened: from now on [`end`](Self::end) says what there is.
+    /// Opens the connection; from now on [`end`](Self::end) is the available data.
     pub fn open(&mut self) {
         self.opened = true;
         let first = self.sizes.first_data();
@@ -126,7 +126,7 @@ impl Source {
         self.end = data.min(u64::from(ENDLESS)) as u32 + first;
     }
 
-    /// No further data is made: `sent` is one after the highest segment that was ever sent.
+    /// Stops the source. `sent` is one after the highest segment that was sent.
     pub fn close(&mut self, sent: u32) {
         self.stopped = true;
         if self.stream.is_none() {
@@ -139,7 +139,7 @@ impl Source {
         self.end
     }
 
-    /// Of segment `seq` on the wire, in bytes.
+    /// Size of segment `seq` on the wire, in bytes.
     pub fn wire_size(&self, seq: u32) -> u32 {
         if seq == 0
             && let Some(syn) = self.sizes.syn
@@ -157,7 +157,7 @@ impl Source {
         }
     }
 
-    /// Segment `seq` is sent for the first time: its size is fixed from now on.
+    /// Segment `seq` is sent for the first time, which fixes its size.
     pub fn on_sent(&mut self, seq: u32) {
         if let Some(stream) = &mut self.stream {
             stream.sent = stream.sent.max(seq + 1);
@@ -171,7 +171,7 @@ impl Source {
         }
     }
 
-    /// Whether everything that there will ever be is acknowledged, if that is so up to `next`.
+    /// Whether an acknowledgement up to `next` covers all data of the source.
     pub fn is_finished(&self, next: u32) -> bool {
         let closed = match self.config.kind {
             SourceKind::Endless | SourceKind::Stream { .. } => self.stopped,
@@ -180,13 +180,13 @@ impl Source {
         self.opened && closed && next >= self.end
     }
 
-    /// The socket buffer, if an application writes into one.
+    /// The socket buffer, if the source is a stream.
     pub fn stream(&self) -> Option<&Stream> {
         self.stream.as_ref()
     }
 
-    /// Takes up to `bytes` from the application. Nothing unless the source is a stream, open and
-    /// not stopped.
+    /// Accepts up to `bytes` from the application. Accepts none unless the source is a stream, open
+    /// and not stopped.
     pub fn write(&mut self, bytes: u64) -> Written {
         match &mut self.stream {
             Some(stream) if self.opened && !self.stopped => {
@@ -199,10 +199,10 @@ impl Source {
     }
 }
 
-/// What became of a write.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// How many bytes found room in the buffer.
+    /// Number of accepted bytes.
     pub accepted: u64,
     /// Position in the stream after the last of them.
     pub end: u64,
@@ -213,18 +213,17 @@ pub struct Written {
 
 /// A socket buffer.
 ///
-/// Bytes go into the last segment while it is not full and was not sent; so each segment is full
-/// unless the application had no more when it left, as with a socket that does not wait
-/// (`TCP_NODELAY`).
+/// Bytes are added to the last segment until it is full or sent. A segment is therefore full unless
+/// the application had no more data when it was sent, as on a socket with `TCP_NODELAY`.
 #[derive(Clone, Debug)]
 pub struct Stream {
     buffer: u64,
     payload: u32,
-    /// Number of the first segment in `ends`, which is the first that is not acknowledged.
+    /// Number of the first segment in `ends`, which is the first unacknowledged one.
     base: u32,
-    /// Where each segment ends in the stream.
+    /// Stream position of the end of each segment.
     ends: VecDeque<u64>,
-    /// Where the segment before `base` ended.
+    /// Stream position of the end of the segment before `base`.
     acked: u64,
     written: u64,
     /// One after the last segment that was sent.
@@ -244,27 +243,27 @@ impl Stream {
         }
     }
 
-    /// Room for writes, in bytes.
+    /// Free space for writes, in bytes.
     pub fn free(&self) -> u64 {
         self.buffer.saturating_sub(self.unacked())
     }
 
-    /// Bytes that were accepted, ever.
+    /// Total number of accepted bytes.
     pub fn written(&self) -> u64 {
         self.written
     }
 
-    /// Bytes that are acknowledged, ever.
+    /// Total number of acknowledged bytes.
     pub fn acked(&self) -> u64 {
         self.acked
     }
 
-    /// Bytes that were accepted and are not acknowledged, sent or not.
+    /// Accepted bytes that are not acknowledged, sent or not.
     pub fn unacked(&self) -> u64 {
         self.written - self.acked
     }
 
-    /// Bytes that were accepted and never sent.
+    /// Accepted bytes that have not been sent.
     pub fn unsent(&self) -> u64 {
         self.written - self.end_of(self.sent)
     }
@@ -278,7 +277,7 @@ impl Stream {
         self.base + self.ends.len() as u32
     }
 
-    /// Where the segment before `next` ends.
+    /// Stream position of the end of the segment before `next`.
     fn end_of(&self, next: u32) -> u64 {
         match next.saturating_sub(self.base) {
             0 => self.acked,
@@ -327,7 +326,7 @@ impl Stream {
     }
 }
 
-/// More than a simulation sends, and far enough from the end of the numbers that sums do not wrap.
+/// More than a simulation sends, and far enough from the maximum that sums do not wrap.
 const ENDLESS: u32 = 1 << 30;
 
 #[cfg(test)]
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_has_a_smaller_last_packet() {
+    fn last_packet_of_a_transfer_is_smaller() {
         let source = open(SourceKind::Bytes(2_000));
         assert_eq!(source.end(), 4);
         let sizes: Vec<_> = (0..4).map(|seq| source.wire_size(seq)).collect();
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_fill_segments_that_have_not_left() {
+    fn writes_fill_unsent_segments() {
         let mut source = open(SourceKind::Stream { buffer: 3_000 });
         assert_eq!(source.end(), 1);
         let first = source.write(500);

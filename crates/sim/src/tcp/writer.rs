@@ -7,37 +7,38 @@ use crate::model_flow::Application;
 use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
 use crate::traffic::Schedule;
 
-/// What an application writes.
+/// Write behaviour of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WriterConfig {
-    /// How fast, with the headers of full segments; `None`: as fast as there is room. What finds
-    /// no room waits in the application up to 16 segments, and is not made beyond.
+    /// Write rate, including the headers of full segments; `None`: as fast as the buffer allows. If
+    /// the buffer is full, up to 16 segments wait in the application, and further data is not
+    /// generated.
     pub demand: Option<Schedule>,
-    /// All that it ever writes, payload; `None`: without end.
+    /// Total payload; `None`: unlimited.
     pub limit: Option<Bytes>,
-    /// A full segment, headers included, and its payload.
+    /// Size of a full segment including headers, and its payload.
     pub segment: (Bytes, Bytes),
 }
 
-/// A sender whose source is a [`Stream`](super::Stream), and who writes into it: whole segments,
-/// each as soon as it is made and has room.
+/// A sender whose source is a [`Stream`](super::Stream), with the application that writes into it:
+/// whole segments, each as soon as it is generated and fits into the buffer.
 #[derive(Debug)]
 pub struct Writer {
     sender: Model,
     application: Option<Application>,
     payload: u64,
-    /// What is still to be written.
+    /// Bytes left to write.
     left: u64,
-    /// When the next segment is made; [`Time::FAR`] while one waits for room.
+    /// Time at which the next segment is generated; [`Time::FAR`] while a segment waits for room.
     due: Time,
 }
 
-/// A sender of either kind.
+/// A sender of either model.
 #[derive(Debug)]
 pub enum Model {
-    /// As in ns-2.
+    /// The model of ns-2.
     Classic(Box<classic::Sender>),
-    /// As in Linux.
+    /// The model of Linux.
     Modern(Box<modern::Sender>),
 }
 
@@ -51,7 +52,7 @@ macro_rules! each {
 }
 
 impl Writer {
-    /// `sender` has a stream to send, with room for a segment at least.
+    /// `sender` must have a stream source with room for at least one segment.
     pub fn new(sender: Model, config: &WriterConfig) -> Self {
         let (packet, payload) = config.segment;
         let start = each!(&sender, s => s.source().start());
@@ -106,7 +107,7 @@ impl Writer {
         }
     }
 
-    /// Whether nothing will be written any more.
+    /// Whether the application has finished.
     fn is_over(&self) -> bool {
         let silent = self.application.as_ref().is_some_and(Application::is_over);
         self.left == 0 || silent
@@ -149,7 +150,7 @@ mod tests {
     use crate::packet_agent::{Ack, Outbox};
     use crate::tcp::{SourceConfig, SourceKind};
 
-    /// A writer over a modern sender with segments of 1500 bytes, and what it sends.
+    /// A writer over a modern sender with segments of 1500 bytes, and the segments that it sends.
     struct Bench {
         writer: Writer,
         rng: Pcg64Mcg,
@@ -187,7 +188,7 @@ mod tests {
             self.out.drain().map(|packet| packet.size).collect()
         }
 
-        /// Runs its timers until `end`; the sizes of what left, and when.
+        /// Runs the timers until `end`. Returns times and sizes of the sent segments.
         fn until(&mut self, end: Time) -> Vec<(Time, u32)> {
             let mut sent = Vec::new();
             while self.writer.next_timer() <= end {
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_leave_at_the_pace_of_the_application() {
+    fn segments_are_sent_at_the_rate_of_the_application() {
         // 1500 bytes take 12 ms at 1 Mb/s.
         let mut bench = Bench::new(Some(Rate::kbps(1_000).into()), None, 100_000);
         let ms = Time::from_millis;
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_bounds_what_is_not_acknowledged() {
+    fn buffer_bounds_unacknowledged_data() {
         // Two segments and some bytes, which do not make a third one.
         let mut bench = Bench::new(None, None, 3_000);
         let ms = Time::from_millis;
@@ -255,8 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_waits_only_for_so_long() {
-        // Nothing is acknowledged for a second, in which 83 segments are made: one is in the
+    fn application_backlog_is_bounded() {
+        // No acknowledgement for a second, in which 83 segments are generated: one is in the
         // buffer, 16 wait.
         let mut bench = Bench::new(Some(Rate::kbps(1_000).into()), None, 1_448);
         let ms = Time::from_millis;

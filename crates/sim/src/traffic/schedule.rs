@@ -93,7 +93,7 @@ impl fmt::Display for ScheduleFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => {
-                f.write_str("the rate is 0 at all times: write one above 0, or leave the flow out")
+                f.write_str("the rate is 0 at all times: write a rate above 0, or remove the flow")
             }
             Self::Order { before, after } => write!(
                 f,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_holds_from_its_moment_on() {
+    fn step_applies_from_its_time_on() {
         let steps = schedule(100, &[(2, 0), (5, 300)]);
         assert_eq!(steps.check(), Ok(()));
         let at = |ms| steps.at(Time::from_millis(ms));

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_has_no_mean() {
+    fn empty_histogram_has_no_mean() {
         let none = Spans::default();
         assert_eq!(
             (none.mean(), none.quantile(0.5), none.least()),

@@ -297,7 +297,7 @@ impl fmt::Display for SourceFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KeyInterval => f.write_str(
-                "a key frame every 0 frames is not possible: write 1 or more, or leave it out",
+                "a key frame every 0 frames is not possible: write 1 or more, or remove the key",
             ),
             Self::Packet { packet, header } => write!(
                 f,

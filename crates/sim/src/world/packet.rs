@@ -84,7 +84,7 @@ pub(super) fn put<const AHEAD: bool, A, O: Observer + ?Sized>(
     observer.sent(at, flight);
     // The closure captures references only, to avoid a copy of the packet.
     let make = || {
-        let sent = outgoing.take().expect("it was there a moment ago");
+        let sent = outgoing.take().expect("the outbox contains the packet");
         SimPacket {
             to: node.peer,
             flow: node.flow,

@@ -22,7 +22,7 @@ enum Player {
     },
     Echo {
         answers: Vec<u8>,
-        heard: u32,
+        arrived: u32,
     },
     /// Sets its timer to the present instant without end.
     Sleepless,
@@ -36,9 +36,9 @@ impl Endpoint for Player {
     fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
         match self {
             Self::Ping { pongs, .. } => pongs.push((cx.now, datagram.payload[0])),
-            Self::Echo { answers, heard } => {
+            Self::Echo { answers, arrived } => {
                 answers.push(datagram.payload[0]);
-                *heard += 1;
+                *arrived += 1;
                 cx.trace.record(cx.now, Event::PeerReportsOnly);
             }
             Self::Sleepless | Self::Chatty { .. } => {}
@@ -57,7 +57,7 @@ impl Endpoint for Player {
     }
 
     fn poll_transmit(&mut self, _: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        assert!(buffer.is_empty(), "buffers come in empty");
+        assert!(buffer.is_empty(), "the buffer is not empty");
         let byte = match self {
             Self::Ping { left, owed, .. } if *owed && *left > 0 => {
                 (*left, *owed) = (*left - 1, false);
@@ -101,7 +101,7 @@ fn ping(count: u32) -> Player {
 fn echo() -> Player {
     Player::Echo {
         answers: Vec::new(),
-        heard: 0,
+        arrived: 0,
     }
 }
 
@@ -148,7 +148,7 @@ fn ms(ms: u64) -> Duration {
 fn pongs(player: &Player) -> &[(Time, u8)] {
     match player {
         Player::Ping { pongs, .. } => pongs,
-        other => panic!("{other:?} counts no pongs"),
+        other => panic!("{other:?} does not count pongs"),
     }
 }
 
@@ -181,7 +181,7 @@ impl Observer for Log {
 }
 
 #[test]
-fn a_ping_comes_back_when_the_link_says() {
+fn round_trip_takes_the_delay_of_the_links() {
     let mut world = World::new(network(0.0, 1), pair(1), Seed(1)).unwrap();
     let end = world.run(Time::from_secs(9), &mut ()).unwrap();
     // 8 ms of serialization and 10 ms of propagation per direction.
@@ -194,7 +194,7 @@ fn a_ping_comes_back_when_the_link_says() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_world() {
+fn same_seed_yields_same_run() {
     let log = |seed| {
         let mut log = Log::default();
         let mut world = World::new(network(0.2, seed), pair(100), Seed(seed)).unwrap();
@@ -243,14 +243,14 @@ fn nodes_are_active_from_start_to_stop() {
         lines.map(|(at, _)| *at).collect()
     };
     assert_eq!(of("sent NodeId(0)")[0], Time::from_millis(500));
-    let heard = of("arrived NodeId(1)");
-    assert!(heard[0] >= Time::from_millis(600) && heard.len() > 10);
-    assert!(*heard.last().unwrap() < Time::from_millis(1_000));
+    let arrived = of("arrived NodeId(1)");
+    assert!(arrived[0] >= Time::from_millis(600) && arrived.len() > 10);
+    assert!(*arrived.last().unwrap() < Time::from_millis(1_000));
     assert!(*of("sent NodeId(0)").last().unwrap() > Time::from_millis(1_000));
 }
 
 #[test]
-fn links_are_sampled_on_the_dot() {
+fn links_are_sampled_at_exact_times() {
     let mut log = Log::default();
     let mut world = World::new(network(0.0, 1), vec![node("a", ping(3), 0, 0)], Seed(1)).unwrap();
     world.sample_every(ms(4), 2);
@@ -262,13 +262,13 @@ fn links_are_sampled_on_the_dot() {
         .map(|(at, _)| *at)
         .collect();
     let ticks = [0, 0, 4, 4, 8, 8].map(Time::from_millis);
-    assert_eq!(at, ticks, "two links each");
+    assert_eq!(at, ticks, "expected two links per sample time");
     let stats = world.network().stats(LinkId(0), Time::from_millis(8));
     assert!(stats.arrivals >= 1);
 }
 
 #[test]
-fn a_run_without_progress_fails_with_the_name_of_the_node() {
+fn stalled_run_fails_with_the_name_of_the_node() {
     let stuck = |endpoint, route| {
         let nodes = vec![
             node("odd", endpoint, 1, route),
@@ -293,7 +293,7 @@ fn a_run_without_progress_fails_with_the_name_of_the_node() {
 }
 
 #[test]
-fn two_echoes_without_delay_are_a_storm() {
+fn zero_delay_echoes_are_reported_as_storm() {
     let nodes = vec![
         node("ping", ping(1), 1, 2),
         node("a", echo(), 2, 2),
@@ -305,7 +305,7 @@ fn two_echoes_without_delay_are_a_storm() {
 }
 
 #[test]
-fn a_peer_must_exist() {
+fn unknown_peer_is_rejected() {
     let error = World::new(network(0.0, 1), vec![node("a", ping(1), 7, 0)], Seed(1)).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -351,7 +351,7 @@ impl Agent for Hasty {
 
 /// A timer in the past counts as one at the instant at which it was set, with lookahead too.
 #[test]
-fn timers_in_the_past_run_now() {
+fn timers_in_the_past_run_immediately() {
     let wire = |name: &str, delay| NamedLink {
         name: name.to_owned(),
         config: LinkConfig {

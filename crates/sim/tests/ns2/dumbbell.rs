@@ -1,5 +1,4 @@
-//! TFRC and TCP on a dumbbell: a link each way that all share, and four of its own for each flow, in
-//! and out, there and back.
+//! TFRC and TCP on a dumbbell: a shared link in each direction, and four access links per flow.
 
 use tidegate_core::control::Algorithm as _;
 use tidegate_core::controller::tfrc::TfrcConfig;
@@ -18,17 +17,18 @@ use crate::lab::start;
 pub(crate) struct Flow {
     pub(crate) kind: Kind,
     pub(crate) start: Time,
-    /// In and out. Those back are as those there, the other way round.
+    /// Links from the sender and to the receiver. Those of the return path are the same in reverse
+    /// order.
     pub(crate) access: [LinkConfig; 2],
 }
 
 pub(crate) enum Kind {
     Tcp(classic::Config),
-    /// As ns-2 has it.
+    /// As in ns-2.
     Tfrc(TfrcConfig),
 }
 
-/// Senders are the parties with even numbers, each followed by its receiver.
+/// Senders are the nodes with even numbers, each followed by its receiver.
 pub(crate) fn world(bottleneck: &LinkConfig, flows: Vec<Flow>, seed: u64) -> World<Actor> {
     let mut links = vec![bottleneck.clone(), bottleneck.clone()];
     let (mut routes, mut parties) = (Vec::new(), Vec::new());
@@ -69,8 +69,8 @@ pub(crate) fn world(bottleneck: &LinkConfig, flows: Vec<Flow>, seed: u64) -> Wor
         links: links.into_iter().enumerate().map(named).collect(),
         routes,
     };
-    let network = Network::new(&config, Seed(seed)).expect("a sound network");
-    World::new(network, parties, Seed(seed)).expect("sound parties")
+    let network = Network::new(&config, Seed(seed)).expect("valid network");
+    World::new(network, parties, Seed(seed)).expect("valid nodes")
 }
 
 fn ends(flow: &Flow) -> [Actor; 2] {

@@ -14,8 +14,8 @@ use crate::dumbbell::{Flow, Kind, world};
 use crate::lab::link;
 use crate::table::Table;
 
-/// n TFRC flows and as many others, TFRC or TCP SACK, share 15 Mb/s over 50 ms and RED; shares are
-/// relative to the mean over all, from 20 s to 180 s.
+/// n TFRC flows and n other flows, TFRC or TCP SACK, share 15 Mb/s over 50 ms and RED. Shares are
+/// relative to the mean over all flows, from 20 s to 180 s.
 #[test]
 fn groups_share_a_red_queue_as_in_ns2() {
     let table = Table::read(include_str!("../data/ns2/tfrc_groups.csv"));
@@ -23,7 +23,7 @@ fn groups_share_a_red_queue_as_in_ns2() {
     for row in table.rows(&[]) {
         let (others, n) = (table.text(row, "others"), table.number(row, "n") as usize);
         let sack = others == "sack";
-        // Many flows even out what luck does to one.
+        // With many flows, random variations average out.
         let seeds = if n < 20 { 2 } else { 1 };
         let runs: Vec<Shares> = (1..=seeds).map(|seed| play(sack, n, seed)).collect();
         let mean = |f: fn(&Shares) -> f64| runs.iter().map(f).sum::<f64>() / seeds as f64;
@@ -76,7 +76,7 @@ fn play(sack: bool, n: usize, seed: u64) -> Shares {
     let mut count = |second| {
         world
             .run(Time::from_secs(second), &mut ())
-            .expect("time goes on");
+            .expect("the run continues");
         let stats = world.network().stats(LinkId(0), Time::from_secs(second));
         let received: Vec<f64> = (0..2 * n).map(|k| received(&world, k)).collect();
         (stats, received)

@@ -1,4 +1,4 @@
-//! Paced flows over links, with an event loop of its own.
+//! Paced flows over links, with a separate event loop.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::model_flow::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
 
-/// The senders and receivers of some flows, and what is between them.
+/// Senders and receivers of some flows, and the network between them.
 pub(crate) struct Lab {
     pub(crate) network: Network<PacketHandle>,
     pub(crate) flows: Vec<Flow>,
@@ -29,14 +29,14 @@ pub(crate) struct Flow {
     pub(crate) receiver: Receiver,
     routes: [RouteId; 2],
     rngs: [Pcg64Mcg; 2],
-    /// Data packets that are lost at the end of the way, by their order there.
+    /// Data packets that are lost at the end of the path, by their order of arrival there.
     pub(crate) dropped: BTreeSet<u64>,
     reached: u64,
-    /// When each packet left, if asked for.
+    /// Send times of packets, if recorded.
     pub(crate) log: Option<Vec<Time>>,
 }
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Debug)]
 pub(crate) struct PacketHandle {
     flow: usize,
@@ -72,7 +72,7 @@ impl Lab {
                 .collect(),
         };
         Self {
-            network: Network::new(&config, Seed(seed)).expect("a sound network"),
+            network: Network::new(&config, Seed(seed)).expect("valid network"),
             flows: Vec::new(),
             seed: Seed(seed),
             out: Outbox::default(),
@@ -80,7 +80,7 @@ impl Lab {
         }
     }
 
-    /// Adds a flow over a route there and a route back.
+    /// Adds a flow over a forward and a return route.
     pub(crate) fn add(
         &mut self,
         config: SenderConfig,
@@ -101,7 +101,7 @@ impl Lab {
         });
     }
 
-    /// Lets everything happen up to and including `until`.
+    /// Processes all events up to and including `until`.
     pub(crate) fn run(&mut self, until: Time) {
         loop {
             let timers = self.flows.iter().map(Flow::next_timer).min();
@@ -173,8 +173,8 @@ impl Flow {
     }
 }
 
-/// A link that drops from the tail of a queue of so many packets, as ns-2 counts: one of them is in
-/// transmission.
+/// A link with a tail-drop queue of this many packets as counted by ns-2, which includes the packet
+/// in transmission.
 pub(crate) fn link(rate: Rate, delay: Duration, limit: u32) -> LinkConfig {
     LinkConfig {
         capacity: Capacity::Fixed(rate),

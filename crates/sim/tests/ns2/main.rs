@@ -1,5 +1,6 @@
-//! Paced flows against those of ns-2: packet by packet where nothing is random, in the mean where losses
-//! are. `tests/data/ns2/README.md` says how ns-2 was run, `docs/rap.md` and `docs/tfrc.md` what came out.
+//! Paced flows compared with those of ns-2: packet by packet without randomness, by means with
+//! random losses. `tests/data/ns2/README.md` describes the runs of ns-2, `docs/rap.md` and
+//! `docs/tfrc.md` the results.
 
 mod dumbbell;
 mod groups;

@@ -10,9 +10,9 @@ use tidegate_sim::model_flow::{ReceiverConfig, SenderConfig};
 use crate::lab::{Lab, link, start};
 use crate::table::Table;
 
-/// A path, the packets that get lost behind it, and for how long.
+/// A path, the packets that are lost after it, and the duration.
 pub(crate) struct Path {
-    /// 1.5 Mb/s and 20 ms behind a queue of so many packets, with 10 Mb/s and 1 ms on both sides.
+    /// 1.5 Mb/s and 20 ms after a queue of this many packets, with 10 Mb/s and 1 ms on both sides.
     /// `None`: 10 Mb/s and 49 ms.
     pub(crate) queue: Option<u32>,
     pub(crate) lost: BTreeSet<u64>,
@@ -20,7 +20,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// When packets arrive at the bottleneck, or leave where there is none.
+    /// Times at which packets arrive at the bottleneck, or leave if there is none.
     pub(crate) fn play(
         self,
         config: SenderConfig,
@@ -59,7 +59,7 @@ impl Path {
     }
 }
 
-/// How far apart these packets are from those of a trace of the reference, at most, in microseconds.
+/// Maximum difference between these send times and those of a reference trace, in microseconds.
 pub(crate) fn furthest(sent: &[Time], table: &Table, trace: &str) -> u64 {
     let rows = table.rows(&[("trace", trace)]);
     assert!(rows.len() > 50, "{trace} has {} rows", rows.len());

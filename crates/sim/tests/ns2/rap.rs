@@ -10,15 +10,15 @@ use crate::micro::{Path, furthest};
 use crate::satellite::{Kind, Played, Satellite};
 use crate::table::Table;
 
-/// Packets leave when ns-2 sends them: over a queue that overflows, over a path on which every
-/// hundredth packet is lost, over one on which many are lost in a row so that packets time out, and
-/// over the queue again with the fine-grain adaptation.
+/// Packets leave at the same times as in ns-2: over a queue that overflows, over a path with one
+/// loss per hundred packets, over a path with long loss bursts that cause timeouts, and over the
+/// queue with fine-grain adaptation.
 ///
-/// The rate grows by 0.97 packets per round trip rather than one. With one, a step and a packet
-/// fall due at the same moment every round trip, and in ns-2 the rounding of a floating point
-/// number decides which comes first.
+/// The rate grows by 0.97 packets per round trip instead of one. With one, a rate step and a packet
+/// are due at the same time in every round trip, and in ns-2 floating-point rounding decides their
+/// order.
 #[test]
-fn every_packet_leaves_when_ns2_sends_it() {
+fn send_times_equal_those_of_ns2() {
     let table = Table::read(include_str!("../data/ns2/rap_micro.csv"));
     for (trace, count, seconds, tolerance_us) in [
         ("queue", 11_537, 60, 50),
@@ -54,9 +54,9 @@ fn every_packet_leaves_when_ns2_sends_it() {
     }
 }
 
-/// Ten flows share 1300 packets a second over a satellite that loses some at random.
+/// Ten flows share 1300 packets per second over a satellite link with random loss.
 #[test]
-fn random_loss_leaves_what_it_leaves_in_ns2() {
+fn throughput_with_random_loss_equals_that_of_ns2() {
     let table = Table::read(include_str!("../data/ns2/rap_lossy.csv"));
     println!("set          loss   rtt   ns-2    sd   ours ours/ns-2  fairness");
     for (set, loss, rtt) in [
@@ -95,7 +95,7 @@ fn random_loss_leaves_what_it_leaves_in_ns2() {
             ours / ns2,
             first.fairness
         );
-        // One seed of ns-2 is 4 % of the mean from the next one where no queue evens it out.
+        // Where no queue averages them, two seeds of ns-2 differ by 4 % of the mean.
         assert!(
             (ours / ns2 - 1.0).abs() < 0.06,
             "{set} {loss} {rtt}: {ours} of {ns2}"
@@ -104,9 +104,9 @@ fn random_loss_leaves_what_it_leaves_in_ns2() {
     }
 }
 
-/// The same flows when nothing passes for a while, at a loss of 0.001.
+/// The same flows with an outage, at a loss rate of 0.001.
 #[test]
-fn an_outage_does_to_it_what_it_does_in_ns2() {
+fn response_to_an_outage_equals_that_of_ns2() {
     let table = Table::read(include_str!("../data/ns2/rap_outage.csv"));
     println!("outage   half: ns-2   ours   after: ns-2   ours   during: ns-2   ours");
     for outage in [2, 10, 60] {
@@ -133,7 +133,7 @@ fn an_outage_does_to_it_what_it_does_in_ns2() {
     }
 }
 
-/// Packets of 1000 bytes, spaced as ns-2 does.
+/// Packets of 1000 bytes, spaced as in ns-2.
 fn kind(rap: &RapConfig) -> Kind<'_> {
     Kind {
         sender: SenderConfig::ns2_rap(Bytes(1_000)),

@@ -1,4 +1,4 @@
-//! Ten flows that share 1300 packets a second over a satellite that loses some at random.
+//! Ten flows that share 1300 packets per second over a satellite link with random loss.
 
 use core::time::Duration;
 
@@ -10,37 +10,37 @@ use tidegate_sim::model_flow::{ReceiverConfig, SenderConfig};
 
 use crate::lab::{Lab, link, start};
 
-/// Ten flows over a long path that loses packets behind a queue of 50.
+/// Ten flows over a long path with random loss after a queue of 50 packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Satellite {
     pub(crate) loss: f64,
     pub(crate) loss_back: f64,
     /// In seconds.
     pub(crate) rtt: f64,
-    /// In seconds, from 200 s on, both ways.
+    /// Outage in seconds, from 200 s on, in both directions.
     pub(crate) outage: u64,
     pub(crate) seconds: u64,
 }
 
-/// A flow, as ns-2 has it.
+/// A flow, as in ns-2.
 pub(crate) struct Kind<'a> {
     pub(crate) sender: SenderConfig,
     pub(crate) algorithm: &'a dyn Algorithm,
     pub(crate) receiver: ReceiverConfig,
 }
 
-/// Per second.
+/// Results per second.
 pub(crate) struct Played {
     /// Packets that a flow received from 50 s on.
     pub(crate) received: f64,
     /// Jain's index over the flows.
     pub(crate) fairness: f64,
-    /// Seconds from the end of the outage until five seconds bring half of what the 50 s before it
-    /// brought.
+    /// Seconds from the end of the outage until five seconds have half the throughput of the 50 s
+    /// before the outage.
     pub(crate) half: f64,
     /// Packets of all flows received in the 50 s after the outage.
     pub(crate) after: f64,
-    /// Packets of all flows sent during the outage, from its second second on.
+    /// Packets that all flows sent during the outage, from its second second on.
     pub(crate) during: f64,
 }
 

@@ -1,5 +1,5 @@
-//! TFRC in its older flavour beside twenty TCP Reno flows on a dumbbell, every link of which carries 10
-//! Mb/s over 10 ms, against ns-2.
+//! TFRC of RFC 3448 with twenty TCP Reno flows on a dumbbell, all of whose links have 10 Mb/s and
+//! 10 ms, compared with ns-2.
 
 use core::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::dumbbell::{Flow, Kind, world};
 use crate::lab::link;
 use crate::table::Table;
 
-/// What decides the shares is the random time for which TCP senders hold packets back: as long as a
-/// packet takes on the link, or ten times that.
+/// The shares depend on the random delay of packets in TCP senders: the transmission time of a
+/// packet on the link, or ten times as long.
 #[test]
-fn shares_beside_tcp_are_those_of_ns2() {
+fn shares_with_tcp_equal_those_of_ns2() {
     let table = Table::read(include_str!("../data/ns2/tfrc_shared.csv"));
     println!(
         "start   queue overhead_us   tcp: ns-2  ours   tfrc: ns-2   sd  ours   loss: ns-2  ours   settled: ns-2 ours   cov of 1 s: ns-2 ours"
@@ -58,7 +58,7 @@ fn shares_beside_tcp_are_those_of_ns2() {
     }
 }
 
-/// As ns-2, or with the start of 2001: one packet per round trip, at once.
+/// As in ns-2, or with the start of 2001: one packet per round trip, immediately.
 fn tfrc(begin: &str) -> TfrcConfig {
     let mut config = TfrcConfig::ns2();
     if begin == "one" {
@@ -72,15 +72,15 @@ fn tfrc(begin: &str) -> TfrcConfig {
     config
 }
 
-/// From 14 s to 74 s, in packets per second.
+/// Results from 14 s to 74 s, in packets per second.
 struct Share {
-    /// A TCP flow's mean.
+    /// Mean of the TCP flows.
     tcp: f64,
     tfrc: f64,
     /// Share of TFRC's packets that are lost.
     loss: f64,
-    /// Seconds from TFRC's start until its rate, as a mean over half a second, stays within half of its
-    /// mean for three seconds.
+    /// Seconds from TFRC's start until its rate, averaged over half a second, stays within half of
+    /// its mean for three seconds.
     settled: f64,
     /// Coefficient of variation of TFRC's packets per second.
     cov: f64,
@@ -118,7 +118,7 @@ fn share(tfrc: &TfrcConfig, queue: u32, wait: Duration, seed: u64) -> Share {
     for step in 400..=7_400_u64 {
         world
             .run(Time::from_millis(10 * step), &mut ())
-            .expect("time goes on");
+            .expect("the run continues");
         let now = Counts::of(&world);
         rates.push(now.rate);
         lost_first = lost_first.or((now.lost > 0.0).then_some(rates.len()));
@@ -142,11 +142,11 @@ fn share(tfrc: &TfrcConfig, queue: u32, wait: Duration, seed: u64) -> Share {
     }
 }
 
-/// All links have the same rate, so a flow that always has a packet ready on its way in hands it to the
-/// bottleneck at the very moment at which one leaves there. It would never lose any, and the others
-/// would find the queue full. In ns-2 rounding of times decides which comes first; here a microsecond
-/// more or less does. Packets are 800 of them apart, so none overtakes; if order were asked for, they
-/// would keep that distance, and with it the phase.
+/// All links have the same rate. A flow with a backlog on its access link therefore delivers its
+/// packets to the bottleneck exactly when a packet leaves there. It would never lose a packet, and
+/// the other flows would find the queue full. In ns-2, rounding of times decides the order; here a
+/// jitter of one microsecond does. Packets are 800 microseconds apart, so none is reordered. With
+/// enforced order, packets would keep that distance, and with it the phase.
 fn way_in(access: &LinkConfig) -> LinkConfig {
     LinkConfig {
         delay: access.delay.saturating_sub(Duration::from_micros(1)),
@@ -160,7 +160,7 @@ fn way_in(access: &LinkConfig) -> LinkConfig {
     }
 }
 
-/// Seconds since the first of these rates, not before the one of number `from`.
+/// Seconds since the first of these rates, but not before index `from`.
 fn settled(rates: &[f64], from: usize) -> f64 {
     let usual = rates[1_000..].iter().sum::<f64>() / (rates.len() - 1_000) as f64;
     let means: Vec<f64> = rates
@@ -175,7 +175,7 @@ fn settled(rates: &[f64], from: usize) -> f64 {
     at.map_or(f64::INFINITY, |at| at as f64 / 100.0)
 }
 
-/// Up to a moment, in packets.
+/// Counters up to a time, in packets.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     /// All TCP flows together.

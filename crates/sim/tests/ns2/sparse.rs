@@ -1,5 +1,5 @@
-//! Controllers with reports on many packets, each 25 ms, as over RTP, against the same ones with
-//! reports as the algorithms were made for.
+//! Controllers with reports on many packets, every 25 ms as over RTP, compared with the same
+//! controllers with the reports of their specifications.
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ use tidegate_sim::model_flow::{ReceiverConfig, Reporting, SenderConfig, ends};
 use crate::lab::{Lab, link, start};
 
 #[test]
-fn sparse_reports_cost_little() {
+fn sparse_reports_hardly_reduce_throughput() {
     let older = TfrcConfig {
         damping: true,
         flavour: Flavour::Rfc3448,
@@ -44,7 +44,8 @@ fn sparse_reports_cost_little() {
     }
 }
 
-/// Packets a second over 8 Mb/s, from 10 s to 70 s; with the algorithm's `own` reports or sparse ones.
+/// Packets per second over 8 Mb/s, from 10 s to 70 s; with the algorithm's `own` reports or sparse
+/// ones.
 fn rate(control: &ControllerConfig, own: bool, delay: u64, loss: f64, seed: u64) -> f64 {
     let delay = Duration::from_millis(delay);
     let there = LinkConfig {

@@ -1,6 +1,6 @@
-//! Reference numbers.
+//! Reference values.
 
-/// A table of reference numbers: a header and rows, separated by commas.
+/// A table of reference values: a header and rows, separated by commas.
 pub(crate) struct Table {
     columns: Vec<&'static str>,
     cells: Vec<Vec<&'static str>>,
@@ -10,7 +10,7 @@ impl Table {
     pub(crate) fn read(text: &'static str) -> Self {
         let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
         Self {
-            columns: lines.next().expect("a header"),
+            columns: lines.next().expect("the table has a header"),
             cells: lines.collect(),
         }
     }
@@ -27,10 +27,12 @@ impl Table {
 
     pub(crate) fn text(&self, row: usize, column: &str) -> &'static str {
         let place = self.columns.iter().position(|name| *name == column);
-        self.cells[row][place.expect("a column of the table")]
+        self.cells[row][place.expect("the table has this column")]
     }
 
     pub(crate) fn number(&self, row: usize, column: &str) -> f64 {
-        self.text(row, column).parse().expect("a number")
+        self.text(row, column)
+            .parse()
+            .expect("the cell is a number")
     }
 }

@@ -1,4 +1,4 @@
-//! TFRC in its older flavour against ns-2's.
+//! TFRC of RFC 3448 compared with that of ns-2.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -14,16 +14,16 @@ use crate::micro::{Path, furthest};
 use crate::satellite::{Kind, Satellite};
 use crate::table::Table;
 
-/// Packets leave when ns-2 sends them: over a queue that overflows, over a longer one with every
-/// 137th packet lost behind it, with about 3 % lost in no order, and with 60 lost in a row so that
-/// the no-feedback timer expires. (When the path is back, at 12.5 s, ns-2's receiver reports packets
-/// twice.)
+/// Packets leave at the same times as in ns-2: over a queue that overflows, over a longer queue
+/// with a loss of every 137th packet after it, with about 3 % irregular losses, and with 60
+/// consecutive losses that let the no-feedback timer expire. (When the path is restored, at 12.5 s,
+/// ns-2's receiver reports packets twice.)
 ///
-/// Slow start multiplies by 1.9 and begins with 3.3 packets per round trip rather than 2 and 4.
-/// With those, twice the receive rate is just the rate, reports come just a round trip apart, and
-/// in ns-2 the rounding of floating point numbers decides what follows.
+/// Slow start multiplies by 1.9 and begins with 3.3 packets per round trip instead of 2 and 4. With
+/// the standard values, twice the receive rate equals the rate, reports arrive exactly a round trip
+/// apart, and in ns-2 floating-point rounding decides the sequence.
 #[test]
-fn every_packet_leaves_when_ns2_sends_it() {
+fn send_times_equal_those_of_ns2() {
     let table = Table::read(include_str!("../data/ns2/tfrc_micro.csv"));
     let rough = Table::read(include_str!("../data/ns2/tfrc_rough.csv"));
     let tfrc = TfrcConfig {
@@ -68,13 +68,13 @@ fn every_packet_leaves_when_ns2_sends_it() {
 
 /// Throughput over a path of constant round-trip time that loses packets at random.
 #[test]
-fn the_rate_is_that_of_ns2() {
+fn rate_equals_that_of_ns2() {
     let table = Table::read(include_str!("../data/ns2/tfrc_response.csv"));
     println!("  loss   rtt    ns-2     sd    ours ours/ns-2   mean p: ns-2     ours");
     for row in table.rows(&[]) {
         let columns = ["loss", "rtt_s", "sent_pps", "sent_sd", "reported_p"];
         let [loss, rtt, ns2, sd, ns2_p] = columns.map(|column| table.number(row, column));
-        // Rarer losses take too long to gather.
+        // Lower loss rates take too long to measure.
         if loss < 1e-3 {
             continue;
         }
@@ -89,7 +89,7 @@ fn the_rate_is_that_of_ns2() {
     }
 }
 
-/// Packets a second, and the mean over time of the loss event rate.
+/// Packets per second, and the mean over time of the loss event rate.
 fn response(loss: f64, rtt: f64, seed: u64) -> (f64, f64) {
     let way = Duration::from_secs_f64(rtt / 2.0);
     let there = LinkConfig {
@@ -130,9 +130,9 @@ fn response(loss: f64, rtt: f64, seed: u64) -> (f64, f64) {
     (sent / now.since(began).as_secs_f64(), sum / count)
 }
 
-/// Ten flows share 1300 packets a second over a satellite that loses some at random.
+/// Ten flows share 1300 packets per second over a satellite link with random loss.
 #[test]
-fn random_loss_leaves_what_it_leaves_in_ns2() {
+fn throughput_with_random_loss_equals_that_of_ns2() {
     let table = Table::read(include_str!("../data/ns2/tfrc_lossy.csv"));
     println!("   loss   ns-2    sd   ours ours/ns-2  fairness");
     for row in table.rows(&[]) {
@@ -156,13 +156,13 @@ fn random_loss_leaves_what_it_leaves_in_ns2() {
             "{loss:7} {ns2:6.2} {sd:5.2} {ours:6.2} {ratio:9.3} {:9.4}",
             first.fairness
         );
-        // One seed of ns-2 is 5 % of the mean from the next one at a loss of 0.001.
+        // At a loss rate of 0.001 two seeds of ns-2 differ by 5 % of the mean.
         assert!((0.94..=1.06).contains(&ratio), "{ours} of {ns2}");
         assert!(first.fairness > 0.97);
     }
 }
 
-/// Packets of 1000 bytes, spaced and reported as ns-2 does.
+/// Packets of 1000 bytes, spaced and reported as in ns-2.
 fn kind(tfrc: &TfrcConfig) -> Kind<'_> {
     Kind {
         sender: SenderConfig::ns2_tfrc(Bytes(1_000)),

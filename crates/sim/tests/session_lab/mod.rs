@@ -1,5 +1,5 @@
-//! A sender and a receiver on one path each way, with a receiver that may be away, and packets
-//! that may overtake each other.
+//! A sender and a receiver with a path in each direction, with optional absence of the receiver and
+//! reordering of packets.
 #![allow(
     dead_code,
     clippy::allow_attributes,
@@ -36,7 +36,7 @@ use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
 use tidegate_sim::world::{Flight, Node, NodeId, Observer, Wired, World};
 
-/// What is played.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Play {
     pub(crate) uplink: LinkConfig,
@@ -48,11 +48,11 @@ pub(crate) struct Play {
     pub(crate) ecn: bool,
     pub(crate) patience: Duration,
     pub(crate) feedback: FeedbackMode,
-    /// The receiver's process is dead from then to then; a new one takes its place.
+    /// The receiver's process is dead in this interval; a new process replaces it.
     pub(crate) away: Option<(Time, Time)>,
     /// The receiver's decoder fails at this time.
     pub(crate) trouble: Option<Time>,
-    /// Each packet is delayed by up to this much on its last metre.
+    /// Maximum random delay of each packet at the end of the path.
     pub(crate) jitter: Duration,
     pub(crate) seed: u64,
 }
@@ -83,7 +83,7 @@ impl Play {
         }
     }
 
-    /// Plays to the end and `more` beyond the last capture.
+    /// Runs to the end, and for `more` after the last capture.
     pub(crate) fn run(&self, more: Duration) -> Played {
         let network = NetworkConfig {
             links: [("up", &self.uplink), ("down", &self.downlink)]
@@ -95,14 +95,14 @@ impl Play {
             routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
         };
         let seed = Seed(self.seed);
-        let network = Network::new(&network, seed).expect("a good network");
+        let network = Network::new(&network, seed).expect("valid network");
         let party = |name: &str, endpoint, peer| Node {
             name: name.into(),
             agent: Wired(endpoint),
             flow: 0,
             dscp: 0,
             peer: NodeId(peer),
-            // The sender's way is the first one.
+            // The first route is that of the sender.
             route: RouteId(1 - peer),
             start: Time::ZERO,
             stop: Time::FAR,
@@ -111,7 +111,7 @@ impl Play {
             party("sender", Peer::Sender(Box::new(self.sender(seed))), 1),
             party("receiver", Peer::Receiver(Box::new(self.ear(seed))), 0),
         ];
-        let mut world = World::new(network, parties, seed).expect("a good world");
+        let mut world = World::new(network, parties, seed).expect("valid world");
         let mut log = Log::default();
         let end = Time::from_secs(self.seconds) + more;
         let ended = world
@@ -194,7 +194,7 @@ impl Play {
     }
 }
 
-/// What happened.
+/// Results of a run.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) log: Log,
@@ -204,12 +204,12 @@ pub(crate) struct Played {
     pub(crate) packets: Vec<PacketRow>,
     pub(crate) received: Vec<ReceivedFrame>,
     pub(crate) failure: Option<SenderFailure>,
-    /// When the world ended, if the sender had.
+    /// End of the run, if the sender had finished.
     pub(crate) done: Option<Time>,
 }
 
 impl Played {
-    /// When each frame that could be decoded was whole, by its number.
+    /// Completion times of the decodable frames, by frame number.
     pub(crate) fn whole(&self) -> BTreeMap<u64, (SentFrame, Time)> {
         let by_timestamp: BTreeMap<u32, &SentFrame> =
             self.sent.iter().map(|f| (f.timestamp, f)).collect();
@@ -238,7 +238,7 @@ impl Played {
         f64::from(good) / f64::from(all.max(1))
     }
 
-    /// Times of the sender's events that `pick` wants.
+    /// Times of the sender's events for which `pick` returns a value.
     pub(crate) fn events<T>(&self, pick: impl Fn(Event) -> Option<T>) -> Vec<(Time, T)> {
         let events = self.log.events.iter().filter(|(party, ..)| party.0 == 0);
         events
@@ -246,7 +246,7 @@ impl Played {
             .collect()
     }
 
-    /// The first of them at `from` or later.
+    /// The first of these events at `from` or later.
     pub(crate) fn first<T>(
         &self,
         from: Time,
@@ -255,13 +255,13 @@ impl Played {
         self.events(pick).into_iter().find(|(at, _)| *at >= from)
     }
 
-    /// Frames given up for this reason.
+    /// Number of frames dropped for this reason.
     pub(crate) fn dropped(&self, cause: DropCause) -> usize {
         let dropped = self.sent.iter().filter(|f| f.dropped == Some(cause));
         dropped.count()
     }
 
-    /// Media and repairs on the wire between two seconds.
+    /// Rate of media and retransmissions on the wire between two seconds.
     pub(crate) fn wire_rate(&self, from: u64, to: u64) -> Rate {
         let span = Time::from_secs(from)..Time::from_secs(to);
         let flights = self.log.rtp.iter().filter(|f| span.contains(&f.at));
@@ -270,19 +270,19 @@ impl Played {
     }
 }
 
-/// What an observer saw.
+/// Records of an observer.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) events: Vec<(NodeId, Time, Event)>,
-    /// RTP as it was sent.
+    /// RTP packets at transmission.
     pub(crate) rtp: Vec<Rtp>,
-    /// RTCP as it was sent, by party.
+    /// RTCP packets at transmission, by node.
     pub(crate) reports: [u64; 2],
-    /// FNV-1a over everything sent and everything that arrived, with its time.
+    /// FNV-1a over all sent and received packets with their times.
     pub(crate) hash: u64,
 }
 
-/// An RTP packet as it was sent.
+/// An RTP packet at transmission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtp {
     pub(crate) at: Time,
@@ -337,7 +337,7 @@ enum Peer {
     Receiver(Box<Ear>),
 }
 
-/// A receiver with what may happen to it.
+/// A receiver with optional absence and decoder failure.
 #[derive(Debug)]
 struct Ear {
     inner: MediaReceiver,
@@ -355,12 +355,12 @@ impl Ear {
         self.away.is_some_and(|(from, to)| from <= now && now < to)
     }
 
-    /// A new process in the place of one that died.
+    /// Replaces a dead process by a new one.
     fn come_back(&mut self, now: Time) {
         if self.away.is_some_and(|(_, to)| to <= now) {
             self.away = None;
             self.fetch();
-            self.inner = self.next.take().expect("it dies once");
+            self.inner = self.next.take().expect("the receiver is absent only once");
         }
     }
 
@@ -418,7 +418,7 @@ impl Endpoint for Ear {
         let next = [own.map(|(at, _)| at), held, self.trouble];
         let next = next.into_iter().flatten().min();
         let next = match self.away {
-            // The dead have no deadlines; the one who comes back wakes up.
+            // A dead receiver has no deadlines; the new process wakes up at the end of the absence.
             Some((from, to)) => next.filter(|at| *at < from).or(Some(to)),
             None => next,
         };
@@ -468,7 +468,7 @@ impl Endpoint for Peer {
     }
 }
 
-/// One spell in which nothing passes.
+/// A single outage.
 pub(crate) fn dark(from_ms: u64, to_ms: u64) -> Vec<Outage> {
     vec![Outage {
         from: Time::from_millis(from_ms),
@@ -477,5 +477,5 @@ pub(crate) fn dark(from_ms: u64, to_ms: u64) -> Vec<Outage> {
 }
 
 fn name(name: &str) -> Cname {
-    Cname::new(name).expect("a good name")
+    Cname::new(name).expect("valid CNAME")
 }

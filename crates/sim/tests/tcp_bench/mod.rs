@@ -1,5 +1,5 @@
-//! A small world for TCP models: a sender, a sink, and chains of links between them whose times
-//! are exact to a fraction of a nanosecond.
+//! A small event loop for TCP models: a sender, a sink, and chains of links between them whose
+//! times are exact to a fraction of a nanosecond.
 
 pub(crate) mod reference;
 
@@ -13,16 +13,16 @@ use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
 use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Body, Outbox, Outgoing};
 
-/// What one link does.
+/// Configuration of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Hop {
     pub(crate) rate: Rate,
     pub(crate) delay: Duration,
-    /// As in ns-2: a packet is dropped if with it this many would wait.
+    /// As in ns-2: a packet is dropped if the queue would have this length with it.
     pub(crate) limit: usize,
-    /// Numbers of packets that are lost behind the transmitter, from zero, ascending.
+    /// Indices of packets that are lost after transmission, from zero, ascending.
     pub(crate) losses: Vec<u64>,
-    /// Numbers of packets that are marked, if they can be, in the same way.
+    /// Indices of ECN-capable packets that are marked, counted in the same way.
     pub(crate) marks: Vec<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Hop {
     }
 }
 
-/// Links there and back, and the number of the one forward that is watched.
+/// Links in both directions, and the index of the observed forward link.
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
     pub(crate) forward: Vec<Hop>,
@@ -46,14 +46,14 @@ pub(crate) struct Links {
     pub(crate) watched: usize,
 }
 
-/// First in, first out. `core::link::Link` rounds each transmission up to a nanosecond, so that a
-/// busy link is late by some microseconds after a minute; here the fraction is carried on.
+/// A FIFO link. `core::link::Link` rounds each transmission up to a nanosecond, so that a busy link
+/// is late by some microseconds after a minute; here the fraction is carried over.
 #[derive(Debug)]
 struct Fifo {
     hop: Hop,
-    /// When the transmitter is free, in nanoseconds times the rate.
+    /// Time at which the transmitter becomes idle, in nanoseconds times the rate.
     free: u128,
-    /// When each waiting packet begins, in the same.
+    /// Start of transmission of each waiting packet, in the same unit.
     begins: VecDeque<u128>,
     out: u64,
     next_loss: usize,
@@ -96,7 +96,7 @@ impl Fifo {
     }
 }
 
-/// A packet came to the link that is watched.
+/// A packet that arrived at the observed link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) at: Time,
@@ -130,7 +130,7 @@ struct Place {
 }
 
 impl<S: Agent, R: Agent> Bench<S, R> {
-    /// Watches the forward link of number `watched`. The sender's luck comes from `seed`.
+    /// Observes the forward link with index `watched`. The sender's random draws come from `seed`.
     pub(crate) fn new(sender: S, sink: R, links: &Links, seed: u64) -> Self {
         let chain = |hops: &[Hop]| {
             hops.iter()
@@ -162,7 +162,7 @@ impl<S: Agent, R: Agent> Bench<S, R> {
         }
     }
 
-    /// Plays what happens up to `end`, and stops there or when nothing can happen any more.
+    /// Runs until `end`, or until there are no further events.
     pub(crate) fn run(&mut self, end: Time) {
         loop {
             let packet = self.events.peek().map_or(Time::FAR, |e| e.0.0);
@@ -226,7 +226,7 @@ impl<S: Agent, R: Agent> Bench<S, R> {
         self.sent = sent;
     }
 
-    /// Calls the sender, and sends what it says.
+    /// Calls the sender, and sends its packets.
     pub(crate) fn with_sender(&mut self, what: impl FnOnce(&mut S, &mut AgentCx<'_>)) {
         let mut trace = ();
         let mut cx = AgentCx::new(self.now, &mut self.rngs[0], &mut trace, &mut self.out);

@@ -1,4 +1,4 @@
-//! Traces of ns-2 as the tests need them.
+//! References of the tests, from traces of ns-2.
 #![expect(
     dead_code,
     reason = "the example makes references, the tests check them"
@@ -13,7 +13,7 @@ use tidegate_sim::tcp::{InitialWindow, Sink, SinkConfig, SourceConfig, SourceKin
 
 use super::{Bench, Hop, Links, micros};
 
-/// A transmission at the link that is watched.
+/// A transmission at the observed link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) micros: u64,
@@ -33,7 +33,8 @@ pub(crate) struct Setup {
     source: SourceConfig,
     sink: SinkConfig,
     seed: u64,
-    /// How many packets an application writes, and when besides the start, in milliseconds.
+    /// Number of packets per write of an application, and the times of writes besides the start, in
+    /// milliseconds.
     bursts: (u64, Vec<u64>),
 }
 
@@ -49,7 +50,9 @@ impl FromStr for Setup {
             Some("newreno") => Flavour::NewReno,
             Some("sack") => Flavour::Sack,
             other => {
-                return Err(format!("{other:?} is no sender: say reno, newreno or sack"));
+                return Err(format!(
+                    "unknown sender {other:?}: write reno, newreno or sack"
+                ));
             }
         };
         config.window = 1_000;
@@ -86,7 +89,11 @@ impl Setup {
                 (vec![lossy], vec![fast(49)], 0)
             }
             "path" => (vec![fast(1), fast(48)], vec![fast(48), fast(1)], 1),
-            _ => return Err(format!("`{name}` is no network: say queue, list or path")),
+            _ => {
+                return Err(format!(
+                    "unknown network `{name}`: write queue, list or path"
+                ));
+            }
         };
         Ok(Self {
             links: Links {
@@ -102,7 +109,7 @@ impl Setup {
         })
     }
 
-    /// Lists are of numbers with `/` between them.
+    /// Lists are numbers separated by `/`.
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let flag = value == "1";
         let config = &mut self.config;
@@ -110,9 +117,9 @@ impl Setup {
             "limit" | "kbps" | "nanos" | "drops" | "marks" | "ackdrops" => {
                 return self.set_link(key, value);
             }
-            // Of the sink.
+            // Options of the sink.
             "delack" => self.sink.delay = flag.then_some(Duration::from_millis(100)),
-            // Of the sender.
+            // Options of the sender.
             "packets" => self.source.kind = SourceKind::Packets(number(value)? as u32),
             "bursts" => {
                 let list = numbers(value)?;
@@ -144,7 +151,7 @@ impl Setup {
             "deflate" => config.newreno.deflate = flag,
             "exitfix" => config.newreno.exit_fix = flag,
             "changes" => config.newreno.changes = flag,
-            _ => return Err(format!("`{key}` is no option")),
+            _ => return Err(format!("unknown option `{key}`")),
         }
         Ok(())
     }
@@ -175,7 +182,7 @@ impl Setup {
         Ok(())
     }
 
-    /// What comes to the link up to `end`.
+    /// Transmissions at the observed link up to `end`.
     pub(crate) fn play(&self, end: Time) -> Vec<Event> {
         let sender = Sender::new(&self.config, &self.source);
         let sink = Sink::new(&self.sink);
@@ -206,11 +213,11 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|e| format!("{text}: {e}"))
 }
 
-/// The random phase of the clock that ns-2 draws second with seed 1 and ticks of 10 ms:
-/// 5.5588071586372367 ms.
+/// The second random clock phase that ns-2 draws with seed 1 and ticks of 10 ms: 5.5588071586372367
+/// ms.
 const NS2_PHASE: Duration = Duration::from_nanos(5_558_807);
 
-/// Reads a full trace.
+/// Parses a full trace.
 pub(crate) fn parse_trace(text: &str) -> Result<Vec<Event>, String> {
     let mut events: Vec<Event> = Vec::new();
     for (i, line) in text.lines().enumerate().skip(1) {
@@ -240,8 +247,8 @@ pub(crate) fn parse_trace(text: &str) -> Result<Vec<Event>, String> {
     Ok(events)
 }
 
-/// A reference: the setup, the first transmissions in full, then a line per [`STRIDE`] with a digest
-/// of all numbers and fates up to there, and one for the last.
+/// Creates a reference: the setup, the first transmissions in full, then a line per [`STRIDE`] with
+/// a digest of all numbers and outcomes so far, and one for the last.
 pub(crate) fn reduce(setup: &str, events: &[Event]) -> String {
     let mut lines = vec![format!("# {setup}")];
     let mut digest = FNV;
@@ -257,12 +264,12 @@ pub(crate) fn reduce(setup: &str, events: &[Event]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A reference, as read back.
+/// A parsed reference.
 #[derive(Debug)]
 pub(crate) struct Reference {
     pub(crate) setup: Setup,
     full: Vec<Event>,
-    /// Time, number of transmissions up to there, digest.
+    /// Time, number of transmissions so far, digest.
     marks: Vec<(u64, usize, u64)>,
 }
 
@@ -279,7 +286,7 @@ impl FromStr for Reference {
         };
         for line in lines {
             let words: Vec<_> = line.split(' ').collect();
-            let fault = |_| format!("`{line}` is no row");
+            let fault = |_| format!("invalid row `{line}`");
             let micros = words[0].parse().map_err(fault)?;
             match words[1..] {
                 [count, digest] if count.starts_with('#') => {
@@ -300,8 +307,8 @@ impl FromStr for Reference {
 }
 
 impl Reference {
-    /// Plays the setup and says where it leaves the reference: other segments, other fates, or
-    /// times that are off by more than the microsecond to which ns-2 rounds them.
+    /// Runs the setup and returns the first difference from the reference: other segments, other
+    /// outcomes, or times that differ by more than the microsecond to which ns-2 rounds them.
     pub(crate) fn check(&self) -> Result<(), String> {
         let end = match self.marks.last() {
             Some((micros, _, _)) => *micros,
@@ -334,7 +341,7 @@ impl Reference {
     }
 }
 
-/// FNV-1a of number and fate.
+/// FNV-1a of number and outcome.
 fn add(digest: u64, event: &Event) -> u64 {
     let word = u64::from(event.seq) << 1 | u64::from(event.dropped);
     word.to_le_bytes().iter().fold(digest, |hash, byte| {

@@ -13,24 +13,24 @@ use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
 use tidegate_sim::tcp::modern::{Config, Sender};
 use tidegate_sim::tcp::{Sink, SinkConfig, SourceConfig};
 
-/// A bottleneck, and the way back, which is as long and never full.
+/// A bottleneck, and a return path with the same delay that is never full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     pub(crate) rate: Rate,
     pub(crate) rtt: Duration,
     /// In packets.
     pub(crate) queue: u32,
-    /// Of data, behind the queue.
+    /// Loss rate of data, after the queue.
     pub(crate) loss: f64,
-    /// Of acknowledgements.
+    /// Loss rate of acknowledgements.
     pub(crate) ack_loss: f64,
-    /// Marks packets behind which more than this waits.
+    /// Marks packets while the queue is longer than this.
     pub(crate) mark_above: Option<Bytes>,
     pub(crate) seed: u64,
 }
 
 impl Path {
-    /// A queue of `products` bandwidth-delay products.
+    /// A path with a queue of `products` bandwidth-delay products.
     pub(crate) fn new(mbps: u64, rtt_ms: u64, products: f64) -> Self {
         let (rate, rtt) = (Rate::kbps(mbps * 1_000), Duration::from_millis(rtt_ms));
         let bdp = (rate * rtt).get() as f64 / 1_500.0;
@@ -46,7 +46,7 @@ impl Path {
     }
 }
 
-/// One flow: its sender, its receiver, and what is added to the round trip.
+/// One flow: its sender, its receiver, and its additional round-trip delay.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) sender: Sender,
@@ -54,24 +54,24 @@ pub(crate) struct Flow {
     rngs: [Pcg64Mcg; 2],
 }
 
-/// All of it, at one moment.
+/// State of the dumbbell.
 #[derive(Debug)]
 pub(crate) struct Dumbbell {
     pub(crate) now: Time,
     pub(crate) flows: Vec<Flow>,
     pub(crate) link: Link<Cell>,
     back: Link<Cell>,
-    /// Packets waiting, over time.
+    /// Integral of the queue length over time.
     area: Option<f64>,
     out: Outbox,
 }
 
-/// What happened in a stretch of time.
+/// Measurements of an interval.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
-    /// Payload in order, all flows, b/s.
+    /// Payload delivered in order by all flows, in b/s.
     pub(crate) goodput: f64,
-    /// Mean number of packets that wait.
+    /// Mean number of waiting packets.
     pub(crate) queue: f64,
     pub(crate) drops: u64,
 }
@@ -129,7 +129,7 @@ impl Dumbbell {
         }
     }
 
-    /// Runs until `end`, or until everything was said.
+    /// Runs until `end`, or until there are no further events.
     pub(crate) fn run(&mut self, end: Time) {
         while let Some(next) = self.next().filter(|next| *next <= end) {
             self.go_to(next);
@@ -159,7 +159,7 @@ impl Dumbbell {
         }
     }
 
-    /// Runs until `end` and says what happened from now on.
+    /// Runs until `end` and returns the measurements from now on.
     pub(crate) fn measure(&mut self, end: Time) -> Measured {
         let (start, drops) = (self.now, self.link.stats().queue_drops);
         let before: u64 = self.delivered().iter().sum();
@@ -175,7 +175,7 @@ impl Dumbbell {
         }
     }
 
-    /// Segments that each flow delivered in order.
+    /// Number of segments that each flow delivered in order.
     pub(crate) fn delivered(&self) -> Vec<u64> {
         self.flows
             .iter()
@@ -194,14 +194,14 @@ impl Dumbbell {
     }
 
     fn go_to(&mut self, now: Time) {
-        // To count what waits takes as long as the queue is.
+        // The time for counting waiting packets is proportional to the length of the queue.
         if let Some(area) = &mut self.area {
             *area += self.link.queued().packets as f64 * now.since(self.now).as_secs_f64();
         }
         self.now = now;
     }
 
-    /// Lets sender (side 0) or sink do something, and sends what comes of it.
+    /// Calls the sender (side 0) or the sink, and sends its packets.
     fn act(
         &mut self,
         flow: usize,
@@ -231,7 +231,7 @@ fn arrival(packet: &Outgoing, ecn: Ecn) -> Arrival {
     }
 }
 
-/// As Linux: every second segment, or after 40 ms.
+/// As in Linux: every second segment, or after 40 ms.
 pub(crate) fn delayed() -> SinkConfig {
     SinkConfig {
         ack_size: 52,
@@ -240,5 +240,5 @@ pub(crate) fn delayed() -> SinkConfig {
     }
 }
 
-/// Of segments of 1500 bytes with 52 bytes of headers.
+/// Payload of segments of 1500 bytes with 52 bytes of headers.
 pub(crate) const PAYLOAD_BITS: f64 = 1_448.0 * 8.0;

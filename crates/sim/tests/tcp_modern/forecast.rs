@@ -1,4 +1,4 @@
-//! The service curves of the delay promise against the model.
+//! The service curves of the delay bound compared with the TCP model.
 
 use core::time::Duration;
 
@@ -23,7 +23,7 @@ fn path(rtt: Duration) -> TcpPath {
     }
 }
 
-/// CUBIC over 100 ms, with a first window of 300, which loses what `lost` says.
+/// CUBIC over 100 ms, with an initial window of 300; `lost` selects the lost packets.
 fn cubic<'a>(lost: impl Fn(&Sent<'_>) -> bool + 'a) -> Wire<'a> {
     let plain = CubicConfig {
         hystart: None,
@@ -38,8 +38,8 @@ fn cubic<'a>(lost: impl Fn(&Sent<'_>) -> bool + 'a) -> Wire<'a> {
     })
 }
 
-/// Compares what the wire's sender sends from now on with the curve, until just before or just
-/// after a window leaves in one go.
+/// Compares the data that the sender of the wire sends from now on with the curve, just before or
+/// just after a window leaves in one burst.
 fn compare(wire: &mut Wire<'_>, curve: &ServiceCurve, before_window: bool, tolerance: f64) {
     let (start, sent_before) = (wire.now, wire.sender.counters().sent);
     for span in SPANS {

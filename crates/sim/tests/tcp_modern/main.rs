@@ -1,5 +1,5 @@
-//! Today's TCP over links: against another implementation and against formulas, its repairs, how
-//! it shares, and what must never happen.
+//! The modern TCP models over links: comparison with other implementations and with formulas, loss
+//! recovery, fairness, and invariants.
 
 mod dumbbell;
 mod forecast;
@@ -22,7 +22,7 @@ fn with(congestion: CongestionConfig) -> Config {
     }
 }
 
-/// CUBIC as ns-3 has it: never as Reno would.
+/// CUBIC as in ns-3: without the Reno-friendly region.
 fn cubic_alone(fast_convergence: bool) -> CongestionConfig {
     CongestionConfig::Cubic(CubicConfig {
         reno_friendly: false,

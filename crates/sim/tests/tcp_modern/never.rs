@@ -1,4 +1,4 @@
-//! What must never happen.
+//! Invariants that must not be violated.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use super::dumbbell::{Dumbbell, Path, delayed};
 use super::wire::{Sent, Way, Wire};
 use super::{at, ms, packets, with};
 
-/// Loses, and delays by more than the spacing of packets.
+/// Loses packets, and delays them by more than their spacing.
 fn lottery(
     seed: u64,
     losses: (f64, f64),
@@ -69,10 +69,10 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Whatever is lost, late or out of order: a transfer ends, and while it has not, something
-    /// is on its way or a timer runs.
+    /// With any loss, delay or reordering, a transfer ends. Until then a packet is in flight or a
+    /// timer runs.
     #[test]
-    fn a_transfer_stalls(
+    fn transfers_never_stall(
         config in config(),
         size in 1..400_u32,
         losses in (0.0..0.4, 0.0..0.4),
@@ -87,7 +87,7 @@ proptest! {
         let mut wire = Wire::new(&config, &packets(size), &sink, fate);
         let mut steps = 0;
         while !wire.sender.is_done() {
-            prop_assert!(wire.step(Time::FAR), "nothing left to do: {:?}", wire.sender);
+            prop_assert!(wire.step(Time::FAR), "no event is pending: {:?}", wire.sender);
             steps += 1;
             prop_assert!(steps < 200_000, "{:?}", wire.sender.state());
             let state = wire.sender.state();
@@ -98,9 +98,9 @@ proptest! {
         prop_assert_eq!(wire.sender.next_timer(), Time::FAR);
     }
 
-    /// Calls that are too early change nothing.
+    /// Early timer calls have no effect.
     #[test]
-    fn early_timers_matter(config in config(), seed: u64) {
+    fn early_timers_have_no_effect(config in config(), seed: u64) {
         let run = |early: bool| {
             let fate = lottery(seed, (0.05, 0.05), ms(20), ms(5));
             let mut wire = Wire::new(&config, &packets(200), &SinkConfig::default(), fate);
@@ -114,10 +114,10 @@ proptest! {
         prop_assert_eq!(run(false), run(true));
     }
 
-    /// No acknowledgement, however false, makes a sender panic, wait for nothing or believe that
-    /// more arrived than it sent.
+    /// No acknowledgement, even if invalid, makes a sender panic, wait without a timer, or count
+    /// more deliveries than it sent.
     #[test]
-    fn lies_are_believed(
+    fn forged_acknowledgements_are_harmless(
         config in config(),
         lies in prop::collection::vec((0..500_u32, any::<[u32; 6]>(), 0..10_000_u64, any::<[bool; 3]>()), 1..200),
         seed: u64,
@@ -128,7 +128,7 @@ proptest! {
             for _ in 0..5 {
                 wire.step(at(1_000_000));
             }
-            // Near what was sent, or anything.
+            // Close to the sent numbers, or arbitrary.
             let number = |n: usize| if flags[2] { numbers[n] % 500 } else { numbers[n] };
             let block = |n: usize| (number(2 * n), number(2 * n + 1));
             wire.lie(Ack {
@@ -149,7 +149,7 @@ proptest! {
 
 /// From a bit to a terabit per second, from a microsecond to an hour.
 #[test]
-fn extremes_overflow() {
+fn extremes_do_not_overflow() {
     let rates = [Rate::bps(1), Rate::bps(1_000), Rate::kbps(1_000_000_000)];
     for rate in rates {
         for rtt in [Duration::from_micros(1), Duration::from_hours(1)] {
@@ -171,7 +171,7 @@ fn extremes_overflow() {
                 let mut dumbbell = Dumbbell::new(&path, &delayed(), &[(config, packets(500))]);
                 dumbbell.run(at(5_000_000));
                 let flow = &dumbbell.flows[0];
-                // At a bit per second, 400 packets take that long, if each arrives once.
+                // At one bit per second, 400 packets take this long if each arrives once.
                 let least = if rate == Rate::bps(1) { 5 } else { 501 };
                 assert!(
                     flow.sink.next() >= least,

@@ -1,4 +1,4 @@
-//! Against Linux, ns-3, quinn, and against formulas.
+//! Comparison with Linux, ns-3, quinn, and with formulas.
 
 use tidegate_core::units::{Rate, Time};
 use tidegate_sim::packet_agent::Agent as _;
@@ -9,7 +9,7 @@ use super::dumbbell::{Dumbbell, Measured, Path, delayed};
 use super::wire::{Wire, segment};
 use super::{at, cubic_alone, endless, ms, packets, with};
 
-/// What another implementation did with one flow.
+/// Results of another implementation for a single flow.
 #[derive(Clone, Copy, Debug)]
 struct Row<'a> {
     algorithm: &'a str,
@@ -20,11 +20,11 @@ struct Row<'a> {
     loss: f64,
     /// Mb/s of payload.
     goodput: f64,
-    /// Mean number of packets waiting.
+    /// Mean number of waiting packets.
     queue: f64,
 }
 
-/// Of a table with the goodput in column `goodput` and the queue in the next.
+/// Rows of a table with the goodput in column `goodput` and the queue in the next column.
 fn rows(table: &str, goodput: usize) -> impl Iterator<Item = Row<'_>> {
     table.lines().skip(1).map(move |line| {
         let fields: Vec<&str> = line.split(',').collect();
@@ -52,7 +52,7 @@ fn linux() -> impl Iterator<Item = Row<'static>> {
     rows(include_str!("../data/linux/single_flow.csv"), 7)
 }
 
-/// Ours, from 10 s to `end` s, mean of `seeds` runs.
+/// Results of the model from 10 s to `end` s, as mean of `seeds` runs.
 fn ours(
     row: &Row<'_>,
     congestion: CongestionConfig,
@@ -76,15 +76,15 @@ fn ours(
     sum
 }
 
-/// As in ns-3's runs.
+/// As in the runs of ns-3.
 fn as_ns3(row: &Row<'_>, congestion: CongestionConfig, seeds: u64) -> Measured {
     ours(row, congestion, &SinkConfig::default(), 110, seeds)
 }
 
-/// Where the queue decides, and not luck: within 3 % of the kernel's throughput, but for CUBIC
-/// in queues of a few packets, which the kernel's pairs of segments fill sooner.
+/// If the queue, and not random loss, determines the result: within 3 % of the kernel's throughput.
+/// Exception: CUBIC in queues of a few packets, which the kernel's pairs of segments fill earlier.
 #[test]
-fn a_flow_does_as_in_linux() {
+fn single_flow_agrees_with_linux() {
     let mut compared = 0;
     for row in linux() {
         let congestion = match row.algorithm {
@@ -101,7 +101,7 @@ fn a_flow_does_as_in_linux() {
         let tolerance = if few { 0.08 } else { 0.03 };
         let off = ours.goodput / row.goodput - 1.0;
         assert!(off.abs() < tolerance, "{row:?} {ours:?}");
-        // BBR's queue is what the host's own jitter makes its filters believe.
+        // BBR's queue depends on the jitter of the host, which affects its filters.
         let tolerance = if bbr { 10.0 } else { 0.05 * row.queue + 2.5 };
         let off = ours.queue - row.queue;
         assert!(off.abs() < tolerance, "{row:?} {ours:?}");
@@ -110,10 +110,10 @@ fn a_flow_does_as_in_linux() {
     assert_eq!(compared, 26);
 }
 
-/// Without random losses CUBIC's sawtooth decides: the same throughput and the same queue, but
-/// for a quarter of a product, where a packet in flight more or less shows.
+/// Without random losses CUBIC's sawtooth determines throughput and queue. Both agree, except for a
+/// queue of a quarter of a product, where a single packet in flight matters.
 #[test]
-fn cubic_fills_the_queues_that_ns3_fills() {
+fn cubic_queue_agrees_with_ns3() {
     for row in ns3().filter(|row| row.algorithm == "TcpCubic" && row.loss <= 0.0) {
         let ours = as_ns3(&row, cubic_alone(true), 1);
         let off = ours.goodput / row.goodput - 1.0;
@@ -124,10 +124,10 @@ fn cubic_fills_the_queues_that_ns3_fills() {
     }
 }
 
-/// With them, chance decides as well: a run has a standard deviation of some 10 %. Not compared:
-/// windows of less than twenty segments, where roundings differ.
+/// With random losses, runs vary: they have a standard deviation of about 10 %. Windows of less
+/// than twenty segments are not compared, because rounding differs there.
 #[test]
-fn cubic_survives_losses_as_in_ns3() {
+fn cubic_with_losses_agrees_with_ns3() {
     let comparable = |row: &Row<'_>| {
         let window = 1.054 * libm::pow(row.rtt_ms as f64 / 1e3 / row.loss, 0.75);
         row.algorithm == "TcpCubic" && row.loss > 0.0 && window > 20.0
@@ -140,9 +140,9 @@ fn cubic_survives_losses_as_in_ns3() {
     }
 }
 
-/// Where ns-3's BBR works, which is where its startup meets no loss.
+/// In the range in which ns-3's BBR works: its startup has no loss.
 #[test]
-fn bbr_is_as_fast_as_in_ns3() {
+fn bbr_throughput_agrees_with_ns3() {
     for row in ns3().filter(|row| row.algorithm == "TcpBbr") {
         let ours = as_ns3(&row, CongestionConfig::bbr(), 1);
         let off = ours.goodput / row.goodput - 1.0;
@@ -153,10 +153,10 @@ fn bbr_is_as_fast_as_in_ns3() {
     }
 }
 
-/// Random loss that halves the others leaves BBR alone, as in its paper's figure 8 and as of
-/// quinn's BBR (9.90 Mb/s on the wire of 10 Mb/s at 1 %).
+/// Random loss that halves the throughput of the others does not affect BBR, as in figure 8 of its
+/// paper and in quinn's BBR (9.90 Mb/s on the wire of 10 Mb/s at 1 %).
 #[test]
-fn bbr_does_not_mind_random_loss() {
+fn bbr_is_insensitive_to_random_loss() {
     for (mbps, rtt_ms, loss) in [(10, 100, 0.01), (10, 20, 0.05), (20, 100, 0.001)] {
         let path = Path {
             loss,
@@ -174,8 +174,8 @@ fn bbr_does_not_mind_random_loss() {
     }
 }
 
-/// Mean window, in segments, of a flow over an unlimited path that loses every `n`th segment
-/// once, from the rate at which it delivers.
+/// Mean window, in segments, of a flow over an unlimited path that loses every `n`th segment once,
+/// from its delivery rate.
 fn mean_window(congestion: CongestionConfig, rtt_ms: u64, n: u64) -> f64 {
     let mut first = 0;
     let mut wire = Wire::new(
@@ -196,9 +196,9 @@ fn mean_window(congestion: CongestionConfig, rtt_ms: u64, n: u64) -> f64 {
     rate * rtt_ms as f64 / 1e3
 }
 
-/// RFC 9438 figure 3 for C = 0.4: 1.054·(RTT/p)^(3/4) segments. The sequence of its epochs does
-/// not settle there when losses come at equal distances: one that is too long follows one that is
-/// too short, the longer with fast convergence and the shorter without.
+/// RFC 9438 figure 3 for C = 0.4: 1.054·(RTT/p)^(3/4) segments. With equally spaced losses the
+/// sequence of its epochs does not converge: too long and too short epochs alternate, the longer
+/// one with fast convergence and the shorter one without.
 #[test]
 fn cubic_has_the_mean_window_of_rfc_9438() {
     for (rtt_ms, n) in [(100, 1_000), (100, 10_000), (200, 1_000), (20, 1_000)] {
@@ -216,8 +216,8 @@ fn cubic_has_the_mean_window_of_rfc_9438() {
     }
 }
 
-/// sqrt(3/(2p)) segments, less the round trip in which each loss is repaired; and CUBIC is no
-/// slower where Reno would be faster than its curve (RFC 9438 section 4.3).
+/// sqrt(3/(2p)) segments, minus the round trip in which each loss is repaired. CUBIC is not slower
+/// where Reno would be faster than its curve (RFC 9438 section 4.3).
 #[test]
 fn reno_has_the_mean_window_of_the_square_root_law() {
     for (n, tolerance) in [(100, 0.15), (1_000, 0.06), (10_000, 0.03)] {
@@ -230,7 +230,7 @@ fn reno_has_the_mean_window_of_the_square_root_law() {
 }
 
 #[test]
-fn a_terabit_is_filled() {
+fn terabit_path_is_filled() {
     let path = Path {
         rate: Rate::kbps(1_000_000_000),
         rtt: ms(1),
@@ -242,7 +242,7 @@ fn a_terabit_is_filled() {
         ..with(CongestionConfig::bbr())
     };
     let mut dumbbell = Dumbbell::new(&path, &delayed(), &[(config, packets(1_000_000))]);
-    // The acknowledgement of an odd last segment comes 40 ms late, and would be a sample of the rate.
+    // The acknowledgement of an odd last segment is 40 ms late, and would affect the rate sample.
     dumbbell.run(Time::ZERO + ms(40));
     let rate = dumbbell.flows[0].sender.path().delivery_rate.unwrap();
     assert!(rate > Rate::kbps(500_000_000), "{rate:?}");
@@ -254,10 +254,10 @@ fn a_terabit_is_filled() {
     );
 }
 
-/// quinn-proto 0.11 on 10 Mb/s and 100 ms, 1228 bytes per packet, 300 ms of queue, from 5 s to
-/// 60 s: kb/s on the wire and ms of queue. Its BBR is another: it lets the queue stand at 110 ms.
+/// quinn-proto 0.11 on 10 Mb/s and 100 ms, 1228 bytes per packet, 300 ms of queue, from 5 s to 60
+/// s: kb/s on the wire and ms of queue. Its BBR differs: it keeps the queue at 110 ms.
 #[test]
-fn reno_and_cubic_do_as_those_of_quinn() {
+fn reno_and_cubic_agree_with_quinn() {
     for (congestion, loss, wire_kbps, queue_ms) in [
         (CongestionConfig::reno(), 0.0, 10_000.0, 210.0),
         (CongestionConfig::cubic(), 0.0, 10_000.0, 245.0),

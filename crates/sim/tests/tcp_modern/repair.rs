@@ -1,4 +1,4 @@
-//! How losses, delays and marks are answered.
+//! Responses to losses, delays and marks.
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ fn duplicates() -> Config {
     }
 }
 
-/// 50 ms each way; segment `seq` is lost `times` times.
+/// 50 ms in each direction; segment `seq` is lost `times` times.
 fn losing(seq: u32, times: u32) -> impl FnMut(&Sent<'_>) -> Option<Duration> {
     let mut left = times;
     move |sent| {
@@ -42,7 +42,7 @@ fn transfer<'a>(
 }
 
 #[test]
-fn it_opens_with_ten_segments_and_doubles() {
+fn initial_window_of_ten_segments_doubles() {
     let mut left = [0; 4];
     let config = Config::default();
     let mut wire = Wire::new(&config, &endless(), &SinkConfig::default(), |sent| {
@@ -56,14 +56,14 @@ fn it_opens_with_ten_segments_and_doubles() {
     assert_eq!(left, [1, 10, 20, 40]);
 }
 
-/// A tail has nothing behind it that would show its loss: the probe does (RFC 8985 section 7).
+/// No later segment reveals the loss of a tail, so a probe does (RFC 8985 section 7).
 #[test]
-fn a_lost_tail_costs_a_probe_and_no_timeout() {
+fn lost_tail_is_repaired_by_a_probe() {
     let config = Config::default();
     let one = transfer(&config, 20, losing(20, 1));
     let (counters, more) = (one.sender.counters(), one.sender.more_counters());
     assert_eq!((counters.timeouts, more.probes), (0, 1));
-    // The probe itself was the repair, and the window fell for it.
+    // The probe repaired the loss, and the window was reduced for it.
     assert_eq!(counters.fast_retransmits, 1);
 
     let two = || {
@@ -77,8 +77,8 @@ fn a_lost_tail_costs_a_probe_and_no_timeout() {
     let quick = transfer(&config, 20, two());
     let (counters, more) = (quick.sender.counters(), quick.sender.more_counters());
     assert_eq!((counters.timeouts, more.probes), (0, 1));
-    // Three round trips to the first sign, two without any and 2 ms to the probe, which shows the
-    // other loss a round trip later, and one for its repair.
+    // Three round trips to the first loss, two idle ones and 2 ms to the probe, which reveals the
+    // other loss a round trip later, and one for its retransmission.
     assert_eq!(quick.now, Time::from_millis(702));
 
     let slow = transfer(&duplicates(), 20, two());
@@ -95,8 +95,8 @@ fn a_lost_tail_costs_a_probe_and_no_timeout() {
     assert!(slow.now > quick.now, "{:?}", slow.now);
 }
 
-/// A segment each 100 ms over a round trip of 150 ms, until `last`; nothing arrives that leaves from
-/// 3 s on. When something is sent after that, in milliseconds.
+/// Writes a segment every 100 ms over a round trip of 150 ms, until `last`; packets sent from 3 s
+/// on are lost. Returns the times of later transmissions, in milliseconds.
 fn tries_after_a_cut(last: u64) -> Vec<u64> {
     let mut tries = Vec::new();
     let source = SourceConfig {
@@ -120,12 +120,12 @@ fn tries_after_a_cut(last: u64) -> Vec<u64> {
     tries
 }
 
-/// Linux counts its timeout of 351 ms here from when the oldest segment left, not from the last
-/// acknowledgement, and a probe comes first; data that go on put off what follows the probe. A
-/// connection of Linux 6.18, 148 ms, that was cut did so: data at 43, 143, 243 ms, then 406, 770,
-/// 1506, 2978; data until 622 ms, a probe at 386, then 982, 1706, 3178.
+/// Linux counts its timeout of 351 ms here from the transmission of the oldest segment, not from
+/// the last acknowledgement, and a probe is first. Further data postpones the timer after the
+/// probe. A connection of Linux 6.18, 148 ms, that was cut sent data at 43, 143, 243 ms, then at
+/// 406, 770, 1506, 2978; with data until 622 ms, a probe at 386, then at 982, 1706, 3178.
 #[test]
-fn after_a_cut_the_next_try_is_where_linux_has_it() {
+fn retransmission_times_after_a_cut_agree_with_linux() {
     assert_eq!(
         tries_after_a_cut(3_200),
         [0, 100, 200, 351, 703, 1_407, 2_814]
@@ -135,8 +135,8 @@ fn after_a_cut_the_next_try_is_where_linux_has_it() {
     assert_eq!(tries_after_a_cut(3_600), longer);
 }
 
-/// The window after each segment that was written every 200 ms into a path that died, 12 segments
-/// being out.
+/// The window after each segment that is written every 200 ms into a dead path with 12 segments
+/// outstanding.
 fn windows_on_a_dead_path(config: &Config) -> Vec<u32> {
     let source = SourceConfig {
         kind: SourceKind::Stream { buffer: 1 << 20 },
@@ -149,7 +149,7 @@ fn windows_on_a_dead_path(config: &Config) -> Vec<u32> {
     });
     wire.run(Time::from_millis(500));
     wire.write(400_000);
-    // A pause would lower the window as well.
+    // An idle time would lower the window as well.
     for when in (600..5_000).step_by(100) {
         wire.run(Time::from_millis(when));
         wire.write(1_448);
@@ -165,11 +165,11 @@ fn windows_on_a_dead_path(config: &Config) -> Vec<u32> {
     windows
 }
 
-/// RFC 2861: half the way to what is used, for each time-out without an acknowledgement and not more
-/// often, so here at every second segment. Linux 6.18 with 55 segments out, probed every 263 ms: 81, 68,
-/// 63, 61, which are the means of 81 and 56, 68 and 58, 63 and 60.
+/// RFC 2861: halfway to the used window, once per time-out without an acknowledgement, so here at
+/// every second segment. Linux 6.18 with 55 outstanding segments, sampled every 263 ms: 81, 68, 63,
+/// 61, which are the means of 81 and 56, 68 and 58, 63 and 60.
 #[test]
-fn a_window_that_is_not_used_falls_while_the_path_is_silent() {
+fn unused_window_falls_without_acknowledgements() {
     let windows = windows_on_a_dead_path(&Config::default());
     let &[before, one, two, three, four, five, six] = &windows[..] else {
         panic!("{windows:?}");
@@ -189,7 +189,7 @@ fn a_window_that_is_not_used_falls_while_the_path_is_silent() {
 }
 
 #[test]
-fn a_repair_that_is_lost_is_repaired_without_a_timeout() {
+fn lost_retransmission_is_repaired_without_a_timeout() {
     let wire = transfer(&Config::default(), 400, losing(60, 3));
     let counters = wire.sender.counters();
     assert_eq!((counters.timeouts, counters.repeated), (0, 3));
@@ -198,8 +198,8 @@ fn a_repair_that_is_lost_is_repaired_without_a_timeout() {
     assert!(slow.sender.counters().timeouts > 0);
 }
 
-/// One loss in a window of 80: the window falls to seven tenths, evenly, and nothing else is
-/// sent twice.
+/// One loss in a window of 80: the window falls to seven tenths gradually, and no other segment is
+/// retransmitted.
 #[test]
 fn one_loss_costs_three_tenths_of_the_window() {
     for config in [Config::default(), duplicates()] {
@@ -215,13 +215,13 @@ fn one_loss_costs_three_tenths_of_the_window() {
         }
         let after = wire.sender.state();
         assert_eq!(wire.sender.counters().repeated, 1);
-        // The loss was found while the window still grew.
+        // The window was still growing when the loss was detected.
         assert!(after.cwnd >= 0.7 * before - 1.0 && after.cwnd < 1.4 * before);
         assert!((after.cwnd - after.ssthresh).abs() < 1.5, "{after:?}");
     }
 }
 
-/// A delay of 600 ms looks like a loss to the timer. The time stamps tell better (RFC 3522).
+/// A delay of 600 ms causes a timeout. Time stamps reveal that it was spurious (RFC 3522).
 #[test]
 fn a_delay_spike_is_undone() {
     let spike = |sent: &Sent<'_>| {
@@ -253,9 +253,9 @@ fn a_delay_spike_is_undone() {
     assert!(slow.now > wire.now + ms(200));
 }
 
-/// Every twentieth segment is overtaken by 10 ms' worth of others.
+/// Every twentieth segment is overtaken by those of 10 ms.
 #[test]
-fn reordering_is_learnt() {
+fn reordering_window_adapts() {
     let reordering = |sent: &Sent<'_>| {
         let late = sent.way == Way::Data && sent.number % 20 == 7;
         Some(if late { ms(60) } else { ms(50) })
@@ -302,10 +302,10 @@ fn marks_reduce_the_window_once_per_round_trip_and_nothing_is_lost() {
     );
 }
 
-/// An application that writes 1 Mb/s does not widen the window, and its rate is not taken for the
-/// path's; when it stops for long, the window shrinks.
+/// An application that writes 1 Mb/s does not increase the window, and its rate does not count as
+/// that of the path. After a long idle time, the window shrinks.
 #[test]
-fn an_application_that_needs_little_learns_little() {
+fn application_limited_flow_keeps_a_small_window() {
     for congestion in [CongestionConfig::cubic(), CongestionConfig::bbr()] {
         let stream = SourceConfig {
             kind: SourceKind::Stream { buffer: 1 << 20 },
@@ -357,9 +357,9 @@ fn a_source_that_stops_is_finished() {
     assert_eq!(wire.sink.next(), sent);
 }
 
-/// Spaced segments need less of a queue.
+/// Paced segments need a shorter queue.
 #[test]
-fn pacing_spares_a_short_queue() {
+fn pacing_reduces_drops_in_a_short_queue() {
     let first_drops = |pacing| {
         let config = Config {
             pacing,

@@ -6,7 +6,7 @@ use tidegate_sim::tcp::{SinkConfig, SourceConfig};
 use super::dumbbell::{Dumbbell, Path, delayed};
 use super::{at, endless, ms, with};
 
-/// Shares of two flows in what both deliver, of which the second starts two seconds later.
+/// Shares of the total delivery of two flows, the second of which starts two seconds later.
 fn shares(path: &Path, sink: &SinkConfig, flows: [CongestionConfig; 2], span: u64) -> [f64; 2] {
     let late = SourceConfig {
         start: at(2),
@@ -22,8 +22,8 @@ fn shares(path: &Path, sink: &SinkConfig, flows: [CongestionConfig; 2], span: u6
     got.map(|n| n / (got[0] + got[1]))
 }
 
-/// RFC 9438 section 4.3: where the product of bandwidth and delay is small, CUBIC takes what Reno
-/// takes. Several queues, as two flows in step may favour one of them.
+/// RFC 9438 section 4.3: with a small bandwidth-delay product CUBIC has the share of Reno. Several
+/// queues, because synchronisation may favour one of two flows.
 #[test]
 fn cubic_and_reno_share_a_short_path_evenly() {
     for queue in [12, 16, 20, 24] {
@@ -56,10 +56,10 @@ fn flows_of_a_kind_share_evenly() {
     }
 }
 
-/// BBR fills a shallow queue whatever is lost, as is known of version 1; in a deep one it keeps
-/// to two bandwidth-delay products, and CUBIC gets its share.
+/// BBR version 1 fills a shallow queue regardless of loss, as is known; in a deep queue it keeps to
+/// two bandwidth-delay products, and CUBIC gets its share.
 #[test]
-fn bbr_is_hard_on_cubic_in_a_shallow_queue_only() {
+fn bbr_starves_cubic_in_a_shallow_queue_only() {
     let flows = [CongestionConfig::bbr(), CongestionConfig::cubic()];
     let [shallow, _] = shares(&Path::new(10, 40, 1.0), &delayed(), flows, 60);
     let [deep, _] = shares(&Path::new(10, 40, 8.0), &delayed(), flows, 60);
@@ -67,8 +67,8 @@ fn bbr_is_hard_on_cubic_in_a_shallow_queue_only() {
     assert!(deep < 0.5, "{deep}");
 }
 
-/// Once per ten seconds the window is four segments for 200 ms and a round trip; otherwise the
-/// rate is that of the path and the queue is small.
+/// Once per ten seconds the window is four segments for 200 ms and a round trip; otherwise the rate
+/// is that of the path and the queue is short.
 #[test]
 fn bbr_keeps_the_queue_short_and_probes_the_round_trip() {
     let path = Path::new(10, 40, 4.0);
@@ -92,7 +92,7 @@ fn bbr_keeps_the_queue_short_and_probes_the_round_trip() {
         last = now;
     }
     assert_eq!(probes, 5);
-    // 200 ms, up to a round trip to get down there, and a round trip.
+    // 200 ms, up to a round trip to reduce the window, and a round trip.
     assert!((22 * probes..=32 * probes).contains(&probing), "{probing}");
     let Algorithm::Bbr(bbr) = dumbbell.flows[0].sender.algorithm() else {
         panic!()
@@ -102,7 +102,7 @@ fn bbr_keeps_the_queue_short_and_probes_the_round_trip() {
     let min_rtt = bbr.min_rtt().unwrap();
     assert!(min_rtt >= ms(40) && min_rtt < ms(43), "{min_rtt:?}");
     let measured = dumbbell.measure(at(100));
-    // A product is 33 packets.
+    // A bandwidth-delay product is 33 packets.
     assert!(measured.queue < 12.0, "{measured:?}");
     assert_eq!(measured.drops, 0);
     let rate = dumbbell.flows[0].sender.path().delivery_rate.unwrap();

@@ -1,4 +1,4 @@
-//! One flow over a wire that does to each packet what a function says.
+//! One flow over a wire with a configurable fate of each packet.
 
 use core::time::Duration;
 use std::cmp::{Ordering, Reverse};
@@ -12,24 +12,24 @@ use tidegate_sim::packet_agent::{Ack, Agent, AgentCx, Arrival, Body, Outbox, Out
 use tidegate_sim::tcp::modern::{Config, Sender};
 use tidegate_sim::tcp::{Sink, SinkConfig, SourceConfig};
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Data,
     Acks,
 }
 
-/// A packet, as the function sees it.
+/// Data of a packet for the fate function.
 #[derive(Debug)]
 pub(crate) struct Sent<'a> {
     pub(crate) way: Way,
     pub(crate) at: Time,
-    /// Packets that went the same way before.
+    /// Number of earlier packets in the same direction.
     pub(crate) number: u64,
     pub(crate) packet: &'a Outgoing,
 }
 
-/// How long each packet takes; `None`: it is lost.
+/// Delay of each packet; `None`: the packet is lost.
 pub(crate) type Fate<'a> = dyn FnMut(&Sent<'_>) -> Option<Duration> + 'a;
 
 pub(crate) struct Wire<'a> {
@@ -44,7 +44,7 @@ pub(crate) struct Wire<'a> {
     out: Outbox,
 }
 
-/// A packet in flight; only its time and order are compared.
+/// A packet in flight; comparison uses only time and order.
 #[derive(Debug)]
 struct Slot(Way, Outgoing);
 
@@ -88,7 +88,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// Does the next thing. Whether there was one up to `end`.
+    /// Processes the next event. Returns whether there was one up to `end`.
     pub(crate) fn step(&mut self, end: Time) -> bool {
         let arrival = self.flying.peek().map_or(Time::FAR, |next| next.0.0);
         let (sender, sink) = (self.sender.next_timer(), self.sink.next_timer());
@@ -129,7 +129,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// The sender gets an acknowledgement that nobody sent.
+    /// Delivers a forged acknowledgement to the sender.
     pub(crate) fn lie(&mut self, ack: Ack) {
         let arrival = Arrival {
             size: 40,
@@ -140,7 +140,7 @@ impl<'a> Wire<'a> {
         });
     }
 
-    /// The application writes.
+    /// Writes data of the application.
     pub(crate) fn write(&mut self, bytes: u64) {
         let mut trace = ();
         let mut cx = AgentCx::new(self.now, &mut self.rng, &mut trace, &mut self.out);
@@ -148,7 +148,7 @@ impl<'a> Wire<'a> {
         self.post(Way::Data);
     }
 
-    /// Lets the party act whose packets go `way`.
+    /// Calls the node that sends packets in direction `way`.
     fn act(&mut self, way: Way, act: impl FnOnce(&mut dyn Agent, &mut AgentCx<'_>)) {
         let mut trace = ();
         let mut cx = AgentCx::new(self.now, &mut self.rng, &mut trace, &mut self.out);
@@ -185,7 +185,7 @@ fn opposite(way: Way) -> Way {
     }
 }
 
-/// The segment that a packet carries, and whether it was sent before.
+/// The segment in a packet, and whether it is a retransmission.
 pub(crate) fn segment(sent: &Sent<'_>) -> Option<(u32, bool)> {
     match sent.packet.body {
         Body::Segment(segment) => Some((segment.seq, segment.again)),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Reduces what the scripts in tcl/ record to the references beside this script; see README.md.
+# Reduces the output of the scripts in tcl/ to the reference files in this folder; see README.md.
 # usage: reduce.sh FOLDER
 set -eu
 cd "$1"

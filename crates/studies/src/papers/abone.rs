@@ -1,5 +1,5 @@
 //! Khan and Zaghal, "Performance Analysis of TCP Interactive based World Wide Video Streaming over
-//! ABONE": video over TCP to five nodes, beside cross traffic of ten hosts.
+//! ABONE": video over TCP to five nodes, with cross traffic of ten hosts.
 
 mod figures;
 mod published;
@@ -57,7 +57,7 @@ pub(super) const FIG10: Entry = entry(
 /// Runs of each kind in the report: five with symbiosis and five without.
 pub(super) const RUNS: u64 = 5;
 
-/// One number of a run.
+/// A value of a run.
 type Metric = fn(&Outcome) -> f64;
 
 /// The parameters of Table 5.
@@ -81,7 +81,7 @@ pub(super) const METRICS: [(&str, Metric); 8] = [
     }),
 ];
 
-/// The two arms: the report's own law, and without symbiosis.
+/// The two arms: the report's law, and without symbiosis.
 pub(super) const ARMS: [(&str, &str); 2] = [
     (
         "sym = on",
@@ -93,10 +93,12 @@ pub(super) const ARMS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Arrival against the ideal one, which follows the median frame of the second and the third second
-/// (before, the connection is opened and slow) at the pace of a run in local mode, where frames
-/// arrive as they are made; signed: negative is early. A single frame would not do: where cross
-/// traffic held it up, all others seem to be early.
+/// Signed difference of each frame's arrival time from the ideal one; negative is early.
+///
+/// The ideal arrival times have the pace of a run in local mode, where frames arrive when they are
+/// captured. Their origin is the median frame of the second and third second, because the first
+/// second has connection setup and slow start. A single frame is no suitable origin: if cross
+/// traffic delays it, all other frames appear early.
 pub(super) fn jitters(o: &Outcome) -> impl Iterator<Item = (usize, f64)> + '_ {
     let frames = o.frames.iter().skip(10).take(20);
     let mut first: Vec<f64> = frames.filter_map(Frame::delay).collect();
@@ -106,14 +108,14 @@ pub(super) fn jitters(o: &Outcome) -> impl Iterator<Item = (usize, f64)> + '_ {
     frames.filter_map(move |(n, f)| Some((n, f.delay()? - ideal)))
 }
 
-/// From the first arrival to the last.
+/// Time from the first arrival to the last.
 fn lasted(o: &Outcome) -> f64 {
     let first = o.frames.iter().find_map(Frame::delay);
     o.lasted() - first.unwrap_or(0.0)
 }
 
-/// From the moment when a frame could leave, because the one before had arrived, to its arrival:
-/// the time in the network, without that in the sender.
+/// Mean time in the network without the time in the sender: from the capture of a frame, or the
+/// arrival of the previous frame if that is later, to its arrival.
 fn flight(o: &Outcome) -> f64 {
     let mut before = tidegate_core::units::Time::ZERO;
     let mut flights = Vec::new();
@@ -140,8 +142,8 @@ fn assumptions(options: &Options) -> Vec<String> {
     let path = format!(
         "Assumed: round trips (130 ms to Berlin, 160 ms to Palermo, 25 ms to New York; 40 and 66 ms \
          as in Table 2 of the first paper), a bottleneck of {}, and the cross traffic, of which the \
-         report only says that ten hosts make it: each sends 1.8 Mb/s for a second on average and \
-         then nothing for four.",
+         report states only the number of ten hosts: each sends 1.8 Mb/s for one second and then \
+         nothing for four seconds, on average.",
         options.bottleneck
     );
     [
@@ -166,7 +168,7 @@ fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String>
     notes
 }
 
-/// The runs of one node and arm.
+/// The runs of one TCP, node and arm.
 pub(super) struct Group {
     pub(super) tcp: Stack,
     pub(super) node: &'static Node,

@@ -1,21 +1,21 @@
-//! What limits the paths of both papers, which print nothing of it.
+//! Bottleneck of the paths of both papers, which do not state it.
 
 use core::fmt;
 use core::time::Duration;
 
 use tidegate_core::units::{Bytes, Rate};
 
-/// The rate of a path, and how much waits in front of it before packets are lost.
+/// Rate and queue limit of a bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bottleneck {
     rate: Rate,
-    /// In bandwidth-delay products.
+    /// Queue limit in bandwidth-delay products.
     queue: f64,
 }
 
 impl Bottleneck {
-    /// A path of `rate` with a queue of so many bandwidth-delay products, of a packet of 1500 bytes
-    /// at least.
+    /// A bottleneck of `rate` with a queue of `queue` bandwidth-delay products, but at least one
+    /// packet of 1500 bytes.
     ///
     /// # Errors
     /// The rate is not within [`Bottleneck::SLOWEST`] and [`Bottleneck::FASTEST`], or the queue not
@@ -30,27 +30,27 @@ impl Bottleneck {
         Ok(Self { rate, queue })
     }
 
-    /// Of the path.
+    /// Rate of the bottleneck.
     pub const fn rate(self) -> Rate {
         self.rate
     }
 
-    /// Of the queue, in bandwidth-delay products.
+    /// Queue limit in bandwidth-delay products.
     pub const fn products(self) -> f64 {
         self.queue
     }
 
-    /// Whether it is what every figure assumes unless told.
+    /// Whether the bottleneck is the default.
     pub(super) fn is_usual(self) -> bool {
         self == Self::default()
     }
 
-    /// Size of the queue on a path with this round trip.
+    /// Queue limit in bytes on a path with this round-trip time.
     pub(super) fn queue(self, rtt: Duration) -> Bytes {
         (self.rate * rtt.mul_f64(self.queue)).max(PACKET)
     }
 
-    /// Behind a label, so that runs over two have two.
+    /// Suffix of a run's label; empty for the default.
     pub(super) fn label(self) -> String {
         if self.is_usual() {
             return String::new();
@@ -58,14 +58,14 @@ impl Bottleneck {
         format!(" {}bps {}bdp", self.rate.as_bps(), self.queue)
     }
 
-    /// No video gets through less.
+    /// Lower limit of the rate: less is not enough for the video.
     pub const SLOWEST: Rate = Rate::kbps(100);
-    /// Far more than the papers' video can tell from any more.
+    /// Upper limit of the rate: a higher rate makes no difference to the papers' video.
     pub const FASTEST: Rate = Rate::kbps(1_000_000);
 }
 
 impl Default for Bottleneck {
-    /// What is assumed: 10 Mb/s with one bandwidth-delay product.
+    /// The assumption for all figures: 10 Mb/s with one bandwidth-delay product.
     fn default() -> Self {
         Self {
             rate: Rate::kbps(10_000),
@@ -75,7 +75,7 @@ impl Default for Bottleneck {
 }
 
 impl fmt::Display for Bottleneck {
-    /// As "10 Mb/s with one bandwidth-delay product of queue".
+    /// Text such as "10 Mb/s with one bandwidth-delay product of queue".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = self.rate.as_f64() / 1e6;
         if (self.queue - 1.0).abs() < f64::EPSILON {
@@ -89,13 +89,13 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// Why there can be no such path.
+/// Error in the parameters of a bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BottleneckFault {
-    /// Too slow or too fast.
+    /// The rate is out of range.
     Rate(Rate),
-    /// Too short or too long, in bandwidth-delay products.
+    /// The queue is out of range, in bandwidth-delay products.
     Queue(f64),
 }
 
@@ -104,13 +104,13 @@ impl fmt::Display for BottleneckFault {
         match self {
             Self::Rate(rate) => write!(
                 f,
-                "a bottleneck of {rate}: give {} to {}",
+                "bottleneck of {rate} out of range: use {} to {}",
                 Bottleneck::SLOWEST,
                 Bottleneck::FASTEST
             ),
             Self::Queue(queue) => write!(
                 f,
-                "a queue of {queue} bandwidth-delay products: give {} to {}",
+                "queue of {queue} bandwidth-delay products out of range: use {} to {}",
                 QUEUES.start(),
                 QUEUES.end()
             ),

@@ -1,9 +1,9 @@
-//! What the congestion injector does: when the path is cut, and for how long.
+//! Schedule of the congestion injector: times and lengths of the outages ("cuts") of a path.
 
 use core::fmt;
 use core::time::Duration;
 
-/// Cuts one after another, with the same time before each.
+/// A sequence of outages with a constant gap before each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bursts {
     lengths: Vec<Duration>,
@@ -11,12 +11,12 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// Cuts of these lengths. `gap` is the time from the start of the video to the first, and from the
-    /// end of each to the next.
+    /// Outages of these lengths. `gap` is the time from the start of the video to the first outage,
+    /// and from the end of each outage to the next.
     ///
     /// # Errors
-    /// There is none or more than [`Bursts::MOST`], one is shorter than 100 ms or longer than
-    /// [`Bursts::LONGEST`], or the gap is shorter than 100 ms.
+    /// The number of outages is zero or above [`Bursts::MOST`], a length is below 100 ms or above
+    /// [`Bursts::LONGEST`], or the gap is below 100 ms.
     pub fn new(lengths: Vec<Duration>, gap: Duration) -> Result<Self, BurstsFault> {
         if !(1..=Self::MOST).contains(&lengths.len()) {
             return Err(BurstsFault::Count(lengths.len()));
@@ -31,12 +31,12 @@ impl Bursts {
         Ok(Self { lengths, gap })
     }
 
-    /// The first paper's: three of 3 s, 10 s apart.
+    /// The outages of the first paper: three of 3 s, 10 s apart.
     pub fn published() -> Self {
         Self::alike(Duration::from_secs(3), PUBLISHED_GAP)
     }
 
-    /// As many as the paper has, of one length.
+    /// As many outages as in the paper, of equal length.
     pub fn alike(length: Duration, gap: Duration) -> Self {
         Self {
             lengths: vec![length; PUBLISHED],
@@ -44,17 +44,17 @@ impl Bursts {
         }
     }
 
-    /// Of each, in order.
+    /// Lengths of the outages, in order.
     pub fn lengths(&self) -> &[Duration] {
         &self.lengths
     }
 
-    /// The time before each.
+    /// Time before each outage.
     pub fn gap(&self) -> Duration {
         self.gap
     }
 
-    /// When each begins, from the start of the video, and how long it lasts.
+    /// Start of each outage, from the start of the video, and its length.
     pub fn cuts(&self) -> impl Iterator<Item = (Duration, Duration)> + '_ {
         let mut before = Duration::ZERO;
         self.lengths.iter().map(move |length| {
@@ -64,21 +64,21 @@ impl Bursts {
         })
     }
 
-    /// When the last one is over.
+    /// End of the last outage.
     pub fn end(&self) -> Duration {
         self.cuts()
             .last()
             .map_or(Duration::ZERO, |(at, length)| at + length)
     }
 
-    /// More than these nobody needs in a minute of video.
+    /// Maximum number of outages: enough for a minute of video.
     pub const MOST: usize = 50;
-    /// Behind a longer one a kernel may give connections up.
+    /// Maximum length of an outage: after a longer one, a kernel may abort connections.
     pub const LONGEST: Duration = Duration::from_mins(2);
 }
 
 impl fmt::Display for Bursts {
-    /// As "3 s, 3 s, 3 s with 10 s before each".
+    /// Text such as "3 s, 3 s, 3 s with 10 s before each".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lengths = self.lengths.iter();
         let lengths: Vec<String> = lengths.map(|l| format!("{} s", l.as_secs_f64())).collect();
@@ -87,15 +87,15 @@ impl fmt::Display for Bursts {
     }
 }
 
-/// Why there can be no such bursts.
+/// Error in the parameters of [`Bursts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BurstsFault {
-    /// None, or too many.
+    /// The number of outages is out of range.
     Count(usize),
-    /// The time before each is too short.
+    /// The gap is too short.
     Gap(Duration),
-    /// One is too short or too long.
+    /// A length is out of range.
     Length(Duration),
 }
 
@@ -104,15 +104,15 @@ impl fmt::Display for BurstsFault {
         let most = Bursts::MOST;
         let longest = Bursts::LONGEST.as_secs();
         match self {
-            Self::Count(count) => write!(f, "{count} cuts: give 1 to {most}"),
+            Self::Count(count) => write!(f, "{count} cuts out of range: use 1 to {most}"),
             Self::Gap(gap) => write!(
                 f,
-                "{} s before each cut: give 0.1 s at least",
+                "{} s before each cut is too short: use at least 0.1 s",
                 gap.as_secs_f64()
             ),
             Self::Length(length) => write!(
                 f,
-                "a cut of {} s: give each 0.1 to {longest} s",
+                "cut of {} s out of range: use 0.1 to {longest} s",
                 length.as_secs_f64()
             ),
         }
@@ -121,10 +121,10 @@ impl fmt::Display for BurstsFault {
 
 impl core::error::Error for BurstsFault {}
 
-/// So many the paper has.
+/// Number of outages in the paper.
 const PUBLISHED: usize = 3;
 pub(super) const PUBLISHED_GAP: Duration = Duration::from_secs(10);
-/// Shorter ones are over before a frame has noticed.
+/// Minimum of lengths and gaps: shorter outages are within a frame interval.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gap_is_before_each_cut() {
+    fn gap_precedes_each_outage() {
         let bursts = Bursts::new(vec![s(1), s(4)], s(5)).unwrap();
         let cuts: Vec<_> = bursts.cuts().collect();
         assert_eq!(cuts, [(s(5), s(1)), (s(11), s(4))]);
@@ -147,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn values_out_of_range_are_rejected() {
         let ms = Duration::from_millis;
-        let refused = |lengths: &[Duration], gap| Bursts::new(lengths.to_vec(), gap).unwrap_err();
-        assert_eq!(refused(&[], s(1)), BurstsFault::Count(0));
-        assert_eq!(refused(&[s(1); 51], s(1)), BurstsFault::Count(51));
-        assert_eq!(refused(&[s(1), ms(99)], s(1)), BurstsFault::Length(ms(99)));
-        assert_eq!(refused(&[s(121)], s(1)), BurstsFault::Length(s(121)));
-        assert_eq!(refused(&[s(1)], ms(99)), BurstsFault::Gap(ms(99)));
+        let rejected = |lengths: &[Duration], gap| Bursts::new(lengths.to_vec(), gap).unwrap_err();
+        assert_eq!(rejected(&[], s(1)), BurstsFault::Count(0));
+        assert_eq!(rejected(&[s(1); 51], s(1)), BurstsFault::Count(51));
+        assert_eq!(rejected(&[s(1), ms(99)], s(1)), BurstsFault::Length(ms(99)));
+        assert_eq!(rejected(&[s(121)], s(1)), BurstsFault::Length(s(121)));
+        assert_eq!(rejected(&[s(1)], ms(99)), BurstsFault::Gap(ms(99)));
     }
 }

@@ -1,5 +1,5 @@
 //! Khan and Zaghal, "Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive
-//! Transport": video over TCP to four nodes, while the path is cut three times for 3 s.
+//! Transport": video over TCP to four nodes, with three path outages of 3 s.
 
 mod claims4;
 mod cuts;
@@ -133,15 +133,15 @@ pub(super) const CUTS: Entry = Entry {
     )
 };
 
-/// A mode as it is played: its name here, and its part of a transport.
+/// A mode: its name, and its keys in a scenario's `transport`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ModeRow {
     name: &'static str,
     toml: &'static str,
 }
 
-/// iOPT with our law, with the two printed ones, and the rest of the paper's modes. The printed
-/// ones react after 20 ms: a signal, a process that is forked, and a file.
+/// iOPT with Tidegate's law and with the two printed laws, and the other modes of the paper. The
+/// printed laws respond after 20 ms: a signal, a fork and a file.
 const MODES: [ModeRow; 6] = [
     ModeRow {
         name: "iOPT exact",
@@ -180,14 +180,14 @@ pub(super) fn node_names() -> [&'static str; 4] {
     NODES.map(|node| node.name)
 }
 
-/// Of [`CUTS`].
+/// Longest outage of [`CUTS`].
 pub(super) fn longest_cut() -> Duration {
     Duration::from_millis(cuts::CUTS_MS.into_iter().max().unwrap_or_default())
 }
 
 /// The delay bounds of the paper, in seconds.
 const BOUNDS: [u64; 3] = [2, 4, 6];
-/// So many a run has.
+/// Frames of a run.
 const FRAMES: f64 = 750.0;
 
 /// Assumptions of every figure.
@@ -231,19 +231,19 @@ fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String>
     if !is_published(options) {
         notes.push(format!(
             "The injector cuts the path for {}. The paper has three cuts of 3 s with 10 s before \
-             each, so nothing that it prints stands beside the numbers.",
+             each, so published values are omitted.",
             options.bursts()
         ));
     }
     notes
 }
 
-/// Whether the cuts are those of the paper.
+/// Whether the outages are those of the paper.
 fn is_published(options: &Options) -> bool {
     options.bursts() == Bursts::published()
 }
 
-/// The experiment: the injector's cuts, 750 frames.
+/// Job of the experiment: the injector's outages, 750 frames.
 fn experiment(group: &Group, options: &Options) -> Result<Job, PapersError> {
     let (node, tcp, bound) = (group.node, group.tcp, group.bound);
     let (mode, rto) = (MODES[group.mode], options.rto_keys(tcp));
@@ -297,7 +297,7 @@ transport = {{ tcp = {tcp}, {mode}, {rto}frames = {FRAMES} }}
     Job::new(&label, text)
 }
 
-/// How runs with such cuts are told from those of the paper.
+/// Suffix of the label of runs with other outages than the paper's.
 fn words(bursts: &Bursts) -> String {
     let ms = |span: &Duration| format!("{}ms", span.as_millis());
     let lengths = bursts.lengths();
@@ -323,17 +323,17 @@ struct Group {
 }
 
 impl Group {
-    /// One number of each run.
+    /// A value of each run.
     fn values(&self, of: impl Fn(&Outcome) -> f64) -> Vec<f64> {
         self.runs.iter().map(|run| of(run)).collect()
     }
 
-    /// Its mean.
+    /// Mean of a value over the runs.
     fn mean(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
         mean(self.values(of))
     }
 
-    /// Half the distance between the least and the largest.
+    /// Half of the range of a value over the runs.
     fn spread(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
         let values = self.values(of);
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -346,7 +346,7 @@ impl Group {
 struct Grid<'a> {
     entry: &'a Entry,
     bounds: &'a [u64],
-    /// Lengths that are played one after another; as the injector has it if there is none.
+    /// Lengths of outages to vary. If empty, the injector's.
     cuts_ms: &'a [u64],
     modes: &'a [usize],
 }
@@ -478,8 +478,8 @@ const RUN_VALUES: [(&str, Metric); 13] = [
 
 /// Duration of a run, unless longer outages extend it.
 const LASTS: Duration = Duration::from_secs(130);
-/// Behind the last cut, and again the longest, for which a TCP may have backed off: what waited has
-/// left by then.
+/// Time after the last outage and its longest back-off (the longest outage again) in which the
+/// backlog drains.
 const BEHIND: Duration = Duration::from_secs(80);
-/// The paper's 750 frames: a cut that begins later meets none.
+/// Duration of the paper's 750 frames. A later outage affects no frame.
 pub const VIDEO: Duration = Duration::from_secs(75);

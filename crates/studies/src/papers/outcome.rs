@@ -1,4 +1,4 @@
-//! What is measured of a run of one video.
+//! Measurements of a run with one video.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -16,33 +16,34 @@ use tidegate_sim::offline_optimum::FloorSender;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub(super) captured: Time,
-    /// When all of it was there.
+    /// Arrival time of the last packet. None if the frame is incomplete.
     pub(super) complete: Option<Time>,
-    /// Its share of the target rate, and its size.
+    /// Target size and actual size.
     pub(super) target_bits: u64,
     pub(super) bits: u64,
-    /// Signal-to-noise ratio of Y, U and V in dB: against the variance of the original, as in the
-    /// papers, or against the peak where there is no original.
+    /// Signal-to-noise ratio of Y, U and V in dB: relative to the variance of the original as in
+    /// the papers, or relative to the peak if there is no original.
     pub(super) snr: Option<[f64; 3]>,
-    /// Could have been saved over this connection, and if only its time-outs counted.
+    /// Whether an offline optimum delivers the frame in time over this connection.
     pub(super) savable: bool,
+    /// The same if only the time-outs limit the connection.
     pub(super) savable_by_path: bool,
 }
 
-/// What a run left behind.
+/// Frames and TCP record of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) seed: u64,
     pub(super) start: Time,
     pub(super) bound: Duration,
-    /// A frame at the full rate, in bits.
+    /// Size of a frame at the full rate, in bits.
     pub(super) full: f64,
     pub(super) frames: Vec<Frame>,
     pub(super) record: Record,
 }
 
 impl Frame {
-    /// From its capture to its arrival, in seconds.
+    /// Delay from capture to arrival, in seconds.
     pub(super) fn delay(&self) -> Option<f64> {
         Some(self.complete?.since(self.captured).as_secs_f64())
     }
@@ -61,17 +62,17 @@ impl Outcome {
         good as f64 / all.len().max(1) as f64
     }
 
-    /// Share of all frames that were there within the bound.
+    /// Share of all frames that arrive within the bound.
     pub(super) fn accepted(&self) -> f64 {
         self.share(|_| true, |f| self.on_time(f))
     }
 
-    /// The same of the savable frames.
+    /// Share of the savable frames that arrive within the bound.
     pub(super) fn of_savable(&self) -> f64 {
         self.share(|f| f.savable, |f| self.on_time(f))
     }
 
-    /// The same of those that the path and the time-outs alone would have let through.
+    /// Share of the frames savable by path that arrive within the bound.
     pub(super) fn of_savable_by_path(&self) -> f64 {
         self.share(|f| f.savable_by_path, |f| self.on_time(f))
     }
@@ -81,7 +82,7 @@ impl Outcome {
         mean(self.frames.iter().filter_map(Frame::delay))
     }
 
-    /// Bits of the frames on time over what the savable ones would have had at the full rate.
+    /// Bits of the frames in time, relative to the savable frames at the full rate.
     pub(super) fn bits_kept(&self) -> f64 {
         let kept = self.frames.iter().filter(|f| self.on_time(f));
         let kept: u64 = kept.map(|f| f.bits).sum();
@@ -89,7 +90,7 @@ impl Outcome {
         kept as f64 / (savable as f64 * self.full)
     }
 
-    /// Bits asked for and bits made, over those of all frames at the full rate.
+    /// Target bits and actual bits, relative to all frames at the full rate.
     pub(super) fn bits_of_full(&self) -> (f64, f64) {
         let full = self.full * self.frames.len() as f64;
         let target: u64 = self.frames.iter().map(|f| f.target_bits).sum();
@@ -128,7 +129,7 @@ impl Outcome {
     }
 }
 
-/// Of one number of each run, or of each group of runs; zero if there are none.
+/// Mean; zero if there are no values.
 pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let values: Vec<f64> = values.into_iter().collect();
     if values.is_empty() {
@@ -137,7 +138,7 @@ pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The ratio as the papers have it, where the variance of the original is known.
+/// Converts PSNR to the SNR of the papers if the variance of the original is known.
 fn snr(quality: Quality, variance: Option<&[f64; 3]>) -> [f64; 3] {
     let peak = [quality.psnr_y, quality.psnr_u, quality.psnr_v];
     let Some(variance) = variance else {
@@ -147,17 +148,17 @@ fn snr(quality: Quality, variance: Option<&[f64; 3]>) -> [f64; 3] {
     [0, 1, 2].map(|plane| peak[plane] - less[plane])
 }
 
-/// Measures a run. `variances` are those of the originals, frame by frame, where they are known.
+/// Measures a run. `variances` has the variances of the original frames, if known.
 pub(super) fn outcome(
     role: &FlowInstance,
-    takings: &FlowResult,
+    result: &FlowResult,
     seed: u64,
     variances: &[[f64; 3]],
 ) -> Result<Outcome, PapersError> {
     let video = role.plan.media.video().ok_or(PapersError::NoVideo)?;
-    let record = takings.stream.clone().unwrap_or_default();
-    let captured: Vec<Time> = takings.sent.iter().map(|f| f.captured).collect();
-    let oracle = FloorSender {
+    let record = result.stream.clone().unwrap_or_default();
+    let captured: Vec<Time> = result.sent.iter().map(|f| f.captured).collect();
+    let optimum = FloorSender {
         floor: video.floor,
         frame_rate: video.frame_rate,
         payload: Bytes(1_448),
@@ -165,10 +166,11 @@ pub(super) fn outcome(
         bound: video.delay_bound,
     };
     let connection = record.connection();
-    let savable = oracle.savable_over(&connection, &captured);
-    let by_path = oracle.savable_after_time_outs(&connection, &captured);
-    // Where a receiver unwraps time stamps, only their low bits are those of the sender.
-    let complete: BTreeMap<u32, Time> = takings
+    let savable = optimum.savable_over(&connection, &captured);
+    let by_path = optimum.savable_after_time_outs(&connection, &captured);
+    // Receivers of real streams unwrap time stamps from their own origin. Only the low 32 bits
+    // match the sender's.
+    let complete: BTreeMap<u32, Time> = result
         .received
         .iter()
         .filter_map(|f| Some((f.timestamp as u32, f.complete?)))
@@ -187,7 +189,7 @@ pub(super) fn outcome(
         start: Time::ZERO + role.plan.start,
         bound: video.delay_bound,
         full: (video.ceiling * video.frame_rate.interval()).bits() as f64,
-        frames: takings.sent.iter().enumerate().map(frame).collect(),
+        frames: result.sent.iter().enumerate().map(frame).collect(),
         record,
     })
 }
@@ -200,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_against_the_variance_where_that_is_known() {
+    fn snr_is_relative_to_the_variance_if_known() {
         let quality = Quality {
             psnr_y: 40.0,
             psnr_u: 42.0,
@@ -213,7 +215,7 @@ mod tests {
             assert!((0..3).all(|n| off(n) < 1e-9), "{ours:?}");
         };
         check(None, [40.0, 42.0, 44.0]);
-        // Samples that vary as widely as they can have the peak's ratio; a hundredth of it, 20 dB less.
+        // At the maximum variance SNR equals PSNR. At a hundredth of it, SNR is 20 dB lower.
         let most = 255.0 * 255.0;
         check(
             Some([most, most / 100.0, most / 1_000.0]),
@@ -221,9 +223,9 @@ mod tests {
         );
     }
 
-    /// Receivers of real streams unwrap time stamps from an origin of their own.
+    /// Receivers of real streams unwrap time stamps from their own origin.
     #[test]
-    fn frames_are_found_again_whatever_the_receiver_counts_from() {
+    fn frames_match_independently_of_the_time_stamp_origin() {
         let text = r#"name = "t"
 duration = "5s"
 [[link]]
@@ -242,16 +244,16 @@ transport = { tcp = "cubic", mode = "classic" }
         let job = Job::new("A label: of 2", text.to_owned()).unwrap();
         assert_eq!(job.label, "a-label--of-2");
         assert!(job.video().is_some());
-        let (role, mut takings) = Simulator::new(Arc::new(NoPictures))
+        let (role, mut result) = Simulator::new(Arc::new(NoPictures))
             .play(&job)
             .unwrap()
             .unwrap();
-        let accepted = outcome(&role, &takings, 1, &[]).unwrap().accepted();
+        let accepted = outcome(&role, &result, 1, &[]).unwrap().accepted();
         assert!((0.3..1.0).contains(&accepted), "{accepted}");
-        for frame in &mut takings.received {
+        for frame in &mut result.received {
             frame.timestamp += 7 << 32;
         }
-        let unwrapped = outcome(&role, &takings, 1, &[]).unwrap().accepted();
+        let unwrapped = outcome(&role, &result, 1, &[]).unwrap().accepted();
         assert!((unwrapped - accepted).abs() < 1e-12);
     }
 }

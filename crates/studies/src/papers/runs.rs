@@ -1,4 +1,4 @@
-//! Runs of one video over TCP: over what, with which encoder, in which world.
+//! Runs of one video over TCP: TCP implementations, encoders and testbeds.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::runner::{self, Keep, PlayError};
 use tidegate_sim::scenario::{Scenario, ScenarioError, VideoPlan};
 
-/// A transport to play over.
+/// TCP implementation of the video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tcp {
-    /// Reno as in the senders of the papers' time: a window of 64 kB, a time-out of at least a
-    /// second, and a threshold that falls with every time-out.
+    /// Reno of the papers' time: a window of 64 kB, a minimum RTO of 1 s, and a slow-start
+    /// threshold that decreases with every time-out.
     Bsd,
-    /// Reno as in Linux today.
+    /// Reno of current Linux.
     LinuxReno,
-    /// CUBIC as in Linux today.
+    /// CUBIC of current Linux.
     Cubic,
-    /// BBR as in Linux today.
+    /// BBR of current Linux.
     Bbr,
 }
 
@@ -78,12 +78,12 @@ impl Stack {
 /// What makes the video.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoder {
-    /// Frame sizes and quality as of an H.264 encoder, without pictures.
+    /// Model of the frame sizes and quality of an H.264 encoder, without pictures.
     #[default]
     Model,
-    /// MPEG-2, as in the papers, of a generated scene.
+    /// MPEG-2 as in the papers, with a generated scene.
     Mpeg2,
-    /// H.264, of the same.
+    /// H.264 with the same scene.
     X264,
 }
 
@@ -91,7 +91,7 @@ impl Encoder {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Model, Self::Mpeg2, Self::X264];
 
-    /// On the command line, and in a scenario.
+    /// Name on the command line and in a scenario.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -100,7 +100,7 @@ impl Encoder {
         }
     }
 
-    /// Behind a label, so that runs of two encoders have two.
+    /// Suffix of a run's label; empty for the default.
     pub(super) fn label(self) -> String {
         match self {
             Self::Model => String::new(),
@@ -108,27 +108,26 @@ impl Encoder {
         }
     }
 
-    /// As a subject.
+    /// Sentence fragment for notes.
     pub(super) const fn describe(self) -> &'static str {
         match self {
             Self::Model => "The video is a model of an H.264 encoder",
-            Self::Mpeg2 => "The video is a generated scene in our MPEG-2",
+            Self::Mpeg2 => "The video is a generated scene in Tidegate's MPEG-2",
             Self::X264 => "The video is a generated scene in H.264 by x264",
         }
     }
 
-    /// What the reader of its decibels and sizes should know.
+    /// Note on the quality and sizes of this encoder.
     pub(super) const fn remark(self) -> &'static str {
         match self {
             Self::Model => {
-                "Quality is the PSNR that the model tells, of Y and 3.0 and 3.5 dB more of U and V, \
-                 whatever the picture, where the paper has the SNR of MPEG-2: modes can be compared, \
-                 decibels cannot."
+                "Quality is the model's PSNR of Y, and 3.0 and 3.5 dB more for U and V, independently of \
+                 the picture. The paper has the SNR of MPEG-2, so modes can be compared, but not decibels."
             }
             Self::Mpeg2 | Self::X264 => {
-                "SNR is against the variance of the original plane, as MPEG's Test Model 5 prints it, \
-                 not against the peak: of U and V, which vary less than Y, it is much lower. At the \
-                 finest quantiser a calm picture takes fewer bits than it may."
+                "SNR is relative to the variance of the original plane, as in MPEG's Test Model 5, not to \
+                 the peak. It is much lower for U and V, which vary less than Y. At the finest quantiser, a \
+                 picture with little detail needs fewer bits than its target."
             }
         }
     }
@@ -137,19 +136,19 @@ impl Encoder {
 /// One run: a scenario with a flow "video", and a seed.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What is compared, and with what, in words that can be a folder's name. Jobs that differ in
-    /// their seed alone share it.
+    /// Label that is valid as a folder name. Jobs that differ only in their seed have the same
+    /// label.
     pub label: String,
-    /// What is played.
+    /// The scenario.
     pub scenario: Scenario,
-    /// The same as a file has it.
+    /// The scenario as the text of a file.
     pub text: String,
-    /// Of all luck.
+    /// Random seed.
     pub seed: u64,
 }
 
 impl Job {
-    /// The first run of what `text` says.
+    /// A job of the scenario `text` with seed 1.
     pub(super) fn new(label: &str, text: String) -> Result<Self, PapersError> {
         let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         Ok(Self {
@@ -160,7 +159,7 @@ impl Job {
         })
     }
 
-    /// Another run of the same.
+    /// The same job with another seed.
     pub(super) fn with_seed(&self, seed: u64) -> Self {
         Self {
             seed,
@@ -168,40 +167,40 @@ impl Job {
         }
     }
 
-    /// The video, if there is any.
+    /// The video of the measured flow, if there is one.
     pub fn video(&self) -> Option<&VideoPlan> {
         let flow = self.scenario.flows.iter().find(|f| f.name == VIDEO)?;
         flow.media.video()
     }
 }
 
-/// Where runs are played.
+/// Testbed of the runs.
 pub trait World: fmt::Debug + Send + Sync {
-    /// Added to the source of each figure; nothing for the simulator.
+    /// Name that is appended to the source of each figure. None for the simulator.
     fn name(&self) -> Option<String>;
 
-    /// These are about to be played, so many at a time.
+    /// Announces jobs, and how many run concurrently.
     fn begin(&self, jobs: &[Job], at_a_time: usize);
 
-    /// Plays one. None if it was interrupted, or failed in a way that lets others go on: the figure
-    /// is made without it.
+    /// Runs a job. None if the run is interrupted or has failed without affecting the others; the
+    /// figure then omits it.
     ///
     /// # Errors
-    /// Why there can be no figure.
+    /// The run fails and no figure can be produced.
     fn play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError>;
 
-    /// Where its pictures are from; it has none unless told.
+    /// Source of the pictures; none by default.
     fn pictures(&self) -> &dyn Pictures {
         &NoPictures
     }
 }
 
-/// Who makes the pictures, and codes them.
+/// Source of pictures and their encoders.
 pub trait Pictures: fmt::Debug + Send + Sync {
-    /// The encoder of flow `flow`.
+    /// Creates the encoder of flow `flow`.
     ///
     /// # Errors
-    /// There are no such pictures, or no such codec.
+    /// The pictures or the codec are not available.
     fn encoder(
         &self,
         flow: &str,
@@ -209,8 +208,7 @@ pub trait Pictures: fmt::Debug + Send + Sync {
         seed: Seed,
     ) -> Result<Box<dyn FrameEncoder>, EncodeError>;
 
-    /// Variance of Y, U and V of the originals of the first `frames` frames, in order; empty where there
-    /// are no pictures.
+    /// Variances of Y, U and V of the first `frames` original frames. Empty without pictures.
     ///
     /// # Errors
     /// As [`Self::encoder`].
@@ -222,7 +220,7 @@ pub trait Pictures: fmt::Debug + Send + Sync {
     ) -> Result<Vec<[f64; 3]>, EncodeError>;
 }
 
-/// Nobody: plays nothing but [`Encoder::Model`].
+/// No pictures: supports only [`Encoder::Model`].
 #[derive(Clone, Copy, Debug)]
 pub struct NoPictures;
 
@@ -233,7 +231,7 @@ impl Pictures for NoPictures {
         plan: &VideoPlan,
         seed: Seed,
     ) -> Result<Box<dyn FrameEncoder>, EncodeError> {
-        let none = || EncodeError::Codec("there is nothing but the model here".to_owned());
+        let none = || EncodeError::Codec("only the encoder model is available".to_owned());
         plan.modelled(flow, seed).ok_or_else(none)
     }
 
@@ -242,14 +240,14 @@ impl Pictures for NoPictures {
     }
 }
 
-/// Virtual time.
+/// Testbed that simulates runs in virtual time.
 #[derive(Debug)]
 pub struct Simulator {
     pictures: Arc<dyn Pictures>,
 }
 
 impl Simulator {
-    /// With the encoders of `pictures`.
+    /// A simulator with the encoders of `pictures`.
     pub fn new(pictures: Arc<dyn Pictures>) -> Self {
         Self { pictures }
     }
@@ -264,8 +262,8 @@ impl World for Simulator {
 
     fn play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError> {
         let encoder = |flow: &str, plan: &VideoPlan, seed| self.pictures.encoder(flow, plan, seed);
-        let take = runner::flows(&job.scenario, Seed(job.seed), Keep::default(), &encoder);
-        let mut flows = take.map_err(PapersError::Play)?.flows.into_iter();
+        let run = runner::flows(&job.scenario, Seed(job.seed), Keep::default(), &encoder);
+        let mut flows = run.map_err(PapersError::Play)?.flows.into_iter();
         let video = flows.find(|(role, _)| role.name == VIDEO);
         video.map(Some).ok_or(PapersError::NoVideo)
     }
@@ -275,7 +273,7 @@ impl World for Simulator {
     }
 }
 
-/// What came of runs that are dear, for entries that need the same.
+/// Cache of results of expensive runs, for entries with the same runs.
 #[derive(Debug, Default)]
 pub struct Memory(Mutex<BTreeMap<(String, u64), Arc<Outcome>>>);
 
@@ -292,12 +290,12 @@ impl Memory {
     }
 }
 
-/// What came of a job; nothing if the world played none.
+/// Result of a job. None if the testbed has skipped it.
 type Played = Result<Option<Arc<Outcome>>, PapersError>;
 
-/// Plays all jobs that are not remembered, as many at a time as there are threads: one run of each,
-/// then another of each, so that whatever changes meanwhile meets all of them. Those that were not
-/// played have no outcome.
+/// Runs all jobs that are not in the cache, concurrently on the configured threads. Runs are
+/// ordered by seed, so that changes of the environment affect all kinds of runs. Skipped jobs have
+/// no outcome.
 pub(super) fn play_all(
     jobs: &[Job],
     options: &Options,
@@ -326,24 +324,24 @@ pub(super) fn play_all(
     Ok(outcomes)
 }
 
-/// Plays these in their order, and gives each its number.
+/// Runs these jobs in order, and returns the results with their numbers.
 fn play_left(
     jobs: &[(usize, &Job)],
     options: &Options,
     progress: Progress<'_>,
 ) -> Vec<(usize, Played)> {
     let threads = options.threads.clamp(1, jobs.len());
-    let told: Vec<Job> = jobs.iter().map(|(_, job)| (*job).clone()).collect();
-    options.world.begin(&told, threads);
+    let announced: Vec<Job> = jobs.iter().map(|(_, job)| (*job).clone()).collect();
+    options.world.begin(&announced, threads);
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Played)>> = Mutex::default();
     let work = || {
         while let Some((number, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let played = options.world.play(job);
             let outcome = played.and_then(|played| match played {
-                Some((role, takings)) => Ok(Some(Arc::new(outcome(
+                Some((role, result)) => Ok(Some(Arc::new(outcome(
                     &role,
-                    &takings,
+                    &result,
                     job.seed,
                     &variances(job, options)?,
                 )?))),
@@ -367,8 +365,8 @@ fn play_left(
     done
 }
 
-/// Plays each job with all seeds that are asked for. What came of them is in the order of `jobs`,
-/// and in that of the seeds; what was not played is missing.
+/// Runs each job with all seeds. The outcomes are in the order of `jobs` and of the seeds, without
+/// skipped runs.
 pub(super) fn play_seeds(
     jobs: &[Job],
     options: &Options,
@@ -388,13 +386,13 @@ pub(super) fn play_seeds(
     Ok(jobs.iter().map(|_| runs()).collect())
 }
 
-/// Reads a scenario that was put together here.
+/// Parses a generated scenario.
 fn scenario(name: &str, text: &str) -> Result<Scenario, PapersError> {
-    let none = |_: &str| Err("papers bring no files".to_owned());
+    let none = |_: &str| Err("generated scenarios have no files".to_owned());
     Scenario::parse(name, text, &none).map_err(PapersError::Scenario)
 }
 
-/// Of the originals of a run.
+/// Variances of the original frames of a run.
 fn variances(job: &Job, options: &Options) -> Result<Vec<[f64; 3]>, PapersError> {
     let Some(video) = job.video().filter(|_| options.encoder() != Encoder::Model) else {
         return Ok(Vec::new());
@@ -405,19 +403,19 @@ fn variances(job: &Job, options: &Options) -> Result<Vec<[f64; 3]>, PapersError>
     variances.map_err(PapersError::Pictures)
 }
 
-/// Why a figure could not be made.
+/// Error in the production of a figure.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PapersError {
-    /// The paper has no node whose name begins so.
+    /// No node of the paper has a name with this prefix.
     NoNode(Vec<String>),
-    /// A run left no video.
+    /// A run has no video.
     NoVideo,
-    /// The originals of a run cannot be had.
+    /// The original frames of a run are not available.
     Pictures(EncodeError),
     /// A run failed.
     Play(PlayError),
-    /// A scenario that was put together here does not stand.
+    /// A generated scenario is invalid.
     Scenario(ScenarioError),
 }
 
@@ -427,13 +425,13 @@ impl fmt::Display for PapersError {
             Self::NoNode(names) => {
                 write!(
                     f,
-                    "no node is called {}: itcp has {}; abone has {}",
+                    "unknown node {}: itcp has {}; abone has {}",
                     names.join(" or "),
                     super::itcp::node_names().join(", "),
                     super::abone::NODES.map(|node| node.name).join(", "),
                 )
             }
-            Self::NoVideo => f.write_str("the run has no flow called video: a fault of ours"),
+            Self::NoVideo => f.write_str("internal error: the run has no flow \"video\""),
             Self::Pictures(error) => write!(f, "{error}"),
             Self::Play(error) => write!(f, "{error}"),
             Self::Scenario(error) => write!(f, "{error}"),
@@ -443,5 +441,5 @@ impl fmt::Display for PapersError {
 
 impl core::error::Error for PapersError {}
 
-/// The flow that is measured.
+/// Name of the measured flow.
 const VIDEO: &str = "video";

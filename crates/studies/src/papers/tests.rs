@@ -47,12 +47,12 @@ fn number(figure: &Figure, row: &[(&str, &str)], column: &str) -> f64 {
         .unwrap_or_else(|| panic!("{row:?}"));
     match cells[place(column)] {
         Cell::Number(n) => n,
-        _ => panic!("{column} of {row:?} is no number"),
+        _ => panic!("{column} of {row:?} is not a number"),
     }
 }
 
 #[test]
-fn names_are_unique_and_all_that_was_promised_is_there() {
+fn names_of_entries_are_unique_and_complete() {
     let names: Vec<&str> = ENTRIES.iter().map(|e| e.name).collect();
     let itcp = [
         "table1", "table2", "table3", "fig3", "fig5", "fig9", "fig10", "fig11", "fig12", "table4",
@@ -65,7 +65,7 @@ fn names_are_unique_and_all_that_was_promised_is_there() {
 }
 
 #[test]
-fn the_exact_law_saves_what_the_published_ones_lose() {
+fn exact_law_saves_all_savable_frames() {
     let figure = play("itcp/table4", 2, &[Tcp::LinuxReno]);
     for node in ["princeton.edu", "willab.fi"] {
         for d in ["2", "4", "6"] {
@@ -85,7 +85,7 @@ fn the_exact_law_saves_what_the_published_ones_lose() {
 }
 
 #[test]
-fn more_bits_are_kept_than_with_a_preset_ratio() {
+fn exact_law_keeps_more_bits_than_iexp() {
     let figure = play("itcp/table5", 2, &[Tcp::Cubic]);
     let keeps = figure
         .claims
@@ -100,7 +100,7 @@ fn more_bits_are_kept_than_with_a_preset_ratio() {
 }
 
 #[test]
-fn every_figure_has_series_claims_and_one_shape() {
+fn every_figure_has_series_claims_and_notes() {
     for entry in ENTRIES
         .iter()
         .filter(|e| !e.name.starts_with("itcp/table4"))
@@ -137,7 +137,7 @@ fn every_figure_has_series_claims_and_one_shape() {
 }
 
 #[test]
-fn each_event_of_table_6_stands_beside_the_published_one() {
+fn events_of_table_6_have_their_published_values() {
     let figure = play("itcp/table6", 1, &[Tcp::Bsd]);
     let table = figure.table.as_ref().unwrap();
     let papers: Vec<usize> = (0..table.columns.len())
@@ -167,7 +167,7 @@ fn each_event_of_table_6_stands_beside_the_published_one() {
         published("isi.edu", 2.0),
         vec![(Cell::Empty, Cell::Empty); 3]
     );
-    // The claim is made of the numbers that stand in the table.
+    // The claim is computed from the values of the table.
     let rate = |d: &str, event: &str| {
         let at = [
             ("node", "willab.fi"),
@@ -188,13 +188,13 @@ fn each_event_of_table_6_stands_beside_the_published_one() {
     assert!((claim.ours.unwrap() - sum("6") / sum("2")).abs() < 1e-6);
 }
 
-/// The points of a cloud have any x.
-fn is_cloud(series: &Series) -> bool {
+/// Whether the series is a scatter plot, whose points may have equal x.
+fn is_scatter(series: &Series) -> bool {
     (series.x_unit.as_str(), series.y_unit.as_str()) == ("s", "dB")
 }
 
 #[test]
-fn over_two_tcps_nothing_has_the_name_of_another() {
+fn names_are_unique_with_two_tcps() {
     let options = options(1, &[Tcp::Bsd, Tcp::Cubic], &["princeton"]);
     for entry in ENTRIES.iter().filter(|entry| !entry.tcps().is_empty()) {
         let figure = entry.play(&options, &|_| {}).unwrap();
@@ -207,7 +207,7 @@ fn over_two_tcps_nothing_has_the_name_of_another() {
         unique(names.collect(), "series");
         let claims = figure.claims.iter().map(|c| c.text.clone());
         unique(claims.collect(), "claims");
-        for series in figure.series.iter().filter(|s| !is_cloud(s)) {
+        for series in figure.series.iter().filter(|s| !is_scatter(s)) {
             let places = series.points.iter().map(|p| p.x.to_string());
             unique(places.collect(), &series.name);
         }
@@ -221,7 +221,7 @@ fn over_two_tcps_nothing_has_the_name_of_another() {
 }
 
 #[test]
-fn bars_of_one_node_stand_beside_what_was_published_of_it() {
+fn bars_of_one_node_have_its_published_values() {
     let options = options(1, &[Tcp::Cubic], &["princeton"]);
     let entry = ENTRIES.iter().find(|e| e.name == "abone/fig6").unwrap();
     let figure = entry.play(&options, &|_| {}).unwrap();
@@ -235,24 +235,24 @@ fn bars_of_one_node_stand_beside_what_was_published_of_it() {
 }
 
 #[test]
-fn the_same_seeds_give_the_same_numbers() {
+fn equal_seeds_give_equal_figures() {
     let once = play("abone/fig6", 1, &[Tcp::Bsd]);
     assert_eq!(once, play("abone/fig6", 1, &[Tcp::Bsd]));
 }
 
-/// The simulator, until somebody interrupts.
+/// Simulator that is interrupted.
 #[derive(Debug, Default)]
 struct Interrupted {
-    /// After so many runs.
+    /// Number of runs before the interruption.
     after: usize,
     played: Mutex<Vec<(String, u64)>>,
-    /// How many runs were announced, time by time.
+    /// Number of announced runs of each call.
     begun: Mutex<Vec<usize>>,
 }
 
 impl World for Interrupted {
     fn name(&self) -> Option<String> {
-        Some("a world that ends".to_owned())
+        Some("an interrupted testbed".to_owned())
     }
 
     fn begin(&self, jobs: &[Job], at_a_time: usize) {
@@ -271,7 +271,7 @@ impl World for Interrupted {
 }
 
 #[test]
-fn a_node_that_no_paper_has_is_refused_by_every_entry_with_nodes() {
+fn unknown_node_is_rejected_by_every_entry_with_nodes() {
     let with_nodes = ENTRIES.iter().filter(|entry| entry.has_nodes());
     assert_eq!(with_nodes.clone().count(), ENTRIES.len() - 3);
     for entry in with_nodes {
@@ -282,7 +282,7 @@ fn a_node_that_no_paper_has_is_refused_by_every_entry_with_nodes() {
 }
 
 #[test]
-fn runs_take_turns_and_what_was_played_is_kept() {
+fn runs_are_ordered_by_seed_and_interrupted_runs_are_kept() {
     let world = Arc::new(Interrupted {
         after: 5,
         ..Interrupted::default()
@@ -294,7 +294,11 @@ fn runs_take_turns_and_what_was_played_is_kept() {
         ..options(2, &[Tcp::Cubic], &["columbia", "isi"])
     };
     let figure = entry.play(&options, &|_| {}).unwrap();
-    assert!(figure.source.ends_with("; played on a world that ends"));
+    assert!(
+        figure
+            .source
+            .ends_with("; played on an interrupted testbed")
+    );
     assert_eq!(*world.begun.lock().unwrap(), [8]);
     let played = world.played.lock().unwrap();
     let expected = [
@@ -309,7 +313,7 @@ fn runs_take_turns_and_what_was_played_is_kept() {
         expected.map(|(label, seed)| (label.to_owned(), seed))
     );
     drop(played);
-    // One run of each is enough for a table; where there is none there is no row.
+    // A group needs one run for a row in the table.
     let rows = |figure: &Figure| figure.table.as_ref().map_or(0, |table| table.rows.len());
     assert_eq!(rows(&figure), 4 * 3);
     world.played.lock().unwrap().clear();
@@ -319,17 +323,17 @@ fn runs_take_turns_and_what_was_played_is_kept() {
     });
     let world = short as Arc<dyn World>;
     let memory = Arc::default();
-    let anew = Options {
+    let uncached = Options {
         world,
         memory,
         ..options
     };
-    let figure = entry.play(&anew, &|_| {}).unwrap();
+    let figure = entry.play(&uncached, &|_| {}).unwrap();
     assert_eq!(rows(&figure), 3 * 3);
 }
 
 #[test]
-fn what_is_remembered_is_not_played_again() {
+fn cached_runs_are_not_repeated() {
     let world = Arc::new(Interrupted {
         after: 5,
         ..Interrupted::default()
@@ -355,7 +359,7 @@ fn what_is_remembered_is_not_played_again() {
     let whole = play("abone/table5", &on(&endless));
     assert_eq!(world.played.lock().unwrap().len(), 5);
     assert_eq!(*endless.begun.lock().unwrap(), [3]);
-    // Another table of the same runs, and the same again.
+    // Another table with the same runs, and the first table again.
     play("abone/table6", &on(&endless));
     let again = play("abone/table5", &on(&endless));
     assert_eq!(*endless.begun.lock().unwrap(), [3]);
@@ -363,7 +367,7 @@ fn what_is_remembered_is_not_played_again() {
     assert_eq!(whole, again);
 }
 
-/// Two cuts, the second one longer, to one node.
+/// Options with two outages, the second one longer, to one node.
 fn other_cuts() -> Options {
     let s = Duration::from_secs;
     Options {
@@ -373,7 +377,7 @@ fn other_cuts() -> Options {
 }
 
 #[test]
-fn beside_cuts_of_ones_own_nothing_published_stands() {
+fn published_values_are_omitted_with_other_outages() {
     let options = other_cuts();
     let of_paper = Options {
         bursts: Some(Bursts::published()),
@@ -404,11 +408,11 @@ fn beside_cuts_of_ones_own_nothing_published_stands() {
     }
 }
 
-/// Plays nothing, and remembers what it should have played.
+/// Testbed that records jobs and runs none.
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<Job>>);
+struct JobRecorder(Mutex<Vec<Job>>);
 
-impl World for Heard {
+impl World for JobRecorder {
     fn name(&self) -> Option<String> {
         None
     }
@@ -423,17 +427,17 @@ impl World for Heard {
 }
 
 #[test]
-fn cuts_are_where_and_as_long_as_was_asked_for() {
-    let heard = Arc::new(Heard::default());
+fn outages_have_the_requested_times_and_lengths() {
+    let recorder = Arc::new(JobRecorder::default());
     let options = Options {
-        world: Arc::clone(&heard) as Arc<dyn World>,
+        world: Arc::clone(&recorder) as Arc<dyn World>,
         ..other_cuts()
     };
     for name in ["itcp/table4", "itcp/cuts"] {
         let entry = ENTRIES.iter().find(|e| e.name == name).unwrap();
         entry.play(&options, &|_| {}).unwrap();
     }
-    let jobs = heard.0.lock().unwrap();
+    let jobs = recorder.0.lock().unwrap();
     let cuts = |job: &Job| -> Vec<(u64, u64)> {
         let outages = job.scenario.links.iter().flat_map(|link| &link.outages);
         let ms = |at: tidegate_core::units::Time| at.as_nanos() / 1_000_000;
@@ -447,13 +451,13 @@ fn cuts_are_where_and_as_long_as_was_asked_for() {
         "{}",
         jobs[0].label
     );
-    // Its lengths are its own.
+    // itcp/cuts varies the lengths itself.
     let first = jobs.iter().find(|job| cuts(job).len() == 3).unwrap();
     let alike = [(7_000, 8_900), (15_900, 17_800), (24_800, 26_700)];
     assert_eq!(cuts(first), alike);
 }
 
-/// Half the usual rate and twice the queue.
+/// Options with a lower rate and twice the queue.
 fn other_path() -> Options {
     Options {
         bottleneck: Bottleneck::new(Rate::kbps(4_500), 2.0).unwrap(),
@@ -462,7 +466,7 @@ fn other_path() -> Options {
 }
 
 #[test]
-fn a_tcp_that_is_asked_for_twice_is_played_once() {
+fn duplicate_tcps_are_ignored() {
     let once = play("itcp/fig3", 1, &[Tcp::Bsd]);
     assert_eq!(play("itcp/fig3", 1, &[Tcp::Bsd, Tcp::Bsd]), once);
 }
@@ -510,14 +514,14 @@ fn tables_state_their_distance_to_the_published_values() {
 /// All modes have the same timeouts, and tables compare both growths.
 #[test]
 fn both_growths_of_timeouts_are_played_for_every_mode() {
-    let heard = Arc::new(Heard::default());
+    let recorder = Arc::new(JobRecorder::default());
     let options = Options {
-        world: Arc::clone(&heard) as Arc<dyn World>,
+        world: Arc::clone(&recorder) as Arc<dyn World>,
         ..options(1, &[Tcp::Bsd, Tcp::Cubic], &["willab"])
     };
     let entry = ENTRIES.iter().find(|e| e.name == "itcp/table4").unwrap();
     entry.play(&options, &|_| {}).unwrap();
-    let jobs = heard.0.lock().unwrap();
+    let jobs = recorder.0.lock().unwrap();
     let linear = jobs
         .iter()
         .filter(|job| job.text.contains("rto_backoff = \"linear\""));
@@ -532,10 +536,10 @@ fn both_growths_of_timeouts_are_played_for_every_mode() {
 }
 
 #[test]
-fn the_bottleneck_is_what_was_asked_for() {
-    let heard = Arc::new(Heard::default());
+fn bottleneck_is_the_requested_one() {
+    let recorder = Arc::new(JobRecorder::default());
     let options = Options {
-        world: Arc::clone(&heard) as Arc<dyn World>,
+        world: Arc::clone(&recorder) as Arc<dyn World>,
         nodes: vec!["princeton".to_owned()],
         ..other_path()
     };
@@ -549,7 +553,7 @@ fn the_bottleneck_is_what_was_asked_for() {
         let usual = |text: &String| text.contains("10 Mb/s");
         assert!(!figure.notes.iter().any(usual), "{:?}", figure.notes);
     }
-    for job in heard.0.lock().unwrap().iter() {
+    for job in recorder.0.lock().unwrap().iter() {
         assert!(job.label.ends_with("-4500000bps-2bdp"), "{}", job.label);
         // 40 ms at 4.5 Mb/s, twice.
         assert!(job.text.contains("rate = \"4500000b/s\""), "{}", job.text);

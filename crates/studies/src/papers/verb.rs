@@ -1,4 +1,4 @@
-//! `tidegate papers`: figures and tables of papers, ours beside the published.
+//! `tidegate papers`: reproduced figures and tables of papers.
 
 mod bursts;
 mod files;
@@ -37,7 +37,7 @@ use tidegate_console::output::{self, output};
 use tidegate_console::progress::say;
 use tidegate_console::signals::{self, Made};
 
-/// What to do with papers.
+/// Options of `tidegate papers`.
 #[derive(Debug, clap::Args)]
 pub struct PapersArgs {
     #[command(subcommand)]
@@ -46,72 +46,72 @@ pub struct PapersArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum PapersVerb {
-    /// Say which figures and tables there are
+    /// List the figures and tables
     List {
         /// Print the list as one JSON array
         #[arg(long)]
         json: bool,
     },
-    /// Play figures and tables, and print ours beside the published
+    /// Reproduce figures and tables, and print measured beside published values
     Run(RunArgs),
     /// Answer of the throttling laws for a slope, a backlog and a delay bound
     Law(LawArgs),
     /// Stream to players on other hosts, which are started by ssh, in each mode in turn
     Hosts(HostsArgs),
-    /// Send cross traffic, or count it; `papers hosts --cross` starts both on other hosts
+    /// Send or count cross traffic; `papers hosts --cross` starts both on other hosts
     Traffic(TrafficArgs),
 }
 
-/// What to play, and how thoroughly.
+/// Options of `papers run`.
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// Names as `papers list` has them, beginnings of names as "itcp/", or "all"
+    /// Names as in `papers list`, prefixes such as "itcp/", or "all"
     names: Vec<String>,
-    /// How many runs of each kind, with the seeds from 1 [default: 10; with --lab 2 of the first
-    /// paper, of which a table takes about a quarter of an hour, and 5 of the report, as published]
+    /// Runs of each kind, with seeds from 1 [default: 10; with --lab 2 for the first paper, whose
+    /// tables take about 15 minutes each, and 5 for the report, as published]
     #[arg(long, value_name = "N", value_parser = arguments::seeds)]
     seeds: Option<u64>,
-    /// The same as --seeds
-    // An alias would do, but for errors that name what nobody wrote.
+    /// Same as --seeds
+    // Not an alias, because errors would name --seeds.
     #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = arguments::seeds)]
     runs: Option<u64>,
-    /// Over which TCP: bsd (as in the papers' time), linux-reno, cubic or bbr; may be given again
-    /// [default: bsd; for itcp/table4 and table5 all four; with --lab cubic]
+    /// TCP: bsd (of the papers' time), linux-reno, cubic or bbr; repeatable [default: bsd; for
+    /// itcp/table4 and table5 all four; with --lab cubic]
     #[arg(long = "tcp", value_name = "TCP", value_parser = tcp)]
     tcps: Vec<Tcp>,
-    /// Only to nodes whose names begin so, as "princeton"; may be given again
+    /// Only nodes whose names begin with NAME, such as "princeton"; repeatable
     #[arg(long = "node", value_name = "NAME")]
     nodes: Vec<String>,
-    /// What makes the video: model, mpeg2 or x264 [default: model; for itcp/fig11 and abone/, which
-    /// tell the quality of pictures, mpeg2 as in the papers]
+    /// Video encoder: model, mpeg2 or x264 [default: model; mpeg2, as in the papers, for entries
+    /// that measure picture quality or sizes: itcp/fig10, itcp/fig11 and abone/]
     #[arg(long, value_name = "ENCODER", value_parser = encoder)]
     encoder: Option<Encoder>,
-    /// Longest retransmission time-out of the video's TCP, from 1s to 120s
+    /// Maximum retransmission time-out of the video's TCP, from 1s to 120s
     #[arg(long, value_name = "TIME", value_parser = arguments::rto_max)]
     rto_max: Option<Duration>,
     /// Growth of consecutive timeouts, in every mode; over bsd always exponential [default:
     /// exponential; in the simulator itcp/table4, table5 and cuts play both]
     #[arg(long, value_enum)]
     rto_backoff: Option<RtoBackoff>,
-    /// Runs at the same time; one per core unless told, with --lab eight
+    /// Number of concurrent runs [default: one per core; with --lab eight per core]
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<NonZeroUsize>,
-    /// Where tables, numbers and drawings go
+    /// Folder for tables, values and charts
     #[arg(long, value_name = "DIR", default_value = "runs/papers")]
     out: PathBuf,
-    /// Over the kernel's own TCP in real time, rather than in the simulator; keeps a run folder per
-    /// run in --out
+    /// Use the kernel's TCP in real time instead of the simulator; keeps a run folder per run in
+    /// --out
     #[arg(long)]
     lab: bool,
-    /// Rate of the paths; 10Mb/s unless told
+    /// Rate of the paths [default: 10Mb/s]
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
     bottleneck: Option<Rate>,
-    /// Queue in front of it, in bandwidth-delay products; 1 unless told
+    /// Queue of the bottleneck in bandwidth-delay products [default: 1]
     #[arg(long, value_name = "PRODUCTS", value_parser = products)]
     queue: Option<f64>,
     #[command(flatten)]
     bursts: BurstArgs,
-    /// With --lab: what cuts the path
+    /// With --lab: method of cutting the path
     #[arg(long, value_enum, default_value_t, requires = "lab")]
     injector: Injector,
     /// Exit with 1 if a claim fails
@@ -122,11 +122,11 @@ struct RunArgs {
     json: bool,
 }
 
-/// Lists or plays. A claim that does not hold is printed, and is no error. The exit code is 130 after
-/// Ctrl-C.
+/// Runs the command. A claim that does not hold is printed and is not an error. The exit code is
+/// 130 after Ctrl-C.
 ///
 /// # Errors
-/// An option is wrong, or a run fails.
+/// An option is invalid, or a run fails.
 pub fn run(args: &PapersArgs, program: &dyn Program) -> Result<ExitCode> {
     match &args.verb {
         PapersVerb::List { json } => list(*json),
@@ -157,27 +157,27 @@ fn list(json: bool) -> Result<ExitCode> {
 }
 
 fn play(args: &RunArgs, program: &dyn Program) -> Result<ExitCode> {
-    let asked = options::read(args)?;
+    let plan = options::read(args)?;
     if let Some(longest) = args.rto_max.filter(|_| args.lab) {
         program.check_rto_max(longest)?;
     }
     let runs = args.out.join("lab");
     let made = Made::by(&runs);
-    // Known now and not when the first figure is played.
+    // Detects an invalid --out before the first run.
     fs::create_dir_all(&args.out).with_context(|| {
         let dir = args.out.display();
         format!("cannot make the folder {dir}: choose another --out")
     })?;
-    let exit = play_asked(args, program, &asked, runs);
+    let exit = play_plan(args, program, &plan, runs);
     made.undo();
     exit
 }
 
-/// Plays one entry after the other; of the lab the runs are kept in `runs`.
-fn play_asked(
+/// Runs the entries in order. Run folders of the lab are in `runs_in`.
+fn play_plan(
     args: &RunArgs,
     program: &dyn Program,
-    asked: &RunPlan,
+    plan: &RunPlan,
     runs_in: PathBuf,
 ) -> Result<ExitCode> {
     let interrupts = Arc::new(signals::catch()?);
@@ -186,17 +186,17 @@ fn play_asked(
         .then(|| program.lab(runs_in, args.injector, Arc::clone(&interrupts)));
     let lab = lab.transpose()?;
     let options = Options {
-        bottleneck: asked.bottleneck,
-        bursts: asked.bursts.clone(),
+        bottleneck: plan.bottleneck,
+        bursts: plan.bursts.clone(),
         ..options(args, program, lab.as_ref())
     };
-    let entries = &asked.entries;
-    for note in &asked.notes {
+    let entries = &plan.entries;
+    for note in &plan.notes {
         say(note);
     }
     let mut figures = Vec::with_capacity(entries.len());
-    // The lab ends its runs itself, and what they were is drawn.
-    let heeded = lab.is_none().then_some(&*interrupts);
+    // The lab ends its runs itself, and complete runs are drawn.
+    let interruptible_by = lab.is_none().then_some(&*interrupts);
     let mut at = "";
     for entry in entries {
         at = entry.name;
@@ -204,7 +204,7 @@ fn play_asked(
             seeds: how_often(args, entry),
             ..options.clone()
         };
-        let Some(mut figure) = play_one(entry, &options, heeded)? else {
+        let Some(mut figure) = play_one(entry, &options, interruptible_by)? else {
             break;
         };
         if let Some(lab) = &lab {
@@ -241,7 +241,7 @@ fn play_asked(
     })
 }
 
-/// How many of each kind an entry has.
+/// Number of runs of each kind of an entry.
 fn how_often(args: &RunArgs, entry: &Entry) -> u64 {
     let usual = if args.lab {
         entry.published_runs().unwrap_or(LAB_RUNS)
@@ -251,7 +251,7 @@ fn how_often(args: &RunArgs, entry: &Entry) -> u64 {
     args.seeds.or(args.runs).unwrap_or(usual)
 }
 
-/// How all entries are played, but for their number of runs and their path.
+/// Options of all entries, except for the number of runs and the path.
 fn options(args: &RunArgs, program: &dyn Program, lab: Option<&Arc<dyn Lab>>) -> Options {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let jobs = args.jobs.map(NonZeroUsize::get);
@@ -284,23 +284,23 @@ fn options(args: &RunArgs, program: &dyn Program, lab: Option<&Arc<dyn Lab>>) ->
 fn play_one(
     entry: &'static Entry,
     options: &Options,
-    heeded: Option<&Interrupts>,
+    interruptible_by: Option<&Interrupts>,
 ) -> Result<Option<Figure>> {
     let options = options.clone();
-    let figure = signals::attend(heeded, "playing", move |done| {
+    let figure = signals::attend(interruptible_by, "playing", move |done| {
         entry.play(&options, &|share| done.set(share))
     });
     figure.transpose().with_context(|| entry.name)
 }
 
-/// What there is after Ctrl-C in the entry `at`.
+/// Message after Ctrl-C in the entry `at`.
 fn kept(figures: &[Figure], wanted: usize, at: &str, args: &RunArgs) -> String {
     let partly = match figures.last() {
-        Some(last) if last.name == at => ", the last from the runs that were over",
+        Some(last) if last.name == at => ", the last one from the completed runs",
         _ => "",
     };
     let kept = match figures.len() {
-        0 => "no figure or table can be kept".to_owned(),
+        0 => "no figure or table is complete".to_owned(),
         some => format!(
             "figures and tables kept in {}: {some} of {}{partly}",
             args.out.display(),
@@ -321,26 +321,24 @@ fn print_json(figures: &[Figure]) -> Result<()> {
 
 fn tcp(text: &str) -> Result<Tcp, String> {
     let known = Tcp::ALL.into_iter().find(|tcp| tcp.name() == text);
-    known.ok_or_else(|| {
-        format!("there is no TCP \"{text}\" here; write bsd, linux-reno, cubic or bbr")
-    })
+    known.ok_or_else(|| format!("unknown TCP \"{text}\"; use bsd, linux-reno, cubic or bbr"))
 }
 
 fn products(text: &str) -> Result<f64, String> {
     let number = text.parse();
-    number.map_err(|_| "write how many bandwidth-delay products, as 0.5".to_owned())
+    number.map_err(|_| "not a number of bandwidth-delay products; use 0.5, for example".to_owned())
 }
 
 fn encoder(text: &str) -> Result<Encoder, String> {
     let known = Encoder::ALL.into_iter().find(|e| e.name() == text);
-    known.ok_or_else(|| format!("there is no encoder \"{text}\" here; write model, mpeg2 or x264"))
+    known.ok_or_else(|| format!("unknown encoder \"{text}\"; use model, mpeg2 or x264"))
 }
 
 /// Of each kind.
 const RUNS: u64 = 10;
-/// The same in real time, where the paper does not say.
+/// Default number of runs in real time, if the paper does not state it.
 const LAB_RUNS: u64 = 2;
-/// Labs side by side, per core: a run of the papers costs a few percent of one.
+/// Concurrent lab runs per core: a run of the papers uses a few percent of a core.
 const LABS: usize = 8;
 
 #[cfg(test)]
@@ -348,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_has_as_many_runs_in_the_lab_as_were_published() {
+    fn lab_runs_of_the_report_default_to_the_published_number() {
         let runs = |line: &str| {
             let args = options::tests::args(line).unwrap();
             how_often(&args, options::read(&args).unwrap().entries[0])

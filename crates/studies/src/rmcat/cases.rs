@@ -1,4 +1,4 @@
-//! The cases, and what they are judged by.
+//! The test cases and their limits.
 
 use core::fmt;
 
@@ -7,32 +7,32 @@ use serde::Serialize;
 /// A test case.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Short, as `5.1`.
+    /// Identifier, such as `5.1`.
     pub id: &'static str,
-    /// For people.
+    /// Title for tables and pages.
     pub title: &'static str,
-    /// Which section of which RFC it follows, and how closely.
+    /// Section of the RFC, and deviations from it.
     pub source: &'static str,
-    /// The scenario.
+    /// Text of the scenario file.
     pub text: &'static str,
-    /// Links of which the use is measured.
+    /// Names of the links whose utilisation is measured.
     pub bottlenecks: &'static [&'static str],
-    /// What has to hold.
+    /// Limits of the metrics.
     pub limits: &'static [Limit],
 }
 
 impl Case {
-    /// The case of this number.
+    /// The case with this identifier.
     pub fn named(id: &str) -> Option<&'static Self> {
         CASES.iter().find(|case| case.id == id)
     }
 }
 
-/// A number of a run that can be limited.
+/// A metric of a run that can have a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Use of the bottleneck.
+    /// Utilisation of the bottleneck.
     Utilisation,
     /// 95th percentile of delay above propagation, in ms, of the worst flow.
     Queueing,
@@ -40,16 +40,16 @@ pub enum Metric {
     Loss,
     /// Jain's index of self-fairness.
     Jain,
-    /// The least rate of a flow over the most.
+    /// Minimum over maximum of the flows' rates.
     Ratio,
     /// Rate of a media flow over that of a TCP transfer.
     Share,
-    /// Lowest rate over ten seconds, over the fair share.
+    /// Minimum rate over ten seconds, relative to the fair share.
     Least,
 }
 
 impl Metric {
-    /// In a word or two.
+    /// Name for tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Utilisation => "utilisation",
@@ -72,20 +72,20 @@ impl Metric {
     }
 }
 
-/// Where a metric has to lie.
+/// Required range of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// At this or above.
+    /// Lower limit, inclusive.
     AtLeast(f64),
-    /// At this or below.
+    /// Upper limit, inclusive.
     AtMost(f64),
-    /// From the first to the second.
+    /// Lower and upper limit, inclusive.
     Between(f64, f64),
 }
 
 impl Bound {
-    /// Whether `value` is where it has to be.
+    /// Whether `value` is in the range.
     pub fn holds(self, value: f64) -> bool {
         match self {
             Self::AtLeast(least) => value >= least,
@@ -94,7 +94,7 @@ impl Bound {
         }
     }
 
-    /// As text, in the unit of `metric`.
+    /// The range as text, in the unit of `metric`.
     pub fn show(self, metric: Metric) -> String {
         match self {
             Self::AtLeast(least) => format!("≥ {}", metric.show(least)),
@@ -112,14 +112,14 @@ impl fmt::Display for Case {
     }
 }
 
-/// A metric and where it has to lie.
+/// A metric with its required range.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// What.
+    /// The metric.
     pub metric: Metric,
-    /// Where.
+    /// The range.
     pub bound: Bound,
-    /// Why there.
+    /// Reason for the range.
     pub why: &'static str,
 }
 
@@ -127,23 +127,23 @@ const fn limit(metric: Metric, bound: Bound, why: &'static str) -> Limit {
     Limit { metric, bound, why }
 }
 
-/// What `SCReAM`, NADA and Google's controller reach in 5.1 (0.83 to 0.90 of the capacity), less a
-/// tenth.
+/// `SCReAM`, NADA and Google's controller reach 0.83 to 0.90 of the capacity in 5.1. The limit is a
+/// tenth lower.
 const USED: Limit = limit(
     Metric::Utilisation,
     Bound::AtLeast(0.75),
     "public delay-based controllers use 0.83 to 0.90 in 5.1; less a tenth",
 );
-/// RFC 8836 wants less delay than loss-based control gives.
+/// RFC 8836 requires less delay than loss-based control causes.
 const SHORT_QUEUE: Limit = limit(
     Metric::Queueing,
     Bound::AtMost(150.0),
-    "half of the queue of 300 ms: who is only stopped by a full one fails; jitter of up to 30 ms counts",
+    "half of the queue of 300 ms, so that purely loss-based control fails; includes jitter of up to 30 ms",
 );
 const BOUNDED_QUEUE: Limit = limit(
     Metric::Queueing,
     Bound::AtMost(400.0),
-    "the queue, which TCP or a variable link may fill whoever else is there, and jitter",
+    "the full queue, which TCP or a variable link may cause independently of the flow, and jitter",
 );
 const FEW_LOST: Limit = limit(
     Metric::Loss,
@@ -153,17 +153,17 @@ const FEW_LOST: Limit = limit(
 const SOME_LOST: Limit = limit(
     Metric::Loss,
     Bound::AtMost(0.05),
-    "beyond that repairs cost more than they save; TCP fills the queue, or the air loses by itself",
+    "above that, repair costs more than it saves; TCP fills the queue, or the radio link loses packets",
 );
 const ALIKE: Limit = limit(
     Metric::Jain,
     Bound::AtLeast(0.9),
-    "flows of one kind on one path should share it equally; one of three with half of the others' rate makes 0.93",
+    "flows of one kind on one path should share it equally; one of three flows at half the rate gives 0.93",
 );
 const ROUGHLY_ALIKE: Limit = limit(
     Metric::Jain,
     Bound::AtLeast(0.8),
-    "flows of other round-trip times or ways may differ, but by no more than about 1 to 3",
+    "flows with different round-trip times or paths may differ, but by a factor of about three at most",
 );
 const WITHIN_THREE: Limit = limit(
     Metric::Ratio,
@@ -173,22 +173,22 @@ const WITHIN_THREE: Limit = limit(
 const NOT_STARVED: Limit = limit(
     Metric::Least,
     Bound::AtLeast(0.2),
-    "no flow may starve: a fifth of its fair share over any ten seconds",
+    "no flow may starve: at least a fifth of the fair share over any ten seconds",
 );
 const HARDLY_STARVED: Limit = limit(
     Metric::Least,
     Bound::AtLeast(0.1),
-    "others come and go, and are not counted in the fair share",
+    "short flows start and end, and are not part of the fair share",
 );
 const AGAINST_TCP: Limit = limit(
     Metric::Share,
     Bound::Between(0.2, 5.0),
-    "neither starves the other: between a fifth and five times its rate",
+    "no starvation on either side: between a fifth and five times the rate of TCP",
 );
 
-/// One flow, or one each way.
+/// One flow, or one flow in each direction.
 const ALONE: &[Limit] = &[USED, SHORT_QUEUE, FEW_LOST, NOT_STARVED];
-/// Flows of one kind on one way.
+/// Flows of one kind on one path.
 const AMONG_ITS_LIKE: &[Limit] = &[
     USED,
     SHORT_QUEUE,
@@ -197,11 +197,11 @@ const AMONG_ITS_LIKE: &[Limit] = &[
     WITHIN_THREE,
     NOT_STARVED,
 ];
-/// Flows whose ways differ.
+/// Flows with different paths.
 const AMONG_OTHERS: &[Limit] = &[USED, SHORT_QUEUE, FEW_LOST, ROUGHLY_ALIKE, NOT_STARVED];
-/// Beside TCP that fills the queue.
+/// Flows that compete with long TCP transfers.
 const BESIDE_TCP: &[Limit] = &[AGAINST_TCP, BOUNDED_QUEUE, SOME_LOST, NOT_STARVED];
-/// Beside transfers that come and go.
+/// Flows that compete with short TCP transfers.
 const BESIDE_SHORT_TCP: &[Limit] = &[
     BOUNDED_QUEUE,
     SOME_LOST,
@@ -220,7 +220,7 @@ macro_rules! text {
     };
 }
 
-// What all have in common is in the files.
+// The scenario files implement the requirements that are common to all cases.
 //= rfc8867-4.2-jitter
 //= rfc8867-4.2-queue
 //= rfc8867-4.3-media-range
@@ -240,7 +240,7 @@ pub const CASES: [Case; 23] = [
     //= rfc8867-5.1-delays
     Case {
         id: "5.1-far",
-        title: "The same with a longer way",
+        title: "The same with longer propagation",
         source: "RFC 8867 section 5.1, 100 ms of propagation there",
         text: text!("5-1-far"),
         bottlenecks: &["there"],
@@ -381,14 +381,14 @@ pub const CASES: [Case; 23] = [
     Case {
         id: "cell-load",
         title: "Mobile link, varying load",
-        source: "after RFC 8869 section 2.1, on a made-up trace",
+        source: "after RFC 8869 section 2.1, on a synthetic trace",
         text: text!("cell-load"),
         bottlenecks: &["radio"],
         limits: &[
             limit(
                 Metric::Utilisation,
                 Bound::AtLeast(0.5),
-                "the capacity changes faster than anybody can follow",
+                "the capacity changes faster than a controller can follow",
             ),
             BOUNDED_QUEUE,
             SOME_LOST,
@@ -405,7 +405,7 @@ pub const CASES: [Case; 23] = [
             limit(
                 Metric::Utilisation,
                 Bound::AtLeast(0.5),
-                "the capacity changes every eight seconds, and half a percent is lost anyway",
+                "the capacity changes every eight seconds, and the link loses 0.5 % of the packets",
             ),
             BOUNDED_QUEUE,
             SOME_LOST,
@@ -415,7 +415,7 @@ pub const CASES: [Case; 23] = [
     Case {
         id: "wifi-wired",
         title: "Wi-Fi behind a wired bottleneck",
-        source: "after RFC 8869 section 3.1, both directions and a constant rate that comes",
+        source: "after RFC 8869 section 3.1, both directions, with a constant-rate flow from 60 s",
         text: text!("wifi-wired"),
         bottlenecks: &["wire-up", "wire-down"],
         limits: AMONG_ITS_LIKE,

@@ -23,33 +23,32 @@ use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
 use tidegate_console::signals::{self, Made, Share};
 
-/// What to put to the test.
+/// Options of the comparison.
 #[derive(Debug, clap::Args)]
 pub struct RmcatArgs {
-    /// A controller, written as in a scenario, or "fixed" for 1.5 Mb/s, of a video call; with
-    /// "+greedy" behind it alone, with as much data as it lets go; may be given again
+    /// Controller of a video call, written as in a scenario, or "fixed" for 1.5 Mb/s; the suffix
+    /// "+greedy" replaces video by unlimited data; repeatable
     /// [default: tfrc, rap, tfrc+greedy, rap+greedy, fixed]
     #[arg(long = "control", value_name = "CONTROL", value_parser = control)]
     controls: Vec<Control>,
-    /// A case, as 5.1; may be given again [default: all]
+    /// Test case, such as 5.1; repeatable [default: all]
     #[arg(long = "case", value_name = "CASE", value_parser = case)]
     cases: Vec<&'static Case>,
-    /// How many seeds, from 1
+    /// Number of seeds, from 1
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = arguments::seeds)]
     seeds: u64,
-    /// Results of other programs, to be put beside: a folder of them, as `make peers` leaves it, or
-    /// one file
+    /// Results of other programs for comparison: a folder as `make peers` writes it, or one file
     #[arg(long, value_name = "PATH")]
     peers: Option<PathBuf>,
-    /// Where the scorecard and the results go
+    /// Folder for the scorecard and the results
     #[arg(long, value_name = "DIR", default_value = "runs/rmcat")]
     out: PathBuf,
-    /// Print the numbers as JSON, a list of runs
+    /// Print the metrics as JSON, a list of runs
     #[arg(long)]
     json: bool,
 }
 
-/// A controller and what it is called.
+/// A controller with its name and source.
 #[derive(Clone, Debug)]
 struct Control {
     name: String,
@@ -57,18 +56,18 @@ struct Control {
     source: Source,
 }
 
-/// One case with one controller, with every seed.
+/// Runs of one case with one controller, one per seed.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) case: &'static Case,
     pub(crate) control: String,
-    /// Whether another program played it.
+    /// Whether the runs are of another program.
     pub(crate) peer: bool,
-    /// At least one.
+    /// At least one run.
     pub(crate) runs: Vec<Played>,
 }
 
-/// One run, judged.
+/// One run with its scores and verdicts.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) outcome: Outcome,
@@ -77,12 +76,12 @@ pub(crate) struct Played {
 }
 
 impl Entry {
-    /// How many of the runs kept every limit.
+    /// Number of runs within all limits.
     pub(crate) fn passes(&self) -> usize {
         self.runs.iter().filter(|run| run.passes()).count()
     }
 
-    /// Mean, least and most of a metric over the runs that have it.
+    /// Mean, minimum and maximum of a metric over the runs that have it.
     pub(crate) fn spread(&self, metric: Metric) -> Option<[f64; 3]> {
         let values: Vec<f64> = self
             .runs
@@ -98,7 +97,7 @@ impl Entry {
         ])
     }
 
-    /// Whether all runs kept the limit on this metric; yes if there is none.
+    /// Whether all runs are within the limit of this metric; true if it has no limit.
     pub(crate) fn keeps(&self, metric: Metric) -> bool {
         let mut verdicts = self.runs.iter().flat_map(|run| &run.verdicts);
         verdicts.all(|verdict| verdict.metric != metric || verdict.holds)
@@ -106,7 +105,8 @@ impl Entry {
 }
 
 impl Played {
-    /// Whoever played, the fair shares are those of the case; who is greedy claims all that there is.
+    /// Scores an outcome, also of another program. The fair shares are those of the case; the
+    /// demand of a greedy source is unlimited.
     fn new(case: &'static Case, outcome: Outcome) -> Result<Self> {
         let scenario = case.scenario_sending(outcome.source)?;
         let scores = score(case, &scenario, &outcome);
@@ -123,8 +123,8 @@ impl Played {
     }
 }
 
-/// Plays, prints the table and draws the scorecard. A limit that is broken is printed, and is no
-/// error. The exit code is 130 after Ctrl-C.
+/// Runs the cases, prints the table and draws the scorecard. An exceeded limit is printed and is
+/// not an error. The exit code is 130 after Ctrl-C.
 ///
 /// # Errors
 /// An option is wrong, a run fails, or the results cannot be written.
@@ -133,7 +133,7 @@ pub fn run(args: &RmcatArgs) -> Result<ExitCode> {
         [] => CASES.iter().collect(),
         some => some.to_vec(),
     };
-    // What is wrong with the arguments is told before the minutes of playing.
+    // Errors in the arguments are reported before the runs, which take minutes.
     let interrupts = signals::catch()?;
     let results = args.out.join("results");
     let made = Made::by(&results);
@@ -169,7 +169,7 @@ fn make_folder(folder: &Path) -> Result<()> {
     })
 }
 
-/// `others` is what other programs made of the same cases.
+/// Writes the results, the scorecard and the table. `others` are results of other programs.
 fn finish(args: &RmcatArgs, mut entries: Vec<Entry>, others: Vec<Entry>) -> Result<ExitCode> {
     let results = args.out.join("results");
     for entry in &entries {
@@ -179,7 +179,7 @@ fn finish(args: &RmcatArgs, mut entries: Vec<Entry>, others: Vec<Entry>) -> Resu
         fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
     entries.extend(others);
-    // Cases in their order; our controllers before those of others.
+    // Order of the cases; Tidegate's controllers before those of other programs.
     let place = |case: &Case| CASES.iter().position(|known| known.id == case.id);
     entries.sort_by_key(|entry| (place(entry.case), entry.peer));
     let page = args.out.join("scorecard.html");
@@ -195,7 +195,7 @@ fn finish(args: &RmcatArgs, mut entries: Vec<Entry>, others: Vec<Entry>) -> Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Plays every case with every controller and seed, as many at a time as there are processors.
+/// Runs every case with every controller and seed, with one thread per processor.
 fn play(
     cases: &[&'static Case],
     controls: &[Control],
@@ -222,7 +222,8 @@ fn play(
                 .map_err(anyhow::Error::from)
                 .and_then(|outcome| Played::new(case, outcome))
                 .map(|mut played| {
-                    // Only the first is drawn; the curves of hundreds would fill the memory.
+                    // Only the first run is drawn. The time series of all runs would use too much
+                    // memory.
                     if *seed > 1 {
                         played.outcome.flows.clear();
                     }
@@ -263,7 +264,7 @@ fn case(text: &str) -> Result<&'static Case, String> {
     Case::named(text).ok_or_else(|| format!("there is no case \"{text}\"; use {known}"))
 }
 
-/// Anything that `control` may be in a scenario, read by the same reader.
+/// Parses any value of the key `control` of a scenario with the scenario's parser.
 fn control(text: &str) -> Result<Control, String> {
     let name = text.to_owned();
     let (text, source) = match text.strip_suffix("+greedy") {
@@ -280,7 +281,9 @@ fn control(text: &str) -> Result<Control, String> {
          [[flow]]\nname = \"b\"\npath = [\"there\"]\nback = [\"back\"]\n\
          bulk = {{ packet = \"1000B\" }}\ncontrol = {value}\n"
     );
-    let read = Scenario::parse("", &scenario, &|_| Err("no files here".to_owned()));
+    let read = Scenario::parse("", &scenario, &|_| {
+        Err("files are not allowed here".to_owned())
+    });
     let config = read.map_err(|error| error.fault.to_string())?.flows[0]
         .control
         .clone();
@@ -295,7 +298,7 @@ fn control(text: &str) -> Result<Control, String> {
 fn as_json(entries: &[Entry]) -> Value {
     let runs = entries.iter().flat_map(|entry| {
         entry.runs.iter().map(|run| {
-            let mut told = json!({
+            let mut object = json!({
                 "case": entry.case.id,
                 "title": entry.case.title,
                 "source": entry.case.source,
@@ -308,17 +311,17 @@ fn as_json(entries: &[Entry]) -> Value {
                 "converged": run.scores.converged(),
                 "convergence_s": run.scores.convergence_s(),
             });
-            // Ours come with the program.
+            // Tidegate's controllers have no library.
             if !run.outcome.library.is_empty() {
-                told["library"] = json!(run.outcome.library);
+                object["library"] = json!(run.outcome.library);
             }
-            told
+            object
         })
     });
     Value::Array(runs.collect())
 }
 
-/// For a terminal: a line for each case and controller. A number that broke its limit has a `!`.
+/// Table for the terminal: a line per case and controller. A value outside its limit has a `!`.
 fn table(entries: &[Entry]) -> String {
     let mut out = String::new();
     let width = entries
@@ -373,7 +376,7 @@ fn table(entries: &[Entry]) -> String {
     out
 }
 
-/// `yes`, `no`, or how many seeds of how many.
+/// `yes`, `no`, or the number of passed seeds and of all seeds.
 pub(crate) fn passes(entry: &Entry) -> String {
     match (entry.passes(), entry.runs.len()) {
         (0, 1) => "no".to_owned(),
@@ -382,7 +385,7 @@ pub(crate) fn passes(entry: &Entry) -> String {
     }
 }
 
-/// Changes of the fair share that were followed, of how many, over all runs.
+/// Number of changes of the fair share with convergence, and of all changes, over all runs.
 pub(crate) fn converged(entry: &Entry) -> (usize, usize) {
     let counts = entry.runs.iter().map(|run| run.scores.converged());
     counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
@@ -398,7 +401,7 @@ pub(crate) fn rate(entry: &Entry) -> f64 {
     sum / f64::max(count, 1.0)
 }
 
-/// What is compared unless told: in a call, alone, and what does not adapt at all.
+/// Default controllers: in a call, with greedy sources, and without adaptation.
 const DEFAULT: [&str; 5] = ["tfrc", "rap", "tfrc+greedy", "rap+greedy", "fixed"];
 
 #[cfg(test)]
@@ -406,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_stand_beside_and_numbers_have_a_shape() {
+    fn peer_results_are_in_table_json_and_scorecard() {
         let folder = std::env::temp_dir().join(format!("tidegate-rmcat-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("rmcat-5-1.half.json"), peers::tests::PEER).unwrap();
@@ -415,12 +418,12 @@ mod tests {
             peers::tests::PEER.replace("rmcat-5-1", "other"),
         )
         .unwrap();
-        fs::write(folder.join("notes.txt"), "no result").unwrap();
+        fs::write(folder.join("notes.txt"), "not a result").unwrap();
         let entries = peers::read(&folder, &[case("5.1").unwrap()]);
         fs::write(folder.join("broken.json"), "{}").unwrap();
         let broken = peers::read(&folder, &[]).unwrap_err().to_string();
         fs::remove_dir_all(&folder).unwrap();
-        let wanted = "broken.json: this is no result of a peer (missing field `scenario`";
+        let wanted = "broken.json: not a result of a peer (missing field `scenario`";
         assert!(broken.contains(wanted), "{broken}");
         let entries = entries.unwrap();
         assert_eq!(entries.len(), 1);
@@ -434,7 +437,7 @@ mod tests {
             (&run["peer"], &run["passed"]),
             (&json!(true), &json!(false))
         );
-        assert!(run.get("library").is_none(), "this peer tells of none");
+        assert!(run.get("library").is_none(), "the peer names no library");
         let used = &run["limits"][0];
         assert_eq!(
             (&used["metric"], &used["holds"]),
@@ -449,12 +452,12 @@ mod tests {
         assert_eq!(run["scores"]["queueing_p95_ms"], json!(350.0));
         let page = scorecard::page(&entries);
         assert!(page.contains("✗ fails") && page.contains("<small>peer</small>"));
-        assert!(!page.contains("http"), "the page asks for nothing");
+        assert!(!page.contains("http"), "the page loads no resources");
         assert!(table(&entries).contains("350 ms!"));
     }
 
     #[test]
-    fn controllers_are_written_as_in_scenarios() {
+    fn controllers_have_the_syntax_of_scenarios() {
         assert_eq!(control("tfrc").unwrap().config.name(), "tfrc");
         assert_eq!(
             control("{ rap = { fine_grain = true } }")

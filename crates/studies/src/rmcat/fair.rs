@@ -1,4 +1,4 @@
-//! What each flow would get if capacity were shared fairly: the max-min fair allocation, over time.
+//! Max-min fair allocation of the capacity over time.
 
 use core::time::Duration;
 
@@ -8,26 +8,25 @@ use tidegate_sim::model_flow::Workload;
 use tidegate_sim::run::LinkInfo;
 use tidegate_sim::scenario::{FlowPlan, MediaPlan, RatePlan, Scenario};
 
-/// Max-min fair shares in bins, and who takes part when.
+/// Max-min fair shares in bins.
 ///
-/// Streams that nobody controls, as audio, take their rate in any case; the others share what is
-/// left. Video takes no more than its encoder can make, and nothing while its camera is off.
-/// Browsers, which come and go within seconds, are left out: what they take is not counted against
-/// the others.
+/// Streams without congestion control, such as audio, take their full rate. The other flows share
+/// the rest. The demand of video is the encoder's maximum rate, and zero in pauses. Web flows
+/// start and end within seconds and are ignored: their rate does not reduce the other shares.
 #[derive(Clone, Debug)]
 pub struct Shares {
-    /// Names of the flows, as in the outcome of a run.
+    /// Names of the flows, as in the [`Outcome`](super::Outcome) of a run.
     pub names: Vec<String>,
-    /// For each flow its share in b/s in each bin; zero while it takes no part.
+    /// Share of each flow in b/s per bin; zero while the flow is inactive.
     pub shares: Vec<Vec<f64>>,
-    /// For each flow the links that it crosses to its receiver, as places in the scenario.
+    /// Links of each flow's path to its receiver, as indices into the scenario's links.
     paths: Vec<Vec<usize>>,
-    /// Whether the capacity follows a recording, so that it never rests.
+    /// Whether a capacity follows a trace, so that the shares are never constant.
     pub restless: bool,
 }
 
 impl Shares {
-    /// For bins of the length `bin`, which is above zero.
+    /// Computes the shares in bins of length `bin`, which must not be zero.
     pub fn of(scenario: &Scenario, bin: Duration) -> Self {
         let links = scenario.link_infos();
         let mut flows: Vec<(&FlowPlan, u32)> = Vec::new();
@@ -37,13 +36,13 @@ impl Shares {
         let bins = scenario.duration.as_nanos().div_ceil(bin.as_nanos()) as u32;
         let mut shares = vec![Vec::with_capacity(bins as usize); flows.len()];
         for index in 0..bins {
-            // The middle of a bin is on one side of every change.
+            // Unambiguous, as capacities change at bin boundaries.
             let at = bin * index + bin / 2;
-            let claims = flows.iter().map(|(plan, _)| Claim::of(plan, at));
+            let demands = flows.iter().map(|(plan, _)| Demand::of(plan, at));
             for (shares, share) in
                 shares
                     .iter_mut()
-                    .zip(allocate(&links, &claims.collect::<Vec<_>>(), at))
+                    .zip(allocate(&links, &demands.collect::<Vec<_>>(), at))
             {
                 shares.push(share);
             }
@@ -61,27 +60,27 @@ impl Shares {
         }
     }
 
-    /// What all flows together can make of a link in a bin, in b/s.
+    /// Sum of the shares on a link in a bin, in b/s.
     pub(super) fn over(&self, link: usize, bin: usize) -> f64 {
         let crossing = self.paths.iter().zip(&self.shares);
         let crossing = crossing.filter(|(path, _)| path.contains(&link));
         crossing.filter_map(|(_, shares)| shares.get(bin)).sum()
     }
 
-    /// The share of the flow called `name`; empty if there is none.
+    /// The shares of the flow `name`; empty if the flow is unknown.
     pub fn flow(&self, name: &str) -> &[f64] {
         let place = self.names.iter().position(|known| known == name);
         place.map_or(&[], |place| &self.shares[place])
     }
 }
 
-/// Capacity in b/s of a link at a moment from the start of the run.
+/// Capacity of a link in b/s, `at` after the start of the run.
 pub(super) fn capacity(link: &LinkInfo, at: Duration) -> f64 {
     let rate = link.capacity_at(Time::ZERO + at);
     rate.map_or(f64::INFINITY, Rate::as_f64)
 }
 
-/// Whether the flow has something to send.
+/// Whether the flow has data to send.
 pub(super) fn is_on(plan: &FlowPlan, at: Duration) -> bool {
     plan.start <= at
         && at < plan.stop
@@ -101,16 +100,16 @@ pub(super) fn is_on(plan: &FlowPlan, at: Duration) -> bool {
         }
 }
 
-/// What a flow wants at a moment.
-struct Claim<'a> {
+/// Demand of a flow at a moment.
+struct Demand<'a> {
     path: &'a [usize],
     /// In b/s.
     most: f64,
-    /// Whether it takes that whatever is left for others.
-    insists: bool,
+    /// Whether the flow has no congestion control and takes its demand in any case.
+    unresponsive: bool,
 }
 
-impl<'a> Claim<'a> {
+impl<'a> Demand<'a> {
     fn of(plan: &'a FlowPlan, at: Duration) -> Self {
         let most = match &plan.media {
             _ if !is_on(plan, at) => 0.0,
@@ -122,66 +121,68 @@ impl<'a> Claim<'a> {
         Self {
             path: &plan.path,
             most,
-            insists: matches!(plan.media, MediaPlan::Udp(_)),
+            unresponsive: matches!(plan.media, MediaPlan::Udp(_)),
         }
     }
 }
 
-/// Serves those who insist; then fills all shares alike until a link is full or a claim is met;
-/// those stop, the others go on.
-fn allocate(links: &[LinkInfo], claims: &[Claim<'_>], at: Duration) -> Vec<f64> {
+/// Progressive filling (water filling).
+///
+/// Streams without congestion control are served first. Then all shares grow equally. A share
+/// stops growing when a link of its path is full or its demand is met.
+fn allocate(links: &[LinkInfo], demands: &[Demand<'_>], at: Duration) -> Vec<f64> {
     let mut left: Vec<f64> = links.iter().map(|link| capacity(link, at)).collect();
-    let mut shares = vec![0.0; claims.len()];
-    for (claim, share) in claims
+    let mut shares = vec![0.0; demands.len()];
+    for (demand, share) in demands
         .iter()
         .zip(&mut shares)
-        .filter(|(claim, _)| claim.insists)
+        .filter(|(demand, _)| demand.unresponsive)
     {
-        *share = claim
+        *share = demand
             .path
             .iter()
             .map(|link| left[*link])
-            .fold(claim.most, f64::min);
-        for link in claim.path {
+            .fold(demand.most, f64::min);
+        for link in demand.path {
             left[*link] -= *share;
         }
     }
-    let mut growing: Vec<bool> = claims
+    let mut growing: Vec<bool> = demands
         .iter()
-        .map(|claim| claim.most > 0.0 && !claim.insists)
+        .map(|demand| demand.most > 0.0 && !demand.unresponsive)
         .collect();
     loop {
         let users = |link: usize, growing: &[bool]| {
-            let uses = claims.iter().zip(growing);
-            uses.filter(|(claim, on)| **on && claim.path.contains(&link))
+            let uses = demands.iter().zip(growing);
+            uses.filter(|(demand, on)| **on && demand.path.contains(&link))
                 .count()
         };
         let by_links = (0..links.len()).filter_map(|link| {
             let users = users(link, &growing);
             (users > 0).then(|| left[link] / users as f64)
         });
-        let by_claims = (0..claims.len())
+        let by_demands = (0..demands.len())
             .filter(|i| growing[*i])
-            .map(|i| claims[i].most - shares[i]);
-        let step = by_links.chain(by_claims).fold(f64::INFINITY, f64::min);
+            .map(|i| demands[i].most - shares[i]);
+        let step = by_links.chain(by_demands).fold(f64::INFINITY, f64::min);
         if !growing.contains(&true) || !step.is_finite() {
             return shares;
         }
         for (link, left) in left.iter_mut().enumerate() {
             *left -= step * users(link, &growing) as f64;
         }
-        for ((claim, share), on) in claims.iter().zip(&mut shares).zip(&mut growing) {
+        for ((demand, share), on) in demands.iter().zip(&mut shares).zip(&mut growing) {
             if *on {
                 *share += step;
-                let full = claim.path.iter().any(|link| left[*link] <= ALMOST);
-                *on = claim.most - *share > ALMOST && !full;
+                let full = demand.path.iter().any(|link| left[*link] <= EPSILON);
+                *on = demand.most - *share > EPSILON && !full;
             }
         }
     }
 }
 
-/// What an encoder makes, with its headers: with those of RTP, UDP and IP, a packet of video is
-/// about a twenty-fifth larger than what it carries.
+/// Rate with headers over the rate of the encoder. The headers of RTP, UDP and IP add about 1/25
+/// to a packet of video.
 const HEADERS: f64 = 1.04;
-/// A bit per second is nothing.
-const ALMOST: f64 = 1.0;
+/// Rounding tolerance in b/s.
+const EPSILON: f64 = 1.0;

@@ -1,4 +1,4 @@
-//! How flows share, and how steady they are (RFC 8868 section 3, items 7 and 9).
+//! Fairness and stability of flows (RFC 8868 section 3, items 7 and 9).
 
 use core::time::Duration;
 
@@ -7,22 +7,23 @@ use serde::Serialize;
 use super::view::{SETTLED, SMOOTH, SimFlow, View, mean};
 use tidegate_sim::scenario::MediaPlan;
 
-/// How alike flows are over windows of one length, while fair shares rest.
+/// Ratio of the flows' rates over windows of one length, while fair shares are constant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fairness {
     /// Length of a window in seconds.
     pub window_s: u64,
-    /// How many there were.
+    /// Number of windows.
     pub windows: usize,
-    /// The least over the most of the flows' rates, each over its fair share: that of the middle
-    /// window.
+    /// Median over the windows of the minimum over the maximum of the flows' rates, each relative
+    /// to its fair share.
     pub middle: f64,
-    /// That of the worst window.
+    /// This ratio in the worst window.
     pub worst: f64,
 }
 
 impl View<'_> {
-    /// Mean rates over fair shares while all flows under test are on; none of a single flow.
+    /// Mean rates relative to fair shares while all flows under test are active. None for a single
+    /// flow.
     pub(super) fn relative_rates(&self) -> Option<Vec<f64>> {
         let on = |bin: usize| self.all_on(bin);
         let relative = |member: &SimFlow<'_>| {
@@ -34,7 +35,7 @@ impl View<'_> {
         (rates.len() > 1).then_some(rates)
     }
 
-    /// Over the windows that RFC 8868 names, as far as any fits between two changes.
+    /// Fairness over the window lengths of RFC 8868 that fit between two changes of the shares.
     pub(super) fn fairness(&self) -> Vec<Fairness> {
         let all: Vec<&SimFlow<'_>> = self.media.iter().collect();
         if all.len() < 2 {
@@ -66,8 +67,8 @@ impl View<'_> {
         WINDOWS_S.into_iter().filter_map(over).collect()
     }
 
-    /// Rate of a flow under test over that of a TCP transfer, while both are on; a transfer has
-    /// [`STOPPED`] at least.
+    /// Rate of a flow under test over that of a TCP transfer, while both are active. The rate of a
+    /// transfer counts as at least [`STOPPED`].
     pub(super) fn share(&self) -> Option<f64> {
         let is_tcp = |member: &&SimFlow<'_>| matches!(member.plan.media, MediaPlan::Tcp(_));
         let tcp = self.others.iter().find(is_tcp)?;
@@ -83,8 +84,8 @@ impl View<'_> {
         Some(mean(rates)? / theirs.max(STOPPED))
     }
 
-    /// Standard deviation of the sending rate over its mean, of means over [`SMOOTH`] while the
-    /// fair share rests.
+    /// Coefficient of variation of the sending rate in windows of [`SMOOTH`], while the fair share
+    /// is constant.
     pub(super) fn variation(&self, member: &SimFlow<'_>) -> Option<f64> {
         let length = self.bins_in(SMOOTH);
         let mut squares = Vec::new();
@@ -99,8 +100,8 @@ impl View<'_> {
         mean(squares.into_iter()).map(f64::sqrt)
     }
 
-    /// How often in a minute the sending rate went from half of its mean or less to twice that or
-    /// more, or back, while the fair share rested.
+    /// Swings per minute while the fair share is constant. A swing is a change of the sending rate
+    /// from at most half of its mean to at least twice its mean, or back.
     pub(super) fn swings(&self, member: &SimFlow<'_>) -> Option<f64> {
         let (mut swings, mut bins) = (0_usize, 0_usize);
         for span in self.statics(&[member]) {
@@ -119,7 +120,7 @@ impl View<'_> {
     }
 }
 
-/// Jain's fairness index: 1 when all are alike, 1/n when one has everything.
+/// Jain's fairness index: 1 if all values are equal, 1/n if one value is not zero.
 pub(super) fn jain(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
@@ -130,14 +131,14 @@ pub(super) fn jain(values: &[f64]) -> f64 {
     }
 }
 
-/// The least of some values over the most.
+/// Minimum over maximum.
 pub(super) fn ratio(values: &[f64]) -> f64 {
     let most = values.iter().copied().fold(0.0, f64::max);
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     if most > 0.0 { least / most } else { 0.0 }
 }
 
-/// Of values that are sorted and weighted, by nearest rank.
+/// Percentile of sorted, weighted values by nearest rank.
 pub(super) fn percentile(sorted: &[(f64, f64)], share: f64) -> Option<f64> {
     let whole: f64 = sorted.iter().map(|(_, weight)| weight).sum();
     let mut seen = 0.0;
@@ -148,10 +149,10 @@ pub(super) fn percentile(sorted: &[(f64, f64)], share: f64) -> Option<f64> {
     reached.or(sorted.last()).map(|(value, _)| *value)
 }
 
-/// In b/s: a packet in ten seconds. A ratio to less says nothing.
+/// Lower limit of the denominator of a rate ratio in b/s: about one packet in ten seconds.
 const STOPPED: f64 = 1_000.0;
 /// RFC 8868 section 3, item 7.
 const WINDOWS_S: [u64; 3] = [1, 5, 20];
-/// RFC 8868 section 3, item 9, wants watermarks a factor of four apart: a half of the mean and twice
-/// the mean.
+/// RFC 8868 section 3, item 9, requires watermarks a factor of four apart: half of the mean and
+/// twice the mean.
 const WATERMARK: f64 = 2.0;

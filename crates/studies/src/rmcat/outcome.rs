@@ -1,4 +1,4 @@
-//! What a run leaves behind, in a form that other programs write as well.
+//! Result of a run, in a format that other programs write as well.
 
 use std::collections::BTreeSet;
 
@@ -12,55 +12,55 @@ use tidegate_sim::meter::{Bin, Meter};
 use tidegate_sim::runner::RunResult;
 use tidegate_sim::scenario::{MediaPlan, Scenario};
 
-/// A scenario that was played with one controller. Fields beyond these are passed over when read.
+/// Run of a scenario with one controller. Unknown fields are ignored when read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Name of the scenario.
     pub scenario: String,
-    /// What controlled the flows under test.
+    /// Controller of the flows under test.
     pub control: String,
-    /// Where the controller comes from, with its version; empty for ours.
+    /// Library of the controller, with its version. Empty for Tidegate's controllers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub library: String,
-    /// Of the run.
+    /// Random seed of the run.
     #[serde(default)]
     pub seed: u64,
-    /// What the flows under test sent: video, unless told.
+    /// Source of the flows under test [default: video].
     #[serde(default)]
     pub source: Source,
-    /// In the order of the scenario.
+    /// The flows in the order of the scenario.
     pub flows: Vec<FlowOutcome>,
 }
 
-/// A flow over time, a number per bin. Rates count every header of an IP packet.
+/// Time series of a flow, one value per bin. Rates include all headers of an IP packet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowOutcome {
-    /// As in the scenario, with the number of those that stand for several.
+    /// Name as in the scenario, with a number if the plan has several flows.
     pub name: String,
-    /// Width of a bin in milliseconds; the first begins with the run.
+    /// Width of a bin in milliseconds. The first bin starts with the run.
     pub bins_ms: u64,
-    /// What entered the network, in bits per second; may be empty where that is not known.
+    /// Sending rate in b/s; empty if unknown.
     #[serde(default)]
     pub sent_bps: Vec<u64>,
-    /// What arrived.
+    /// Receiving rate in b/s.
     pub rate_bps: Vec<u64>,
-    /// A typical one-way delay in milliseconds of what arrived (ours: the mean), none where
-    /// nothing did.
+    /// Typical one-way delay in milliseconds of the packets that arrived; Tidegate writes the mean.
+    /// None if no packet arrived.
     pub delay_ms: Vec<Option<f64>>,
-    /// Share of the packets sent in the bin that were lost, none where nothing was sent.
+    /// Share of the packets sent in the bin that were lost. None if no packet was sent.
     pub loss: Vec<Option<f64>>,
-    /// Of video, share of the frames that left and could never be decoded: what is lost after
-    /// repair. None where nobody repairs, or nobody knows.
+    /// Share of the sent video frames that could not be decoded, even after repair. None if the
+    /// flow has no repair or the share is unknown.
     #[serde(default)]
     pub frames_lost: Option<f64>,
 }
 
 impl Outcome {
-    /// What the meter of `take` counted.
-    pub(super) fn of(scenario: &Scenario, control: &str, seed: Seed, take: &RunResult) -> Self {
-        let flow = |(i, (role, takings)): (usize, &(FlowInstance, FlowResult))| FlowOutcome {
-            frames_lost: frames_lost(takings),
-            ..FlowOutcome::of(&role.name, &take.meter, i)
+    /// Outcome from the meter of `run`.
+    pub(super) fn of(scenario: &Scenario, control: &str, seed: Seed, run: &RunResult) -> Self {
+        let flow = |(i, (role, result)): (usize, &(FlowInstance, FlowResult))| FlowOutcome {
+            frames_lost: frames_lost(result),
+            ..FlowOutcome::of(&role.name, &run.meter, i)
         };
         let mut media = scenario.flows.iter().filter(|plan| is_media(&plan.name));
         let greedy = media.any(|plan| matches!(plan.media, MediaPlan::Bulk(_)));
@@ -74,19 +74,19 @@ impl Outcome {
             } else {
                 Source::Video
             },
-            flows: take.flows.iter().enumerate().map(flow).collect(),
+            flows: run.flows.iter().enumerate().map(flow).collect(),
         }
     }
 
-    /// The flow called `name`.
+    /// The flow of this name.
     pub fn flow(&self, name: &str) -> Option<&FlowOutcome> {
         self.flows.iter().find(|flow| flow.name == name)
     }
 
-    /// As a file of it is called, so that those of one scenario stand together.
+    /// File name. It begins with the scenario, so that sorting groups the files by scenario.
     pub fn file_name(&self) -> String {
-        let fine = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-        let control = self.control.chars().map(|c| if fine(c) { c } else { '_' });
+        let safe = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let control = self.control.chars().map(|c| if safe(c) { c } else { '_' });
         format!("{}.{}.json", self.scenario, control.collect::<String>())
     }
 }
@@ -112,7 +112,7 @@ impl FlowOutcome {
             flow.sent_bps.push(bps(bin.sent.bytes));
             flow.rate_bps.push(bps(bin.received.bytes));
             flow.delay_ms.push(bin.delay_mean().map(|delay| {
-                // Microseconds are more than a plot shows, and keep files short.
+                // A resolution of 1 µs is enough for plots and keeps files short.
                 (delay.as_secs_f64() * 1e6).round() / 1e3
             }));
             flow.loss.push(share(dropped, &bin));
@@ -121,12 +121,12 @@ impl FlowOutcome {
     }
 }
 
-/// Frames are found again by their RTP time stamps.
-fn frames_lost(takings: &FlowResult) -> Option<f64> {
-    let whole = takings.received.iter();
+/// Share of lost frames. Frames are matched by their RTP time stamps.
+fn frames_lost(result: &FlowResult) -> Option<f64> {
+    let whole = result.received.iter();
     let whole = whole.filter(|frame| frame.complete.is_some());
     let whole: BTreeSet<u32> = whole.map(|frame| frame.timestamp as u32).collect();
-    let left = takings.sent.iter().filter(|frame| frame.left.is_some());
+    let left = result.sent.iter().filter(|frame| frame.left.is_some());
     let (mut sent, mut lost) = (0_u32, 0_u32);
     for frame in left {
         sent += 1;
@@ -135,8 +135,8 @@ fn frames_lost(takings: &FlowResult) -> Option<f64> {
     (sent > 0).then(|| f64::from(lost) / f64::from(sent))
 }
 
-/// A packet is dropped hardly later than it was sent, so that at most a few are counted in the bin
-/// after their own.
+/// Loss ratio of a bin. A drop is counted in the bin in which it occurs, at most slightly after
+/// the packet was sent, so that few drops are counted in a later bin.
 fn share(dropped: u64, bin: &Bin) -> Option<f64> {
     let sent = bin.sent.packets;
     (sent > 0).then(|| ((dropped as f64 / sent as f64).min(1.0) * 1e6).round() / 1e6)

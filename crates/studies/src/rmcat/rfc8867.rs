@@ -1,4 +1,4 @@
-//! The cases have the numbers of the RFC.
+//! Tests that the scenarios have the parameters of RFC 8867.
 
 use core::time::Duration;
 
@@ -20,7 +20,7 @@ fn secs(secs: f64) -> Duration {
     Duration::from_secs_f64(secs)
 }
 
-/// In Mb/s, at the middle of a second.
+/// Capacity in Mb/s at the middle of a second.
 fn mbps(scenario: &Scenario, link: &str, second: u64) -> f64 {
     let infos = scenario.link_infos();
     let info = infos.iter().find(|info| info.name == link).unwrap();
@@ -55,7 +55,7 @@ fn ids() -> impl Iterator<Item = &'static Case> {
 //= rfc8867-4.3-audio (test)
 //= rfc8867-5-end (test)
 #[test]
-fn every_source_is_video_of_the_range_with_audio_and_ends_a_second_early() {
+fn sources_are_video_with_audio_and_end_one_second_early() {
     for case in ids() {
         let scenario = case.scenario().unwrap();
         for flow in media(&scenario) {
@@ -99,14 +99,14 @@ fn every_source_is_video_of_the_range_with_audio_and_ends_a_second_early() {
 //= rfc8867-4.2-jitter (test)
 //= rfc8867-4.2-queue (test)
 #[test]
-fn ways_have_jitter_once_and_queues_hold_300_ms() {
+fn paths_have_one_jitter_and_queues_hold_300_ms() {
     for case in ids() {
         let scenario = case.scenario().unwrap();
         for flow in &scenario.flows {
             for way in [&flow.path, &flow.back] {
                 let links = way.iter().map(|link| &scenario.links[*link]);
-                let wobbly = links.filter(|link| link.jitter.is_some()).count();
-                assert_eq!(wobbly, 1, "{case}: {}", flow.name);
+                let jittery = links.filter(|link| link.jitter.is_some()).count();
+                assert_eq!(jittery, 1, "{case}: {}", flow.name);
             }
         }
         let name = case.bottlenecks[0];
@@ -188,7 +188,7 @@ fn capacities_delays_and_starts_are_those_of_the_rfc() {
 //= rfc8867-5.6-queues (test)
 //= rfc8867-5.6-other-tcp (test)
 #[test]
-fn a_call_starts_5_s_after_tcp() {
+fn call_starts_5_s_after_tcp() {
     for id in ["5.6", "5.6-deep", "5.6-cubic", "6.2-5.6"] {
         let scenario = scenario(id);
         assert_eq!(
@@ -212,7 +212,7 @@ fn a_call_starts_5_s_after_tcp() {
 
 //= rfc8867-5.7-short-tcp (test)
 #[test]
-fn ten_sources_fetch_bursts_of_thirty_and_two_begin_with_one() {
+fn ten_web_sources_of_thirty_objects_two_of_them_start_active() {
     let scenario = scenario("5.7");
     assert_eq!(
         (starts(&scenario), scenario.duration.as_secs()),
@@ -238,7 +238,7 @@ fn ten_sources_fetch_bursts_of_thirty_and_two_begin_with_one() {
 
 //= rfc8867-5.8-pause (test)
 #[test]
-fn the_second_of_three_pauses() {
+fn second_of_three_flows_pauses() {
     let scenario = scenario("5.8");
     let off = |second: f64| -> Vec<bool> {
         let media = media(&scenario);
@@ -257,10 +257,10 @@ fn the_second_of_three_pauses() {
     );
 }
 
-/// The same as without, but for the queue and the marks.
+/// With ECN, only the queue and the flows' ECN setting differ.
 //= rfc8867-6.2-ecn (test)
 #[test]
-fn with_ecn_only_the_queue_differs() {
+fn ecn_cases_differ_in_queue_and_ecn_only() {
     for id in ["5.1", "5.4", "5.6"] {
         let (plain, mut marked) = (scenario(id), scenario(&format!("6.2-{id}")));
         let Some(QueueConfig::Red(red)) = &marked.links[0].queue else {
@@ -287,7 +287,7 @@ fn with_ecn_only_the_queue_differs() {
 
 //= rfc8867-6.3-bottlenecks (test)
 #[test]
-fn two_bottlenecks_have_a_wide_link_between() {
+fn two_bottlenecks_have_a_fast_link_between() {
     let scenario = scenario("6.3");
     let found = ["first", "between", "second"].map(|link| mbps(&scenario, link, 0));
     assert_eq!((found, scenario.duration.as_secs()), ([2.0, 8.0, 1.5], 300));

@@ -1,4 +1,4 @@
-//! The scorecard of the RMCAT cases: which controller keeps which limits, and what it did.
+//! Scorecard of the RMCAT cases as an HTML page: limits, metrics and charts of each controller.
 
 mod drawing;
 mod tables;
@@ -13,7 +13,7 @@ use tidegate_report::chart::Form;
 use tidegate_report::svg::escape;
 use tidegate_report::theme;
 
-/// The whole page. Entries of one case stand together.
+/// The page. Entries of one case must be adjacent.
 pub(super) fn page(entries: &[Entry]) -> String {
     let mut html = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -26,9 +26,9 @@ pub(super) fn page(entries: &[Entry]) -> String {
     );
     html.push_str(
         "<h1>RMCAT scorecard</h1><p class=\"facts\">Test cases of RFC 8867, and of RFC 8869 as far as \
-         links can carry them; metrics of RFC 8868 in bins of 200 ms. Numbers in red, with a \
-         cross before them, break a limit of the case; the limits stand below each heading, and all but one, that of RFC 8868 on \
-         least over most, are ours.</p>",
+         the link models allow; metrics of RFC 8868 in bins of 200 ms. Values in red, marked with a \
+         cross, exceed a limit of the case. The limits are listed in each section. RFC 8868 defines \
+         the limit of the rate ratio (least over most); Tidegate defines all others.</p>",
     );
     let cases = entries.chunk_by(|a, b| a.case.id == b.case.id);
     let cases: Vec<&[Entry]> = cases.collect();
@@ -40,7 +40,7 @@ pub(super) fn page(entries: &[Entry]) -> String {
     html
 }
 
-/// Cases down, controllers across.
+/// Table of verdicts: a row per case, a column per controller.
 fn matrix(html: &mut String, cases: &[&[Entry]]) {
     let mut controls: Vec<(bool, &str)> = Vec::new();
     for entry in cases.iter().copied().flatten() {
@@ -97,7 +97,7 @@ fn cell(html: &mut String, entry: &Entry) {
     html.push_str("</td>");
 }
 
-/// Class and sign of a number: red is not enough for those who do not see it.
+/// CSS class and mark of a value. The mark is for readers who cannot distinguish red.
 fn verdict(entry: &Entry, metric: Metric) -> (&'static str, &'static str) {
     if entry.keeps(metric) {
         ("", "")
@@ -145,7 +145,7 @@ fn chapter(html: &mut String, number: usize, entries: &[Entry]) {
     let stage = Stage::new(case, &scenario);
     let drawn = entries.iter().map(|entry| &entry.runs[0].outcome);
     let curves: Vec<Vec<Curve>> = drawn.map(|outcome| stage.curves(outcome)).collect();
-    // Pictures of one case are there to be compared.
+    // Charts of one case have common scales, so that they can be compared.
     let scales = stage.scales(&curves);
     for (place, (entry, curves)) in entries.iter().zip(&curves).enumerate() {
         let played = &entry.runs[0];

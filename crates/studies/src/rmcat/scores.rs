@@ -1,4 +1,4 @@
-//! From curves to the metrics of RFC 8868.
+//! Metrics of RFC 8868, computed from time series.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -13,79 +13,80 @@ use super::view::{DROUGHT, NEAR, SETTLED, SETTLING, SMOOTH, STAYS, SimFlow, View
 use tidegate_sim::scenario::{FlowPlan, Scenario};
 
 //= rfc8867-4.1-metrics
-/// The numbers of a run.
+/// Metrics of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scores {
-    /// Flows under test first, then those that they compete with, as one where there are several.
+    /// Flows under test, then competing flows, with one entry per plan.
     pub flows: Vec<FlowScore>,
-    /// What arrived over the bottleneck, of what all fair shares together would be, which is its
-    /// capacity or all that encoders can make; of the least used one, from [`SETTLING`] after the
-    /// first start on.
+    /// Receiving rate over the bottleneck, relative to the sum of all fair shares, which is the
+    /// capacity or the demand, from [`SETTLING`] after the first start. Minimum over the
+    /// bottlenecks.
     pub utilisation: Option<f64>,
     /// Mean of the sending rates of all flows over the capacity at the same time (RFC 8868
-    /// section 3, item 10); of the least used bottleneck, while flows under test are on.
+    /// section 3, item 10), while flows under test are active. Minimum over the bottlenecks.
     pub sent_of_capacity: Option<f64>,
-    /// 95th percentile of one-way delay above propagation, of the flow under test that fares worst.
+    /// 95th percentile of one-way delay above propagation of the worst flow under test.
     pub queueing_p95_ms: Option<f64>,
-    /// Share of packets lost, likewise.
+    /// Share of packets lost of the worst flow under test.
     pub loss: Option<f64>,
-    /// Jain's index of the rates over their fair shares, while all flows under test are on, from
-    /// [`SETTLED`] after the last has started; none for a single flow.
+    /// Jain's index of the rates relative to fair shares, while all flows under test are active,
+    /// from [`SETTLED`] after the last start. None for a single flow.
     pub jain: Option<f64>,
-    /// The least of these rates over the most.
+    /// Minimum over maximum of these rates.
     pub ratio: Option<f64>,
-    /// The same over windows of 1, 5 and 20 s while fair shares rest.
+    /// The same ratio over windows of 1, 5 and 20 s while fair shares are constant.
     pub fairness: Vec<Fairness>,
-    /// Mean rate of a flow under test over that of a TCP transfer while both are on.
+    /// Mean rate of a flow under test over that of a TCP transfer while both are active.
     pub share: Option<f64>,
-    /// The lowest mean rate over [`DROUGHT`] of any flow under test, over its fair share then.
+    /// Minimum over flows under test of the mean rate over [`DROUGHT`], relative to the fair share
+    /// at that time.
     pub least: Option<f64>,
-    /// Standard deviation of the sending rate over its mean, of seconds while the fair share
-    /// rests; of the flow under test that varies most.
+    /// Coefficient of variation of the sending rate in windows of 1 s while the fair share is
+    /// constant. Maximum over the flows under test.
     pub variation: Option<f64>,
-    /// How often in a minute of such time that rate went from half its mean or less to twice that
-    /// or more or back, in bins; of the flow that does so most.
+    /// Changes of that rate per minute from at most half of its mean to at least twice its mean, or
+    /// back, in bins. Maximum over the flows under test.
     pub swings_per_min: Option<f64>,
-    /// Share of the frames lost after repair, of the worst flow.
+    /// Share of frames lost after repair of the worst flow.
     pub frames_lost: Option<f64>,
-    /// What happened after each change of a fair share.
+    /// Convergence after each change of a fair share.
     pub changes: Vec<Change>,
 }
 
 /// One flow in a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowScore {
-    /// Its name.
+    /// Name of the flow.
     pub name: String,
-    /// Mean of what arrived, in b/s, from [`SETTLING`] after its start, without its pauses.
+    /// Mean receiving rate in b/s from [`SETTLING`] after the start, without pauses.
     pub rate_bps: f64,
-    /// Percentiles 50, 95 and 99 of one-way delay in milliseconds over the same time: of bins,
-    /// weighted by what arrived in them.
+    /// Percentiles 50, 95 and 99 of one-way delay in ms over the same time. Bins are weighted by
+    /// their receiving rate.
     pub delay_ms: Option<[f64; 3]>,
-    /// The second less propagation.
+    /// Percentile 95 of `delay_ms` minus propagation.
     pub queueing_p95_ms: Option<f64>,
     /// Share of packets lost.
     pub loss: Option<f64>,
-    /// Share of the frames that left and could never be decoded.
+    /// Share of the sent frames that could not be decoded.
     pub frames_lost: Option<f64>,
 }
 
-/// A fair share that changed, and how long the flow took to get there.
+/// A change of a fair share, and the time in which the flow converged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// Whose.
+    /// Name of the flow.
     pub flow: String,
-    /// When, in seconds from the start of the run.
+    /// Time of the change, in seconds from the start of the run.
     pub at_s: f64,
-    /// To how much, in b/s.
+    /// New fair share in b/s.
     pub fair_bps: f64,
-    /// So many seconds later the rate stayed within [`NEAR`] of it for [`STAYS`]; none if never
-    /// before the next change.
+    /// Seconds until the rate is within [`NEAR`] of the share for [`STAYS`]. None if the flow does
+    /// not converge before the next change.
     pub after_s: Option<f64>,
 }
 
 impl Scores {
-    /// The number that limits of this kind look at.
+    /// Value of a metric.
     pub fn get(&self, metric: Metric) -> Option<f64> {
         match metric {
             Metric::Utilisation => self.utilisation,
@@ -98,14 +99,14 @@ impl Scores {
         }
     }
 
-    /// How many changes were followed, of how many.
+    /// Number of changes with convergence, and of all changes.
     pub fn converged(&self) -> (usize, usize) {
         let followed = self.changes.iter().filter(|c| c.after_s.is_some());
         (followed.count(), self.changes.len())
     }
 
-    /// The middle one of the times that it took to follow, in seconds; none if more than half of
-    /// the changes were not followed.
+    /// Median convergence time in seconds. None if the flows did not converge after more than half
+    /// of the changes.
     pub fn convergence_s(&self) -> Option<f64> {
         let mut times: Vec<f64> = self
             .changes
@@ -118,8 +119,8 @@ impl Scores {
     }
 }
 
-/// Makes scores of what was seen of `case`. Flows that the scenario does not have are passed over,
-/// and those that the outcome does not have count as silent.
+/// Computes the scores of a run of `case`. Flows that are not in the scenario are ignored. Flows
+/// that are not in the outcome count as silent.
 pub fn score(case: &Case, scenario: &Scenario, outcome: &Outcome) -> Scores {
     let view = View::new(scenario, outcome);
     let media = || view.media.iter();
@@ -195,7 +196,7 @@ impl View<'_> {
         }
     }
 
-    /// One way to the receiver, the links of the flow's own included.
+    /// One-way propagation delay to the receiver, including the flow's own links.
     fn propagation(&self, plan: &FlowPlan) -> Duration {
         let links = plan
             .path
@@ -206,7 +207,7 @@ impl View<'_> {
         links.chain(own).sum()
     }
 
-    /// The least of what `of` makes of the places of these links.
+    /// Minimum of `of` over the indices of these links.
     fn least_of(&self, links: &[&str], of: impl Fn(usize) -> Option<f64>) -> Option<f64> {
         let known = self.scenario.links.iter();
         let place = |name: &&str| known.clone().position(|link| link.name == **name);
@@ -217,14 +218,14 @@ impl View<'_> {
             .reduce(f64::min)
     }
 
-    /// Of all flows that cross a link to their receiver, in b/s.
+    /// Sum of the rates of all flows whose path to the receiver crosses a link, in b/s.
     fn crossing(&self, link: usize, rate: impl Fn(&SimFlow<'_>) -> f64) -> f64 {
         let members = self.media.iter().chain(&self.others);
         let crossing = members.filter(|member| member.plan.path.contains(&link));
         crossing.map(rate).sum()
     }
 
-    /// From [`SETTLING`] after the first start on.
+    /// Bins from [`SETTLING`] after the first start.
     fn settled(&self) -> Range<usize> {
         let members = self.media.iter().chain(&self.others);
         let first = members.map(|member| member.plan.start).min();
@@ -272,9 +273,9 @@ impl View<'_> {
         let on = |bin: usize| is_on(member.plan, self.middle(bin));
         let ratio = |from: usize| {
             let bins = from..from + window;
-            // Who has just come back is given as long as who has just come.
-            let rested = from.saturating_sub(self.bins_in(SETTLED));
-            if !(rested..bins.end).all(on) {
+            // A flow has the same time to converge after a pause as after its start.
+            let resumed = from.saturating_sub(self.bins_in(SETTLED));
+            if !(resumed..bins.end).all(on) {
                 return None;
             }
             let rate: f64 = bins.clone().map(|bin| member.rate(bin)).sum();

@@ -7,9 +7,9 @@ fn case(id: &str) -> &'static Case {
     Case::named(id).unwrap()
 }
 
-/// The outcome of `case` if each flow got `rate(its fair share, its bin)`, with 70 ms of delay and
-/// a loss of one in a hundred.
-fn made(case: &Case, rate: impl Fn(&str, f64, usize) -> f64) -> (Scenario, Outcome) {
+/// Synthetic outcome of `case` in which each flow has `rate(name, fair share, bin)`, 70 ms of
+/// delay and 1 % of loss.
+fn synthetic(case: &Case, rate: impl Fn(&str, f64, usize) -> f64) -> (Scenario, Outcome) {
     let scenario = case.scenario().unwrap();
     let shares = Shares::of(&scenario, Duration::from_millis(200));
     let flows = shares
@@ -47,7 +47,7 @@ fn near(value: Option<f64>, wanted: f64) -> bool {
 }
 
 #[test]
-fn every_case_can_be_staged() {
+fn every_case_has_a_valid_topology() {
     for case in &CASES {
         let scenario = case.scenario().unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(scenario.name, case.scenario_name());
@@ -66,9 +66,9 @@ fn every_case_can_be_staged() {
 }
 
 #[test]
-fn who_gets_the_fair_share_passes() {
+fn fair_share_passes_all_limits() {
     for case in CASES.iter().filter(|case| case.id.starts_with(['5', '6'])) {
-        let (scenario, outcome) = made(case, |_, fair, _| fair);
+        let (scenario, outcome) = synthetic(case, |_, fair, _| fair);
         let scores = score(case, &scenario, &outcome);
         for verdict in judge(case, &scores) {
             assert!(verdict.holds, "{case}: {verdict:?}");
@@ -84,9 +84,9 @@ fn who_gets_the_fair_share_passes() {
 
 //= rfc8867-4.1-metrics (test)
 #[test]
-fn numbers_are_those_of_the_curves() {
+fn scores_match_the_time_series() {
     let five_one = case("5.1");
-    let (scenario, outcome) = made(five_one, |_, fair, _| 0.5 * fair);
+    let (scenario, outcome) = synthetic(five_one, |_, fair, _| 0.5 * fair);
     let scores = score(five_one, &scenario, &outcome);
     assert!(near(scores.utilisation, 0.5) && near(scores.least, 0.5));
     assert!(near(scores.queueing_p95_ms, 20.0) && near(scores.loss, 0.01));
@@ -94,10 +94,10 @@ fn numbers_are_those_of_the_curves() {
     assert_eq!(scores.converged(), (0, 4));
     let moments: Vec<f64> = scores.changes.iter().map(|change| change.at_s).collect();
     assert_eq!(moments, [0.0, 40.0, 60.0, 80.0]);
-    // Less 36 kb/s of audio, and no more than 1.04 of what the encoder makes:
+    // Minus 36 kb/s of audio, and at most 1.04 of the encoder's maximum rate:
     // (35 * 0.964 + 20 * 1.56 + 20 * 0.564 + 19 * 0.964) / 94 = 1.0057 Mb/s from 5 s on.
     assert!((scores.flows[0].rate_bps / 0.5 - 1_005_702.0).abs() < 10.0);
-    // (35 + 20 * 1.596 / 2.5 + 20 + 19) / 94 of the capacity could be used.
+    // (35 + 20 * 1.596 / 2.5 + 20 + 19) / 94 of the capacity is usable.
     assert!(near(scores.sent_of_capacity, 0.5 * 86.768 / 94.0));
     assert!(near(scores.variation, 0.0) && near(scores.swings_per_min, 0.0));
     let judged = judge(five_one, &scores);
@@ -112,8 +112,8 @@ fn numbers_are_those_of_the_curves() {
 #[test]
 fn convergence_is_timed_from_the_change() {
     let five_one = case("5.1");
-    // Late by 3 s after the change at 40 s, never near after that at 60 s.
-    let (scenario, outcome) = made(five_one, |_, fair, bin| match bin {
+    // Converges 3 s after the change at 40 s, and never after that at 60 s.
+    let (scenario, outcome) = synthetic(five_one, |_, fair, bin| match bin {
         200..215 => 1e6,
         300..400 => 1.3 * fair,
         _ => fair,
@@ -121,7 +121,7 @@ fn convergence_is_timed_from_the_change() {
     let scores = score(five_one, &scenario, &outcome);
     let times: Vec<Option<f64>> = scores.changes.iter().map(|change| change.after_s).collect();
     assert_eq!(times.len(), 4);
-    // The mean over a second is near a fraction of a second after the rate is.
+    // The mean over a second converges a fraction of a second after the rate.
     assert!(
         times[1].is_some_and(|after| (3.0..=3.8).contains(&after)),
         "{times:?}"
@@ -130,9 +130,9 @@ fn convergence_is_timed_from_the_change() {
 }
 
 #[test]
-fn unfairness_and_starvation_are_seen() {
+fn unfairness_and_starvation_are_measured() {
     let five_four = case("5.4");
-    let (scenario, outcome) = made(five_four, |name, fair, _| match name {
+    let (scenario, outcome) = synthetic(five_four, |name, fair, _| match name {
         "media-3" => 0.1 * fair,
         _ => fair,
     });
@@ -140,7 +140,7 @@ fn unfairness_and_starvation_are_seen() {
     assert!(near(scores.least, 0.1));
     // (1 + 1 + 0.1)^2 / (3 * (1 + 1 + 0.01)).
     assert!(near(scores.jain, 4.41 / 6.03) && near(scores.ratio, 0.1));
-    // The three are on from 40 s to 119 s, of which the first 10 s are not counted.
+    // All three are active from 40 s to 119 s; the first 10 s are not counted.
     let windows: Vec<(u64, usize)> = scores
         .fairness
         .iter()
@@ -150,7 +150,7 @@ fn unfairness_and_starvation_are_seen() {
     let alike = |over: &Fairness| near(Some(over.middle), 0.1) && near(Some(over.worst), 0.1);
     assert!(scores.fairness.iter().all(alike));
     let five_six = case("5.6");
-    let (scenario, outcome) = made(five_six, |name, fair, _| match name {
+    let (scenario, outcome) = synthetic(five_six, |name, fair, _| match name {
         "media" => 0.2 * fair,
         "tcp" => 1.8 * fair,
         _ => fair,
@@ -159,19 +159,19 @@ fn unfairness_and_starvation_are_seen() {
     assert!(near(scores.share, 0.2 / 1.8) && near(scores.utilisation, 1.0));
 }
 
-/// Every other second at a third and at five thirds of the share: a deviation of two thirds of the
-/// mean. One second of three at 2.4 times the mean and two at 0.3 of it: 40 swings a minute.
+/// Alternating seconds at 1/3 and 5/3 of the share have a deviation of 2/3 of the mean. One second
+/// at 2.4 times the mean and two seconds at 0.3 of it are 40 swings per minute.
 #[test]
-fn unsteadiness_is_measured() {
+fn variation_and_swings_are_measured() {
     let five_four = case("5.4");
     let of = |pattern: &[f64]| {
-        let (scenario, outcome) = made(five_four, |_, fair, bin| {
+        let (scenario, outcome) = synthetic(five_four, |_, fair, bin| {
             pattern[bin / 5 % pattern.len()] * fair
         });
         score(five_four, &scenario, &outcome)
     };
     let mild = of(&[1.0 / 3.0, 5.0 / 3.0]);
-    // Spans of an odd number of seconds have a second more of the one.
+    // In spans of an odd number of seconds, one rate has a second more.
     let variation = mild.variation.unwrap();
     assert!((variation - 2.0 / 3.0).abs() < 0.02, "{variation}");
     assert!(near(mild.swings_per_min, 0.0));
@@ -187,8 +187,8 @@ fn shares_are_max_min_fair() {
         assert!((share - wanted).abs() < 2.0, "{name}: {share}");
     };
     let two = case("6.3").scenario().unwrap();
-    // Less 36 kb/s for the audio of each, the second link gives 0.714 Mb/s to each of two; the
-    // first has 1.214 Mb/s left for its own.
+    // Minus 36 kb/s for the audio of each flow, the second link gives 0.714 Mb/s to each of two
+    // flows. The first link leaves 1.214 Mb/s for its own flow.
     at(&two, "media-long", 60, 714e3);
     at(&two, "media-second", 60, 714e3);
     at(&two, "media-first", 60, 1_214e3);
@@ -196,7 +196,7 @@ fn shares_are_max_min_fair() {
     let paused = case("5.8");
     let calls = paused.scenario().unwrap();
     at(&calls, "media-2", 50, 0.0);
-    // What the encoder makes, with its headers; there is more.
+    // The encoder's maximum rate with headers, which is less than the equal share.
     at(&calls, "media-3", 50, 1_560e3);
     let alone = paused.scenario_sending(Source::Greedy).unwrap();
     at(&alone, "media-2", 50, 0.0);
@@ -208,11 +208,11 @@ fn shares_are_max_min_fair() {
         500e3,
     );
     let shares = Shares::of(&calls, Duration::from_millis(200));
-    assert!(shares.flow("nobody").is_empty());
+    assert!(shares.flow("unknown").is_empty());
 }
 
 #[test]
-fn indices_and_ranks() {
+fn jain_ratio_and_percentiles() {
     assert!((jain(&[1.0, 1.0]) - 1.0).abs() < 1e-12);
     assert!((jain(&[1.0, 0.0]) - 0.5).abs() < 1e-12);
     assert!((ratio(&[2.0, 0.5, 1.0]) - 0.25).abs() < 1e-12);
@@ -224,7 +224,7 @@ fn indices_and_ranks() {
 }
 
 #[test]
-fn a_case_is_played_the_same_twice_and_pauses_are_silent() {
+fn runs_are_reproducible_and_pauses_send_no_media() {
     let mut scenario = case("5.8")
         .scenario_with(&ControllerConfig::default(), Source::Video)
         .unwrap();
@@ -234,7 +234,7 @@ fn a_case_is_played_the_same_twice_and_pauses_are_silent() {
     scenario.flows[0].stop = scenario.duration;
     let outcome = play(&scenario, "tfrc", Seed(1)).unwrap();
     let rates = &outcome.flow("media-2").unwrap().rate_bps;
-    // Sender reports go on.
+    // Sender reports continue.
     let in_pause = rates[206..299].iter().max().unwrap();
     assert!(*in_pause < 20_000, "{in_pause}");
     let before: u64 = rates[150..200].iter().sum::<u64>() / 50;
@@ -245,7 +245,7 @@ fn a_case_is_played_the_same_twice_and_pauses_are_silent() {
 }
 
 #[test]
-fn outcomes_of_others_can_be_read() {
+fn outcomes_of_peers_can_be_parsed() {
     let text = r#"{"scenario":"rmcat-5-1","control":"pion-gcc","library":"x 1","seed":2,
         "duration_ms":400,"flows":[{"name":"media","control":"pion-gcc","start_ms":0,"stop_ms":400,
         "propagation_ms":50.0,"bins_ms":200,"sent_bps":[1000,2000],"rate_bps":[900,1900],

@@ -1,4 +1,4 @@
-//! A run with what belongs to it, and what is asked of its curves again and again.
+//! A run with its scenario and fair shares, and common queries on its time series.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -8,19 +8,19 @@ use super::is_media;
 use super::outcome::{FlowOutcome, Outcome};
 use tidegate_sim::scenario::{FlowPlan, Scenario};
 
-/// A run with what belongs to it.
+/// A run with its scenario and fair shares.
 pub(super) struct View<'a> {
     pub(super) scenario: &'a Scenario,
-    /// The length of a bin.
+    /// Length of a bin.
     pub(super) bin: Duration,
     pub(super) shares: Shares,
-    /// The flows under test, each by itself.
+    /// The flows under test, one entry each.
     pub(super) media: Vec<SimFlow<'a>>,
-    /// What they compete with; flows of one plan are one.
+    /// The competing flows, one entry per plan.
     pub(super) others: Vec<SimFlow<'a>>,
 }
 
-/// A flow, or several that count as one, with the curves that there are.
+/// A flow, or several flows of one plan, with their time series.
 pub(super) struct SimFlow<'a> {
     pub(super) name: String,
     pub(super) plan: &'a FlowPlan,
@@ -74,13 +74,13 @@ impl<'a> View<'a> {
         (span.as_nanos() / self.bin.as_nanos()).max(1) as usize
     }
 
-    /// Mean of what arrived over the bins that `with` picks, in b/s; none if there are none.
+    /// Mean receiving rate in b/s over the bins that `with` selects. None if it selects none.
     pub(super) fn mean(&self, member: &SimFlow<'_>, with: impl Fn(usize) -> bool) -> Option<f64> {
         let bins = (0..self.bins()).filter(|bin| with(*bin));
         mean(bins.map(|bin| member.rate(bin)))
     }
 
-    /// Whether all flows under test are on and had time to find their shares.
+    /// Whether all flows under test are active and have had [`SETTLED`] to converge.
     pub(super) fn all_on(&self, bin: usize) -> bool {
         let at = self.middle(bin);
         let ready =
@@ -88,20 +88,21 @@ impl<'a> View<'a> {
         self.media.iter().all(ready)
     }
 
-    /// Spans in which the fair shares of all `members` rest, without the first [`SETTLED`] of each.
+    /// Spans in which the fair shares of all `members` are constant, without the first [`SETTLED`]
+    /// of each.
     pub(super) fn statics(&self, members: &[&SimFlow<'_>]) -> Vec<Range<usize>> {
         if self.shares.restless {
             return Vec::new();
         }
         let shares: Vec<&[f64]> = members.iter().map(|m| self.shares.flow(&m.name)).collect();
-        let rests = |bin: &usize| {
+        let constant = |bin: &usize| {
             let same = |fair: &&[f64]| fair[*bin] > 0.0 && !differs(fair[*bin - 1], fair[*bin]);
             shares.iter().all(same)
         };
         let mut spans = Vec::new();
         let mut from = 0;
         for bin in 1..=self.bins() {
-            if bin == self.bins() || !rests(&bin) {
+            if bin == self.bins() || !constant(&bin) {
                 spans.push(from + self.bins_in(SETTLED)..bin);
                 from = bin;
             }
@@ -113,13 +114,13 @@ impl<'a> View<'a> {
 }
 
 impl SimFlow<'_> {
-    /// What arrived in a bin, in b/s.
+    /// Receiving rate of a bin, in b/s.
     pub(super) fn rate(&self, bin: usize) -> f64 {
         let rates = self.curves.iter().filter_map(|flow| flow.rate_bps.get(bin));
         rates.map(|rate| *rate as f64).sum()
     }
 
-    /// What was sent in a bin, in b/s; what arrived where that is not known.
+    /// Sending rate of a bin, in b/s; the receiving rate if the sending rate is unknown.
     pub(super) fn sent(&self, bin: usize) -> f64 {
         let sent = |flow: &&FlowOutcome| {
             let known = if flow.sent_bps.is_empty() {
@@ -143,22 +144,22 @@ pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0.0).then(|| sum / count)
 }
 
-/// Whether a share has changed.
+/// Whether two values of a fair share differ.
 pub(super) fn differs(a: f64, b: f64) -> bool {
     (a - b).abs() > CHANGED * a.max(b)
 }
 
-/// The first seconds of a flow are not judged: there it cannot know the path.
+/// Startup of a flow, excluded from the scores because the path is unknown.
 pub const SETTLING: Duration = Duration::from_secs(5);
-/// Rates are compared when flows had so long to find their shares.
+/// Time to converge before rates are compared.
 pub const SETTLED: Duration = Duration::from_secs(10);
-/// Who gets next to nothing for so long starves.
+/// Window of the starvation metric.
 pub const DROUGHT: Duration = Duration::from_secs(10);
-/// A rate has reached its share when it is within this part of it ...
+/// Relative tolerance of convergence.
 pub const NEAR: f64 = 0.2;
-/// ... averaged over so long, since video comes in frames and key frames ...
+/// Averaging window of the rate for convergence. Video is bursty: frames and key frames.
 pub const SMOOTH: Duration = Duration::from_secs(1);
-/// ... for at least so long.
+/// Minimum time within [`NEAR`] of the fair share for convergence.
 pub const STAYS: Duration = Duration::from_secs(5);
-/// A share has changed when it differs by more than this part.
+/// Relative difference above which a fair share counts as changed.
 pub const CHANGED: f64 = 0.05;

@@ -1,29 +1,29 @@
-//! What ns-2 has played and ours, in one drawing each.
+//! Charts that compare ns-2 with the simulator.
 
 use super::Row;
 use tidegate_report::plot::{Figure, Point, Series};
 
-/// A drawing of the rows of a set.
+/// Chart of the rows of a set.
 struct Plan {
     name: &'static str,
     about: &'static str,
     set: &'static str,
-    /// What is drawn, and what its line is called.
+    /// Metrics and the labels of their lines.
     numbers: &'static [(&'static str, &'static str)],
     y_unit: &'static str,
     place: fn(&[&str]) -> Option<Place>,
 }
 
-/// Where a point of a set is drawn.
+/// Panel and abscissa of a point.
 struct Place {
     panel: String,
     x: f64,
     x_unit: &'static str,
-    /// By what its numbers are multiplied.
+    /// Factor of the values.
     times: f64,
 }
 
-/// The drawings for which there are rows. Bars and bands are one standard deviation over seeds.
+/// The charts that have rows. Bars and bands are one standard deviation over seeds.
 pub(super) fn figures(rows: &[Row]) -> Vec<Figure> {
     let figures = PLANS.iter().map(|plan| plan.figure(rows));
     figures.filter(|figure| !figure.series.is_empty()).collect()
@@ -45,11 +45,11 @@ impl Plan {
             let Some(place) = (self.place)(&words).filter(|_| set == self.set) else {
                 continue;
             };
-            for (who, mean, spread, n) in [
+            for (source, mean, spread, n) in [
                 ("ns-2", row.theirs, row.spread, row.n),
                 ("ours", ours, row.our_spread, row.our_n),
             ] {
-                let name = format!("{}: {label}{who}", place.panel);
+                let name = format!("{}: {label}{source}", place.panel);
                 let [y, spread] = [mean, spread].map(|value| value * place.times);
                 let point = Point {
                     x: place.x,
@@ -81,13 +81,13 @@ impl Plan {
     }
 }
 
-/// Loss rates are drawn by their exponents.
+/// Loss rates have a logarithmic axis.
 const LOSS: &str = "log10 of the loss rate p";
 
 const PLANS: [Plan; 4] = [
     Plan {
         name: "response",
-        about: "One flow that loses packets at random: packets per round trip, times the root of the loss rate p, which is constant in the simplest law of TCP. Bars and bands: one standard deviation over seeds.",
+        about: "One flow that loses packets at random: packets per round trip times the square root of the loss rate p, which is constant in the simplest TCP throughput equation. Bars and bands: one standard deviation over seeds.",
         set: "response",
         numbers: &[("flow.pps", "")],
         y_unit: "packets per round trip × √p",
@@ -111,7 +111,7 @@ const PLANS: [Plan; 4] = [
     },
     Plan {
         name: "shared",
-        about: "Two groups of flows at one RED queue of 1875 packets per second: what a flow of each has, of its fair share. Bars and bands: one standard deviation over seeds.",
+        about: "Two groups of flows at one RED queue of 1875 packets per second: rate of a flow of each group, relative to the fair share. Bars and bands: one standard deviation over seeds.",
         set: "shared",
         numbers: &[("a.pps", "first group, "), ("b.pps", "second group, ")],
         y_unit: "of the fair share",
@@ -120,7 +120,7 @@ const PLANS: [Plan; 4] = [
                 return None;
             };
             let x: f64 = flows.parse().ok()?;
-            // One against n is one flow in the first group.
+            // `one_vs_n` has one flow in the first group.
             let all = if *label == "one_vs_n" {
                 x + 1.0
             } else {
@@ -136,7 +136,7 @@ const PLANS: [Plan; 4] = [
     },
     Plan {
         name: "satellite",
-        about: "Ten flows over a link of 1300 packets per second with random loss: what a flow receives, in packets per second. Bars and bands: one standard deviation over seeds; ns-2 has played some points once.",
+        about: "Ten flows over a link of 1300 packets per second with random loss: receiving rate of a flow, in packets per second. Bars and bands: one standard deviation over seeds; ns-2 ran some points once.",
         set: "satellite",
         numbers: &[("flow.pps", "")],
         y_unit: "packets/s of a flow",
@@ -165,7 +165,7 @@ const PLANS: [Plan; 4] = [
     },
     Plan {
         name: "red",
-        about: "A constant stream into RED: share of the packets that is dropped, over the load.",
+        about: "A constant-rate flow into RED: share of dropped packets, over the load.",
         set: "red",
         numbers: &[("stream.loss", "")],
         y_unit: "dropped",
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn theirs_stands_beside_ours() {
+    fn charts_have_reference_and_simulator() {
         let row = |what: &str| Row {
             what: what.to_owned(),
             theirs: 100.0,

@@ -1,4 +1,4 @@
-//! What a run of ours gives, by the names of the references.
+//! Metrics of a run, by the names of the reference data.
 
 use core::time::Duration;
 
@@ -12,10 +12,10 @@ use tidegate_sim::meter::{Count, Totals};
 use tidegate_sim::runner::{Keep, RunResult};
 use tidegate_sim::scenario::{RatePlan, Scenario};
 
-/// None where there is nothing to measure.
+/// A measured value. None if the metric cannot be measured.
 pub(super) type Measured = Option<f64>;
 
-/// What a run has to keep for these.
+/// Records that a run has to keep for these metrics.
 pub(super) fn keep(means: &[Mean], marks: &[Mark]) -> Keep {
     let any = |ends: &[&str]| {
         let mut means = means.iter();
@@ -34,7 +34,7 @@ pub(super) fn keep(means: &[Mean], marks: &[Mark]) -> Keep {
     }
 }
 
-/// Whether there is such a number, and such flows.
+/// Whether the metric and its flows exist.
 #[cfg(test)]
 pub(super) fn is_known(what: &str, scenario: &Scenario) -> bool {
     match what.split_once('.') {
@@ -81,7 +81,7 @@ pub(super) fn is_known(what: &str, scenario: &Scenario) -> bool {
     }
 }
 
-/// One number of a run.
+/// Value of a metric of a run.
 pub(super) fn number(what: &str, scenario: &Scenario, take: &RunResult) -> Measured {
     let Some((class, metric)) = what.split_once('.') else {
         let totals = totals(take, None);
@@ -143,7 +143,7 @@ fn of_class(class: &str, metric: &str, scenario: &Scenario, take: &RunResult) ->
     }
 }
 
-/// One less Jain's index of fairness: zero where all have the same.
+/// One minus Jain's fairness index: zero if all rates are equal.
 fn unfairness(each: &[f64]) -> f64 {
     let squares: f64 = each.iter().map(|x| x * x).sum();
     let all: f64 = each.iter().sum();
@@ -154,7 +154,7 @@ fn unfairness(each: &[f64]) -> f64 {
     }
 }
 
-/// Packets that the first flow of a class sent in each bin of the window.
+/// Packets sent by the first flow of a class in each bin of the window.
 fn first_sent(class: &str, scenario: &Scenario, take: &RunResult) -> Option<Vec<f64>> {
     let flow = flows(take, Some(class)).next()?;
     let bin = take.meter.bin_length().as_nanos().max(1);
@@ -165,14 +165,14 @@ fn first_sent(class: &str, scenario: &Scenario, take: &RunResult) -> Option<Vec<
     Some(sent.skip(of(from)).take(of(to) - of(from)).collect())
 }
 
-/// Standard deviation over mean.
+/// Coefficient of variation: standard deviation over mean.
 fn variation(values: &[f64]) -> Measured {
     let (mean, spread) = mean_and_spread(values);
     (mean > 0.0).then(|| spread / mean)
 }
 
-/// What the sender's samples say, one for each report or for some of them: the mean loss event rate, the
-/// inverse of its mean inverse, and the mean over time of the rate, in packets per second.
+/// Metrics of the sender's samples, which exist for each report or for some of them: the mean loss
+/// event rate, its harmonic mean, and the mean over time of the rate in packets per second.
 fn samples(metric: &str, scenario: &Scenario, take: &RunResult) -> Measured {
     let (from, to) = scenario.window();
     let (mut count, mut sum, mut inverse) = (0.0, 0.0, 0.0);
@@ -201,8 +201,9 @@ fn samples(metric: &str, scenario: &Scenario, take: &RunResult) -> Measured {
     })
 }
 
-/// Seconds from a flow's start to the end of slow start, or until its rate settles: from then on its mean
-/// over half a second stays for three seconds within so many percent of its mean while measured.
+/// Seconds from a flow's start to the end of slow start, or until its rate settles. A rate is
+/// settled if its mean over 0.5 s stays within 30 % or 50 % of its mean from 14 s on, for three
+/// seconds.
 fn start(class: &str, metric: &str, scenario: &Scenario, take: &RunResult) -> Measured {
     let (role, _) = take.flows.iter().find(|(role, _)| role.class == class)?;
     let began = role.plan.start.as_secs_f64();
@@ -222,7 +223,7 @@ fn start(class: &str, metric: &str, scenario: &Scenario, take: &RunResult) -> Me
         );
         return Some(if metric == "peak_s" { at - began } else { rate });
     }
-    // The rate at the end of each tenth of a second.
+    // Rate at the end of each interval of 0.1 s.
     let end = (scenario.duration.as_secs_f64() * 10.0) as usize;
     let mut rates = vec![0.0; end];
     let mut events = events().peekable();
@@ -249,7 +250,7 @@ fn start(class: &str, metric: &str, scenario: &Scenario, take: &RunResult) -> Me
     settled.map_or(never, |tenth| Some(tenth as f64 / 10.0 - began))
 }
 
-/// When the rate first was as high as it got before slow start ended, and how high, in packets per second.
+/// Time and value of the maximum rate in slow start, in packets per second.
 fn peak<'a>(events: impl Iterator<Item = (f64, &'a Event)>, ended: f64) -> (f64, f64) {
     let mut highest = (0.0, 0.0);
     for (at, event) in events.take_while(|(at, _)| *at < ended) {
@@ -262,14 +263,16 @@ fn peak<'a>(events: impl Iterator<Item = (f64, &'a Event)>, ended: f64) -> (f64,
     highest
 }
 
-/// What becomes of all flows together around the outage: packets a second in the 50 s before it; seconds
-/// until the first second that brings any, and until five of them bring half or nine tenths of what was
-/// before; packets a second in the 100 s from its beginning and in the 50 s after it; and packets a
-/// second sent during it, from its second second on.
+/// Metrics of all flows together around the outage:
+/// - received packets per second in the 50 s before it;
+/// - seconds until the first second with any packet, and until five seconds with half or 90 % of
+///   the rate before;
+/// - received packets per second in the 100 s from its start and in the 50 s after it;
+/// - sent packets per second during it, without its first second.
 fn outage(metric: &str, scenario: &Scenario, take: &RunResult) -> f64 {
     let outage = scenario.links[0].outages.first();
     let begins = Time::from_secs(200);
-    // As the far end sees it.
+    // End of the outage as observed by the receiver.
     let ends = outage.map_or(begins, |outage| outage.to + scenario.links[0].delay);
     let second = |at: Time| at.as_nanos() / 1_000_000_000;
     let (begins, ends) = (second(begins), second(ends));
@@ -294,7 +297,7 @@ fn outage(metric: &str, scenario: &Scenario, take: &RunResult) -> f64 {
     }
 }
 
-/// Packets a second of all flows between two seconds.
+/// Packets per second of all flows between two seconds.
 fn per_second(
     take: &RunResult,
     from: u64,
@@ -313,7 +316,7 @@ fn per_second(
     packets as f64 / (to - from) as f64
 }
 
-/// Mean number of packets that wait for the first link.
+/// Mean number of packets in the queue of the first link.
 fn queue(scenario: &Scenario, take: &RunResult) -> Measured {
     let (from, to) = scenario.window();
     let name = &scenario.links[0].name;
@@ -329,13 +332,13 @@ fn queue(scenario: &Scenario, take: &RunResult) -> Measured {
     (count > 0).then(|| bytes.get() as f64 / 1_000.0 / f64::from(count))
 }
 
-/// How many packets came, and how far the marked ones are from where they should be, at most, in
-/// microseconds.
+/// Number of received packets, and the maximum difference of the marked packets' arrival times from
+/// the reference in µs.
 pub(super) fn packets(marks: &[Mark], scenario: &Scenario, take: &RunResult) -> [Measured; 2] {
     let links = &scenario.links;
-    // ns-2 looks at packets where the link ends that loses some; here they went over one more.
-    let behind = scenario.flows[0].path.get(2).map(|link| &links[*link]);
-    let rest = |size: Bytes| match behind.map(|link| (&link.rate, link.delay)) {
+    // ns-2 records packets at the end of the lossy link; here they have crossed one more link.
+    let last_link = scenario.flows[0].path.get(2).map(|link| &links[*link]);
+    let rest = |size: Bytes| match last_link.map(|link| (&link.rate, link.delay)) {
         Some((Some(RatePlan::Fixed(rate)), delay)) => size / *rate + delay,
         _ => Duration::ZERO,
     };
@@ -357,7 +360,7 @@ pub(super) fn packets(marks: &[Mark], scenario: &Scenario, take: &RunResult) -> 
     [Some(came.len() as f64), furthest]
 }
 
-/// The flows of a class, or all.
+/// Indices of the flows of a class, or of all flows.
 fn flows<'a>(take: &'a RunResult, class: Option<&'a str>) -> impl Iterator<Item = usize> + 'a {
     let flows = take.flows.iter().enumerate();
     flows
@@ -374,7 +377,7 @@ fn sum(totals: &[Totals], number: impl Fn(&Totals) -> f64) -> f64 {
     totals.iter().map(number).sum()
 }
 
-/// Of the packets of 1000 bytes in which rates are counted.
+/// Bits of a packet of 1000 bytes, the unit of rates.
 const PACKET_BITS: f64 = 8_000.0;
-/// What stands for never in the references, in seconds.
+/// Seconds that stand for "never" in the reference data.
 const NEVER: f64 = 70.0;

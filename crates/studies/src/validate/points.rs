@@ -1,8 +1,8 @@
-//! From a point of the references to the lines of a scenario file that it changes.
+//! Lines of a scenario file that each point of the reference data replaces.
 
 use super::reference::Mean;
 
-/// The runs that share a scenario file.
+/// Set of points of the reference data, by topology and question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Set {
     Every,
@@ -29,7 +29,7 @@ impl Set {
 
     pub(super) fn named(name: &str) -> Self {
         let set = Self::ALL.into_iter().find(|set| set.name() == name);
-        set.unwrap_or_else(|| panic!("a set of the references: {name}"))
+        set.unwrap_or_else(|| panic!("unknown set in the reference data: {name}"))
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -45,7 +45,7 @@ impl Set {
         }
     }
 
-    /// The scenario file, without its ending.
+    /// Name of the scenario file without its extension.
     pub(super) fn file(self) -> &'static str {
         match self {
             Self::Speed => "shared",
@@ -53,24 +53,24 @@ impl Set {
         }
     }
 
-    /// Whether every packet is meant to leave when ns-2 sends it. RAP and TFRC meet ties there, which in
-    /// ns-2 the last bit of a floating point number decides.
+    /// Whether each packet has to leave at ns-2's time. RAP and TFRC have ties in these sets, which
+    /// the last bit of a floating-point number decides in ns-2.
     pub(super) fn is_exact(self, point: &str) -> bool {
         matches!(self, Self::Every | Self::Queue) && matches!(point, "newreno" | "reno" | "sack")
     }
 
-    /// Why a number of a point may differ, and by how many times what is allowed: the most that was
-    /// seen, and half as much again.
+    /// Known reason for a difference of a metric, and its limit as a multiple of the tolerance: 1.5
+    /// times the largest observed difference.
     pub(super) fn excuse(self, point: &str, mean: &Mean) -> Option<(&'static str, f64)> {
         let what = mean.what.as_str();
-        // Without any random delay all flows meet at the queue at the same nanosecond.
+        // Without random delay, all flows reach the queue at the same nanosecond.
         if self == Self::Start && point.ends_with("_ov0") {
             return Some((
-                "ties decide: with 1 ns of random delay ns-2 lets one flow take all, as here; see docs/validation.md",
+                "ties decide: with 1 ns of random delay one flow takes all in ns-2, as here; see docs/validation.md",
                 20.0,
             ));
         }
-        // After the first second both drop alike.
+        // After the first second both drop the same number.
         if (self, point, what) == (Self::Queue, "tfrc", "dropped") {
             return Some((
                 "ties decide how often slow start doubles; see docs/validation.md",
@@ -79,13 +79,13 @@ impl Set {
         }
         if self == Self::Satellite && mean.n < FEW_RUNS && BETWEEN_FLOWS.contains(&what) {
             return Some((
-                "one to three runs of ns-2 do not tell how much its flows differ; see docs/validation.md",
+                "one to three runs of ns-2 do not give the spread between its flows; see docs/validation.md",
                 5.0,
             ));
         }
-        // Our models are those of ns-2, whose counts they meet.
+        // The TCP models are those of ns-2, and their drops match ns-2's.
         (self == Self::Speed && point.starts_with("ns3-") && what == "dropped").then_some((
-            "ns-3's TCP is another than ns-2's; see docs/validation.md",
+            "ns-3's TCP differs from ns-2's; see docs/validation.md",
             6.2,
         ))
     }
@@ -120,10 +120,10 @@ impl Set {
     }
 }
 
-/// What ns-2 played more often differs within what its runs do.
+/// Points with at least this many runs of ns-2 need no exception: the spread covers the difference.
 const FEW_RUNS: u32 = 5;
 
-/// What depends on which flow has the luck in a run.
+/// Metrics that depend on the random differences between the flows of a run.
 const BETWEEN_FLOWS: [&str; 4] = [
     "flow.max_pps",
     "flow.min_pps",
@@ -133,7 +133,7 @@ const BETWEEN_FLOWS: [&str; 4] = [
 
 type Changes = Vec<(&'static str, String)>;
 
-/// Each line that ends in `# vary: NAME` is replaced by what there is for the name; the others stay.
+/// Replaces each line that ends in `# vary: NAME` by the text for the name, if there is one.
 fn changed(source: &str, changes: &Changes) -> String {
     let line = |line: &str| -> String {
         let change = line.split_once(" # vary: ").and_then(|(_, name)| {
@@ -189,7 +189,8 @@ fn satellite(words: &[&str]) -> Changes {
     let [label, proto, loss, rtt, queue, outage] = words else {
         return Vec::new();
     };
-    // ns-2 loses what would arrive then, we what would depart: a propagation delay earlier.
+    // In an outage ns-2 loses packets by their arrival time, the simulator by their departure time,
+    // which is a propagation delay earlier.
     let at = 200_000_000 - micros(rtt, 2_000);
     let outages = match *outage {
         "0" => String::new(),
@@ -239,7 +240,7 @@ fn shared(words: &[&str]) -> Changes {
     ]
 }
 
-/// Kind of flow, how many and, where it is not the usual time, how many seconds.
+/// Kind of flow, number of flows and, if not the default, the duration in seconds.
 fn speed(words: &[&str]) -> Changes {
     let kind = words[0].trim_start_matches("ns3-");
     let mut changes = vec![
@@ -268,7 +269,7 @@ fn speed(words: &[&str]) -> Changes {
     changes
 }
 
-/// A label in which words say what differs from a queue of 50 and an overhead of 0.8 ms.
+/// A label whose words are differences from a queue of 50 packets and an overhead of 0.8 ms.
 fn start(label: &str) -> Changes {
     let mut queue = 50;
     let mut overhead = "0.0008";
@@ -297,7 +298,7 @@ fn start(label: &str) -> Changes {
             _ => {}
         }
     }
-    // The start of 2001 knew no slow increase.
+    // TFRC's start of 2001 had no slow increase.
     if label.starts_with("old_rinit1_ov") {
         options += ", slow_increase = false";
     }
@@ -325,13 +326,14 @@ fn flow(kind: &str, tcp: &str, tfrc: &str) -> String {
     }
 }
 
-/// ns-2 counts the packet in transmission.
+/// Drop-tail queue. ns-2's limit includes the packet in transmission.
 fn drop_tail(limit: u32) -> String {
     format!("queue = {{ droptail = \"{} packets\" }}", limit - 1)
 }
 
-/// `exp_25_125`, or what ns-2 chooses by itself for a link of 15 Mb/s and 50 ms: it does so for packets
-/// of 500 bytes, before it is told that they have 1000.
+/// RED with the parameters of a name such as `exp_25_125`, or with ns-2's automatic parameters for
+/// a link of 15 Mb/s and 50 ms. ns-2 computes them for packets of 500 bytes, before the packet size
+/// is set to 1000.
 fn red_queue(parameters: &str) -> String {
     let numbers: Vec<&str> = parameters.split('_').collect();
     match numbers.as_slice() {
@@ -342,7 +344,7 @@ fn red_queue(parameters: &str) -> String {
     }
 }
 
-/// Half of a round trip in seconds, less so many microseconds.
+/// Half of a round trip given in seconds, minus `less` microseconds.
 fn delay(rtt: &str, less: u64) -> String {
     format!("delay = \"{}us\"", micros(rtt, less))
 }
@@ -360,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_with_a_name_change_and_the_others_stay() {
+    fn marked_lines_are_replaced() {
         let source = "a = 1 # vary: a\nb = 2 # vary: b\nc = 3\n";
         let changes = vec![("b", "b = 4\nd = 5".to_owned()), ("a", String::new())];
         assert_eq!(changed(source, &changes), "\nb = 4\nd = 5\nc = 3\n");
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_finds_its_line() {
+    fn changes_match_lines_of_the_scenario() {
         for (set, point) in [
             (Set::Every, "rap"),
             (Set::Red, "exp_5_15 1.1"),
@@ -383,7 +385,7 @@ mod tests {
                 .lines()
                 .filter(|line| line.contains("# vary"))
                 .collect();
-            // Those whose value every point shares.
+            // Sets in which some lines have the same value for all points.
             let shared =
                 matches!(set, Set::Shared | Set::Every) || left.is_empty() || set == Set::Satellite;
             assert!(shared, "{set:?}: {left:?}");

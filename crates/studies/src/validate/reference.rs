@@ -1,6 +1,6 @@
-//! What ns-2 did.
+//! Reference data of ns-2.
 
-/// A number of a point, over the seeds of ns-2.
+/// A metric of a point, over the seeds of ns-2.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Mean {
     pub(super) what: String,
@@ -10,16 +10,16 @@ pub(super) struct Mean {
     pub(super) n: u32,
 }
 
-/// When a packet came.
+/// Arrival time of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mark {
-    /// In order of arrival, from zero.
+    /// Index in the order of arrival, from zero.
     pub(super) packet: usize,
-    /// At the far end of the link that loses packets.
+    /// Arrival time at the end of the lossy link.
     pub(super) micros: f64,
 }
 
-/// Set, point and number.
+/// Set, point and metric of each row.
 pub(super) fn means() -> impl Iterator<Item = (String, String, Mean)> {
     rows(include_str!("../../data/ns2/means.csv")).map(|row| {
         let [set, point, what, mean, spread, n] = fields(row);
@@ -33,7 +33,7 @@ pub(super) fn means() -> impl Iterator<Item = (String, String, Mean)> {
     })
 }
 
-/// Set, point and packet.
+/// Set, point and packet of each row.
 pub(super) fn marks() -> impl Iterator<Item = (String, String, Mark)> {
     rows(include_str!("../../data/ns2/packets.csv")).map(|row| {
         let [set, point, packet, micros] = fields(row);
@@ -45,7 +45,7 @@ pub(super) fn marks() -> impl Iterator<Item = (String, String, Mark)> {
     })
 }
 
-/// What is compared of them; the last of `marks` is the last packet that came.
+/// Metrics of arrival times. The last of `marks` is the last packet received.
 pub(super) fn of_marks(marks: &[Mark]) -> [Mean; 2] {
     let row = |what: &str, value| Mean {
         what: what.to_owned(),
@@ -64,15 +64,15 @@ fn rows(text: &'static str) -> impl Iterator<Item = &'static str> {
 fn fields<const N: usize>(row: &'static str) -> [&'static str; N] {
     let fields: Vec<&str> = row.split(',').collect();
     let fields = <[&str; N]>::try_from(fields);
-    fields.unwrap_or_else(|_| panic!("a row of the references has {N} fields: {row}"))
+    fields.unwrap_or_else(|_| panic!("row of the reference data without {N} fields: {row}"))
 }
 
 fn number(field: &str) -> f64 {
     let number = field.parse();
-    number.unwrap_or_else(|_| panic!("a number in the references: {field}"))
+    number.unwrap_or_else(|_| panic!("not a number in the reference data: {field}"))
 }
 
-/// How many packets came.
+/// Number of received packets.
 pub(super) const PACKETS: &str = "packets";
-/// How far the marked ones are from where they should be, at most, in microseconds.
+/// Maximum difference of the marked packets' arrival times from the reference, in µs.
 pub(super) const FURTHEST: &str = "furthest_us";

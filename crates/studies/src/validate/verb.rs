@@ -20,41 +20,41 @@ use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::{counted, say};
 use tidegate_console::signals::{self, Made, Share};
 
-/// What to compare with ns-2, and how thoroughly.
+/// Options of the validation.
 #[derive(Debug, clap::Args)]
 pub struct ValidateArgs {
-    /// Only cases of which a word begins with this, as "shared" or "rap 0.001"
+    /// Only cases with a word that begins with PATTERN, such as "shared" or "rap 0.001"
     #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
-    /// Seeds per case; as many as ns-2 had unless told
+    /// Seeds per case [default: the number of ns-2]
     #[arg(long, value_name = "N", value_parser = arguments::seeds)]
     seeds: Option<u64>,
     /// Only one or two cases of each kind
     #[arg(long)]
     quick: bool,
-    /// Cases played at the same time; one per core unless told
+    /// Number of threads [default: one per core]
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<NonZeroUsize>,
     /// Print the rows as one JSON array
     #[arg(long)]
     json: bool,
-    /// Draw theirs beside ours, as SVG and PNG in this folder
+    /// Draw charts of ns-2 and the simulator as SVG and PNG into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// Compares. The exit code is 1 when a row does not hold and there is no excuse, and 130 after
+/// Runs the validation. The exit code is 1 if a row fails without a known reason, and 130 after
 /// Ctrl-C.
 ///
 /// # Errors
-/// An option is wrong, a run fails, or the drawings cannot be written.
+/// An option is invalid, a run fails, or a chart cannot be written.
 pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
     let mut cases = Case::all(args.quick);
     if let Some(pattern) = &args.only {
         cases.retain(|case| case.matches(pattern));
         if cases.is_empty() {
             bail!(
-                "no case has a word that begins with \"{pattern}\"; use the name of a set (every, queue, red, response, satellite, shared, speed, start) or of a control (reno, newreno, sack, rap, tfrc)"
+                "no case matches --only \"{pattern}\"; use the name of a set (every, queue, red, response, satellite, shared, speed, start) or of a controller (reno, newreno, sack, rap, tfrc)"
             );
         }
     }
@@ -81,7 +81,7 @@ pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
     });
     let Some(played) = played else {
         made.iter().for_each(Made::undo);
-        say("interrupted in the validation: no row is complete, and nothing is kept");
+        say("interrupted in the validation: no results are kept");
         return Ok(signals::exit_code());
     };
     let played = played?;
@@ -112,7 +112,7 @@ pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
     })
 }
 
-/// Draws them into `dir`; returns the drawings made of pixels.
+/// Draws the charts into `dir`. Returns the paths of the PNG files.
 fn draw(rows: &[Row], dir: &Path) -> Result<Vec<PathBuf>> {
     let mut drawings = Vec::new();
     for figure in validate::figures(rows) {
@@ -129,7 +129,7 @@ fn draw(rows: &[Row], dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(drawings)
 }
 
-/// Plays all jobs, as many at a time as there are threads, and returns what they gave in their order.
+/// Runs all jobs on `threads` threads. Returns the results in the order of the jobs.
 fn play_all(
     cases: &[Case],
     jobs: &[(usize, Seed)],
@@ -167,9 +167,9 @@ fn play_all(
     all.into_iter().map(|(_, played)| played).collect()
 }
 
-/// One line per row; those that do not hold say so in front. Where that is wider than `room`, the
-/// name of a case has a line of its own above its rows; if it still is, the columns that say how
-/// sure a number is are left out, the last first.
+/// Table with one line per row; rows that fail have a mark in front. If the table is wider than
+/// `room`, the name of a case has a separate line above its rows. If it is still too wide, the
+/// columns behind the first [`FIXED`] are omitted, the last first.
 fn table(rows: &[Row], room: Option<usize>) -> String {
     let fits = |wide: usize| room.is_none_or(|room| wide <= room);
     let longest = |of: fn(&Row) -> usize| rows.iter().map(of).max().unwrap_or(0);
@@ -182,7 +182,7 @@ fn table(rows: &[Row], room: Option<usize>) -> String {
     let apart = !fits(wide(width, columns));
     if apart {
         width = INDENT.len() + longest(|row| split(row).1.len());
-        while columns.len() > SURE && !fits(wide(width, columns)) {
+        while columns.len() > FIXED && !fits(wide(width, columns)) {
             columns = &columns[..columns.len() - 1];
         }
     }
@@ -209,12 +209,12 @@ fn table(rows: &[Row], room: Option<usize>) -> String {
     text + &verdict(rows)
 }
 
-/// The case of a row, and which of its numbers it is.
+/// Case and metric of a row.
 fn split(row: &Row) -> (&str, &str) {
     row.what.split_once(": ").unwrap_or(("", &row.what))
 }
 
-/// As many of the cells as there are columns.
+/// Line of the table, with the first cells as far as there are columns.
 fn line(
     mark: &str,
     what: &str,
@@ -229,7 +229,7 @@ fn line(
     line + "\n"
 }
 
-/// In the order of [`COLUMNS`].
+/// Cells in the order of [`COLUMNS`].
 fn cells(row: &Row) -> [String; COLUMNS.len()] {
     let ours = row.ours.unwrap_or(f64::NAN);
     let share = |part: f64| match row.theirs {
@@ -245,7 +245,7 @@ fn cells(row: &Row) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// How many rows do not hold, and how many of those that are known not to, and why.
+/// Number of rows that fail, and of those with a known reason, by reason.
 fn verdict(rows: &[Row]) -> String {
     let failing = || rows.iter().filter(|row| !row.holds);
     let fails = failing().filter(|row| row.excuse.is_none()).count();
@@ -267,7 +267,7 @@ fn verdict(rows: &[Row]) -> String {
     text + "\n"
 }
 
-/// With about five digits that count.
+/// Number with about five significant digits.
 fn number(x: f64) -> String {
     match x.abs() {
         0.0 => "0".to_owned(),
@@ -277,7 +277,7 @@ fn number(x: f64) -> String {
     }
 }
 
-/// What there is to say of a number, and how wide that is.
+/// Columns with their widths.
 const COLUMNS: [(&str, usize); 5] = [
     ("ns-2", 11),
     ("ours", 11),
@@ -286,13 +286,13 @@ const COLUMNS: [(&str, usize); 5] = [
     ("spread", 8),
 ];
 
-/// Columns that are always there.
-const SURE: usize = 3;
+/// Number of columns that are always present.
+const FIXED: usize = 3;
 
-/// The width of the marks.
+/// Width of the marks.
 const MARK: usize = 7;
 
-/// Before the numbers of a case.
+/// Indent of the metrics of a case.
 const INDENT: &str = "  ";
 
 #[cfg(test)]
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_narrow_terminal_has_a_line_per_case_and_fewer_columns() {
+    fn narrow_table_has_case_lines_and_fewer_columns() {
         let row = |what: &str, ours| Row {
             what: what.to_owned(),
             theirs: 100.0,
@@ -320,7 +320,7 @@ mod tests {
         let full = table(&rows, None);
         assert_eq!(widest(&full), Some(7 + 47 + 51));
         assert_eq!(table(&rows, widest(&full)), full);
-        // The case is 15 wide with its indent.
+        // The metric is 15 wide with its indent.
         let all = table(&rows, Some(80));
         assert_eq!(widest(&all), Some(7 + 15 + 51));
         assert!(all.contains(&format!("\n{case}\n         a.pps ")), "{all}");

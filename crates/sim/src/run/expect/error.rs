@@ -58,7 +58,7 @@ impl fmt::Display for ExpectError {
         match self {
             Self::Malformed { text } => write!(
                 f,
-                "{text:?} is no expectation: write FLOW.METRIC or link.LINK.METRIC, then >=, <=, \
+                "{text:?} is not a valid expectation: write FLOW.METRIC or link.LINK.METRIC, then >=, <=, \
                  >, < or ==, then a number or another metric, as in \
                  `tidegate.delay_ms.p99 <= 400` or `a.rate_bps >= 0.8 * b.rate_bps`; metrics of \
                  flows are {}, of links {}",
@@ -73,7 +73,7 @@ impl fmt::Display for ExpectError {
                 let unit = Unit::of(metric);
                 write!(
                     f,
-                    "{text:?}: {value:?} is no plain number, and {metric} is {}; write ",
+                    "{text:?}: {value:?} is not a plain number, and {metric} is {}; write ",
                     unit.name()
                 )?;
                 match unit.plain(value) {
@@ -108,7 +108,7 @@ impl fmt::Display for ExpectError {
                 };
                 write!(
                     f,
-                    "{text:?}: only flows with {needs} have {metric}, and {name:?} is none: compare \
+                    "{text:?}: only flows with {needs} have {metric}, unlike {name:?}: compare \
                      another number, or remove it"
                 )
             }

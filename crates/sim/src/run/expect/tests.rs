@@ -28,7 +28,7 @@ fn flow(name: &str, rate: f64) -> FlowSummary {
 }
 
 #[test]
-fn comparisons_mean_what_they_say() {
+fn comparison_operators() {
     let cases = [
         ("a.rate_bps >= 100", true),
         ("a.rate_bps > 100", false),
@@ -133,7 +133,7 @@ fn errors_name_the_fault_and_the_fix() {
     ] {
         let error = text.parse::<Expectation>().expect_err(text).to_string();
         assert!(
-            error.starts_with(&format!("{text:?} is no expectation")),
+            error.starts_with(&format!("{text:?} is not a valid expectation")),
             "{error}"
         );
     }
@@ -150,32 +150,32 @@ fn errors_name_the_fault_and_the_fix() {
 }
 
 #[test]
-fn a_number_with_a_unit_is_answered_with_the_plain_one() {
+fn number_with_unit_is_rejected_with_its_plain_value() {
     for (text, fix) in [
         (
             "a.rate_bps >= 5Mb/s",
-            "\"5Mb/s\" is no plain number, and rate_bps is in bits per second; write 5000000",
+            "\"5Mb/s\" is not a plain number, and rate_bps is in bits per second; write 5000000",
         ),
         (
             "a.delay_ms.p99 <= 0.4s",
-            "\"0.4s\" is no plain number, and delay_ms.p99 is in milliseconds; write 400",
+            "\"0.4s\" is not a plain number, and delay_ms.p99 is in milliseconds; write 400",
         ),
         (
             "a.loss <= 5%",
-            "\"5%\" is no plain number, and loss is a share from 0 to 1; write 0.05",
+            "\"5%\" is not a plain number, and loss is a share from 0 to 1; write 0.05",
         ),
         (
             "link.l.drops < 10 packets",
-            "\"10 packets\" is no plain number, and drops is a count; write 10",
+            "\"10 packets\" is not a plain number, and drops is a count; write 10",
         ),
         (
             "a.rate_bps >= 5Mbps",
-            "\"5Mbps\" is no plain number, and rate_bps is in bits per second; write one, as \
+            "\"5Mbps\" is not a plain number, and rate_bps is in bits per second; write one, as \
                  2000000",
         ),
         (
             "a.rate_bps >= 5,000,000",
-            "\"5,000,000\" is no plain number, and rate_bps is in bits per second; write one, \
+            "\"5,000,000\" is not a plain number, and rate_bps is in bits per second; write one, \
                  as 2000000",
         ),
     ] {

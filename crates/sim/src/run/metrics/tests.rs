@@ -105,7 +105,7 @@ fn shown(frame: u64, shown_frame: Option<u64>) -> ShownFrame {
 }
 
 #[test]
-fn an_empty_run_has_no_metrics() {
+fn empty_run_has_no_metrics() {
     let summary = summarise(&run(), &[]);
     let flow = FlowSummary {
         name: "a".to_owned(),
@@ -122,8 +122,8 @@ fn an_empty_run_has_no_metrics() {
 }
 
 #[test]
-fn the_text_of_a_summary_has_these_keys() {
-    let text = serde_json::to_string(&summarise(&run(), &[])).expect("plain data");
+fn summary_json_has_the_documented_keys() {
+    let text = serde_json::to_string(&summarise(&run(), &[])).expect("serializable");
     let expected = concat!(
         r#"{"scenario":"hand-made","seed":null,"flows":[{"name":"a","class":"a","control":"tide","#,
         r#""rate_bps":null,"receive_bps":null,"loss":null,"loss_event_rate":null,"rtt_ms":null,"completion_s":null,"packet_delay_ms":{"mean":null,"p50":null,"p95":null,"p99":null,"max":null},"delay_ms":{"p50":null,"p95":null,"p99":null,"max":null},"#,
@@ -136,7 +136,7 @@ fn the_text_of_a_summary_has_these_keys() {
 }
 
 #[test]
-fn frames_end_in_one_of_four_ways() {
+fn frames_have_one_of_four_outcomes() {
     let mut run = run();
     let flow = &mut run.flows[0];
     flow.sent = (0..8).map(sent).collect();
@@ -194,7 +194,7 @@ fn frames_end_in_one_of_four_ways() {
 }
 
 #[test]
-fn a_frame_waits_for_the_frames_it_refers_to() {
+fn frame_waits_for_its_references() {
     let mut run = run();
     let flow = &mut run.flows[0];
     flow.sent = (0..4).map(sent).collect();
@@ -330,7 +330,9 @@ fn metrics_cover_the_measured_interval() {
     let samples = [(0, 0), (4, 1_000), (7, 2_000), (8, 2_500), (9, 9_000)];
     let samples = samples.map(|(second, delivered)| sample(second, delivered));
     run.links = samples.into_iter().collect();
-    let expect = "a.on_time_of_savable == 1".parse().expect("a metric");
+    let expect = "a.on_time_of_savable == 1"
+        .parse()
+        .expect("valid expectation");
     let mut summary = summarise(&run, &[expect]);
     let flow = summary.flows.remove(0);
     // 2,000 bytes in the two seconds in which the flow was both measured and active.
@@ -392,7 +394,7 @@ fn packets_give_rate_loss_and_queueing() {
 }
 
 #[test]
-fn a_picture_of_over_150_ms_is_a_freeze() {
+fn picture_displayed_over_150_ms_is_a_freeze() {
     // At 25 frames per second three intervals are 120 ms, so four slots are 160 ms and too long.
     let cases: [(&[Option<u64>], u64); 7] = [
         (&[Some(0), Some(1), Some(2)], 0),
@@ -429,7 +431,9 @@ fn frames_without_records_are_not_lost() {
     assert_eq!((dead.frames.on_time, dead.freezes), (Some(0), Some(1)));
     // Packets arrived, so frames arrived too, and only their rows are missing.
     run.flows[0].packets.push(packet(1, 40, Some(20)));
-    let expect = "a.on_time_of_savable >= 0".parse().expect("a metric");
+    let expect = "a.on_time_of_savable >= 0"
+        .parse()
+        .expect("valid expectation");
     let summary = summarise(&run, &[expect]);
     let unrecorded = &summary.flows[0];
     assert_eq!(
@@ -456,7 +460,11 @@ fn frames_count_in_any_order_of_their_ends() {
     let flow = summarise(&run, &[]).flows.remove(0);
     let frames = (flow.frames.made, flow.frames.sent, flow.frames.dropped);
     assert_eq!(frames, (Some(8), Some(4), Some(4)));
-    assert_eq!(flow.freezes, Some(1), "from frame 3 to the end");
+    assert_eq!(
+        flow.freezes,
+        Some(1),
+        "expected a freeze from frame 3 to the end"
+    );
 }
 
 #[test]
@@ -476,7 +484,7 @@ fn freezes_are_unknown_without_feedback() {
 }
 
 #[test]
-fn quality_is_the_mean_of_what_was_shown() {
+fn quality_is_the_mean_of_displayed_pictures() {
     let mut run = run();
     run.flows[0].shown = vec![shown(0, None), shown(1, Some(1)), shown(2, Some(1))];
     let flow = summarise(&run, &[]).flows.remove(0);
@@ -484,7 +492,7 @@ fn quality_is_the_mean_of_what_was_shown() {
 }
 
 #[test]
-fn freezes_follow_from_frames_when_nothing_was_shown() {
+fn freezes_are_derived_from_frames_without_displayed_pictures() {
     let mut run = run();
     let flow = &mut run.flows[0];
     flow.sent = (0..10).map(sent).collect();
@@ -495,7 +503,7 @@ fn freezes_follow_from_frames_when_nothing_was_shown() {
 }
 
 #[test]
-fn links_are_those_of_the_first_flow_that_is_no_baseline() {
+fn links_are_those_of_the_first_flow_that_is_not_a_baseline() {
     let mut run = run();
     let mut baseline = run.flows[0].clone();
     baseline.info.baseline = true;
@@ -543,12 +551,12 @@ fn links_are_those_of_the_first_flow_that_is_no_baseline() {
 
 proptest! {
     #[test]
-    fn a_percentile_has_its_share_at_or_below(
+    fn nearest_rank_has_its_share_at_or_below(
         mut values in prop::collection::vec(-1_000_i64..1_000, 1..200),
         percent in 1_usize..=100,
     ) {
         values.sort_unstable();
-        let found = nearest_rank(&values, percent).expect("there are values");
+        let found = nearest_rank(&values, percent).expect("the list is not empty");
         let at_most = values.iter().filter(|v| **v <= found).count();
         let below = values.iter().filter(|v| **v < found).count();
         prop_assert!(at_most * 100 >= percent * values.len());
@@ -556,7 +564,7 @@ proptest! {
     }
 
     #[test]
-    fn every_frame_ends_once(
+    fn every_frame_has_one_outcome(
         delays in prop::collection::vec(prop::option::of(0_u64..400), 1..60),
         dropped in prop::collection::vec(any::<bool>(), 60),
     ) {

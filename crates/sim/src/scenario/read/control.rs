@@ -54,7 +54,7 @@ fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
             &["rfc3448", "rfc5348"],
             &[Flavour::Rfc3448, Flavour::Rfc5348],
         )?;
-        // On by default in this flavour, as in ns-2, and off in the other.
+        // On by default in this flavour, as in ns-2, and off in RFC 5348.
         config.damping = config.flavour == Flavour::Rfc3448;
     }
     if let Some(value) = table.get("damping") {
@@ -73,7 +73,7 @@ fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
     Ok(config)
 }
 
-/// What only the older flavour has.
+/// Keys that only RFC 3448 has.
 fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), ScenarioError> {
     for key in TFRC_3448 {
         if let Some(value) = table
@@ -81,14 +81,14 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
             .filter(|_| config.flavour != Flavour::Rfc3448)
         {
             return Err(value.fault(Fault::Clash {
-                why: "RFC 5348 has no such thing".to_owned(),
+                why: "RFC 5348 has no such option".to_owned(),
                 mend: "remove it, or add flavour = \"rfc3448\"".to_owned(),
             }));
         }
     }
     let options = &mut config.rfc3448;
     if let Some(value) = table.get("tick") {
-        options.tick = value.positive_duration("a clock has ticks")?;
+        options.tick = value.positive_duration("a clock needs a tick above zero")?;
     }
     if let Some(value) = table.get("slow_increase") {
         options.slow_increase = value.boolean()?;
@@ -97,7 +97,7 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
         options.initial_window = Some(value.whole(1..=100)? as f64);
     }
     if let Some(value) = table.get("first_rate") {
-        options.first_rate = value.positive_rate("a flow has to begin")?;
+        options.first_rate = value.positive_rate("a flow needs an initial rate above zero")?;
     }
     if let Some(value) = table.get("intervals") {
         options.intervals = value.whole(2..=32)? as u8;
@@ -108,7 +108,7 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
     Ok(())
 }
 
-/// The controller, where the kind of the flow leaves it open.
+/// The controller, if the kind of the flow does not include one.
 pub(super) fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
     let own = ["tcp", "udp", "web", "transport"];
     let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
@@ -117,7 +117,7 @@ pub(super) fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, S
     match flow.get("control") {
         None => Ok(None),
         Some(value) => Err(value.fault(Fault::Clash {
-            why: format!("a {kind} flow decides about its rate by itself"),
+            why: format!("a {kind} flow has its own rate control"),
             mend: "remove it, or send bulk or video over RTP".to_owned(),
         })),
     }

@@ -1,4 +1,4 @@
-//! The codepoint of a flow's packets: what its sender can honour.
+//! ECN codepoint of a flow's packets, which must match the sender's response to marks.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{FlowPlan, MediaPlan, TcpPlan};
 
-/// `plan` with the codepoint that `flow` asks for.
+/// `plan` with the codepoint that `flow` requests.
 pub(super) fn with(flow: &Table<'_>, mut plan: FlowPlan) -> Result<FlowPlan, ScenarioError> {
     let scalable = plan.media.tcp().is_some_and(TcpPlan::is_scalable);
     plan.ecn = match flow.get("ecn") {
@@ -35,22 +35,22 @@ fn asked(value: &Value<'_>, plan: &FlowPlan, scalable: bool) -> Result<Ecn, Scen
         Form::Other if value.boolean().is_ok() => Ecn::NotEct,
         _ => return Err(value.wrong("true, false, \"off\", \"ect0\" or \"ect1\"")),
     };
-    // A stream without rate control is test load, from which no response is expected.
+    // UDP flows are test traffic, from which no response is expected.
     let unanswered = matches!(plan.media, MediaPlan::Udp(_));
     match asked {
         Ecn::Ect0 if scalable => Err(value.fault(Fault::Clash {
             why: format!(
-                "{} answers a mark by a fraction, and those of ECT(0) ask for as much as a loss does (RFC \
-                 3168)",
+                "{} responds to a mark in proportion, and marks of ECT(0) require the \
+                 same response as a loss (RFC 3168)",
                 plan.control_name()
             ),
             mend: "leave ecn out, or choose kind = \"cubic\"".to_owned(),
         })),
         Ecn::Ect1 if !scalable && !unanswered => Err(value.fault(Fault::Clash {
             why: format!(
-                "{} {}, and ECT(1) is for those who answer each mark by a fraction (RFC 9331 section \
+                "{} {}, and ECT(1) requires a response to each mark by a fraction (RFC 9331 section \
                  4.3)",
-                who(plan),
+                sender_name(plan),
                 answer(plan)
             ),
             mend: "write ecn = \"ect0\", or send tcp = { kind = \"prague\" } or udp = { … }".to_owned(),
@@ -59,17 +59,17 @@ fn asked(value: &Value<'_>, plan: &FlowPlan, scalable: bool) -> Result<Ecn, Scen
     }
 }
 
-fn who(plan: &FlowPlan) -> &'static str {
+fn sender_name(plan: &FlowPlan) -> &'static str {
     match &plan.media.tcp() {
         Some(tcp) => tcp.name(),
         None => plan.control_name(),
     }
 }
 
-/// What a sender does about marks that is not scalable.
+/// Response to marks of a sender that is not scalable.
 fn answer(plan: &FlowPlan) -> &'static str {
-    match who(plan) {
-        "bbr" | "fixed" => "does not answer marks",
-        _ => "answers a mark as it does a loss",
+    match sender_name(plan) {
+        "bbr" | "fixed" => "does not respond to marks",
+        _ => "responds to a mark as to a loss",
     }
 }

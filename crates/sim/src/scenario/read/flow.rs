@@ -44,7 +44,7 @@ pub(super) fn flow(
             if stop <= start + start_spread {
                 return Err(value.range(
                     &format!("the flow stops at {stop:?}, not after its start at {start:?}"),
-                    "let it stop later",
+                    "choose a later stop",
                 ));
             }
             stop
@@ -88,7 +88,7 @@ fn yielding(flow: &Table<'_>, plan: &FlowPlan) -> Result<bool, ScenarioError> {
             .is_none_or(|video| video.stream.is_some())
     {
         return Err(value.fault(Fault::Clash {
-            why: "only a video with rate control keeps a delay promise that can give way"
+            why: "only a video with rate control over RTP has a delay bound that can yield"
                 .to_owned(),
             mend: "leave it out, or send video = { … } with control = \"tfrc\"".to_owned(),
         }));
@@ -96,8 +96,8 @@ fn yielding(flow: &Table<'_>, plan: &FlowPlan) -> Result<bool, ScenarioError> {
     value.boolean()
 }
 
-/// One time span up to `end`, or two between which each flow draws its own: the lower one, and
-/// what may be added.
+/// A time span up to `end`, or a range from which each flow draws its own. Returns the lower end
+/// and the width.
 fn span(value: &Value<'_>, end: Duration) -> Result<(Duration, Duration), ScenarioError> {
     if value.kind() != Form::List {
         return Ok((within(value, end)?, Duration::ZERO));
@@ -140,13 +140,13 @@ fn access(value: &Value<'_>) -> Result<AccessPlan, ScenarioError> {
     })
 }
 
-/// A moment of the run.
+/// A time within the run.
 fn within(value: &Value<'_>, end: Duration) -> Result<Duration, ScenarioError> {
     let moment = value.duration()?;
     if moment > end {
         return Err(value.range(
             &format!("{moment:?} is after the end of the run at {end:?}"),
-            "choose an earlier moment or lengthen the duration",
+            "choose an earlier time or lengthen the duration",
         ));
     }
     Ok(moment)
@@ -167,8 +167,8 @@ fn media(
     let [kind] = given.as_slice() else {
         return Err(flow.fault(Fault::Clash {
             why: match given.as_slice() {
-                [] => "it carries nothing".to_owned(),
-                several => format!("it has {}", several.join(" and ")),
+                [] => "the flow has no data source".to_owned(),
+                several => format!("the flow has {}", several.join(" and ")),
             },
             mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … }, \
                    udp = { … } and web = { … }"
@@ -178,14 +178,13 @@ fn media(
     let value = flow.need(kind, "bulk = { packet = \"1200B\" }")?;
     if *kind == "video" {
         let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
-        let bound = bound.positive_duration("no frame arrives at once")?;
+        let bound = bound.positive_duration("a delay bound of zero cannot be met")?;
         let mut video = video_plan(&value, bound, life, open)?;
         if let Some(value) = flow.get("transport") {
             if !video.pauses.is_empty() {
                 return Err(value.fault(Fault::Clash {
-                    why: "a camera over TCP has no pauses".to_owned(),
-                    mend: "leave pause out, or stop the flow, or give the transport frames"
-                        .to_owned(),
+                    why: "video over TCP does not support pauses".to_owned(),
+                    mend: "remove pause, or use stop or the frames of the transport".to_owned(),
                 }));
             }
             video.stream = Some(Box::new(super::transport::transport(&value)?));
@@ -194,7 +193,7 @@ fn media(
     }
     if let Some(transport) = flow.get("transport") {
         return Err(transport.fault(Fault::Clash {
-            why: format!("{kind} data brings its own transport"),
+            why: format!("{kind} data has its own transport"),
             mend: "remove it, or send video = { … }".to_owned(),
         }));
     }
@@ -227,7 +226,7 @@ fn video_plan(
         None => (640, 360),
     };
     let floor = match table.get("floor") {
-        Some(floor) => floor.positive_rate("no encoder makes pictures without bits")?,
+        Some(floor) => floor.positive_rate("an encoder needs a rate above zero")?,
         None => FLOOR,
     };
     let ceiling = match table.get("ceiling") {
@@ -264,7 +263,7 @@ fn video_plan(
     })
 }
 
-/// A recording has a frame rate of its own, which may be said but not changed.
+/// The frame rate of a recording. The file may state it but cannot change it.
 fn recorded_rate(fps: Option<Value<'_>>, trace: &FrameTrace) -> Result<FrameRate, ScenarioError> {
     if let Some(fps) = fps
         && frame_rate(&fps)? != trace.frame_rate()
@@ -292,7 +291,7 @@ fn encoder(value: &Value<'_>, open: Open<'_>) -> Result<EncoderKind, ScenarioErr
             })
         })?;
         let recorded = FrameTrace::parse(&text)
-            .map_err(|error| trace.range(&format!("{file}: {error}"), "record it anew"))?;
+            .map_err(|error| trace.range(&format!("{file}: {error}"), "record it again"))?;
         return Ok(EncoderKind::Trace(Arc::new(recorded)));
     }
     let codecs = [None, Some(Codec::H264), Some(Codec::Mpeg2)];
@@ -300,7 +299,7 @@ fn encoder(value: &Value<'_>, open: Open<'_>) -> Result<EncoderKind, ScenarioErr
     Ok(codec.map_or(EncoderKind::Model, EncoderKind::Real))
 }
 
-/// Spans within the `life` of a flow in which its camera is off.
+/// Intervals within the `life` of a flow in which its camera is off.
 fn pauses(
     list: &Value<'_>,
     life: (Duration, Duration),
@@ -320,22 +319,22 @@ fn pauses(
                     "the pause begins at {start:?}, before the flow does at {:?}",
                     life.0
                 ),
-                "let it begin later, or start the flow later",
+                "choose a later time, or an earlier start of the flow",
             ));
         }
         if over > life.1 {
             return Err(lasts.range(
                 &format!(
-                    "the pause lasts until {over:?}, but the flow stops at {:?}",
+                    "the pause ends at {over:?}, but the flow stops at {:?}",
                     life.1
                 ),
-                "move it forward or shorten it; a flow that does not come back has a stop",
+                "move it forward or shorten it; to end the flow, use stop",
             ));
         }
         if pauses.last().is_some_and(|last| last.1 > start) {
             return Err(at.range(
-                &format!("the pause at {start:?} begins before the one above is over"),
-                "sort the pauses and let them not overlap",
+                &format!("the pause at {start:?} begins before the previous one ends"),
+                "sort the pauses and remove overlaps",
             ));
         }
         pauses.push((start, over));
@@ -354,7 +353,7 @@ fn picture_size(value: &Value<'_>) -> Result<(u32, u32), ScenarioError> {
         .and_then(|(width, height)| side(width).zip(side(height)))
         .ok_or_else(|| {
             value.range(
-                &format!("\"{text}\" is no size of a picture"),
+                &format!("\"{text}\" is not a valid picture size"),
                 "write width and height in pixels, even, from 16 to 4096, as \"640x360\"",
             )
         })
@@ -368,25 +367,24 @@ fn frame_rate(value: &Value<'_>) -> Result<FrameRate, ScenarioError> {
     text.split_once('/')
         .and_then(|(num, den)| num.parse().ok().zip(den.parse().ok()))
         .map(|(num, den)| FrameRate { num, den })
-        // One to 240 a second; `den` of at least one keeps the quotient finite.
+        // From 1 to 240 frames per second; `den` of at least one keeps the quotient finite.
         .filter(|rate| rate.den >= 1 && (1.0..=240.0).contains(&rate.as_f64()))
         .ok_or_else(|| {
             value.range(
-                &format!("\"{text}\" is no frame rate"),
+                &format!("\"{text}\" is not a valid frame rate"),
                 "write frames per second from 1 to 240, as 30 or \"30000/1001\"",
             )
         })
 }
 
-/// The lowest rate of the encoder unless the file says otherwise: 150 kb/s is about the least at
-/// which 640x360 is worth watching.
+/// Default minimum rate of the encoder: about the lowest at which 640x360 is watchable.
 const FLOOR: Rate = Rate::kbps(150);
-/// The highest: beyond 6 Mb/s quality of 640x360 hardly grows.
+/// Default maximum rate: above 6 Mb/s the quality of 640x360 hardly improves.
 const CEILING: Rate = Rate::kbps(6_000);
 
-/// As many as a run folder can still list.
+/// The largest number that a run folder can list.
 const MOST_FLOWS: u64 = 100_000;
-/// Packets that an access link holds unless told, as a host's interface does.
+/// Default queue of an access link in packets, as in the interface of a host.
 const ACCESS_QUEUE: u32 = 1_000;
 
 pub(super) const FLOW: &[&str] = &[

@@ -14,7 +14,7 @@ use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{CapacityTrace, LinkPlan, RatePlan};
 
-/// Where a link leads from and to, if it says so.
+/// The nodes at both ends of a link, if it names them.
 pub(super) fn ends(item: &Value<'_>) -> Result<Option<(String, String)>, ScenarioError> {
     let table = item.table(LINK, "a table")?;
     match (table.get("from"), table.get("to")) {
@@ -24,7 +24,7 @@ pub(super) fn ends(item: &Value<'_>) -> Result<Option<(String, String)>, Scenari
             if tail == head {
                 return Err(to.range(
                     &format!("the link leads from \"{tail}\" to itself"),
-                    "let it join two nodes",
+                    "name two different nodes",
                 ));
             }
             Ok(Some((tail, head)))
@@ -36,7 +36,7 @@ pub(super) fn ends(item: &Value<'_>) -> Result<Option<(String, String)>, Scenari
     }
 }
 
-/// The name of the same link in the other direction, if it has one.
+/// Name of the link in the other direction, if it has one.
 pub(super) fn duplex(item: &Value<'_>, names: &mut Names) -> Result<Option<String>, ScenarioError> {
     let table = item.table(LINK, "a table")?;
     match table.get("duplex") {
@@ -104,7 +104,7 @@ pub(super) fn link(
     })
 }
 
-/// The rate by which a queue may configure itself.
+/// Rate for queues that configure themselves.
 fn nominal(rate: &RatePlan) -> Option<Rate> {
     match rate {
         RatePlan::Fixed(rate) => Some(*rate),
@@ -120,7 +120,7 @@ fn capacity(value: &Value<'_>, end: Duration, open: Open<'_>) -> Result<RatePlan
     const WANTED: &str = "a rate as \"4Mb/s\", steps as [[\"0s\", \"4Mb/s\"], [\"20s\", \"1Mb/s\"]], or { trace = \"file\" }";
     match value.kind() {
         Form::Text => Ok(RatePlan::Fixed(value.positive_rate(
-            "a link of rate zero carries nothing; for a while without capacity use outage or steps",
+            "a link of rate zero carries nothing; for a limited time use outage or steps",
         )?)),
         Form::List => steps(value, end).map(RatePlan::Steps),
         Form::Table => {
@@ -157,7 +157,7 @@ pub(super) fn steps(
         let [at, rate] = pair.as_slice() else {
             return Err(item.range(
                 &format!("a step of {} parts", pair.len()),
-                "write the moment and the rate, as [\"20s\", \"1Mb/s\"]",
+                "write the time and the rate, as [\"20s\", \"1Mb/s\"]",
             ));
         };
         let moment = at.duration()?;
@@ -165,13 +165,13 @@ pub(super) fn steps(
             None if moment > Duration::ZERO => {
                 return Err(at.range(
                     &format!("the first step is at {moment:?}, so there is no rate before it"),
-                    "let the first step be at \"0s\"",
+                    "start the first step at \"0s\"",
                 ));
             }
             Some((last, _)) if moment <= *last => {
                 return Err(at.range(
                     &format!("the step at {moment:?} does not follow the one at {last:?}"),
-                    "sort the steps by their moments, each once",
+                    "sort the steps by time, without repetition",
                 ));
             }
             _ => {}
@@ -186,7 +186,7 @@ pub(super) fn steps(
     }
     if steps.iter().all(|(_, rate)| *rate == Rate::ZERO) {
         return Err(value.range(
-            "the link carries nothing at all",
+            "all rates are zero",
             "write at least one step with a rate above zero",
         ));
     }
@@ -213,7 +213,7 @@ fn loss(value: &Value<'_>) -> Result<LossConfig, ScenarioError> {
         let odd = ["to_bad", "to_good", "loss_good", "loss_bad"];
         if let Some(other) = odd.iter().find_map(|key| table.get(key)) {
             return Err(other.fault(Fault::Clash {
-                why: "mean and burst say all of it".to_owned(),
+                why: "mean and burst define the model completely".to_owned(),
                 mend: "write either mean and burst, or to_bad, to_good, loss_bad and loss_good"
                     .to_owned(),
             }));
@@ -248,7 +248,7 @@ fn bursts(table: &Table<'_>) -> Result<LossConfig, ScenarioError> {
             ),
         ),
         LossFault::Burst(_) | LossFault::Probability(_) => mean.range(
-            "a link that loses everything has no bursts",
+            "the share of losses is 1",
             "write a share below 1, as \"1%\"",
         ),
     })?;
@@ -262,7 +262,7 @@ fn jitter(value: &Value<'_>) -> Result<JitterConfig, ScenarioError> {
     )?;
     let max = table
         .need("max", "max = \"5ms\"")?
-        .positive_duration("jitter of zero does nothing")?;
+        .positive_duration("the jitter is zero")?;
     let reorder = match table.get("reorder") {
         Some(reorder) => reorder.boolean()?,
         None => false,
@@ -281,7 +281,7 @@ fn jitter(value: &Value<'_>) -> Result<JitterConfig, ScenarioError> {
     }
     let deviation = table
         .need("deviation", "deviation = \"2ms\"")?
-        .positive_duration("without a deviation this is no jitter but delay")?;
+        .positive_duration("without a deviation the jitter is a constant delay")?;
     let spread = Spread::Normal {
         mean,
         deviation,
@@ -298,11 +298,10 @@ fn outages(list: &Value<'_>, end: Duration) -> Result<Vec<Outage>, ScenarioError
         let at = table.need("at", "at = \"50s\"")?;
         let lasts = table.need("lasts", "lasts = \"2s\"")?;
         let start = at.duration()?;
-        let over =
-            start.saturating_add(lasts.positive_duration("an outage of zero length does nothing")?);
+        let over = start.saturating_add(lasts.positive_duration("the outage has zero length")?);
         if over > end {
             return Err(lasts.range(
-                &format!("the outage lasts until {over:?}, but the run ends at {end:?}"),
+                &format!("the outage ends at {over:?}, but the run ends at {end:?}"),
                 "move it forward, shorten it or lengthen the duration",
             ));
         }
@@ -312,8 +311,8 @@ fn outages(list: &Value<'_>, end: Duration) -> Result<Vec<Outage>, ScenarioError
         };
         if outages.last().is_some_and(|last| last.to > outage.from) {
             return Err(at.range(
-                &format!("the outage at {start:?} begins before the one above is over"),
-                "sort the outages and let them not overlap",
+                &format!("the outage at {start:?} begins before the previous one ends"),
+                "sort the outages and remove overlaps",
             ));
         }
         outages.push(outage);

@@ -1,4 +1,4 @@
-//! Flows of models: paced data, TCP, streams without control.
+//! Flow models: paced data, TCP, UDP, web.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) fn bulk(value: &Value<'_>, end: Duration) -> Result<BulkPlan, Scenari
             }
             (Some(_), Some(demand)) => {
                 return Err(demand.range(
-                    "what is limited in size is there from the start",
+                    "with limit, all data is available from the start",
                     "write either limit or demand",
                 ));
             }
@@ -42,19 +42,19 @@ pub(super) fn bulk(value: &Value<'_>, end: Duration) -> Result<BulkPlan, Scenari
     })
 }
 
-/// All that a flow has to send.
+/// Amount of data that a flow has to send.
 fn amount(limit: &Value<'_>) -> Result<Bytes, ScenarioError> {
     let size = limit.size()?;
     if size > Bytes(0) {
         return Ok(size);
     }
     Err(limit.range(
-        "who has nothing to send is no flow",
-        "write a size above zero, as \"60kB\", or leave it out to send without end",
+        "a flow needs data to send",
+        "write a size above zero, as \"60kB\", or remove it to send without end",
     ))
 }
 
-/// The same, or its kind alone.
+/// A TCP table, or only its kind.
 pub(super) fn tcp_or_kind(value: &Value<'_>) -> Result<TcpPlan, ScenarioError> {
     if value.kind() != Form::Text {
         return tcp(value, Duration::MAX);
@@ -125,7 +125,7 @@ pub(super) fn tcp(value: &Value<'_>, end: Duration) -> Result<TcpPlan, ScenarioE
             sack_blocks: sack_blocks(kind),
             accurate_ecn: kind == "prague",
             delay: match table.get("delayed_ack") {
-                Some(delay) => Some(delay.positive_duration("leave it out to delay nothing")?),
+                Some(delay) => Some(delay.positive_duration("remove it to disable delayed ACKs")?),
                 None => None,
             },
             ..SinkConfig::default()
@@ -158,18 +158,18 @@ fn classic_sender(
         sender.initial_window = window;
     }
     if let Some(shortest) = table.get("min_rto") {
-        let least = shortest.positive_duration("a timeout of zero fires for ever")?;
+        let least = shortest.positive_duration("the timeout is zero")?;
         if least < LEAST_RTO {
-            // As in ns-2 the timer runs while nothing is out, too.
+            // As in ns-2 the timer also runs while no data is outstanding.
             return Err(shortest.range(
-                "shorter than a tick of any TCP",
-                "write a time span from \"1ms\" on",
+                "shorter than the clock tick of any TCP",
+                "write at least \"1ms\"",
             ));
         }
         sender.rto.min = least;
     }
     if let Some(tick) = table.get("tick") {
-        sender.rto.tick = tick.positive_duration("a clock has to tick")?;
+        sender.rto.tick = tick.positive_duration("a clock needs a tick above zero")?;
     }
     if let Some(on) = table.get("limited_transmit") {
         sender.limited_transmit = on.boolean()?;
@@ -193,7 +193,7 @@ fn modern_sender(
     ] {
         if let Some(value) = table.get(key) {
             return Err(value.range(
-                &format!("{kind} is as in Linux, which has no {key}"),
+                &format!("{kind} is a TCP model of Linux, which does not have {key}"),
                 "remove it, or choose kind = \"sack\"",
             ));
         }
@@ -208,7 +208,7 @@ fn modern_sender(
         sender.initial_window = window;
     }
     if let Some(shortest) = table.get("min_rto") {
-        sender.timeout.min = shortest.positive_duration("a timeout of zero fires for ever")?;
+        sender.timeout.min = shortest.positive_duration("the timeout is zero")?;
     }
     options::modern(kind, &mut sender, table)?;
     Ok(sender)
@@ -220,7 +220,7 @@ fn initial_window(table: &Table<'_>) -> Result<Option<InitialWindow>, ScenarioEr
     Ok(window.map(|window| InitialWindow::Segments(window as u32)))
 }
 
-/// A browser for each of `count` flows.
+/// Configuration of browsers, one for each of `count` flows.
 pub(super) fn browsers(value: &Value<'_>, count: u32) -> Result<Arc<web::Config>, ScenarioError> {
     let table = value.table(WEB, "{ load = \"2Mb/s\" }")?;
     let mut config = web::Config::default();
@@ -238,17 +238,17 @@ pub(super) fn browsers(value: &Value<'_>, count: u32) -> Result<Arc<web::Config>
         config.begin = begin.choice(&["page", "thinking"], &[Begin::Page, Begin::Thinking])?;
     }
     if let Some(value) = table.get("tcp") {
-        options::refuse_socket(&value, "a server writes what browsers ask for")?;
+        options::refuse_socket(&value, "a web server sends the requested objects")?;
         let plan = tcp_or_kind(&value)?;
         let TcpSender::Classic(sender) = plan.sender else {
             return Err(value.range(
-                "what serves browsers is TCP as in ns-2",
+                "web servers use a TCP model of ns-2",
                 "choose kind = \"newreno\", \"reno\" or \"sack\"",
             ));
         };
         if plan.amount != SourceKind::Endless {
             return Err(value.range(
-                "objects have sizes of their own",
+                "the size of a web object is set by object or page",
                 "remove limit, and write object or page",
             ));
         }
@@ -256,19 +256,19 @@ pub(super) fn browsers(value: &Value<'_>, count: u32) -> Result<Arc<web::Config>
     }
     web_sizes(&table, &mut config)?;
     if let Some(think) = table.get("think") {
-        let mean = think.positive_duration("who never thinks has a flow of tcp")?;
+        let mean = think.positive_duration("a browser without think time is a tcp flow")?;
         config.think = Distribution::Exponential {
             mean: mean.as_secs_f64(),
         };
     }
     if let (Some(load), Some(_)) = (table.get("load"), table.get("think")) {
         return Err(load.range(
-            "how long browsers think is found from their load",
+            "load determines the think time",
             "write either load or think",
         ));
     }
     if let Some(load) = table.get("load") {
-        let rate = load.positive_rate("browsers that load nothing need no flow")?;
+        let rate = load.positive_rate("the load is zero")?;
         config = config.with_load(count, rate, PAGE_TIME);
     }
     config.check().map_err(|fault| {
@@ -280,13 +280,13 @@ pub(super) fn browsers(value: &Value<'_>, count: u32) -> Result<Arc<web::Config>
     Ok(Arc::new(config))
 }
 
-/// How large pages are, in one object or in several.
+/// Sizes of pages: of one object or of several.
 fn web_sizes(table: &Table<'_>, config: &mut web::Config) -> Result<(), ScenarioError> {
     if let Some(page) = table.get("page") {
         for key in ["objects", "object"] {
             if let Some(value) = table.get(key) {
                 return Err(value.range(
-                    "a page of a size is one object",
+                    "page is the size of a page of one object",
                     "write either page, or objects and object",
                 ));
             }
@@ -321,8 +321,8 @@ pub(super) fn udp(value: &Value<'_>, end: Duration) -> Result<udp::SourceConfig,
     Ok(config)
 }
 
-/// Smaller ones than of other flows: 20 ms of audio are a few dozen bytes. Outside of the simulator
-/// 28 bytes are headers, and 33 say what the packet is.
+/// Smaller packets than those of other flows are allowed: 20 ms of audio are a few dozen bytes. In
+/// real networks, 28 bytes are headers, and 33 bytes identify the packet.
 fn udp_packet(value: &Value<'_>) -> Result<Bytes, ScenarioError> {
     let size = value.size()?;
     if (Bytes(64)..=Bytes(1_500)).contains(&size) {
@@ -351,7 +351,7 @@ fn spacing(table: &Table<'_>) -> Result<Spacing, ScenarioError> {
     let table = value.table(ON_OFF, "{ on = \"500ms\", off = \"1s\" }")?;
     let long = |key, example| {
         let value = table.need(key, example)?;
-        value.positive_duration("a time of zero never ends")
+        value.positive_duration("the time is zero")
     };
     Ok(Spacing::OnOff {
         on: long("on", "on = \"500ms\"")?,
@@ -363,7 +363,7 @@ fn spacing(table: &Table<'_>) -> Result<Spacing, ScenarioError> {
     })
 }
 
-/// A rate, or steps of it.
+/// A rate, or a list of steps.
 pub(super) fn schedule(value: &Value<'_>, end: Duration) -> Result<Schedule, ScenarioError> {
     if value.kind() != Form::List {
         return Ok(value
@@ -412,11 +412,11 @@ fn object_size(size: &Value<'_>) -> Result<Distribution, ScenarioError> {
     Ok(Distribution::Uniform { least, most })
 }
 
-/// How long a page is expected to take, by which think times are set for a load.
+/// Assumed page load time, from which think times are computed for a load.
 const PAGE_TIME: Duration = Duration::from_secs(1);
 
-/// Its timer runs while nothing is out, too: one of a microsecond would fire thousands of millions of
-/// times in a pause of an hour.
+/// The retransmission timer of the ns-2 models also runs while no data is outstanding. With a
+/// time-out of a microsecond it would fire billions of times in an idle hour.
 const LEAST_RTO: Duration = Duration::from_millis(1);
 
 const TCP_KINDS: &[&str] = &[

@@ -14,7 +14,7 @@ use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::picture;
 use crate::scenario::table::{Table, Value};
 
-/// The queue of a link of this rate, by which RED may configure itself, and delay.
+/// The queue of a link with this rate and delay, from which RED may compute its parameters.
 pub(super) fn queue(
     value: &Value<'_>,
     rate: Option<Rate>,
@@ -26,13 +26,13 @@ pub(super) fn queue(
         .filter_map(|kind| Some((*kind, table.get(kind)?)));
     let (Some((kind, config)), other) = (found.next(), found.next()) else {
         return Err(table.fault(Fault::Clash {
-            why: "it is of no kind".to_owned(),
+            why: "the queue has no type".to_owned(),
             mend: format!("write {FORMS}"),
         }));
     };
     if let Some((other, _)) = other {
         return Err(table.fault(Fault::Clash {
-            why: format!("it is {kind} and {other}"),
+            why: format!("the queue has two types, {kind} and {other}"),
             mend: "write one of them".to_owned(),
         }));
     }
@@ -43,7 +43,7 @@ pub(super) fn queue(
             _ => "remove it".to_owned(),
         };
         return Err(mark.fault(Fault::Clash {
-            why: "only a droptail queue marks above a size".to_owned(),
+            why: "only a droptail queue has a marking threshold".to_owned(),
             mend,
         }));
     }
@@ -62,7 +62,7 @@ pub(super) fn queue(
     }
 }
 
-/// Where it stands how much a queue holds.
+/// The value that configures the limit of a queue.
 pub(super) fn limit_of<'a>(value: &Value<'a>) -> Result<Value<'a>, ScenarioError> {
     let table = value.table(QUEUE, FORMS)?;
     for (kind, keys) in [("codel", CODEL), ("dualpi2", DUALPI2)] {
@@ -90,7 +90,10 @@ fn red(value: &Value<'_>, rate: Option<Rate>, delay: Duration) -> Result<RedConf
     let share = |key, standard| table.get(key).map_or(Ok(standard), |value| value.share());
     let weight = share("weight", standard.weight)?;
     if let Some(value) = table.get("weight").filter(|_| weight <= 0.0) {
-        return Err(value.range("with a weight of zero the mean never moves", "write 0.002"));
+        return Err(value.range(
+            "with a weight of zero the average never changes",
+            "write 0.002",
+        ));
     }
     let limit = table.need("limit", "limit = \"300 packets\"")?;
     let held = limit.packets()?;
@@ -100,7 +103,7 @@ fn red(value: &Value<'_>, rate: Option<Rate>, delay: Duration) -> Result<RedConf
             picture::limit(Limit::Packets(held)),
             standard.min_threshold
         );
-        return Err(limit.range(&why, "let limit be above max"));
+        return Err(limit.range(&why, "set limit above max"));
     }
     let in_bytes = flag(&table, "bytes", standard.unit == RedUnit::Bytes)?;
     Ok(RedConfig {
@@ -128,7 +131,7 @@ fn thresholds(table: &Table<'_>) -> Result<RedConfig, ScenarioError> {
     if low >= high {
         return Err(value.range(
             &format!("max ({high}) is not above min ({low})"),
-            "let max be at least twice min",
+            "set max to at least twice min",
         ));
     }
     Ok(RedConfig {
@@ -148,12 +151,12 @@ fn automatic(
     for key in ["min", "max", "weight"] {
         if let Some(given) = table.get(key) {
             return Err(given.fault(Fault::Clash {
-                why: "auto finds min, max and weight by itself".to_owned(),
+                why: "auto computes min, max and weight".to_owned(),
                 mend: format!("remove {key} or auto"),
             }));
         }
     }
-    let target = target.positive_duration("no queue has a delay of zero")?;
+    let target = target.positive_duration("the target delay is zero")?;
     let rate = rate.unwrap_or(Rate::ZERO);
     Ok(RedConfig::automatic(rate, delay, target, mean_packet))
 }
@@ -200,7 +203,7 @@ fn law(table: &Table<'_>, standard: DelayLaw) -> Result<DelayLaw, ScenarioError>
     Ok(DelayLaw {
         target: span(table, "target", standard.target)?,
         interval: match table.get("interval") {
-            Some(value) => value.positive_duration("an interval of zero gives no time to react")?,
+            Some(value) => value.positive_duration("the interval is zero")?,
             None => standard.interval,
         },
         max_packet: match table.get("max_packet") {
@@ -223,8 +226,8 @@ fn dualpi2(value: &Value<'_>) -> Result<DualPi2Config, ScenarioError> {
         && update < Duration::from_micros(100)
     {
         return Err(value.range(
-            &format!("an update each {update:?} is more often than one in 100us"),
-            "write a longer time, as \"16ms\"",
+            &format!("an update interval of {update:?} is below 100us"),
+            "write a longer interval, as \"16ms\"",
         ));
     }
     let scheduler = match (table.get("classic_share"), table.get("shift")) {
@@ -235,7 +238,7 @@ fn dualpi2(value: &Value<'_>) -> Result<DualPi2Config, ScenarioError> {
         (None, Some(shift)) => DualScheduler::TimeShifted(shift.duration()?),
         (Some(_), Some(shift)) => {
             return Err(shift.fault(Fault::Clash {
-                why: "a scheduler with shares has no shift".to_owned(),
+                why: "a weighted scheduler has no time shift".to_owned(),
                 mend: "write either classic_share = \"10%\" or shift = \"30ms\"".to_owned(),
             }));
         }

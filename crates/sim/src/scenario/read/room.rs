@@ -13,7 +13,7 @@ use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::Value;
 use crate::scenario::{FlowPlan, Scenario, network};
 
-/// Looks at the queues of links, each with the places of its directions in the plan.
+/// Checks the queues of links, each with the range of its directions in the plan.
 pub(super) fn in_links(
     scenario: &Scenario,
     directions: &[(Value<'_>, Range<usize>)],
@@ -37,7 +37,7 @@ pub(super) fn in_links(
     Ok(())
 }
 
-/// Looks at the queues of the links that the flow of `item` has for itself.
+/// Checks the queues of the access and exit links of a flow.
 pub(super) fn in_own_links(flow: &FlowPlan, item: &Value<'_>) -> Result<(), ScenarioError> {
     let mut table = item.table(FLOW, "a table")?;
     table.place(format!("flow \"{}\"", flow.name));
@@ -69,6 +69,6 @@ fn fits(
             packet.0,
             flow.name
         ),
-        mend: "let the queue hold more, as \"60kB\"".to_owned(),
+        mend: "increase the queue size, as \"60kB\"".to_owned(),
     }))
 }

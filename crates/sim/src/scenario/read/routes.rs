@@ -1,4 +1,4 @@
-//! The ways of flows: named link by link, or found between two nodes.
+//! Routes of flows: listed link by link, or computed between two nodes.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -7,12 +7,12 @@ use crate::scenario::Scenario;
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Table, Value};
 
-/// Which nodes the links join: for each link that has them, where it comes from and leads to.
+/// Nodes at the ends of each link that names them: from and to.
 #[derive(Debug, Default)]
 pub(super) struct Nodes(Vec<Option<(String, String)>>);
 
 impl Nodes {
-    /// The ends of the next link.
+    /// Adds the ends of the next link.
     pub(super) fn push(&mut self, ends: Option<(String, String)>) {
         self.0.push(ends);
     }
@@ -29,12 +29,12 @@ impl Nodes {
         names
     }
 
-    /// The way of the least delay, of those the one with the fewest links, of those the one
-    /// whose links come first in the file.
+    /// The route with the least delay. Ties are resolved by the number of links, then by the order
+    /// of links in the file.
     fn way(&self, scenario: &Scenario, from: &str, to: &str) -> Option<Vec<usize>> {
         let mut best: BTreeMap<&str, (Duration, usize, Vec<usize>)> = BTreeMap::new();
         best.insert(from, (Duration::ZERO, 0, Vec::new()));
-        // Bellman and Ford: a way without loops has fewer links than there are.
+        // Bellman-Ford: a route without loops has fewer links than the network.
         for _ in 0..self.0.len() {
             let mut changed = false;
             for (link, ends) in self.0.iter().enumerate() {
@@ -67,7 +67,7 @@ pub(super) fn of_flow(
     let (Some(from), Some(to)) = (table.get("from"), table.get("to")) else {
         if let Some(half) = table.get("from").or(table.get("to")) {
             return Err(half.fault(Fault::Clash {
-                why: "a way has two ends".to_owned(),
+                why: "a route needs both ends".to_owned(),
                 mend: "write both from = \"…\" and to = \"…\", or path and back".to_owned(),
             }));
         }
@@ -78,7 +78,7 @@ pub(super) fn of_flow(
     };
     if let Some(path) = table.get("path").or(table.get("back")) {
         return Err(path.fault(Fault::Clash {
-            why: "its way is already found between its nodes".to_owned(),
+            why: "from and to already define the route".to_owned(),
             mend: "write either from and to, or path and back".to_owned(),
         }));
     }
@@ -86,7 +86,7 @@ pub(super) fn of_flow(
     if tail == head {
         return Err(to.range(
             &format!("the flow ends where it begins, at \"{head}\""),
-            "let it lead to another node",
+            "choose another node",
         ));
     }
     let way = |tail: &str, head: &str| {
@@ -132,14 +132,14 @@ fn listed(value: &Value<'_>, scenario: &Scenario) -> Result<Vec<usize>, Scenario
         };
         if route.contains(&link) {
             return Err(item.range(
-                &format!("the link \"{name}\" is passed twice"),
-                "name each link once, in order of travel",
+                &format!("the link \"{name}\" occurs twice"),
+                "list each link once, in order of travel",
             ));
         }
         route.push(link);
     }
     if route.is_empty() {
-        return Err(value.range("no link at all", "name at least one, as [\"uplink\"]"));
+        return Err(value.range("the list is empty", "name at least one, as [\"uplink\"]"));
     }
     Ok(route)
 }

@@ -1,4 +1,4 @@
-//! Keys of TCP that say how a sender of today repairs and spaces, and how an application writes.
+//! TCP keys for loss recovery and pacing of the Linux models, and for the writing application.
 
 use core::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::scenario::{SocketPlan, TcpPlan};
 use crate::tcp::SourceKind;
 use crate::tcp::modern::{self, CongestionConfig, Detection, HyStartConfig};
 
-/// What senders as in ns-2 lack.
+/// Rejects keys that the ns-2 models do not have.
 pub(super) fn refuse_modern(kind: &str, table: &Table<'_>) -> Result<(), ScenarioError> {
     for key in MODERN {
         if let Some(value) = table.get(key) {
             return Err(value.fault(Fault::Clash {
-                why: format!("{kind} is as in ns-2, which has no {key}"),
+                why: format!("{kind} is a TCP model of ns-2, which does not have {key}"),
                 mend: "remove it, or choose kind = \"cubic\"".to_owned(),
             }));
         }
@@ -24,7 +24,7 @@ pub(super) fn refuse_modern(kind: &str, table: &Table<'_>) -> Result<(), Scenari
     Ok(())
 }
 
-/// How losses are found, slow start ends and segments are spaced.
+/// Loss detection, exit from slow start, and pacing.
 pub(super) fn modern(
     kind: &str,
     sender: &mut modern::Config,
@@ -42,7 +42,7 @@ pub(super) fn modern(
         sender.tail_probes = probes.boolean()?;
         if sender.tail_probes && !has_rack {
             return Err(probes.fault(Fault::Clash {
-                why: "only TCP with RACK probes tails (RFC 8985)".to_owned(),
+                why: "tail loss probes require RACK (RFC 8985)".to_owned(),
                 mend: "remove it, or write recovery = \"rack\"".to_owned(),
             }));
         }
@@ -54,7 +54,7 @@ pub(super) fn modern(
             CongestionConfig::Bbr(_) | CongestionConfig::Prague(_)
         ) {
             return Err(pacing.fault(Fault::Clash {
-                why: format!("{kind} always spaces its segments"),
+                why: format!("{kind} always paces its segments"),
                 mend: "remove it, or choose kind = \"cubic\"".to_owned(),
             }));
         }
@@ -63,9 +63,7 @@ pub(super) fn modern(
     if let Some(value) = table.get("hystart") {
         let CongestionConfig::Cubic(cubic) = &mut sender.congestion else {
             return Err(value.fault(Fault::Clash {
-                why: format!(
-                    "only cubic leaves slow start when the delay rises, and this is {kind}"
-                ),
+                why: format!("HyStart belongs to cubic, and this is {kind}"),
                 mend: "remove it, or choose kind = \"cubic\"".to_owned(),
             }));
         };
@@ -74,7 +72,7 @@ pub(super) fn modern(
     Ok(())
 }
 
-/// The application that writes, if there is one; `amount` is all that there is to send.
+/// The writing application, if there is one; `plan.amount` is the amount of data to send.
 pub(super) fn socket(
     table: &Table<'_>,
     plan: &TcpPlan,
@@ -86,7 +84,7 @@ pub(super) fn socket(
     }
     if let (Some(demand), SourceKind::Bytes(_)) = (&demand, plan.amount) {
         return Err(demand.fault(Fault::Clash {
-            why: "what is limited in size is there from the start".to_owned(),
+            why: "with limit, all data is available from the start".to_owned(),
             mend: "write either limit or demand".to_owned(),
         }));
     }
@@ -116,7 +114,7 @@ fn buffer_size(value: &Value<'_>, segment: Bytes) -> Result<Bytes, ScenarioError
     ))
 }
 
-/// Refuses an application where something else says what is sent.
+/// Rejects an application if the flow has another data source.
 pub(super) fn refuse_socket(value: &Value<'_>, why: &str) -> Result<(), ScenarioError> {
     let Ok(table) = value.table(models::TCP, "a table") else {
         return Ok(());
@@ -132,8 +130,8 @@ pub(super) fn refuse_socket(value: &Value<'_>, why: &str) -> Result<(), Scenario
     Ok(())
 }
 
-/// What Linux lets a socket hold unless told (`tcp_wmem`).
+/// Default socket buffer of Linux (`tcp_wmem`).
 const BUFFER: Bytes = Bytes(4 << 20);
 
-/// What only senders as in Linux have.
+/// Keys that only the Linux models have.
 const MODERN: &[&str] = &["recovery", "tail_probes", "pacing", "hystart"];

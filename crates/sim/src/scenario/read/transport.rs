@@ -17,7 +17,7 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
     let tcp = table.need("tcp", "tcp = \"cubic\"")?;
     super::tcp::refuse_socket(
         &tcp,
-        "a video is what its encoder makes, and waits in its backlog",
+        "the encoder generates the data, and the sender has its own backlog",
     )?;
     let mut tcp = models::tcp_or_kind(&tcp)?;
     let mode = mode(&table)?;
@@ -57,7 +57,7 @@ pub(super) fn transport(value: &Value<'_>) -> Result<StreamPlan, ScenarioError> 
             None => TcpRateConfig::MARGIN,
         },
         drain: match table.get("drain") {
-            Some(drain) => Some(drain.positive_duration("what waits cannot leave at once")?),
+            Some(drain) => Some(drain.positive_duration("the drain time is zero")?),
             None => None,
         },
         frames: match table.get("frames") {
@@ -71,14 +71,14 @@ fn rto_max(table: &Table<'_>) -> Result<Option<Duration>, ScenarioError> {
     let Some(span) = table.get("rto_max") else {
         return Ok(None);
     };
-    let longest = span.positive_duration("a time-out of zero fires for ever")?;
+    let longest = span.positive_duration("the time-out is zero")?;
     let allowed = Duration::from_secs(1)..=Duration::from_mins(2);
     if allowed.contains(&longest) {
         Ok(Some(longest))
     } else {
         Err(span.range(
-            "the kernel takes 1 s to 120 s",
-            "write a time span within these",
+            "the kernel accepts 1 s to 120 s",
+            "write a time span in this range",
         ))
     }
 }
@@ -92,8 +92,8 @@ fn linear(table: &Table<'_>, sender: &TcpSender) -> Result<bool, ScenarioError> 
     let linear = backoff.choice(&["exponential", "linear"], &[false, true])?;
     if linear && !matches!(sender, TcpSender::Modern(_)) {
         return Err(backoff.fault(Fault::Clash {
-            why: "TCP as in ns-2 doubles its time-outs".to_owned(),
-            mend: "remove it, or take a TCP of today, as \"cubic\"".to_owned(),
+            why: "the TCP models of ns-2 have exponential back-off".to_owned(),
+            mend: "remove it, or choose a TCP model of Linux, as \"cubic\"".to_owned(),
         }));
     }
     Ok(linear)
@@ -124,7 +124,7 @@ fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
         )?,
         (None, Some(value)) => Mode::of_flags(flags(&value)?, backoff, law),
         (Some(mode), Some(_)) => {
-            return Err(mode.range("flags select the mode as well", "write one of the two"));
+            return Err(mode.range("flags also select the mode", "write one of the two"));
         }
     };
     let belongs: &[(&'static str, bool, &str)] = &[
@@ -147,7 +147,7 @@ fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
     for (key, fits, whose) in belongs {
         if let Some(value) = table.get(key).filter(|_| !fits) {
             return Err(value.fault(Fault::Clash {
-                why: format!("only {whose} has such a thing"),
+                why: format!("only {whose} has this option"),
                 mend: "remove it, or choose that mode".to_owned(),
             }));
         }
@@ -155,7 +155,7 @@ fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
     Ok(mode)
 }
 
-/// The published form with other numbers.
+/// The published parameters, with changes by the scenario.
 fn tuned(table: &Table<'_>, backoff: Backoff) -> Result<Backoff, ScenarioError> {
     let number = |key, range, example, standard| match table.get(key) {
         Some(value) => value.number(range, example),
@@ -165,7 +165,7 @@ fn tuned(table: &Table<'_>, backoff: Backoff) -> Result<Backoff, ScenarioError> 
         Backoff::Fixed { ratio, hold } => Backoff::Fixed {
             ratio: number("ratio", 0.01..=0.99, "0.35", ratio)?,
             hold: match table.get("hold") {
-                Some(hold) => hold.positive_duration("a reduction of no length does nothing")?,
+                Some(hold) => hold.positive_duration("the reduction has zero length")?,
                 None => hold,
             },
         },

@@ -1,4 +1,4 @@
-//! Where a swept value goes: the paths of a key, and the places that they name in the tree of a file.
+//! Paths of a swept key, and their positions in the tree of a file.
 
 use core::ops::Range;
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::scenario::error::Fault;
 
-/// The paths of one key, which share its values.
+/// The paths of a key, which share its values.
 pub(super) fn of_key(key: &str) -> Result<Vec<Vec<&str>>, Fault> {
     let range = |why: String, mend: &str| Fault::Range {
         why,
@@ -22,7 +22,7 @@ pub(super) fn of_key(key: &str) -> Result<Vec<Vec<&str>>, Fault> {
             .any(|part| part.trim() != part || part.is_empty())
         {
             return Err(range(
-                format!("\"{path}\" is no path"),
+                format!("\"{path}\" is not a valid path"),
                 "write names joined by dots, as \"link.uplink.delay\"",
             ));
         }
@@ -46,14 +46,14 @@ pub(super) fn of_key(key: &str) -> Result<Vec<Vec<&str>>, Fault> {
     for (i, one) in all.iter().enumerate() {
         path(one)?;
         if all[..i].contains(one) {
-            return Err(range(format!("\"{one}\" is there twice"), "name it once"));
+            return Err(range(format!("\"{one}\" occurs twice"), "list it once"));
         }
     }
     Ok(all.iter().map(|path| path.split('.').collect()).collect())
 }
 
-/// Puts `value` at `path`, whose key stands at `at` in the file. Tables on the way that are missing
-/// are made: whether they may be there is for the reader to say.
+/// Sets `value` at `path`; `at` is the position of its key in the file. Missing tables are created,
+/// and the reader checks whether they are allowed.
 pub(super) fn put<'a>(
     tree: &mut DeTable<'a>,
     path: &[&'a str],
@@ -92,7 +92,7 @@ pub(super) fn put<'a>(
                     return Err(Fault::Range {
                         why: format!("\"{above}\" is a list of {length}, and has no \"{key}\""),
                         mend: format!(
-                            "write a place in the list, from 0, or sweep all of \"{above}\""
+                            "write an index of the list, from 0, or sweep all of \"{above}\""
                         ),
                     });
                 };
@@ -115,7 +115,7 @@ pub(super) fn put<'a>(
     Ok(())
 }
 
-/// The table of the list `what` that has this name.
+/// The entry of the list `what` with this name.
 fn named<'t, 'a>(
     tree: &'t mut DeTable<'a>,
     what: &'static str,
@@ -146,7 +146,7 @@ fn named<'t, 'a>(
     }
 }
 
-/// The value of `key`, an empty table if there is none.
+/// The value of `key`; a missing value is created as an empty table.
 fn entry<'t, 'a>(
     table: &'t mut DeTable<'a>,
     key: &'a str,
@@ -156,15 +156,18 @@ fn entry<'t, 'a>(
         let empty = Spanned::new(at.clone(), DeValue::Table(DeTable::new()));
         set(table, key, at, empty);
     }
-    let value = table.get_mut(key).expect("it was there, or was just made");
+    let value = table
+        .get_mut(key)
+        .expect("the key exists or has just been inserted");
     value.get_mut()
 }
 
-/// Replaces key and value, as a map keeps the key that it has, with its place in the file.
+/// Replaces key and value. Removal is necessary because a map keeps the existing key with its
+/// position.
 fn set<'a>(table: &mut DeTable<'a>, key: &'a str, at: &Range<usize>, value: Spanned<DeValue<'a>>) {
     table.remove(key);
     table.insert(Spanned::new(at.clone(), Cow::Borrowed(key)), value);
 }
 
-/// What there are several of, told apart by name.
+/// Lists whose entries are addressed by name.
 const LISTS: [&str; 3] = ["link", "flow", "baseline"];

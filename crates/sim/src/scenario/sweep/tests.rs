@@ -65,7 +65,7 @@ fn the_last_axis_is_the_fastest() {
 /// Reading only the base scenario reports errors of the sweep too, except for those of
 /// combinations.
 #[test]
-fn a_slip_in_the_sweep_is_one_of_the_file() {
+fn errors_of_the_sweep_are_errors_of_the_file() {
     let base = |sweep: &str| {
         let text = format!("{BASE}{sweep}");
         crate::scenario::Scenario::parse("f.toml", &text, &|_| Err("none".to_owned()))
@@ -92,7 +92,7 @@ fn a_slip_in_the_sweep_is_one_of_the_file() {
 }
 
 #[test]
-fn paths_lead_into_tables_and_lists_and_several_share_a_value() {
+fn paths_address_tables_and_lists_and_may_share_values() {
     let sweep = parse(
         "seeds = [4, 2]\n\"link.up.queue.red.max\" = [\"40 packets\"]\n\"link.up.rate.1.1\" = [\"2Mb/s\"]\n\"link.up.delay, link.down.delay\" = [\"7ms\"]",
     )
@@ -115,7 +115,7 @@ fn paths_lead_into_tables_and_lists_and_several_share_a_value() {
 }
 
 #[test]
-fn values_may_be_tables_and_missing_tables_are_made() {
+fn values_may_be_tables_and_missing_tables_are_created() {
     let control = "\"flow.a.control\" = [\"rap\", { tfrc = {\n damping = true } }]";
     let sweep = parse(control).unwrap();
     assert_eq!(
@@ -143,7 +143,7 @@ fn files_are_read_once_and_have_a_checksum() {
 }
 
 #[test]
-fn each_fault_names_line_and_mend() {
+fn errors_name_line_and_fix() {
     for (sweep, wanted) in [
         (
             "",
@@ -173,10 +173,10 @@ fn each_fault_names_line_and_mend() {
             "\"flow.a\" = [1]",
             "sweep: flow.a: \"flow.a\" names no key of a flow; write \"flow.NAME.KEY\"",
         ),
-        ("\"flow.a..x\" = [1]", "\"flow.a..x\" is no path"),
+        ("\"flow.a..x\" = [1]", "\"flow.a..x\" is not a valid path"),
         (
             "\"link.up.delay, link.up.delay\" = [\"1ms\"]",
-            "f.toml:16: sweep: link.up.delay, link.up.delay: \"link.up.delay\" is there twice; name it once",
+            "f.toml:16: sweep: link.up.delay, link.up.delay: \"link.up.delay\" occurs twice; list it once",
         ),
         (
             "wat = [1]",
@@ -200,7 +200,7 @@ fn each_fault_names_line_and_mend() {
         ),
         (
             "\"link.up.delay\" = [\"1ms\", \"1ms\"]",
-            "the value 1ms is there twice; remove one",
+            "the value 1ms occurs twice; remove one",
         ),
         (
             "\"flow.a.count\" = [0]",
@@ -220,9 +220,9 @@ fn each_fault_names_line_and_mend() {
         ),
         (
             "seeds = []",
-            "f.toml:16: sweep: seeds: without a seed nothing runs; write seeds = 20",
+            "f.toml:16: sweep: seeds: the list of seeds is empty; write seeds = 20",
         ),
-        ("seeds = [1, 1]", "the seed 1 is there twice"),
+        ("seeds = [1, 1]", "the seed 1 occurs twice"),
         ("seeds = \"20\"", "is a text; write a whole number"),
         (
             "seed = [1]",
@@ -244,9 +244,9 @@ fn each_fault_names_line_and_mend() {
 }
 
 #[test]
-fn a_fault_of_one_point_names_the_point() {
+fn errors_of_one_point_name_the_point() {
     for (sweep, wanted) in [
-        // Sound by itself, but not with the rest of the file: the rest is where the fault shows.
+        // Valid alone, but not with the rest of the file, where the error is detected.
         (
             "\"duration\" = [\"30s\", \"15s\"]",
             "f.toml:5: sweep, with duration = 15s: link \"up\": rate: ",
@@ -266,11 +266,11 @@ fn too_many_points_are_refused_before_they_are_read() {
     let counts: Vec<String> = (1..=200).map(|n| n.to_string()).collect();
     let counts = counts.join(",");
     let sweep = format!("\"flow.a.count\" = [{counts}]\nx = [{counts}]");
-    assert!(fault(&sweep).starts_with("f.toml:17: sweep: x: these are more than 10000 points"));
+    assert!(fault(&sweep).starts_with("f.toml:17: sweep: x: the sweep has more than 10000 points"));
 }
 
 #[test]
-fn a_file_without_a_sweep_says_how_to_add_one() {
+fn file_without_sweep_is_rejected_with_example() {
     let text = BASE.replace("[sweep]\n", "");
     let error = Sweep::parse("f.toml", &text, &|_| Err(String::new())).unwrap_err();
     assert!(
@@ -282,7 +282,7 @@ fn a_file_without_a_sweep_says_how_to_add_one() {
 }
 
 #[test]
-fn played_alone_a_swept_file_has_its_own_values() {
+fn base_scenario_ignores_the_sweep() {
     let text = format!("{BASE}seeds = 2\n\"link.up.delay\" = [\"10ms\"]\n");
     let none: Open<'_> = &|_| Err(String::new());
     let plain = Scenario::parse("f.toml", &BASE.replace("[sweep]\n", ""), none).unwrap();

@@ -14,7 +14,7 @@ fn distance_counts_edits() {
 }
 
 #[test]
-fn slips_are_near_and_other_words_are_not() {
+fn misspellings_are_near_and_other_words_are_not() {
     for (name, key) in [
         ("dealy", "delay"),
         ("lnk", "link"),

@@ -1,9 +1,9 @@
-//! What is wrong with a file, and what the error says.
+//! Errors of scenario files and their messages.
 
 use super::{GOOD, links, parse};
 
 #[test]
-fn faults_name_line_key_and_mend() {
+fn errors_name_line_key_and_fix() {
     for (from, to, message) in FAULTS.iter().chain(links::FAULTS) {
         assert!(GOOD.contains(from), "{from} is not in the good file");
         let error = parse(&GOOD.replacen(from, to, 1)).expect_err(to);
@@ -15,7 +15,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"name = "demo""#,
         "name = ",
-        "demo.toml:1: this is no TOML: string values must be quoted, expected literal string",
+        "demo.toml:1: invalid TOML: string values must be quoted, expected literal string",
     ),
     (
         r#"name = "demo""#,
@@ -31,7 +31,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"name = "demo""#,
         r#"name = "my demo""#,
-        r#"demo.toml:1: name: "my demo" is no name; write at most 40 letters, digits, - and _, a letter first"#,
+        r#"demo.toml:1: name: "my demo" is not a valid name; write at most 40 letters, digits, - and _, a letter first"#,
     ),
     (
         r#"duration = "60s""#,
@@ -41,7 +41,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"duration = "60s""#,
         r#"duration = "0s""#,
-        r#"demo.toml:3: duration: a run of zero length shows nothing; write a time span above zero, as "400ms""#,
+        r#"demo.toml:3: duration: the run has zero length; write a time span above zero, as "400ms""#,
     ),
     (
         r#"duration = "60s""#,
@@ -56,7 +56,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"duration = "60s""#,
         r#"duration = "30s""#,
-        r#"demo.toml:12: link "uplink": outage: lasts: the outage lasts until 52s, but the run ends at 30s; move it forward, shorten it or lengthen the duration"#,
+        r#"demo.toml:12: link "uplink": outage: lasts: the outage ends at 52s, but the run ends at 30s; move it forward, shorten it or lengthen the duration"#,
     ),
     (
         "seed = 7",
@@ -88,12 +88,12 @@ name = "uplink""#,
     (
         r#"name = "downlink""#,
         r#"name = "uplink""#,
-        r#"demo.toml:14: link: name: the name "uplink" is taken since line 7; choose another"#,
+        r#"demo.toml:14: link: name: the name "uplink" is already used in line 7; choose another"#,
     ),
     (
         r#"name = "tidegate""#,
         r#"name = "uplink""#,
-        r#"demo.toml:17: flow: name: the name "uplink" is taken since line 7; choose another"#,
+        r#"demo.toml:17: flow: name: the name "uplink" is already used in line 7; choose another"#,
     ),
     (
         r#"delay = "40ms""#,
@@ -118,18 +118,18 @@ name = "uplink""#,
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
         r#"rate = [["1s", "4Mb/s"]]"#,
-        r#"demo.toml:8: link "uplink": rate: the first step is at 1s, so there is no rate before it; let the first step be at "0s""#,
+        r#"demo.toml:8: link "uplink": rate: the first step is at 1s, so there is no rate before it; start the first step at "0s""#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"], ["20s", "3Mb/s"]]"#,
-        r#"demo.toml:8: link "uplink": rate: the step at 20s does not follow the one at 20s; sort the steps by their moments, each once"#,
+        r#"demo.toml:8: link "uplink": rate: the step at 20s does not follow the one at 20s; sort the steps by time, without repetition"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
         r#"rate = [["0s", "4Mb/s"],
   ["20s", "1MB/s"]]"#,
-        r#"demo.toml:9: link "uplink": rate: "1MB/s": "MB/s" is no unit of a rate; write it as "4Mb/s" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)"#,
+        r#"demo.toml:9: link "uplink": rate: "1MB/s": "MB/s" is not a unit of a rate; write it as "4Mb/s" (units: b/s, kb/s, Mb/s, Gb/s, Tb/s)"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
@@ -139,12 +139,12 @@ name = "uplink""#,
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
         r#"rate = [["0s", "4Mb/s", 3]]"#,
-        r#"demo.toml:8: link "uplink": rate: a step of 3 parts; write the moment and the rate, as ["20s", "1Mb/s"]"#,
+        r#"demo.toml:8: link "uplink": rate: a step of 3 parts; write the time and the rate, as ["20s", "1Mb/s"]"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
         "rate = []",
-        r#"demo.toml:8: link "uplink": rate: the link carries nothing at all; write at least one step with a rate above zero"#,
+        r#"demo.toml:8: link "uplink": rate: all rates are zero; write at least one step with a rate above zero"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
@@ -154,7 +154,7 @@ name = "uplink""#,
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
         r#"rate = "0Mb/s""#,
-        r#"demo.toml:8: link "uplink": rate: a link of rate zero carries nothing; for a while without capacity use outage or steps; write a rate above zero, as "2Mb/s""#,
+        r#"demo.toml:8: link "uplink": rate: a link of rate zero carries nothing; for a limited time use outage or steps; write a rate above zero, as "2Mb/s""#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,
@@ -181,32 +181,32 @@ name = "uplink""#,
     (
         "loss = 0.001",
         "loss = -0.1",
-        r#"demo.toml:10: link "uplink": loss: -0.1 is no share of a whole; write a number from 0 to 1, as 0.001 or "0.1%""#,
+        r#"demo.toml:10: link "uplink": loss: -0.1 is not between 0 and 1; write a number from 0 to 1, as 0.001 or "0.1%""#,
     ),
     (
         "loss = 0.001",
         "loss = 1.5",
-        r#"demo.toml:10: link "uplink": loss: 1.5 is no share of a whole; write a number from 0 to 1, as 0.001 or "0.1%""#,
+        r#"demo.toml:10: link "uplink": loss: 1.5 is not between 0 and 1; write a number from 0 to 1, as 0.001 or "0.1%""#,
     ),
     (
         "loss = 0.001",
         r#"loss = "150%""#,
-        r#"demo.toml:10: link "uplink": loss: 1.5 is no share of a whole; write a number from 0 to 1, as 0.001 or "0.1%""#,
+        r#"demo.toml:10: link "uplink": loss: 1.5 is not between 0 and 1; write a number from 0 to 1, as 0.001 or "0.1%""#,
     ),
     (
         "loss = 0.001",
         "loss = nan",
-        r#"demo.toml:10: link "uplink": loss: NaN is no share of a whole; write a number from 0 to 1, as 0.001 or "0.1%""#,
+        r#"demo.toml:10: link "uplink": loss: NaN is not between 0 and 1; write a number from 0 to 1, as 0.001 or "0.1%""#,
     ),
     (
         r#"droptail = "60kB""#,
         r#"droptail = "0kB""#,
-        r#"demo.toml:11: link "uplink": queue: droptail: a queue of zero holds no packet, so nothing would pass; write at least one packet, as "60kB" or "50 packets""#,
+        r#"demo.toml:11: link "uplink": queue: droptail: a queue of zero holds no packet; write at least one packet, as "60kB" or "50 packets""#,
     ),
     (
         r#"droptail = "60kB""#,
         r#"droptail = "0 packets""#,
-        r#"demo.toml:11: link "uplink": queue: droptail: a queue of zero holds no packet, so nothing would pass; write at least one packet, as "60kB" or "50 packets""#,
+        r#"demo.toml:11: link "uplink": queue: droptail: a queue of zero holds no packet; write at least one packet, as "60kB" or "50 packets""#,
     ),
     (
         r#"droptail = "60kB""#,
@@ -216,12 +216,12 @@ name = "uplink""#,
     (
         r#"{ droptail = "60kB" }"#,
         "{ }",
-        r#"demo.toml:11: link "uplink": queue: it is of no kind; write { droptail = "60kB" }, { red = { … } }, { codel = { } }, { fq_codel = { } }, { dualpi2 = { } } or { priority = "60kB" }"#,
+        r#"demo.toml:11: link "uplink": queue: the queue has no type; write { droptail = "60kB" }, { red = { … } }, { codel = { } }, { fq_codel = { } }, { dualpi2 = { } } or { priority = "60kB" }"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ red = { min = "60 packets", max = "60 packets", limit = "120 packets" } }"#,
-        r#"demo.toml:11: link "uplink": queue: red: max: max (60) is not above min (60); let max be at least twice min"#,
+        r#"demo.toml:11: link "uplink": queue: red: max: max (60) is not above min (60); set max to at least twice min"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
@@ -236,32 +236,32 @@ name = "uplink""#,
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ red = { min = "20kB", max = "60 packets", limit = "120 packets" } }"#,
-        r#"demo.toml:11: link "uplink": queue: red: min: "20kB": "kB" is no unit of a number of packets; write it as "50 packets" (units: packets, packet)"#,
+        r#"demo.toml:11: link "uplink": queue: red: min: "20kB": "kB" is not a unit of a number of packets; write it as "50 packets" (units: packets, packet)"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ red = { min = "20 packets", max = "60 packets", limit = "0 packets" } }"#,
-        r#"demo.toml:11: link "uplink": queue: red: limit: it is zero; write at least "1 packet""#,
+        r#"demo.toml:11: link "uplink": queue: red: limit: the number is zero; write at least "1 packet""#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ red = { min = "20 packets", max = "60 packets", limit = "120 packets", weight = 0 } }"#,
-        r#"demo.toml:11: link "uplink": queue: red: weight: with a weight of zero the mean never moves; write 0.002"#,
+        r#"demo.toml:11: link "uplink": queue: red: weight: with a weight of zero the average never changes; write 0.002"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ droptail = "60kB", red = { min = "20 packets", max = "60 packets", limit = "120 packets" } }"#,
-        r#"demo.toml:11: link "uplink": queue: it is droptail and red; write one of them"#,
+        r#"demo.toml:11: link "uplink": queue: the queue has two types, droptail and red; write one of them"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ mark_above = "60kB", red = { min = "20 packets", max = "60 packets", limit = "120 packets" } }"#,
-        r#"demo.toml:11: link "uplink": queue: mark_above: only a droptail queue marks above a size; write ecn = true within red instead"#,
+        r#"demo.toml:11: link "uplink": queue: mark_above: only a droptail queue has a marking threshold; write ecn = true within red instead"#,
     ),
     (
         r#"name = "fixed""#,
         r#"name = "link""#,
-        r#"demo.toml:25: baseline: name: "link" is a word of the expectations; choose another name"#,
+        r#"demo.toml:25: baseline: name: "link" is a keyword of expectations; choose another name"#,
     ),
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,
@@ -271,7 +271,7 @@ name = "uplink""#,
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,
         r#"["tidegate.completion_s <= 9"]"#,
-        r#"demo.toml:5: expect: "tidegate.completion_s <= 9": only flows with a limit have completion_s, and "tidegate" is none: compare another number, or remove it"#,
+        r#"demo.toml:5: expect: "tidegate.completion_s <= 9": only flows with a limit have completion_s, unlike "tidegate": compare another number, or remove it"#,
     ),
     (
         r#"["tidegate.on_time_of_savable >= 0.9"]"#,
@@ -303,17 +303,17 @@ name = "uplink""#,
     (
         r#"lasts = "2s""#,
         r#"lasts = "20s""#,
-        r#"demo.toml:12: link "uplink": outage: lasts: the outage lasts until 70s, but the run ends at 60s; move it forward, shorten it or lengthen the duration"#,
+        r#"demo.toml:12: link "uplink": outage: lasts: the outage ends at 70s, but the run ends at 60s; move it forward, shorten it or lengthen the duration"#,
     ),
     (
         r#"lasts = "2s""#,
         r#"lasts = "0s""#,
-        r#"demo.toml:12: link "uplink": outage: lasts: an outage of zero length does nothing; write a time span above zero, as "400ms""#,
+        r#"demo.toml:12: link "uplink": outage: lasts: the outage has zero length; write a time span above zero, as "400ms""#,
     ),
     (
         r#"lasts = "2s" }"#,
         r#"lasts = "2s" }, { at = "51s", lasts = "2s" }"#,
-        r#"demo.toml:12: link "uplink": outage: at: the outage at 51s begins before the one above is over; sort the outages and let them not overlap"#,
+        r#"demo.toml:12: link "uplink": outage: at: the outage at 51s begins before the previous one ends; sort the outages and remove overlaps"#,
     ),
     (
         r#"{ at = "50s", lasts = "2s" }"#,
@@ -328,12 +328,12 @@ name = "uplink""#,
     (
         r#"path = ["uplink"]"#,
         "path = []",
-        r#"demo.toml:18: flow "tidegate": path: no link at all; name at least one, as ["uplink"]"#,
+        r#"demo.toml:18: flow "tidegate": path: the list is empty; name at least one, as ["uplink"]"#,
     ),
     (
         r#"path = ["uplink"]"#,
         r#"path = ["uplink", "uplink"]"#,
-        r#"demo.toml:18: flow "tidegate": path: the link "uplink" is passed twice; name each link once, in order of travel"#,
+        r#"demo.toml:18: flow "tidegate": path: the link "uplink" occurs twice; list each link once, in order of travel"#,
     ),
     (
         r#"path = ["uplink"]"#,
@@ -343,12 +343,12 @@ name = "uplink""#,
     (
         r#"path = ["uplink"]"#,
         r#"path = ["downlink"]"#,
-        r#"demo.toml:6: link: no flow passes the link "uplink"; name it in the path or back of a flow, or remove it"#,
+        r#"demo.toml:6: link: no flow uses the link "uplink"; name it in the path or back of a flow, or remove it"#,
     ),
     (
         r#"control = "tfrc""#,
         r#"control = { tfrc = { tick = "10ms" } }"#,
-        r#"demo.toml:20: flow "tidegate": control: tfrc: tick: RFC 5348 has no such thing; remove it, or add flavour = "rfc3448""#,
+        r#"demo.toml:20: flow "tidegate": control: tfrc: tick: RFC 5348 has no such option; remove it, or add flavour = "rfc3448""#,
     ),
     (
         r#"control = "tfrc""#,
@@ -373,12 +373,12 @@ name = "uplink""#,
     (
         r#"ceiling = "6Mb/s" }"#,
         r#"ceiling = "6Mb/s", pause = [{ at = "50s", lasts = "11s" }] }"#,
-        r#"demo.toml:21: flow "tidegate": video: pause: lasts: the pause lasts until 61s, but the flow stops at 60s; move it forward or shorten it; a flow that does not come back has a stop"#,
+        r#"demo.toml:21: flow "tidegate": video: pause: lasts: the pause ends at 61s, but the flow stops at 60s; move it forward or shorten it; to end the flow, use stop"#,
     ),
     (
         r#"ceiling = "6Mb/s" }"#,
         r#"ceiling = "6Mb/s", pause = [{ at = "5s", lasts = "6s" }, { at = "10s", lasts = "1s" }] }"#,
-        r#"demo.toml:21: flow "tidegate": video: pause: at: the pause at 10s begins before the one above is over; sort the pauses and let them not overlap"#,
+        r#"demo.toml:21: flow "tidegate": video: pause: at: the pause at 10s begins before the previous one ends; sort the pauses and remove overlaps"#,
     ),
     (
         r#"ceiling = "6Mb/s" }"#,
@@ -397,14 +397,14 @@ delay_bound = "400ms""#,
 video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
 delay_bound = "400ms""#,
         r#"web = { page = "100kB", objects = 30 }"#,
-        r#"demo.toml:20: flow "tidegate": web: objects: a page of a size is one object; write either page, or objects and object"#,
+        r#"demo.toml:20: flow "tidegate": web: objects: page is the size of a page of one object; write either page, or objects and object"#,
     ),
     (
         r#"control = "tfrc"
 video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
 delay_bound = "400ms""#,
         r#"web = { tcp = "cubic" }"#,
-        r#"demo.toml:20: flow "tidegate": web: tcp: what serves browsers is TCP as in ns-2; choose kind = "newreno", "reno" or "sack""#,
+        r#"demo.toml:20: flow "tidegate": web: tcp: web servers use a TCP model of ns-2; choose kind = "newreno", "reno" or "sack""#,
     ),
     (
         r#"control = "tfrc"
@@ -418,7 +418,7 @@ delay_bound = "400ms""#,
 video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceiling = "6Mb/s" }
 delay_bound = "400ms""#,
         r#"tcp = { kind = "cubic", limit = "0B" }"#,
-        r#"demo.toml:20: flow "tidegate": tcp: limit: who has nothing to send is no flow; write a size above zero, as "60kB", or leave it out to send without end"#,
+        r#"demo.toml:20: flow "tidegate": tcp: limit: a flow needs data to send; write a size above zero, as "60kB", or remove it to send without end"#,
     ),
     (
         r#"control = "tfrc"
@@ -426,7 +426,7 @@ video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceil
 delay_bound = "400ms""#,
         r#"bulk = { packet = "1200B", limit = "0B" }
 control = "tfrc""#,
-        r#"demo.toml:20: flow "tidegate": bulk: limit: who has nothing to send is no flow; write a size above zero, as "60kB", or leave it out to send without end"#,
+        r#"demo.toml:20: flow "tidegate": bulk: limit: a flow needs data to send; write a size above zero, as "60kB", or remove it to send without end"#,
     ),
     (
         r#"control = "tfrc"
@@ -434,12 +434,12 @@ video = { size = "640x360", fps = 30, encoder = "model", floor = "150kb/s", ceil
 delay_bound = "400ms""#,
         r#"tcp = { kind = "cubic" }
 yielding = true"#,
-        r#"demo.toml:21: flow "tidegate": yielding: only a video with rate control keeps a delay promise that can give way; leave it out, or send video = { … } with control = "tfrc""#,
+        r#"demo.toml:21: flow "tidegate": yielding: only a video with rate control over RTP has a delay bound that can yield; leave it out, or send video = { … } with control = "tfrc""#,
     ),
     (
         r#"delay_bound = "400ms""#,
         r#"delay_bound = "0ms""#,
-        r#"demo.toml:22: flow "tidegate": delay_bound: no frame arrives at once; write a time span above zero, as "400ms""#,
+        r#"demo.toml:22: flow "tidegate": delay_bound: a delay bound of zero cannot be met; write a time span above zero, as "400ms""#,
     ),
     (
         r#"delay_bound = "400ms"
@@ -450,23 +450,23 @@ yielding = true"#,
     (
         r#"delay_bound = "400ms""#,
         r#"bulk = { packet = "1200B" }"#,
-        r#"demo.toml:16: flow "tidegate": it has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … }, udp = { … } and web = { … }"#,
+        r#"demo.toml:16: flow "tidegate": the flow has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … }, udp = { … } and web = { … }"#,
     ),
     (
         r#"start = "0s""#,
         r#"start = "61s""#,
-        r#"demo.toml:23: flow "tidegate": start: 61s is after the end of the run at 60s; choose an earlier moment or lengthen the duration"#,
+        r#"demo.toml:23: flow "tidegate": start: 61s is after the end of the run at 60s; choose an earlier time or lengthen the duration"#,
     ),
     (
         r#"start = "0s""#,
         r#"start = "10s"
 stop = "10s""#,
-        r#"demo.toml:24: flow "tidegate": stop: the flow stops at 10s, not after its start at 10s; let it stop later"#,
+        r#"demo.toml:24: flow "tidegate": stop: the flow stops at 10s, not after its start at 10s; choose a later stop"#,
     ),
     (
         r#"floor = "150kb/s""#,
         r#"floor = "0b/s""#,
-        r#"demo.toml:21: flow "tidegate": video: floor: no encoder makes pictures without bits; write a rate above zero, as "2Mb/s""#,
+        r#"demo.toml:21: flow "tidegate": video: floor: an encoder needs a rate above zero; write a rate above zero, as "2Mb/s""#,
     ),
     (
         r#"ceiling = "6Mb/s""#,
@@ -476,7 +476,7 @@ stop = "10s""#,
     (
         r#"size = "640x360""#,
         r#"size = "641x360""#,
-        r#"demo.toml:21: flow "tidegate": video: size: "641x360" is no size of a picture; write width and height in pixels, even, from 16 to 4096, as "640x360""#,
+        r#"demo.toml:21: flow "tidegate": video: size: "641x360" is not a valid picture size; write width and height in pixels, even, from 16 to 4096, as "640x360""#,
     ),
     (
         "fps = 30",
@@ -486,7 +486,7 @@ stop = "10s""#,
     (
         "fps = 30",
         r#"fps = "30/0""#,
-        r#"demo.toml:21: flow "tidegate": video: fps: "30/0" is no frame rate; write frames per second from 1 to 240, as 30 or "30000/1001""#,
+        r#"demo.toml:21: flow "tidegate": video: fps: "30/0" is not a valid frame rate; write frames per second from 1 to 240, as 30 or "30000/1001""#,
     ),
     (
         r#"encoder = "model""#,

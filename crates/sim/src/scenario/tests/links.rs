@@ -9,9 +9,9 @@ use super::super::*;
 use super::{GOOD, parse};
 use crate::world::SimPacket;
 
-/// Each row: a queue as it is written, as it is meant, and as people see it.
+/// Each row: a queue in the file, its configuration, and its text in the topology.
 #[test]
-fn every_queue_is_read_and_shown() {
+fn queues_are_parsed_and_displayed() {
     let law = |target, ecn| DelayLaw {
         target: Duration::from_millis(target),
         ecn,
@@ -93,7 +93,7 @@ fn every_queue_is_read_and_shown() {
 }
 
 #[test]
-fn loss_and_jitter_have_more_forms() {
+fn loss_and_jitter_models_are_parsed_and_displayed() {
     let link = |text: &str| {
         let plan = parse(&GOOD.replace("loss = 0.001", text)).unwrap();
         let network =
@@ -145,22 +145,22 @@ fn loss_and_jitter_have_more_forms() {
     );
 }
 
-/// As those of the whole file.
+/// Rows as in the table for whole files.
 pub(super) const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ mark_above = "60kB", priority = "60kB" }"#,
-        r#"demo.toml:11: link "uplink": queue: mark_above: only a droptail queue marks above a size; remove it"#,
+        r#"demo.toml:11: link "uplink": queue: mark_above: only a droptail queue has a marking threshold; remove it"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ red = { auto = "5ms", min = "5 packets", limit = "120 packets" } }"#,
-        r#"demo.toml:11: link "uplink": queue: red: min: auto finds min, max and weight by itself; remove min or auto"#,
+        r#"demo.toml:11: link "uplink": queue: red: min: auto computes min, max and weight; remove min or auto"#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ codel = { interval = "0s" } }"#,
-        r#"demo.toml:11: link "uplink": queue: codel: interval: an interval of zero gives no time to react; write a time span above zero, as "400ms""#,
+        r#"demo.toml:11: link "uplink": queue: codel: interval: the interval is zero; write a time span above zero, as "400ms""#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
@@ -180,12 +180,12 @@ pub(super) const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ dualpi2 = { update = "1us" } }"#,
-        r#"demo.toml:11: link "uplink": queue: dualpi2: update: an update each 1µs is more often than one in 100us; write a longer time, as "16ms""#,
+        r#"demo.toml:11: link "uplink": queue: dualpi2: update: an update interval of 1µs is below 100us; write a longer interval, as "16ms""#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
         r#"{ dualpi2 = { shift = "30ms", classic_share = 0.1 } }"#,
-        r#"demo.toml:11: link "uplink": queue: dualpi2: shift: a scheduler with shares has no shift; write either classic_share = "10%" or shift = "30ms""#,
+        r#"demo.toml:11: link "uplink": queue: dualpi2: shift: a weighted scheduler has no time shift; write either classic_share = "10%" or shift = "30ms""#,
     ),
     (
         r#"{ droptail = "60kB" }"#,
@@ -200,7 +200,7 @@ pub(super) const FAULTS: &[(&str, &str, &str)] = &[
     (
         "loss = 0.001",
         r#"loss = { mean = "100%", burst = 2 }"#,
-        r#"demo.toml:10: link "uplink": loss: mean: a link that loses everything has no bursts; write a share below 1, as "1%""#,
+        r#"demo.toml:10: link "uplink": loss: mean: the share of losses is 1; write a share below 1, as "1%""#,
     ),
     (
         "loss = 0.001",
@@ -215,7 +215,7 @@ pub(super) const FAULTS: &[(&str, &str, &str)] = &[
     (
         "loss = 0.001",
         r#"loss = { mean = "1%", burst = 2, to_bad = "1%" }"#,
-        r#"demo.toml:10: link "uplink": loss: to_bad: mean and burst say all of it; write either mean and burst, or to_bad, to_good, loss_bad and loss_good"#,
+        r#"demo.toml:10: link "uplink": loss: to_bad: mean and burst define the model completely; write either mean and burst, or to_bad, to_good, loss_bad and loss_good"#,
     ),
     (
         "loss = 0.001",
@@ -248,7 +248,7 @@ fn with_links(links: &str) -> String {
 }
 
 #[test]
-fn one_direction_of_a_duplex_link_is_enough() {
+fn duplex_link_may_be_used_in_one_direction() {
     let plan = parse(&with_links(
         "[[link]]\nname = \"a\"\nduplex = true\n[[link]]\nname = \"b\"\n",
     ));
@@ -256,26 +256,26 @@ fn one_direction_of_a_duplex_link_is_enough() {
 }
 
 #[test]
-fn an_idle_link_is_named_behind_duplex_links() {
+fn unused_link_is_named_after_duplex_links() {
     let idle = "[[link]]\nname = \"idle\"\nduplex = true\n";
     let text = with_links(&format!(
         "[[link]]\nname = \"a\"\nduplex = true\n[[link]]\nname = \"b\"\n{idle}"
     ));
     assert_eq!(
         parse(&text).unwrap_err().to_string(),
-        "demo.toml:8: link: no flow passes the link \"idle\"; name it in the path or back of a \
+        "demo.toml:8: link: no flow uses the link \"idle\"; name it in the path or back of a \
          flow, or remove it"
     );
 }
 
-/// Each row: a queue, and what is wrong with it: packets of media have 1200 bytes.
+/// Each row: a queue that is too small for a media packet of 1200 bytes, and the error.
 #[test]
-fn a_queue_that_holds_no_packet_is_refused() {
+fn queue_smaller_than_a_packet_is_rejected() {
     let small = |limit, kind| {
         let holds = if limit == 1 { "holds" } else { "hold" };
         format!(
             "demo.toml:11: link \"uplink\": queue: {kind}: {limit} B {holds} no packet of 1200 B, \
-             which the flow \"tidegate\" sends; let the queue hold more, as \"60kB\""
+             which the flow \"tidegate\" sends; increase the queue size, as \"60kB\""
         )
     };
     for (queue, message) in [
@@ -287,13 +287,13 @@ fn a_queue_that_holds_no_packet_is_refused() {
         (
             "red = { min = \"5 packets\", max = \"20 packets\", limit = \"4 packets\" }",
             "demo.toml:11: link \"uplink\": queue: red: limit: a queue of 4 packets never reaches min \
-             (5); let limit be above max"
+             (5); set limit above max"
                 .to_owned(),
         ),
         (
             "red = { min = \"5 packets\", max = \"20 packets\", limit = \"1 packets\" }",
             "demo.toml:11: link \"uplink\": queue: red: limit: a queue of 1 packet never reaches min \
-             (5); let limit be above max"
+             (5); set limit above max"
                 .to_owned(),
         ),
     ] {
@@ -305,7 +305,7 @@ fn a_queue_that_holds_no_packet_is_refused() {
 }
 
 #[test]
-fn queues_of_every_way_are_looked_at() {
+fn queues_of_all_routes_are_checked() {
     let links = |back: &str| {
         format!(
             "[[link]]\nname = \"a\"\n[[link]]\nname = \"b\"\nrate = \"1Mb/s\"\n\
@@ -315,7 +315,7 @@ fn queues_of_every_way_are_looked_at() {
     assert_eq!(
         parse(&with_links(&links("39B"))).unwrap_err().to_string(),
         "demo.toml:8: link \"b\": queue: droptail: 39 B hold no packet of 40 B, which the flow \"f\" \
-         sends; let the queue hold more, as \"60kB\""
+         sends; increase the queue size, as \"60kB\""
     );
     let text = with_links(&links("40B"));
     assert!(parse(&text).is_ok());
@@ -323,6 +323,6 @@ fn queues_of_every_way_are_looked_at() {
     assert_eq!(
         parse(&format!("{text}{own}\n")).unwrap_err().to_string(),
         "demo.toml:14: flow \"f\": access: queue: droptail: 1499 B hold no packet of 1500 B, which \
-         the flow \"f\" sends; let the queue hold more, as \"60kB\""
+         the flow \"f\" sends; increase the queue size, as \"60kB\""
     );
 }

@@ -1,4 +1,4 @@
-//! What may be said of TCP, and of which.
+//! TCP keys of scenarios, and the models that support them.
 
 use super::*;
 use crate::tcp::modern::{CongestionConfig, Detection};
@@ -31,7 +31,7 @@ fn modern(keys: &str) -> modern::Config {
 }
 
 #[test]
-fn what_is_not_said_stays_as_it_was() {
+fn missing_keys_have_defaults() {
     assert_eq!(modern("\"cubic\""), modern::Config::default());
     assert_eq!(plan("\"sack\"").socket, None);
     let same = "\"cubic\", recovery = \"rack\", tail_probes = true, hystart = true, pacing = false";
@@ -39,7 +39,7 @@ fn what_is_not_said_stays_as_it_was() {
 }
 
 #[test]
-fn repair_and_pace_are_switched() {
+fn recovery_and_pacing_are_configurable() {
     let config = modern("\"cubic\", recovery = \"duplicates\", hystart = false, pacing = true");
     assert_eq!(config.detection, Detection::Duplicates);
     assert!(config.pacing && !config.tail_probes);
@@ -53,7 +53,7 @@ fn repair_and_pace_are_switched() {
 }
 
 #[test]
-fn bsd_grows_faster_at_the_threshold() {
+fn slow_start_at_threshold_requires_ns2_model() {
     let grows = |keys| match plan(keys).sender {
         TcpSender::Classic(config) => config.slow_start_at_threshold,
         TcpSender::Modern(config) => panic!("{config:?}"),
@@ -63,14 +63,14 @@ fn bsd_grows_faster_at_the_threshold() {
     let error = fault("tcp = { kind = \"cubic\", slow_start_at_threshold = true }");
     assert!(
         error.ends_with(
-            "which has no slow_start_at_threshold; remove it, or choose kind = \"sack\""
+            "which does not have slow_start_at_threshold; remove it, or choose kind = \"sack\""
         ),
         "{error}"
     );
 }
 
 #[test]
-fn an_application_may_write() {
+fn application_demand_and_socket_buffer() {
     let socket = |keys| plan(keys).socket.unwrap();
     let steps = "\"sack\", demand = [[\"0s\", \"1Mb/s\"], [\"10s\", \"3Mb/s\"]], buffer = \"64kB\"";
     let rates = Schedule {
@@ -89,27 +89,27 @@ fn an_application_may_write() {
 }
 
 #[test]
-fn what_a_kind_lacks_is_said() {
+fn unsupported_keys_are_rejected() {
     for (flow, message) in [
         (
             "tcp = { kind = \"sack\", recovery = \"rack\" }",
-            "tcp: recovery: sack is as in ns-2, which has no recovery; remove it, or choose kind = \"cubic\"",
+            "tcp: recovery: sack is a TCP model of ns-2, which does not have recovery; remove it, or choose kind = \"cubic\"",
         ),
         (
             "tcp = { kind = \"reno\", pacing = false }",
-            "tcp: pacing: reno is as in ns-2, which has no pacing; remove it, or choose kind = \"cubic\"",
+            "tcp: pacing: reno is a TCP model of ns-2, which does not have pacing; remove it, or choose kind = \"cubic\"",
         ),
         (
             "tcp = { kind = \"bbr\", pacing = false }",
-            "tcp: pacing: bbr always spaces its segments; remove it, or choose kind = \"cubic\"",
+            "tcp: pacing: bbr always paces its segments; remove it, or choose kind = \"cubic\"",
         ),
         (
             "tcp = { kind = \"linux-reno\", hystart = true }",
-            "tcp: hystart: only cubic leaves slow start when the delay rises, and this is linux-reno; remove it, or choose kind = \"cubic\"",
+            "tcp: hystart: HyStart belongs to cubic, and this is linux-reno; remove it, or choose kind = \"cubic\"",
         ),
         (
             "tcp = { kind = \"cubic\", recovery = \"duplicates\", tail_probes = true }",
-            "tcp: tail_probes: only TCP with RACK probes tails (RFC 8985); remove it, or write recovery = \"rack\"",
+            "tcp: tail_probes: tail loss probes require RACK (RFC 8985); remove it, or write recovery = \"rack\"",
         ),
         (
             "tcp = { kind = \"cubic\", recovery = \"dupack\" }",
@@ -121,7 +121,7 @@ fn what_a_kind_lacks_is_said() {
         ),
         (
             "tcp = { kind = \"cubic\", demand = \"1Mb/s\", limit = \"1MB\" }",
-            "tcp: demand: what is limited in size is there from the start; write either limit or demand",
+            "tcp: demand: with limit, all data is available from the start; write either limit or demand",
         ),
         (
             "tcp = { kind = \"cubic\", demand = \"0b/s\" }",
@@ -129,11 +129,11 @@ fn what_a_kind_lacks_is_said() {
         ),
         (
             "web = { tcp = { kind = \"reno\", buffer = \"64kB\" } }",
-            "web: tcp: buffer: a server writes what browsers ask for; remove it",
+            "web: tcp: buffer: a web server sends the requested objects; remove it",
         ),
         (
             "video = {}\ndelay_bound = \"2s\"\ntransport = { mode = \"ioff\", tcp = { kind = \"cubic\", demand = \"1Mb/s\" } }",
-            "transport: tcp: demand: a video is what its encoder makes, and waits in its backlog; remove it",
+            "transport: tcp: demand: the encoder generates the data, and the sender has its own backlog; remove it",
         ),
     ] {
         let error = fault(flow);
@@ -145,7 +145,7 @@ fn what_a_kind_lacks_is_said() {
 }
 
 #[test]
-fn keys_by_the_names_that_others_have_are_told() {
+fn aliases_of_keys_yield_hints() {
     for (key, hint) in [
         (
             "rack = false",

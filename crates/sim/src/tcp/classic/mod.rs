@@ -1,7 +1,7 @@
-//! TCP senders that behave as those of ns-2.35: `Agent/TCP/Reno`, `/Newreno` and `/Sack1`.
+//! TCP senders that model those of ns-2.35: `Agent/TCP/Reno`, `/Newreno` and `/Sack1`.
 //!
-//! Names in parentheses are those of ns-2's variables. `docs/tcp.md` says where the models differ
-//! from ns-2 and what they were checked against.
+//! Names in parentheses are the variables of ns-2. `docs/tcp.md` describes the differences from
+//! ns-2 and the validation.
 
 use core::time::Duration;
 
@@ -25,7 +25,7 @@ mod tests;
 pub use config::{Config, Flavour, NewReno};
 use sack::Repair;
 
-/// A sender as in ns-2.35.
+/// A TCP sender as in ns-2.35.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -39,34 +39,34 @@ pub struct Sender {
     initial_window: InitialWindow,
     cwnd: f64,
     ssthresh: u32,
-    /// What duplicate acknowledgements add to the window.
+    /// Window inflation by duplicate acknowledgements.
     dup_window: u32,
     dup_acks: u32,
-    /// Everything before this is acknowledged (`highest_ack_` and one).
+    /// First unacknowledged segment (`highest_ack_` plus one).
     una: u32,
-    /// The same, but during recovery with SACK it stays (`last_ack_` and one).
+    /// Same as `una`, but constant during recovery with SACK (`last_ack_` plus one).
     last: u32,
     /// `una` before the latest change.
     before: u32,
-    /// What to send next; falls back after a timeout (`t_seqno_`).
+    /// Next segment to send; falls back after a timeout (`t_seqno_`).
     nxt: u32,
-    /// One after the highest segment sent (`maxseq_` and one).
+    /// One after the highest segment sent (`maxseq_` plus one).
     sent_end: u32,
-    /// One after the highest segment sent when the window was last reduced (`recover_` and one).
+    /// One after the highest segment sent at the last window reduction (`recover_` plus one).
     recover: u32,
     last_cut: Cut,
-    /// The segment whose round trip is measured, and when it left.
+    /// The segment whose round trip is measured, and its send time.
     timed: Option<(u32, Time)>,
     retransmit_at: Time,
-    /// End of the random wait.
+    /// End of the random delay.
     send_at: Time,
     /// The earliest of all timers.
     due: Time,
-    /// The network and the peer take part in ECN.
+    /// The network and the peer support ECN.
     ecn_agreed: bool,
-    /// Marks go on although the window is down to a segment: the timer is used to slow down.
+    /// Marks continue at a window of one segment, so the retransmission timer limits the rate.
     ecn_backoff: bool,
-    /// The next segment tells that the window was reduced.
+    /// The next segment carries CWR.
     cwr: bool,
     hoe: newreno::Hoe,
     first_partial: bool,
@@ -75,7 +75,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Waits for the start of its source.
+    /// A sender that opens its connection at the start time of the source.
     pub fn new(config: &Config, source: &SourceConfig) -> Self {
         let sizes = Sizes {
             packet: config.packet_size,
@@ -113,7 +113,7 @@ impl Sender {
         }
     }
 
-    /// What it believes now.
+    /// Current state.
     pub fn state(&self) -> State {
         State {
             cwnd: self.cwnd,
@@ -128,7 +128,7 @@ impl Sender {
         }
     }
 
-    /// What it counted.
+    /// Counters.
     pub fn counters(&self) -> Counters {
         Counters {
             acked: self.una,
@@ -136,19 +136,19 @@ impl Sender {
         }
     }
 
-    /// When the retransmission timer expires; none while nothing is out.
+    /// Expiry of the retransmission timer; none while no data is outstanding.
     pub fn next_timeout(&self) -> Option<Time> {
         let runs = self.una < self.sent_end && self.retransmit_at < Time::FAR;
         runs.then_some(self.retransmit_at)
     }
 
-    /// What it sends.
+    /// Data source.
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// Takes up to `bytes` from an application, and sends what the window allows. Takes nothing
-    /// unless the source is a stream, started and not stopped.
+    /// Accepts up to `bytes` from an application, and sends what the window allows. Accepts none
+    /// unless the source is a stream that has started and not stopped.
     pub fn write(&mut self, cx: &mut AgentCx<'_>, bytes: u64) -> Written {
         let written = self.source.write(bytes);
         if written.accepted > 0 {
@@ -173,7 +173,7 @@ impl Sender {
     }
 
     fn on_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
-        // What was never sent cannot have arrived.
+        // Segments that were never sent cannot have arrived.
         let beyond = |block: &(u32, u32)| block.0 < block.1 && block.1 > self.sent_end;
         if self.sent_end == 0 || ack.next > self.sent_end || ack.sack.iter().any(beyond) {
             return;
@@ -182,7 +182,7 @@ impl Sender {
         if self.config.flavour == Flavour::NewReno {
             self.observe_spacing(cx.now);
         }
-        // The first acknowledgement always carries a mark, because it agrees to the use of ECN.
+        // The first acknowledgement always carries ECE, because it negotiates ECN.
         let agrees = !self.ecn_agreed && self.una == 0 && ack.next > 0;
         let ack = &Ack {
             ece: self.config.ecn && (ack.ece || agrees),
@@ -198,7 +198,7 @@ impl Sender {
         }
     }
 
-    /// Reduces the window for a mark, once per round trip (`ecn`).
+    /// Reduces the window in response to ECE, at most once per round trip (`ecn`).
     fn on_mark(&mut self, next: u32) {
         if next <= self.recover && self.last_cut != Cut::Timeout {
             return;
@@ -216,7 +216,7 @@ impl Sender {
         self.counters.ecn_responses += 1;
     }
 
-    /// New data is acknowledged, and nothing is being repaired (`recv_newack_helper`).
+    /// Processes an acknowledgement of new data outside of recovery (`recv_newack_helper`).
     fn on_new_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
         self.advance(cx.now, ack);
         let used_up = self.nxt >= self.before + self.window();
@@ -239,7 +239,7 @@ impl Sender {
         }
     }
 
-    /// Takes in what is acknowledged, samples the round trip, restarts the timer (`newack`).
+    /// Advances the sequence, samples the round trip and restarts the timer (`newack`).
     fn advance(&mut self, now: Time, ack: &Ack) {
         self.dup_acks = 0;
         self.before = self.una;
@@ -265,7 +265,7 @@ impl Sender {
         self.set_timer(now);
     }
 
-    /// A first or second duplicate acknowledgement lets a new segment out (`send_one`).
+    /// Sends a new segment on a first or second duplicate acknowledgement (`send_one`).
     fn send_one(&mut self, cx: &mut AgentCx<'_>) {
         let allowed = f64::from(self.una) + self.cwnd + f64::from(self.dup_acks);
         if self.nxt < self.source.end()
@@ -303,7 +303,7 @@ impl Sender {
         }
     }
 
-    /// Whether packets have to wait for a random time, which starts now.
+    /// Whether packets have to wait for a random delay. Starts the delay if none is pending.
     fn wait(&mut self, cx: &mut AgentCx<'_>, push: Push) -> bool {
         if push == Push::Now || self.config.overhead.is_zero() {
             return false;
@@ -328,7 +328,7 @@ impl Sender {
             }
         }
         self.counters.sent += 1;
-        // The first segment agrees on ECN and must not use it (RFC 3168 section 6.1.1).
+        // Segment 0 negotiates ECN and must not be ECN-capable (RFC 3168 section 6.1.1).
         let ecn = if self.config.ecn && seq > 0 {
             Ecn::Ect0
         } else {
@@ -347,7 +347,7 @@ impl Sender {
         }
     }
 
-    /// The retransmission timer expired (`timeout`).
+    /// Handles expiry of the retransmission timer (`timeout`).
     fn on_timeout(&mut self, cx: &mut AgentCx<'_>) {
         self.dup_acks = 0;
         if self.config.flavour == Flavour::Sack {
@@ -380,7 +380,7 @@ impl Sender {
                 };
             }
             if self.last_cut == Cut::Ecn {
-                // The threshold was lowered already.
+                // The ECN response has already lowered the threshold.
                 self.cwr = true;
             } else {
                 self.halve();
@@ -388,7 +388,8 @@ impl Sender {
             self.cwnd = 1.0;
             self.rto.back_off();
         }
-        // Also when nothing is out: a late mark may close the window, and then only this opens it.
+        // The timer also runs without outstanding data: a late mark may close the window, which
+        // then only the timer reopens.
         self.set_timer(cx.now);
         self.nxt = self.una;
         self.timed = None;
@@ -405,7 +406,7 @@ impl Sender {
         self.cwr = true;
     }
 
-    /// Restarts the timer for a repair that does not fall back (`reset_rtx_timer(1, 0)`).
+    /// Restarts the timer for a retransmission without go-back (`reset_rtx_timer(1, 0)`).
     fn restart_timer(&mut self, now: Time) {
         self.set_timer(now);
         self.timed = None;
@@ -428,7 +429,7 @@ impl Sender {
         };
     }
 
-    /// In whole segments (`window`).
+    /// Window in whole segments (`window`).
     fn window(&self) -> u32 {
         (self.cwnd as u32)
             .saturating_add(self.dup_window)
@@ -491,30 +492,30 @@ impl Agent for Sender {
     }
 }
 
-/// Where the connection is.
+/// State of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Waiting,
     Open,
-    /// No further data is made.
+    /// The source has stopped.
     Stopped,
 }
 
-/// What changed the window last (`last_cwnd_action_`).
+/// Cause of the last window change (`last_cwnd_action_`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     None,
     DupAcks,
     Ecn,
-    /// Fast recovery is over.
+    /// Fast recovery has ended.
     Exited,
     Timeout,
 }
 
-/// Whether packets may have to wait for a random time.
+/// Whether packets are subject to the random delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Push {
     Held,
-    /// They did.
+    /// The random delay is over.
     Now,
 }

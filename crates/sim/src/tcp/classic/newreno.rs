@@ -1,4 +1,4 @@
-//! `NewReno`: fast recovery that outlasts partial acknowledgements.
+//! `NewReno`: fast recovery that continues after partial acknowledgements.
 
 use tidegate_core::units::{Time, nanos};
 
@@ -47,7 +47,8 @@ impl Sender {
         }
     }
 
-    /// Something sent before the loss was found is missing, too: repeats it at once.
+    /// Handles a partial acknowledgement: another segment of the same window is lost, and is
+    /// retransmitted immediately.
     fn on_partial_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
         if !self.config.newreno.impatient || !self.first_partial {
             self.first_partial = true;
@@ -71,20 +72,20 @@ impl Sender {
         self.output(cx, self.una);
     }
 
-    /// Takes `acked` segments off the window, but for one.
+    /// Deflates the window by `acked` segments, minus one.
     fn deflate(&mut self, acked: u32) {
         if self.dup_window > acked {
             self.dup_window -= acked - 1;
         } else {
             self.cwnd = (self.cwnd - f64::from(acked - self.dup_window)).max(1.0);
-            // Above zero says that recovery lasts.
+            // A value above zero indicates recovery.
             self.dup_window = 1;
         }
         self.cwnd = self.cwnd.max(1.0);
     }
 
-    /// Notes when the first three acknowledgements come; their spacing gives the rate of the
-    /// bottleneck and so a threshold (`newreno_changes_`), of two segments at least as any other.
+    /// Measures the spacing of the first three acknowledgements. It yields the rate of the
+    /// bottleneck and so a threshold (`newreno_changes_`) of at least two segments.
     pub(super) fn observe_spacing(&mut self, now: Time) {
         self.hoe.acks = self.hoe.acks.saturating_add(1);
         match self.hoe.acks {
@@ -100,7 +101,7 @@ impl Sender {
     }
 }
 
-/// What the changes of Hoe need (`newreno_changes_`).
+/// State of Hoe's changes (`newreno_changes_`).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hoe {
     pub(super) first_sent: Time,
@@ -109,5 +110,5 @@ pub(super) struct Hoe {
     second_ack: Time,
 }
 
-/// Segments that one acknowledgement lets out during recovery, at most.
+/// Maximum number of segments per acknowledgement during recovery.
 const RECOVERY_BURST: u32 = 2;

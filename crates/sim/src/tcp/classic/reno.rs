@@ -18,13 +18,13 @@ impl Sender {
         }
     }
 
-    /// ns-2 also counts duplicates when it has nothing left to send, and then repeats a segment
-    /// that does not exist.
+    /// Whether `ack` is a duplicate. ns-2 also counts duplicates without data left to send, and
+    /// then retransmits a segment that does not exist.
     pub(super) fn is_duplicate(&self, ack: &Ack) -> bool {
         ack.next == self.last && self.una < self.source.end()
     }
 
-    /// Counts it. The third retransmits, later ones inflate the window.
+    /// Counts a duplicate. The third one triggers a retransmission, later ones inflate the window.
     pub(super) fn on_dup_ack(&mut self, cx: &mut AgentCx<'_>) {
         self.dup_acks += 1;
         let enough = self.config.dup_acks;
@@ -53,11 +53,11 @@ impl Sender {
         self.dup_window = self.config.dup_acks;
     }
 
-    /// What to do about a loss that duplicate acknowledgements tell of.
+    /// Response to a loss that duplicate acknowledgements indicate.
     pub(super) fn verdict(&self) -> Verdict {
         let fresh = self.una > self.recover;
-        // Reno may repair another loss of the same window; the first data segment is older than
-        // no reduction.
+        // Reno may respond to another loss in the same window. For the first data segment there is
+        // no earlier reduction.
         let repeated = self.config.flavour == Flavour::Reno && self.last_cut == Cut::DupAcks;
         if fresh || repeated || self.una == 1 || !(self.config.bug_fix || self.config.ecn) {
             Verdict::Reduce
@@ -73,10 +73,10 @@ impl Sender {
 
 /// See [`Sender::verdict`].
 pub(super) enum Verdict {
-    /// It belongs to a window that was reduced before.
+    /// The loss belongs to a window that was already reduced.
     Ignore,
-    /// Repeat the segment; the window was just reduced for a mark.
+    /// Retransmit only; the window was just reduced for a mark.
     Repeat,
-    /// Repeat it and reduce the window.
+    /// Retransmit and reduce the window.
     Reduce,
 }

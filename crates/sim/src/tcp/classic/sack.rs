@@ -1,4 +1,4 @@
-//! SACK recovery with a scoreboard and an estimate of the pipe.
+//! SACK recovery with a scoreboard and an estimate of the data in flight (pipe).
 
 use super::reno::Verdict;
 use super::scoreboard::Scoreboard;
@@ -46,7 +46,7 @@ impl Sender {
             }
         }
         self.last_cut = Cut::DupAcks;
-        // As many packets have left the pipe as there were duplicates.
+        // Each duplicate indicates that a packet has left the pipe.
         let out = self.sent_end - self.una;
         self.repair.pipe = i64::from(out) - i64::from(self.config.dup_acks);
         self.repair.recovering = true;
@@ -64,7 +64,7 @@ impl Sender {
             self.advance(cx.now, ack);
             self.repair.scoreboard.clear();
         } else if ack.next > self.una {
-            // The original and its repetition have left the pipe.
+            // Both the original and its retransmission have left the pipe.
             self.repair.pipe -= 1;
             self.una = ack.next;
             self.source.on_acked(self.una);
@@ -76,7 +76,7 @@ impl Sender {
         }
     }
 
-    /// In recovery, sends while the pipe has room: gaps first, then new data.
+    /// In recovery, sends while the pipe has room: holes first, then new data.
     pub(super) fn send_much_sack(&mut self, cx: &mut AgentCx<'_>, push: Push, burst: u32) {
         let mut window = self.window();
         let mut sent = 0;
@@ -123,14 +123,14 @@ impl Sender {
     }
 }
 
-/// The state of a repair with SACK.
+/// State of SACK recovery.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Repair {
     recovering: bool,
-    /// Since the timer expired nothing new was acknowledged: duplicates say nothing.
+    /// No new data has been acknowledged since the timeout, so duplicates are ignored.
     after_timeout: bool,
-    /// What is believed to be on the way (`pipe_`). Below zero where acknowledgements of segments
-    /// from before a timeout come late.
+    /// Estimate of the segments in flight (`pipe_`). Negative if acknowledgements of segments from
+    /// before a timeout arrive late.
     pipe: i64,
     scoreboard: Scoreboard,
 }
@@ -142,7 +142,7 @@ impl Repair {
         self.scoreboard.clear();
     }
 
-    /// What is on the way, while something is repaired.
+    /// Segments in flight, during recovery.
     pub(super) fn pipe(&self) -> Option<u32> {
         self.recovering.then(|| self.pipe.max(0) as u32)
     }

@@ -3,20 +3,20 @@
 use super::super::Ranges;
 use super::Ack;
 
-/// Which segments arrived beyond the first gap, and which gaps were repaired, as ns-2's
-/// `ScoreBoardRQ` keeps it: each gap is repeated once, in order.
+/// Received segments beyond the first hole, and retransmitted holes, as in ns-2's `ScoreBoardRQ`:
+/// each hole is retransmitted once, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scoreboard {
     arrived: Ranges,
-    /// The next gap to repeat is here or later.
+    /// Lower bound of the next hole to retransmit.
     next_repeat: u32,
-    /// Everything before this arrived.
+    /// All segments before this one have arrived.
     low: u32,
 }
 
 impl Scoreboard {
-    /// Takes in the blocks of `ack`; everything before `una` is acknowledged. Says whether it
-    /// told anything new.
+    /// Adds the blocks of `ack`; all segments before `una` are acknowledged. Returns whether the
+    /// blocks contain new information.
     pub(super) fn update(&mut self, una: u32, ack: &Ack) -> bool {
         let before = self.arrived.total();
         let mut changed = false;
@@ -35,7 +35,7 @@ impl Scoreboard {
         changed || self.arrived.total() != before
     }
 
-    /// The next gap to repeat, if one lies before something that arrived.
+    /// The next hole to retransmit, if a later segment has arrived.
     pub(super) fn next_gap(&mut self) -> Option<u32> {
         self.next_repeat = self.next_repeat.max(self.low);
         let gap = self.arrived.next_hole(self.next_repeat)?;
@@ -43,7 +43,7 @@ impl Scoreboard {
         Some(gap)
     }
 
-    /// Segment `seq` was repeated.
+    /// Records the retransmission of segment `seq`.
     pub(super) fn repeated(&mut self, seq: u32) {
         self.next_repeat = self.next_repeat.max(seq + 1);
     }

@@ -1,4 +1,4 @@
-//! What a sender does with one acknowledgement after another.
+//! Response of a sender to a sequence of acknowledgements.
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::Ecn;
@@ -7,7 +7,7 @@ use super::*;
 use crate::packet_agent::Outbox;
 use crate::tcp::SourceKind;
 
-/// The window after each of so many acknowledgements of one segment.
+/// The window after each of `acks` acknowledgements of one segment.
 fn windows(config: &Config, acks: u32) -> Vec<f64> {
     let source = SourceConfig {
         kind: SourceKind::Packets(1_000),
@@ -42,7 +42,7 @@ fn windows(config: &Config, acks: u32) -> Vec<f64> {
 }
 
 #[test]
-fn a_window_at_the_threshold_grows_as_the_standard_leaves_open() {
+fn growth_of_a_window_at_the_threshold_is_configurable() {
     let ns2 = Config {
         initial_window: InitialWindow::Segments(2),
         initial_ssthresh: Some(2),
@@ -54,7 +54,7 @@ fn a_window_at_the_threshold_grows_as_the_standard_leaves_open() {
         ..ns2
     };
     assert_eq!(windows(&bsd, 2), [3.0, 3.0 + 1.0 / 3.0]);
-    // Above it both avoid congestion, below it both start slowly.
+    // Above the threshold both variants use congestion avoidance, below it slow start.
     for threshold in [1, 5] {
         let with = |at_it| Config {
             initial_ssthresh: Some(threshold),

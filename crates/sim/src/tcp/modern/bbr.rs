@@ -1,5 +1,5 @@
-//! BBR, version 1 (Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016), with what
-//! Linux added to it later but its detection of policers.
+//! BBR, version 1 (Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016), with the
+//! later additions of Linux except for policer detection.
 
 use core::time::Duration;
 
@@ -13,20 +13,19 @@ use super::windowed::Windowed;
 /// Parameters of [`Bbr`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BbrConfig {
-    /// Pacing gain of startup, and its inverse that of drain: 2/ln 2 doubles the rate once per
-    /// round trip.
+    /// Pacing gain of startup; drain uses its inverse. 2/ln 2 doubles the rate once per round trip.
     pub high_gain: f64,
-    /// Window in bandwidth-delay products while probing for bandwidth.
+    /// Window gain while probing for bandwidth, in bandwidth-delay products.
     pub cwnd_gain: f64,
-    /// The path is paced below the estimate by this share, so that a queue drains.
+    /// Share by which the pacing rate is below the estimate, so that a queue drains.
     pub margin: f64,
-    /// How many round trips the largest delivery rate is remembered.
+    /// Window of the maximum filter of the delivery rate, in round trips.
     pub bandwidth_rounds: u64,
-    /// How long the smallest round trip is remembered.
+    /// Window of the minimum filter of the round-trip time.
     pub min_rtt_window: Duration,
-    /// How long the window is kept at four segments to measure it anew.
+    /// Duration of the phase with a window of four segments, which measures the minimum again.
     pub probe_rtt: Duration,
-    /// Allows for acknowledgements that come in lumps.
+    /// Whether the window allows for aggregated acknowledgements.
     pub aggregation: bool,
 }
 
@@ -44,7 +43,7 @@ impl Default for BbrConfig {
     }
 }
 
-/// Sends at the largest delivery rate seen, with a window of a few bandwidth-delay products.
+/// Sends at the maximum measured delivery rate, with a window of a few bandwidth-delay products.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -55,46 +54,47 @@ pub struct Bbr {
     packet_bits: f64,
     initial: u32,
     mode: BbrMode,
-    /// Delivery rate, segments per second, by round.
+    /// Delivery rate in segments per second, by round.
     bandwidth: Windowed<f64>,
     round: u64,
     round_start: bool,
-    /// A round ends when a segment is acknowledged that was sent after so many were delivered.
+    /// The round ends with the acknowledgement of a segment that was sent after this many
+    /// deliveries.
     round_end: u64,
     min_rtt: Option<Duration>,
     min_rtt_at: Time,
     full: FullPipe,
     cycle: usize,
     cycle_start: Time,
-    /// Bits per second.
+    /// Pacing rate in bits per second.
     pacing: f64,
-    /// The rate stands for a measured round trip, not for a guess.
+    /// The pacing rate is based on a measured round trip, not on the assumed initial value.
     pacing_from_rtt: bool,
-    /// The window before recovery or before the round trip was probed.
+    /// The window before recovery or before the probe of the round trip.
     prior_cwnd: u32,
     prior_phase: Phase,
     conservation: bool,
     idle_restart: bool,
-    /// When probing the round trip may end, once the window is small.
+    /// Earliest end of the round-trip probe, once the window has become small.
     probe_done: Option<Time>,
     probe_round_done: bool,
     aggregation: Aggregation,
 }
 
-/// What [`Bbr`] is doing.
+/// Mode of [`Bbr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BbrMode {
     /// The rate doubles per round trip until the delivery rate stops growing.
     Startup,
-    /// The queue that startup made is emptied.
+    /// The queue of startup drains.
     Drain,
-    /// The rate goes around the estimate in a cycle of eight phases.
+    /// The pacing gain cycles through eight phases around the estimate.
     ProbeBandwidth,
-    /// The window is tiny for a moment, so that the path without a queue shows.
+    /// The window is reduced briefly to measure the round trip without a queue.
     ProbeRtt,
 }
 
-/// Whether the delivery rate has stopped growing.
+/// Detection of a full pipe: the delivery rate has stopped growing.
 #[derive(Clone, Copy, Debug, Default)]
 struct FullPipe {
     rate: f64,
@@ -103,8 +103,8 @@ struct FullPipe {
 }
 
 impl Bbr {
-    /// At the beginning of a connection. `packet` is a full segment on the wire, `initial` the
-    /// first window in segments.
+    /// State at the start of a connection. `packet` is the size of a full segment, `initial` the
+    /// initial window in segments.
     pub fn new(config: BbrConfig, packet: Bytes, initial: u32) -> Self {
         let packet_bits = packet.get().max(1) as f64 * 8.0;
         Self {
@@ -133,27 +133,28 @@ impl Bbr {
         }
     }
 
-    /// What it is doing.
+    /// Current mode.
     pub fn mode(&self) -> BbrMode {
         self.mode
     }
 
-    /// What it believes that the path carries, headers included.
+    /// Estimated bandwidth of the path, including headers.
     pub fn bandwidth(&self) -> Rate {
         Rate::from_f64(self.per_second() * self.packet_bits)
     }
 
-    /// The round trip that it believes the path to have without a queue.
+    /// Estimated round-trip time of the path without a queue.
     pub fn min_rtt(&self) -> Option<Duration> {
         self.min_rtt
     }
 
-    /// From `now` until it measures the round trip anew, unless it sees a shorter one before.
+    /// Time from `now` until the next probe of the round trip, unless a shorter sample arrives
+    /// first.
     pub fn next_probe(&self, now: Time) -> Duration {
         (self.min_rtt_at + self.config.min_rtt_window).since(now)
     }
 
-    /// Segments per second.
+    /// Estimated bandwidth in segments per second.
     fn per_second(&self) -> f64 {
         self.bandwidth.get().unwrap_or(0.0)
     }
@@ -169,7 +170,7 @@ impl Bbr {
             self.round_start = true;
             self.conservation = false;
         }
-        // A rate that the application limited still counts if it is the largest.
+        // An application-limited rate counts only if it is the maximum.
         if !ack.rate.app_limited || rate >= self.per_second() {
             self.bandwidth.add(self.round, rate);
         }
@@ -186,7 +187,7 @@ impl Bbr {
         let long = ack.now.since(self.cycle_start) > self.min_rtt.unwrap_or_default();
         let in_flight = f64::from(ack.prior_in_flight);
         match CYCLE[self.cycle] {
-            // It takes more than one round trip to fill a pipe of which the queue is small.
+            // With a small queue it takes more than one round trip to fill the pipe.
             gain if gain > 1.0 => long && (ack.lost > 0 || in_flight >= self.target(gain)),
             gain if gain < 1.0 => long || in_flight <= self.target(1.0),
             _ => long,
@@ -207,25 +208,25 @@ impl Bbr {
         }
     }
 
-    fn check_drain(&mut self, ack: &Acked, window: &mut Window, luck: &mut Pcg64Mcg) {
+    fn check_drain(&mut self, ack: &Acked, window: &mut Window, rng: &mut Pcg64Mcg) {
         if self.mode == BbrMode::Startup && self.full.reached {
             self.mode = BbrMode::Drain;
             window.ssthresh = self.target(1.0) as u32;
         }
         if self.mode == BbrMode::Drain && f64::from(ack.in_flight) <= self.target(1.0) {
-            self.probe_bandwidth(ack.now, luck);
+            self.probe_bandwidth(ack.now, rng);
         }
     }
 
-    /// Begins in any phase but the one that drains, so that flows do not march in step.
-    fn probe_bandwidth(&mut self, now: Time, luck: &mut Pcg64Mcg) {
+    /// Starts in a random phase other than the draining one, to desynchronise flows.
+    fn probe_bandwidth(&mut self, now: Time, rng: &mut Pcg64Mcg) {
         self.mode = BbrMode::ProbeBandwidth;
-        let behind = (luck.next_u64() >> 32) as usize % (CYCLE.len() - 1);
+        let behind = (rng.next_u64() >> 32) as usize % (CYCLE.len() - 1);
         self.cycle = (CYCLE.len() - behind) % CYCLE.len();
         self.cycle_start = now;
     }
 
-    fn update_min_rtt(&mut self, ack: &Acked, window: &mut Window, luck: &mut Pcg64Mcg) {
+    fn update_min_rtt(&mut self, ack: &Acked, window: &mut Window, rng: &mut Pcg64Mcg) {
         let expired = ack.now > self.min_rtt_at + self.config.min_rtt_window;
         if let Some(rtt) = ack.rtt
             && (self.min_rtt.is_none_or(|low| rtt < low) || (expired && !ack.delayed))
@@ -248,7 +249,7 @@ impl Bbr {
                 None => {}
                 Some(_) => {
                     self.probe_round_done |= self.round_start;
-                    self.check_probe_done(ack.now, window, luck);
+                    self.check_probe_done(ack.now, window, rng);
                 }
             }
         }
@@ -257,12 +258,12 @@ impl Bbr {
         }
     }
 
-    fn check_probe_done(&mut self, now: Time, window: &mut Window, luck: &mut Pcg64Mcg) {
+    fn check_probe_done(&mut self, now: Time, window: &mut Window, rng: &mut Pcg64Mcg) {
         if self.probe_round_done && self.probe_done.is_some_and(|done| now > done) {
             self.min_rtt_at = now;
             window.set(window.cwnd().max(self.prior_cwnd));
             if self.full.reached {
-                self.probe_bandwidth(now, luck);
+                self.probe_bandwidth(now, rng);
             } else {
                 self.mode = BbrMode::Startup;
             }
@@ -293,7 +294,7 @@ impl Bbr {
             self.pacing = self.config.high_gain * initial * self.packet_bits;
         }
         let rate = self.paced(self.pacing_gain());
-        // Startup does not slow down for one low sample.
+        // In startup a single low sample does not reduce the rate.
         if self.full.reached || rate > self.pacing {
             self.pacing = rate;
         }
@@ -303,7 +304,7 @@ impl Bbr {
         self.per_second() * self.packet_bits * gain * (1.0 - self.config.margin)
     }
 
-    /// `gain` bandwidth-delay products in segments.
+    /// `gain` bandwidth-delay products, in segments.
     fn product(&self, gain: f64) -> f64 {
         match self.min_rtt {
             Some(rtt) => (self.per_second() * rtt.as_secs_f64() * gain).min(f64::from(u32::MAX)),
@@ -311,17 +312,17 @@ impl Bbr {
         }
     }
 
-    /// What is in flight with `gain`, and room for what sender and receiver do in lumps.
+    /// Segments in flight for `gain`, with an allowance for bursts of sender and receiver.
     fn target(&self, gain: f64) -> f64 {
         self.allow_for_lumps(self.product(gain))
     }
 
     fn allow_for_lumps(&self, window: f64) -> f64 {
-        // Three bursts: one in the sender, one on the way, one at the receiver.
+        // Three bursts: one in the sender, one in transit, one at the receiver.
         let burst = (self.pacing * BURST.as_secs_f64() / self.packet_bits) as u32;
         let least = if self.pacing < SLOW { 1 } else { 2 };
         let burst = burst.clamp(least, MAX_BURST);
-        // Even, as acknowledgements come for two segments at a time.
+        // Even, because delayed acknowledgements cover two segments.
         let even = (libm::ceil(window) + f64::from(3 * burst) + 1.0) / 2.0;
         let probing = self.mode == BbrMode::ProbeBandwidth && self.cycle == 0;
         libm::floor(even) * 2.0 + if probing { 2.0 } else { 0.0 }
@@ -345,8 +346,8 @@ impl Bbr {
         }
     }
 
-    /// The window in recovery: for a round trip no more leaves than arrives. Whether the window
-    /// is settled.
+    /// The window in recovery: for one round trip, the sender follows packet conservation. Returns
+    /// whether this determines the window.
     fn recover(&mut self, ack: &Acked, window: &mut Window) -> bool {
         if ack.lost > 0 {
             window.set(window.cwnd().saturating_sub(ack.lost));
@@ -380,7 +381,7 @@ impl Bbr {
 }
 
 impl Congestion for Bbr {
-    fn on_ack(&mut self, ack: &Acked, window: &mut Window, luck: &mut Pcg64Mcg) {
+    fn on_ack(&mut self, ack: &Acked, window: &mut Window, rng: &mut Pcg64Mcg) {
         self.update_round(ack);
         if self.config.aggregation {
             let clock = (self.round_start, self.per_second());
@@ -389,8 +390,8 @@ impl Congestion for Bbr {
         }
         self.update_cycle(ack);
         self.check_full(ack);
-        self.check_drain(ack, window, luck);
-        self.update_min_rtt(ack, window, luck);
+        self.check_drain(ack, window, rng);
+        self.update_min_rtt(ack, window, rng);
         self.update_pacing(ack);
         self.update_cwnd(ack, window);
     }
@@ -406,7 +407,7 @@ impl Congestion for Bbr {
     }
 
     fn on_undo(&mut self, window: &mut Window) {
-        // The estimate of a full pipe may rest on a round in which nothing was sent.
+        // The estimate of a full pipe may be based on an idle round.
         self.full.rate = 0.0;
         self.full.rounds = 0;
         window.set(window.cwnd().max(self.prior_cwnd));
@@ -419,7 +420,7 @@ impl Congestion for Bbr {
         self.idle_restart = true;
         self.aggregation.restart(now);
         if self.mode == BbrMode::ProbeBandwidth {
-            // At the estimate at first: there is no queue to probe, and none to drain.
+            // Starts at the estimate: there is no queue to drain and no need to probe.
             self.pacing = self.paced(1.0);
         }
     }
@@ -437,12 +438,12 @@ impl Congestion for Bbr {
     }
 }
 
-/// How many more segments are acknowledged at once than the bandwidth accounts for.
+/// Excess of acknowledged segments over the estimated bandwidth.
 #[derive(Clone, Copy, Debug, Default)]
 struct Aggregation {
     start: Time,
     acked: u64,
-    /// Largest excess of this and of the last window of rounds.
+    /// Maximum excess of the current and of the previous window of rounds.
     extra: [u32; 2],
     rounds: u32,
 }
@@ -475,7 +476,7 @@ impl Aggregation {
         self.acked = 0;
     }
 
-    /// To be added to the window, in segments: at most what 100 ms carry.
+    /// Segments to add to the window; at most the data of 100 ms.
     fn extra(&self, bandwidth: f64, full: &FullPipe) -> f64 {
         if full.reached {
             f64::from(self.extra[0].max(self.extra[1])).min(bandwidth * EXTRA_LIMIT.as_secs_f64())
@@ -485,24 +486,25 @@ impl Aggregation {
     }
 }
 
-/// Pacing gains of the eight phases of probing for bandwidth, a round trip each.
+/// Pacing gains of the eight phases of bandwidth probing, a round trip each.
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Enough to keep acknowledgements coming where they are delayed, at either end.
+/// Sufficient for a continuous stream of acknowledgements if either end delays them.
 const MIN_CWND: u32 = 4;
-/// The pipe is full when the rate grew by less than this factor in each of so many rounds.
+/// The pipe is full when the rate grows by less than this factor in each of `FLAT_ROUNDS` rounds.
 const GROWTH: f64 = 1.25;
 const FLAT_ROUNDS: u32 = 3;
-/// Before there is a sample, as Linux: a pacing rate that does not stand in the way.
+/// Assumed round trip before the first sample, as in Linux; the resulting pacing rate does not
+/// limit the sender.
 const GUESSED_RTT: Duration = Duration::from_millis(1);
-/// What the host hands to the network card at once: a millisecond's worth, up to 64 KiB; two
-/// segments at least, one below 1.2 Mb/s.
+/// Data that the host passes to the network card at once: a millisecond's worth, up to 64 KiB; at
+/// least two segments, or one below 1.2 Mb/s.
 const BURST: Duration = Duration::from_millis(1);
 const MAX_BURST: u32 = 44;
 const SLOW: f64 = 1.2e6;
-/// The excess of acknowledgements is the largest of five to ten round trips.
+/// The excess of acknowledgements is the maximum over five to ten round trips.
 const EXTRA_ROUNDS: u32 = 5;
 const EXTRA_LIMIT: Duration = Duration::from_millis(100);
-/// Long epochs add up rounding errors and old luck.
+/// Limits the epoch, because long epochs accumulate rounding errors and outdated variations.
 const EPOCH_SEGMENTS: u64 = 1 << 20;
 
 #[cfg(test)]

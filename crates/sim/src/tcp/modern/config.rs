@@ -1,4 +1,4 @@
-//! What a sender is made from.
+//! Configuration of a sender.
 
 use core::fmt;
 
@@ -10,37 +10,36 @@ use crate::tcp::InitialWindow;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent options")]
 pub struct Config {
-    /// A full packet on the wire, headers included, in bytes.
+    /// Size of a full packet including headers, in bytes.
     pub packet_size: u32,
     /// Headers in each packet, in bytes.
     pub header_size: u32,
     /// Whether the first segment is a SYN of `header_size`. Only its acknowledgement opens the
     /// initial window.
     pub syn: bool,
-    /// What sender and receiver have memory for, in segments.
+    /// Memory of sender and receiver, in segments.
     pub window: u32,
     /// The first congestion window.
     pub initial_window: InitialWindow,
     /// The congestion control.
     pub congestion: CongestionConfig,
-    /// How losses are found.
+    /// Loss detection algorithm.
     pub detection: Detection,
-    /// Whether a tail that nothing acknowledges is probed (RFC 8985 section 7), which only
-    /// [`Detection::RackTlp`] does. Without probes it takes a timeout, as with Linux's
-    /// `tcp_early_retrans` at 0.
+    /// Whether tail loss probes are sent (RFC 8985 section 7); only with [`Detection::RackTlp`].
+    /// Without probes a tail loss requires a timeout, as with Linux's `tcp_early_retrans` at 0.
     pub tail_probes: bool,
     /// The retransmission timer.
     pub timeout: TimeoutConfig,
-    /// Whether segments are spaced, as with Linux's `fq`. BBR and Prague always space them.
+    /// Whether segments are paced, as with Linux's `fq`. BBR and Prague always pace.
     pub pacing: bool,
-    /// Whether a reduction is taken back when the time stamps show that what had been sent again
-    /// had arrived (RFC 3522, RFC 4015).
+    /// Whether a reduction is undone when time stamps show that the retransmitted segments had
+    /// arrived (RFC 3522, RFC 4015).
     pub undo: bool,
-    /// Explicit congestion notification: RFC 3168, or with marks counted if the congestion control
+    /// Explicit congestion notification: RFC 3168, or with counted marks if the congestion control
     /// is scalable.
     pub ecn: bool,
-    /// Whether the window shrinks while nothing is sent (RFC 5681 section 4.1), by half for each
-    /// timeout that passes. BBR never does this.
+    /// Whether the window shrinks during idle times (RFC 5681 section 4.1), by half for each
+    /// elapsed timeout. BBR never does this.
     pub slow_start_restart: bool,
 }
 
@@ -66,7 +65,7 @@ impl Default for Config {
 
 impl Config {
     /// # Errors
-    /// Names the parameter that is out of range.
+    /// The parameter that is out of range.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.packet_size <= self.header_size {
             return Err(ConfigError::NoPayload {
@@ -77,7 +76,7 @@ impl Config {
         if !(1..=MAX_WINDOW).contains(&self.window) {
             return Err(ConfigError::Window(self.window));
         }
-        // Written so that NaN is at fault.
+        // The comparisons reject NaN.
         let positive = |x: f64| x > 0.0 && x < f64::INFINITY;
         match self.congestion {
             CongestionConfig::Cubic(cubic) => {
@@ -109,36 +108,36 @@ impl Config {
     }
 }
 
-/// How losses are found.
+/// Loss detection algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detection {
-    /// By time since a later segment arrived, and tails by a probe (RFC 8985).
+    /// RACK-TLP: by time after the arrival of a later segment, with probes for tails (RFC 8985).
     #[default]
     RackTlp,
-    /// By three later segments that arrived (RFC 6675). A lost repair, or a lost tail, takes a
-    /// timeout.
+    /// Three later segments have arrived (RFC 6675). A lost retransmission or a lost tail requires
+    /// a timeout.
     Duplicates,
 }
 
-/// Why a sender cannot be built.
+/// Invalid configuration of a sender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ConfigError {
-    /// A gain of BBR is not a number of at least 1.
+    /// A gain of BBR is not at least 1.
     BbrGain(f64),
     /// BBR's margin is not in 0..1.
     BbrMargin(f64),
-    /// What CUBIC leaves of the window is not above 0 and below 1.
+    /// CUBIC's multiplicative decrease factor is not above 0 and below 1.
     CubicBeta(f64),
     /// CUBIC's constant is not above 0.
     CubicC(f64),
-    /// The headers leave no room in a packet.
+    /// The headers leave no room for payload in a packet.
     NoPayload {
         /// `packet_size`.
         packet: u32,
         /// `header_size`.
         header: u32,
     },
-    /// The weight of new marks in Prague's mean is not above 0 and up to 1.
+    /// Prague's gain is not above 0 and at most 1.
     PragueGain(f64),
     /// The window is not in 1..=2^20 segments.
     Window(u32),
@@ -156,7 +155,7 @@ impl fmt::Display for ConfigError {
             Self::CubicC(c) => write!(f, "CUBIC's C of {c} is not above 0: RFC 9438 says 0.4"),
             Self::NoPayload { packet, header } => write!(
                 f,
-                "a packet of {packet} bytes has no room for data beside {header} bytes of headers"
+                "a packet of {packet} bytes has no room for payload after {header} bytes of headers"
             ),
             Self::PragueGain(gain) => write!(
                 f,
@@ -172,7 +171,7 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// 1.5 GB in packets of 1500 bytes, somewhat more than TCP's window can express.
+/// 1.5 GB in packets of 1500 bytes, somewhat more than the maximum TCP window.
 const MAX_WINDOW: u32 = 1 << 20;
 
 #[cfg(test)]
@@ -181,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn parameters_out_of_range_are_rejected() {
         let cubic = |c, beta| {
             CongestionConfig::Cubic(CubicConfig {
                 c,

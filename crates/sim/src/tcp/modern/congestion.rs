@@ -1,4 +1,4 @@
-//! What a congestion control is told, and what it decides.
+//! Interface between the sender and congestion controls.
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -11,58 +11,58 @@ use super::cubic::{Cubic, CubicConfig};
 use super::prague::{Prague, PragueConfig};
 use super::reno::{Reno, RenoConfig};
 
-/// A congestion control: pure, without packets or timers.
+/// A congestion control: a pure algorithm without packets or timers.
 ///
-/// The sender owns the [`Window`] and lends it out. An algorithm of the classic kind grows it in
-/// [`on_ack`](Self::on_ack), which is called only while nothing is being recovered, and says in
-/// [`on_congestion`](Self::on_congestion) how far to reduce it; the sender does that by
-/// proportional rate reduction. An algorithm that
-/// [owns the window](Self::owns_window) is called for every acknowledgement and sets it itself.
+/// The sender owns the [`Window`]. A classic algorithm increases it in [`on_ack`](Self::on_ack),
+/// which is called only outside of recovery, and returns the new threshold in
+/// [`on_congestion`](Self::on_congestion); the sender then reduces the window by proportional rate
+/// reduction. An algorithm that [owns the window](Self::owns_window) is called for every
+/// acknowledgement and sets the window itself.
 pub trait Congestion: Debug {
-    /// An acknowledgement came.
-    fn on_ack(&mut self, ack: &Acked, window: &mut Window, luck: &mut Pcg64Mcg);
+    /// Processes an acknowledgement.
+    fn on_ack(&mut self, ack: &Acked, window: &mut Window, rng: &mut Pcg64Mcg);
 
-    /// The path is congested. Returns the new slow start threshold, in segments.
+    /// Responds to congestion. Returns the new slow start threshold, in segments.
     fn on_congestion(&mut self, now: Time, signal: Signal, window: &Window) -> u32;
 
-    /// The last congestion was none: what was taken for lost had arrived. The sender has put the
-    /// window back already.
+    /// Undoes the last response, because the segments marked as lost had arrived. The sender has
+    /// already restored the window.
     fn on_undo(&mut self, window: &mut Window);
 
-    /// Something is sent again after nothing had been outstanding for `idle`.
+    /// Sending resumes after no data was outstanding for `idle`.
     fn on_restart(&mut self, now: Time, idle: Duration, app_limited: bool);
 
-    /// The rate at which to send, for an algorithm that has an opinion.
+    /// The pacing rate, for an algorithm that computes one.
     fn pacing(&self) -> Option<Rate> {
         None
     }
 
-    /// Whether it sets the window by itself, in recovery as well.
+    /// Whether the algorithm sets the window itself, also in recovery.
     fn owns_window(&self) -> bool {
         false
     }
 
-    /// An acknowledgement came, of which [`Acked::marked`] tells how many segments were marked; asked
-    /// of a [scalable](Self::is_scalable) one before anything else, in every phase. Returns whether
-    /// it reduced the window for them.
+    /// Processes an acknowledgement that reports [`Acked::marked`] marked segments. Called before
+    /// the other methods in every phase, for [scalable](Self::is_scalable) algorithms only. Returns
+    /// whether the window was reduced.
     fn on_marks(&mut self, _: &Acked, _: &mut Window) -> bool {
         false
     }
 
-    /// Whether it answers marks in proportion, so that its segments are ECT(1) and its receiver counts
-    /// marks for it (RFC 9331); such a one is paced without slack.
+    /// Whether the response to marks is proportional, so that segments are ECT(1) and the receiver
+    /// counts marks (RFC 9331). A scalable flow is paced without slack.
     fn is_scalable(&self) -> bool {
         false
     }
 
-    /// Whether it sends less than it could on purpose, so that the rates measured say nothing of
+    /// Whether it intentionally sends below the available rate, so that rate samples do not reflect
     /// the path.
     fn holds_back(&self) -> bool {
         false
     }
 }
 
-/// Which congestion control, with its parameters.
+/// A congestion control with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CongestionConfig {
     /// BBR, version 1.
@@ -96,7 +96,8 @@ impl CongestionConfig {
         Self::Reno(RenoConfig::default())
     }
 
-    /// Builds it. `packet` is a full segment on the wire, `initial` the first window in segments.
+    /// Builds the algorithm. `packet` is the size of a full segment, `initial` the initial window
+    /// in segments.
     pub fn build(&self, packet: Bytes, initial: u32) -> Algorithm {
         match self {
             Self::Bbr(config) => Algorithm::Bbr(Bbr::new(*config, packet, initial)),
@@ -107,7 +108,7 @@ impl CongestionConfig {
     }
 }
 
-/// The congestion controls, without a virtual call per packet.
+/// The congestion controls; an enum avoids a virtual call per packet.
 #[derive(Clone, Debug)]
 pub enum Algorithm {
     /// BBR, version 1.
@@ -132,8 +133,8 @@ macro_rules! each {
 }
 
 impl Congestion for Algorithm {
-    fn on_ack(&mut self, ack: &Acked, window: &mut Window, luck: &mut Pcg64Mcg) {
-        each!(self, it => it.on_ack(ack, window, luck));
+    fn on_ack(&mut self, ack: &Acked, window: &mut Window, rng: &mut Pcg64Mcg) {
+        each!(self, it => it.on_ack(ack, window, rng));
     }
 
     fn on_congestion(&mut self, now: Time, signal: Signal, window: &Window) -> u32 {
@@ -173,13 +174,13 @@ impl Congestion for Algorithm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     cwnd: u32,
-    /// Slow start is below this.
+    /// Slow start below this value.
     pub ssthresh: u32,
     limit: u32,
 }
 
 impl Window {
-    /// `initial` and at most `limit` segments, and an unlimited threshold.
+    /// A window of `initial`, at most `limit` segments, with an unlimited threshold.
     pub fn new(initial: u32, limit: u32) -> Self {
         let limit = limit.max(1);
         Self {
@@ -189,12 +190,12 @@ impl Window {
         }
     }
 
-    /// What may be in flight, in 1..=limit.
+    /// Congestion window, in 1..=limit.
     pub fn cwnd(&self) -> u32 {
         self.cwnd
     }
 
-    /// The most that it may become.
+    /// Upper limit of the window.
     pub fn limit(&self) -> u32 {
         self.limit
     }
@@ -204,13 +205,13 @@ impl Window {
         self.cwnd = cwnd.clamp(1, self.limit);
     }
 
-    /// Whether it grows exponentially.
+    /// Whether the window is in slow start.
     pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
 
-    /// One segment more per segment acknowledged, up to the threshold. Returns what is left of
-    /// `acked` for congestion avoidance.
+    /// Increases the window by one segment per acknowledged segment, up to the threshold. Returns
+    /// the part of `acked` that is left for congestion avoidance.
     pub fn slow_start(&mut self, acked: u32) -> u32 {
         let grown = self.cwnd.saturating_add(acked).min(self.ssthresh);
         let used = grown.saturating_sub(self.cwnd);
@@ -219,61 +220,61 @@ impl Window {
     }
 }
 
-/// Why to slow down.
+/// Congestion signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// A segment was lost, and later ones arrived.
     Loss,
-    /// The receiver saw congestion experienced (RFC 3168).
+    /// The receiver reported a CE mark (RFC 3168).
     Mark,
     /// The retransmission timer expired.
     Timeout,
 }
 
-/// What the sender is busy with.
+/// State of loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing is amiss.
+    /// No loss or mark is pending.
     Open,
     /// The window is being reduced after a mark.
     Reduced,
     /// Losses are being repaired.
     Recovery,
-    /// A retransmission timer expired and not all that was outstanding then has arrived.
+    /// After a retransmission timeout, until all data outstanding at that time has arrived.
     Loss,
 }
 
-/// What one acknowledgement said, and how the sender stands after it.
+/// Contents of an acknowledgement, and the state of the sender after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked {
-    /// When it came.
+    /// Arrival time.
     pub now: Time,
-    /// What the sender is busy with, this acknowledgement included.
+    /// State of loss recovery, including this acknowledgement.
     pub phase: Phase,
-    /// The first segment that is not acknowledged.
+    /// First unacknowledged segment.
     pub una: u32,
-    /// The next segment that was never sent.
+    /// Next new segment.
     pub next: u32,
     /// Segments acknowledged in sequence.
     pub acked: u32,
-    /// Segments that arrived, in sequence or not, and were not known to have.
+    /// Newly delivered segments, in sequence or not.
     pub delivered: u32,
-    /// Segments that arrived with a mark since the last acknowledgement that told of any; told to
-    /// scalable congestion controls only.
+    /// Marked segments since the last acknowledgement that reported any; only for scalable
+    /// congestion controls.
     pub marked: u32,
-    /// Segments found to be lost.
+    /// Segments newly marked as lost.
     pub lost: u32,
-    /// In flight before it.
+    /// Segments in flight before the acknowledgement.
     pub prior_in_flight: u32,
-    /// In flight after it.
+    /// Segments in flight after the acknowledgement.
     pub in_flight: u32,
-    /// Round trip of the newest segment that it acknowledges, if that was sent only once.
+    /// Round-trip time of the newest acknowledged segment, if it was sent only once.
     pub rtt: Option<Duration>,
-    /// Whether it may have waited for a second segment.
+    /// Whether the receiver may have delayed the acknowledgement.
     pub delayed: bool,
-    /// Smoothed round-trip time; zero while there is none.
+    /// Smoothed round-trip time; zero before the first sample.
     pub srtt: Duration,
-    /// Segments delivered since the beginning.
+    /// Segments delivered since the start.
     pub total: u64,
     /// Delivery rate.
     pub rate: RateSample,
@@ -281,17 +282,17 @@ pub struct Acked {
     pub window_limited: bool,
 }
 
-/// How fast data was delivered between the sending of a segment and its acknowledgement.
+/// Delivery rate between the sending of a segment and its acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSample {
     /// [`Acked::total`] when the segment was sent.
     pub prior: u64,
     /// Segments delivered since then.
     pub delivered: u64,
-    /// In this time: the longer of the times that sending and acknowledging them took. Zero: there
-    /// is no sample.
+    /// Length of the interval: the longer of its send and acknowledgement phases. Zero if there is
+    /// no sample.
     pub interval: Duration,
-    /// The application sent less than was allowed.
+    /// The application sent less than the window allowed.
     pub app_limited: bool,
 }
 
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_keeps_within_its_limits() {
+    fn window_stays_within_its_limits() {
         let mut window = Window::new(0, 20);
         assert_eq!(window.cwnd(), 1);
         window.set(30);
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_needs_an_interval() {
+    fn rate_requires_an_interval() {
         let mut sample = RateSample {
             delivered: 10,
             ..RateSample::default()

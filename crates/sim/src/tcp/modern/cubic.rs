@@ -11,13 +11,13 @@ use super::hystart::{HyStart, HyStartConfig};
 /// Parameters of [`Cubic`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CubicConfig {
-    /// Segments per s³ (section 5.1); 0.4.
+    /// Constant C in segments per s³ (section 5.1); 0.4.
     pub c: f64,
-    /// What congestion leaves of the window (section 4.6), in 0..1; 0.7.
+    /// Multiplicative decrease factor (section 4.6), in 0..1; 0.7.
     pub beta: f64,
-    /// Makes room for new flows when the window's maximum shrinks (section 4.7).
+    /// Releases bandwidth to new flows when the maximum of the window shrinks (section 4.7).
     pub fast_convergence: bool,
-    /// Grows at least as Reno would (section 4.3).
+    /// Grows at least as fast as Reno (section 4.3).
     pub reno_friendly: bool,
     /// Leaves the first slow start when the delay rises; `None`: at the first loss.
     pub hystart: Option<HyStartConfig>,
@@ -35,33 +35,33 @@ impl Default for CubicConfig {
     }
 }
 
-/// A window that grows with the cube of the time since the last congestion.
+/// Window growth by a cubic function of the time since the last congestion event.
 #[derive(Clone, Debug)]
 pub struct Cubic {
     config: CubicConfig,
     hystart: Option<HyStart>,
-    /// The window at which congestion was met last, in segments; zero when unknown (`W_max`).
+    /// Window at the last congestion event, in segments; zero if unknown (`W_max`).
     w_max: f64,
-    /// The window just before the last reduction (`cwnd_prior`).
+    /// Window just before the last reduction (`cwnd_prior`).
     prior: f64,
     epoch: Option<Epoch>,
-    /// Fraction of a segment by which the window is larger than its integer.
+    /// Fractional part of the window, in segments.
     fraction: f64,
-    /// When the last acknowledgement came.
+    /// Time of the last acknowledgement.
     last: Time,
-    /// As of before the last reduction.
+    /// State before the last reduction, for undo.
     saved: Option<Saved>,
 }
 
-/// A stretch of congestion avoidance.
+/// A period of congestion avoidance.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     start: Time,
-    /// Where the cubic function has its inflexion.
+    /// Window at the inflection point of the cubic function.
     origin: f64,
-    /// Seconds from the start to there.
+    /// Seconds from the start to the inflection point.
     k: f64,
-    /// The window that Reno would have (`W_est`).
+    /// Estimated window of Reno (`W_est`).
     reno: f64,
 }
 
@@ -73,7 +73,7 @@ struct Saved {
 }
 
 impl Cubic {
-    /// At the beginning of a connection.
+    /// State at the start of a connection.
     pub fn new(config: CubicConfig) -> Self {
         Self {
             config,
@@ -101,7 +101,7 @@ impl Cubic {
         }
     }
 
-    /// Section 4.2 to 4.5 for `acked` segments.
+    /// Sections 4.2 to 4.5 for `acked` segments.
     fn avoid(&mut self, ack: &Acked, acked: f64, window: &mut Window) {
         let cwnd = f64::from(window.cwnd()) + self.fraction;
         let mut epoch = match self.epoch {
@@ -124,14 +124,14 @@ impl Cubic {
         self.fraction = grown - f64::from(window.cwnd());
     }
 
-    /// `W_cubic(t)`, `t` in seconds since the epoch began.
+    /// `W_cubic(t)`, with `t` in seconds since the start of the epoch.
     fn curve(&self, epoch: &Epoch, t: f64) -> f64 {
         let x = t - epoch.k;
         self.config.c * x * x * x + epoch.origin
     }
 
-    /// Reno's additive increase that goes with our decrease: so much until the window is where it
-    /// was, and one segment per round trip beyond.
+    /// Additive increase of Reno for this decrease factor: fair to Reno until the window reaches
+    /// its prior value, then one segment per round trip.
     fn alpha(&self, reno: f64) -> f64 {
         if reno < self.prior {
             3.0 * (1.0 - self.config.beta) / (1.0 + self.config.beta)
@@ -146,7 +146,7 @@ impl Congestion for Cubic {
         let since = ack.now.since(self.last);
         self.last = ack.now;
         if !ack.window_limited {
-            // Section 5.8: time in which the application limited the window does not count.
+            // Section 5.8: application-limited time does not count.
             if let Some(epoch) = &mut self.epoch {
                 epoch.start += since;
             }
@@ -173,7 +173,7 @@ impl Congestion for Cubic {
         let cwnd = f64::from(window.cwnd()) + self.fraction;
         self.prior = cwnd;
         self.w_max = match signal {
-            // Section 4.8: the curve begins anew with K = 0 where slow start will end.
+            // Section 4.8: the curve restarts with K = 0 at the end of slow start.
             Signal::Timeout => 0.0,
             _ if self.config.fast_convergence && cwnd < self.w_max => {
                 cwnd * (1.0 + self.config.beta) / 2.0
@@ -189,7 +189,7 @@ impl Congestion for Cubic {
     }
 
     fn on_undo(&mut self, _: &mut Window) {
-        // Section 4.9: as if nothing had happened.
+        // Section 4.9: restores the state before the congestion event.
         if let Some(saved) = self.saved.take() {
             self.w_max = saved.w_max;
             self.prior = saved.prior;
@@ -210,11 +210,11 @@ const MIN_WINDOW: u32 = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{acked, luck};
+    use super::super::testing::{acked, rng};
     use super::*;
 
-    /// One acknowledgement per segment of the window and per round trip, from `from`; returns
-    /// the window after each round.
+    /// Processes one acknowledgement per segment of the window in each round trip, from `from`.
+    /// Returns the window after each round.
     fn rounds(
         cubic: &mut Cubic,
         window: &mut Window,
@@ -231,7 +231,7 @@ mod tests {
                     srtt: rtt,
                     ..acked(1)
                 };
-                cubic.on_ack(&ack, window, &mut luck());
+                cubic.on_ack(&ack, window, &mut rng());
             }
             window.cwnd()
         };
@@ -255,7 +255,7 @@ mod tests {
         for (n, cwnd) in (1..).zip(&grown) {
             let t = f64::from(n) * 0.1;
             let want = 0.4 * (t - 9.086) * (t - 9.086) * (t - 9.086) + 1_000.0;
-            // It aims a round trip ahead and gets there within that round trip.
+            // The target is one round trip ahead, and is reached within that round trip.
             assert!(
                 (f64::from(*cwnd) - want).abs() < 0.006 * want,
                 "{t} {cwnd} {want}"
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_short_path_it_grows_as_reno_would() {
+    fn reno_friendly_on_short_paths() {
         let (mut cubic, mut window) = after_loss(20, CubicConfig::default());
         let grown = rounds(&mut cubic, &mut window, Time::ZERO, 5, 40);
         // From 14, 9/17 of a segment per round up to 20, then one per round.
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_maximum_is_lowered_further() {
+    fn fast_convergence_lowers_a_smaller_maximum() {
         let (mut cubic, window) = after_loss(1_000, CubicConfig::default());
         assert!((cubic.w_max - 1_000.0).abs() < 1e-9);
         cubic.on_congestion(Time::from_secs(1), Signal::Mark, &window);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn undo_brings_the_curve_back() {
+    fn undo_restores_the_curve() {
         let (mut cubic, mut window) = after_loss(1_000, CubicConfig::default());
         rounds(&mut cubic, &mut window, Time::ZERO, 100, 50);
         let before = (cubic.w_max, cubic.epoch.unwrap().start);

@@ -1,4 +1,4 @@
-//! Leaving slow start before the queue is full: `HyStart++` (RFC 9406).
+//! Exit from slow start before the queue is full: `HyStart++` (RFC 9406).
 
 use core::time::Duration;
 
@@ -7,18 +7,19 @@ use super::congestion::{Acked, Window};
 /// Parameters of [`HyStart`]: those of RFC 9406 section 4.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HyStartConfig {
-    /// An eighth of the last round's delay counts as a rise, but not less than this.
+    /// Lower bound of the delay rise that ends slow start; the threshold is an eighth of the delay
+    /// of the last round.
     pub min_rise: Duration,
-    /// And not more than this.
+    /// Upper bound of this threshold.
     pub max_rise: Duration,
-    /// Round trips measured in a round before they count.
+    /// Minimum number of round-trip samples per round.
     pub samples: u32,
-    /// In conservative slow start the window grows by one segment for this many.
+    /// Divisor of window growth in conservative slow start.
     pub divisor: u32,
     /// Rounds of conservative slow start.
     pub rounds: u32,
-    /// How many segments one acknowledgement may add to the window (`L`). A sender that paces may
-    /// take `u32::MAX`.
+    /// Maximum window growth per acknowledgement (`L`), in segments. A paced sender may use
+    /// `u32::MAX`.
     pub burst: u32,
 }
 
@@ -35,25 +36,26 @@ impl Default for HyStartConfig {
     }
 }
 
-/// Watches the delay in the first slow start.
+/// Monitors the delay in the first slow start.
 #[derive(Clone, Debug)]
 pub struct HyStart {
     config: HyStartConfig,
     stage: Stage,
-    /// A round ends when this segment is acknowledged.
+    /// The round ends when this segment is acknowledged.
     round_end: u32,
-    /// Smallest round trip of the last round and of this one.
+    /// Minimum round-trip time of the last and of the current round.
     last: Option<Duration>,
     current: Option<Duration>,
     samples: u32,
-    /// Segments acknowledged towards the next segment of window in conservative slow start.
+    /// Acknowledged segments that count towards the next window increase in conservative slow
+    /// start.
     credit: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Standard,
-    /// The delay rose to `baseline`; if it falls below, the rise was a mistake.
+    /// The delay has risen to `baseline`; if it falls below, the detection was spurious.
     Conservative {
         baseline: Duration,
         rounds_left: u32,
@@ -62,7 +64,7 @@ enum Stage {
 }
 
 impl HyStart {
-    /// At the beginning of a connection.
+    /// State at the start of a connection.
     pub fn new(config: HyStartConfig) -> Self {
         Self {
             config,
@@ -75,13 +77,13 @@ impl HyStart {
         }
     }
 
-    /// The first slow start is over: a later one is of the classic kind.
+    /// The first slow start is over; later ones are classic.
     pub fn finish(&mut self) {
         self.stage = Stage::Finished;
     }
 
-    /// Grows `window` for one acknowledgement in slow start. Returns how many of its segments are
-    /// left for congestion avoidance.
+    /// Grows `window` for one acknowledgement in slow start. Returns the number of segments left
+    /// for congestion avoidance.
     pub fn slow_start(&mut self, ack: &Acked, window: &mut Window) -> u32 {
         if self.stage == Stage::Finished {
             return window.slow_start(ack.delivered);
@@ -150,8 +152,8 @@ mod tests {
     use super::super::testing::acked;
     use super::*;
 
-    /// Feeds rounds of `n` acknowledgements of one segment each with the same delay; returns the
-    /// window after each.
+    /// Processes rounds of `n` acknowledgements of one segment each with the same delay. Returns
+    /// the window after each round.
     fn rounds(hystart: &mut HyStart, window: &mut Window, delays_ms: &[u64]) -> Vec<u32> {
         let mut una = 0;
         let round = |ms: &u64| {
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_of_an_eighth_ends_it_after_five_slower_rounds() {
+    fn rise_of_an_eighth_ends_slow_start_after_five_conservative_rounds() {
         let mut hystart = HyStart::new(HyStartConfig::default());
         let mut window = Window::new(16, 100_000);
         let grown = rounds(
@@ -191,7 +193,7 @@ mod tests {
             &[80, 80, 95, 95, 95, 95, 95, 95, 95],
         );
         assert_eq!(grown[..2], [32, 64]);
-        // Eight samples into the third round the growth falls to a quarter.
+        // After eight samples of the third round, growth falls to a quarter.
         assert!((64 + 8 + 12..=64 + 8 + 16).contains(&grown[2]), "{grown:?}");
         assert!(grown[5] > grown[4] && grown[4] > grown[3], "{grown:?}");
         assert_eq!(grown[8], grown[7], "{grown:?}");
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_passing_rise_is_forgiven() {
+    fn transient_rise_resumes_slow_start() {
         let mut hystart = HyStart::new(HyStartConfig::default());
         let mut window = Window::new(16, 100_000);
         let grown = rounds(&mut hystart, &mut window, &[80, 95, 80, 80]);

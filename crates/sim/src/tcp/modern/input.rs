@@ -1,4 +1,4 @@
-//! Acknowledgements in.
+//! Processing of acknowledgements.
 
 use core::time::Duration;
 
@@ -9,25 +9,27 @@ use super::prr::Reduction;
 use super::{Detection, Life, Sender, Undo};
 use crate::packet_agent::{Ack, AgentCx};
 
-/// What an acknowledgement brought.
+/// Effects of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 struct News {
     acked: u32,
     delivered: u32,
-    /// When the segments left that were sent only once: the first, and the last.
+    /// Send times of the acknowledged segments that were sent only once: the earliest and the
+    /// latest.
     oldest: Option<Time>,
     newest: Option<Time>,
 }
 
 impl Sender {
     pub(super) fn on_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
-        // Never sent, so never received: no sink says this.
+        // Such segments were never sent, so the acknowledgement is invalid.
         if ack.next > self.board.next() {
             return;
         }
         self.counters.acks += 1;
         let prior_in_flight = self.board.in_flight();
-        // What was out before the losses of which this is the first sign (RFC 9937, RecoverFS).
+        // Segments outstanding before the losses that this acknowledgement indicates first (RFC
+        // 9937, RecoverFS).
         let out = self.board.outstanding() - self.board.sacked();
         let news = self.take(cx.now, ack);
         if self.life == Life::Opening {
@@ -42,8 +44,8 @@ impl Sender {
         if rate.per_second().is_some() {
             self.last_rate = rate;
         }
-        self.judge_undo(cx.now, ack);
-        self.judge_probe(cx.now, ack);
+        self.check_undo(cx.now, ack);
+        self.check_probe(cx.now, ack);
         let lost = self.detect(cx.now);
         let marked = self.count_marks(ack);
         self.change_phase(cx.now, ack, out);
@@ -72,13 +74,13 @@ impl Sender {
         self.transmit(cx);
     }
 
-    /// Whether marks are answered in proportion, for which the receiver counts them.
+    /// Whether the response to marks is proportional, which requires counts from the receiver.
     pub(super) fn is_scalable(&self) -> bool {
         self.config.ecn && self.algorithm.is_scalable()
     }
 
-    /// How many more marks the receiver counted. What is older than what is known, as
-    /// acknowledgements overtake each other, says nothing (RFC 9768 section 3.2.2.5.2).
+    /// Number of new marks that the receiver has counted. Counts of reordered acknowledgements are
+    /// older than the known value and are ignored (RFC 9768 section 3.2.2.5.2).
     fn count_marks(&mut self, ack: &Ack) -> u32 {
         let more = ack.marks.wrapping_sub(self.marks);
         if !self.is_scalable() || more > u16::MAX / 2 {
@@ -89,7 +91,7 @@ impl Sender {
         u32::from(more)
     }
 
-    /// Marks what arrived.
+    /// Marks the delivered segments.
     fn take(&mut self, now: Time, ack: &Ack) -> News {
         let mut news = News::default();
         let (rack, duplicates, sampler, undo) = (
@@ -110,7 +112,7 @@ impl Sender {
             rack.deliver(now, &delivery, min_rtt, ack.echo);
             if delivery.out_of_order {
                 duplicates.deliver(delivery.seq);
-                // The time stamp that will come back is not that of this segment.
+                // The echoed time stamp will belong to another segment.
                 undo.take_if(|undo| undo.head == delivery.seq);
             }
         });
@@ -121,8 +123,8 @@ impl Sender {
         if news.acked > 0 {
             self.life = Life::Open;
             self.phase = Phase::Open;
-            // RFC 5681 section 3.1: a path that loses SYNs is not asked for more. Linux forgives
-            // one.
+            // RFC 5681 section 3.1: after a lost SYN the initial window is one segment. Linux
+            // tolerates one loss.
             let initial = match self.counters.repeated {
                 0 | 1 => self.initial_window(),
                 _ => 1,
@@ -131,11 +133,11 @@ impl Sender {
         }
     }
 
-    /// Returns the round trip of the newest segment, if one is known.
+    /// Adds a sample. Returns the round-trip time of the newest segment, if it is known.
     fn sample_rtt(&mut self, now: Time, ack: &Ack, news: &News) -> Option<Duration> {
         let (longest, newest) = match (news.oldest, news.newest) {
             (Some(oldest), Some(newest)) => (now.since(oldest), Some(now.since(newest))),
-            // Of a segment that was sent again, the echo tells which copy arrived.
+            // For a retransmitted segment, the echo identifies the copy that arrived.
             _ if news.acked > 0 => (now.since(ack.echo), None),
             _ => return None,
         };
@@ -145,7 +147,7 @@ impl Sender {
         newest
     }
 
-    /// Finds losses; returns how many are new.
+    /// Detects losses. Returns the number of new ones.
     pub(super) fn detect(&mut self, now: Time) -> u32 {
         let before = self.board.lost();
         match self.config.detection {
@@ -161,8 +163,9 @@ impl Sender {
         lost
     }
 
-    /// What was given up first has arrived: was it a copy that left before it was sent again?
-    fn judge_undo(&mut self, now: Time, ack: &Ack) {
+    /// The first segment marked as lost has arrived. Undoes the reduction if the copy left before
+    /// the retransmission.
+    fn check_undo(&mut self, now: Time, ack: &Ack) {
         let una = self.board.una();
         let Some(undo) = self.undo.take_if(|undo| undo.head < una) else {
             return;
@@ -171,8 +174,8 @@ impl Sender {
             return;
         }
         self.more.undone += 1;
-        self.board.forgive();
-        self.rack.on_mistake(una, self.board.next());
+        self.board.undo_losses();
+        self.rack.on_spurious_loss(una, self.board.next());
         self.window.set(self.window.cwnd().max(undo.cwnd));
         self.window.ssthresh = self.window.ssthresh.max(undo.ssthresh);
         self.algorithm.on_undo(&mut self.window);
@@ -180,9 +183,9 @@ impl Sender {
         self.arm(now);
     }
 
-    /// A tail loss probe came back: if it was it that filled the hole, there had been a loss,
-    /// which nothing else will show (RFC 8985 section 7.4).
-    fn judge_probe(&mut self, now: Time, ack: &Ack) {
+    /// A tail loss probe is acknowledged. If the probe filled the hole, a segment had been lost,
+    /// which no other signal indicates (RFC 8985 section 7.4).
+    fn check_probe(&mut self, now: Time, ack: &Ack) {
         let una = self.board.una();
         let Some(probe) = self.probe.take_if(|probe| probe.end <= una) else {
             return;
@@ -246,7 +249,7 @@ impl Sender {
         self.phase_end = self.board.next();
     }
 
-    /// Keeps what is needed to take the reduction back that follows.
+    /// Saves the state that is needed to undo the next reduction.
     pub(super) fn remember(&mut self, head: u32) {
         self.undo = Some(Undo {
             cwnd: self.window.cwnd(),

@@ -1,4 +1,4 @@
-//! Segments out: which, how many, and how fast.
+//! Transmission of segments: selection, number, pacing.
 
 use core::time::Duration;
 
@@ -9,12 +9,12 @@ use super::congestion::{Congestion as _, Phase};
 use super::{Life, Sender};
 use crate::packet_agent::{AgentCx, Body, Segment};
 
-/// Spaces segments.
+/// Paces segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pacer {
-    /// When the next one may leave.
+    /// Earliest departure of the next segment.
     at: Time,
-    /// Whether one waits for that.
+    /// Whether a segment waits for that time.
     waits: bool,
 }
 
@@ -31,17 +31,17 @@ impl Pacer {
     }
 }
 
-/// Whether the window is used up, which is looked at once per window (RFC 7661, as Linux does).
+/// Whether the window is fully used, evaluated once per window (RFC 7661, as in Linux).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Usage {
     limited: bool,
-    /// The largest number of segments that were outstanding.
+    /// Maximum number of outstanding segments.
     peak: u32,
-    /// Until this segment is acknowledged.
+    /// Valid until this segment is acknowledged.
     until: u32,
-    /// The largest number that was outstanding since `since`: `W_used` of RFC 2861.
+    /// Maximum number of outstanding segments since `since`: `W_used` of RFC 2861.
     used: u32,
-    /// When the window was last used up, set, or looked at for an acknowledgement.
+    /// Time at which the window was last fully used, set, or validated.
     since: Time,
 }
 
@@ -54,12 +54,12 @@ impl Usage {
         }
     }
 
-    /// The window was set, or looked at for an acknowledgement.
+    /// The window was set or validated at `now`.
     pub(super) fn on_window(&mut self, now: Time) {
         self.since = now;
     }
 
-    /// Nothing that was used until `now` counts any more.
+    /// Restarts the measurement of the used window at `now`.
     fn begin(&mut self, now: Time) {
         self.used = 0;
         self.since = now;
@@ -115,9 +115,8 @@ impl Sender {
         }
     }
 
-    /// Congestion window validation (RFC 2861 section 3.1) as Linux does it: what is sent after a
-    /// time-out's silence, while some is out, lets a window that is not used up fall half the way to
-    /// what is used of it.
+    /// Congestion window validation (RFC 2861 section 3.1) as in Linux: if the window was not fully
+    /// used for a time-out while data was outstanding, it falls halfway to the used part.
     fn validate(&mut self, now: Time, limited: bool) {
         let (board, usage) = (&self.board, &mut self.usage);
         usage.update(limited, board.outstanding(), board.una(), board.next());
@@ -140,7 +139,7 @@ impl Sender {
         self.usage.begin(now);
     }
 
-    /// Whether window and source have room for a segment that was never sent.
+    /// Whether window and source allow a new segment.
     pub(super) fn has_new(&self) -> bool {
         self.board.next() < self.source.end()
             && self.board.outstanding() < self.config.window
@@ -156,7 +155,7 @@ impl Sender {
         let seq = self.board.send(stamp);
         self.source.on_sent(seq);
         let cwr = core::mem::take(&mut self.cwr);
-        // A SYN says that ECN is understood by other means than a mark.
+        // A SYN negotiates ECN by header flags instead of its codepoint.
         let ecn = match (
             self.config.ecn && self.life == Life::Open,
             self.is_scalable(),
@@ -182,8 +181,9 @@ impl Sender {
             undo.again = Some(cx.now);
         }
         self.counters.repeated += 1;
-        // RFC 3168 section 6.1.5: a repair cannot be marked. One of a scalable flow can, as RFC 8311
-        // section 4.3 allows, or it would wait in another queue than the rest.
+        // RFC 3168 section 6.1.5: a retransmission is not ECN-capable. In a scalable flow it is, as
+        // RFC 8311 section 4.3 allows, because otherwise it would wait in another queue than other
+        // segments.
         let ecn = if self.is_scalable() && self.life == Life::Open {
             Ecn::Ect1
         } else {
@@ -195,11 +195,12 @@ impl Sender {
     fn emit(&mut self, cx: &mut AgentCx<'_>, seq: u32, again: bool, cwr: bool, ecn: Ecn) {
         let size = self.source.wire_size(seq);
         if let Some(rate) = self.pacing_rate() {
-            // In floating point, as the exact division of 128 bits costs more than all the rest.
+            // Floating point, because the exact 128-bit division would dominate the cost of this
+            // function.
             let gap = f64::from(size) * 8e9 / rate.as_f64();
             let gap = Duration::from_nanos(gap as u64);
-            // A host wakes up late each time. Without slack in the rate that would never be made up
-            // for, so that, as in Linux, half a gap may be.
+            // A host wakes up late each time, and without slack in the rate the loss would be
+            // permanent. As in Linux, up to half a gap is made up for.
             let late = if self.is_scalable() {
                 cx.now.since(self.pacer.at).min(gap / 2)
             } else {
@@ -219,7 +220,7 @@ impl Sender {
         cx.send(Bytes(u64::from(size)), ecn, Body::Segment(segment));
     }
 
-    /// Something is sent after a pause.
+    /// Sending resumes after an idle time.
     fn restart(&mut self, now: Time) {
         if self.board.next() == 0 || self.life != Life::Open {
             return;
@@ -235,7 +236,7 @@ impl Sender {
         let floor = self.initial_window().min(cwnd);
         let halvings = idle.as_nanos() / timeout.as_nanos().max(1);
         let halved = cwnd.checked_shr(halvings.min(32) as u32).unwrap_or(0);
-        // RFC 2861: three quarters of the window was in use, and may be reached fast again.
+        // RFC 2861: three quarters of the window were in use, and slow start may reach them again.
         let used = self.window.ssthresh.max(cwnd / 4 * 3);
         self.window.ssthresh = used;
         self.window.set(halved.max(floor));
@@ -247,7 +248,7 @@ impl Sender {
         self.config.initial_window.segments(payload)
     }
 
-    /// Whether the window, rather than the application, limited the sender of late.
+    /// Whether the window, rather than the application, has recently limited the sender.
     pub(super) fn window_limited(&self) -> bool {
         self.usage.limited
             || (self.window.in_slow_start()
@@ -265,11 +266,11 @@ impl Sender {
             return None;
         }
         let cwnd = self.window.cwnd();
-        // As Linux: room to double in slow start, and to grow afterwards.
+        // As in Linux: allows the window to double in slow start, and to grow afterwards.
         let percent = if cwnd < self.window.ssthresh / 2 {
             200
         } else if scalable {
-            // More would be a queue; the window grows all the same.
+            // A higher rate would only build a queue; the window still grows.
             100
         } else {
             120
@@ -280,15 +281,16 @@ impl Sender {
     }
 }
 
-/// How many segments leave together: what a millisecond carries, and two as Linux, up to 64 KiB.
+/// Segments per burst: the data of a millisecond, at least two as in Linux, at most 64 KiB.
 fn burst_of(rate: Rate, packet: u32) -> u32 {
     let carried = (rate * BURST).get() / u64::from(packet.max(1));
     let least = if rate < SLOW { 1 } else { 2 };
     carried.clamp(least, MAX_BURST) as u32
 }
 
-/// The same of a scalable flow: a quarter of a millisecond, which is a quarter of what a low-latency
-/// queue may have (draft-briscoe-iccrg-prague-congestion-control-04 section 2.4.5), or one segment.
+/// Segments per burst of a scalable flow: the data of a quarter of a millisecond, which is a
+/// quarter of the queueing delay target of a low-latency queue
+/// (draft-briscoe-iccrg-prague-congestion-control-04 section 2.4.5), at least one.
 fn smooth_burst_of(rate: Rate, packet: u32) -> u32 {
     let carried = (rate * (BURST / 4)).get() / u64::from(packet.max(1));
     carried.clamp(1, MAX_BURST) as u32
@@ -296,7 +298,7 @@ fn smooth_burst_of(rate: Rate, packet: u32) -> u32 {
 
 const BURST: Duration = Duration::from_millis(1);
 const MAX_BURST: u64 = 44;
-/// BBR in Linux sends one segment at a time below this.
+/// Below this rate BBR in Linux sends one segment at a time.
 const SLOW: Rate = Rate::bps(1_200_000);
-/// So that a wait is never for ever.
+/// Keeps pacing delays finite.
 const SLOWEST: Rate = Rate::bps(1);

@@ -1,5 +1,5 @@
-//! Prague: a scalable congestion control, which answers each mark a little (RFC 9331 section 4;
-//! draft-briscoe-iccrg-prague-congestion-control-04), with the law of DCTCP (RFC 8257).
+//! Prague: a scalable congestion control with a proportional response to marks (RFC 9331 section 4;
+//! draft-briscoe-iccrg-prague-congestion-control-04) and the control law of DCTCP (RFC 8257).
 
 use core::time::Duration;
 
@@ -11,11 +11,11 @@ use super::congestion::{Acked, Congestion, Phase, Signal, Window};
 /// Parameters of [`Prague`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PragueConfig {
-    /// How much the marks of a round trip count in the mean (RFC 8257 section 3.3), above 0 and up
-    /// to 1; a sixteenth.
+    /// Weight of a round trip in the mean share of marks (RFC 8257 section 3.3), above 0 and at
+    /// most 1; a sixteenth.
     pub gain: f64,
-    /// Shorter round trips count as this long, so that flows with such do not starve others (RFC
-    /// 9331 section 4.3); 25 ms. Zero: the window grows by a segment in each, however short.
+    /// Reference for shorter round trips, so that flows with short paths do not starve others (RFC
+    /// 9331 section 4.3); 25 ms. Zero: the window grows by a segment per round trip at any length.
     pub rtt_floor: Duration,
 }
 
@@ -28,30 +28,30 @@ impl Default for PragueConfig {
     }
 }
 
-/// A window that falls by half the share of marked segments, once per round trip, and grows by a
-/// segment per round trip all the time. It halves for losses, as Reno.
+/// Reduces the window by half the share of marked segments once per round trip, and increases it by
+/// one segment per round trip continuously. For losses it halves the window, as Reno.
 #[derive(Clone, Debug)]
 pub struct Prague {
     config: PragueConfig,
     /// The mean share of marked segments (`alpha`), in 0..=1.
     alpha: f64,
-    /// A mark came: some queue on the way marks.
+    /// A mark has been received, so a queue on the path marks.
     marked: bool,
-    /// What is counted for `alpha`.
+    /// Counting period for `alpha`.
     round: Round,
     delivered: u32,
     marks: u32,
-    /// The round trip that follows a reduction for marks, and the window before it.
+    /// The round trip after a reduction for marks, and the window before the reduction.
     cut: Option<(Round, f64)>,
-    /// Fraction of a segment by which the window is larger than its integer.
+    /// Fractional part of the window, in segments.
     fraction: f64,
 }
 
-/// A round trip, and not less than the floor.
+/// A round trip, at least as long as the floor.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     since: Time,
-    /// The segment that was to be sent next when it began.
+    /// The next segment to send at the start of the round.
     end: u32,
 }
 
@@ -69,7 +69,7 @@ impl Round {
 }
 
 impl Prague {
-    /// At the beginning of a connection.
+    /// State at the start of a connection.
     pub fn new(config: PragueConfig) -> Self {
         let round = Round {
             since: Time::ZERO,
@@ -77,7 +77,8 @@ impl Prague {
         };
         Self {
             config,
-            // RFC 8257 section 4.2: the first mark halves the window, as slow start overshoots.
+            // RFC 8257 section 4.2: the first mark halves the window, because slow start
+            // overshoots.
             alpha: 1.0,
             marked: false,
             round,
@@ -102,7 +103,7 @@ impl Prague {
         if !first && !self.round.is_over(ack, self.config.rtt_floor) {
             return;
         }
-        // Where nothing was ever marked, there is nothing to know yet. The first mark begins a round.
+        // `alpha` stays at its initial value until the first mark, which begins a round.
         if self.marked && !first && self.delivered > 0 {
             let share = (f64::from(self.marks) / f64::from(self.delivered)).min(1.0);
             self.alpha += self.config.gain * (share - self.alpha);
@@ -111,8 +112,8 @@ impl Prague {
         (self.delivered, self.marks) = (0, 0);
     }
 
-    /// By how much of a segment the window grows per round trip: so that its rate grows as that
-    /// of a flow whose round trip is the floor.
+    /// Window increase per round trip, in segments. The rate grows as that of a flow with a round
+    /// trip equal to the floor.
     fn step(&self, srtt: Duration) -> f64 {
         if srtt.is_zero() || srtt >= self.config.rtt_floor {
             return 1.0;
@@ -137,7 +138,7 @@ impl Congestion for Prague {
         if !ack.window_limited {
             return;
         }
-        // Marked segments do not let it grow; the others do, right after a reduction too.
+        // Marked segments do not increase the window; the others do, also right after a reduction.
         let mut left = ack.delivered.saturating_sub(ack.marked);
         if window.in_slow_start() {
             left = window.slow_start(left);
@@ -149,8 +150,8 @@ impl Congestion for Prague {
     }
 
     fn on_congestion(&mut self, _: Time, _: Signal, window: &Window) -> u32 {
-        // A loss in the round trip after a reduction for marks tells of the same congestion, so
-        // the two together halve.
+        // A loss in the round trip after a reduction for marks signals the same congestion, so both
+        // reductions together halve the window.
         let cwnd = self.cwnd(window);
         let before = self.cut.take().map_or(cwnd, |(_, before)| before);
         self.fraction = 0.0;
@@ -183,15 +184,15 @@ impl Congestion for Prague {
     }
 }
 
-/// The draft, section 2.4.4: never below two segments.
+/// Draft section 2.4.4: the minimum window is two segments.
 const MIN_WINDOW: u32 = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{acked, luck};
+    use super::super::testing::{acked, rng};
     use super::*;
 
-    /// A connection with a round trip of `rtt`, of whose segments some are marked.
+    /// A connection with a round trip of `rtt`, some of whose segments are marked.
     struct Path {
         prague: Prague,
         window: Window,
@@ -213,7 +214,8 @@ mod tests {
             }
         }
 
-        /// A window of segments, each acknowledged by itself; `marks` says which are marked.
+        /// Processes a window of segments with one acknowledgement each; `marks` selects the marked
+        /// ones.
         fn round(&mut self, marks: impl Fn(u32) -> bool) -> u32 {
             let (flight, mut cuts) = (self.window.cwnd(), 0);
             for i in 0..flight {
@@ -227,13 +229,13 @@ mod tests {
                     ..acked(1)
                 };
                 cuts += u32::from(self.prague.on_marks(&ack, &mut self.window));
-                self.prague.on_ack(&ack, &mut self.window, &mut luck());
+                self.prague.on_ack(&ack, &mut self.window, &mut rng());
             }
             self.now += self.rtt;
             cuts
         }
 
-        /// What it believes of the marks after `rounds` in which each `nth` segment is marked.
+        /// `alpha` after `rounds` with a mark on every `nth` segment.
         fn settle(&mut self, nth: u32, rounds: u32) -> f64 {
             for _ in 0..rounds {
                 self.round(|seq| seq.is_multiple_of(nth));
@@ -241,7 +243,7 @@ mod tests {
             self.prague.alpha()
         }
 
-        /// The mean window over `rounds` more of them.
+        /// The mean window over `rounds` further rounds.
         fn mean(&mut self, nth: u32, rounds: u32) -> f64 {
             let mut sum = 0.0;
             for _ in 0..rounds {
@@ -252,20 +254,24 @@ mod tests {
         }
     }
 
-    /// RFC 8257 section 3.3: with gain 1/16 what is left of the first belief after n rounds
-    /// without marks is (15/16)^n.
+    /// RFC 8257 section 3.3: with gain 1/16 the weight of the initial value after n rounds without
+    /// marks is (15/16)^n.
     #[test]
     fn the_share_of_marks_is_a_moving_average() {
         let mut path = Path::new(PragueConfig::default(), 100, 50);
         assert!((path.prague.alpha() - 1.0).abs() < 1e-12);
         path.settle(u32::MAX, 100);
-        assert!((path.prague.alpha() - 1.0).abs() < 1e-12, "no mark yet");
+        assert!(
+            (path.prague.alpha() - 1.0).abs() < 1e-12,
+            "alpha changed before the first mark"
+        );
         path.round(|seq| seq % 10 == 0);
-        // The rest of the round that the first mark began had marks, too.
+        // The remainder of the round that began with the first mark had marks.
         path.settle(u32::MAX, 2);
         let before = path.prague.alpha();
         let left = path.settle(u32::MAX, 16) / before;
-        // One more or less, as its rounds and ours do not begin together.
+        // One round more or less, because the rounds of the algorithm and of the test are not
+        // aligned.
         let share = |rounds| (0..rounds).map(|_| 0.9375).product::<f64>();
         assert!((share(17)..=share(15)).contains(&left), "{left}");
         let share = path.settle(10, 100);
@@ -275,7 +281,8 @@ mod tests {
     #[test]
     fn the_window_falls_by_half_the_share_once_per_round_trip() {
         let mut path = Path::new(PragueConfig::default(), 1_000, 50);
-        // The first mark halves it, and the marks of the same round trip do no more.
+        // The first mark halves the window, and further marks of the same round trip have no
+        // effect.
         assert_eq!(path.round(|seq| seq % 2 == 0), 1);
         assert!(
             (500..502).contains(&path.window.cwnd()),
@@ -287,16 +294,17 @@ mod tests {
         let before = path.prague.cwnd(&path.window);
         let mark = path.una + 1;
         assert_eq!(path.round(|seq| seq == mark), 1);
-        // A tenth, or less by what one round without marks takes off the share, and the segment by
-        // which the round lets it grow.
+        // A tenth, less the decrease of alpha by one round without marks, and less the increase of
+        // one segment per round.
         let fall = before + 1.0 - path.prague.cwnd(&path.window);
         let most = before * 0.2 / 2.0;
         assert!((0.93 * most..=most + 0.1).contains(&fall), "{fall} {most}");
         assert!(!path.window.in_slow_start());
     }
 
-    /// In balance a round adds a segment less the marked ones, and marks take half their share:
-    /// 1 - p = p W / 2 (RFC 9332 appendix A.1 calls it a window of 2 / p).
+    /// In equilibrium the increase of a round is one segment minus the marked ones, and the
+    /// reduction is half the share of marks: 1 - p = p W / 2 (RFC 9332 appendix A.1 states a window
+    /// of 2 / p).
     #[test]
     fn the_window_is_inverse_to_the_share_of_marks() {
         for nth in [5, 10, 20, 50] {
@@ -304,14 +312,14 @@ mod tests {
             path.settle(nth, 600);
             let (mean, p) = (path.mean(nth, 400), 1.0 / f64::from(nth));
             let want = 2.0 * (1.0 - p) / p;
-            // Rounds without a mark by chance let it grow a little more.
+            // Rounds without marks, by chance, increase the mean slightly.
             assert!((0.9..1.35).contains(&(mean / want)), "{nth}: {mean} {want}");
         }
     }
 
-    /// The rate of a flow with a short round trip is that of one with 25 ms.
+    /// A flow with a short round trip has the rate of a flow with 25 ms.
     #[test]
-    fn a_short_round_trip_gives_no_higher_rate() {
+    fn short_round_trip_has_no_higher_rate() {
         let rate = |rtt_ms: u64, floor: Duration| {
             let config = PragueConfig {
                 rtt_floor: floor,
@@ -329,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_halve_it_together_with_the_marks_before_them() {
+    fn loss_after_marks_halves_the_prior_window() {
         let mut path = Path::new(PragueConfig::default(), 100, 50);
         let half = path
             .prague
@@ -351,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn two_segments_are_left_whatever_is_marked() {
+    fn window_has_a_minimum_of_two_segments() {
         let mut path = Path::new(PragueConfig::default(), 20, 50);
         for _ in 0..100 {
             path.round(|_| true);

@@ -1,17 +1,17 @@
-//! How much to send while the window shrinks: proportional rate reduction (RFC 9937).
+//! Proportional rate reduction: transmission while the window shrinks (RFC 9937).
 
-/// Spreads a reduction over a round trip.
+/// Spreads a window reduction over a round trip.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reduction {
-    /// Delivered and sent since it began.
+    /// Segments delivered and sent since the start of the reduction.
     delivered: u64,
     sent: u64,
-    /// In flight when it began.
+    /// Segments in flight at the start.
     prior: u64,
 }
 
 impl Reduction {
-    /// `in_flight` counts what was out before the first loss was found.
+    /// `in_flight` is the number of outstanding segments before the first loss was detected.
     pub(super) fn begin(in_flight: u32) -> Self {
         Self {
             delivered: 0,
@@ -20,13 +20,14 @@ impl Reduction {
         }
     }
 
-    /// A segment was sent, of whatever kind.
+    /// Counts a sent segment, new or retransmitted.
     pub(super) fn on_sent(&mut self) {
         self.sent += 1;
     }
 
-    /// The window after an acknowledgement. `delivered` segments arrived by it and `in_flight`
-    /// are left. `safe`: it acknowledged something in sequence and showed no further loss.
+    /// The window after an acknowledgement that delivers `delivered` segments and leaves
+    /// `in_flight`. `safe`: the acknowledgement advanced the sequence and indicated no further
+    /// loss.
     pub(super) fn window(
         &mut self,
         delivered: u32,
@@ -40,8 +41,8 @@ impl Reduction {
             let due = (self.delivered * u64::from(ssthresh)).div_ceil(self.prior);
             due.saturating_sub(self.sent)
         } else {
-            // Below the threshold already, because of losses: as much as arrives, and back to it
-            // as in slow start while all goes well.
+            // In flight is below the threshold because of losses: packet conservation, with slow
+            // start back to the threshold while there are no further losses.
             let kept = self.delivered.saturating_sub(self.sent);
             (kept.max(u64::from(delivered)) + u64::from(safe)).min(room)
         };
@@ -58,7 +59,7 @@ mod tests {
 
     /// One of 20 segments is lost; each acknowledgement delivers one.
     #[test]
-    fn seven_segments_leave_for_ten_that_arrive() {
+    fn seven_segments_are_sent_per_ten_delivered() {
         let mut reduction = Reduction::begin(20);
         let mut in_flight = 19 - 3;
         let mut sent = Vec::new();
@@ -78,8 +79,8 @@ mod tests {
     }
 
     #[test]
-    fn after_heavy_loss_it_grows_back_to_the_threshold() {
-        // 40 were out, 30 are lost: 10 in flight, threshold 28.
+    fn grows_back_to_the_threshold_after_heavy_loss() {
+        // 40 segments were outstanding, 30 are lost: 10 in flight, threshold 28.
         let mut reduction = Reduction::begin(40);
         let (mut in_flight, mut windows) = (10_u32, Vec::new());
         for _ in 0..30 {

@@ -1,4 +1,4 @@
-//! Which segments are lost: RACK (RFC 8985), or three later ones that arrived (RFC 6675).
+//! Loss detection: RACK (RFC 8985), or three later segments that arrived (RFC 6675).
 
 use core::time::Duration;
 
@@ -7,26 +7,25 @@ use tidegate_core::units::Time;
 use super::rtt::Rtt;
 use super::scoreboard::{Delivery, Scoreboard};
 
-/// A segment is lost when one that was sent sufficiently later has arrived.
+/// RACK: a segment is lost when a segment that was sent sufficiently later has arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Rack {
-    /// Of the segment that was sent last among those that arrived: when, in which order, and how
-    /// long it took.
+    /// Send time, send order and round-trip time of the delivered segment that was sent last.
     sent: Time,
     order: u64,
     rtt: Duration,
-    /// Segments were seen to overtake each other.
+    /// Reordering was observed.
     reordering: bool,
-    /// Quarters of the smallest round trip that an overtaken segment is waited for.
+    /// Reordering window, in quarters of the minimum round-trip time.
     quarters: u32,
-    /// After so many recoveries without a mistake, one quarter will do again.
+    /// Recoveries left until the reordering window returns to one quarter.
     recoveries_left: u32,
-    /// A mistake counts once per round trip, until this segment is acknowledged.
-    mistake_until: u32,
+    /// Spurious detections count once per round trip, until this segment is acknowledged.
+    spurious_until: u32,
 }
 
 impl Rack {
-    /// Nothing arrived.
+    /// State before the first delivery.
     pub(super) fn new() -> Self {
         Self {
             sent: Time::ZERO,
@@ -35,11 +34,11 @@ impl Rack {
             reordering: false,
             quarters: 1,
             recoveries_left: 0,
-            mistake_until: 0,
+            spurious_until: 0,
         }
     }
 
-    /// A segment arrived, by an acknowledgement that echoes `echo`.
+    /// Records the delivery of a segment by an acknowledgement that echoes `echo`.
     pub(super) fn deliver(
         &mut self,
         now: Time,
@@ -50,8 +49,9 @@ impl Rack {
         let stamp = &delivery.record.stamp;
         let rtt = now.since(stamp.sent);
         if delivery.record.again {
-            // It was an earlier copy that arrived, if this one cannot have come back so fast, or if
-            // the time stamp says so, which it does for what continues the sequence.
+            // An earlier copy arrived if the round trip would be too short for this one, or if the
+            // echoed time stamp is older. The echo is reliable for segments that advance the
+            // sequence.
             let earlier = !delivery.out_of_order && echo < stamp.sent;
             if earlier || min_rtt.is_some_and(|min| rtt < min) {
                 return;
@@ -59,25 +59,25 @@ impl Rack {
         } else if delivery.overtaken {
             self.reordering = true;
         }
-        // By the order of departure rather than, as the RFC has it, by time and number: a repair
-        // that leaves in the same moment as new data may leave behind it.
+        // Compared by the order of transmission, not by time and sequence number as in the RFC,
+        // because a retransmission may leave after new data at the same time.
         if self.order < stamp.order {
             (self.sent, self.order, self.rtt) = (stamp.sent, stamp.order, rtt);
         }
     }
 
-    /// What was held for lost had only been late: be more patient (RFC 8985 section 7.2, with
-    /// time stamps in the place of duplicate acknowledgements).
-    pub(super) fn on_mistake(&mut self, una: u32, next: u32) {
+    /// A segment marked as lost was only late: increases the reordering window (RFC 8985 section
+    /// 7.2, with time stamps instead of duplicate acknowledgements).
+    pub(super) fn on_spurious_loss(&mut self, una: u32, next: u32) {
         self.reordering = true;
         self.recoveries_left = PERSISTENCE;
-        if una >= self.mistake_until {
+        if una >= self.spurious_until {
             self.quarters = self.quarters.saturating_add(1);
-            self.mistake_until = next;
+            self.spurious_until = next;
         }
     }
 
-    /// Losses were repaired, and they had been losses.
+    /// A recovery has ended without a spurious detection.
     pub(super) fn on_recovered(&mut self) {
         self.recoveries_left = self.recoveries_left.saturating_sub(1);
         if self.recoveries_left == 0 {
@@ -85,8 +85,8 @@ impl Rack {
         }
     }
 
-    /// Marks in `board` what is lost. Returns when to look again, if something may become lost by
-    /// the mere passing of time.
+    /// Marks lost segments in `board`. Returns the time of the next check if segments may become
+    /// lost by time alone.
     pub(super) fn detect(
         &self,
         now: Time,
@@ -94,13 +94,14 @@ impl Rack {
         rtt: &Rtt,
         repairing: bool,
     ) -> Option<Time> {
-        let wait = self.rtt + self.patience(board, rtt, repairing);
+        let wait = self.rtt + self.reo_wnd(board, rtt, repairing);
         while let Some((seq, record)) = board.oldest() {
             if record.stamp.order >= self.order {
                 return None;
             }
             if now < record.stamp.sent + wait {
-                // Everything that was sent before the newest arrival is decided by then.
+                // By then, all segments sent before the newest delivered one are either delivered
+                // or lost.
                 return Some(self.sent + wait);
             }
             board.lose(seq);
@@ -108,8 +109,8 @@ impl Rack {
         None
     }
 
-    /// How long what was overtaken is waited for, beyond a round trip.
-    pub(super) fn patience(&self, board: &Scoreboard, rtt: &Rtt, repairing: bool) -> Duration {
+    /// The reordering window: waiting time in addition to a round trip.
+    pub(super) fn reo_wnd(&self, board: &Scoreboard, rtt: &Rtt, repairing: bool) -> Duration {
         if !self.reordering && (repairing || board.sacked() >= DUPLICATES) {
             return Duration::ZERO;
         }
@@ -117,25 +118,25 @@ impl Rack {
         (min / 4).saturating_mul(self.quarters).min(rtt.smoothed())
     }
 
-    /// Whether a segment that was sent at `sent` should have been answered, with so much
-    /// patience.
-    pub(super) fn overdue(&self, now: Time, sent: Time, patience: Duration) -> bool {
-        now >= sent + (self.rtt + patience)
+    /// Whether the acknowledgement of a segment that was sent at `sent` is overdue, given the
+    /// reordering window.
+    pub(super) fn overdue(&self, now: Time, sent: Time, reo_wnd: Duration) -> bool {
+        now >= sent + (self.rtt + reo_wnd)
     }
 }
 
 /// A segment is lost when three later ones arrived (RFC 6675 section 4).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Duplicates {
-    /// The three highest segments that arrived, the lowest first.
+    /// The three highest segments that have arrived, in ascending order.
     highest: [u32; DUPLICATES as usize],
     count: usize,
-    /// Everything below was judged.
+    /// All segments below this one have been evaluated.
     judged: u32,
 }
 
 impl Duplicates {
-    /// A segment arrived beyond one that is missing.
+    /// Records the delivery of a segment out of order.
     pub(super) fn deliver(&mut self, seq: u32) {
         if self.count < self.highest.len() {
             self.highest[self.count] = seq;
@@ -147,7 +148,7 @@ impl Duplicates {
         }
     }
 
-    /// Marks in `board` what is lost. A segment that was sent again is not judged a second time.
+    /// Marks lost segments in `board`. Retransmitted segments are not evaluated again.
     pub(super) fn detect(&mut self, board: &mut Scoreboard) {
         if self.count < self.highest.len() {
             return;
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
     use crate::packet_agent::Ack;
 
-    /// A sender that knows a round trip of 100 ms and sends a segment per millisecond.
+    /// A sender with a round trip of 100 ms that sends a segment per millisecond.
     struct Bench {
         rack: Rack,
         board: Scoreboard,
@@ -195,7 +196,8 @@ mod tests {
             bench
         }
 
-        /// Takes an acknowledgement at `ms`; returns how many are lost then, and the timer.
+        /// Processes an acknowledgement at `ms`. Returns the number of lost segments, and the
+        /// timer.
         fn ack(&mut self, ms: u64, next: u32, sack: (u32, u32)) -> (u32, Option<Time>) {
             let now = Time::from_millis(ms);
             let ack = Ack {
@@ -220,10 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn three_later_arrivals_are_enough_without_reordering() {
+    fn three_later_arrivals_suffice_without_reordering() {
         let mut bench = Bench::new(10);
         assert_eq!(bench.ack(100, 1, (0, 0)), (0, None));
-        // Segment 1 is missing; a quarter of a round trip after its time it is lost.
+        // Segment 1 is missing, and is lost a quarter of a round trip after its expected arrival.
         let (lost, timer) = bench.ack(102, 1, (2, 3));
         assert_eq!((lost, timer), (0, Some(Time::from_millis(127))));
         bench.ack(103, 1, (2, 4));
@@ -232,17 +234,17 @@ mod tests {
     }
 
     #[test]
-    fn time_alone_finds_the_loss_of_a_tail() {
+    fn tail_loss_is_detected_by_time() {
         let mut bench = Bench::new(4);
         bench.ack(102, 1, (2, 3));
         assert_eq!(bench.look(120).0, 0);
         assert_eq!(bench.look(127).0, 1);
-        // Segment 3 was sent after the newest arrival: nothing is known of it.
+        // Segment 3 was sent after the newest delivered segment, so its state is unknown.
         assert_eq!(bench.look(10_000).0, 1);
     }
 
     #[test]
-    fn a_lost_repair_is_found() {
+    fn lost_retransmission_is_detected() {
         let mut bench = Bench::new(10);
         bench.ack(104, 1, (2, 5));
         bench.board.send_again(1, stamp(104));
@@ -252,15 +254,15 @@ mod tests {
     }
 
     #[test]
-    fn who_was_overtaken_is_waited_for() {
+    fn reordered_segments_are_not_lost_within_the_window() {
         let mut bench = Bench::new(20);
         bench.ack(102, 1, (2, 3));
         bench.ack(103, 3, (0, 0));
         assert!(bench.rack.reordering);
         assert_eq!(bench.ack(108, 3, (4, 8)).0, 0);
         assert_eq!(bench.look(108 + 25).0, 1);
-        bench.rack.on_mistake(3, 20);
-        bench.rack.on_mistake(4, 20);
+        bench.rack.on_spurious_loss(3, 20);
+        bench.rack.on_spurious_loss(4, 20);
         assert_eq!(bench.rack.quarters, 2);
         for _ in 0..PERSISTENCE {
             bench.rack.on_recovered();
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_judge_each_segment_once() {
+    fn duplicates_evaluate_each_segment_once() {
         let mut bench = Bench::new(10);
         let mut duplicates = Duplicates::default();
         for seq in [9, 4, 5] {

@@ -6,18 +6,18 @@ use tidegate_core::units::Time;
 
 use super::congestion::RateSample;
 
-/// What a segment remembers of the moment at which it left.
+/// State of the sampler at the transmission of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// When it left.
+    /// Send time.
     pub(super) sent: Time,
-    /// How many left before it: tells apart what left in one moment.
+    /// Number of segments sent before; orders segments with the same send time.
     pub(super) order: u64,
-    /// When the segment left that was, then, the newest to be acknowledged.
+    /// Send time of the segment that was then the newest acknowledged one.
     first_sent: Time,
-    /// When that was acknowledged.
+    /// Time of that acknowledgement.
     delivered_at: Time,
-    /// How many segments had been delivered.
+    /// Number of delivered segments.
     delivered: u64,
     app_limited: bool,
 }
@@ -33,22 +33,22 @@ impl Stamp {
     };
 }
 
-/// Counts deliveries and makes samples of them.
+/// Counts deliveries and computes delivery rate samples.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sampler {
-    /// Segments sent, each copy by itself.
+    /// Segments sent, including retransmissions.
     sent: u64,
     delivered: u64,
     delivered_at: Time,
     first_sent: Time,
-    /// Segments sent until so many are delivered were sent by an idle application; zero: none.
+    /// Segments sent until this many are delivered are application-limited; zero: none.
     limited_until: u64,
-    /// The newest segment that the acknowledgement in hand delivers.
+    /// The newest segment that the current acknowledgement delivers.
     newest: Option<Stamp>,
 }
 
 impl Sampler {
-    /// Nothing was delivered.
+    /// State before the first delivery.
     pub(super) fn new() -> Self {
         Self {
             sent: 0,
@@ -60,22 +60,22 @@ impl Sampler {
         }
     }
 
-    /// Segments delivered since the beginning.
+    /// Segments delivered since the start.
     pub(super) fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// Whether what is sent now counts as limited by the application.
+    /// Whether segments sent now are application-limited.
     pub(super) fn app_limited(&self) -> bool {
         self.limited_until > 0
     }
 
-    /// Until what is in flight is delivered, rates are those of the application.
+    /// Samples are application-limited until the segments in flight are delivered.
     pub(super) fn limit(&mut self, in_flight: u32) {
         self.limited_until = (self.delivered + u64::from(in_flight)).max(1);
     }
 
-    /// A segment leaves; `idle` if nothing is outstanding.
+    /// Records the transmission of a segment; `idle` if no data is outstanding.
     pub(super) fn stamp(&mut self, now: Time, idle: bool) -> Stamp {
         if idle {
             self.first_sent = now;
@@ -92,7 +92,7 @@ impl Sampler {
         }
     }
 
-    /// A segment was delivered.
+    /// Records the delivery of a segment.
     pub(super) fn deliver(&mut self, stamp: &Stamp) {
         self.delivered += 1;
         if self.newest.is_none_or(|newest| newest.order < stamp.order) {
@@ -100,7 +100,7 @@ impl Sampler {
         }
     }
 
-    /// Ends an acknowledgement.
+    /// Ends an acknowledgement, and returns its sample.
     pub(super) fn sample(&mut self, now: Time, min_rtt: Option<Duration>) -> RateSample {
         if self.limited_until > 0 && self.delivered > self.limited_until {
             self.limited_until = 0;
@@ -113,7 +113,7 @@ impl Sampler {
         let sending = stamp.sent.since(stamp.first_sent);
         let acknowledging = now.since(stamp.delivered_at);
         let interval = sending.max(acknowledging);
-        // Acknowledgements that were held up and come at once would show any rate whatever.
+        // Delayed acknowledgements that arrive together would indicate an arbitrarily high rate.
         let believed = min_rtt.is_none_or(|rtt| interval >= rtt);
         RateSample {
             prior: stamp.delivered,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_of_sending_and_acknowledging_counts() {
+    fn interval_is_the_longer_of_send_and_ack_phase() {
         let samples = train(&mut Sampler::new(), 10);
         let last = samples[9];
         assert_eq!((last.prior, last.delivered), (0, 10));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_idle_application_sent_is_marked() {
+    fn segments_of_an_idle_application_are_app_limited() {
         let mut sampler = Sampler::new();
         sampler.limit(0);
         let samples = train(&mut sampler, 1);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_below_the_round_trip_is_no_sample() {
+    fn interval_below_the_round_trip_is_rejected() {
         let mut sampler = Sampler::new();
         let stamp = sampler.stamp(ms(0), true);
         sampler.deliver(&stamp);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_segment_of_an_acknowledgement_counts() {
+    fn sample_uses_the_newest_acknowledged_segment() {
         let mut sampler = Sampler::new();
         let old = sampler.stamp(ms(0), true);
         sampler.deliver(&old);

@@ -15,16 +15,16 @@ pub struct RenoConfig {
     pub hystart: Option<HyStartConfig>,
 }
 
-/// One segment more per round trip, half the window after congestion.
+/// Increases the window by one segment per round trip, and halves it after congestion.
 #[derive(Clone, Debug)]
 pub struct Reno {
     hystart: Option<HyStart>,
-    /// Segments acknowledged towards the next segment of window.
+    /// Acknowledged segments that count towards the next window increase.
     credit: u32,
 }
 
 impl Reno {
-    /// At the beginning of a connection.
+    /// State at the start of a connection.
     pub fn new(config: RenoConfig) -> Self {
         Self {
             hystart: config.hystart.map(HyStart::new),
@@ -65,22 +65,22 @@ impl Congestion for Reno {
     fn on_restart(&mut self, _: Time, _: Duration, _: bool) {}
 }
 
-/// RFC 5681 equation (4): no threshold below two segments.
+/// RFC 5681 equation (4): the minimum threshold is two segments.
 const MIN_WINDOW: u32 = 2;
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{acked, luck};
+    use super::super::testing::{acked, rng};
     use super::*;
 
     #[test]
-    fn one_segment_more_per_window_acknowledged() {
+    fn window_grows_by_one_segment_per_round_trip() {
         let mut reno = Reno::new(RenoConfig::default());
         let mut window = Window::new(10, 1_000);
         window.ssthresh = 10;
         let acks = |reno: &mut Reno, window: &mut Window, n: u32| {
             for _ in 0..n {
-                reno.on_ack(&acked(1), window, &mut luck());
+                reno.on_ack(&acked(1), window, &mut rng());
             }
             window.cwnd()
         };
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn half_the_window_but_no_less_than_two() {
+    fn halves_the_window_down_to_two_segments() {
         let mut reno = Reno::new(RenoConfig::default());
         for (cwnd, want) in [(100, 50), (7, 3), (3, 2), (1, 2)] {
             let window = Window::new(cwnd, 1_000);
@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_needs_less_does_not_widen_the_window() {
+    fn application_limited_flow_does_not_grow_the_window() {
         let mut reno = Reno::new(RenoConfig::default());
         let mut window = Window::new(10, 1_000);
         let ack = Acked {
             window_limited: false,
             ..acked(2)
         };
-        reno.on_ack(&ack, &mut window, &mut luck());
+        reno.on_ack(&ack, &mut window, &mut rng());
         assert_eq!(window.cwnd(), 10);
     }
 }

@@ -1,4 +1,4 @@
-//! Round-trip times and the retransmission timeout (RFC 6298), as Linux reckons them.
+//! Round-trip times and the retransmission timeout (RFC 6298), as computed by Linux.
 
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -11,14 +11,15 @@ use super::windowed::Windowed;
 /// Limits of the retransmission timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeoutConfig {
-    /// What is added to the smoothed round trip at least, as in Linux, where the timeout of a
-    /// steady path is this much longer than a round trip.
+    /// Lower bound of the term that is added to the smoothed round trip, as in Linux, where the
+    /// timeout of a steady path exceeds the round trip by this value.
     pub min: Duration,
-    /// The most, back-off included.
+    /// Upper bound, including back-off.
     pub max: Duration,
-    /// Before there is a sample.
+    /// Timeout before the first sample.
     pub initial: Duration,
-    /// Whether it is [linear](linear_timeout), which an application can make of Linux's timer.
+    /// Whether back-off is [linear](linear_timeout), as applications can configure for the timer of
+    /// Linux.
     pub linear: bool,
 }
 
@@ -33,25 +34,25 @@ impl Default for TimeoutConfig {
     }
 }
 
-/// Smoothed round trip, its variation, its minimum, and the timeout that follows.
+/// Smoothed round trip, its variation, its minimum, and the resulting timeout.
 #[derive(Clone, Debug)]
 pub(super) struct Rtt {
     config: TimeoutConfig,
     /// All in nanoseconds. Zero before the first sample.
     smoothed: u64,
-    /// Four mean deviations, and the largest value of this since `round_end` was set.
+    /// Four times the mean deviation, and the maximum of this since `round_end` was set.
     deviation: u64,
     largest: u64,
-    /// Four variations as they enter into the timeout.
+    /// Four times the variation that enters into the timeout.
     variation: u64,
-    /// A round trip ends when this segment is acknowledged.
+    /// The round trip ends when this segment is acknowledged.
     round_end: u32,
     min: Windowed<Reverse<u64>>,
     backoff: u32,
 }
 
 impl Rtt {
-    /// Before the first sample.
+    /// State before the first sample.
     pub(super) fn new(config: TimeoutConfig) -> Self {
         Self {
             config,
@@ -70,12 +71,12 @@ impl Rtt {
         Duration::from_nanos(self.smoothed)
     }
 
-    /// The smallest of the last five minutes; `None` before the first sample.
+    /// Minimum of the last five minutes; `None` before the first sample.
     pub(super) fn min(&self) -> Option<Duration> {
         self.min.get().map(|Reverse(ns)| Duration::from_nanos(ns))
     }
 
-    /// The timeout, back-off included.
+    /// Timeout, including back-off.
     pub(super) fn timeout(&self) -> Duration {
         let base = if self.smoothed == 0 {
             nanos(self.config.initial)
@@ -90,7 +91,7 @@ impl Rtt {
         after.min(self.config.max)
     }
 
-    /// How often the timeout was doubled.
+    /// Number of times the timeout has been doubled.
     pub(super) fn backoff(&self) -> u32 {
         self.backoff
     }
@@ -100,13 +101,13 @@ impl Rtt {
         self.backoff = self.backoff.saturating_add(1);
     }
 
-    /// Something new was acknowledged.
+    /// New data was acknowledged.
     pub(super) fn forget_backoff(&mut self) {
         self.backoff = 0;
     }
 
-    /// `longest` is the sample for the timeout, of the oldest segment that was acknowledged;
-    /// `newest` is that of the newest, for the minimum. `una` and `next` say how far the sender is.
+    /// Adds samples. `longest` is the sample of the oldest acknowledged segment, for the timeout;
+    /// `newest` is that of the newest, for the minimum. `una` and `next` are the sender's position.
     pub(super) fn sample(
         &mut self,
         now: Time,
@@ -126,8 +127,8 @@ impl Rtt {
         }
         let error = sample.abs_diff(self.smoothed);
         let shorter = sample < self.smoothed;
-        // A sudden fall of the round trip is no reason for a longer timeout, so a deviation that
-        // comes from one counts an eighth.
+        // A sudden fall of the round trip does not justify a longer timeout, so a deviation due to
+        // a fall has an eighth of the weight.
         let gain = if shorter && error > self.deviation / 4 {
             32
         } else {
@@ -139,8 +140,8 @@ impl Rtt {
         self.largest = self.largest.max(self.deviation);
         self.variation = self.variation.max(self.largest);
         if una > self.round_end {
-            // It falls once per round trip, not per sample: many samples in a round trip would
-            // make it forget within one (RFC 7323 appendix G).
+            // The variation falls once per round trip, not per sample: many samples in a round trip
+            // would discard it within one (RFC 7323 appendix G).
             if self.largest < self.variation {
                 self.variation = approach(self.variation, self.largest, 4);
             }
@@ -150,7 +151,7 @@ impl Rtt {
     }
 }
 
-/// `from` moved by one `gain`th of the way to `to`.
+/// Moves `from` by one `gain`th of the distance to `to`.
 fn approach(from: u64, to: u64, gain: u64) -> u64 {
     if to >= from {
         from + (to - from) / gain
@@ -159,9 +160,9 @@ fn approach(from: u64, to: u64, gain: u64) -> u64 {
     }
 }
 
-/// As Linux: routes change within minutes.
+/// As in Linux: routes change within minutes.
 const MIN_WINDOW: Duration = Duration::from_mins(5);
-/// Doubled more often, even a microsecond would be above any limit.
+/// More doublings would exceed any limit, even for a microsecond.
 const MAX_BACKOFF: u32 = 40;
 
 #[cfg(test)]
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_at_first_and_three_times_the_first_sample() {
+    fn initial_timeout_and_first_sample() {
         let mut rtt = Rtt::new(TimeoutConfig::default());
         assert_eq!(rtt.timeout(), ms(1_000));
         feed(&mut rtt, &[300]);
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_steady_path_it_is_a_round_trip_and_the_minimum() {
+    fn steady_path_yields_round_trip_plus_minimum() {
         let mut rtt = Rtt::new(TimeoutConfig::default());
         feed(&mut rtt, &[300; 100]);
         assert!(rtt.timeout() < ms(501), "{:?}", rtt.timeout());
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rises_at_once_with_the_delay_and_hardly_with_a_fall() {
+    fn rises_with_the_delay_and_hardly_reacts_to_a_fall() {
         let mut rtt = Rtt::new(TimeoutConfig::default());
         feed(&mut rtt, &[300; 100]);
         let steady = rtt.clone();
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn it_doubles_up_to_its_limit() {
+    fn back_off_doubles_up_to_the_limit() {
         let mut rtt = Rtt::new(TimeoutConfig::default());
         for want in [1_000, 2_000, 4_000, 8_000] {
             assert_eq!(rtt.timeout(), ms(want));

@@ -1,14 +1,13 @@
-//! What became of each segment that is outstanding.
+//! State of each outstanding segment.
 
 use super::rate::Stamp;
 use crate::packet_agent::Ack;
 
-/// Segments from the first that is not acknowledged to the last that was sent, in a ring.
+/// Segments from the first unacknowledged one to the last one sent, in a ring.
 ///
-/// Those in flight form a list in the order in which they were sent, and those that are lost and
-/// wait to be sent again form one in the order of their numbers, so that nothing needs a search.
-/// The ring grows to the largest number of segments that were ever outstanding, and no further
-/// memory is taken.
+/// Segments in flight form a list in the order of transmission. Lost segments that wait for
+/// retransmission form a list in the order of sequence. So no operation searches the ring. The ring
+/// grows to the maximum number of outstanding segments and allocates no other memory.
 #[derive(Clone, Debug)]
 pub(super) struct Scoreboard {
     /// Its length is a power of two.
@@ -20,19 +19,19 @@ pub(super) struct Scoreboard {
     flight: List,
     lost: List,
     sacked: u32,
-    /// Blocks of the last acknowledgement: all of them arrived, and need no second look.
+    /// Blocks of the last acknowledgement, all of whose segments have been processed.
     known: [(u32, u32); 3],
 }
 
 /// A segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
-    /// As of its last departure.
+    /// State of the sampler at its last transmission.
     pub(super) stamp: Stamp,
     before: u32,
     after: u32,
     place: Place,
-    /// Whether it was sent more than once.
+    /// Whether the segment was retransmitted.
     pub(super) again: bool,
 }
 
@@ -46,18 +45,18 @@ enum Place {
 /// A segment that an acknowledgement delivers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delivery<'a> {
-    /// Its number.
+    /// Sequence number.
     pub(super) seq: u32,
-    /// As it was sent last.
+    /// Record of its last transmission.
     pub(super) record: &'a Record,
-    /// Before others that are missing.
+    /// The segment arrived after a hole.
     pub(super) out_of_order: bool,
-    /// A later segment was known to have arrived.
+    /// A later segment had arrived before.
     pub(super) overtaken: bool,
 }
 
 impl Scoreboard {
-    /// Nothing was sent.
+    /// State before the first transmission.
     pub(super) fn new() -> Self {
         Self {
             ring: vec![EMPTY; FIRST_ROOM],
@@ -71,42 +70,42 @@ impl Scoreboard {
         }
     }
 
-    /// The first segment that is not acknowledged.
+    /// First unacknowledged segment.
     pub(super) fn una(&self) -> u32 {
         self.una
     }
 
-    /// The next segment that was never sent.
+    /// Next new segment.
     pub(super) fn next(&self) -> u32 {
         self.next
     }
 
-    /// Segments that were sent and not acknowledged in sequence.
+    /// Segments that were sent and are not acknowledged in sequence.
     pub(super) fn outstanding(&self) -> u32 {
         self.next - self.una
     }
 
-    /// Segments believed to be in the network.
+    /// Segments estimated to be in the network.
     pub(super) fn in_flight(&self) -> u32 {
         self.flight.len
     }
 
-    /// Segments that arrived beyond one that is missing.
+    /// Segments that arrived after a hole.
     pub(super) fn sacked(&self) -> u32 {
         self.sacked
     }
 
-    /// Segments that are lost and were not sent again.
+    /// Lost segments that have not been retransmitted.
     pub(super) fn lost(&self) -> u32 {
         self.lost.len
     }
 
-    /// The lowest of those.
+    /// The lowest lost segment.
     pub(super) fn first_lost(&self) -> Option<u32> {
         self.lost.first()
     }
 
-    /// The segment in flight that was sent first.
+    /// The segment in flight with the earliest transmission.
     pub(super) fn oldest(&self) -> Option<(u32, &Record)> {
         self.flight.first().map(|seq| (seq, self.record(seq)))
     }
@@ -119,7 +118,7 @@ impl Scoreboard {
             .filter(|record| record.place == Place::Flight)
     }
 
-    /// Sends the next segment. Returns its number.
+    /// Sends the next new segment. Returns its number.
     pub(super) fn send(&mut self, stamp: Stamp) -> u32 {
         if self.outstanding() as usize == self.ring.len() {
             self.grow();
@@ -131,7 +130,7 @@ impl Scoreboard {
         seq
     }
 
-    /// Sends `seq`, which is lost or in flight, again.
+    /// Retransmits `seq`, which is lost or in flight.
     pub(super) fn send_again(&mut self, seq: u32, stamp: Stamp) {
         self.leave(seq);
         let record = self.record_mut(seq);
@@ -140,11 +139,11 @@ impl Scoreboard {
         self.insert(Place::Flight, seq, NONE);
     }
 
-    /// Gives up `seq`, which is in flight.
+    /// Marks `seq`, which is in flight, as lost.
     pub(super) fn lose(&mut self, seq: u32) {
         self.leave(seq);
-        // Losses come in order, but for those of segments that were sent again, which are lower
-        // than what still waits.
+        // Losses are detected in sequence, except for lost retransmissions, which are below the
+        // segments that still wait.
         let after = match self.lost.first() {
             Some(first) if seq < first => first,
             _ => self.lost_above(seq),
@@ -152,7 +151,7 @@ impl Scoreboard {
         self.insert(Place::Lost, seq, after);
     }
 
-    /// Gives up everything in flight for which `keep` does not hold.
+    /// Marks as lost all segments in flight for which `keep` does not hold.
     pub(super) fn lose_all(&mut self, mut keep: impl FnMut(u32, &Record) -> bool) {
         for seq in self.una..self.next {
             let record = self.record(seq);
@@ -162,8 +161,8 @@ impl Scoreboard {
         }
     }
 
-    /// Takes back that segments are lost: they may be in flight after all.
-    pub(super) fn forgive(&mut self) {
+    /// Undoes loss marks: the segments count as in flight again.
+    pub(super) fn undo_losses(&mut self) {
         while let Some(seq) = self.lost.first() {
             self.leave(seq);
             let order = self.record(seq).stamp.order;
@@ -175,25 +174,25 @@ impl Scoreboard {
         }
     }
 
-    /// Takes an acknowledgement, and tells of each segment that it delivers. Returns how many it
-    /// acknowledges in sequence. Ranges that were never sent are ignored.
-    pub(super) fn acknowledge(&mut self, ack: &Ack, mut tell: impl FnMut(Delivery<'_>)) -> u32 {
+    /// Processes an acknowledgement, and calls `emit` for each segment that it delivers. Returns
+    /// the number of segments acknowledged in sequence. Ranges that were never sent are ignored.
+    pub(super) fn acknowledge(&mut self, ack: &Ack, mut emit: impl FnMut(Delivery<'_>)) -> u32 {
         let before = self.una;
         if ack.next > self.una && ack.next <= self.next {
             for seq in self.una..ack.next {
-                self.deliver(seq, false, &mut tell);
+                self.deliver(seq, false, &mut emit);
             }
             self.una = ack.next;
         }
         for block in ack.sack {
-            self.sack(block, &mut tell);
+            self.sack(block, &mut emit);
         }
-        // What was not sent yet did not arrive, whatever is said.
+        // Segments beyond `next` cannot have arrived, even if the acknowledgement covers them.
         self.known = ack.sack.map(|(from, to)| (from, to.min(self.next)));
         self.una - before
     }
 
-    fn sack(&mut self, (from, to): (u32, u32), tell: &mut impl FnMut(Delivery<'_>)) {
+    fn sack(&mut self, (from, to): (u32, u32), emit: &mut impl FnMut(Delivery<'_>)) {
         let to = to.min(self.next);
         let mut at = from.max(self.una);
         while at < to {
@@ -206,13 +205,13 @@ impl Scoreboard {
             let stop = self.known.iter().filter_map(ahead).min();
             let stop = stop.map_or(to, |stop| stop.min(to));
             for seq in at..stop {
-                self.deliver(seq, true, tell);
+                self.deliver(seq, true, emit);
             }
             at = stop;
         }
     }
 
-    fn deliver(&mut self, seq: u32, out_of_order: bool, tell: &mut impl FnMut(Delivery<'_>)) {
+    fn deliver(&mut self, seq: u32, out_of_order: bool, emit: &mut impl FnMut(Delivery<'_>)) {
         if self.record(seq).place == Place::Sacked {
             self.sacked -= u32::from(!out_of_order);
             return;
@@ -224,7 +223,7 @@ impl Scoreboard {
             self.record_mut(seq).place = Place::Sacked;
             self.sacked += 1;
         }
-        tell(Delivery {
+        emit(Delivery {
             seq,
             record: self.record(seq),
             out_of_order,
@@ -232,7 +231,7 @@ impl Scoreboard {
         });
     }
 
-    /// The lowest lost segment above `seq`, looked for from the highest.
+    /// The lowest lost segment above `seq`, searched from the highest.
     fn lost_above(&self, seq: u32) -> u32 {
         let (mut above, mut at) = (NONE, self.lost.tail);
         while at != NONE && at > seq {
@@ -241,7 +240,7 @@ impl Scoreboard {
         above
     }
 
-    /// Puts `seq` before `after` into the list of `place`.
+    /// Inserts `seq` before `after` into the list of `place`.
     fn insert(&mut self, place: Place, seq: u32, after: u32) {
         let before = match after {
             NONE => self.list(place).tail,
@@ -260,7 +259,7 @@ impl Scoreboard {
         (record.before, record.after, record.place) = (before, after, place);
     }
 
-    /// Takes `seq`, which is lost or in flight, out of its list.
+    /// Removes `seq`, which is lost or in flight, from its list.
     fn leave(&mut self, seq: u32) {
         let Record {
             before,
@@ -305,7 +304,7 @@ impl Scoreboard {
     }
 }
 
-/// A list through the records.
+/// A doubly linked list through the records.
 #[derive(Clone, Copy, Debug)]
 struct List {
     head: u32,
@@ -325,7 +324,7 @@ impl List {
     }
 }
 
-/// No segment: sources stop long before this number.
+/// No segment: sources end far below this number.
 const NONE: u32 = u32::MAX;
 /// Twice the initial window.
 const FIRST_ROOM: usize = 32;
@@ -388,14 +387,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_sent_is_ignored() {
+    fn ranges_never_sent_are_ignored() {
         let mut board = sent(3);
         assert_eq!(take(&mut board, &ack(4, &[(2, 90), (7, 9)])), [2]);
         assert_eq!(board.una(), 0);
     }
 
     #[test]
-    fn lost_segments_wait_in_order_of_their_numbers() {
+    fn lost_segments_are_in_order_of_sequence() {
         let mut board = sent(8);
         for seq in [2, 5, 3] {
             board.lose(seq);
@@ -413,12 +412,12 @@ mod tests {
     }
 
     #[test]
-    fn forgiven_segments_go_back_to_their_places() {
+    fn undone_losses_return_to_their_positions() {
         let mut board = sent(6);
         for seq in [1, 2, 4] {
             board.lose(seq);
         }
-        board.forgive();
+        board.undo_losses();
         assert_eq!((board.lost(), board.in_flight()), (0, 6));
         for seq in 0..6 {
             assert_eq!(board.oldest().map(|(seq, _)| seq), Some(seq));
@@ -427,7 +426,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against sets: the lists hold what they should, in their orders.
+        /// Compares lists and counters with sets.
         #[test]
         fn lists_and_counters_agree_with_sets(
             steps in prop::collection::vec((0..6_u8, any::<u16>(), 1..40_u32), 1..300)

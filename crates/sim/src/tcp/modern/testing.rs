@@ -1,4 +1,4 @@
-//! Acknowledgements and luck for the tests of congestion controls.
+//! Acknowledgements and random streams for tests of congestion controls.
 
 use core::time::Duration;
 
@@ -9,7 +9,8 @@ use tidegate_core::units::Time;
 use super::congestion::{Acked, Phase, RateSample};
 use super::rate::{Sampler, Stamp};
 
-/// Of `n` segments in sequence, when the window limits the sender and nothing is amiss.
+/// An acknowledgement of `n` segments in sequence, while the window limits the sender and there is
+/// no loss.
 pub(super) fn acked(n: u32) -> Acked {
     Acked {
         now: Time::ZERO,
@@ -31,14 +32,14 @@ pub(super) fn acked(n: u32) -> Acked {
     }
 }
 
-pub(super) fn luck() -> Pcg64Mcg {
+pub(super) fn rng() -> Pcg64Mcg {
     Seed(1).stream("agent")
 }
 
-/// Of a segment that leaves `ms` after the beginning.
+/// Stamp of a segment that is sent `ms` after the start.
 pub(super) fn stamp(ms: u64) -> Stamp {
     let mut stamp = Sampler::new().stamp(Time::from_millis(ms), false);
-    // In these tests no two segments leave within a millisecond.
+    // In these tests, segments leave at least a millisecond apart.
     stamp.order = ms + 1;
     stamp
 }

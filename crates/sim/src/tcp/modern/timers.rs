@@ -1,4 +1,4 @@
-//! What happens when nothing does: timeouts, probes, late segments.
+//! Timers: retransmission timeouts, tail loss probes, reordering.
 
 use core::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::packet_agent::AgentCx;
 /// Deadlines; [`Time::FAR`] is none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timers {
-    /// Of the retransmission timer.
+    /// Retransmission timeout.
     pub(super) timeout: Time,
-    /// When to probe the tail.
+    /// Tail loss probe.
     pub(super) probe: Time,
-    /// When segments that were overtaken are lost.
+    /// Time at which reordered segments become lost.
     pub(super) late: Time,
 }
 
-/// A tail loss probe that is out (RFC 8985 section 7).
+/// An outstanding tail loss probe (RFC 8985 section 7).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
-    /// It is decided when everything before this segment is acknowledged.
+    /// The probe is evaluated when all segments before this one are acknowledged.
     pub(super) end: u32,
-    /// When a segment was sent again for it; `None`: it was a new one.
+    /// Time of the retransmission; `None` if the probe was a new segment.
     pub(super) again: Option<Time>,
 }
 
@@ -41,7 +41,7 @@ impl Timers {
         self.late.min(self.next_try())
     }
 
-    /// The probe stands in for the timeout while it is to come: Linux has one timer for both.
+    /// A pending probe replaces the timeout, because Linux uses one timer for both.
     fn next_try(&self) -> Time {
         if self.probe < Time::FAR {
             self.probe
@@ -64,7 +64,8 @@ impl Sender {
         self.transmit(cx);
     }
 
-    /// Segments were overtaken, and no acknowledgement came that would have shown them to be lost.
+    /// The reordering window has elapsed without an acknowledgement that would have detected the
+    /// loss.
     fn on_late(&mut self, now: Time) {
         let out = self.board.outstanding() - self.board.sacked();
         if self.detect(now) == 0 || !matches!(self.phase, Phase::Open | Phase::Reduced) {
@@ -78,8 +79,7 @@ impl Sender {
         }
     }
 
-    /// Something was acknowledged: restarts the retransmission timer, and the probe's where that
-    /// applies.
+    /// Data was acknowledged: restarts the retransmission timer, and the probe timer if it applies.
     pub(super) fn arm(&mut self, now: Time) {
         self.timers.timeout = if self.board.outstanding() == 0 {
             Time::FAR
@@ -89,9 +89,9 @@ impl Sender {
         self.arm_probe(now, self.timers.timeout);
     }
 
-    /// Something new was sent. As Linux has it, and not RFC 6298 section 5, the timeout then counts
-    /// from when the oldest segment left, as far as a probe was to come; and data that go on put the
-    /// probe off, the one that follows another, too.
+    /// New data was sent. As in Linux, and unlike RFC 6298 section 5, the timeout then counts from
+    /// the transmission of the oldest segment if a probe was pending. Continued transmission
+    /// postpones the probe, also the one that follows another probe.
     pub(super) fn arm_for_new(&mut self, now: Time) {
         let expires = self.expiry(now);
         if self.timers.probe < Time::FAR {
@@ -101,14 +101,14 @@ impl Sender {
         self.arm_probe(now, limit);
     }
 
-    /// When the oldest segment has been out for the time of the retransmission timer.
+    /// Time at which the oldest segment has been outstanding for the retransmission timeout.
     fn expiry(&self, now: Time) -> Time {
         let head = self.board.flying(self.board.una());
         head.map_or(now, |head| head.stamp.sent) + self.rtt.timeout()
     }
 
-    /// A tail is probed after two round trips without an acknowledgement, but for what a receiver
-    /// may wait for a second segment if there is only one; and not after `limit`.
+    /// Schedules a tail loss probe after two round trips without an acknowledgement, plus the
+    /// maximum acknowledgement delay if a single segment is outstanding; at most `limit`.
     fn arm_probe(&mut self, now: Time, limit: Time) {
         let srtt = self.rtt.smoothed();
         let wanted = self.config.detection == Detection::RackTlp
@@ -131,7 +131,7 @@ impl Sender {
 
     fn on_probe(&mut self, cx: &mut AgentCx<'_>) {
         if self.probe.is_some() {
-            // One is out already, and the time of the oldest segment is up, or soon will be.
+            // A probe is already outstanding, and the oldest segment has timed out or is about to.
             self.timers.probe = Time::FAR;
             self.timers.timeout = self.expiry(cx.now).max(cx.now + TICK);
             return;
@@ -177,11 +177,11 @@ impl Sender {
         }
         let lost = self.board.lost();
         let rack = &self.rack;
-        // What was sent a moment ago cannot have been answered yet.
+        // Recently sent segments cannot have been acknowledged yet.
         let recent = self.config.detection == Detection::RackTlp;
-        let patience = rack.patience(&self.board, &self.rtt, true);
+        let reo_wnd = rack.reo_wnd(&self.board, &self.rtt, true);
         self.board.lose_all(|seq, record| {
-            recent && seq != una && !rack.overdue(cx.now, record.stamp.sent, patience)
+            recent && seq != una && !rack.overdue(cx.now, record.stamp.sent, reo_wnd)
         });
         self.more.lost += u64::from(self.board.lost() - lost);
         self.phase = Phase::Loss;
@@ -199,9 +199,9 @@ impl Sender {
     }
 }
 
-/// Of a clock of 1 kHz.
+/// Tick of a 1 kHz clock.
 const TICK: Duration = Duration::from_millis(1);
-/// Two ticks, as Linux, so that a probe does not race an acknowledgement.
+/// Two ticks, as in Linux, so that a probe does not race an acknowledgement.
 const SLACK: Duration = Duration::from_millis(2);
-/// The longest that receivers wait before they acknowledge a lone segment, as Linux assumes.
+/// Maximum delay of an acknowledgement for a single segment, as assumed by Linux.
 const LONGEST_DELAY: Duration = Duration::from_millis(200);

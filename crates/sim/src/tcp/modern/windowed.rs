@@ -1,11 +1,11 @@
-//! The best value of late, in constant memory.
+//! Maximum of recent samples, in constant memory.
 
-/// The largest value of a span that moves; with [`Reverse`](core::cmp::Reverse), the smallest.
+/// Maximum over a sliding window; with [`Reverse`](core::cmp::Reverse), the minimum.
 ///
-/// Keeps the best value, the best of those after it, and the best of those after that one, so
-/// that there is a successor when the best grows old (Nichols' method, as in Linux). A value
-/// between two better ones is forgotten, so what is told is never above the best of the span and
-/// may be below it for a while after the best has left.
+/// Keeps the best value, the best of those after it, and the best of those after that one, so that
+/// there is a successor when the best expires (Nichols' method, as in Linux). A value between two
+/// better ones is discarded, so the result is never above the maximum of the window and may be
+/// below it for a while after the maximum has expired.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Windowed<T> {
     span: u64,
@@ -19,17 +19,17 @@ struct Sample<T> {
 }
 
 impl<T: Copy + PartialOrd> Windowed<T> {
-    /// Over `span`, in the unit in which samples say when they were taken.
+    /// A window of length `span`, in the time unit of the samples.
     pub(super) fn new(span: u64) -> Self {
         Self { span, kept: None }
     }
 
-    /// The best; `None` before the first sample.
+    /// The best value; `None` before the first sample.
     pub(super) fn get(&self) -> Option<T> {
         self.kept.map(|[best, ..]| best.value)
     }
 
-    /// Takes a sample that is no older than those before it.
+    /// Adds a sample that is no older than those before it.
     pub(super) fn add(&mut self, at: u64, value: T) {
         let new = Sample { at, value };
         let Some([first, second, third]) = &mut self.kept else {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_with_reverse() {
+    fn reverse_yields_the_minimum() {
         use core::cmp::Reverse;
         let mut low = Windowed::new(10);
         for (at, value) in [(0, 5), (3, 7), (4, 6), (9, 8)] {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_falls_steadily_is_followed_with_a_lag_of_half_a_span_to_a_span() {
+    fn falling_values_are_followed_with_a_lag_of_half_to_a_full_span() {
         let mut max = Windowed::new(100);
         for at in 0..1_000 {
             max.add(at, 1_000 - at as i64);

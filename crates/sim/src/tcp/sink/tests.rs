@@ -22,7 +22,7 @@ impl Bench {
         }
     }
 
-    /// Gives it segment `seq`, a millisecond after what was before.
+    /// Delivers segment `seq`, a millisecond after the previous one.
     fn give(&mut self, seq: u32, ecn: Ecn, cwr: bool) -> Option<Ack> {
         self.now += Duration::from_millis(1);
         let segment = Segment {
@@ -50,7 +50,7 @@ impl Bench {
         assert!(sent.len() <= 1);
         sent.into_iter().next().map(|out| match out.body {
             Body::Ack(ack) => (out.size, ack),
-            _ => panic!("a sink sends acknowledgements only"),
+            _ => panic!("a sink only sends acknowledgements"),
         })
     }
 
@@ -59,10 +59,10 @@ impl Bench {
     }
 }
 
-/// RFC 9768: each mark counts, the first after none is told at once, and nothing has to be answered
-/// for it to end.
+/// RFC 9768: all marks are counted, the first one after an unmarked segment is reported
+/// immediately, and no CWR is needed to end the reports.
 #[test]
-fn marks_are_counted_if_the_sender_wants_that() {
+fn marks_are_counted_with_accurate_ecn() {
     let config = SinkConfig {
         accurate_ecn: true,
         delay: Some(Duration::from_millis(40)),
@@ -71,18 +71,21 @@ fn marks_are_counted_if_the_sender_wants_that() {
     let mut bench = Bench::new(config);
     bench.seq(0);
     assert!(bench.give(1, Ecn::Ect1, false).is_none());
-    let told = |ack: Option<Ack>| ack.map(|ack| (ack.next, ack.marks, ack.ece));
-    assert_eq!(told(bench.give(2, Ecn::Ce, false)), Some((3, 1, false)));
-    // The next one is no news, and the one after it makes two.
-    assert_eq!(told(bench.give(3, Ecn::Ce, false)), None);
-    assert_eq!(told(bench.give(4, Ecn::Ect1, false)), Some((5, 2, false)));
-    assert_eq!(told(bench.give(5, Ecn::Ce, false)), Some((6, 3, false)));
+    let reported = |ack: Option<Ack>| ack.map(|ack| (ack.next, ack.marks, ack.ece));
+    assert_eq!(reported(bench.give(2, Ecn::Ce, false)), Some((3, 1, false)));
+    // The next mark is not reported immediately; the one after it makes two.
+    assert_eq!(reported(bench.give(3, Ecn::Ce, false)), None);
+    assert_eq!(
+        reported(bench.give(4, Ecn::Ect1, false)),
+        Some((5, 2, false))
+    );
+    assert_eq!(reported(bench.give(5, Ecn::Ce, false)), Some((6, 3, false)));
     bench.sink.marks = u16::MAX;
     bench.give(6, Ecn::Ect1, false);
-    assert_eq!(told(bench.give(7, Ecn::Ce, false)), Some((8, 0, false)));
-    // Without, none of this.
+    assert_eq!(reported(bench.give(7, Ecn::Ce, false)), Some((8, 0, false)));
+    // Without accurate ECN, the flag is echoed.
     let mut bench = Bench::new(SinkConfig::default());
-    assert_eq!(told(bench.give(0, Ecn::Ce, false)), Some((1, 0, true)));
+    assert_eq!(reported(bench.give(0, Ecn::Ce, false)), Some((1, 0, true)));
 }
 
 #[test]
@@ -117,7 +120,7 @@ fn duplicates_are_counted_and_acknowledged() {
 }
 
 #[test]
-fn every_second_segment_or_a_timer() {
+fn delayed_ack_every_second_segment_or_by_timer() {
     let mut bench = Bench::new(SinkConfig {
         delay: Some(Duration::from_millis(100)),
         keep_progress: true,
@@ -133,7 +136,7 @@ fn every_second_segment_or_a_timer() {
     assert_eq!(bench.tick(Time::from_millis(50)), None);
     assert_eq!(bench.tick(due).map(|a| a.next), Some(4));
     assert_eq!(bench.sink.next_timer(), Time::FAR);
-    // Gaps, and what fills them, are told at once.
+    // Holes, and segments that fill them, are acknowledged immediately.
     assert_eq!(late(&mut bench, 5), Some(4));
     assert_eq!(late(&mut bench, 7), Some(4));
     assert_eq!(late(&mut bench, 4), Some(6));
@@ -144,7 +147,7 @@ fn every_second_segment_or_a_timer() {
 }
 
 #[test]
-fn marks_are_echoed_until_the_window_was_reduced() {
+fn marks_are_echoed_until_cwr() {
     let mut bench = Bench::new(SinkConfig::default());
     let mut ece = |seq, ecn, cwr| bench.give(seq, ecn, cwr).unwrap().ece;
     assert!(!ece(0, Ecn::NotEct, false));

@@ -69,7 +69,7 @@ fn hill(distribution: &Distribution, count: usize, top: usize) -> f64 {
 }
 
 #[test]
-fn tails_have_the_index_that_was_asked_for() {
+fn tails_have_the_configured_index() {
     for shape in [1.1, 1.5, 2.4] {
         let index = hill(&Distribution::pareto(shape, 1.0), 100_000, 5_000);
         assert!((index / shape - 1.0).abs() < 0.05, "{index} for {shape}");
@@ -91,7 +91,7 @@ fn tails_have_the_index_that_was_asked_for() {
 
 /// The mean residual is half the mean square over the mean (renewal theory).
 #[test]
-fn what_is_left_has_the_mean_of_a_renewal_process() {
+fn residuals_have_the_mean_of_a_renewal_process() {
     let bounded = |shape| Distribution::Pareto {
         shape,
         least: 1.0,
@@ -122,7 +122,7 @@ fn what_is_left_has_the_mean_of_a_renewal_process() {
 }
 
 #[test]
-fn draws_keep_to_their_bounds() {
+fn draws_are_within_their_bounds() {
     let bounded = Distribution::Pareto {
         shape: 0.5,
         least: 2.0,

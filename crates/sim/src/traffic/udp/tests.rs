@@ -14,7 +14,7 @@ fn departures(config: &SourceConfig, seed: u64, until: Time, late: u64) -> Vec<T
     let mut source = Source::new(config.clone()).unwrap();
     let mut rng = Seed(seed).stream("party/udp");
     let mut out = Outbox::default();
-    let mut nobody = ();
+    let mut trace = ();
     let mut times = Vec::new();
     let mut now = Time::ZERO;
     while source.next_timer() <= until {
@@ -22,7 +22,7 @@ fn departures(config: &SourceConfig, seed: u64, until: Time, late: u64) -> Vec<T
         let mut cx = AgentCx::new(
             now + Duration::from_nanos(late),
             &mut rng,
-            &mut nobody,
+            &mut trace,
             &mut out,
         );
         source.on_timer(&mut cx);
@@ -87,7 +87,7 @@ fn constant_spacing_is_exact_and_does_not_drift() {
 }
 
 #[test]
-fn steps_stretch_what_is_left_of_a_gap() {
+fn rate_steps_scale_the_remaining_gap() {
     let config = SourceConfig {
         rate: Schedule {
             first: Rate::kbps(1_000),
@@ -107,8 +107,8 @@ fn steps_stretch_what_is_left_of_a_gap() {
     assert!(!source.is_done());
     let mut rng = Seed(1).stream("party/udp");
     let mut out = Outbox::default();
-    let mut nobody = ();
-    let mut cx = AgentCx::new(Time::from_secs(1), &mut rng, &mut nobody, &mut out);
+    let mut trace = ();
+    let mut cx = AgentCx::new(Time::from_secs(1), &mut rng, &mut trace, &mut out);
     source.on_timer(&mut cx);
     assert!(source.is_done());
 }
@@ -135,7 +135,7 @@ fn mean_rates_are_within_a_hundredth() {
 /// Means of heavy tails converge slowly, so the test averages many sources. Their mean rate holds
 /// from the start.
 #[test]
-fn heavy_tailed_sources_are_in_their_stride_at_once() {
+fn heavy_tailed_sources_start_in_steady_state() {
     for shape in [None, Some(1.5), Some(1.2)] {
         let config = on_off(500, 1_500, shape);
         let sent: usize = (0..4_000)
@@ -148,7 +148,7 @@ fn heavy_tailed_sources_are_in_their_stride_at_once() {
 }
 
 #[test]
-fn dispersion_tells_the_spacings_apart() {
+fn dispersion_distinguishes_the_spacings() {
     let window = Duration::from_millis(100);
     let index = |config: &SourceConfig| {
         let times = departures(config, 3, Time::from_secs(1_000), 0);
@@ -177,7 +177,7 @@ fn heavy_tailed_bursts_stay_bursty_over_long_windows() {
 }
 
 #[test]
-fn the_schedule_holds_for_poisson_too() {
+fn schedule_applies_to_poisson_sources() {
     let config = SourceConfig {
         rate: Schedule {
             first: Rate::kbps(500),
@@ -198,7 +198,7 @@ fn the_schedule_holds_for_poisson_too() {
 }
 
 #[test]
-fn sinks_count_what_came_and_what_did_not() {
+fn sinks_count_received_and_lost_packets() {
     let link = |name: &str, capacity, loss| NamedLink {
         name: name.to_owned(),
         config: LinkConfig {
@@ -294,7 +294,7 @@ fn faults_are_named() {
     let even = Spacing::Constant { jitter: 0.0 };
     assert_eq!(
         fault(with(Rate::ZERO, 1_000, even)),
-        "the rate is 0 at all times: write one above 0, or leave the flow out"
+        "the rate is 0 at all times: write a rate above 0, or remove the flow"
     );
     assert_eq!(
         fault(with(Rate::kbps(1), 65_536, even)),
@@ -328,7 +328,7 @@ proptest! {
 
     /// Late timers delay packets, but change neither their number nor the random draws.
     #[test]
-    fn late_wake_ups_change_nothing(seed: u64, kbps in 100_u64..5_000, kind in 0..4_usize, late in 0_u64..3_000_000) {
+    fn late_wake_ups_change_neither_count_nor_draws(seed: u64, kbps in 100_u64..5_000, kind in 0..4_usize, late in 0_u64..3_000_000) {
         let spacing = [
             Spacing::Constant { jitter: 0.0 },
             Spacing::Constant { jitter: 0.5 },

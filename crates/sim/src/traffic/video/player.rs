@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_recording_comes_out_as_it_is_if_its_keys_are_ordered() {
+    fn recorded_key_frames_reproduce_the_recording() {
         let mut player = player();
         let mut sizes = |bps| {
             let size = |n| player.shape(&order(n, bps, n % 4 == 0)).size;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_when_they_are_ordered() {
+    fn key_frames_follow_requests() {
         let mut player = player();
         assert_eq!(player.shape(&order(0, 30_000, true)).size, 300);
         // The first key frame repeats. Later frames return its excess, with a limit per frame.
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoder_dresses_what_is_played() {
+    fn encoder_fills_frames_with_bytes() {
         let mut encoder = TraceEncoder::new(player(), Seed(1).stream("video"));
         let encoded = encoder.encode(&order(4, 120_000, true)).unwrap();
         assert_eq!(
@@ -188,7 +188,7 @@ mod tests {
         /// The mean rate is independent of key frame requests: here that of the recording, with
         /// 1100 and 4450 bytes per eight frames.
         #[test]
-        fn the_mean_does_not_depend_on_the_keys(bps in 30_000_u64..200_000, every in 3_u64..500) {
+        fn mean_rate_is_independent_of_key_frames(bps in 30_000_u64..200_000, every in 3_u64..500) {
             let mut player = player();
             let mut sum = 0;
             for n in 0..4_000 {
@@ -202,7 +202,7 @@ mod tests {
         }
 
         #[test]
-        fn any_order_gives_a_frame(orders in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 1..30)) {
+        fn any_request_yields_a_frame(orders in prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 1..30)) {
             let mut player = player();
             for (frame, bps, key) in orders {
                 // A gigabit exceeds any encoder, and its frames fit into memory.

@@ -19,12 +19,12 @@ fn four() -> Box<dyn FrameModel> {
 fn packets(source: &mut Source, from: Time, until: Time) -> Vec<(u64, u32)> {
     let mut rng = Pcg64Mcg::new(1);
     let mut out = Outbox::default();
-    let mut nobody = ();
+    let mut trace = ();
     let mut sent = Vec::new();
     let mut now = from;
     while source.next_timer() < until && !source.is_done() {
         now = source.next_timer().max(now);
-        let mut cx = AgentCx::new(now, &mut rng, &mut nobody, &mut out);
+        let mut cx = AgentCx::new(now, &mut rng, &mut trace, &mut out);
         source.on_timer(&mut cx);
         sent.extend(out.drain().map(|p| (now.as_nanos() / 1_000, p.size)));
     }
@@ -39,7 +39,7 @@ fn config() -> SourceConfig {
 }
 
 #[test]
-fn frames_are_cut_and_spread() {
+fn frames_are_packetised_and_paced() {
     let mut source = Source::new(config(), four()).unwrap();
     let from = Time::from_millis(500);
     let sent = packets(&mut source, from, Time::from_millis(660));
@@ -70,7 +70,7 @@ fn frames_are_cut_and_spread() {
 }
 
 #[test]
-fn bursts_leave_at_once() {
+fn zero_spread_sends_bursts() {
     let burst = SourceConfig {
         spread: 0.0,
         ..config()
@@ -81,7 +81,7 @@ fn bursts_leave_at_once() {
 }
 
 #[test]
-fn nothing_is_made_at_rate_zero_and_the_key_frame_is_made_later() {
+fn rate_zero_skips_frames_and_delays_the_key_frame() {
     let paused = SourceConfig {
         rate: Schedule {
             first: Rate::kbps(1_000),
@@ -106,7 +106,7 @@ fn nothing_is_made_at_rate_zero_and_the_key_frame_is_made_later() {
 }
 
 #[test]
-fn a_model_keeps_the_rate_with_headers_on_top() {
+fn model_meets_the_rate_without_headers() {
     let model = VideoModelConfig {
         width: 640,
         height: 360,
@@ -145,13 +145,13 @@ fn faults_are_named() {
             key_interval: Some(0),
             ..config()
         }),
-        "a key frame every 0 frames is not possible: write 1 or more, or leave it out"
+        "a key frame every 0 frames is not possible: write 1 or more, or remove the key"
     );
     assert_eq!(
         fault(SourceConfig {
             rate: Rate::ZERO.into(),
             ..config()
         }),
-        "the rate is 0 at all times: write one above 0, or leave the flow out"
+        "the rate is 0 at all times: write a rate above 0, or remove the flow"
     );
 }

@@ -247,7 +247,8 @@ fn write_frame(text: &mut String, key: bool, frames: impl Iterator<Item = Record
 }
 
 fn push(text: &mut String, arguments: fmt::Arguments<'_>) {
-    text.write_fmt(arguments).expect("a string takes all");
+    text.write_fmt(arguments)
+        .expect("writing to a string does not fail");
 }
 
 fn frame_rate(line: &str) -> Option<FrameRate> {
@@ -351,7 +352,7 @@ impl fmt::Display for FrameTraceError {
                 "{found} sizes for {wanted} rates: write one size for each rate"
             ),
             FrameTraceFault::FirstFrame => f.write_str(
-                "the first frame is no key frame, so nothing can be decoded: \
+                "the first frame is not a key frame, so no frame can be decoded: \
                  cut the trace at a line with `key`",
             ),
             FrameTraceFault::FrameRate => f.write_str(
@@ -364,12 +365,12 @@ impl fmt::Display for FrameTraceError {
             FrameTraceFault::Mixed => f.write_str(
                 "some sizes come with a quality and some without: write it for all or for none",
             ),
-            FrameTraceFault::NoDelta => f.write_str(
-                "the trace ends without a frame that is no key frame: add lines with `-`",
-            ),
+            FrameTraceFault::NoDelta => {
+                f.write_str("the trace has key frames only: add lines with `-`")
+            }
             FrameTraceFault::Number(word) => write!(
                 f,
-                "`{word}` is no frame: write bytes, or bytes,psnr_y,psnr_u,psnr_v,ssim \
+                "`{word}` is not a frame: write bytes, or bytes,psnr_y,psnr_u,psnr_v,ssim \
                  with decibels up to 99 and ssim up to 1"
             ),
             FrameTraceFault::Rates => f.write_str(
@@ -396,7 +397,7 @@ key 1000,30.00,33.00,34.00,0.9000 4000,36.00,39.00,40.00,0.9600
 ";
 
     #[test]
-    fn text_is_read_and_written() {
+    fn text_round_trips() {
         let trace = FrameTrace::parse(SMALL).unwrap();
         assert_eq!(
             trace.frame_rate(),
@@ -418,7 +419,7 @@ key 1000,30.00,33.00,34.00,0.9000 4000,36.00,39.00,40.00,0.9600
     }
 
     #[test]
-    fn between_rates_lie_lines() {
+    fn sizes_are_interpolated_between_rates() {
         let trace = FrameTrace::parse(SMALL).unwrap();
         let size = |kbps| trace.size_at(1, Rate::kbps(kbps)) as u64;
         assert_eq!(
@@ -438,7 +439,7 @@ key 1000,30.00,33.00,34.00,0.9000 4000,36.00,39.00,40.00,0.9600
     }
 
     #[test]
-    fn faults_name_line_and_mend() {
+    fn errors_name_line_and_fix() {
         let fault = |text: &str| FrameTrace::parse(text).unwrap_err().to_string();
         let lines = |frames: &str| format!("frame_rate 30\nrates 1000 2000\n{frames}");
         assert!(fault("").starts_with("line 0: a trace begins with frames per second"));
@@ -452,7 +453,7 @@ key 1000,30.00,33.00,34.00,0.9000 4000,36.00,39.00,40.00,0.9600
         );
         assert_eq!(
             fault(&lines("- 1 2\n")),
-            "line 3: the first frame is no key frame, so nothing can be decoded: \
+            "line 3: the first frame is not a key frame, so no frame can be decoded: \
              cut the trace at a line with `key`"
         );
         assert_eq!(
@@ -461,11 +462,11 @@ key 1000,30.00,33.00,34.00,0.9000 4000,36.00,39.00,40.00,0.9600
         );
         assert!(fault(&lines("key 1 2,1,1,1,0.5\n")).starts_with("line 3: some sizes come"));
         assert!(fault(&lines("key 1,1,1,1,0.5 2\n")).starts_with("line 3: some sizes come"));
-        assert!(fault(&lines("key 1 2\n")).starts_with("line 3: the trace ends without"));
+        assert!(fault(&lines("key 1 2\n")).starts_with("line 3: the trace has key frames only"));
         for word in ["x", "-3", "1,2", "1,1,1,1,2", "1,100,1,1,1", "1,NaN,1,1,1"] {
             let found = fault(&lines(&format!("key {word} 2\n")));
             assert!(
-                found.starts_with(&format!("line 3: `{word}` is no frame")),
+                found.starts_with(&format!("line 3: `{word}` is not a frame")),
                 "{found}"
             );
         }

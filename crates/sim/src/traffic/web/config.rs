@@ -191,11 +191,11 @@ impl fmt::Display for ConfigFault {
                 size.0
             ),
             Self::Retry => f.write_str(
-                "a request that is repeated at once never ends: write a time above 0, as 3 s",
+                "the retransmission time-out of requests is zero: write a time above 0, as 3 s",
             ),
             Self::Segment { packet, header } => write!(
                 f,
-                "packets of {packet} B with headers of {header} B carry nothing: make them larger"
+                "packets of {packet} B with headers of {header} B have no room for payload: increase the packet size"
             ),
         }
     }

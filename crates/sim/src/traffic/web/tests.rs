@@ -108,7 +108,7 @@ fn plain(objects: f64, connections: Connections) -> Config {
 }
 
 #[test]
-fn a_page_takes_the_round_trips_that_it_should() {
+fn page_load_takes_the_expected_round_trips() {
     let page = |objects, connections| {
         let mut world = world(plain(objects, connections), 1, network(None, 9, 0.0, 1));
         world.run(Time::from_secs(10), &mut ()).unwrap();
@@ -131,7 +131,7 @@ fn a_page_takes_the_round_trips_that_it_should() {
 /// A page takes 160 ms. With a mean think time of 10 s and eight browsers, one run in eight has a
 /// page by 200 ms, and hardly any has two.
 #[test]
-fn who_begins_with_a_page_does_not_think_first() {
+fn browser_that_begins_with_a_page_skips_the_first_think_time() {
     let pages = |begin| {
         let config = Config {
             think: Distribution::Exponential { mean: 10.0 },
@@ -172,7 +172,7 @@ fn counters_add_up() {
 /// One packet in ten is lost, including requests and acknowledgements. All pages complete despite
 /// retransmissions across objects and connections.
 #[test]
-fn losses_delay_pages_and_stop_none() {
+fn all_pages_complete_despite_losses() {
     for (connections, flavour) in [
         (Connections::PerObject, classic::Flavour::Reno),
         (Connections::PerPage, classic::Flavour::NewReno),
@@ -207,7 +207,7 @@ fn losses_delay_pages_and_stop_none() {
 
 /// Browsers on an uncongested link offer the configured load.
 #[test]
-fn the_load_is_what_was_set() {
+fn offered_load_equals_the_configured_load() {
     let load = Rate::kbps(5_000);
     let config = Config {
         // Lighter tails than the default, so that the mean converges in a short run.
@@ -233,7 +233,7 @@ fn the_load_is_what_was_set() {
 
 /// The loss rate follows from the number of browsers on a link, as in the papers' experiments.
 #[test]
-fn more_browsers_lose_more() {
+fn loss_rate_grows_with_the_number_of_browsers() {
     let found = [200_usize, 300, 400].map(|browsers| {
         // 20 kb/s per browser: 4, 6 and 8 Mb/s on a link of 5 Mb/s.
         let config = Config::default().with_load(100, Rate::kbps(2_000), Duration::from_secs(1));
@@ -253,7 +253,7 @@ fn more_browsers_lose_more() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_pages() {
+fn same_seed_yields_same_pages() {
     let run = || {
         let mut world = world(
             Config::default(),
@@ -295,7 +295,7 @@ fn faults_are_named() {
             retry: Duration::ZERO,
             ..Config::default()
         }),
-        "a request that is repeated at once never ends: write a time above 0, as 3 s"
+        "the retransmission time-out of requests is zero: write a time above 0, as 3 s"
     );
     assert_eq!(
         fault(Config {
@@ -305,14 +305,14 @@ fn faults_are_named() {
             },
             ..Config::default()
         }),
-        "packets of 40 B with headers of 40 B carry nothing: make them larger"
+        "packets of 40 B with headers of 40 B have no room for payload: increase the packet size"
     );
 }
 
 /// Reference: ns-2.35 (`PagePool/WebTraf`, Reno, pages of one object) over 10 Mb/s and a queue of
 /// 50 kB. Utilisation and loss in bytes from 100 to 400 s, as means of two to six seeds.
 #[test]
-fn browsers_load_a_link_as_those_of_ns2() {
+fn load_of_browsers_agrees_with_ns2() {
     for (browsers, used, loss) in [
         (800, 0.782, 0.0047),
         (1_000, 0.965, 0.0535),

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the references beside this script anew. Needs ns-2.35 (`ns`) and the example ns2_tcp.
+# Regenerates the references in this folder. Requires ns-2.35 (`ns`) and the example ns2_tcp.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 trace=$(mktemp)
@@ -19,7 +19,7 @@ for sender in reno newreno sack; do
     reference "list_$sender" "list,$sender" net=list proto=$sender seconds=120
 done
 
-# Sizes and delays are odd so that no two events fall on one moment, where ns-2 lets rounding
+# Sizes and delays are odd so that no two events coincide, in which case ns-2 lets rounding
 # errors of its clock decide.
 marks=30,31,90,180,181,182,300,410,411,500,620,621,700,820
 reference path_sack_ecn \

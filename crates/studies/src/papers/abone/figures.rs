@@ -20,10 +20,10 @@ pub(super) fn fig6(
     Ok(figure)
 }
 
-/// Each parameter of Table 5 over the nodes, with its claims, for each TCP.
+/// Each parameter of Table 5 over the nodes, with its claim, for each TCP.
 pub(super) fn bars(entry: &Entry, options: &Options, groups: &[Group]) -> Figure {
     let mut figure = entry.figure();
-    // Groups of a TCP stand together.
+    // Groups of a TCP are adjacent.
     for groups in groups.chunk_by(|one, next| one.tcp == next.tcp) {
         for metric in 0..METRICS.len() {
             figure.series.extend(lines(groups, metric));
@@ -49,7 +49,7 @@ pub(super) fn bars(entry: &Entry, options: &Options, groups: &[Group]) -> Figure
     figure
 }
 
-/// A parameter in both arms, ours and the published, of the groups of one TCP.
+/// A parameter in both arms, measured and published, of the groups of one TCP.
 fn lines(groups: &[Group], metric: usize) -> Vec<Series> {
     let (name, of) = METRICS[metric];
     let mut series = Vec::new();
@@ -124,7 +124,8 @@ fn interval(groups: &[Group], of: impl Fn(&Outcome) -> f64) -> f64 {
     1.96 * libm::sqrt(squares.sum::<f64>() / (count - 1.0) / count)
 }
 
-/// Sizes at the full rate, the ratio, and what came out: the first run with symbiosis that met an event.
+/// Frame sizes at the full rate, targets and actual sizes, of the first run with symbiosis that has
+/// an event.
 pub(super) fn fig7(
     entry: &Entry,
     options: &Options,
@@ -178,8 +179,8 @@ pub(super) fn fig7(
     Ok(figure)
 }
 
-/// What an event leaves of the target, by the first that a run met; none if there was no event.
-/// Frames that were never encoded had no target. Between two frames there may be several events.
+/// Factor by which the first event of a run reduces the target. None without an event. Frames that
+/// are not encoded have no target. There may be several events between two frames.
 fn first_fall(run: &Outcome) -> Option<f64> {
     let encoded: Vec<&Frame> = run.frames.iter().filter(|f| f.target_bits > 0).collect();
     let left = |two: &[&Frame]| two[1].target_bits as f64 / two[0].target_bits as f64;
@@ -190,7 +191,7 @@ fn first_fall(run: &Outcome) -> Option<f64> {
     Some(libm::pow(left(two), 1.0 / fell.count().max(1) as f64))
 }
 
-/// An event leaves less than this of the target, and nothing else does.
+/// Threshold of the target's ratio that separates events from other changes.
 const FALLS: f64 = 0.9;
 
 /// Delay of each frame relative to a run in local mode, in each run.
@@ -309,5 +310,5 @@ fn compare(figure: &mut Figure, groups: &[Group], what: &str, of: impl Fn(&Outco
     }
 }
 
-/// The nodes by number, from zero.
+/// Numbers of the nodes, from zero.
 const NODE_UNIT: &str = "node: fokus, galileo, columbia, princeton, isi";

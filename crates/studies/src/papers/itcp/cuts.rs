@@ -1,5 +1,7 @@
-//! The first paper's path with cuts of other lengths than its 3 s. Whether a retransmission leaves just
-//! before or just behind the end of a cut is luck for one length; over many it is not.
+//! The first paper's path with outages of other lengths than 3 s.
+//!
+//! For a single length, it is accidental whether a retransmission is just before or just after the
+//! end of the outage. Several lengths average this out.
 
 use core::time::Duration;
 
@@ -9,17 +11,19 @@ use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series,
 use super::published::NODES;
 use super::{CLASSIC, EXACT, FRAMES, Grid, Group, IEXP, MODES, assumptions, runs, stacks};
 
-/// Of its cuts, which are alike.
+/// Length of a group's outages, which are equal.
 fn length(group: &Group) -> f64 {
     group.bursts.lengths()[0].as_secs_f64()
 }
 
-/// Modes that are compared.
+/// Compared modes.
 const PLAYED: [usize; 3] = [EXACT, IEXP, CLASSIC];
-/// A shorter cut hardly costs a frame, after a longer one nothing of 2 s is savable.
+/// Delay bounds in seconds.
 const BOUNDS: [u64; 2] = [2, 4];
-/// Not in steps of [`LINEAR_LEAST`](tidegate_core::tcp_rate::LINEAR_LEAST), so that time-outs of that
-/// length end now behind a cut and now before.
+/// Lengths of the outages. Shorter outages delay hardly any frame; after longer ones no frame is
+/// savable within 2 s. The step is not a multiple of
+/// [`LINEAR_LEAST`](tidegate_core::tcp_rate::LINEAR_LEAST), so that time-outs of that length expire
+/// before the end of some outages and after the end of others.
 pub(super) const CUTS_MS: [u64; 9] = [
     1_900, 2_175, 2_450, 2_725, 3_000, 3_275, 3_550, 3_825, 4_100,
 ];
@@ -52,19 +56,19 @@ pub(super) fn play(
     figure.runs = Some(runs(&groups));
     figure.notes = assumptions(options);
     figure.notes.push(format!(
-        "The three cuts are {} s apart and all of one length. Columns of lengths have the share of \
-         all frames in time; what follows are means over the lengths.",
+        "The three cuts are {} s apart and of equal length. Columns of lengths have the share of all \
+         frames in time; the last three columns are means over the lengths.",
         options.bursts().gap().as_secs_f64()
     ));
     Ok(figure)
 }
 
-/// A mode to a node, by the length of the cuts.
+/// A mode and node, by the length of the outages.
 struct Line<'a> {
     cuts: Vec<&'a Group>,
 }
 
-/// Modes at the same place stand together.
+/// Lines, grouped by TCP, node and delay bound.
 fn lines(groups: &[Group]) -> Vec<Vec<Line<'_>>> {
     let tcps = stacks(groups).into_iter();
     let places = tcps.flat_map(|tcp| NODES.iter().map(move |node| (tcp, node.name)));
@@ -178,7 +182,7 @@ fn claims(lines: &[Line<'_>]) -> Vec<Claim> {
         let gain = exact.mean(Outcome::accepted) - other.mean(Outcome::accepted);
         claims.push(Claim::new(
             format!(
-                "{place}: over all lengths iOPT exact has more frames in time than {name} (by)"
+                "{place}: over all lengths iOPT exact has more frames in time than {name} (difference)"
             ),
             None,
             gain,
@@ -188,7 +192,7 @@ fn claims(lines: &[Line<'_>]) -> Vec<Claim> {
     if let Some(classic) = mode(CLASSIC) {
         let faster = exact.mean(Outcome::mean_delay) - classic.mean(Outcome::mean_delay);
         claims.push(Claim::new(
-            format!("{place}: its mean delay is below Classic's (by, s)"),
+            format!("{place}: its mean delay is below Classic's (difference, s)"),
             None,
             faster,
             faster < 0.0,

@@ -11,7 +11,7 @@ use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series,
 use super::{CLASSIC, EXACT, Grid, Group, IEXP, IOFF, MODES, PAPER, find, notes, runs, stacks};
 use tidegate_sim::interactive::Sample;
 
-/// A stream that is always limited by its window, cut for a second, and one that loses one packet.
+/// Two streams limited by the congestion window: one with an outage of 0.5 s, one with packet loss.
 pub(super) fn fig3(
     entry: &Entry,
     options: &Options,
@@ -23,7 +23,7 @@ pub(super) fn fig3(
     let outcomes = play_all(&jobs, options, progress)?;
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for (number, outcome) in outcomes.iter().enumerate() {
-        let (tcp, (name, _)) = (tcps[number / 2], HARM[number % 2]);
+        let (tcp, (name, _)) = (tcps[number / 2], IMPAIRMENTS[number % 2]);
         if let Some(outcome) = outcome {
             trace(&mut figure, &mut rows, tcp, name, outcome);
         }
@@ -35,14 +35,14 @@ pub(super) fn fig3(
     });
     figure.notes.push(
         "The published figure is a drawing without numbers. Here: 20 Mb/s of video over 10 Mb/s \
-         and 100 ms, cut for half a second (SSCA), or with each thousandth packet lost (FRFR)."
+         and 100 ms, with an outage of 0.5 s (SSCA), or with every 1000th packet lost (FRFR)."
             .to_owned(),
     );
     Ok(figure)
 }
 
 /// What is done to the path of Figure 3, and what the paper calls it.
-pub(super) const HARM: [(&str, &str); 2] = [
+pub(super) const IMPAIRMENTS: [(&str, &str); 2] = [
     ("SSCA", "outage = [{ at = \"10s\", lasts = \"500ms\" }]"),
     ("FRFR", "loss = { every = 1000 }"),
 ];
@@ -51,7 +51,7 @@ pub(super) const HARM: [(&str, &str); 2] = [
 pub(super) fn jobs3(tcps: &[Tcp]) -> Result<Vec<Job>, PapersError> {
     let mut jobs = Vec::new();
     for tcp in tcps {
-        for (name, harm) in HARM {
+        for (name, impairment) in IMPAIRMENTS {
             let text = format!(
                 r#"name = "itcp"
 duration = "20s"
@@ -60,7 +60,7 @@ name = "path"
 rate = "10Mb/s"
 delay = "50ms"
 queue = {{ droptail = "125kB" }}
-{harm}
+{impairment}
 [[link]]
 name = "back"
 delay = "50ms"
@@ -94,7 +94,7 @@ fn trace(figure: &mut Figure, rows: &mut Vec<Vec<Cell>>, tcp: Tcp, name: &str, o
     );
     figure.series.push(line);
     for event in TcpEvent::ALL {
-        let told: Vec<f64> = outcome
+        let times: Vec<f64> = outcome
             .record
             .events
             .iter()
@@ -106,31 +106,31 @@ fn trace(figure: &mut Figure, rows: &mut Vec<Vec<Cell>>, tcp: Tcp, name: &str, o
             name.into(),
             f64::from(event.number()).into(),
             event.name().into(),
-            (told.len() as f64).into(),
-            told.first().copied().into(),
+            (times.len() as f64).into(),
+            times.first().copied().into(),
         ]);
-        if event != TcpEvent::NewAck && !told.is_empty() {
+        if event != TcpEvent::NewAck && !times.is_empty() {
             let at = |t: &f64| {
                 let samples = &outcome.record.samples;
                 let near = samples.partition_point(|s| s.at.as_secs_f64() < *t);
                 Point::single(*t, samples.get(near).map_or(0.0, rate))
             };
             let name = format!("{panel}: event {}", event.number());
-            let points = told.iter().map(at).collect();
+            let points = times.iter().map(at).collect();
             figure.series.push(Series::new(name, ("s", "b/s"), points));
         }
     }
     figure.claims.push(claim3(&panel, name, outcome));
 }
 
-/// A window per round trip, in bit/s.
+/// Congestion window over round-trip time, in bit/s.
 fn rate(sample: &Sample) -> f64 {
     sample.cwnd.bits() as f64 / sample.srtt.as_secs_f64().max(1e-3)
 }
 
-/// Whether the events happen that the figure has under such a harm.
-fn claim3(panel: &str, harm: &str, outcome: &Outcome) -> Claim {
-    let needed = match harm {
+/// Claim that the events of the figure occur with this impairment.
+fn claim3(panel: &str, impairment: &str, outcome: &Outcome) -> Claim {
+    let needed = match impairment {
         "SSCA" => [
             TcpEvent::TimedOut,
             TcpEvent::NewAck,
@@ -145,14 +145,14 @@ fn claim3(panel: &str, harm: &str, outcome: &Outcome) -> Claim {
     let mut seen = outcome.record.events.iter().map(|(_, e)| *e);
     let order = needed.iter().filter(|e| seen.any(|s| s == **e)).count();
     Claim::new(
-        format!("{panel}: the three events of the figure happen, in its order"),
+        format!("{panel}: the three events of the figure occur, in its order"),
         Some(3.0),
         order as f64,
         order == 3,
     )
 }
 
-/// Arrival of each frame over its number.
+/// Arrival time of each frame over its number.
 pub(super) fn fig9(
     entry: &Entry,
     options: &Options,
@@ -208,18 +208,18 @@ fn claims9(groups: &[Group]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for tcp in stacks(groups) {
         let name = tcp.name();
-        let behind = |mode: usize| -> Vec<f64> {
+        let worst = |mode: usize| -> Vec<f64> {
             let groups = groups.iter().filter(|g| (g.tcp, g.mode) == (tcp, mode));
             groups
                 .flat_map(|g| g.values(Outcome::worst_delay))
                 .collect()
         };
         if let (Some(exact), Some(classic)) = (
-            Point::over(0.0, &behind(EXACT)),
-            Point::over(0.0, &behind(CLASSIC)),
+            Point::over(0.0, &worst(EXACT)),
+            Point::over(0.0, &worst(CLASSIC)),
         ) {
             claims.push(Claim::new(
-                format!("{name}: frames fall behind less with iOPT exact than with Classic (the worst of each run, in the mean, over Classic's)"),
+                format!("{name}: the maximum frame delay is lower with iOPT exact than with Classic (mean over runs of the worst frame, iOPT exact over Classic)"),
                 None,
                 exact.y / classic.y,
                 exact.y < classic.y,
@@ -234,7 +234,7 @@ fn claims9(groups: &[Group]) -> Vec<Claim> {
             mean_of(groups, tcp, CLASSIC, late),
         );
         claims.push(Claim::new(
-            format!("{name}: after each burst Classic falls behind; aware modes recover after a few seconds (share of frames more than 1 s late, iOPT exact over Classic)"),
+            format!("{name}: after each burst Classic stays late; modes that respond to events recover after a few seconds (share of frames more than 1 s late, iOPT exact over Classic)"),
             None,
             exact / classic,
             exact < classic,
@@ -277,11 +277,11 @@ pub(super) fn fig10(
     figure.notes = notes(
         options,
         &[
-            "The first seed is drawn, as the paper draws one run. Frames that iOPT exact left out have \
-             neither target nor bits. Where the target is more than a picture has to say, its frame is \
-             smaller; whether frames follow is asked of those that were told to be smaller than three \
-             quarters of the same picture in iOFF, over all runs. The paper's varied widely from frame \
-             to frame, too.",
+            "The first seed is drawn, as the paper draws one run. Frames that iOPT exact skips have \
+             neither target nor bits. A frame is smaller than its target if the picture has little \
+             detail. The claim covers the frames, over all runs, whose target is below three quarters \
+             of the size of the same picture in iOFF. Sizes varied widely between frames in the paper, \
+             too.",
         ],
         &[],
     );
@@ -429,7 +429,7 @@ fn claims11(groups: &[Group]) -> Vec<Claim> {
     claims
 }
 
-/// How long the whole video takes.
+/// Duration of the transfer of the whole video.
 pub(super) fn fig12(
     entry: &Entry,
     options: &Options,
@@ -483,7 +483,7 @@ fn claims12(groups: &[Group], options: &Options) -> Vec<Claim> {
         let mean = |mode: usize| mean_of(groups, tcp, mode, Outcome::lasted);
         let (exact, ioff, classic) = (mean(EXACT), mean(IOFF), mean(CLASSIC));
         claims.push(Claim::new(
-            format!("{name}: iOPT needs no longer than Classic, but for less than a frame (how much longer, s)"),
+            format!("{name}: iOPT takes no longer than Classic, within one frame (difference, s)"),
             None,
             exact - classic,
             exact - classic < 0.1,
@@ -516,7 +516,7 @@ fn panel(group: &Group) -> String {
     format!("{} {}", group.tcp.name(), group.node.name)
 }
 
-/// What `of` says of each frame, over the runs that have something to say.
+/// Values of each frame over the runs that have one.
 fn over_frames(runs: &[Arc<Outcome>], of: impl Fn(&Outcome, usize) -> Option<f64>) -> Vec<Point> {
     let count = runs.iter().map(|o| o.frames.len()).max().unwrap_or(0);
     let point = |frame: usize| {

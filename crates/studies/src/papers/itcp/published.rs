@@ -1,6 +1,6 @@
-//! What the paper prints.
+//! Published values.
 
-/// A player of Table 2.
+/// A node of Table 2.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) name: &'static str,
@@ -14,10 +14,10 @@ pub(super) struct Node {
     /// Table 4 for d = 2, 4, 6 s: mean delay in seconds and share accepted of iOPT, iEXP, iOFF
     /// and Classic.
     pub(super) table4: [[(f64, f64); 4]; 3],
-    /// Table 5: shares of all bits that iOPT asked for and made with d = 2, 4, 6 s, and iEXP's.
+    /// Table 5: target and actual shares of all bits of iOPT with d = 2, 4, 6 s, and of iEXP.
     pub(super) table5: [(f64, f64); 4],
     /// Table 6 for d = 2, 4, 6 s and the events e1, e2, e3: the reduced rate in b/s and its
-    /// duration in s; none printed for ISI.
+    /// duration in s. Not published for ISI.
     pub(super) table6: Option<[[(f64, f64); 3]; 3]>,
 }
 
@@ -173,7 +173,7 @@ pub(super) const NODES: [Node; 4] = [
     },
 ];
 
-/// The place of a mode in Table 4; those of iOPT are all printed as one.
+/// Column of a mode in Table 4, which has one column for all iOPT laws.
 pub(super) fn column(mode: usize) -> usize {
     mode.saturating_sub(2)
 }

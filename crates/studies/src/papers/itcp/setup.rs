@@ -8,7 +8,7 @@ use super::super::{
     Cell, Claim, Distance, Entry, Figure, Options, PUBLISHED_SERIES, Pair, Point, Progress, Series,
     Table, Tolerance,
 };
-use super::figures::{HARM, jobs3};
+use super::figures::{IMPAIRMENTS, jobs3};
 use super::{CLASSIC, Grid, Group, IEXP, IOFF, MODES, PAPER, notes, runs, stacks};
 
 /// Table 1: meaning, algorithms in which the event occurs, and whether it can be subscribed.
@@ -30,7 +30,7 @@ pub(super) fn table1(
     let mut figure = entry.figure();
     let outcomes = play_all(&jobs3(&options.tcps)?, options, progress)?;
     let mut rows: Vec<Vec<Cell>> = Vec::new();
-    for (tcp, outcomes) in options.tcps.iter().zip(outcomes.chunks(HARM.len())) {
+    for (tcp, outcomes) in options.tcps.iter().zip(outcomes.chunks(IMPAIRMENTS.len())) {
         let counts: Vec<[usize; 6]> = outcomes
             .iter()
             .map(|outcome| outcome.as_deref().map_or([0; 6], counts))
@@ -49,7 +49,7 @@ pub(super) fn table1(
             row.push(mark(*subscribable).into());
             rows.push(row);
         }
-        for ((name, _), counts) in HARM.iter().zip(&counts) {
+        for ((name, _), counts) in IMPAIRMENTS.iter().zip(&counts) {
             let points = counts.iter().enumerate();
             let points = points.map(|(n, count)| Point::single(n as f64 + 1.0, *count as f64));
             figure.series.push(Series::new(
@@ -98,7 +98,7 @@ fn claims1(
     outcomes: &[Option<std::sync::Arc<Outcome>>],
 ) -> Vec<Claim> {
     let mut claims = Vec::new();
-    for (algorithm, (name, _)) in HARM.iter().enumerate() {
+    for (algorithm, (name, _)) in IMPAIRMENTS.iter().enumerate() {
         let marked = (0..EVENTS.len()).filter(|at| EVENTS[*at].1[algorithm]);
         let seen = marked.clone().filter(|at| counts[algorithm][*at] > 0);
         let (marked, seen) = (marked.count() as f64, seen.count() as f64);

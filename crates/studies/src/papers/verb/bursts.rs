@@ -1,4 +1,4 @@
-//! How the bursts of the congestion injector are written: `--cut` and `--gap`.
+//! Options of the congestion injector: `--cut` and `--gap`.
 
 use std::time::Duration;
 
@@ -6,24 +6,25 @@ use crate::papers::Bursts;
 use anyhow::{Context as _, Result, ensure};
 use tidegate_sim::scenario::quantity;
 
-/// When the path is cut, and for how long.
+/// Times and lengths of the outages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(super) struct BurstArgs {
-    /// How long the path is cut, cut by cut, as "3s,3s,3s"
+    /// Length of each cut of the path, such as "3s,3s,3s"
     #[arg(long = "cut", value_name = "TIME,...", value_delimiter = ',', value_parser = quantity::duration)]
     pub(super) cuts: Vec<Duration>,
-    /// Time before each cut, from the start of the video or the end of the cut before; 10s unless told
+    /// Time before each cut, from the start of the video or the end of the previous cut [default:
+    /// 10s]
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     pub(super) gap: Option<Duration>,
 }
 
 impl BurstArgs {
-    /// What is asked for in a video of such a length; those of the first paper where nothing is said
-    /// of the lengths, or of the gap. None if nothing is said at all. Three cuts that are as long as
-    /// the `longest` have to fit in as well.
+    /// Outages in a video of this length. Lengths or gap default to those of the first paper. None
+    /// if neither is given. Three outages of length `longest` have to start within the video as
+    /// well.
     ///
     /// # Errors
-    /// Names the option that makes no sense, and the mend.
+    /// Names the option that is invalid, and the fix.
     pub(super) fn read(
         &self,
         longest: Option<Duration>,
@@ -46,8 +47,8 @@ impl BurstArgs {
         let last = alike.max(begins(&bursts)).unwrap_or_default();
         ensure!(
             last < video,
-            "the last cut would begin after {} s, and the video is over after {} s: give fewer or \
-             shorter ones to --cut, or a shorter --gap",
+            "the last cut begins after {} s, but the video ends after {} s: use fewer or shorter \
+             cuts in --cut, or a shorter --gap",
             last.as_secs_f64(),
             video.as_secs_f64()
         );
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_cuts_fit_in() {
+    fn longest_outages_start_within_the_video() {
         let s = Duration::from_secs;
         let with = |gap: u64| {
             let bursts = BurstArgs {
@@ -84,12 +85,13 @@ mod tests {
             };
             bursts.read(Some(s(5)), s(75)).is_ok()
         };
-        // Those of 3 s would still fit: the last one begins after 72 s, of 5 s after 76.
+        // With a gap of 22 s the last outage begins after 72 s with lengths of 3 s, after 76 s with
+        // 5 s.
         assert!(with(21) && !with(22));
     }
 
     #[test]
-    fn what_is_not_told_is_as_published() {
+    fn defaults_are_the_published_outages() {
         let s = Duration::from_secs;
         assert_eq!(read(""), Ok(None));
         let cuts = |line: &str| read(line).unwrap().unwrap().cuts().collect::<Vec<_>>();
@@ -100,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_mend() {
+    fn invalid_options_are_rejected_with_a_fix() {
         for (line, words) in [
-            ("--cut 0s", "a cut of 0 s: give each 0.1 to 120 s"),
-            ("--cut 3s,121s", "a cut of 121 s"),
+            ("--cut 0s", "cut of 0 s out of range: use 0.1 to 120 s"),
+            ("--cut 3s,121s", "cut of 121 s"),
             ("--gap 0s", "0 s before each cut"),
             (
                 "--cut 1s,1s --gap 40s",
-                "begin after 81 s, and the video is over after 75 s",
+                "begins after 81 s, but the video ends after 75 s",
             ),
             ("--cut soon", "soon"),
         ] {

@@ -1,4 +1,5 @@
-//! `tidegate papers hosts`: the modes over real paths, to players that ssh starts on other hosts.
+//! `tidegate papers hosts`: streams in each mode over real paths, to players that ssh starts on
+//! other hosts.
 
 mod background_jobs;
 mod capture;
@@ -40,60 +41,62 @@ use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
 use tidegate_console::signals::{self, Made};
 
-/// Whom to stream to, and how often.
+/// Options of `papers hosts`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HostsArgs {
-    /// `[USER@]HOST[:PORT][,to=ADDRESS[:PORT]][,tidegate=PATH][,name=NAME]`: how ssh comes there,
-    /// where video goes (port 5004 of the same host unless told), and the program there
+    /// `[USER@]HOST[:PORT][,to=ADDRESS[:PORT]][,tidegate=PATH][,name=NAME]`: ssh login, destination
+    /// of the video [default: port 5004 of the same host], and the program on the host
     #[arg(required_unless_present = "hosts")]
     host: Vec<Host>,
     /// A file with a host per line; `#` begins a comment
     #[arg(long, value_name = "FILE")]
     hosts: Option<PathBuf>,
-    /// A mode of `send`, with options that only it takes, as "iopt --law paper"; may be given again
+    /// A mode of `send` with its own options, such as "iopt --law paper"; repeatable
     #[arg(long = "mode", value_name = "MODE", default_values = ["classic", "ioff", "iexp", "iopt"])]
     modes: Vec<String>,
-    /// Runs of each mode to each host; first one of each, then another of each
+    /// Runs of each mode to each host; the runs of all modes alternate
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     runs: u32,
     /// Length of the video
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = quantity::duration)]
     duration: Duration,
-    /// A frame is worth nothing this long after its capture
+    /// Maximum useful delay of a frame after its capture
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = quantity::duration)]
     delay_bound: Duration,
-    /// Give a run up after this time; the video and a minute unless told
+    /// Maximum duration of a run [default: the video and one minute]
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     limit: Option<Duration>,
     #[command(flatten)]
     bursts: BurstArgs,
-    /// With --cut or --gap: what cuts the path to the player. "route" takes this host's route away;
-    /// a command is run with "cut ADDRESS" or "mend ADDRESS" behind its words [default: route]
+    /// With --cut or --gap: method of cutting the path to the player. "route" blackholes this
+    /// host's route; a command is run with the arguments "cut ADDRESS" and "mend ADDRESS" appended
+    /// [default: route]
     #[arg(long, value_name = "route|COMMAND")]
     injector: Option<Means>,
     /// `[USER@]HOST[:PORT],rate=RATE[,on=TIME,off=TIME][,to=player|sender|ADDRESS][,tidegate=PATH][,name=NAME]`:
-    /// a host that sends cross traffic over UDP while the video plays; may be given again
+    /// a host that sends cross traffic over UDP during the video; repeatable
     #[arg(long, value_name = "HOST")]
     cross: Vec<Cross>,
-    /// Capture packets at both ends, where tcpdump is there and may
+    /// Capture packets at both ends if tcpdump is installed and has the rights
     #[arg(long)]
     capture: bool,
-    /// How to run ssh, with options of its own, as "ssh -i KEY"
+    /// ssh command with options, such as "ssh -i KEY"
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     ssh: String,
-    /// Folders of both sides and the numbers go there
+    /// Folder for the run folders of both sides and the results
     #[arg(long, value_name = "DIR", default_value = "runs/hosts")]
     out: PathBuf,
-    /// Print the numbers as one JSON object
+    /// Print the results as one JSON object
     #[arg(long)]
     json: bool,
-    /// Options of `tidegate send --transport tcp` for all runs, as `--rate 1Mb/s --congestion reno`
+    /// Options of `tidegate send --transport tcp` for all runs, such as `--rate 1Mb/s --congestion
+    /// reno`
     #[arg(last = true, value_name = "OPTIONS OF SEND")]
     stream: Vec<String>,
 }
 
-/// Plays. Hosts and runs that fail are named, and the others go on; the exit code is 1 if there was
-/// such a one.
+/// Runs the command. Hosts and runs that fail are reported, and the others continue. The exit code
+/// is 1 if any has failed.
 pub(super) fn run(args: &HostsArgs, program: &dyn Program) -> Result<ExitCode> {
     let hosts = list::all(&args.host, args.hosts.as_deref())?;
     let _ready = check(args, program)?;
@@ -107,7 +110,7 @@ pub(super) fn run(args: &HostsArgs, program: &dyn Program) -> Result<ExitCode> {
     exit
 }
 
-/// Plays one run after the other.
+/// Plays all runs in sequence.
 fn play_all(args: &HostsArgs, program: &dyn Program, hosts: Vec<Host>) -> Result<ExitCode> {
     let mut play = Play {
         args,
@@ -121,7 +124,7 @@ fn play_all(args: &HostsArgs, program: &dyn Program, hosts: Vec<Host>) -> Result
     };
     let mut there = play.reached(hosts)?;
     if play.interrupted() {
-        say("interrupted in the log-in to the hosts: nothing was played");
+        say("interrupted in the login to the hosts: no run was started");
         return Ok(signals::exit_code());
     }
     let each = args.duration.as_secs_f64() * f64::from(args.runs) * args.modes.len() as f64;
@@ -137,26 +140,26 @@ fn play_all(args: &HostsArgs, program: &dyn Program, hosts: Vec<Host>) -> Result
     for run in 1..=args.runs {
         there.retain(|host| args.modes.iter().all(|mode| play.plays(host, mode, run)));
     }
-    play.tell()
+    play.report()
 }
 
-/// What would fail in every run fails before the first one. To be kept until the last one is over.
+/// Checks the options before the first run. The result must be kept until the end of the last run.
 fn check(args: &HostsArgs, program: &dyn Program) -> Result<Vec<Box<dyn Any>>> {
     ensure!(
         !args.duration.is_zero(),
-        "a --duration of zero has no frames: give it more"
+        "--duration 0 has no frames: use a positive duration"
     );
     ensure!(
         args.injector.is_none() || args.bursts != BurstArgs::default(),
-        "--injector cuts nothing by itself: say when with --cut or --gap, or leave it out"
+        "--injector has no effect without --cut or --gap: add one of them, or remove --injector"
     );
     for own in OWN {
         let names = |word: &String| word == own || word.starts_with(&format!("{own}="));
         ensure!(
             !args.stream.iter().any(names),
-            "{own} behind -- is what `papers hosts` gives to `send` itself: leave it out there{}",
+            "{own} after --: `papers hosts` sets this option of `send` itself: remove it there{}",
             if HERE.contains(&own) {
-                ", and give it before --"
+                ", and use it before --"
             } else {
                 ""
             }
@@ -170,13 +173,13 @@ fn check(args: &HostsArgs, program: &dyn Program) -> Result<Vec<Box<dyn Any>>> {
         let name = list::folder(mode);
         ensure!(
             args.modes[..n].iter().all(|m| list::folder(m) != name),
-            "--mode \"{mode}\" is given twice: leave one out"
+            "duplicate --mode \"{mode}\": remove one"
         );
     }
     Ok(all_ready)
 }
 
-/// Options that [`words`] gives.
+/// Options of `send` that [`words`] sets.
 const OWN: [&str; 6] = [
     "--transport",
     "--to",
@@ -185,10 +188,10 @@ const OWN: [&str; 6] = [
     "--run",
     "--mode",
 ];
-/// What of it is an option here.
+/// Those that are options of `papers hosts` as well.
 const HERE: [&str; 3] = ["--duration", "--delay-bound", "--mode"];
 
-/// What `send` is asked for.
+/// Arguments of `send`.
 fn words(args: &HostsArgs, mode: &str, to: &str, dir: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> = ["--transport", "tcp", "--to", to].map(Into::into).into();
     words.extend(["--duration".into(), time(args.duration).into()]);
@@ -200,7 +203,7 @@ fn words(args: &HostsArgs, mode: &str, to: &str, dir: &Path) -> Vec<OsString> {
     words
 }
 
-/// As options have it.
+/// A duration as an option value.
 fn time(span: Duration) -> String {
     format!("{}ms", span.as_millis())
 }
@@ -208,14 +211,14 @@ fn time(span: Duration) -> String {
 struct Play<'a> {
     args: &'a HostsArgs,
     program: &'a dyn Program,
-    /// None if nothing cuts the path.
+    /// None without outages.
     bursts: Option<Bursts>,
     ssh: Ssh,
     around: LiveContext,
     outcomes: Vec<Outcome>,
-    /// Host, mode and run, and why.
+    /// Host, mode, run and reason of each failure.
     failed: Vec<Value>,
-    /// Runs that there are to be.
+    /// Planned number of runs.
     wanted: usize,
 }
 
@@ -228,12 +231,12 @@ impl Play<'_> {
         self.around.interrupts.count() > 0
     }
 
-    /// What cuts the paths.
+    /// Method of cutting the paths.
     fn means(&self) -> &Means {
         self.args.injector.as_ref().unwrap_or(&Means::Route)
     }
 
-    /// The hosts on which a player can be started.
+    /// Hosts on which a player can be started.
     fn reached(&mut self, hosts: Vec<Host>) -> Result<Vec<Host>> {
         let crosses = self.args.cross.iter().map(|cross| &cross.host);
         let crosses: Vec<&Host> = crosses.collect();
@@ -254,22 +257,22 @@ impl Play<'_> {
         }
         ensure!(
             !there.is_empty() || self.interrupted(),
-            "no player can be started on any host; why is above"
+            "no player can be started on any host; see the errors above"
         );
         Ok(there)
     }
 
-    /// Whether these can be logged in to and have the program.
+    /// Whether the login to these hosts succeeds and they have the program.
     fn checked(&self, hosts: &[&Host]) -> Vec<Result<bool>> {
-        // All at once: each that is not there takes its time.
+        // Concurrently, because an unreachable host takes until its time-out.
         let (ssh, around) = (&self.ssh, &self.around);
         thread::scope(|scope| {
             let check = |host| scope.spawn(move || ssh.check(host, around));
             let checks: Vec<_> = hosts.iter().copied().map(check).collect();
-            let died = |_| Err(anyhow!("the check of a host died"));
+            let panicked = |_| Err(anyhow!("the check of a host panicked"));
             let checks = checks.into_iter();
             checks
-                .map(|check| check.join().unwrap_or_else(died))
+                .map(|check| check.join().unwrap_or_else(panicked))
                 .collect()
         })
     }
@@ -281,7 +284,7 @@ impl Play<'_> {
         self.failed.push(what);
     }
 
-    /// Plays a run. Whether there is any use in another one to this host.
+    /// Plays a run. Returns whether further runs to this host are useful.
     fn plays(&mut self, host: &Host, mode: &str, run: u32) -> bool {
         if self.interrupted() {
             return false;
@@ -313,7 +316,7 @@ impl Play<'_> {
         }
     }
 
-    /// `begun` is set once there is a stream.
+    /// Plays a run. Sets `begun` once the stream has started.
     fn play(
         &mut self,
         host: &Host,
@@ -338,10 +341,10 @@ impl Play<'_> {
             limit: limit + CATCH_UP,
             around: &self.around,
         };
-        let Some(beside) = BackgroundJobs::start(at, &self.args.cross, self.args.capture)? else {
+        let Some(jobs) = BackgroundJobs::start(at, &self.args.cross, self.args.capture)? else {
             return Ok(None);
         };
-        // The times of the folder begin now.
+        // The clock of the run folder starts now.
         self.around.renew();
         let until = Time::ZERO + limit;
         let (played, cuts) = self.stream(host, port, (mode, &dir), until)?;
@@ -351,12 +354,12 @@ impl Play<'_> {
         let now = self.around.clock.now();
         let whole = matches!(played.ended, Ok(Sent::Everything));
         let fetched = player.fetch(host, &dir, &self.around, if whole { until } else { now });
-        let met = cuts.and_then(|cuts| beside.end(cuts));
+        let met = cuts.and_then(|cuts| jobs.end(cuts));
         let note = match &played.ended {
             Ok(Sent::Everything) => None,
             Ok(Sent::Asked) if cut_short => Some("cut short".to_owned()),
             Ok(Sent::Asked) => Some(format!("given up after {} s", limit.as_secs_f64())),
-            Ok(Sent::PlayerLeft) => Some("the player left".to_owned()),
+            Ok(Sent::PlayerLeft) => Some("the player closed the connection".to_owned()),
             Err(why) => return Err(anyhow!("{}: {why}", host.name)),
         };
         let [sent, seen] = [dir.join("sender"), fetched?].map(RunReader::load);
@@ -378,14 +381,14 @@ impl Play<'_> {
         let mut player = vec!["--transport".to_owned(), "tcp".to_owned()];
         player.extend(["--listen".to_owned(), host.listen()]);
         player.extend(["--delay-bound".to_owned(), time(self.args.delay_bound)]);
-        // If even the end of the connection does not come through.
+        // Limit in case that the end of the connection does not reach the player.
         player.extend(["--duration".to_owned(), time(limit + CATCH_UP)]);
         let any = self.sender(mode, "127.0.0.1:9", dir)?;
         player.extend(any.fps().into_iter().flat_map(|fps| ["--fps".into(), fps]));
         Player::start(&self.ssh, host, &player, dir)
     }
 
-    /// Streams to `port` of a host, and cuts the path meanwhile if that is asked for.
+    /// Streams to `port` of a host, with the requested outages of the path.
     fn stream(
         &self,
         host: &Host,
@@ -394,7 +397,7 @@ impl Play<'_> {
         until: Time,
     ) -> Result<(Result<Streamed>, Result<Vec<Cut>>)> {
         let to = match &self.bursts {
-            // What is cut is where video goes.
+            // The injector cuts the path to this address, so the video must use the same one.
             Some(_) => SocketAddr::new(injector::address(host)?, port).to_string(),
             None => format!("{}:{port}", host.address),
         };
@@ -402,8 +405,7 @@ impl Play<'_> {
         let send = || {
             send.play(&self.around, until).with_context(|| {
                 format!(
-                    "{}: no stream to {to}; if that is not where video should go, give \
-                     \",to=ADDRESS:PORT\"",
+                    "{}: no stream to {to}; if the address is wrong, set it with \",to=ADDRESS:PORT\"",
                     host.name
                 )
             })
@@ -417,8 +419,8 @@ impl Play<'_> {
         })
     }
 
-    /// Leaves the numbers and prints them.
-    fn tell(self) -> Result<ExitCode> {
+    /// Writes the results and prints them.
+    fn report(self) -> Result<ExitCode> {
         let kinds = Kind::all(&self.outcomes);
         let figure = outcome::figure(&kinds, self.args.delay_bound);
         let mut results = serde_json::to_value(&figure)?;
@@ -464,5 +466,5 @@ impl Play<'_> {
     }
 }
 
-/// What waits at the end of the video may take so long to arrive.
+/// Time for the backlog at the end of the video to arrive.
 const CATCH_UP: Duration = Duration::from_mins(1);

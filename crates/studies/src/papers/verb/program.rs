@@ -1,4 +1,4 @@
-//! What the program supplies: encoders, runs on the kernel's TCP, senders.
+//! Interface to the program: encoders, runs on the kernel's TCP, senders.
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -56,38 +56,38 @@ pub trait Lab: World {
 
 /// One stream over TCP to one player.
 pub trait Sender {
-    /// Checks that this system has what the options ask for. The result is to be kept until the
-    /// last stream is over.
+    /// Checks that this system supports the options. The result must be kept until the end of the
+    /// last stream.
     ///
     /// # Errors
-    /// Names the option that cannot be had, and what there is instead.
+    /// Names the option that is not supported, and the alternatives.
     fn ready(&self) -> Result<Box<dyn Any>>;
 
     /// Frames per second as an argument, if they were given.
     fn fps(&self) -> Option<String>;
 
-    /// Connects and sends until the video is over, Ctrl-C, or `until`.
+    /// Connects and sends until the end of the video, Ctrl-C, or `until`.
     ///
     /// # Errors
-    /// The player does not listen, or the source cannot be read.
+    /// The player does not listen, or the video source cannot be read.
     fn play(&self, context: &LiveContext, until: Time) -> Result<Streamed>;
 }
 
 /// Result of a stream.
 #[derive(Debug)]
 pub struct Streamed {
-    /// How often the rate was changed because of an event.
+    /// Number of rate changes in response to an event.
     pub answers: usize,
-    /// How it ended.
+    /// End of the stream.
     pub ended: Result<Sent>,
 }
 
-/// What cuts the path of a video over TCP.
+/// Method of cutting the path of a video over TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Injector {
-    /// The link loses what it carries, as in the simulator
+    /// The link loses all packets, as in the simulator
     #[default]
     Link,
-    /// The sender's host has a route by which all is lost
+    /// The sender's host has a route to a blackhole device
     Route,
 }

@@ -1,4 +1,4 @@
-//! Figures and tables as text for people.
+//! Figures and tables as plain text.
 
 use core::fmt::Write as _;
 
@@ -158,7 +158,7 @@ pub(super) fn columns(table: &Table) -> String {
     text
 }
 
-/// How numbers that stand together are written: plainly if all of them are whole, as counts are.
+/// Format of the numbers of a column: as integers if all of them are whole, such as counts.
 fn style(mut numbers: impl Iterator<Item = f64>) -> fn(f64) -> String {
     if numbers.all(|number| number.fract() == 0.0) {
         |number| format!("{number:.0}")
@@ -167,7 +167,7 @@ fn style(mut numbers: impl Iterator<Item = f64>) -> fn(f64) -> String {
     }
 }
 
-/// About four digits that count.
+/// About four significant digits.
 fn short(number: f64) -> String {
     match number.abs() {
         large if large >= 1_000.0 => format!("{number:.0}"),
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_have_straight_columns() {
+    fn columns_are_aligned() {
         let table = Table {
             columns: ["node", "delay s", "count"].map(str::to_owned).to_vec(),
             rows: vec![

@@ -1,5 +1,5 @@
-//! `tidegate papers traffic`: cross traffic over UDP, and where it ends. `papers hosts --cross` starts
-//! both on other hosts.
+//! `tidegate papers traffic`: source and sink of cross traffic over UDP. `papers hosts --cross`
+//! starts both on other hosts.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::ops::ControlFlow;
@@ -18,30 +18,30 @@ use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::progress::say;
 
-/// What to send, or where to count it.
+/// Options of `papers traffic`.
 #[derive(Debug, clap::Args)]
 pub(super) struct TrafficArgs {
-    /// Send there
+    /// Destination of the traffic
     #[arg(long, value_name = "HOST:PORT", requires = "rate")]
     to: Option<String>,
-    /// Count what comes to this port; 0 takes one that is free
+    /// Count packets that arrive at this port; 0 selects a free one
     #[arg(long, value_name = "PORT", conflicts_with_all = ["to", "rate", "on", "off"], required_unless_present = "to")]
     listen: Option<u16>,
-    /// On the wire, with the headers of IP and UDP; while it is on
+    /// Rate during bursts, with the headers of IP and UDP
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
     rate: Option<Rate>,
-    /// Mean length of a burst; sends evenly all the time unless told
+    /// Mean length of a burst [default: constant rate]
     #[arg(long, value_name = "TIME", value_parser = arguments::lasting, requires = "off")]
     on: Option<Duration>,
     /// Mean time between bursts
     #[arg(long, value_name = "TIME", value_parser = arguments::lasting, requires = "on")]
     off: Option<Duration>,
-    /// End after this time, if nobody ends it before
+    /// Maximum duration
     #[arg(long, value_name = "TIME", value_parser = arguments::lasting)]
     duration: Duration,
 }
 
-/// Sends or counts, until the time is over or somebody ends it; then says how much it was.
+/// Sends or counts until the end of the duration or Ctrl-C, then prints the totals.
 pub(super) fn run(args: &TrafficArgs) -> Result<ExitCode> {
     let around = LiveContext::enter()?;
     let count = match (&args.to, args.listen) {
@@ -58,7 +58,7 @@ pub(super) fn run(args: &TrafficArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What passed.
+/// Totals of the traffic.
 #[derive(Debug, Default)]
 struct Count {
     packets: u64,
@@ -83,16 +83,16 @@ impl Count {
 fn send(args: &TrafficArgs, to: &str, around: &LiveContext) -> Result<Count> {
     let peer = to.to_socket_addrs().ok().and_then(|mut all| all.next());
     let peer = peer.with_context(|| {
-        format!("\"{to}\" is no address of a host: write HOST:PORT, as 192.0.2.7:5006")
+        format!("\"{to}\" is not an address: use HOST:PORT, such as 192.0.2.7:5006")
     })?;
     let any: SocketAddr = if peer.is_ipv6() {
         (Ipv6Addr::UNSPECIFIED, 0).into()
     } else {
         (Ipv4Addr::UNSPECIFIED, 0).into()
     };
-    let socket = UdpSocket::bind(any).context("no socket for cross traffic")?;
+    let socket = UdpSocket::bind(any).context("cannot open a UDP socket for cross traffic")?;
     let socket = Socket::connected(socket, peer)
-        .with_context(|| format!("nothing can be sent to {peer}: see the routes"))?;
+        .with_context(|| format!("cannot send to {peer}: check the routes"))?;
     let spacing = match (args.on, args.off) {
         (Some(on), Some(off)) => Spacing::OnOff {
             on,
@@ -107,19 +107,23 @@ fn send(args: &TrafficArgs, to: &str, around: &LiveContext) -> Result<Count> {
         spacing,
         ..SourceConfig::default()
     };
-    let source = Source::new(config).map_err(|fault| anyhow!("no such cross traffic: {fault}"))?;
+    let source = Source::new(config).map_err(|fault| anyhow!("invalid cross traffic: {fault}"))?;
     let source = source.until(Time::ZERO + args.duration);
     say(format_args!("{SENDS}{peer}"));
     pass(Actor::Udp(Box::new(source)), socket, args, around)
 }
 
 fn count(args: &TrafficArgs, port: u16, around: &LiveContext) -> Result<Count> {
-    // Of both families, where the system has both.
+    // IPv6 and IPv4 if the system has both.
     let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port))
         .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)));
-    let socket = socket.with_context(|| format!("cannot count at port {port}: choose another"))?;
-    let port = socket.local_addr().context("a socket has no port")?.port();
-    let socket = Socket::listening(socket, |_| true).context("no socket for cross traffic")?;
+    let socket =
+        socket.with_context(|| format!("cannot open UDP port {port}: choose another one"))?;
+    let port = socket
+        .local_addr()
+        .context("cannot read the port of the socket")?
+        .port();
+    let socket = Socket::listening(socket, |_| true).context("cannot use the UDP socket")?;
     say(format_args!("{COUNTS}{port}"));
     pass(Actor::UdpSink(Box::default()), socket, args, around)
 }
@@ -154,13 +158,13 @@ fn pass(actor: Actor, socket: Socket, args: &TrafficArgs, around: &LiveContext) 
     Ok(count)
 }
 
-/// A full packet of Ethernet.
+/// Full Ethernet payload.
 const PACKET: Bytes = Bytes(1_500);
-/// What it says when it sends, before the address.
+/// Message of a source at its start, before the address.
 pub(super) const SENDS: &str = "cross traffic goes to ";
-/// What it says when it can be sent to, before the port.
+/// Message of a sink that is ready, before the port.
 pub(super) const COUNTS: &str = "counting cross traffic at port ";
-/// What it says in the end, before the number of packets.
+/// Last message of a source, before the number of packets.
 pub(super) const SENT: &str = "sent";
-/// See [`SENT`].
+/// Last message of a sink, before the number of packets.
 pub(super) const CAME: &str = "received";

@@ -1,4 +1,4 @@
-//! Results of other programs, which stand beside ours.
+//! Results of other programs, for comparison.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,27 +8,27 @@ use anyhow::{Result, anyhow, bail};
 
 use super::{Entry, Played};
 
-/// What other programs made of `cases`: the file `path`, or every file in the folder `path` that
-/// ends in `.json` and is about one of them. Files about other scenarios are passed over.
+/// Reads results of other programs for `cases`: the file `path`, or all files of the folder `path`
+/// that end in `.json`. Results for other scenarios are ignored.
 ///
 /// # Errors
-/// When there is nothing to read, or nothing about any of the cases.
+/// A file is unreadable or invalid, or there is no result for any of the cases.
 pub(super) fn read(path: &Path, cases: &[&'static Case]) -> Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = Vec::new();
-    let mut passed_over: Vec<String> = Vec::new();
+    let mut ignored: Vec<String> = Vec::new();
     for path in result_files(path)? {
         let name = || path.display().to_string();
         let text = fs::read_to_string(&path)
             .map_err(|error| anyhow!("cannot read {}: {error}; check the path", name()))?;
         let outcome: Outcome = serde_json::from_str(&text).map_err(|error| {
             anyhow!(
-                "{}: this is no result of a peer ({error}); give what `make peers` wrote",
+                "{}: not a result of a peer ({error}); use a file written by `make peers`",
                 name()
             )
         })?;
         let fits = |case: &&&Case| case.scenario_name() == outcome.scenario;
         let Some(case) = cases.iter().find(fits) else {
-            passed_over.push(outcome.scenario);
+            ignored.push(outcome.scenario);
             continue;
         };
         has_all_flows(case, &outcome, &path)?;
@@ -46,20 +46,20 @@ pub(super) fn read(path: &Path, cases: &[&'static Case]) -> Result<Vec<Entry>> {
         }
     }
     if entries.is_empty() {
-        passed_over.sort();
-        passed_over.dedup();
-        return Err(nothing(path, cases, &passed_over));
+        ignored.sort();
+        ignored.dedup();
+        return Err(nothing(path, cases, &ignored));
     }
     Ok(entries)
 }
 
-/// Sees that `path` has all flows of the case that are under test.
+/// Checks that the result has all flows under test of the case.
 fn has_all_flows(case: &Case, outcome: &Outcome, path: &Path) -> Result<()> {
     for plan in &case.scenario()?.flows {
         for name in (1..=plan.count).map(|number| plan.name_of(number)) {
             if is_media(&name) && outcome.flow(&name).is_none() {
                 bail!(
-                    "{}: it has no flow \"{name}\", and case {} has; play the peer on the scenario \
+                    "{}: flow \"{name}\" of case {} is missing; run the peer on the scenario \
                      as it is in scenarios/rmcat",
                     path.display(),
                     case.id
@@ -70,21 +70,21 @@ fn has_all_flows(case: &Case, outcome: &Outcome, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// That there is nothing about the cases, but about other scenarios.
+/// Error: there are no results for the cases, only for other scenarios.
 fn nothing(path: &Path, cases: &[&'static Case], others: &[String]) -> anyhow::Error {
     let found = match others.len() {
-        0 => "holds no results".to_owned(),
-        _ => format!("is about {}", others.join(", ")),
+        0 => "has no results".to_owned(),
+        _ => format!("has results for {}", others.join(", ")),
     };
     anyhow!(
-        "{} {found}, and nothing of the cases that are played; make some with make peers \
+        "{} {found}, but none for the selected cases; run make peers \
          SCENARIOS=scenarios/rmcat/{}.toml",
         path.display(),
         cases.first().unwrap_or(&&CASES[0]).scenario_name(),
     )
 }
 
-/// The file `path`, or those in the folder that end in `.json`, in the order of their names.
+/// The file `path`, or the files of the folder that end in `.json`, sorted by name.
 fn result_files(path: &Path) -> Result<Vec<PathBuf>> {
     if path.is_file() {
         return Ok(vec![path.to_owned()]);
@@ -109,14 +109,14 @@ pub(super) mod tests {
     use super::*;
     use crate::rmcat::comparison::case;
 
-    /// What a program that knows only the least would write of case 5.1: half of what could be used,
-    /// which at 2.5 Mb/s is 1.596 Mb/s of video and audio.
+    /// A result of case 5.1 with required fields only: half of the usable rate, which at 2.5 Mb/s
+    /// is 1.596 Mb/s of video and audio.
     pub(in crate::rmcat) const PEER: &str = r#"{"scenario":"rmcat-5-1","control":"half","flows":[{"name":"media",
         "bins_ms":20000,"rate_bps":[500000,500000,798000,300000,500000],
         "delay_ms":[60,60,60,null,400],"loss":[0,0,0.5,null,0]}]}"#;
 
     #[test]
-    fn results_that_do_not_fit_are_refused() {
+    fn results_that_do_not_match_the_cases_are_rejected() {
         let folder = std::env::temp_dir().join(format!("tidegate-peers-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("one.json");
@@ -134,12 +134,12 @@ pub(super) mod tests {
         };
         ends(
             other,
-            "is about rmcat-5-1, and nothing of the cases that are played; make some with \
-             make peers SCENARIOS=scenarios/rmcat/rmcat-5-2.toml",
+            "has results for rmcat-5-1, but none for the selected cases; run make peers \
+             SCENARIOS=scenarios/rmcat/rmcat-5-2.toml",
         );
         ends(
             renamed,
-            "it has no flow \"media\", and case 5.1 has; play the peer on the scenario as it is in \
+            "flow \"media\" of case 5.1 is missing; run the peer on the scenario as it is in \
              scenarios/rmcat",
         );
         ends(none, "give the folder or a file that `make peers` wrote");

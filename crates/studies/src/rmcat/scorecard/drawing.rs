@@ -1,4 +1,4 @@
-//! The pictures of a case: rates and delays under each controller, on the same scales.
+//! Charts of a case: rates and delays with each controller, on common scales.
 
 use core::ops::Range;
 
@@ -13,18 +13,18 @@ use tidegate_report::series::steps;
 use tidegate_report::svg::polyline;
 use tidegate_report::{summary_text, theme};
 
-/// What is the same for all controllers of a case.
+/// Data that all charts of a case share.
 pub(super) struct Stage<'a> {
     /// In seconds.
     end: f64,
-    /// Without audio, which is a constant 36 kb/s beside each call: a line at the bottom.
+    /// Flows without audio, which is a constant 36 kb/s per call.
     flows: Vec<&'a FlowPlan>,
     names: Vec<String>,
     capacities: Vec<Vec<(f64, f64)>>,
     outages: Vec<(f64, f64)>,
 }
 
-/// The axes of all pictures of a case.
+/// Axes of all charts of a case.
 pub(super) struct Scales {
     rate: Vertical,
     delay: Vertical,
@@ -57,7 +57,7 @@ impl<'a> Stage<'a> {
             .collect()
     }
 
-    /// For the curves of all controllers.
+    /// Scales that fit the curves of all controllers.
     pub(super) fn scales(&self, curves: &[Vec<Curve>]) -> Scales {
         let all = || curves.iter().flatten();
         let rates = all().flat_map(|curve| &curve.rates);
@@ -83,7 +83,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Rates above, one-way delays below.
+    /// Draws rates in the upper panel and one-way delays in the lower.
     pub(super) fn draw(&self, id: &str, form: Form, curves: &[Curve], scales: &Scales) -> Chart {
         let mut chart = Chart::new(id, form, (0.0, self.end), &self.outages);
         let mut legend = vec![(Sample::Square("cap"), "capacity")];
@@ -109,7 +109,7 @@ impl<'a> Stage<'a> {
         let rates = curves.iter().enumerate();
         let rates = rates.map(|(i, curve)| (theme::flow(i), &curve.rates[..]));
         chart.beyond(&panel, rates, summary_text::rate);
-        let title = Some(("", "Delay above its least", ""));
+        let title = Some(("", "Delay above its minimum", ""));
         let panel = chart.panel(title, 110.0, &scales.delay);
         chart.begin_clip(&panel);
         for (i, curve) in curves.iter().enumerate() {
@@ -127,12 +127,12 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The flows of one plan over time, as they are drawn.
+/// Drawn time series of the flows of one plan.
 pub(super) struct Curve {
-    /// Together, in b/s.
+    /// Sum of the rates in b/s.
     rates: Vec<(f64, f64)>,
-    /// Above the least, in ms; pieces between gaps. Of several flows under test their mean; of
-    /// several others none is drawn.
+    /// Delay above the minimum in ms, in pieces between gaps. Several flows under test have their
+    /// mean; several competing flows have none.
     delays: Vec<Vec<(f64, f64)>>,
 }
 
@@ -147,7 +147,7 @@ impl Curve {
             };
         };
         let width = first.bins_ms as f64 / 1e3;
-        // As many points as can be told apart.
+        // At most 300 points, the resolution of the chart.
         let group = ((end / 300.0 / width).ceil() as usize).max(1);
         let bins = (end / width).ceil() as usize;
         let mut curve = Self {
@@ -193,7 +193,7 @@ impl Curve {
     }
 }
 
-/// Of the bottlenecks, as the corners of steps.
+/// Capacities of the bottlenecks, as corners of step functions.
 fn capacities(scenario: &Scenario, case: &Case, end: f64) -> Vec<Vec<(f64, f64)>> {
     let infos = scenario.link_infos();
     let named = |name: &&str| infos.iter().find(|link| link.name == **name);
@@ -212,18 +212,18 @@ fn capacities(scenario: &Scenario, case: &Case, end: f64) -> Vec<Vec<(f64, f64)>
 }
 
 fn outages(scenario: &Scenario, case: &Case) -> Vec<(f64, f64)> {
-    let dark = |link: &LinkPlan| -> Vec<(f64, f64)> {
+    let spans_of = |link: &LinkPlan| -> Vec<(f64, f64)> {
         let spans = link.outages.iter();
         spans
-            .map(|dark| (dark.from.as_secs_f64(), dark.to.as_secs_f64()))
+            .map(|span| (span.from.as_secs_f64(), span.to.as_secs_f64()))
             .collect()
     };
     let links = scenario.links.iter();
     let used = links.filter(|link| case.bottlenecks.contains(&link.name.as_str()));
-    used.flat_map(dark).collect()
+    used.flat_map(spans_of).collect()
 }
 
-/// A capacity as a filled area, or as a line above those that are.
+/// Draws a capacity as a filled area, or as a line if another one is filled.
 fn area(chart: &mut Chart, panel: &Panel, corners: &[(f64, f64)], filled: bool) {
     let (Some(first), Some(last)) = (corners.first(), corners.last()) else {
         return;

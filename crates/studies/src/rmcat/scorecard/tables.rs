@@ -1,4 +1,4 @@
-//! The tables of a case: what is limited, and what RFC 8868 asks for beside that.
+//! Tables of a case: metrics with limits, and the other metrics of RFC 8868.
 
 use core::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::verdict;
 use crate::rmcat::comparison::{Entry, converged, passes, rate};
 use tidegate_report::svg::escape;
 
-/// A table of the case: controllers down, metrics across.
+/// Table of a case: a row per controller, a column per metric.
 pub(super) fn numbers(html: &mut String, case: &Case, entries: &[Entry]) {
     let metrics = [
         Metric::Utilisation,
@@ -28,12 +28,12 @@ pub(super) fn numbers(html: &mut String, case: &Case, entries: &[Entry]) {
     for metric in &metrics {
         let limit = case.limits.iter().find(|limit| limit.metric == **metric);
         let bound = limit.map_or_else(
-            || "not judged".to_owned(),
+            || "no limit".to_owned(),
             |limit| limit.bound.show(limit.metric),
         );
         let _ = write!(html, "<th>{}<small>{bound}</small></th>", metric.name());
     }
-    html.push_str("<th>converged<small>middle time</small></th></tr></thead><tbody>");
+    html.push_str("<th>converged<small>median time</small></th></tr></thead><tbody>");
     for entry in entries {
         let (class, sign) = if entry.passes() == entry.runs.len() {
             ("good", '✓')
@@ -73,7 +73,7 @@ pub(super) fn numbers(html: &mut String, case: &Case, entries: &[Entry]) {
     html.push_str("</tbody></table></div>");
 }
 
-/// Of the flow under test whose 95th percentile is highest, in the first run.
+/// Delay percentiles of the flow under test with the highest 95th percentile, in the first run.
 fn delays(entry: &Entry) -> String {
     let flows = entry.runs[0].scores.flows.iter();
     let delays = flows
@@ -86,7 +86,7 @@ fn delays(entry: &Entry) -> String {
     )
 }
 
-/// What is not limited: controllers down, how steadily they send and share across. Means over all
+/// Table of stability and fairness, which have no limits: a row per controller. Means over all
 /// runs.
 pub(super) fn steadiness(html: &mut String, entries: &[Entry]) {
     let shared = entries
@@ -98,7 +98,7 @@ pub(super) fn steadiness(html: &mut String, entries: &[Entry]) {
          <th>swings<small>1 to 4 and back</small></th><th>frames lost<small>after repair</small></th>",
     );
     if shared {
-        html.push_str("<th>least over most<small>in 1 / 5 / 20 s, middle and worst</small></th>");
+        html.push_str("<th>least over most<small>in 1 / 5 / 20 s, median and worst</small></th>");
     }
     html.push_str("</tr></thead><tbody>");
     for entry in entries {
@@ -124,7 +124,7 @@ pub(super) fn steadiness(html: &mut String, entries: &[Entry]) {
     html.push_str("</tbody></table></div>");
 }
 
-/// Of each length of window the middle one, and below the worst, in the mean over all runs.
+/// Median and worst window of each length, as means over all runs.
 fn windows(entry: &Entry) -> String {
     let over = |pick: fn(&crate::rmcat::Fairness) -> f64| {
         let lengths = entry.runs[0].scores.fairness.iter().map(|f| f.window_s);
@@ -142,7 +142,7 @@ fn windows(entry: &Entry) -> String {
     format!("{middle}<small>{worst}</small>")
 }
 
-/// Over the runs that have it.
+/// Mean over the runs that have the value.
 fn mean(entry: &Entry, of: fn(&Scores) -> Option<f64>) -> Option<f64> {
     let values: Vec<f64> = entry
         .runs

@@ -1,9 +1,9 @@
 use super::super::congestion::RateSample;
-use super::super::testing::{acked, luck};
+use super::super::testing::{acked, rng};
 use super::*;
 
-/// An ideal path of `per_second` segments and `rtt_ms`, by round trips: what is sent in one is
-/// acknowledged in the next, as fast as the path carries it.
+/// An ideal path of `per_second` segments and `rtt_ms`, in steps of round trips: segments of one
+/// round trip are acknowledged in the next, at the rate of the path.
 struct Pipe {
     bbr: Bbr,
     window: Window,
@@ -48,7 +48,7 @@ impl Pipe {
                 },
                 ..acked(1)
             };
-            self.bbr.on_ack(&ack, &mut self.window, &mut luck());
+            self.bbr.on_ack(&ack, &mut self.window, &mut rng());
         }
         self.now += rtt;
     }
@@ -84,7 +84,7 @@ fn the_cycle_has_a_mean_of_one() {
 #[test]
 fn probes_the_round_trip_every_ten_seconds() {
     let mut pipe = Pipe::new(1_000.0, 100);
-    // An old minimum of 50 ms: the path never shows it again.
+    // An old minimum of 50 ms, below the round trip of the path.
     pipe.rtt_ms = 50;
     for _ in 0..20 {
         pipe.round();
@@ -97,13 +97,13 @@ fn probes_the_round_trip_every_ten_seconds() {
         probes += u32::from(pipe.bbr.mode == BbrMode::ProbeRtt && last != BbrMode::ProbeRtt);
         last = pipe.bbr.mode;
     }
-    // 40 s; a minimum that is only met again does not count as new.
+    // 40 s; a sample equal to the minimum does not renew it.
     assert!((3..=4).contains(&probes), "{probes}");
     assert_eq!(pipe.bbr.min_rtt(), Some(Duration::from_millis(100)));
 }
 
 #[test]
-fn a_window_comes_back_after_recovery() {
+fn window_is_restored_after_recovery() {
     let mut pipe = Pipe::new(1_000.0, 100);
     for _ in 0..40 {
         pipe.round();
@@ -119,8 +119,8 @@ fn a_window_comes_back_after_recovery() {
         ..acked(1)
     };
     let (lossy, healed) = (ack(Phase::Recovery, 3), ack(Phase::Open, 0));
-    pipe.bbr.on_ack(&lossy, &mut pipe.window, &mut luck());
+    pipe.bbr.on_ack(&lossy, &mut pipe.window, &mut rng());
     assert_eq!(pipe.window.cwnd(), 101);
-    pipe.bbr.on_ack(&healed, &mut pipe.window, &mut luck());
+    pipe.bbr.on_ack(&healed, &mut pipe.window, &mut rng());
     assert!(pipe.window.cwnd() >= before - 8, "{}", pipe.window.cwnd());
 }

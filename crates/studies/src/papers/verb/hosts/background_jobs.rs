@@ -1,4 +1,4 @@
-//! What goes on beside a run, and what came of it: cross traffic, captures, cuts.
+//! Background jobs of a run and their results: cross traffic, captures and outages.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,46 +15,46 @@ use super::remote_process::here;
 use tidegate_console::context::LiveContext;
 use tidegate_console::progress::say;
 
-/// What was started beside a run.
+/// Running background jobs.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundJobs {
     crossings: Vec<Crossing>,
     captures: Vec<Capture>,
-    /// Where no packets are captured, and why.
+    /// Reasons of missing captures.
     without: Vec<String>,
 }
 
-/// What a run met.
+/// Path conditions of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Met {
     pub(super) cuts: Vec<Cut>,
-    /// A line of JSON per host with cross traffic.
+    /// JSON object per host with cross traffic.
     cross: Vec<Value>,
     captures: Vec<PathBuf>,
     without: Vec<String>,
 }
 
-/// The run beside which it goes on.
+/// The run of the background jobs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At<'a> {
     pub(super) ssh: &'a Ssh,
     pub(super) player: &'a Host,
-    /// Of the player.
+    /// TCP port of the player.
     pub(super) port: u16,
     pub(super) dir: &'a Path,
-    /// It is over by then.
+    /// Maximum duration of the jobs.
     pub(super) limit: Duration,
     pub(super) around: &'a LiveContext,
 }
 
 impl BackgroundJobs {
-    /// Starts all cross traffic, and captures at both ends if they are `wanted`. A capture that cannot
-    /// be had is told, and the run goes on without. None if somebody interrupts.
+    /// Starts all cross traffic, and captures at both ends if they are `wanted`. A capture that
+    /// fails is reported, and the run continues without it. None after Ctrl-C.
     ///
     /// # Errors
-    /// Cross traffic that cannot be had: why.
+    /// Cross traffic cannot be started: the cause.
     pub(super) fn start(at: At<'_>, crosses: &[Cross], wanted: bool) -> Result<Option<Self>> {
-        let mut beside = Self::default();
+        let mut jobs = Self::default();
         if wanted {
             let port = [at.port.to_string()];
             let there = at.ssh.command(at.player, capture::SCRIPT, &port);
@@ -65,9 +65,9 @@ impl BackgroundJobs {
             ];
             for (command, place, side) in sides {
                 match Capture::start(command, place, (at.dir, side), at.around) {
-                    Ok(Some(capture)) => beside.captures.push(capture),
+                    Ok(Some(capture)) => jobs.captures.push(capture),
                     Ok(None) => return Ok(None),
-                    Err(why) => beside.miss(&why),
+                    Err(why) => jobs.miss(&why),
                 }
             }
         }
@@ -75,11 +75,11 @@ impl BackgroundJobs {
             let crossing =
                 Crossing::start(cross, at.ssh, at.player, (at.dir, at.limit), at.around)?;
             match crossing {
-                Some(crossing) => beside.crossings.push(crossing),
+                Some(crossing) => jobs.crossings.push(crossing),
                 None => return Ok(None),
             }
         }
-        Ok(Some(beside))
+        Ok(Some(jobs))
     }
 
     fn miss(&mut self, why: &anyhow::Error) {
@@ -88,10 +88,10 @@ impl BackgroundJobs {
         self.without.push(why);
     }
 
-    /// Ends all of it.
+    /// Ends all jobs.
     ///
     /// # Errors
-    /// Cross traffic failed on its way: nobody knows what the run met.
+    /// Cross traffic has failed during the run, so that its amount is unknown.
     pub(super) fn end(mut self, cuts: Vec<Cut>) -> Result<Met> {
         let crossings = std::mem::take(&mut self.crossings).into_iter();
         let cross = crossings.map(Crossing::end).collect::<Result<_>>()?;
@@ -112,8 +112,8 @@ impl BackgroundJobs {
 }
 
 impl Met {
-    /// Adds what there is to the JSON of a run.
-    pub(super) fn tell(&self, run: &mut Value) {
+    /// Adds the path conditions to the JSON object of a run.
+    pub(super) fn add_to(&self, run: &mut Value) {
         let cuts = self.cuts.iter();
         let cuts = cuts.map(|cut| json!({ "at_s": cut.from.as_secs_f64(), "lasts_s": cut.to.since(cut.from).as_secs_f64() }));
         run["cuts"] = cuts.collect();

@@ -1,4 +1,4 @@
-//! Packets of a run as `tcpdump` sees them at either end.
+//! Packet captures of a run by `tcpdump` at both ends.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,19 +9,19 @@ use anyhow::{Context as _, Result};
 use super::remote_process::RemoteProcess;
 use tidegate_console::context::LiveContext;
 
-/// A capture that was started and not yet ended.
+/// A running capture.
 #[derive(Debug)]
 pub(super) struct Capture {
-    helper: RemoteProcess,
+    process: RemoteProcess,
     file: PathBuf,
 }
 
 impl Capture {
-    /// Starts `command`, which is to run [`SCRIPT`] on a host called `place`; the packets come to
-    /// `dir`/`side`.pcap. None if somebody interrupts.
+    /// Starts `command`, which runs [`SCRIPT`] on the host `place`. The packets are written to
+    /// `dir`/`side`.pcap. None after Ctrl-C.
     ///
     /// # Errors
-    /// There is no `tcpdump`, or it may not.
+    /// `tcpdump` is missing or has no permission.
     pub(super) fn start(
         command: Command,
         place: &str,
@@ -31,41 +31,42 @@ impl Capture {
         let file = dir.join(format!("{side}.pcap"));
         let output = File::create(&file).with_context(|| file.display().to_string())?;
         let log = dir.join(format!("{side}-capture.log"));
-        let name = format!("no packets are captured on {place}");
+        let name = format!("no packet capture on {place}");
         let started = RemoteProcess::start(name, command, Stdio::from(output), &log);
-        let ready = started.and_then(|mut helper| {
-            let ready = helper.says(READY, around)?;
-            Ok(ready.map(|_| helper))
+        let ready = started.and_then(|mut process| {
+            let ready = process.says(READY, around)?;
+            Ok(ready.map(|_| process))
         });
         if !matches!(ready, Ok(Some(_))) {
-            // An empty file is no capture. Should it stay, that is no reason to fail.
+            // Removes the empty file. A failure to do so is harmless.
             let _ = fs::remove_file(&file);
         }
         let ready = ready.context(
-            "install tcpdump there and let the login capture (root, or CAP_NET_RAW), or leave \
-             --capture out",
+            "install tcpdump there and permit captures (root or CAP_NET_RAW), or remove \
+             --capture",
         )?;
-        Ok(ready.map(|helper| Self { helper, file }))
+        Ok(ready.map(|process| Self { process, file }))
     }
 
-    /// Ends it and returns the file.
+    /// Ends the capture and returns its file.
     ///
     /// # Errors
-    /// The packets did not come back.
+    /// The packets cannot be retrieved.
     pub(super) fn end(self) -> Result<PathBuf> {
-        self.helper.end()?;
+        self.process.end()?;
         Ok(self.file)
     }
 }
 
-/// `$1` is a port of TCP. Packets are kept there while the run lasts, so that they are not in its way,
-/// and come as output at the end, which is when the standard input is over. Headers are enough. It is
-/// the shell that writes the file, as tcpdump gives its rights up before it does.
+/// Script of a capture. `$1` is the TCP port. Packets are stored on the host during the run, so
+/// that their transfer does not compete with the stream, and are written to standard output at the
+/// end of standard input. Only headers are captured. The shell opens the file, because tcpdump
+/// drops its privileges before it opens files.
 pub(super) const SCRIPT: &str = "command -v tcpdump >/dev/null || \
         { echo 'there is no tcpdump' >&2; exit 84; }; \
     f=$(mktemp) || exit 83; exec 3<&0; \
     tcpdump -i any -s 128 -U -w - \"tcp port $1\" </dev/null >\"$f\" 3<&- & p=$!; \
     { read -r x; kill -TERM $p; } <&3 >/dev/null 2>&1 & w=$!; \
     wait $p; r=$?; kill $w 2>/dev/null; cat \"$f\"; rm -f \"$f\"; exit $r";
-/// What tcpdump says when it has begun.
+/// Message of tcpdump when it has started.
 const READY: &str = "listening on";

@@ -1,4 +1,4 @@
-//! Cross traffic from other hosts, to the player or to this one, and where it is counted.
+//! Cross traffic from other hosts to the player or to this host, with a sink that counts it.
 
 use std::env;
 use std::path::Path;
@@ -23,16 +23,16 @@ use tidegate_console::context::LiveContext;
 pub(super) struct Cross {
     pub(super) host: Host,
     rate: Rate,
-    /// Mean times on and off; it is always on without.
+    /// Mean times on and off. None for a constant rate.
     bursts: Option<(Duration, Duration)>,
     to: Toward,
 }
 
-/// Where cross traffic goes.
+/// Destination of cross traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Toward {
     Player,
-    /// To this host, under an address; under the one that ssh comes from unless told.
+    /// This host, by an address [default: the source address of the ssh connection].
     Sender(Option<String>),
 }
 
@@ -40,16 +40,16 @@ impl FromStr for Cross {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let how = "write it as [USER@]HOST[:PORT],rate=RATE[,on=TIME,off=TIME][,to=player|sender|\
+        let how = "use [USER@]HOST[:PORT],rate=RATE[,on=TIME,off=TIME][,to=player|sender|\
                    ADDRESS][,tidegate=PATH][,name=NAME]";
-        let wrong = |why: &str| format!("\"{text}\" is no host with cross traffic: {why}; {how}");
+        let wrong = |why: &str| format!("invalid cross traffic \"{text}\": {why}; {how}");
         let (mut rate, mut on, mut off, mut to) = (None, None, None, Toward::Player);
         let mut of_host = Vec::new();
         let span = |text: &str| {
             let span = quantity::duration(text).map_err(|e| wrong(&e.to_string()))?;
             (!span.is_zero())
                 .then_some(span)
-                .ok_or_else(|| wrong("a time of zero is none"))
+                .ok_or_else(|| wrong("a time is zero"))
         };
         for part in text.split(',').map(str::trim) {
             match part.split_once('=') {
@@ -76,7 +76,7 @@ impl FromStr for Cross {
         let bursts = match (on, off) {
             (None, None) => None,
             (Some(on), Some(off)) => Some((on, off)),
-            _ => return Err(wrong("on and off go together")),
+            _ => return Err(wrong("on and off must be used together")),
         };
         Ok(Self {
             host,
@@ -87,7 +87,7 @@ impl FromStr for Cross {
     }
 }
 
-/// Cross traffic that was started and not yet ended.
+/// Running cross traffic.
 #[derive(Debug)]
 pub(super) struct Crossing {
     name: String,
@@ -97,10 +97,10 @@ pub(super) struct Crossing {
 }
 
 impl Crossing {
-    /// Starts it for `limit` at most. None if somebody interrupts.
+    /// Starts sink and source for at most `limit`. None after Ctrl-C.
     ///
     /// # Errors
-    /// It cannot be sent or counted: why.
+    /// The traffic cannot be sent or counted: the cause.
     pub(super) fn start(
         cross: &Cross,
         ssh: &Ssh,
@@ -120,14 +120,14 @@ impl Crossing {
         let sink = match cross.to {
             Toward::Player => ssh.command(player, &traffic(""), &checked(&player.tidegate, counts)),
             Toward::Sender(_) => {
-                let program = env::current_exe().context("this program has no path")?;
+                let program = env::current_exe().context("cannot find the path of this program")?;
                 here(
                     &traffic(""),
                     &checked(&program.display().to_string(), counts),
                 )
             }
         };
-        let what = format!("{place}: cross traffic to the {to} cannot be counted");
+        let what = format!("{place}: cannot count cross traffic to the {to}");
         let mut sink = RemoteProcess::start(what, sink, Stdio::null(), &log("counted"))?;
         let Some(port) = sink.says(COUNTS, around)? else {
             return Ok(None);
@@ -140,7 +140,7 @@ impl Crossing {
         sends.extend(["--duration".to_owned(), time(limit)]);
         let source = checked(&cross.host.tidegate, sends);
         let source = ssh.command(&cross.host, &traffic(ADDRESS), &source);
-        let what = format!("{}: no cross traffic comes from there", cross.host.name);
+        let what = format!("{}: cannot send cross traffic", cross.host.name);
         let mut source = RemoteProcess::start(what, source, Stdio::null(), &log("sent"))?;
         if source.says(SENDS, around)?.is_none() {
             return Ok(None);
@@ -153,10 +153,10 @@ impl Crossing {
         }))
     }
 
-    /// Ends it, and says how much was sent and how much came, in packets.
+    /// Ends the traffic. Returns the numbers of sent and received packets.
     ///
     /// # Errors
-    /// One of both failed, so that nobody knows what the path carried.
+    /// Source or sink has failed, so that the amount of traffic is unknown.
     pub(super) fn end(self) -> Result<Value> {
         let (sent, came) = (self.source.end()?, self.sink.end()?);
         Ok(json!({
@@ -168,7 +168,7 @@ impl Crossing {
     }
 }
 
-/// The number behind a word that begins a line.
+/// The number after a word at the beginning of a line.
 fn number(said: &[String], word: &str) -> Option<u64> {
     let mut said = said.iter().rev();
     said.find_map(|line| {
@@ -177,15 +177,15 @@ fn number(said: &[String], word: &str) -> Option<u64> {
     })
 }
 
-/// What [`CHECK`] takes, before the rest.
+/// The arguments of [`CHECK`], followed by others.
 fn checked(tidegate: &str, rest: Vec<String>) -> Vec<String> {
     let mut all = vec![tidegate.to_owned(), version()];
     all.extend(rest);
     all
 }
 
-/// Runs `tidegate papers traffic` with the arguments behind those of [`CHECK`]; `first` makes some of
-/// them. It ends when its life, the standard input, is over.
+/// Script that runs `tidegate papers traffic` with the arguments after those of [`CHECK`]; `first`
+/// may set some of them. It exits at the end of standard input.
 fn traffic(first: &str) -> String {
     format!(
         "{CHECK}; shift 2; {first} exec 3<&0; \
@@ -195,9 +195,10 @@ fn traffic(first: &str) -> String {
     )
 }
 
-/// `$1` is an address, or nothing for that of this ssh's client, and `$2` a port.
+/// Script that sets `--to`. `$1` is an address, or empty for that of the ssh client, and `$2` a
+/// port.
 const ADDRESS: &str = "a=${1:-${SSH_CONNECTION%% *}}; \
-    test -n \"$a\" || { echo \"ssh does not say where it comes from: give to=ADDRESS\" >&2; exit 85; }; \
+    test -n \"$a\" || { echo \"SSH_CONNECTION has no client address: set to=ADDRESS\" >&2; exit 85; }; \
     case $a in \\[*) ;; *:*) a=\"[$a]\" ;; esac; \
     a=$a:$2; shift 2; set -- --to \"$a\" \"$@\";";
 
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_and_a_rate_are_enough() {
+    fn host_and_rate_are_required() {
         let plain: Cross = "ann@gw.example,rate=1800kb/s".parse().unwrap();
         assert_eq!(plain.host, "ann@gw.example".parse().unwrap());
         assert_eq!((plain.rate, plain.bursts), (Rate::kbps(1_800), None));
@@ -224,15 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_part() {
         for (text, word) in [
             ("gw", "no rate"),
             ("gw,rate=0b/s", "no rate"),
             ("gw,rate=fast", "fast"),
-            ("gw,rate=1Mb/s,on=1s", "go together"),
+            ("gw,rate=1Mb/s,on=1s", "used together"),
             ("gw,rate=1Mb/s,on=0s,off=1s", "zero"),
             ("gw,rate=1Mb/s,path=/x", "\"path\""),
-            (",rate=1Mb/s", "no address"),
+            (",rate=1Mb/s", "not an address"),
         ] {
             let why = text.parse::<Cross>().unwrap_err();
             assert!(
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_from_what_was_said() {
+    fn numbers_are_parsed_from_messages() {
         let said = ["cross traffic goes to x", "sent 1234 packets, 1.80 Mb/s"].map(str::to_owned);
         assert_eq!(number(&said, SENT), Some(1234));
         assert_eq!(number(&said, CAME), None);

@@ -1,12 +1,12 @@
-//! Cuts the path to a player while video goes there: this host has a route to nowhere, or a command of
-//! the user's does what it likes.
+//! Cuts the path to a player during a stream, by a route to a blackhole device or by a command of
+//! the user.
 //!
-//! A host without any route to the player would not do: Linux tells its TCP that a segment cannot
-//! leave, which then counts as not sent, and no time-out follows. So the route leads to a device that
-//! loses what it is given, and is gone when the device is.
+//! Removing the route to the player would not work: Linux reports the local error to TCP, which
+//! counts the segment as not sent, and no time-out follows. Instead the route leads to a device
+//! that drops all packets. The kernel removes the route with the device.
 //!
-//! A guard, which is a shell of its own, does both. Whatever becomes of this process, also SIGKILL, the
-//! guard reads the end of its orders then and mends what is cut.
+//! A guard, which is a separate shell, cuts and restores the path. If this process ends, also by
+//! SIGKILL, the guard reads the end of its input and restores the path.
 
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -27,13 +27,13 @@ use super::remote_process::here;
 use tidegate_console::context::LiveContext;
 use tidegate_console::progress::say;
 
-/// What cuts the path.
+/// Method of cutting the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Means {
-    /// A route on this host by which all is lost that leaves for the player.
+    /// A route on this host to a device that drops all packets to the player.
     Route,
-    /// A program and its arguments, split at spaces; behind them come "cut" or "mend", and the
-    /// player's address.
+    /// A program and its arguments, split at spaces, followed by "cut" or "mend" and the player's
+    /// address.
     Command(String),
 }
 
@@ -43,7 +43,7 @@ impl FromStr for Means {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.trim() {
             "" => Err(
-                "write route, or a command that takes \"cut ADDRESS\" and \"mend ADDRESS\""
+                "empty injector: use route, or a command that takes \"cut ADDRESS\" and \"mend ADDRESS\""
                     .to_owned(),
             ),
             "route" => Ok(Self::Route),
@@ -52,34 +52,36 @@ impl FromStr for Means {
     }
 }
 
-/// A path that was cut, on the clock of the run.
+/// An outage of the path, on the clock of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) from: Time,
     pub(super) to: Time,
 }
 
-/// Where video for a host goes, as one address: a name may have several, and only one is cut.
+/// Address of the video for a host. A name may have several addresses; only the first one is used
+/// and cut.
 ///
 /// # Errors
-/// It has none.
+/// The name has no address.
 pub(super) fn address(host: &Host) -> Result<IpAddr> {
     let bare = host.address.trim_matches(['[', ']']);
     let all = (bare, host.port).to_socket_addrs();
     let first = all.ok().and_then(|mut all| all.next());
     let first = first.with_context(|| {
         format!(
-            "{}: \"{bare}\" has no address: give one with \",to=ADDRESS:PORT\"",
+            "{}: \"{bare}\" has no address: set one with \",to=ADDRESS:PORT\"",
             host.name
         )
     })?;
     Ok(first.ip())
 }
 
-/// Sees that the path to a player can be cut, and mends what a run before may have left.
+/// Checks that the path to a player can be cut, and restores a path that an earlier run has left
+/// cut.
 ///
 /// # Errors
-/// Why it cannot, and the mend.
+/// The path cannot be cut: the cause and the fix.
 pub(super) fn check(means: &Means, host: &Host) -> Result<()> {
     let to = address(host)?;
     if *means == Means::Route {
@@ -89,30 +91,30 @@ pub(super) fn check(means: &Means, host: &Host) -> Result<()> {
     match guard.order("try") {
         Ok(()) => Ok(()),
         Err(Refused(why)) if why.contains("not permitted") => bail!(
-            "{}: only the administrator may change the route to {to} ({why}): run this as root or \
-             with CAP_NET_ADMIN, or give --injector a command that may",
+            "{}: no permission to change the route to {to} ({why}): run as root or with \
+             CAP_NET_ADMIN, or give --injector a command that has it",
             host.name
         ),
         Err(why) => bail!(
-            "{}: the injector cannot work: {why}; give --injector a command that runs here with \
-             \"cut ADDRESS\" and \"mend ADDRESS\" behind its words",
+            "{}: the injector fails: {why}; give --injector a command that accepts \"cut ADDRESS\" \
+             and \"mend ADDRESS\" as its last arguments",
             host.name
         ),
     }
 }
 
-/// What is on this host needs no route.
+/// Checks that the address is not local. Local addresses do not use the route.
 fn is_elsewhere(to: IpAddr) -> Result<()> {
-    let asked = Command::new("ip")
+    let output = Command::new("ip")
         .args([family(to), "route", "get"])
         .arg(to.to_string())
         .output();
-    let asked = asked.context("cannot run ip, which takes routes away: install iproute2")?;
-    let told = String::from_utf8_lossy(&asked.stdout);
+    let output = output.context("cannot run ip, which changes the routes: install iproute2")?;
+    let route = String::from_utf8_lossy(&output.stdout);
     ensure!(
-        !told.trim_start().starts_with("local "),
-        "{to} is of this host, which needs no route to it: give --injector a command, or a player \
-         elsewhere"
+        !route.trim_start().starts_with("local "),
+        "{to} is a local address, which needs no route: give --injector a command, or use a player \
+         on another host"
     );
     Ok(())
 }
@@ -121,7 +123,7 @@ fn family(to: IpAddr) -> &'static str {
     if to.is_ipv6() { "-6" } else { "-4" }
 }
 
-/// Why the guard did not do as it was told.
+/// Reason why the guard has not executed an order.
 #[derive(Debug)]
 struct Refused(String);
 
@@ -131,30 +133,32 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Cuts and mends as it is told. The path is whole again once this is gone.
+/// A shell that cuts and restores the path on request. Dropping it restores the path.
 #[derive(Debug)]
 pub(super) struct Guard {
     means: Means,
     to: IpAddr,
     child: Child,
-    /// Once they are closed it mends and ends.
+    /// Input of the guard. When it is closed, the guard restores the path and exits.
     orders: Option<ChildStdin>,
     answers: Receiver<String>,
     is_cut: bool,
 }
 
 impl Guard {
+    /// Starts the shell.
+    ///
     /// # Errors
-    /// There is no shell.
+    /// The shell cannot be started.
     pub(super) fn start(means: &Means, to: IpAddr) -> Result<Self> {
         let mut child = spawn(means, to, "whole")?;
         let (Some(orders), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            bail!("the injector's guard has no pipes");
+            bail!("internal error: the injector's guard has no pipes");
         };
-        let (tell, answers) = channel();
+        let (sender, answers) = channel();
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
@@ -176,9 +180,9 @@ impl Guard {
             .orders
             .as_mut()
             .ok_or_else(|| refused("the guard has ended"))?;
-        writeln!(orders, "{what}").map_err(|_| refused("somebody ended the guard"))?;
+        writeln!(orders, "{what}").map_err(|_| refused("the guard was killed"))?;
         let answer = self.answers.recv_timeout(PATIENCE);
-        let answer = answer.map_err(|_| refused("no answer came within 10 s"))?;
+        let answer = answer.map_err(|_| refused("no reply within 10 s"))?;
         if let Some(why) = answer.strip_prefix("failed ") {
             return Err(refused(why));
         }
@@ -186,7 +190,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Cuts the path while `run` runs, which begins at the clock's zero and may be over before.
+    /// Cuts the path during `run`, which starts at the clock's zero and may end before the outages.
     pub(super) fn during<T>(
         mut self,
         bursts: &Bursts,
@@ -199,8 +203,8 @@ impl Guard {
             let ran = run();
             over.store(true, Ordering::SeqCst);
             injector.thread().unpark();
-            let died = |_| Err(anyhow!("the injector's thread died"));
-            (ran, injector.join().unwrap_or_else(died))
+            let panicked = |_| Err(anyhow!("the injector's thread panicked"));
+            (ran, injector.join().unwrap_or_else(panicked))
         })
     }
 
@@ -211,12 +215,12 @@ impl Guard {
         over: &AtomicBool,
     ) -> Result<Vec<Cut>> {
         let clock = around.clock;
-        let goes_on = || !over.load(Ordering::SeqCst) && around.interrupts.count() == 0;
+        let continues = || !over.load(Ordering::SeqCst) && around.interrupts.count() == 0;
         let wait = |at: Time| {
-            while clock.now() < at && goes_on() {
+            while clock.now() < at && continues() {
                 thread::park_timeout(clock.until(at).min(GLANCE));
             }
-            goes_on()
+            continues()
         };
         let mut cuts = Vec::new();
         for (at, length) in bursts.cuts() {
@@ -254,7 +258,7 @@ impl Drop for Guard {
         if mended || !self.is_cut {
             return;
         }
-        // Somebody ended the guard, or it could not. Another one begins where this one was.
+        // The guard was killed, or has failed. Another guard restores the path.
         let again = spawn(&self.means, self.to, "cut").map(|mut child| {
             drop(child.stdin.take());
             child.wait()
@@ -271,7 +275,7 @@ impl Guard {
         match &self.means {
             Means::Route => {
                 let device = device(to);
-                format!("the route to {to} may still lead nowhere: run `ip link del {device}`")
+                format!("the route to {to} may still be cut: run `ip link del {device}`")
             }
             Means::Command(command) => {
                 format!("the path to {to} may still be cut: run `{command} mend {to}`")
@@ -291,11 +295,11 @@ fn spawn(means: &Means, to: IpAddr, is: &str) -> Result<Child> {
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     pipes
         .spawn()
-        .context("cannot run sh, which guards the injector")
+        .context("cannot run sh for the injector's guard")
 }
 
-/// The device that loses what goes to an address. Nobody else has one of that name, but for a run to
-/// the same address.
+/// Name of the device that drops packets to an address. The name is unique, except for runs to the
+/// same address.
 fn device(to: IpAddr) -> String {
     let bits = match to {
         IpAddr::V4(to) => to.to_bits(),
@@ -309,10 +313,10 @@ fn device(to: IpAddr) -> String {
     format!("tide{bits:08x}")
 }
 
-/// `$1` is "route" or "command", `$2` the device or the command, `$3` the player's address, `$4` whether
-/// the path is "cut" or "whole", `$5` the family of the address as an option of `ip`. It outlives all
-/// signals that can be caught, and answers each order in a line. What is tried removes what a run
-/// before may have left.
+/// Script of the guard. `$1` is "route" or "command", `$2` the device or the command, `$3` the
+/// player's address, `$4` the state of the path, "cut" or "whole", and `$5` the address family as
+/// an option of `ip`. The script ignores all signals that can be caught, and replies to each order
+/// with one line. The order "try" removes what an earlier run may have left.
 const GUARD: &str = r#"
 trap '' INT TERM HUP QUIT PIPE
 set -f
@@ -352,9 +356,9 @@ for n in 1 2 3; do
 done
 exit 1
 "#;
-/// For an answer of the guard.
+/// Time-out of a reply of the guard.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the end of a run may go unseen.
+/// Interval of checks for the end of the run.
 const GLANCE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -363,41 +367,41 @@ mod tests {
 
     use super::*;
 
-    /// Writes down what it is asked for.
-    fn notes(dir: &std::path::Path) -> (Means, impl Fn() -> String + use<>) {
+    /// A command that logs its orders, and a function that reads the log.
+    fn logging_command(dir: &std::path::Path) -> (Means, impl Fn() -> String + use<>) {
         fs::create_dir_all(dir).unwrap();
-        let (script, said) = (dir.join("note"), dir.join("said"));
+        let (script, log) = (dir.join("note"), dir.join("log"));
         fs::write(&script, "#!/bin/sh\necho \"$2\" >> \"$1\"\n").unwrap();
-        let command = format!("sh {} {}", script.display(), said.display());
-        let read = move || fs::read_to_string(&said).unwrap_or_default();
+        let command = format!("sh {} {}", script.display(), log.display());
+        let read = move || fs::read_to_string(&log).unwrap_or_default();
         (command.parse().unwrap(), read)
     }
 
     #[test]
-    fn a_guard_mends_when_its_orders_end_and_only_what_is_cut() {
+    fn guard_restores_a_cut_path_when_its_input_ends() {
         let dir = std::env::temp_dir().join(format!("tidegate-guard-{}", std::process::id()));
-        let (means, said) = notes(&dir);
+        let (means, log) = logging_command(&dir);
         let to = "192.0.2.1".parse().unwrap();
         let mut guard = Guard::start(&means, to).unwrap();
         guard.order("cut").unwrap();
         drop(guard);
-        assert_eq!(said(), "cut\nmend\n");
+        assert_eq!(log(), "cut\nmend\n");
         let mut guard = Guard::start(&means, to).unwrap();
         guard.order("cut").unwrap();
         guard.order("mend").unwrap();
         drop(guard);
-        assert_eq!(said(), "cut\nmend\ncut\nmend\n");
-        // Somebody ends the guard itself.
+        assert_eq!(log(), "cut\nmend\ncut\nmend\n");
+        // The guard itself is killed.
         let mut guard = Guard::start(&means, to).unwrap();
         guard.order("cut").unwrap();
         guard.child.kill().unwrap();
         drop(guard);
-        assert_eq!(said(), "cut\nmend\ncut\nmend\ncut\nmend\n");
+        assert_eq!(log(), "cut\nmend\ncut\nmend\ncut\nmend\n");
         fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
-    fn what_fails_is_told_with_its_reason() {
+    fn failed_order_has_its_reason() {
         let to = "192.0.2.1".parse().unwrap();
         let mut guard = Guard::start(&"ls /nosuch".parse().unwrap(), to).unwrap();
         let Refused(why) = guard.order("cut").unwrap_err();

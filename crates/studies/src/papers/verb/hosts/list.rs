@@ -1,4 +1,4 @@
-//! How hosts with players are written.
+//! Syntax of hosts with players.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,25 +7,25 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// A host with a player: how ssh comes to it, and where video goes.
+/// A host with a player: the ssh login, and the destination of the video.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
-    /// What it is called in tables and folders.
+    /// Name in tables and folders.
     pub(super) name: String,
-    /// `[user@]host`, as ssh takes it.
+    /// `[user@]host` in ssh's syntax.
     pub(super) login: String,
-    /// Of its ssh; as ssh is configured unless told.
+    /// Port of the ssh server [default: ssh's configuration].
     pub(super) ssh_port: Option<u16>,
-    /// Where video goes: a name or an address, IPv6 in brackets.
+    /// Destination of the video: a name or an address, with IPv6 in brackets.
     pub(super) address: String,
-    /// The player listens there; with 0 at one that is free.
+    /// Port of the player; 0 selects a free one.
     pub(super) port: u16,
-    /// The program there.
+    /// Path of the program on the host.
     pub(super) tidegate: String,
 }
 
 impl Host {
-    /// Where the player is to listen.
+    /// Listen address of the player.
     pub(super) fn listen(&self) -> String {
         let any = if self.address.starts_with('[') {
             "[::]"
@@ -40,8 +40,8 @@ impl FromStr for Host {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let how = "write it as [USER@]HOST[:PORT][,to=ADDRESS[:PORT]][,tidegate=PATH][,name=NAME]";
-        let wrong = |why: &str| format!("\"{text}\" is no host with a player: {why}; {how}");
+        let how = "use [USER@]HOST[:PORT][,to=ADDRESS[:PORT]][,tidegate=PATH][,name=NAME]";
+        let wrong = |why: &str| format!("invalid host \"{text}\": {why}; {how}");
         let mut parts = text.split(',').map(str::trim);
         let login = parts.next().unwrap_or_default();
         let (user, place) = match login.rsplit_once('@') {
@@ -49,11 +49,11 @@ impl FromStr for Host {
             None => (None, login),
         };
         let (place, ssh_port) = split(place).map_err(|why| wrong(&why))?;
-        // A user or host that begins so would be an option of ssh.
+        // ssh would parse a user or host with this prefix as an option.
         let option = user.unwrap_or(place).starts_with('-') || place.starts_with('-');
         let blank = |part: &str| part.is_empty() || part.contains(char::is_whitespace);
         if option || blank(place) || user.is_some_and(blank) {
-            return Err(wrong("user and host are words"));
+            return Err(wrong("user or host is not a word"));
         }
         let bare = place.trim_matches(['[', ']']);
         let mut host = Self {
@@ -74,14 +74,14 @@ impl FromStr for Host {
                 }
                 Some(("tidegate", path)) => path.clone_into(&mut host.tidegate),
                 Some(("name", name)) => name.clone_into(&mut host.name),
-                Some((key, _)) => return Err(wrong(&format!("nothing is called \"{key}\""))),
+                Some((key, _)) => return Err(wrong(&format!("unknown key \"{key}\""))),
             }
         }
         Ok(host)
     }
 }
 
-/// A name or an address, and a port behind it. IPv6 addresses have brackets.
+/// Splits a name or an address from its port. IPv6 addresses have brackets.
 fn split(text: &str) -> Result<(&str, Option<u16>), String> {
     let (place, port) = match text.rfind(']') {
         Some(end) if text.starts_with('[') => text.split_at(end + 1),
@@ -92,13 +92,13 @@ fn split(text: &str) -> Result<(&str, Option<u16>), String> {
         Some(digits) if !place.is_empty() => match digits.parse() {
             Ok(port) => Ok((place, Some(port))),
             Err(_) if digits.contains(':') => Err(format!("write \"{text}\" in brackets")),
-            Err(_) => Err(format!("\"{digits}\" is no port")),
+            Err(_) => Err(format!("\"{digits}\" is not a port")),
         },
-        _ => Err(format!("\"{text}\" is no address")),
+        _ => Err(format!("\"{text}\" is not an address")),
     }
 }
 
-/// The hosts of the command line, and those of a file: one per line, `#` begins a comment.
+/// Hosts of the command line and of a file with one host per line; `#` begins a comment.
 pub(super) fn all(given: &[Host], file: Option<&Path>) -> Result<Vec<Host>> {
     let mut hosts = given.to_vec();
     if let Some(file) = file {
@@ -115,19 +115,19 @@ pub(super) fn all(given: &[Host], file: Option<&Path>) -> Result<Vec<Host>> {
             }
         }
     }
-    ensure!(!hosts.is_empty(), "there is no host in the list: name one");
+    ensure!(!hosts.is_empty(), "the list of hosts is empty: add one");
     let mut seen = BTreeSet::new();
     for host in &hosts {
         ensure!(
             seen.insert(folder(&host.name)),
-            "two hosts are called {}: give one another name with \",name=\"",
+            "two hosts have the name {}: change one with \",name=\"",
             host.name
         );
     }
     Ok(hosts)
 }
 
-/// A name as that of a folder: letters, digits, points and strokes.
+/// A name as a folder name: letters, digits, dots, hyphens and underscores.
 pub(super) fn folder(name: &str) -> PathBuf {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_';
     let words: Vec<&str> = name
@@ -142,7 +142,7 @@ pub(super) fn folder(name: &str) -> PathBuf {
     })
 }
 
-/// As in the examples of `tidegate recv`.
+/// Default port, as in the examples of `tidegate recv`.
 const PORT: u16 = 5004;
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_enough() {
+    fn host_alone_has_defaults() {
         let plain = host("node.example");
         assert_eq!(
             (plain.login.as_str(), plain.ssh_port),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn all_can_be_told() {
+    fn all_keys_are_parsed() {
         let text = "ann@gw:2222,to=192.0.2.7:6000,tidegate=/opt/tide gate/tidegate,name=isi";
         let expected = Host {
             name: "isi".to_owned(),
@@ -192,18 +192,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_invalid_part() {
         for (text, word) in [
-            ("", "no address"),
-            ("ann@", "no address"),
-            ("@h", "words"),
-            ("-oProxyCommand=x", "words"),
-            ("ann@-h", "words"),
-            ("a b", "words"),
-            ("h:ssh", "\"ssh\" is no port"),
-            ("h:70000", "\"70000\" is no port"),
+            ("", "not an address"),
+            ("ann@", "not an address"),
+            ("@h", "not a word"),
+            ("-oProxyCommand=x", "not a word"),
+            ("ann@-h", "not a word"),
+            ("a b", "not a word"),
+            ("h:ssh", "\"ssh\" is not a port"),
+            ("h:70000", "\"70000\" is not a port"),
             ("2001:db8::7", "in brackets"),
-            ("[::1]x", "no address"),
+            ("[::1]x", "not an address"),
             ("h,to=", "no value"),
             ("h,tidegate", "no value"),
             ("h,path=/x", "\"path\""),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_the_same_name_are_refused() {
+    fn duplicate_names_are_rejected() {
         let twice = [host("h"), host("h,to=192.0.2.7")];
         assert!(all(&twice, None).unwrap_err().to_string().contains("name="));
         let named = [host("h"), host("h,name=other")];
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_stay_where_they_belong() {
+    fn folder_names_have_no_path_separators() {
         assert_eq!(folder("iopt --law paper"), Path::new("iopt-law-paper"));
         assert_eq!(folder("../a@b.example"), Path::new("a-b.example"));
         assert_eq!(folder(".."), Path::new("_"));

@@ -1,4 +1,4 @@
-//! What came of runs over real paths, from the folders of both sides.
+//! Results of runs over real paths, from the run folders of both sides.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,47 +12,47 @@ use tidegate_sim::run::Run;
 use super::background_jobs::Met;
 use tidegate_console::progress::counted;
 
-/// One run.
+/// Result of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) host: String,
     pub(super) mode: String,
-    /// From one.
+    /// Number of the run, from one.
     pub(super) run: u32,
     pub(super) dir: PathBuf,
     pub(super) measured: Measured,
-    /// How often the sender changed the rate because of an event.
+    /// Number of rate changes in response to an event.
     pub(super) answers: usize,
-    /// Somebody ended it: it says nothing of its mode.
+    /// Interrupted by Ctrl-C, and excluded from the means.
     pub(super) cut_short: bool,
-    /// What a reader should know.
+    /// Remark on the end of the run.
     pub(super) note: Option<String>,
-    /// What there was on the path, as far as we know.
+    /// Known conditions of the path.
     pub(super) met: Met,
 }
 
-/// Of the frames of a run.
+/// Frame statistics of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Measured {
-    /// Captured, those that were left out as well.
+    /// Captured frames, including skipped ones.
     pub(super) made: u64,
-    /// Of those, never encoded: the plan had no room for them, or the encoder no time.
+    /// Frames that were not encoded, because the rate plan or the encoder had no capacity.
     pub(super) skipped: u64,
-    /// That came whole.
+    /// Complete frames.
     pub(super) came: u64,
-    /// Of those, with a delay within the bound.
+    /// Complete frames with a delay within the bound.
     pub(super) in_time: u64,
-    /// Above the smallest one, over those that came whole.
+    /// Mean delay above the minimum, over the complete frames.
     pub(super) mean_delay: Option<Duration>,
-    /// The largest.
+    /// Maximum delay above the minimum.
     pub(super) max_delay: Option<Duration>,
-    /// Events that TCP told the sender of.
+    /// TCP events at the sender.
     pub(super) events: u64,
 }
 
 impl Measured {
-    /// From the sender's run and the player's. Their clocks are two, so the smallest delay of the
-    /// run counts as none: what is left is above the time that the fastest frame took.
+    /// Computes the statistics from the runs of sender and player. Their clocks are not
+    /// synchronized, so delays are relative to the minimum of the run.
     pub(super) fn new(sent: &Run, seen: &Run, bound: Duration) -> Self {
         let came: BTreeMap<u32, i128> = (seen.flows.iter())
             .flat_map(|flow| &flow.received)
@@ -60,7 +60,7 @@ impl Measured {
             .collect();
         let rows = || sent.flows.iter().flat_map(|flow| &flow.sent);
         let transits: Vec<i128> = rows()
-            // A frame that was left out has a time stamp, but none that came.
+            // The time stamp of a skipped frame matches no received frame.
             .filter(|row| row.left.is_some())
             .filter_map(|row| {
                 let captured = i128::from(row.captured.as_nanos());
@@ -73,7 +73,7 @@ impl Measured {
         };
         let delays: Vec<Duration> = transits.into_iter().map(above).collect();
         let count = u32::try_from(delays.len()).unwrap_or(u32::MAX);
-        let told = |event: &Event| matches!(event, Event::Transport { .. });
+        let is_tcp = |event: &Event| matches!(event, Event::Transport { .. });
         Self {
             made: rows().count() as u64,
             skipped: rows()
@@ -83,28 +83,28 @@ impl Measured {
             in_time: delays.iter().filter(|delay| **delay <= bound).count() as u64,
             mean_delay: delays.iter().sum::<Duration>().checked_div(count),
             max_delay: delays.iter().max().copied(),
-            events: sent.events.iter().filter(|row| told(&row.event)).count() as u64,
+            events: sent.events.iter().filter(|row| is_tcp(&row.event)).count() as u64,
         }
     }
 
-    /// Of the frames that were made.
+    /// Share of the captured frames in time.
     pub(super) fn share(&self) -> Option<f64> {
         (self.made > 0).then(|| self.in_time as f64 / self.made as f64)
     }
 }
 
 impl Outcome {
-    /// What stands behind the numbers of the run.
+    /// Remarks on the run.
     pub(super) fn remarks(&self) -> String {
         let skipped = (self.measured.skipped > 0).then(|| {
             let frames = counted(self.measured.skipped, "frame");
-            format!("not encoded: {frames}, for want of room on the path or of a processor here")
+            format!("not encoded: {frames}, for lack of path capacity or CPU time")
         });
         let remarks: Vec<String> = self.note.iter().cloned().chain(skipped).collect();
         remarks.join("; ")
     }
 
-    /// As JSON has it.
+    /// The run as JSON.
     pub(super) fn json(&self) -> Value {
         let ms = |span: Option<Duration>| span.map(|span| span.as_secs_f64() * 1e3);
         let mut run = json!({
@@ -127,27 +127,27 @@ impl Outcome {
             "cut_short": self.cut_short,
             "note": self.note,
         });
-        self.met.tell(&mut run);
+        self.met.add_to(&mut run);
         run
     }
 }
 
-/// The runs of a mode to a host that were not cut short. Numbers are means.
+/// Complete runs of a mode to a host. Values are means.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Kind {
     host: String,
     mode: String,
     runs: usize,
-    /// Of the frames that were made, in percent: mean, least and most.
+    /// Share of captured frames in time, in percent: mean, minimum and maximum.
     in_time: Option<[f64; 3]>,
-    /// Of the mean delays, in seconds.
+    /// Mean of the mean delays, in seconds.
     delay: Option<f64>,
     events: Option<f64>,
     retractions: Option<f64>,
 }
 
 impl Kind {
-    /// All that there are, in the order of playing.
+    /// All kinds, in the order of the runs.
     pub(super) fn all(outcomes: &[Outcome]) -> Vec<Self> {
         let whole = || outcomes.iter().filter(|outcome| !outcome.cut_short);
         let mut names: Vec<(&str, &str)> = Vec::new();
@@ -182,7 +182,7 @@ impl Kind {
         }
     }
 
-    /// At the place of its host.
+    /// Point at the abscissa of the host.
     fn point(&self, place: usize) -> Option<Point> {
         let [y, lo, hi] = self.in_time?;
         Some(Point {
@@ -210,12 +210,12 @@ impl Kind {
     }
 }
 
-/// In the shape of all that `papers` prints: a line per mode over the hosts, and the table.
+/// Figure in the common format of `papers`: a line per mode over the hosts, and the table.
 pub(super) fn figure(kinds: &[Kind], bound: Duration) -> Figure {
     Figure {
         name: "hosts".to_owned(),
         source: format!(
-            "our own, over real paths; in time is within {} s",
+            "Tidegate, over real paths; in time is within {} s",
             bound.as_secs_f64()
         ),
         series: series(kinds),
@@ -252,7 +252,7 @@ fn series(kinds: &[Kind]) -> Vec<Series> {
     modes.iter().map(line).collect()
 }
 
-/// A line per host and mode.
+/// Table with a row per host and mode.
 fn table(kinds: &[Kind]) -> Table {
     let columns = [
         "host",
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// `number` counts from the first frame that came, as a player does it.
+    /// `number` counts from the first received frame, as in a player.
     fn received(frame: u64, number: u64, complete: Option<u64>) -> ReceivedFrame {
         ReceivedFrame {
             frame: number,
@@ -337,11 +337,12 @@ mod tests {
     }
 
     #[test]
-    fn delays_are_above_the_smallest_whatever_the_clocks_say() {
+    fn delays_are_relative_to_the_minimum() {
         let (mut ours, mut theirs) = (run(), run());
-        // The first is left out, and the last comes in part.
+        // The first frame is skipped, and the last one is incomplete.
         ours.flows[0].sent = (0..5).map(|n| sent(n, n > 0)).collect();
-        // Their clock began 900 ms after ours, and the path takes 30 ms: 100 ms, 0, 400 ms more.
+        // The player's clock started 900 ms after the sender's, and the path delay is 30 ms plus
+        // 100 ms, 0 and 400 ms.
         let rows = [(1, Some(330)), (2, Some(330)), (3, Some(830)), (4, None)];
         let rows = rows.iter().map(|(n, at)| received(*n, n - 1, *at));
         theirs.flows[0].received = rows.collect();
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_means_and_ranges_of_whole_runs() {
+    fn table_has_means_and_ranges_of_complete_runs() {
         let outcome = |run, in_time, cut_short| Outcome {
             host: "h".to_owned(),
             mode: "iopt".to_owned(),
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_that_a_host_has_not_played_leaves_a_gap_in_its_line() {
+    fn missing_mode_of_a_host_is_a_gap_in_its_line() {
         let kind = |host: &str, mode: &str| Kind {
             host: host.to_owned(),
             mode: mode.to_owned(),

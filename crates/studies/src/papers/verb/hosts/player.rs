@@ -1,5 +1,5 @@
-//! A player on another host, over one connection of ssh: its input is the player's life, its errors
-//! are what the player says, and its output brings the run folder back.
+//! A player on another host, over one ssh connection. Closing standard input ends the player,
+//! standard error has its messages, and standard output transfers the run folder back.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -14,10 +14,10 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tidegate_core::units::Time;
 
 use super::list::Host;
-use super::remote_process::{heard, last};
+use super::remote_process::{last, receive_lines};
 use tidegate_console::context::LiveContext;
 
-/// How to run ssh: the program and its own options.
+/// The ssh program and its options.
 #[derive(Clone, Debug)]
 pub(super) struct Ssh(Vec<String>);
 
@@ -27,16 +27,16 @@ impl Ssh {
         let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
         ensure!(
             !words.is_empty(),
-            "an empty --ssh runs nothing: leave it out, or write it as \"ssh -i KEY\""
+            "empty --ssh: remove it, or use a command such as \"ssh -i KEY\""
         );
         Ok(Self(words))
     }
 
-    /// A command that runs `script` with `sh` there. It is not of our process group, so that a
-    /// Ctrl-C at the terminal leaves it to us.
+    /// A command that runs `script` with `sh` on the host. It has its own process group, so that
+    /// Ctrl-C at the terminal does not signal it and this process ends it.
     pub(super) fn command(&self, host: &Host, script: &str, arguments: &[String]) -> Command {
         let mut command = Command::new(&self.0[0]);
-        // Of an option that comes twice ssh takes the first.
+        // ssh uses the first value of an option that is given twice.
         for option in ALWAYS {
             command.args(["-o", option]);
         }
@@ -58,10 +58,10 @@ impl Ssh {
         command
     }
 
-    /// Whether a player of this version can be started there. Not if somebody ended it.
+    /// Whether a player of this version can be started on the host. False after Ctrl-C.
     ///
     /// # Errors
-    /// Says why not, and the mend.
+    /// The player cannot be started: the cause and the fix.
     pub(super) fn check(&self, host: &Host, around: &LiveContext) -> Result<bool> {
         let arguments = [host.tidegate.clone(), version()];
         let mut command = self.command(host, CHECK, &arguments);
@@ -70,17 +70,17 @@ impl Ssh {
         let mut child = child.with_context(|| self.missing())?;
         let end = around.clock.now() + START;
         let status = loop {
-            if let Some(status) = child.try_wait().context("ssh cannot be waited for")? {
+            if let Some(status) = child.try_wait().context("cannot wait for ssh")? {
                 break status;
             }
-            let asked = around.interrupts.count() > 0;
-            if asked || around.clock.now() >= end {
-                // It may have ended this moment.
+            let interrupted = around.interrupts.count() > 0;
+            if interrupted || around.clock.now() >= end {
+                // It may just have exited.
                 let _ = child.kill();
-                child.wait().context("ssh cannot be waited for")?;
+                child.wait().context("cannot wait for ssh")?;
                 ensure!(
-                    asked,
-                    "{}: nothing came of `{} --version` within {} s: see whether the host hangs",
+                    interrupted,
+                    "{}: no reply from `{} --version` within {} s: check whether the host responds",
                     host.name,
                     host.tidegate,
                     START.as_secs()
@@ -99,36 +99,36 @@ impl Ssh {
     }
 
     fn missing(&self) -> String {
-        format!("cannot run {}: install OpenSSH's client", self.0[0])
+        format!("cannot run {}: install the OpenSSH client", self.0[0])
     }
 }
 
-/// A player that was started and not yet fetched.
+/// A running player.
 #[derive(Debug)]
 pub(super) struct Player {
     ssh: Child,
     tar: Child,
-    /// Once it is closed the player ends.
+    /// Standard input. Closing it ends the player.
     life: Option<ChildStdin>,
     lines: Receiver<String>,
     said: Vec<String>,
     log: File,
 }
 
-/// What a player was heard of.
+/// Next message of a player.
 #[derive(Debug)]
-enum Heard {
+enum Received {
     Said(String),
     Ended,
     Nothing,
 }
 
 impl Player {
-    /// Starts `tidegate recv` with `arguments`. Its run folder will come to `dir`/player, and what
-    /// it says to `dir`/player.log.
+    /// Starts `tidegate recv` with `arguments`. Its run folder is transferred to `dir`/player, and
+    /// its messages to `dir`/player.log.
     ///
     /// # Errors
-    /// When a program is missing here, or `dir` cannot be written.
+    /// A program is missing on this host, or `dir` cannot be written.
     pub(super) fn start(ssh: &Ssh, host: &Host, arguments: &[String], dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
         forget(&dir.join(FOLDER))?;
@@ -141,7 +141,7 @@ impl Player {
         let child = pipes.stderr(Stdio::piped()).spawn();
         let mut child = child.with_context(|| ssh.missing())?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-            bail!("{} has no pipes", ssh.0[0]);
+            bail!("internal error: {} has no pipes", ssh.0[0]);
         };
         let tar = Command::new("tar")
             .args(["-xof", "-", "-C"])
@@ -151,11 +151,11 @@ impl Player {
             .stderr(Stdio::piped())
             .process_group(0)
             .spawn();
-        let lines = heard(stderr);
+        let lines = receive_lines(stderr);
         let life = child.stdin.take();
         Ok(Self {
             ssh: child,
-            tar: tar.context("cannot run tar, which unpacks what players send: install it")?,
+            tar: tar.context("cannot run tar, which unpacks the run folder: install it")?,
             life,
             lines,
             said: Vec::new(),
@@ -163,47 +163,46 @@ impl Player {
         })
     }
 
-    /// Waits for the player to wait, and returns the port that it waits at; none if somebody ended
-    /// it.
+    /// Waits until the player listens, and returns its port. None after Ctrl-C.
     ///
     /// # Errors
-    /// When it cannot be started there, or not in time: why, and the mend.
+    /// The player does not start, or not in time: the cause and the fix.
     pub(super) fn port(&mut self, host: &Host, around: &LiveContext) -> Result<Option<u16>> {
         let end = around.clock.now() + START;
         while around.clock.now() < end {
-            match self.hear() {
-                Heard::Said(line) => {
+            match self.receive() {
+                Received::Said(line) => {
                     let port = line.split_once(WAITS);
                     if let Some(port) = port.and_then(|(_, port)| port.trim().parse().ok()) {
                         return Ok(Some(port));
                     }
                 }
-                Heard::Ended => {
-                    let status = self.ssh.wait().context("ssh cannot be waited for")?;
+                Received::Ended => {
+                    let status = self.ssh.wait().context("cannot wait for ssh")?;
                     failure(host, status, &self.said)?;
                     bail!(
-                        "{}: the player ended before it began; see player.log",
+                        "{}: the player exited before it listened; see player.log",
                         host.name
                     );
                 }
-                Heard::Nothing => {}
+                Received::Nothing => {}
             }
             if around.interrupts.count() > 0 {
                 return Ok(None);
             }
         }
         bail!(
-            "{}: the player was not there within {} s: see whether the host hangs",
+            "{}: the player did not start within {} s: check whether the host responds",
             host.name,
             START.as_secs()
         )
     }
 
-    /// Ends the player, if it has not ended, and waits for its folder until `end` and then some.
-    /// The answer is where that is.
+    /// Ends the player at `end` if it has not exited, waits for its run folder, and returns the
+    /// path of the folder.
     ///
     /// # Errors
-    /// When the player failed, or nothing came back: why, and the mend.
+    /// The player has failed, or the folder is not transferred: the cause and the fix.
     pub(super) fn fetch(
         mut self,
         host: &Host,
@@ -211,27 +210,27 @@ impl Player {
         around: &LiveContext,
         end: Time,
     ) -> Result<PathBuf> {
-        let mut hurry = end;
+        let mut deadline = end;
         loop {
-            match self.hear() {
-                Heard::Ended => break,
-                Heard::Nothing if around.clock.now() >= hurry + GRACE => {
+            match self.receive() {
+                Received::Ended => break,
+                Received::Nothing if around.clock.now() >= deadline + GRACE => {
                     bail!(
-                        "{}: the player does not end and the connection hangs: look there for \
-                         `tidegate recv`",
+                        "{}: the player does not exit and the connection hangs: check for a process \
+                         `tidegate recv` on the host",
                         host.name
                     );
                 }
-                Heard::Said(_) | Heard::Nothing => {}
+                Received::Said(_) | Received::Nothing => {}
             }
             let now = around.clock.now();
             if self.life.is_some() && (now >= end || around.interrupts.count() > 0) {
-                hurry = now.min(end);
+                deadline = now.min(end);
                 self.life = None;
             }
         }
-        let status = self.ssh.wait().context("ssh cannot be waited for")?;
-        let unpacked = self.tar.wait().context("tar cannot be waited for")?;
+        let status = self.ssh.wait().context("cannot wait for ssh")?;
+        let unpacked = self.tar.wait().context("cannot wait for tar")?;
         let folder = dir.join(FOLDER);
         if folder.join("manifest.json").exists() && unpacked.success() {
             return Ok(folder);
@@ -242,27 +241,27 @@ impl Player {
             stderr.read_to_string(&mut why).unwrap_or_default();
         }
         bail!(
-            "{}: the run folder did not come back: {}; the shell there may not write to standard \
-             output of itself",
+            "{}: the run folder was not transferred: {}; the login shell on the host must not write \
+             to standard output",
             host.name,
-            why.lines().next().unwrap_or("tar is missing there")
+            why.lines().next().unwrap_or("tar is missing on the host")
         )
     }
 
-    /// A line, or the end, or nothing for a moment.
-    fn hear(&mut self) -> Heard {
+    /// Waits briefly for a line or the end.
+    fn receive(&mut self) -> Received {
         match self.lines.recv_timeout(MOMENT) {
             Ok(line) => {
-                // The log is for people, and the run is worth more than it.
+                // A failure to write the log must not end the run.
                 let _ = writeln!(self.log, "{line}");
                 self.said.push(line.clone());
-                Heard::Said(line)
+                Received::Said(line)
             }
-            Err(RecvTimeoutError::Disconnected) => Heard::Ended,
-            // What it started may keep its standard error open.
+            Err(RecvTimeoutError::Disconnected) => Received::Ended,
+            // A child process of the player may keep its standard error open.
             Err(RecvTimeoutError::Timeout) => match self.ssh.try_wait() {
-                Ok(Some(_)) => Heard::Ended,
-                Ok(None) | Err(_) => Heard::Nothing,
+                Ok(Some(_)) => Received::Ended,
+                Ok(None) | Err(_) => Received::Nothing,
             },
         }
     }
@@ -270,7 +269,7 @@ impl Player {
 
 impl Drop for Player {
     fn drop(&mut self) {
-        // The player ends when the connection does. What has ended already cannot be killed.
+        // The player exits with the connection. Errors mean that the process has exited.
         self.life = None;
         for child in [&mut self.ssh, &mut self.tar] {
             let _ = child.kill();
@@ -279,33 +278,33 @@ impl Drop for Player {
     }
 }
 
-/// Why nothing came of it, with host, cause and mend.
+/// Error of a player by its exit status, with host, cause and fix.
 fn failure(host: &Host, status: ExitStatus, said: &[String]) -> Result<()> {
     let last = last(said);
     let (name, path) = (&host.name, &host.tidegate);
     let error = match status.code() {
         Some(0) => return Ok(()),
         Some(SSH_FAILED) if said.iter().any(|line| line.contains(WAITS)) => anyhow!(
-            "{name}: ssh lost its connection, and the player's folder with it: {last}; see whether \
-             the path is dead"
+            "{name}: the ssh connection was lost before the player's run folder was transferred: \
+             {last}; check the path"
         ),
         Some(SSH_FAILED) => anyhow!(
-            "{name}: ssh cannot log in: {last}; see that `ssh {}{}` does without asking",
+            "{name}: ssh cannot log in: {last}; check that `ssh {}{}` works without a prompt",
             host.ssh_port
                 .map_or(String::new(), |port| format!("-p {port} ")),
             host.login
         ),
         Some(NO_PROGRAM) => anyhow!(
-            "{name}: there is no {path} there ({last}): install it, or say where it is with \
+            "{name}: cannot run {path} on the host ({last}): install it, or set its path with \
              \",tidegate=PATH\""
         ),
         Some(OTHER_VERSION) => anyhow!(
-            "{name}: {path} there is \"{last}\" and ours is \"{}\": install the same there",
+            "{name}: {path} on the host is \"{last}\", this program is \"{}\": install the same version",
             version()
         ),
         _ if said.iter().any(|line| is_taken(line)) => anyhow!(
-            "{name}: port {} is taken there: end what listens, or choose another one with \
-             \",to=ADDRESS:PORT\" (0 for one that is free)",
+            "{name}: port {} is in use on the host: end the process that listens, or choose another \
+             port with \",to=ADDRESS:PORT\" (0 for a free one)",
             host.port
         ),
         _ => anyhow!("{name}: the player failed: {last}"),
@@ -313,12 +312,12 @@ fn failure(host: &Host, status: ExitStatus, said: &[String]) -> Result<()> {
     Err(error)
 }
 
-/// What a player says when another program has its port.
+/// Whether the line is the message of `tidegate recv` that another process has its port.
 fn is_taken(line: &str) -> bool {
     line.contains("cannot listen at") && line.contains("in use")
 }
 
-/// An earlier run goes; anything else that is called so stays, and the run is refused.
+/// Removes the folder of an earlier run. A folder of this name that is not a run is an error.
 fn forget(folder: &Path) -> Result<()> {
     let name = folder.display();
     if !folder.exists() {
@@ -326,58 +325,59 @@ fn forget(folder: &Path) -> Result<()> {
     }
     ensure!(
         folder.join("manifest.json").exists(),
-        "{name} holds something else than a run: choose another --out"
+        "{name} is not a run folder: choose another --out"
     );
     fs::remove_dir_all(folder).with_context(|| name.to_string())
 }
 
-/// As `tidegate --version` says.
+/// Output of `tidegate --version`.
 pub(super) fn version() -> String {
     format!("tidegate {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// One word for any shell that knows single quotes.
+/// Quotes one word for POSIX shells.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The folder with the run there, and here.
+/// Name of the run folder on both hosts.
 const FOLDER: &str = "player";
-/// What a player says when it can be streamed to, before the port.
+/// Message of a player that listens, before the port.
 const WAITS: &str = "waiting for a stream at port ";
-/// As ssh ends when it is its own failure.
+/// Exit status of ssh for its own errors.
 const SSH_FAILED: i32 = 255;
 const NO_PROGRAM: i32 = 81;
 const OTHER_VERSION: i32 = 82;
-/// `$1` is the program there, `$2` what it has to say of its version.
+/// Script that checks the program. `$1` is its path, `$2` its required version.
 pub(super) const CHECK: &str = "t=$1; have=$(\"$t\" --version 2>&1); \
     case $? in 0) ;; *) echo \"$have\" >&2; exit 81 ;; esac; \
     test \"$have\" = \"$2\" || { echo \"$have\" >&2; exit 82; }";
-/// The rest is for the player. It is ended when its life, the standard input, is over; SIGINT would
-/// be ignored by what a shell runs in the background. The last command sends what there is.
+/// Script that runs the player with the other arguments. The end of standard input ends the player,
+/// by SIGTERM because a shell's background processes ignore SIGINT. The last command transfers the
+/// run folder.
 const PLAY: &str = "shift 2; d=$(mktemp -d) || exit 83; exec 3<&0; \
     \"$t\" recv --run \"$d/player\" \"$@\" </dev/null >/dev/null 3<&- & p=$!; \
     { read -r x; kill -TERM $p; } <&3 >/dev/null 2>&1 & w=$!; \
     wait $p; r=$?; kill $w 2>/dev/null; \
     test -d \"$d/player\" && tar -C \"$d\" -cf - player; \
     rm -rf \"$d\"; exit $r";
-/// Nobody is there to answer; a master in the background would keep our pipes open; and forwarded
-/// ports may be taken by another ssh of the user.
+/// Options of ssh that the user cannot override. Prompts have no terminal, a background master
+/// would keep the pipes open, and forwarded ports may be in use by another ssh of the user.
 const ALWAYS: [&str; 3] = [
     "BatchMode=yes",
     "ControlMaster=no",
     "ClearAllForwardings=yes",
 ];
-/// For options that the user did not give: a host that is not there is given up, also later.
+/// Defaults of ssh options: time-outs for an unreachable host, also after the login.
 const DEFAULTS: [&str; 3] = [
     "ConnectTimeout=10",
     "ServerAliveInterval=5",
     "ServerAliveCountMax=3",
 ];
 const MOMENT: Duration = Duration::from_millis(50);
-/// For a login and the start of a program.
+/// Time-out of the login and the start of the program.
 const START: Duration = Duration::from_secs(30);
-/// For the player to write its folder, and for that to come back.
+/// Time-out of writing and transferring the run folder.
 const GRACE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_reach_the_other_shell_as_they_are() {
+    fn arguments_are_quoted_for_the_remote_shell() {
         let host: Host = "ann@h:22".parse().unwrap();
         let ssh = Ssh::new("ssh -i key").unwrap();
         let words = ["it's", "$HOME `x` \"y\"", "", "a\\b"].map(str::to_owned);
@@ -393,20 +393,20 @@ mod tests {
         let arguments: Vec<_> = command.get_args().map(|a| a.to_str().unwrap()).collect();
         let options = arguments.join(" ");
         assert!(options.starts_with("-o BatchMode=yes "), "{options}");
-        // What the user says comes before what else holds.
+        // Options of the user precede the defaults.
         let at = |words: &str| options.find(words).unwrap();
         assert!(at("-i key") < at("ConnectTimeout"));
         assert_eq!(arguments[arguments.len() - 2], "ann@h");
-        // What sshd gives to the shell of the account.
+        // sshd passes this string to the account's shell.
         let remote = arguments.last().unwrap();
         let output = Command::new("sh").args(["-c", remote]).output().unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(told, "<it's><$HOME `x` \"y\"><><a\\b>");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(printed, "<it's><$HOME `x` \"y\"><><a\\b>");
         assert!(Ssh::new(" ").is_err());
     }
 
     #[test]
-    fn a_folder_of_somebody_else_stays() {
+    fn folder_without_a_run_is_not_removed() {
         let dir = std::env::temp_dir().join(format!("tidegate-forget-{}", std::process::id()));
         let folder = dir.join(FOLDER);
         fs::create_dir_all(&folder).unwrap();

@@ -1,5 +1,5 @@
-//! A program that works beside a run, here or on another host. Its input is its life: it ends when that
-//! is closed, also because this process is gone. Its errors are what it says.
+//! A background process of a run, on this host or on another one. It exits when its standard input
+//! is closed, also by the end of this process. Its messages are on standard error.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,13 +14,13 @@ use anyhow::{Context as _, Result, bail};
 
 use tidegate_console::context::LiveContext;
 
-/// A helper that was started and not yet ended.
+/// A running background process.
 #[derive(Debug)]
 pub(super) struct RemoteProcess {
-    /// In messages, as "capture on far".
+    /// Prefix of messages, such as "capture on far".
     name: String,
     child: Child,
-    /// Once it is closed the helper ends.
+    /// Standard input. Closing it ends the process.
     life: Option<ChildStdin>,
     lines: Receiver<String>,
     said: Vec<String>,
@@ -28,7 +28,7 @@ pub(super) struct RemoteProcess {
 }
 
 impl RemoteProcess {
-    /// Starts a command whose output goes to `output`, and what it says to `log`.
+    /// Starts a command with standard output to `output` and messages to `log`.
     ///
     /// # Errors
     /// The program is missing, or the log cannot be written.
@@ -45,9 +45,9 @@ impl RemoteProcess {
         let mut child =
             child.with_context(|| format!("{name}: cannot run {program}: install it"))?;
         let Some(stderr) = child.stderr.take() else {
-            bail!("{name}: {program} has no pipes");
+            bail!("{name}: internal error: {program} has no pipes");
         };
-        let lines = heard(stderr);
+        let lines = receive_lines(stderr);
         let life = child.stdin.take();
         Ok(Self {
             name,
@@ -59,10 +59,10 @@ impl RemoteProcess {
         })
     }
 
-    /// Waits until it says `words`, and returns what stands behind them; none if somebody interrupts.
+    /// Waits for a message with `words`, and returns the text after them. None after Ctrl-C.
     ///
     /// # Errors
-    /// It ends before, or does not say so in time; the message has what it said last.
+    /// The process exits, or the message does not arrive in time. The error has the last message.
     pub(super) fn says(&mut self, words: &str, around: &LiveContext) -> Result<Option<String>> {
         let end = Instant::now() + START;
         while Instant::now() < end {
@@ -81,17 +81,17 @@ impl RemoteProcess {
             }
         }
         bail!(
-            "{}: nothing came of it within {} s; {}",
+            "{}: not ready within {} s; {}",
             self.name,
             START.as_secs(),
             self.last()
         )
     }
 
-    /// Ends it, waits until it has ended, and returns all that it said.
+    /// Ends the process, waits for its exit, and returns all its messages.
     ///
     /// # Errors
-    /// It failed, or does not end.
+    /// The process fails or does not exit.
     pub(super) fn end(mut self) -> Result<Vec<String>> {
         self.life = None;
         let end = Instant::now() + GRACE;
@@ -100,13 +100,14 @@ impl RemoteProcess {
                 Ok(line) => self.keep(&line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= end => {
-                    bail!("{}: it does not end; {}", self.name, self.last());
+                    bail!("{}: the process does not exit; {}", self.name, self.last());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
         let status = self.child.wait();
-        let status = status.with_context(|| format!("{}: it cannot be waited for", self.name))?;
+        let status =
+            status.with_context(|| format!("{}: cannot wait for the process", self.name))?;
         if !status.success() {
             bail!("{}: {}", self.name, self.last());
         }
@@ -114,7 +115,7 @@ impl RemoteProcess {
     }
 
     fn keep(&mut self, line: &str) {
-        // The log is for people, and the run is worth more than it.
+        // A failure to write the log must not end the run.
         let _ = writeln!(self.log, "{line}");
         self.said.push(line.to_owned());
     }
@@ -126,15 +127,15 @@ impl RemoteProcess {
 
 impl Drop for RemoteProcess {
     fn drop(&mut self) {
-        // What it started ends when its life does. One that has ended cannot be killed, nor waited for.
+        // Its child processes exit at the end of standard input. Errors mean that it has exited.
         self.life = None;
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The lines of a program, as it says them.
-pub(super) fn heard(stderr: ChildStderr) -> Receiver<String> {
+/// Receives the lines of a program's standard error.
+pub(super) fn receive_lines(stderr: ChildStderr) -> Receiver<String> {
     let (says, lines) = channel();
     thread::spawn(move || {
         for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
@@ -147,16 +148,14 @@ pub(super) fn heard(stderr: ChildStderr) -> Receiver<String> {
     lines
 }
 
-/// What a program said last, which is most often why it ended.
+/// The last message of a program, which is usually the reason of its exit.
 pub(super) fn last(said: &[String]) -> &str {
     let line = said.iter().rev().find(|line| !line.is_empty());
-    line.map_or("it says nothing", |line| {
-        line.trim_start_matches("tidegate: ")
-    })
+    line.map_or("no message", |line| line.trim_start_matches("tidegate: "))
 }
 
-/// A script of `sh` here, with arguments. It is not of our process group, so that a Ctrl-C at the
-/// terminal leaves it to us.
+/// A script of `sh` on this host, with arguments. It has its own process group, so that Ctrl-C at
+/// the terminal does not signal it and this process ends it.
 pub(super) fn here(script: &str, arguments: &[String]) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", script, "tidegate"]).args(arguments);
@@ -165,7 +164,7 @@ pub(super) fn here(script: &str, arguments: &[String]) -> Command {
 }
 
 const MOMENT: Duration = Duration::from_millis(50);
-/// For a login and the start of a program.
+/// Time-out of the login and the start of the program.
 const START: Duration = Duration::from_secs(30);
-/// For what is left to be written, and to come back.
+/// Time-out of writing and transferring the remaining output.
 const GRACE: Duration = Duration::from_secs(30);

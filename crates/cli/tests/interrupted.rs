@@ -108,7 +108,7 @@ fn the_lab_keeps_what_was_played() {
         lab.interrupt();
         let ended = cut(lab.ends());
         let words = format!(
-            "interrupted in the run of u: what comes after is missing; the results so far are in {}",
+            "interrupted in the run of u: later results are missing; the results so far are in {}",
             out.display()
         );
         assert!(ended.said.contains(&words), "{}", ended.said);

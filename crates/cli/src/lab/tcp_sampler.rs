@@ -51,7 +51,9 @@ impl TcpSampler {
         let shared = Arc::new(Shared::default());
         let inside = Arc::clone(&shared);
         let sample_loop = move || sample_loop(events.as_ref(), &stream, clock, &inside);
-        let thread = thread::Builder::new().name("watch".into()).spawn(sample_loop)?;
+        let thread = thread::Builder::new()
+            .name("watch".into())
+            .spawn(sample_loop)?;
         Ok(Self { shared, thread })
     }
 
@@ -270,7 +272,11 @@ mod tests {
         assert_eq!(view.silent_since, Some(at(500)));
         assert!(!view.has_room(at(700)));
         assert!(tracker.view(at(800), &state(1, 5_001, 6_001), true).stalled);
-        assert!(tracker.view(at(820), &state(1, 5_001, 6_001), false).stalled);
+        assert!(
+            tracker
+                .view(at(820), &state(1, 5_001, 6_001), false)
+                .stalled
+        );
         let view = tracker.view(at(900), &state(2_001, 5_001, 6_001), false);
         assert!(!view.stalled && view.has_room(at(910)) && tracker.acknowledged);
         assert_eq!(view.silent_since, Some(at(900)));

@@ -548,7 +548,7 @@ fn missing_btf_is_reported_with_the_fix() {
         });
     }
     let ended = Party::start(&mut command).ends();
-    ended.failed_with("the kernel does not tell its types (/sys/kernel/btf/vmlinux");
+    ended.failed_with("the type information of the kernel is unavailable (/sys/kernel/btf/vmlinux");
     ended.failed_with("CONFIG_DEBUG_INFO_BTF=y");
     assert!(!scratch.path("made").exists());
 }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use super::*;
 
-/// Any user may serve at a path where any user may write.
+/// In a directory where any user may write, any user may create a listening socket.
 #[test]
 fn a_socket_of_another_user_receives_nothing() {
     // SAFETY: takes nothing and touches no memory.

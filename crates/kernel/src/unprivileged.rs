@@ -1,10 +1,10 @@
 //! Events without privilege, from the error queues of the sockets and `TCP_INFO`.
 //!
 //! The kernel stamps each segment when it passes it to the device and when it is acknowledged
-//! (`SO_TIMESTAMPING`). The stamps arrive on the socket's error queue and wake a thread, which reads
-//! `TCP_INFO` and compares it with the previous one. Retransmissions are stamped too, so the entry into
-//! recovery and time-outs are seen at once. The wake-up is the longest part of the delay, so the thread
-//! is awake when a retransmission timer expires.
+//! (`SO_TIMESTAMPING`). The stamps arrive on the socket's error queue and wake a thread, which
+//! reads `TCP_INFO` and compares it with the previous one. Retransmissions are stamped too, so the
+//! entry into recovery and time-outs are seen at once. The wake-up is the longest part of the
+//! delay, so the thread is awake when a retransmission timer expires.
 
 mod recovery_watch;
 mod shared;

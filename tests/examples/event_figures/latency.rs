@@ -118,7 +118,7 @@ pub(crate) fn of_a_thousand_sockets() -> Vec<Verdict> {
     let seen = reading.join().unwrap();
     let whole = seen.values().filter(|&&n| n == 30).count();
     println!(
-        "{} sockets subscribed in {} ms; of 30 events each, {:.0} per second, all came of {whole}",
+        "{} sockets subscribed in {} ms; of 30 events each, {:.0} per second, complete for {whole}",
         flappers.len(),
         took.as_millis(),
         f64::from(made) / took_all

@@ -6,8 +6,8 @@ use std::slice;
 
 use super::*;
 
-/// A user without rights takes no slot, and any other user no more than its share, also with clients that
-/// connect and leave as fast as possible.
+/// A user without rights takes no slot, and any other user no more than its share, also with
+/// clients that connect and leave as fast as possible.
 #[test]
 fn clients_that_reconnect_do_not_lock_others_out() {
     let few = "[limits]\nclients = 4\nclients-per-user = 2\n";

@@ -1,4 +1,5 @@
-//! The daemon without descriptors. Each test has a process of its own, since the limit is per process.
+//! The daemon without descriptors. Each test has a process of its own, since the limit is per
+//! process.
 
 use super::crowd::{answer, hand_over, lingering, numbers, reply};
 use std::process::Stdio;
@@ -188,7 +189,8 @@ pub(super) fn is_parent(test: &str) -> bool {
     true
 }
 
-/// Sets the limit of descriptors of this process and returns the old one. Open descriptors stay open.
+/// Sets the limit of descriptors of this process and returns the old one. Open descriptors stay
+/// open.
 pub(super) fn allow_descriptors(many: libc::rlim_t) -> libc::rlim_t {
     // SAFETY: the limit is whole.
     unsafe {

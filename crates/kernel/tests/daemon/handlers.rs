@@ -19,7 +19,8 @@ fn handlers_programs_and_signals_are_served() {
     let its = Arc::clone(&seen);
     let call = Handler::Call(Box::new(move |event| its.lock().unwrap().push(event.what)));
     handlers.bind(&socket, states(), call).unwrap();
-    // A program that writes its arguments, one that fails, one that hangs, and one that does not exist.
+    // A program that writes its arguments, one that fails, one that hangs, and one that does not
+    // exist.
     let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tware.txt");
     let _ = fs::remove_file(&notes);
     let script = format!(
@@ -101,8 +102,8 @@ fn a_program_inherits_its_socket_from_any_descriptor() {
     assert_eq!(&said, b"here\n");
 }
 
-/// If the standard descriptors are closed, files that are opened to start a program take their numbers and
-/// that of the socket. Their data must not go into the stream.
+/// If the standard descriptors are closed, files that are opened to start a program take their
+/// numbers and that of the socket. Their data must not go into the stream.
 #[test]
 fn a_missing_program_writes_nothing_to_the_socket() {
     if descriptors::is_parent("handlers::a_missing_program_writes_nothing_to_the_socket") {

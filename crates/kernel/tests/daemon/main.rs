@@ -31,8 +31,8 @@ fn connection() -> (TcpStream, TcpStream) {
     (ours, listener.accept().unwrap().0)
 }
 
-/// Causes three changes of state per round: closed, opening, open. The caller keeps the other end, whose
-/// close would be one more.
+/// Causes three changes of state per round: closed, opening, open. The caller keeps the other end,
+/// whose close would be one more.
 fn flap(socket: &TcpStream, listener: &TcpListener, times: usize) -> TcpStream {
     let (unspecified, mut peer) = ([0_u8; 16], None);
     // SAFETY: an address is integers, for which zero is a value; both are passed with their sizes.
@@ -60,7 +60,8 @@ fn next(events: &Events) -> Event {
 /// Ends a test that hangs. No result depends on it.
 const GUARD: Duration = Duration::from_mins(5);
 
-/// Reports that a test is skipped. If `TIDEGATE_REQUIRE_NETNS` is 1 and the user is root it fails instead.
+/// Reports that a test is skipped. If `TIDEGATE_REQUIRE_NETNS` is 1 and the user is root it fails
+/// instead.
 fn skip(test: &str, why: &str) {
     // SAFETY: takes nothing and touches no memory.
     let root = unsafe { libc::geteuid() } == 0;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Ten thousand events without a pause, which are read after the last one. A ring with room for all has
-/// all of them, and a smaller one has the number of the others.
+/// Ten thousand events without a pause, which are read after the last one. A ring with room for all
+/// has all of them, and a smaller one has the number of the others.
 #[test]
 fn ten_thousand_events_arrive_or_are_counted() {
     let Some(daemon) = Daemon::start("thousands", ANYTHING) else {

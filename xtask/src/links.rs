@@ -51,7 +51,10 @@ fn follow(files: &Files, exists: &dyn Fn(&Path) -> bool) -> Report {
             followed += 1;
             let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
             let Some(target) = resolve(path, file) else {
-                report.fault(format_args!("{}: {link} leads out of here", path.display()));
+                report.fault(format_args!(
+                    "{}: {link} points outside of the repository",
+                    path.display()
+                ));
                 continue;
             };
             if !exists(&target) {
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_somewhere_passes() {
+    fn valid_links_pass() {
         for text in [
             "[a](a.md) and [b](./b.png \"title\"), [c](../README.md)",
             "[a](../README.md#what-it-is-and-why)",
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_nowhere_fails() {
+    fn broken_links_are_reported() {
         for (text, with) in [
             ("[a](none.md)", "docs/a.md: none.md does not exist"),
             ("![a](none.png)", "none.png does not exist"),

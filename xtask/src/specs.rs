@@ -145,7 +145,7 @@ fn compare(specs: &[Spec], cited: &BTreeMap<String, Cited>) -> Report {
     }
 }
 
-/// Citations of ids that must not be cited. `known` tells for each id whether citing it is allowed.
+/// Citations of ids that must not be cited. `known` maps each id to whether it may be cited.
 fn strays<'a>(
     cited: &'a BTreeMap<String, Cited>,
     known: &'a BTreeMap<&str, bool>,

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_variable_has_a_name_of_its_own_and_a_group() {
+    fn variable_names_are_unique_and_grouped() {
         for &variable in Variable::ALL {
             let set = VariableSet::NONE.with(variable);
             assert_eq!(variable.name().parse(), Ok(set));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_value() {
+    fn unknown_variables_have_no_value() {
         let mut state = Snapshot::new();
         state.set(Variable::Cwnd, 10);
         assert_eq!(state.cwnd(), None);

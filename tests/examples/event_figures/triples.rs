@@ -40,7 +40,7 @@ pub(crate) fn significance(triples: &[Triple], mut random: impl FnMut() -> f64) 
         });
         drawn.sum::<f64>() >= measured - near
     });
-    // What was measured is one of the draws.
+    // The measured order is one of the draws.
     let p = (as_far.count() + 1) as f64 / (DRAWS + 1) as f64;
     let mut means: Vec<f64> = (0..DRAWS)
         .map(|_| {

@@ -63,7 +63,7 @@ impl Capture {
     pub(crate) fn start(name: &str, clock: Clock) -> Self {
         let name = std::ffi::CString::new(name).unwrap();
         let protocol = (libc::ETH_P_IP as u16).to_be();
-        // SAFETY: the name ends in zero; the socket is made from numbers and owned by nobody else.
+        // SAFETY: the name ends in zero; the socket is new, so it has no other owner.
         let (index, socket) = unsafe {
             let socket = libc::socket(
                 libc::AF_PACKET,

@@ -1,4 +1,4 @@
-//! The daemon without descriptors. Each test has a process of its own, since the limit is per
+//! The daemon without descriptors. Each test runs in a separate process, since the limit is per
 //! process.
 
 use super::crowd::{answer, hand_over, lingering, numbers, reply};

@@ -78,7 +78,7 @@ fn handlers_programs_and_signals_are_served() {
     assert!(words[5].starts_with("socket:"), "{note}");
 }
 
-/// In a process of its own, whose standard input becomes another file.
+/// In a separate process, whose standard input becomes another file.
 #[test]
 fn a_program_inherits_its_socket_from_any_descriptor() {
     if descriptors::is_parent("handlers::a_program_inherits_its_socket_from_any_descriptor") {

@@ -87,7 +87,7 @@ impl Page {
 
     /// Writes the page to a descriptor.
     fn write(&self, to: i32) -> isize {
-        // SAFETY: the page has so many bytes.
+        // SAFETY: the page has this size.
         unsafe { libc::write(to, self.0.as_ptr(), Self::SIZE) }
     }
 }

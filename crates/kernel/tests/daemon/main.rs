@@ -493,7 +493,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// In a process of its own, since dropping privileges cannot be undone.
+/// In a separate process, since dropping privileges cannot be undone.
 #[test]
 fn rings_can_be_created_after_privileges_are_dropped() {
     if env::var_os(AT).is_none() {

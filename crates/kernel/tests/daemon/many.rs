@@ -53,7 +53,7 @@ const TIMES: usize = 3_334;
 /// Each subscription has the events of its own socket only.
 #[test]
 fn a_thousand_sockets_have_their_own_events() {
-    // In a process of its own, since it needs many descriptors.
+    // In a separate process, since it needs many descriptors.
     if descriptors::is_parent("many::a_thousand_sockets_have_their_own_events") {
         return;
     }

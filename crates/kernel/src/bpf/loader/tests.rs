@@ -7,7 +7,7 @@ use super::*;
 
 /// An old kernel, or one without a feature, fails with various error numbers.
 #[test]
-fn what_a_kernel_lacks_is_reported_with_the_remedy() {
+fn missing_kernel_features_are_reported_with_the_fix() {
     let refused = |what: &str, number| super::refused(what, io::Error::from_raw_os_error(number));
     let newer = "Linux 6.1 or newer";
     for (error, words) in [
@@ -65,7 +65,7 @@ fn what_a_kernel_lacks_is_reported_with_the_remedy() {
 }
 
 #[test]
-fn types_that_cannot_be_read_have_a_remedy() {
+fn unreadable_types_are_reported_with_the_fix() {
     for bytes in [&b"no BTF at all"[..], &[0x9f, 0xeb, 1, 0, 24, 0, 0, 0]] {
         let error = Btf::parse(bytes, Endianness::default()).unwrap_err();
         let message = no_types(error).to_string();

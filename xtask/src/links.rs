@@ -65,7 +65,7 @@ fn follow(files: &Files, exists: &dyn Fn(&Path) -> bool) -> Report {
                     .is_some_and(|t| !anchors(t).contains(heading))
             {
                 report.fault(format_args!(
-                    "{}: {link} names a heading that is not there",
+                    "{}: {link} refers to a heading that does not exist",
                     path.display()
                 ));
             }
@@ -192,13 +192,16 @@ mod tests {
             ("![a](none.png)", "none.png does not exist"),
             ("<img src=\"none.png\">", "none.png does not exist"),
             ("[a]: none.md", "none.md does not exist"),
-            ("[a](../README.md#why)", "names a heading that is not there"),
+            (
+                "[a](../README.md#why)",
+                "refers to a heading that does not exist",
+            ),
             (
                 "```\n# one\n```\n[a](#one)",
-                "names a heading that is not there",
+                "refers to a heading that does not exist",
             ),
-            ("[a](../../b.md)", "leads out of here"),
-            ("[a](/b.md)", "leads out of here"),
+            ("[a](../../b.md)", "points outside of the repository"),
+            ("[a](/b.md)", "points outside of the repository"),
         ] {
             let report = followed(text);
             assert!(report.failed, "{text}");

@@ -29,7 +29,10 @@ fn main() -> anyhow::Result<()> {
         rates = [300, 1_000, 3_000].map(Rate::kbps).to_vec();
     }
     let frames = FPS * seconds;
-    ensure!(frames > 1, "the recording must have at least two frames: give more SECONDS");
+    ensure!(
+        frames > 1,
+        "the recording must have at least two frames: give more SECONDS"
+    );
     let takes = rates.iter().map(|rate| take(*rate, frames));
     let takes = takes.collect::<anyhow::Result<Vec<_>>>()?;
     let frame = |n: usize| {

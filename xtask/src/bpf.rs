@@ -1,9 +1,9 @@
 //! Compares the BPF objects in the repository with their sources.
 //!
-//! Objects are part of the repository, so that a build needs no clang. The generated code depends on
-//! the version of clang, so a fixed version is used. Without that version the comparison is skipped
-//! with a message. Objects contain no paths, and no debug information except BTF, so that a source
-//! yields the same bytes in any folder.
+//! Objects are part of the repository, so that a build needs no clang. The generated code depends
+//! on the version of clang, so a fixed version is used. Without that version the comparison is
+//! skipped with a message. Objects contain no paths, and no debug information except BTF, so that a
+//! source yields the same bytes in any folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

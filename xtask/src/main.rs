@@ -1,8 +1,8 @@
 //! Repository checks beyond those of cargo.
 //!
 //! - `cargo run -p xtask -- arrows`: crates depend on each other as drawn in `ARCHITECTURE.md`.
-//! - `cargo run -p xtask -- bpf`: BPF objects match their sources;
-//!   `bpf --write` compiles them.
+//! - `cargo run -p xtask -- bpf`: BPF objects match their sources; `bpf --write` compiles
+//!   them.
 //! - `cargo run -p xtask -- licences`: all dependencies have a licence that `deny.toml` allows.
 //! - `cargo run -p xtask -- links`: relative links in Markdown files have a target.
 //! - `cargo run -p xtask -- map`: `ARCHITECTURE.md` names every module, and no others.

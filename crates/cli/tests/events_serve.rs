@@ -277,8 +277,8 @@ fn child(process: u32) -> u32 {
     children[0]
 }
 
-/// Before, during and after a client with a ring and subscriptions: all threads have `CAP_BPF` in the
-/// permitted set only. Child processes cannot acquire more.
+/// Before, during and after a client with a ring and subscriptions: all threads have `CAP_BPF` in
+/// the permitted set only. Child processes cannot acquire more.
 #[test]
 fn another_user_serves_with_one_inactive_capability() {
     let Some(daemon) = Daemon::start("user", ANYTHING, "--user nobody") else {

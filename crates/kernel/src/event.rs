@@ -59,8 +59,8 @@ numbered! {
         /// Table 1, event 4: the third duplicate ACK in a row (RFC 5681; RFC 6675 with selective
         /// acknowledgements), whether or not fast recovery follows.
         ThirdDuplicate = 2 "third-duplicate",
-        /// Table 1, event 4, as current kernels decide it: entry into fast recovery. RACK (RFC
-        /// 8985) enters before the third duplicate, or after it if segments are merely reordered.
+        /// Table 1, event 4, as current kernels decide it: entry into fast recovery. RACK
+        /// (RFC 8985) enters before the third duplicate, or after it if segments are merely reordered.
         Recovery = 3 "recovery",
         /// Table 1, event 6: the ACK that ends fast recovery or the repair after a time-out.
         Recovered = 4 "recovered",

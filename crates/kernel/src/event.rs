@@ -60,7 +60,8 @@ numbered! {
         /// acknowledgements), whether or not fast recovery follows.
         ThirdDuplicate = 2 "third-duplicate",
         /// Table 1, event 4, as current kernels decide it: entry into fast recovery. RACK
-        /// (RFC 8985) enters before the third duplicate, or after it if segments are merely reordered.
+        /// (RFC 8985) enters before the third duplicate, or after it if segments are only
+        /// reordered.
         Recovery = 3 "recovery",
         /// Table 1, event 6: the ACK that ends fast recovery or the repair after a time-out.
         Recovered = 4 "recovered",

@@ -1,35 +1,35 @@
-# `make demo` and `make test` install what is missing (see scripts/setup), say so before they do,
-# and go on. Nothing asks questions, but for sudo's password where there is a terminal to type it.
+# `make demo` and `make test` install missing dependencies (see scripts/setup) with a message, and
+# continue. The only possible prompt is for sudo's password, on a terminal.
 
-# More words for the demo, e.g. make demo DEMO="--sim".
+# Further options of the demo, e.g. make demo DEMO="--sim".
 DEMO ?=
-# How long each target is fuzzed.
+# Duration per fuzz target in seconds.
 FUZZ_SECONDS ?= 20
-# What other projects' controllers are played on; which of them, e.g. make peers PEERS="quinn-bbr".
+# Scenarios for other projects' controllers, and selected ones, e.g. make peers PEERS="quinn-bbr".
 SCENARIOS ?=
 PEERS ?=
 
-# Where to install, if not to /usr/local; below which folder, for packages; what was built already.
+# Installation prefix [default: /usr/local]; root folder for packages; folder of build products.
 export PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR BUILT
 
 .PHONY: help demo test check bench bench-emulator bench-events bench-sim fuzz peers install uninstall clean
 
 help:
-	@echo 'make demo    live video over a bad network, with Tidegate and without; names a report'
-	@echo 'make test    every test'
-	@echo 'make check   format, lints, docs, licences, sizes and what else is not a test'
-	@echo 'make bench   what a controller step and a packet cost'
+	@echo 'make demo    live video over a bad network, with and without Tidegate; prints the path of a report'
+	@echo 'make test    all tests'
+	@echo 'make check   format, lints, docs, licences, sizes and other checks'
+	@echo 'make bench   benchmarks of a controller step and of a packet'
 	@echo 'make bench-emulator'
-	@echo '             the emulator in pairs with a plain forwarder in C (root or user namespaces)'
+	@echo '             packet rate of the emulator and of a plain forwarder in C (root or user namespaces)'
 	@echo 'make bench-events'
-	@echo '             how late events of the kernel'\''s TCP are, and what they cost (root)'
+	@echo '             delay and cost of kernel TCP events (root)'
 	@echo 'make bench-sim'
-	@echo '             the simulator in pairs with ns-2 where that is installed, and with many flows'
+	@echo '             speed of the simulator, also compared with ns-2 and ns-3 if installed'
 	@echo 'make fuzz    $(FUZZ_SECONDS) s of fuzzing per wire format'
-	@echo 'make peers   other projects'\'' controllers on SCENARIOS; results go to runs/peers'
-	@echo 'make install the program, the C header and the shared library, below PREFIX (/usr/local);'
+	@echo 'make peers   other projects'\'' controllers on SCENARIOS; results in runs/peers'
+	@echo 'make install installs program, C header and shared library below PREFIX (/usr/local);'
 	@echo '             DESTDIR and make uninstall as usual'
-	@echo 'make clean   removes what was built; runs stay'
+	@echo 'make clean   removes build products; keeps runs'
 
 demo:
 	@scripts/demo $(DEMO)

@@ -1,8 +1,8 @@
-# What the scripts here share. To be sourced.
+# Functions shared by the scripts. To be sourced.
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Services and containers may have none.
+# Services and containers may lack HOME.
 : "${HOME:=$(getent passwd "$(id -u)" | cut -d: -f6)}"
 : "${HOME:=/}"
 export HOME
@@ -14,19 +14,19 @@ fail() {
     exit 1
 }
 
-# Ends the script with a reason where nothing can be built.
+# Fails if the checkout is read-only, since build products go there.
 needs_a_writable_checkout() {
     [ -w "$repository" ] || fail \
-        "$repository cannot be written by $(id -un), and what is built goes there. Clone it anew, or chown it."
+        "$repository is not writable by $(id -un), and build products go there. Clone it again, or chown it."
 }
 
-# Builds with cargo and these arguments.
+# Runs cargo with these arguments.
 build() {
-    cargo "$@" || fail "The build failed; why is said above." \
+    cargo "$@" || fail "The build failed; the reason is printed above." \
         "If that is a crate that could not be fetched: the first build needs a network that reaches crates.io."
 }
 
-# Whether a directory has libclang.
+# Whether a directory contains libclang.
 has_libclang() {
     local found
     for found in "$1"/libclang.so* "$1"/libclang-[0-9]*.so*; do
@@ -35,7 +35,7 @@ has_libclang() {
     return 1
 }
 
-# Whether one of these directories has the headers of a clang.
+# Whether one of these directories contains clang's headers.
 has_clang_headers() {
     local place found
     for place in "$@"; do
@@ -46,8 +46,8 @@ has_clang_headers() {
     return 1
 }
 
-# Of several libclangs a build takes the newest. If that has no headers, but another one has, says
-# so to the build.
+# A build uses the newest libclang. If its headers are missing and another version has them, selects
+# that version by LIBCLANG_PATH.
 choose_libclang() {
     [ -z "${LIBCLANG_PATH:-}" ] || return 0
     local place whole='' part=''
@@ -65,7 +65,7 @@ choose_libclang() {
 }
 choose_libclang
 
-# The least version of Rust, from Cargo.toml.
+# Minimum version of Rust, from Cargo.toml.
 rust_wanted() {
     sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$repository/Cargo.toml"
 }
@@ -75,15 +75,15 @@ at_least() {
     [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
 }
 
-# Whether the cargo that would run now is there and new enough.
+# Whether cargo is installed and new enough.
 rust_found() {
     local version
     version=$(cargo --version 2>/dev/null | cut -d ' ' -f 2) || return 1
     [ -n "$version" ] && at_least "$version" "$(rust_wanted)"
 }
 
-# Makes cargo the one that is new enough: the one of the shell, else rustup's, which a shell that
-# was open before rustup came does not know yet.
+# Selects a cargo that is new enough: the one on the PATH, else that of rustup, which may be missing
+# on the PATH of a shell started before rustup was installed.
 find_rust() {
     rust_found && return
     PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
@@ -95,8 +95,8 @@ find_rust() {
     return 1
 }
 
-# Runs the command after the title $1 and notes how long it took. A failure ends the script, which
-# still says where the time went.
+# Prints the title $1, runs the command and records its duration. A failure ends the script, which
+# prints the durations.
 step() {
     current=$1
     local start=$SECONDS
@@ -106,18 +106,18 @@ step() {
     note "$start"
 }
 
-# Notes that the current step, begun at $1, is over.
+# Records the duration of the current step, which started at $1.
 note() {
     took+=("$(printf '%5d s  %s' $((SECONDS - $1)) "$current")")
     current=
 }
 
 times() {
-    say "where the time went"
+    say "durations"
     printf '%s\n' "${took[@]}"
 }
 
-# On the way out, whichever it is.
+# Runs at every exit.
 finish() {
     local status=$?
     if [ -n "$current" ]; then

@@ -1,5 +1,5 @@
-//! What we believe of the kernel, and rely on. When one of these fails, the code is not wrong,
-//! but the world is another.
+//! Kernel behaviour on which the emulator and the tests rely. A failure means that the kernel
+//! behaves differently, rather than an error in the code.
 
 mod lab;
 
@@ -15,13 +15,16 @@ use tidegate_live::tun::Tun;
 
 const DEVICE: &str = "tgtest";
 
-/// Between the kernel's sending and its being readable there is no delay: both happen in
-/// `sendto`. So the first read finds it.
+/// Reads an IPv4 packet. The kernel makes a packet readable within `sendto`, so the first read
+/// finds it.
 fn read(tun: &Tun) -> Vec<u8> {
     let mut buffer = [0; 4_096];
     loop {
-        let length = tun.read(&mut buffer).unwrap().expect("a packet is there");
-        // The kernel looks for IPv6 routers on its own account.
+        let length = tun
+            .read(&mut buffer)
+            .unwrap()
+            .expect("a packet is readable");
+        // The kernel sends IPv6 router solicitations by itself.
         if buffer[0] >> 4 == 4 {
             return buffer[..length].to_vec();
         }
@@ -51,24 +54,27 @@ fn send(namespace: &Namespace, payload: usize, ecn: Ecn) -> std::io::Result<usiz
 }
 
 #[test]
-fn a_read_gives_one_whole_packet_with_its_ecn_bits() {
-    in_lab("a_read_gives_one_whole_packet_with_its_ecn_bits", || {
-        let (namespace, tun) = device();
-        for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1] {
-            send(&namespace, 100, ecn).unwrap();
-            let packet = read(&tun);
-            assert_eq!((packet.len(), Ecn::from_bits(packet[1])), (128, ecn));
-        }
-    });
+fn a_read_returns_one_complete_packet_with_its_ecn_bits() {
+    in_lab(
+        "a_read_returns_one_complete_packet_with_its_ecn_bits",
+        || {
+            let (namespace, tun) = device();
+            for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1] {
+                send(&namespace, 100, ecn).unwrap();
+                let packet = read(&tun);
+                assert_eq!((packet.len(), Ecn::from_bits(packet[1])), (128, ecn));
+            }
+        },
+    );
 }
 
 #[test]
-fn the_mtu_holds_whole_and_more_is_cut_in_fragments() {
-    in_lab("the_mtu_holds_whole_and_more_is_cut_in_fragments", || {
+fn packets_above_the_mtu_are_fragmented() {
+    in_lab("packets_above_the_mtu_are_fragmented", || {
         let (namespace, tun) = device();
         send(&namespace, 1_472, Ecn::Ect0).unwrap();
         assert_eq!(read(&tun).len(), 1_500);
-        // The kernel cuts at the MTU, and all but the last piece into multiples of 8 bytes.
+        // The kernel fragments at the MTU. All fragments but the last are multiples of 8 bytes.
         send(&namespace, 1_473, Ecn::Ect0).unwrap();
         assert_eq!((read(&tun).len(), read(&tun).len()), (1_500, 21));
     });
@@ -82,19 +88,19 @@ fn a_write_arrives_once_unchanged_and_before_it_returns() {
             let (namespace, tun) = device();
             let clock = Clock::start();
             let capture = namespace.within(|| Capture::start(DEVICE, clock)).unwrap();
-            // What B would send to A is what A sends, with the addresses swapped, which leaves both
-            // checksums as they are.
+            // A packet from B to A, made from A's packet by swapping the addresses, which keeps
+            // both checksums.
             send(&namespace, 100, Ecn::Ect0).unwrap();
             let mut packet = read(&tun);
             let (source, destination) = packet[12..20].split_at_mut(4);
             source.swap_with_slice(destination);
             for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
-                // The capture is before the kernel looks at the checksum.
+                // The capture precedes the kernel's check of the checksum.
                 packet[1] = ecn.bits();
                 tun.write(&packet).unwrap();
                 let returned = clock.now();
-                let (at, heard) = capture.next().unwrap();
-                assert_eq!(heard, packet);
+                let (at, captured) = capture.next().unwrap();
+                assert_eq!(captured, packet);
                 let clocks = CLOCKS + capture.drift();
                 assert!(at <= returned + clocks, "{at:?} {returned:?}");
             }
@@ -104,12 +110,12 @@ fn a_write_arrives_once_unchanged_and_before_it_returns() {
 }
 
 #[test]
-fn what_nobody_reads_is_dropped_and_counted() {
-    in_lab("what_nobody_reads_is_dropped_and_counted", || {
+fn unread_packets_are_dropped_and_counted() {
+    in_lab("unread_packets_are_dropped_and_counted", || {
         let (namespace, _tun) = device();
-        // The queue is 100 long, or 500 where we may not choose.
+        // The queue length is 100 packets, or 500 where it cannot be set.
         for _ in 0..600 {
-            // Once it is full the kernel says so to some senders, and not to others.
+            // With a full queue the kernel reports an error to some senders only.
             let _ = send(&namespace, 10, Ecn::NotEct);
         }
         assert!(namespace.transmit_drops(DEVICE).unwrap() >= 100);
@@ -117,8 +123,8 @@ fn what_nobody_reads_is_dropped_and_counted() {
 }
 
 #[test]
-fn namespaces_do_not_hear_each_other() {
-    in_lab("namespaces_do_not_hear_each_other", || {
+fn namespaces_are_isolated() {
+    in_lab("namespaces_are_isolated", || {
         let (one, tun) = device();
         let (_other, other_tun) = device();
         send(&one, 10, Ecn::NotEct).unwrap();
@@ -130,5 +136,5 @@ fn namespaces_do_not_hear_each_other() {
     });
 }
 
-/// How well the kernel's time of day can be put on our clock.
+/// Accuracy of the conversion between the kernel's real-time clock and the monotonic clock.
 const CLOCKS: Duration = Duration::from_micros(20);

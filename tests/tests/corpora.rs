@@ -1,5 +1,5 @@
-//! Replays the corpora of the fuzz targets on a stable compiler: what once broke something, or
-//! reached an odd corner, is tried on every run.
+//! Replays the corpora of the fuzz targets with a stable compiler: inputs that once failed or that
+//! reach rare code run with every test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tidegate_tests::fuzzing::targets;
 
 #[test]
-fn every_target_takes_its_corpus() {
+fn every_target_accepts_its_corpus() {
     for target in targets() {
         let files = files(&corpora().join(target.name));
         assert!(
@@ -20,7 +20,7 @@ fn every_target_takes_its_corpus() {
             let replay = std::panic::catch_unwind(|| (target.run)(&data));
             assert!(
                 replay.is_ok(),
-                "{} does not take {}",
+                "{} fails for {}",
                 target.name,
                 file.display()
             );
@@ -44,7 +44,7 @@ fn every_corpus_has_a_target_and_every_target_a_program() {
     assert_eq!(programs, known);
 }
 
-/// What is in a directory, in alphabetical order.
+/// Files and folders of a directory in alphabetical order.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory);
     let entries = entries.unwrap_or_else(|error| panic!("{}: {error}", directory.display()));

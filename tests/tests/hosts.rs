@@ -1,4 +1,4 @@
-//! Several hosts on one emulator: each pair takes its own way, and links are shared where routes
+//! Several hosts on one emulator: each pair has its own route, and links are shared where routes
 //! meet.
 
 mod lab;
@@ -21,8 +21,8 @@ const C: Host = Host(2);
 const PORT: u16 = 5_000;
 const PACKETS: u64 = 50;
 
-/// A and B send to C over lines of their own and one that they share; C answers over one line.
-/// Between A and B there is no way.
+/// A and B send to C over separate links and a shared one. C replies over one link. A and B have no
+/// route to each other.
 fn config() -> EmulatorConfig {
     let line = |name: &str, ms| NamedLink {
         name: name.into(),
@@ -53,7 +53,7 @@ fn config() -> EmulatorConfig {
     }
 }
 
-/// Sends one packet after another to C and waits for each answer.
+/// Sends numbered packets to C, waiting for the reply of each.
 fn ask(namespace: &Namespace, host: Host) -> io::Result<()> {
     let ask = move || {
         let socket = UdpSocket::bind((host.address(), PORT))?;
@@ -74,7 +74,7 @@ fn ask(namespace: &Namespace, host: Host) -> io::Result<()> {
     namespace.within(ask).unwrap()
 }
 
-/// C says to whom it answers.
+/// Replies with the number of the sending host.
 fn answer(ready: &mpsc::Sender<()>) -> io::Result<()> {
     let socket = UdpSocket::bind((C.address(), PORT))?;
     socket.set_read_timeout(Some(GUARD))?;
@@ -82,24 +82,24 @@ fn answer(ready: &mpsc::Sender<()>) -> io::Result<()> {
     let mut question = [0; 16];
     for _ in 0..2 * PACKETS {
         let (length, from) = socket.recv_from(&mut question)?;
-        let who = [Host::A, Host::B]
+        let host = [Host::A, Host::B]
             .into_iter()
             .find(|host| host.address() == from.ip());
-        let who = who.expect("nobody else has a way to C");
-        let answer = [&question[..length], &who.0.to_be_bytes()].concat();
+        let host = host.expect("only A and B have a route to C");
+        let answer = [&question[..length], &host.0.to_be_bytes()].concat();
         socket.send_to(&answer, from)?;
     }
     Ok(())
 }
 
 #[test]
-fn each_pair_of_hosts_takes_its_own_way() {
-    in_lab("each_pair_of_hosts_takes_its_own_way", || {
+fn each_pair_of_hosts_has_its_own_route() {
+    in_lab("each_pair_of_hosts_has_its_own_route", || {
         let emulator = Emulator::start(&config()).unwrap();
         let (ready, bound) = mpsc::channel();
         let answerer = emulator.namespace(C).run(move || answer(&ready)).unwrap();
         bound.recv().unwrap();
-        // A to B: there is no way, and nobody is told but the report.
+        // There is no route from A to B; the packet is counted in the report only.
         let to_b = || {
             let socket = UdpSocket::bind((Host::A.address(), PORT)).unwrap();
             socket
@@ -124,12 +124,12 @@ fn each_pair_of_hosts_takes_its_own_way() {
         assert_eq!(report.unrouted, 1);
         let arrivals: Vec<_> = report.links.iter().map(|link| link.arrivals).collect();
         assert_eq!(arrivals, [PACKETS, PACKETS, 2 * PACKETS, 2 * PACKETS]);
-        the_log_has_each_delay(&log);
+        assert_exact_delays(&log);
     });
 }
 
-/// Lines without a limit delay by what they are told, to the nanosecond.
-fn the_log_has_each_delay(log: &EmulatorLog) {
+/// Links without a capacity limit add exactly their configured delay.
+fn assert_exact_delays(log: &EmulatorLog) {
     let mut count = [0; 3];
     let mut flows = [None; 3];
     for departure in &log.departures {
@@ -138,7 +138,7 @@ fn the_log_has_each_delay(log: &EmulatorLog) {
         let ms = [14, 18, 5][route];
         assert_eq!(departure.at, arrival.at + Duration::from_millis(ms));
         count[route] += 1;
-        // Both answers come by one route.
+        // Both hosts receive replies by one route.
         if route < 2 {
             assert_eq!((arrival.ecn, arrival.dscp), (Ecn::Ect1, 0));
             assert_eq!(*flows[route].get_or_insert(arrival.flow), arrival.flow);
@@ -148,54 +148,52 @@ fn the_log_has_each_delay(log: &EmulatorLog) {
     assert_ne!(flows[0], flows[1]);
 }
 
-/// A host whose route leads nowhere hears what it is sent, also where senders are checked against
-/// routes, and is heard again when it has its route back.
+/// A host with a blackhole route still receives packets, even with reverse-path filtering. It can
+/// send again after the route is removed.
 #[test]
-fn what_leaves_for_nowhere_is_lost_and_what_comes_is_not() {
-    in_lab(
-        "what_leaves_for_nowhere_is_lost_and_what_comes_is_not",
-        || {
-            let config = EmulatorConfig::path(LinkConfig::default(), LinkConfig::default());
-            let emulator = Emulator::start(&config).unwrap();
-            let [a, b] = [Host::A, Host::B].map(|host| {
-                let bind = || {
-                    let strict = "/proc/sys/net/ipv4/conf/all/rp_filter";
-                    std::fs::write(strict, "1").unwrap();
-                    UdpSocket::bind((host.address(), PORT)).unwrap()
-                };
-                let socket = emulator.namespace(host).within(bind).unwrap();
-                socket.set_read_timeout(Some(GUARD)).unwrap();
-                socket
-            });
-            let to = |host: Host| (host.address(), PORT);
-            let hear = |socket: &UdpSocket| {
-                let mut word = [0];
-                socket.recv_from(&mut word).map(|_| word[0]).unwrap()
+fn a_blackhole_drops_sent_packets_only() {
+    in_lab("a_blackhole_drops_sent_packets_only", || {
+        let config = EmulatorConfig::path(LinkConfig::default(), LinkConfig::default());
+        let emulator = Emulator::start(&config).unwrap();
+        let [a, b] = [Host::A, Host::B].map(|host| {
+            let bind = || {
+                let strict = "/proc/sys/net/ipv4/conf/all/rp_filter";
+                std::fs::write(strict, "1").unwrap();
+                UdpSocket::bind((host.address(), PORT)).unwrap()
             };
-            let nowhere = Blackhole::new(emulator.namespace(Host::A)).unwrap();
-            for round in 0..2 {
-                nowhere.lead(true).unwrap();
-                // As many as wait in a device, and more.
-                for _ in 0..700 {
-                    a.send_to(&[100], to(Host::B)).unwrap();
-                }
-                b.send_to(&[round], to(Host::A)).unwrap();
-                assert_eq!(hear(&a), round);
-                nowhere.lead(false).unwrap();
-                a.send_to(&[round], to(Host::B)).unwrap();
-                assert_eq!(hear(&b), round);
+            let socket = emulator.namespace(host).within(bind).unwrap();
+            socket.set_read_timeout(Some(GUARD)).unwrap();
+            socket
+        });
+        let to = |host: Host| (host.address(), PORT);
+        let receive = |socket: &UdpSocket| {
+            let mut byte = [0];
+            socket.recv_from(&mut byte).map(|_| byte[0]).unwrap()
+        };
+        let blackhole = Blackhole::new(emulator.namespace(Host::A)).unwrap();
+        for round in 0..2 {
+            blackhole.lead(true).unwrap();
+            // More packets than fit into the queue of a device.
+            for _ in 0..700 {
+                a.send_to(&[100], to(Host::B)).unwrap();
             }
-            nowhere.lead(true).unwrap();
-            drop(nowhere);
-            a.send_to(&[2], to(Host::B)).unwrap();
-            assert_eq!(hear(&b), 2);
-            let (report, _) = emulator.stop().unwrap();
-            assert_eq!(report.packets, 5);
-        },
-    );
+            b.send_to(&[round], to(Host::A)).unwrap();
+            assert_eq!(receive(&a), round);
+            blackhole.lead(false).unwrap();
+            a.send_to(&[round], to(Host::B)).unwrap();
+            assert_eq!(receive(&b), round);
+        }
+        blackhole.lead(true).unwrap();
+        drop(blackhole);
+        a.send_to(&[2], to(Host::B)).unwrap();
+        assert_eq!(receive(&b), 2);
+        let (report, _) = emulator.stop().unwrap();
+        assert_eq!(report.packets, 5);
+    });
 }
 
-/// However seldom it looks, a packet is written at its time or after it, and says so.
+/// With a coarse granularity, packets are written at or after their time, and the reported times
+/// are exact.
 #[test]
 fn granularity_is_in_the_reported_times() {
     in_lab("granularity_is_in_the_reported_times", || {
@@ -210,14 +208,14 @@ fn granularity_is_in_the_reported_times() {
         let listen = move || {
             let capture = Capture::start("tide0", clock);
             ready.send(()).unwrap();
-            // 50 ms of silence may be those before the first packet, or a busy machine.
-            let looks = (0..GUARD.as_millis() / 50).map(|_| capture.next());
-            let heard: Vec<Time> = looks.flatten().map(|(at, _)| at).take(BURST).collect();
-            (heard, capture.drift())
+            // 50 ms of silence occur before the first packet, or on a busy machine.
+            let reads = (0..GUARD.as_millis() / 50).map(|_| capture.next());
+            let captured: Vec<Time> = reads.flatten().map(|(at, _)| at).take(BURST).collect();
+            (captured, capture.drift())
         };
         let listener = emulator.namespace(C).run(listen).unwrap();
         listening.recv().unwrap();
-        // More than fit between two looks: the emulator has to nap.
+        // More packets than fit between two wake-ups, so that the emulator sleeps in between.
         let burst = || {
             let socket = UdpSocket::bind((Host::A.address(), PORT)).unwrap();
             for _ in 0..BURST {
@@ -229,21 +227,21 @@ fn granularity_is_in_the_reported_times() {
             }
         };
         emulator.namespace(Host::A).within(burst).unwrap();
-        let (heard, drift) = listener.join().unwrap();
+        let (captured, drift) = listener.join().unwrap();
         let (report, log) = emulator.stop().unwrap();
-        assert_eq!((heard.len(), report.granularity), (BURST, granularity));
+        assert_eq!((captured.len(), report.granularity), (BURST, granularity));
         let clocks = Duration::from_micros(20) + drift;
-        // C's kernel answers that nobody listens.
+        // C's kernel replies with port unreachable.
         let forth = |d: &&Departure| log.arrivals[d.id as usize].route == RouteId(0);
-        for (departure, at) in log.departures.iter().filter(forth).zip(heard) {
+        for (departure, at) in log.departures.iter().filter(forth).zip(captured) {
             assert!(at + clocks >= departure.at && at <= departure.written + clocks);
         }
-        // It naps after two looks in one moment; so packets wait for it, on both sides.
+        // The emulator sleeps after two checks at the same time, so packets wait on both sides.
         assert!(report.unread_worst >= granularity / 2, "{report:?}");
         assert!(report.timing_worst >= granularity / 4, "{report:?}");
     });
 }
 
 const BURST: usize = 100;
-/// Ends a test that hangs. No verdict depends on it.
+/// Ends a test that hangs. No result depends on it.
 const GUARD: Duration = Duration::from_mins(5);

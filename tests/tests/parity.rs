@@ -1,4 +1,4 @@
-//! The emulator does to real packets what the models do in virtual time.
+//! Parity of the emulator with real packets and of the models in virtual time.
 
 #[path = "../../crates/cli/tests/calm/mod.rs"]
 mod calm;
@@ -24,10 +24,9 @@ use tidegate_live::emulator::{
     Arrival, Departure, Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host,
 };
 
-/// Two links forth: a drop-tail queue before a capacity with steps and stalls, outages, loss and
-/// jitter that changes the order;
-/// then RED with ECN. One link back. Steps and outages come every second, because nobody knows
-/// how long a busy machine takes to get going.
+/// Two links forward: a drop-tail queue with capacity steps, stalls, outages, loss and reordering
+/// jitter, followed by RED with ECN. One link back. Steps and outages repeat every second, since
+/// the start of the traffic on a busy machine is unpredictable.
 fn network() -> NetworkConfig {
     let ms = Time::from_millis;
     let second = |s| {
@@ -93,13 +92,13 @@ struct Run {
     config: EmulatorConfig,
     report: EmulatorReport,
     log: EmulatorLog,
-    /// What side B received: when, and how much.
+    /// Times and sizes of the packets that side B received.
     captured: Vec<(Time, usize)>,
-    /// How far the clocks of kernel stamps and emulator moved apart.
+    /// Relative drift of the clocks of the kernel's stamps and of the emulator.
     drift: Duration,
 }
 
-/// Packets at random moments and of random sizes from A to B; B sends each back cut short.
+/// Sends packets at random times and of random sizes from A to B, which returns each one truncated.
 fn run() -> Run {
     let config = EmulatorConfig {
         limit: LIMIT,
@@ -114,11 +113,11 @@ fn run() -> Run {
         let listen = move || {
             let capture = Capture::start("tide0", clock);
             ready.send(()).unwrap();
-            let mut heard = vec![];
+            let mut packets = vec![];
             while !done.load(Ordering::SeqCst) {
-                heard.extend(std::iter::from_fn(|| capture.next()).map(|(at, p)| (at, p.len())));
+                packets.extend(std::iter::from_fn(|| capture.next()).map(|(at, p)| (at, p.len())));
             }
-            (heard, capture.drift())
+            (packets, capture.drift())
         };
         (emulator.namespace(Host::B).run(listen).unwrap(), listening)
     };
@@ -128,7 +127,7 @@ fn run() -> Run {
     let all_sent = Arc::clone(&sent);
     let echo = move || {
         let socket = UdpSocket::bind((Host::B.address(), PORT)).unwrap();
-        // Longer than a packet can be under way: once all are sent it was the last one.
+        // Exceeds the time of a packet in flight: a time-out after the last send ends the echo.
         socket
             .set_read_timeout(Some(Duration::from_millis(700)))
             .unwrap();
@@ -184,7 +183,7 @@ fn blast(clock: Clock) {
     }
 }
 
-/// The arrivals of the log, in pure virtual time.
+/// Replays the logged arrivals in virtual time.
 fn replay(run: &Run) -> (Vec<Delivery<Arrival>>, Network<Arrival>) {
     let mut network = Network::new(&run.config.network, run.config.seed).unwrap();
     for a in &run.log.arrivals {
@@ -201,14 +200,14 @@ fn emulator_and_models_agree() {
     let agree = || {
         let run = run();
         println!("{:#?}", run.report);
-        the_run_is_worth_it(&run);
-        the_same_fate_for_every_packet(&run);
-        the_wire_agrees(&run);
+        assert_coverage(&run);
+        assert_equal_outcomes(&run);
+        assert_capture_matches(&run);
     };
     in_lab(test, || judged(test, agree));
 }
 
-fn the_run_is_worth_it(run: &Run) {
+fn assert_coverage(run: &Run) {
     let [radio, core, back] = run.report.links[..] else {
         panic!("three links");
     };
@@ -222,10 +221,10 @@ fn the_run_is_worth_it(run: &Run) {
     assert_eq!(run.log.missed, 0);
 }
 
-/// Drops, marks and logical times: equal, not similar.
-fn the_same_fate_for_every_packet(run: &Run) {
+/// Drops, marks and departure times must be equal.
+fn assert_equal_outcomes(run: &Run) {
     let (deliveries, mut network) = replay(run);
-    assert_eq!(network.inside(), 0, "everything had time to come through");
+    assert_eq!(network.inside(), 0, "all packets have left the network");
     let expected: Vec<_> = deliveries
         .iter()
         .map(|d| (d.at, d.packet.id, d.packet.ecn))
@@ -242,8 +241,8 @@ fn the_same_fate_for_every_packet(run: &Run) {
     }
 }
 
-/// Host B got each packet after its logical time and before the emulator says it was written.
-fn the_wire_agrees(run: &Run) {
+/// Host B received each packet between its departure time and the emulator's write time.
+fn assert_capture_matches(run: &Run) {
     let forth = run.log.departures.iter().filter_map(|d| {
         let arrival = run.log.arrivals[d.id as usize];
         assert_eq!(arrival.id, d.id);
@@ -251,7 +250,7 @@ fn the_wire_agrees(run: &Run) {
     });
     let forth: Vec<_> = forth.collect();
     assert_eq!(forth.len(), run.captured.len());
-    // The two clocks are read one after the other; interrupts come in between.
+    // The two clocks are read in succession; interrupts may come in between.
     let clocks = Duration::from_micros(20) + run.drift;
     for ((departure, size), (at, length)) in forth.into_iter().zip(&run.captured) {
         assert_eq!(size, Bytes(*length as u64));

@@ -1,27 +1,27 @@
-//! `scripts/setup` on machines that lack something. Programs that would install are stand-ins: they
-//! write down how they were called and bring what they were asked for.
+//! `scripts/setup` on machines without some of the dependencies. Stubs of the installers record
+//! their arguments and create the requested programs.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A machine: a folder with all programs that there are.
+/// A machine: a folder with all programs on its PATH.
 struct Machine {
     folder: PathBuf,
 }
 
-/// What the script did.
+/// Result of the script.
 struct Outcome {
     success: bool,
-    /// What it said.
+    /// Its output.
     said: String,
-    /// What it had others do, a line per call.
+    /// Calls of the installers, one per line.
     did: String,
 }
 
 impl Machine {
-    /// With everything, used by root.
+    /// A complete machine, used by root.
     fn new(name: &str) -> Self {
         let name = format!("tidegate-setup-{}-{name}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -55,7 +55,7 @@ impl Machine {
         self
     }
 
-    /// Used by somebody else than root.
+    /// Makes the user unprivileged.
     fn by_a_user(self) -> Self {
         self.program("id", "echo 1000");
         self
@@ -66,7 +66,7 @@ impl Machine {
     }
 
     fn set_up_for(&self, words: &[&str]) -> Outcome {
-        // So that only what is told here is missing.
+        // Only the dependencies removed by the test are missing.
         self.set_up_with(words, &self.folder)
     }
 
@@ -93,19 +93,19 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // What is left in a folder for temporary files does no harm.
+        // A leftover temporary folder does no harm.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Writes a program for the shell.
+/// Writes a shell script as a program.
 fn script(path: &Path, body: &str) {
     let text = format!("#!/bin/sh\ndid() {{ echo \"$@\" >> \"$HOME/did\"; }}\n{body}\n");
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Knows all libraries, but x264 only once something was installed where `lacks-x264` lies.
+/// Reports all libraries as installed, but x264 only after an installation if `lacks-x264` exists.
 const PKG_CONFIG: &str = r#"
 [ "$2" = x264 ] && [ -e "$HOME/lacks-x264" ] && [ ! -e "$HOME/installed" ] && exit 1
 [ -e "$HOME/old-ffmpeg" ] && case $1 in
@@ -121,21 +121,21 @@ fn find(program: &str) -> PathBuf {
     places
         .into_iter()
         .find(|p| p.exists())
-        .expect("a Unix has it")
+        .expect("the program is on the PATH")
 }
 
 impl Outcome {
     fn says(&self, text: &str) {
         assert!(
             self.said.contains(text),
-            "{text:?} was expected: {}",
+            "the output lacks {text:?}: {}",
             self.said
         );
     }
 }
 
 #[test]
-fn where_all_is_there_nothing_is_done_or_said() {
+fn a_complete_machine_is_left_unchanged() {
     let outcome = Machine::new("whole").set_up();
     assert!(outcome.success, "{}", outcome.said);
     assert_eq!((outcome.said.as_str(), outcome.did.as_str()), ("", ""));
@@ -186,7 +186,7 @@ fn a_user_installs_through_sudo() {
     machine.program("sudo", "did sudo \"$1\"; shift; \"$@\"");
     let outcome = machine.set_up();
     assert!(outcome.success, "{}", outcome.said);
-    // Nobody is there to type a password.
+    // No terminal is available for a password.
     assert!(
         outcome
             .did
@@ -197,7 +197,7 @@ fn a_user_installs_through_sudo() {
 }
 
 #[test]
-fn who_may_not_install_is_told_what_to_ask_for() {
+fn a_user_without_sudo_is_shown_the_command() {
     let outcome = Machine::new("rights").without("cc").by_a_user().set_up();
     assert!(!outcome.success);
     assert_eq!(outcome.did, "");
@@ -208,20 +208,20 @@ fn who_may_not_install_is_told_what_to_ask_for() {
 }
 
 #[test]
-fn a_sudo_that_wants_a_password_is_no_failure_of_apt() {
+fn a_password_prompt_without_terminal_is_reported() {
     let machine = Machine::new("password").without("cc").by_a_user();
     machine.program("sudo", "exit 1");
     let outcome = machine.set_up();
     assert!(!outcome.success);
     assert_eq!(outcome.did, "");
-    outcome.says("sudo wants a password, and there is no terminal");
+    outcome.says("sudo requires a password, and there is no terminal");
 }
 
 #[test]
-fn a_libclang_that_is_told_but_not_there_is_refused() {
+fn a_libclang_path_that_does_not_exist_is_rejected() {
     let outcome = Machine::new("libclang").set_up_with(&[], Path::new("/nonexistent"));
     assert!(!outcome.success);
-    outcome.says("LIBCLANG_PATH is /nonexistent, which is not there.");
+    outcome.says("LIBCLANG_PATH is /nonexistent, which does not exist.");
 }
 
 #[test]
@@ -231,11 +231,11 @@ fn without_apt_the_packages_are_named() {
         .without("apt-get")
         .set_up();
     assert!(!outcome.success);
-    outcome.says("these packages of Debian and Ubuntu bring: gcc libc6-dev.");
+    outcome.says("in these packages of Debian and Ubuntu: gcc libc6-dev.");
 }
 
 #[test]
-fn a_failing_apt_is_no_success() {
+fn a_failed_installation_is_an_error() {
     let machine = Machine::new("broken-apt").without("cc");
     machine.program("apt-get", "[ \"$1\" = update ]");
     let outcome = machine.set_up();
@@ -244,17 +244,16 @@ fn a_failing_apt_is_no_success() {
 }
 
 #[test]
-fn an_ffmpeg_that_is_too_old_is_refused() {
+fn an_old_ffmpeg_is_rejected() {
     let machine = Machine::new("ffmpeg");
     fs::write(machine.folder.join("old-ffmpeg"), "").unwrap();
     let outcome = machine.set_up();
     assert!(!outcome.success);
-    outcome
-        .says("FFmpeg 5.1 or later is needed (libavcodec 59.37); here is libavcodec 58.134.100.");
+    outcome.says("FFmpeg 5.1 or later is needed (libavcodec 59.37); found libavcodec 58.134.100.");
 }
 
 #[test]
-fn rust_comes_by_rustup() {
+fn rust_is_installed_by_rustup() {
     let machine = Machine::new("no-rust").without("cargo");
     machine.program(
         "curl",
@@ -272,7 +271,7 @@ fn rust_comes_by_rustup() {
     let outcome = machine.set_up();
     assert!(outcome.success, "{}", outcome.said);
     outcome.says("== installing Rust with rustup to");
-    // The first address does not answer.
+    // The first address is unreachable.
     assert_eq!(
         outcome.did,
         "curl\ncurl\ninstaller -y --profile minimal --default-toolchain stable --no-modify-path\n"
@@ -280,7 +279,7 @@ fn rust_comes_by_rustup() {
 }
 
 #[test]
-fn an_old_rust_is_renewed_by_the_rustup_that_is_there() {
+fn an_old_rust_is_updated_by_an_installed_rustup() {
     let machine = Machine::new("old-rust");
     machine.program(
         "cargo",
@@ -297,11 +296,11 @@ fn an_old_rust_is_renewed_by_the_rustup_that_is_there() {
 }
 
 #[test]
-fn without_a_way_to_rust_it_is_said() {
+fn an_unreachable_rust_installer_is_reported() {
     let machine = Machine::new("no-way").without("cargo");
     machine.program("curl", "exit 1");
     let outcome = machine.set_up();
     assert!(!outcome.success);
-    outcome.says("Could not fetch the installer of Rust");
+    outcome.says("Could not download the installer of Rust");
     outcome.says("or install Rust 1.95 or later by other means");
 }

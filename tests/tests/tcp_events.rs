@@ -1,4 +1,4 @@
-//! Events of the kernel's TCP over an emulated path, with and without privilege.
+//! Kernel TCP events over an emulated path, with and without privilege.
 
 #[path = "../../crates/cli/tests/calm/mod.rs"]
 mod calm;
@@ -33,7 +33,7 @@ use tidegate_live::emulator::{Emulator, EmulatorConfig, Host};
 
 const PORT: u16 = 5_001;
 
-/// A path of 8 Mb/s and 40 ms there and back.
+/// A path of 8 Mb/s with an RTT of 40 ms.
 fn path(loss: LossConfig, outages: Vec<Outage>) -> EmulatorConfig {
     let there = LinkConfig {
         capacity: Capacity::Fixed(Rate::kbps(8_000)),
@@ -53,7 +53,7 @@ fn path(loss: LossConfig, outages: Vec<Outage>) -> EmulatorConfig {
     }
 }
 
-/// Sends so many bytes over the path while `events` watches, and returns what it saw.
+/// Sends `bytes` bytes over the path and returns the events.
 fn transfer(emulator: &Emulator, events: &Events, bytes: usize, wanted: Wanted) -> Vec<Event> {
     let listen = || TcpListener::bind((Host::B.address(), PORT)).unwrap();
     let listener = emulator.namespace(Host::B).within(listen).unwrap();
@@ -86,27 +86,28 @@ fn transfer(emulator: &Emulator, events: &Events, bytes: usize, wanted: Wanted) 
     let tally = events.tally(id).unwrap();
     assert_eq!(tally.lost, 0);
     drop(stream);
-    // The end comes when the connection's socket is gone, with its last segments.
+    // The event of the end follows the last segments, when the kernel destroys the socket.
     while seen.last().is_none_or(|e| e.what != Happening::Ended) {
         let next = events.next(Some(GUARD)).unwrap();
-        seen.push(next.expect("the end comes"));
+        seen.push(next.expect("an event is available"));
     }
     seen
 }
 
-/// Runs and judges `body` in the lab. The kernel's timers and the path go on while the machine stands
-/// still.
+/// Runs `body` in the lab, and repeats it after a failure with a stall of the machine. Kernel
+/// timers and the emulated path continue during a stall.
 fn judged_in_lab(test: &str, body: impl Fn()) {
     in_lab(test, || judged(test, body));
 }
 
-/// Ends a test that hangs. No verdict depends on it.
+/// Ends a test that hangs. No result depends on it.
 const GUARD: Duration = Duration::from_mins(5);
 
-/// The programs, where they can be loaded; else the test is skipped. It fails if it is to have
-/// namespaces and is root: root of a user namespace may load none.
+/// Kernel events if the programs can be loaded. Otherwise the test is skipped, or fails if
+/// namespaces are required and the user is root: root of a user namespace cannot load programs.
 fn in_kernel() -> Option<(Events, MutexGuard<'static, ()>)> {
-    // One at a time: programs that come and go may hide events from others, see docs/itcp.md.
+    // One at a time: attaching and detaching programs may hide events from others, see
+    // docs/itcp.md.
     static ONE: Mutex<()> = Mutex::new(());
     let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     match Events::in_process() {
@@ -125,8 +126,8 @@ fn kinds(seen: &[Event]) -> EventSet {
 }
 
 #[test]
-fn losses_lead_into_recovery_and_out_again() {
-    judged_in_lab("losses_lead_into_recovery_and_out_again", || {
+fn losses_cause_recovery_and_its_end() {
+    judged_in_lab("losses_cause_recovery_and_its_end", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -147,7 +148,7 @@ fn losses_lead_into_recovery_and_out_again() {
     });
 }
 
-/// How often this thread went to sleep.
+/// Number of voluntary context switches of this thread.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let mut lines = status.lines();
@@ -156,8 +157,8 @@ fn sleeps() -> u64 {
 }
 
 #[test]
-fn who_looks_before_it_sleeps_hears_the_same() {
-    judged_in_lab("who_looks_before_it_sleeps_hears_the_same", || {
+fn busy_polling_yields_the_same_events() {
+    judged_in_lab("busy_polling_yields_the_same_events", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -177,8 +178,8 @@ fn who_looks_before_it_sleeps_hears_the_same() {
     });
 }
 
-/// Numbers are without gaps, times ascend, entries and ends take turns, and the state is the
-/// moment's.
+/// Checks that numbers have no gaps, times ascend, starts and ends of recovery alternate, and the
+/// state matches the event.
 fn consistent(seen: &[Event]) {
     let mut repairing = false;
     for (number, event) in (1..).zip(seen) {
@@ -188,8 +189,8 @@ fn consistent(seen: &[Event]) {
             Happening::Recovery { .. } => {
                 assert!(!repairing);
                 repairing = true;
-                // The kernel tells before it changes the state, and after it has halved the
-                // threshold.
+                // The kernel reports the event before it changes the state, and after it has halved
+                // the threshold.
                 assert_ne!(state.ca_state(), Some(CaState::Recovery));
                 assert!(state.ssthresh() <= state.cwnd());
                 assert!(state.unacknowledged() > Some(tidegate_core::units::Bytes(0)));
@@ -214,8 +215,8 @@ fn consistent(seen: &[Event]) {
 }
 
 #[test]
-fn an_outage_makes_time_outs_that_back_off() {
-    judged_in_lab("an_outage_makes_time_outs_that_back_off", || {
+fn an_outage_causes_timeouts_with_backoff() {
+    judged_in_lab("an_outage_causes_timeouts_with_backoff", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -234,7 +235,7 @@ fn an_outage_makes_time_outs_that_back_off() {
         for pair in timeouts.windows(2) {
             if pair[1].0 > 1 {
                 assert_eq!(pair[1].0, pair[0].0 + 1);
-                // The timer ran for what it was set to, twice the time before.
+                // The timer ran for its set time, twice the previous time.
                 assert!(pair[1].1 + Duration::from_millis(8) >= pair[0].1 * 2);
                 let waited = pair[1].2.time.abs_diff(pair[0].2.time);
                 assert!(
@@ -246,7 +247,7 @@ fn an_outage_makes_time_outs_that_back_off() {
         }
         let (_, _, event) = timeouts[0];
         assert_eq!(event.state.get(Variable::Cwnd), Some(1), "{event:?}");
-        // After the time-out it is slow start again, up to half of what was.
+        // Slow start follows the time-out, up to half of the previous window.
         let after = seen.iter().filter(|e| e.time > event.time);
         let reached = after.filter(|e| e.what == Happening::Threshold).count();
         assert_eq!(reached, 1, "{seen:?}");
@@ -254,7 +255,7 @@ fn an_outage_makes_time_outs_that_back_off() {
     });
 }
 
-/// Nothing passes from the first second to 2.5 s.
+/// Adds an outage from 1 s to 2.5 s.
 fn with_outage(config: EmulatorConfig) -> EmulatorConfig {
     let mut config = config;
     config.network.links[0].config.outages = vec![Outage {
@@ -265,34 +266,31 @@ fn with_outage(config: EmulatorConfig) -> EmulatorConfig {
 }
 
 #[test]
-fn without_privilege_recovery_and_time_outs_are_seen_too() {
-    judged_in_lab(
-        "without_privilege_recovery_and_time_outs_are_seen_too",
-        || {
-            let events = Events::unprivileged().unwrap();
-            let loss = LossConfig::Every(NonZeroU32::new(250).unwrap());
-            let emulator = Emulator::start(&with_outage(path(loss, Vec::new()))).unwrap();
-            let wanted = Wanted {
-                events: EventSet::ALL,
-                ..events.allowed()
-            };
-            let seen = transfer(&emulator, &events, 2_500_000, wanted);
-            let kinds = kinds(&seen);
-            for kind in [
-                EventKind::Timeout,
-                EventKind::Recovery,
-                EventKind::Recovered,
-                EventKind::Ended,
-            ] {
-                assert!(kinds.contains(kind), "{kind} is missing in {kinds}");
-            }
-        },
-    );
+fn unprivileged_events_include_recovery_and_timeouts() {
+    judged_in_lab("unprivileged_events_include_recovery_and_timeouts", || {
+        let events = Events::unprivileged().unwrap();
+        let loss = LossConfig::Every(NonZeroU32::new(250).unwrap());
+        let emulator = Emulator::start(&with_outage(path(loss, Vec::new()))).unwrap();
+        let wanted = Wanted {
+            events: EventSet::ALL,
+            ..events.allowed()
+        };
+        let seen = transfer(&emulator, &events, 2_500_000, wanted);
+        let kinds = kinds(&seen);
+        for kind in [
+            EventKind::Timeout,
+            EventKind::Recovery,
+            EventKind::Recovered,
+            EventKind::Ended,
+        ] {
+            assert!(kinds.contains(kind), "{kind} is missing in {kinds}");
+        }
+    });
 }
 
 #[test]
-fn states_are_seen_from_the_opening_to_the_end() {
-    in_lab("states_are_seen_from_the_opening_to_the_end", || {
+fn state_changes_are_reported_until_the_end() {
+    in_lab("state_changes_are_reported_until_the_end", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -321,8 +319,8 @@ fn states_are_seen_from_the_opening_to_the_end() {
 }
 
 #[test]
-fn what_is_no_tcp_socket_is_refused() {
-    in_lab("what_is_no_tcp_socket_is_refused", || {
+fn other_descriptors_are_rejected() {
+    in_lab("other_descriptors_are_rejected", || {
         let events = Events::unprivileged().unwrap();
         let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();

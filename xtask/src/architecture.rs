@@ -37,7 +37,7 @@ pub(crate) fn arrows(text: &str) -> anyhow::Result<BTreeMap<String, Vec<String>>
     let drawing = section
         .split_once("```mermaid\n")
         .and_then(|(_, rest)| rest.split_once("```"))
-        .context("ARCHITECTURE.md has no drawing (```mermaid) under `Arrows`")?
+        .context("ARCHITECTURE.md has no diagram (```mermaid) under `Arrows`")?
         .0;
     let mut arrows: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in drawing.lines() {

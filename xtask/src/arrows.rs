@@ -47,16 +47,18 @@ fn compare(drawn: &BTreeMap<String, Vec<String>>, metadata: &Metadata) -> Report
         .collect();
     for (from, to) in &real {
         if ENDS.contains(to) {
-            report.fault(format_args!("{from} depends on {to}, on which nothing may"));
+            report.fault(format_args!(
+                "{from} depends on {to}, which must have no dependents"
+            ));
         } else if *from != "tests" && !drawn.contains(&(from, to)) {
             report.fault(format_args!(
-                "{from} depends on {to}, and ARCHITECTURE.md draws no such arrow"
+                "{from} depends on {to}, but ARCHITECTURE.md has no such arrow"
             ));
         }
     }
     for (from, to) in drawn.difference(&real) {
         report.fault(format_args!(
-            "ARCHITECTURE.md draws an arrow from {from} to {to}, and there is no such dependency"
+            "ARCHITECTURE.md has an arrow from {from} to {to}, but there is no such dependency"
         ));
     }
     report.line(format_args!("{} arrows between crates", real.len()));
@@ -130,7 +132,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_drawn_is_what_there_is() {
+    fn a_matching_diagram_passes() {
         let report = compared(&AS_DRAWN);
         assert_eq!(
             (report.text.as_str(), report.failed),
@@ -141,15 +143,15 @@ mod tests {
     #[test]
     fn each_difference_is_named() {
         for (extra, with) in [
-            (("tidegate", "tidegate-core"), "cli depends on core, and"),
+            (("tidegate", "tidegate-core"), "cli depends on core, but"),
             (
                 ("tidegate-core", "tidegate-sim"),
-                "core depends on sim, and",
+                "core depends on sim, but",
             ),
             (("tidegate-core", "tokio"), "core depends on tokio; it may"),
             (
                 ("tidegate-tests", "tidegate"),
-                "tests depends on cli, on which nothing may",
+                "tests depends on cli, which must have no dependents",
             ),
         ] {
             let mut needs = AS_DRAWN.to_vec();
@@ -163,7 +165,7 @@ mod tests {
         assert!(
             report
                 .text
-                .contains("from cli to sim, and there is no such dependency")
+                .contains("from cli to sim, but there is no such dependency")
         );
     }
 }

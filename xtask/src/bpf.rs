@@ -1,9 +1,9 @@
-//! Objects of programs for the kernel: each has to be what its source compiles to.
+//! Compares the BPF objects in the repository with their sources.
 //!
-//! Objects are part of the repository, so that a build needs no clang. Other versions of clang
-//! generate other code, so one version is used by all: without it the comparison is left out, and
-//! this is said. Objects contain no paths and no debug information but BTF, so that the same source
-//! gives the same bytes in any folder.
+//! Objects are part of the repository, so that a build needs no clang. The generated code depends
+//! on the version of clang, so a fixed version is used. Without that version the comparison is
+//! skipped with a message. Objects contain no paths, and no debug information except BTF, so that a
+//! source yields the same bytes in any folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use crate::Report;
 use crate::sources;
 
-/// Compares the objects with what their sources compile to.
+/// Compares the objects with their compiled sources.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let mut report = Report::default();
     let built = root.join(SOURCES).join(BUILT);
@@ -36,7 +36,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Writes the objects that the sources compile to.
+/// Compiles the sources and writes the objects.
 pub(crate) fn write(root: &Path) -> anyhow::Result<Report> {
     let mut report = Report::default();
     let Some(compiled) = compile_all(root)? else {
@@ -56,12 +56,10 @@ pub(crate) fn write(root: &Path) -> anyhow::Result<Report> {
 
 fn compare(name: &str, is_same: bool, report: &mut Report) {
     if is_same {
-        report.line(format_args!(
-            "{BUILT}/{name} is what its source compiles to"
-        ));
+        report.line(format_args!("{BUILT}/{name} matches its source"));
     } else {
         report.fault(format_args!(
-            "{SOURCES}/{BUILT}/{name} is not what its source compiles to: cargo run -p xtask -- bpf --write"
+            "{SOURCES}/{BUILT}/{name} differs from its compiled source: cargo run -p xtask -- bpf --write"
         ));
     }
 }
@@ -78,7 +76,7 @@ fn compile_all(root: &Path) -> anyhow::Result<Option<Vec<Object>>> {
         let compile = |source: &PathBuf| tools.compile(source, &scratch);
         sources.iter().map(compile).collect()
     });
-    // A file that is left in a folder for temporary files does no harm.
+    // A leftover temporary file does no harm.
     let _ = fs::remove_dir_all(&scratch);
     compiled.map(Some)
 }
@@ -92,7 +90,7 @@ struct Tools {
 }
 
 impl Tools {
-    /// By the names of Debian's packages, or by their own.
+    /// Finds the programs by the names of Debian's packages, or by their own.
     fn find() -> Option<Self> {
         let names = [format!("-{CLANG}"), String::new()];
         let tools = names.map(|suffix| Self {
@@ -114,7 +112,7 @@ impl Tools {
         let name = Path::new(file).with_extension("o");
         let object = scratch.join(&name);
         let mut clang = Command::new(&self.clang);
-        // The folder is the current one, so that only the file's own name goes into the object.
+        // Run in the folder of the source, so that the object contains the file name only.
         clang.current_dir(folder).args(FLAGS).arg(file);
         run(clang.arg("-o").arg(&object))?;
         run(Command::new(&self.strip).args(STRIP).arg(&object))?;
@@ -181,9 +179,9 @@ mod tests {
         );
     }
 
-    /// With another name, so that no machine's folder can be in an object.
+    /// Folders with different names must yield identical objects.
     #[test]
-    fn the_folder_does_not_matter() {
+    fn objects_are_independent_of_the_folder() {
         let Some(tools) = Tools::find() else {
             println!("skipped: no clang {CLANG} here");
             return;

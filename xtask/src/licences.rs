@@ -64,7 +64,7 @@ fn judge(deny: &Deny, metadata: &Metadata, report: &mut Report) {
             }
         }
         match package.license.as_deref() {
-            None => report.fault(format_args!("{name}: its manifest names no licence")),
+            None => report.fault(format_args!("{name}: its manifest has no licence")),
             Some(text) => match verdict(text, &allowed) {
                 Some(with) => used.extend(with),
                 None => report.fault(format_args!(
@@ -87,7 +87,7 @@ fn judge(deny: &Deny, metadata: &Metadata, report: &mut Report) {
         .chain(asked.flat_map(|e| &e.allow));
     for licence in asked.filter(|l| !used.contains(l.as_str())) {
         report.fault(format_args!(
-            "deny.toml allows {licence:?}, which nobody uses"
+            "deny.toml allows {licence:?}, which no dependency uses"
         ));
     }
     permissive_stays_so(metadata, report);
@@ -129,7 +129,9 @@ fn duplicates(metadata: &Metadata, report: &mut Report) {
     }
     let ours = metadata.workspace_members.len();
     let foreign = metadata.packages.len() - ours;
-    report.line(format_args!("{foreign} packages beside our {ours}"));
+    report.line(format_args!(
+        "{foreign} external packages, {ours} of the workspace"
+    ));
     for package in &metadata.packages {
         if package
             .source
@@ -148,7 +150,7 @@ fn say_native(metadata: &Metadata, report: &mut Report) {
     for package in &metadata.packages {
         if let Some(native) = native(package).filter(|n| n.copyleft) {
             report.line(format_args!(
-                "{} brings {}, which is under {}",
+                "{} links to {}, which is under {}",
                 package.name, native.name, native.licence
             ));
         }
@@ -161,7 +163,7 @@ fn native(package: &Package) -> Option<&'static Native> {
 
 /// Licences of `allowed` that satisfy `expression`; `None` if they do not.
 fn verdict(expression: &str, allowed: &BTreeSet<String>) -> Option<BTreeSet<String>> {
-    // Old manifests say `MIT/Apache-2.0`, where SPDX says OR.
+    // Old manifests use `MIT/Apache-2.0` instead of OR.
     let spaced = expression
         .replace('/', " OR ")
         .replace('(', " ( ")
@@ -370,20 +372,20 @@ mod tests {
     const ODD: (&str, Option<&str>) = ("odd", Some("WTFPL"));
 
     #[test]
-    fn what_is_allowed_passes() {
+    fn allowed_licences_pass() {
         let report = judged(&[("a", Some("MIT OR GPL-2.0-only")), ODD]);
         assert_eq!(
             (report.text.as_str(), report.failed),
-            ("2 packages beside our 3\n", false)
+            ("2 external packages, 3 of the workspace\n", false)
         );
     }
 
     #[test]
-    fn what_is_not_allowed_fails_by_name() {
+    fn other_licences_are_named() {
         for (foreign, with) in [
             (("b", Some("Zlib")), "b 1.0.0: \"Zlib\" is not allowed"),
             (("b", Some("WTFPL")), "b 1.0.0: \"WTFPL\" is not allowed"),
-            (("b", None), "b 1.0.0: its manifest names no licence"),
+            (("b", None), "b 1.0.0: its manifest has no licence"),
             (
                 ("b-sys", Some("MIT")),
                 "b-sys 1.0.0: binds a native library",
@@ -397,12 +399,12 @@ mod tests {
         assert!(
             report
                 .text
-                .contains("deny.toml allows \"WTFPL\", which nobody uses")
+                .contains("deny.toml allows \"WTFPL\", which no dependency uses")
         );
     }
 
     #[test]
-    fn only_media_may_bring_copyleft() {
+    fn copyleft_is_limited_to_media() {
         let report = judged(&[("x264-sys", Some("MIT")), ODD]);
         assert!(report.failed);
         assert!(
@@ -414,6 +416,6 @@ mod tests {
         );
         let report = judged(&[("a", Some("MIT")), ODD, ("x264-sys", Some("MIT"))]);
         assert!(!report.failed, "{}", report.text);
-        assert!(report.text.contains("x264-sys brings libx264"));
+        assert!(report.text.contains("x264-sys links to libx264"));
     }
 }

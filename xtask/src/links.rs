@@ -51,7 +51,10 @@ fn follow(files: &Files, exists: &dyn Fn(&Path) -> bool) -> Report {
             followed += 1;
             let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
             let Some(target) = resolve(path, file) else {
-                report.fault(format_args!("{}: {link} leads out of here", path.display()));
+                report.fault(format_args!(
+                    "{}: {link} points outside of the repository",
+                    path.display()
+                ));
                 continue;
             };
             if !exists(&target) {
@@ -62,7 +65,7 @@ fn follow(files: &Files, exists: &dyn Fn(&Path) -> bool) -> Report {
                     .is_some_and(|t| !anchors(t).contains(heading))
             {
                 report.fault(format_args!(
-                    "{}: {link} names a heading that is not there",
+                    "{}: {link} refers to a heading that does not exist",
                     path.display()
                 ));
             }
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_somewhere_passes() {
+    fn valid_links_pass() {
         for text in [
             "[a](a.md) and [b](./b.png \"title\"), [c](../README.md)",
             "[a](../README.md#what-it-is-and-why)",
@@ -183,19 +186,22 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_nowhere_fails() {
+    fn broken_links_are_reported() {
         for (text, with) in [
             ("[a](none.md)", "docs/a.md: none.md does not exist"),
             ("![a](none.png)", "none.png does not exist"),
             ("<img src=\"none.png\">", "none.png does not exist"),
             ("[a]: none.md", "none.md does not exist"),
-            ("[a](../README.md#why)", "names a heading that is not there"),
+            (
+                "[a](../README.md#why)",
+                "refers to a heading that does not exist",
+            ),
             (
                 "```\n# one\n```\n[a](#one)",
-                "names a heading that is not there",
+                "refers to a heading that does not exist",
             ),
-            ("[a](../../b.md)", "leads out of here"),
-            ("[a](/b.md)", "leads out of here"),
+            ("[a](../../b.md)", "points outside of the repository"),
+            ("[a](/b.md)", "points outside of the repository"),
         ] {
             let report = followed(text);
             assert!(report.failed, "{text}");

@@ -1,8 +1,8 @@
 //! Repository checks beyond those of cargo.
 //!
 //! - `cargo run -p xtask -- arrows`: crates depend on each other as drawn in `ARCHITECTURE.md`.
-//! - `cargo run -p xtask -- bpf`: programs for the kernel are what their sources compile to;
-//!   `bpf --write` compiles them.
+//! - `cargo run -p xtask -- bpf`: BPF objects match their sources; `bpf --write` compiles
+//!   them.
 //! - `cargo run -p xtask -- licences`: all dependencies have a licence that `deny.toml` allows.
 //! - `cargo run -p xtask -- links`: relative links in Markdown files have a target.
 //! - `cargo run -p xtask -- map`: `ARCHITECTURE.md` names every module, and no others.
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         (Some("all"), _) => CHECKS.iter().filter(|c| c.name != "portable").collect(),
         (other, None) => {
             let names = CHECKS.map(|c| c.name).join(", ");
-            let given = other.unwrap_or("nothing");
+            let given = other.unwrap_or("no argument");
             eprintln!("xtask: one of {names} or `all` was expected, and {given} was given");
             return ExitCode::from(2);
         }
@@ -133,7 +133,7 @@ struct Report {
 impl Report {
     /// Adds an informational line.
     fn line(&mut self, text: fmt::Arguments<'_>) {
-        writeln!(self.text, "{text}").expect("a string takes all");
+        writeln!(self.text, "{text}").expect("writing to a string succeeds");
     }
 
     /// Adds an error.

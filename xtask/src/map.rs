@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_true_map_passes() {
+    fn a_correct_map_passes() {
         let report = compared(
             "- `link`: hops\n  - `link/queue`: waiting",
             "- `parity`: both",
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_gone_is_named() {
+    fn missing_and_removed_modules_are_named() {
         let fails = |core: &str, tests: &str, with: &str| {
             let report = compared(core, tests);
             assert!(report.failed);

@@ -59,7 +59,7 @@ fn digest<'a>(options: &[&'a str]) -> Vec<&'a str> {
 
 fn compare(here: &str, there: &str, report: &mut Report) {
     if here.lines().count() != SCENARIOS.len() {
-        report.fault(format_args!("no digest of each scenario: {here}"));
+        report.fault(format_args!("a scenario has no digest: {here}"));
     } else if here == there {
         report.line(format_args!(
             "{} scenarios give the same bits here and on {MUSL}",
@@ -130,9 +130,9 @@ mod tests {
     }
 
     #[test]
-    fn one_bit_is_enough() {
+    fn a_single_difference_is_reported() {
         assert!(!compared("a\nb\nc\nd\n", "a\nb\nc\nd\n").failed);
         assert!(compared("a\nb\nc\nd\n", "a\nb\nc\ne\n").failed);
-        assert!(compared("", "").failed, "nothing was run");
+        assert!(compared("", "").failed, "no scenario was run");
     }
 }

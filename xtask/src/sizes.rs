@@ -30,7 +30,8 @@ fn judge(path: &str, text: &str, report: &mut Report) {
         if length > remark {
             let verdict = if length > limit { "too long" } else { "long" };
             report.failed |= length > limit;
-            writeln!(report.text, "{verdict:8} {length:5} {what}").expect("a string takes all");
+            writeln!(report.text, "{verdict:8} {length:5} {what}")
+                .expect("writing to a string succeeds");
         }
     };
     note(path, lines.iter().filter(|l| is_code(l)).count(), FILE);
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn long_is_remarked_and_too_long_refused() {
+    fn long_code_is_a_warning_and_longer_code_an_error() {
         let file = |lines: usize| "a();\n".repeat(lines);
         assert_eq!(report(&file(500)).text, "");
         let long = report(&file(501));

@@ -88,7 +88,7 @@ fn compare(specs: &[Spec], cited: &BTreeMap<String, Cited>) -> Report {
     let mut known = BTreeMap::new();
     for spec in specs {
         let (mut coded, mut tested) = (0, 0);
-        writeln!(text, "{}", spec.title).expect("a string takes all");
+        writeln!(text, "{}", spec.title).expect("writing to a string succeeds");
         for r in &spec.requirement {
             let (code, tests) = cited
                 .get(&r.id)
@@ -108,7 +108,7 @@ fn compare(specs: &[Spec], cited: &BTreeMap<String, Cited>) -> Report {
                 r.id,
                 r.text
             )
-            .expect("a string takes all");
+            .expect("writing to a string succeeds");
         }
         for e in &spec.exception {
             if e.reason.trim().is_empty() {
@@ -119,7 +119,7 @@ fn compare(specs: &[Spec], cited: &BTreeMap<String, Cited>) -> Report {
                 "  {:7} left out   {:34} {} Reason: {}",
                 e.section, e.id, e.text, e.reason
             )
-            .expect("a string takes all");
+            .expect("writing to a string succeeds");
         }
         let all = spec.requirement.len();
         writeln!(
@@ -127,7 +127,7 @@ fn compare(specs: &[Spec], cited: &BTreeMap<String, Cited>) -> Report {
             "  {all} requirements: {coded} with code, {tested} with a test; {} left out\n",
             spec.exception.len()
         )
-        .expect("a string takes all");
+        .expect("writing to a string succeeds");
         let ids = spec.requirement.iter().map(|r| (&r.id, true));
         for (id, wanted) in ids.chain(spec.exception.iter().map(|e| (&e.id, false))) {
             if known.insert(id.as_str(), wanted).is_some() {
@@ -137,7 +137,7 @@ fn compare(specs: &[Spec], cited: &BTreeMap<String, Cited>) -> Report {
     }
     faults.extend(strays(cited, &known));
     for fault in &faults {
-        writeln!(text, "{fault}").expect("a string takes all");
+        writeln!(text, "{fault}").expect("writing to a string succeeds");
     }
     Report {
         text,
@@ -145,7 +145,7 @@ fn compare(specs: &[Spec], cited: &BTreeMap<String, Cited>) -> Report {
     }
 }
 
-/// Citations of ids that must not be cited. `known` tells for each id whether citing it is allowed.
+/// Citations of ids that must not be cited. `known` maps each id to whether it may be cited.
 fn strays<'a>(
     cited: &'a BTreeMap<String, Cited>,
     known: &'a BTreeMap<&str, bool>,
@@ -181,7 +181,7 @@ mod tests {
     ";
 
     #[test]
-    fn code_and_test_are_told_apart() {
+    fn citations_of_code_and_tests_are_distinguished() {
         let report = judge(
             SPEC,
             "    //= rfc1-2\nfn go() {}\n//= rfc1-2 (test)\n#[test]",
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_unknown_or_unreasoned_fails() {
+    fn missing_unknown_and_unjustified_ids_are_reported() {
         let fails = |spec: &str, code: &str, with: &str| {
             let report = judge(spec, code);
             assert!(report.failed);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_citation_stands_on_a_line_of_its_own() {
+    fn a_citation_is_a_separate_line() {
         let text = "let x = 1; //= rfc1-2\n// = rfc1-2\nlet s = \"//= rfc1-9\";";
         assert!(judge(SPEC, text).failed, "none of these cites");
         let source = Source {

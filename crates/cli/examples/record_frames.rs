@@ -3,8 +3,8 @@
 //! `cargo run --release -p tidegate --example record_frames [SECONDS [RATE..]] > frames.txt`
 //!
 //! libx264 encodes the generated scene, 640x360 at 30 frames a second, once for each rate in bits
-//! per second, as a session would: told its rate before every frame, with a key frame every two
-//! seconds. The same scene and version of libx264 give the same trace.
+//! per second, as in a session: with a rate for every frame, and a key frame every two seconds.
+//! The same scene and version of libx264 give the same trace.
 
 use anyhow::{Context, ensure};
 use tidegate_core::media::{FrameEncoder as _, FrameOrder, FrameRate};
@@ -17,19 +17,22 @@ fn main() -> anyhow::Result<()> {
     let seconds: u64 = match arguments.next() {
         Some(word) => word
             .parse()
-            .with_context(|| format!("`{word}` is no number of seconds"))?,
+            .with_context(|| format!("`{word}` is not a number of seconds"))?,
         None => 10,
     };
     let rates = arguments.map(|word| {
         let rate = word.parse().map(Rate::bps);
-        rate.with_context(|| format!("`{word}` is no rate in bits per second"))
+        rate.with_context(|| format!("`{word}` is not a rate in bits per second"))
     });
     let mut rates = rates.collect::<anyhow::Result<Vec<Rate>>>()?;
     if rates.is_empty() {
         rates = [300, 1_000, 3_000].map(Rate::kbps).to_vec();
     }
     let frames = FPS * seconds;
-    ensure!(frames > 1, "record at least a second");
+    ensure!(
+        frames > 1,
+        "the recording must have at least two frames: give more SECONDS"
+    );
     let takes = rates.iter().map(|rate| take(*rate, frames));
     let takes = takes.collect::<anyhow::Result<Vec<_>>>()?;
     let frame = |n: usize| {
@@ -63,7 +66,7 @@ fn take(rate: Rate, frames: u64) -> anyhow::Result<Vec<RecordedFrame>> {
         })?;
         ensure!(
             encoded.key == key,
-            "frame {n} is not of the kind that was ordered"
+            "frame {n} has another frame type than ordered"
         );
         Ok(RecordedFrame {
             size: u32::try_from(encoded.data.len())?,
@@ -78,5 +81,5 @@ const WIDTH: u32 = 640;
 const HEIGHT: u32 = 360;
 const FPS: u64 = 30;
 const KEY_EVERY: u64 = 60;
-/// As `tidegate sim` encodes.
+/// The preset of `tidegate sim`.
 const PRESET: Preset = Preset::Superfast;

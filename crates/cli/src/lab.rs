@@ -153,14 +153,14 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     if is_cut {
         let Some(last) = takes.last() else {
             made.undo();
-            say("interrupted before the first run: nothing is kept");
+            say("interrupted before the first run: no results are kept");
             return Ok(End::Nothing);
         };
         let name = &last.flows[0].0.name;
         let note = if is_whole {
-            format!("interrupted after the run of {name}, which is whole")
+            format!("interrupted after the run of {name}, which is complete")
         } else {
-            format!("interrupted in the run of {name}: what comes after is missing")
+            format!("interrupted in the run of {name}: later results are missing")
         };
         say(format_args!(
             "{note}; the results so far are in {}",
@@ -195,8 +195,8 @@ fn service(scenario: &Scenario) -> (Option<Service>, Option<String>) {
         Err(why) => (
             None,
             Some(format!(
-                "senders have the events that a process without privilege sees, which cuts writes \
-                 into segments of their own; those of the kernel itself are not written down: \
+                "senders use the events that an unprivileged process can observe, for which \
+                 each write is split into its own segments; kernel events are not recorded: \
                  {why:#}"
             )),
         ),

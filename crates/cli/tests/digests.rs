@@ -1,9 +1,8 @@
-//! Golden digests: every scenario file of the project, played with its own seed, leaves the same run
-//! folder to the byte.
+//! Golden digests: the run folder of every scenario file, at its default seed, is byte-identical.
 //!
 //! `digests.txt` has a line per file of each run folder: its CRC-32 (ISO 3309), its length and its
-//! name. A change of behaviour changes lines there, and the change of the file says which; with
-//! `TIDEGATE_WRITE_DIGESTS=1` the test writes the file instead of comparing with it.
+//! name. A change of behaviour changes lines of that file. With `TIDEGATE_WRITE_DIGESTS=1`, the
+//! test writes the file instead of comparing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,14 +14,14 @@ use command::{folder, text, tidegate};
 mod command;
 
 #[test]
-fn run_folders_of_all_scenarios_are_the_same_to_the_byte() {
+fn run_folders_of_all_scenarios_are_byte_identical() {
     let dir = folder("digests");
     let files = scenarios(&root().join("scenarios"));
     let (front, back) = files.split_at(files.len() / 2);
     let play = |files: &[PathBuf]| -> String { files.iter().map(|f| digests(f, &dir)).collect() };
     let found = std::thread::scope(|scope| {
         let second = scope.spawn(|| play(back));
-        play(front) + &second.join().expect("the second half was played")
+        play(front) + &second.join().expect("the thread panicked")
     });
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/digests.txt");
     if std::env::var_os("TIDEGATE_WRITE_DIGESTS").is_some() {
@@ -38,16 +37,16 @@ fn run_folders_of_all_scenarios_are_the_same_to_the_byte() {
         .collect();
     assert!(
         differing.is_empty(),
-        "these files of run folders are not what tests/digests.txt says: {differing:#?}"
+        "these files of run folders differ from tests/digests.txt: {differing:#?}"
     );
 }
 
-/// Plays a scenario and lists the files of its run folder. Whatever a scenario expects must hold.
+/// Runs a scenario and lists the files of its run folder. Its expectations must hold.
 fn digests(scenario: &Path, dir: &Path) -> String {
     let name = scenario.strip_prefix(root().join("scenarios")).unwrap();
     let mut file = scenario.to_owned();
     let text_of_file = fs::read_to_string(scenario).unwrap();
-    // The bytes of libx264 are those of one version of it; the model of an encoder is ours.
+    // Output of libx264 depends on its version; the encoder model is part of this project.
     let modelled = text_of_file.replace("encoder = \"x264\"", "encoder = \"model\"");
     if modelled != text_of_file {
         file = dir.join(name);
@@ -63,8 +62,8 @@ fn digests(scenario: &Path, dir: &Path) -> String {
         path(&out),
     ];
     let played = tidegate(&args, dir);
-    let said = text(&played.stdout) + &text(&played.stderr);
-    assert!(played.status.success(), "{args:?}:\n{said}");
+    let output = text(&played.stdout) + &text(&played.stderr);
+    assert!(played.status.success(), "{args:?}:\n{output}");
     let mut lines = String::new();
     for file in all_files(&out) {
         let mut bytes = fs::read(&file).unwrap();
@@ -86,17 +85,19 @@ fn without_version(manifest: &[u8]) -> Vec<u8> {
     kept.flatten().copied().collect()
 }
 
-/// What is said of each file, by its name.
+/// Digest of each file, by its name.
 fn by_name(lines: &str) -> BTreeMap<&str, &str> {
     let mut files = BTreeMap::new();
     for line in lines.lines() {
-        let (digest, name) = line.rsplit_once(' ').expect("a digest and a name");
+        let (digest, name) = line
+            .rsplit_once(' ')
+            .expect("a line has a digest and a name");
         files.insert(name, digest);
     }
     files
 }
 
-/// All scenario files below `dir`, in the order of their names.
+/// All scenario files below `dir`, sorted by name.
 fn scenarios(dir: &Path) -> Vec<PathBuf> {
     let is_scenario = |file: &PathBuf| file.extension().is_some_and(|end| end == "toml");
     let mut files = all_files(dir);

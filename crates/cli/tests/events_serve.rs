@@ -1,4 +1,5 @@
-//! `tidegate events serve` as a process. What takes root is skipped without it, and says so.
+//! `tidegate events serve` as a process. Tests that need root are skipped without it, with a
+//! message.
 
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod party;
@@ -18,9 +19,9 @@ use daemon::{ANYTHING, Daemon, is_without_rights, socket};
 use party::{Ended, GUARD, Party, Scratch, text};
 use tidegate_kernel::{Events, EventsError, Happening, Wanted};
 
-/// A reader who has gone is no failure, a disk that is full is one.
+/// A closed pipe is no error, a full disk is one.
 #[test]
-fn a_verdict_on_a_policy_that_cannot_be_written_is_no_panic() {
+fn write_errors_of_check_cause_no_panic() {
     let scratch = Scratch::new("check-unwritten");
     let file = scratch.path("policy.toml");
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
@@ -43,7 +44,7 @@ fn a_verdict_on_a_policy_that_cannot_be_written_is_no_panic() {
     }
 }
 
-/// Checks a policy, which is given as bytes.
+/// Checks a policy.
 fn check(test: &str, policy: &[u8]) -> Ended {
     let scratch = Scratch::new(test);
     let file = scratch.path("policy.toml");
@@ -52,7 +53,7 @@ fn check(test: &str, policy: &[u8]) -> Ended {
 }
 
 #[test]
-fn a_policy_that_is_right_is_called_so() {
+fn a_valid_policy_is_confirmed() {
     let ended = check("check-right", ANYTHING.as_bytes());
     assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
     assert_eq!(ended.output, "the policy is valid\n");
@@ -60,7 +61,7 @@ fn a_policy_that_is_right_is_called_so() {
 }
 
 #[test]
-fn a_policy_that_is_hardly_meant_can_be_used_and_is_not_called_right() {
+fn a_policy_that_allows_nothing_is_usable_with_a_warning() {
     for (policy, word) in [
         ("", "the policy allows nothing"),
         ("# rules will come\n[limits]\nclients = 4\n", "add a rule"),
@@ -81,7 +82,7 @@ fn a_policy_that_is_hardly_meant_can_be_used_and_is_not_called_right() {
 }
 
 #[test]
-fn a_policy_that_is_wrong_is_refused_with_line_and_mend() {
+fn an_invalid_policy_is_rejected_with_line_and_fix() {
     for (policy, words) in [
         (
             &b"[[allow]]\neverybody = 'yes'\n"[..],
@@ -107,20 +108,20 @@ fn a_policy_that_is_wrong_is_refused_with_line_and_mend() {
     Party::tidegate("events serve --check --policy /nosuch/policy.toml")
         .ends()
         .failed_with("name a file that exists");
-    // Of the command line, as clap has it.
+    // A usage error of clap.
     let ended = Party::tidegate("events serve --check").ends();
     assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
 }
 
-/// Two ends of a connection over the loopback.
+/// Both ends of a connection over the loopback interface.
 fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (ours, listener.accept().unwrap().0)
 }
 
-/// Subscribes to a socket, closes it, and hears of that.
-fn hear_of_an_end(at: &Path) -> Events {
+/// Subscribes to a socket, closes it, and waits for the event.
+fn observe_an_end(at: &Path) -> Events {
     let events = Events::connect(at).unwrap();
     let (socket, peer) = connection();
     events.subscribe(&socket, events.allowed()).unwrap();
@@ -134,20 +135,20 @@ fn hear_of_an_end(at: &Path) -> Events {
 }
 
 #[test]
-fn a_client_is_served_until_ctrl_c_and_hears_of_that() {
+fn a_client_is_served_until_ctrl_c_and_notified() {
     let Some(mut daemon) = Daemon::start("serve", ANYTHING, "") else {
         return;
     };
-    let events = hear_of_an_end(&daemon.socket());
+    let events = observe_an_end(&daemon.socket());
     daemon.party.says("connects");
     daemon.interrupted();
     let end = events.next(Some(GUARD));
     assert!(matches!(end, Err(EventsError::Gone)), "{end:?}");
 }
 
-/// The client is the program, too: it writes to a listener of ours.
+/// The client is the program as well: it writes to a listener of this test.
 #[test]
-fn watch_sees_a_transfer_through_the_daemon() {
+fn watch_observes_a_transfer_through_the_daemon() {
     let Some(daemon) = Daemon::start("watch", ANYTHING, "") else {
         return;
     };
@@ -172,15 +173,15 @@ fn watch_sees_a_transfer_through_the_daemon() {
     daemon.interrupted();
 }
 
-/// As `tidegate events watch | head -1` has it: that is no failure, and nothing to talk of.
+/// As in `tidegate events watch | head -1`: no error and no message.
 #[test]
-fn watch_ends_without_a_word_when_nobody_reads_it_any_more() {
+fn watch_ends_silently_when_its_output_is_closed() {
     for form in ["", "--json"] {
         let sink = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = sink.local_addr().unwrap().port();
         let swallow = thread::spawn(move || {
             let mut from = sink.accept().unwrap().0;
-            // Until the program has closed its end, or is gone.
+            // Until the program has closed its end or exited.
             let _ = io::copy(&mut from, &mut io::sink());
         });
         let (reader, writer) = io::pipe().unwrap();
@@ -194,7 +195,7 @@ fn watch_ends_without_a_word_when_nobody_reads_it_any_more() {
         let watched = command.output().unwrap();
         let said = String::from_utf8_lossy(&watched.stderr);
         assert_eq!(watched.status.code(), Some(0), "{said}");
-        assert!(!said.contains(" dropped"), "it went on: {said}");
+        assert!(!said.contains(" dropped"), "it continued: {said}");
         for word in ["panicked", "pipe"] {
             assert!(!said.contains(word), "{said}");
         }
@@ -202,9 +203,9 @@ fn watch_ends_without_a_word_when_nobody_reads_it_any_more() {
     }
 }
 
-/// What would be ignored in silence.
+/// Options that would otherwise be ignored silently.
 #[test]
-fn options_of_another_path_or_source_are_refused() {
+fn options_of_another_path_or_source_are_rejected() {
     for option in [
         "--rate 1Mb/s",
         "--delay 5ms",
@@ -214,7 +215,7 @@ fn options_of_another_path_or_source_are_refused() {
         "--seed 2",
     ] {
         let ended = Party::tidegate(&format!("events watch --to 127.0.0.1:9 {option}")).ends();
-        // Of the command line, as clap has it.
+        // A usage error of clap.
         assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
         let name = option.split(' ').next().unwrap();
         for word in ["cannot be used with", "--to", name] {
@@ -232,11 +233,11 @@ fn options_of_another_path_or_source_are_refused() {
 }
 
 #[test]
-fn quiet_says_nothing_of_clients() {
+fn quiet_logs_no_clients() {
     let Some(daemon) = Daemon::start("quiet", ANYTHING, "--quiet") else {
         return;
     };
-    hear_of_an_end(&daemon.socket());
+    observe_an_end(&daemon.socket());
     let ended = daemon.interrupted();
     let lines: Vec<&str> = ended.said.lines().collect();
     assert!(lines[0].starts_with("events: serving at"), "{}", ended.said);
@@ -244,7 +245,7 @@ fn quiet_says_nothing_of_clients() {
     assert_eq!(lines.len(), 2, "{}", ended.said);
 }
 
-/// Of each thread of a process: user, and capabilities as the kernel writes them.
+/// Status values of each thread of a process: user, and capabilities in the kernel's notation.
 fn rights(process: u32) -> Vec<BTreeMap<String, String>> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let statuses = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")));
@@ -276,10 +277,10 @@ fn child(process: u32) -> u32 {
     children[0]
 }
 
-/// Alone, with a client that has a ring and subscriptions, and after it: all threads may make maps
-/// if they wake that up, and nothing else, nor could what they start.
+/// Before, during and after a client with a ring and subscriptions: all threads have `CAP_BPF` in
+/// the permitted set only. Child processes cannot acquire more.
 #[test]
-fn another_user_serves_with_one_capability_that_sleeps() {
+fn another_user_serves_with_one_inactive_capability() {
     let Some(daemon) = Daemon::start("user", ANYTHING, "--user nobody") else {
         return;
     };
@@ -298,7 +299,7 @@ fn another_user_serves_with_one_capability_that_sleeps() {
         }
     };
     see("alone");
-    // The process that removes the files of root stays root, and has no capability.
+    // The process that removes root's files runs as root, without capabilities.
     let cleanup = child(process);
     for thread in rights(cleanup) {
         assert_eq!(thread["Name"], "tg-cleanup");
@@ -312,16 +313,16 @@ fn another_user_serves_with_one_capability_that_sleeps() {
     let events = Events::connect(&socket).unwrap();
     let (ours, peer) = connection();
     events.subscribe(&ours, Wanted::ALL).unwrap();
-    // An answer: what went before is over.
+    // Its reply implies that earlier requests are complete.
     events.subscribe(&ours, Wanted::default()).unwrap();
     see("with a client");
     drop((events, ours, peer));
-    hear_of_an_end(&socket);
+    observe_an_end(&socket);
     see("after a client");
     daemon.interrupted();
 }
 
-/// Users have numbers, by which policies know them too; those of containers often have nothing else.
+/// Users have numbers, which policies accept too. Users of containers often have no name.
 #[test]
 fn another_user_can_be_given_by_number() {
     for (user, uid, gid) in [
@@ -334,12 +335,12 @@ fn another_user_can_be_given_by_number() {
         for thread in rights(daemon.party.id()) {
             assert_eq!((thread["Uid"].as_str(), thread["Gid"].as_str()), (uid, gid));
         }
-        hear_of_an_end(&daemon.socket());
+        observe_an_end(&daemon.socket());
         daemon.interrupted();
     }
 }
 
-/// Also what another user may not remove, and when nobody is left to say so.
+/// Including files that another user may not remove, and without a message of the daemon.
 #[test]
 fn a_daemon_that_is_killed_leaves_nothing_behind() {
     let Some(daemon) = Daemon::start("killed", ANYTHING, "--user nobody") else {
@@ -350,13 +351,13 @@ fn a_daemon_that_is_killed_leaves_nothing_behind() {
     daemon.party.kill();
     let guard = Instant::now() + GUARD;
     while made.exists() {
-        assert!(Instant::now() < guard, "folders stayed behind");
+        assert!(Instant::now() < guard, "its folders remain");
         thread::yield_now();
     }
 }
 
 #[test]
-fn a_daemon_that_cannot_start_says_why() {
+fn start_errors_of_the_daemon_name_the_reason() {
     let Some(daemon) = Daemon::start("start", ANYTHING, "") else {
         return;
     };
@@ -367,7 +368,7 @@ fn a_daemon_that_cannot_start_says_why() {
     second.failed_with("choose another --socket");
     let other = daemon.scratch.path("other/events.sock");
     let other = text(&other);
-    // The last is what the system takes for "as before".
+    // The last number means "unchanged" to the kernel.
     for user in ["nosuchuser", "4294967295"] {
         Party::tidegate(&format!("events serve --socket {other} --user {user}"))
             .ends()
@@ -380,9 +381,9 @@ fn a_daemon_that_cannot_start_says_why() {
     daemon.interrupted();
 }
 
-/// As when a disk is full, and when whoever read the log has gone.
+/// As with a full disk, and with a closed pipe.
 #[test]
-fn a_log_that_cannot_be_written_ends_nothing() {
+fn write_errors_of_the_log_are_ignored() {
     if is_without_rights("unwritten") {
         return;
     }
@@ -398,14 +399,14 @@ fn a_log_that_cannot_be_written_ends_nothing() {
             assert!(Instant::now() < guard, "{why}");
             thread::yield_now();
         }
-        hear_of_an_end(&socket);
+        observe_an_end(&socket);
         daemon.terminated();
     }
 }
 
-/// As a terminal that is held, or a pipe that nobody empties.
+/// As with a stopped terminal, or a pipe without a reader.
 #[test]
-fn whoever_stops_reading_the_log_keeps_nobody_waiting() {
+fn a_blocked_log_does_not_block_clients() {
     use std::io::{BufRead as _, BufReader, Write as _};
     use std::os::fd::AsRawFd as _;
     if is_without_rights("unread") {
@@ -423,14 +424,14 @@ fn whoever_stops_reading_the_log_keeps_nobody_waiting() {
     // SAFETY: takes numbers and touches no memory.
     let size = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
     writer.write_all(&vec![b'-'; size as usize]).unwrap();
-    // Each comes with a line, goes with one, and is served.
+    // Each client is logged at its start and end, and is served.
     for _ in 0..4 {
-        hear_of_an_end(&socket);
+        observe_an_end(&socket);
     }
     daemon.terminated();
 }
 
-/// A daemon that logs to what a test has made.
+/// A daemon with a given file for its log.
 struct Logging(Child);
 
 impl Logging {
@@ -438,7 +439,7 @@ impl Logging {
         Self(serve(socket).stderr(log).spawn().unwrap())
     }
 
-    /// SIGTERM, after which it ends without an error.
+    /// Sends SIGTERM and asserts a clean exit.
     fn terminated(mut self) {
         let id = libc::pid_t::try_from(self.0.id()).unwrap();
         // SAFETY: a system call that takes numbers. The child has not been waited for, so the id is
@@ -449,7 +450,7 @@ impl Logging {
             if let Some(status) = self.0.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < guard, "it does not end");
+            assert!(Instant::now() < guard, "the daemon does not end");
             thread::yield_now();
         };
         assert_eq!(status.code(), Some(0));
@@ -458,15 +459,15 @@ impl Logging {
 
 impl Drop for Logging {
     fn drop(&mut self) {
-        // It may have ended, and been waited for, already.
+        // The child may have ended, and been waited for, already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Where they run out while it starts, and what it does about that itself.
+/// Descriptors run out at various points of the start. The daemon raises its soft limit itself.
 #[test]
-fn without_descriptors_it_names_the_limit() {
+fn a_shortage_of_descriptors_is_reported_with_the_limit() {
     if is_without_rights("limits") {
         return;
     }
@@ -474,7 +475,7 @@ fn without_descriptors_it_names_the_limit() {
     let socket = socket(&scratch);
     let limited = |soft: u64, hard: u64| {
         let mut command = serve(&socket);
-        // SAFETY: a system call with a limit that is whole, in a child that has one thread.
+        // SAFETY: a system call with an initialised limit, in a child that has one thread.
         unsafe {
             command.pre_exec(move || {
                 let limit = libc::rlimit {
@@ -500,7 +501,7 @@ fn without_descriptors_it_names_the_limit() {
 }
 
 #[test]
-fn without_capabilities_it_says_which() {
+fn missing_capabilities_are_named() {
     if is_without_rights("capabilities") {
         return;
     }
@@ -510,7 +511,7 @@ fn without_capabilities_it_says_which() {
     // SAFETY: system calls that take numbers, in a child that has one thread.
     unsafe {
         command.pre_exec(|| {
-            // Of all capabilities the kernel may have: a program gets none that is not bounded.
+            // All capability numbers: a program receives no capability outside of the bounding set.
             for number in 0..64 {
                 libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0);
             }
@@ -522,9 +523,9 @@ fn without_capabilities_it_says_which() {
     assert!(!scratch.path("made").exists());
 }
 
-/// In a mount namespace of its own, where nothing is at the place of the kernel's types.
+/// In its own mount namespace, in which /sys/kernel/btf is empty.
 #[test]
-fn without_types_of_the_kernel_it_says_how_to_have_them() {
+fn missing_btf_is_reported_with_the_fix() {
     if is_without_rights("types") {
         return;
     }
@@ -547,7 +548,7 @@ fn without_types_of_the_kernel_it_says_how_to_have_them() {
         });
     }
     let ended = Party::start(&mut command).ends();
-    ended.failed_with("the kernel does not tell its types (/sys/kernel/btf/vmlinux");
+    ended.failed_with("the type information of the kernel is unavailable (/sys/kernel/btf/vmlinux");
     ended.failed_with("CONFIG_DEBUG_INFO_BTF=y");
     assert!(!scratch.path("made").exists());
 }

@@ -1,5 +1,5 @@
-//! `tidegate events watch`: how it ends, and that it tells all. What takes root is skipped without
-//! it, and says so.
+//! `tidegate events watch`: its end, and completeness of its output. Tests that need root are
+//! skipped without it, with a message.
 
 #[expect(dead_code, reason = "the streams' tests use the rest")]
 mod daemon;
@@ -19,7 +19,7 @@ use daemon::is_without_rights;
 use party::{Ended, GUARD, Party, Scratch, text};
 use skip::is_without_lab;
 
-/// A peer, and the option that leads to it.
+/// A peer, and the option to connect to it.
 fn peer() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("--to {}", listener.local_addr().unwrap());
@@ -30,43 +30,43 @@ fn watch(options: &str) -> Party {
     Party::tidegate(&format!("events watch {options}"))
 }
 
-/// The transfer that a watcher makes to a peer, of which the peer has read a byte and reads no more.
+/// Accepts the transfer of `events watch` and reads one byte of it.
 fn begun(listener: &TcpListener) -> TcpStream {
     let mut stream = listener.accept().unwrap().0;
     stream.read_exact(&mut [0]).unwrap();
     stream
 }
 
-fn tells_of_its_end(ended: &Ended) {
+fn assert_summary(ended: &Ended) {
     ended.succeeded();
     assert!(ended.said.contains(" written in "), "{}", ended.said);
 }
 
 #[test]
-fn it_ends_in_time_where_little_or_nothing_is_taken() {
+fn it_ends_in_time_over_a_slow_or_stalled_connection() {
     for rate in ["", "--send 1b/s", "--send 8Mb/s"] {
         let (listener, to) = peer();
         let watched = watch(&format!("{to} --source unprivileged --for 300ms {rate}"));
         let stream = begun(&listener);
-        tells_of_its_end(&watched.ends());
+        assert_summary(&watched.ends());
         drop(stream);
     }
 }
 
 #[test]
-fn it_ends_in_time_on_a_path_that_carries_nothing() {
-    if is_without_lab("it_ends_in_time_on_a_path_that_carries_nothing") {
+fn it_ends_in_time_over_a_dead_path() {
+    if is_without_lab("it_ends_in_time_over_a_dead_path") {
         return;
     }
     let path = "--source unprivileged --delay 1ms --for 500ms";
-    tells_of_its_end(&watch(&format!("{path} --outage 200ms+1h")).ends());
+    assert_summary(&watch(&format!("{path} --outage 200ms+1h")).ends());
     let never = watch(&format!("{path} --loss 100%")).ends();
     never.failed_with("no connection within 500ms: give a longer --for");
 }
 
-/// Whether it writes just then, or waits for hours to write more.
+/// During a write, and during a wait of hours for the next one.
 #[test]
-fn a_signal_ends_a_transfer_that_nobody_takes() {
+fn a_signal_ends_a_stalled_transfer() {
     for (signal, rate) in [
         (libc::SIGINT, ""),
         (libc::SIGTERM, ""),
@@ -77,7 +77,7 @@ fn a_signal_ends_a_transfer_that_nobody_takes() {
         let watched = watch(&format!("{to} --source unprivileged --for 1h {rate}"));
         let stream = begun(&listener);
         send(signal, watched.id());
-        tells_of_its_end(&watched.ends());
+        assert_summary(&watched.ends());
         drop(stream);
     }
 }
@@ -88,33 +88,36 @@ fn a_signal_ends_an_attempt_to_connect() {
         return;
     }
     let watched = watch("--source unprivileged --loss 100% --for 1h");
-    watched.heeds();
+    watched.catches_sigint();
     watched.interrupt();
     let ended = watched.ends();
     assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
     assert!(ended.said.contains("before the connection was established"));
 }
 
-/// Here it waits for the answer of a daemon that gives none.
+/// While it waits for the reply of a daemon that sends none.
 #[test]
-fn the_second_signal_ends_it_whatever_it_waits_for() {
+fn the_second_signal_kills_the_process() {
     let scratch = Scratch::new("second");
     let path = scratch.path("mute.sock");
     let mute = listen(text(&path));
     let (_listener, to) = peer();
     let watched = watch(&format!("{to} --source daemon --socket {}", text(&path)));
-    let asked = accept(&mute);
+    let request = accept(&mute);
     let mut byte = 0_u8;
     // SAFETY: takes at most one byte.
-    let got = unsafe { libc::recv(raw(&asked), (&raw mut byte).cast(), 1, 0) };
+    let got = unsafe { libc::recv(raw(&request), (&raw mut byte).cast(), 1, 0) };
     assert_eq!(got, 1);
-    watched.heeds();
+    watched.catches_sigint();
     watched.interrupt();
-    // Two that come at once are one.
+    // Two pending signals would be merged into one.
     let status = format!("/proc/{}/status", watched.id());
     let guard = Instant::now() + GUARD;
     while caught(&fs::read_to_string(&status).unwrap()) & (1 << (libc::SIGINT - 1)) != 0 {
-        assert!(Instant::now() < guard, "it takes them all");
+        assert!(
+            Instant::now() < guard,
+            "the handler for SIGINT is still installed"
+        );
         thread::yield_now();
     }
     watched.interrupt();
@@ -122,10 +125,10 @@ fn the_second_signal_ends_it_whatever_it_waits_for() {
     assert_eq!(ended.status.signal(), Some(libc::SIGINT), "{}", ended.said);
 }
 
-/// Also what came while its reader took its time.
+/// Including events that occur while the reader is slow.
 #[test]
-fn all_that_was_seen_is_told() {
-    if is_without_rights("all_that_was_seen_is_told") {
+fn all_observed_events_are_printed() {
+    if is_without_rights("all_observed_events_are_printed") {
         return;
     }
     let (listener, to) = peer();
@@ -142,27 +145,27 @@ fn all_that_was_seen_is_told() {
     drop(command);
     let mut stream = begun(&listener);
     let swallow = thread::spawn(move || io::copy(&mut stream, &mut io::sink()));
-    // The thread that writes has no name of its own, like the first one.
+    // The writer thread has no name, like the main thread.
     let guard = Instant::now() + GUARD;
     while nameless(child.0.id()) > 1 {
         assert!(Instant::now() < guard, "the transfer does not end");
         thread::yield_now();
     }
-    let mut told = String::new();
-    reader.read_to_string(&mut told).unwrap();
+    let mut printed = String::new();
+    reader.read_to_string(&mut printed).unwrap();
     let mut said = String::new();
     let mut errors = child.0.stderr.take().unwrap();
     errors.read_to_string(&mut said).unwrap();
     assert!(child.0.wait().unwrap().success(), "{said}");
-    let told = told.lines().filter(|line| line.starts_with('{')).count();
-    assert!(told > 1, "{said}");
-    let words = format!("events: {told} of {told} seen, 0 dropped");
+    let printed = printed.lines().filter(|line| line.starts_with('{')).count();
+    assert!(printed > 1, "{said}");
+    let words = format!("events: {printed} of {printed} seen, 0 dropped");
     assert!(said.contains(&words), "{words}:\n{said}");
     swallow.join().unwrap().unwrap();
 }
 
 #[test]
-fn a_disk_that_is_full_is_named() {
+fn a_full_disk_is_an_error() {
     let (listener, to) = peer();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
@@ -172,7 +175,7 @@ fn a_disk_that_is_full_is_named() {
         .stdout(full);
     let swallow = thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
-        // It goes on until the other end breaks off.
+        // It writes until the other end closes the connection.
         let _ = io::copy(&mut stream, &mut io::sink());
     });
     let ended = command.output().unwrap();
@@ -183,7 +186,7 @@ fn a_disk_that_is_full_is_named() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_the_mend() {
+fn invalid_options_are_rejected_with_the_fix() {
     for (options, word) in [
         ("--send 0b/s", "leave --send out"),
         ("--for -1s", "\"-1s\" is negative"),
@@ -193,7 +196,7 @@ fn what_cannot_be_meant_is_refused_with_the_mend() {
         ("--for --json", "a value is required for '--for <TIME>'"),
     ] {
         let ended = watch(options).ends();
-        // Of the command line, as clap has it.
+        // A usage error of clap.
         assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
         assert!(ended.said.contains(word), "{options}: {}", ended.said);
     }
@@ -204,20 +207,20 @@ fn what_cannot_be_meant_is_refused_with_the_mend() {
 }
 
 #[test]
-fn a_daemon_that_was_named_and_is_not_there_is_told() {
+fn an_absent_daemon_at_a_given_socket_is_reported() {
     let (listener, to) = peer();
     let watched = watch(&format!("{to} --socket /nosuch/typo.sock --for 100ms"));
     let mut stream = begun(&listener);
     let _ = io::copy(&mut stream, &mut io::sink());
     let ended = watched.ends();
-    tells_of_its_end(&ended);
+    assert_summary(&ended);
     let word = "no event daemon answers at /nosuch/typo.sock";
     assert!(ended.said.contains(word), "{}", ended.said);
 }
 
-/// As shells do it who unset nothing.
+/// Some shell scripts set a variable to an empty string instead of unsetting it.
 #[test]
-fn a_path_that_is_empty_is_none() {
+fn an_empty_socket_path_is_ignored() {
     let (_listener, to) = peer();
     let mut command = daemon::client(&format!("events watch --source daemon {to}"), "".as_ref());
     let ended = Party::start(&mut command).ends();
@@ -231,22 +234,22 @@ fn send(signal: libc::c_int, process: u32) {
     assert_eq!(unsafe { libc::kill(process, signal) }, 0);
 }
 
-/// Signals that a process takes itself, a bit each.
+/// Bit mask of the signals for which a process has handlers.
 fn caught(status: &str) -> u64 {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     u64::from_str_radix(caught.unwrap().trim(), 16).unwrap()
 }
 
-/// How many threads of a process are called as the program is.
+/// Number of threads with the name of the program.
 fn nameless(process: u32) -> usize {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")));
-    // One may have ended meanwhile.
+    // A thread may have ended meanwhile.
     let is_its = |name: &String| name.trim() == "tidegate";
     names.filter_map(Result::ok).filter(is_its).count()
 }
 
-/// Leaves no room in a pipe.
+/// Fills a pipe completely.
 fn fill(pipe: &mut io::PipeWriter) {
     // SAFETY: takes numbers and touches no memory.
     let size = unsafe { libc::fcntl(raw(pipe), libc::F_GETPIPE_SZ) };
@@ -258,10 +261,10 @@ fn raw(fd: &impl std::os::fd::AsRawFd) -> i32 {
     fd.as_raw_fd()
 }
 
-/// A local socket as that of the daemon, on which nobody answers.
+/// A local socket like the daemon's, without replies.
 fn listen(path: &str) -> OwnedFd {
     // SAFETY: an address is integers, for which zero is a value; it is passed with its size. The
-    // socket is nobody else's.
+    // socket has no other owner.
     unsafe {
         let mut address: libc::sockaddr_un = mem::zeroed();
         address.sun_family = libc::AF_UNIX as u16;
@@ -277,21 +280,21 @@ fn listen(path: &str) -> OwnedFd {
 }
 
 fn accept(listener: &OwnedFd) -> OwnedFd {
-    // SAFETY: no address is asked for; the socket is nobody else's.
+    // SAFETY: no address is requested; the socket has no other owner.
     unsafe {
-        let (nowhere, no_size) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let socket = libc::accept(raw(listener), nowhere, no_size);
+        let (no_address, no_size) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let socket = libc::accept(raw(listener), no_address, no_size);
         assert!(socket >= 0);
         OwnedFd::from_raw_fd(socket)
     }
 }
 
-/// A child that is killed, by its id, when the test ends before it does.
+/// A child that is killed, by its id, if the test ends first.
 struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may have ended, and been waited for, already.
+        // The child may have ended, and been waited for, already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

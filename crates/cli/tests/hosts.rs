@@ -1,4 +1,4 @@
-//! Players on "other" hosts: an ssh server of our own on the loopback, with keys that are thrown away.
+//! `tidegate papers hosts` with an ssh server on the loopback interface and temporary keys.
 
 mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
@@ -18,8 +18,8 @@ use tidegate_sim::run::RunReader;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// Says that a test is skipped, past the test harness, which would swallow what a test prints that
-/// passes. Where `TIDEGATE_REQUIRE_SSHD` is 1 it fails instead.
+/// Reports a skipped test on standard error, since the test harness captures the output of passing
+/// tests. Fails instead with `TIDEGATE_REQUIRE_SSHD=1`.
 fn skip(test: &str, why: &str) {
     let required = env::var_os("TIDEGATE_REQUIRE_SSHD").is_some_and(|v| v == "1");
     assert!(!required, "an ssh server is required: {why}");
@@ -27,7 +27,7 @@ fn skip(test: &str, why: &str) {
     writeln!(terminal, "skipped {test}: {why}").unwrap();
 }
 
-/// An ssh server that ends with the test.
+/// An ssh server that is stopped at the end of the test.
 struct Server {
     scratch: Scratch,
     user: String,
@@ -36,19 +36,22 @@ struct Server {
 }
 
 impl Server {
-    /// None if this machine has no sshd, or root may not start it; a line says so.
+    /// `None`, with a message, if this machine has no sshd or root cannot start it.
     fn start(test: &str) -> Option<Self> {
         let sshd = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"];
         let Some(sshd) = sshd.into_iter().find(|path| Path::new(path).exists()) else {
-            skip(test, "there is no sshd (package openssh-server)");
+            skip(test, "sshd is not installed (package openssh-server)");
             return None;
         };
-        let (user, is_root) = (told("id", &["-un"]), told("id", &["-u"]) == "0");
+        let (user, is_root) = (
+            run_command("id", &["-un"]),
+            run_command("id", &["-u"]) == "0",
+        );
         let unshared = Command::new("unshare").args(["--mount", "true"]).output();
         if is_root && !unshared.is_ok_and(|output| output.status.success()) {
             skip(
                 test,
-                "root's sshd wants /run/sshd, and there is no mount namespace for it",
+                "root's sshd needs /run/sshd, and no mount namespace is available for it",
             );
             return None;
         }
@@ -56,7 +59,7 @@ impl Server {
         fs::create_dir(scratch.path("tmp")).unwrap();
         for key in ["host", "user"] {
             let file = scratch.path(key);
-            told(
+            run_command(
                 "ssh-keygen",
                 &["-q", "-t", "ed25519", "-N", "", "-f", text(&file)],
             );
@@ -79,7 +82,7 @@ impl Server {
         let file = scratch.path("sshd_config");
         fs::write(&file, config).unwrap();
         let mut command = if is_root {
-            // In a namespace of its own, so that nothing is left on this machine.
+            // In its own mount namespace, so that no folder remains on this machine.
             let mut command = Command::new("unshare");
             let script = "mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec \"$@\"";
             command.args(["--mount", "sh", "-c", script, "sh", sshd]);
@@ -106,7 +109,7 @@ impl Server {
         self.scratch.path("out")
     }
 
-    /// Plays small pictures.
+    /// Runs with small pictures.
     fn play(&self, hosts: &[String], options: &str) -> Party {
         let file = |name| self.scratch.path(name).display().to_string();
         let ssh = format!(
@@ -129,14 +132,14 @@ impl Server {
         Party::start(&mut command)
     }
 
-    /// Players clean up behind themselves.
-    fn nothing_is_left(&self) {
+    /// Asserts that players have removed their temporary files.
+    fn assert_clean(&self) {
         let left = fs::read_dir(self.scratch.path("tmp")).unwrap();
         assert_eq!(left.count(), 0);
     }
 }
 
-fn told(program: &str, arguments: &[&str]) -> String {
+fn run_command(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{program}: {output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -148,11 +151,8 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn modes_are_played_in_turn_and_what_fails_is_named() {
-    judged(
-        "modes_are_played_in_turn_and_what_fails_is_named",
-        modes_in_turn,
-    );
+fn modes_alternate_and_failed_hosts_are_named() {
+    judged("modes_alternate_and_failed_hosts_are_named", modes_in_turn);
 }
 
 fn modes_in_turn() {
@@ -194,7 +194,7 @@ fn modes_in_turn() {
     assert_eq!(order, ["classic", iopt, "classic", iopt]);
     for run in runs {
         assert_eq!(run["frames"]["made"], 18, "{run}");
-        // A busy encoder leaves out some; on the loopback nothing is late.
+        // A busy encoder skips some frames; on the loopback interface none is late.
         assert!(run["frames"]["in_time"].as_u64().unwrap() >= 9, "{run}");
         assert!(run["delay_ms"]["max"].as_f64().unwrap() > 0.0, "{run}");
         assert_eq!(run["cut_short"], false);
@@ -222,11 +222,11 @@ fn modes_in_turn() {
         assert_eq!(series["name"], mode);
         assert_eq!(series["points"][0]["n"], 2, "{series}");
     }
-    server.nothing_is_left();
+    server.assert_clean();
 }
 
 #[test]
-fn ctrl_c_ends_the_player_and_keeps_what_was_played() {
+fn ctrl_c_ends_the_player_and_keeps_the_results() {
     let Some(server) = Server::start("hosts-interrupt") else {
         return;
     };
@@ -247,11 +247,11 @@ fn ctrl_c_ends_the_player_and_keeps_what_was_played() {
     assert!(results["table"]["rows"].as_array().unwrap().is_empty());
     let player = server.out().join("good/classic-1/player");
     assert!(RunReader::load(player).unwrap().summary.is_some());
-    server.nothing_is_left();
+    server.assert_clean();
 }
 
 #[test]
-fn a_run_that_lasts_too_long_is_given_up() {
+fn a_run_ends_at_its_time_limit() {
     let Some(server) = Server::start("hosts-limit") else {
         return;
     };
@@ -265,5 +265,5 @@ fn a_run_that_lasts_too_long_is_given_up() {
         assert_eq!(run["note"], "given up after 1 s", "{run}");
         assert!(run["frames"]["came"].as_u64().unwrap() > 0, "{run}");
     }
-    server.nothing_is_left();
+    server.assert_clean();
 }

@@ -1,5 +1,5 @@
-//! Players on "other" hosts, over a path of our own that is cut and has cross traffic: two network
-//! namespaces with a wire between them, and a script that stands for ssh.
+//! `tidegate papers hosts` over a path with outages and cross traffic: two network namespaces,
+//! connected by a veth pair, and a script instead of ssh.
 
 mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
@@ -17,29 +17,29 @@ use tidegate_core::units::Time;
 use tidegate_sim::run::RunReader;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
-/// Events are counted, and nothing is done about them.
+/// A mode that subscribes to events without responding to them.
 const MODE: &str = "ioff --events-from unprivileged";
 const NEAR: &str = "10.9.8.1";
 const FAR: &str = "10.9.8.2";
-/// What the injector makes for that address.
+/// Name of the injector's device for that address.
 const DEVICE: &str = "tide0a090802";
 
-/// Two hosts that are gone with the test.
+/// Two hosts, removed at the end of the test.
 struct Hosts {
     scratch: Scratch,
-    /// How to come to the host that sends.
+    /// Command prefix to enter the sending host.
     enter: Vec<String>,
     _near: Party,
     _far: Party,
 }
 
 impl Hosts {
-    /// None if this machine has no namespaces for us; a line says so.
+    /// `None`, with a message, if namespaces are unavailable.
     fn start(test: &str) -> Option<Self> {
         if skip::is_without_lab(test) {
             return None;
         }
-        let is_root = told("id", &["-u"]) == "0";
+        let is_root = run_command("id", &["-u"]) == "0";
         let user: &[&str] = if is_root {
             &[]
         } else {
@@ -82,7 +82,7 @@ impl Hosts {
             text(&tmp)
         );
         script(&scratch, "ssh", &ssh);
-        // Says what it was asked for instead of packets.
+        // Prints its arguments instead of packets.
         let dump = "#!/bin/sh\ntrap 'kill $!; exit 0' TERM\necho \"$@\"\nsleep 600 & \
                     echo 'tcpdump: listening on any' >&2\nwait\n";
         script(&scratch, "tcpdump", dump);
@@ -94,7 +94,7 @@ impl Hosts {
         })
     }
 
-    /// A command on the host that sends.
+    /// A command on the sending host.
     fn near(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.enter[0]);
         command.args(&self.enter[1..]).args(words);
@@ -122,13 +122,13 @@ impl Hosts {
         Party::start(&mut self.near(&words))
     }
 
-    /// The routes that the host that sends has for the player alone.
+    /// Routes of the sending host to the player's address.
     fn routes(&self) -> String {
         let output = self.near(&["ip", "route", "show", FAR]).output();
         String::from_utf8(output.unwrap().stdout).unwrap()
     }
 
-    /// The number of the injector's device, which no later one has.
+    /// Index of the injector's device, which is not reused.
     fn device(&self) -> String {
         let words = ["ip", "-oneline", "link", "show", "dev", DEVICE];
         let output = self.near(&words).output();
@@ -137,7 +137,7 @@ impl Hosts {
     }
 }
 
-/// A host: who holds it, and by which process it is entered.
+/// A host: its process, and the pid by which it is entered.
 fn held(command: &mut Command) -> (Party, u32) {
     let mut holder = Party::start(command);
     let line = holder.says("pid ");
@@ -151,7 +151,7 @@ fn script(scratch: &Scratch, name: &str, text: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn told(program: &str, arguments: &[&str]) -> String {
+fn run_command(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{program}: {output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -162,9 +162,9 @@ fn results(ended: &Ended) -> Value {
 }
 
 #[test]
-fn cuts_cross_traffic_and_captures_go_with_a_run() {
+fn a_run_has_cuts_cross_traffic_and_captures() {
     judged(
-        "cuts_cross_traffic_and_captures_go_with_a_run",
+        "a_run_has_cuts_cross_traffic_and_captures",
         a_run_that_is_cut,
     );
 }
@@ -193,9 +193,9 @@ fn a_run_that_is_cut() {
         assert!(*at >= wanted && *lasts >= length, "{cuts:?}");
     }
     assert_eq!(hosts.routes(), "");
-    // What left then is lost, which TCP notices.
+    // Packets sent during an outage are lost, which causes TCP events.
     assert!(number(&run["events"]) >= 2.0, "{run}");
-    // The route being away, no frame comes for as long at least.
+    // No frame arrives while the route is removed.
     let dir = hosts
         .scratch
         .path("out/far/ioff-events-from-unprivileged-1");
@@ -227,10 +227,10 @@ fn a_run_that_is_cut() {
         (&"along".into(), &"player".into())
     );
     let packets = |cross: &Value| [number(&cross["sent"]), number(&cross["received"])];
-    // 2 Mb/s are 167 packets a second, for five seconds and more.
+    // 2 Mb/s are 167 packets a second, for at least five seconds.
     let [sent, received] = packets(back);
     assert!(sent > 700.0 && received > 0.5 * sent, "{back}");
-    // From the host whose route goes.
+    // From the host whose route is removed.
     let [sent, received] = packets(along);
     assert!(received > 0.0 && received < 0.9 * sent, "{along}");
     for log in [
@@ -257,7 +257,7 @@ fn a_run_that_is_cut() {
     assert_eq!(fs::read_dir(hosts.scratch.path("tmp")).unwrap().count(), 0);
 }
 
-/// Waits until a device is gone, and its route with it. It is told more than once of some devices.
+/// Waits for the removal of a device and its route. The kernel reports some removals repeatedly.
 fn deleted(devices: &mut Party, number: &str) {
     devices.says(&format!("Deleted {number}: {DEVICE}"));
 }
@@ -296,7 +296,7 @@ fn the_route_is_back_after_ctrl_c_and_when_the_process_is_killed() {
 }
 
 #[test]
-fn what_cannot_be_cut_is_known_before_the_first_run() {
+fn impossible_cuts_are_rejected_before_the_first_run() {
     let Some(hosts) = Hosts::start("hosts-rights") else {
         return;
     };
@@ -317,7 +317,7 @@ fn what_cannot_be_cut_is_known_before_the_first_run() {
     let cross = format!("--duration 5s --cross far,rate=1Mb/s,tidegate={TIDEGATE}x");
     let ended = hosts.play(&[], &far, &cross).ends();
     ended.failed_with("cross traffic: far: cannot run ");
-    // What a run before has left is mended, as if that had ended as it should.
+    // A device and a route that an earlier run has left are removed first.
     let left = format!(
         "for type in dummy ifb; do ip link add {DEVICE} type $type && break; done
          ip link set {DEVICE} up && ip route add {FAR} dev {DEVICE}"

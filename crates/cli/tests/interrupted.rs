@@ -1,5 +1,5 @@
-//! Ctrl-C in what plays for a while: one line that says what is kept, exit code 130, nothing on
-//! standard output that could be taken for a result.
+//! Ctrl-C in long commands: one line about the kept results, exit code 130, and no partial results
+//! on standard output.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ mod party;
 mod skip;
 
 #[test]
-fn a_simulation_leaves_nothing_or_what_was_there() {
+fn an_interrupted_simulation_keeps_the_earlier_run_only() {
     let dir = folder("interrupted-sim");
     let (long, out) = (scenario(&dir, "long", "24h", 2), dir.join("runs/long"));
     let command = format!("sim run {} --json --out {}", long, out.display());
@@ -44,7 +44,7 @@ fn a_simulation_leaves_nothing_or_what_was_there() {
 }
 
 #[test]
-fn comparisons_leave_nothing() {
+fn interrupted_comparisons_keep_no_results() {
     let dir = folder("interrupted-comparisons");
     let out = dir.join("out");
     let ended = interrupted(&format!(
@@ -73,7 +73,7 @@ fn comparisons_leave_nothing() {
 }
 
 #[test]
-fn a_sweep_keeps_the_runs_that_were_over() {
+fn an_interrupted_sweep_keeps_completed_runs() {
     let dir = folder("interrupted-sweep");
     let long = scenario(&dir, "long", "24h", 2);
     let sweep = "[sweep]\nseeds = 4\n\"link.up.delay\" = [\"10ms\", \"20ms\"]\n";
@@ -86,13 +86,13 @@ fn a_sweep_keeps_the_runs_that_were_over() {
 }
 
 #[test]
-fn the_lab_keeps_what_was_played() {
-    if is_without_lab("the_lab_keeps_what_was_played") {
+fn the_lab_keeps_results_until_the_interrupt() {
+    if is_without_lab("the_lab_keeps_results_until_the_interrupt") {
         return;
     }
     let dir = folder("interrupted-lab");
     let packets = scenario(&dir, "long", "1000s", 1);
-    // Ctrl-C comes before the connection is there.
+    // Ctrl-C comes before the connection is established.
     let video = dir.join("video.toml").display().to_string();
     let over_tcp = "name = \"video\"\nduration = \"100s\"\n\
                     [[link]]\nname = \"up\"\ndelay = \"50ms\"\n\
@@ -112,7 +112,7 @@ fn the_lab_keeps_what_was_played() {
         lab.interrupt();
         let ended = cut(lab.ends());
         let words = format!(
-            "interrupted in the run of u: what comes after is missing; the results so far are in {}",
+            "interrupted in the run of u: later results are missing; the results so far are in {}",
             out.display()
         );
         assert!(ended.said.contains(&words), "{}", ended.said);
@@ -121,10 +121,10 @@ fn the_lab_keeps_what_was_played() {
     }
 }
 
-/// What came of a command that Ctrl-C reached as soon as it was heeded.
+/// Result of a command that is interrupted as soon as it catches SIGINT.
 fn interrupted(arguments: &str) -> Ended {
     let party = Party::tidegate(arguments);
-    party.heeds();
+    party.catches_sigint();
     party.interrupt();
     cut(party.ends())
 }
@@ -135,8 +135,8 @@ fn cut(ended: Ended) -> Ended {
     ended
 }
 
-/// A stream of packets over a link, in a file.
-/// Of single flows each packet is logged, for which a day takes more memory than there is.
+/// Writes a scenario with a packet flow over one link. With a single flow each packet is logged; a
+/// log of 24 hours exceeds the memory, so that long scenarios have several flows.
 fn scenario(dir: &Path, name: &str, duration: &str, flows: u32) -> String {
     let file = dir.join(format!("{name}.toml"));
     let text = format!(

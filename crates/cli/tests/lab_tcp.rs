@@ -1,4 +1,4 @@
-//! Video and transfers over the kernel's TCP in the lab, beside the simulator's models.
+//! Video and bulk transfers over kernel TCP in the lab, compared with the simulator's models.
 
 mod calm;
 mod skip;
@@ -14,7 +14,7 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 use tidegate_sim::run::{EventRow, ReceivedFrame, Run, RunReader};
 
-/// A video whose path is cut for a second, and a transfer and noise on another one.
+/// A video whose path is interrupted for a second, and a bulk transfer and noise on another path.
 const CUT: &str = r#"name = "cut"
 duration = "11s"
 [[link]]
@@ -52,15 +52,18 @@ udp = { rate = "200kb/s" }
 stop = "10s"
 "#;
 
-/// As in the papers' time.
+/// Settings of the papers' TCP.
 const OLD: &str = r#"{ kind = "reno", packet = "1500B", window = "44 packets", min_rto = "1s" }"#;
 
 #[test]
-fn the_kernel_and_the_model_agree_on_a_cut() {
-    in_real_time("the_kernel_and_the_model_agree_on_a_cut", agree_on_a_cut);
+fn the_kernel_and_the_model_agree_on_an_outage() {
+    in_real_time(
+        "the_kernel_and_the_model_agree_on_an_outage",
+        agree_on_an_outage,
+    );
 }
 
-fn agree_on_a_cut() {
+fn agree_on_an_outage() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-tcp");
     fs::create_dir_all(&dir).unwrap();
     let (scenario, old) = (dir.join("cut.toml"), dir.join("old.toml"));
@@ -78,19 +81,19 @@ fn agree_on_a_cut() {
         frames["on_time"].as_f64().unwrap() / 90.0
     };
     let (simulated, real) = (share(&sim.0), share(&lab.0));
-    // Of 90 frames 10 meet the cut, and what comes after it depends on when the timer expires.
-    // Seven frames of tolerance: two time-outs that fall to the other side of a boundary.
+    // The outage affects 10 of 90 frames; the effect on later frames depends on the time of the
+    // RTO. Tolerance of seven frames: two RTOs on the other side of a boundary.
     assert!(
         simulated < 0.95 && (simulated - real).abs() <= 0.08,
         "on time: {simulated} in the simulator, {real} in the lab"
     );
     let rate = flow(&lab.0, 1)["receive_bps"].as_f64().unwrap();
     assert!((3.0e6..3.9e6).contains(&rate), "the transfer: {rate}");
-    // Less what the queue drops.
+    // Minus packets dropped by the queue.
     let noise = flow(&lab.0, 2)["receive_bps"].as_f64().unwrap();
     assert!((1.6e5..2.01e5).contains(&noise), "the noise: {noise}");
 
-    // Nothing is larger than a packet of the path, and full segments are full.
+    // No packet exceeds the path's packet size, and full segments have that size.
     let (run, in_cut) = video(&lab.1);
     let sizes = run.flows[0].packets.iter().map(|packet| packet.size.get());
     assert_eq!(sizes.max(), Some(1_500));
@@ -100,7 +103,7 @@ fn agree_on_a_cut() {
         assert!(text.lines().count() > 100, "{table}");
     }
 
-    // Without a route nothing leaves the host; and what the kernel plays otherwise is said.
+    // Without a route no packet leaves the host. Differences from the kernel are noted.
     let old = without_route.join().unwrap();
     let (run, in_cut) = video(&old.1);
     assert_eq!(in_cut, []);
@@ -110,12 +113,12 @@ fn agree_on_a_cut() {
     assert!(flow(&old.0, 0)["frames"]["on_time"].as_f64() < Some(86.0));
 }
 
-/// Three outages of different lengths: nothing gets through in any of them, TCP does not know why and
-/// has time-outs, which are told, and the video goes on behind each.
+/// Three outages of different lengths: no packet passes during an outage, TCP has RTOs, which are
+/// reported as events, and the video continues after each.
 #[test]
-fn the_route_leads_nowhere_and_back_for_each_outage() {
+fn the_route_is_removed_and_restored_for_each_outage() {
     in_real_time(
-        "the_route_leads_nowhere_and_back_for_each_outage",
+        "the_route_is_removed_and_restored_for_each_outage",
         cut_the_route,
     );
 }
@@ -123,7 +126,7 @@ fn the_route_leads_nowhere_and_back_for_each_outage() {
 fn cut_the_route() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-routes");
     fs::create_dir_all(&dir).unwrap();
-    // A probe of the tail comes first, so that a time-out takes about 0.6 s.
+    // A tail loss probe comes first, so that the first RTO takes about 0.6 s.
     let outages = [(2_000, 3_000), (4_500, 5_400), (7_000, 8_500)];
     let written = outages.map(|(from, to): (u64, u64)| {
         let lasts = to - from;
@@ -132,7 +135,7 @@ fn cut_the_route() {
     let once = "{ at = \"3s\", lasts = \"1s\" }";
     let text = CUT.replacen(once, &written.join(", "), 1);
     assert_ne!(text, CUT);
-    // It sends as classic does, and hears.
+    // This mode sends like classic and subscribes to events.
     let text = text.replacen("classic", "ioff", 1);
     let scenario = dir.join("routes.toml");
     fs::write(&scenario, text).unwrap();
@@ -144,8 +147,8 @@ fn cut_the_route() {
         packets.iter().filter(move |p| span.contains(&p.sent))
     };
     for (n, (from, to)) in outages.into_iter().enumerate() {
-        // What left before the route changed may be read a moment later, on a busy machine much later; a
-        // route that is given back late is seen by nobody.
+        // The emulator reads packets that left before the route change with a delay, which is long
+        // on a busy machine. A late restoration of the route is undetectable here.
         assert_eq!(sent(from.midpoint(to), to).count(), 0, "outage {n}");
         let timed_out = |row: &&EventRow| {
             let event = TcpEvent::TimedOut;
@@ -153,17 +156,18 @@ fn cut_the_route() {
                 && row.event == Event::Transport { event }
         };
         assert!(run.events.iter().any(|row| timed_out(&row)), "outage {n}");
-        // The last one is followed by 2.5 s of what waited; between the others are 1.5 s at least.
+        // The last outage is followed by 2.5 s of queued data; the intervals between others are 1.5
+        // s or more.
         let next = outages.get(n + 1).map_or(11_000, |(next, _)| *next);
-        let behind: Vec<_> = sent(to, next).collect();
-        assert!(behind.len() > 20, "behind outage {n}: {}", behind.len());
-        assert!(behind.iter().any(|p| p.arrived.is_some()), "outage {n}");
+        let after: Vec<_> = sent(to, next).collect();
+        assert!(after.len() > 20, "after outage {n}: {}", after.len());
+        assert!(after.iter().any(|p| p.arrived.is_some()), "outage {n}");
     }
     let whole = |frame: &&ReceivedFrame| frame.complete.is_some();
     assert!(run.flows[0].received.iter().filter(whole).count() >= 85);
 }
 
-/// A video over a path of its own that is cut two seconds after it began, in the keys of its transport.
+/// A video with its own path, with an outage two seconds after its start; `keys` of its transport.
 fn cut_video(name: &str, seconds: u32, keys: &str) -> String {
     format!(
         "[[link]]\nname = \"{name}-path\"\nrate = \"10Mb/s\"\ndelay = \"60ms\"\n\
@@ -174,14 +178,14 @@ fn cut_video(name: &str, seconds: u32, keys: &str) -> String {
     )
 }
 
-/// The kernel's own timer runs out as the law says, and the connection outlives it; also where 15
-/// time-outs, after which the kernel gives up by default, are only 14.4 s.
+/// The kernel's RTO follows the linear schedule and the connection survives the outage, even though
+/// 15 RTOs, the kernel's default limit, take only 14.4 s.
 #[test]
-fn time_outs_are_linear_on_the_kernel() {
-    in_real_time("time_outs_are_linear_on_the_kernel", time_outs);
+fn timeouts_of_kernel_tcp_are_linear() {
+    in_real_time("timeouts_of_kernel_tcp_are_linear", linear_timeouts);
 }
 
-fn time_outs() {
+fn linear_timeouts() {
     let text = "name = \"back-off\"\nduration = \"22s\"\n\
                 [[link]]\nname = \"back\"\ndelay = \"1ms\"\n";
     let flows = [
@@ -200,13 +204,13 @@ fn time_outs() {
         event: TcpEvent::TimedOut,
     };
     let gaps = |flow: &str| {
-        let told = run.events.iter();
-        let told = told.filter(|row| row.flow == flow && row.event == timed_out);
-        let at: Vec<f64> = told.map(|row| row.at.as_secs_f64()).collect();
+        let rows = run.events.iter();
+        let rows = rows.filter(|row| row.flow == flow && row.event == timed_out);
+        let at: Vec<f64> = rows.map(|row| row.at.as_secs_f64()).collect();
         at.windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>()
     };
     let (linear, exponential) = (gaps("linear"), gaps("exponential"));
-    // About 330 ms, and up to 32 ms more for timers of more than a quarter of a second.
+    // About 330 ms, plus up to 32 ms timer granularity above a quarter of a second.
     assert!(linear.len() >= 5, "{linear:?}");
     let later = (linear[0] / 2.0 - 0.1).max(0.25);
     let off = linear[1..].iter().map(|gap| (gap - later).abs());
@@ -220,8 +224,8 @@ fn time_outs() {
     }
 }
 
-/// A path that carries a fifth of what the video would like, and has a queue of two bounds: the law
-/// measures it by what the kernel tells of the connection.
+/// A path with a fifth of the video's rate and a queue of twice the delay bound: the rate law
+/// measures the path by the state of the kernel's connection.
 #[test]
 fn a_narrow_path_is_measured_on_the_kernel() {
     in_real_time("a_narrow_path_is_measured_on_the_kernel", narrow_path);
@@ -247,7 +251,7 @@ fn narrow_path() {
     }
 }
 
-/// A run, and when the packets of the video arrived that left while its path was surely cut.
+/// A run, and the arrival times of video packets that were sent well within the outage.
 fn video(folder: &Path) -> (Run, Vec<Option<Time>>) {
     let run = RunReader::load(folder).unwrap();
     let cut = Time::from_millis(3_050)..Time::from_millis(3_900);
@@ -257,14 +261,14 @@ fn video(folder: &Path) -> (Run, Vec<Option<Time>>) {
     (run, in_cut)
 }
 
-/// Where the lab can work, and as long as the machine lets it.
+/// Runs the test where the lab is available; repeats it after stalls of the machine.
 fn in_real_time(test: &str, body: fn()) {
     if !skip::is_without_lab(test) {
         judged(test, body);
     }
 }
 
-/// The summary and the run folder.
+/// Returns the summary and the run folder.
 fn play(world: &str, scenario: &Path, to: &str, with: &[&str]) -> (serde_json::Value, PathBuf) {
     let folder = scenario.with_file_name(to);
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
@@ -276,11 +280,11 @@ fn play(world: &str, scenario: &Path, to: &str, with: &[&str]) -> (serde_json::V
     (serde_json::from_slice(&out.stdout).unwrap(), folder)
 }
 
-/// Figure 3, twenty seconds in real time: the kernel goes through its events in the order in which
-/// the paper draws them.
+/// Figure 3, twenty seconds in real time: the kernel's events occur in the order that the paper
+/// shows.
 #[test]
-fn a_figure_is_played_over_the_kernels_tcp() {
-    in_real_time("a_figure_is_played_over_the_kernels_tcp", figure_3);
+fn a_figure_runs_over_kernel_tcp() {
+    in_real_time("a_figure_runs_over_kernel_tcp", figure_3);
 }
 
 fn figure_3() {

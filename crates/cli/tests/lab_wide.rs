@@ -1,4 +1,4 @@
-//! A lab of more hosts than a machine word has bits, and its end by Ctrl-C.
+//! A lab with more hosts than a machine word has bits, ended by Ctrl-C.
 
 mod skip;
 
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use tidegate_sim::run::RunReader;
 
-/// Eighty hosts. The last flow would start long after the test is over.
+/// Eighty hosts. The last flow would start long after the end of the test.
 const WIDE: &str = r#"name = "wide"
 duration = "300s"
 [[link]]
@@ -41,8 +41,8 @@ start = "280s"
 "#;
 
 #[test]
-fn ctrl_c_ends_a_wide_lab_and_keeps_what_was_played() {
-    if skip::is_without_lab("ctrl_c_ends_a_wide_lab_and_keeps_what_was_played") {
+fn ctrl_c_ends_a_wide_lab_and_keeps_its_results() {
+    if skip::is_without_lab("ctrl_c_ends_a_wide_lab_and_keeps_its_results") {
         return;
     }
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lab-wide");
@@ -61,16 +61,16 @@ fn ctrl_c_ends_a_wide_lab_and_keeps_what_was_played() {
         line.as_ref()
             .is_ok_and(|line| line.contains("in real time"))
     });
-    assert!(began.is_some(), "it ended before it began");
+    assert!(began.is_some(), "the lab ended before its start");
     let pid = libc::pid_t::try_from(lab.id()).unwrap();
-    // SAFETY: takes numbers; the child has not been waited for, so that it is still the one.
+    // SAFETY: takes numbers; the child has not been waited for, so the id is its own.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
     let rest: Vec<String> = said.map_while(Result::ok).collect();
     let status = lab.wait().unwrap();
     assert_eq!(status.code(), Some(130), "{rest:?}");
     let run = RunReader::load(&folder).unwrap();
     assert_eq!(run.flows.len(), 40);
-    // It ended before the last two began, 280 s after the others.
+    // The run ended before the last two flows started at 280 s.
     let summary = run.summary.as_ref().unwrap();
     assert!(summary.flows[38..].iter().all(|f| f.rate_bps.is_none()));
     let notes = &run.manifest.notes;

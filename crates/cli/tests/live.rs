@@ -24,7 +24,7 @@ use tidegate_live::clock::Clock;
 use tidegate_live::udp::Socket;
 use tidegate_sim::run::Run;
 
-/// A receiver at a port of its choice.
+/// A receiver at a free port.
 fn receiver(options: &str) -> (Party, u16) {
     let mut receiver = Party::tidegate(&format!("recv --listen 127.0.0.1:0 {options}"));
     let port = receiver.number("waiting for a stream at port ");
@@ -38,11 +38,14 @@ fn sender(port: u16, options: &str) -> Party {
 }
 
 #[test]
-fn a_stream_arrives_and_looks_right() {
-    judged("a_stream_arrives_and_looks_right", arrives_and_looks_right);
+fn a_stream_arrives_with_good_quality() {
+    judged(
+        "a_stream_arrives_with_good_quality",
+        arrives_with_good_quality,
+    );
 }
 
-fn arrives_and_looks_right() {
+fn arrives_with_good_quality() {
     let scratch = Scratch::new("arrives");
     let [sent, received, film] = ["sent", "received", "film.h264"].map(|n| scratch.path(n));
     let (receiver, port) = receiver(&format!(
@@ -65,7 +68,7 @@ fn arrives_and_looks_right() {
     );
     let whole = |f: &&tidegate_sim::run::ReceivedFrame| f.decodable && f.quality.is_some();
     let whole = received.flows[0].received.iter().filter(whole).count();
-    // Not all: on a busy machine a frame may be late.
+    // Not all of them: on a busy machine a frame may be late.
     assert!(whole >= 100, "{whole} frames\n{}", receiver.said);
     let summary = |run: &Run| run.summary.clone().unwrap().flows.remove(0);
     let likeness = summary(&received).psnr_y_db.unwrap();
@@ -96,7 +99,7 @@ fn a_closed_port_is_named() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_mend() {
+fn invalid_options_are_rejected_with_the_fix() {
     for (arguments, mend) in [
         ("send --to nowhere", "HOST:PORT"),
         (
@@ -159,8 +162,8 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
     }
 }
 
-/// Kills the receiver: the circuit breaker stops the sender. Another receiver at the same port
-/// gets the stream back. Both killed parties leave folders that can be read.
+/// The receiver is killed, so that the circuit breaker stops the sender. Another receiver at the
+/// same port resumes the stream. The killed processes leave readable run folders.
 #[test]
 fn the_breaker_stops_the_stream_and_another_receiver_resumes_it() {
     let scratch = Scratch::new("breaker");
@@ -181,7 +184,7 @@ fn the_breaker_stops_the_stream_and_another_receiver_resumes_it() {
     let (sent, received) = (load(&sent), load(&received));
     assert!(
         received.flows[0].received.len() >= 10,
-        "a second has gone to the disk"
+        "a second of rows is on the disk"
     );
     assert!(sent.flows[0].sent.len() >= 60 && !sent.flows[0].packets.is_empty());
     let tripped = |run: &Run| {
@@ -203,13 +206,13 @@ fn ctrl_c_is_a_clean_end() {
     sending.says(" of 400 ms");
     sending.interrupt();
     sending.ends().succeeded();
-    // The goodbye ends the receiver, too.
+    // The BYE ends the receiver, too.
     first.ends().succeeded();
     for run in [load(&sent), load(&received)] {
         assert!(run.summary.is_some(), "{:?}", run.notes);
     }
 
-    // A receiver that is interrupted says goodbye, too: its sender waits for the next.
+    // An interrupted receiver sends BYE, too; its sender waits for the next receiver.
     let (mut second, port) = receiver("");
     let mut sending = sender(port, "");
     second.says("frames/s");
@@ -227,9 +230,9 @@ fn ctrl_c_is_a_clean_end() {
     sending.ends().succeeded();
 }
 
-/// A queue on the way marks each twentieth packet of those that may be marked.
+/// A queue on the path marks every twentieth ECN-capable packet.
 #[test]
-fn marks_are_asked_for_and_told_of() {
+fn ecn_marks_are_requested_and_reported() {
     let (receiver, port) = receiver("");
     let front = UdpSocket::bind("127.0.0.1:0").unwrap();
     let back = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -242,20 +245,20 @@ fn marks_are_asked_for_and_told_of() {
     sender.succeeded();
     receiver.ends().succeeded();
     assert!(marks > 1);
-    let told = sender.said.split(" packets lost, ").nth(1);
-    let told: u64 = told
+    let reported = sender.said.split(" packets lost, ").nth(1);
+    let reported: u64 = reported
         .and_then(|t| t.split(' ').next())
         .unwrap()
         .parse()
         .unwrap();
-    // The last reports may come too late to be heard.
-    assert!((1..=marks).contains(&told), "{told} of {marks}");
+    // The sender may end before the last reports arrive.
+    assert!((1..=marks).contains(&reported), "{reported} of {marks}");
 
     let plain = sender_without_marks();
     assert!(!plain.contains("marked"), "{plain}");
 }
 
-/// Passes on what comes until the sender says goodbye, and returns how many packets it marked.
+/// Relays packets until the sender's BYE. Returns the number of marked packets.
 fn relay(mut front: Socket, mut back: Socket) -> u64 {
     let clock = Clock::start();
     let mut buffer = [0; 2_048];
@@ -267,7 +270,7 @@ fn relay(mut front: Socket, mut back: Socket) -> u64 {
             revents: 0,
         });
         let guard = GUARD.as_millis() as i32;
-        // SAFETY: two entries, as told.
+        // SAFETY: two entries, as given by the count.
         assert!(unsafe { libc::poll(ready.as_mut_ptr(), 2, guard) } > 0);
         while let Some(arrival) = front.receive(clock, &mut buffer).unwrap() {
             let datagram = &buffer[..arrival.length];
@@ -297,7 +300,7 @@ fn relay(mut front: Socket, mut back: Socket) -> u64 {
     }
 }
 
-/// What a sender says that asks for no marks.
+/// Messages of a sender without ECN.
 fn sender_without_marks() -> String {
     let (receiver, port) = receiver("");
     let ended = sender(port, "--duration 1s").ends();
@@ -305,8 +308,8 @@ fn sender_without_marks() -> String {
     ended.said.clone()
 }
 
-/// A receiver as most are: RTP at an even port, receiver reports from another one to the port
-/// above the sender's.
+/// A typical receiver: RTP at an even port, receiver reports from another port to the port above
+/// the sender's.
 #[test]
 fn a_plain_receiver_is_served_cautiously() {
     let scratch = Scratch::new("plain");
@@ -324,7 +327,7 @@ fn a_plain_receiver_is_served_cautiously() {
 
     let mut buffer = [0; 2_048];
     let mut frames = 0;
-    // Three seconds: the sender waits for two before it judges.
+    // Three seconds: the sender waits for two before it decides.
     while frames < 90 {
         let length = media.recv(&mut buffer).unwrap();
         let datagram = &buffer[..length];
@@ -361,7 +364,7 @@ fn a_plain_receiver_is_served_cautiously() {
 }
 
 #[test]
-fn our_receiver_can_be_plain_too() {
+fn our_receiver_can_send_receiver_reports_only() {
     let (receiver, port) = receiver("--feedback reports");
     let mut sending = sender(port, "");
     sending.says("receiver reports only");
@@ -371,7 +374,7 @@ fn our_receiver_can_be_plain_too() {
 }
 
 #[test]
-fn ffmpeg_plays_the_description() {
+fn ffmpeg_accepts_the_description() {
     if let Err(e) = Command::new("ffmpeg").arg("-version").output() {
         assert_eq!(e.kind(), io::ErrorKind::NotFound, "{e}");
         println!("skipped: there is no ffmpeg on this machine");
@@ -401,7 +404,7 @@ fn ffmpeg_plays_the_description() {
     );
 }
 
-/// A port with a free one above it, as players want it.
+/// An even port with a free port above it, for RTCP.
 fn free_pair() -> u16 {
     loop {
         let low = UdpSocket::bind("127.0.0.1:0")
@@ -416,11 +419,11 @@ fn free_pair() -> u16 {
 }
 
 #[test]
-fn malformed_datagrams_do_no_harm() {
-    judged("malformed_datagrams_do_no_harm", go_on_among_malformed);
+fn malformed_datagrams_are_ignored() {
+    judged("malformed_datagrams_are_ignored", continue_among_malformed);
 }
 
-fn go_on_among_malformed() {
+fn continue_among_malformed() {
     let (mut receiving, port) = receiver("");
     let mut sending = sender(port, "");
     let source = sending.number(" from port ");
@@ -430,7 +433,7 @@ fn go_on_among_malformed() {
     for round in 0..4_000_u32 {
         let mut junk = vec![0; (rng.next_u32() % 1_400) as usize];
         rng.fill_bytes(&mut junk);
-        // Half of it looks like something: RTP, SR, RR, feedback, BYE.
+        // Half of it resembles valid packets: RTP, SR, RR, feedback, BYE.
         if round.is_multiple_of(2) && junk.len() > 3 {
             let kinds = [96, 97, 200, 201, 203, 205, 206];
             junk[0] = 0x80 | junk[0] & 0x3f;
@@ -439,7 +442,7 @@ fn go_on_among_malformed() {
             junk[2..4].copy_from_slice(&words.to_be_bytes());
         }
         for port in [port, source, source + 1] {
-            // The kernel refuses for a port that is connected to somebody else.
+            // The kernel rejects it for a port that is connected to another address.
             let _ = enemy.send_to(&junk, ("127.0.0.1", port));
         }
     }

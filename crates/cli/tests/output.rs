@@ -1,4 +1,4 @@
-//! Where nobody takes what is printed: a reader that went away, a disk that is full.
+//! Output errors: closed pipes and full disks.
 
 mod command;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use command::{folder, text, tidegate};
 
-/// Short ones of every kind.
+/// Short commands of each kind.
 const LINES: [&str; 6] = [
     "papers list",
     "sim run run.toml --out run --no-report",
@@ -45,7 +45,7 @@ fn play(line: &str, dir: &Path, out: Stdio, err: Stdio) -> Output {
     command.stdout(out).stderr(err).output().unwrap()
 }
 
-/// With what the commands read.
+/// Creates a folder with the files that the commands read.
 fn prepared(name: &str) -> PathBuf {
     let dir = folder(name);
     std::fs::write(dir.join("run.toml"), SCENARIO).unwrap();
@@ -72,7 +72,7 @@ fn closed() -> Stdio {
 }
 
 #[test]
-fn a_disk_that_is_full_is_named() {
+fn a_full_disk_is_an_error() {
     let dir = prepared("output-full");
     for line in LINES {
         let ran = play(line, &dir, full(), Stdio::piped());
@@ -84,9 +84,9 @@ fn a_disk_that_is_full_is_named() {
     }
 }
 
-/// As `tidegate papers list | head -1` has it: that is no failure, and nothing to talk of.
+/// As in `tidegate papers list | head -1`: no error and no message.
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_pipe_is_no_error() {
     let dir = prepared("output-closed");
     for line in LINES {
         let ran = play(line, &dir, closed(), Stdio::piped());
@@ -96,9 +96,9 @@ fn a_reader_that_goes_away_is_no_failure() {
     }
 }
 
-/// What is told on the way is not the work.
+/// Progress messages are not results.
 #[test]
-fn the_work_goes_on_where_nobody_hears_of_it() {
+fn write_errors_of_progress_messages_are_ignored() {
     let dir = prepared("output-unheard");
     for line in LINES {
         for err in [full(), closed()] {

@@ -1,11 +1,11 @@
-//! Figures of papers with pictures: what the simulator's crate has no codec for.
+//! Figures of the papers that need a codec, which the simulator's crate lacks.
 
 mod command;
 
 use command::{folder, text, tidegate};
 use serde_json::Value;
 
-/// Plays one run at `node`, with more options.
+/// Runs one entry at `node`, with further options.
 fn play(entry: &str, node: &str, options: &[&str]) -> Value {
     let dir = folder(&format!(
         "papers-{}{}",
@@ -20,7 +20,7 @@ fn play(entry: &str, node: &str, options: &[&str]) -> Value {
     serde_json::from_slice(&ran.stdout).unwrap()
 }
 
-/// Y, U and V of the row that is called so.
+/// Y, U and V of the row of `run`.
 fn planes(figure: &Value, run: &str) -> [f64; 3] {
     let rows = figure["table"]["rows"].as_array().unwrap();
     let row = rows.iter().find(|row| row[2] == run).unwrap();
@@ -28,9 +28,9 @@ fn planes(figure: &Value, run: &str) -> [f64; 3] {
 }
 
 #[test]
-fn the_report_s_decibels_are_of_mpeg_2_and_against_the_variance() {
+fn psnr_of_the_report_is_of_mpeg_2_and_relative_to_the_variance() {
     let [y, u, v] = planes(&play("abone/table6", "columbia", &[]), "R1");
-    // Published at this node: 21.78, 10.46 and 10.87. Colours vary less than light does.
+    // Published at this node: 21.78, 10.46 and 10.87. Chroma varies less than luma.
     assert!((25.0..40.0).contains(&y), "{y}");
     assert!(y - u > 6.0 && y - v > 6.0 && u > 5.0, "{y} {u} {v}");
     let model = ["--encoder", "model"];
@@ -42,7 +42,7 @@ fn the_report_s_decibels_are_of_mpeg_2_and_against_the_variance() {
 }
 
 #[test]
-fn mpeg_2_follows_what_events_make_of_the_target() {
+fn mpeg_2_follows_target_changes_by_events() {
     let figure = play("itcp/fig10", "willab", &[]);
     let claims = figure["claims"].as_array().unwrap();
     assert_eq!(claims.len(), 2, "{claims:?}");

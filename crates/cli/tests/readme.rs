@@ -1,13 +1,14 @@
-//! The README does what it says: every `sh` block is run, and every command in a `console` block
-//! names a verb, options or a make target that exist.
+//! Tests the README: every `sh` block is run. Verbs, options and make targets of the commands in
+//! `console` blocks must exist.
 //!
-//! Blocks run in order, in one folder with the scenarios in it. What takes more than one process is
-//! one block: the first ends in `&`, and the block ends in `wait`. What cannot run in a test (it
-//! installs, or opens a window) is a `console` block, whose commands begin with `$`. A block of the
-//! lab, and one that watches TCP, is left out where there are no namespaces.
-//! Ports that a block names after an address are replaced by free ones, and each has a free one above
-//! it, which players want for RTCP. What the simulator prints is the same everywhere, so a `text` block
-//! that follows a block of it has to be what it printed; `...` stands for what is left out.
+//! Blocks run in order, in one folder that contains the scenarios. Commands that need several
+//! processes are one block: the first ends in `&`, and the block ends in `wait`. Commands that
+//! cannot run in a test (installation, windows) are in `console` blocks, with a `$` prompt. Blocks
+//! of the lab and of `events watch` are skipped without namespaces.
+//!
+//! Ports after a loopback address are replaced by free ones. The port above each is free as well,
+//! for RTCP. Simulator output is deterministic: a `text` block after a simulator block must equal
+//! its output; `...` stands for omitted lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,7 +41,8 @@ fn every_block_runs() {
         }
         run += 1;
         let Some(printed) = block.run(&folder.0) else {
-            // Past the test harness, which would swallow what a test prints that passes.
+            // Written to standard error directly: the test harness captures output of passing
+            // tests.
             let mut terminal = io::stderr();
             let why = "as the machine was too busy for the emulator";
             writeln!(terminal, "not judged: README.md:{}, {why}", block.line).unwrap();
@@ -86,7 +88,7 @@ fn every_verb_is_in_the_readme() {
 }
 
 #[test]
-fn a_block_says_what_it_is() {
+fn every_block_has_a_known_language() {
     for block in blocks(&read("README.md")) {
         let known = ["console", "json", "mermaid", "sh", "text", "toml"];
         assert!(
@@ -99,7 +101,7 @@ fn a_block_says_what_it_is() {
 }
 
 #[test]
-fn what_does_not_exist_is_found() {
+fn unknown_commands_and_options_are_rejected() {
     for command in [
         "tidegate dance",
         "tidegate sim walk a.toml",
@@ -117,19 +119,19 @@ fn what_does_not_exist_is_found() {
 /// A fenced block.
 struct Block {
     language: String,
-    /// Where it begins, from one.
+    /// Line number of its start.
     line: usize,
     body: String,
 }
 
 impl Block {
-    /// Whether all that it does is simulated.
+    /// Whether all commands of the block run the simulator.
     fn is_simulated(&self) -> bool {
         let commands = self.commands();
         !commands.is_empty() && commands.iter().all(|c| c.starts_with("tidegate sim "))
     }
 
-    /// This text is `printed`, but for what `...` stands for and how it is wrapped.
+    /// Asserts that this text equals `printed`, except for `...` and white space.
     fn assert_is_of(&self, printed: &str) {
         let printed = without_space(printed);
         let mut rest = printed.as_str();
@@ -138,19 +140,19 @@ impl Block {
             let end = found.map(|at| at + shown.len());
             assert!(
                 end.is_some(),
-                "README.md:{}: it prints no\n{shown}\nbut\n{rest}",
+                "README.md:{}: the output lacks\n{shown}\nin\n{rest}",
                 self.line
             );
             rest = &rest[end.unwrap_or(0)..];
         }
     }
 
-    /// Runs it and returns what it printed, or wrote to the file behind a `>`; nothing where the machine
-    /// could not tell.
+    /// Runs the block. Returns its output, or the file after a `>`. `None` if the machine was too
+    /// busy for a result.
     fn run(&self, folder: &Path) -> Option<String> {
         let path = std::env::var("PATH").unwrap();
         let programs = Path::new(TIDEGATE).parent().unwrap().display();
-        // What still runs when the block is over ends with it.
+        // Background jobs are killed at the end of the block.
         let script = format!(
             "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{}",
             with_free_ports(&self.body)
@@ -181,7 +183,7 @@ impl Block {
         })
     }
 
-    /// One per line, other than lines that go on behind a backslash.
+    /// One command per line. A trailing backslash continues a line.
     fn commands(&self) -> Vec<String> {
         let whole = self.body.replace("\\\n", " ");
         let lines = whole.lines().map(str::trim);
@@ -213,7 +215,7 @@ fn blocks(text: &str) -> Vec<Block> {
             (None, None) => {}
         }
     }
-    assert!(open.is_none(), "a block is not closed");
+    assert!(open.is_none(), "the last block is not closed");
     found
 }
 
@@ -221,7 +223,7 @@ fn without_space(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
-/// The same script with a free port for each that stands behind the loopback's address.
+/// The script with free ports after loopback addresses.
 fn with_free_ports(script: &str) -> String {
     let mut held = BTreeMap::new();
     let mut pieces = script.split(HOST);
@@ -249,7 +251,7 @@ fn free_pair() -> [UdpSocket; 2] {
     }
 }
 
-/// Whether the program named first is known, and has the verbs and options that follow.
+/// Checks that the program is known and has the verbs and options of the command.
 fn check(command: &str) -> Result<(), String> {
     let words = command.split_whitespace();
     let mut words = words.take_while(|word| !["|", ">", "<", "&", "&&", ";", "--"].contains(word));
@@ -265,7 +267,7 @@ fn check(command: &str) -> Result<(), String> {
         }
         Some(program) if OTHERS.contains(&program) => Ok(()),
         other => Err(format!(
-            "{} is no program of {OTHERS:?}",
+            "{} is not among the programs {OTHERS:?}",
             other.unwrap_or("")
         )),
     }
@@ -289,10 +291,7 @@ fn has_verbs_and_options(words: Vec<&str>) -> Result<(), String> {
             chain.push(word);
             text = help(&chain);
         } else if !known.is_empty() {
-            return Err(format!(
-                "{word} is no verb of `tidegate {}`",
-                chain.join(" ")
-            ));
+            return Err(format!("`tidegate {}` has no verb {word}", chain.join(" ")));
         }
     }
     Ok(())
@@ -327,7 +326,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A folder that goes away.
+/// A folder that is removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -341,18 +340,18 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left in a folder for temporary files does no harm.
+        // A leftover temporary folder does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 const HOST: &str = "127.0.0.1:";
 
-/// What the lab ends with where something does not hold and the emulator could not keep up.
+/// Exit code of the lab if an expectation fails and the emulator was late.
 const TRY_AGAIN: i32 = 75;
 
-/// Seconds, per block.
+/// Time limit per block in seconds.
 const PATIENCE: &str = "420";
 
-/// Programs beside ours that commands may use.
+/// Further programs that commands may use.
 const OTHERS: [&str; 7] = ["cargo", "cd", "echo", "ffmpeg", "git", "sleep", "wait"];

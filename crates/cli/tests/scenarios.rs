@@ -1,4 +1,4 @@
-//! The verbs that play scenarios, as a user calls them.
+//! Verbs that run scenarios, by the command line.
 
 use core::time::Duration;
 use std::fs;
@@ -14,7 +14,7 @@ mod party;
 mod skip;
 
 #[test]
-fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() {
+fn json_has_fixed_keys_and_the_exit_code_depends_on_expectations() {
     let dir = folder("scenarios-json");
     let scenario = dir.join("short.toml");
     std::fs::write(&scenario, short("\"tidegate.on_time_of_all >= 0.9\"")).unwrap();
@@ -71,7 +71,7 @@ fn json_has_the_fixed_shape_and_the_exit_code_tells_whether_expectations_hold() 
 }
 
 #[test]
-fn validate_sets_ours_beside_those_of_ns2() {
+fn validate_compares_with_ns2() {
     let dir = folder("scenarios-validate");
     let args = [
         "sim", "validate", "--quick", "--seeds", "5", "--json", "--out", "drawn",
@@ -107,7 +107,7 @@ fn validate_sets_ours_beside_those_of_ns2() {
 }
 
 #[test]
-fn the_same_seed_leaves_the_same_bytes() {
+fn the_same_seed_yields_identical_files() {
     let dir = folder("scenarios-same");
     let scenario = dir.join("short.toml");
     std::fs::write(&scenario, short("")).unwrap();
@@ -135,9 +135,9 @@ fn the_same_seed_leaves_the_same_bytes() {
     assert_ne!(first, run("c", "8"));
 }
 
-/// 10¹³ packets, which no memory holds, are refused before the first of them.
+/// 10¹³ packets, which exceed any memory, are rejected before the start.
 #[test]
-fn a_flood_is_refused_before_it_starts() {
+fn a_flood_is_rejected_before_the_start() {
     let dir = folder("scenarios-flood");
     let scenario = dir.join("flood.toml");
     let flood = "name = \"flood\"\nduration = \"24h\"\n[[link]]\nname = \"l\"\n[[flow]]\n\
@@ -155,7 +155,7 @@ fn a_flood_is_refused_before_it_starts() {
 }
 
 #[test]
-fn wrong_scenarios_are_answered_with_file_line_and_mend() {
+fn invalid_scenarios_are_reported_with_file_line_and_fix() {
     let dir = folder("scenarios-wrong");
     let scenario = dir.join("wrong.toml");
     for (change, line, words) in [
@@ -178,7 +178,7 @@ fn wrong_scenarios_are_answered_with_file_line_and_mend() {
         assert!(error.contains(&format!("wrong.toml:{line}:")), "{error}");
         assert!(error.contains(words), "{error}");
     }
-    // A slip in the sweep is one of the file, whoever plays it.
+    // An error in the sweep is an error of the file for every verb.
     let sweep = format!("{}[sweep]\n\"flow.other.start\" = [\"1s\"]\n", short(""));
     std::fs::write(&scenario, &sweep).unwrap();
     let line = sweep.lines().count();
@@ -206,8 +206,8 @@ fn wrong_scenarios_are_answered_with_file_line_and_mend() {
 }
 
 #[test]
-fn the_lab_plays_the_same_file() {
-    if skip::is_without_lab("the_lab_plays_the_same_file") {
+fn the_lab_runs_the_same_scenario_file() {
+    if skip::is_without_lab("the_lab_runs_the_same_scenario_file") {
         return;
     }
     let dir = folder("scenarios-lab");
@@ -225,11 +225,11 @@ fn the_lab_plays_the_same_file() {
     let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     for flow in 0..2 {
         assert_eq!(json["flows"][flow]["frames"]["made"], 120);
-        // Each flow is alone on its link and takes no other.
+        // Each flow is alone on its own link.
         let link = [0, 2][flow];
         assert!(json["links"][link]["utilisation"].as_f64().unwrap() > 0.1);
     }
-    // The same numbers mean the same in the simulator.
+    // The metrics have the same meaning in the simulator.
     let args = [
         "sim",
         "run",
@@ -248,7 +248,7 @@ fn the_lab_plays_the_same_file() {
     ] {
         let of = |json: &serde_json::Value| json["flows"][0].pointer(path).unwrap().as_f64();
         let (lab, sim) = (of(&json).expect(path), of(&modelled).expect(path));
-        // A busy machine costs time, and with it some of the rate.
+        // A busy machine adds delay, which reduces the rate.
         assert!((0.5..2.0).contains(&(lab / sim)), "{path}: {lab} {sim}");
     }
     let run = tidegate_sim::run::RunReader::load(dir.join("run")).unwrap();
@@ -264,8 +264,8 @@ fn the_lab_plays_the_same_file() {
 }
 
 #[test]
-fn an_interrupted_lab_keeps_what_was_played() {
-    if skip::is_without_lab("an_interrupted_lab_keeps_what_was_played") {
+fn an_interrupted_lab_keeps_its_results() {
+    if skip::is_without_lab("an_interrupted_lab_keeps_its_results") {
         return;
     }
     let dir = folder("scenarios-interrupted");
@@ -310,7 +310,7 @@ delay_bound = "400ms"
     )
 }
 
-/// A second flow, with a link of its own.
+/// A second flow, with its own link.
 const DETOUR: &str = r#"[[link]]
 name = "byway"
 rate = "1Mb/s"
@@ -329,7 +329,7 @@ fn path(p: &Path) -> &str {
     p.to_str().unwrap()
 }
 
-/// In alphabetical order.
+/// Keys in alphabetical order.
 fn keys(value: &serde_json::Value) -> Vec<&str> {
     let mut keys: Vec<&str> = value
         .as_object()

@@ -1,4 +1,4 @@
-//! `tidegate sim sweep`, as a user calls it.
+//! `tidegate sim sweep`, by the command line.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ mod command;
 mod party;
 
 #[test]
-fn a_cut_sweep_is_resumed_to_the_bytes_of_a_whole_one_with_any_number_of_threads() {
+fn a_resumed_sweep_equals_a_complete_one_for_any_number_of_threads() {
     let dir = folder("sweep-resume");
     write(&dir, &short("4s", "", SWEEP));
     let whole = sweep(&dir, &["--jobs", "1", "--out", "one"]);
@@ -31,7 +31,7 @@ fn a_cut_sweep_is_resumed_to_the_bytes_of_a_whole_one_with_any_number_of_threads
     // Three points, two seeds; two flows, two links and an expectation each.
     let lines = String::from_utf8(results.clone()).unwrap();
     assert_eq!(lines.lines().count(), 1 + 6 * 5);
-    // A kill in the third row of the third run, and one run whose rows came before their turn.
+    // Killed in the third row of the third run, with rows of one later run already written.
     let head: Vec<&str> = lines.split_inclusive('\n').collect();
     let early = head[1 + 5 * 5..].concat();
     let cut = [
@@ -57,7 +57,7 @@ fn a_cut_sweep_is_resumed_to_the_bytes_of_a_whole_one_with_any_number_of_threads
 }
 
 #[test]
-fn a_run_of_a_sweep_has_the_numbers_of_a_run_alone() {
+fn a_run_of_a_sweep_equals_a_single_run() {
     let dir = folder("sweep-numbers");
     write(
         &dir,
@@ -104,15 +104,15 @@ fn a_run_of_a_sweep_has_the_numbers_of_a_run_alone() {
         let found: f64 = cell(column).parse().unwrap();
         assert_eq!(Some(found), number.as_f64(), "{column}");
     }
-    // What was computed in memory can be computed from the folder.
+    // Metrics computed in memory equal those computed from the folder.
     let run = RunReader::load(dir.join("run")).unwrap();
     let scenario = Scenario::load(&dir.join("s.toml")).unwrap();
     assert_eq!(Some(summarise(&run, &scenario.expect)), run.summary);
 }
 
-/// One flow has a packet log, two have none; and what is measured is not the whole run.
+/// One flow has a packet log, two have none. The measured interval is shorter than the run.
 #[test]
-fn a_rate_is_that_of_the_run_with_or_without_a_packet_log() {
+fn rates_are_equal_with_and_without_a_packet_log() {
     let dir = folder("sweep-rates");
     let flow = r#"[[flow]]
 name = "u"
@@ -143,7 +143,7 @@ udp = { rate = "1Mb/s" }
 }
 
 #[test]
-fn faults_are_told_before_anything_runs() {
+fn errors_of_a_sweep_are_reported_before_the_first_run() {
     let dir = folder("sweep-faults");
     for (table, line, words) in [
         (
@@ -178,7 +178,7 @@ fn faults_are_told_before_anything_runs() {
 }
 
 #[test]
-fn another_sweep_is_only_overwritten_when_asked_to_and_other_things_never() {
+fn another_sweep_is_overwritten_with_fresh_only_and_other_files_never() {
     let dir = folder("sweep-other");
     write(&dir, &short("2s", "", "seeds = 1"));
     assert!(sweep(&dir, &[]).status.success());
@@ -205,7 +205,7 @@ fn another_sweep_is_only_overwritten_when_asked_to_and_other_things_never() {
 }
 
 #[test]
-fn expectations_are_judged_in_every_run() {
+fn expectations_are_checked_in_every_run() {
     let dir = folder("sweep-expect");
     let expect = "\"link.uplink.utilisation >= 0\", \"tidegate.delay_ms.p50 <= 60\"";
     let table = "seeds = 2\n\"link.uplink.delay\" = [\"20ms\", \"90ms\"]";
@@ -242,9 +242,9 @@ fn expectations_are_judged_in_every_run() {
 }
 
 #[test]
-fn an_interrupted_sweep_says_how_to_go_on() {
+fn an_interrupted_sweep_can_be_continued() {
     let dir = folder("sweep-interrupted");
-    // The first run is as good as done at once, the others take minutes.
+    // The first run to finish takes seconds, the others take minutes.
     let table = "\"duration\" = [\"24h\", \"23h\", \"3s\"]";
     write(&dir, &short("4s", "", table));
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
@@ -266,7 +266,7 @@ fn an_interrupted_sweep_says_how_to_go_on() {
     );
 }
 
-/// Two flows of modelled video, of which the second only compares; the sweep begins in line 26.
+/// Two flows of modelled video, the second a baseline. The sweep begins in line 26.
 fn short(duration: &str, expect: &str, table: &str) -> String {
     let expect = if expect.is_empty() {
         "\"tidegate.frames.made >= 60\""

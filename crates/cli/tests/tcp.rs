@@ -1,4 +1,5 @@
-//! Streams over kernel TCP as processes: server, transcoder and player, over loopback.
+//! Streams over kernel TCP as processes: server, transcoder and player, over the loopback
+//! interface.
 
 mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
@@ -19,13 +20,13 @@ use tidegate_core::trace::Event;
 use tidegate_sim::run::FrameKind;
 
 /// A sender of small pictures.
-fn server(way: &str, options: &str) -> Party {
+fn server(address: &str, options: &str) -> Party {
     let size = "--size 320x180 --preset ultrafast --codec mpeg2 --rate 1Mb/s";
-    Party::tidegate(&format!("send --transport tcp {way} {size} {options}"))
+    Party::tidegate(&format!("send --transport tcp {address} {size} {options}"))
 }
 
-/// Figure 7 of the first paper. The rate is told in a file, as the papers' `rate.par`, and passed on
-/// through a socket.
+/// Figure 7 of the first paper. The rate is read from a file, as the papers' `rate.par`, and
+/// written to a socket.
 #[test]
 fn a_transcoder_between_server_and_player_follows_the_rate() {
     let scratch = Scratch::new("figure-7");
@@ -48,10 +49,10 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
     let server = server(&to(port), "");
     transcoder.says("transcoding");
     transcoder.says(" of 1.00 Mb/s");
-    let mut told = BufReader::new(UnixStream::connect(&socket).unwrap()).lines();
-    assert_eq!(told.next().unwrap().unwrap(), "1000000");
+    let mut rates = BufReader::new(UnixStream::connect(&socket).unwrap()).lines();
+    assert_eq!(rates.next().unwrap().unwrap(), "1000000");
     fs::write(&par, "250000\n").unwrap();
-    assert_eq!(told.next().unwrap().unwrap(), "250000");
+    assert_eq!(rates.next().unwrap().unwrap(), "250000");
     transcoder.says(" of 250 kb/s");
     transcoder.says(" of 250 kb/s");
     server.interrupt();
@@ -67,7 +68,7 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
     let sent = &made.flows[0].sent;
     let step = sent.iter().position(|f| f.target_bits == 250_000 / 30);
     let step = step.expect("the new rate is used");
-    // How many there are in these seconds, and which are left out, is the machine's business.
+    // The number of coded and skipped frames depends on the machine.
     let coded = sent[step + 3..].iter().filter(|f| f.left.is_some());
     let coded: Vec<u64> = coded.map(|f| f.bits).collect();
     let whole = coded.len() as f64 * 250_000.0 / 30.0;
@@ -83,7 +84,7 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
         whole.count(),
         sent.iter().filter(|f| f.left.is_some()).count()
     );
-    // Of what came: what was on the screen meanwhile is older on a busy machine.
+    // Received frames only: frames repeated on the screen are older on a busy machine.
     let compared = received.iter().filter_map(|f| f.quality);
     let psnr: Vec<f64> = compared.map(|quality| quality.psnr_y).collect();
     let psnr = psnr.iter().sum::<f64>() / psnr.len() as f64;
@@ -95,11 +96,11 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
         .filter(|f| f.kind == FrameKind::Key)
         .map(|f| f.bits)
         .sum();
-    assert!(bits > 0, "a key frame came");
+    assert!(bits > 0, "a key frame was received");
 }
 
 #[test]
-fn drops_are_ordered_through_a_socket_and_the_stream_goes_on() {
+fn frames_are_dropped_by_a_command_through_a_socket() {
     let scratch = Scratch::new("drop");
     let [sent, socket] = ["sent", "rate.sock"].map(|n| scratch.path(n));
     let (player, port) = player("");
@@ -110,9 +111,9 @@ fn drops_are_ordered_through_a_socket_and_the_stream_goes_on() {
     );
     let mut server = server(&to(port), &options);
     server.says(", follow");
-    let mut steering = UnixStream::connect(&socket).unwrap();
+    let mut commands = UnixStream::connect(&socket).unwrap();
     server.says(" of 1.00 Mb/s");
-    steering.write_all(b"500kb/s\ndrop\nnonsense\n").unwrap();
+    commands.write_all(b"500kb/s\ndrop\nnonsense\n").unwrap();
     server.says("\"nonsense\" is not a rate");
     server.says(" of 500 kb/s");
     server.ends().succeeded();
@@ -120,7 +121,7 @@ fn drops_are_ordered_through_a_socket_and_the_stream_goes_on() {
     assert_eq!(load(&sent).flows[0].sent.len(), 90);
 }
 
-/// The service goes on when a player is killed.
+/// The server continues when a player is killed.
 #[test]
 fn a_player_that_leaves_is_named_and_the_next_one_is_served() {
     let mut server = server("--serve 127.0.0.1:0", "");
@@ -173,7 +174,7 @@ fn ctrl_c_is_a_clean_end_for_all_three() {
 }
 
 #[test]
-fn a_server_that_is_killed_ends_the_stream_with_its_name() {
+fn the_end_of_a_killed_server_is_an_error() {
     let (player, port) = player("");
     let mut transcoder = Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
     let port = transcoder.number("waiting for a stream at port ");
@@ -181,7 +182,7 @@ fn a_server_that_is_killed_ends_the_stream_with_its_name() {
     transcoder.says("Mb/s");
     server.kill();
     transcoder.ends().failed_with("the input ended without BYE");
-    // The player has all that there was, and a goodbye.
+    // The player receives all remaining data and a BYE.
     player.ends().succeeded();
 }
 
@@ -216,14 +217,14 @@ fn unreadable_and_truncated_media_are_named() {
     let (player, port) = party::player("");
     let transcoder = Party::tidegate(&format!("transcode --input {} {}", text(&cut), to(port)));
     transcoder.ends().failed_with("truncated");
-    // What was whole arrived, with a goodbye behind it.
+    // Complete frames arrive, followed by a BYE.
     let player = player.ends();
     player.succeeded();
     assert!(!player.said.contains("received 0 "), "{}", player.said);
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_named_before_anybody_connects() {
+fn an_unwritable_file_is_rejected_before_a_connection() {
     let player = "recv --transport tcp --listen 127.0.0.1:0 --out /nosuch/film";
     let ended = Party::tidegate(player).ends();
     ended.failed_with("/nosuch/film: choose another file for --out");
@@ -231,7 +232,7 @@ fn a_file_that_cannot_be_written_is_named_before_anybody_connects() {
 }
 
 #[test]
-fn a_player_that_is_not_served_in_time_says_so() {
+fn a_player_that_is_not_served_in_time_reports_an_error() {
     let mut server = server("--serve 127.0.0.1:0", "");
     let port = server.number("waiting for players at port ");
     let from = |options: &str| {
@@ -250,7 +251,7 @@ fn a_player_that_is_not_served_in_time_says_so() {
 }
 
 #[test]
-fn what_is_no_stream_is_refused() {
+fn data_of_another_protocol_is_rejected() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();
     let player = Party::tidegate(&format!("recv --transport tcp --from 127.0.0.1:{port}"));
@@ -260,8 +261,8 @@ fn what_is_no_stream_is_refused() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_mend() {
-    for (arguments, mend) in [
+fn invalid_options_are_rejected_with_the_fix() {
+    for (arguments, fix) in [
         (
             "send --transport tcp --to 127.0.0.1:9",
             "connection refused by 127.0.0.1:9",
@@ -302,9 +303,9 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
             "and --codec require --transport rtp",
         ),
     ] {
-        Party::tidegate(arguments).ends().failed_with(mend);
+        Party::tidegate(arguments).ends().failed_with(fix);
     }
-    // Before anybody has come.
+    // Before a connection is accepted.
     let scratch = Scratch::new("foreign");
     std::fs::write(scratch.path("thesis.txt"), "years").unwrap();
     let folder = scratch.path("");
@@ -320,9 +321,9 @@ fn what_makes_no_sense_is_refused_with_the_mend() {
     }
 }
 
-/// Nobody waits for who would only be broken off.
+/// Errors that would end every connection are reported at the start.
 #[test]
-fn what_cannot_be_had_is_named_before_anybody_connects() {
+fn unavailable_resources_are_reported_before_a_connection() {
     let serve = "--transport tcp --serve 127.0.0.1:0";
     for (arguments, culprit) in [
         (
@@ -348,16 +349,16 @@ fn what_cannot_be_had_is_named_before_anybody_connects() {
     }
 }
 
-/// The same of the daemon of events: it is looked for where the library looks.
+/// Likewise for an absent event daemon. The program looks for it at the same path as the library.
 #[test]
-fn a_daemon_that_is_not_there_is_named_before_anybody_connects() {
+fn an_absent_daemon_is_reported_before_a_connection() {
     let scratch = Scratch::new("no-daemon");
-    let nobody = scratch.path("events.sock");
+    let absent = scratch.path("events.sock");
     for verb in SERVERS {
         let line = format!("{verb} --serve 127.0.0.1:0 --mode iopt --events-from daemon");
-        let ended = Party::start(&mut client(&line, &nobody)).ends();
-        ended.failed_with(text(&nobody));
-        // What has just failed is no mend.
+        let ended = Party::start(&mut client(&line, &absent)).ends();
+        ended.failed_with(text(&absent));
+        // The message does not suggest the source that has just failed.
         ended.failed_with(
             "--events-from daemon is unavailable: leave it out, or choose in-process or unprivileged",
         );
@@ -367,9 +368,9 @@ fn a_daemon_that_is_not_there_is_named_before_anybody_connects() {
 
 const SERVERS: [&str; 2] = ["send --transport tcp", "transcode --listen 127.0.0.1:0"];
 
-/// Of what the mode wants to be told. Nobody would be broken off, least of all a server of many.
+/// The policy lacks events of the mode. The error is reported before a connection is accepted.
 #[test]
-fn a_policy_that_is_too_narrow_is_told_before_anybody_connects() {
+fn a_policy_that_is_too_narrow_is_reported_before_a_connection() {
     let Some(daemon) = Daemon::start("narrow", NARROW, "") else {
         return;
     };
@@ -387,9 +388,9 @@ fn a_policy_that_is_too_narrow_is_told_before_anybody_connects() {
     daemon.interrupted();
 }
 
-/// Also the way that the refusal names.
+/// Including the option that the message suggests.
 #[test]
-fn what_the_policy_allows_is_heard_and_without_a_word_on_the_source_the_rest_is_seen() {
+fn allowed_events_are_subscribed_and_the_default_source_falls_back() {
     let Some(daemon) = Daemon::start("narrower", NARROW, "") else {
         return;
     };
@@ -414,9 +415,9 @@ fn what_the_policy_allows_is_heard_and_without_a_word_on_the_source_the_rest_is_
     daemon.interrupted();
 }
 
-/// Whoever is served outlives the daemon.
+/// Players are served after the end of the daemon.
 #[test]
-fn players_are_served_when_the_daemon_that_was_asked_for_has_gone() {
+fn players_are_served_after_the_end_of_the_daemon() {
     let Some(daemon) = Daemon::start("gone", ANYTHING, "") else {
         return;
     };
@@ -442,8 +443,8 @@ fn players_are_served_when_the_daemon_that_was_asked_for_has_gone() {
 const NARROW: &str = "[[allow]]\neverybody = true\nevents = ['timeout']\nvariables = ['all']\n";
 
 #[test]
-fn all_ways_to_the_other_end_are_named() {
-    for (arguments, ways) in [
+fn all_connection_options_are_named() {
+    for (arguments, options) in [
         ("send --transport tcp", &["--to", "--serve"][..]),
         (
             "transcode --to 127.0.0.1:9",
@@ -454,16 +455,16 @@ fn all_ways_to_the_other_end_are_named() {
         let ended = Party::tidegate(arguments).ends();
         assert!(!ended.status.success(), "{arguments}");
         let (error, _) = ended.said.split_once("Usage").unwrap();
-        for way in ways {
-            assert!(error.contains(way), "{arguments}: {error}");
+        for option in options {
+            assert!(error.contains(option), "{arguments}: {error}");
         }
     }
 }
 
-/// MPEG-2 over UDP, too (RFC 2250).
+/// MPEG-2 over RTP and UDP (RFC 2250).
 #[test]
-fn mpeg_2_over_rtp_arrives_and_looks_right() {
-    judged("mpeg_2_over_rtp_arrives_and_looks_right", mpeg_2_over_rtp);
+fn mpeg_2_over_rtp_arrives_with_good_quality() {
+    judged("mpeg_2_over_rtp_arrives_with_good_quality", mpeg_2_over_rtp);
 }
 
 fn mpeg_2_over_rtp() {
@@ -478,7 +479,7 @@ fn mpeg_2_over_rtp() {
     let (_, psnr) = receiver
         .said
         .split_once("PSNR ")
-        .expect("pictures were compared");
+        .expect("the summary has a PSNR");
     let psnr: f64 = psnr.split(' ').next().unwrap().parse().unwrap();
     assert!((28.0..80.0).contains(&psnr), "{}", receiver.said);
 }

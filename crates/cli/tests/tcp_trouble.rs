@@ -1,4 +1,4 @@
-//! Streams over kernel TCP as processes, when something is not as it should be.
+//! Error cases of streams over kernel TCP, as processes.
 
 mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
@@ -20,7 +20,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
 
-/// Of a player for a server at this port.
+/// A player of the server at `port`.
 fn from(port: u16, options: &str) -> Party {
     Party::tidegate(&format!(
         "recv --transport tcp --from 127.0.0.1:{port} --discard-threshold 30s {options}"
@@ -34,8 +34,8 @@ fn server(way: &str, options: &str) -> Party {
 
 const SMALL: &str = "--size 160x90 --preset ultrafast --codec mpeg2 --rate 500kb/s";
 
-/// Two pictures of a stream of which 384 between them never came, as bytes, and what comes behind them:
-/// a goodbye.
+/// Bytes of a stream with two frames and a gap of 384 frames between them, and of the BYE that
+/// follows.
 fn with_a_gap() -> (Vec<u8>, Vec<u8>) {
     let config = TcpSenderConfig {
         codec: Codec::Mpeg2,
@@ -75,19 +75,19 @@ fn with_a_gap() -> (Vec<u8>, Vec<u8>) {
     (pictures, write(&mut sender))
 }
 
-/// `tidegate` with what a shell makes of standard input and output.
+/// `tidegate` run by a shell, for redirections.
 fn with_shell(arguments: &str) -> Party {
     let line = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_tidegate"));
     Party::start(Command::new("sh").args(["-c", &line]))
 }
 
-/// Comes and goes at once, as a scan of ports does, before the program has looked.
+/// A port scan: connects and resets before the program accepts.
 fn scan(party: &Party, port: u16) {
-    look(party, port, reset);
+    connect_unseen(party, port, reset);
 }
 
-/// The same in the way that is told.
-fn look(party: &Party, port: u16, go: impl FnOnce(TcpStream)) {
+/// Connects while the program is stopped, and ends the connection by `go`.
+fn connect_unseen(party: &Party, port: u16, go: impl FnOnce(TcpStream)) {
     signal(party, libc::SIGSTOP);
     let status = format!("/proc/{}/stat", party.id());
     while !fs::read_to_string(&status).unwrap().contains(") T ") {
@@ -97,7 +97,7 @@ fn look(party: &Party, port: u16, go: impl FnOnce(TcpStream)) {
     signal(party, libc::SIGCONT);
 }
 
-/// Until the other end, on this host, has it from the system: then it has an inode.
+/// Waits until the peer on this host has accepted the connection: then its socket has an inode.
 fn wait_until_accepted(stream: &TcpStream) {
     let ports = [stream.peer_addr(), stream.local_addr()].map(|at| at.unwrap().port());
     let [here, there] = ports.map(|port| format!(":{port:04X}"));
@@ -111,18 +111,18 @@ fn wait_until_accepted(stream: &TcpStream) {
         list.lines().any(is_accepted)
     };
     while !accepted() {
-        assert!(Instant::now() < guard, "nobody takes the connection");
+        assert!(Instant::now() < guard, "the connection is not accepted");
         thread::yield_now();
     }
 }
 
-/// Ends a connection as a scan of ports does.
+/// Resets a connection, as a port scan does.
 fn reset(stream: TcpStream) {
     let at_once = libc::linger {
         l_onoff: 1,
         l_linger: 0,
     };
-    // SAFETY: reads the structure, which is whole.
+    // SAFETY: reads the structure, which is initialised.
     let set = unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),
@@ -144,7 +144,7 @@ fn signal(party: &Party, signal: libc::c_int) {
 }
 
 #[test]
-fn frames_that_never_came_were_not_on_the_screen() {
+fn missing_frames_are_not_shown() {
     let scratch = Scratch::new("gap");
     let seen = scratch.path("seen");
     let (player, port) = player(&format!("--run {}", text(&seen)));
@@ -161,7 +161,7 @@ fn frames_that_never_came_were_not_on_the_screen() {
 }
 
 #[test]
-fn who_resets_a_connection_at_once_ends_nothing() {
+fn immediately_reset_connections_are_ignored() {
     let (player, seen_at) = player("");
     scan(&player, seen_at);
     let mut transcoder =
@@ -180,16 +180,16 @@ fn who_resets_a_connection_at_once_ends_nothing() {
     from(port, "").ends().succeeded();
     server.interrupt();
     let server = server.ends();
-    let told = server
+    let messages = server
         .succeeded()
         .said
         .matches("connected and accepted no data");
-    assert_eq!(told.count(), 2, "{}", server.said);
+    assert_eq!(messages.count(), 2, "{}", server.said);
 }
 
-/// Also when the program has seen it, and it was not reset, or spoke another protocol.
+/// Also if the program has accepted the connection, and it was closed or used another protocol.
 #[test]
-fn who_connects_and_sends_no_stream_does_not_end_the_wait() {
+fn connections_without_a_stream_do_not_end_the_wait() {
     let scratch = Scratch::new("nothing");
     let seen = scratch.path("seen");
     let (mut player, seen_at) = player(&format!("--run {}", text(&seen)));
@@ -217,9 +217,9 @@ fn who_connects_and_sends_no_stream_does_not_end_the_wait() {
     assert_eq!(load(&seen).manifest.notes.len(), 1);
 }
 
-/// What came is kept and summed up; the exit code and the words tell of the end.
+/// Received frames are kept and summarised; exit code and message report the error.
 #[test]
-fn who_is_reset_in_mid_stream_keeps_what_came_and_says_so() {
+fn a_reset_in_mid_stream_keeps_received_frames() {
     let scratch = Scratch::new("reset");
     let [seen, film] = ["seen", "film.m2v"].map(|n| scratch.path(n));
     let (mut player, port) = player(&format!(
@@ -243,9 +243,9 @@ fn who_is_reset_in_mid_stream_keeps_what_came_and_says_so() {
     assert!(fs::read(film).unwrap().starts_with(&[0, 0, 1, 0xb3]));
 }
 
-/// A server that ends at once, or a port that is another's, is not a stream that broke.
+/// A server that closes at once, or a port of another program, is not an interrupted stream.
 #[test]
-fn a_server_that_goes_without_a_word_has_sent_nothing() {
+fn a_server_that_closes_at_once_has_sent_nothing() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let name = server.local_addr().unwrap();
     let player = from(name.port(), "");
@@ -260,9 +260,9 @@ fn a_server_that_goes_without_a_word_has_sent_nothing() {
     ));
 }
 
-/// The times of each run begin with it.
+/// Times of each run start at zero.
 #[test]
-fn each_player_has_a_run_of_its_own_or_none() {
+fn each_player_has_its_own_run_folder_or_none() {
     let scratch = Scratch::new("runs-of-players");
     let [run, second, third] = ["run", "run-2", "run-3"].map(|name| scratch.path(name));
     fs::create_dir(&second).unwrap();
@@ -288,12 +288,12 @@ fn each_player_has_a_run_of_its_own_or_none() {
     assert!(third.first() < first.last(), "{third:?}");
 }
 
-/// What looks whether a server lives is no player: it has neither a run folder nor numbers.
+/// A health check of the server is no player: it has neither a run folder nor a summary.
 #[test]
-fn who_takes_nothing_has_no_run() {
+fn a_client_that_reads_nothing_has_no_run_folder() {
     let scratch = Scratch::new("no-player");
     let folder = |name| scratch.path(name);
-    // Of an earlier time.
+    // A run folder of an earlier run.
     let before = folder("run-2");
     let (player, port) = player("");
     let earlier = format!("--duration 1s --run {}", text(&before));
@@ -304,19 +304,19 @@ fn who_takes_nothing_has_no_run() {
     let options = format!("--duration 1s --json --run {}", text(&folder("run")));
     let mut server = server("--serve 127.0.0.1:0", &options);
     let port = server.number("waiting for players at port ");
-    let nobody = |server: &mut Party| {
-        look(server, port, drop);
+    let health_check = |server: &mut Party| {
+        connect_unseen(server, port, drop);
         let line = server.says("connected and accepted no data");
         assert!(line.ends_with("waiting for the next player"), "{line}");
     };
-    nobody(&mut server);
+    health_check(&mut server);
     from(port, "").ends().succeeded();
-    nobody(&mut server);
-    nobody(&mut server);
+    health_check(&mut server);
+    health_check(&mut server);
     assert_eq!(
         load(&before).manifest.scenario,
         earlier,
-        "it is not touched"
+        "the earlier run folder is unchanged"
     );
     from(port, "").ends().succeeded();
     server.interrupt();
@@ -332,22 +332,22 @@ fn who_takes_nothing_has_no_run() {
     assert!(!folder("run-3").exists());
 }
 
-/// The input as well is known before anybody has come.
+/// Unrepeatable input is rejected for servers before a connection.
 #[test]
-fn what_can_be_read_once_is_read_once() {
-    judged("what_can_be_read_once_is_read_once", read_once);
+fn unseekable_input_is_read_once() {
+    judged("unseekable_input_is_read_once", read_once);
 }
 
 fn read_once() {
     let scratch = Scratch::new("once");
     let [film, fifo] = ["film.m2v", "fifo.m2v"].map(|name| scratch.path(name));
-    let (taker, port) = player(&format!("--out {}", text(&film)));
+    let (recorder, port) = player(&format!("--out {}", text(&film)));
     server(&to(port), "--duration 2s").ends().succeeded();
     let frames = |said: &str| {
         let (_, rest) = said.split_once("received ").unwrap();
         rest.split(' ').next().unwrap().parse::<u32>().unwrap()
     };
-    let all = frames(&taker.ends().succeeded().said);
+    let all = frames(&recorder.ends().succeeded().said);
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
     let writer = {
@@ -363,7 +363,7 @@ fn read_once() {
             .ends()
             .succeeded();
         let said = player.ends().said;
-        // A busy machine leaves some out.
+        // A busy machine skips some frames.
         let came = frames(&said);
         assert!(came > all / 2, "{input}: {came} of {all}: {said}");
     }
@@ -376,7 +376,7 @@ fn read_once() {
 }
 
 #[test]
-fn a_transcoder_names_the_option_when_frames_come_at_another_rate() {
+fn a_transcoder_suggests_fps_at_another_frame_rate() {
     for fps in [25, 60] {
         let (player, port) = player("");
         let mut transcoder =
@@ -391,7 +391,7 @@ fn a_transcoder_names_the_option_when_frames_come_at_another_rate() {
 }
 
 #[test]
-fn who_says_nothing_is_waited_for_as_long_as_told() {
+fn a_silent_server_is_an_error_after_the_idle_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let ended = from(port, "--idle-timeout 200ms").ends();
@@ -399,9 +399,10 @@ fn who_says_nothing_is_waited_for_as_long_as_told() {
 }
 
 #[test]
-fn ctrl_c_ends_the_wait_for_who_does_not_answer() {
+fn ctrl_c_ends_a_connection_attempt() {
     let full = TcpListener::bind("127.0.0.1:0").unwrap();
-    // SAFETY: a system call that takes numbers. Whoever comes behind the first is not answered.
+    // SAFETY: a system call that takes numbers. With a backlog of 0, later connection attempts get
+    // no reply.
     assert_eq!(unsafe { libc::listen(full.as_raw_fd(), 0) }, 0);
     let at = full.local_addr().unwrap();
     let _first = TcpStream::connect(at).unwrap();
@@ -411,7 +412,7 @@ fn ctrl_c_ends_the_wait_for_who_does_not_answer() {
         format!("transcode --from {at} --serve 127.0.0.1:0"),
     ] {
         let party = Party::tidegate(&verb);
-        party.heeds();
+        party.catches_sigint();
         party.interrupt();
         party.ends().succeeded();
     }
@@ -422,7 +423,7 @@ fn ctrl_c_ends_the_wait_for_who_does_not_answer() {
 }
 
 #[test]
-fn a_player_without_an_address_hears_both_families() {
+fn a_player_without_an_address_listens_on_both_families() {
     if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
         println!("left out: this machine has no IPv6");
         return;
@@ -437,7 +438,7 @@ fn a_player_without_an_address_hears_both_families() {
 }
 
 #[test]
-fn numbers_that_nobody_takes_are_an_error_that_names_them() {
+fn a_summary_that_cannot_be_written_is_an_error() {
     let (player, port) = player("");
     let line = format!(
         "send --transport tcp {} {SMALL} --duration 1s --json > /dev/full",
@@ -449,13 +450,13 @@ fn numbers_that_nobody_takes_are_an_error_that_names_them() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_before_anybody_connects() {
+fn unreadable_files_are_reported_before_a_connection() {
     let scratch = Scratch::new("no-files");
     let fifo = scratch.path("fifo");
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
     let fifo = text(&fifo);
-    for (line, mend) in [
+    for (line, fix) in [
         (
             "recv --transport tcp --listen 127.0.0.1:0 --reference /nosuch".to_owned(),
             "/nosuch",
@@ -470,7 +471,7 @@ fn what_cannot_be_read_is_named_before_anybody_connects() {
         ),
     ] {
         let ended = Party::tidegate(&line).ends();
-        ended.failed_with(mend);
+        ended.failed_with(fix);
         assert!(!ended.said.contains("waiting"), "{}", ended.said);
     }
 }

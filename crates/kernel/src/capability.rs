@@ -1,5 +1,5 @@
-//! Capabilities of this thread (capabilities(7)). The daemon keeps `CAP_BPF` permitted, to create maps,
-//! and makes it effective only while it needs it.
+//! Capabilities of this thread (capabilities(7)). The daemon keeps `CAP_BPF` permitted, to create
+//! maps, and makes it effective only while it needs it.
 
 use std::io;
 use std::ptr;
@@ -49,8 +49,8 @@ fn set_no_new_privileges() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }).map(drop)
 }
 
-/// Empties the bounding set, the limit for programs that this process executes. It needs `CAP_SETPCAP`,
-/// so it comes first.
+/// Empties the bounding set, the limit for programs that this process executes. It needs
+/// `CAP_SETPCAP`, so it comes first.
 fn empty_bounding_set() -> io::Result<()> {
     for number in 0..=u64::BITS {
         // SAFETY: takes numbers and touches no memory.

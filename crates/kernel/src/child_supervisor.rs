@@ -1,5 +1,5 @@
-//! Supervises the programs that events have started, on a thread of its own. Handlers that block and
-//! events that stop do not delay it.
+//! Supervises the programs that events have started, on a thread of its own. Handlers that block
+//! and events that stop do not delay it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

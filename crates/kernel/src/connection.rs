@@ -15,7 +15,8 @@ use crate::system::{monotonic, option};
 use crate::tcp::{self, Info};
 use crate::variables::{Snapshot, Variable};
 
-/// The input of a [`TcpRateAdapter`](tidegate_core::tcp_rate::TcpRateAdapter) from one kernel socket.
+/// Event source of a [`TcpRateAdapter`](tidegate_core::tcp_rate::TcpRateAdapter) for one kernel
+/// socket.
 #[derive(Debug)]
 pub struct Connection {
     events: Events,
@@ -23,11 +24,11 @@ pub struct Connection {
     socket: OwnedFd,
     id: SubscriptionId,
     control: Control,
-    /// Limit of the back-off of the time-out.
+    /// Maximum RTO.
     longest_timeout: Duration,
-    /// Time of the last segment that was sent without any outstanding.
+    /// Time of the last segment that was sent with no other data in flight.
     began: Time,
-    /// Whether nothing was outstanding at the last look.
+    /// Whether no data was in flight at the last reading.
     was_idle: bool,
 }
 
@@ -38,7 +39,7 @@ enum Control {
     Reno,
     Cubic,
     Bbr {
-        /// Time of its last visible measurement of the round trip.
+        /// Time of the last observed probe of the minimum RTT.
         probed: Time,
     },
 }
@@ -48,7 +49,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// The socket is not a TCP socket, the policy does not allow the events, or the system fails.
+    /// The socket is not a TCP socket, the policy does not allow the events, or a system call
+    /// fails.
     pub fn new(
         events: Events,
         socket: impl AsFd,
@@ -79,18 +81,18 @@ impl Connection {
         })
     }
 
-    /// The events that a source has to allow ([`Events::allowed`]) for a subscription to these events of
-    /// the papers.
+    /// Kernel events that a source must allow ([`Events::allowed`]) for a subscription to these
+    /// events of the papers.
     pub fn kinds(subscribed: Subscription) -> EventSet {
         subscribed.iter().filter_map(kind).collect()
     }
 
-    /// The source of its events.
+    /// The event source.
     pub fn events(&self) -> &Events {
         &self.events
     }
 
-    /// The present view of the connection.
+    /// The current view of the connection.
     ///
     /// # Errors
     ///
@@ -100,12 +102,12 @@ impl Connection {
         self.view_of(now, &info, &state)
     }
 
-    /// The oldest event, without waiting, and the view at its time. Variables that the policy removes from
-    /// events have their present values.
+    /// The oldest event, without blocking, and the view at its time. Variables that the policy
+    /// removes from events have their current values.
     ///
     /// # Errors
     ///
-    /// The daemon is gone, or the system fails.
+    /// The daemon has ended, or a system call fails.
     pub fn next_event(&mut self, now: Time) -> Result<Option<(Told, TcpView)>, EventsError> {
         while let Some(event) = self.events.poll()? {
             if event.subscription != self.id {
@@ -121,7 +123,7 @@ impl Connection {
             let mut view = view?;
             let age = monotonic().saturating_sub(event.time);
             if let Happening::Timeout { after, .. } = event.what {
-                // RFC 6298 (5.5): the next time-out is twice as long.
+                // RFC 6298 (5.5): the next RTO is twice as long.
                 let next = after.saturating_mul(2).min(self.longest_timeout);
                 view.next_timeout = Some(now + next.saturating_sub(age));
                 view.stalled = true;
@@ -131,7 +133,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Writes in the way of [`Events::write`].
+    /// Writes as [`Events::write`] does.
     ///
     /// # Errors
     ///
@@ -153,10 +155,10 @@ impl Connection {
             self.began = sent;
         }
         self.was_idle = unacked == Bytes(0);
-        let heard = now_minus(now, info.since_heard()).max(self.began);
+        let last_ack = now_minus(now, info.since_heard()).max(self.began);
         let stalled = get(Variable::Retransmits) > 0 && unacked > Bytes(0);
         let timeout = state.rto().unwrap_or_default();
-        let armed = if stalled { sent } else { heard };
+        let armed = if stalled { sent } else { last_ack };
         Ok(TcpView {
             control: self.congestion_control(now, cwnd, mss)?,
             mss,
@@ -167,7 +169,7 @@ impl Connection {
             unsent: state.unsent().unwrap_or_default(),
             sent: Bytes(get(Variable::BytesSent).saturating_sub(get(Variable::BytesRetrans))),
             next_timeout: (unacked > Bytes(0)).then(|| (armed + timeout).max(now)),
-            silent_since: (unacked > Bytes(0)).then_some(heard),
+            silent_since: (unacked > Bytes(0)).then_some(last_ack),
             stalled,
             oldest_sent: None,
             resumed: None,
@@ -186,7 +188,8 @@ impl Connection {
                 _ => CongestionControl::Reno,
             });
         };
-        // BBR shrinks its window to four segments to measure, and does not report the time of that.
+        // BBR reduces its window to four segments in order to measure the RTT, and does not report
+        // the time.
         if cwnd <= mss.scale(4, 1) {
             *probed = now;
         }
@@ -205,7 +208,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // It fails if the socket is closed, which has ended the subscription.
+        // Fails if the socket is closed, which has ended the subscription.
         let _ = self.events.cancel(self.id);
     }
 }
@@ -214,7 +217,7 @@ impl Drop for Connection {
 fn kind(event: TcpEvent) -> Option<EventKind> {
     match event {
         TcpEvent::TimedOut => Some(EventKind::Timeout),
-        // By the decision of the kernel, which does not wait for the third duplicate.
+        // The kernel decides on recovery without waiting for the third duplicate.
         TcpEvent::ThirdDuplicate => Some(EventKind::Recovery),
         TcpEvent::Repaired => Some(EventKind::Recovered),
         TcpEvent::NewAck | TcpEvent::ThresholdReached | TcpEvent::FurtherDuplicate => None,
@@ -230,8 +233,8 @@ fn table_1(what: &Happening) -> Option<TcpEvent> {
     }
 }
 
-/// Replaces variables by those of an event. Sequence numbers of events have another origin, so they are
-/// replaced together or not at all.
+/// Replaces variables by those of an event. Sequence numbers of events have another origin, so all
+/// or none of them are replaced.
 fn replace_variables(state: &mut Snapshot, event: &Snapshot) {
     let known = event.known();
     let sequence = SEQUENCE.iter().all(|&variable| known.contains(variable));
@@ -253,7 +256,7 @@ fn control(socket: BorrowedFd<'_>) -> io::Result<Control> {
     })
 }
 
-/// The limit of the time-out: an option since Linux 6.15, `TCP_RTO_MAX` before.
+/// Maximum RTO: a socket option since Linux 6.15, the constant `TCP_RTO_MAX` before.
 fn longest_timeout(socket: BorrowedFd<'_>) -> Duration {
     let ms = option::<u32>(socket, libc::IPPROTO_TCP, TCP_RTO_MAX_MS);
     ms.map_or(Duration::from_mins(2), |ms| {
@@ -290,9 +293,9 @@ const VARIABLES: [Variable; 13] = [
 /// From the kernel's `include/uapi/linux/tcp.h`.
 const TCP_CC_INFO: i32 = 26;
 const TCP_RTO_MAX_MS: i32 = 44;
-/// `bbr_min_rtt_win_sec` of the kernel.
+/// The kernel's `bbr_min_rtt_win_sec`.
 const BBR_PROBES: Duration = Duration::from_secs(10);
-/// In units of 1/256: the gain of the start-up is 739, all others are below 320.
+/// In units of 1/256. The pacing gain of BBR's start-up is 739; all others are below 320.
 const BBR_STARTS: u32 = 512;
 
 #[cfg(test)]
@@ -306,7 +309,7 @@ mod tests {
         Time::from_millis(10_000 + ms)
     }
 
-    /// `None` where the system does not allow this congestion control.
+    /// `None` if the system does not allow this congestion control.
     fn watched(congestion: &str) -> Option<(Connection, TcpStream)> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -321,10 +324,10 @@ mod tests {
         Some((connection, far))
     }
 
-    /// The receiver reads nothing: what was written is in its buffers, and the rest waits.
+    /// The receiver reads no data, so data remains in both buffers.
     #[test]
     fn a_view_is_consistent() {
-        let (mut connection, mut far) = watched("reno").expect("everybody may have Reno");
+        let (mut connection, mut far) = watched("reno").expect("Reno is available to all users");
         let view = connection.view(at(0)).unwrap();
         assert_eq!(view.control, CongestionControl::Reno);
         assert_eq!((view.backlog(), view.sent), (Bytes(0), Bytes(0)));
@@ -351,7 +354,7 @@ mod tests {
         assert_eq!(view.control, CongestionControl::Cubic);
     }
 
-    /// Until it has found what the path carries, which a receiver that reads lets it do.
+    /// Until BBR has found the bandwidth of the path, with a receiver that reads.
     #[test]
     fn bbr_reports_its_start_up() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -369,15 +372,18 @@ mod tests {
         };
         let reader = std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
         let much = vec![7; 100_000];
-        let mut told = Vec::new();
-        // It says so from the first acknowledgement on.
-        while told.len() < 2_000 && !(told.contains(&true) && told.ends_with(&[false])) {
+        let mut samples = Vec::new();
+        // Start-up is reported from the first acknowledgement on.
+        while samples.len() < 2_000 && !(samples.contains(&true) && samples.ends_with(&[false])) {
             near.write_all(&much).unwrap();
-            told.push(is_starting(told.len() as u64));
+            samples.push(is_starting(samples.len() as u64));
         }
         drop((near, connection));
         reader.join().unwrap().unwrap();
-        assert!(told.contains(&true) && told.ends_with(&[false]), "{told:?}");
+        assert!(
+            samples.contains(&true) && samples.ends_with(&[false]),
+            "{samples:?}"
+        );
     }
 
     #[test]

@@ -43,15 +43,15 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// A kind of event that can be subscribed to. The numbers are those of the C interface, the names
-    /// those of policies, of the command line and of `TIDEGATE_EVENT`.
+    /// A kind of event that can be subscribed to. The numbers are those of the C interface, the
+    /// names those of policies, of the command line and of `TIDEGATE_EVENT`.
     ///
     /// These include the six events of the papers' Table 1. Two of them accompany every
-    /// acknowledgement, so they are counters among the [variables](crate::Variable): a new ACK in slow
-    /// start or in congestion avoidance, and the fourth and later duplicates.
+    /// acknowledgement, so they are counters among the [variables](crate::Variable): a new ACK in
+    /// slow start or in congestion avoidance, and the fourth and later duplicates.
     EventKind {
-        /// Table 1, event 1: the retransmission timer expired. The details are the number of time-outs
-        /// in a row and the length of the timer.
+        /// Table 1, event 1: the retransmission timer expired. The details are the number of
+        /// time-outs in a row and the length of the timer.
         Timeout = 0 "timeout",
         /// Table 1, event 3: the congestion window reached the slow-start threshold. It is detected
         /// with the next acknowledgement or the next write.
@@ -59,8 +59,9 @@ numbered! {
         /// Table 1, event 4: the third duplicate ACK in a row (RFC 5681; RFC 6675 with selective
         /// acknowledgements), whether or not fast recovery follows.
         ThirdDuplicate = 2 "third-duplicate",
-        /// Table 1, event 4, as current kernels decide it: entry into fast recovery. RACK (RFC 8985)
-        /// enters before the third duplicate, or after it if segments are merely reordered.
+        /// Table 1, event 4, as current kernels decide it: entry into fast recovery. RACK
+        /// (RFC 8985) enters before the third duplicate, or after it if segments are only
+        /// reordered.
         Recovery = 3 "recovery",
         /// Table 1, event 6: the ACK that ends fast recovery or the repair after a time-out.
         Recovered = 4 "recovered",
@@ -130,7 +131,8 @@ pub struct Event {
     pub time: Duration,
     /// The subscription that it is for.
     pub subscription: SubscriptionId,
-    /// Number within the subscription, from 1. A gap is the number of events dropped for lack of room.
+    /// Number within the subscription, from 1. A gap is the number of events dropped for lack of
+    /// room.
     pub number: u64,
     /// Kind and details.
     pub what: Happening,

@@ -18,8 +18,8 @@ use crate::variables::{Snapshot, VariableSet};
 
 /// Events of TCP sockets of this process.
 ///
-/// All methods take `&self`, so one thread may subscribe while another waits. Each event goes to the
-/// first thread that takes it.
+/// All methods take `&self`, so one thread may subscribe while another waits. Each event goes to
+/// the first thread that takes it.
 ///
 /// ```no_run
 /// use std::net::TcpStream;
@@ -65,8 +65,8 @@ macro_rules! source {
 }
 
 impl Events {
-    /// Uses the daemon if one at [`default_path`] answers, is trusted (see [`Self::connect`]), and has a
-    /// policy that allows this user anything. Otherwise events come without privilege.
+    /// Uses the daemon if one at [`default_path`] answers, is trusted (see [`Self::connect`]), and
+    /// has a policy that allows this user anything. Otherwise events come without privilege.
     ///
     /// # Errors
     ///
@@ -86,19 +86,20 @@ impl Events {
         }
     }
 
-    /// Uses the daemon at this path, with a ring of 1 MiB. Sockets are sent to root and to the user of
-    /// this process only, and at `/run/tidegate/events.sock` also to the owner of that directory: at a
-    /// path where any user may write, any user may serve.
+    /// Uses the daemon at this path, with a ring of 1 MiB. Sockets are sent to root and to the user
+    /// of this process only, and at `/run/tidegate/events.sock` also to the owner of that
+    /// directory: at a path where any user may write, any user may serve.
     ///
     /// # Errors
     ///
-    /// No daemon answers, the daemon is of another user ([`EventsError::Untrusted`]), or it refuses.
+    /// No daemon answers, the daemon is of another user ([`EventsError::Untrusted`]), or it
+    /// refuses.
     pub fn connect(path: &Path) -> Result<Self, EventsError> {
         Self::connect_with(path, RING)
     }
 
-    /// Uses the daemon at this path, with a ring of this size in bytes: a power of two, from 4 KiB on,
-    /// and at most what the policy allows. An event takes 344 bytes.
+    /// Uses the daemon at this path, with a ring of this size in bytes: a power of two, from 4 KiB
+    /// on, and at most what the policy allows. An event takes 344 bytes.
     ///
     /// # Errors
     ///
@@ -117,8 +118,8 @@ impl Events {
     }
 
     /// Uses neither privilege nor daemon, but time stamps on the error queues of the sockets and
-    /// `TCP_INFO`. Some events are weaker then ([`Self::weaker`]), the application must not read the
-    /// error queue, and should write through [`Self::write`].
+    /// `TCP_INFO`. Some events are weaker then ([`Self::weaker`]), the application must not read
+    /// the error queue, and should write through [`Self::write`].
     ///
     /// # Errors
     ///
@@ -163,8 +164,8 @@ impl Events {
         }
     }
 
-    /// Subscribes to events of a socket, until it is closed. A socket may have several subscriptions, up
-    /// to eight with the daemon.
+    /// Subscribes to events of a socket, until it is closed. A socket may have several
+    /// subscriptions, up to eight with the daemon.
     ///
     /// # Errors
     ///
@@ -204,12 +205,12 @@ impl Events {
         source!(self, source => source.tally(id))
     }
 
-    /// The present state of a connection, as far as the policy allows. With the daemon it includes the
-    /// counters, if the socket has subscriptions.
+    /// The present state of a connection, as far as the policy allows. With the daemon it includes
+    /// the counters, if the socket has subscriptions.
     ///
-    /// The kernel does not report sequence numbers on request. Those of the result count from zero, also
-    /// with the daemon, while those of the daemon's events are the kernel's. Only differences of the two
-    /// can be compared.
+    /// The kernel does not report sequence numbers on request. Those of the result count from zero,
+    /// also with the daemon, while those of the daemon's events are the kernel's. Only differences
+    /// of the two can be compared.
     ///
     /// # Errors
     ///
@@ -237,8 +238,8 @@ impl Events {
         source!(self, source => source.try_next())
     }
 
-    /// The oldest event, without waiting, as [`Self::try_next`]. For event loops, which have to see the
-    /// end of events.
+    /// The oldest event, without waiting, as [`Self::try_next`]. For event loops, which have to see
+    /// the end of events.
     ///
     /// # Errors
     ///
@@ -272,12 +273,12 @@ impl Events {
     }
 
     /// Sets how long a thread that waits for an event polls before it sleeps, up to 10 ms, as
-    /// `SO_BUSY_POLL` does for sockets. An event in this time needs no wake-up, which takes some 30 µs on
-    /// a virtual machine. The thread occupies a processor meanwhile. The default is zero: it sleeps at
-    /// once.
+    /// `SO_BUSY_POLL` does for sockets. An event in this time needs no wake-up, which takes some 30
+    /// µs on a virtual machine. The thread occupies a processor meanwhile. The default is zero: it
+    /// sleeps at once.
     ///
-    /// This applies to events from the kernel, in [`Self::next`], callbacks, programs and signals. It has
-    /// no effect without privilege, and on event loops that poll the descriptor.
+    /// This applies to events from the kernel, in [`Self::next`], callbacks, programs and signals.
+    /// It has no effect without privilege, and on event loops that poll the descriptor.
     pub fn busy_poll(&self, span: Duration) {
         let span = span.min(MOST_BUSY).as_nanos() as u64;
         self.busy.store(span, Ordering::Relaxed);
@@ -331,8 +332,8 @@ impl Events {
         Ok(())
     }
 
-    /// Whether events can still come. They cannot once the daemon is gone; earlier ones can still be
-    /// taken then.
+    /// Whether events can still come. They cannot once the daemon is gone; earlier ones can still
+    /// be taken then.
     pub fn is_serving(&self) -> bool {
         match &self.source {
             Source::Kernel(session) => {
@@ -349,8 +350,8 @@ impl Events {
     }
 
     /// Writes to a socket as this source of events needs it. With the daemon that is a plain write.
-    /// Without privilege it writes pieces of at most one segment, which the kernel does not join, so that
-    /// each segment has time stamps of its own. That changes the segments of the stream.
+    /// Without privilege it writes pieces of at most one segment, which the kernel does not join,
+    /// so that each segment has time stamps of its own. That changes the segments of the stream.
     ///
     /// # Errors
     ///
@@ -393,8 +394,8 @@ impl Events {
     }
 }
 
-/// For event loops: readable when [`Events::try_next`] has an event, or when the daemon is gone, which
-/// [`Events::poll`] and [`Events::next`] then report.
+/// For event loops: readable when [`Events::try_next`] has an event, or when the daemon is gone,
+/// which [`Events::poll`] and [`Events::next`] then report.
 impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.readable.as_fd()

@@ -3,8 +3,8 @@
 //! The program is a child of the application and has its rights. Its arguments are the configured
 //! ones, the descriptor of the socket, which it inherits (`-` if the socket is closed), the name of
 //! the event and its time in nanoseconds on `CLOCK_MONOTONIC`. The environment has the same and the
-//! state: `TIDEGATE_SOCKET`, `TIDEGATE_EVENT`, `TIDEGATE_TIME`, `TIDEGATE_DETAILS`, and one variable
-//! for each readable variable of the connection, such as `TIDEGATE_CWND`.
+//! state: `TIDEGATE_SOCKET`, `TIDEGATE_EVENT`, `TIDEGATE_TIME`, `TIDEGATE_DETAILS`, and one
+//! variable for each readable variable of the connection, such as `TIDEGATE_CWND`.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -119,7 +119,8 @@ impl SocketRef {
     /// the duplicate is [`SOCKET`] or above: 0 to 2 are replaced in the program, and files that are
     /// opened to start the program cannot take [`SOCKET`] then.
     fn duplicate(self) -> io::Result<Option<OwnedFd>> {
-        // SAFETY: the descriptor is only passed to the kernel, and the cookie identifies the socket.
+        // SAFETY: the descriptor is only passed to the kernel, and the cookie identifies the
+        // socket.
         let socket = unsafe { BorrowedFd::borrow_raw(self.fd) };
         if !self.is(socket) {
             return Ok(None);
@@ -321,8 +322,9 @@ mod tests {
     #[test]
     fn a_script_without_an_interpreter_line_runs_with_and_without_a_socket_alike() {
         let script = env::temp_dir().join(format!("tg-{}-script", std::process::id()));
-        // Another process writes the script. Children of other tests could have copies of a descriptor
-        // of this process that is open for writing, and the script could not be executed then.
+        // Another process writes the script. Children of other tests could have copies of a
+        // descriptor of this process that is open for writing, and the script could not be executed
+        // then.
         let write = format!("echo 'exit 7' >{0}; chmod +x {0}", script.display());
         let wrote = Command::new("/bin/sh").args(["-c", &write]).status();
         assert!(wrote.unwrap().success());

@@ -1,7 +1,7 @@
 //! The C interface, as `include/tidegate_events.h` declares it.
 //!
-//! Every function checks its handle, its socket and its input pointers for null. The header lists the
-//! other obligations of the caller.
+//! Every function checks its handle, its socket and its input pointers for null. The header lists
+//! the other obligations of the caller.
 
 mod caller;
 mod programs;

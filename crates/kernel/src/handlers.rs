@@ -1,8 +1,8 @@
 //! Handlers of events: callbacks, a program per event, and signals.
 //!
-//! In the papers a subscription binds an event to a handler. The kernel sends a signal, the handler asks
-//! for the socket and the event, and executes a program that reacts (T-ware). This module has all three
-//! steps, and the signal alone.
+//! In the papers a subscription binds an event to a handler. The kernel sends a signal, the handler
+//! asks for the socket and the event, and executes a program that reacts (T-ware). This module has
+//! all three steps, and the signal alone.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -97,8 +97,8 @@ impl Handlers {
         })
     }
 
-    /// Subscribes, and passes the events to the handler. A program inherits the socket as long as it is
-    /// open at the same descriptor.
+    /// Subscribes, and passes the events to the handler. A program inherits the socket as long as
+    /// it is open at the same descriptor.
     ///
     /// # Errors
     ///
@@ -130,7 +130,8 @@ impl Handlers {
         self.events.change(id, wanted)
     }
 
-    /// Cancels a subscription and drops its handler. A call in progress and a running program continue.
+    /// Cancels a subscription and drops its handler. A call in progress and a running program
+    /// continue.
     ///
     /// # Errors
     ///
@@ -142,15 +143,16 @@ impl Handlers {
         self.events.cancel(id)
     }
 
-    /// Sets the function that receives reports of programs that could not be started, failed, or were
-    /// killed at their limit. It runs on the thread that supervises the programs, and delays that.
+    /// Sets the function that receives reports of programs that could not be started, failed, or
+    /// were killed at their limit. It runs on the thread that supervises the programs, and delays
+    /// that.
     pub fn on_report(&self, on_report: impl FnMut(&Report) + Send + 'static) {
         self.programs.on_report(Box::new(on_report));
     }
 
-    /// Sets the function that is called once when there are no more events, with the reason: the daemon
-    /// is gone. If that is so already it is called now, else on the thread of the handlers. Running
-    /// programs stay supervised.
+    /// Sets the function that is called once when there are no more events, with the reason: the
+    /// daemon is gone. If that is so already it is called now, else on the thread of the handlers.
+    /// Running programs stay supervised.
     pub fn on_end(&self, on_end: impl FnOnce(&EventsError) + Send + 'static) {
         let mut bound = lock(&self.bound);
         if let Some(end) = bound.end.clone() {
@@ -225,10 +227,10 @@ fn end(bound: &Mutex<Bound>, error: EventsError) {
     }
 }
 
-/// Sends a signal to a thread when there are events, as the papers' kernel does. The receiver takes the
-/// events with [`Events::try_next`], preferably outside of the signal handler (`sigwaitinfo`, `signalfd`,
-/// or a flag). The next signal follows when there are events again. The last one comes when the daemon is
-/// gone, which [`Events::poll`] then reports. Dropping this ends the signals.
+/// Sends a signal to a thread when there are events, as the papers' kernel does. The receiver takes
+/// the events with [`Events::try_next`], preferably outside of the signal handler (`sigwaitinfo`,
+/// `signalfd`, or a flag). The next signal follows when there are events again. The last one comes
+/// when the daemon is gone, which [`Events::poll`] then reports. Dropping this ends the signals.
 #[derive(Debug)]
 pub struct Signals {
     taken: Arc<Bell>,
@@ -274,8 +276,8 @@ impl Signals {
         })
     }
 
-    /// Reports that all events are taken, so that the next signal comes without delay. Otherwise it may
-    /// come up to 10 ms late.
+    /// Reports that all events are taken, so that the next signal comes without delay. Otherwise it
+    /// may come up to 10 ms late.
     pub fn rearm(&self) {
         self.taken.ring();
     }

@@ -5,7 +5,8 @@
 //! describes the events and the measurements.
 #![cfg(target_os = "linux")]
 
-// Programs, records and the kernel's structures are accessed by offsets and sizes of these machines.
+// Programs, records and the kernel's structures are accessed by offsets and sizes of these
+// machines.
 #[cfg(target_endian = "big")]
 compile_error!(
     "tidegate-kernel supports little-endian machines only: build for x86-64, AArch64 or RISC-V"

@@ -36,9 +36,9 @@ pub(crate) fn server_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(peer.uid)
 }
 
-/// Whether a process of user `own` may send its sockets to a daemon of `user`. A received socket gives
-/// all rights of its owner, and any user may listen at a path where any user may write. `owner` is the
-/// owner of the socket's directory, if only root can have made that directory.
+/// Whether a process of user `own` may send its sockets to a daemon of `user`. A received socket
+/// gives all rights of its owner, and any user may listen at a path where any user may write.
+/// `owner` is the owner of the socket's directory, if only root can have made that directory.
 pub(crate) fn is_trusted(user: u32, own: u32, owner: Option<u32>) -> bool {
     user == 0 || user == own || owner == Some(user)
 }

@@ -44,7 +44,8 @@ pub(crate) struct Received {
     pub(crate) length: usize,
     /// The message is longer than the buffer.
     pub(crate) truncated: bool,
-    /// The process had no descriptor number left. The kernel has closed the descriptors of the message.
+    /// The process had no descriptor number left. The kernel has closed the descriptors of the
+    /// message.
     pub(crate) lost_descriptors: bool,
     /// The descriptors of the message.
     pub(crate) descriptors: Vec<OwnedFd>,
@@ -141,8 +142,8 @@ fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
 /// Descriptors that one message can have (`SCM_MAX_FD` of the kernel).
 pub(crate) const MAX_DESCRIPTORS: u32 = 253;
 
-/// Room for all descriptors of a message. The kernel would close the others during the call, and block
-/// the receiver meanwhile.
+/// Room for all descriptors of a message. The kernel would close the others during the call, and
+/// block the receiver meanwhile.
 struct Control([u64; 129]);
 
 const FD_SIZE: u32 = mem::size_of::<RawFd>() as u32;

@@ -1,8 +1,8 @@
 //! The daemon: loads the programs into the kernel, hands out rings, and enforces the policy.
 //!
-//! One thread answers requests. Events go from the kernel to the rings of the clients without it. The
-//! server frees the resources of a client that crashes, delays one that floods, and a client that does
-//! not read loses its own events only.
+//! One thread answers requests. Events go from the kernel to the rings of the clients without it.
+//! The server frees the resources of a client that crashes, delays one that floods, and a client
+//! that does not read loses its own events only.
 
 mod cleanup_process;
 mod client;
@@ -49,13 +49,13 @@ pub struct Server {
 
 impl Server {
     /// Loads the programs, which takes `CAP_BPF` and `CAP_PERFMON`. `log` receives a line for each
-    /// refusal and each client that connects or leaves, on a thread of its own. A log that blocks does
-    /// not delay clients; lines that find no room are counted. The limit of open files of this process
-    /// is raised as far as the system allows.
+    /// refusal and each client that connects or leaves, on a thread of its own. A log that blocks
+    /// does not delay clients; lines that find no room are counted. The limit of open files of this
+    /// process is raised as far as the system allows.
     ///
-    /// The programs stay attached as long as any process has their descriptors. If the process forks
-    /// while this serves, the server should be made on a thread with a descriptor table of its own
-    /// (`close_range` with `CLOSE_RANGE_UNSHARE`), as
+    /// The programs stay attached as long as any process has their descriptors. If the process
+    /// forks while this serves, the server should be made on a thread with a descriptor table of
+    /// its own (`close_range` with `CLOSE_RANGE_UNSHARE`), as
     /// [`Events::in_process`](crate::Events::in_process) does.
     ///
     /// # Errors
@@ -114,14 +114,14 @@ impl Server {
     }
 
     /// Drops all privileges but the one to create rings, and becomes another user if one is given:
-    /// `USER` or `USER:GROUP`, each by name or number. A number needs no entry on this system if its
-    /// group is given. Another process keeps the present user, to remove the socket and its directories
-    /// at the end of the daemon, also if the daemon is killed.
+    /// `USER` or `USER:GROUP`, each by name or number. A number needs no entry on this system if
+    /// its group is given. Another process keeps the present user, to remove the socket and its
+    /// directories at the end of the daemon, also if the daemon is killed.
     ///
     /// # Errors
     ///
-    /// The user or the group does not exist, the group of the user is not known, or the kernel refuses
-    /// the change.
+    /// The user or the group does not exist, the group of the user is not known, or the kernel
+    /// refuses the change.
     pub fn drop_privileges(&mut self, user: Option<&str>) -> Result<(), ServeError> {
         let ids = user.map(user::ids).transpose()?;
         if let Some(listener) = &mut self.listener {
@@ -233,8 +233,8 @@ impl Server {
         self.full_until = Some(self.shared.now + FULL);
     }
 
-    /// Admits a client, or sends it the reason of the refusal. An admitted client has no ring yet, so
-    /// connecting alone takes no resources from others.
+    /// Admits a client, or sends it the reason of the refusal. An admitted client has no ring yet,
+    /// so connecting alone takes no resources from others.
     fn admit(&mut self, socket: OwnedFd, peer: PeerCred) {
         let now = self.shared.now;
         let allowed = self.shared.policy.allows(&peer);
@@ -329,8 +329,8 @@ impl Server {
             || self.clients.values().any(|c| !c.is_open())
     }
 
-    /// Frees the slots of subscriptions whose sockets are closed, and disconnects clients that do not
-    /// request a ring.
+    /// Frees the slots of subscriptions whose sockets are closed, and disconnects clients that do
+    /// not request a ring.
     fn sweep(&mut self) {
         for client in self.clients.values_mut() {
             client.sweep(&mut self.shared);
@@ -396,8 +396,8 @@ enum Source {
     Client(u64),
 }
 
-/// Descriptors that a daemon needs: for its clients, for received descriptors until they are closed, for
-/// one more message, and its own.
+/// Descriptors that a daemon needs: for its clients, for received descriptors until they are
+/// closed, for one more message, and its own.
 fn descriptors(limits: Limits) -> u32 {
     let received = DeferredClose::max_pending(limits.clients_per_user);
     limits.clients + received + scm_rights::MAX_DESCRIPTORS + OWN
@@ -419,8 +419,8 @@ pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A descriptor that becomes readable with SIGINT or SIGTERM. It has to be created before any thread
-/// starts. The two signals have no other effect from then on.
+/// A descriptor that becomes readable with SIGINT or SIGTERM. It has to be created before any
+/// thread starts. The two signals have no other effect from then on.
 ///
 /// # Errors
 ///

@@ -191,11 +191,11 @@ impl Session {
 }
 
 /// The server for the client at the other end of this socket, on the thread that is to serve. Its
-/// descriptors are in a table of their own: a child of an application that forks would have copies of
-/// the links to the programs, and these keep the programs in the kernel.
+/// descriptors are in a table of their own: a child of an application that forks would have copies
+/// of the links to the programs, and these keep the programs in the kernel.
 fn local_server(client: RawFd, stop: &Bell) -> Result<Server, EventsError> {
-    // SAFETY: this thread uses these two descriptors only. The copy of the client's is owned here, that
-    // of the bell is closed with the table.
+    // SAFETY: this thread uses these two descriptors only. The copy of the client's is owned here,
+    // that of the bell is closed with the table.
     let client = unsafe {
         system::unshare_descriptors(&[client, stop.as_fd().as_raw_fd()])?;
         OwnedFd::from_raw_fd(client)

@@ -1,7 +1,7 @@
 //! Sets of numbered values, with one bit for each.
 
-/// Declares a set: its documentation, its name, its integer, and its member type, which has `ALL` in
-/// the order of the numbers and a `name`.
+/// Declares a set: its documentation, its name, its integer, and its member type, which has `ALL`
+/// in the order of the numbers and a `name`.
 macro_rules! set {
     ($(#[$doc:meta])* $set:ident($bits:ty) of $member:ident;) => {
         $(#[$doc])*

@@ -13,8 +13,8 @@ use crate::event::Event;
 use crate::events::Events;
 use crate::system::{Bell, Polled, Worker, poll, use_short_slices};
 
-/// A stream of events. A thread of its own wakes the task, so any executor will do. An executor that
-/// polls descriptors can poll [`Events`] itself (`AsFd`) instead.
+/// A stream of events. A thread of its own wakes the task, so any executor will do. An executor
+/// that polls descriptors can poll [`Events`] itself (`AsFd`) instead.
 pub struct EventStream {
     events: Arc<Events>,
     waker: Arc<Mutex<Option<Waker>>>,

@@ -9,10 +9,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fs, io, mem, ptr, slice};
 
-/// Gives this thread a descriptor table of its own with copies of these descriptors and of the standard
-/// three only. The numbers stay the same. Children that other threads fork do not inherit descriptors
-/// that this thread opens later: between fork and exec a child has copies of all descriptors of its
-/// parent's table.
+/// Gives this thread a descriptor table of its own with copies of these descriptors and of the
+/// standard three only. The numbers stay the same. Children that other threads fork do not inherit
+/// descriptors that this thread opens later: between fork and exec a child has copies of all
+/// descriptors of its parent's table.
 ///
 /// # Errors
 ///
@@ -20,8 +20,8 @@ use std::{fs, io, mem, ptr, slice};
 ///
 /// # Safety
 ///
-/// No owner of another descriptor is used or dropped on this thread from now on. The owner of a kept one
-/// on another thread closes it there only.
+/// No owner of another descriptor is used or dropped on this thread from now on. The owner of a
+/// kept one on another thread closes it there only.
 pub(crate) unsafe fn unshare_descriptors(keep: &[RawFd]) -> io::Result<()> {
     let mut keep: Vec<u32> = keep.iter().map(|&fd| fd as u32).chain(0..3).collect();
     keep.sort_unstable();
@@ -387,8 +387,8 @@ pub(crate) fn join(thread: Option<JoinHandle<()>>) {
 }
 
 /// Requests time slices of 100 µs for this thread, which runs often and briefly. With EEVDF (custom
-/// slices since Linux 6.12) it runs before threads with longer slices after a wake-up. Other schedulers
-/// ignore it.
+/// slices since Linux 6.12) it runs before threads with longer slices after a wake-up. Other
+/// schedulers ignore it.
 pub(crate) fn use_short_slices() {
     let mut attributes = Attributes::default();
     let size = mem::size_of::<Attributes>() as u32;

@@ -50,8 +50,8 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
     )
 }
 
-/// `TCP_INFO`, and the state of the same moment with sequence numbers. The kernel does not report those,
-/// so they count from zero here.
+/// `TCP_INFO`, and the state of the same moment with sequence numbers. The kernel does not report
+/// those, so they count from zero here.
 pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<(Info, Snapshot)> {
     let (info, written) = settle(|| Info::read(socket), || waiting(socket))?;
     let mut state = info.snapshot();
@@ -76,10 +76,10 @@ fn waiting(socket: BorrowedFd<'_>) -> Option<u64> {
     (asked == 0).then_some(waiting as u64)
 }
 
-/// `TCP_INFO`, and the number of bytes written, if the kernel reports enough for it. The number takes two
-/// system calls, and an acknowledgement or a write of another thread between them would falsify it. So
-/// `TCP_INFO` is read before and after the other, until both are the same. If they never are the result
-/// is a lower bound.
+/// `TCP_INFO`, and the number of bytes written, if the kernel reports enough for it. The number
+/// takes two system calls, and an acknowledgement or a write of another thread between them would
+/// falsify it. So `TCP_INFO` is read before and after the other, until both are the same. If they
+/// never are the result is a lower bound.
 fn settle(
     mut info: impl FnMut() -> io::Result<Info>,
     mut waiting: impl FnMut() -> Option<u64>,
@@ -104,8 +104,8 @@ fn settle(
     }
 }
 
-/// The kernel's `struct tcp_info`, which grows with its versions. Fields that a kernel does not have are
-/// zero.
+/// The kernel's `struct tcp_info`, which grows with its versions. Fields that a kernel does not
+/// have are zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Info {
     bytes: [u8; SIZE],
@@ -186,7 +186,8 @@ impl Info {
         self.number(144, 4)
     }
 
-    /// Times in µs in which the sender was busy, limited by the receiver, and limited by the send buffer.
+    /// Times in µs in which the sender was busy, limited by the receiver, and limited by the send
+    /// buffer.
     pub(crate) fn waits(&self) -> Option<[u64; 3]> {
         Some([
             self.number(168, 8)?,
@@ -292,8 +293,8 @@ mod tests {
         (info.progress(), written, asked)
     }
 
-    /// 10,000 bytes are written, of which 6,000 are sent. 2,000 of these are acknowledged between the
-    /// first two calls.
+    /// 10,000 bytes are written, of which 6,000 are sent. 2,000 of these are acknowledged between
+    /// the first two calls.
     #[test]
     fn an_acknowledgement_between_two_calls_loses_no_byte() {
         let (before, after) = (report(1_000, 4_000, 6_000), report(3_000, 4_000, 6_000));

@@ -1,10 +1,10 @@
 //! Events without privilege, from the error queues of the sockets and `TCP_INFO`.
 //!
 //! The kernel stamps each segment when it passes it to the device and when it is acknowledged
-//! (`SO_TIMESTAMPING`). The stamps arrive on the socket's error queue and wake a thread, which reads
-//! `TCP_INFO` and compares it with the previous one. Retransmissions are stamped too, so the entry into
-//! recovery and time-outs are seen at once. The wake-up is the longest part of the delay, so the thread
-//! is awake when a retransmission timer expires.
+//! (`SO_TIMESTAMPING`). The stamps arrive on the socket's error queue and wake a thread, which
+//! reads `TCP_INFO` and compares it with the previous one. Retransmissions are stamped too, so the
+//! entry into recovery and time-outs are seen at once. The wake-up is the longest part of the
+//! delay, so the thread is awake when a retransmission timer expires.
 
 mod recovery_watch;
 mod shared;
@@ -34,15 +34,15 @@ use view::View;
 pub(crate) const WEAKER: &[(EventKind, &str)] = &[
     (
         EventKind::Timeout,
-        "time and state are those of the look, soon after; several between two looks are one event",
+        "time and state are those of the next reading; several between two readings are one event",
     ),
     (
         EventKind::Threshold,
-        "seen when the next time stamp comes in, and only if the window is still above then",
+        "detected with the next time stamp, and only if the window is still above the threshold",
     ),
     (
         EventKind::ThirdDuplicate,
-        "never seen: duplicate ACKs leave no time stamp",
+        "not detected: duplicate ACKs cause no time stamp",
     ),
     (
         EventKind::Recovery,
@@ -50,11 +50,11 @@ pub(crate) const WEAKER: &[(EventKind, &str)] = &[
     ),
     (
         EventKind::Recovered,
-        "seen with the next time stamp; a recovery between two stamps is missed",
+        "detected with the next time stamp; a recovery between two stamps is missed",
     ),
     (
         EventKind::Reduced,
-        "seen with the next time stamp, and missed if it is over by then",
+        "detected with the next time stamp, and missed if it has ended by then",
     ),
     (
         EventKind::State,

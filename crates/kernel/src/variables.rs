@@ -194,9 +194,9 @@ impl Snapshot {
         Some(Bytes(span))
     }
 
-    /// The first sequence number: that of the SYN at the end that opened the connection, the one after
-    /// it at the other. `None` also if numbers count from zero: without privilege, and in a state from
-    /// [`Events::probe`](crate::Events::probe).
+    /// The first sequence number: that of the SYN at the end that opened the connection, the one
+    /// after it at the other. `None` also if numbers count from zero: without privilege, and in a
+    /// state from [`Events::probe`](crate::Events::probe).
     pub fn initial_sequence(&self) -> Option<u32> {
         let acked = self.get(Variable::BytesAcked)? as u32;
         let initial = (self.get(Variable::SndUna)? as u32).wrapping_sub(acked);
@@ -205,8 +205,8 @@ impl Snapshot {
     }
 
     /// The state with sequence numbers that count from zero, as in states from
-    /// [`Events::probe`](crate::Events::probe), which makes both comparable. `None` without `snd_una` or
-    /// `bytes_acked`.
+    /// [`Events::probe`](crate::Events::probe), which makes both comparable. `None` without
+    /// `snd_una` or `bytes_acked`.
     #[must_use]
     pub fn from_zero(&self) -> Option<Self> {
         let acked = self.get(Variable::BytesAcked)? as u32;
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_variable_has_a_name_of_its_own_and_a_group() {
+    fn variable_names_are_unique_and_grouped() {
         for &variable in Variable::ALL {
             let set = VariableSet::NONE.with(variable);
             assert_eq!(variable.name().parse(), Ok(set));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_value() {
+    fn unknown_variables_have_no_value() {
         let mut state = Snapshot::new();
         state.set(Variable::Cwnd, 10);
         assert_eq!(state.cwnd(), None);

@@ -8,8 +8,8 @@ use std::{env, ptr};
 
 use tidegate_kernel::{Events, EventsError, Variable, Wanted};
 
-/// Counters count once, also while a child has copies of all descriptors of the fork. With copies of the
-/// programs' descriptors, programs of earlier subscriptions would stay and count beside later ones.
+/// Counters count each ACK once, even while a forked child has copies of all descriptors. If the
+/// child kept the programs attached, earlier and later programs would both count.
 #[test]
 fn a_child_keeps_no_programs_in_the_kernel() {
     let Some(events) = in_kernel() else { return };
@@ -38,10 +38,10 @@ fn a_child_keeps_no_programs_in_the_kernel() {
     assert_eq!(acknowledgements(), 2);
 }
 
-/// Ends a test that hangs. No verdict depends on it.
+/// Ends a test that hangs. No result depends on it.
 const GUARD: Duration = Duration::from_mins(5);
 
-/// Each source has a descriptor table of its own, in which the same number may be another file.
+/// Each source has its own descriptor table, in which the same number may refer to another file.
 #[test]
 fn sources_that_end_at_the_same_time_close_their_own_descriptors() {
     if in_kernel().is_none() {
@@ -63,7 +63,7 @@ fn sources_that_end_at_the_same_time_close_their_own_descriptors() {
     });
 }
 
-/// The close of this socket may take a second, for which no thread waits.
+/// Makes the close of a socket block for up to a second. No thread waits for it.
 fn linger(socket: &TcpStream) {
     let value = libc::linger {
         l_onoff: 1,

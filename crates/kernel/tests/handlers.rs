@@ -1,4 +1,4 @@
-//! Handlers that change the handlers that call them. Without privilege, so the tests run everywhere.
+//! Handlers that modify their own registrations. Unprivileged, so that the tests run everywhere.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -30,8 +30,8 @@ fn shut(stream: &TcpStream) {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
 }
 
-/// The next message, which does not come in a deadlock.
-fn heard<T>(from: &Receiver<T>) -> T {
+/// The next message. A deadlock ends in a time-out instead.
+fn next<T>(from: &Receiver<T>) -> T {
     from.recv_timeout(GUARD).unwrap()
 }
 
@@ -41,30 +41,30 @@ fn a_handler_binds_cancels_and_sets_callbacks() {
     let (socket, _peer) = connection();
     let (other, its_peer) = connection();
     let other = Arc::new(other);
-    let (say, hear) = mpsc::channel();
-    let (say_end, hear_end) = mpsc::channel();
+    let (send, receive) = mpsc::channel();
+    let (send_end, receive_end) = mpsc::channel();
     let (inner, kept) = (Arc::downgrade(&handlers), Arc::clone(&other));
     let call = Handler::Call(Box::new(move |event| {
         let handlers = inner.upgrade().unwrap();
         handlers.on_report(|_| ());
         handlers.on_end(|_| ());
-        let say_end = say_end.clone();
-        let again = Handler::Call(Box::new(move |event| say_end.send(event.what).unwrap()));
+        let send_end = send_end.clone();
+        let again = Handler::Call(Box::new(move |event| send_end.send(event.what).unwrap()));
         let bound = handlers.bind(&*kept, states(), again).unwrap();
         handlers.change(event.subscription, states()).unwrap();
         handlers.cancel(event.subscription).unwrap();
         let is_gone = handlers.cancel(event.subscription).is_err();
-        say.send((event.what.kind(), bound, is_gone)).unwrap();
+        send.send((event.what.kind(), bound, is_gone)).unwrap();
     }));
     handlers.bind(&socket, states(), call).unwrap();
     shut(&socket);
-    let (kind, _, is_gone) = heard(&hear);
+    let (kind, _, is_gone) = next(&receive);
     assert_eq!((kind, is_gone), (EventKind::State, true));
-    // Its new binding is served, and the cancelled one is not.
+    // The new binding is served, and the cancelled one is not.
     shut(&other);
-    assert!(matches!(heard(&hear_end), Happening::State { .. }));
+    assert!(matches!(next(&receive_end), Happening::State { .. }));
     drop((socket, other, its_peer));
-    let end = hear.recv_timeout(GUARD);
+    let end = receive.recv_timeout(GUARD);
     assert_eq!(end, Err(RecvTimeoutError::Disconnected), "it was cancelled");
 }
 
@@ -91,13 +91,13 @@ fn a_slow_handler_delays_neither_other_threads_nor_programs() {
     }));
     let slow = handlers.bind(&socket, states(), slow).unwrap();
     shut(&socket);
-    heard(&begun);
+    next(&begun);
     let id = handlers
         .bind(&other, states(), Handler::Call(Box::new(|_| ())))
         .unwrap();
     handlers.cancel(id).unwrap();
     handlers.cancel(slow).unwrap();
-    let killed = heard(&reports);
+    let killed = next(&reports);
     assert!(killed.contains("killed after 100 ms"), "{killed}");
     // The message names the limit in Rust and in C.
     assert!(killed.contains("`limit`, in C `limit_ms`"), "{killed}");
@@ -109,26 +109,26 @@ fn a_slow_handler_delays_neither_other_threads_nor_programs() {
 fn handlers_may_be_dropped_by_a_handler() {
     let handlers = handlers();
     let (socket, _peer) = connection();
-    let (say, hear) = mpsc::channel();
+    let (send, receive) = mpsc::channel();
     let place = Arc::new(Mutex::new(None));
     let its_place: Weak<Mutex<Option<Arc<Handlers>>>> = Arc::downgrade(&place);
     let call = Handler::Call(Box::new(move |_| {
         drop(its_place.upgrade().unwrap().lock().unwrap().take());
-        say.send(()).unwrap();
+        send.send(()).unwrap();
     }));
     handlers.bind(&socket, states(), call).unwrap();
     let watch = Arc::downgrade(&handlers);
     *place.lock().unwrap() = Some(handlers);
     shut(&socket);
-    heard(&hear);
+    next(&receive);
     assert!(watch.upgrade().is_none());
     // The handler is dropped with its thread.
     let end = Instant::now() + GUARD;
-    while hear.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
+    while receive.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
         assert!(Instant::now() < end, "the thread does not end");
         std::thread::yield_now();
     }
 }
 
-/// Ends a test that hangs. No verdict depends on it.
+/// Ends a test that hangs. No result depends on it.
 const GUARD: Duration = Duration::from_mins(5);

@@ -1,4 +1,4 @@
-//! What watching costs a bulk transfer over veth without offloads: windows in pairs.
+//! Cost of events for a bulk transfer over veth without offloads, by paired windows.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,8 +16,8 @@ use tidegate_live::netns::{Interface, Namespace};
 use crate::verdict::Verdict;
 use crate::{median, wait_until};
 
-/// Throughput with nothing in the kernel against throughput with programs at work, for a socket
-/// that nobody has subscribed to and for one with all events.
+/// Throughput without programs, compared with attached programs: for an unsubscribed socket and for
+/// one subscribed to all events.
 pub(crate) fn run() -> Vec<Verdict> {
     let pair = Pair::new();
     let listen = || TcpListener::bind((RIGHT, 5_002)).unwrap();
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Vec<Verdict> {
     let chunk = vec![0; 1 << 16];
     let writing = thread::spawn(move || while copy.write_all(&chunk).is_ok() {});
     let window = || Window::measure(&count);
-    // Slow start is in the first of them.
+    // The first windows include slow start.
     for _ in 0..WARM_UP {
         window();
     }
@@ -50,10 +50,10 @@ pub(crate) fn run() -> Vec<Verdict> {
     let home = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let other = TcpStream::connect(home.local_addr().unwrap()).unwrap();
     for _ in 0..ROUNDS {
-        // Each is measured between two of what it is compared with, so that a drift cancels.
+        // Each window is measured between two windows of its reference, which cancels drift.
         let before = window();
         let events = Events::in_process().unwrap();
-        // The programs are attached while somebody has subscribed to anything.
+        // The programs are attached while there is any subscription.
         events.subscribe(&other, Wanted::default()).unwrap();
         let unsubscribed = window();
         let id = events.subscribe(&stream, Wanted::ALL).unwrap();
@@ -72,7 +72,7 @@ pub(crate) fn run() -> Vec<Verdict> {
         watched.push(all, unsubscribed);
         whole.push(all, base);
         plain.push(base.rate);
-        assert!(seen > 0, "the subscription saw nothing");
+        assert!(seen > 0, "the subscription has no events");
     }
     stream.flush().unwrap();
     stream.shutdown(std::net::Shutdown::Both).unwrap();
@@ -82,10 +82,10 @@ pub(crate) fn run() -> Vec<Verdict> {
         "plain: median {:.3} Gb/s over {ROUNDS} rounds",
         median(&mut plain)
     );
-    let noise = noise.print("plain again over plain");
-    let attached = attached.print("another socket subscribed, over plain");
-    watched.print("all events subscribed, over another socket subscribed");
-    let whole = whole.print("all events subscribed, over plain");
+    let noise = noise.print("plain repeated, relative to plain");
+    let attached = attached.print("another socket subscribed, relative to plain");
+    watched.print("all events subscribed, relative to another socket subscribed");
+    let whole = whole.print("all events subscribed, relative to plain");
     verdicts(noise, attached, whole)
 }
 
@@ -97,7 +97,7 @@ fn verdicts(noise: Spread, attached: Spread, whole: Spread) -> Vec<Verdict> {
             holds: whole.middle >= 0.97,
         },
         Verdict {
-            aim: "throughput of an unsubscribed socket within noise, as are half of plain over plain",
+            aim: "throughput of an unsubscribed socket within noise, as half of plain relative to plain",
             measured: format!(
                 "{:.3} with noise of {:.3} to {:.3}",
                 attached.middle, noise.low, noise.high
@@ -107,29 +107,29 @@ fn verdicts(noise: Spread, attached: Spread, whole: Spread) -> Vec<Verdict> {
     ]
 }
 
-/// Of the ratios of throughput.
+/// Quartiles of throughput ratios.
 #[derive(Clone, Copy)]
 struct Spread {
-    /// The lower quartile.
+    /// Lower quartile.
     low: f64,
     middle: f64,
-    /// The upper one.
+    /// Upper quartile.
     high: f64,
 }
 
-/// A while of the transfer.
+/// A time window of the transfer.
 #[derive(Clone, Copy)]
 struct Window {
-    /// In Gb/s.
+    /// Throughput in Gb/s.
     rate: f64,
-    /// In Gb per second of processor time of this process, both ends of the transfer together.
+    /// Gb per second of processor time of this process, which runs both ends.
     per_cpu: f64,
 }
 
 impl Window {
     fn measure(count: &AtomicU64) -> Self {
         let (start, before, cpu) = (Instant::now(), count.load(Ordering::Relaxed), cpu());
-        // The length of the measurement itself: this thread must not take part in it.
+        // Sleeps for the window: this thread must not use the processor meanwhile.
         wait_until(start, WINDOW);
         let gigabits = (count.load(Ordering::Relaxed) - before) as f64 * 8.0 / 1e9;
         Self {
@@ -158,7 +158,7 @@ impl Ratios {
         self.per_cpu.push(one.per_cpu / other.per_cpu);
     }
 
-    /// Prints both, and returns that of throughput.
+    /// Prints both ratios. Returns the one of throughput.
     fn print(mut self, what: &str) -> Spread {
         let [rate, _] = [
             (&mut self.rate, "throughput"),
@@ -185,11 +185,11 @@ fn cpu() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Two namespaces joined by veth, with nothing offloaded.
+/// Two namespaces connected by veth without offloads.
 struct Pair {
     left: Namespace,
     right: Namespace,
-    /// Keeps a process in the right one, by which `ip` can name it.
+    /// A process in the right namespace, by which `ip` refers to it.
     anchor: Child,
 }
 
@@ -232,18 +232,18 @@ impl Drop for Pair {
     }
 }
 
-/// As `ethtool -K NAME tso off gso off gro off tx off sg off`.
+/// Equivalent to `ethtool -K NAME tso off gso off gro off tx off sg off`.
 fn offload_nothing(name: &str) {
     // SAFETY: takes numbers and touches no memory.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     assert!(fd >= 0);
-    // SAFETY: it has just been made.
+    // SAFETY: the descriptor is new, so it has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // ETHTOOL_STSO, SGSO, SGRO, STXCSUM, SSG of linux/ethtool.h.
     for command in [0x1f_u32, 0x24, 0x2c, 0x17, 0x19] {
         let mut value = [command, 0];
-        // SAFETY: a request is integers and a pointer, for which zero is a value; the pointer leads
-        // to a command with its value.
+        // SAFETY: a request is integers and a pointer, for which zero is a value; the pointer
+        // refers to a command with its value.
         let result = unsafe {
             let mut request: libc::ifreq = mem::zeroed();
             for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
@@ -259,6 +259,6 @@ fn offload_nothing(name: &str) {
 const LEFT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const WINDOW: Duration = Duration::from_millis(250);
-/// A second: no transfer here is in slow start for so long.
+/// One second: slow start is shorter here.
 const WARM_UP: usize = 4;
 const ROUNDS: usize = 81;

@@ -1,4 +1,4 @@
-//! From the kernel's time stamp to the callback, and whether anything is lost on the way.
+//! Delay from the kernel's time stamp to the callback, and completeness of events.
 
 use std::mem;
 use std::net::{TcpListener, TcpStream};
@@ -17,8 +17,8 @@ use crate::trace::Trace;
 use crate::verdict::Verdict;
 use crate::{median, quantiles, wait_until};
 
-/// A thousand events per second into a callback, while another thread keeps a core busy. The aims are
-/// those of who sleeps while he waits, as everybody does who asks for nothing else.
+/// A thousand events per second into a callback, while another thread loads a core. The aims apply
+/// to a thread that sleeps between events, the default.
 pub(crate) fn at_a_thousand() -> Vec<Verdict> {
     let [asleep, ..] = [
         ("", Listening::Asleep),
@@ -36,7 +36,7 @@ pub(crate) fn at_a_thousand() -> Vec<Verdict> {
         let middle = median(&mut rounds);
         Verdict {
             aim,
-            measured: format!("{middle:.1} µs in the middle of five rounds, within it in {whole}"),
+            measured: format!("{middle:.1} µs median of five rounds, within the limit in {whole}"),
             holds: middle <= most,
         }
     };
@@ -54,7 +54,7 @@ pub(crate) fn at_a_thousand() -> Vec<Verdict> {
     ]
 }
 
-/// Ten thousand per second, counted against a trace of the kernel's own.
+/// Ten thousand events per second, counted against a kernel trace.
 pub(crate) fn at_ten_thousand() -> Vec<Verdict> {
     let (mut all, mut whole, mut traced_all) = (0, 0, true);
     for round in 1..=5 {
@@ -74,16 +74,20 @@ pub(crate) fn at_ten_thousand() -> Vec<Verdict> {
         quantiles("  and how late", times);
     }
     let rate = all as f64 / (5.0 * SPAN.as_secs_f64());
-    let trace = if traced_all { "" } else { "; no trace here" };
+    let trace = if traced_all {
+        ""
+    } else {
+        "; no trace available"
+    };
     vec![Verdict {
         aim: "none lost at 10,000 events/s, against the kernel's own trace",
         measured: format!("{rate:.0} events/s, equal in {whole} of five rounds{trace}"),
-        // It was put off once or twice, but not too slow.
+        // Scheduling may have delayed it once or twice, but the mean rate suffices.
         holds: whole == 5 && rate >= 9_900.0,
     }]
 }
 
-/// All of a thousand sockets of one process.
+/// All events of a thousand sockets of one process.
 pub(crate) fn of_a_thousand_sockets() -> Vec<Verdict> {
     let events = Events::in_process().unwrap();
     let mut flappers: Vec<_> = (0..1_000).map(|_| Flapper::new()).collect();
@@ -114,7 +118,7 @@ pub(crate) fn of_a_thousand_sockets() -> Vec<Verdict> {
     let seen = reading.join().unwrap();
     let whole = seen.values().filter(|&&n| n == 30).count();
     println!(
-        "{} sockets subscribed in {} ms; of 30 events each, {:.0} per second, all came of {whole}",
+        "{} sockets subscribed in {} ms; of 30 events each, {:.0} per second, complete for {whole}",
         flappers.len(),
         took.as_millis(),
         f64::from(made) / took_all
@@ -129,17 +133,17 @@ pub(crate) fn of_a_thousand_sockets() -> Vec<Verdict> {
 /// How a thread waits for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listening {
-    /// As any that asks for nothing.
+    /// Sleeps between events, the default.
     Asleep,
-    /// With a priority ahead of ordinary threads, which a callback may ask for.
+    /// With real-time priority, which a callback may set.
     First,
-    /// Awake all the time.
+    /// Busy-polls.
     Looking,
 }
 
-/// How late each event came, and how many were made.
+/// Delays of the events, and the number of events caused.
 fn into_callback(flapper: &mut Flapper, rate: u32, listening: Listening) -> (Vec<Duration>, u64) {
-    let (tell, told) = channel();
+    let (send, delays) = channel();
     let handlers = Handlers::start(Events::in_process().unwrap()).unwrap();
     if listening == Listening::Looking {
         handlers.events().busy_poll(Duration::from_millis(5));
@@ -153,8 +157,8 @@ fn into_callback(flapper: &mut Flapper, rate: u32, listening: Listening) -> (Vec
         }
         let late = monotonic().saturating_sub(event.time);
         if event.what.kind() == EventKind::State {
-            // Who does not listen any more has all that were made.
-            let _ = tell.send(late);
+            // The receiver is dropped after the last event.
+            let _ = send.send(late);
         }
     }));
     let id = handlers.bind(&flapper.socket, states(), call).unwrap();
@@ -175,9 +179,9 @@ fn into_callback(flapper: &mut Flapper, rate: u32, listening: Listening) -> (Vec
     }
     let tally = handlers.events().tally(id).unwrap();
     assert_eq!((tally.events, tally.lost), (made, 0));
-    let times = (0..made).map_while(|_| told.recv_timeout(PATIENCE).ok());
+    let times = (0..made).map_while(|_| delays.recv_timeout(PATIENCE).ok());
     let mut times: Vec<_> = times.collect();
-    times.extend(told.try_iter());
+    times.extend(delays.try_iter());
     stop.store(true, Ordering::Relaxed);
     spinner.join().unwrap();
     (times, made)
@@ -190,7 +194,7 @@ fn states() -> Wanted {
     }
 }
 
-/// A socket that opens and closes: three changes of state each time.
+/// A socket that connects repeatedly: three changes of state each time.
 struct Flapper {
     socket: TcpStream,
     listener: TcpListener,
@@ -230,7 +234,7 @@ impl Flapper {
     }
 }
 
-/// How long an event that was made may take to come.
+/// Maximum delay of an event.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long events are made.
+/// Duration of a measurement.
 const SPAN: Duration = Duration::from_secs(4);

@@ -1,7 +1,7 @@
-//! What the event service costs and how late it is: the figures of `docs/itcp.md`.
+//! Cost and delay of kernel events: the figures of `docs/itcp.md`.
 //!
-//! `cargo run --release -p tidegate-tests --example event_figures -- [FIGURE...]`, as root. Says of
-//! each aim whether it holds, and ends with 1 if one does not.
+//! `cargo run --release -p tidegate-tests --example event_figures -- [FIGURE...]`, as root. Prints
+//! whether each aim holds. The exit code is 1 if one does not.
 
 mod bulk;
 mod latency;
@@ -28,7 +28,7 @@ fn main() {
     let asked: Vec<String> = std::env::args().skip(1).collect();
     if let Some(wrong) = asked.iter().find(|a| all.iter().all(|(n, _)| n != a)) {
         let names = all.map(|(name, _)| name).join(", ");
-        eprintln!("there is no figure `{wrong}`: write some of {names}, or nothing for all");
+        eprintln!("unknown figure `{wrong}`: choose among {names}, or omit it for all");
         std::process::exit(2);
     }
     let mut verdicts = Vec::new();
@@ -47,7 +47,7 @@ fn main() {
     }
 }
 
-/// Quantiles of times, in µs; all NaN where there are none, so that no aim holds of them.
+/// Quantiles of times, in µs. NaN without times, so that no aim holds.
 #[derive(Clone, Copy)]
 struct Quantiles {
     p50: f64,
@@ -82,12 +82,12 @@ fn quantiles(what: &str, mut times: Vec<Duration>) -> Quantiles {
     }
 }
 
-/// Waits for a moment that a load or a measurement has on its clock: nothing but time tells of it.
+/// Waits until `due` after `start`.
 fn wait_until(start: Instant, due: Duration) {
     thread::sleep(due.saturating_sub(start.elapsed()));
 }
 
-/// The middle one.
+/// The median.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]

@@ -1,5 +1,5 @@
-//! An emulated path with losses that do not depend on luck, and whether a subscription changes what
-//! is sent on it.
+//! An emulated path with deterministic losses; compares its traffic with and without a
+//! subscription.
 
 use std::io::Read as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorLog, Host};
 use crate::triples::{self, Triple};
 use crate::verdict::Verdict;
 
-/// 8 Mb/s, 40 ms there and back, the last of every so many packets lost.
+/// 8 Mb/s, RTT of 40 ms, every `every`th packet lost.
 pub(crate) fn config(every: u32, outages: Vec<Outage>) -> EmulatorConfig {
     let there = LinkConfig {
         capacity: Capacity::Fixed(Rate::kbps(8_000)),
@@ -38,7 +38,7 @@ pub(crate) fn config(every: u32, outages: Vec<Outage>) -> EmulatorConfig {
     }
 }
 
-/// A connection over the path, and a thread that swallows what comes out.
+/// A connection over the path, and a thread that reads all data.
 pub(crate) fn connect(emulator: &Emulator) -> (TcpStream, thread::JoinHandle<()>) {
     let listen = || TcpListener::bind((Host::B.address(), PORT)).unwrap();
     let listener = emulator.namespace(Host::B).within(listen).unwrap();
@@ -53,14 +53,14 @@ pub(crate) fn connect(emulator: &Emulator) -> (TcpStream, thread::JoinHandle<()>
     (stream, sink)
 }
 
-/// What one transfer was like.
+/// Measurements of one transfer.
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
-    /// Data packets into the path.
+    /// Data packets sent.
     packets: f64,
-    /// Bytes into it.
+    /// Bytes sent.
     bytes: f64,
-    /// Until the last byte was acknowledged.
+    /// Time until the last byte was acknowledged.
     seconds: f64,
 }
 
@@ -70,12 +70,12 @@ impl Transfer {
     }
 }
 
-/// Two unsubscribed transfers and a subscribed one, over and over.
+/// Alternates two unsubscribed transfers and a subscribed one.
 pub(crate) fn neutrality() -> Vec<Verdict> {
     let mut all: [Vec<Transfer>; 3] = Default::default();
     for round in 0..ROUNDS {
         for which in 0..3 {
-            // Each is first, second and third in its turn.
+            // Rotates the order within the rounds.
             let which = (which + round) % 3;
             all[which].push(transfer(which == 2));
         }
@@ -105,19 +105,19 @@ fn verdict(name: &str, aim: &'static str, triples: &[Triple]) -> Verdict {
     });
     let [unsubscribed, mixed] = triples::apart(triples);
     println!(
-        "{name}: means {one:.4} and {other:.4} unsubscribed, {subscribed:.4} subscribed; pairs are apart by {unsubscribed:.4} unsubscribed, by {mixed:.4} with one subscribed"
+        "{name}: means {one:.4} and {other:.4} unsubscribed, {subscribed:.4} subscribed; mean distance {unsubscribed:.4} between unsubscribed ones, {mixed:.4} to the subscribed one"
     );
     let mut stream = Seed(1).stream(name);
-    let luck = triples::luck(triples, || unit(&mut stream));
-    let [low, high] = luck.interval;
+    let significance = triples::significance(triples, || unit(&mut stream));
+    let [low, high] = significance.interval;
     Verdict {
         aim,
         measured: format!(
-            "{:+.4} {name} further apart, 95 % interval {low:+.4} to {high:+.4}, p {:.3} in {ROUNDS} rounds",
+            "mean distance {:+.4} {name} larger, 95 % interval {low:+.4} to {high:+.4}, p {:.3} in {ROUNDS} rounds",
             mixed - unsubscribed,
-            luck.p
+            significance.p
         ),
-        holds: luck.p >= LEVEL,
+        holds: significance.p >= LEVEL,
     }
 }
 
@@ -125,8 +125,8 @@ fn transfer(subscribed: bool) -> Transfer {
     let emulator = Emulator::start(&config(250, Vec::new())).unwrap();
     let events = Events::in_process().unwrap();
     let (stream, sink) = connect(&emulator);
-    // The programs are attached in each case, and after the same time: for another socket, if not for
-    // this one.
+    // The programs are attached in all cases and at the same time, by a subscription to another
+    // socket if not to this one.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let watched = if subscribed { &stream } else { &other };
@@ -165,8 +165,8 @@ const AIMS: [(&str, &str); 3] = [
         "on the wire, times differ no more with a subscription than without",
     ),
 ];
-/// The transfers go there.
+/// Port of the receiver.
 pub(crate) const PORT: u16 = 5_001;
 const ROUNDS: usize = 40;
-/// Where nothing differs, a figure of three comes out below this in one of twenty runs.
+/// Without a difference, one of the three figures falls below this in one of twenty runs.
 const LEVEL: f64 = 0.05 / AIMS.len() as f64;

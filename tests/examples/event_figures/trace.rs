@@ -1,18 +1,17 @@
-//! A trace that the kernel makes by itself, of one of its tracepoints (tracefs).
+//! A kernel trace of one tracepoint (tracefs).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Runs in an instance of its own until it is asked for what it has. Nobody reads it before, so that
-/// it takes no processor from what is measured.
+/// A trace instance. It is read at the end only, so that reading does not disturb the measurement.
 pub(crate) struct Trace {
     dir: PathBuf,
     event: &'static str,
 }
 
 impl Trace {
-    /// Of `event` of the group `group` where the filter holds; `None` where there is no tracefs.
+    /// Traces `event` of `group`, filtered. `None` without tracefs.
     pub(crate) fn start(group: &str, event: &'static str, filter: &str) -> Option<Self> {
         let root = Path::new("/sys/kernel/tracing");
         if !root.join("instances").exists() {
@@ -31,7 +30,7 @@ impl Trace {
         fs::create_dir(&dir).ok()?;
         let trace = Self { dir, event };
         let set = |file: &str, value: &str| fs::write(trace.dir.join(file), value).ok();
-        // Of each processor: room for 100,000 and more.
+        // Per processor: room for 100,000 events and more.
         set("buffer_size_kb", "16384")?;
         set("trace_clock", "mono")?;
         set(&format!("events/{group}/{event}/filter"), filter)?;
@@ -39,7 +38,7 @@ impl Trace {
         Some(trace)
     }
 
-    /// When each was (`CLOCK_MONOTONIC`), to a microsecond.
+    /// Times of the events (`CLOCK_MONOTONIC`), with a resolution of a microsecond.
     pub(crate) fn times(self) -> Vec<Duration> {
         let lines = fs::read_to_string(self.dir.join("trace")).unwrap();
         lines
@@ -51,7 +50,7 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // It ends with its folder. One that is left over costs next to nothing.
+        // Removing the folder ends the trace. A leftover trace costs very little.
         let _ = fs::remove_dir(&self.dir);
     }
 }

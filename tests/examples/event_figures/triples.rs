@@ -1,9 +1,9 @@
-//! Two of one kind and one of another, over and over: do the kinds differ by more than luck?
+//! Statistics of triples: whether the third value differs from the first two by more than noise.
 
-/// Two plain ones and the one that may be different.
+/// Two reference values and one that may differ.
 pub(crate) type Triple = [f64; 3];
 
-/// How far two plain ones are from each other, and a plain one from the different one, in the mean.
+/// Mean distance between the two reference values, and between a reference value and the third one.
 pub(crate) fn apart(triples: &[Triple]) -> [f64; 2] {
     let rounds = triples.len() as f64;
     let plain = triples.iter().map(|[a, b, _]| (a - b).abs());
@@ -11,22 +11,23 @@ pub(crate) fn apart(triples: &[Triple]) -> [f64; 2] {
     [plain.sum::<f64>() / rounds, mixed.sum::<f64>() / rounds]
 }
 
-/// By how much further the different one is from the plain ones than they are from each other.
+/// Distance of the third value from the reference values minus the distance between those.
 fn excess([a, b, different]: Triple) -> f64 {
     f64::midpoint((a - different).abs(), (b - different).abs()) - (a - b).abs()
 }
 
-/// What luck has to do with it.
-pub(crate) struct Luck {
-    /// How often it would be at least as far apart if it made no difference which of the three is
-    /// the different one: a permutation test, one-sided.
+/// Significance of the difference.
+pub(crate) struct Significance {
+    /// Probability of a difference at least as large if the third value had the same distribution:
+    /// a one-sided permutation test.
     pub(crate) p: f64,
-    /// Where the difference of the means of [`apart`] lies with 95 %: a bootstrap of rounds.
+    /// 95 % confidence interval of the difference of the means of [`apart`], by bootstrap over
+    /// rounds.
     pub(crate) interval: [f64; 2],
 }
 
-/// Tried out with numbers from `random`, which are in `0.0..1.0`.
-pub(crate) fn luck(triples: &[Triple], mut random: impl FnMut() -> f64) -> Luck {
+/// Computed with random numbers from `random`, in `0.0..1.0`.
+pub(crate) fn significance(triples: &[Triple], mut random: impl FnMut() -> f64) -> Significance {
     let mut below = |many: usize| ((random() * many as f64) as usize).min(many - 1);
     let measured: f64 = triples.iter().copied().map(excess).sum();
     // Sums of the same numbers in another order differ in the last bits.
@@ -39,7 +40,7 @@ pub(crate) fn luck(triples: &[Triple], mut random: impl FnMut() -> f64) -> Luck 
         });
         drawn.sum::<f64>() >= measured - near
     });
-    // What was measured is one of the draws.
+    // The measured order is one of the draws.
     let p = (as_far.count() + 1) as f64 / (DRAWS + 1) as f64;
     let mut means: Vec<f64> = (0..DRAWS)
         .map(|_| {
@@ -50,7 +51,7 @@ pub(crate) fn luck(triples: &[Triple], mut random: impl FnMut() -> f64) -> Luck 
         })
         .collect();
     means.sort_unstable_by(f64::total_cmp);
-    Luck {
+    Significance {
         p,
         interval: [means[DRAWS / 40], means[DRAWS - 1 - DRAWS / 40]],
     }
@@ -64,38 +65,38 @@ mod tests {
 
     use super::*;
 
-    /// Forty rounds of noise, to which the different one has this added.
-    fn judge(added: impl Fn(usize) -> f64) -> (f64, Luck) {
+    /// Forty rounds of noise, with `added` added to the third value.
+    fn judge(added: impl Fn(usize) -> f64) -> (f64, Significance) {
         let mut stream = Seed(1).stream("triples");
         let mut random = || unit(&mut stream);
         let triples: Vec<Triple> = (0..40)
             .map(|round| [random(), random(), random() + added(round)])
             .collect();
         let [plain, mixed] = apart(&triples);
-        (mixed - plain, luck(&triples, random))
+        (mixed - plain, significance(&triples, random))
     }
 
     #[test]
-    fn what_is_equal_is_never_further_apart() {
-        let luck = luck(&[[3.0; 3]; 40], || 0.5);
-        assert_eq!((luck.p, luck.interval), (1.0, [0.0; 2]));
+    fn equal_values_have_no_difference() {
+        let significance = significance(&[[3.0; 3]; 40], || 0.5);
+        assert_eq!((significance.p, significance.interval), (1.0, [0.0; 2]));
     }
 
     #[test]
-    fn noise_alone_is_luck() {
-        let (_, luck) = judge(|_| 0.0);
-        assert!(luck.p > 0.05, "{}", luck.p);
-        assert!(luck.interval[0] < 0.0 && luck.interval[1] > 0.0);
+    fn noise_is_not_significant() {
+        let (_, significance) = judge(|_| 0.0);
+        assert!(significance.p > 0.05, "{}", significance.p);
+        assert!(significance.interval[0] < 0.0 && significance.interval[1] > 0.0);
     }
 
-    /// Also where it is now more and now less, and equal in the mean.
+    /// Also if the difference changes sign and has mean zero.
     #[test]
-    fn what_is_further_apart_than_noise_is_none() {
+    fn a_difference_above_the_noise_is_significant() {
         let up = |_| 1.0;
         let both = |round: usize| if round.is_multiple_of(2) { 1.0 } else { -1.0 };
-        for (difference, luck) in [judge(up), judge(both)] {
-            assert!(luck.p < 0.001, "{}", luck.p);
-            let [low, high] = luck.interval;
+        for (difference, significance) in [judge(up), judge(both)] {
+            assert!(significance.p < 0.001, "{}", significance.p);
+            let [low, high] = significance.interval;
             assert!(0.0 < low && low < difference && difference < high);
         }
     }

@@ -1,4 +1,4 @@
-//! How much later, and how completely, an unprivileged process sees what the kernel tells.
+//! Delay and completeness of unprivileged events, compared with kernel events.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -14,41 +14,41 @@ use tidegate_live::netns::Namespace;
 use crate::verdict::Verdict;
 use crate::{path, quantiles, wait_until};
 
-/// Both watch the same transfers, which have losses and outages: once on the machine as it is, and once
-/// on processors that never sleep. To get a processor of a virtual machine going takes its host tens of
-/// microseconds, and now and then hundreds.
+/// Both sources observe the same transfers with losses and outages: with the default processor idle
+/// states, and without idle states. Waking a processor of a virtual machine takes its host tens of
+/// microseconds, sometimes hundreds.
 pub(crate) fn run() -> Vec<Verdict> {
-    println!("on the machine as it is");
+    println!("with processor idle states");
     let mut aims = Compared::over(ROUNDS).verdicts([
         "without privilege, all recoveries seen, p99 within 100 µs",
         "without privilege, all time-outs seen, p99 within 100 µs",
     ]);
     let Some(_awake) = keep_awake() else {
-        println!("processors may sleep here: /dev/cpu_dma_latency cannot be written to");
+        println!("processors may enter idle states: /dev/cpu_dma_latency is not writable");
         return aims;
     };
-    println!("on processors that do not sleep");
+    println!("without processor idle states");
     aims.extend(Compared::over(ROUNDS).verdicts([
-        "the same of recoveries, on processors that do not sleep",
-        "the same of time-outs, on processors that do not sleep",
+        "the same of recoveries, without processor idle states",
+        "the same of time-outs, without processor idle states",
     ]));
     aims
 }
 
-/// Asks that no processor sleeps as long as the answer is kept (the kernel's `pm_qos_interface`).
+/// Disables idle states while the returned file is open (the kernel's `pm_qos_interface`).
 fn keep_awake() -> Option<File> {
     let mut wish = File::create("/dev/cpu_dma_latency").ok()?;
     wish.write_all(&0_i32.to_ne_bytes()).ok()?;
     Some(wish)
 }
 
-/// What was seen of each of [`KINDS`].
+/// Unprivileged events of each of [`KINDS`], compared with kernel events.
 #[derive(Default)]
 struct Compared {
     late: [Vec<Duration>; 3],
     missed: [u32; 3],
-    made_up: [usize; 3],
-    /// From when a time-out was seen to a thread that waits for events.
+    spurious: [usize; 3],
+    /// Delays from the detection of a time-out to the waiting thread.
     handed_on: Vec<Duration>,
 }
 
@@ -64,14 +64,14 @@ impl Compared {
         this
     }
 
-    /// One transfer, as the kernel's events have it and as it is seen without privilege.
+    /// Runs one transfer. Returns its kernel events and its unprivileged events.
     fn watch(&mut self, round: u64) -> (Vec<Event>, Vec<Event>) {
         let config = path::config(170 + 10 * round as u32, Vec::new());
         let emulator = Emulator::start(&config).unwrap();
         let (stream, _sink) = path::connect(&emulator);
         let_others_run();
         let exact = Events::in_process().unwrap();
-        // A process sees the timers of its own network namespace.
+        // A process can read the timers of its own network namespace only.
         let inside = emulator.namespace(Host::A);
         let weak = Arc::new(inside.within(Events::unprivileged).unwrap().unwrap());
         exact.subscribe(&stream, Wanted::ALL).unwrap();
@@ -95,7 +95,7 @@ impl Compared {
         (exact.collect(), told)
     }
 
-    /// Finds for each event of a kind when it was seen.
+    /// Matches kernel events of a kind with unprivileged ones.
     fn compare(&mut self, number: usize, exact: &[Event], weak: &[Event]) {
         let kind = KINDS[number];
         let of = |all: &[Event]| -> Vec<Duration> {
@@ -111,20 +111,23 @@ impl Compared {
                 None => self.missed[number] += 1,
             }
         }
-        self.made_up[number] += seen.len();
+        self.spurious[number] += seen.len();
     }
 
-    /// Prints what was seen, and judges it.
+    /// Prints the comparison and checks the aims.
     fn verdicts(self, aims: [&'static str; 2]) -> Vec<Verdict> {
         let late = self.late.into_iter().enumerate().map(|(number, late)| {
             println!(
-                "{}: {} missed, {} made up",
-                KINDS[number], self.missed[number], self.made_up[number]
+                "{}: {} missed, {} spurious",
+                KINDS[number], self.missed[number], self.spurious[number]
             );
-            quantiles("  how late", late)
+            quantiles("  delay", late)
         });
         let late: Vec<_> = late.collect();
-        quantiles("time-outs, from there to whoever waits", self.handed_on);
+        quantiles(
+            "time-outs, from detection to the waiting thread",
+            self.handed_on,
+        );
         let verdicts = aims.into_iter().zip(late).zip(self.missed);
         let verdicts = verdicts.map(|((aim, late), missed)| Verdict {
             aim,
@@ -138,7 +141,7 @@ impl Compared {
     }
 }
 
-/// Sends for [`SPAN`], through the library.
+/// Writes for [`SPAN`], through the library.
 fn write(stream: &TcpStream, events: &Arc<Events>) -> thread::JoinHandle<()> {
     let events = Arc::clone(events);
     let stream = stream.try_clone().unwrap();
@@ -151,23 +154,24 @@ fn write(stream: &TcpStream, events: &Arc<Events>) -> thread::JoinHandle<()> {
     })
 }
 
-/// Has all that the host sends lost, twice. Not in the emulator, which stands for a network of other
-/// machines: to hand a packet to that would take the kernel as long as waking a processor.
+/// Drops all packets of the host twice. A route drops them instead of the emulator, which stands
+/// for other machines: passing a packet to the emulator takes the kernel as long as waking a
+/// processor.
 fn cut(host: &Namespace, round: u64) -> thread::JoinHandle<()> {
-    let nowhere = Blackhole::new(host).unwrap();
+    let blackhole = Blackhole::new(host).unwrap();
     let start = Instant::now();
     thread::spawn(move || {
         for begin in [2_000, 7_000].map(|at| Duration::from_millis(at + 130 * round)) {
             for (at, lost) in [(begin, true), (begin + CUT, false)] {
                 wait_until(start, at);
-                nowhere.lead(lost).unwrap();
+                blackhole.lead(lost).unwrap();
             }
         }
     })
 }
 
-/// Takes its real-time priority from the emulator, which stands for a network of other machines: it
-/// must not have a processor to itself, for milliseconds, where the sender runs.
+/// Removes the real-time priority of the emulator, which stands for other machines: it must not
+/// occupy the sender's processor for milliseconds.
 fn let_others_run() {
     for task in fs::read_dir("/proc/self/task").unwrap() {
         let task = task.unwrap();
@@ -188,11 +192,11 @@ const KINDS: [EventKind; 3] = [
     EventKind::Threshold,
 ];
 const ROUNDS: u64 = 10;
-/// Of a transfer.
+/// Duration of a transfer.
 const SPAN: Duration = Duration::from_secs(12);
-/// Of a path that is cut.
+/// Duration of an outage.
 const CUT: Duration = Duration::from_millis(900);
-/// What is seen within this time is the same event.
+/// Maximum delay of the same event.
 const NEAR: Duration = Duration::from_millis(100);
-/// The threshold is seen earlier here, where the acknowledgement that leads to it is done with.
+/// The threshold is detected earlier here, at the end of the processing of the ACK.
 const SLACK: Duration = Duration::from_millis(10);

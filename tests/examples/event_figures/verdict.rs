@@ -1,12 +1,12 @@
-//! Whether an aim holds.
+//! Aims and whether they hold.
 
 use std::fmt;
 
-/// What was aimed at and what was measured.
+/// An aim and its measurement.
 pub(crate) struct Verdict {
-    /// What, and how much or little of it.
+    /// Quantity and limit.
     pub(crate) aim: &'static str,
-    /// In the unit of the aim.
+    /// Value in the unit of the aim.
     pub(crate) measured: String,
     pub(crate) holds: bool,
 }

@@ -1,8 +1,8 @@
-//! Bodies of the fuzz targets of the controllers, shared by the fuzzer (`fuzz/`) and by the replay
-//! of its corpora (`tests/tests/corpora.rs`).
+//! Fuzz targets of the controllers, used by the fuzzer (`fuzz/`) and by the replay of its corpora
+//! (`tests/tests/corpora.rs`).
 //!
-//! Any bytes are read as a story of inputs, as in [`tidegate_core::controller::replay`]: in order and out
-//! of it, true and false, with numbers where mistakes live.
+//! The data is decoded as a sequence of inputs, as in [`tidegate_core::controller::replay`]: in and
+//! out of order, valid and invalid, with boundary values.
 
 use core::time::Duration;
 
@@ -35,7 +35,7 @@ pub const TARGETS: [Target; 3] = [
     },
 ];
 
-/// RAP alone; the first byte says how it is set.
+/// RAP. The first byte selects the configuration.
 pub fn rap(data: &[u8]) {
     let (first, story) = data.split_first().unwrap_or((&0, &[]));
     let config = RapConfig {
@@ -44,24 +44,24 @@ pub fn rap(data: &[u8]) {
         ..RapConfig::default()
     };
     let mut controller = config.start(&start());
-    play(story, &mut controller, &mut |_, _, _| {});
+    apply(story, &mut controller, &mut |_, _, _| {});
 }
 
-/// TFRC alone, in its flavours.
+/// TFRC in its variants.
 pub fn tfrc(data: &[u8]) {
     for config in [TfrcConfig::default(), TfrcConfig::ns2()] {
         let mut controller = config.start(&start());
-        play(data, &mut controller, &mut |_, _, _| {});
+        apply(data, &mut controller, &mut |_, _, _| {});
     }
 }
 
-/// The delay bound around TFRC, with what only a driver knows: backlogs, budgets, stalls.
+/// The delay bound around TFRC, with the driver's inputs: backlogs, budgets, stalls.
 pub fn delay_bound(data: &[u8]) {
     let (floor, ceiling) = (Rate::kbps(150), Rate::kbps(8_000));
     let inner = TfrcConfig::default().start(&start());
     let config = PlannerConfig::new(floor, ceiling);
     let mut controller = DelayBound::new(inner, config, Duration::from_millis(300));
-    play(data, &mut controller, &mut |controller, story, cx| {
+    apply(data, &mut controller, &mut |controller, story, cx| {
         match story.byte() % 4 {
             0 => controller.set_backlog(Bytes(number(story))),
             1 => controller.set_budget(story.span(), story.span()),
@@ -73,8 +73,8 @@ pub fn delay_bound(data: &[u8]) {
     });
 }
 
-/// Plays the story. `other` is what this controller takes beside the inputs of all.
-fn play<C: RateController>(
+/// Applies the inputs. `other` handles inputs that are specific to the controller.
+fn apply<C: RateController>(
     data: &[u8],
     controller: &mut C,
     other: &mut dyn FnMut(&mut C, &mut Story<'_>, &mut Cx<'_>),
@@ -108,7 +108,7 @@ fn check(controller: &dyn RateController, now: Time, input: &Input) {
     assert!(target.media <= target.send, "{target:?}");
     let rate = controller.summary().loss_event_rate;
     assert!((0.0..=1.0).contains(&rate), "{rate}");
-    // A timeout that was due leaves no deadline in the past, or a driver would spin.
+    // A timeout that has been handled leaves no deadline in the past, or a driver would spin.
     if *input == Input::Timeout && now < Time::FAR {
         assert!(controller.next_timeout().is_none_or(|(at, _)| at > now));
     }
@@ -126,7 +126,7 @@ fn sent(story: &mut Story<'_>, seq: &mut u64) -> Input {
     Input::Sent(sent)
 }
 
-/// News of packets near the newest, or of any; in a tenth of the stories a new path.
+/// Reports of recent packets or of any packets; a tenth of the inputs has a new path.
 fn report(story: &mut Story<'_>, newest: u64, now: Time) -> Input {
     let count = story.byte();
     if count > 230 {
@@ -160,7 +160,7 @@ fn report(story: &mut Story<'_>, newest: u64, now: Time) -> Input {
     }
 }
 
-/// Small, of the size of a packet, large, or the largest.
+/// A small number, a packet size, a large number, or the maximum.
 fn number(story: &mut Story<'_>) -> u64 {
     match story.byte() {
         n @ 0..=99 => u64::from(n),

@@ -1,5 +1,5 @@
-//! Bodies of the fuzz targets, one function per target, shared by the fuzzer (`fuzz/`), by the replay
-//! of its corpora on a stable compiler (`tests/corpora.rs`) and by property tests.
+//! Fuzz targets, one function each. They are used by the fuzzer (`fuzz/`), by the replay of its
+//! corpora on a stable compiler (`tests/corpora.rs`), and by property tests.
 
 pub mod controller;
 pub mod session;
@@ -8,9 +8,9 @@ pub mod wire;
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Of the target, and of the directory of its corpus.
+    /// Name of the target and of its corpus directory.
     pub name: &'static str,
-    /// Its body; panics when something does not hold.
+    /// Runs the target. Panics if an invariant is violated.
     pub run: fn(&[u8]),
 }
 

@@ -1,8 +1,9 @@
-//! Bodies of the fuzz targets of the session, shared by the fuzzer (`fuzz/`), by the replay of its
-//! corpora (`tests/tests/corpora.rs`) and by property tests.
+//! Fuzz targets of the session, used by the fuzzer (`fuzz/`), by the replay of its corpora
+//! (`tests/tests/corpora.rs`) and by property tests.
 //!
-//! Any bytes are read as a story: time passes, an encoder answers well or badly, and a peer says
-//! what is true, what is false, or nonsense. What must hold whatever happens is asserted on the way.
+//! The data is decoded as a sequence of steps: passing time, valid and invalid results of the
+//! encoder, and valid, false and malformed packets of the peer. Invariants are asserted after each
+//! step.
 
 use core::time::Duration;
 
@@ -44,7 +45,7 @@ pub const TARGETS: [Target; 4] = [
     },
 ];
 
-/// Bytes to draw decisions from; zeros behind their end.
+/// Source of decisions: the data, followed by zeros.
 pub(crate) struct Story<'a> {
     rest: &'a [u8],
 }
@@ -72,7 +73,7 @@ impl<'a> Story<'a> {
         taken
     }
 
-    /// Milliseconds mostly, minutes rarely.
+    /// Mostly milliseconds, rarely minutes.
     pub(crate) fn span(&mut self) -> Duration {
         let n = u64::from(self.byte());
         Duration::from_millis(match n {
@@ -85,16 +86,16 @@ impl<'a> Story<'a> {
 }
 
 fn cx(now: Time, rng: &mut Pcg64Mcg) -> Cx<'_> {
-    // A value of no size: nothing is leaked.
+    // The value has size zero, so no memory leaks.
     let trace = Box::leak(Box::new(()));
     Cx { now, rng, trace }
 }
 
 fn name() -> Cname {
-    Cname::new("fuzz@example").expect("a good name")
+    Cname::new("fuzz@example").expect("a valid name")
 }
 
-/// One of ours mostly.
+/// Mostly an SSRC of this session.
 fn ssrc(story: &mut Story<'_>) -> u32 {
     match story.byte() {
         0..=160 => MEDIA,
@@ -106,9 +107,11 @@ fn ssrc(story: &mut Story<'_>) -> u32 {
 const MEDIA: u32 = 0x6d65_6469;
 const REPAIR: u32 = 0x7265_7061;
 const PEER: u32 = 0x7065_6572;
-/// 2023, so that the middle of a time stamp is never zero.
+/// In 2023, so that the middle bits of a time stamp are never zero.
 const EPOCH: Ntp = Ntp(0xe800_0000_0000_0000);
-/// At one moment. Several timers may fall on one moment, and one may set another.
+/// Limit of wake-ups at one time. Several timers may expire at the same time, and may set each
+/// other.
 const MOST_WAKES: u32 = 16;
-/// In one span: some seconds at 30 frames per second. What is left of it passes in one step.
+/// Limit of wake-ups in one step: some seconds at 30 frames per second. Further time passes in one
+/// step.
 const MOST_DEADLINES: u32 = 400;

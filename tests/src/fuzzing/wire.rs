@@ -1,6 +1,6 @@
 //! Fuzz targets of the wire formats.
 //!
-//! Each takes any bytes, reads everything that a view offers, and asserts the invariants.
+//! Each decodes any bytes, reads all accessors of the view, and asserts the invariants.
 
 use super::Target;
 use tidegate_core::wire::ccfb::{Arrival, Ccfb};
@@ -31,7 +31,7 @@ const fn target(name: &'static str, run: fn(&[u8])) -> Target {
     Target { name, run }
 }
 
-/// RTP packets: the parts make up the whole, and a plain header comes back.
+/// RTP packets: the parts add up to the whole, and a plain header survives a round trip.
 pub fn rtp(data: &[u8]) {
     let Ok(packet) = RtpPacket::new_checked(data) else {
         return;
@@ -46,14 +46,14 @@ pub fn rtp(data: &[u8]) {
     let mut out = Vec::new();
     packet.header().emit(&mut out);
     out.extend_from_slice(packet.payload());
-    let again = RtpPacket::new_checked(&out).expect("what was emitted parses");
+    let again = RtpPacket::new_checked(&out).expect("emitted packets parse");
     assert_eq!(
         (again.header(), again.payload()),
         (packet.header(), packet.payload())
     );
 }
 
-/// RTCP datagrams: every packet is read to its end, and what can be written comes back.
+/// RTCP datagrams: every packet is read to its end, and survives a round trip.
 pub fn rtcp(data: &[u8]) {
     let mut good = !data.is_empty();
     for packet in rtcp::packets(data) {
@@ -136,7 +136,7 @@ fn rtcp_nack(nack: &Nack<'_>) {
             found.extend(again.entries().flat_map(NackEntry::lost));
         }
     }
-    // Entries may overlap, and be in any order.
+    // Entries may overlap, in any order.
     for numbers in [&mut wanted, &mut found] {
         numbers.sort_unstable();
         numbers.dedup();
@@ -155,7 +155,7 @@ fn rtcp_sdes(sdes: &Sdes<'_>) {
             let mut out = Vec::new();
             rtcp::emit_sdes(chunk.ssrc, &cname, &mut out);
             let Rtcp::Sdes(again) = first(&out) else {
-                panic!("a description became something else");
+                panic!("the type of a source description changed");
             };
             assert!(
                 again
@@ -167,11 +167,11 @@ fn rtcp_sdes(sdes: &Sdes<'_>) {
 }
 
 fn first(bytes: &[u8]) -> Rtcp<'_> {
-    let packet = rtcp::packets(bytes).next().expect("something was emitted");
-    packet.expect("what was emitted parses")
+    let packet = rtcp::packets(bytes).next().expect("a packet was emitted");
+    packet.expect("emitted packets parse")
 }
 
-/// RTP packets as originals and as retransmissions: what is wrapped comes back.
+/// RTP packets as originals and as retransmissions: unwrapping restores the original.
 pub fn rtx(data: &[u8]) {
     let Ok(packet) = RtpPacket::new_checked(data) else {
         return;
@@ -191,7 +191,7 @@ pub fn rtx(data: &[u8]) {
     rtx::wrap(&packet, stream, 7, &mut wrapped);
     let wrapped = RtpPacket::new_checked(&wrapped).expect("a retransmission is an RTP packet");
     let mut restored = Vec::new();
-    rtx::unwrap(&wrapped, original, &mut restored).expect("it was made by wrap");
+    rtx::unwrap(&wrapped, original, &mut restored).expect("wrapped packets are valid");
     let restored = RtpPacket::new_checked(&restored).expect("the original is an RTP packet");
     assert_eq!(
         (restored.header(), restored.payload()),
@@ -205,8 +205,8 @@ pub fn rtx(data: &[u8]) {
     }
 }
 
-/// RTP payloads, each behind its length in one byte: the assembler stays within its memory and
-/// hands over byte streams only.
+/// RTP payloads, each after a length byte: the depacketiser stays within its memory limit and
+/// returns byte streams only.
 pub fn h264_assemble(data: &[u8]) {
     let mut assembler = Depacketiser::new(MAX_ACCESS_UNIT);
     let (mut rest, mut refused) = (data, false);
@@ -219,7 +219,7 @@ pub fn h264_assemble(data: &[u8]) {
     match assembler.take() {
         Ok(unit) => {
             assert!(!refused && unit.data.starts_with(&[0, 0, 0, 1]));
-            // Bytes between the units may look like start codes, so there may be more of them.
+            // Bytes between NAL units may resemble start codes, so more units may be found.
             let found = contents(&unit.data);
             assert!(found.idr || !unit.contents.idr);
         }
@@ -228,7 +228,8 @@ pub fn h264_assemble(data: &[u8]) {
     assert!(assembler.is_empty());
 }
 
-/// An access unit behind the largest payload in two bytes: what is cut is joined to the same units.
+/// An access unit after the maximum payload size in two bytes: reassembly yields the same NAL
+/// units.
 pub fn h264_packetise(data: &[u8]) {
     let (head, access_unit) = data.split_at(data.len().min(2));
     let max_payload =
@@ -237,7 +238,7 @@ pub fn h264_packetise(data: &[u8]) {
     let Ok(payloads) = packetise(access_unit, max_payload) else {
         return;
     };
-    // Start codes of three bytes become four.
+    // Start codes of three bytes become four bytes long.
     let mut assembler = Depacketiser::new(2 * access_unit.len());
     let mut marked = false;
     for payload in payloads {
@@ -245,15 +246,18 @@ pub fn h264_packetise(data: &[u8]) {
         payload.emit(&mut out);
         assert!(out.len() == payload.len() && out.len() <= max_payload && !marked);
         marked = payload.marker();
-        assembler.push(&out).expect("we made it");
+        assembler
+            .push(&out)
+            .expect("the packetiser emits valid payloads");
     }
     assert!(marked);
-    let joined = assembler.take().expect("it is whole");
+    let joined = assembler.take().expect("the access unit is complete");
     assert!(nal_units(&joined.data).eq(nal_units(access_unit)));
     assert_eq!(joined.contents, contents(access_unit));
 }
 
-/// RFC 2250 payloads, each behind its length in two bytes: the assembler stays within its memory.
+/// RFC 2250 payloads, each after its length in two bytes: the depacketiser stays within its memory
+/// limit.
 pub fn mpeg2_assemble(data: &[u8]) {
     let mut assembler = mpeg2::Depacketiser::new(MAX_ACCESS_UNIT);
     let (mut rest, mut refused) = (data, false);
@@ -263,7 +267,7 @@ pub fn mpeg2_assemble(data: &[u8]) {
         if let Ok(view) = mpeg2::VideoPayload::new_checked(payload) {
             let mut out = Vec::new();
             view.header().emit(&mut out);
-            let again = mpeg2::VideoPayload::new_checked(&out).expect("what was emitted parses");
+            let again = mpeg2::VideoPayload::new_checked(&out).expect("emitted headers parse");
             assert_eq!(again.header(), view.header());
         }
         refused |= assembler.push(payload).is_err();
@@ -277,7 +281,7 @@ pub fn mpeg2_assemble(data: &[u8]) {
     assert!(assembler.is_empty());
 }
 
-/// An access unit behind the largest payload in two bytes: what is cut is joined to the same bytes.
+/// An access unit after the maximum payload size in two bytes: reassembly yields the same bytes.
 pub fn mpeg2_packetise(data: &[u8]) {
     let (head, access_unit) = data.split_at(data.len().min(2));
     let max_payload =
@@ -292,7 +296,9 @@ pub fn mpeg2_packetise(data: &[u8]) {
         payload.emit(&mut out);
         assert!(out.len() == payload.len() && out.len() <= max_payload && !marked);
         marked = payload.marker();
-        assembler.push(&out).expect("we made it");
+        assembler
+            .push(&out)
+            .expect("the packetiser emits valid payloads");
     }
     assert!(marked);
     match assembler.take() {
@@ -301,8 +307,8 @@ pub fn mpeg2_packetise(data: &[u8]) {
     }
 }
 
-/// A byte stream, pushed in pieces as long as its first byte says: packets come back, and memory
-/// is bounded.
+/// A byte stream in pieces whose length is the first byte: framing is restored, and memory is
+/// bounded.
 pub fn framing(data: &[u8]) {
     let Some((piece, stream)) = data.split_first() else {
         return;
@@ -316,7 +322,7 @@ pub fn framing(data: &[u8]) {
                 Ok(Some(packet)) => {
                     assert!((1..=MAX_ACCESS_UNIT).contains(&packet.len()));
                     framing::emit(&mut again, |out| out.extend_from_slice(packet))
-                        .expect("it came in a frame");
+                        .expect("the packet came in a frame");
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -327,11 +333,11 @@ pub fn framing(data: &[u8]) {
         }
         assert!(deframer.waiting() < MAX_ACCESS_UNIT + framing::LENGTH);
     }
-    // Empty packets are passed over, all others are there.
+    // Empty packets are skipped; all others are returned.
     assert!(again.len() + deframer.waiting() <= stream.len());
 }
 
-/// Session descriptions: what was understood is written and understood again.
+/// Session descriptions: a parsed description survives a round trip.
 pub fn sdp(data: &[u8]) {
     let Ok(text) = core::str::from_utf8(data) else {
         return;

@@ -1,4 +1,4 @@
-//! What tests on the real network stack share.
+//! Support for tests on the real network stack.
 
 use std::io::{self, Write as _};
 use std::net::UdpSocket;
@@ -12,9 +12,9 @@ use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 use tidegate_live::netns::{Availability, availability, user_namespaced};
 
-/// Runs `body` where namespaces and TUN devices are to be had: here, or in a child of the test
-/// called `test` in a user namespace. Where there are none the test says so and passes, unless
-/// `TIDEGATE_REQUIRE_NETNS` is 1.
+/// Runs `body` where namespaces and TUN devices are available: in this process, or in a child of
+/// the test named `test` in a user namespace. Otherwise the test is skipped with a message, or
+/// fails if `TIDEGATE_REQUIRE_NETNS` is 1.
 pub(crate) fn in_lab(test: &str, body: impl FnOnce()) {
     let inside = env::var_os(INSIDE).is_some();
     match availability() {
@@ -34,36 +34,36 @@ pub(crate) fn in_lab(test: &str, body: impl FnOnce()) {
     }
 }
 
-/// Says that a test is skipped, unless it `must` run where `TIDEGATE_REQUIRE_NETNS` is 1: then it
-/// fails.
+/// Reports that a test is skipped. Fails instead if `must` is set and `TIDEGATE_REQUIRE_NETNS` is
+/// 1.
 pub(crate) fn skip(test: &str, why: &str, must: bool) {
     let required = must && env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
     assert!(!required, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
-    // Past the test harness, which would swallow what a test prints that passes.
+    // Written to standard error directly: the test harness captures the output of passing tests.
     let mut terminal = io::stderr();
     writeln!(terminal, "skipped {test}: {why}").unwrap();
 }
 
-/// Sets the ECN field of what a socket sends.
+/// Sets the ECN field of the packets that a socket sends.
 pub(crate) fn set_ecn(socket: &UdpSocket, ecn: Ecn) {
     let tos = libc::c_int::from(ecn.bits());
     set_option(socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_TOS, &tos);
 }
 
-/// Hears every IPv4 packet that an interface receives.
+/// Captures all IPv4 packets that an interface receives.
 pub(crate) struct Capture {
     socket: OwnedFd,
     clock: Clock,
-    /// What `CLOCK_REALTIME`, by which the kernel stamps, is ahead of the clock.
+    /// Offset of `CLOCK_REALTIME`, by which the kernel stamps, from the clock.
     ahead: Duration,
 }
 
 impl Capture {
-    /// On the interface `name` in the namespace of this thread.
+    /// Captures on the interface `name` in the namespace of this thread.
     pub(crate) fn start(name: &str, clock: Clock) -> Self {
         let name = std::ffi::CString::new(name).unwrap();
         let protocol = (libc::ETH_P_IP as u16).to_be();
-        // SAFETY: the name ends in zero; the socket is made from numbers and owned by nobody else.
+        // SAFETY: the name ends in zero; the socket is new, so it has no other owner.
         let (index, socket) = unsafe {
             let socket = libc::socket(
                 libc::AF_PACKET,
@@ -79,7 +79,7 @@ impl Capture {
         assert_ne!(index, 0, "no interface {name:?}");
         let fd = socket.as_raw_fd();
         set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32);
-        // Room for a second without a wake-up; in a user namespace we get what everybody gets.
+        // Room for a second without a wake-up. In a user namespace the usual limit applies.
         let room = 1_i32 << 24;
         if try_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &room).is_err() {
             set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &room);
@@ -109,7 +109,7 @@ impl Capture {
         }
     }
 
-    /// The next packet, with the time at which the kernel got it; `None` after 50 ms of silence.
+    /// The next packet, with the kernel's time of reception. `None` after 50 ms of silence.
     pub(crate) fn next(&self) -> Option<(Time, Vec<u8>)> {
         loop {
             let (incoming, at, packet) = self.receive()?;
@@ -119,7 +119,7 @@ impl Capture {
         }
     }
 
-    /// How far the two clocks have moved apart since the start.
+    /// Change of the offset between the two clocks since the start.
     pub(crate) fn drift(&self) -> Duration {
         self.ahead.abs_diff(realtime_ahead(self.clock))
     }
@@ -156,7 +156,7 @@ impl Capture {
     }
 }
 
-/// The difference of the clocks, by the closest of many readings.
+/// Offset between the clocks, from the shortest of many readings.
 fn realtime_ahead(clock: Clock) -> Duration {
     let reading = || {
         let before = clock.now();
@@ -177,12 +177,12 @@ fn set_option<T>(fd: i32, level: i32, name: i32, value: &T) {
 
 fn try_option<T>(fd: i32, level: i32, name: i32, value: &T) -> io::Result<()> {
     let size = mem::size_of::<T>() as u32;
-    // SAFETY: `value` is whole and passed with its size.
+    // SAFETY: `value` is initialised and passed with its size.
     match unsafe { libc::setsockopt(fd, level, name, std::ptr::from_ref(value).cast(), size) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// In the environment of a test that runs in a user namespace.
+/// Set in the environment of a test that runs in a user namespace.
 pub(crate) const INSIDE: &str = "TIDEGATE_TEST_IN_USER_NAMESPACE";

@@ -1,4 +1,4 @@
-//! What limits a sender: the network, the application, the send buffer, the receiver.
+//! Phases: limits of a sender by the network, the application, the send buffer or the receiver.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
@@ -8,7 +8,7 @@ use super::*;
 use tidegate_core::units::Bytes;
 use tidegate_kernel::Phase;
 
-/// A connection over a path without losses, its two ends, and the events of it.
+/// A connection over a path without losses, and its events.
 struct Limited<'a> {
     events: &'a Events,
     sender: TcpStream,
@@ -17,7 +17,7 @@ struct Limited<'a> {
 }
 
 impl<'a> Limited<'a> {
-    /// With so much room at each end, where it is given.
+    /// With buffers of the given sizes.
     fn start(events: &'a Events, send: Option<i32>, receive: Option<i32>) -> Self {
         let emulator = Emulator::start(&path(LossConfig::NONE, Vec::new())).unwrap();
         let listen = || TcpListener::bind((Host::B.address(), PORT)).unwrap();
@@ -45,11 +45,11 @@ impl<'a> Limited<'a> {
         }
     }
 
-    /// Writes so much in one go, which the other end reads from the moment in which the event has come
-    /// for which it waits, if there is one, and returns that and what came before.
+    /// Writes `bytes` bytes at once. The receiver reads at once or after the event of `limit`.
+    /// Returns the events up to that one.
     fn send(&self, bytes: usize, limit: Phase, at_once: bool) -> Vec<Event> {
         let (go, wait) = mpsc::channel();
-        // What is moved in goes when this fails, and then the threads end.
+        // Dropping the sender on a failure ends the threads.
         thread::scope(move |scope| {
             scope.spawn(move || (&self.sender).write_all(&vec![0; bytes]).unwrap());
             scope.spawn(move || {
@@ -60,13 +60,13 @@ impl<'a> Limited<'a> {
                 go.send(()).unwrap();
             }
             let seen = self.until(limit);
-            // It hears nothing if it reads already.
+            // An error if the receiver reads already.
             let _ = go.send(());
             seen
         })
     }
 
-    /// All events up to that of this limit, which says the last word.
+    /// All events up to a change to `limit`.
     fn until(&self, limit: Phase) -> Vec<Event> {
         let mut seen: Vec<Event> = Vec::new();
         loop {
@@ -85,7 +85,8 @@ impl<'a> Limited<'a> {
     }
 }
 
-/// Each change begins where the one before ended, is counted, and comes a millisecond later or more.
+/// Checks that each change starts from the previous phase, is counted, and is at least a
+/// millisecond later.
 fn coherent(seen: &[Event]) {
     let mut now = None;
     for (number, event) in (1..).zip(seen) {
@@ -102,7 +103,7 @@ fn coherent(seen: &[Event]) {
 }
 
 fn buffer(socket: &impl std::os::fd::AsFd, which: libc::c_int, room: i32) {
-    // SAFETY: the room is whole and passed with its size.
+    // SAFETY: the size is initialised and passed with its size.
     let done = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -115,10 +116,10 @@ fn buffer(socket: &impl std::os::fd::AsFd, which: libc::c_int, room: i32) {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A question at a time leaves the window empty.
+/// Requests with one reply at a time leave the window mostly empty.
 #[test]
-fn an_application_that_gives_little_limits_itself() {
-    judged_in_lab("an_application_that_gives_little_limits_itself", || {
+fn a_slow_application_limits_the_sender() {
+    judged_in_lab("a_slow_application_limits_the_sender", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -134,24 +135,21 @@ fn an_application_that_gives_little_limits_itself() {
     });
 }
 
-/// More than fits into the window.
+/// More data than fits into the window.
 #[test]
-fn what_the_window_does_not_let_out_is_limited_by_the_network() {
-    judged_in_lab(
-        "what_the_window_does_not_let_out_is_limited_by_the_network",
-        || {
-            let Some((events, _alone)) = in_kernel() else {
-                return;
-            };
-            let limited = Limited::start(&events, None, None);
-            let seen = limited.send(1_000_000, Phase::Network, true);
-            let state = &seen.last().unwrap().state;
-            assert!(state.unsent() > Some(Bytes(0)), "{seen:?}");
-        },
-    );
+fn a_full_window_is_limited_by_the_network() {
+    judged_in_lab("a_full_window_is_limited_by_the_network", || {
+        let Some((events, _alone)) = in_kernel() else {
+            return;
+        };
+        let limited = Limited::start(&events, None, None);
+        let seen = limited.send(1_000_000, Phase::Network, true);
+        let state = &seen.last().unwrap().state;
+        assert!(state.unsent() > Some(Bytes(0)), "{seen:?}");
+    });
 }
 
-/// All that the buffer holds is out, and the window would let out more.
+/// All data of the send buffer is in flight, and the window allows more.
 #[test]
 fn a_small_send_buffer_limits_the_sender() {
     judged_in_lab("a_small_send_buffer_limits_the_sender", || {
@@ -166,7 +164,7 @@ fn a_small_send_buffer_limits_the_sender() {
     });
 }
 
-/// The receiver reads nothing until the sender has heard that it waits for it.
+/// The receiver reads after the sender has reported this limit.
 #[test]
 fn a_receiver_that_does_not_read_limits_the_sender() {
     judged_in_lab("a_receiver_that_does_not_read_limits_the_sender", || {

@@ -1,38 +1,37 @@
-//! What is on the wire, with a subscription and without.
+//! Segments on the wire, with and without a subscription.
 
 use super::*;
 use tidegate_core::link::RouteId;
 use tidegate_live::tcp_sysctls::Stack;
 
-/// A segment as it went into the path: where its first byte is behind the first of the stream, and
+/// A segment that entered the path: offset of its first byte in the stream, and its length.
 /// how many bytes it has.
 type Sent = (u32, u16);
 
-/// The same losses lead to the same segments in the same order, whether somebody hears of them or
-/// not.
+/// The same losses cause the same segments in the same order, with and without a subscription.
 ///
-/// What is lost is told by counting, so the transfers are made such that no clock has a say in what
-/// goes when: a burst fits into the window, the next one waits until all has arrived, tails are not
-/// probed, and a time-out takes seconds.
+/// Packets are lost by their count, so that segments must not depend on the time: a burst fits into
+/// the window, the next burst starts after the last ACK, tail loss probes are off, and the RTO is
+/// seconds long.
 #[test]
 fn a_subscription_changes_no_segment() {
     judged_in_lab("a_subscription_changes_no_segment", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
-        // With each sixth the last segment of a burst is lost, which may take a time-out to repair.
+        // With every sixth packet the last segment of a burst is lost, which may need a time-out.
         for every in [5, 7, 8, 9] {
             let plain = segments(&events, every, None);
             assert_eq!(segments(&events, every, None), plain, "each {every}th lost");
             let watched = segments(&events, every, Some(Wanted::ALL));
             assert_eq!(watched, plain, "each {every}th lost");
             let repairs = (1..plain.len()).filter(|&n| plain[..n].contains(&plain[n]));
-            assert!(repairs.count() > 0, "nothing was sent again: {plain:?}");
+            assert!(repairs.count() > 0, "no retransmission: {plain:?}");
         }
     });
 }
 
-/// Two bursts over a path that loses the last of `every` so many packets.
+/// Two bursts over a path that loses every `every`th packet.
 fn segments(events: &Events, every: u32, wanted: Option<Wanted>) -> Vec<Sent> {
     let loss = LossConfig::Every(NonZeroU32::new(every).unwrap());
     let config = EmulatorConfig {
@@ -49,7 +48,7 @@ fn segments(events: &Events, every: u32, wanted: Option<Wanted>) -> Vec<Sent> {
         min_rto: Some(Duration::from_secs(5)),
         ..Stack::default()
     };
-    // Before Linux 6.11 it is 0.2 s, which leaves a machine that is late less room.
+    // Before Linux 6.11 it stays 0.2 s, which leaves less margin on a slow machine.
     let _ = patient.apply(emulator.namespace(Host::A));
     let listen = || TcpListener::bind((Host::B.address(), PORT)).unwrap();
     let listener = emulator.namespace(Host::B).within(listen).unwrap();
@@ -57,7 +56,7 @@ fn segments(events: &Events, every: u32, wanted: Option<Wanted>) -> Vec<Sent> {
     let stream = emulator.namespace(Host::A).within(connect).unwrap();
     let (mut peer, _) = listener.accept().unwrap();
     set_congestion_control(&stream, "reno").unwrap();
-    // The last segment of a burst is a short one, and does not wait for those before it.
+    // The last segment of a burst is short, and must not wait for earlier ones (Nagle).
     stream.set_nodelay(true).unwrap();
     let id = wanted.map(|wanted| events.subscribe(&stream, wanted).unwrap());
     for bytes in [FIRST, SECOND] {
@@ -66,13 +65,13 @@ fn segments(events: &Events, every: u32, wanted: Option<Wanted>) -> Vec<Sent> {
         acknowledged(events, &stream);
     }
     if let Some(id) = id {
-        // Else nothing would have been compared.
+        // Without a recovery the comparison would be void.
         let seen: Vec<Event> = std::iter::from_fn(|| events.try_next()).collect();
         assert!(kinds(&seen).contains(EventKind::Recovery), "{seen:?}");
         assert_eq!(events.tally(id).unwrap().lost, 0);
         events.cancel(id).unwrap();
     }
-    // Before the connection is closed, which is not compared.
+    // Stops before the connection is closed, which is not compared.
     let (_, log) = emulator.stop().unwrap();
     assert_eq!(log.missed, 0);
     let there = log.arrivals.iter().filter(|a| a.route == RouteId(0));
@@ -83,7 +82,7 @@ fn segments(events: &Events, every: u32, wanted: Option<Wanted>) -> Vec<Sent> {
     data.map(|s| (place(s.sequence), s.payload)).collect()
 }
 
-/// Waits until the other end has said that it has everything.
+/// Waits until all data is acknowledged.
 fn acknowledged(events: &Events, stream: &TcpStream) {
     let guard = Instant::now() + GUARD;
     loop {
@@ -96,7 +95,7 @@ fn acknowledged(events: &Events, stream: &TcpStream) {
     }
 }
 
-/// Ten segments, as many as a connection begins with, the last one shorter.
+/// Ten segments, the initial window, the last one shorter.
 const FIRST: usize = 14_000;
-/// What a window has room for that was halved twice and has grown by less than that: two segments.
+/// Fits into a window that was halved twice and has grown by less than that: two segments.
 const SECOND: usize = 2_000;

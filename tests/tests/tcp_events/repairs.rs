@@ -1,4 +1,4 @@
-//! What is counted while a window is repaired, and windows that shrink without a loss.
+//! Counters during recovery, and window reductions without a loss.
 
 use super::*;
 use tidegate_core::units::Bytes;
@@ -8,11 +8,11 @@ fn value(event: &Event, variable: Variable) -> u64 {
     event.state.get(variable).unwrap()
 }
 
-/// Between a recovery and its end, and at no other time, acknowledgements are those of a repair, and
-/// duplicates behind the third are further ones.
+/// ACKs count as repairs between a recovery and its end only. Duplicates after the third are
+/// further ones.
 #[test]
-fn repairs_are_counted_while_they_last() {
-    judged_in_lab("repairs_are_counted_while_they_last", || {
+fn repairs_are_counted_during_recovery() {
+    judged_in_lab("repairs_are_counted_during_recovery", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -20,7 +20,7 @@ fn repairs_are_counted_while_they_last() {
         let emulator = Emulator::start(&path(loss, Vec::new())).unwrap();
         let seen = transfer(&emulator, &events, 3_000_000, Wanted::ALL);
         consistent(&seen);
-        // Behind the end of its half nothing is counted.
+        // After the close of its half of the connection, the sender counts no ACKs.
         let open = |e: &&Event| e.state.tcp_state() == Some(TcpState::Established);
         let seen: Vec<&Event> = seen.iter().take_while(open).collect();
         let mut repairs = 0;
@@ -40,7 +40,7 @@ fn repairs_are_counted_while_they_last() {
             }
             if let Happening::Recovered { from } = pair[1].what {
                 assert_eq!(from, CaState::Recovery, "{pair:?}");
-                // The last one ends it.
+                // The last ACK ends the recovery.
                 assert!(repair >= 1, "{pair:?}");
                 repairs += 1;
             }
@@ -49,7 +49,7 @@ fn repairs_are_counted_while_they_last() {
         let last = seen.last().unwrap();
         assert!(repairs >= 5, "{repairs} repairs in {seen:?}");
         assert_eq!(value(last, Variable::FurtherDuplicates), further);
-        // Most of a window of 60 packets comes behind the one that is missing.
+        // Most of a window of 60 packets arrives after the missing one.
         assert!(further > 10 * repairs, "{further} in {repairs}");
         let duplicates = value(last, Variable::Duplicates);
         let thirds = seen
@@ -60,10 +60,10 @@ fn repairs_are_counted_while_they_last() {
     });
 }
 
-/// A router marks packets and drops none: the window shrinks, and nothing is repaired.
+/// A router marks packets without drops: the window is reduced, and there is no recovery.
 #[test]
-fn marks_shrink_the_window_without_a_recovery() {
-    judged_in_lab("marks_shrink_the_window_without_a_recovery", || {
+fn marks_reduce_the_window_without_a_recovery() {
+    judged_in_lab("marks_reduce_the_window_without_a_recovery", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -88,13 +88,13 @@ fn marks_shrink_the_window_without_a_recovery() {
             .collect();
         assert!(reduced.len() >= 2, "{seen:?}");
         for event in &reduced {
-            // Told before the state changes and after the threshold was set.
+            // The event precedes the change of state and follows that of the threshold.
             assert_ne!(event.state.ca_state(), Some(CaState::Reducing));
             let half = value(event, Variable::Cwnd) / 2;
             assert_eq!(value(event, Variable::Ssthresh), half.max(2), "{event:?}");
             assert_eq!(value(event, Variable::LostOut), 0, "{event:?}");
         }
-        // A window that shrinks takes a round trip of acknowledgements.
+        // A reduction of the window takes a round trip of ACKs.
         for two in reduced.windows(2) {
             let repair = |e| value(e, Variable::AcksRepair);
             assert!(repair(two[1]) > repair(two[0]), "{two:?}");

@@ -15,8 +15,9 @@ use tidegate_sim::tcp::SourceKind;
 
 use super::kernel::KernelTcp;
 
-/// Sends what the flow has to send, until it stops. When all of it was acknowledged, to a few ms; none
-/// if it had no end or did not come to it.
+/// Sends the data of the flow until its stop time. Returns the time, to within a few ms, at which
+/// all data was acknowledged. Returns `None` for an unlimited flow and for one that does not
+/// complete.
 ///
 /// # Errors
 /// The connection failed.
@@ -35,12 +36,12 @@ pub(super) fn send(
     let end = Time::ZERO + role.plan.stop;
     let patience = end.since(clock.now()).max(Duration::from_millis(1));
     let Ok(mut stream) = TcpStream::connect_timeout(&peer, patience) else {
-        // As a model would: over a dead path nothing comes about.
+        // A modelled flow also reports no result over a dead path.
         return Ok(None);
     };
     let options = TcpOptions {
         congestion: Some(kernel.congestion.to_owned()),
-        // So little is left to send when the flow stops.
+        // Limits the data that is left to send when the flow stops.
         notsent_lowat: Some(Bytes(CHUNK as u64)),
         rto_max: kernel.rto_max,
         linear_timeouts: kernel.linear,
@@ -67,7 +68,7 @@ pub(super) fn send(
                 writer.on_written(clock.now(), count);
             }
             Err(e) if waits(&e) => {}
-            Err(e) => return Err(e).context("a transfer broke"),
+            Err(e) => return Err(e).context("sending a bulk transfer failed"),
         }
     }
     while left == 0 && !over() {
@@ -80,15 +81,15 @@ pub(super) fn send(
     Ok(None)
 }
 
-/// How much is written at a time.
+/// Sizes and times of the writes.
 #[derive(Debug)]
 struct Writer {
-    /// An application and the room that it has, if the plan has these.
+    /// Demand of the application and size of the send buffer, if the plan has them.
     application: Option<Application>,
     buffer: Option<Bytes>,
-    /// A write: a segment of the application, or anything.
+    /// Size of a write: one segment of the application, or a chunk.
     payload: usize,
-    /// What of the present segment is still to be written.
+    /// Bytes of the current segment that are not yet written.
     rest: usize,
 }
 
@@ -107,8 +108,8 @@ impl Writer {
         }
     }
 
-    /// How many of the bytes that are `left` may be written now; `None` while a write has to wait for
-    /// the application or for room.
+    /// Number of bytes, at most `left`, that may be written now. `None` while the write must wait
+    /// for the application or for buffer space.
     fn part(&mut self, now: Time, left: u64, socket: &TcpSocket) -> io::Result<Option<usize>> {
         let most = |part: usize| usize::try_from(left).map_or(part, |left| left.min(part));
         if self.rest > 0 {
@@ -141,7 +142,7 @@ impl Writer {
     }
 }
 
-/// Swallows what one sender sends.
+/// Reads and discards the data of one sender.
 ///
 /// # Errors
 /// The connection failed.
@@ -157,7 +158,7 @@ pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result
     while !over() {
         match stream.read(&mut buffer) {
             Ok(0) => break,
-            Err(e) if !waits(&e) => return Err(e).context("a transfer broke"),
+            Err(e) if !waits(&e) => return Err(e).context("receiving a bulk transfer failed"),
             _ => {}
         }
     }
@@ -171,9 +172,9 @@ fn waits(error: &io::Error) -> bool {
     )
 }
 
-/// Of a write.
+/// Size of a write.
 const CHUNK: usize = 1 << 16;
-/// A writer that has to wait looks this often whether it still has to.
+/// Polling interval of a writer that waits for the application or for buffer space.
 const GLANCE: Duration = Duration::from_micros(500);
-/// It looks this often whether it is to stop.
+/// Socket timeout, after which the stop flag is checked.
 const PATIENCE: Duration = Duration::from_millis(50);

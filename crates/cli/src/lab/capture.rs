@@ -1,4 +1,4 @@
-//! What the emulator saw of kernel TCP: packets, segments of the stream, and when each had come.
+//! Packets of kernel TCP flows in the emulator's log: send and arrival times, stream segments.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use tidegate_live::emulator::{EmulatorLog, Segment};
 use tidegate_sim::interactive::Slot;
 use tidegate_sim::meter::Meter;
 
-/// A packet on its way.
+/// A packet of a kernel TCP flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Passing {
-    /// When its host had sent it.
+    /// Time at which the host sent it.
     pub(super) sent: Time,
-    /// When the other one had it, and with which mark; none if it was lost.
+    /// Time of delivery to the other host, and the ECN mark. `None` if the packet was lost.
     pub(super) arrived: Option<(Time, Ecn)>,
     pub(super) size: Bytes,
     pub(super) segment: Option<Segment>,
 }
 
-/// What passed along `route`, in order of sending.
+/// Packets of `route`, in sending order.
 pub(super) fn passings(log: &EmulatorLog, route: RouteId) -> Vec<Passing> {
     let departures: BTreeMap<u64, (Time, Ecn)> = log
         .departures
@@ -39,8 +39,8 @@ pub(super) fn passings(log: &EmulatorLog, route: RouteId) -> Vec<Passing> {
         .collect()
 }
 
-/// The segments of the stream in its order: when each left for the first time, and when it and all
-/// before it had arrived. What never arrived is left out.
+/// Segments of the stream in stream order. Each has the time of its first transmission and the time
+/// at which it and all data before it had arrived. Segments that never arrived are left out.
 pub(super) fn slots(passings: &[Passing]) -> Vec<Slot> {
     let Some(first) = passings
         .iter()
@@ -48,7 +48,7 @@ pub(super) fn slots(passings: &[Passing]) -> Vec<Slot> {
     else {
         return Vec::new();
     };
-    // Where the bytes of a packet are in the stream.
+    // Byte range of a packet in the stream.
     let span = |passing: &Passing| {
         let segment = passing.segment.filter(|s| s.payload > 0 && !s.syn)?;
         let from = segment.sequence.wrapping_sub(first.wrapping_add(1));
@@ -76,7 +76,7 @@ pub(super) fn slots(passings: &[Passing]) -> Vec<Slot> {
     slots
 }
 
-/// Up to which byte everything had come, from when on.
+/// Steps of the in-order delivery: from each time on, all bytes below the number have arrived.
 fn progress(
     passings: &[Passing],
     span: impl Fn(&Passing) -> Option<(u32, u32)>,
@@ -100,7 +100,7 @@ fn progress(
     steps
 }
 
-/// Counts a flow of kernel TCP.
+/// Adds a kernel TCP flow to the meter.
 pub(super) fn meter(meter: &mut Meter, flow: usize, there: &[Passing], back: &[Passing]) {
     for passing in there {
         meter.sent(flow, passing.sent, passing.size);
@@ -116,7 +116,7 @@ pub(super) fn meter(meter: &mut Meter, flow: usize, there: &[Passing], back: &[P
     }
 }
 
-/// Its packets as rows of a run folder.
+/// The flow's packets as rows of a run folder.
 pub(super) fn packets(there: &[Passing]) -> Vec<PacketRow> {
     let row = |(seq, passing): (usize, &Passing)| PacketRow {
         seq: seq as u64,
@@ -138,7 +138,7 @@ pub(super) fn packets(there: &[Passing]) -> Vec<PacketRow> {
 mod tests {
     use super::*;
 
-    /// A segment of so many bytes at an offset in a stream whose numbers wrap soon.
+    /// A segment of `payload` bytes at `offset` in a stream whose sequence numbers wrap soon.
     fn data(sent: u64, arrived: Option<u64>, offset: u32, payload: u16) -> Passing {
         Passing {
             sent: Time::from_millis(sent),
@@ -162,7 +162,7 @@ mod tests {
         syn
     }
 
-    fn told(passings: &[Passing]) -> Vec<(u64, u64, u32)> {
+    fn slot_times(passings: &[Passing]) -> Vec<(u64, u64, u32)> {
         let ms = |at: Time| at.as_nanos() / 1_000_000;
         let slots = slots(passings);
         slots
@@ -172,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_there_when_all_before_them_are() {
-        // The second is lost and sent again together with what follows it.
+    fn segment_arrives_when_all_data_before_it_has() {
+        // The second segment is lost and retransmitted together with the next one.
         let passings = [
             syn(),
             data(20, Some(30), 0, 1_000),
@@ -189,23 +189,23 @@ mod tests {
             (22, 70, 500),
             (80, 90, 100),
         ];
-        assert_eq!(told(&passings), expected);
+        assert_eq!(slot_times(&passings), expected);
     }
 
     #[test]
-    fn what_overlaps_counts_once_and_what_never_came_not_at_all() {
-        // Sent again with more behind it.
+    fn overlap_counts_once_and_lost_data_not_at_all() {
+        // The retransmission carries more data.
         let grown = [
             syn(),
             data(20, None, 0, 100),
             data(40, Some(50), 0, 300),
             data(60, None, 300, 10),
         ];
-        assert_eq!(told(&grown), [(20, 50, 100), (40, 50, 200)]);
-        assert_eq!(told(&grown[1..]), []);
-        // The last packet is the first to arrive.
-        let turned = [syn(), data(20, Some(60), 0, 10), data(21, Some(31), 10, 10)];
-        assert_eq!(told(&turned), [(20, 60, 10), (21, 60, 10)]);
+        assert_eq!(slot_times(&grown), [(20, 50, 100), (40, 50, 200)]);
+        assert_eq!(slot_times(&grown[1..]), []);
+        // Reordering: the last packet arrives first.
+        let reordered = [syn(), data(20, Some(60), 0, 10), data(21, Some(31), 10, 10)];
+        assert_eq!(slot_times(&reordered), [(20, 60, 10), (21, 60, 10)]);
     }
 
     const SYN: u32 = u32::MAX - 1_200;

@@ -1,4 +1,4 @@
-//! What a lab keeps of kernel TCP beside the tables of every run.
+//! Captures of kernel TCP flows in the run folder of a lab.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tidegate_sim::run::{CAPTURE, CONNECTION};
 use super::capture::Passing;
 use super::lab_run::Played;
 
-/// The packets of each flow over kernel TCP, and how its connection stood.
+/// Packets and connection state of each flow over kernel TCP.
 #[derive(Debug)]
 pub(crate) struct Captures(Vec<Flow>);
 
@@ -20,7 +20,7 @@ struct Flow {
     samples: Vec<Sample>,
 }
 
-/// Takes them out of what was played.
+/// Extracts the captures of a completed run.
 pub(crate) fn captures(played: &Played) -> Captures {
     let samples = |name: &str| {
         let mut flows = played.take.flows.iter();
@@ -37,10 +37,10 @@ pub(crate) fn captures(played: &Played) -> Captures {
 }
 
 impl Captures {
-    /// Writes [`CAPTURE`] and [`CONNECTION`] beside the tables of each flow.
+    /// Writes [`CAPTURE`] and [`CONNECTION`] into the folder of each flow.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// A file or folder cannot be written.
     pub(crate) fn write(&self, dir: &Path) -> Result<()> {
         for flow in &self.0 {
             let folder = dir.join("flows").join(&flow.name);

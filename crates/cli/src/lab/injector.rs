@@ -1,4 +1,4 @@
-//! How a path is cut.
+//! Path outages of video over TCP: by the emulated link or by a route change on the host.
 
 use core::time::Duration;
 use std::thread::{self, JoinHandle};
@@ -11,17 +11,17 @@ use tidegate_live::driver::StopFlag;
 use tidegate_live::emulator::Blackhole;
 use tidegate_live::netns::Namespace;
 
-/// What cuts the path of a video over TCP.
+/// How an outage interrupts the path of a video over TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Injector {
-    /// The link loses what it carries, as in the simulator
+    /// The link drops its packets, as in the simulator
     #[default]
     Link,
-    /// The sender's host has a route by which all is lost
+    /// A route on the sender's host discards all packets
     Route,
 }
 
-/// Takes the outages out of the links of these routes; when they are on each.
+/// Removes the outages from the links of `routes`. Returns the outages of each route.
 pub(super) fn lift(network: &mut NetworkConfig, routes: &[RouteId]) -> Vec<Vec<Outage>> {
     let links = |network: &NetworkConfig, route: &RouteId| network.routes[route.0].clone();
     let cuts = routes.iter().map(|route| {
@@ -42,17 +42,17 @@ pub(super) fn lift(network: &mut NetworkConfig, routes: &[RouteId]) -> Vec<Vec<O
     cuts
 }
 
-/// Has what a host sends lead nowhere for so long, on a thread of its own.
+/// Starts a thread that discards all packets that the host sends during `outages`.
 ///
 /// # Errors
-/// There is no device that leads there, or the system has no thread left.
+/// The device for the route cannot be created, or no thread can be started.
 pub(super) fn divert(
     host: &Namespace,
     outages: Vec<Outage>,
     clock: Clock,
     stop: StopFlag,
 ) -> Result<JoinHandle<Result<()>>> {
-    let nowhere = Blackhole::new(host)?;
+    let blackhole = Blackhole::new(host)?;
     let wait = move |at: Time| {
         while clock.now() < at && !stop.is_set() {
             thread::sleep(clock.until(at).min(GLANCE));
@@ -64,9 +64,9 @@ pub(super) fn divert(
             if !wait(outage.from) {
                 break;
             }
-            nowhere.lead(true)?;
+            blackhole.lead(true)?;
             let on = wait(outage.to);
-            nowhere.lead(false)?;
+            blackhole.lead(false)?;
             if !on {
                 break;
             }
@@ -103,7 +103,7 @@ mod tests {
             routes: vec![vec![LinkId(0), LinkId(1)], vec![LinkId(2)], vec![LinkId(0)]],
         };
         let cuts = lift(&mut network, &[RouteId(0), RouteId(2)]);
-        // A link that two share is cut for both.
+        // A link that two routes share is interrupted for both.
         assert_eq!(cuts, [vec![early, late], vec![late]]);
         let left = network.links.iter().map(|link| link.config.outages.len());
         assert_eq!(left.collect::<Vec<_>>(), [0, 0, 1]);

@@ -1,4 +1,4 @@
-//! What a TCP of a scenario is in the kernel.
+//! Maps a scenario's TCP to kernel settings.
 
 use core::time::Duration;
 
@@ -10,31 +10,31 @@ use tidegate_sim::tcp::classic::Flavour;
 use tidegate_sim::tcp::modern::{self, CongestionConfig, CubicConfig, Detection};
 use tidegate_sim::tcp::{SinkConfig, classic};
 
-/// A connection as the kernel is asked for it.
+/// Kernel settings of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KernelTcp {
-    /// The congestion control, by the kernel's name for it.
+    /// Kernel name of the congestion control.
     pub(super) congestion: &'static str,
-    /// Of both hosts.
+    /// Settings of both hosts.
     pub(super) stack: Stack,
-    /// Of the receiver.
+    /// Limits of the receiver.
     pub(super) limits: Limits,
-    /// The longest time-out.
+    /// Maximum RTO.
     pub(super) rto_max: Option<Duration>,
-    /// Whether time-outs in a row are not doubled.
+    /// Whether successive RTOs are not doubled.
     pub(super) linear: bool,
-    /// Whether segments are spaced, which BBR's are in any case.
+    /// Whether packets are paced. BBR paces in any case.
     pub(super) paced: bool,
-    /// What of the plan the kernel has in its own way.
+    /// Differences between the plan and the kernel's behaviour.
     pub(super) notes: Vec<String>,
 }
 
 impl KernelTcp {
-    /// What comes closest to `plan`, with ECN or without.
+    /// Settings closest to `plan`, with or without ECN.
     pub(super) fn new(plan: &TcpPlan, ecn: bool) -> Self {
         let mut tcp = match &plan.sender {
-            TcpSender::Modern(config) => of_today(config),
-            TcpSender::Classic(config) => as_in_ns2(config),
+            TcpSender::Modern(config) => modern_settings(config),
+            TcpSender::Classic(config) => ns2_settings(config),
         };
         tcp.stack.ecn = ecn;
         let SinkConfig {
@@ -42,7 +42,7 @@ impl KernelTcp {
         } = SinkConfig::default();
         if plan.sink.delay != delay || plan.sink.ack_size != ack_size {
             tcp.notes.push(
-                "delayed_ack and ack: the kernel's receiver acknowledges when and as it does"
+                "delayed_ack and ack: the kernel's receiver uses its own delayed ACKs and ACK sizes"
                     .to_owned(),
             );
         }
@@ -50,10 +50,10 @@ impl KernelTcp {
     }
 }
 
-/// Sees that the kernel can play the TCP of all flows.
+/// Checks that the kernel can run the TCP of all flows.
 ///
 /// # Errors
-/// Names the first flow and the key that it cannot.
+/// The message names the first flow with an unsupported key, and the key.
 pub(super) fn fits(scenario: &Scenario) -> Result<()> {
     for flow in &scenario.flows {
         let stream = flow.media.video().and_then(|video| video.stream.as_deref());
@@ -61,7 +61,7 @@ pub(super) fn fits(scenario: &Scenario) -> Result<()> {
             MediaPlan::Tcp(plan) => Some(plan),
             _ => stream.map(|stream| &stream.tcp),
         };
-        // A model of which no kernel has the like is played as it is.
+        // The lab runs models without a kernel counterpart as models.
         let plan = plan.filter(|plan| !plan.is_scalable());
         let Some(TcpSender::Modern(config)) = plan.map(|plan| &plan.sender) else {
             continue;
@@ -72,17 +72,17 @@ pub(super) fn fits(scenario: &Scenario) -> Result<()> {
         };
         if config.detection != Detection::RackTlp {
             bail!(
-                "flow {:?}: recovery = \"duplicates\" is not to be had of the kernel, which finds \
+                "flow {:?}: recovery = \"duplicates\" is unsupported by the kernel, which detects \
                  losses by RACK (since Linux 6.17 in no other way): remove it for the lab, or play \
-                 in the simulator: tidegate sim run",
+                 the scenario in the simulator (tidegate sim run)",
                 flow.name
             );
         }
         if !is_standard {
             bail!(
-                "flow {:?}: hystart = false is not to be had for one flow of the kernel, whose CUBIC \
+                "flow {:?}: hystart = false cannot be set for a single flow: the kernel's CUBIC \
                  has one switch for all of the machine (module parameter tcp_cubic.hystart): remove \
-                 it for the lab, or play in the simulator: tidegate sim run",
+                 it for the lab, or run the scenario in the simulator (tidegate sim run)",
                 flow.name
             );
         }
@@ -90,12 +90,12 @@ pub(super) fn fits(scenario: &Scenario) -> Result<()> {
     Ok(())
 }
 
-fn of_today(config: &modern::Config) -> KernelTcp {
+fn modern_settings(config: &modern::Config) -> KernelTcp {
     let standard = modern::Config::default();
     let payload = u64::from(config.packet_size.saturating_sub(config.header_size));
     let mut notes = Vec::new();
     if config.initial_window != standard.initial_window {
-        notes.push("initial_window: the kernel begins with 10 segments".to_owned());
+        notes.push("initial_window: the kernel starts with 10 segments".to_owned());
     }
     let given = |value: Duration, standard| (value != standard).then_some(value);
     KernelTcp {
@@ -123,9 +123,9 @@ fn of_today(config: &modern::Config) -> KernelTcp {
     }
 }
 
-/// ns-2's laws are none of the kernel's. Its Reno with the same window and time-outs is what
-/// comes closest.
-fn as_in_ns2(config: &classic::Config) -> KernelTcp {
+/// The kernel does not implement the algorithms of ns-2. The closest approximation is its Reno with
+/// the same window and RTO limits.
+fn ns2_settings(config: &classic::Config) -> KernelTcp {
     let standard = classic::Config::default();
     let (kind, no_sack) = match config.flavour {
         Flavour::Reno => ("reno", true),
@@ -162,7 +162,7 @@ fn as_in_ns2(config: &classic::Config) -> KernelTcp {
     }
 }
 
-/// Of IPv4 and TCP with time stamps.
+/// Size of the IPv4 and TCP headers with time stamps.
 const MODERN_HEADERS: u64 = 52;
 
 #[cfg(test)]
@@ -180,13 +180,13 @@ mod tests {
     fn of(tcp: &str) -> KernelTcp {
         let scenario = scenario(tcp);
         let MediaPlan::Tcp(plan) = &scenario.flows[0].media else {
-            unreachable!("it is TCP");
+            unreachable!("the scenario has a TCP flow");
         };
         KernelTcp::new(plan, false)
     }
 
     #[test]
-    fn what_only_the_model_has_is_refused() {
+    fn options_of_the_model_only_are_rejected() {
         let says = |tcp| fits(&scenario(tcp)).unwrap_err().to_string();
         assert!(says("\"bbr\", recovery = \"duplicates\"").starts_with("flow \"f\": recovery"));
         assert!(says("\"cubic\", hystart = false").contains("tcp_cubic.hystart"));
@@ -195,12 +195,12 @@ mod tests {
         assert!(fits(&scenario(same)).is_ok());
         let tcp = of(same);
         assert!(tcp.paced && tcp.stack.no_tail_probes);
-        // The models of ns-2 are played as models.
+        // TCP models of ns-2 run as models.
         assert!(fits(&scenario("\"sack\", buffer = \"64kB\"")).is_ok());
     }
 
     #[test]
-    fn what_is_not_said_stays_as_the_kernel_has_it() {
+    fn kernel_defaults_apply_without_options() {
         for (kind, name) in [("linux-reno", "reno"), ("cubic", "cubic"), ("bbr", "bbr")] {
             let tcp = of(&format!("\"{kind}\""));
             assert_eq!(tcp.congestion, name);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_back_off_of_a_video_is_the_models() {
+    fn rto_backoff_of_a_video_is_that_of_the_model() {
         let of_video = |transport: &str| {
             let text = format!(
                 "name = \"t\"\nduration = \"5s\"\n[[link]]\nname = \"l\"\n[[flow]]\nname = \"f\"\n\
@@ -240,7 +240,7 @@ mod tests {
             of_video(&format!("{exact}, law = \"paper\"")),
             (false, None)
         );
-        // The papers' TCP doubles.
+        // The TCP of the papers doubles its RTO.
         assert_eq!(
             of_video("tcp = \"newreno\", mode = \"iopt\""),
             (false, None)
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_cannot_play_is_said() {
+    fn differences_from_the_kernel_are_noted() {
         let tcp = of("\"reno\", packet = \"1500B\", window = \"44 packets\", min_rto = \"1s\"");
         assert_eq!(tcp.congestion, "reno");
         assert!(tcp.stack.no_sack);

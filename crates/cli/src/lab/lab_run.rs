@@ -1,4 +1,4 @@
-//! Hosts, sockets and threads of one take in the lab.
+//! Hosts, sockets and threads of one run in the lab.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -34,47 +34,47 @@ use super::stream::Sources;
 use super::{bulk, replay, stream};
 use crate::run_folder::LoadedScenario;
 
-/// Where takes are played.
+/// Settings of lab runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LabRun<'a> {
     pub(crate) script: &'a LoadedScenario,
     pub(crate) seed: Seed,
     pub(crate) interrupts: &'a Interrupts,
-    /// Tells what kernel TCP does.
+    /// Source of kernel TCP events.
     pub(crate) service: Option<&'a Service>,
-    /// The take is over when all video over TCP has arrived, whatever else would go on.
+    /// Whether the run ends when all video over TCP has arrived, even if other flows are active.
     pub(crate) ends_with_video: bool,
-    /// What cuts the path of video over TCP.
+    /// How an outage interrupts the path of video over TCP.
     pub(crate) injector: Injector,
 }
 
-/// What came of a take.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Played {
     pub(crate) take: RunResult,
-    /// When it was over, or was interrupted.
+    /// Time of the end or of the interrupt.
     pub(crate) ended: Time,
-    /// Whether all of it was played.
+    /// Whether the run is complete.
     pub(crate) is_whole: bool,
     pub(crate) report: EmulatorReport,
-    /// What the kernel does in its own way.
+    /// Differences between the plans and the kernel's behaviour.
     pub(crate) notes: Vec<String>,
-    /// Of each flow over kernel TCP, its packets there.
+    /// Forward packets of each flow over kernel TCP.
     pub(super) captures: Vec<(String, Vec<Passing>)>,
 }
 
-/// How a role is played.
+/// How the endpoints of a flow run.
 #[derive(Debug)]
 enum Part {
-    /// By endpoints of datagrams.
+    /// As datagram endpoints.
     Datagrams(Box<LabPlayer>),
-    /// By a transfer over kernel TCP.
+    /// As a bulk transfer over kernel TCP.
     Bulk(KernelTcp, Box<TcpPlan>),
-    /// By a video over kernel TCP.
+    /// As a video over kernel TCP.
     Stream(KernelTcp, Box<stream::Sender>),
 }
 
-/// The threads of a role.
+/// Threads of a flow.
 struct Performers {
     sender: Endpoint,
     receiver: Endpoint,
@@ -84,16 +84,16 @@ struct Performers {
 }
 
 impl Performers {
-    /// A stream is over when it has arrived.
+    /// A stream is finished when it has arrived completely.
     fn are_done(&self) -> bool {
         self.sender.is_finished() && (!self.is_stream || self.receiver.is_finished())
     }
 }
 
 impl LabRun<'_> {
-    /// Plays `cast`, and once more where the emulator could not keep up though it had real-time
-    /// priority: the machine stood still, and what was played says little. `again` is told before that.
-    /// Where nothing whole comes of the second time, the first one counts.
+    /// Runs `cast`. If the emulator was late despite real-time priority, the machine was stalled
+    /// and the results are unreliable: `again` is called and the run is repeated once. If the
+    /// second run is incomplete, the result is the first one.
     ///
     /// # Errors
     /// As [`play`](Self::play).
@@ -114,7 +114,7 @@ impl LabRun<'_> {
             Ok(_) => {}
             Err(why) => first
                 .notes
-                .push(format!("played once more, which failed: {why:#}")),
+                .push(format!("the repetition of the run failed: {why:#}")),
         }
         Ok(first)
     }
@@ -122,12 +122,12 @@ impl LabRun<'_> {
     /// Plays `cast` through the emulator in real time.
     ///
     /// # Errors
-    /// When a host, a socket or an encoder fails; the message names the flow.
+    /// A host, a socket or an encoder failed. The message names the flow.
     fn play(&self, cast: Vec<FlowInstance>, progress: &mut dyn FnMut(f64)) -> Result<Played> {
         let scenario = &self.script.scenario;
         let mut network = topology::network(scenario, &cast)?;
         let mut cuts = self.cuts(&mut network, &cast).into_iter();
-        // The worlds of the scenes are painted before the clock starts.
+        // The encoders render their scenes before the clock starts.
         let stop = StopFlag::new()?;
         let mut parts = Vec::with_capacity(cast.len());
         for role in &cast {
@@ -194,7 +194,7 @@ impl LabRun<'_> {
         })
     }
 
-    /// The emulator for so many flows, whose clock starts now.
+    /// Configuration of the emulator for `flows` flows. The clock starts now.
     fn emulator(&self, network: NetworkConfig, flows: usize) -> EmulatorConfig {
         let ways = (0..flows).flat_map(|flow| {
             let [sender, receiver] = hosts(flow);
@@ -209,7 +209,7 @@ impl LabRun<'_> {
         }
     }
 
-    /// What the performers leave behind, and which of the flows went over kernel TCP.
+    /// Results of the threads, and the indices of the flows over kernel TCP.
     fn collect(
         &self,
         cast: Vec<FlowInstance>,
@@ -248,7 +248,7 @@ impl LabRun<'_> {
         Ok((take, over_tcp))
     }
 
-    /// When the routes of the senders of streams lead nowhere, if it is the routes that are cut.
+    /// Outages of each stream's route on the host, if the injector is the route.
     fn cuts(&self, network: &mut NetworkConfig, cast: &[FlowInstance]) -> Vec<Vec<Outage>> {
         if self.injector == Injector::Link {
             return Vec::new();
@@ -270,7 +270,7 @@ impl LabRun<'_> {
             return Ok(Part::Stream(kernel, Box::new(sender)));
         }
         match &role.plan.media {
-            // No kernel that is released has Prague: the model goes over UDP, as those of ns-2 do.
+            // No released kernel has Prague: the model runs over UDP, as do the ns-2 models.
             MediaPlan::Tcp(plan)
                 if matches!(plan.sender, TcpSender::Modern(_)) && !plan.is_scalable() =>
             {
@@ -284,7 +284,7 @@ impl LabRun<'_> {
         }
     }
 
-    /// Starts the threads of a role, each inside its host.
+    /// Starts the threads of a flow on its hosts.
     fn perform(&self, place: &NetnsPair<'_>, part: Part, flag: StopFlag) -> Result<Performers> {
         let is_stream = matches!(part, Part::Stream(..));
         let uses_kernel = is_stream || matches!(part, Part::Bulk(..));
@@ -330,7 +330,7 @@ impl LabRun<'_> {
         })
     }
 
-    /// Waits until everybody is done.
+    /// Waits until all flows are finished.
     fn watch(&self, performers: &[Performers], clock: Clock, progress: &mut dyn FnMut(f64)) {
         let whole = self.script.scenario.duration.as_secs_f64();
         while performers.iter().any(|pair| !pair.are_done()) {
@@ -347,7 +347,7 @@ impl LabRun<'_> {
             }
             progress(clock.now().as_secs_f64() / whole);
         }
-        // What is on its way may still arrive.
+        // Packets in flight may still arrive.
         let grace = Instant::now();
         while grace.elapsed() < GRACE {
             std::thread::sleep(GLANCE);
@@ -355,7 +355,7 @@ impl LabRun<'_> {
     }
 }
 
-/// Fills in what only the emulator saw of a flow over kernel TCP.
+/// Adds results of a kernel TCP flow that only the emulator's log has.
 fn settle(take: &mut RunResult, flow: usize, log: &EmulatorLog) -> (String, Vec<Passing>) {
     let there = capture::passings(log, path_of(flow));
     let back = capture::passings(log, back_of(flow));
@@ -370,7 +370,7 @@ fn settle(take: &mut RunResult, flow: usize, log: &EmulatorLog) -> (String, Vec<
     (role.name.clone(), there)
 }
 
-/// Counts what receivers of RTP sent back, of which endpoints keep nothing.
+/// Counts the reports of RTP receivers, which the endpoints do not record.
 fn count_reports(take: &mut RunResult, log: &EmulatorLog) {
     for (flow, (role, takings)) in take.flows.iter().enumerate() {
         if role.plan.media.video().is_none() || takings.stream.is_some() {
@@ -384,7 +384,7 @@ fn count_reports(take: &mut RunResult, log: &EmulatorLog) {
     }
 }
 
-/// The video of a role that goes over TCP.
+/// The flow's video over TCP, if it has one.
 fn stream_of(role: &FlowInstance) -> Option<(&VideoPlan, &StreamPlan)> {
     let video = role
         .plan
@@ -394,7 +394,7 @@ fn stream_of(role: &FlowInstance) -> Option<(&VideoPlan, &StreamPlan)> {
     Some((video, video.stream.as_deref()?))
 }
 
-/// Counts what passed. Drops are told from what did not arrive by the end.
+/// Adds the flow's packets to the meter. Packets that did not arrive by the end are not drops.
 fn meter(meter: &mut Meter, flow: usize, sender: &FlowResult) {
     for row in sender.packets.iter().map(packet_row) {
         meter.sent(flow, row.sent, row.size);
@@ -409,9 +409,9 @@ fn meter(meter: &mut Meter, flow: usize, sender: &FlowResult) {
     }
 }
 
-/// The packets of a modelled flow: what its sender sent, and when its receiver had it.
+/// Packets of a modelled flow: those that the sender sent, with their arrivals at the receiver.
 fn passed(sender: &FlowResult, receiver: &FlowResult) -> Vec<PacketRow> {
-    // Packets that were sent at the same moment arrive in that order, but for those that are lost.
+    // Packets with the same send time arrive in that order, except for lost ones.
     let mut arrivals: BTreeMap<(Time, u32), VecDeque<Time>> = BTreeMap::new();
     for passage in receiver.passages.iter().filter(|passage| passage.arrived) {
         let same = arrivals.entry((passage.sent, passage.size));
@@ -435,7 +435,7 @@ fn passed(sender: &FlowResult, receiver: &FlowResult) -> Vec<PacketRow> {
     sent.enumerate().map(row).collect()
 }
 
-/// How well the emulator kept time in the take of `flow`.
+/// Timing accuracy of the emulator in the run of `flow`.
 pub(crate) fn timing(flow: &str, report: &EmulatorReport) -> Timing {
     Timing {
         run: flow.to_owned(),
@@ -450,7 +450,7 @@ pub(crate) fn timing(flow: &str, report: &EmulatorReport) -> Timing {
     }
 }
 
-/// The same in words, for the notes of a run.
+/// The timing as text for the notes of a run.
 pub(crate) fn describe(timing: &Timing) -> String {
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     let [p50, p99, worst, read] = [timing.p50, timing.p99, timing.worst, timing.read_p99].map(ms);
@@ -460,20 +460,20 @@ pub(crate) fn describe(timing: &Timing) -> String {
          {worst:.2} ms after their time"
     );
     if !timing.real_time {
-        text.push_str("; it had no real-time priority");
+        text.push_str("; without real-time priority");
     }
     if !timing.kept_up {
         let _ = write!(
             text,
-            "; IT COULD NOT KEEP UP (read p99 {read:.2} ms after the device was known to be empty, {} \
-             lost unread): this machine was too busy, believe the delays less",
+            "; IT COULD NOT KEEP UP (read p99 {read:.2} ms after the device was last seen empty, \
+             {} lost unread): this machine was too busy, the delays are unreliable",
             timing.lost_unread
         );
     }
     text
 }
 
-/// Each flow has two hosts of its own, sender and receiver, so that each can take its own way.
+/// Each flow has its own sender and receiver hosts, so that its routes are independent.
 fn hosts(flow: usize) -> [Host; 2] {
     [2 * flow, 2 * flow + 1].map(|number| Host(number as u16))
 }
@@ -497,9 +497,9 @@ fn join(
     Ok(takings)
 }
 
-/// After the last capture, what is under way may still arrive.
+/// Time for packets in flight to arrive after the last capture.
 const TAIL: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_millis(500);
 const GLANCE: Duration = Duration::from_millis(50);
-/// Packets that the emulator logs: four minutes at 8,000 a second, 80 MB.
+/// Maximum number of packets in the emulator's log: four minutes at 8,000 packets/s, 80 MB.
 const LOG: usize = 2_000_000;

@@ -1,4 +1,4 @@
-//! Where a role is played: two hosts, and threads on them that start together.
+//! The two hosts of a flow, and the endpoint threads on them.
 
 use std::cell::RefCell;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
@@ -24,25 +24,25 @@ pub(super) type LabPlayer = Player<Threaded>;
 pub(super) type Said = Vec<(Time, Event)>;
 pub(super) type Endpoint = Worker<Result<(FlowResult, Said)>>;
 
-/// Where a role is played.
+/// Two hosts of a flow.
 pub(super) struct NetnsPair<'a> {
     pub(super) namespaces: [&'a Namespace; 2],
     pub(super) hosts: [Host; 2],
     pub(super) role: &'a FlowInstance,
     pub(super) seed: Seed,
-    /// The end of everything.
+    /// End of the run.
     pub(super) until: Time,
-    /// Of its receiver.
+    /// Stop flag of the receiver.
     pub(super) stop: &'a StopFlag,
     pub(super) gate: &'a Gate,
 }
 
-/// The two hosts of a place.
+/// Indices of the two hosts.
 pub(super) const SENDER: usize = 0;
 pub(super) const RECEIVER: usize = 1;
 
 impl NetnsPair<'_> {
-    /// Has an endpoint of datagrams wait for the start.
+    /// Starts a datagram endpoint, which waits for the gate.
     pub(super) fn drive(
         &self,
         host: usize,
@@ -55,7 +55,8 @@ impl NetnsPair<'_> {
             .seed
             .stream(&format!("party/{}/{side}", self.role.name));
         let start = Time::ZERO + self.role.plan.start;
-        // Before the other end sends: what finds nobody is taken for an answer.
+        // Both sockets exist before either end sends: a datagram to an unbound port causes an ICMP
+        // error at the sender.
         let socket = self.namespaces[host].within(|| UdpSocket::bind(own))??;
         let job = move |conditions: &Conditions| {
             let mut sockets = [Socket::connected(socket, peer.into())?];
@@ -83,7 +84,7 @@ impl NetnsPair<'_> {
         self.inside(host, stop, job)
     }
 
-    /// Sets the TCP of both hosts and has the receiver listen.
+    /// Applies the TCP settings to both hosts and makes the receiver listen.
     pub(super) fn listen(&self, kernel: &KernelTcp) -> Result<TcpListener> {
         for namespace in self.namespaces {
             kernel.stack.apply(namespace)?;
@@ -93,12 +94,12 @@ impl NetnsPair<'_> {
         Ok(self.namespaces[RECEIVER].within(listen)??)
     }
 
-    /// Of the receiver.
+    /// Address of the receiver.
     pub(super) fn peer(&self) -> SocketAddr {
         (self.hosts[RECEIVER].address(), PORT).into()
     }
 
-    /// Has a thread on a host wait for the start. It ends by `stop`.
+    /// Starts a thread on a host. It waits for the gate and ends when `stop` is set.
     pub(super) fn inside(
         &self,
         host: usize,
@@ -109,7 +110,7 @@ impl NetnsPair<'_> {
         let (until, stop) = (Some(self.until), stop.clone());
         let job = move || match start.recv() {
             Ok(clock) => job(&Conditions { clock, until, stop }),
-            // There is no start: something failed meanwhile.
+            // The gate was dropped without a start, after another failure.
             Err(_) => Ok(Default::default()),
         };
         let namespace = self.namespaces[host];
@@ -117,15 +118,16 @@ impl NetnsPair<'_> {
     }
 }
 
-/// Where threads wait until everybody is there. What it takes to make many hosts and set their
-/// TCP, seconds on a busy machine, is not time of the scenario.
+/// Start gate of all threads. Creating many hosts and setting up their TCP takes seconds on a busy
+/// machine, which is not part of the scenario's time.
 #[derive(Default)]
 pub(super) struct Gate {
     waiting: RefCell<Vec<Sender<Clock>>>,
 }
 
 impl Gate {
-    /// Tells the clock, once it runs; or nothing, if the gate goes without having been opened.
+    /// Registers a thread. The receiver yields the clock when the gate opens, or an error if the
+    /// gate is dropped unopened.
     fn queue(&self) -> Receiver<Clock> {
         let (open, start) = channel();
         self.waiting.borrow_mut().push(open);
@@ -134,11 +136,11 @@ impl Gate {
 
     pub(super) fn open(self, clock: Clock) {
         for waiting in self.waiting.into_inner() {
-            // Who is gone waits for nothing.
+            // The thread may have ended already.
             let _ = waiting.send(clock);
         }
     }
 }
 
-/// Of the lab's hosts, which nobody else can see.
+/// Port on the lab's hosts, which are isolated from other networks.
 const PORT: u16 = 5004;

@@ -1,7 +1,7 @@
-//! The links of a take in the lab over time, from the emulator's log of arrivals.
+//! Link states over time in a lab run, computed from the emulator's log of arrivals.
 //!
-//! The emulator and the simulator run the same models, and a parity test holds them together:
-//! played again in virtual time, the same arrivals give the same queues, drops and marks.
+//! The emulator and the simulator run the same link models; a parity test compares them. A replay
+//! of the same arrivals in virtual time yields the same queues, drops and marks.
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use tidegate_live::emulator::{Arrival, EmulatorLog};
 use tidegate_sim::run::{DropCauses, LinkLog, LinkSample};
 use tidegate_sim::scenario::Scenario;
 
-/// The state of every link at regular times.
+/// The state of every link at regular intervals.
 pub(super) fn link_samples(
     scenario: &Scenario,
     config: &NetworkConfig,
@@ -52,5 +52,5 @@ pub(super) fn link_samples(
     Ok(samples)
 }
 
-/// As in the simulator.
+/// Sampling interval, as in the simulator.
 const SAMPLE: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! The event service of a lab: one for all of its connections.
+//! TCP event service of the lab, shared by all of its connections.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -10,35 +10,36 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result};
 use tidegate_kernel::{Events, Limits, Policy, Server};
 
-/// A daemon in a thread, whose programs are in the kernel once, however many connections listen.
+/// A daemon thread. Its BPF programs are loaded once for all connections.
 #[derive(Debug)]
 pub(crate) struct Service {
-    /// Of its socket, in a folder of its own.
+    /// Folder of its socket.
     folder: PathBuf,
-    /// It ends when this is closed.
+    /// Closing this stops the daemon.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Service {
-    /// Starts it.
+    /// Starts the service.
     ///
     /// # Errors
-    /// The kernel cannot tell of its sockets, or does not let us: that takes root.
+    /// The kernel does not support the BPF programs, or the process lacks the privilege (root) to
+    /// load them.
     pub(crate) fn start() -> Result<Self> {
         let limits = Limits {
             clients: CLIENTS,
             ..Limits::default()
         };
         let mut server = Server::new(Policy::root_only().with_limits(limits), |_| ())
-            .context("nobody tells what kernel TCP does")?;
+            .context("the TCP event service cannot start")?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tidegate-lab-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         server.listen(&folder.join(SOCKET))?;
-        let (stop, heard) = UnixStream::pair()?;
+        let (stop, stopped) = UnixStream::pair()?;
         let thread = thread::Builder::new().name("tcp-events".into());
-        let thread = thread.spawn(move || server.run(heard.as_fd()))?;
+        let thread = thread.spawn(move || server.run(stopped.as_fd()))?;
         Ok(Self {
             folder,
             stop: Some(stop),
@@ -46,10 +47,10 @@ impl Service {
         })
     }
 
-    /// A client of it.
+    /// Connects a new client.
     ///
     /// # Errors
-    /// It is gone.
+    /// The service has ended.
     pub(crate) fn open(&self) -> Result<Events> {
         Ok(Events::connect(&self.folder.join(SOCKET))?)
     }
@@ -59,16 +60,16 @@ impl Drop for Service {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Whoever used it has heard of its end already.
+            // Clients observe its end themselves.
             let _ = thread.join();
         }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Two for each video: its sender, and whoever writes down what there was. A place that was left stays
-/// empty for a moment.
+/// Two clients for each video: the sender and the sampler. The slot of a closed client is not
+/// reusable at once.
 const CLIENTS: u32 = 4_096;
 const SOCKET: &str = "events.sock";
-/// Labs of this process have one each.
+/// Number of the next service of this process, for its folder name.
 static NEXT: AtomicU32 = AtomicU32::new(0);

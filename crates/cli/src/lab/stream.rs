@@ -28,7 +28,7 @@ use super::netns_pair::Said;
 use super::service::Service;
 use super::tcp_sampler::TcpSampler;
 
-/// A sender before the clock starts.
+/// A sender before the start of the clock.
 #[derive(Debug)]
 pub(super) struct Sender {
     streamer: TcpStreamer<Threaded>,
@@ -40,7 +40,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Of the video of `role`, which goes over `kernel`.
+    /// Creates the sender for the video of `role` over `kernel`.
     pub(super) fn new(
         role: &FlowInstance,
         video: &VideoPlan,
@@ -67,16 +67,16 @@ impl Sender {
         }
     }
 
-    /// How its application answers to events.
+    /// How the application responds to events.
     pub(super) fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Connects to `peer`, sends everything and waits until it has arrived, or until it is told to
-    /// stop.
+    /// Connects to `peer`, sends all frames, and waits until all data is acknowledged or the stop
+    /// flag is set.
     ///
     /// # Errors
-    /// The connection, the encoder or the service of events failed.
+    /// The connection, the encoder or the event service failed.
     pub(super) fn play(
         mut self,
         peer: SocketAddr,
@@ -86,20 +86,20 @@ impl Sender {
         let clock = conditions.clock;
         conditions.sleep_until(self.start);
         if conditions.stop.is_set() {
-            // The receiver may have gone as well.
+            // The receiver may have ended already.
             return Ok(self.finish(clock.now(), Record::default()));
         }
         let end = conditions.until.unwrap_or(Time::FAR);
         let patience = end.since(clock.now()).max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&peer, patience)
-            .context("the receiver cannot be reached")?;
+            .context("cannot connect to the receiver")?;
         let watch = TcpSampler::start(sources.watch, &stream, clock)?;
         let shared = watch.shared();
         let mut socket = TcpSocket::new(stream, &self.options)?;
         if let Some(events) = sources.sender {
             let subscribed = self.streamer.sender.subscribed();
             let connection = Connection::new(events, &socket, subscribed)?;
-            socket.set_watch(Box::new(Told(connection)));
+            socket.set_watch(Box::new(SenderEvents(connection)));
         }
         std::thread::sleep(clock.until(self.first_picture(clock.now())));
         let streamer = &mut self.streamer;
@@ -127,8 +127,8 @@ impl Sender {
         Ok(self.finish(clock.now(), record))
     }
 
-    /// The next picture of a camera that started with the flow: how long it takes to open the
-    /// connection and to subscribe must not move the frames against what the path does.
+    /// Time of the next frame of a camera that started with the flow. Connecting and subscribing
+    /// take time, which must not shift the frames relative to the path's outages.
     fn first_picture(&self, now: Time) -> Time {
         let gone = now.since(self.start).as_nanos();
         self.start + self.interval * gone.div_ceil(self.interval.as_nanos().max(1)) as u32
@@ -142,8 +142,8 @@ impl Sender {
         takings.sent.sort_by_key(|row| row.frame);
         record.note_frames(&takings.sent);
         record.answers = sender.take_answers();
-        let told = |(_, event): &&(Time, Event)| matches!(event, Event::Transport { .. });
-        record.told = said.iter().filter(told).count() as u64;
+        let transport = |(_, event): &&(Time, Event)| matches!(event, Event::Transport { .. });
+        record.told = said.iter().filter(transport).count() as u64;
         record.targets.push((self.start, self.first_target));
         let changes = said.iter().filter_map(|(at, event)| match event {
             Event::RateChanged { to, .. } => Some((*at, *to)),
@@ -155,41 +155,41 @@ impl Sender {
     }
 }
 
-/// Who tells what the kernel does.
+/// Event sources of a sender.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// The sender, if its mode wants to be told anything.
+    /// Events for the sender, if its mode uses events.
     sender: Option<Events>,
-    /// Whoever writes down what there was.
+    /// Events for the sampler.
     watch: Option<Events>,
 }
 
 impl Sources {
-    /// From the service, for a sender in `mode`. Without one the sender's are those that a process
-    /// without privilege sees.
+    /// Opens the sources for a sender in `mode`. Without a service, the sender uses the events that
+    /// an unprivileged process can observe.
     ///
     /// # Errors
-    /// The service is gone, or the system fails.
+    /// The service has ended, or a system call failed.
     pub(super) fn open(service: Option<&Service>, mode: Mode) -> Result<Self> {
-        let is_told = mode != Mode::Classic;
+        let uses_events = mode != Mode::Classic;
         Ok(match service {
             Some(service) => Self {
-                sender: is_told.then(|| service.open()).transpose()?,
+                sender: uses_events.then(|| service.open()).transpose()?,
                 watch: Some(service.open()?),
             },
             None => Self {
-                sender: is_told.then(Events::unprivileged).transpose()?,
+                sender: uses_events.then(Events::unprivileged).transpose()?,
                 watch: None,
             },
         })
     }
 }
 
-/// What a connection tells its sender.
+/// Event source of a sender.
 #[derive(Debug)]
-struct Told(Connection);
+struct SenderEvents(Connection);
 
-impl tcp::Watch for Told {
+impl tcp::Watch for SenderEvents {
     fn next_event(&mut self, now: Time) -> io::Result<Option<(tcp_rate::Told, TcpView)>> {
         self.0.next_event(now).map_err(io::Error::other)
     }
@@ -207,16 +207,16 @@ impl tcp::Watch for Told {
     }
 }
 
-/// Takes what one sender sends.
+/// Receives the stream of one sender.
 ///
 /// # Errors
-/// The connection failed, or brings something else.
+/// The connection failed, or the stream is invalid.
 pub(super) fn receive(
     listener: &TcpListener,
     conditions: &Conditions,
 ) -> Result<(FlowResult, Said)> {
     let mut takings = FlowResult::default();
-    // Longer than the sender, which would take its peer's going for a failure.
+    // Outlives the sender, which would report a closed connection as an error.
     let end = conditions.until.map_or(Time::FAR, |until| until + LAST);
     let conditions = &Conditions {
         until: Some(end),
@@ -236,7 +236,7 @@ pub(super) fn receive(
         ControlFlow::Continue(())
     });
     match received {
-        // A sender that is told to stop says no goodbye, and early on nothing at all.
+        // A stopped sender closes without a goodbye, or before it has sent any data.
         Ok(_) | Err(TcpError::Closed { .. } | TcpError::Silent { .. }) => {}
         Err(error) => return Err(error.into()),
     }
@@ -245,6 +245,6 @@ pub(super) fn receive(
     Ok((takings, Said::new()))
 }
 
-/// A receiver stays for so much longer than its sender.
+/// Time that a receiver continues after the end of its sender.
 const LAST: Duration = Duration::from_millis(300);
 const GLANCE: Duration = Duration::from_millis(10);

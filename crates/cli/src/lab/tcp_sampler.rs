@@ -1,4 +1,4 @@
-//! Looks at a connection of the kernel while it is used: events, state, and when it took no more.
+//! Samples a kernel TCP connection: events, state, and periods in which it accepted no data.
 
 use core::time::Duration;
 use std::net::TcpStream;
@@ -15,22 +15,22 @@ use tidegate_kernel::{
 use tidegate_live::clock::Clock;
 use tidegate_sim::interactive::{Record, Sample};
 
-/// A thread that looks.
+/// Sampling thread.
 #[derive(Debug)]
 pub(super) struct TcpSampler {
     shared: Arc<Shared>,
     thread: JoinHandle<Result<Seen>>,
 }
 
-/// What the sender tells the watch.
+/// State shared with the sender.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Frames wait in the application.
+    /// Whether frames wait in the application.
     pub(super) waiting: AtomicBool,
     stop: AtomicBool,
 }
 
-/// What was seen.
+/// Recorded data.
 #[derive(Debug, Default)]
 struct Seen {
     events: Vec<(Time, TcpEvent)>,
@@ -39,10 +39,10 @@ struct Seen {
 }
 
 impl TcpSampler {
-    /// Begins to look at `stream`; without events it sees the state only.
+    /// Starts sampling `stream`. Without `events`, only the state is recorded.
     ///
     /// # Errors
-    /// The service is gone, or the system has no thread left.
+    /// The service has ended, or no thread can be started.
     pub(super) fn start(events: Option<Events>, stream: &TcpStream, clock: Clock) -> Result<Self> {
         let stream = stream.try_clone()?;
         if let Some(events) = &events {
@@ -50,24 +50,26 @@ impl TcpSampler {
         }
         let shared = Arc::new(Shared::default());
         let inside = Arc::clone(&shared);
-        let look = move || look(events.as_ref(), &stream, clock, &inside);
-        let thread = thread::Builder::new().name("watch".into()).spawn(look)?;
+        let sample_loop = move || sample_loop(events.as_ref(), &stream, clock, &inside);
+        let thread = thread::Builder::new()
+            .name("watch".into())
+            .spawn(sample_loop)?;
         Ok(Self { shared, thread })
     }
 
-    /// To tell it things.
+    /// State for the sender to update.
     pub(super) fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }
 
-    /// Ends it and moves what it saw into `record`.
+    /// Stops the thread and moves its data into `record`.
     ///
     /// # Errors
-    /// What broke it.
+    /// The sampling failed.
     pub(super) fn finish(self, record: &mut Record) -> Result<()> {
         self.shared.stop.store(true, Ordering::Relaxed);
         let seen = self.thread.join();
-        let seen = seen.map_err(|_| anyhow!("the watch of a connection panicked"))??;
+        let seen = seen.map_err(|_| anyhow!("the thread that samples a connection panicked"))??;
         record.events = seen.events;
         record.samples = seen.samples;
         record.blocked = seen.blocked;
@@ -76,28 +78,28 @@ impl TcpSampler {
 }
 
 fn subscribe(events: &Events, stream: &TcpStream) -> Result<()> {
-    let told = EventSet::NONE
+    let wanted_events = EventSet::NONE
         .with(EventKind::Timeout)
         .with(EventKind::Threshold)
         .with(EventKind::Recovery)
         .with(EventKind::Recovered);
     let variables = events.allowed().variables;
     let wanted = Wanted {
-        events: told,
+        events: wanted_events,
         variables,
     };
     events.subscribe(stream, wanted)?;
     Ok(())
 }
 
-fn look(
+fn sample_loop(
     events: Option<&Events>,
     stream: &TcpStream,
     clock: Clock,
     shared: &Shared,
 ) -> Result<Seen> {
     let mut seen = Seen::default();
-    let mut eye = Eye::default();
+    let mut tracker = ViewTracker::default();
     let mut blocked_since = None;
     let mut sampled = Time::ZERO;
     while !shared.stop.load(Ordering::Relaxed) {
@@ -112,16 +114,16 @@ fn look(
             && let Some(kind) = in_table(&event.what)
         {
             let at = clock.from_monotonic(event.time);
-            let further = eye.counted(&event.state);
+            let further = tracker.new_duplicates(&event.state);
             seen.events.extend(further.map(|further| (at, further)));
             seen.events.push((at, kind));
-            let view = eye.view(at, &event.state, kind == TcpEvent::TimedOut);
+            let view = tracker.view(at, &event.state, kind == TcpEvent::TimedOut);
             seen.samples.push(sample(at, &view));
             sampled = at;
             continue;
         }
-        let view = eye.view(now, &probe(stream)?, false);
-        if eye.acknowledged {
+        let view = tracker.view(now, &probe(stream)?, false);
+        if tracker.acknowledged {
             seen.events.push((now, TcpEvent::NewAck));
         }
         if now.since(sampled) >= SAMPLE {
@@ -144,9 +146,9 @@ fn look(
     Ok(seen)
 }
 
-/// What an event of the kernel is in Table 1 of the paper; a third duplicate is what the kernel
-/// takes for one. New acknowledgements and further duplicates are counters there: they are noted
-/// once per look at which there were any.
+/// Event of the paper's Table 1 for a kernel event. Start of recovery in the kernel corresponds to
+/// the third duplicate. New acknowledgements and further duplicates are counters in the kernel:
+/// they are recorded once per sample in which they grew.
 fn in_table(what: &Happening) -> Option<TcpEvent> {
     match what {
         Happening::Timeout { .. } => Some(TcpEvent::TimedOut),
@@ -157,23 +159,23 @@ fn in_table(what: &Happening) -> Option<TcpEvent> {
     }
 }
 
-/// What has to be remembered from one look to the next.
+/// State that is kept between samples.
 #[derive(Debug, Default)]
-struct Eye {
-    /// The first number that is not acknowledged, and since when.
+struct ViewTracker {
+    /// First unacknowledged sequence number.
     oldest: Option<u64>,
-    heard: Time,
-    /// The timer has expired and nothing has been acknowledged since.
+    progress_at: Time,
+    /// Whether the timer has expired without an acknowledgement since.
     stalled: bool,
     last: Option<TcpView>,
-    /// Something was acknowledged since the look before, and not during fast recovery: behind a
-    /// time-out it is slow start.
+    /// Whether data was acknowledged since the previous sample, outside of fast recovery. Slow
+    /// start after a time-out counts.
     acknowledged: bool,
-    /// Further duplicates until the last event.
+    /// Number of further duplicates at the last event.
     further: u64,
 }
 
-impl Eye {
+impl ViewTracker {
     fn view(&mut self, now: Time, state: &Snapshot, timed_out: bool) -> TcpView {
         let oldest = state.get(Variable::SndUna);
         let unacked = state.unacknowledged().unwrap_or_default();
@@ -186,7 +188,7 @@ impl Eye {
         );
         self.acknowledged = !repairs && self.oldest.is_some() && oldest != self.oldest;
         if oldest != self.oldest || idle {
-            self.heard = now;
+            self.progress_at = now;
             self.stalled = false;
         }
         self.oldest = oldest;
@@ -203,7 +205,7 @@ impl Eye {
             unsent: state.unsent().unwrap_or_default(),
             sent: Bytes(state.get(Variable::BytesSent).unwrap_or_default()),
             next_timeout: None,
-            silent_since: (unacked > Bytes::ZERO).then_some(self.heard),
+            silent_since: (unacked > Bytes::ZERO).then_some(self.progress_at),
             stalled: self.stalled,
             oldest_sent: None,
             resumed: None,
@@ -211,8 +213,8 @@ impl Eye {
         *self.last.insert(view)
     }
 
-    /// Whether further duplicates came since the last event.
-    fn counted(&mut self, state: &Snapshot) -> Option<TcpEvent> {
+    /// Returns an event if further duplicates arrived since the last event.
+    fn new_duplicates(&mut self, state: &Snapshot) -> Option<TcpEvent> {
         let further = state.get(Variable::FurtherDuplicates)?;
         let grown = further > self.further;
         self.further = further;
@@ -230,11 +232,11 @@ fn sample(at: Time, view: &TcpView) -> Sample {
     }
 }
 
-/// It looks this often.
+/// Polling interval.
 const GLANCE: Duration = Duration::from_millis(10);
-/// The state of the connection is kept at this distance, as in the simulator.
+/// Interval between recorded states, as in the simulator.
 const SAMPLE: Duration = Duration::from_millis(50);
-/// Of a threshold that is none, as in the simulator.
+/// Maximum threshold in segments, for an unset threshold; as in the simulator.
 const MOST_SEGMENTS: u64 = 1 << 16;
 
 #[cfg(test)]
@@ -255,46 +257,50 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_time_outs_are_remembered_until_something_is_acknowledged() {
-        let mut eye = Eye::default();
+    fn silence_and_timeouts_persist_until_new_data_is_acknowledged() {
+        let mut tracker = ViewTracker::default();
         let at = Time::from_millis;
-        let view = eye.view(at(0), &state(1, 1, 1), false);
+        let view = tracker.view(at(0), &state(1, 1, 1), false);
         assert_eq!(view.silent_since, None);
         assert_eq!(view.ssthresh, Bytes(65_536_000));
-        // Sent after idleness: that is when the wait begins.
-        let view = eye.view(at(500), &state(1, 5_001, 6_001), false);
+        // Sent after idleness: the silence starts here.
+        let view = tracker.view(at(500), &state(1, 5_001, 6_001), false);
         assert_eq!(view.silent_since, Some(at(500)));
         assert_eq!((view.unacked, view.unsent), (Bytes(5_000), Bytes(1_000)));
         assert!(view.has_room(at(510)));
-        let view = eye.view(at(700), &state(1, 5_001, 6_001), false);
+        let view = tracker.view(at(700), &state(1, 5_001, 6_001), false);
         assert_eq!(view.silent_since, Some(at(500)));
         assert!(!view.has_room(at(700)));
-        assert!(eye.view(at(800), &state(1, 5_001, 6_001), true).stalled);
-        assert!(eye.view(at(820), &state(1, 5_001, 6_001), false).stalled);
-        let view = eye.view(at(900), &state(2_001, 5_001, 6_001), false);
-        assert!(!view.stalled && view.has_room(at(910)) && eye.acknowledged);
+        assert!(tracker.view(at(800), &state(1, 5_001, 6_001), true).stalled);
+        assert!(
+            tracker
+                .view(at(820), &state(1, 5_001, 6_001), false)
+                .stalled
+        );
+        let view = tracker.view(at(900), &state(2_001, 5_001, 6_001), false);
+        assert!(!view.stalled && view.has_room(at(910)) && tracker.acknowledged);
         assert_eq!(view.silent_since, Some(at(900)));
         let mut later = state(2_001, 5_001, 6_001);
-        eye.view(at(910), &later, false);
-        assert!(!eye.acknowledged);
-        // In fast recovery it does not count, in the slow start behind a time-out it does.
+        tracker.view(at(910), &later, false);
+        assert!(!tracker.acknowledged);
+        // In fast recovery it does not count; in slow start after a time-out it does.
         later.set(Variable::CaState, CaState::Recovery as u64);
         later.set(Variable::SndUna, 3_001);
-        eye.view(at(920), &later, false);
-        assert!(!eye.acknowledged);
+        tracker.view(at(920), &later, false);
+        assert!(!tracker.acknowledged);
         later.set(Variable::CaState, CaState::Loss as u64);
         later.set(Variable::SndUna, 4_001);
-        eye.view(at(930), &later, false);
-        assert!(eye.acknowledged);
+        tracker.view(at(930), &later, false);
+        assert!(tracker.acknowledged);
     }
 
     #[test]
-    fn further_duplicates_are_told_when_there_were_any() {
-        let (mut eye, mut seen) = (Eye::default(), state(1, 1, 1));
-        assert_eq!(eye.counted(&seen), None);
-        for (count, told) in [(0, false), (3, true), (3, false), (4, true)] {
+    fn further_duplicates_are_reported_when_their_counter_grew() {
+        let (mut tracker, mut seen) = (ViewTracker::default(), state(1, 1, 1));
+        assert_eq!(tracker.new_duplicates(&seen), None);
+        for (count, reported) in [(0, false), (3, true), (3, false), (4, true)] {
             seen.set(Variable::FurtherDuplicates, count);
-            assert_eq!(eye.counted(&seen).is_some(), told);
+            assert_eq!(tracker.new_duplicates(&seen).is_some(), reported);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The runs of papers on the kernel's own TCP, as many labs side by side as wanted.
+//! Runs of `tidegate papers` on kernel TCP, in parallel labs.
 
 use core::fmt;
 use core::time::Duration;
@@ -21,29 +21,29 @@ use crate::run_folder::{self, LoadedScenario};
 use crate::video_source::VideoInput;
 use tidegate_console::progress::say;
 
-/// Labs of this process.
+/// The labs of this process.
 pub(super) struct Lab {
     service: Service,
     video: VideoInput,
     interrupts: Arc<Interrupts>,
     injector: Injector,
-    /// Run folders go there.
+    /// Parent of the run folders.
     out: PathBuf,
     begun: AtomicUsize,
     all: AtomicUsize,
-    /// Runs whose emulator was late, if it was played again also then.
+    /// Number of runs whose emulator was late, after the repetition if there was one.
     late: AtomicUsize,
-    /// What the kernel does in its own way, and which runs failed.
+    /// Differences from the kernel's behaviour, and failed runs.
     said: Mutex<BTreeSet<String>>,
-    /// Runs that are kept.
+    /// Number of runs with a run folder.
     kept: AtomicUsize,
 }
 
 impl Lab {
-    /// To be made before the process has threads.
+    /// Must be called while the process is single-threaded.
     ///
     /// # Errors
-    /// The system has no namespaces for us, or nobody tells what its TCP does.
+    /// Namespaces are unavailable, or the TCP event service cannot start.
     pub(super) fn new(
         out: PathBuf,
         injector: Injector,
@@ -51,7 +51,7 @@ impl Lab {
     ) -> Result<Self> {
         lab::prepare()?;
         let service = Service::start().context(
-            "papers need the events of kernel TCP; leave --lab out to play them in the simulator",
+            "papers need the events of kernel TCP; omit --lab to run them in the simulator",
         )?;
         Ok(Self {
             service,
@@ -67,7 +67,7 @@ impl Lab {
         })
     }
 
-    /// Whether somebody wants it to end.
+    /// Whether the user has interrupted the runs.
     fn is_interrupted(&self) -> bool {
         self.interrupts.count() > 0
     }
@@ -93,7 +93,7 @@ impl Lab {
         }
         let cast = topology::roles(&script.scenario, seed);
         let played = stage.play_in_time(&cast, &mut |_| {}, &|| {})?;
-        // What was cut short says nothing.
+        // An incomplete run has no result.
         if !played.is_whole {
             return Ok(None);
         }
@@ -110,7 +110,7 @@ impl Lab {
         Ok(Some(video))
     }
 
-    /// Leaves the run folder.
+    /// Writes the run folder.
     fn keep(
         &self,
         script: &LoadedScenario,
@@ -134,15 +134,15 @@ impl Lab {
         let summary = run.summary.as_ref();
         let flow = summary.and_then(|s| s.flows.iter().find(|f| f.name == "video"));
         let frames = flow.map(|flow| &flow.frames);
-        let told = frames.and_then(|f| {
+        let on_time_text = frames.and_then(|f| {
             let on_time = f.on_time?;
             Some(format!(": {on_time} of {} frames on time", f.made?))
         });
-        let told = told.unwrap_or_default();
+        let on_time_text = on_time_text.unwrap_or_default();
         let all = self.all.load(Ordering::Relaxed);
         self.kept.fetch_add(1, Ordering::Relaxed);
         say(format_args!(
-            "run {number} of {all}, {} seed {}{told}{late}",
+            "run {number} of {all}, {} seed {}{on_time_text}{late}",
             job.label, job.seed
         ));
         Ok(())
@@ -156,7 +156,7 @@ impl verb::Lab for Lab {
         }
         ensure!(
             self.is_interrupted(),
-            "no run came about; what they said is above"
+            "no run succeeded; the errors are printed above"
         );
         Ok(false)
     }
@@ -198,7 +198,7 @@ impl World for Lab {
         let last: Duration = jobs.iter().map(lasts).sum();
         let whole = last.as_secs_f64() / at_a_time.max(1) as f64 / 60.0;
         say(format_args!(
-            "runs in real time: {}, side by side: {at_a_time}, about {} minutes; run folders \
+            "runs in real time: {}, in parallel: {at_a_time}, about {} minutes; run folders \
              in {}",
             jobs.len(),
             whole.ceil(),
@@ -209,7 +209,7 @@ impl World for Lab {
     fn play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError> {
         let played = self.try_play(job);
         if let Err(why) = &played {
-            // The others took time, too.
+            // Other runs continue.
             let failed = format!("run {} of seed {} failed: {why:#}", job.label, job.seed);
             say(&failed);
             if let Ok(mut said) = self.said.lock() {
@@ -232,20 +232,20 @@ impl fmt::Debug for Lab {
     }
 }
 
-/// How long a run takes: until its last frame, which comes behind the last cut, and what goes on
-/// around it.
+/// Duration of a run in real time: up to the last frame or the end of the last outage, plus setup.
 fn lasts(job: &Job) -> Duration {
     let whole = job.scenario.duration;
     let video = job.video();
     let frames = video.and_then(|video| Some((video, video.stream.as_ref()?.frames?)));
     let links = job.scenario.links.iter();
     let cuts = links.flat_map(|link| &link.outages);
-    let mended = cuts.map(|cut| cut.to.since(Time::ZERO)).max();
+    let restored = cuts.map(|cut| cut.to.since(Time::ZERO)).max();
     frames.map_or(whole, |(video, frames)| {
         let last = video.frame_rate.at(frames);
-        last.max(mended.unwrap_or_default()).min(whole)
+        last.max(restored.unwrap_or_default()).min(whole)
     }) + AROUND
 }
 
-/// The start of a video is drawn from a second; what is under way arrives; the folder is written.
+/// Random start of the video within one second, drain of packets in flight, output of the run
+/// folder.
 const AROUND: Duration = Duration::from_secs(3);

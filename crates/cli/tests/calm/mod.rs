@@ -1,8 +1,8 @@
-//! Tests in real time, on machines that others use as well.
+//! Real-time tests on shared machines.
 //!
-//! The host of a virtual machine may take its processors away for a tenth of a second and more. What
-//! had to happen within some time does not then, and that says nothing of what is tested. So a witness
-//! on each processor, before which nothing else goes, notes for how long it was not let run.
+//! The host of a virtual machine may suspend its processors for 100 ms and more. Deadlines are then
+//! missed for reasons unrelated to the code under test. A witness thread on each processor, at a
+//! high real-time priority, measures for how long it was not scheduled.
 
 use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,9 +11,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{mem, ptr};
 
-/// What the test called `test` plays and judges. Where it fails and the machine stood still meanwhile, it
-/// is played again; a failure on a machine that did not is one. Where the machine stood still each time
-/// for far longer than anything that is tested takes, the test passes, and says that nothing was judged.
+/// Runs the body of the test named `test`. A failure counts if the machine did not stall meanwhile;
+/// otherwise the body is repeated. If the machine stalled in each attempt for much longer than the
+/// tested deadlines, the test passes with a note that it was not judged.
 pub(crate) fn judged(test: &str, body: impl Fn()) {
     let mut shortest = Duration::MAX;
     for left in (0..TRIES).rev() {
@@ -29,32 +29,32 @@ pub(crate) fn judged(test: &str, body: impl Fn()) {
             resume_unwind(failure);
         }
         let ms = still.as_millis();
-        tell(&format!(
-            "{test} failed on a machine that stood still for {ms} ms"
+        note(&format!(
+            "{test} failed while the machine stalled for {ms} ms"
         ));
     }
     let ms = shortest.as_millis();
-    tell(&format!(
-        "not judged: {test}, as the machine stood still for {ms} ms or more each time it was played"
+    note(&format!(
+        "not judged: {test}, as the machine stalled for {ms} ms or more in each attempt"
     ));
 }
 
-/// Past the test harness, which would swallow what a test prints that passes.
-fn tell(what: &str) {
+/// Writes to standard error directly: the test harness captures the output of passing tests.
+fn note(text: &str) {
     let mut terminal = io::stderr();
-    writeln!(terminal, "{what}").unwrap();
+    writeln!(terminal, "{text}").unwrap();
 }
 
-/// A thread that has nothing to do but to be in time.
+/// A thread that wakes up periodically and measures its delays.
 struct Witness {
-    /// It looks until nobody has this any more.
+    /// Dropping the sender ends the thread.
     end: Sender<()>,
     thread: JoinHandle<Duration>,
 }
 
 impl Witness {
-    /// One on each processor that this process may use, if it may go before all others there: without
-    /// that a machine that does other things as well would be an excuse.
+    /// Starts one on each processor that this process may use. A witness without real-time priority
+    /// reports no stalls, since it could be delayed by other processes of the machine.
     fn everywhere() -> Vec<Self> {
         processors().into_iter().map(Self::on).collect()
     }
@@ -76,7 +76,7 @@ impl Witness {
         Self { end, thread }
     }
 
-    /// For how long it was not let run, at the worst.
+    /// Ends the thread. Returns its longest delay.
     fn end(self) -> Duration {
         drop(self.end);
         self.thread.join().unwrap()
@@ -97,12 +97,12 @@ fn processors() -> Vec<usize> {
         .collect()
 }
 
-/// Stays on one processor, ahead of all threads of ours. Whether it may.
+/// Pins the thread to a processor at real-time priority. Returns whether that is permitted.
 fn settle(processor: usize) -> bool {
     let first = libc::sched_param {
         sched_priority: PRIORITY,
     };
-    // SAFETY: 0 is this thread; sets and parameters are whole and passed with their sizes.
+    // SAFETY: 0 is this thread; sets and parameters are initialised and passed with their sizes.
     unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();
         libc::CPU_SET(processor, &mut set);
@@ -112,10 +112,10 @@ fn settle(processor: usize) -> bool {
 }
 
 const TRIES: usize = 3;
-/// Events of the kernel's timers are told apart by tenths of a second.
+/// The tests distinguish kernel timer events at a resolution of 100 ms.
 const CALM: Duration = Duration::from_millis(30);
-/// On such a machine three tries in a row may fail.
+/// On such a machine, three attempts in a row may fail.
 const HOPELESS: Duration = Duration::from_millis(100);
 const GLANCE: Duration = Duration::from_millis(2);
-/// The emulator has less, and so has what keeps time-outs linear.
+/// Above the priorities of the emulator and of the linear RTO timer.
 const PRIORITY: libc::c_int = 60;

@@ -1,10 +1,10 @@
-//! The program as a command that is run to its end.
+//! Runs the program to completion.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// `tidegate` with these arguments, in a folder.
+/// Runs `tidegate` with `args` in the folder `dir`.
 pub(crate) fn tidegate(args: &[&str], dir: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(args)
@@ -13,7 +13,7 @@ pub(crate) fn tidegate(args: &[&str], dir: &Path) -> Output {
         .unwrap()
 }
 
-/// An empty folder of a test's own.
+/// Creates an empty folder for a test.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&dir);
@@ -21,7 +21,7 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     dir
 }
 
-/// What it printed.
+/// Output as text.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -1,4 +1,4 @@
-//! The daemon of events as a child process. Where there cannot be one, tests are skipped and say so.
+//! The event daemon as a child process. Tests are skipped with a message where it is unavailable.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,14 +11,14 @@ use crate::party::{Ended, Party, Scratch, text};
 pub(crate) const ANYTHING: &str =
     "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['all']\n";
 
-/// A daemon with a socket in folders that it has to make.
+/// A daemon whose socket is in folders that it must create.
 pub(crate) struct Daemon {
     pub(crate) scratch: Scratch,
     pub(crate) party: Party,
 }
 
 impl Daemon {
-    /// With this policy and more options; `None` where there cannot be one.
+    /// Starts a daemon with this policy and further options. `None` where it is unavailable.
     pub(crate) fn start(test: &str, policy: &str, options: &str) -> Option<Self> {
         if is_without_rights(test) {
             return None;
@@ -38,13 +38,13 @@ impl Daemon {
         socket(&self.scratch)
     }
 
-    /// Ctrl-C: the end is no failure, and nothing stays behind.
+    /// Interrupts the daemon and asserts that it exits cleanly and removes its folders.
     pub(crate) fn interrupted(self) -> Ended {
         self.party.interrupt();
         let ended = self.party.ends();
         assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
         assert!(ended.said.contains("unloading the BPF programs"));
-        assert!(!self.scratch.path("made").exists(), "folders stayed behind");
+        assert!(!self.scratch.path("made").exists(), "its folders remain");
         ended
     }
 }
@@ -53,7 +53,7 @@ pub(crate) fn socket(scratch: &Scratch) -> PathBuf {
     scratch.path("made/here/events.sock")
 }
 
-/// `tidegate` with these arguments, separated by spaces, which looks for the daemon at `socket`.
+/// `tidegate` with the arguments, separated by spaces. It connects to the daemon at `socket`.
 pub(crate) fn client(arguments: &str, socket: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command
@@ -62,8 +62,8 @@ pub(crate) fn client(arguments: &str, socket: &Path) -> Command {
     command
 }
 
-/// Whether a daemon cannot be here, and the test called `test` is to be skipped; it says so. Where
-/// `TIDEGATE_REQUIRE_NETNS` is 1 root's test fails instead.
+/// Whether a daemon is unavailable, so that the test named `test` must be skipped; prints a
+/// message. With `TIDEGATE_REQUIRE_NETNS=1`, a test run by root fails instead.
 pub(crate) fn is_without_rights(test: &str) -> bool {
     use std::io::Write as _;
     let Err(why) = Events::in_process() else {
@@ -73,7 +73,7 @@ pub(crate) fn is_without_rights(test: &str) -> bool {
     let root = unsafe { libc::geteuid() } == 0;
     let required = root && env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1");
     assert!(!required, "required by TIDEGATE_REQUIRE_NETNS=1: {why}");
-    // Past the test harness, which would swallow what a test prints that passes.
+    // Written to standard error directly: the test harness captures the output of passing tests.
     let mut terminal = io::stderr();
     writeln!(terminal, "skipped {test}: {why}").unwrap();
     true

@@ -1,4 +1,4 @@
-//! The program as a child process, and waiting for what it says.
+//! The program as a child process, with waits for lines of its output.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use std::{env, fs, process};
 
 use tidegate_sim::run::{Run, RunReader};
 
-/// A running program. It is killed, by its id, when the test ends before it does.
+/// A running program. It is killed, by its id, if the test ends first.
 pub(crate) struct Party {
     child: Child,
     lines: Receiver<String>,
-    heard: Vec<String>,
+    seen: Vec<String>,
     output: Option<JoinHandle<String>>,
 }
 
-/// What a program left behind.
+/// Result of a program.
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     /// Standard error.
@@ -28,7 +28,7 @@ pub(crate) struct Ended {
 }
 
 impl Party {
-    /// `tidegate` with these arguments, separated by spaces.
+    /// Starts `tidegate` with the arguments, separated by spaces.
     pub(crate) fn tidegate(arguments: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(arguments.split_whitespace());
@@ -60,12 +60,12 @@ impl Party {
         Self {
             child,
             lines,
-            heard: Vec::new(),
+            seen: Vec::new(),
             output: Some(output),
         }
     }
 
-    /// Waits for a line with `words` in it.
+    /// Waits for a line that contains `words`.
     pub(crate) fn says(&mut self, words: &str) -> String {
         let end = Instant::now() + GUARD;
         loop {
@@ -74,17 +74,17 @@ impl Party {
                 .recv_timeout(end.saturating_duration_since(Instant::now()))
             {
                 Ok(line) => {
-                    self.heard.push(line.clone());
+                    self.seen.push(line.clone());
                     if line.contains(words) {
                         return line;
                     }
                 }
-                Err(e) => panic!("no \"{words}\" ({e}) in:\n{}", self.heard.join("\n")),
+                Err(e) => panic!("no \"{words}\" ({e}) in:\n{}", self.seen.join("\n")),
             }
         }
     }
 
-    /// Waits for a line with `before` in it, and takes the number behind that.
+    /// Waits for a line that contains `before` and parses the number that follows it.
     pub(crate) fn number(&mut self, before: &str) -> u16 {
         let line = self.says(before);
         let (_, rest) = line.split_once(before).unwrap();
@@ -92,8 +92,8 @@ impl Party {
         digits.parse().unwrap()
     }
 
-    /// Waits until it takes Ctrl-C itself.
-    pub(crate) fn heeds(&self) {
+    /// Waits until the program has installed its handler for SIGINT.
+    pub(crate) fn catches_sigint(&self) {
         let status = format!("/proc/{}/status", self.child.id());
         let end = Instant::now() + GUARD;
         loop {
@@ -103,12 +103,12 @@ impl Party {
             if caught & (1 << (libc::SIGINT - 1)) != 0 {
                 return;
             }
-            assert!(Instant::now() < end, "it never takes SIGINT");
+            assert!(Instant::now() < end, "no handler for SIGINT was installed");
             thread::yield_now();
         }
     }
 
-    /// The number of its process.
+    /// Process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -120,13 +120,13 @@ impl Party {
         assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
     }
 
-    /// SIGKILL: no word of goodbye, nothing flushed.
+    /// Kills the program with SIGKILL, without BYE or flushed files.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the program.
     pub(crate) fn ends(mut self) -> Ended {
         let end = Instant::now() + GUARD;
         loop {
@@ -134,17 +134,17 @@ impl Party {
                 .lines
                 .recv_timeout(end.saturating_duration_since(Instant::now()))
             {
-                Ok(line) => self.heard.push(line),
-                // It has closed its standard error.
+                Ok(line) => self.seen.push(line),
+                // The program has closed its standard error.
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    panic!("it does not end:\n{}", self.heard.join("\n"));
+                    panic!("the program does not end:\n{}", self.seen.join("\n"));
                 }
             }
         }
         Ended {
             status: self.child.wait().unwrap(),
-            said: self.heard.join("\n"),
+            said: self.seen.join("\n"),
             output: self.output.take().unwrap().join().unwrap(),
         }
     }
@@ -152,7 +152,7 @@ impl Party {
 
 impl Drop for Party {
     fn drop(&mut self) {
-        // It may have ended, and been waited for, already.
+        // The program may have ended, and been waited for, already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -180,7 +180,7 @@ impl Ended {
     }
 }
 
-/// A folder of temporary files that goes when the test ends.
+/// A temporary folder, removed at the end of the test.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -201,29 +201,29 @@ impl Drop for Scratch {
     }
 }
 
-/// A player of a stream over TCP, at a port of its choice.
+/// A player of a stream over TCP, at a free port.
 pub(crate) fn player(options: &str) -> (Party, u16) {
-    // No machine is so busy that a frame comes too late.
+    // A threshold that no frame exceeds on a busy machine.
     let options = format!("--listen 127.0.0.1:0 --discard-threshold 30s {options}");
     let mut player = Party::tidegate(&format!("recv --transport tcp {options}"));
     let port = player.number("waiting for a stream at port ");
     (player, port)
 }
 
-/// For whoever sends to this port.
+/// Option of a sender to this port.
 pub(crate) fn to(port: u16) -> String {
     format!("--to 127.0.0.1:{port}")
 }
 
-/// What a run folder holds.
+/// Reads a run folder.
 pub(crate) fn load(dir: &Path) -> Run {
     RunReader::load(dir).unwrap()
 }
 
-/// For the arguments of a program; temporary folders have no spaces in their names here.
+/// Path as an argument. Temporary folders have no spaces in their names here.
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Ends a test that hangs. No verdict depends on it.
+/// Ends a test that hangs. No result depends on it.
 pub(crate) const GUARD: Duration = Duration::from_mins(5);

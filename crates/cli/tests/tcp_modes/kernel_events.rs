@@ -1,5 +1,5 @@
-//! iOPT that hears the kernel itself, through the daemon or from programs of its own. What takes
-//! root is skipped without it.
+//! iOPT with kernel events, from the daemon or from its own BPF programs. Tests are skipped without
+//! root.
 
 use std::path::Path;
 use std::thread;
@@ -12,9 +12,9 @@ use crate::daemon::{ANYTHING, Daemon};
 use crate::in_real_time;
 use crate::party::Party;
 use crate::played::{Played, cut_path};
-use crate::tell;
+use crate::print;
 
-/// Twelve seconds of video that are to be there within two, over a path with a cut.
+/// Twelve seconds of video with a delay bound of two seconds, over a path with an outage.
 fn play(name: &str, from: &str, socket: &Path, meanwhile: impl FnOnce(&mut Party)) -> Played {
     let options = format!(
         "--size 320x180 --rate 2Mb/s --duration 12s --congestion reno --mode iopt --events-from {from}"
@@ -22,18 +22,32 @@ fn play(name: &str, from: &str, socket: &Path, meanwhile: impl FnOnce(&mut Party
     Played::beside_daemon(name, cut_path, ("2s", &options), socket, meanwhile)
 }
 
-/// Time-outs were told and answered, and what came was in time.
+/// Checks that RTOs were reported and responded to, and that received frames were on time.
 fn check(name: &str, run: &Played) {
-    tell(name, run);
-    let told = run.told();
-    let count = |kind: TcpEvent| told.iter().filter(|(_, event)| *event == kind).count();
-    assert!(count(TcpEvent::TimedOut) >= 2, "{told:?}: {}", run.said);
-    assert!(count(TcpEvent::Repaired) >= 1, "{told:?}: {}", run.said);
+    print(name, run);
+    let tcp_events = run.tcp_events();
+    let count = |kind: TcpEvent| {
+        tcp_events
+            .iter()
+            .filter(|(_, event)| *event == kind)
+            .count()
+    };
+    assert!(
+        count(TcpEvent::TimedOut) >= 2,
+        "{tcp_events:?}: {}",
+        run.said
+    );
+    assert!(
+        count(TcpEvent::Repaired) >= 1,
+        "{tcp_events:?}: {}",
+        run.said
+    );
     assert!(run.answers().len() >= 2, "{}", run.said);
     let (came, in_time) = run.came();
     let left_out = run.dropped(DropCause::Late) + run.dropped(DropCause::Skipped);
     assert_eq!(came + left_out, 360, "{}", run.said);
-    // Three seconds of the twelve are cut, of which two can be made up for; an ordinary sender has 226.
+    // The outage takes three of twelve seconds; two of them are recoverable. A sender without
+    // events delivers 226 frames on time.
     assert!(in_time >= 270, "{in_time} of {came} in time: {}", run.said);
     assert!(run.late() <= 30, "{} late: {}", run.late(), run.said);
     let last = run.course().last().map(|(_, rate)| *rate);
@@ -41,22 +55,22 @@ fn check(name: &str, run: &Played) {
 }
 
 #[test]
-fn iopt_that_hears_the_kernel_is_in_time_after_a_cut() {
+fn iopt_with_kernel_events_is_on_time_after_an_outage() {
     in_real_time(
-        "kernel_events::iopt_that_hears_the_kernel_is_in_time_after_a_cut",
-        hears,
+        "kernel_events::iopt_with_kernel_events_is_on_time_after_an_outage",
+        with_kernel_events,
     );
 }
 
-fn hears() {
-    let Some(daemon) = Daemon::start("modes-hears", ANYTHING, "") else {
+fn with_kernel_events() {
+    let Some(daemon) = Daemon::start("modes-with_kernel_events", ANYTHING, "") else {
         return;
     };
     let runs = ["daemon", "in-process"].map(|source| {
         let socket = daemon.socket();
         thread::spawn(move || (play(source, source, &socket, |_| ()), source))
     });
-    // None is left behind by one that failed.
+    // Joins all threads before a panic, so that none is left running.
     for run in runs.map(thread::JoinHandle::join) {
         let (run, source) = run.unwrap();
         check(source, &run);
@@ -67,25 +81,25 @@ fn hears() {
 }
 
 #[test]
-fn a_stream_whose_daemon_is_killed_goes_on_and_says_so() {
+fn a_stream_continues_without_its_daemon_and_reports_that() {
     in_real_time(
-        "kernel_events::a_stream_whose_daemon_is_killed_goes_on_and_says_so",
-        outlives,
+        "kernel_events::a_stream_continues_without_its_daemon_and_reports_that",
+        after_the_daemon,
     );
 }
 
-fn outlives() {
+fn after_the_daemon() {
     let Some(daemon) = Daemon::start("modes-killed", ANYTHING, "") else {
         return;
     };
     let socket = daemon.socket();
     let run = play("killed", "daemon", &socket, |sender| {
-        // It is on its way, and the cut is to come.
+        // The stream has started; the outage follows.
         sender.says(" of 2.00 Mb/s");
         daemon.party.kill();
     });
     check("killed", &run);
     assert!(run.said.contains("events come from the kernel"));
-    let news = "events without privilege (the event daemon is gone";
-    assert!(run.said.contains(news), "{}", run.said);
+    let message = "events without privilege (the event daemon is gone";
+    assert!(run.said.contains(message), "{}", run.said);
 }

@@ -1,4 +1,4 @@
-//! Modes of iTCP over kernel sockets, on paths that are cut for a while.
+//! Modes of iTCP over kernel sockets, on paths with outages.
 
 #[path = "../calm/mod.rs"]
 mod calm;
@@ -25,19 +25,22 @@ use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::DropCause;
 use tidegate_core::units::Rate;
 
-/// Twelve seconds of video that are to be there within two.
+/// Twelve seconds of video with a delay bound of two seconds.
 fn play(name: &str, mode: &str) -> Played {
     let options = format!("--size 320x180 --rate 2Mb/s --duration 12s --mode {mode}");
     Played::new(name, cut_path, ("2s", &options), |_| ())
 }
 
 #[test]
-fn iopt_is_in_time_after_a_cut_where_classic_is_late() {
+fn iopt_is_on_time_after_an_outage_and_classic_is_late() {
     //= itcp-4.4-late (test)
-    in_real_time("iopt_is_in_time_after_a_cut_where_classic_is_late", compare);
+    in_real_time(
+        "iopt_is_on_time_after_an_outage_and_classic_is_late",
+        compare,
+    );
 }
 
-/// Where namespaces are to be had, and as long as the machine lets it.
+/// Runs the test where namespaces are available; repeats it after stalls of the machine.
 fn in_real_time(test: &str, body: fn()) {
     in_lab(test, || judged(test, body));
 }
@@ -55,13 +58,13 @@ fn compare() {
     let iopt = tcps.iter().map(|tcp| (*tcp, over(tcp)));
     let iopt = iopt.map(|(tcp, mode)| thread::spawn(move || (tcp, play(tcp, &mode))));
     let iopt: Vec<_> = iopt.collect();
-    // None is left behind by one that failed.
+    // Joins all threads before a panic, so that none is left running.
     let iopt: Vec<_> = iopt.into_iter().map(thread::JoinHandle::join).collect();
     let classic = classic.join().unwrap();
 
     let (came, in_time) = classic.came();
-    tell("classic", &classic);
-    // Frames that the encoder was too slow for on a busy machine were left out.
+    print("classic", &classic);
+    // A slow encoder on a busy machine skips frames.
     assert_eq!(came + classic.dropped(DropCause::Skipped), 360);
     assert!(classic.late() >= 30, "{in_time} of {came} in time");
     assert!(classic.answers().is_empty());
@@ -71,24 +74,24 @@ fn compare() {
     }
 }
 
-/// Over every congestion control whose growth is known.
+/// Checks one congestion control with a known window growth.
 fn check(tcp: &str, iopt: &Played, classic: &Played) {
-    tell(&format!("iopt over {tcp}"), iopt);
+    print(&format!("iopt over {tcp}"), iopt);
     let (came, in_time) = iopt.came();
     let left_out = iopt.dropped(DropCause::Late) + iopt.dropped(DropCause::Skipped);
     assert_eq!(came + left_out, 360, "{tcp}: {}", iopt.said);
-    // Five were in flight before anybody could know. A busy machine makes some more late: the first
-    // ones after the cut come at the bound.
+    // Five frames were in flight before the sender could detect the outage. A busy machine delays
+    // some more: the first ones after the outage arrive at the bound.
     assert!(
         iopt.late() * 4 <= classic.late(),
         "{tcp}: {} of {came} are late",
         iopt.late()
     );
     assert!(in_time > classic.came().1, "{tcp}: {}", iopt.said);
-    let told = iopt.told();
-    let timed_out = told.iter().filter(|(_, e)| *e == TcpEvent::TimedOut);
+    let tcp_events = iopt.tcp_events();
+    let timed_out = tcp_events.iter().filter(|(_, e)| *e == TcpEvent::TimedOut);
     assert!(timed_out.count() >= 2, "{tcp}: {}", iopt.said);
-    // What could not be in time any more was left out, and the rate came all the way back.
+    // Frames that would be late were dropped, and the rate recovered completely.
     assert!(iopt.answers().len() >= 2, "{tcp}: {}", iopt.said);
     assert!(iopt.dropped(DropCause::Late) > 0, "{tcp}: {}", iopt.said);
     let last = iopt.course().last().map(|(_, rate)| *rate);
@@ -100,7 +103,7 @@ fn check(tcp: &str, iopt: &Played, classic: &Played) {
     );
 }
 
-fn tell(mode: &str, run: &Played) {
+fn print(mode: &str, run: &Played) {
     let (came, in_time) = run.came();
     println!("{mode}: {came} of 360 frames came, {in_time} in time");
     println!("{}", run.said);

@@ -1,4 +1,4 @@
-//! A stream over a path of its own, and what sender and player wrote down of it.
+//! A stream over an emulated path, and the run folders of its sender and player.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tidegate_sim::run::{Run, RunReader};
 use crate::daemon::client;
 use crate::party::{Party, Scratch, text};
 
-/// 10 Mb/s with a queue of so many packets and a delay each way. Nothing passes between the
-/// moments of a cut, in ms from now.
+/// A path of 10 Mb/s with a queue of `queue` packets and a delay in each direction. It drops all
+/// packets during `cuts`, in ms from the start.
 pub(crate) fn path(delay: Duration, queue: u32, cuts: &[(u64, u64)]) -> EmulatorConfig {
     let outage = |(from, to): &(u64, u64)| Outage {
         from: Time::from_millis(*from),
@@ -37,12 +37,12 @@ pub(crate) fn path(delay: Duration, queue: u32, cuts: &[(u64, u64)]) -> Emulator
     }
 }
 
-/// 66 ms there and back, a bandwidth-delay product of queue. Nothing passes for three seconds.
+/// RTT of 66 ms, a queue of the bandwidth-delay product, and an outage of three seconds.
 pub(crate) fn cut_path() -> EmulatorConfig {
     path(Duration::from_millis(33), 55, &[(5_000, 8_000)])
 }
 
-/// What sender and player wrote down.
+/// Run folders of sender and player, and the messages of the sender.
 pub(crate) struct Played {
     pub(crate) sent: Run,
     pub(crate) seen: Run,
@@ -50,20 +50,20 @@ pub(crate) struct Played {
 }
 
 impl Played {
-    /// Sends as `options` say, which name the `bound` of the player too. `meanwhile` is told of the
-    /// sender once the stream has begun.
+    /// Runs a sender with `options` and a player with the delay `bound`. `meanwhile` is called with
+    /// the sender after the start of the stream.
     pub(crate) fn new(
         name: &str,
         path: fn() -> EmulatorConfig,
         (bound, options): (&str, &str),
         meanwhile: impl FnOnce(&mut Party),
     ) -> Self {
-        // Nobody serves there.
-        let nowhere = Path::new("/nonexistent/events.sock");
-        Self::beside_daemon(name, path, (bound, options), nowhere, meanwhile)
+        // No daemon exists at this path.
+        let absent = Path::new("/nonexistent/events.sock");
+        Self::beside_daemon(name, path, (bound, options), absent, meanwhile)
     }
 
-    /// The same, with the daemon of events at `socket`.
+    /// The same, with an event daemon at `socket`.
     pub(crate) fn beside_daemon(
         name: &str,
         path: fn() -> EmulatorConfig,
@@ -75,7 +75,7 @@ impl Played {
         let [sent, seen] = ["sent", "seen"].map(|name| scratch.path(name));
         let hosts = Hosts::new(2).unwrap();
         let player = player(&hosts, bound, text(&seen));
-        // Its clock starts when all that takes long is done.
+        // Started after all slow preparations, since its clock starts now.
         let emulator = Emulator::join(hosts, &path()).unwrap();
         let sender = format!(
             "send --transport tcp --to {}:5004 --preset ultrafast --delay-bound {bound} {options} \
@@ -98,12 +98,12 @@ impl Played {
         }
     }
 
-    /// Frames that came whole, and of those the ones that came in time.
+    /// Number of complete frames, and of those on time.
     pub(crate) fn came(&self) -> (usize, usize) {
         came(&self.seen)
     }
 
-    /// Frames that came whole, but too late.
+    /// Number of complete frames that were late.
     pub(crate) fn late(&self) -> usize {
         let (came, in_time) = self.came();
         came - in_time
@@ -114,12 +114,12 @@ impl Played {
         sent.filter(|frame| frame.dropped == Some(cause)).count()
     }
 
-    /// What TCP told of, and when.
-    pub(crate) fn told(&self) -> Vec<(Time, TcpEvent)> {
-        told(&self.sent)
+    /// Reported TCP events.
+    pub(crate) fn tcp_events(&self) -> Vec<(Time, TcpEvent)> {
+        tcp_events(&self.sent)
     }
 
-    /// The rates with which events were answered, and when.
+    /// Rates chosen in response to events.
     pub(crate) fn answers(&self) -> Vec<(Time, Rate)> {
         let answer = |event: &Event| match event {
             Event::Plan { media, .. } => Some(*media),
@@ -128,7 +128,7 @@ impl Played {
         happenings(&self.sent, answer)
     }
 
-    /// The Q of each of those answers.
+    /// Backlog Q of each response.
     pub(crate) fn planned_for(&self) -> Vec<Bytes> {
         let backlog = |event: &Event| match event {
             Event::Plan { backlog, .. } => Some(*backlog),
@@ -138,13 +138,13 @@ impl Played {
         plans.into_iter().map(|(_, backlog)| backlog).collect()
     }
 
-    /// The rates at which frames were ordered, and since when; without that of the first.
+    /// Target rates of frames over time, without the initial one.
     pub(crate) fn course(&self) -> Vec<(Time, Rate)> {
         course(&self.sent)
     }
 }
 
-/// A player at the far end that takes a frame if it comes within `bound`.
+/// A player on the far host that discards frames later than `bound`.
 pub(crate) fn player(hosts: &Hosts, bound: &str, run: &str) -> Party {
     let player =
         format!("recv --transport tcp --listen 5004 --discard-threshold {bound} --run {run}");
@@ -154,7 +154,7 @@ pub(crate) fn player(hosts: &Hosts, bound: &str, run: &str) -> Party {
     player
 }
 
-/// Frames that came whole, and of those the ones that came in time.
+/// Number of complete frames, and of those on time.
 pub(crate) fn came(seen: &Run) -> (usize, usize) {
     let flow = &seen.flows[0];
     let whole = flow
@@ -165,7 +165,7 @@ pub(crate) fn came(seen: &Run) -> (usize, usize) {
     (whole.count(), shown.count())
 }
 
-pub(crate) fn told(sent: &Run) -> Vec<(Time, TcpEvent)> {
+pub(crate) fn tcp_events(sent: &Run) -> Vec<(Time, TcpEvent)> {
     happenings(sent, |event| match event {
         Event::Transport { event } => Some(*event),
         _ => None,

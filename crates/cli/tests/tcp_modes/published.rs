@@ -1,5 +1,5 @@
-//! The modes as published: what is told, and which course the target takes. All are played side by
-//! side, each over a path of its own to Finland (Table 2 of the first paper).
+//! The modes as published: reported events and the course of the target rate. All run in parallel,
+//! each over its own path to Finland (Table 2 of the first paper).
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -20,8 +20,8 @@ use crate::in_real_time;
 use crate::party::{Party, Scratch, text};
 use crate::played::{Played, path};
 
-/// The first two cuts lose a frame or two each, which duplicate acknowledgements tell of; the last
-/// one lasts until the timer has expired twice at least.
+/// Each of the first two outages loses a frame or two, which duplicate acknowledgements indicate.
+/// The last one lasts for at least two RTOs.
 fn finland() -> EmulatorConfig {
     path(
         Duration::from_millis(83),
@@ -50,23 +50,23 @@ fn published_modes_take_their_course() {
 fn body() {
     let runs = [
         thread::spawn(ioff),
-        thread::spawn(iexp_fixed_by_time_outs),
+        thread::spawn(iexp_fixed_by_timeouts),
         thread::spawn(iexp_fixed_by_losses),
-        thread::spawn(iexp_additive_by_time_outs),
+        thread::spawn(iexp_additive_by_timeouts),
         thread::spawn(iexp_additive_by_losses),
         thread::spawn(|| printed(Law::Paper)),
         thread::spawn(|| printed(Law::PaperM)),
     ];
-    // None is left behind by one that failed.
+    // Joins all threads before a panic, so that none is left running.
     for ended in runs.map(thread::JoinHandle::join) {
         ended.unwrap();
     }
 }
 
-/// It is told, and does nothing: all is sent, late or not.
+/// Subscribes to events without responding: all frames are sent, even late ones.
 fn ioff() {
     let run = play("ioff", "ioff --subscribe timeout,third-duplicate", |_| ());
-    heard_of_losses(&run);
+    assert_loss_events(&run);
     assert_eq!((run.answers(), run.course()), (vec![], vec![]));
     let (came, _) = run.came();
     assert_eq!(came + run.dropped(DropCause::Skipped), 400, "{}", run.said);
@@ -74,8 +74,9 @@ fn ioff() {
     assert!(run.said.contains("rate changed 0 times"), "{}", run.said);
 }
 
-/// The first paper's: to 0.35 for 4 s, at a time-out only. Others read the rate in a file.
-fn iexp_fixed_by_time_outs() {
+/// The first paper's recovery: 0.35 of the rate for 4 s, after an RTO only. The rate is written to
+/// a file.
+fn iexp_fixed_by_timeouts() {
     let scratch = Scratch::new("modes-rate-file");
     let par = scratch.path("rate.par");
     let read = || fs::read_to_string(&par).unwrap();
@@ -84,7 +85,7 @@ fn iexp_fixed_by_time_outs() {
     let run = play("fixed", &mode, |sender| {
         sender.says(" of 1.00 Mb/s");
         assert_eq!(read(), "1000000\n");
-        // Progress is told of every second, and it stays low for four.
+        // Progress is reported every second; the rate stays low for four seconds.
         sender.says(" for 4.0 s");
         lower = read();
     });
@@ -95,11 +96,11 @@ fn iexp_fixed_by_time_outs() {
         "{lower}: {}",
         run.said
     );
-    heard_of_time_outs_only(&run);
+    assert_timeouts_only(&run);
     falls_and_returns(&run);
 }
 
-/// The same, and at a third duplicate. Others read the rate from a pipe.
+/// The same, after a third duplicate as well. The rate is written to a pipe.
 fn iexp_fixed_by_losses() {
     let scratch = Scratch::new("modes-rate-pipe");
     let pipe = scratch.path("rate");
@@ -114,19 +115,19 @@ fn iexp_fixed_by_losses() {
         reader = Some(thread::spawn(move || rates(BufReader::new(pipe))));
     });
     let read = reader.unwrap().join().unwrap();
-    heard_of_losses(&run);
+    assert_loss_events(&run);
     falls_and_returns(&run);
-    assert_eq!(read, told_to_others(&run), "{}", run.said);
+    assert_eq!(read, published_rates(&run), "{}", run.said);
 }
 
-/// The report's: to 0.55, and a hundredth of the normal rate more per second.
-fn iexp_additive_by_time_outs() {
+/// The report's recovery: 0.55 of the rate, plus a hundredth of the normal rate per second.
+fn iexp_additive_by_timeouts() {
     let run = play("additive", "iexp --recovery additive", |_| ());
-    heard_of_time_outs_only(&run);
+    assert_timeouts_only(&run);
     falls_and_climbs(&run);
 }
 
-/// The same, and at a third duplicate. Others read the rate from a socket.
+/// The same, after a third duplicate as well. The rate is written to a socket.
 fn iexp_additive_by_losses() {
     let scratch = Scratch::new("modes-rate-socket");
     let socket = scratch.path("rate");
@@ -140,7 +141,7 @@ fn iexp_additive_by_losses() {
         reader = Some(thread::spawn(move || rates(BufReader::new(socket))));
     });
     let read = reader.unwrap().join().unwrap();
-    heard_of_losses(&run);
+    assert_loss_events(&run);
     falls_and_climbs(&run);
     assert_eq!(read[0], NORMAL, "{}", run.said);
     let falls: Vec<Rate> = read
@@ -149,26 +150,30 @@ fn iexp_additive_by_losses() {
         .map(|pair| pair[1])
         .collect();
     assert_eq!(falls, rates_of(&run.answers()), "{}", run.said);
-    // It is told of every step on the way back.
+    // Each step of the increase is written.
     let back = read.len() - 1 - falls.len();
     assert!(back >= 50, "{back} steps: {}", run.said);
 }
 
-/// iOPT by a law as printed: to its rate for its time, by a reaction that was measured.
+/// iOPT with a law as printed: its rate for its duration, by the measured reaction time.
 fn printed(law: Law) {
     let run = play(law.name(), &format!("iopt --law {law}"), |_| ());
-    heard_of_time_outs_only(&run);
+    assert_timeouts_only(&run);
     follows_at_once(&run);
     let (answers, course, reactions) = (run.answers(), run.course(), reactions(&run));
     let backlogs = run.planned_for();
-    assert_eq!(moments(&answers), moments(&run.told()), "each is answered");
+    assert_eq!(
+        moments(&answers),
+        moments(&run.tcp_events()),
+        "each event has a response"
+    );
     let slope = law.slope(PATH);
     for ((at, rate), backlog) in answers.iter().zip(&backlogs) {
-        // Q is what piles up in the largest reaction so far, at what was sent until now.
+        // Q is the backlog of the largest reaction so far, at the previous sending rate.
         let measured = reactions.iter().filter(|(measured, _)| measured < at);
         let tau = measured.map(|(_, tau)| *tau).max().unwrap_or(ASSUMED);
         let whole = backlog_of_reaction(NORMAL, tau, slope).get() as f64;
-        // Which is less where the path was silent before.
+        // Q is smaller if the path was silent before.
         let known = (0.3 * whole - 8.0)..=(1.05 * whole + 8.0);
         println!("{law}: {rate}, {backlog:?} of {whole} by {tau:?}");
         assert!(
@@ -183,7 +188,7 @@ fn printed(law: Law) {
     }
     assert!(answers[0].1 < NORMAL, "{}", run.said);
     assert!(rates_of(&answers).contains(&course[0].1), "{course:?}");
-    // All of it when the time of the last one is over.
+    // The normal rate returns after the duration of the last response.
     let ((since, _), (back, last)) = (answers[answers.len() - 1], course[course.len() - 1]);
     assert_eq!(last, NORMAL, "{}", run.said);
     let lasts = respond(law, backlogs[backlogs.len() - 1]).duration.unwrap();
@@ -194,7 +199,7 @@ fn printed(law: Law) {
     );
 }
 
-/// The law's answer on this path, if the round trip is the shortest.
+/// Response of the law on this path, at the minimum RTT.
 fn respond(law: Law, backlog: Bytes) -> Response {
     law.respond(&Congested {
         path: PATH,
@@ -222,30 +227,39 @@ fn reactions(run: &Played) -> Vec<(Time, Duration)> {
     measured.collect()
 }
 
-/// A cut that lost a frame or two, and the longer one.
-fn heard_of_losses(run: &Played) {
-    let told = run.told();
-    let count = |kind| told.iter().filter(|(_, event)| *event == kind).count();
+/// Checks the events of short losses and of the long outage.
+fn assert_loss_events(run: &Played) {
+    let tcp_events = run.tcp_events();
+    let count = |kind| {
+        tcp_events
+            .iter()
+            .filter(|(_, event)| *event == kind)
+            .count()
+    };
     assert!(count(TcpEvent::ThirdDuplicate) >= 1, "{}", run.said);
     assert!(count(TcpEvent::TimedOut) >= 2, "{}", run.said);
 }
 
-/// The frames that the first cuts lost moved nothing.
-fn heard_of_time_outs_only(run: &Played) {
-    let told = run.told();
-    assert!(told.len() >= 2, "{}", run.said);
+/// Checks that only RTOs changed the rate; the frames lost before did not.
+fn assert_timeouts_only(run: &Played) {
+    let tcp_events = run.tcp_events();
+    assert!(tcp_events.len() >= 2, "{}", run.said);
     assert!(
-        told.iter().all(|(_, e)| *e == TcpEvent::TimedOut),
-        "{told:?}"
+        tcp_events.iter().all(|(_, e)| *e == TcpEvent::TimedOut),
+        "{tcp_events:?}"
     );
     let changed = run.course().first().map(|(at, _)| *at);
-    assert!(changed >= Some(told[0].0), "{}", run.said);
+    assert!(changed >= Some(tcp_events[0].0), "{}", run.said);
 }
 
-/// 0.35 of the rate at each event, at once; all of it 4 s after the last.
+/// Checks that the rate falls to 0.35 at each event, at once, and returns 4 s after the last one.
 fn falls_and_returns(run: &Played) {
-    let (told, answers, course) = (run.told(), run.answers(), run.course());
-    assert_eq!(moments(&told), moments(&answers), "each is answered");
+    let (tcp_events, answers, course) = (run.tcp_events(), run.answers(), run.course());
+    assert_eq!(
+        moments(&tcp_events),
+        moments(&answers),
+        "each event has a response"
+    );
     let (mut rate, mut since) = (NORMAL.as_f64(), Time::ZERO);
     for (at, answer) in &answers {
         let before = if at.since(since) < HOLD {
@@ -258,25 +272,29 @@ fn falls_and_returns(run: &Played) {
         since = *at;
     }
     follows_at_once(run);
-    let ((ended, _), (back, last)) = (told[told.len() - 1], course[course.len() - 1]);
+    let ((ended, _), (back, last)) = (tcp_events[tcp_events.len() - 1], course[course.len() - 1]);
     assert_eq!(last, NORMAL, "{}", run.said);
     let held = back.since(ended);
-    // The next picture came up to 40 ms later, and had to find a processor.
+    // The next frame is up to 40 ms later, plus scheduling delay.
     assert!(held >= HOLD && held < HOLD + SOON, "{held:?}: {}", run.said);
-    // In between it was as low as the lowest answer says.
+    // The minimum in between equals the lowest response.
     assert_eq!(
         rates_of(&course).into_iter().min(),
         rates_of(&answers).into_iter().min()
     );
 }
 
-/// 0.55 of the rate at each event, at once, and 10 kb/s more per second.
+/// Checks that the rate falls to 0.55 at each event, at once, and then rises by 10 kb/s per second.
 fn falls_and_climbs(run: &Played) {
-    let (told, answers, course) = (run.told(), run.answers(), run.course());
-    assert_eq!(moments(&told), moments(&answers), "each is answered");
+    let (tcp_events, answers, course) = (run.tcp_events(), run.answers(), run.course());
+    assert_eq!(
+        moments(&tcp_events),
+        moments(&answers),
+        "each event has a response"
+    );
     let mut known: Option<(Time, Rate)> = None;
     for (at, rate) in answers {
-        // What it was when the event came, or a little before.
+        // Rate at the event or shortly before.
         let before = known.map_or(NORMAL.as_f64(), |(since, rate)| climbed(rate, since, at));
         assert!(
             (rate.as_f64() - before * 0.55).abs() < 5_000.0,
@@ -286,7 +304,7 @@ fn falls_and_climbs(run: &Played) {
         known = Some((at, rate));
     }
     follows_at_once(run);
-    let (since, rate) = known.expect("it was told of something");
+    let (since, rate) = known.expect("at least one event was reported");
     let (now, reached) = course[course.len() - 1];
     assert!(now.since(since) > Duration::from_secs(3), "{}", run.said);
     let expected = climbed(rate, since, now);
@@ -298,20 +316,21 @@ fn falls_and_climbs(run: &Played) {
     assert!(steps.map(|(_, rate)| *rate).is_sorted(), "{course:?}");
 }
 
-/// A hundredth of the normal rate per second.
+/// The rate after an increase of a hundredth of the normal rate per second.
 fn climbed(rate: Rate, since: Time, now: Time) -> f64 {
     rate.as_f64() + 0.01 * NORMAL.as_f64() * now.since(since).as_secs_f64()
 }
 
-/// The first frame behind each event was made at the new rate, which that was measured by.
+/// Checks that the first frame after each event has the new rate, which determines the reaction
+/// time.
 fn follows_at_once(run: &Played) {
-    let (told, course) = (run.told(), run.course());
-    let first = course.first().map(|(at, _)| at.since(told[0].0));
+    let (tcp_events, course) = (run.tcp_events(), run.course());
+    let first = course.first().map(|(at, _)| at.since(tcp_events[0].0));
     assert!(first.is_some_and(|span| span < SOON), "{}", run.said);
     let reactions = reactions(run);
-    assert!(!reactions.is_empty() && reactions.len() <= told.len());
+    assert!(!reactions.is_empty() && reactions.len() <= tcp_events.len());
     assert!(run.said.contains(", within "), "{}", run.said);
-    // None is heard of in the moment in which it happens.
+    // Events are observed with a delay.
     let at_once = |row: &EventRow| match row.event {
         Event::Reacted { signal, .. } => signal.is_zero(),
         _ => false,
@@ -330,8 +349,8 @@ fn rates_of(happenings: &[(Time, Rate)]) -> Vec<Rate> {
     happenings.iter().map(|(_, rate)| *rate).collect()
 }
 
-/// What an encoder of others should have been told: the rate of the moment, and each that is new.
-fn told_to_others(run: &Played) -> Vec<Rate> {
+/// Rates that should be written to other encoders: the current rate, and each change.
+fn published_rates(run: &Played) -> Vec<Rate> {
     let (mut rates, mut since) = (vec![NORMAL], Time::ZERO);
     for (at, rate) in run.answers() {
         if at.since(since) >= HOLD {
@@ -345,7 +364,7 @@ fn told_to_others(run: &Played) -> Vec<Rate> {
     rates
 }
 
-/// Lines of bits per second, until whoever writes them ends.
+/// Parses lines of bits per second until the end of the file.
 fn rates(lines: impl std::io::BufRead) -> Vec<Rate> {
     let rate = |line: Result<String, _>| Rate::bps(line.unwrap().parse().unwrap());
     lines.lines().map(rate).collect()
@@ -354,13 +373,13 @@ fn rates(lines: impl std::io::BufRead) -> Vec<Rate> {
 const BOUND: &str = "600ms";
 const NORMAL: Rate = Rate::kbps(1_000);
 const FLOOR: Rate = Rate::kbps(50);
-/// For so long a rate is kept that was answered with.
+/// Duration of a rate after an event.
 const HOLD: Duration = Duration::from_secs(4);
-/// τ before it was measured.
+/// Reaction time τ before the first measurement.
 const ASSUMED: Duration = Duration::from_millis(20);
-/// Far more than a picture and an encoder take, also on a machine that does other things.
+/// Far above the time of a frame and the encoder, even on a busy machine.
 const SOON: Duration = Duration::from_secs(1);
-/// Its segments carry time stamps.
+/// Segments have time stamps.
 const PATH: TcpPath = TcpPath {
     mss: Bytes(1_448),
     rtt: Duration::from_millis(166),

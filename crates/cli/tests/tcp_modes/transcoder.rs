@@ -1,4 +1,4 @@
-//! Figure 7 of the first paper: server, transcoder and player, and a cut on the last hop.
+//! Figure 7 of the first paper: server, transcoder and player, with an outage on the last hop.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -12,10 +12,10 @@ use tidegate_sim::run::{Run, RunReader};
 use crate::daemon::{ANYTHING, Daemon, client};
 use crate::in_real_time;
 use crate::party::{Party, Scratch, text};
-use crate::played::{came, course, cut_path, player, told};
+use crate::played::{came, course, cut_path, player, tcp_events};
 
-/// What transcoder and player wrote down of twelve seconds of video, which is to be there two seconds
-/// after the transcoder had it.
+/// Run folders of transcoder and player for twelve seconds of video, with a delay bound of two
+/// seconds from the transcoder.
 struct Figure7 {
     made: Run,
     seen: Run,
@@ -23,7 +23,7 @@ struct Figure7 {
 }
 
 impl Figure7 {
-    /// With the daemon of events at `socket`.
+    /// Runs with an event daemon at `socket`.
     fn new(name: &str, options: &str, socket: &Path) -> Self {
         let scratch = Scratch::new(&format!("figure-7-{name}"));
         let [made, seen] = ["made", "seen"].map(|name| scratch.path(name));
@@ -43,7 +43,7 @@ impl Figure7 {
             "send --transport tcp --to 127.0.0.1:{port} --size 320x180 --codec mpeg2 --rate 2Mb/s \
              --duration 12s"
         );
-        // Its clock starts when all that takes long is done.
+        // Started after all slow preparations, since its clock starts now.
         let emulator = Emulator::join(hosts, &cut_path()).unwrap();
         let near = emulator.namespace(Host::A);
         let server = near.within(|| Party::tidegate(&server)).unwrap();
@@ -65,10 +65,10 @@ impl Figure7 {
 }
 
 #[test]
-fn a_transcoder_that_hears_its_tcp_is_in_time_after_a_cut() {
+fn a_transcoder_with_tcp_events_is_on_time_after_an_outage() {
     //= itcp-4.4-symbiosis (test)
     in_real_time(
-        "transcoder::a_transcoder_that_hears_its_tcp_is_in_time_after_a_cut",
+        "transcoder::a_transcoder_with_tcp_events_is_on_time_after_an_outage",
         compare,
     );
 }
@@ -76,21 +76,21 @@ fn a_transcoder_that_hears_its_tcp_is_in_time_after_a_cut() {
 fn compare() {
     let daemon = Daemon::start("figure-7-daemon", ANYTHING, "");
     let socket = daemon.as_ref().map_or_else(PathBuf::new, Daemon::socket);
-    // With linear time-outs a machine that stands still at the wrong moment loses the connection.
+    // With linear RTOs, a stall of the machine at the wrong time loses the connection.
     let iopt = "--mode iopt --rto-backoff exponential --events-from";
     let mut runs = vec![
         ("classic", "--mode classic".to_owned()),
         ("iopt", format!("{iopt} unprivileged")),
     ];
     if daemon.is_some() {
-        runs.push(("heard", format!("{iopt} daemon")));
+        runs.push(("kernel-events", format!("{iopt} daemon")));
     }
     let runs = runs.into_iter().map(|(name, options)| {
         let socket = socket.clone();
         thread::spawn(move || (name, Figure7::new(name, &options, &socket)))
     });
     let runs: Vec<_> = runs.collect();
-    // None is left behind by one that failed.
+    // Joins all threads before a panic, so that none is left running.
     let runs: Vec<_> = runs.into_iter().map(thread::JoinHandle::join).collect();
     let runs: Vec<_> = runs.into_iter().map(Result::unwrap).collect();
     for (name, run) in &runs {
@@ -100,12 +100,12 @@ fn compare() {
     }
     let (_, classic) = &runs[0];
     assert_eq!(
-        (told(&classic.made), course(&classic.made)),
+        (tcp_events(&classic.made), course(&classic.made)),
         (vec![], vec![])
     );
     for (name, iopt) in &runs[1..] {
         let from_kernel = iopt.said.contains("events come from the kernel");
-        assert_eq!(from_kernel, *name == "heard", "{}", iopt.said);
+        assert_eq!(from_kernel, *name == "kernel-events", "{}", iopt.said);
         check(iopt, classic);
     }
     if let Some(daemon) = daemon {
@@ -114,15 +114,15 @@ fn compare() {
 }
 
 fn check(iopt: &Figure7, classic: &Figure7) {
-    // The target falls at the event, not before, and comes back.
-    let (told, course) = (told(&iopt.made), course(&iopt.made));
-    let (event, kind) = told[0];
+    // The target falls at the event, not before, and recovers.
+    let (tcp_events, course) = (tcp_events(&iopt.made), course(&iopt.made));
+    let (event, kind) = tcp_events[0];
     assert_eq!(kind, TcpEvent::TimedOut, "{}", iopt.said);
     let (fell, rate) = course[0];
     assert!(fell >= event && rate < NORMAL, "{course:?}: {}", iopt.said);
     assert_eq!(course.last().map(|(_, rate)| *rate), Some(NORMAL));
 
-    // By the clock of the player, a frame that waited too long is left out rather than late.
+    // By the player's clock: a frame that waited too long is dropped rather than late.
     let [(all, in_time), (some, more_in_time)] = [classic, iopt].map(|run| came(&run.seen));
     let (late, fewer_late) = (all - in_time, some - more_in_time);
     assert!(late >= 30, "{in_time} of {all} in time: {}", classic.said);

@@ -1,4 +1,4 @@
-//! Programs that report events of TCP, and the maps through which subscriptions reach them.
+//! BPF programs that report TCP events, and the maps that contain the subscriptions.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::event::EventSet;
 use crate::memory_map::Mapping;
 use crate::variables::{Snapshot, VariableSet};
 
-/// What is in the kernel. Dropping it takes everything out again.
+/// The loaded programs and maps. They are unloaded on drop.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     object: Object,
@@ -29,8 +29,8 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Loads everything, with room for so many subscriptions and rings. Needs
-    /// `CAP_BPF` and `CAP_PERFMON`.
+    /// Loads programs and maps for `subscriptions` subscriptions and `rings` rings. Needs `CAP_BPF`
+    /// and `CAP_PERFMON`.
     pub(crate) fn load(subscriptions: u32, rings: u32) -> Result<Self, LoadError> {
         Self::load_on(&loader::kernel_types()?, subscriptions, rings)
     }
@@ -48,7 +48,7 @@ impl Monitor {
             }
         }
         object.run("available")?;
-        // Here, while the process has all rights, to see that it can be done.
+        // Tested here, while the process has all privileges.
         object.attach(&tracepoints)?;
         let map = |name, bytes| Mapping::shared(object.map(name), 0, bytes);
         let bytes = mem::size_of::<Subscription>() * entries as usize;
@@ -62,7 +62,7 @@ impl Monitor {
         })
     }
 
-    /// Attaches the programs, if they are not yet.
+    /// Attaches the programs unless they are attached.
     pub(crate) fn wake(&mut self) -> Result<(), LoadError> {
         if self.links.is_empty() {
             self.links = self.object.attach(&self.tracepoints)?;
@@ -70,7 +70,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Detaches the programs: nobody pays for them while nobody has subscribed to anything.
+    /// Detaches the programs, so that they cost nothing while there are no subscriptions.
     pub(crate) fn rest(&mut self) {
         self.links.clear();
     }
@@ -80,22 +80,22 @@ impl Monitor {
         VariableSet::from_bits(self.service().available.load(Ordering::Relaxed))
     }
 
-    /// How many subscriptions there is room for.
+    /// Maximum number of subscriptions.
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Lets a ring be written to under this number.
+    /// Registers a ring under a number.
     pub(crate) fn plug(&self, number: u32, ring: BorrowedFd<'_>) -> io::Result<()> {
         raw::update(self.object.map("tg_rings"), number, &ring.as_raw_fd())
     }
 
-    /// Writes to the ring of this number no more.
+    /// Removes the ring of a number.
     pub(crate) fn unplug(&self, number: u32) -> io::Result<()> {
         raw::delete(self.object.map("tg_rings"), number)
     }
 
-    /// Opens a place of the table for a subscription that has no socket yet.
+    /// Opens a slot of the table for a subscription without a socket yet.
     pub(crate) fn open(&self, place: u32, token: u64, ring: u32, wanted: Wanted) {
         let entry = self.entry(place);
         entry.number.store(0, Ordering::Relaxed);
@@ -106,8 +106,8 @@ impl Monitor {
         entry.token.store(token, Ordering::Release);
     }
 
-    /// Changes what a subscription wants. Variables that this kernel does not have are left out:
-    /// they would be reported as known, and zero.
+    /// Changes the events and variables of a subscription. Variables that this kernel lacks are
+    /// left out: the programs would report them as known, with the value zero.
     pub(crate) fn change(&self, place: u32, wanted: Wanted) {
         let entry = self.entry(place);
         let known = wanted.variables.and(self.available());
@@ -115,22 +115,22 @@ impl Monitor {
         entry.events.store(wanted.events.bits(), Ordering::Release);
     }
 
-    /// Ends a subscription. Programs that run at this moment may still write one record; the place
-    /// should not be opened again at once.
+    /// Ends a subscription. Programs that are running may still write one record, so the slot
+    /// should not be reopened at once.
     pub(crate) fn close(&self, place: u32) {
         self.entry(place).token.store(0, Ordering::Release);
-        // Sockets look at their tokens again.
+        // Makes the programs check the tokens of all sockets again.
         self.service().epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Hangs a token on a socket.
+    /// Adds a token to a socket.
     pub(crate) fn bind(&self, socket: BorrowedFd<'_>, token: u64) -> Result<(), BindError> {
         let (map, key) = (self.object.map("tg_subscribers"), socket.as_raw_fd() as u32);
         let found: Option<Subscribers> = raw::lookup(map, key).map_err(BindError::System)?;
         let mut subscribers = found.unwrap_or_default();
         subscribers.epoch = self.service().epoch.load(Ordering::Acquire);
         subscribers.alive = 1;
-        // Ended subscriptions leave their places.
+        // Slots of ended subscriptions are reusable.
         let dead = |token: &u64| !self.is_open(*token);
         if subscribers.tokens.iter().all(dead) {
             self.begin_memory(socket).map_err(BindError::System)?;
@@ -140,9 +140,9 @@ impl Monitor {
         raw::update(map, key, &subscribers).map_err(BindError::System)
     }
 
-    /// Makes room for what is remembered of a socket that has no subscriber. Counters of earlier
-    /// ones stay. Nothing here waits for the socket's lock, as `TCP_INFO` would: an owner that
-    /// writes from memory that never comes (`userfaultfd`, FUSE) holds it for ever.
+    /// Creates the storage of a socket without subscribers. Counters of earlier subscribers remain.
+    /// Nothing here waits for the socket's lock, as `TCP_INFO` would: a process that writes from a
+    /// page that never arrives (`userfaultfd`, FUSE) holds the lock indefinitely.
     fn begin_memory(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let (map, key) = (self.object.map("tg_memory"), socket.as_raw_fd() as u32);
         let memory = Memory {
@@ -153,7 +153,7 @@ impl Monitor {
         raw::update(map, key, &memory)
     }
 
-    /// What the programs have counted of a socket; nothing before its first subscription.
+    /// Counters of a socket. Empty before its first subscription.
     pub(crate) fn counters(&self, socket: BorrowedFd<'_>) -> io::Result<Snapshot> {
         let key = socket.as_raw_fd() as u32;
         let mut counters = Snapshot::new();
@@ -167,7 +167,7 @@ impl Monitor {
         Ok(counters)
     }
 
-    /// How many events a subscription had, and how many of them found no room.
+    /// Number of events of a subscription, and of events lost because the ring was full.
     pub(crate) fn tally(&self, place: u32) -> Tally {
         let entry = self.entry(place);
         Tally {
@@ -176,7 +176,7 @@ impl Monitor {
         }
     }
 
-    /// Whether the socket of a subscription is gone.
+    /// Whether the socket of a subscription has been destroyed.
     pub(crate) fn has_ended(&self, place: u32) -> bool {
         self.entry(place).ended.load(Ordering::Acquire) != 0
     }
@@ -198,43 +198,43 @@ impl Monitor {
     }
 }
 
-/// What a subscriber wants and may have.
+/// Events and variables that a subscriber requests or is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Which events.
+    /// Requested events.
     pub events: EventSet,
-    /// Which variables come with them.
+    /// Variables that are reported with each event.
     pub variables: VariableSet,
 }
 
-/// What became of a subscription's events.
+/// Event counts of a subscription.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many there were.
+    /// Number of events.
     pub events: u64,
-    /// Of these, how many were dropped because the ring was full.
+    /// Number of events dropped because the ring was full.
     pub lost: u64,
 }
 
-/// The token of a place: the lower half is its entry in the table, the upper half counts how often
-/// the place was used, so that a token is never used twice.
+/// Token of a slot. The lower half is the entry in the table. The upper half counts the uses of the
+/// slot, so that tokens are unique.
 pub(crate) fn token(place: u32, use_number: u32) -> u64 {
     u64::from(use_number) << 32 | u64::from(FIRST_ENTRY + place)
 }
 
-/// Why a socket cannot be subscribed to.
+/// Reason why a subscription cannot be added to a socket.
 #[derive(Debug)]
 pub(crate) enum BindError {
-    /// It has as many subscribers as fit.
+    /// The socket has the maximum number of subscribers.
     Full,
-    /// The kernel's word.
+    /// The system call failed.
     System(io::Error),
 }
 
 /// The object, compiled from `bpf/events.bpf.c`; `cargo run -p xtask -- bpf` compares them.
 pub(super) static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/built/events.bpf.o");
 
-/// Each has a program of its name.
+/// Each tracepoint has a program of the same name.
 const TRACEPOINTS: [&str; 6] = [
     "tcp_cong_state_set",
     "tcp_retransmit_skb",
@@ -243,7 +243,7 @@ const TRACEPOINTS: [&str; 6] = [
     "inet_sock_set_state",
     "tcp_destroy_sock",
 ];
-/// Since Linux 6.3. Without it threshold and phase are seen at the next segment only.
+/// Since Linux 6.3. Without it, threshold and phase are detected at the next segment only.
 const OPTIONAL: &str = "sock_send_length";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! An object with programs, loaded into the kernel by `aya`, and why that fails.
+//! Loads BPF objects with `aya`, and reports why that fails.
 
 use std::error::Error;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -14,20 +14,20 @@ use aya::{Btf, BtfError, Ebpf, EbpfError, EbpfLoader};
 use super::raw;
 use crate::system::{descriptors_left, is_short, more_descriptors};
 
-/// A loaded object. Its maps and programs leave the kernel when it is dropped.
+/// A loaded object. Maps and programs are unloaded on drop.
 #[derive(Debug)]
 pub(crate) struct Object(Ebpf);
 
 impl Object {
-    /// Creates the maps of an object, some of them with so many entries, and fills in where the
-    /// kernel of these types has its fields, and how long its ticks are.
+    /// Creates the maps of an object, some of them with given numbers of entries, and relocates
+    /// field offsets to the kernel's types. Sets the tick length of the kernel.
     pub(crate) fn load(
         code: &[u8],
         types: &Btf,
         entries: &[(&str, u32)],
     ) -> Result<Self, LoadError> {
-        // Both checked first: `aya` finds out once per process what the kernel can do, and takes a
-        // lack of rights or of descriptors for an old kernel.
+        // Both are checked first: `aya` probes kernel features once per process, and mistakes
+        // missing privileges or descriptors for an old kernel.
         if descriptors_left() < DESCRIPTORS {
             let none = io::Error::from_raw_os_error(libc::EMFILE);
             return Err(LoadError::NoDescriptor(none));
@@ -57,8 +57,8 @@ impl Object {
         }
     }
 
-    /// Loads the program for a tracepoint, which has its name. `false` if there is no such
-    /// tracepoint.
+    /// Loads the program of a tracepoint with the same name. Returns `false` if the tracepoint does
+    /// not exist.
     pub(crate) fn load_tracepoint(
         &mut self,
         name: &'static str,
@@ -92,7 +92,7 @@ impl Object {
     }
 }
 
-/// What the running kernel says of its own types (BTF).
+/// Type information (BTF) of the running kernel.
 pub(crate) fn kernel_types() -> Result<Btf, LoadError> {
     Btf::from_sys_fs().map_err(no_types)
 }
@@ -100,7 +100,7 @@ pub(crate) fn kernel_types() -> Result<Btf, LoadError> {
 /// Keeps a program attached.
 pub(crate) type Link = BtfTracePointLink;
 
-/// A program of the object, which has to be of this type.
+/// The program of this name. Panics if it has another type.
 fn program<'a, P>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut P
 where
     &'a mut P: TryFrom<&'a mut Program>,
@@ -112,7 +112,7 @@ where
     program
 }
 
-/// Why the programs are not in the kernel.
+/// Error of loading the programs.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -158,21 +158,21 @@ impl fmt::Display for LoadError {
             ),
             Self::NoField(line) => write!(
                 f,
-                "this kernel has no field for `{line}`: {NEWER}; if it is one, Tidegate does not know its TCP: report the version (uname -r)"
+                "this kernel has no field for `{line}`: {NEWER}; if this one is, its TCP is unsupported: please report the version (uname -r)"
             ),
             Self::NoTracepoint(name) => write!(f, "this kernel has no tracepoint {name}: {NEWER}"),
             Self::NoTypes(e) => write!(
                 f,
-                "the kernel does not tell its types ({TYPES}: {e}): use one with CONFIG_DEBUG_INFO_BTF=y, as distributions build it, and mount /sys"
+                "the type information of the kernel is unavailable ({TYPES}: {e}): use one with CONFIG_DEBUG_INFO_BTF=y, as distributions build it, and mount /sys"
             ),
             Self::Refused { what, cause } => {
                 let advice = advice(cause);
-                write!(f, "the kernel does not make {what} ({cause}): {advice}")
+                write!(f, "the kernel rejects {what} ({cause}): {advice}")
             }
             Self::System(e) => e.fmt(f),
             Self::Verifier { program, log } => write!(
                 f,
-                "this kernel's verifier refuses the program {program}; please report it with the version (uname -r) and this:\n{log}"
+                "this kernel's verifier rejects the program {program}; please report it with the version (uname -r) and this:\n{log}"
             ),
         }
     }
@@ -272,7 +272,7 @@ fn tick() -> Result<u32, LoadError> {
     Ok((time.tv_nsec / 1_000) as u32)
 }
 
-/// Descriptors that an object takes while it is loaded, with room to spare.
+/// Number of descriptors used while an object is loaded, with a margin.
 const DESCRIPTORS: u64 = 32;
 const SMALLEST_RING: u32 = 4_096;
 
@@ -283,14 +283,14 @@ const RIGHTS: &str =
 const MEMORY: &str = "lower limits.subscriptions, limits.clients or limits.ring-kib of the policy, or give the daemon more memory";
 const BUILT: &str = "CONFIG_NET, CONFIG_PERF_EVENTS, CONFIG_BPF_EVENTS or CONFIG_DEBUG_INFO_BTF";
 
-/// Answers of a kernel that does not know a command: to its number, to a structure that has grown,
-/// or to what it was built without. The last is the kernel's own number `ENOTSUPP`.
+/// Error numbers for unknown commands: unknown number, larger structure, or feature not compiled
+/// in. The last is the kernel's `ENOTSUPP`.
 const UNKNOWN: [i32; 4] = [libc::EINVAL, libc::E2BIG, libc::EOPNOTSUPP, 524];
-/// Answers of the verifier beside these. Others come from elsewhere, whatever the log has.
+/// Other error numbers of the verifier. Further errors have other causes, even with a log.
 const VERDICTS: [i32; 3] = [libc::EACCES, libc::EFAULT, libc::ENOENT];
-/// 0xbad2310, as the log has it.
+/// 0xbad2310, in the notation of the log.
 const POISON: &str = "unknown#195896080";
-/// How much of the verifier's log is kept: its last lines, before the statistics.
+/// Number of lines of the verifier's log in messages: the last ones before the statistics.
 const VERIFIER_LINES: usize = 12;
 
 #[cfg(test)]

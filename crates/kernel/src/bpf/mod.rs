@@ -1,5 +1,5 @@
-//! Programs in the kernel. Their sources are `bpf/*.bpf.c`; the objects that clang makes of them
-//! are part of the repository, so that building and running this crate takes no clang.
+//! BPF programs. Their sources are `bpf/*.bpf.c`. The compiled objects are part of the repository,
+//! so that building this crate does not need clang.
 
 pub(crate) mod events;
 pub(crate) mod layout;

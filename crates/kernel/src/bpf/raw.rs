@@ -1,5 +1,5 @@
-//! The system call bpf(2) where `aya` does not cover it: rings of any size, elements of maps by
-//! descriptor, and their removal from an array of maps.
+//! Uses of bpf(2) that `aya` lacks: ring buffers of any size, and map elements by descriptor,
+//! including removal from an array of maps.
 
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -9,7 +9,7 @@ use aya::Pod;
 
 use crate::system::{check, owned};
 
-/// Creates a ring buffer of so many bytes: a power of two and whole pages.
+/// Creates a ring buffer of `bytes` bytes: a power of two and a multiple of the page size.
 pub(crate) fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
     let numbers = [RING_BUFFER, 0, 0, bytes, 0, 0, 0];
     let attributes = NewMap(numbers, *b"tg_ring\0\0\0\0\0\0\0\0\0");
@@ -17,20 +17,20 @@ pub(crate) fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
     owned(unsafe { bpf(MAP_CREATE, &attributes) })
 }
 
-/// Reads an element. `V` has to be the map's type of values; their sizes are compared by a test.
+/// Reads an element. `V` must match the map's value type; a test compares the sizes.
 pub(crate) fn lookup<V: Pod>(map: BorrowedFd<'_>, key: u32) -> io::Result<Option<V>> {
     let mut value = MaybeUninit::<V>::uninit();
     let element = Element::new(map, &key, value.as_mut_ptr());
     // SAFETY: key and value outlive the call.
     match check(unsafe { bpf(MAP_LOOKUP, &element) }) {
-        // SAFETY: the kernel has written all of it, and any bytes are a value.
+        // SAFETY: the kernel has written the whole value, and `V` is valid for any bytes.
         Ok(_) => Ok(Some(unsafe { value.assume_init() })),
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(e) => Err(e),
     }
 }
 
-/// Writes an element. As for [`lookup`], `V` has to be the map's type of values.
+/// Writes an element. As for [`lookup`], `V` must match the map's value type.
 pub(crate) fn update<V: Pod>(map: BorrowedFd<'_>, key: u32, value: &V) -> io::Result<()> {
     let element = Element::new(map, &key, value);
     // SAFETY: key and value outlive the call.
@@ -44,12 +44,12 @@ pub(crate) fn delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
     check(unsafe { bpf(MAP_DELETE, &element) }).map(drop)
 }
 
-/// Of `union bpf_attr`, for `BPF_MAP_CREATE`: type, sizes of key and value, entries, flags, inner
-/// map and NUMA node; name.
+/// Part of `union bpf_attr` for `BPF_MAP_CREATE`: type, sizes of key and value, entries, flags,
+/// inner map, NUMA node and name.
 #[repr(C)]
 struct NewMap([u32; 7], [u8; 16]);
 
-/// Of `union bpf_attr`, for `BPF_MAP_*_ELEM`.
+/// Part of `union bpf_attr` for `BPF_MAP_*_ELEM`.
 #[repr(C)]
 struct Element {
     map: u32,
@@ -73,15 +73,15 @@ impl Element {
 
 /// # Safety
 ///
-/// Pointers in the attributes lead to memory of the sizes that the command takes.
+/// Pointers in the attributes must be valid for the sizes of the command.
 unsafe fn bpf<A>(command: libc::c_long, attributes: &A) -> libc::c_int {
     let attributes = std::ptr::from_ref(attributes);
     let size = mem::size_of::<A>() as libc::c_long;
-    // SAFETY: the attributes are passed with their size; pointers in them are the caller's affair.
+    // SAFETY: the attributes are passed with their size. The caller guarantees their pointers.
     unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size) as libc::c_int }
 }
 
-// Of `linux/bpf.h`.
+// From `linux/bpf.h`.
 const MAP_CREATE: libc::c_long = 0;
 const MAP_LOOKUP: libc::c_long = 1;
 const MAP_UPDATE: libc::c_long = 2;

@@ -16,8 +16,8 @@ use crate::system::{Bell, join, spawn, use_short_slices};
 /// `tg_callback`.
 pub(super) type Callback = unsafe extern "C" fn(*const CEvent, *mut c_void);
 
-/// A thread that takes events. Dropping it stops the thread and waits for its end, unless the thread
-/// itself drops it in a callback.
+/// A thread that takes events. Dropping it stops the thread and waits for its end, unless the
+/// thread itself drops it in a callback.
 pub(super) struct Caller {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,

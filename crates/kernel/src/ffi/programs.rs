@@ -50,8 +50,8 @@ unsafe extern "C" fn tg_events_run(
     program: *const CProgram,
     id: *mut u64,
 ) -> c_int {
-    // SAFETY: the handle is null or from one of the opening functions, the program is null or whole as
-    // the header says, and the id is null or a place for the result.
+    // SAFETY: the handle is null or from one of the opening functions, the program is null or whole
+    // as the header says, and the id is null or a place for the result.
     unsafe {
         done(handle, |handle| {
             let socket = borrow(socket)?;
@@ -166,8 +166,8 @@ impl Programs {
         Ok(())
     }
 
-    /// Takes the oldest event and starts its program, if it has one. The flag says whether the event is
-    /// for the callback.
+    /// Takes the oldest event and starts its program, if it has one. The flag says whether the
+    /// event is for the callback.
     pub(super) fn take(&self, events: &Events) -> Option<(Event, bool)> {
         let mut bound = lock(&self.bound);
         let event = events.try_next()?;
@@ -293,8 +293,8 @@ fn numbers(fault: &Fault) -> (u32, i64) {
     }
 }
 
-/// A program in the kernel that runs while its subscription is cancelled has emitted its event by then.
-/// The cooldown of the daemon's slots has the same length.
+/// A program in the kernel that runs while its subscription is cancelled has emitted its event by
+/// then. The cooldown of the daemon's slots has the same length.
 const LATEST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ pub(super) struct CleanupProcess {
 }
 
 impl CleanupProcess {
-    /// Starts the process for a socket, and for directories, which it removes if they are empty. All
-    /// paths are absolute.
+    /// Starts the process for a socket, and for directories, which it removes if they are empty.
+    /// All paths are absolute.
     pub(super) fn start<'a>(
         socket: &Path,
         directories: impl Iterator<Item = &'a Path>,
@@ -38,8 +38,8 @@ impl CleanupProcess {
             directories: directories.map(name).collect::<Result<_, _>>()?,
         };
         let [end, alive] = system::local_pair()?;
-        // SAFETY: the child makes system calls only. Another thread may have held the allocator's lock
-        // at the fork, so the child must not allocate.
+        // SAFETY: the child makes system calls only. Another thread may have held the allocator's
+        // lock at the fork, so the child must not allocate.
         match check(unsafe { libc::fork() })? {
             0 => files.remove_after(end.as_raw_fd()),
             process => {
@@ -84,8 +84,8 @@ struct Files {
 impl Files {
     /// Waits until the other end of `end` is closed, and removes the files. Does not allocate.
     fn remove_after(&self, end: RawFd) -> ! {
-        // SAFETY: these take numbers, strings that end with zero, a set that is filled before its use,
-        // and a byte. The closed descriptors are copies of this process.
+        // SAFETY: these take numbers, strings that end with zero, a set that is filled before its
+        // use, and a byte. The closed descriptors are copies of this process.
         unsafe {
             let mut all: libc::sigset_t = mem::zeroed();
             libc::sigfillset(&raw mut all);

@@ -31,7 +31,8 @@ pub(super) struct Client {
     ring: Option<u32>,
     /// Slots of its subscriptions by token.
     slots: BTreeMap<u64, u32>,
-    /// Tallies of subscriptions that have ended, by token, until a request fetches them; oldest first.
+    /// Tallies of subscriptions that have ended, by token, until a request fetches them; oldest
+    /// first.
     ended: VecDeque<(u64, Tally)>,
     /// Whether another thread still has to discard the next message.
     discarding: bool,
@@ -152,8 +153,8 @@ impl Client {
         };
         let result = self.answer(shared, request, socket.as_ref().map_err(|why| *why));
         let (reply, ring) = result.unwrap_or_else(|why| (self.refuse(shared, why), None));
-        // The reply follows the close, so a client that waits for it has at most one descriptor in the
-        // queue. It would come too late behind a close that hangs.
+        // The reply follows the close, so a client that waits for it has at most one descriptor in
+        // the queue. It would come too late behind a close that hangs.
         if let (Ok(socket), None) = (socket, &ring)
             && shared.closes.refusal(user, shared.now).is_none()
         {
@@ -183,8 +184,8 @@ impl Client {
         shared.closes.disconnect(self.peer.user, self.socket);
     }
 
-    /// Frees the slots of subscriptions whose sockets are closed. The event of the end may have found
-    /// no room in the ring, so the tally stays for a later request.
+    /// Frees the slots of subscriptions whose sockets are closed. The event of the end may have
+    /// found no room in the ring, so the tally stays for a later request.
     pub(super) fn sweep(&mut self, shared: &mut Shared) {
         for (token, slot) in self
             .slots
@@ -368,8 +369,8 @@ impl Client {
         })
     }
 
-    /// The requested events and variables, if the policy allows all of them. The end of a connection is
-    /// always included.
+    /// The requested events and variables, if the policy allows all of them. The end of a
+    /// connection is always included.
     fn grant(&self, events: u32, variables: u64) -> Result<Wanted, String> {
         let events = EventSet::from_bits(events);
         let variables = VariableSet::from_bits(variables);

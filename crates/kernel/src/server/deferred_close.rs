@@ -2,12 +2,12 @@
 //!
 //! The last close of a descriptor can block: a socket waits as long as its owner has set
 //! (`SO_LINGER`), a file system may not answer at all. The serving thread therefore closes no
-//! descriptor of a client. Each user has a queue, which one thread at a time empties in order. A close
-//! that hangs delays its own user only.
+//! descriptor of a client. Each user has a queue, which one thread at a time empties in order. A
+//! close that hangs delays its own user only.
 //!
-//! No thread here reads a clock. The serving thread passes the time to [`DeferredClose::refusal`] and
-//! [`DeferredClose::answer_overdue`], and the age of a close counts from the first of these calls that
-//! finds it.
+//! No thread here reads a clock. The serving thread passes the time to [`DeferredClose::refusal`]
+//! and [`DeferredClose::answer_overdue`], and the age of a close counts from the first of these
+//! calls that finds it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -22,29 +22,31 @@ use crate::system;
 pub(super) struct DeferredClose(Arc<Shared>);
 
 impl DeferredClose {
-    /// Shuts a client's connection down, which the client sees at once, and queues the close. Unread
-    /// messages may hold descriptors, which the kernel closes with the socket.
+    /// Shuts a client's connection down, which the client sees at once, and queues the close.
+    /// Unread messages may hold descriptors, which the kernel closes with the socket.
     pub(super) fn disconnect(&self, user: u32, socket: Arc<OwnedFd>) {
         // SAFETY: takes numbers and touches no memory.
         unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
         self.enqueue(user, Target::Client(socket), None);
     }
 
-    /// Closes the connection of a client on the calling thread. No unread message holds a descriptor.
+    /// Closes the connection of a client on the calling thread. No unread message holds a
+    /// descriptor.
     pub(super) fn disconnect_now(socket: OwnedFd) {
         Target::Client(Arc::new(socket)).close();
     }
 
     /// Discards the next message of a client and then sends `message`. The kernel closes the
-    /// descriptors of the discarded message without installing them, so no descriptor number is used.
+    /// descriptors of the discarded message without installing them, so no descriptor number is
+    /// used.
     pub(super) fn discard(&self, user: u32, socket: &Arc<OwnedFd>, message: Vec<u8>) {
         let to = Arc::clone(socket);
         let target = Target::Message(Arc::clone(socket));
         self.enqueue(user, target, Some(Answer { to, message }));
     }
 
-    /// Upper bound of descriptors that wait for their close: full queues of as many users as can hang
-    /// at once, one more message each, and the sockets of their clients.
+    /// Upper bound of descriptors that wait for their close: full queues of as many users as can
+    /// hang at once, one more message each, and the sockets of their clients.
     pub(super) const fn max_pending(clients_per_user: u32) -> u32 {
         MAX_THREADS * (MAX_QUEUE as u32 + scm_rights::MAX_DESCRIPTORS + clients_per_user)
     }
@@ -54,8 +56,8 @@ impl DeferredClose {
         !self.0.lock().queues.is_empty()
     }
 
-    /// Sends the answers that wait behind an overdue close, and starts the threads that could not be
-    /// started before.
+    /// Sends the answers that wait behind an overdue close, and starts the threads that could not
+    /// be started before.
     pub(super) fn answer_overdue(&self, now: Instant) {
         let mut late = Vec::new();
         let mut state = self.0.lock();
@@ -109,8 +111,8 @@ impl DeferredClose {
         self.start_threads(&mut state);
     }
 
-    /// Starts a thread for each queue that has none, up to [`MAX_THREADS`]. If the system refuses one
-    /// the queue waits for the next call, or for a thread that has emptied its own queue.
+    /// Starts a thread for each queue that has none, up to [`MAX_THREADS`]. If the system refuses
+    /// one the queue waits for the next call, or for a thread that has emptied its own queue.
     fn start_threads(&self, state: &mut State) {
         while state.threads < MAX_THREADS
             && let Some((&user, queue)) =
@@ -150,8 +152,8 @@ impl ReceivedFd {
             .as_fd()
     }
 
-    /// Closes the descriptor and then sends `message` to its owner. From then on the owner's copy is
-    /// the last one, and closes it takes effect as if the daemon never had a copy.
+    /// Closes the descriptor and then sends `message` to its owner. From then on the owner's copy
+    /// is the last one, and closes it takes effect as if the daemon never had a copy.
     pub(super) fn close_and_answer(mut self, to: &Arc<OwnedFd>, message: Vec<u8>) {
         let to = Arc::clone(to);
         self.close(Some(Answer { to, message }));
@@ -213,8 +215,8 @@ impl Target {
             }
             Self::Client(socket) => {
                 // The kernel reports unread data to the client as an error, which would precede our
-                // last reply. An empty message looks like the end of the stream, so the loop does not
-                // stop there; the bound exceeds what a queue holds.
+                // last reply. An empty message looks like the end of the stream, so the loop does
+                // not stop there; the bound exceeds what a queue holds.
                 for _ in 0..MAX_MESSAGES {
                     if scm_rights::discard(socket.as_fd()).is_err() {
                         break;
@@ -269,8 +271,8 @@ impl State {
         Some(next.target)
     }
 
-    /// Ends the present close of a queue: the reply that is due, and the queue that the thread works
-    /// on next. Without one the thread ends.
+    /// Ends the present close of a queue: the reply that is due, and the queue that the thread
+    /// works on next. Without one the thread ends.
     fn complete(&mut self, user: u32) -> (Option<Answer>, Option<u32>) {
         let queue = self.queues.get_mut(&user);
         let answer = queue.and_then(|queue| {
@@ -335,9 +337,9 @@ mod tests {
     use super::*;
     use crate::system::{Polled, set_option};
 
-    /// Runs a test on a thread with a descriptor table of its own. Other tests of this process fork,
-    /// and until such a child executes a program it has copies of all descriptors of its parent. A
-    /// close is not the last one then: it does not hang here, but in the child.
+    /// Runs a test on a thread with a descriptor table of its own. Other tests of this process
+    /// fork, and until such a child executes a program it has copies of all descriptors of its
+    /// parent. A close is not the last one then: it does not hang here, but in the child.
     fn unshared(test: impl FnOnce() + Send) {
         thread::scope(|scope| {
             let test = scope.spawn(|| {

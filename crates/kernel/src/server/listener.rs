@@ -94,8 +94,8 @@ impl Drop for Listener {
     }
 }
 
-/// Removes the socket of a daemon that was killed, on which no process listens. Any other file is an
-/// error.
+/// Removes the socket of a daemon that was killed, on which no process listens. Any other file is
+/// an error.
 fn remove_stale(path: &Path) -> Result<(), ServeError> {
     let Err(why) = connect(path) else {
         return Err(ServeError::InUse(path.into()));
@@ -129,8 +129,8 @@ fn socket_error(path: &Path, cause: io::Error) -> ServeError {
     }
 }
 
-/// Sets whether descriptors can be sent to a local socket. Accepted sockets inherit the option. Linux
-/// has it since 6.16.
+/// Sets whether descriptors can be sent to a local socket. Accepted sockets inherit the option.
+/// Linux has it since 6.16.
 fn pass_rights(socket: BorrowedFd<'_>, may: bool) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, &i32::from(may))
 }

@@ -1,7 +1,7 @@
 //! Writes log lines on a thread of its own.
 //!
-//! The reader of the log may stop: a terminal that is held, a full pipe. The thread then blocks, and
-//! the server does not. Lines that find no room in the queue are dropped and counted.
+//! The reader of the log may stop: a terminal that is held, a full pipe. The thread then blocks,
+//! and the server does not. Lines that find no room in the queue are dropped and counted.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +17,8 @@ pub(super) type Sink = Box<dyn FnMut(&str) + Send>;
 /// Dropping it waits up to [`FLUSH_LIMIT`] until all lines are written.
 pub(super) struct LogWriter {
     sink: Arc<Mutex<Sink>>,
-    /// Started with the first line: capabilities are per thread, and the server may have dropped its
-    /// own by then.
+    /// Started with the first line: capabilities are per thread, and the server may have dropped
+    /// its own by then.
     thread: Option<Thread>,
     /// Dropped lines that are not reported yet.
     dropped: u64,

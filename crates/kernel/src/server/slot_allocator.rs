@@ -85,8 +85,8 @@ impl SlotAllocator {
     }
 }
 
-/// Programs in the kernel run for microseconds. The margin is for a virtual machine whose processors
-/// are descheduled.
+/// Programs in the kernel run for microseconds. The margin is for a virtual machine whose
+/// processors are descheduled.
 const COOLDOWN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Sockets that may enter recovery soon, which the observing thread polls.
 //!
 //! Duplicate ACKs have no time stamp, but the segments that the kernel sends for them do (limited
-//! transmit, RFC 3042). The connection is in disorder then. Recovery follows with the next duplicates, or
-//! after a quarter of the round trip (RFC 8985), unless segments were reordered. Its first retransmission
-//! has a stamp, which may come late, so the thread polls the state as well.
+//! transmit, RFC 3042). The connection is in disorder then. Recovery follows with the next
+//! duplicates, or after a quarter of the round trip (RFC 8985), unless segments were reordered. Its
+//! first retransmission has a stamp, which may come late, so the thread polls the state as well.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,8 @@ pub(super) struct RecoveryWatch<'a> {
     polled: Duration,
 }
 
-/// Busy-wait budget of the process, which its threads share: a token bucket with a duty cycle of 5 %.
+/// Busy-wait budget of the process, which its threads share: a token bucket with a duty cycle of 5
+/// %.
 #[derive(Debug)]
 pub(super) struct SpinBudget {
     saved: Duration,
@@ -64,8 +65,8 @@ impl<'a> RecoveryWatch<'a> {
         }
     }
 
-    /// The state of a socket was read. `rtt` is its smoothed round trip if it is in disorder and has a
-    /// subscription to recoveries.
+    /// The state of a socket was read. `rtt` is its smoothed round trip if it is in disorder and
+    /// has a subscription to recoveries.
     pub(super) fn on_state(&mut self, cookie: u64, rtt: Option<Duration>, now: Duration) {
         let Some(rtt) = rtt else {
             self.forget(now, |other| other == cookie);
@@ -141,7 +142,8 @@ impl<'a> RecoveryWatch<'a> {
 /// Three duplicates arrive within this time on a path of 1 Mb/s and more.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(25);
-/// Pause between polls: each takes the socket's lock for a microsecond, for which the kernel may wait.
+/// Pause between polls: each takes the socket's lock for a microsecond, for which the kernel may
+/// wait.
 const PAUSE: Duration = Duration::from_micros(10);
 /// Divisor of the duty cycle.
 const SHARE: u32 = 20;

@@ -27,8 +27,8 @@ pub(super) struct State {
     pub(super) sockets: BTreeMap<u64, Watched>,
     /// The cookie of the socket of each subscription.
     pub(super) places: BTreeMap<u64, u64>,
-    /// Sockets without subscriptions that still expect stamps, by cookie with a descriptor of each. The
-    /// stamps are removed, so that an application that polls the socket does not see them.
+    /// Sockets without subscriptions that still expect stamps, by cookie with a descriptor of each.
+    /// The stamps are removed, so that an application that polls the socket does not see them.
     pub(super) fading: BTreeMap<u64, RawFd>,
     pub(super) last: u64,
 }
@@ -74,7 +74,8 @@ impl Shared {
         stamps::still(fd, cookie).map(|_| fd)
     }
 
-    /// Finds other descriptors of sockets whose descriptors were closed. Sockets without any are closed.
+    /// Finds other descriptors of sockets whose descriptors were closed. Sockets without any are
+    /// closed.
     pub(super) fn follow(&self, now: Duration) {
         let missing = self.lock().missing();
         if missing.is_empty() {
@@ -128,8 +129,8 @@ impl Shared {
         self.lock().sockets.get(&cookie)?.disorder()
     }
 
-    /// Reads the state of a socket and queues the events of its changes. Returns the time of the look if
-    /// there was a time-out.
+    /// Reads the state of a socket and queues the events of its changes. Returns the time of the
+    /// look if there was a time-out.
     pub(super) fn look(&self, cookie: u64) -> Option<Duration> {
         let mut state = self.lock();
         let watched = state.sockets.get_mut(&cookie)?;

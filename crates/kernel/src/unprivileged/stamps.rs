@@ -66,8 +66,8 @@ pub(super) fn restore(fd: RawFd, cookie: u64) -> bool {
     pending && before.options[0] & SENDING == 0
 }
 
-/// Whether a socket has unacknowledged or unsent data. `TCP_INFO` takes the socket's lock, so the stamps
-/// of acknowledged data are on the queue by then.
+/// Whether a socket has unacknowledged or unsent data. `TCP_INFO` takes the socket's lock, so the
+/// stamps of acknowledged data are on the queue by then.
 pub(super) fn is_pending(socket: BorrowedFd<'_>) -> bool {
     Info::read(socket).is_ok_and(|info| {
         let out = info.snapshot().get(Variable::PacketsOut);
@@ -77,8 +77,8 @@ pub(super) fn is_pending(socket: BorrowedFd<'_>) -> bool {
 
 /// The socket, if its descriptor is neither closed nor reused.
 pub(super) fn still<'a>(fd: RawFd, its: u64) -> Option<BorrowedFd<'a>> {
-    // SAFETY: it is only passed to the kernel, which reports a closed descriptor. The cookie identifies
-    // the socket.
+    // SAFETY: it is only passed to the kernel, which reports a closed descriptor. The cookie
+    // identifies the socket.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     cookie(socket).is_ok_and(|c| c == its).then_some(socket)
 }
@@ -151,8 +151,8 @@ fn stamped() -> MutexGuard<'static, BTreeMap<u64, Before>> {
     STAMPED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Stamps when a segment goes to the device and when it is acknowledged, in software, without a copy of
-/// the payload, each with its position in the stream.
+/// Stamps when a segment goes to the device and when it is acknowledged, in software, without a
+/// copy of the payload, each with its position in the stream.
 pub(super) const STAMPS: u32 = libc::SOF_TIMESTAMPING_TX_SCHED
     | libc::SOF_TIMESTAMPING_TX_ACK
     | libc::SOF_TIMESTAMPING_SOFTWARE

@@ -1,4 +1,4 @@
-//! Events without privilege of sockets on the loopback.
+//! Unprivileged events of sockets on the loopback interface.
 
 #[path = "../../../cli/tests/calm/mod.rs"]
 mod calm;
@@ -69,8 +69,8 @@ fn next(events: &Unprivileged, kind: EventKind) -> Event {
     }
 }
 
-/// The timers are the kernel's. If the machine stands still for the length of a time-out two of them are
-/// one event, which the witness detects.
+/// The timers are the kernel's. If the machine stalls for a whole RTO, two time-outs are one event,
+/// which the witness of the test detects.
 #[test]
 fn each_timeout_is_an_event() {
     judged("each_timeout_is_an_event", || {
@@ -86,7 +86,7 @@ fn each_timeout_is_an_event() {
                 panic!("{event:?}");
             };
             assert_eq!(in_a_row, number);
-            // A late look cannot make this shorter than the timers until then.
+            // A late reading cannot make this shorter than the sum of the timers.
             least += after;
             let took = event.time.saturating_sub(sent);
             assert!(took + TICKS >= least, "{took:?} for {least:?}");
@@ -327,13 +327,13 @@ fn a_socket_is_followed_to_its_other_descriptors() {
 /// A socket whose peer has answered with an error.
 fn with_error() -> TcpStream {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(nobody.local_addr().unwrap()).unwrap();
-    drop(nobody);
+    let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(closed.local_addr().unwrap()).unwrap();
+    drop(closed);
     set_option(socket.as_fd(), libc::SOL_IP, libc::IP_RECVERR, &1_i32).unwrap();
     socket.send(&[0]).unwrap();
     let socket = TcpStream::from(OwnedFd::from(socket));
-    until(|| has_error(&socket), "no error came");
+    until(|| has_error(&socket), "no ICMP error was received");
     socket
 }
 
@@ -415,10 +415,10 @@ fn options_that_were_changed_meanwhile_stay() {
     assert_eq!(options(&stream), its);
 }
 
-/// Ends a test that hangs. No verdict depends on it.
+/// Ends a test that hangs. No result depends on it.
 const GUARD: Duration = Duration::from_mins(5);
 /// Three timers, each of which may run out early by a tick: 10 ms with `CONFIG_HZ=100`.
 const TICKS: Duration = Duration::from_millis(30);
 const BACKLOG: i32 = 2;
-/// For data, in seconds.
+/// Deferral of the connection until data arrives, in seconds.
 const LONG: i32 = 60;

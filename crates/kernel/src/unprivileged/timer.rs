@@ -1,5 +1,5 @@
-//! The expiry of a socket's retransmission timer: the report of the kernel (`NETLINK_SOCK_DIAG`, as in
-//! `ss -o`), and the delay that its timer wheel can add.
+//! The expiry of a socket's retransmission timer: the report of the kernel (`NETLINK_SOCK_DIAG`, as
+//! in `ss -o`), and the delay that its timer wheel can add.
 
 use std::io;
 use std::mem;
@@ -31,8 +31,8 @@ impl Timers {
         owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) }).map(Self)
     }
 
-    /// The timer of a socket for retransmissions or tail loss probes (RFC 8985), if it is set. `None` also
-    /// if the kernel does not report it, as for sockets of another network namespace.
+    /// The timer of a socket for retransmissions or tail loss probes (RFC 8985), if it is set.
+    /// `None` also if the kernel does not report it, as for sockets of another network namespace.
     pub(super) fn due(&self, socket: BorrowedFd<'_>, cookie: u64) -> Option<Due> {
         let request = Request::new(socket, cookie).ok()?;
         let size = mem::size_of::<Request>();
@@ -142,13 +142,13 @@ impl Request {
     }
 }
 
-/// The kernel's timer wheel (`kernel/time/timer.c`). Its granularity grows with the length of a timer: it
-/// expires up to an eighth of its length late, at multiples of a power of eight ticks.
+/// The kernel's timer wheel (`kernel/time/timer.c`). Its granularity grows with the length of a
+/// timer: it expires up to an eighth of its length late, at multiples of a power of eight ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wheel {
     tick: Duration,
-    /// A time at which timers of a granularity expired, and the granularity. Others of the same or a
-    /// finer granularity expire at multiples from there.
+    /// A time at which timers of a granularity expired, and the granularity. Others of the same or
+    /// a finer granularity expire at multiples from there.
     stop: Option<(Duration, Duration)>,
 }
 
@@ -174,15 +174,16 @@ impl Wheel {
         self.tick * (1 << (3 * level.unwrap_or(DEEPEST)))
     }
 
-    /// The window in which a timer expires that is due `within` from now. If its length is known exactly,
-    /// earlier timers of its granularity narrow the window.
+    /// The window in which a timer expires that is due `within` from now. If its length is known
+    /// exactly, earlier timers of its granularity narrow the window.
     pub(super) fn window(&self, now: Duration, within: Duration, span: Span) -> Range<Duration> {
         let grain = self.grain(span.longest);
         // It expires at the first multiple after the tick at which it is due.
         let (earliest, latest) = (now + within, now + within + grain);
         let start = match self.stop {
             Some((stop, of)) if span.exact && of >= grain => {
-                // That tick may be a multiple; `stop` and `now` are both slightly after their ticks.
+                // That tick may be a multiple; `stop` and `now` are both slightly after their
+                // ticks.
                 let earliest = earliest + self.tick / 2;
                 let behind = earliest.saturating_sub(stop).as_nanos() % grain.as_nanos();
                 (earliest + grain).saturating_sub(Duration::from_nanos(behind as u64))

@@ -83,8 +83,8 @@ impl View {
         happened
     }
 
-    /// The limit of the sender since `before`: the cause of its waits, or else the flag of the latest
-    /// sample of the delivery rate.
+    /// The limit of the sender since `before`: the cause of its waits, or else the flag of the
+    /// latest sample of the delivery rate.
     fn limited_by(&self, before: &Self) -> Option<Phase> {
         if self.state.tcp_state() != Some(TcpState::Established) {
             return None;

@@ -1,5 +1,5 @@
-//! The observing thread. It sleeps until a socket has a message on its error queue, and stays awake while
-//! a retransmission timer is about to expire.
+//! The observing thread. It sleeps until a socket has a message on its error queue, and stays awake
+//! while a retransmission timer is about to expire.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -135,7 +135,8 @@ impl<'a> Watcher<'a> {
 /// processor takes longer than the rest of the observation.
 #[derive(Debug)]
 pub(super) struct Alarms {
-    /// `None` if the kernel does not report timers, or there is no second processor to stay awake on.
+    /// `None` if the kernel does not report timers, or there is no second processor to stay awake
+    /// on.
     timers: Option<Timers>,
     wheel: Wheel,
     /// Sockets with unacknowledged data.

@@ -18,7 +18,7 @@
         }                                                                                          \
     } while (0)
 
-/* Ends a test that hangs: milliseconds, and tries that wait for one each. No verdict depends on it. */
+/* Ends a test that hangs: milliseconds, and tries that wait for one each. No result depends on it. */
 #define GUARD_MS 300000
 
 /* A connection over the loopback. */

@@ -1,5 +1,5 @@
-/* T-ware in C, without privilege: a program per event, what goes wrong with one, and a callback beside
- * them. The argument is a file for the program to write to. */
+/* T-ware in C, unprivileged: programs per event, their errors, and a callback. The argument is the
+ * output file of the programs. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -109,8 +109,8 @@ static void on_held(const tg_event *event, void *user) {
     atomic_store(&holding.held, 0);
 }
 
-/* The change of state of a connection that a program was to be started for waits behind another event
- * while that is cancelled: nobody gets it, neither the callback nor who takes events himself. */
+/* A program is cancelled while its event, a change of state, is queued behind another event. The event
+ * is dropped: neither the callback nor a reader of events receives it. */
 static void what_was_cancelled_is_for_nobody(void) {
     tg_events *events = tg_events_unprivileged();
     CHECK(events != NULL);
@@ -174,7 +174,7 @@ int main(int count, char **words) {
     CHECK(tg_events_run(events, STDERR_FILENO, 0, 0, &there, NULL) == -1);
     CHECK(tg_events_run(NULL, ours, 0, 0, &there, NULL) == -1);
 
-    /* It is told the socket, the event, its time and the state, while there is a socket. Moved, so that the
+    /* Arguments: the socket, the event, its time and the state, while the socket exists. Moved, so that the
      * file is never half there. */
     char script[512], file[256], text[512], socket_name[64], event_name[16];
     unsigned long long time, cwnd;

@@ -6,8 +6,8 @@ use std::slice;
 
 use super::*;
 
-/// A user without rights takes no slot, and any other user no more than its share, also with clients that
-/// connect and leave as fast as possible.
+/// A user without rights takes no slot, and any other user no more than its share, also with
+/// clients that connect and leave as fast as possible.
 #[test]
 fn clients_that_reconnect_do_not_lock_others_out() {
     let few = "[limits]\nclients = 4\nclients-per-user = 2\n";
@@ -86,8 +86,8 @@ fn the_daemon_does_not_wait_for_a_close() {
         assert!(hand_over(&bad, message, &numbers(&ends)));
         assert!(hand_over(&bad, tally, &numbers(slice::from_ref(&more))));
         drop((ends, more));
-        let heard = answer(&bad, GUARD);
-        assert_eq!(heard.map(|l| l > 0), Some(message == tally), "{message:?}");
+        let reply = answer(&bad, GUARD);
+        assert_eq!(reply.map(|l| l > 0), Some(message == tally), "{message:?}");
         drop(bad);
         Events::connect(&daemon.path).unwrap();
         drop((peers, more_peer));
@@ -111,7 +111,7 @@ fn set_linger(socket: &TcpStream, long: Duration) {
         l_onoff: 1,
         l_linger: long.as_secs() as libc::c_int,
     };
-    // SAFETY: the value is whole and passed with its size.
+    // SAFETY: the value is initialised and passed with its size.
     let set = unsafe {
         let (value, size) = ((&raw const linger).cast(), mem::size_of_val(&linger) as u32);
         let fd = socket.as_raw_fd();

@@ -1,4 +1,5 @@
-//! The daemon without descriptors. Each test has a process of its own, since the limit is per process.
+//! The daemon without descriptors. Each test runs in a separate process, since the limit is per
+//! process.
 
 use super::crowd::{answer, hand_over, lingering, numbers, reply};
 use std::process::Stdio;
@@ -13,14 +14,14 @@ fn without_descriptors_the_daemon_pauses_and_logs_it() {
     let Some(daemon) = Daemon::start("descriptors", ANYTHING) else {
         return;
     };
-    // The reply shows that the daemon is idle.
+    // The reply implies that the daemon is idle.
     let early = Events::connect(&daemon.path).unwrap();
     // SAFETY: takes numbers and touches no memory.
     let late = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0) };
     let usual = allow_descriptors(3);
     let late = connect_raw(late, &daemon.path);
-    // A daemon that does not wait is busy all the while. Processor time does not count what other
-    // programs take.
+    // A daemon that does not pause would use the processor all the time. Processor time excludes
+    // the time of other programs.
     let before = processor_time();
     assert_eq!(answer(&late, Duration::from_millis(1_500)), None);
     let spent = processor_time().saturating_sub(before);
@@ -34,10 +35,10 @@ fn without_descriptors_the_daemon_pauses_and_logs_it() {
     assert_eq!(answer(&late, GUARD), Some(0));
     drop(early);
     let log = daemon.ends();
-    let said = log
+    let lines = log
         .iter()
         .filter(|l| l.contains("no client can be accepted"));
-    assert_eq!(said.count(), 1, "{log:?}");
+    assert_eq!(lines.count(), 1, "{log:?}");
 }
 
 /// The message with the socket is sent, and the socket is discarded.
@@ -65,7 +66,7 @@ fn without_descriptors_a_subscription_is_refused_with_the_fix() {
     events.subscribe(&socket, states()).unwrap();
 }
 
-/// At any step of the start.
+/// At every step of the start.
 #[test]
 fn without_descriptors_programs_are_not_loaded_and_the_limit_is_named() {
     if is_parent("descriptors::without_descriptors_programs_are_not_loaded_and_the_limit_is_named")
@@ -112,15 +113,15 @@ fn without_descriptors_the_daemon_does_not_wait_for_a_close() {
     assert!(hand_over(&bad, TALLY, &numbers(&[hangs])));
     // poll(2) accepts no more descriptors than the limit.
     let usual = allow_descriptors(8);
-    let refusal = reply(&bad, GUARD).expect("the refusal comes meanwhile");
+    let refusal = reply(&bad, GUARD).expect("the refusal is sent at once");
     assert!(refusal.contains("no descriptor left"), "{refusal}");
     // Requests without descriptors are served.
     good.change(id, Wanted::default()).unwrap();
     allow_descriptors(usual);
     assert!(hand_over(&bad, TALLY, &[]));
     drop(peer);
-    let heard = reply(&bad, GUARD).expect("the client is served again");
-    assert!(heard.contains("`open`"), "{heard}");
+    let message = reply(&bad, GUARD).expect("the client is served again");
+    assert!(message.contains("`open`"), "{message}");
 }
 
 /// With any number of clients: beyond the limit their descriptors are not received.
@@ -178,14 +179,18 @@ pub(super) fn is_parent(test: &str) -> bool {
     let child = child.env(AT, "itself");
     let child = spawn(child.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let ran = child.wait_with_output().unwrap();
-    let said = [ran.stdout, ran.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
+    let lines = [ran.stdout, ran.stderr].concat();
+    let lines = String::from_utf8_lossy(&lines);
     // A wrong name would run no test and pass.
-    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    assert!(
+        ran.status.success() && lines.contains("1 passed"),
+        "{lines}"
+    );
     true
 }
 
-/// Sets the limit of descriptors of this process and returns the old one. Open descriptors stay open.
+/// Sets the limit of descriptors of this process and returns the old one. Open descriptors stay
+/// open.
 pub(super) fn allow_descriptors(many: libc::rlim_t) -> libc::rlim_t {
     // SAFETY: the limit is whole.
     unsafe {

@@ -13,13 +13,14 @@ fn handlers_programs_and_signals_are_served() {
     let handlers = Handlers::start(Events::connect(&daemon.path).unwrap()).unwrap();
     let seen: Arc<Mutex<Vec<Happening>>> = Arc::default();
     let reports: Arc<Mutex<Vec<String>>> = Arc::default();
-    let hear = Arc::clone(&reports);
-    handlers.on_report(move |report| hear.lock().unwrap().push(report.to_string()));
+    let sink = Arc::clone(&reports);
+    handlers.on_report(move |report| sink.lock().unwrap().push(report.to_string()));
     let (socket, peer) = connection();
     let its = Arc::clone(&seen);
     let call = Handler::Call(Box::new(move |event| its.lock().unwrap().push(event.what)));
     handlers.bind(&socket, states(), call).unwrap();
-    // A program that writes its arguments, one that fails, one that hangs, and one that does not exist.
+    // A program that writes its arguments, one that fails, one that hangs, and one that does not
+    // exist.
     let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tware.txt");
     let _ = fs::remove_file(&notes);
     let script = format!(
@@ -77,7 +78,7 @@ fn handlers_programs_and_signals_are_served() {
     assert!(words[5].starts_with("socket:"), "{note}");
 }
 
-/// In a process of its own, whose standard input becomes another file.
+/// In a separate process, whose standard input becomes another file.
 #[test]
 fn a_program_inherits_its_socket_from_any_descriptor() {
     if descriptors::is_parent("handlers::a_program_inherits_its_socket_from_any_descriptor") {
@@ -87,12 +88,12 @@ fn a_program_inherits_its_socket_from_any_descriptor() {
     let (socket, mut peer) = connection();
     // SAFETY: both are open, and no other code uses the second.
     assert_eq!(unsafe { libc::dup2(socket.as_raw_fd(), 0) }, 0);
-    let says = Executable {
+    let echo = Executable {
         arguments: vec!["-c".into(), "echo here >&$1".into(), "tware".into()],
         ..Executable::new("/bin/sh")
     };
     handlers
-        .bind(io::stdin(), states(), Handler::Run(says))
+        .bind(io::stdin(), states(), Handler::Run(echo))
         .unwrap();
     peer.shutdown(std::net::Shutdown::Write).unwrap();
     peer.set_read_timeout(Some(GUARD)).unwrap();
@@ -101,8 +102,8 @@ fn a_program_inherits_its_socket_from_any_descriptor() {
     assert_eq!(&said, b"here\n");
 }
 
-/// If the standard descriptors are closed, files that are opened to start a program take their numbers and
-/// that of the socket. Their data must not go into the stream.
+/// If the standard descriptors are closed, files that are opened to start a program take their
+/// numbers and that of the socket. Their data must not go into the stream.
 #[test]
 fn a_missing_program_writes_nothing_to_the_socket() {
     if descriptors::is_parent("handlers::a_missing_program_writes_nothing_to_the_socket") {
@@ -122,11 +123,11 @@ fn a_missing_program_writes_nothing_to_the_socket() {
     handlers.on_report(move |r| report.send(r.to_string()).unwrap());
     // A thread that has reported an event opens no more files.
     let (other, its_peer) = connection();
-    let (tell, told) = mpsc::channel();
-    let call = Handler::Call(Box::new(move |event| tell.send(event.what).unwrap()));
+    let (sender, receiver) = mpsc::channel();
+    let call = Handler::Call(Box::new(move |event| sender.send(event.what).unwrap()));
     handlers.bind(&other, Wanted::default(), call).unwrap();
     drop((other, its_peer));
-    let end = told.recv_timeout(GUARD);
+    let end = receiver.recv_timeout(GUARD);
     assert_eq!(end, Ok(Happening::Ended));
     let missing = Handler::Run(Executable::new("/no/such/program"));
     handlers.bind(&socket, states(), missing).unwrap();
@@ -136,12 +137,12 @@ fn a_missing_program_writes_nothing_to_the_socket() {
         assert_eq!(unsafe { libc::close(fd) }, 0);
     }
     peer.shutdown(std::net::Shutdown::Write).unwrap();
-    let heard = reports.recv_timeout(GUARD);
+    let result = reports.recv_timeout(GUARD);
     for (fd, copy) in kept {
         // SAFETY: the copy is open.
         assert_eq!(unsafe { libc::dup2(copy, fd) }, fd);
     }
-    assert!(heard.unwrap().contains("cannot be started"));
+    assert!(result.unwrap().contains("cannot be started"));
     drop((handlers, socket));
     let mut said = Vec::new();
     peer.read_to_end(&mut said).unwrap();
@@ -217,7 +218,7 @@ fn handlers_and_signals_report_the_end_of_the_daemon() {
 
 /// Takes the signal with `sigtimedwait`, as the programs of the papers do.
 fn wait_for_signal(events: &Arc<Events>, cause: impl FnOnce()) -> i32 {
-    // SAFETY: the set is whole and filled before it is used; so is the time.
+    // SAFETY: the set and the time are initialised before use.
     unsafe {
         let mut set: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&raw mut set);

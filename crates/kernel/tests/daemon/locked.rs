@@ -5,7 +5,8 @@ use std::ptr::{NonNull, null_mut};
 
 use super::*;
 
-/// The kernel copies written data with the socket locked, so a page that does not arrive keeps it locked.
+/// The kernel holds the socket's lock while it copies written data, so a page that does not arrive
+/// keeps the socket locked. All clients are served meanwhile, including this one.
 /// All clients are served meanwhile, including this one.
 #[test]
 fn the_daemon_does_not_wait_for_the_lock_of_a_socket() {
@@ -16,7 +17,7 @@ fn the_daemon_does_not_wait_for_the_lock_of_a_socket() {
     let events = Events::connect(&daemon.path).unwrap();
     let page = Page::new();
     let (subscribed, other) = thread::scope(|scope| {
-        let keeper = match page.keep() {
+        let keeper = match page.withhold() {
             Ok(keeper) => keeper,
             Err(why) => {
                 skip("locked", &format!("no page can be withheld: {why}"));
@@ -63,7 +64,7 @@ impl Page {
     }
 
     /// Accesses to the page wait until the returned descriptor is closed.
-    fn keep(&self) -> io::Result<OwnedFd> {
+    fn withhold(&self) -> io::Result<OwnedFd> {
         let done = |result: i64| {
             let failed = result == -1;
             (!failed)
@@ -86,7 +87,7 @@ impl Page {
 
     /// Writes the page to a descriptor.
     fn write(&self, to: i32) -> isize {
-        // SAFETY: the page has so many bytes.
+        // SAFETY: the page has this size.
         unsafe { libc::write(to, self.0.as_ptr(), Self::SIZE) }
     }
 }
@@ -105,7 +106,7 @@ fn wait_for_fault(keeper: &OwnedFd) {
         events: libc::POLLIN,
         revents: 0,
     };
-    let mut told = [0_u8; 32];
+    let mut message = [0_u8; 32];
     let guard = GUARD.as_millis() as i32;
     // SAFETY: one descriptor, and room for one message of 32 bytes.
     unsafe {
@@ -115,9 +116,12 @@ fn wait_for_fault(keeper: &OwnedFd) {
             "the page was not accessed"
         );
         let fd = keeper.as_raw_fd();
-        assert_eq!(libc::read(fd, told.as_mut_ptr().cast(), told.len()), 32);
+        assert_eq!(
+            libc::read(fd, message.as_mut_ptr().cast(), message.len()),
+            32
+        );
     }
-    assert_eq!(told[0], UFFD_EVENT_PAGEFAULT);
+    assert_eq!(message[0], UFFD_EVENT_PAGEFAULT);
 }
 
 // From the kernel's `include/uapi/linux/userfaultfd.h`.

@@ -24,17 +24,17 @@ use tidegate_kernel::{
     Policy, Server, Signals, TcpState, Variable, VariableSet, Wanted,
 };
 
-/// Two ends of a connection over the loopback.
+/// Both ends of a connection over the loopback interface.
 fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (ours, listener.accept().unwrap().0)
 }
 
-/// Causes three changes of state per round: closed, opening, open. The caller keeps the other end, whose
-/// close would be one more.
+/// Causes three changes of state per round: closed, opening, open. The caller keeps the other end,
+/// whose close would be one more.
 fn flap(socket: &TcpStream, listener: &TcpListener, times: usize) -> TcpStream {
-    let (nowhere, mut peer) = ([0_u8; 16], None);
+    let (unspecified, mut peer) = ([0_u8; 16], None);
     // SAFETY: an address is integers, for which zero is a value; both are passed with their sizes.
     unsafe {
         let mut to: libc::sockaddr_in = mem::zeroed();
@@ -43,7 +43,7 @@ fn flap(socket: &TcpStream, listener: &TcpListener, times: usize) -> TcpStream {
         to.sin_addr.s_addr = u32::from_be_bytes([127, 0, 0, 1]).to_be();
         for _ in 0..times {
             let fd = socket.as_raw_fd();
-            assert_eq!(libc::connect(fd, nowhere.as_ptr().cast(), 16), 0);
+            assert_eq!(libc::connect(fd, unspecified.as_ptr().cast(), 16), 0);
             assert_eq!(libc::connect(fd, (&raw const to).cast(), 16), 0);
             peer = Some(listener.accept().unwrap().0);
         }
@@ -54,13 +54,14 @@ fn flap(socket: &TcpStream, listener: &TcpListener, times: usize) -> TcpStream {
 /// The next event.
 fn next(events: &Events) -> Event {
     let next = events.next(Some(GUARD)).unwrap();
-    next.expect("an event comes")
+    next.expect("an event is available")
 }
 
-/// Ends a test that hangs. No verdict depends on it.
+/// Ends a test that hangs. No result depends on it.
 const GUARD: Duration = Duration::from_mins(5);
 
-/// Reports that a test is skipped. If `TIDEGATE_REQUIRE_NETNS` is 1 and the user is root it fails instead.
+/// Reports that a test is skipped. If `TIDEGATE_REQUIRE_NETNS` is 1 and the user is root it fails
+/// instead.
 fn skip(test: &str, why: &str) {
     // SAFETY: takes nothing and touches no memory.
     let root = unsafe { libc::geteuid() } == 0;
@@ -95,24 +96,24 @@ fn several_subscribers_to_several_sockets_get_their_events() {
     assert!(matches!(two.cancel(a_two), Err(EventsError::Refused(_))));
     drop((a_peer, b_peer));
     drop((a, b));
-    let mut heard: Vec<_> = Vec::new();
+    let mut events_seen: Vec<_> = Vec::new();
     let mut ended = 0;
     while ended < 2 {
         let event = next(&one);
         ended += usize::from(event.what == Happening::Ended);
-        heard.push((event.subscription, event.what.kind()));
+        events_seen.push((event.subscription, event.what.kind()));
     }
-    assert!(heard.contains(&(a_one, EventKind::State)));
+    assert!(events_seen.contains(&(a_one, EventKind::State)));
     // Only the end, which every subscriber receives.
-    let of_b: Vec<_> = heard.iter().filter(|(id, _)| *id == b_one).collect();
+    let of_b: Vec<_> = events_seen.iter().filter(|(id, _)| *id == b_one).collect();
     assert_eq!(of_b, [&(b_one, EventKind::Ended)]);
     // An event of another socket follows all of those.
     let (last, last_peer) = connection();
     let last_id = two.subscribe(&last, Wanted::default()).unwrap();
     drop((last, last_peer));
-    let heard = std::iter::from_fn(|| Some(next(&two).subscription));
-    let heard: Vec<_> = heard.take_while(|id| *id != last_id).collect();
-    assert!(!heard.is_empty() && heard.iter().all(|id| *id == again));
+    let events_seen = std::iter::from_fn(|| Some(next(&two).subscription));
+    let events_seen: Vec<_> = events_seen.take_while(|id| *id != last_id).collect();
+    assert!(!events_seen.is_empty() && events_seen.iter().all(|id| *id == again));
 }
 
 #[test]
@@ -178,58 +179,58 @@ fn counters_stop_with_the_last_subscription() {
 
 #[test]
 fn a_client_that_does_not_read_loses_its_own_events_and_knows_how_many() {
-    let Some(daemon) = Daemon::start("deaf", ANYTHING) else {
+    let Some(daemon) = Daemon::start("slow", ANYTHING) else {
         return;
     };
-    let deaf = Events::connect_with(&daemon.path, 4_096).unwrap();
+    let slow = Events::connect_with(&daemon.path, 4_096).unwrap();
     let other = Events::connect(&daemon.path).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let first = listener.accept().unwrap();
-    let id = deaf.subscribe(&socket, states()).unwrap();
+    let id = slow.subscribe(&socket, states()).unwrap();
     let same = other.subscribe(&socket, states()).unwrap();
     let second = flap(&socket, &listener, 100);
-    let tally = deaf.tally(id).unwrap();
+    let tally = slow.tally(id).unwrap();
     assert_eq!(tally.events, 300);
-    let read = std::iter::from_fn(|| deaf.try_next()).count() as u64;
+    let read = std::iter::from_fn(|| slow.try_next()).count() as u64;
     assert!(
         read > 0 && read + tally.lost == tally.events,
         "{read} {tally:?}"
     );
     // The ring has room again, and the numbers have a gap.
     let third = flap(&socket, &listener, 1);
-    let next = deaf.try_next().unwrap();
+    let next = slow.try_next().unwrap();
     assert_eq!(next.number, 301);
     assert_eq!(other.tally(same).unwrap().lost, 0);
     assert_eq!(std::iter::from_fn(|| other.try_next()).count(), 303);
     drop((first, second, third));
 }
 
-/// The event of the end finds no room in the ring either.
+/// The ring has no room for the event of the end either.
 #[test]
 fn the_tally_can_be_read_after_the_end() {
     let Some(daemon) = Daemon::start("after", ANYTHING) else {
         return;
     };
-    let deaf = Events::connect_with(&daemon.path, 4_096).unwrap();
+    let slow = Events::connect_with(&daemon.path, 4_096).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let first = listener.accept().unwrap();
-    let id = deaf.subscribe(&socket, states()).unwrap();
+    let id = slow.subscribe(&socket, states()).unwrap();
     let second = flap(&socket, &listener, 100);
     drop((socket, first, second));
     // Until the daemon has forgotten the subscription.
     let guard = Instant::now() + GUARD;
-    while deaf.change(id, states()).is_ok() {
+    while slow.change(id, states()).is_ok() {
         assert!(Instant::now() < guard);
         thread::yield_now();
     }
-    let tally = deaf.tally(id).unwrap();
-    let read = std::iter::from_fn(|| deaf.try_next()).count() as u64;
+    let tally = slow.tally(id).unwrap();
+    let read = std::iter::from_fn(|| slow.try_next()).count() as u64;
     assert!(tally.lost > 0 && tally.events > 300, "{tally:?}");
     assert_eq!(read + tally.lost, tally.events);
     // It can be read once.
-    assert!(deaf.tally(id).is_err());
+    assert!(slow.tally(id).is_err());
 }
 
 #[test]
@@ -492,7 +493,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// In a process of its own, since dropping privileges cannot be undone.
+/// In a separate process, since dropping privileges cannot be undone.
 #[test]
 fn rings_can_be_created_after_privileges_are_dropped() {
     if env::var_os(AT).is_none() {

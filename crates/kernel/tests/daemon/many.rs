@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Ten thousand events without a pause, which are read after the last one. A ring with room for all has
-/// all of them, and a smaller one has the number of the others.
+/// Ten thousand events without a pause, which are read after the last one. A ring with room for all
+/// has all of them, and a smaller one has the number of the others.
 #[test]
 fn ten_thousand_events_arrive_or_are_counted() {
     let Some(daemon) = Daemon::start("thousands", ANYTHING) else {
@@ -23,20 +23,24 @@ fn ten_thousand_events_arrive_or_are_counted() {
 
     let tally = roomy.tally(of_roomy).unwrap();
     assert_eq!((tally.events, tally.lost), (made, 0));
-    let told: Vec<u64> = std::iter::from_fn(|| roomy.try_next())
+    let numbers: Vec<u64> = std::iter::from_fn(|| roomy.try_next())
         .map(|event| event.number)
         .collect();
-    assert!(told.iter().copied().eq(1..=made), "{} told", told.len());
+    assert!(
+        numbers.iter().copied().eq(1..=made),
+        "{} numbers",
+        numbers.len()
+    );
 
     let tally = narrow.tally(of_narrow).unwrap();
     assert_eq!(tally.events, made);
-    let told: Vec<u64> = std::iter::from_fn(|| narrow.try_next())
+    let numbers: Vec<u64> = std::iter::from_fn(|| narrow.try_next())
         .map(|event| event.number)
         .collect();
     // The first events fill the ring, and the others are counted.
-    let kept = told.len() as u64;
-    assert!(kept > 0 && tally.lost > 0, "{kept} told, {tally:?}");
-    assert!(told.iter().copied().eq(1..=kept), "{told:?}");
+    let kept = numbers.len() as u64;
+    assert!(kept > 0 && tally.lost > 0, "{kept} numbers, {tally:?}");
+    assert!(numbers.iter().copied().eq(1..=kept), "{numbers:?}");
     assert_eq!(kept + tally.lost, made);
     drop((first, last));
 }
@@ -49,7 +53,7 @@ const TIMES: usize = 3_334;
 /// Each subscription has the events of its own socket only.
 #[test]
 fn a_thousand_sockets_have_their_own_events() {
-    // In a process of its own, since it needs many descriptors.
+    // In a separate process, since it needs many descriptors.
     if descriptors::is_parent("many::a_thousand_sockets_have_their_own_events") {
         return;
     }
@@ -74,10 +78,10 @@ fn a_thousand_sockets_have_their_own_events() {
     assert_eq!(events.try_next(), None);
     for ((socket, peer), &id) in pairs.iter_mut().zip(&ids) {
         *peer = flap(socket, &listener, 1);
-        let heard: Vec<_> = std::iter::from_fn(|| events.try_next())
+        let seen: Vec<_> = std::iter::from_fn(|| events.try_next())
             .map(|event| (event.subscription, event.number, event.what.kind()))
             .collect();
-        assert_eq!(heard, [1, 2, 3].map(|n| (id, n, EventKind::State)));
+        assert_eq!(seen, [1, 2, 3].map(|n| (id, n, EventKind::State)));
     }
     drop(pairs);
     let mut ends = BTreeMap::new();

@@ -13,7 +13,7 @@ use tidegate_kernel::{Policy, Server};
 
 use super::{GUARD, skip};
 
-/// A daemon in this process, at a path of its own.
+/// A daemon in this process, with its own path.
 pub(super) struct Daemon {
     pub(super) path: PathBuf,
     stop: Option<io::PipeWriter>,
@@ -22,8 +22,8 @@ pub(super) struct Daemon {
     _turn: Turn,
 }
 
-/// Tests in which a close hangs run alone. Programs and daemons that other tests start have copies of all
-/// descriptors for a moment, and their close could be the last one.
+/// Tests in which a close blocks run alone. Child processes of other tests hold copies of all
+/// descriptors until exec, and their close could be the last one.
 enum Turn {
     Shared {
         _guard: RwLockReadGuard<'static, ()>,
@@ -54,22 +54,22 @@ impl Daemon {
         fs::write(&file, policy).unwrap();
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let its_log = Arc::clone(&log);
-        let hear = move |line: &str| its_log.lock().unwrap().push(line.to_owned());
+        let sink = move |line: &str| its_log.lock().unwrap().push(line.to_owned());
         // Socket paths have to be short.
         let path = env::temp_dir().join(format!("tg-{}-{name}.sock", std::process::id()));
         let (its_path, its_file) = (path.clone(), file.clone());
         let (stop, stopper) = io::pipe().unwrap();
         let number = stop.as_raw_fd();
-        let (say, ready) = mpsc::channel();
+        let (report, ready) = mpsc::channel();
         let thread = thread::spawn(move || {
             let stop = own_descriptors(number);
-            match Server::new(Policy::load(&its_file).unwrap(), hear) {
+            match Server::new(Policy::load(&its_file).unwrap(), sink) {
                 Ok(mut server) => {
                     server.listen(&its_path).unwrap();
-                    say.send(None).unwrap();
+                    report.send(None).unwrap();
                     server.run(stop.as_fd()).unwrap();
                 }
-                Err(why) => say.send(Some(why.to_string())).unwrap(),
+                Err(why) => report.send(Some(why.to_string())).unwrap(),
             }
         });
         let why_not = ready.recv().unwrap();
@@ -127,8 +127,9 @@ pub(super) fn spawn(command: &mut Command) -> Child {
     command.spawn().unwrap()
 }
 
-/// Gives the thread of a daemon a descriptor table of its own with a copy of one descriptor, as if it were
-/// a process. Programs that other tests start do not have copies of its descriptors then.
+/// Gives the daemon's thread its own descriptor table with a copy of one descriptor, as in a
+/// separate process. Child processes of other tests then have no copies of the daemon's
+/// descriptors.
 fn own_descriptors(keep: RawFd) -> OwnedFd {
     let ranges = [
         (keep as u32 + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE),

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use super::*;
 
-/// Any user may serve at a path where any user may write.
+/// In a directory where any user may write, any user may create a listening socket.
 #[test]
 fn a_socket_of_another_user_receives_nothing() {
     // SAFETY: takes nothing and touches no memory.
@@ -45,7 +45,7 @@ fn a_socket_of_another_user_receives_nothing() {
     fs::remove_file(path).unwrap();
 }
 
-/// In a process of its own, whose default path is that socket.
+/// In a separate process, whose default path is that socket.
 #[test]
 fn without_a_trusted_daemon_events_come_unprivileged() {
     if env::var_os(AT).is_some() {
@@ -87,7 +87,7 @@ fn listen(path: &Path) -> OwnedFd {
 
 fn accept(listener: &OwnedFd) -> OwnedFd {
     use std::os::fd::FromRawFd as _;
-    // SAFETY: no address is asked for; the socket has no other owner.
+    // SAFETY: no address is requested; the socket has no other owner.
     unsafe {
         let (no_address, no_size) = (std::ptr::null_mut(), std::ptr::null_mut());
         let socket = libc::accept(listener.as_raw_fd(), no_address, no_size);

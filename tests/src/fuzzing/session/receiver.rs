@@ -1,4 +1,4 @@
-//! A receiver whose peer is not to be trusted.
+//! A receiver with an untrusted peer.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use tidegate_core::wire::rtcp::{self, Rtcp, SenderInfo};
 use tidegate_core::wire::rtp::RtpHeader;
 use tidegate_core::wire::rtx::RtxPayload;
 
-/// A receiver whose peer is not to be trusted.
+/// A receiver with an untrusted peer.
 pub fn receiver(data: &[u8]) {
     let mut story = Story::new(data);
     let mut scene = ReceiverScene::new(&mut story);
@@ -70,13 +70,13 @@ impl ReceiverScene {
                 self.deliver(story.take(len), Ecn::NotEct);
             }
             3 => self.jump(story),
-            4 => self.sender_speaks(story),
+            4 => self.sender_reports(story),
             5 => self.receiver.on_decoder_trouble(self.now),
             _ => self.frames(story),
         }
     }
 
-    /// One packet with numbers from anywhere.
+    /// One packet with arbitrary numbers.
     fn jump(&mut self, story: &mut Story<'_>) {
         let choice = story.byte();
         let header = RtpHeader {
@@ -95,7 +95,7 @@ impl ReceiverScene {
         self.packet(header, payload, Ecn::from_bits(choice >> 2));
     }
 
-    /// What a good sender sends, less what the story takes away, and out of order as it says.
+    /// Packets of a valid sender, with losses and reordering.
     fn frames(&mut self, story: &mut Story<'_>) {
         let (count, losses) = (story.byte() % 40, story.byte());
         let key = story.byte() & 1 == 0;
@@ -117,7 +117,7 @@ impl ReceiverScene {
             }
             match losses >> (i % 8) & 1 {
                 0 => self.packet(header, &payload, Ecn::Ect0),
-                // Lost; every other one is sent again.
+                // Lost; every second one is retransmitted.
                 _ if i % 2 == 0 => {
                     let mut repair = Vec::new();
                     let original_sequence = header.sequence;
@@ -134,7 +134,7 @@ impl ReceiverScene {
         }
     }
 
-    fn sender_speaks(&mut self, story: &mut Story<'_>) {
+    fn sender_reports(&mut self, story: &mut Story<'_>) {
         let mut out = Vec::new();
         if story.byte().is_multiple_of(8) {
             rtcp::emit_bye(&[ssrc(story)], None, &mut out);
@@ -177,13 +177,13 @@ impl ReceiverScene {
         self.now = end;
     }
 
-    /// Brings the receiver to rest at this moment.
+    /// Handles all timers that are due, and output.
     fn settle(&mut self) {
         self.drain();
         let mut wakes = 0;
         while let Some((_, why)) = self.receiver.next_timeout().filter(|t| t.0 <= self.now) {
             wakes += 1;
-            assert!(wakes <= MOST_WAKES, "{why:?} wakes without end");
+            assert!(wakes <= MOST_WAKES, "{why:?} wakes endlessly");
             self.receiver.on_timeout(&mut cx(self.now, &mut self.rng));
             self.drain();
         }
@@ -199,7 +199,7 @@ impl ReceiverScene {
     fn drain(&mut self) {
         let mut buffer = Vec::new();
         for count in 0.. {
-            assert!(count < MOST_WAKES, "packets without end");
+            assert!(count < MOST_WAKES, "endless packets");
             buffer.clear();
             let mut cx = cx(self.now, &mut self.rng);
             if self.receiver.poll_transmit(&mut cx, &mut buffer).is_none() {
@@ -217,11 +217,11 @@ impl ReceiverScene {
         }
     }
 
-    /// Frames come in order, and only those that can be decoded have a time.
+    /// Frames come in order, and only decodable ones have a completion time.
     fn watch_frames(&mut self) {
         let restarts = self.receiver.held().restarts;
         if restarts > self.restarts {
-            // What is left of one stream and the beginning of another.
+            // The rest of one stream and the beginning of another.
             let last = core::iter::from_fn(|| self.receiver.poll_frame()).last();
             self.decodable = last.is_some_and(|frame| frame.complete.is_some());
             self.last_out = None;
@@ -232,7 +232,10 @@ impl ReceiverScene {
             self.last_out = Some(frame.timestamp);
             let whole = frame.complete.is_some();
             assert_eq!(whole, !frame.data.is_empty());
-            assert!(!whole || frame.key || self.decodable, "nothing to refer to");
+            assert!(
+                !whole || frame.key || self.decodable,
+                "the reference frame is missing"
+            );
             self.decodable = whole;
         }
     }

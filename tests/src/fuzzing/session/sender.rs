@@ -1,4 +1,4 @@
-//! A sender among an encoder and a peer that are not to be trusted.
+//! A sender with an untrusted encoder and an untrusted peer.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +23,7 @@ use tidegate_core::wire::ntp::NtpShort;
 use tidegate_core::wire::rtcp::{self, ReportBlock};
 use tidegate_core::wire::rtp::RtpPacket;
 
-/// A sender whose encoder and whose peer are not to be trusted.
+/// A sender with an untrusted encoder and an untrusted peer.
 pub fn sender(data: &[u8]) {
     let mut story = Story::new(data);
     let mut scene = SenderScene::new(&mut story);
@@ -32,10 +32,13 @@ pub fn sender(data: &[u8]) {
         scene.settle();
     }
     scene.sender.stop_capture();
-    // The circuit breaker may have to trip first, and the patience after it to end.
+    // The circuit breaker may have to trip first, and its timeout may have to expire.
     (0..3).for_each(|_| scene.pass(Duration::from_mins(1)));
     let bounded = scene.config.delay_bound.is_some();
-    assert!(!bounded || scene.sender.is_done(), "no end");
+    assert!(
+        !bounded || scene.sender.is_done(),
+        "the sender does not finish"
+    );
     let (mut frames, mut packets) = (Vec::new(), Vec::new());
     scene.sender.finish_rows(&mut frames, &mut packets);
     assert_eq!(packets.len() as u64, scene.contract().next);
@@ -47,9 +50,9 @@ struct SenderScene {
     contract: Arc<Mutex<Contract>>,
     rng: Pcg64Mcg,
     now: Time,
-    /// How the encoder answers.
+    /// Selects the results of the encoder.
     manner: u8,
-    /// The next sequence number of each stream that left.
+    /// Next sequence number of each stream.
     next: [Option<u16>; 2],
     sent: VecDeque<(u32, u16, Time)>,
 }
@@ -100,7 +103,7 @@ impl SenderScene {
         match story.byte() % 12 {
             0 => self.pass(story.span()),
             1 => {
-                // To the very moment that was asked for.
+                // Exactly the requested time.
                 if let Some((at, _)) = self.sender.next_timeout() {
                     self.now = self.now.max(at.min(self.now + Duration::from_secs(30)));
                 }
@@ -109,12 +112,12 @@ impl SenderScene {
                 let len = usize::from(story.byte());
                 out.extend_from_slice(story.take(len));
             }
-            3 | 4 => self.tell_truth(story, &mut out),
-            5 => self.lie(story, &mut out),
+            3 | 4 => self.valid_feedback(story, &mut out),
+            5 => self.false_feedback(story, &mut out),
             6 => self.report(story, &mut out),
             7 => {
                 self.report(story, &mut out);
-                self.tell_truth(story, &mut out);
+                self.valid_feedback(story, &mut out);
             }
             8 => {
                 let (ssrc, first) = (ssrc(story), story.word());
@@ -143,8 +146,8 @@ impl SenderScene {
         }
     }
 
-    /// Feedback on what was sent last, of which the story says what arrived.
-    fn tell_truth(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
+    /// Feedback on recent packets, of which the data selects the arrived ones.
+    fn valid_feedback(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
         let mut builder = CcfbBuilder::new(PEER, self.now, out);
         let most = usize::from(story.byte());
         for stream in [MEDIA, REPAIR] {
@@ -169,8 +172,8 @@ impl SenderScene {
         builder.finish(EPOCH);
     }
 
-    /// Feedback on anything, from any time.
-    fn lie(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
+    /// Feedback on arbitrary packets, with an arbitrary time.
+    fn false_feedback(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
         let at = match story.byte() % 4 {
             0 => self.now + story.span(),
             1 => self.now.before(story.span()),
@@ -211,7 +214,7 @@ impl SenderScene {
         rtcp::emit_receiver_report(PEER, &blocks, out);
     }
 
-    /// Lets `span` pass with every deadline kept, to at most so many of them.
+    /// Lets `span` pass. Handles deadlines on time, up to a limit.
     fn pass(&mut self, span: Duration) {
         let end = self.now + span;
         for _ in 0..MOST_DEADLINES {
@@ -225,13 +228,13 @@ impl SenderScene {
         self.settle();
     }
 
-    /// Brings the sender to rest at this moment.
+    /// Handles all timers that are due, and output.
     fn settle(&mut self) {
         self.turn();
         let mut wakes = 0;
         while let Some((_, why)) = self.sender.next_timeout().filter(|t| t.0 <= self.now) {
             wakes += 1;
-            assert!(wakes <= MOST_WAKES, "{why:?} wakes without end");
+            assert!(wakes <= MOST_WAKES, "{why:?} wakes endlessly");
             self.sender.on_timeout(&mut cx(self.now, &mut self.rng));
             self.turn();
         }
@@ -251,7 +254,7 @@ impl SenderScene {
         }
         let mut buffer = Vec::new();
         for count in 0.. {
-            assert!(count < MOST_PACKETS, "packets without end");
+            assert!(count < MOST_PACKETS, "endless packets");
             buffer.clear();
             let sent = self.sender.poll_transmit(&mut cx, &mut buffer);
             if sent.is_none() {
@@ -263,12 +266,12 @@ impl SenderScene {
                 continue;
             }
             assert!(Bytes(buffer.len() as u64) + OVERHEAD <= self.config.packet_size);
-            let packet = RtpPacket::new_checked(&buffer).expect("we made it");
+            let packet = RtpPacket::new_checked(&buffer).expect("the sender emits valid packets");
             let header = packet.header();
             let repair = usize::from(header.ssrc == REPAIR);
             assert!([MEDIA, REPAIR].contains(&header.ssrc) && !packet.payload().is_empty());
             let expected = self.next[repair].unwrap_or(header.sequence);
-            assert_eq!(header.sequence, expected, "a hole in the sequence numbers");
+            assert_eq!(header.sequence, expected, "a gap in the sequence numbers");
             self.next[repair] = Some(header.sequence.wrapping_add(1));
             self.sent.push_back((header.ssrc, header.sequence, cx.now));
             self.sent.drain(..self.sent.len().saturating_sub(512));
@@ -281,7 +284,7 @@ impl SenderScene {
     }
 }
 
-/// Frames of any kind, as `manner` says.
+/// Frames of various kinds, selected by `manner`.
 fn encode(order: &FrameOrder, manner: u8) -> Result<Encoded, EncodeError> {
     let size = usize::from(manner >> 3) * 300;
     let mut data = vec![0, 0, 0, 1, if order.key { 0x65 } else { 0x41 }, 0x88];
@@ -303,12 +306,12 @@ fn encode(order: &FrameOrder, manner: u8) -> Result<Encoded, EncodeError> {
     })
 }
 
-/// What a controller was promised, see [`RateController`].
+/// State of the guarantees that a controller can rely on, see [`RateController`].
 #[derive(Debug, Default)]
 struct Contract {
     now: Time,
     next: u64,
-    /// Sent, without a fate so far.
+    /// Sent packets without a reported fate.
     out: BTreeMap<u64, Sent>,
     /// Sum of their sizes.
     bytes: Bytes,
@@ -322,7 +325,7 @@ impl Contract {
     }
 }
 
-/// A controller that sees to it that promises are kept.
+/// A controller that asserts these guarantees.
 #[derive(Debug)]
 struct Watched {
     inner: Box<dyn RateController>,
@@ -333,7 +336,7 @@ impl Watched {
     fn check(&self, now: Time, check: impl FnOnce(&mut Contract)) {
         let lock = self.contract.lock();
         let mut contract = lock.unwrap_or_else(PoisonError::into_inner);
-        assert!(now >= contract.now, "time goes back");
+        assert!(now >= contract.now, "time runs backwards");
         contract.now = now;
         check(&mut contract);
     }
@@ -347,7 +350,7 @@ impl RateController for Watched {
             contract.out.insert(packet.seq, *packet);
             contract.bytes += packet.size;
             if packet.seq >= 32_768 {
-                // What the sender has forgotten has no fate.
+                // Packets that the sender has forgotten are not reported.
                 contract.take(packet.seq - 32_768);
             }
         });
@@ -358,10 +361,14 @@ impl RateController for Watched {
         self.check(cx.now, |contract| {
             let mut last = None;
             for fate in report.fates {
-                assert!(last < Some(fate.seq), "not in the order of sending");
+                assert!(last < Some(fate.seq), "fates are not in sending order");
                 last = Some(fate.seq);
                 let sent = contract.take(fate.seq);
-                assert_eq!(sent.map(|s| s.size), Some(fate.size), "a second fate");
+                assert_eq!(
+                    sent.map(|s| s.size),
+                    Some(fate.size),
+                    "a second fate for a packet"
+                );
                 assert!(fate.sent <= cx.now);
             }
         });
@@ -376,7 +383,7 @@ impl RateController for Watched {
     fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
         self.check(cx.now, |contract| {
             if let Change::Path { .. } = change {
-                // Nothing is said any more of what was sent on the old path.
+                // Packets of the old path are no longer reported.
                 (contract.out, contract.bytes) = Default::default();
             }
         });
@@ -398,5 +405,5 @@ impl RateController for Watched {
 
 const HOP: Duration = Duration::from_millis(40);
 
-/// At one moment: what a second of frames of 10 kB becomes in packets of 100 bytes.
+/// Limit at one time: a second of frames of 10 kB in packets of 100 bytes.
 const MOST_PACKETS: u32 = 30_000;

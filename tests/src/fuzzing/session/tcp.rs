@@ -1,10 +1,10 @@
-//! The receiving end of a stream over TCP.
+//! The receiver of a stream over TCP.
 
 use tidegate_core::session::tcp::TcpReceiver;
 use tidegate_core::units::Time;
 
-/// A byte stream, read in pieces as long as its first byte says: it ends in frames or in a fault,
-/// and only what can be decoded is handed out.
+/// A byte stream in pieces whose length is the first byte. It yields frames or an error; only
+/// decodable frames are returned.
 pub fn tcp_receiver(data: &[u8]) {
     let Some((piece, stream)) = data.split_first() else {
         return;
@@ -18,7 +18,7 @@ pub fn tcp_receiver(data: &[u8]) {
         }
         while let Some(frame) = receiver.poll_frame() {
             assert_eq!(frame.complete.is_some(), !frame.data.is_empty());
-            // After a frame that cannot be decoded only a key frame can.
+            // After a frame that cannot be decoded, only a key frame can be decoded.
             assert!(frame.complete.is_none() || frame.key || decodable);
             decodable = frame.complete.is_some();
             payload += frame.bytes;

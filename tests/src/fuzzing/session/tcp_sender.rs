@@ -1,5 +1,4 @@
-//! The sending end of a stream over TCP, among a connection, an encoder and a source that do what
-//! they like.
+//! The sender of a stream over TCP, with an arbitrary connection, encoder and source.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -16,9 +15,9 @@ use tidegate_core::tcp_rate::{
 };
 use tidegate_core::units::{Bytes, Rate, Time};
 
-/// A sender in any mode, whose frames wait anywhere. Whatever happens: every picture up to the end
-/// of the source has exactly one fate, orders come one at a time and in order, rates stay within their limits, what was
-/// written can be decoded, and there is an end.
+/// A sender in any mode and with any place of the queue. Invariants: every picture up to the end of
+/// the source has exactly one fate, orders are sequential and in order, rates stay within their
+/// limits, written data can be decoded, and the stream ends.
 pub fn tcp_sender(data: &[u8]) {
     let mut story = Story::new(data);
     let mut scene = Scene::new(&mut story);
@@ -36,11 +35,11 @@ struct Scene {
     now: Time,
     view: TcpView,
     open: Option<FrameOrder>,
-    /// The picture that the source did not have.
+    /// Number of the picture that the source lacked.
     missing: Option<u64>,
-    /// The number after that of the last order.
+    /// Number after that of the last order.
     ordered: u64,
-    /// Of the source.
+    /// Whether the source has ended.
     pictures: u64,
     fates: BTreeMap<u64, bool>,
     arrived: u64,
@@ -67,7 +66,7 @@ impl Scene {
             most_pictures: usize::from(choice >> 4),
         };
         Self {
-            sender: TcpSender::new(config, steering(mode)),
+            sender: TcpSender::new(config, rate_policy(mode)),
             receiver: TcpReceiver::new(),
             capture,
             now: Time::ZERO,
@@ -84,7 +83,7 @@ impl Scene {
     fn act(&mut self, story: &mut Story<'_>) {
         match story.byte() % 10 {
             0 | 1 => self.pass(story.span()),
-            2 => self.look(story),
+            2 => self.change_view(story),
             3 => {
                 let event = TcpEvent::ALL[usize::from(story.byte()) % 6];
                 self.sender
@@ -110,8 +109,8 @@ impl Scene {
         self.sender.on_timeout(self.now);
     }
 
-    /// The connection changes.
-    fn look(&mut self, story: &mut Story<'_>) {
+    /// Changes the state of the connection.
+    fn change_view(&mut self, story: &mut Story<'_>) {
         let (flags, segments) = (story.byte(), |n: u8| Bytes(u64::from(n) * 1_448));
         self.view = TcpView {
             control: match flags & 3 {
@@ -159,9 +158,9 @@ impl Scene {
         self.sender.on_written(self.now, bytes.len());
         self.receiver
             .on_bytes(self.now, &bytes)
-            .expect("a stream of ours");
+            .expect("the written stream is valid");
         while let Some(frame) = self.receiver.poll_frame() {
-            assert!(frame.complete.is_some(), "what is written can be decoded");
+            assert!(frame.complete.is_some(), "written frames can be decoded");
             self.arrived += 1;
         }
     }
@@ -169,7 +168,10 @@ impl Scene {
     fn check(&mut self) {
         if let Some(order) = self.sender.poll_order(self.now) {
             assert!(self.open.is_none(), "one order at a time");
-            assert!(order.frame >= self.ordered, "pictures are made in order");
+            assert!(
+                order.frame >= self.ordered,
+                "pictures are ordered by number"
+            );
             assert!(
                 LIMITS.contains(&order.rate),
                 "{} is out of range",
@@ -183,12 +185,12 @@ impl Scene {
         self.sender.drain(&mut rows, &mut events);
         for row in rows {
             let left = row.left.is_some();
-            assert_ne!(left, row.dropped.is_some(), "it leaves or is dropped");
+            assert_ne!(left, row.dropped.is_some(), "a frame leaves or is dropped");
             assert!(self.fates.insert(row.frame, left).is_none(), "one fate");
         }
     }
 
-    /// The connection takes everything from now on.
+    /// The connection accepts all data from now on.
     fn end(&mut self) {
         self.sender.stop_capture();
         for _ in 0..MOST_TURNS {
@@ -202,7 +204,7 @@ impl Scene {
             }
         }
         self.check();
-        assert!(self.sender.is_done(), "no end");
+        assert!(self.sender.is_done(), "the sender does not finish");
         assert!(self.receiver.is_over());
         let left = self.fates.values().filter(|left| **left).count();
         assert_eq!(left as u64, self.arrived);
@@ -214,11 +216,14 @@ impl Scene {
             assert!((0..captured).eq(until_end) && self.fates.keys().all(|f| *f < 40));
         }
         let missing = self.missing.and_then(|frame| self.fates.get(&frame));
-        assert_eq!(missing, None, "what the source did not have has no fate");
+        assert_eq!(
+            missing, None,
+            "a picture that the source lacked has no fate"
+        );
     }
 }
 
-fn steering(mode: u8) -> Box<dyn RatePolicy> {
+fn rate_policy(mode: u8) -> Box<dyn RatePolicy> {
     let (floor, ceiling) = (*LIMITS.start(), *LIMITS.end());
     let is_patient = mode & 8 != 0;
     let mode = match mode % 8 {
@@ -231,7 +236,7 @@ fn steering(mode: u8) -> Box<dyn RatePolicy> {
         6 => Mode::Iopt(Law::PaperM),
         _ => Mode::Iopt(Law::Exact),
     };
-    // With the longer one there are outages that a frame can survive.
+    // With the longer bound, frames can survive some outages.
     let bound = Duration::from_millis(if is_patient { 4_000 } else { 500 });
     let config = TcpRateConfig {
         mode,
@@ -248,7 +253,7 @@ fn steering(mode: u8) -> Box<dyn RatePolicy> {
     Box::new(Interactive::new(config, Time::ZERO))
 }
 
-/// All is well.
+/// A connection without congestion.
 fn open_view() -> TcpView {
     TcpView {
         control: CongestionControl::Reno,
@@ -286,5 +291,5 @@ fn slice(order: &FrameOrder, len: usize) -> Encoded {
 }
 
 const LIMITS: core::ops::RangeInclusive<Rate> = Rate::kbps(150)..=Rate::kbps(2_000);
-/// A picture in a hundred turns, and some for what waited.
+/// A picture every hundred steps, and a reserve for queued frames.
 const MOST_TURNS: u32 = 1_000;

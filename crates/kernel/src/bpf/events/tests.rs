@@ -1,6 +1,6 @@
-//! Time-outs that the kernel does not show when they happen.
+//! Time-outs that programs do not observe when they happen.
 //!
-//! Segments are lost where they arrive: a filter on the receiving socket drops them.
+//! A filter on the receiving socket drops all segments.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -14,51 +14,55 @@ use crate::ring::Ring;
 use crate::tcp::Info;
 use crate::variables::Variable;
 
-/// Each is told once, as it happens or with the next one, with its number in a row and the time that
-/// ran out.
+/// Each time-out is reported once, at its time or with the next one, with its count in a row and
+/// the expired interval.
 #[test]
-fn time_outs_are_told_once_in_their_order() {
+fn timeouts_are_reported_once_and_in_order() {
     let Some(watch) = Watch::without(&[]) else {
         return;
     };
-    let last = watch.time_out(2);
-    let told = watch.timeouts();
-    let rows: Vec<u32> = told.iter().map(|(row, _)| *row).collect();
+    let last = watch.lose_until_timeouts(2);
+    let events = watch.timeouts();
+    let rows: Vec<u32> = events.iter().map(|(row, _)| *row).collect();
     assert_eq!(rows, (1..=last).collect::<Vec<_>>());
     assert!(
-        told.windows(2).all(|two| two[1].1 == two[0].1 * 2),
-        "{told:?}"
+        events.windows(2).all(|two| two[1].1 == two[0].1 * 2),
+        "{events:?}"
     );
 }
 
-/// A kernel that runs neither program at a time-out: what comes next tells it.
+/// If no program observes a time-out, the next segment or write reports it.
 #[test]
-fn a_time_out_that_no_program_saw_is_told_with_the_next_segment_or_write() {
-    let blind = ["tcp_cong_state_set", "tcp_retransmit_skb"];
-    let deaf = [
+fn an_unobserved_timeout_is_reported_with_the_next_segment_or_write() {
+    let no_timeout_programs = ["tcp_cong_state_set", "tcp_retransmit_skb"];
+    let no_write_program = [
         "tcp_cong_state_set",
         "tcp_retransmit_skb",
         "sock_send_length",
     ];
-    let mute = ["tcp_cong_state_set", "tcp_retransmit_skb", "tcp_probe"];
-    for without in [&blind[..], &deaf, &mute] {
+    let no_segment_program = ["tcp_cong_state_set", "tcp_retransmit_skb", "tcp_probe"];
+    for without in [
+        &no_timeout_programs[..],
+        &no_write_program,
+        &no_segment_program,
+    ] {
         let Some(mut watch) = Watch::without(without) else {
             return;
         };
-        let first = watch.time_out(2);
+        let first = watch.lose_until_timeouts(2);
         watch.exchange();
-        let told = watch.timeouts();
-        // Of a long series the last four.
+        let events = watch.timeouts();
+        // Only the last four of a long series are reported.
         let rows: Vec<u32> = (1..=first).skip(first.saturating_sub(4) as usize).collect();
-        assert_eq!(told.len(), rows.len(), "{told:?} without {without:?}");
+        assert_eq!(events.len(), rows.len(), "{events:?} without {without:?}");
         if without.contains(&"sock_send_length") {
-            // Seen before the acknowledgement is acted on.
-            let seen: Vec<u32> = told.iter().map(|(row, _)| *row).collect();
-            assert_eq!(seen, rows, "{told:?}");
+            // Reported before the kernel processes the acknowledgement.
+            let seen: Vec<u32> = events.iter().map(|(row, _)| *row).collect();
+            assert_eq!(seen, rows, "{events:?}");
             let least = |row: u32| Duration::from_millis(200 << (row - 1));
             assert!(
-                told.iter().all(|&(row, after)| after >= least(row)),
-                "{told:?}"
+                events.iter().all(|&(row, after)| after >= least(row)),
+                "{events:?}"
             );
         }
         watch.exchange();
@@ -66,9 +70,9 @@ fn a_time_out_that_no_program_saw_is_told_with_the_next_segment_or_write() {
     }
 }
 
-/// Nor at the one after it: what comes next is another time-out, which tells of those before it.
+/// If no program observes a time-out, a later time-out also reports it.
 #[test]
-fn time_outs_that_no_program_saw_are_told_with_the_next_one() {
+fn unobserved_timeouts_are_reported_with_the_next_one() {
     for unseen in [1, 2] {
         let Some(mut watch) = Watch::without(&[]) else {
             return;
@@ -78,34 +82,34 @@ fn time_outs_that_no_program_saw_are_told_with_the_next_one() {
         watch.here.write_all(&[1]).unwrap();
         let counted = |least| move |info: &Info| info.timeouts().unwrap() >= before + least;
         watch.wait(counted(1));
-        // The links to the two programs that see time-outs are the first two.
+        // The first two links are those of the programs that observe time-outs.
         let tracepoints = &watch.monitor.tracepoints[..2];
         assert_eq!(tracepoints, ["tcp_cong_state_set", "tcp_retransmit_skb"]);
         watch.monitor.links.drain(..2);
         watch.wait(counted(1 + unseen));
         watch.monitor.links = watch.monitor.object.attach(tracepoints).unwrap();
         watch.wait(counted(2 + unseen));
-        let told = watch.timeouts();
-        let rows: Vec<u32> = told.iter().map(|(row, _)| *row).collect();
+        let events = watch.timeouts();
+        let rows: Vec<u32> = events.iter().map(|(row, _)| *row).collect();
         assert_eq!(rows, (1..=2 + unseen as u32).collect::<Vec<_>>());
         assert!(
-            told.windows(2).all(|two| two[1].1 == two[0].1 * 2),
-            "{told:?}"
+            events.windows(2).all(|two| two[1].1 == two[0].1 * 2),
+            "{events:?}"
         );
         watch.filter(libc::SO_DETACH_FILTER);
     }
 }
 
-/// Before Linux 6.7 the kernel counted only those in a row.
+/// Before Linux 6.7, the kernel counted only time-outs in a row.
 #[test]
-fn without_a_count_of_all_time_outs_those_in_a_row_do() {
+fn without_a_total_count_timeouts_in_a_row_are_used() {
     let unseen = ["tcp_cong_state_set", "tcp_retransmit_skb"];
     for without in [&[][..], &unseen] {
         let Some(mut watch) = Watch::on("total_rto", without) else {
             return;
         };
         for _ in 0..2 {
-            let last = watch.time_out(2);
+            let last = watch.lose_until_timeouts(2);
             watch.exchange();
             let rows: Vec<u32> = watch.timeouts().iter().map(|(row, _)| *row).collect();
             let expected: Vec<u32> = (1..=last).skip(last.saturating_sub(4) as usize).collect();
@@ -117,20 +121,20 @@ fn without_a_count_of_all_time_outs_those_in_a_row_do() {
     }
 }
 
-/// Before Linux 5.17 programs had no loops by a helper.
+/// Before Linux 5.17, the helper function for loops did not exist.
 #[test]
-fn without_the_helper_for_loops_events_are_the_same() {
+fn events_are_equal_without_the_helper_for_loops() {
     let Some(watch) = Watch::on("BPF_FUNC_loop", &[]) else {
         return;
     };
-    let last = watch.time_out(1);
+    let last = watch.lose_until_timeouts(1);
     let rows: Vec<u32> = watch.timeouts().iter().map(|(row, _)| *row).collect();
     assert_eq!(rows, (1..=last).collect::<Vec<_>>());
 }
 
-/// Before Linux 6.3 the kernel did not show what the application writes.
+/// Before Linux 6.3, the tracepoint for writes did not exist.
 #[test]
-fn without_the_optional_tracepoint_the_others_do() {
+fn the_optional_tracepoint_may_be_missing() {
     let Some(mut watch) = Watch::on("btf_trace_sock_send_length", &[]) else {
         return;
     };
@@ -141,7 +145,7 @@ fn without_the_optional_tracepoint_the_others_do() {
 }
 
 #[test]
-fn what_programs_need_is_named_where_the_kernel_lacks_it() {
+fn missing_kernel_features_are_named() {
     if Watch::without(&[]).is_none() {
         return;
     }
@@ -158,25 +162,25 @@ fn what_programs_need_is_named_where_the_kernel_lacks_it() {
     );
 }
 
-/// Those before a subscription are none of its business.
+/// Time-outs before a subscription are not reported.
 #[test]
-fn old_time_outs_are_not_told_to_a_new_subscriber() {
+fn earlier_timeouts_are_not_reported_to_a_new_subscriber() {
     let Some(mut watch) = Watch::without(&[]) else {
         return;
     };
     watch.monitor.close(0);
-    watch.time_out(1);
+    watch.lose_until_timeouts(1);
     watch.subscribe(1);
     watch.exchange();
     assert_eq!(watch.timeouts(), []);
-    watch.time_out(1);
+    watch.lose_until_timeouts(1);
     assert!(!watch.timeouts().is_empty());
 }
 
-/// In the middle of a series, whichever program is the first to look: those before a subscription are
-/// not told, and all behind it are.
+/// A subscription within a series of time-outs, for each program that may run first: time-outs
+/// before the subscription are not reported, and all later ones are.
 #[test]
-fn a_subscriber_in_an_outage_hears_of_the_next_time_out_first() {
+fn a_subscription_in_an_outage_starts_with_the_next_timeout() {
     let first_to_look = ["tcp_cong_state_set"];
     for (missing, earlier) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let missing = &first_to_look[..missing];
@@ -194,21 +198,24 @@ fn a_subscriber_in_an_outage_hears_of_the_next_time_out_first() {
         watch.subscribe(1);
         let most = so_far();
         watch.wait(counted(u64::from(most) + 2));
-        let told: Vec<u32> = watch.timeouts().iter().map(|(row, _)| *row).collect();
-        let first = *told.first().expect("two are told at least");
-        // Hardly ever one between the two looks.
+        let events: Vec<u32> = watch.timeouts().iter().map(|(row, _)| *row).collect();
+        let first = *events.first().expect("at least two events are reported");
+        // A time-out between the two readings is rare.
         assert!(
             (least + 1..=most + 1).contains(&first),
-            "{told:?}, {missing:?}"
+            "{events:?}, {missing:?}"
         );
-        assert!(told.windows(2).all(|two| two[1] == two[0] + 1), "{told:?}");
+        assert!(
+            events.windows(2).all(|two| two[1] == two[0] + 1),
+            "{events:?}"
+        );
         watch.filter(libc::SO_DETACH_FILTER);
     }
 }
 
-/// What is told of a connection is the same whichever protocol is below.
+/// Events are independent of the network protocol.
 #[test]
-fn connections_over_ipv6_are_watched_too() {
+fn connections_over_ipv6_are_supported() {
     let listener = match TcpListener::bind("[::1]:0") {
         Ok(listener) => listener,
         Err(why) => {
@@ -225,15 +232,15 @@ fn connections_over_ipv6_are_watched_too() {
         let kinds = [Variable::AcksSlowStart, Variable::AcksAvoidance];
         kinds.map(|v| counters.get(v).unwrap()).iter().sum::<u64>()
     };
-    // One was exchanged at the start.
+    // One segment was exchanged at the start.
     assert_eq!(counted(&watch), 1);
     watch.exchange();
     assert_eq!(counted(&watch), 2);
-    let last = watch.time_out(2);
+    let last = watch.lose_until_timeouts(2);
     let rows: Vec<u32> = watch.timeouts().iter().map(|(row, _)| *row).collect();
     assert_eq!(rows, (1..=last).collect::<Vec<_>>());
     watch.exchange();
-    // That of the repair may have come in while the kernel runs no programs.
+    // The ACK of the retransmission may arrive while the kernel runs no programs.
     assert!((3..=4).contains(&counted(&watch)));
     watch.here.shutdown(std::net::Shutdown::Write).unwrap();
     let states: Vec<Happening> = std::iter::from_fn(|| watch.ring.next())
@@ -251,16 +258,19 @@ fn connections_over_ipv6_are_watched_too() {
     drop((here, there));
     let end = Instant::now() + Duration::from_secs(20);
     while !monitor.has_ended(0) {
-        assert!(Instant::now() < end, "the end is not told");
+        assert!(
+            Instant::now() < end,
+            "the end of the socket is not recorded"
+        );
         thread::yield_now();
     }
     let last = std::iter::from_fn(|| ring.next()).last();
     assert_eq!(last.map(|event| event.what), Some(Happening::Ended));
 }
 
-/// Whether the window was below its threshold then, or a duplicate ACK in a row, is over.
+/// Memory of the last side of the threshold or of a duplicate ACK is not carried over.
 #[test]
-fn a_new_subscriber_finds_counters_of_earlier_ones_and_nothing_else() {
+fn only_counters_remain_for_a_new_subscriber() {
     let Some(watch) = Watch::without(&[]) else {
         return;
     };
@@ -281,9 +291,9 @@ fn a_new_subscriber_finds_counters_of_earlier_ones_and_nothing_else() {
     assert_eq!(remembered(), expected);
 }
 
-/// Neither from the start nor later: it would be told as known.
+/// Neither at the start nor after a change: missing variables would be reported as known.
 #[test]
-fn what_the_kernel_does_not_have_is_not_wanted() {
+fn missing_variables_are_not_requested() {
     let Some(watch) = Watch::on("mss_cache", &[]) else {
         return;
     };
@@ -303,7 +313,7 @@ fn what_the_kernel_does_not_have_is_not_wanted() {
     }
 }
 
-/// A connection to ourselves, and the programs with some of them missing.
+/// A connection over the loopback interface, and programs with some of them missing.
 struct Watch {
     monitor: Monitor,
     ring: Ring,
@@ -312,7 +322,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// `None` where no programs can be loaded.
+    /// `None` where programs cannot be loaded.
     fn without(tracepoints: &[&str]) -> Option<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         Self::of(&listener, tracepoints)
@@ -323,7 +333,7 @@ impl Watch {
         Self::load(types, listener, tracepoints)
     }
 
-    /// On a kernel without something.
+    /// Without the named kernel symbol.
     fn on(absent: &str, tracepoints: &[&str]) -> Option<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         Self::load(types_without(absent), &listener, tracepoints)
@@ -375,16 +385,16 @@ impl Watch {
         self.monitor.bind(self.here.as_fd(), token).unwrap();
     }
 
-    /// A byte that arrives.
+    /// Sends a byte and waits for its acknowledgement.
     fn exchange(&mut self) {
         self.here.write_all(&[1]).unwrap();
         self.there.read_exact(&mut [0]).unwrap();
         self.wait(|info| info.snapshot().get(Variable::PacketsOut) == Some(0));
     }
 
-    /// A byte that is lost until the kernel has counted `least` more time-outs, or a few more: how
-    /// many there were.
-    fn time_out(&self, least: u64) -> u32 {
+    /// Sends a byte that is lost until the kernel has counted `least` more time-outs. Returns the
+    /// number of time-outs.
+    fn lose_until_timeouts(&self, least: u64) -> u32 {
         let (mut here, mut there) = (&self.here, &self.there);
         let before = self.info().timeouts().unwrap();
         self.filter(libc::SO_ATTACH_FILTER);
@@ -396,9 +406,9 @@ impl Watch {
         (self.info().timeouts().unwrap() - before) as u32
     }
 
-    /// Drops all that comes to the other end, or no longer.
+    /// Attaches or detaches a filter that drops all segments at the receiver.
     fn filter(&self, option: libc::c_int) {
-        // `BPF_RET | BPF_K` of `linux/filter.h`: nothing is kept of any packet.
+        // `BPF_RET | BPF_K` of `linux/filter.h` with a length of 0: drops each packet.
         let mut drop_all = libc::sock_filter {
             code: 6,
             jt: 0,
@@ -434,10 +444,10 @@ impl Watch {
         Info::read(self.here.as_fd()).unwrap()
     }
 
-    /// Those told since the last call: number in a row, and the time that ran out.
+    /// Time-outs reported since the last call: count in a row, and expired interval.
     fn timeouts(&self) -> Vec<(u32, Duration)> {
-        let told = std::iter::from_fn(|| self.ring.next());
-        let timeouts = told.filter_map(|event| match event.what {
+        let events = std::iter::from_fn(|| self.ring.next());
+        let timeouts = events.filter_map(|event| match event.what {
             Happening::Timeout { in_a_row, after } => Some((in_a_row, after)),
             _ => None,
         });
@@ -447,12 +457,12 @@ impl Watch {
 
 const RING: u32 = 1 << 16;
 
-/// The types of a kernel like this one that does not have something by this name.
+/// BTF of this kernel with one name removed.
 fn types_without(name: &str) -> Result<Btf, LoadError> {
     let mut types = std::fs::read("/sys/kernel/btf/vmlinux").map_err(LoadError::NoTypes)?;
     let string = [&[0], name.as_bytes(), &[0]].concat();
     let found = types.windows(string.len()).position(|w| w == string);
-    let last = found.expect("this kernel has it") + name.len();
+    let last = found.expect("this kernel has the name") + name.len();
     types[last] = b'X';
     Ok(Btf::parse(&types, aya::Endianness::default()).unwrap())
 }

@@ -1,4 +1,4 @@
-//! The header, the built object and these mirrors describe the same memory.
+//! Compares the layouts of the header, the built object and the Rust mirrors.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ struct Layout {
     members: Vec<(String, usize, usize)>,
 }
 
-/// Of a mirror all fields are named, which the compiler checks.
+/// Layout of a mirror. The compiler checks that all fields are listed.
 macro_rules! mirror {
     ($type:ident $name:literal: $($field:ident)*) => {{
         let _all_fields_are_named = |$type { $($field: _),* }: &$type| ();
@@ -47,7 +47,7 @@ fn mirrors() -> BTreeMap<String, Layout> {
     ])
 }
 
-/// Constants of the header by what this library has for them.
+/// Values of this library for the header's constants.
 fn constants() -> BTreeMap<String, usize> {
     let name = |prefix, name: &str| format!("{prefix}_{}", name.to_uppercase().replace('-', "_"));
     let events = EventKind::ALL.map(|kind| (name("EVENT", kind.name()), kind as usize));
@@ -72,11 +72,11 @@ fn constants() -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn mirrors_are_laid_out_as_the_object_has_it() {
+fn mirrors_have_the_layout_of_the_object() {
     let types = ObjectTypes::of(OBJECT);
     let mirrors = mirrors();
     assert_eq!(differences(&mirrors, &types), Vec::<String>::new());
-    // It notices each kind of difference.
+    // Each kind of difference is detected.
     for change in [
         |layout: &mut Layout| layout.size += 8,
         |layout: &mut Layout| layout.members[0].1 += 8,
@@ -91,7 +91,7 @@ fn mirrors_are_laid_out_as_the_object_has_it() {
 }
 
 #[test]
-fn constants_are_those_of_the_object() {
+fn constants_equal_those_of_the_object() {
     let types = ObjectTypes::of(OBJECT);
     let constants = constants();
     for (name, prefix) in [("event", "EVENT_"), ("phase", "PHASE_")] {
@@ -103,9 +103,9 @@ fn constants_are_those_of_the_object() {
     assert_eq!(counters, COUNTERS);
 }
 
-/// The header as another compiler sees it.
+/// Compares with the header by a C compiler.
 #[test]
-fn mirrors_and_constants_are_those_of_the_header() {
+fn mirrors_and_constants_equal_those_of_the_header() {
     let (mirrors, constants) = (mirrors(), constants());
     let assertions = |mirrors: &BTreeMap<String, Layout>, constants: &BTreeMap<String, usize>| {
         let mut text = String::new();
@@ -122,7 +122,7 @@ fn mirrors_and_constants_are_those_of_the_header() {
         for (name, &number) in constants {
             expect(name.clone(), number);
         }
-        // Of `net/tcp.h`, as the programs have them.
+        // From `net/tcp.h`, as used by the programs.
         for (name, state) in [
             ("TCP_CA_CWR", CaState::Reducing),
             ("TCP_CA_RECOVERY", CaState::Recovery),
@@ -149,7 +149,7 @@ fn differences(mirrors: &BTreeMap<String, Layout>, types: &ObjectTypes) -> Vec<S
     found.map(|(name, _)| name.clone()).collect()
 }
 
-/// Compiles a C file that includes the headers; the error is what the compiler prints.
+/// Compiles a C file that includes the headers. The error is the compiler's output.
 fn compile(name: &str, text: &str) -> Result<(), String> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("bpf");
     let scratch = env::temp_dir();
@@ -168,10 +168,10 @@ fn compile(name: &str, text: &str) -> Result<(), String> {
     output.status.success().then_some(()).ok_or(said)
 }
 
-/// Types of an object (BTF, `Documentation/bpf/btf.rst` of the kernel).
+/// Types of an object in BTF (the kernel's `Documentation/bpf/btf.rst`).
 struct ObjectTypes {
     words: Vec<u32>,
-    /// Where each type begins; the first is `void`.
+    /// Start of each type. The first type is `void`.
     starts: Vec<usize>,
     strings: Vec<u8>,
 }
@@ -232,7 +232,7 @@ impl ObjectTypes {
         *self.starts[1..].iter().find(is_it).expect(name)
     }
 
-    /// What follows the first three words of a type, so many words for each member.
+    /// The words after the first three of a type: `words` words per member.
     fn rest(&self, at: usize, words: usize) -> &[u32] {
         let many = (self.words[at + 1] & 0xffff) as usize;
         &self.words[at + 3..][..words * many]

@@ -1,13 +1,13 @@
-//! Answers of kernels that are too old, or that lack something.
+//! Errors of kernels that are too old or lack a feature.
 
 use aya::Endianness;
 use aya::sys::SyscallError;
 
 use super::*;
 
-/// A kernel that is too old, or built without what is needed, answers in many ways.
+/// An old kernel, or one without a feature, fails with various error numbers.
 #[test]
-fn what_a_kernel_lacks_is_reported_with_the_remedy() {
+fn missing_kernel_features_are_reported_with_the_fix() {
     let refused = |what: &str, number| super::refused(what, io::Error::from_raw_os_error(number));
     let newer = "Linux 6.1 or newer";
     for (error, words) in [
@@ -65,7 +65,7 @@ fn what_a_kernel_lacks_is_reported_with_the_remedy() {
 }
 
 #[test]
-fn types_that_cannot_be_read_have_a_remedy() {
+fn unreadable_types_are_reported_with_the_fix() {
     for bytes in [&b"no BTF at all"[..], &[0x9f, 0xeb, 1, 0, 24, 0, 0, 0]] {
         let error = Btf::parse(bytes, Endianness::default()).unwrap_err();
         let message = no_types(error).to_string();
@@ -75,19 +75,19 @@ fn types_that_cannot_be_read_have_a_remedy() {
     }
 }
 
-/// Whatever `aya` was doing when they ran out.
+/// A shortage of descriptors can occur at any step of `aya`.
 #[test]
 fn a_lack_of_descriptors_is_found_within_any_error() {
-    let none = || io::Error::from_raw_os_error(libc::EMFILE);
+    let emfile = || io::Error::from_raw_os_error(libc::EMFILE);
     let map = MapError::CreateError {
         name: "tg_table".into(),
-        io_error: none(),
+        io_error: emfile(),
     };
     let errors: [Box<dyn Error>; 2] = [
         Box::new(EbpfError::MapError(map)),
         Box::new(ProgramError::SyscallError(SyscallError {
             call: "bpf_raw_tracepoint_open",
-            io_error: none(),
+            io_error: emfile(),
         })),
     ];
     for error in errors {
@@ -96,7 +96,7 @@ fn a_lack_of_descriptors_is_found_within_any_error() {
     }
     let file = BtfError::FileError {
         path: TYPES.into(),
-        error: none(),
+        error: emfile(),
     };
     assert!(matches!(no_types(file), LoadError::NoDescriptor(_)));
 }

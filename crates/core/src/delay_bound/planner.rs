@@ -353,7 +353,8 @@ impl Planner {
             (Duration::ZERO, share(capacity, c.margin)),
         ]);
         let dips = self.law(&dip, situation).rate().unwrap_or(Rate::ZERO);
-        // Q + b + h·r ≤ worst_drop·C·(r + d): the last byte made before the reaction leaves in time.
+        // Q + b + h·r ≤ worst_drop·C·(r + d): the last byte made before the reaction leaves in
+        // time.
         let reach = share(capacity, worst_drop) * (c.reaction + situation.budget);
         let room = reach - situation.backlog - c.packet_size;
         let lasts = room / (c.reaction + c.frame_interval);

@@ -180,7 +180,7 @@ impl Run<'_> {
     fn make_frame(&mut self, now: u64, cx: &mut Cx<'_>) {
         self.pass_backlog();
         let skip = self
-            .promise
+            .limiter
             .replan(cx)
             .skip()
             .is_some_and(|s| s.skip.contains(0));
@@ -278,7 +278,7 @@ fn run(world: &World) -> Outcomes {
     };
     let mut run = Run {
         world,
-        promise: DelayBound::new(Open(world.send), config, budget),
+        limiter: DelayBound::new(Open(world.send), config, budget),
         jitter: Seed(1).stream("jitter"),
         out: Outcomes {
             frames: Vec::new(),

@@ -22,8 +22,8 @@ pub use connect::connect;
 use socket::wait;
 pub use socket::{TcpOptions, TcpSocket, Watch, set_rto_max};
 
-/// Waits for a connection until the stop flag is set or `asked` returns true. Returns the address of
-/// the peer as well, because the system no longer reports it after a reset of the connection.
+/// Waits for a connection until the stop flag is set or `asked` returns true. Returns the address
+/// of the peer as well, because the system no longer reports it after a reset of the connection.
 ///
 /// # Errors
 /// If the listener fails.
@@ -208,7 +208,7 @@ pub fn receive(
         }
         let read = socket.read(&mut buffer);
         let now = conditions.clock.now();
-        let gone = |error: TcpError| if silent { error.before_a_word() } else { error };
+        let gone = |error: TcpError| if silent { error.before_any_data() } else { error };
         match read.map_err(|cause| gone(TcpError::of(cause, peer)))? {
             Some(0) => {
                 receiver.finish();
@@ -286,7 +286,7 @@ impl TcpError {
     }
 
     /// The same error for a peer that has not sent any data.
-    fn before_a_word(self) -> Self {
+    fn before_any_data(self) -> Self {
         match self {
             Self::Closed { peer, cause } => Self::Silent { peer, cause },
             other => other,
@@ -299,16 +299,16 @@ impl fmt::Display for TcpError {
         match self {
             Self::Closed { peer, cause: None } => write!(
                 f,
-                "{peer} closed the connection in mid-stream: it was stopped, or has failed; see its \
-                 last messages"
+                "{peer} closed the connection in mid-stream: it was stopped, or has failed; see \
+                 its last messages"
             ),
             Self::Closed {
                 peer,
                 cause: Some(cause),
             } => write!(
                 f,
-                "the connection to {peer} broke in mid-stream: {cause}; see the last messages of the \
-                 peer, and check the path"
+                "the connection to {peer} broke in mid-stream: {cause}; see the last messages of \
+                 the peer, and check the path"
             ),
             Self::Silent { peer, cause } => {
                 write!(f, "{peer} closed the connection before sending any data")?;
@@ -324,7 +324,8 @@ impl fmt::Display for TcpError {
             ),
             Self::Option { option, cause } => write!(
                 f,
-                "this system rejects {option}: {cause}; omit the option, or choose a supported value"
+                "this system rejects {option}: {cause}; omit the option, or choose a supported \
+                 value"
             ),
             Self::System(e) => write!(f, "the socket or its event queue failed: {e}"),
         }

@@ -289,7 +289,8 @@ fn control_of(message: &libc::msghdr) -> (Ecn, Option<Duration>) {
 }
 
 /// Converts a timestamp of `CLOCK_REALTIME`, which may be stepped at any time. `wall` and `now` are
-/// the same time on both clocks. If the resulting age exceeds [`LONGEST_WAIT`], the result is `now`.
+/// the same time on both clocks. If the resulting age exceeds [`LONGEST_WAIT`], the result is
+/// `now`.
 fn on_clock(stamp: Duration, wall: Duration, now: Time) -> Time {
     let age = wall.saturating_sub(stamp);
     if age <= LONGEST_WAIT {

@@ -37,8 +37,8 @@ impl Interrupts {
         })
     }
 
-    /// Takes the first of them as [`Self::catch`] does. The next one ends the process, whatever that
-    /// waits for.
+    /// Takes the first of them as [`Self::catch`] does. The next one ends the process, whatever
+    /// that waits for.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Whether this process may have namespaces with TUN devices, and the way in for those without root.
+//! Whether this process may have namespaces with TUN devices, and the way in for those without
+//! root.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};

@@ -183,8 +183,8 @@ pub enum Received {
 ///
 /// # Errors
 /// [`TcpError::Closed`] if the sender closes the connection without a BYE, [`TcpError::Silent`] if
-/// it has not sent any data by then, [`TcpError::NoStream`] if the data is not a stream, or an error
-/// of the system.
+/// it has not sent any data by then, [`TcpError::NoStream`] if the data is not a stream, or an
+/// error of the system.
 pub fn receive(
     receiver: &mut TcpReceiver,
     socket: &mut TcpSocket,

@@ -215,7 +215,8 @@ impl TcpSocket {
     ///
     /// # Errors
     /// [`TcpError::Silent`] if the peer closes the connection before its first packet,
-    /// [`TcpError::NoStream`] if its first bytes are of another protocol, or an error of the system.
+    /// [`TcpError::NoStream`] if its first bytes are of another protocol, or an error of the
+    /// system.
     pub fn wait_for_words(
         &self,
         until: Time,

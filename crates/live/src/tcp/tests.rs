@@ -316,7 +316,7 @@ fn close_before_the_first_packet_is_silent() {
     }
 }
 
-/// Returns true after `most` calls, and counts them.
+/// Number of calls of `asked` while waiting for data; the call number `most` ends the wait.
 fn looks(far: &TcpSocket, most: u32) -> u32 {
     let mut looks = 0;
     let asked = || {

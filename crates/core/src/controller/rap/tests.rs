@@ -121,11 +121,7 @@ fn rate_grows_by_a_packet_per_used_round_trip() {
             path.window()
         );
     }
-    assert_eq!(
-        path.rap.next_timeout(),
-        None,
-        "an idle flow has no timer"
-    );
+    assert_eq!(path.rap.next_timeout(), None, "an idle flow has no timer");
 }
 
 #[test]

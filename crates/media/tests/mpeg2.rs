@@ -141,7 +141,7 @@ fn rate_drop_from_the_finest_quantiser_applies_immediately() {
         let name = motion.name();
         assert!(
             (0.7..=1.0).contains(&shares[20]),
-            "{name} {seed}: {:.2} shares at the fall",
+            "{name} {seed}: {:.2} shares at the drop",
             shares[20]
         );
         for (n, half) in shares[20..40].chunks(5).map(mean).enumerate() {

@@ -322,7 +322,7 @@ proptest! {
     }
 
     #[test]
-    fn rate_grows_with_the_budget_and_falls_with_the_backlog(problem in problem(), more in 1_u64..200) {
+    fn rate_is_monotonic_in_time_and_load(problem in problem(), more in 1_u64..200) {
         let h = problem.rate();
         let at_most = |a: Option<f64>, b: Option<f64>| match (a, b) {
             // The safety margin grows with the sums and may cost one bit per second.

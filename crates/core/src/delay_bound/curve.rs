@@ -440,7 +440,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cumulative_capacity_is_monotonic_and_invertible(c in curve(), t in 0_u64..4_000, bits in 0.1_f64..8_000.0) {
+        fn capacity_grows_and_inverts(c in curve(), t in 0_u64..4_000, bits in 0.1_f64..8_000.0) {
             prop_assert!(c.at(ms(t + 1)) >= c.at(ms(t)) - 1e-9);
             if let Some(when) = c.inverse(bits) {
                 // In one nanosecond these curves carry less than a bit.
@@ -450,7 +450,7 @@ mod tests {
         }
 
         #[test]
-        fn minimum_is_below_both_curves_and_tight(a in curve(), b in curve(), t in 0_u64..3_000, n in 1_u64..500) {
+        fn minimum_is_below_both_and_tight(a in curve(), b in curve(), t in 0_u64..3_000, n in 1_u64..500) {
             let low = a.min(&b);
             let got = low.at(ms(t + n)) - low.at(ms(t));
             for c in [&a, &b] {
@@ -467,7 +467,7 @@ mod tests {
         }
 
         #[test]
-        fn shifted_origin_keeps_the_remaining_bits(c in curve(), from in 0_u64..2_000, t in 0_u64..2_000) {
+        fn shift_keeps_the_remaining_bits(c in curve(), from in 0_u64..2_000, t in 0_u64..2_000) {
             let rest = c.at(ms(from + t)) - c.at(ms(from));
             prop_assert!(near(c.from(ms(from)).at(ms(t)), rest));
             let half = c.pessimistic(0.5, ms(from));

@@ -36,7 +36,7 @@ fn response_latency_is_signal_answer_and_encoding_time() {
     assert_eq!(reaction.encoder, ms(4 + 3));
     assert_eq!(reaction.total(), ms(2 + 8 + 7));
     assert_eq!(it.expected(), Some(ms(17)));
-    assert_eq!(it.encoded(at(1_093), at(1_090)), None, "only the first frame counts");
+    assert_eq!(it.encoded(at(1_093), at(1_090)), None, "first frame only");
 }
 
 #[test]

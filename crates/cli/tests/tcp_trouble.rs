@@ -252,11 +252,11 @@ fn a_server_that_closes_at_once_has_sent_nothing() {
     drop(server.accept().unwrap());
     player
         .ends()
-        .failed_with(&format!("{name} closed the connection without a word"));
+        .failed_with(&format!("{name} closed the connection before sending any data"));
     let player = from(name.port(), "");
     reset(server.accept().unwrap().0);
     player.ends().failed_with(&format!(
-        "{name} closed the connection without a word (Connection reset"
+        "{name} closed the connection before sending any data (Connection reset"
     ));
 }
 

@@ -43,9 +43,7 @@ pub fn lasting(text: &str) -> Result<Duration, String> {
     let span = quantity::duration(text).map_err(|error| error.to_string())?;
     if span.is_zero() {
         return Err(
-            "a duration of zero: give a longer one, such as 10s, or leave the option \
-            out"
-            .to_owned(),
+            "a duration of zero: give a longer one, such as 10s, or omit the option".to_owned(),
         );
     }
     Ok(span)

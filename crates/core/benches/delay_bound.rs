@@ -26,7 +26,7 @@ fn case(curve: &ServiceCurve, backlog: u64) -> Case<'_> {
     }
 }
 
-/// 20 segments with falls, rises and stalls.
+/// 20 segments with decreasing and increasing rates and stalls.
 fn rough() -> ServiceCurve {
     let segments: Vec<_> = (0_u64..20)
         .map(|n| Segment {
@@ -46,14 +46,14 @@ fn plans(c: &mut Criterion) {
     let rough = rough();
     assert!(
         rough.at(Duration::from_secs(1)) > 0.0,
-        "the last slope must not fall"
+        "the last slope must not be negative"
     );
     c.bench_function("plan/20 segments", |b| {
         b.iter(|| plan(black_box(&case(&rough, 2_000))));
     });
     assert!(
         plan(&case(&rough, 60_000)).rate().is_none(),
-        "the name says infeasible"
+        "this case must be infeasible"
     );
     c.bench_function("plan/20 segments, infeasible", |b| {
         b.iter(|| plan(black_box(&case(&rough, 60_000))));

@@ -77,7 +77,7 @@ fn hops(c: &mut Criterion) {
     group.finish();
 }
 
-/// A packet each `gap` ns after a burst that fills any queue.
+/// One packet per `gap` ns, after a burst that fills any queue.
 fn hop(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, config: &LinkConfig, gap: u64) {
     let mut link: Link<PacketHandle> = Link::new(config, Seed(1), "l").unwrap();
     let parcel = |i: u32| PacketHandle {

@@ -4,7 +4,7 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "a benchmark is there to read the clock"
+    reason = "a benchmark reads the clock"
 )]
 
 use core::hint::black_box;
@@ -56,7 +56,7 @@ enum Step {
     ReadFeedback,
 }
 
-/// A sender and a receiver 20 ms apart, with a frame each 100 ms.
+/// A sender and a receiver 20 ms apart, with one frame per 100 ms.
 struct BatchWakeup {
     sender: MediaSender,
     receiver: MediaReceiver,
@@ -69,7 +69,7 @@ struct BatchWakeup {
 impl BatchWakeup {
     fn new(bound: Option<Duration>) -> Self {
         let mut rng = Seed(1).stream("session");
-        let name = |s| Cname::new(s).expect("a good name");
+        let name = |s| Cname::new(s).expect("valid CNAME");
         let mut config = SenderConfig::new(Streams::with_ssrcs(1, 2), name("sender@bench"));
         config.epoch = Ntp::from_unix(Duration::from_secs(1_700_000_000));
         config.frame_rate = FrameRate::fps(10);
@@ -160,7 +160,7 @@ impl BatchWakeup {
                 return i;
             }
         }
-        panic!("more packets than a frame has");
+        panic!("too many packets for a frame");
     }
 
     fn deliver(&mut self, packet: &[u8]) {

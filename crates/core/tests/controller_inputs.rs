@@ -1,4 +1,4 @@
-//! TFRC and RAP under inputs that nobody should send.
+//! TFRC and RAP with invalid and extreme inputs.
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
-/// Numbers where mistakes live: small, anything, and the ends.
+/// Numbers that are likely to cause errors: small ones, arbitrary ones, and the maximum.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..64_u64, 2 => 0..2_000_000_u64, 1 => any::<u64>(), 1 => Just(u64::MAX)]
 }
@@ -78,7 +78,7 @@ fn input() -> impl Strategy<Value = Input> {
     prop_oneof![12 => sent, 8 => report, 3 => Just(Input::Timeout), 1 => path]
 }
 
-/// What happens. The rate of one that `grows` may rise by a timeout.
+/// Returns the trace of the inputs. With `grows`, a timeout may raise the rate.
 fn run(config: &dyn Algorithm, inputs: &[(Duration, Input)], grows: bool) -> Vec<(Time, Event)> {
     let demand = Demand {
         floor: Rate::ZERO,
@@ -115,7 +115,7 @@ fn check(controller: &dyn RateController, now: Time, input: &Input) {
         "{summary:?}"
     );
     match input {
-        // A timeout that was due leaves no deadline in the past, or a driver would spin.
+        // An expired timer must not leave a deadline in the past, or a driver would busy-loop.
         Input::Timeout if now < Time::FAR => {
             assert!(controller.next_timeout().is_none_or(|(at, _)| at > now));
         }
@@ -142,7 +142,7 @@ proptest! {
             rfc3448: Rfc3448 { each_report, ..Rfc3448::default() },
             ..TfrcConfig::default()
         };
-        // And the same inputs give the same events.
+        // The same inputs give the same events.
         prop_assert_eq!(run(&config, &inputs, false), run(&config, &inputs, false));
     }
 

@@ -1,4 +1,4 @@
-//! The law of the delay promise against simulations that know nothing of it.
+//! The law of the delay bound, compared with independent simulations.
 
 use std::f64::consts::SQRT_2;
 use std::time::Duration;
@@ -14,7 +14,8 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A curve with stalls, steps, growth and falling rates, of up to some Mb/s; it ends within about 3 s.
+/// A curve with stalls, steps, increasing and decreasing rates of up to a few Mb/s. The last piece
+/// starts within about 3 s.
 fn curve() -> impl Strategy<Value = ServiceCurve> {
     let rate = prop_oneof![1 => Just(0_u64), 4 => 50_000_u64..4_000_000];
     let slope = prop_oneof![2 => Just(0.0), 3 => -8e6_f64..8e6];
@@ -88,17 +89,17 @@ fn problem() -> impl Strategy<Value = Problem> {
         })
 }
 
-/// Far enough behind the last breakpoint that nothing new happens: the tail has caught up.
+/// Far enough after the last breakpoint that the backlog of the other pieces has drained.
 const HORIZON_MS: u64 = 12_000;
 
-/// The greatest delay in seconds that any fluid source of rate `h` with burst `b` can see. One
-/// that behaves up to `from` sends as the transport carries, then its burst, then at h: the
-/// worst of these over a grid of `from` and of the byte's own time.
+/// Maximum delay in seconds of any fluid source of rate `h` with burst `b`. The source sends at the
+/// rate of the transport up to a start time, then its burst, then at h. The result is the maximum
+/// over a grid of start times and byte times.
 fn worst_fluid_delay(problem: &Problem, h: f64, step_ms: u64) -> f64 {
     let w = |t: u64| problem.curve.at(ms(t));
     let burst = problem.burst.fixed.bits() as f64 + h * problem.burst.span.as_secs_f64();
     let mut worst = 0.0_f64;
-    // What has to leave before the byte made at t has left: running maximum over the starts.
+    // Bits that leave before the byte produced at t: running maximum over the start times.
     let mut base = problem.backlog.bits() as f64;
     let mut t = 0;
     while t < HORIZON_MS {
@@ -112,12 +113,12 @@ fn worst_fluid_delay(problem: &Problem, h: f64, step_ms: u64) -> f64 {
     worst
 }
 
-/// The delay in seconds of the byte that is said to bind, when the source behaves up to
-/// `busy_since`, then bursts and goes on at `h`.
+/// Delay in seconds of the byte of the binding constraint, if the source sends at the rate of the
+/// transport up to `busy_since`, then its burst, then at `h`.
 fn delay_of(problem: &Problem, h: f64, binding: Binding) -> f64 {
     let (made, busy_since) = match binding {
         Binding::Byte { made, busy_since } => (made, busy_since),
-        // The excess adds up: after a day it shows whatever the bound.
+        // The excess accumulates, and after a day it exceeds any bound.
         _ => (Duration::from_secs(100_000), None),
     };
     let burst = problem.burst.fixed.bits() as f64 + h * problem.burst.span.as_secs_f64();
@@ -129,8 +130,8 @@ fn delay_of(problem: &Problem, h: f64, binding: Binding) -> f64 {
     served.map_or(f64::INFINITY, |s| s.as_secs_f64() - made.as_secs_f64())
 }
 
-/// Frames of h/fps bits, cut into packets that leave whole and in order: the greatest delay of a
-/// last packet, in seconds. `phase` is when the first frame is made.
+/// Maximum delay of the last packet of a frame, in seconds. Frames have h/fps bits and consist of
+/// packets that leave whole and in order. `phase` is the time of the first frame.
 fn worst_frame_delay(problem: &Problem, h: f64, phase: Duration, packet: f64) -> f64 {
     let interval = problem.burst.span.as_secs_f64();
     let frame = h * interval;
@@ -168,7 +169,7 @@ fn linear_case(curve: &ServiceCurve, backlog: Bytes, budget: Duration) -> Case<'
     }
 }
 
-/// The longest delay over d when a source keeps to the rate of `law`, with w = m·t.
+/// Maximum delay divided by d for a source at the rate of `law`, with w = m·t.
 fn overshoot(law: Law, backlog: Bytes, budget: Duration) -> f64 {
     let path = TcpPath {
         mss: Bytes(1_250),
@@ -192,7 +193,7 @@ fn overshoot(law: Law, backlog: Bytes, budget: Duration) -> f64 {
         curve: None,
         frames,
     });
-    assert!(response.feasible, "{law} calls {budget:?} feasible");
+    assert!(response.feasible, "{budget:?} is feasible under {law}");
     let (q, h) = (backlog.bits() as f64, response.rate.as_f64());
     let late = |t: f64| {
         curve
@@ -204,16 +205,17 @@ fn overshoot(law: Law, backlog: Bytes, budget: Duration) -> f64 {
 }
 
 #[test]
-fn the_printed_law_breaks_its_bound_and_the_exact_one_does_not() {
-    // Without a backlog: (1 + √2)/2, 21 % too late.
+fn printed_law_violates_its_bound_and_the_exact_law_does_not() {
+    // Without a backlog: (1 + √2)/2, 21 % late.
     for law in [Law::Paper, Law::PaperM] {
         let ratio = overshoot(law, Bytes::ZERO, ms(400));
         assert!((ratio - 1.207_107).abs() < 1e-3, "{law}: {ratio}");
     }
-    // m = 10^6 b/s² for `paper-m`, so Q = 40,000 bits gives a d_min of 200 ms by (4): √2, 41 % too late.
+    // m = 10^6 b/s² for `paper-m`, so Q = 40,000 bits gives a d_min of 200 ms by (4): √2, 41 %
+    // late.
     let ratio = overshoot(Law::PaperM, Bytes(5_000), ms(200));
     assert!((ratio - SQRT_2).abs() < 1e-3, "{ratio}");
-    // d_min is too small by √2: the exact law accepts 283 ms and keeps to them.
+    // d_min is too small by √2. The exact law accepts 283 ms and meets them.
     //= itcp-4.4-infeasible (test)
     let curve = ServiceCurve::linear(1e6);
     let smallest = smallest_budget(&linear_case(&curve, Bytes(5_000), ms(200))).unwrap();
@@ -227,10 +229,10 @@ fn the_printed_law_breaks_its_bound_and_the_exact_one_does_not() {
     }
 }
 
-/// With the smallest budget the steps towards the highest rate end a thousandth of a bit below the
-/// floor, which is as good as the floor itself.
+/// With the smallest budget, Newton's method ends a thousandth of a bit below the floor because of
+/// rounding. The result is the floor.
 #[test]
-fn a_floor_that_rounding_misses_is_kept() {
+fn result_slightly_below_the_floor_is_the_floor() {
     let segment = Segment {
         duration: ms(1),
         rate: Rate::bps(81_939),
@@ -251,7 +253,7 @@ fn a_floor_that_rounding_misses_is_kept() {
         ..
     } = plan(&case)
     else {
-        panic!("34 ms are too little");
+        panic!("34 ms are not feasible");
     };
     assert_eq!(plan(&Case { budget, ..case }).rate(), Some(case.floor));
 }
@@ -269,7 +271,7 @@ proptest! {
         let curve = ServiceCurve::linear(m);
         let plan = plan(&linear_case(&curve, backlog, ms(budget)));
         let left = 1.0 - 2.0 * q / (m * d * d);
-        // So near to the double root half a byte decides.
+        // Near the double root half a byte decides.
         prop_assume!(left.abs() > 1e-4);
         let Plan::Feasible { rate, recovery, .. } = plan else {
             prop_assert!(left < 0.0, "{left}");
@@ -285,7 +287,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_law_allows_is_never_late_and_a_hundredth_more_is(problem in problem()) {
+    fn planned_rate_is_in_time_and_a_hundredth_more_is_late(problem in problem()) {
         //= itcp-4.1-problem (test)
         //= itcp-4.2-exact (test)
         //= itcp-4.4-budget (test)
@@ -294,13 +296,14 @@ proptest! {
             let h = rate.as_f64();
             let worst = worst_fluid_delay(&problem, h, 7);
             prop_assert!(worst <= budget + 2e-9, "{worst} > {budget} at {h}");
-            // Truncation to whole b/s must not be what the hundredth is eaten up by.
+            // Truncation to whole b/s must be less than the hundredth.
             if h > 1e3 {
                 let more = delay_of(&problem, 1.01 * h, binding);
                 prop_assert!(more > budget, "{more} <= {budget} at 1.01 of {h}");
             }
         } else {
-            // Not even 1 b/s: then the backlog or the burst is late, or a stall outlasts the budget.
+            // If 1 b/s is infeasible, the backlog or the burst is late, or a stall is longer than
+            // the budget.
             let worst = worst_fluid_delay(&problem, 1.0, 1);
             prop_assert!(worst > budget - 1.1e-3, "{worst} <= {budget}: 1 b/s was feasible");
         }
@@ -319,10 +322,10 @@ proptest! {
     }
 
     #[test]
-    fn more_time_helps_and_more_load_hurts(problem in problem(), more in 1_u64..200) {
+    fn rate_is_monotonic_in_time_and_load(problem in problem(), more in 1_u64..200) {
         let h = problem.rate();
         let at_most = |a: Option<f64>, b: Option<f64>| match (a, b) {
-            // A guard that grows with the sums may cost a bit per second.
+            // The safety margin grows with the sums and may cost one bit per second.
             (Some(a), Some(b)) => a <= b * (1.0 + 1e-9) + 2.0,
             (None, _) => true,
             (Some(_), None) => false,
@@ -339,7 +342,7 @@ proptest! {
     }
 
     #[test]
-    fn the_smallest_budget_is_the_smallest(problem in problem(), floor in 10_000_u64..500_000) {
+    fn smallest_budget_is_minimal(problem in problem(), floor in 10_000_u64..500_000) {
         let case = Case { floor: Rate::bps(floor), ..problem.case() };
         let Plan::Infeasible { smallest_budget, .. } = plan(&case) else { return Ok(()) };
         if let Some(budget) = smallest_budget {
@@ -369,7 +372,8 @@ proptest! {
             let made = ms(next + 33 * u64::from(n));
             let alone = problem.curve.at(made).max(problem.backlog.bits() as f64) + frame;
             let in_time = |end| problem.curve.inverse(end).is_some_and(|t| t <= made + case.budget);
-            // The guard may call a frame hopeless that would make it by less than a bit.
+            // Because of the safety margin a frame may be hopeless that is in time by less than a
+            // bit.
             prop_assert!(skip.hopeless.contains(n) || in_time(alone));
             prop_assert!(!skip.hopeless.contains(n) || !in_time(alone + 1.0));
             prop_assert!(!skip.hopeless.contains(n) || skip.skip.contains(n));

@@ -11,7 +11,7 @@ use tidegate_core::delay_bound::{DelayBound, PlannerConfig};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
-/// A controller that never learns: all the care has to come from the promise.
+/// A controller with a constant rate: only the delay bound limits the media rate.
 #[derive(Debug)]
 struct Open(Rate);
 
@@ -27,14 +27,15 @@ impl RateController for Open {
 }
 
 struct World {
-    /// Rate of the bottleneck at a millisecond.
+    /// Rate of the bottleneck in b/s at a time in ms.
     rate: fn(u64) -> u64,
-    /// One-way delay there in microseconds at a millisecond.
+    /// One-way delay of the forward path in µs at a time in ms.
     way: fn(u64) -> u64,
-    /// Jitter on arrivals, microseconds, uniform.
+    /// Maximum of the uniform jitter of arrivals, in µs.
     jitter: u64,
-    /// Drift of the receiver's clock in ppm, and the millisecond at which it is set 80 ms ahead.
+    /// Drift of the receiver's clock in ppm.
     drift: u64,
+    /// Time in ms at which the receiver's clock is set ahead by 80 ms.
     clock_set_at: u64,
     send: Rate,
     ceiling: Rate,
@@ -59,7 +60,7 @@ impl World {
         }
     }
 
-    /// The receiver's clock at a microsecond of ours.
+    /// Time of the receiver's clock at a simulation time in µs.
     fn clock(&self, at: u64) -> RemoteTime {
         let set = if at / 1_000 >= self.clock_set_at {
             80_000_000
@@ -71,7 +72,7 @@ impl World {
 }
 
 struct Outcomes {
-    /// Per frame: made at (ms), media rate (b/s), delay (ms; infinite when it was skipped).
+    /// Per frame: time (ms), media rate (b/s), delay (ms; infinite if the frame was skipped).
     frames: Vec<(u64, f64, f64)>,
     bound: f64,
 }
@@ -112,32 +113,33 @@ impl Outcomes {
     }
 }
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Clone, Copy)]
 struct Moving {
     frame: usize,
     seq: u64,
     size: u64,
-    /// Millisecond at which it left the sender.
+    /// Sending time in ms.
     sent: u64,
 }
 
-/// One run; steps of a millisecond.
+/// One run in steps of 1 ms.
 struct Run<'a> {
     world: &'a World,
-    promise: DelayBound<Open>,
+    limiter: DelayBound<Open>,
     jitter: Pcg64Mcg,
     out: Outcomes,
-    /// In the sender.
+    /// Packets in the sender.
     waiting: VecDeque<Moving>,
-    /// In the bottleneck, whose queue is deeper than anything that happens here.
+    /// Packets in the bottleneck, whose buffer is unlimited.
     queue: VecDeque<Moving>,
-    /// Bytes that the pacer may send and that the bottleneck has served.
+    /// Bytes that the pacer may send.
     tokens: f64,
+    /// Bytes that the bottleneck may serve.
     served: f64,
-    /// Microsecond of arrival.
+    /// Arrivals and their times in µs.
     arrived: VecDeque<(u64, Fate)>,
-    /// Millisecond at which the sender has them.
+    /// Reports and the times in ms at which they reach the sender.
     reports: VecDeque<(u64, Vec<Fate>)>,
     seq: u64,
 }
@@ -162,27 +164,27 @@ impl Run<'_> {
             let Some((_, fates)) = self.reports.pop_front() else {
                 break;
             };
-            self.tell_backlog();
+            self.pass_backlog();
             let rtt =
-                Duration::from_micros((self.world.way)(now) + 25_000) + self.promise.queueing();
-            self.promise.on_report(cx, &Report::new(&fates).rtt(rtt));
+                Duration::from_micros((self.world.way)(now) + 25_000) + self.limiter.queueing();
+            self.limiter.on_report(cx, &Report::new(&fates).rtt(rtt));
         }
     }
 
-    fn tell_backlog(&mut self) {
-        self.promise
+    fn pass_backlog(&mut self) {
+        self.limiter
             .set_backlog(Bytes(self.waiting.iter().map(|p| p.size).sum()));
     }
 
-    /// As large as the plan says, or none.
+    /// Queues a frame of the planned size, unless the plan skips it.
     fn make_frame(&mut self, now: u64, cx: &mut Cx<'_>) {
-        self.tell_backlog();
+        self.pass_backlog();
         let skip = self
-            .promise
+            .limiter
             .replan(cx)
             .skip()
             .is_some_and(|s| s.skip.contains(0));
-        let media = self.promise.target().media;
+        let media = self.limiter.target().media;
         let frame = self.out.frames.len();
         self.out
             .frames
@@ -225,7 +227,7 @@ impl Run<'_> {
                 kind: Kind::Media,
                 app_limited: self.waiting.is_empty(),
             };
-            self.promise.on_sent(cx, &sent);
+            self.limiter.on_sent(cx, &sent);
             self.queue.push_back(p);
         }
     }
@@ -276,7 +278,7 @@ fn run(world: &World) -> Outcomes {
     };
     let mut run = Run {
         world,
-        promise: DelayBound::new(Open(world.send), config, budget),
+        limiter: DelayBound::new(Open(world.send), config, budget),
         jitter: Seed(1).stream("jitter"),
         out: Outcomes {
             frames: Vec::new(),
@@ -308,8 +310,8 @@ fn run(world: &World) -> Outcomes {
 const FLOOR: Rate = Rate::kbps(150);
 
 #[test]
-fn a_steady_path_is_used_without_delay_or_unrest() {
-    // 4 Mb/s in packets that are a thirtieth headers: 3.87 Mb/s of payload at most.
+fn constant_capacity_is_used_without_delay_or_oscillation() {
+    // 4 Mb/s in packets with a thirtieth of headers: at most 3.87 Mb/s of payload.
     let cases = [(0.0, 3.5..3.87), (0.25, 2.6..2.9)];
     for (headroom, expected) in cases {
         let out = run(&World {
@@ -319,7 +321,8 @@ fn a_steady_path_is_used_without_delay_or_unrest() {
         assert_eq!((out.late(), out.skipped()), (0, 0));
         let mean = out.mean(3_000, 30_000) / 1e6;
         assert!(expected.contains(&mean), "{headroom}: {mean} Mb/s");
-        // The search for more costs less than a quarter at any moment, and it builds no queue to speak of.
+        // Probing for more capacity costs less than a quarter of the rate at any time, and causes
+        // only a short queue.
         let low = out.lowest(3_000, 30_000) / 1e6;
         assert!(low > 0.75 * mean, "{headroom}: {low} of {mean} Mb/s");
         assert!(
@@ -331,7 +334,7 @@ fn a_steady_path_is_used_without_delay_or_unrest() {
 }
 
 #[test]
-fn a_drop_to_a_quarter_makes_nothing_late_that_is_insured() {
+fn no_frame_is_late_at_a_drop_within_the_headroom() {
     let quarter = |t| if t < 10_000 { 4_000_000 } else { 1_000_000 };
     let out = run(&World::new(quarter));
     assert_eq!(
@@ -342,13 +345,13 @@ fn a_drop_to_a_quarter_makes_nothing_late_that_is_insured() {
     );
     let mean = out.mean(13_000, 30_000) / 1e6;
     assert!((0.6..0.92).contains(&mean), "{mean} Mb/s");
-    // Without headroom the frames of the reaction time are late: the headroom is what saves them.
+    // Without headroom the frames of the reaction time are late.
     let bare = run(&World {
         headroom: 0.0,
         ..World::new(quarter)
     });
     assert!((1..=4).contains(&bare.late()), "{}", bare.late());
-    // With a budget well above three reactions nothing has to be insured.
+    // A budget well above three reaction times needs no headroom.
     let bound = Duration::from_millis(450);
     let patient = run(&World {
         headroom: 0.0,
@@ -359,7 +362,7 @@ fn a_drop_to_a_quarter_makes_nothing_late_that_is_insured() {
 }
 
 #[test]
-fn a_drop_beyond_the_cliff_is_over_soon() {
+fn recovery_is_fast_after_a_drop_beyond_the_headroom() {
     let out = run(&World::new(
         |t| if t < 10_000 { 4_000_000 } else { 400_000 },
     ));
@@ -375,7 +378,7 @@ fn a_drop_beyond_the_cliff_is_over_soon() {
 }
 
 #[test]
-fn more_capacity_is_found() {
+fn capacity_increase_is_detected() {
     let out = run(&World::new(
         |t| if t < 10_000 { 1_000_000 } else { 4_000_000 },
     ));
@@ -406,7 +409,7 @@ fn a_short_outage_fits_into_the_bound() {
 }
 
 #[test]
-fn jitter_is_no_queue() {
+fn jitter_does_not_count_as_queue() {
     let free = World {
         jitter: 8_000,
         ceiling: Rate::kbps(2_000),
@@ -432,7 +435,7 @@ fn jitter_is_no_queue() {
 }
 
 #[test]
-fn clocks_and_routes_may_change() {
+fn clock_steps_and_route_changes_are_tolerated() {
     let drift = run(&World {
         drift: 100,
         ..World::new(|_| 4_000_000)
@@ -448,8 +451,8 @@ fn clocks_and_routes_may_change() {
     });
     for (name, out) in [("drift", drift), ("clock", clock), ("route", route)] {
         assert_eq!((out.late(), out.skipped()), (0, 0), "{name}");
-        // Until the change is known for what it is, it looks like a queue; and later on it is tried
-        // every eight seconds whether it still does.
+        // The change looks like a queue until it counts as standing delay. Later it is tested every
+        // eight seconds.
         assert!(
             out.lowest(10_000, 30_000) > 1.4e6,
             "{name}: {}",
@@ -464,8 +467,8 @@ fn clocks_and_routes_may_change() {
 }
 
 #[test]
-fn a_start_far_too_fast_is_lived_through() {
-    // Five seconds of queue before the first report is back; then the floor fits, with room.
+fn start_far_above_the_capacity_is_survived() {
+    // The queue is five seconds long before the first report. Then the floor is below the capacity.
     let out = run(&World::new(|_| 300_000));
     assert!(out.late() <= 12, "{}", out.late());
     let shown = out

@@ -1,4 +1,4 @@
-//! What TFRC does at start, in silence, when idle and when data-limited (RFC 5348 section 4).
+//! TFRC at start, without feedback, when idle and when data-limited (RFC 5348 section 4).
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
-/// A controller and the packets that it was told of.
+/// A controller and its packets in flight.
 struct Rig {
     controller: Box<dyn RateController>,
     trace: Vec<(Time, Event)>,
@@ -43,7 +43,7 @@ impl Rig {
         }
     }
 
-    /// A rig that has its first round-trip sample.
+    /// A rig with a first round-trip sample.
     fn warm() -> Self {
         let mut rig = Self::new(&TfrcConfig::default());
         rig.send(1, Duration::ZERO);
@@ -51,8 +51,8 @@ impl Rig {
         rig
     }
 
-    /// Sends `rate` packets a second for a round trip, then reports on them; `lost` counts from
-    /// the first of them.
+    /// Sends `rate` packets per second for a round trip, then reports on them. `lost` are indices
+    /// into these packets.
     fn round(&mut self, rate: u64, lost: &[u64]) {
         let packets = rate / 10;
         let first = self.seq;
@@ -105,7 +105,7 @@ impl Rig {
         self.with(|controller, cx| controller.on_report(cx, &report));
     }
 
-    /// Waits for the no-feedback timer.
+    /// Advances to the expiry of the no-feedback timer.
     fn expire(&mut self) {
         let (at, why) = self.controller.next_timeout().expect("the timer is set");
         assert_eq!(why, Why::Silence);
@@ -122,7 +122,7 @@ impl Rig {
         call(&mut *self.controller, &mut cx);
     }
 
-    /// Packets of the nominal size a second.
+    /// Rate in packets of the nominal size per second.
     fn rate(&self) -> f64 {
         self.controller.target().send.as_f64() / 8.0 / SIZE.get() as f64
     }
@@ -132,7 +132,7 @@ impl Rig {
         let rate = self.rate();
         assert!(
             (rate / packets - 1.0).abs() < 0.001,
-            "{rate} packets a second, not {packets}"
+            "{rate} packets per second instead of {packets}"
         );
     }
 }
@@ -142,7 +142,7 @@ impl Rig {
 //= rfc5348-4.2-initial-window (test)
 //= rfc5348-4.3-slow-start (test)
 #[test]
-fn it_starts_with_a_packet_a_second_then_a_window_then_doubles() {
+fn slow_start_begins_with_a_packet_per_second_then_a_window_then_doubles() {
     let mut rig = Rig::new(&TfrcConfig::default());
     assert_eq!(rig.controller.next_timeout(), None, "nothing was sent");
     rig.assert_rate(1.0);
@@ -154,7 +154,7 @@ fn it_starts_with_a_packet_a_second_then_a_window_then_doubles() {
     rig.assert_rate(80.0);
     rig.round(80, &[]);
     rig.assert_rate(160.0);
-    // A report each quarter of a round trip does not double four times.
+    // A report per quarter of a round trip does not double the rate four times.
     for _ in 0..4 {
         rig.send(5, RTT / 20);
         rig.report(RTT, &[]);
@@ -164,7 +164,7 @@ fn it_starts_with_a_packet_a_second_then_a_window_then_doubles() {
 
 //= rfc5348-4.3-twice-received (test)
 #[test]
-fn slow_start_goes_to_twice_what_arrives() {
+fn slow_start_is_limited_to_twice_the_receive_rate() {
     let mut rig = Rig::warm();
     for _ in 0..10 {
         rig.round(200, &[]);
@@ -176,14 +176,14 @@ fn slow_start_goes_to_twice_what_arrives() {
 //= rfc5348-4.2-first-timer (test)
 //= rfc5348-4.4-no-rtt (test)
 #[test]
-fn without_an_answer_it_halves_after_two_seconds() {
+fn rate_halves_after_two_seconds_without_feedback() {
     let mut rig = Rig::new(&TfrcConfig::default());
     rig.send(1, Duration::ZERO);
     let first = rig.controller.next_timeout();
     assert_eq!(first, Some((Time::from_secs(2), Why::Silence)));
     rig.expire();
     rig.assert_rate(0.5);
-    // A timer that wakes early changes nothing.
+    // A call before the deadline has no effect.
     rig.with(|controller, cx| controller.on_timeout(cx));
     rig.assert_rate(0.5);
 }
@@ -192,24 +192,24 @@ fn without_an_answer_it_halves_after_two_seconds() {
 //= rfc5348-4.3-restart-timer (test)
 //= rfc5348-4.4-restart-timer (test)
 #[test]
-fn the_timer_waits_four_round_trips_or_two_packets() {
+fn no_feedback_timer_lasts_four_round_trips_or_two_packets() {
     let mut rig = Rig::warm();
     let wait = |rig: &Rig| rig.controller.next_timeout().expect("set").0.since(rig.now);
-    // Four packets a round trip: four round trips are longer.
+    // At four packets per round trip, four round trips are longer.
     assert_eq!(wait(&rig), RTT * 4);
     rig.send(1, Duration::ZERO);
     for _ in 0..4 {
         rig.expire();
         rig.send(1, Duration::ZERO);
     }
-    // 40 packets a second, halved four times: two packets take 800 ms.
+    // At 40 packets per second, halved four times, two packets take 800 ms.
     rig.assert_rate(2.5);
     assert_eq!(wait(&rig), Duration::from_millis(800));
 }
 
-/// Reports each 50 ms must not look like silence on a path of 5 ms.
+/// Reports every 50 ms must not expire the timer on a path of 5 ms.
 #[test]
-fn the_timer_waits_for_four_reports_on_a_short_path() {
+fn no_feedback_timer_lasts_four_reports_on_a_short_path() {
     let mut rig = Rig::new(&TfrcConfig::default());
     rig.send(1, Duration::ZERO);
     rig.report(Duration::from_millis(5), &[]);
@@ -220,7 +220,7 @@ fn the_timer_waits_for_four_reports_on_a_short_path() {
 //= rfc5348-4.4-no-loss (test)
 //= rfc5348-4.3-least-rate (test)
 #[test]
-fn silence_before_any_loss_halves_the_rate_down_to_a_packet_in_64_seconds() {
+fn timer_before_any_loss_halves_the_rate_down_to_a_packet_in_64_seconds() {
     let mut rig = Rig::warm();
     rig.round(40, &[]);
     rig.assert_rate(80.0);
@@ -239,9 +239,10 @@ fn silence_before_any_loss_halves_the_rate_down_to_a_packet_in_64_seconds() {
     rig.assert_rate(1.0 / 64.0);
 }
 
-/// What left before a cut arrives late, all of it: a sign of life, but no reason for more.
+/// All packets sent before a rate reduction arrive late. They restart the timer, but do not raise
+/// the rate.
 #[test]
-fn a_late_report_does_not_undo_a_cut() {
+fn late_report_does_not_undo_a_rate_reduction() {
     let mut rig = Rig::warm();
     for _ in 0..10 {
         rig.round(200, &[]);
@@ -262,30 +263,30 @@ fn a_late_report_does_not_undo_a_cut() {
 //= rfc5348-4.4-receive-limited (test)
 //= rfc5348-4.4-update-limits (test)
 #[test]
-fn silence_after_a_loss_halves_what_limited_the_rate() {
+fn timer_after_a_loss_halves_the_limit_of_the_rate() {
     let mut rig = Rig::warm();
     for _ in 0..5 {
         rig.round(200, &[]);
     }
     rig.round(200, &[10]);
-    // The equation limits: 200 packets a second are received, so 400 would be allowed.
+    // The equation limits the rate: 200 packets per second are received, which allows 400.
     let fair = rig.rate();
     assert!(fair < 350.0, "{fair}");
     rig.send(1, Duration::ZERO);
     rig.expire();
     rig.assert_rate(fair / 2.0);
-    // Now twice the receive rate limits, which the first silence set to a quarter of the fair
-    // rate; a second one halves that.
+    // Now twice the receive rate is the limit. The first expiry set the receive rate to a quarter
+    // of the fair rate, and the second one halves the limit.
     rig.send(1, Duration::ZERO);
     rig.expire();
     rig.assert_rate(fair / 4.0);
 }
 
-/// Nothing gets through for a while, and nothing is lost. The first packet behind it is one per round trip:
-/// twice that is allowed, or what the silence left.
+/// An outage without loss. The first packet after it counts as one per round trip. The allowed rate
+/// is twice that, or the rate left by the no-feedback timer.
 //= rfc5348-6.2-receive-rate (test)
 #[test]
-fn one_packet_after_a_silence_allows_two_per_round_trip() {
+fn one_packet_after_an_outage_allows_two_per_round_trip() {
     for secs in [1, 5, 30] {
         for rate in [100, 200, 1_000, 5_000] {
             let mut rig = Rig::warm();
@@ -309,7 +310,7 @@ fn one_packet_after_a_silence_allows_two_per_round_trip() {
 
 //= rfc5348-4.4-idle (test)
 #[test]
-fn an_idle_sender_keeps_a_modest_rate_and_loses_a_high_one() {
+fn idle_sender_keeps_a_low_rate_and_halves_a_high_one() {
     let mut rig = Rig::warm();
     rig.expire();
     rig.expire();
@@ -333,15 +334,15 @@ fn an_idle_sender_keeps_a_modest_rate_and_loses_a_high_one() {
     for _ in 0..10 {
         rig.expire();
     }
-    // Four packets a round trip is the least that silence takes from an idle sender: a receive
-    // rate below it is left alone, and twice that rate may be sent.
+    // The timer does not reduce the rate of an idle sender while the receive rate is below four
+    // packets per round trip, and twice the receive rate is allowed.
     assert!(rig.rate() < half && rig.rate() >= 40.0, "{}", rig.rate());
 }
 
 //= rfc5348-4.3-data-limited (test)
 //= rfc5348-8.2.1-data-limited (test)
 #[test]
-fn a_data_limited_sender_keeps_what_it_has_earned() {
+fn data_limited_sender_keeps_its_rate() {
     let mut rig = Rig::warm();
     for _ in 0..10 {
         rig.round(200, &[]);
@@ -352,7 +353,7 @@ fn a_data_limited_sender_keeps_what_it_has_earned() {
         rig.round(50, &[]);
     }
     rig.assert_rate(400.0);
-    // One packet with more behind it, and the interval shows what the path carried.
+    // If more data waits behind one packet, the interval is not data-limited.
     rig.app_limited = false;
     for _ in 0..3 {
         rig.round(50, &[]);
@@ -362,28 +363,29 @@ fn a_data_limited_sender_keeps_what_it_has_earned() {
 
 //= rfc5348-4.3-data-limited-loss (test)
 #[test]
-fn a_loss_while_data_limited_takes_the_credit_away() {
+fn loss_while_data_limited_reduces_the_rate() {
     let mut rig = Rig::warm();
     for _ in 0..100 {
         rig.round(200, &[]);
     }
     rig.app_limited = true;
     rig.round(50, &[2]);
-    // The entry of 200 is halved, 0.85 times 50 is less, and the limit is the set and not twice
-    // the set. The equation would allow the 200 of before.
+    // The entry of 200 is halved, and 0.85 times 50 is less. The limit is the set and not twice the
+    // set. The equation would allow the previous 200.
     rig.assert_rate(100.0);
 }
 
 //= rfc5348-6.3.1-first-interval (test)
 //= rfc5348-4.3-equation-rate (test)
 #[test]
-fn the_first_loss_leaves_the_rate_that_was_received() {
+fn first_loss_reduces_the_rate_to_the_receive_rate() {
     let mut rig = Rig::warm();
     for _ in 0..10 {
         rig.round(200, &[]);
     }
     rig.round(400, &[0]);
-    // Received: 39 in 100 ms. The open interval of 40 packets is shorter than the one made up.
+    // 39 packets are received in 100 ms. The open interval of 40 packets is shorter than the
+    // synthetic one.
     let rate = rig.rate();
     assert!((190.0..=420.0).contains(&rate), "{rate}");
     let p = rig.controller.summary().loss_event_rate;
@@ -403,7 +405,7 @@ fn the_first_loss_leaves_the_rate_that_was_received() {
 
 //= rfc5348-6.3.1-first-packet (test)
 #[test]
-fn a_stream_whose_first_packet_is_lost_goes_on_at_half_a_packet_a_round_trip() {
+fn stream_with_a_lost_first_packet_continues_at_half_a_packet_per_round_trip() {
     let mut rig = Rig::new(&TfrcConfig::default());
     rig.send(3, Duration::ZERO);
     rig.report(RTT, &[0]);
@@ -437,7 +439,7 @@ fn a_mark_is_a_loss_event() {
 //= rfc5348-4.3-rtt (test)
 //= rfc5348-4.5-damping (test)
 #[test]
-fn a_longer_round_trip_lowers_the_rate_at_once_only_when_damped() {
+fn longer_round_trip_lowers_the_rate_at_once_only_with_damping() {
     let run = |damping| {
         let mut rig = Rig::new(&TfrcConfig {
             damping,
@@ -464,7 +466,7 @@ fn a_longer_round_trip_lowers_the_rate_at_once_only_when_damped() {
 
 //= rfc5348-4.3-rtt (test)
 #[test]
-fn reports_that_are_feedback_packets_are_not_gathered() {
+fn feedback_packets_are_not_combined_into_rounds() {
     let second_report_counts = |report_interval| {
         let mut rig = Rig::new(&TfrcConfig {
             report_interval,
@@ -475,7 +477,7 @@ fn reports_that_are_feedback_packets_are_not_gathered() {
         for lost in [&[][..], &[], &[5], &[]] {
             rig.round(200, lost);
         }
-        // R grows while the receiver still reports at the round trip that it was told before.
+        // R grows while the receiver still reports at the previous round-trip time.
         rig.send(20, RTT / 20);
         rig.report(RTT * 4, &[]);
         let before = rig.rate();
@@ -489,7 +491,7 @@ fn reports_that_are_feedback_packets_are_not_gathered() {
 
 //= rfc5348-4.1-size (test)
 #[test]
-fn the_size_of_a_packet_is_the_mean_unless_told_otherwise() {
+fn packet_size_is_the_mean_by_default() {
     let run = |packet_size| {
         let mut rig = Rig::new(&TfrcConfig {
             packet_size,
@@ -500,7 +502,7 @@ fn the_size_of_a_packet_is_the_mean_unless_told_otherwise() {
         rig.report(RTT, &[]);
         rig.rate()
     };
-    // Four packets of 250 bytes, or of the nominal 1000, in 100 ms.
+    // Four packets of 250 bytes, or of the nominal 1000 bytes, in 100 ms.
     let mean = run(PacketSize::Mean);
     assert!((mean - 10.0).abs() < 0.01, "{mean}");
     let nominal = run(PacketSize::Nominal);
@@ -509,7 +511,7 @@ fn the_size_of_a_packet_is_the_mean_unless_told_otherwise() {
 
 //= rfc5348-7-sender-rate (test)
 #[test]
-fn an_observer_that_measures_is_believed() {
+fn external_measurement_replaces_the_own_estimate() {
     let mut rig = Rig::warm();
     rig.send(20, RTT / 20);
     let measured = Measured {
@@ -521,18 +523,18 @@ fn an_observer_that_measures_is_believed() {
     rig.with(|controller, cx| controller.on_report(cx, &report));
     let fair = equation::throughput(1.0, 0.1, 0.01);
     rig.assert_rate(fair);
-    let nonsense = Measured {
+    let invalid = Measured {
         loss_event_rate: f64::NAN,
         ..measured
     };
     rig.send(20, RTT / 20);
-    let report = Report::default().rtt(RTT).measured(nonsense);
+    let report = Report::default().rtt(RTT).measured(invalid);
     rig.with(|controller, cx| controller.on_report(cx, &report));
     assert!(rig.rate().is_finite());
 }
 
 #[test]
-fn a_new_path_is_a_new_start() {
+fn new_path_resets_the_controller() {
     let mut rig = Rig::warm();
     rig.round(40, &[3]);
     let change = Change::Path {

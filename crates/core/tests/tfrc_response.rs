@@ -1,7 +1,8 @@
-//! Does TFRC, told of every packet, send what its equation says, and how much of a path is that?
+//! Compares the rate of TFRC, with feedback on every packet, with its equation and with the
+//! capacity of a path.
 //!
-//! `docs/tfrc.md` sets these tables beside those of another implementation. They are golden:
-//! whoever changes them on purpose puts the new ones here and there.
+//! `docs/tfrc.md` compares these tables with those of another implementation. They are golden:
+//! update both places after an intended change.
 
 mod tfrc_pipe;
 
@@ -15,13 +16,13 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 /// Throughput over a path of constant round-trip time that loses packets at random.
 ///
-/// The loss event rate that goes into the equation is loss events over packets sent: both are
-/// counts, so it has no estimator's bias. The mean over time of the controller's own estimate is
-/// printed too. It is higher, because the estimate is the inverse of a mean interval that varies,
-/// and a flow spends more time on a packet while its estimate is high; the equation at that
-/// number promises less than is sent.
+/// The loss event rate in the equation is loss events divided by packets sent. Both are counts, so
+/// it has no bias. The table also has the mean over time of the controller's own estimate. That
+/// mean is higher for two reasons: the estimate is the inverse of a variable mean interval, and a
+/// flow takes more time per packet while its estimate is high. The equation at this mean is
+/// therefore below the sending rate.
 #[test]
-fn the_rate_is_that_of_the_equation() {
+fn rate_matches_the_equation() {
     let mut table = String::from(HEAD);
     for rtt_ms in [20, 100, 300] {
         for loss in [1e-4, 1e-3, 1e-2, 5e-2] {
@@ -35,7 +36,7 @@ fn the_rate_is_that_of_the_equation() {
                 table,
                 "{rtt_ms:6} {loss:6} {rate:9.1} {events:8.6} {estimate:8.6} {by_events:6.3} {by_estimate:6.3}",
             )
-            .expect("a string takes all");
+            .expect("writing to a string cannot fail");
             assert!(
                 (0.85..=1.15).contains(&by_events),
                 "{by_events} of the equation\n{table}"
@@ -50,9 +51,9 @@ fn the_rate_is_that_of_the_equation() {
     assert_eq!(table, RESPONSE);
 }
 
-/// What becomes of 4 Mb/s over 80 ms with a queue of 100 ms, by random loss.
+/// Fraction of 4 Mb/s that is used at 80 ms with a queue of 100 ms, as a function of random loss.
 #[test]
-fn random_loss_keeps_it_from_filling_a_path() {
+fn random_loss_limits_the_utilisation_of_a_path() {
     let mut table = String::from(
         "
   loss  share    sd   min   max\n",
@@ -65,17 +66,17 @@ fn random_loss_keeps_it_from_filling_a_path() {
         let min = shares.iter().copied().fold(f64::INFINITY, f64::min);
         let max = shares.iter().copied().fold(0.0, f64::max);
         writeln!(table, "{loss:6}  {mean:5.3} {sd:5.3} {min:5.3} {max:5.3}")
-            .expect("a string takes all");
+            .expect("writing to a string cannot fail");
     }
     println!("{table}");
     assert_eq!(table, SHARES);
 }
 
-/// The first report after an outage is on a packet or a few, and what they say of the receive rate is how
-/// many came within a round trip: twice that limits the rate, or what the silence left of it.
+/// The first report after an outage covers a few packets. Their receive rate is their number per
+/// round trip. The rate is limited to twice that, or to the rate left by the no-feedback timer.
 //= rfc5348-6.2-receive-rate (test)
 #[test]
-fn the_first_report_after_an_outage_allows_twice_what_it_is_on() {
+fn first_report_after_an_outage_allows_twice_its_packets() {
     for (secs, rtt_ms) in [1, 5, 30]
         .into_iter()
         .flat_map(|secs| [(secs, 100), (secs, 300)])
@@ -90,12 +91,12 @@ fn the_first_report_after_an_outage_allows_twice_what_it_is_on() {
             };
             let mut flow = Flow::new(&TfrcConfig::default(), path, Seed(secs));
             flow.run_until(ends);
-            let (heard, mut left) = (flow.delivered, flow.controller.target().send);
-            while flow.delivered == heard {
+            let (delivered, mut left) = (flow.delivered, flow.controller.target().send);
+            while flow.delivered == delivered {
                 left = flow.controller.target().send;
                 flow.step();
             }
-            let came = Bytes(SIZE.get() * (flow.delivered - heard));
+            let came = Bytes(SIZE.get() * (flow.delivered - delivered));
             let (twice, allowed) = (2.0 * (came / rtt).as_f64(), flow.controller.target().send);
             assert!(
                 allowed.as_f64() <= 1.001 * twice.max(left.as_f64()),
@@ -107,7 +108,7 @@ fn the_first_report_after_an_outage_allows_twice_what_it_is_on() {
 
 /// An outage of five seconds each way, on a path with a loss in a thousand.
 #[test]
-fn the_rate_falls_in_an_outage_and_comes_back() {
+fn rate_falls_in_an_outage_and_recovers() {
     let ends = Time::from_secs(105);
     let mut recovery = Vec::new();
     for seed in 1..=10 {
@@ -124,16 +125,16 @@ fn the_rate_falls_in_an_outage_and_comes_back() {
         let sent = flow.packets;
         flow.run_until(ends);
         let during = (flow.packets - sent) as f64;
-        // Halved each 400 ms: 0.4 s * (1 + 1/2 + 1/4 ..) of the usual rate, give or take.
+        // Halved every 400 ms: about 0.4 s * (1 + 1/2 + 1/4 ..) of the usual rate.
         assert!(
             during < 2.0 * usual,
-            "{during} packets into a dead path at {usual} a second"
+            "{during} packets during the outage, {usual} per second before"
         );
         let low = flow.controller.target().send;
         assert!(low.as_f64() < usual * SIZE.bits() as f64 / 50.0, "{low}");
         while flow.controller.target().send.as_f64() < usual * SIZE.bits() as f64 / 2.0 {
             flow.step();
-            assert!(flow.now < Time::from_secs(300), "it does not come back");
+            assert!(flow.now < Time::from_secs(300), "no recovery");
         }
         recovery.push(flow.now.since(ends).as_secs_f64());
     }
@@ -142,11 +143,11 @@ fn the_rate_falls_in_an_outage_and_comes_back() {
     assert!(mean < 60.0);
 }
 
-/// One line of the table.
+/// Values of one row of the table.
 struct Response {
-    /// Packets a second.
+    /// Packets per second.
     rate: f64,
-    /// Loss events over packets, both counted outside of the controller.
+    /// Loss events divided by packets, both counted outside of the controller.
     events: f64,
     /// Mean over time of the controller's own estimate.
     estimate: f64,
@@ -177,7 +178,7 @@ fn response(rtt_ms: u64, loss: f64, seed: u64) -> Response {
     }
 }
 
-/// Share of the capacity that arrives, from 20 s to 120 s.
+/// Delivered fraction of the capacity, from 20 s to 120 s.
 fn share(loss: f64, seed: u64) -> f64 {
     let capacity = Rate::kbps(4_000);
     let path = Path {

@@ -1,8 +1,8 @@
-//! How many packets per second the emulator carries, in pairs with a plain forwarder in C.
+//! Packet rate of the emulator, compared in pairs with a plain forwarder in C.
 //!
-//! Run by `scripts/bench-emulator`. Both get namespaces and devices of the same kind, the same
-//! flood of small packets and the same delay, and take turns, so that what else the machine does
-//! meets both.
+//! Run by `scripts/bench-emulator`. Both subjects have the same kind of namespaces and devices, the
+//! same flood of small packets and the same delay. They take turns, so that other load of the
+//! machine affects both.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -29,7 +29,7 @@ struct Plan {
     window: Duration,
     delay: Duration,
     payload: usize,
-    /// Packets per second that are sent; `None` for as many as can be.
+    /// Sending rate in packets per second; `None` for the maximum.
     pace: Option<f64>,
     /// Whether the kernel may put source and subject on the same processor.
     free: bool,
@@ -38,18 +38,18 @@ struct Plan {
 /// The emulator or the forwarder, with two hosts.
 struct Subject {
     hosts: [Namespace; 2],
-    /// Its only thread.
+    /// Thread id of its only thread.
     thread: libc::pid_t,
 }
 
-/// What a subject did in one window.
+/// Measurements of a subject in one window.
 #[derive(Clone, Copy)]
 struct Passage {
-    /// Packets per second that the far host received.
+    /// Packets per second received by the far host.
     rate: f64,
-    /// Packets per second that the near host sent.
+    /// Packets per second sent by the near host.
     offered: f64,
-    /// Processor time per packet, in microseconds.
+    /// CPU time per packet, in µs.
     cost: f64,
 }
 
@@ -80,7 +80,7 @@ fn prepare() -> Result<Plan, Error> {
         free: words.get(6).is_some_and(|word| word == "free"),
     };
     if plan.rounds == 0 || !(1..=1_472).contains(&plan.payload) {
-        return Err("there is no less than one round, and 1 to 1472 bytes fit a packet".into());
+        return Err("ROUNDS must be at least 1, and PAYLOAD from 1 to 1472 bytes".into());
     }
     match availability() {
         Availability::Root => {}
@@ -113,7 +113,7 @@ fn compare(plan: &Plan) -> Result<(), Error> {
     announce(plan);
     let mut pairs = Vec::with_capacity(plan.rounds);
     for round in 0..plan.rounds {
-        // Who goes first changes, so that a machine that gets slower or faster favours nobody.
+        // The order alternates, so that a drift of the machine's speed affects both equally.
         let pair = if round % 2 == 0 {
             let first = flood(&ours, plan)?;
             [first, flood(&theirs, plan)?]
@@ -192,9 +192,9 @@ fn start_emulator(delay: Duration) -> Result<Emulator, Error> {
     Ok(Emulator::start(&EmulatorConfig::path(link.clone(), link))?)
 }
 
-/// By its name: the emulator keeps its thread to itself.
+/// Finds the thread of the emulator by its name, because the emulator does not expose it.
 fn thread_of_emulator() -> Result<libc::pid_t, Error> {
-    // A thread that has just been started does not bear its name yet.
+    // A new thread may not have its name yet.
     let patience = Instant::now();
     while patience.elapsed() < Duration::from_secs(10) {
         for task in fs::read_dir("/proc/self/task")? {
@@ -210,7 +210,7 @@ fn thread_of_emulator() -> Result<libc::pid_t, Error> {
     Err("the emulator has no thread".into())
 }
 
-/// A host as the emulator makes them.
+/// A host as created by the emulator.
 fn furnish(host: Host) -> Result<(Namespace, Tun), Error> {
     let namespace = Namespace::new()?;
     let tun = Tun::open(&namespace, DEVICE)?;
@@ -241,7 +241,7 @@ impl Forwarder {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        // SAFETY: the child is ours and has not been waited for.
+        // SAFETY: the child of this process has not been waited for.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
         self.child.wait().map(drop)
     }
@@ -249,7 +249,7 @@ impl Forwarder {
 
 impl Drop for Forwarder {
     fn drop(&mut self) {
-        // After `stop` it is gone already.
+        // After `stop` the child has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -316,7 +316,7 @@ fn blast(done: &AtomicBool, payload: usize, pace: Option<f64>) -> Result<f64, Er
                 0,
             )
         };
-        // A refusal means that the device's queue is full.
+        // An error means that the queue of the device is full.
         sent += usize::try_from(count).unwrap_or(0);
     }
     Ok(sent as f64 / start.elapsed().as_secs_f64())
@@ -328,7 +328,7 @@ fn swallow(done: &AtomicBool) -> Result<(), Error> {
     socket.set_read_timeout(Some(Duration::from_millis(50)))?;
     let mut batch = Batch::new(1_472);
     while !done.load(Ordering::SeqCst) {
-        // SAFETY: every message points to a buffer of the batch; no time is given.
+        // SAFETY: every message points to a buffer of the batch; there is no timeout.
         unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -342,10 +342,10 @@ fn swallow(done: &AtomicBool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where it is allowed, has this thread go before other work of the machine, which would decide
-/// how much is sent otherwise.
+/// Requests real-time priority for this thread, if permitted. Otherwise other load of the machine
+/// would determine the sending rate.
 fn push_forward(free: bool) -> io::Result<()> {
-    // SAFETY: takes numbers and touches no memory; 0 is the calling thread.
+    // SAFETY: takes integers and accesses no memory; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
     if free {
         return Ok(());
@@ -353,22 +353,22 @@ fn push_forward(free: bool) -> io::Result<()> {
     keep_on(0, Processors::Others)
 }
 
-/// Where a thread may run.
+/// CPU affinity of a thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Processors {
     First,
     Others,
 }
 
-/// Whether the kernel has source and subject share a processor makes a factor of three. So the
-/// subject gets one for itself, as far as this benchmark goes, if there are two.
+/// If source and subject share a CPU, the rate changes by a factor of three. With two CPUs the
+/// subject therefore has its own CPU, as far as this benchmark is concerned.
 fn keep_on(thread: libc::pid_t, processors: Processors) -> io::Result<()> {
     let count = thread::available_parallelism()?.get();
     if count < 2 {
         return Ok(());
     }
-    // SAFETY: a cpu_set_t is bits, for which zero is a value; the numbers are below its size; it
-    // is passed with that.
+    // SAFETY: a cpu_set_t consists of bits, for which zero is valid. The CPU numbers are below its
+    // size, which is passed with it.
     let result = unsafe {
         let mut allowed: libc::cpu_set_t = mem::zeroed();
         libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed);
@@ -408,7 +408,7 @@ impl Batch {
         let messages = parts
             .iter_mut()
             .map(|part| {
-                // SAFETY: a message is integers and pointers, for which zero is a value.
+                // SAFETY: a message consists of integers and pointers, for which zero is valid.
                 let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
                 message.msg_hdr.msg_iov = part;
                 message.msg_hdr.msg_iovlen = 1;
@@ -423,7 +423,7 @@ impl Batch {
     }
 }
 
-/// Packets that the device has received in the namespace of this thread.
+/// Receive counter of the device in the namespace of this thread.
 fn received() -> Result<u64, Error> {
     let table = fs::read_to_string("/proc/thread-self/net/dev")?;
     let line = table
@@ -436,10 +436,10 @@ fn received() -> Result<u64, Error> {
 /// The emulator's device and its queue.
 const DEVICE: &str = "tide0";
 const QUEUE: u16 = 5_000;
-/// Of IPv4 and UDP.
+/// IPv4 and UDP headers.
 const HEADERS: usize = 28;
 const WARM_UP: Duration = Duration::from_millis(150);
-/// Of a sender that is ahead of its pace.
+/// Sleep of a sender that is ahead of its pace.
 const NAP: Duration = Duration::from_micros(20);
 const BATCH: usize = 64;
 const PORT: u16 = 5_000;

@@ -1,11 +1,11 @@
-//! One greedy flow of the kernel's own TCP over an emulated bottleneck, for comparison with
-//! `tidegate_sim::tcp::modern`. It needs root, or user namespaces.
+//! One bulk flow of the kernel's TCP over an emulated bottleneck, for comparison with
+//! `tidegate_sim::tcp::modern`. Requires root or user namespaces.
 //!
 //! `cargo run --release -p tidegate-live --example kernel_tcp -- cubic 10 100 1 0 50 1`
 //!
-//! that is the congestion control, Mb/s, round trip in ms, queue in bandwidth-delay products of
-//! packets of 1500 bytes, loss, seconds, seed. It prints these and then, from 10 s on, goodput in
-//! Mb/s and the mean number of packets waiting; and what the queue dropped in all.
+//! Arguments: congestion control, Mb/s, round-trip time in ms, queue in bandwidth-delay products of
+//! packets of 1500 bytes, loss, seconds, seed. The output is these arguments, the goodput in Mb/s
+//! and the mean number of queued packets from 10 s on, and the total drops of the queue.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -51,12 +51,12 @@ fn main() {
     });
     config.log = 3_000_000;
     config.seed = Seed(seed as u64);
-    let emulator = Emulator::start(&config).expect("an emulator");
-    let listen = || TcpListener::bind((Host::B.address(), 5_000)).expect("a port");
+    let emulator = Emulator::start(&config).expect("start the emulator");
+    let listen = || TcpListener::bind((Host::B.address(), 5_000)).expect("bind the port");
     let listener = emulator.namespace(Host::B).within(listen).unwrap();
     let end = Duration::from_secs_f64(seconds);
     let server = thread::spawn(move || receive(&listener, end));
-    let connect = || TcpStream::connect((Host::B.address(), 5_000)).expect("a connection");
+    let connect = || TcpStream::connect((Host::B.address(), 5_000)).expect("connect");
     let stream = emulator.namespace(Host::A).within(connect).unwrap();
     send(stream, &args[0]);
     let goodput = server.join().unwrap();
@@ -67,7 +67,7 @@ fn main() {
     println!("{},{goodput:.3},{queue:.2},{drops}", args.join(","));
 }
 
-/// Payload that comes from `WARM` to `end`, in Mb/s.
+/// Goodput from `WARM` to `end`, in Mb/s.
 fn receive(listener: &TcpListener, end: Duration) -> f64 {
     let (mut stream, _) = listener.accept().unwrap();
     let start = Instant::now();
@@ -88,20 +88,20 @@ fn receive(listener: &TcpListener, end: Duration) -> f64 {
     bytes as f64 * 8e-6 / end.saturating_sub(since).as_secs_f64()
 }
 
-/// Writes until the other side has enough.
+/// Writes until the peer closes the connection.
 fn send(stream: TcpStream, congestion: &str) {
     let options = TcpOptions {
         congestion: Some(congestion.to_owned()),
         ..TcpOptions::default()
     };
-    let copy = stream.try_clone().expect("another descriptor");
-    TcpSocket::new(stream, &options).expect("a congestion control that this kernel has");
-    copy.set_nonblocking(false).expect("a socket");
+    let copy = stream.try_clone().expect("clone the socket");
+    TcpSocket::new(stream, &options).expect("congestion control supported by this kernel");
+    copy.set_nonblocking(false).expect("set the socket to blocking");
     let buffer = vec![0; 1 << 16];
     while (&copy).write_all(&buffer).is_ok() {}
 }
 
-/// Mean time in the queue from `WARM` on, in packets of 1500 bytes.
+/// Mean queue length from `WARM` on, in packets of 1500 bytes.
 fn waiting(log: &EmulatorLog, forth: &LinkConfig, rate: Rate) -> f64 {
     let mut left: Vec<Option<Time>> = vec![None; log.arrivals.len()];
     for departure in &log.departures {

@@ -1,42 +1,42 @@
-//! The clock of this host as the core's [`Time`].
+//! Clock of this host, with the [`Time`] of the core.
 
 use std::time::Duration;
 
 use tidegate_core::units::{Time, nanos};
 
-/// `CLOCK_MONOTONIC`, counted from an origin.
+/// `CLOCK_MONOTONIC`, relative to an origin.
 ///
-/// A copy has the same origin: parties of one run that hold copies can compare their times.
+/// A copy has the same origin, so the times of all copies in a run are comparable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
-    /// Nanoseconds of `CLOCK_MONOTONIC` at time zero.
+    /// `CLOCK_MONOTONIC` at time zero, in ns.
     origin: u64,
 }
 
 impl Clock {
-    /// A clock that is at zero now.
+    /// Creates a clock whose zero is now.
     pub fn start() -> Self {
         Self {
             origin: monotonic_nanos(),
         }
     }
 
-    /// What it says.
+    /// Current time.
     pub fn now(self) -> Time {
         Time::from_nanos(monotonic_nanos().saturating_sub(self.origin))
     }
 
-    /// How long it is from now to `at`; zero if that is past.
+    /// Time from now to `at`; zero if `at` is past.
     pub fn until(self, at: Time) -> Duration {
         at.since(self.now())
     }
 
-    /// `at` as `CLOCK_MONOTONIC` has it, for absolute timers.
+    /// Converts `at` to `CLOCK_MONOTONIC`, for absolute timers.
     pub fn to_monotonic(self, at: Time) -> Duration {
         Duration::from_nanos(at.as_nanos().saturating_add(self.origin))
     }
 
-    /// A moment of `CLOCK_MONOTONIC`; what lies before the origin counts as zero.
+    /// Converts a time of `CLOCK_MONOTONIC`. Times before the origin become zero.
     pub fn from_monotonic(self, since_boot: Duration) -> Time {
         Time::from_nanos(nanos(since_boot).saturating_sub(self.origin))
     }
@@ -47,8 +47,8 @@ fn monotonic_nanos() -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `ts` is a valid place for the answer. The call fails for unknown clocks only, and
-    // this one exists on every Linux.
+    // SAFETY: `ts` is a valid output buffer. The call fails for unknown clocks only, and this one
+    // exists on every Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts) };
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn starts_at_zero_and_converts_both_ways() {
+    fn clock_starts_at_zero_and_converts_both_ways() {
         let before = monotonic_nanos();
         let clock = Clock::start();
         assert!((before..=monotonic_nanos()).contains(&clock.origin));

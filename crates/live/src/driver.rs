@@ -1,4 +1,4 @@
-//! Endpoints in real time: sockets, a timer and a thread.
+//! Event loop that drives an endpoint in real time with sockets and a timer.
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ mod interrupts;
 
 pub use interrupts::Interrupts;
 
-/// Wakes a driver from another thread, and ends it.
+/// Wakes or stops a driver from another thread.
 #[derive(Clone, Debug)]
 pub struct StopFlag {
     event: Arc<OwnedFd>,
@@ -30,7 +30,7 @@ pub struct StopFlag {
 }
 
 impl StopFlag {
-    /// A flag that is not set.
+    /// Creates a flag that is not set.
     ///
     /// # Errors
     ///
@@ -42,46 +42,46 @@ impl StopFlag {
         })
     }
 
-    /// Has the driver look after its endpoint: an encoder has finished, say.
+    /// Makes the driver poll its endpoint, for example after an encoder has finished.
     pub fn wake(&self) {
         events::ring(self.event.as_raw_fd());
     }
 
-    /// What becomes readable when it is woken.
+    /// Descriptor that is readable after [`wake`](Self::wake).
     pub(crate) fn event_fd(&self) -> RawFd {
         self.event.as_raw_fd()
     }
 
-    /// Notes that it was woken.
+    /// Resets the descriptor.
     pub(crate) fn hush(&self) {
         events::hush(self.event.as_raw_fd());
     }
 
-    /// Ends the drive at once.
+    /// Stops the driver immediately.
     pub fn set(&self) {
         self.is_set.store(true, Ordering::SeqCst);
         self.wake();
     }
 
-    /// Whether the drive has to end.
+    /// Whether the driver must stop.
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::SeqCst)
     }
 }
 
-/// Under what an endpoint is driven.
+/// Clock and stop conditions of a driver.
 #[derive(Clone, Debug)]
 pub struct Conditions {
-    /// Whose times the endpoint sees.
+    /// Clock of the endpoint.
     pub clock: Clock,
-    /// It ends then, if not before.
+    /// Time limit.
     pub until: Option<Time>,
-    /// It ends when this is set, and wakes up when this is woken.
+    /// Flag that stops or wakes the driver.
     pub stop: StopFlag,
 }
 
 impl Conditions {
-    /// Sleeps until `at`, and no longer than [`TICK`] after the stop flag is set.
+    /// Sleeps until `at`, or until the stop flag is set, which is checked every [`TICK`].
     pub fn sleep_until(&self, at: Time) {
         while self.clock.now() < at && !self.stop.is_set() {
             thread::sleep(self.clock.until(at).min(TICK));
@@ -89,39 +89,39 @@ impl Conditions {
     }
 }
 
-/// How a drive ended, and what it met.
+/// Result of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Why.
+    /// Reason of the end.
     pub why: Ending,
-    /// Datagrams given to the kernel.
+    /// Datagrams sent.
     pub sent: u64,
-    /// Datagrams taken from it.
+    /// Datagrams received.
     pub received: u64,
-    /// Datagrams that the kernel did not take, or for which it heard that nobody wants them.
+    /// Datagrams that the kernel rejected, or that were refused by the peer's host.
     pub failures: u64,
-    /// Nothing was ever heard, and datagrams were refused until the end.
+    /// No datagram was received, and datagrams were refused until the end.
     pub refused: bool,
 }
 
-/// Why a drive ended.
+/// Reason for the end of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The callback wanted it.
+    /// The callback stopped it.
     Asked,
-    /// The endpoint has said everything.
+    /// The endpoint is done.
     Done,
     /// The stop flag is set.
     Stopped,
-    /// Time is over.
+    /// The time limit has passed.
     TimeOver,
 }
 
-/// Drives an endpoint until it is done. Everything that any of the sockets hears goes to the
-/// endpoint; what the endpoint says leaves by the first.
+/// Drives an endpoint until it is done. Datagrams of all sockets are passed to the endpoint, and
+/// its datagrams are sent from the first socket.
 ///
-/// `on_turn` is called after every input, and at least every [`TICK`]: to take rows, to print,
-/// to stop. It may change the endpoint.
+/// `on_turn` is called after every input, and at least every [`TICK`], to take rows, print progress
+/// or stop. It may change the endpoint.
 ///
 /// # Errors
 ///
@@ -167,15 +167,15 @@ struct Driver<'a, E> {
     rng: &'a mut dyn Rng,
     trace: &'a mut dyn Trace,
     clock: Clock,
-    /// What the endpoint was told last. Datagrams come with the time of their arrival, which
-    /// may be before a timeout that was handled in between; for the endpoint time never goes back.
+    /// Time of the last input. The arrival time of a datagram may precede a timeout that is already
+    /// processed, but the time of the endpoint must not decrease.
     now: Time,
     events: Events,
     ready: Ready,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
     counts: Ended,
-    /// While nothing has ever been heard.
+    /// Refusals before the first received datagram.
     refusals: Refusals,
 }
 
@@ -212,7 +212,7 @@ impl<E: Endpoint> Driver<'_, E> {
         }
     }
 
-    /// Sleeps until something happens, and reads what came.
+    /// Sleeps until an event, and reads the received datagrams.
     fn wait(&mut self, until: Time) -> Result<(), DriveError> {
         let next = self.endpoint.next_timeout().map_or(Time::FAR, |(at, _)| at);
         let wake = next.min(until).min(self.now + TICK);
@@ -228,7 +228,7 @@ impl<E: Endpoint> Driver<'_, E> {
         Ok(())
     }
 
-    /// Reads a few datagrams. The event queue tells again if there are more.
+    /// Reads up to [`BATCH`] datagrams. The event queue is level-triggered and reports the rest.
     fn hear(&mut self, socket: usize) -> Result<(), DriveError> {
         for _ in 0..BATCH {
             let mut buffer = core::mem::take(&mut self.incoming);
@@ -283,8 +283,8 @@ impl<E: Endpoint> Driver<'_, E> {
         }
     }
 
-    /// A datagram that could not leave, or was refused, is a datagram lost, unless nothing has
-    /// ever been heard and this goes on.
+    /// A datagram that could not be sent, or was refused, counts as lost. It is an error if no
+    /// datagram was ever received and the failures persist for [`REFUSALS`].
     fn on_failure(&mut self, socket: usize, cause: io::Error) -> Result<(), DriveError> {
         self.counts.failures += 1;
         let known = self.sockets[socket].peer().or(self.sockets[0].peer());
@@ -325,12 +325,12 @@ impl<E: Endpoint> Driver<'_, E> {
     }
 }
 
-/// When the first and the last of the datagrams was refused that the peer refuses in a row.
+/// First and last time of the present series of refused datagrams.
 #[derive(Clone, Copy, Debug, Default)]
 struct Refusals(Option<(Time, Time)>);
 
 impl Refusals {
-    /// Adds one, and says for how long they have gone on.
+    /// Adds a refusal, and returns the duration of the series.
     fn add(&mut self, now: Time) -> Duration {
         let row = self.0.filter(|_| self.go_on(now));
         let (first, _) = row.unwrap_or((now, now));
@@ -343,27 +343,27 @@ impl Refusals {
     }
 }
 
-/// Why a drive cannot go on.
+/// Error of a driver.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DriveError {
-    /// The host of the peer answers that its port is closed.
+    /// The port of the peer is closed (ICMP port unreachable).
     NobodyListens {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
     },
-    /// The timer or the event queue.
+    /// The timer or the event queue failed.
     System(io::Error),
-    /// A datagram is larger than the path takes.
+    /// A datagram exceeds the MTU of the path.
     TooLarge {
-        /// Of its payload, in bytes.
+        /// Payload length in bytes.
         length: usize,
     },
-    /// No datagram leaves for the peer.
+    /// Datagrams cannot be sent to the peer.
     Unreachable {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// What the system says.
+        /// Error of the system.
         cause: io::Error,
     },
 }
@@ -375,10 +375,11 @@ impl fmt::Display for DriveError {
                 f,
                 "connection refused by {peer}: start the receiver first, or correct the address"
             ),
-            Self::System(e) => write!(f, "the driver cannot go on: {e}"),
+            Self::System(e) => write!(f, "the timer or the event queue failed: {e}"),
             Self::TooLarge { length } => write!(
                 f,
-                "a datagram of {length} bytes does not fit the path: choose a smaller packet size"
+                "a datagram of {length} bytes exceeds the MTU of the path: choose a smaller packet \
+                 size"
             ),
             Self::Unreachable { peer, cause } => write!(
                 f,
@@ -388,18 +389,20 @@ impl fmt::Display for DriveError {
     }
 }
 
-/// What the system says is part of the message.
+/// The message includes the error of the system.
 impl std::error::Error for DriveError {}
 
-/// The longest time between two calls of a drive's callback, and between two looks at a stop flag.
+/// Maximum time between two calls of the callback of a driver, and between two checks of a stop
+/// flag.
 pub const TICK: Duration = Duration::from_millis(100);
-/// A receiver that is started a moment after its sender shall still be found.
+/// Duration of refusals after which the driver fails. A receiver may start slightly later than its
+/// sender.
 const REFUSALS: Duration = Duration::from_secs(3);
-/// Refusals that are further apart are no refusal that goes on. A Linux host sends one a second.
+/// Maximum gap within a series of refusals. A Linux host sends one ICMP error per second.
 const LULL: Duration = Duration::from_secs(2);
-/// Reading takes some 5 µs a datagram: after this many, a packet to be paced may be due.
+/// Reading takes about 5 µs per datagram. After this many, a paced packet may be due.
 const BATCH: usize = 32;
-/// The largest UDP payload.
+/// Maximum UDP payload.
 const LARGEST: usize = 65_535;
 
 #[cfg(test)]

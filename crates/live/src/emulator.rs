@@ -37,8 +37,9 @@ pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport, Segment};
 pub struct EmulatorConfig {
     /// Links and routes, as for the simulator.
     pub network: NetworkConfig,
-    /// Connectivity: the route per pair of hosts. The number of hosts is the highest number in this
-    /// list plus one, at most [`MOST_HOSTS`]. A packet for an unlisted pair is dropped and counted.
+    /// Connectivity: the route per ordered pair of hosts. The number of hosts is the highest number
+    /// in this list plus one, at most [`MOST_HOSTS`]. A packet for an unlisted pair is dropped and
+    /// counted.
     pub ways: Vec<Way>,
     /// Seed of all random streams.
     pub seed: Seed,
@@ -330,22 +331,22 @@ impl fmt::Display for EmulatorError {
             ),
             Self::NotMade(host) => write!(
                 f,
-                "a way leads from or to host {}, which was not made: ask for more hosts",
+                "a pair contains host {}, which does not exist: create more hosts",
                 host.0
             ),
             Self::NoRoute(route) => write!(f, "the network has no route {}", route.0),
-            Self::NoWay => f.write_str("no host can send to any other: give the emulator ways"),
-            Self::Panicked => f.write_str("the emulator's thread panicked; see its message"),
-            Self::System(e) => write!(f, "the emulator cannot go on: {e}"),
+            Self::NoWay => f.write_str("no pair of hosts is connected: add routes between hosts"),
+            Self::Panicked => f.write_str("the emulator thread panicked; see its message"),
+            Self::System(e) => write!(f, "a device, timer or event queue failed: {e}"),
             Self::ToItself(host) => write!(
                 f,
-                "a way leads from host {} to itself: the kernel keeps such packets, leave it out",
+                "a route from host {} to itself: the kernel delivers such packets locally, omit it",
                 host.0
             ),
             Self::Tun(e) => e.fmt(f),
             Self::TwoWays(from, to) => write!(
                 f,
-                "two ways lead from host {} to host {}: give the second flow hosts of its own",
+                "two routes from host {} to host {}: use other hosts for the second flow",
                 from.0, to.0
             ),
         }
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_that_lead_nowhere_are_named() {
+    fn invalid_pairs_are_errors() {
         let way = |from, to, route| Way {
             from: Host(from),
             to: Host(to),
@@ -460,18 +461,18 @@ mod tests {
         let none = Hosts { furnished: vec![] };
         let refusal = Emulator::join(none, &config).unwrap_err().to_string();
         assert!(
-            refusal.starts_with("a way leads from or to host 1, which"),
+            refusal.starts_with("a pair contains host 1, which"),
             "{refusal}"
         );
         let refusal = Hosts::new(MOST_HOSTS + 1).unwrap_err().to_string();
         assert!(refusal.starts_with("there is no host 1024"), "{refusal}");
-        starts(&[], "no host can send");
+        starts(&[], "no pair of hosts is connected");
         starts(&[way(0, 1_024, 0)], "there is no host 1024");
         starts(&[way(0, 1, 2)], "the network has no route 2");
-        starts(&[way(3, 3, 0)], "a way leads from host 3 to itself");
+        starts(&[way(3, 3, 0)], "a route from host 3 to itself");
         starts(
             &[way(0, 1, 0), way(0, 1, 1)],
-            "two ways lead from host 0 to host 1",
+            "two routes from host 0 to host 1",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! An encoder on a thread of its own, so that a slow frame holds up no packet.
+//! Encoder on a separate thread, so that a slow frame does not delay packets.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -11,17 +11,17 @@ use tidegate_core::session::stream::EncodePipe;
 use crate::clock::Clock;
 use crate::driver::StopFlag;
 
-/// Encodes on a thread and wakes the driver when a frame is there.
+/// Encodes on a thread and wakes the driver for each result.
 ///
-/// At most one order is open, as the session promises, so nothing piles up. When the encoder
-/// panics or its thread is gone, the open order is answered with an error.
+/// At most one order is open at a time, so there is no backlog. If the encoder panics, the open
+/// order returns an error.
 ///
-/// Dropping it waits for the thread only if no order is open: a source may wait for a picture
-/// that never comes.
+/// Dropping it waits for the thread only if no order is open, because a source may wait for a
+/// picture forever.
 #[derive(Debug)]
 pub struct Threaded {
     orders: Option<SyncSender<FrameOrder>>,
-    /// With how long the encoder was at each.
+    /// Results with their encoding times.
     results: Receiver<(Result<Encoded, EncodeError>, Duration)>,
     took: Duration,
     thread: Option<JoinHandle<()>>,
@@ -29,11 +29,11 @@ pub struct Threaded {
 }
 
 impl Threaded {
-    /// Starts the thread. `driver` is woken for every result.
+    /// Starts the thread, which wakes `driver` for each result.
     ///
     /// # Errors
     ///
-    /// The system has no thread left.
+    /// The thread cannot be created.
     pub fn start(
         mut encoder: impl FrameEncoder + 'static,
         driver: StopFlag,
@@ -42,8 +42,8 @@ impl Threaded {
         let (outbox, results) = sync_channel(1);
         let clock = Clock::start();
         let work = move || {
-            // Dropped last, also when the encoder panics: after the outbox, so that the driver
-            // finds the pipe broken.
+            // Dropped after the outbox, also if the encoder panics, so that the driver wakes up and
+            // finds the channel closed.
             let bell = Bell(driver);
             let outbox = outbox;
             for order in inbox {
@@ -69,7 +69,7 @@ impl Threaded {
 
 impl EncodePipe for Threaded {
     fn submit(&mut self, order: FrameOrder) {
-        // If the thread is gone, `poll` says so.
+        // If the thread has ended, `poll` returns the error.
         let _ = self.orders.as_ref().map(|orders| orders.send(order));
         self.is_open = true;
     }
@@ -85,7 +85,7 @@ impl EncodePipe for Threaded {
             }
             Err(TryRecvError::Empty) => return None,
             Err(TryRecvError::Disconnected) => Err(EncodeError::Codec(
-                "its thread panicked; see the message above".into(),
+                "the encoder thread panicked; see the message above".into(),
             )),
         };
         self.is_open = false;
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Does what the test says, frame by frame.
+    /// Executes one step of the test per frame.
     #[derive(Debug)]
     struct Scripted {
         steps: Receiver<Step>,
@@ -153,7 +153,7 @@ mod tests {
                     quality: None,
                 }),
                 Ok(Step::Fail) => Err(EncodeError::Source("cable pulled".into())),
-                Ok(Step::Panic) => panic!("as the test wants"),
+                Ok(Step::Panic) => panic!("requested by the test"),
                 Err(_) => Err(EncodeError::EndOfSource),
             }
         }
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Asks until there is an answer; the encoder is known to be about to give one.
+    /// Polls until there is a result.
     fn answer(pipe: &mut Threaded) -> Result<Encoded, EncodeError> {
         loop {
             if let Some(result) = pipe.poll() {
@@ -194,18 +194,18 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_back_one_by_one_and_the_thread_ends() {
+    fn frames_are_returned_one_by_one_and_the_thread_ends() {
         let (mut pipe, steps, alive) = pipe();
         assert_eq!(pipe.poll(), None);
         for frame in 0..3 {
             pipe.submit(order(frame));
-            assert_eq!(pipe.poll(), None, "the script holds it up");
+            assert_eq!(pipe.poll(), None, "the encoder is still blocked");
             steps.send(Step::Encode).unwrap();
             assert_eq!(answer(&mut pipe).unwrap().frame, frame);
             assert_eq!(pipe.poll(), None);
         }
         drop(pipe);
-        assert_eq!(Arc::strong_count(&alive), 1, "the encoder is gone");
+        assert_eq!(Arc::strong_count(&alive), 1, "the encoder was dropped");
     }
 
     #[test]
@@ -225,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_source_that_is_stuck() {
+    fn drop_does_not_wait_for_a_blocked_source() {
         let (mut pipe, steps, alive) = pipe();
         pipe.submit(order(0));
         drop(pipe);
         assert_eq!(
             Arc::strong_count(&alive),
             2,
-            "it still waits for its script"
+            "the encoder is still blocked"
         );
         drop(steps);
     }

@@ -1,4 +1,4 @@
-//! What a thread sleeps on: descriptors to read from, an event of other threads, a timer.
+//! Event queue of a thread: readable descriptors, an event of other threads, a timer.
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::netns::check;
 pub(crate) struct Events {
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// When the timer fires, if it has not fired yet.
+    /// Expiry of the timer, if set.
     armed: Option<Time>,
     event: Arc<OwnedFd>,
     clock: Clock,
-    /// Room for all that is watched: what a look does not name has nothing to read.
+    /// Room for all descriptors, so that one call of `epoll_wait` reports all that are readable.
     batch: Vec<libc::epoll_event>,
 }
 
-/// What has happened. Used again for every look, so that none allocates.
+/// Pending events. Reused for every wait, which avoids allocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
     sources: Vec<usize>,
@@ -29,28 +29,28 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Which sources have something to read, each once, in any order.
+    /// Readable sources, each once, in any order.
     pub(crate) fn sources(&self) -> &[usize] {
         &self.sources
     }
 
-    /// Whether another thread rang.
+    /// Whether another thread has signalled the event.
     pub(crate) fn woken(&self) -> bool {
         self.woken
     }
 }
 
 impl Events {
-    /// Watches sources, which stay open as long as this.
+    /// Watches sources, which must stay open as long as this value.
     pub(crate) fn new<'a>(
         sources: impl Iterator<Item = BorrowedFd<'a>>,
         event: &Arc<OwnedFd>,
         clock: Clock,
     ) -> io::Result<Self> {
-        // SAFETY: takes a number and touches no memory.
+        // SAFETY: takes an integer and accesses no memory.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
-        // SAFETY: takes numbers and touches no memory.
+        // SAFETY: takes integers and accesses no memory.
         let timer = owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
         let mut watched = 0;
         for source in sources {
@@ -58,7 +58,7 @@ impl Events {
             watched += 1;
         }
         watch(&epoll, event.as_fd(), libc::EPOLLIN as u32, WOKEN)?;
-        // By edge, so that nobody has to read the timer.
+        // Edge-triggered, so the timer need not be read.
         let edge = (libc::EPOLLIN | libc::EPOLLET) as u32;
         watch(&epoll, timer.as_fd(), edge, TIMER)?;
         Ok(Self {
@@ -71,7 +71,7 @@ impl Events {
         })
     }
 
-    /// Sleeps until something happens, at the longest until `at`, and says what.
+    /// Sleeps until an event, at most until `at`.
     pub(crate) fn wait(&mut self, at: Time, ready: &mut Ready) -> io::Result<()> {
         if at <= self.clock.now() {
             return self.look(0, ready);
@@ -80,7 +80,7 @@ impl Events {
         self.look(-1, ready)
     }
 
-    /// Says what has happened already.
+    /// Returns pending events without sleeping.
     pub(crate) fn poll(&mut self, ready: &mut Ready) -> io::Result<()> {
         self.look(0, ready)
     }
@@ -115,19 +115,19 @@ impl Events {
         Ok(())
     }
 
-    /// `at` lies ahead, or did a moment ago: then the timer fires at once.
+    /// Sets the timer. If `at` has just passed, the timer fires immediately.
     fn arm(&mut self, at: Time) -> io::Result<()> {
         if self.armed == Some(at) {
             return Ok(());
         }
         let since_boot = self.clock.to_monotonic(at);
         let spec = libc::itimerspec {
-            // SAFETY: a timespec is integers, for which zero is a value: fire once.
+            // SAFETY: a timespec consists of integers, for which zero is valid. Zero: no interval.
             it_interval: unsafe { mem::zeroed() },
-            // After `now`, so this is not the zero that would disarm the timer.
+            // Later than the boot time, so it is not zero, which would disarm the timer.
             it_value: timespec(since_boot),
         };
-        // SAFETY: `spec` is whole, and the old setting is not asked for.
+        // SAFETY: `spec` is initialised, and the old setting is not requested.
         check(unsafe {
             libc::timerfd_settime(
                 self.timer.as_raw_fd(),
@@ -141,11 +141,11 @@ impl Events {
     }
 }
 
-/// Sleeps until `at`, whatever happens but a signal.
+/// Sleeps until `at`; only a signal interrupts the sleep.
 pub(crate) fn sleep_until(clock: Clock, at: Time) {
     let until = timespec(clock.to_monotonic(at));
-    // SAFETY: `until` is whole, and what is left is not asked for. Who is woken too early by a
-    // signal is told what any other waking tells: look again.
+    // SAFETY: `until` is initialised, and the remaining time is not requested. After an early
+    // wake-up by a signal the caller polls again.
     unsafe {
         libc::clock_nanosleep(
             libc::CLOCK_MONOTONIC,
@@ -156,22 +156,22 @@ pub(crate) fn sleep_until(clock: Clock, at: Time) {
     };
 }
 
-/// A counter that wakes whoever sleeps on it.
+/// Creates an eventfd, which wakes the threads that poll it.
 pub(crate) fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers and touches no memory.
+    // SAFETY: takes integers and accesses no memory.
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
 }
 
-/// Wakes. Safe in a signal handler.
+/// Signals an eventfd. Async-signal-safe.
 pub(crate) fn ring(event: RawFd) {
     let one = 1_u64.to_ne_bytes();
-    // SAFETY: reads the eight bytes of `one`. If the counter is full, it wakes anyway.
+    // SAFETY: reads the eight bytes of `one`. A full counter is readable as well.
     unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
 }
 
 pub(crate) fn hush(event: RawFd) {
     let mut count = [0_u8; 8];
-    // SAFETY: writes eight bytes to `count`. If it fails there was nothing to hush.
+    // SAFETY: writes eight bytes to `count`. The call fails if the counter is zero already.
     unsafe { libc::read(event, count.as_mut_ptr().cast(), count.len()) };
 }
 
@@ -184,7 +184,7 @@ fn timespec(since_boot: std::time::Duration) -> libc::timespec {
 
 fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, events: u32, token: u64) -> io::Result<()> {
     let mut event = libc::epoll_event { events, u64: token };
-    // SAFETY: `event` is whole, and both descriptors are open.
+    // SAFETY: `event` is initialised, and both descriptors are open.
     check(unsafe {
         libc::epoll_ctl(
             epoll.as_raw_fd(),
@@ -197,14 +197,15 @@ fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, events: u32, token: u64) -> io::Re
 }
 
 fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: after the check this is a descriptor that the kernel has just made for us.
+    // SAFETY: after the check this is a new descriptor without another owner.
     check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Tokens of the event queue; those of sources are their indices.
+/// Token of the event; tokens of sources are their indices.
 const WOKEN: u64 = u64::MAX - 1;
+/// Token of the timer.
 const TIMER: u64 = u64::MAX;
-/// How many are no sources.
+/// Number of descriptors that are not sources.
 const OTHERS: usize = 2;
 const NOTHING: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
 
@@ -216,13 +217,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_bells_and_moments_wake() {
+    fn sources_event_and_timer_wake() {
         let clock = Clock::start();
         let bell = Arc::new(eventfd().unwrap());
         let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
         let sources = sockets.iter().map(std::os::fd::AsFd::as_fd);
         let mut events = Events::new(sources, &bell, clock).unwrap();
-        // What was there before is forgotten by each look.
+        // Each call replaces the previous events.
         let mut ready = Ready {
             sources: vec![7],
             woken: true,
@@ -233,7 +234,7 @@ mod tests {
         ring(bell.as_raw_fd());
         events.wait(Time::FAR, &mut ready).unwrap();
         assert!(ready.woken());
-        // The bell is heard once, and the timer that was set for the end of time is set anew.
+        // The event is reported once, and the timer set to the far future is set again.
         for ms in [3, 2, 4] {
             let at = clock.now() + Duration::from_millis(ms);
             while clock.now() < at {
@@ -249,7 +250,7 @@ mod tests {
         events.wait(Time::FAR, &mut ready).unwrap();
         assert_eq!(ready.sources(), [1]);
         assert!(!ready.woken());
-        // As long as it is not read.
+        // A source is reported until it is read.
         events.poll(&mut ready).unwrap();
         assert_eq!(ready.sources(), [1]);
 
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn one_look_names_all_of_many_sources() {
+    fn one_poll_reports_all_of_many_sources() {
         let clock = Clock::start();
         let bell = Arc::new(eventfd().unwrap());
         let sources: Vec<OwnedFd> = (0..300).map(|_| eventfd().unwrap()).collect();

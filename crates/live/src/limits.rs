@@ -15,13 +15,13 @@ pub fn open_files() -> io::Result<u64> {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: `limit` is a valid place for the answer.
+    // SAFETY: `limit` is a valid output buffer.
     check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
     let wanted = libc::rlimit {
         rlim_cur: limit.rlim_max,
         ..limit
     };
-    // SAFETY: `wanted` is whole.
+    // SAFETY: `wanted` is initialised.
     let raised = check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) });
     Ok(raised.map_or(limit.rlim_cur, |_| wanted.rlim_cur))
 }

@@ -27,7 +27,7 @@ impl Namespace {
     /// Missing permission (see [`availability`]), or a kernel limit.
     pub fn new() -> Result<Self, NetnsError> {
         let make = || {
-            // SAFETY: takes a number and touches no memory.
+            // SAFETY: takes an integer and accesses no memory.
             check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map_err(NetnsError::Create)?;
             let file = File::open("/proc/thread-self/ns/net").map_err(NetnsError::Create)?;
             set_up("lo").map_err(|e| NetnsError::configure("lo", e))?;
@@ -75,7 +75,7 @@ impl Namespace {
         match reported.recv() {
             Ok(Ok(())) => Ok(Worker { thread }),
             Ok(Err(e)) => Err(e),
-            Err(_) => Err(NetnsError::Enter(io::Error::other("the thread died"))),
+            Err(_) => Err(NetnsError::Enter(io::Error::other("the thread panicked"))),
         }
     }
 
@@ -111,7 +111,7 @@ impl Namespace {
     }
 
     fn enter(&self) -> Result<(), NetnsError> {
-        // SAFETY: the descriptor is open, and the call touches no memory.
+        // SAFETY: the descriptor is open, and the call accesses no memory.
         check(unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) })
             .map(drop)
             .map_err(NetnsError::Enter)
@@ -222,27 +222,27 @@ impl fmt::Display for NetnsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Configure { interface, cause } => {
-                write!(f, "interface `{interface}` cannot be set up: {cause}")
+                write!(f, "cannot configure interface `{interface}`: {cause}")
             }
             // unshare(2): the limit of namespaces is reached.
             Self::Create(e) if e.raw_os_error() == Some(libc::ENOSPC) => f.write_str(
                 "no network namespace is left: raise the sysctl user.max_net_namespaces",
             ),
             Self::Create(e) if e.raw_os_error() == Some(libc::EMFILE) => f.write_str(
-                "no network namespace: this process has too many open files, raise ulimit -n",
+                "cannot create a network namespace: too many open files, raise ulimit -n",
             ),
             Self::Create(e) => write!(
                 f,
-                "no network namespace ({e}): run as root or in a user namespace"
+                "cannot create a network namespace ({e}): run as root or in a user namespace"
             ),
-            Self::Enter(e) => write!(f, "a thread cannot enter the network namespace ({e})"),
+            Self::Enter(e) => write!(f, "cannot enter the network namespace ({e})"),
             Self::Thread(e) => write!(
                 f,
-                "no thread for a network namespace ({e}): raise ulimit -u, or the limit of tasks \
-                 of the container or service"
+                "cannot create a thread for a network namespace ({e}): raise ulimit -u, or the \
+                 limit of tasks of the container or service"
             ),
             Self::UserNamespace(missing) if missing.errno == libc::EINVAL => f.write_str(
-                "no user namespace: enter it first thing in main, before there are threads",
+                "cannot create a user namespace: enter it at the start of main, before any thread",
             ),
             Self::UserNamespace(missing) => missing.fmt(f),
         }
@@ -262,7 +262,7 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 
 /// An interface request for this name.
 pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: an ifreq is integers, arrays of them and a pointer, for which zero is a value.
+    // SAFETY: an ifreq consists of integers, arrays and a pointer, for which zero is valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -287,10 +287,10 @@ fn in_a_thread<T: Send>(
 }
 
 fn control_socket() -> io::Result<OwnedFd> {
-    // SAFETY: takes numbers and touches no memory.
+    // SAFETY: takes integers and accesses no memory.
     let fd =
         check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the kernel has just made it and nobody else has it.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -312,7 +312,7 @@ pub(crate) fn address(ip: Ipv4Addr) -> libc::sockaddr {
         },
         sin_zero: [0; 8],
     };
-    // SAFETY: both are 16 bytes that start with the family, which says that the rest is IPv4.
+    // SAFETY: both have 16 bytes and start with the family, which identifies the rest as IPv4.
     unsafe { mem::transmute::<libc::sockaddr_in, libc::sockaddr>(inet) }
 }
 

@@ -7,7 +7,7 @@ use libc::{SCHED_FIFO, SCHED_RR, c_int, sched_param};
 /// `CAP_SYS_NICE` or `RLIMIT_RTPRIO`.
 pub(crate) fn ask(priority: c_int) -> bool {
     let mut parameters = sched_param { sched_priority: 0 };
-    // SAFETY: 0 is the calling thread; `parameters` is whole and ours.
+    // SAFETY: 0 is the calling thread; `parameters` is initialised and not shared.
     let policy = unsafe { libc::sched_getscheduler(0) };
     // SAFETY: as above.
     let read = unsafe { libc::sched_getparam(0, &raw mut parameters) } == 0;

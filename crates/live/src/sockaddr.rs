@@ -1,9 +1,9 @@
-//! Socket addresses as the kernel has them.
+//! Socket addresses in the format of the kernel.
 
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// A socket address as the kernel writes it.
+/// A socket address in the format of the kernel (`sockaddr_storage`).
 #[derive(Clone, Copy)]
 pub(crate) struct Name {
     pub(crate) storage: libc::sockaddr_storage,
@@ -13,7 +13,7 @@ pub(crate) struct Name {
 impl Name {
     pub(crate) fn empty() -> Self {
         Self {
-            // SAFETY: a sockaddr_storage is bytes, for which zero is a value.
+            // SAFETY: a sockaddr_storage consists of bytes, for which zero is valid.
             storage: unsafe { mem::zeroed() },
             length: mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t,
         }
@@ -24,7 +24,7 @@ impl Name {
         match i32::from(self.storage.ss_family) {
             libc::AF_INET => {
                 // SAFETY: the storage is as large as any address and suitably aligned, and the
-                // family says which it is.
+                // family identifies the type.
                 let v4 = unsafe { storage.cast::<libc::sockaddr_in>().read() };
                 let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
                 Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
@@ -47,7 +47,7 @@ impl From<SocketAddr> for Name {
         let storage = &raw mut name.storage;
         match address {
             SocketAddr::V4(v4) => {
-                // SAFETY: an address is integers, for which zero is a value.
+                // SAFETY: an address consists of integers, for which zero is valid.
                 let mut plain: libc::sockaddr_in = unsafe { mem::zeroed() };
                 plain.sin_family = libc::AF_INET as libc::sa_family_t;
                 plain.sin_port = v4.port().to_be();

@@ -1,5 +1,7 @@
-//! Kernel TCP without privilege: a socket with the options that keep a backlog where it can still
-//! be dropped, and a loop that drives a [`TcpSender`] with its encoder.
+//! Media over kernel TCP, without privileges.
+//!
+//! Socket options keep the backlog in the application, where it can still be dropped. An event loop
+//! drives a [`TcpSender`] with its encoder, or a [`TcpReceiver`].
 
 mod connect;
 mod linear;
@@ -20,11 +22,11 @@ pub use connect::connect;
 use socket::wait;
 pub use socket::{TcpOptions, TcpSocket, Watch, set_rto_max};
 
-/// Waits for somebody to connect, until the stop flag is set or `asked` says so. Comes with who it
-/// is, which the system no longer tells of one who has reset the connection meanwhile.
+/// Waits for a connection until the stop flag is set or `asked` returns true. Returns the address
+/// of the peer as well, because the system no longer reports it after a reset of the connection.
 ///
 /// # Errors
-/// When the listener fails.
+/// If the listener fails.
 pub fn accept(
     listener: &TcpListener,
     conditions: &Conditions,
@@ -49,24 +51,24 @@ pub fn accept(
     }
 }
 
-/// How a stream ended at its sender.
+/// End of a stream at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// The callback or the stop flag wanted it.
+    /// Stopped by the callback or the stop flag.
     Asked,
-    /// Everything was said, and a goodbye.
+    /// The whole stream and its BYE were sent.
     Everything,
-    /// The player said goodbye.
+    /// The player sent a BYE.
     PlayerLeft,
 }
 
-/// Drives a sender until it has said everything, the connection ends, or `on_turn` wants it.
-/// `on_turn` is called whenever something happened, and at least every [`TICK`].
+/// Drives a sender until it has sent everything, the connection ends, or `on_turn` stops it.
+/// `on_turn` is called after every event, and at least every [`TICK`].
 ///
-/// Whatever the peer says but a goodbye is read and passed over.
+/// All data of the peer except for a BYE is discarded.
 ///
 /// # Errors
-/// [`TcpError::Closed`] when the peer left in mid-stream, and what else the system says.
+/// [`TcpError::Closed`] if the peer closes the connection in mid-stream, or an error of the system.
 pub fn send<P: EncodePipe>(
     stream: &mut TcpStreamer<P>,
     socket: &mut TcpSocket,
@@ -79,11 +81,11 @@ pub fn send<P: EncodePipe>(
     loop {
         let now = conditions.clock.now();
         hear(&mut stream.sender, socket, now).map_err(gone)?;
-        // First, so that news of the rate holds for a picture that is due now.
+        // First, so that a new rate applies to a picture that is due now.
         let asked = on_turn(stream, now).is_break() || conditions.stop.is_set();
         stream.turn(now);
         let written = write_all(stream, socket, now);
-        // Who has left may have said so before writes began to fail.
+        // The peer may have sent a BYE before writes failed.
         let read = listen(&mut listener, socket);
         if listener.has_left() {
             return Ok(Sent::PlayerLeft);
@@ -112,7 +114,7 @@ pub fn send<P: EncodePipe>(
     }
 }
 
-/// Tells the sender what the connection did and how it stands.
+/// Passes events and state of the connection to the sender.
 fn hear(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::Result<()> {
     let (unsent, unacknowledged) = socket.backlog()?;
     sender.on_kernel(unsent, unacknowledged);
@@ -125,7 +127,7 @@ fn hear(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::Result
     Ok(())
 }
 
-/// Hands over what the socket takes, and what is made of it. Whether it is full.
+/// Writes to the socket until it is full or no data is left; returns whether it is full.
 fn write_all<P: EncodePipe>(
     stream: &mut TcpStreamer<P>,
     socket: &mut TcpSocket,
@@ -142,14 +144,14 @@ fn write_all<P: EncodePipe>(
         }
         stream.sender.on_written(now, count);
         if let Some(view) = socket.view(now)? {
-            // What was written counts for what comes next.
+            // The written data affects the next decision.
             stream.sender.on_view(now, &view);
             stream.turn(now);
         }
     }
 }
 
-/// Whether more may come from a peer.
+/// Whether the peer may send more data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Open,
@@ -167,21 +169,22 @@ fn listen(listener: &mut Listener, socket: &mut TcpSocket) -> io::Result<Reading
     Ok(Reading::Open)
 }
 
-/// How a stream ended at its receiver.
+/// End of a stream at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// The callback or the stop flag wanted it, or time is over.
+    /// Stopped by the callback, the stop flag or the time limit.
     Asked,
-    /// The sender said goodbye.
+    /// The sender sent a BYE.
     Goodbye,
 }
 
-/// Drives a receiver until the stream ends. `on_turn` is called after every piece, and at least
+/// Drives a receiver until the stream ends. `on_turn` is called after every read, and at least
 /// every [`TICK`]; it fetches the frames.
 ///
 /// # Errors
-/// [`TcpError::Closed`] when the sender left without a goodbye, [`TcpError::Silent`] when it had not
-/// even begun, [`TcpError::NoStream`] when it says something else, and what the system says.
+/// [`TcpError::Closed`] if the sender closes the connection without a BYE, [`TcpError::Silent`] if
+/// it has not sent any data by then, [`TcpError::NoStream`] if the data is not a stream, or an
+/// error of the system.
 pub fn receive(
     receiver: &mut TcpReceiver,
     socket: &mut TcpSocket,
@@ -198,17 +201,18 @@ pub fn receive(
             return Ok(Received::Goodbye);
         }
         if asked || conditions.until.is_some_and(|until| now >= until) {
-            // Who does not hear it has gone itself, or hears nothing at all: it ends either way.
+            // If the sender does not receive the BYE, it has closed the connection, or it is not
+            // reachable. The stream ends in any case.
             let _ = socket.leave(&receiver.farewell(), LAST_WORDS, conditions);
             return Ok(Received::Asked);
         }
         let read = socket.read(&mut buffer);
         let now = conditions.clock.now();
-        let gone = |error: TcpError| if silent { error.before_a_word() } else { error };
+        let gone = |error: TcpError| if silent { error.before_any_data() } else { error };
         match read.map_err(|cause| gone(TcpError::of(cause, peer)))? {
             Some(0) => {
                 receiver.finish();
-                // It ends either way.
+                // The stream ends in any case.
                 let _ = on_turn(receiver, now);
                 return Err(gone(TcpError::Closed { peer, cause: None }));
             }
@@ -227,39 +231,39 @@ pub fn receive(
     }
 }
 
-/// Why a connection is of no use.
+/// Error of a connection.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TcpError {
-    /// The peer has gone before the stream was over.
+    /// The peer closed the connection before the end of the stream.
     Closed {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// What the system says; nothing if it closed in order.
+        /// Error of the system; `None` after an orderly close.
         cause: Option<io::Error>,
     },
-    /// The peer took the connection and has gone without having sent anything.
+    /// The peer closed the connection without having sent any data.
     Silent {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// What the system says; nothing if it closed in order.
+        /// Error of the system; `None` after an orderly close.
         cause: Option<io::Error>,
     },
-    /// The peer sends something else.
+    /// The data of the peer is not a stream.
     NoStream {
-        /// The peer.
+        /// Address of the peer.
         peer: SocketAddr,
-        /// What is wrong with it.
+        /// Error in the data.
         fault: StreamFault,
     },
-    /// The system does not take an option.
+    /// The system rejects a socket option.
     Option {
-        /// Its name, and the switch that asked for it.
+        /// Name of the option, and the command-line option that sets it.
         option: &'static str,
-        /// The reason.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// The socket or the event queue.
+    /// The socket or the event queue failed.
     System(io::Error),
 }
 
@@ -281,8 +285,8 @@ impl TcpError {
         Self::NoStream { peer, fault }
     }
 
-    /// The same of a peer that has not sent anything.
-    fn before_a_word(self) -> Self {
+    /// The same error for a peer that has not sent any data.
+    fn before_any_data(self) -> Self {
         match self {
             Self::Closed { peer, cause } => Self::Silent { peer, cause },
             other => other,
@@ -295,23 +299,23 @@ impl fmt::Display for TcpError {
         match self {
             Self::Closed { peer, cause: None } => write!(
                 f,
-                "{peer} closed the connection in mid-stream: it was ended, or has failed; look at \
-                 what it said last"
+                "{peer} closed the connection in mid-stream: it was stopped, or has failed; see \
+                 its last messages"
             ),
             Self::Closed {
                 peer,
                 cause: Some(cause),
             } => write!(
                 f,
-                "the connection to {peer} broke in mid-stream: {cause}; look at what the other end \
-                 said last, and at the path"
+                "the connection to {peer} broke in mid-stream: {cause}; see the last messages of \
+                 the peer, and check the path"
             ),
             Self::Silent { peer, cause } => {
-                write!(f, "{peer} closed the connection without a word")?;
+                write!(f, "{peer} closed the connection before sending any data")?;
                 if let Some(cause) = cause {
                     write!(f, " ({cause})")?;
                 }
-                f.write_str("; look at what it says of it where it runs")
+                f.write_str("; see the messages of the peer")
             }
             Self::NoStream { peer, fault } => write!(
                 f,
@@ -320,21 +324,21 @@ impl fmt::Display for TcpError {
             ),
             Self::Option { option, cause } => write!(
                 f,
-                "this system does not take {option}: {cause}; leave it out, or ask for a value that \
-                 it has"
+                "this system rejects {option}: {cause}; omit the option, or choose a supported \
+                 value"
             ),
-            Self::System(e) => write!(f, "the connection cannot go on: {e}"),
+            Self::System(e) => write!(f, "the socket or its event queue failed: {e}"),
         }
     }
 }
 
-/// What the system says is part of the message.
+/// The message includes the error of the system.
 impl std::error::Error for TcpError {}
 
-/// The system tells nobody that an acknowledgement has come: a frame that waits for room is tried
-/// again after this. A look costs some microseconds.
+/// Polling interval while a frame waits for room. The system does not notify of acknowledgements,
+/// and a poll costs a few microseconds.
 const ROOM: Duration = Duration::from_millis(5);
-/// A player waits so long for its sender to close.
+/// Time that a player waits for its sender to close the connection.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

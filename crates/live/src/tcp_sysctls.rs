@@ -1,5 +1,5 @@
-//! The TCP of a host of the lab: what its namespace is set to, and sockets with options that have
-//! to be there before a connection.
+//! TCP configuration of a lab host: sysctls of its namespace, and socket options that must be set
+//! before a connection.
 
 use std::ffi::CStr;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
@@ -103,18 +103,18 @@ pub(crate) fn set_route(
     on: bool,
 ) -> Result<(), StackError> {
     let change = || -> io::Result<()> {
-        // SAFETY: takes numbers; the descriptor is ours from here on.
+        // SAFETY: takes integers; the new descriptor has no other owner.
         let socket = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0) })?;
         // SAFETY: as above.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-        // SAFETY: integers and pointers, for which zero is a value.
+        // SAFETY: integers and pointers, for which zero is valid.
         let mut entry: RouteEntry = unsafe { mem::zeroed() };
         entry.destination = address(network);
         entry.mask = address(mask);
         entry.flags = libc::RTF_UP;
         entry.device = device.as_ptr();
         let request = if on { libc::SIOCADDRT } else { libc::SIOCDELRT };
-        // SAFETY: `entry` is whole, and the name of the device outlives the call.
+        // SAFETY: `entry` is initialised, and the name of the device outlives the call.
         check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw const entry) }).map(drop)
     };
     let changed = namespace.within(change).map_err(StackError::Namespace)?;
@@ -168,7 +168,7 @@ pub enum StackError {
 impl fmt::Display for StackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listen { address, cause } => write!(f, "nobody can listen at {address}: {cause}"),
+            Self::Listen { address, cause } => write!(f, "cannot listen at {address}: {cause}"),
             Self::Device(e) => write!(f, "{e}; have the link cut instead"),
             Self::Namespace(e) => e.fmt(f),
             Self::Route(cause) => write!(
@@ -177,8 +177,8 @@ impl fmt::Display for StackError {
             ),
             Self::Setting { name, cause } => write!(
                 f,
-                "this kernel does not take {name}: {cause}; leave out what asks for it, or play in \
-                 the simulator"
+                "this kernel rejects {name}: {cause}; omit the option that sets it, or run in the \
+                 simulator"
             ),
         }
     }

@@ -11,7 +11,7 @@ pub fn columns(fd: BorrowedFd<'_>) -> Option<usize> {
         ws_xpixel: 0,
         ws_ypixel: 0,
     };
-    // SAFETY: the request writes one winsize, which `size` is.
+    // SAFETY: the request writes one winsize to `size`.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
     (done == 0 && size.ws_col > 0).then(|| usize::from(size.ws_col))
 }
@@ -33,7 +33,7 @@ mod tests {
             ws_ypixel: 0,
         };
         let (mut ours, mut theirs) = (-1, -1);
-        // SAFETY: both numbers and the size outlive the call; name and settings may be null.
+        // SAFETY: both descriptors and the size outlive the call; name and settings may be null.
         let done = unsafe {
             libc::openpty(
                 &raw mut ours,
@@ -44,17 +44,17 @@ mod tests {
             )
         };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: openpty opened both for us.
+        // SAFETY: openpty has just opened both descriptors.
         [ours, theirs].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     #[test]
-    fn a_terminal_tells_its_columns_and_a_file_has_none() {
+    fn terminal_has_columns_and_a_file_has_none() {
         for (set, told) in [(80, Some(80)), (0, None)] {
             let [_ours, theirs] = terminal(set);
             assert_eq!(columns(theirs.as_fd()), told);
         }
-        let file = File::open("/dev/null").expect("a file");
+        let file = File::open("/dev/null").expect("open /dev/null");
         assert_eq!(columns(file.as_fd()), None);
     }
 }

@@ -109,9 +109,9 @@ impl std::error::Error for TunError {}
 /// Restricted to a system call: used between fork and exec.
 pub(crate) fn open_device() -> io::Result<OwnedFd> {
     let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    // SAFETY: the path ends in zero.
+    // SAFETY: the path is NUL-terminated.
     let fd = check(unsafe { libc::open(c"/dev/net/tun".as_ptr(), flags) })?;
-    // SAFETY: the kernel has just made it and nobody else has it.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -119,6 +119,6 @@ pub(crate) fn open_device() -> io::Result<OwnedFd> {
 pub(crate) fn attach(fd: &OwnedFd, name: &str) -> io::Result<()> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: `request` is a whole ifreq with a name that ends in zero.
+    // SAFETY: `request` is an initialised ifreq with a NUL-terminated name.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) }).map(drop)
 }

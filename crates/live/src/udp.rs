@@ -1,4 +1,4 @@
-//! UDP sockets with what the IP header says: ECN and DSCP per datagram, time of arrival.
+//! UDP sockets with ECN, DSCP and arrival time per datagram.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -13,28 +13,28 @@ use crate::clock::Clock;
 use crate::netns::check;
 use crate::sockaddr::Name;
 
-/// A UDP socket that never blocks.
+/// A non-blocking UDP socket.
 #[derive(Debug)]
 pub struct Socket {
     udp: UdpSocket,
     peer: Peer,
 }
 
-/// With whom a socket talks.
+/// Peer of a socket.
 #[derive(Debug)]
 enum Peer {
-    /// With one address and port; the kernel sees to it, and tells refusals.
+    /// One address and port. The kernel filters datagrams and reports refusals.
     Connected(SocketAddr),
-    /// It hears one host, whatever the port, and says nothing.
+    /// Any port of one host; receive only.
     Hears(IpAddr),
-    /// With whoever sends something plausible, until that falls silent.
+    /// The source of the first plausible datagram, until it is silent for [`TAKEOVER`].
     Learns {
         is_plausible: Judge,
         known: Option<(SocketAddr, Time)>,
     },
 }
 
-/// Whether a stranger's datagram is worth an answer.
+/// Whether a datagram of an unknown peer is plausible.
 struct Judge(Box<Plausible>);
 
 type Plausible = dyn Fn(&[u8]) -> bool + Send;
@@ -45,43 +45,43 @@ impl fmt::Debug for Judge {
     }
 }
 
-/// A datagram that was read.
+/// A received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When the kernel got it; when it was read if the kernel does not say.
+    /// Receive timestamp of the kernel, or the time of reading without one.
     pub at: Time,
-    /// As it arrived.
+    /// ECN field at arrival.
     pub ecn: Ecn,
     /// Length of the payload.
     pub length: usize,
 }
 
 impl Socket {
-    /// Talks with `peer` only.
+    /// Connects the socket to `peer`.
     ///
     /// # Errors
     ///
-    /// The system says why, e.g. that there is no route.
+    /// The error of the system, e.g. that there is no route.
     pub fn connected(udp: UdpSocket, peer: SocketAddr) -> io::Result<Self> {
         udp.connect(peer)?;
         Self::new(udp, Peer::Connected(peer))
     }
 
-    /// Hears all ports of `host`, and says nothing: for RTCP that comes to the port above RTP's.
+    /// Receives from all ports of `host` and does not send: for RTCP at the port after that of RTP.
     ///
     /// # Errors
     ///
-    /// The system says why.
+    /// The error of the system.
     pub fn hearing(udp: UdpSocket, host: IpAddr) -> io::Result<Self> {
         Self::new(udp, Peer::Hears(host.to_canonical()))
     }
 
-    /// Takes datagrams from, and sends to, the address that first sends one that `is_plausible`.
-    /// When that is silent for [`TAKEOVER`] another one may follow.
+    /// Receives from and sends to the source of the first datagram that `is_plausible`. After a
+    /// silence of [`TAKEOVER`] another source may replace it.
     ///
     /// # Errors
     ///
-    /// The system says why.
+    /// The error of the system.
     pub fn listening(
         udp: UdpSocket,
         is_plausible: impl Fn(&[u8]) -> bool + Send + 'static,
@@ -97,27 +97,27 @@ impl Socket {
         udp.set_nonblocking(true)?;
         let is_v6 = udp.local_addr()?.is_ipv6();
         option(&udp, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
-            // A socket of IPv6 may refuse the option of IPv4, if it is for IPv6 only.
+            // An IPv6-only socket may reject the option of IPv4.
             .or_else(|e| if is_v6 { Ok(()) } else { Err(e) })?;
         if is_v6 {
             option(&udp, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
         }
         option(&udp, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        // The kernel grants less where its limit is lower, which is no failure.
+        // The kernel limits the size to rmem_max without an error.
         option(&udp, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER)?;
         Ok(Self { udp, peer })
     }
 
-    /// The address on this host.
+    /// Local address.
     ///
     /// # Errors
     ///
-    /// The system says why.
+    /// The error of the system.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.udp.local_addr()
     }
 
-    /// Whom a datagram would go to, if anybody is known.
+    /// Destination of the next datagram, if known.
     pub fn peer(&self) -> Option<SocketAddr> {
         match self.peer {
             Peer::Connected(peer) => Some(peer),
@@ -126,12 +126,12 @@ impl Socket {
         }
     }
 
-    /// Reads the next datagram into `buffer`; what does not fit is cut off. `None` if there is
-    /// none. Datagrams of strangers are passed over.
+    /// Reads the next datagram into `buffer`, truncated to its size; `None` if there is none.
+    /// Datagrams of other sources are discarded.
     ///
     /// # Errors
     ///
-    /// `ConnectionRefused` and its like tell what became of a datagram sent earlier.
+    /// The error of the system. Errors such as `ConnectionRefused` concern a datagram sent earlier.
     pub fn receive(&mut self, clock: Clock, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
         loop {
             let Some((arrival, source)) = self.read(clock, buffer)? else {
@@ -143,11 +143,11 @@ impl Socket {
         }
     }
 
-    /// Sends a datagram. Nobody to send to is no error: then nothing is sent.
+    /// Sends a datagram. Without a known peer it is discarded, which is not an error.
     ///
     /// # Errors
     ///
-    /// As `sendmsg`: also for an earlier datagram that was refused.
+    /// The error of `sendmsg`, which may concern an earlier datagram that was refused.
     pub fn send(&self, payload: &[u8], how: Transmit) -> io::Result<()> {
         let Some(peer) = self.peer() else {
             return Ok(());
@@ -157,7 +157,7 @@ impl Socket {
             iov_base: payload.as_ptr().cast_mut().cast(),
             iov_len: payload.len(),
         };
-        // SAFETY: a msghdr is integers and pointers, for which zero is a value.
+        // SAFETY: a msghdr consists of integers and pointers, for which zero is valid.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         if matches!(self.peer, Peer::Learns { .. }) {
             message.msg_name = (&raw mut name.storage).cast();
@@ -168,9 +168,9 @@ impl Socket {
         let mut control = Control::default();
         let octet = how.dscp << 2 | how.ecn.bits();
         if octet != 0 {
-            control.say(&mut message, is_plain_v6(peer), octet);
+            control.set(&mut message, is_plain_v6(peer), octet);
         }
-        // SAFETY: all that `message` points to is alive, and is only read.
+        // SAFETY: all buffers that `message` points to outlive the call and are only read.
         let sent = unsafe { libc::sendmsg(self.udp.as_raw_fd(), &raw const message, 0) };
         check(sent as libc::c_int).map(drop)
     }
@@ -182,7 +182,7 @@ impl Socket {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len(),
         };
-        // SAFETY: a msghdr is integers and pointers, for which zero is a value.
+        // SAFETY: a msghdr consists of integers and pointers, for which zero is valid.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_name = (&raw mut name.storage).cast();
         message.msg_namelen = name.length;
@@ -190,7 +190,7 @@ impl Socket {
         message.msg_iovlen = 1;
         message.msg_control = control.0.as_mut_ptr().cast();
         message.msg_controllen = mem::size_of_val(&control.0);
-        // SAFETY: all that `message` points to is alive and as long as it says.
+        // SAFETY: all buffers that `message` points to outlive the call and have the given lengths.
         let length = unsafe { libc::recvmsg(self.udp.as_raw_fd(), &raw mut message, 0) };
         let length = match check(length as libc::c_int) {
             Ok(length) => length as usize,
@@ -202,8 +202,8 @@ impl Socket {
             return Ok(None);
         };
         let (ecn, stamp) = control_of(&message);
-        // The clock of the day first: a pause in between makes the datagram younger, never older than
-        // it is.
+        // The wall clock is read first: a delay between the two reads makes the datagram appear
+        // newer, never older.
         let (wall, now) = (wall(), clock.now());
         let at = stamp.map_or(now, |stamp| on_clock(stamp, wall, now));
         Ok(Some((Arrival { at, ecn, length }, source)))
@@ -235,21 +235,21 @@ impl AsFd for Socket {
     }
 }
 
-/// Room for control messages, aligned as their headers want it.
+/// Buffer for control messages with the alignment of their headers.
 #[derive(Debug, Default)]
 struct Control([u64; 16]);
 
 impl Control {
-    /// Has a message carry a traffic class.
-    fn say(&mut self, message: &mut libc::msghdr, is_v6: bool, octet: u8) {
+    /// Sets the traffic class of a message.
+    fn set(&mut self, message: &mut libc::msghdr, is_v6: bool, octet: u8) {
         let (level, kind) = if is_v6 {
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
         } else {
             (libc::IPPROTO_IP, libc::IP_TOS)
         };
         message.msg_control = self.0.as_mut_ptr().cast();
-        // SAFETY: CMSG_SPACE and CMSG_LEN calculate. The first header lies in `self`, which has
-        // room for far more than one integer behind it.
+        // SAFETY: CMSG_SPACE and CMSG_LEN only compute. The first header is in `self`, which has
+        // room for far more than one integer after it.
         unsafe {
             message.msg_controllen = libc::CMSG_SPACE(OCTET) as usize;
             let header = libc::CMSG_FIRSTHDR(message);
@@ -261,7 +261,7 @@ impl Control {
     }
 }
 
-/// The ECN field and the kernel's time stamp by `CLOCK_REALTIME` in a message that was read.
+/// ECN field and kernel timestamp (`CLOCK_REALTIME`) of a received message.
 fn control_of(message: &libc::msghdr) -> (Ecn, Option<Duration>) {
     let (mut ecn, mut stamp) = (Ecn::NotEct, None);
     // SAFETY: the kernel has filled in the control messages, and the macros stay within them.
@@ -288,9 +288,9 @@ fn control_of(message: &libc::msghdr) -> (Ecn, Option<Duration>) {
     (ecn, stamp)
 }
 
-/// A stamp of `CLOCK_REALTIME`, which may be set at any time, on our clock: `wall` and `now` are one
-/// moment on both. It is trusted for as long as a datagram may wait to be read; otherwise now is the
-/// best that is known.
+/// Converts a timestamp of `CLOCK_REALTIME`, which may be stepped at any time. `wall` and `now` are
+/// the same time on both clocks. If the resulting age exceeds [`LONGEST_WAIT`], the result is
+/// `now`.
 fn on_clock(stamp: Duration, wall: Duration, now: Time) -> Time {
     let age = wall.saturating_sub(stamp);
     if age <= LONGEST_WAIT {
@@ -300,13 +300,13 @@ fn on_clock(stamp: Duration, wall: Duration, now: Time) -> Time {
     }
 }
 
-/// `CLOCK_REALTIME`, as the kernel stamps by it.
+/// Time of `CLOCK_REALTIME`, the clock of the kernel timestamps.
 fn wall() -> Duration {
     let mut ts = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `ts` is a valid place for the answer, and the clock exists on every Linux.
+    // SAFETY: `ts` is a valid output buffer, and the clock exists on every Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut ts) };
     Duration::new(ts.tv_sec as u64, ts.tv_nsec as u32)
 }
@@ -329,14 +329,14 @@ fn option(udp: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> io::Res
     .map(drop)
 }
 
-/// How long a learnt peer has to be silent before another one may take its place; that of the
-/// session's receiver for another SSRC.
+/// Silence of a learnt peer after which another one may replace it. Equal to the time after which
+/// the receiver of a session accepts another SSRC.
 pub const TAKEOVER: Duration = Duration::from_secs(2);
-/// A traffic class goes out as an integer.
+/// The kernel expects the traffic class as an integer.
 const OCTET: libc::c_uint = mem::size_of::<libc::c_int>() as libc::c_uint;
-/// A second of 8 Mb/s: key frames come as bursts while the reader may be held up.
+/// One second at 8 Mb/s: key frames arrive as bursts while the reader may be delayed.
 const BUFFER: libc::c_int = 1 << 20;
-/// A datagram that waited longer than this in a socket was not read by a process that runs.
+/// Maximum time that a datagram waits in the socket of a running process.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -365,21 +365,21 @@ mod tests {
             };
             // SAFETY: one whole pollfd.
             let ready = unsafe { libc::poll(&raw mut poll, 1, GUARD_MS) };
-            assert_eq!(ready, 1, "nothing came");
+            assert_eq!(ready, 1, "no datagram");
         }
     }
 
-    /// Ends a test that hangs. No verdict depends on it.
+    /// Ends a test that hangs. No result depends on it.
     const GUARD_MS: i32 = 300_000;
 
     #[test]
-    fn a_stamp_counts_unless_the_clock_of_the_day_was_set() {
+    fn timestamp_is_used_unless_the_wall_clock_was_stepped() {
         let (secs, now) = (Duration::from_secs, Time::from_secs(5));
         for (stamp, at) in [
             (secs(1_000), now),
             (secs(999), Time::from_secs(4)),
             (secs(998), now),
-            // It was set back since.
+            // The wall clock was set back since.
             (secs(2_000), now),
         ] {
             assert_eq!(on_clock(stamp, secs(1_000), now), at, "{stamp:?}");
@@ -387,10 +387,10 @@ mod tests {
     }
 
     #[test]
-    fn marks_and_times_come_through() {
+    fn ecn_dscp_and_arrival_time_are_received() {
         let clock = Clock::start();
         let mut addresses = vec!["127.0.0.1:0"];
-        // Where IPv6 is switched off there is nothing to see.
+        // IPv6 may be disabled.
         addresses.extend(UdpSocket::bind("[::1]:0").is_ok().then_some("[::1]:0"));
         for address in addresses {
             let (a, mut b) = pair(address);
@@ -408,7 +408,7 @@ mod tests {
                     (arrival.ecn, &buffer[..arrival.length]),
                     (ecn, &b"tide"[..])
                 );
-                // The two clocks are read one after the other; interrupts come in between.
+                // The two clocks are read one after the other, with interrupts in between.
                 let slack = Duration::from_millis(5);
                 assert!(arrival.at + slack >= before && arrival.at <= clock.now());
             }
@@ -416,14 +416,14 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_keeps_to_whom_it_learnt() {
+    fn listener_keeps_the_learnt_peer() {
         let clock = Clock::start();
         let any = || UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut listener = Socket::listening(any(), |payload| payload == b"hello").unwrap();
         let address = listener.local_addr().unwrap();
         let (friend, stranger) = (any(), any());
         listener.send(b"nobody", Transmit::default()).unwrap();
-        // Loopback delivers in order, so the friend's second word is read last.
+        // Loopback delivers in order, so the second datagram of `friend` is read last.
         stranger.send_to(b"junk", address).unwrap();
         friend.send_to(b"hello", address).unwrap();
         stranger.send_to(b"hello", address).unwrap();
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_follows_after_silence() {
+    fn listener_accepts_another_peer_after_silence() {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut listener = Socket::listening(udp, |_| true).unwrap();
         let [old, new] = [1, 2].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));

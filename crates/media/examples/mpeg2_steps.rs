@@ -1,10 +1,10 @@
-//! How the MPEG-2 encoder follows a rate that falls to a quarter and rises again, over ten scenes of
-//! two formats.
+//! Response of the MPEG-2 encoder to a rate that drops to a quarter and recovers, over ten scenes
+//! in two formats.
 //!
 //! `cargo run --release -p tidegate-media --example mpeg2_steps`
 //!
-//! Settled after n frames: from the n-th frame behind a step on, until two seconds or a cut later, any
-//! half second in a row has its share of the rate, a tenth more or less.
+//! The rate is settled after n frames if any half second from the n-th frame after a step on, until
+//! two seconds or a cut later, is within a tenth of its share.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,8 @@ use tidegate_media::{
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The second is the papers'. At 2 Mb/s its pictures are as fine as can be, and take less.
+    // The second format is that of the papers. At 2 Mb/s its pictures use the finest quantiser, and
+    // are smaller than their budget.
     let formats = [
         (Size::new(640, 360)?, 30, 2_000),
         (Size::new(176, 120)?, 10, 400),
@@ -83,7 +84,7 @@ impl std::fmt::Display for Row {
     }
 }
 
-/// Two seconds of each rate.
+/// Two seconds at each rate.
 fn row(seed: u64, size: Size, fps: u32, high: Rate) -> Result<Row, Box<dyn std::error::Error>> {
     let (part, half) = (2 * fps as usize, fps as usize / 2);
     let scene = Scene::with_motion(seed, size, Motion::Mix);
@@ -120,7 +121,7 @@ fn row(seed: u64, size: Size, fps: u32, high: Rate) -> Result<Row, Box<dyn std::
         ),
         largest: shares[1..].iter().copied().fold(0.0, f64::max),
         key: shares[0],
-        // At 30 frames a second the scene is cut then.
+        // At 30 frames per second there is a scene cut.
         settled: (
             settled(part, 2 * part),
             settled(2 * part, 2 * part + part / 2),

@@ -1,9 +1,10 @@
-//! How well the encoder keeps to a rate that changes, and how fast everything is.
+//! Rate accuracy of the encoders at a variable rate, and speed of all components.
 //!
 //! `cargo run --release -p tidegate-media --example steps [WIDTHxHEIGHT]`
 //!
-//! For MPEG-2, each preset of x264 and each kind of scene the rate goes from 2 to 0.5 to 2 Mb/s (scaled with the
-//! picture), with a key frame ordered in the middle of the last part.
+//! For MPEG-2, for each preset of x264 and for each motion of the scene, the rate changes from 2 to
+//! 0.5 to 2 Mb/s (scaled with the picture size). A key frame is requested in the middle of the last
+//! part.
 
 use std::time::{Duration, Instant};
 

@@ -1,46 +1,47 @@
-//! The outer loop of rate control: what a frame may cost, given what those before it did cost.
+//! Outer loop of the rate control: the bit budget of a frame, given the sizes of earlier frames.
 
 use tidegate_core::media::{EncodeError, FrameRate};
 
-/// What every encoder is asked before it is opened.
+/// Validates parameters common to all encoders.
 ///
 /// # Errors
-/// When shares or rate are out of range.
+/// If shares or frame rate are out of range.
 pub(crate) fn check(key_shares: f64, rate: FrameRate) -> Result<(), EncodeError> {
     if !(1.0..=20.0).contains(&key_shares) {
         return Err(EncodeError::Codec(format!(
-            "a key frame of {key_shares} shares is not possible: choose within 1 to 20"
+            "invalid key frame size of {key_shares} shares: choose a value from 1 to 20"
         )));
     }
     if rate.num == 0 || rate.den == 0 {
         return Err(EncodeError::Codec(format!(
-            "a frame rate of {}/{} is not possible: both must be above 0",
+            "invalid frame rate {}/{}: both numbers must be above 0",
             rate.num, rate.den
         )));
     }
     Ok(())
 }
 
-/// Carries what frames took above or below their budget into those that follow.
+/// Carries the difference between size and budget of each frame over to later frames.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     /// Bits saved so far; negative when overdrawn.
     saved: f64,
-    /// Of the frame before.
+    /// Share of the previous frame.
     #[cfg(feature = "ffmpeg")]
     last_share: f64,
 }
 
 impl Budget {
-    /// Bits to ask for when a frame's share of the rate is `share`.
+    /// Target size in bits of a frame whose share of the rate is `share`.
     pub(crate) fn ask(&mut self, share: f64) -> f64 {
-        // Savings at a higher rate are not spent at a lower one: the path no longer has them.
+        // Savings at a higher rate are not spent at a lower one, because the path cannot carry
+        // them.
         self.saved = self.saved.clamp(-MOST_DEBT * share, MOST_SAVED * share);
         (share + self.saved / REPAID_IN).clamp(LEAST * share, MOST * share)
     }
 
-    /// Bits that a frame may take at most when its share of the rate is `share`: savings, of no more
-    /// than `most_saved` shares, are spent at once, and debts repaid over several frames.
+    /// Maximum size in bits of a frame whose share of the rate is `share`. Savings of up to
+    /// `most_saved` shares are spent at once. Debts are repaid over several frames.
     #[cfg(feature = "ffmpeg")]
     pub(crate) fn may(&mut self, share: f64, most_saved: f64) -> f64 {
         if share < self.last_share * FALL {
@@ -55,24 +56,25 @@ impl Budget {
         }
     }
 
-    /// A frame with the share `share` took `bits`.
+    /// Records the size of a frame with the share `share`.
     pub(crate) fn spend(&mut self, share: f64, bits: f64) {
         self.saved += share - bits;
     }
 }
 
-/// Frames over which a difference is made up, as a time constant.
+/// Time constant of the correction, in frames.
 const REPAID_IN: f64 = 4.0;
-/// Shares. A key frame may take several at once; older debt is forgiven, as the queue has seen it.
+/// Maximum debt in shares. A key frame may take several at once. Larger debt is discarded, because
+/// its bits are in the queue already.
 const MOST_DEBT: f64 = 3.0;
-/// Shares. More would let a calm scene save up for a burst.
+/// Maximum savings in shares. More would allow a burst after a calm scene.
 const MOST_SAVED: f64 = 2.0;
-/// A share that falls below this part of the one before leaves no savings.
+/// If the share drops below this fraction of the previous one, savings are discarded.
 #[cfg(feature = "ffmpeg")]
 const FALL: f64 = 0.7;
-/// Of a share: less ruins the picture for little.
+/// Minimum target in shares. Less would save little and degrade the picture severely.
 const LEAST: f64 = 0.3;
-/// Of a share. The encoder is asked for a quarter more and may use it all: frames stay below 1.5.
+/// Maximum target in shares. The x264 target is a quarter higher, so frames stay below 1.5 shares.
 const MOST: f64 = 1.2;
 
 #[cfg(test)]
@@ -82,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_debt_is_repaid_and_the_mean_is_the_share() {
+    fn debt_is_repaid_and_the_mean_is_the_share() {
         let mut budget = Budget::default();
         budget.spend(1000.0, 3500.0);
         let mut sum = 3500.0;
@@ -96,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_encoder_that_misses_by_a_fifth_is_held_to_its_rate(
+        fn mean_rate_is_kept_despite_size_errors_of_a_fifth(
             misses in prop::collection::vec(0.8_f64..1.2, 60),
             share in 500.0_f64..100_000.0,
         ) {

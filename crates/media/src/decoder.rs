@@ -1,4 +1,4 @@
-//! H.264 and MPEG-2 by FFmpeg: an access unit in, its picture out.
+//! H.264 and MPEG-2 decoder (FFmpeg): decodes an access unit to its picture.
 
 use core::fmt;
 use std::sync::Once;
@@ -8,11 +8,11 @@ use tidegate_core::media::Codec;
 
 use crate::picture::{Picture, PlanesMut, Size};
 
-/// A decoder of streams without reordering and without delay.
+/// Decoder of streams without reordering and without delay.
 ///
-/// It goes on after damage: what is missing is made up from what there is, and shown as
-/// [`Decoded::Damaged`] where FFmpeg notices. A picture that refers to one that never arrived is
-/// not always noticed; who knows the frame numbers knows better.
+/// It continues after damage. Missing parts are concealed, and the picture is
+/// [`Decoded::Damaged`] if FFmpeg detects the damage. FFmpeg does not always detect a missing
+/// reference picture. The caller can detect it by frame numbers.
 pub struct Decoder {
     inner: ffmpeg::decoder::Video,
     frame: ffmpeg::frame::Video,
@@ -20,19 +20,19 @@ pub struct Decoder {
     errors: u64,
 }
 
-/// What an access unit gave.
+/// Result of decoding an access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
-    /// No picture: the access unit is lost on the decoder.
+    /// No picture: the access unit is not decodable.
     Nothing,
-    /// A picture that the decoder believes to be right.
+    /// A picture without detected damage.
     Whole(&'a Picture),
-    /// A picture, some of which is made up.
+    /// A picture with concealed parts.
     Damaged(&'a Picture),
 }
 
 impl<'a> Decoded<'a> {
-    /// The picture, right or not.
+    /// The picture, damaged or not.
     pub const fn picture(self) -> Option<&'a Picture> {
         match self {
             Self::Nothing => None,
@@ -45,7 +45,7 @@ impl Decoder {
     /// Opens a decoder.
     ///
     /// # Errors
-    /// When the installed FFmpeg has no such decoder.
+    /// If the installed FFmpeg lacks the decoder.
     pub fn open(kind: Codec) -> Result<Self, DecodeError> {
         quiet();
         let id = match kind {
@@ -72,15 +72,15 @@ impl Decoder {
         })
     }
 
-    /// Decodes one access unit. Whatever the bytes are, this gives a picture or none.
+    /// Decodes one access unit. Arbitrary bytes are allowed.
     pub fn decode(&mut self, unit: &[u8]) -> Decoded<'_> {
         if unit.is_empty() {
-            // FFmpeg takes nothing for the end of the stream.
+            // An empty packet would be the end of the stream for FFmpeg.
             return Decoded::Nothing;
         }
         let mut whole = true;
-        // The last frame is in the way if the decoder kept it back; it never does without
-        // reordering, so one packet gives at most one frame.
+        // Without reordering the decoder holds back no frame, so one packet yields at most one
+        // frame.
         if self.inner.send_packet(&ffmpeg::Packet::copy(unit)).is_err() {
             whole = false;
         }
@@ -101,17 +101,17 @@ impl Decoder {
         }
     }
 
-    /// The picture that was decoded last.
+    /// Last decoded picture.
     pub const fn last(&self) -> Option<&Picture> {
         self.picture.as_ref()
     }
 
-    /// Access units so far that gave no picture or a damaged one.
+    /// Number of access units without a picture or with a damaged one.
     pub const fn errors(&self) -> u64 {
         self.errors
     }
 
-    /// Forgets every picture: the next access unit has to be a key frame.
+    /// Discards all reference pictures. The next access unit must be a key frame.
     pub fn reset(&mut self) {
         self.inner.flush();
         self.picture = None;
@@ -127,13 +127,13 @@ impl fmt::Debug for Decoder {
     }
 }
 
-/// Why there is no decoder.
+/// Error of [`Decoder::open`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// This FFmpeg was built without it.
+    /// FFmpeg was built without the decoder.
     NoCodec(Codec),
-    /// The decoder does not open.
+    /// FFmpeg failed to open the decoder.
     Refused(Codec, String),
 }
 
@@ -142,12 +142,12 @@ impl fmt::Display for DecodeError {
         match self {
             Self::NoCodec(codec) => write!(
                 f,
-                "the installed FFmpeg has no {} decoder; install one that has, as Debian's \
-                 libavcodec does",
+                "the installed FFmpeg has no {} decoder; install a build with it, such as Debian's \
+                 libavcodec",
                 codec.name()
             ),
             Self::Refused(codec, why) => {
-                write!(f, "FFmpeg's {} decoder does not open: {why}", codec.name())
+                write!(f, "cannot open FFmpeg's {} decoder: {why}", codec.name())
             }
         }
     }
@@ -155,20 +155,19 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// Silences FFmpeg, which would write to standard error from within the library, and makes
-/// devices known.
+/// Disables FFmpeg's messages on standard error, and registers devices.
 pub(crate) fn quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         ffmpeg::log::set_level(ffmpeg::log::Level::Quiet);
-        // Registers devices and cannot fail.
+        // Registers devices; it cannot fail.
         let _ = ffmpeg::init();
     });
 }
 
 /// Whether FFmpeg decoded the whole frame.
 pub(crate) fn intact(frame: &ffmpeg::frame::Video) -> bool {
-    // SAFETY: a frame's pointer is valid for as long as the frame; two numbers are read.
+    // SAFETY: the pointer of a frame is valid as long as the frame; two integers are read.
     let (errors, flags) = unsafe {
         let raw = frame.as_ptr();
         ((*raw).decode_error_flags, (*raw).flags)
@@ -176,8 +175,7 @@ pub(crate) fn intact(frame: &ffmpeg::frame::Video) -> bool {
     errors == 0 && flags & ffmpeg::ffi::AV_FRAME_FLAG_CORRUPT == 0
 }
 
-/// Copies a frame in I420 into `slot`. Nothing if it is of another kind or of a size that we do
-/// not take.
+/// Copies an I420 frame into `slot`. Does nothing if the format or the size is not supported.
 pub(crate) fn copy<'a>(
     frame: &ffmpeg::frame::Video,
     slot: &'a mut Option<Picture>,

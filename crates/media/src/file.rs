@@ -1,4 +1,4 @@
-//! Files, devices and streams as sources, read by FFmpeg.
+//! Video source for files, devices and streams, read by FFmpeg.
 
 use core::fmt;
 
@@ -12,22 +12,22 @@ use crate::picture::{Picture, Size};
 use crate::reader::Reader;
 use crate::source::{SourceError, VideoSource};
 
-/// How to read a file.
+/// Options of a [`FileSource`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Scale to this size; without it as the file has it, made even. The shape of the pixels is
-    /// not looked at.
+    /// Scale to this size; `None` for the size of the file, made even. The pixel aspect ratio is
+    /// ignored.
     pub size: Option<Size>,
-    /// Drop and repeat pictures to this rate; without it at the mean rate of the file.
+    /// Drop and repeat pictures to reach this rate; `None` for the mean rate of the file.
     pub rate: Option<FrameRate>,
-    /// Start again at the end, for ever.
+    /// Restart at the end of the file, without limit.
     pub looped: bool,
 }
 
-/// Anything that FFmpeg reads, scaled and brought to a constant frame rate.
+/// Any input of FFmpeg, scaled and converted to a constant frame rate.
 ///
-/// Damaged pictures are passed over, the one before is shown for longer. A live source is read no
-/// further than the frame that was asked for, so nothing waits for the picture after it.
+/// Damaged pictures are skipped, and the previous one is repeated. A live source is not read beyond
+/// the requested frame, so a frame does not wait for the next picture.
 pub struct FileSource {
     name: String,
     options: FileOptions,
@@ -35,10 +35,10 @@ pub struct FileSource {
     rate: FrameRate,
     reader: Reader,
     scaler: Option<Scaler>,
-    /// The picture shown until the frame ahead is due.
+    /// Picture that is repeated until the next one is due.
     shown: Option<Picture>,
     frame: ffmpeg::frame::Video,
-    /// When the picture in `frame` is due, if it has not been shown.
+    /// Frame number of the picture in `frame`, if it is not due yet.
     ahead: Option<i64>,
     clock: Clock,
     position: u64,
@@ -47,10 +47,11 @@ pub struct FileSource {
 
 impl FileSource {
     /// Opens a file, a device (`/dev/video0`), a URL (`rtsp://…`, `srt://…`) or, as `-`, standard
-    /// input. This reads as far as FFmpeg needs to know what it is.
+    /// input. FFmpeg reads as much of it as it needs to detect the format.
     ///
     /// # Errors
-    /// When it cannot be read, has no video, or is to be looped and can be read only once.
+    /// If the input cannot be read, has no video, or cannot be looped because it can be read only
+    /// once.
     pub fn open(name: &str, options: FileOptions) -> Result<Self, SourceError> {
         if options.looped && name == "-" {
             return Err(SourceError::CannotLoop {
@@ -78,7 +79,7 @@ impl FileSource {
         })
     }
 
-    /// Makes `shown` the picture of the frame `due`. `false` at the end.
+    /// Sets `shown` to the picture of the frame `due`; returns false at the end.
     fn bring(&mut self, due: i64) -> Result<bool, SourceError> {
         loop {
             match self.ahead {
@@ -90,7 +91,7 @@ impl FileSource {
                         return Ok(true);
                     }
                 }
-                // The last picture is not repeated: nobody says for how long it was meant.
+                // The last picture is not repeated, because its duration is unknown.
                 None if self.ended => return Ok(false),
                 None => self.read()?,
             }
@@ -108,7 +109,7 @@ impl FileSource {
         } else {
             return Err(self
                 .reader
-                .broken(&"there is not one whole picture to loop"));
+                .broken(&"there is no complete picture to loop"));
         }
         Ok(())
     }
@@ -135,7 +136,7 @@ impl FileSource {
         } else {
             Err(self
                 .reader
-                .broken(&"its pictures cannot be turned into 8-bit 4:2:0"))
+                .broken(&"the pixel format cannot be converted to 8-bit 4:2:0"))
         }
     }
 }
@@ -177,10 +178,10 @@ impl fmt::Debug for FileSource {
     }
 }
 
-/// Turns the times of pictures into frame numbers at a constant rate, through jumps of time.
+/// Converts timestamps to frame numbers at a constant rate, despite discontinuities.
 #[derive(Debug, Default)]
 struct Clock {
-    /// The time in ns that has a number, and that number.
+    /// Reference time in ns, and its frame number.
     anchor: Option<(i64, i64)>,
     last: i64,
 }
@@ -190,14 +191,14 @@ impl Clock {
         self.anchor.is_some()
     }
 
-    /// The next picture follows the last one, whatever its time.
+    /// Makes the next picture follow the last one, independent of its timestamp.
     fn restart(&mut self) {
         self.anchor = None;
         self.last += 1;
     }
 
-    /// The nearest frame, since times in a file are rounded, some to a millisecond. Halfway is the
-    /// earlier one, so that at half the rate every second picture has a number of its own.
+    /// Number of the nearest frame, because timestamps are rounded, in some files to a millisecond.
+    /// A tie is rounded down, so that at half of the rate every second picture has its own number.
     fn number(&mut self, time: i64, rate: FrameRate) -> i64 {
         let (num, den) = (i128::from(rate.num), i128::from(rate.den.max(1)));
         let second = 1_000_000_000 * den;
@@ -229,7 +230,7 @@ struct Scaler {
     output: ffmpeg::frame::Video,
 }
 
-// SAFETY: the context of libswscale is plain memory without a tie to a thread, and is used here
+// SAFETY: a libswscale context is plain memory that is not bound to a thread, and it is used here
 // only through `&mut`.
 unsafe impl Send for Scaler {}
 
@@ -242,7 +243,7 @@ impl Scaler {
             Pixel::YUV420P,
             size.width(),
             size.height(),
-            // The same bits on every machine, for runs that are compared.
+            // The same result on every machine, for reproducible runs.
             scaling::Flags::BICUBIC | scaling::Flags::ACCURATE_RND | scaling::Flags::BITEXACT,
         )?;
         Ok(Self {
@@ -265,7 +266,7 @@ impl Scaler {
     }
 }
 
-/// In ns. A longer gap in a file's times is a cut, not a picture that stands still.
+/// In ns. A longer gap between timestamps is a discontinuity, not a still picture.
 const JUMP: i64 = 10_000_000_000;
 
 #[cfg(test)]
@@ -273,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_rounded_to_a_millisecond_give_every_frame_once() {
+    fn timestamps_rounded_to_a_millisecond_give_every_frame_once() {
         let mut clock = Clock::default();
         let numbers =
             [7, 40, 74, 107, 140].map(|ms| clock.number(ms * 1_000_000, FrameRate::fps(30)));
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_of_time_or_a_new_start_goes_on_with_the_next_frame() {
+    fn discontinuity_or_restart_continues_with_the_next_frame() {
         let mut clock = Clock::default();
         let second = 1_000_000_000;
         let rate = FrameRate::fps(10);

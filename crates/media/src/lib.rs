@@ -1,10 +1,9 @@
 //! Video sources, encoders, decoder and picture quality.
 //!
-//! Pictures are planar 4:2:0 with 8 bits ([`Picture`]). They come from a generated [`Scene`] or,
-//! with the feature `ffmpeg`, from anything FFmpeg reads ([`FileSource`]). An [`EncoderSession`]
-//! turns them into H.264 (feature `x264`) or MPEG-2 (feature `ffmpeg`) at the rate that it is told
-//! before every frame.
-//! Without features the crate is pure Rust: scene, pictures and [`quality`] stay.
+//! Pictures are planar 4:2:0 with 8 bits ([`Picture`]). Sources are a generated [`Scene`] and, with
+//! the feature `ffmpeg`, any input of FFmpeg ([`FileSource`]). An [`EncoderSession`] encodes them
+//! to H.264 (feature `x264`) or MPEG-2 (feature `ffmpeg`), at a rate that is set before every
+//! frame. Without features the crate is pure Rust and has scene, pictures and [`quality`].
 
 #[cfg(any(feature = "ffmpeg", feature = "x264"))]
 mod budget;

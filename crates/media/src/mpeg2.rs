@@ -1,13 +1,13 @@
-//! MPEG-2 by libavcodec, with a rate control of our own that follows the target frame by frame.
+//! MPEG-2 encoder (libavcodec) with a separate rate control that follows the target per frame.
 //!
-//! It is made after Test Model 5 (ISO/IEC JTC1/SC29/WG11/N0400, chapter 10): the complexity of a
-//! kind of picture is its bits times its quantiser, and the quantiser of the next picture is that
-//! complexity over the bits it may take. What differs: the bits of a picture follow from the rate
-//! of that moment and not from a plan for a group of pictures ([`Budget`]), and they are a bound: a
-//! picture that comes out larger is encoded again with the next coarser quantiser, until it fits.
-//! libavcodec does that when its model of the decoder's buffer (VBV) would run empty, so it is told
-//! for each picture what is in there. Its own rate control is switched off: it does not follow a
-//! rate that changes.
+//! The rate control is derived from Test Model 5 (ISO/IEC JTC1/SC29/WG11/N0400, chapter 10): the
+//! complexity of a picture type is its bits times its quantiser, and the quantiser of the next
+//! picture is that complexity divided by its bit budget. There are two differences. The budget of a
+//! picture follows from the present rate and not from a plan for a group of pictures ([`Budget`]).
+//! The budget is an upper bound: a larger picture is encoded again with the next coarser quantiser
+//! until it fits. libavcodec does this when its model of the decoder buffer (VBV) would underflow,
+//! so the fill of that buffer is set for each picture. The rate control of libavcodec is disabled,
+//! because it does not follow a variable rate.
 
 use core::fmt;
 
@@ -22,20 +22,20 @@ use crate::picture::{Picture, Size};
 use crate::quality::quality;
 use crate::session::{Coded, PictureEncoder};
 
-/// What an encoder needs to know before the first frame.
+/// Configuration of an [`Mpeg2Encoder`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mpeg2Config {
-    /// Of the pictures.
+    /// Picture size.
     pub size: Size,
-    /// Of the source. MPEG-2 knows some rates only; the nearest is written into the stream, while
-    /// the rate control goes by this one.
+    /// Frame rate of the source, used by the rate control. MPEG-2 supports only certain frame
+    /// rates, and the nearest one is written into the stream.
     pub rate: FrameRate,
-    /// What a key frame may take, in shares of the rate; within `1.0..=20.0`.
+    /// Maximum size of a key frame, in shares of the rate; within `1.0..=20.0`.
     pub key_shares: f64,
 }
 
 impl Mpeg2Config {
-    /// The usual: key frames of 3 shares.
+    /// Default configuration: key frames of 3 shares.
     pub const fn new(size: Size, rate: FrameRate) -> Self {
         Self {
             size,
@@ -45,12 +45,12 @@ impl Mpeg2Config {
     }
 }
 
-/// An MPEG-2 encoder (main profile, no B pictures). One thread, no delay: a picture in, its bits
-/// out. Key frames come first and when ordered, never by themselves.
+/// MPEG-2 encoder (main profile, no B pictures) with one thread and without delay. Only the first
+/// frame and requested ones are key frames.
 pub struct Mpeg2Encoder {
     inner: ffmpeg::encoder::video::Encoder,
     frame: ffmpeg::frame::Video,
-    /// Looks at what was encoded, since libavcodec gives no picture back.
+    /// Decodes the result, because libavcodec does not return the reconstruction.
     decoder: Decoder,
     config: Mpeg2Config,
     budget: Budget,
@@ -63,7 +63,8 @@ impl Mpeg2Encoder {
     /// Opens an encoder.
     ///
     /// # Errors
-    /// When `config` is out of range, or the installed FFmpeg has no such encoder or refuses it.
+    /// If `config` is out of range, or the installed FFmpeg lacks the encoder or rejects the
+    /// configuration.
     pub fn open(config: Mpeg2Config) -> Result<Self, EncodeError> {
         quiet();
         budget::check(config.key_shares, config.rate)?;
@@ -84,26 +85,26 @@ impl Mpeg2Encoder {
         })
     }
 
-    /// As it was opened.
+    /// Configuration of the encoder.
     pub const fn config(&self) -> &Mpeg2Config {
         &self.config
     }
 
-    /// Savings that a picture may spend, in shares.
+    /// Maximum savings that a picture may spend, in shares.
     fn most_saved(&self) -> f64 {
         let half_second = self.config.rate.as_f64() / 2.0;
         (half_second * SAVED_OF_HALF_SECOND).clamp(LEAST_SAVED, MOST_SAVED)
     }
 
-    /// Encodes what is in `self.frame` with this step of the quantiser, or the next one whose
-    /// picture takes no more than `most` bits. The bytes, and the step that was used.
+    /// Encodes `self.frame` with this quantiser step, or with the next step at which the picture
+    /// has at most `most` bits. Returns the bytes and the step.
     fn run(&mut self, step: usize, most: f64) -> Result<(Vec<u8>, usize), EncodeError> {
         let failed = |e: ffmpeg::Error| {
             EncodeError::Codec(format!("libavcodec's mpeg2video encoder failed: {e}"))
         };
-        // SAFETY: both pointers are valid for as long as what they belong to, which is borrowed
-        // here; libavcodec reads these numbers when the frame is sent. It takes a picture that is
-        // no larger than the buffer's content times this.
+        // SAFETY: both pointers are valid as long as their owners, which are borrowed here.
+        // libavcodec reads these fields when the frame is sent. It accepts a picture of at most the
+        // buffer fill times `rc_max_available_vbv_use`.
         unsafe {
             let context = self.inner.as_mut_ptr();
             (*context).rc_max_available_vbv_use = (most.min(MOST_BITS) / f64::from(FILL)) as f32;
@@ -114,7 +115,7 @@ impl Mpeg2Encoder {
         let mut packet = ffmpeg::Packet::empty();
         self.inner.receive_packet(&mut packet).map_err(failed)?;
         let mut data = packet.data().unwrap_or_default().to_vec();
-        mend_header(&mut data);
+        fix_header(&mut data);
         let used = used_step(&packet).unwrap_or(step);
         Ok((data, used))
     }
@@ -163,7 +164,7 @@ impl PictureEncoder for Mpeg2Encoder {
             key,
             quality: quality.ok_or_else(|| {
                 EncodeError::Codec(format!(
-                    "libavcodec does not decode picture {} that it encoded",
+                    "libavcodec cannot decode picture {}, which it encoded",
                     self.frames - 1
                 ))
             })?,
@@ -181,13 +182,13 @@ impl fmt::Debug for Mpeg2Encoder {
     }
 }
 
-/// How hard pictures of one kind are to code.
+/// Coding complexity of one picture type.
 #[derive(Clone, Copy, Debug)]
 struct Complexity {
     /// Bits times quantiser.
     value: f64,
     learnt: bool,
-    /// The quantiser of the picture that the next one refers to; none for key frames.
+    /// Quantiser of the reference picture of the next one; `None` for key frames.
     reference: Option<f64>,
 }
 
@@ -200,7 +201,7 @@ impl Complexity {
         }
     }
 
-    /// The step whose picture comes nearest to `bits`.
+    /// Quantiser step with the picture size nearest to `bits`.
     fn step_for(&self, bits: f64) -> usize {
         let wanted = self.value / bits.max(1.0);
         let off = |step: &usize| {
@@ -212,10 +213,11 @@ impl Complexity {
             .unwrap_or(COARSEST)
     }
 
-    /// What the bits of a picture are inversely proportional to: its quantiser, and for one that
-    /// refers to another also how much coarser it is than that one. A finer picture has to code
-    /// what the one before it left out; without this the control swings between fine and coarse.
-    /// Far coarser ones save no more for it: what they leave out of the other's noise, it had in vain.
+    /// The size of a picture is inversely proportional to this weight: its quantiser, for a
+    /// predicted picture multiplied by the ratio to the quantiser of its reference. A finer picture
+    /// has to code the details missing in its reference. Without this factor the control oscillates
+    /// between fine and coarse. The ratio is limited, because a much coarser picture saves no more:
+    /// it omits only noise of its reference.
     fn weight(&self, step: usize) -> f64 {
         let quantiser = QUANTISERS[step.min(QUANTISERS.len() - 1)];
         let coarser = |before: f64| (quantiser / before).min(MOST_COARSER);
@@ -225,7 +227,7 @@ impl Complexity {
     fn learn(&mut self, bits: f64, step: usize) {
         let seen = bits * self.weight(step);
         let off = seen / self.value;
-        // What is so different is another scene.
+        // A large difference indicates a scene cut.
         self.value = if self.learnt && off < OTHER && off > 1.0 / OTHER {
             self.value * libm::pow(off, LEARNT_OF_ONE)
         } else {
@@ -239,14 +241,14 @@ impl Complexity {
 fn open(config: &Mpeg2Config) -> Result<ffmpeg::encoder::video::Encoder, EncodeError> {
     let refused = |e: ffmpeg::Error| {
         EncodeError::Codec(format!(
-            "libavcodec's mpeg2video encoder does not open for {} at {}/{} frames a second: {e}",
+            "cannot open libavcodec's mpeg2video encoder for {} at {}/{} frames per second: {e}",
             config.size, config.rate.num, config.rate.den
         ))
     };
     let codec = ffmpeg::encoder::find(ffmpeg::codec::Id::MPEG2VIDEO).ok_or_else(|| {
         EncodeError::Codec(
-            "the installed FFmpeg has no MPEG-2 encoder; install one that has, as Debian's \
-             libavcodec does"
+            "the installed FFmpeg has no MPEG-2 encoder; install a build with it, such as Debian's \
+             libavcodec"
                 .to_owned(),
         )
     })?;
@@ -268,33 +270,33 @@ fn open(config: &Mpeg2Config) -> Result<ffmpeg::encoder::video::Encoder, EncodeE
         count: 1,
         ..ffmpeg::threading::Config::default()
     });
-    // SAFETY: the context is valid and not yet open; numbers are written.
+    // SAFETY: the context is valid and not yet open; integers are written.
     unsafe {
         let context = video.as_mut_ptr();
         (*context).rc_buffer_size = BUFFER;
         (*context).rc_initial_buffer_occupancy = FILL;
         (*context).bit_rate = 0;
         (*context).rc_max_rate = (f64::from(FILL) * config.rate.as_f64()).ceil() as i64;
-        // Frame rates that MPEG-2 does not know become the nearest one.
+        // Unsupported frame rates are replaced by the nearest one.
         (*context).strict_std_compliance = ffmpeg::ffi::FF_COMPLIANCE_EXPERIMENTAL;
     }
     let mut options = ffmpeg::Dictionary::new();
-    // Steps of the quantiser that are finer at high rates and reach further at low ones.
+    // Quantiser steps that are finer at high rates and have a larger maximum.
     options.set("non_linear_quant", "1");
     video.open_as_with(codec, options).map_err(refused)
 }
 
-/// Writes into a sequence header (ITU-T H.262, 6.2.2.1), if `data` begins with one, the highest
-/// bit rate that its first 18 bits can tell, as libavcodec does where it knows of no bound. What it
-/// has written there is [`FILL`] in every frame.
-fn mend_header(data: &mut [u8]) {
+/// If `data` begins with a sequence header (ITU-T H.262 section 6.2.2.1), sets its bit rate to the
+/// maximum of the 18-bit field, as libavcodec does without a limit. libavcodec has written the rate
+/// of [`FILL`] per frame instead.
+fn fix_header(data: &mut [u8]) {
     if let [0, 0, 1, 0xb3, _, _, _, _, high, middle, low, ..] = data {
         (*high, *middle) = (0xff, 0xff);
         *low |= 0b1100_0000;
     }
 }
 
-/// The step that the encoder says it used: after a picture was encoded again, a coarser one.
+/// Quantiser step reported by the encoder; coarser than requested if a picture was encoded again.
 fn used_step(packet: &ffmpeg::Packet) -> Option<usize> {
     let stats = packet
         .side_data()
@@ -306,8 +308,8 @@ fn used_step(packet: &ffmpeg::Packet) -> Option<usize> {
 
 /// Copies a picture into a frame of the same size.
 fn fill(frame: &mut ffmpeg::frame::Video, picture: &Picture) {
-    // SAFETY: the pointer is valid for as long as the frame. libavcodec may still hold its
-    // buffers; this makes others then, and fails only without memory.
+    // SAFETY: the pointer is valid as long as the frame. If libavcodec still holds the buffers,
+    // this call allocates new ones. It fails only if memory is exhausted.
     unsafe {
         ffmpeg::ffi::av_frame_make_writable(frame.as_mut_ptr());
     }
@@ -327,40 +329,43 @@ fn fill(frame: &mut ffmpeg::frame::Video, picture: &Picture) {
     }
 }
 
-/// The quantiser of each step where `q_scale_type` is 1 (ITU-T H.262, table 7-6).
+/// Quantiser of each step for `q_scale_type` 1 (ITU-T H.262, table 7-6).
 const QUANTISERS: [f64; 32] = [
     0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0, 22.0, 24.0,
     28.0, 32.0, 36.0, 40.0, 44.0, 48.0, 52.0, 56.0, 64.0, 72.0, 80.0, 88.0, 96.0, 104.0, 112.0,
 ];
-/// libavcodec takes no coarser step with this table, except when it encodes again.
+/// Coarsest step that libavcodec accepts with this table. It may use coarser ones when it encodes
+/// again.
 const COARSEST: usize = 28;
 /// `FF_QP2LAMBDA`.
 const LAMBDA_PER_STEP: c_int = 118;
-/// Bits times quantiser per sample of luma before anything is known. TM5 begins with 160/115 and
-/// 60/115 of the rate; these are of the generated scene at 640x360.
+/// Initial complexity of key frames, in bits times quantiser per luma sample, from the generated
+/// scene at 640x360. TM5 starts with 160/115 of the rate, and 60/115 for predicted pictures.
 const KEY_COMPLEXITY: f64 = 6.0;
+/// Initial complexity of predicted pictures.
 const DELTA_COMPLEXITY: f64 = 1.5;
-/// How much of one picture's complexity is believed.
+/// Weight of a new sample of the complexity, on a logarithmic scale.
 const LEARNT_OF_ONE: f64 = 0.5;
-/// As a ratio of complexities.
+/// Ratio of complexities that indicates a scene cut.
 const OTHER: f64 = 2.0;
-/// Than the reference.
+/// Maximum quantiser ratio to the reference.
 const MOST_COARSER: f64 = 3.0;
-/// The first step that is tried aims at this much more than a picture may take. One that is coarser
-/// than it need be is not tried again, so this costs an encoding or two and saves bits from being
-/// left over.
+/// The first attempt aims at this multiple of the budget. Only pictures above the budget are
+/// encoded again, so this costs one or two encodings but leaves fewer bits unused.
 const FINER: f64 = 1.2;
-/// Of the frames of half a second. Any half second then keeps to its rate within a tenth.
+/// Maximum savings as a fraction of half a second. Any half second is then within a tenth of its
+/// rate.
 const SAVED_OF_HALF_SECOND: f64 = 0.1;
-/// Shares. In a scene that stands still a finer quantiser costs once and little from then on.
+/// Lower bound of the maximum savings, in shares. In a still scene a finer quantiser costs bits
+/// only once.
 const LEAST_SAVED: f64 = 0.3;
-/// Shares.
+/// Upper bound of the maximum savings, in shares.
 const MOST_SAVED: f64 = 1.2;
-/// Size in bits of the decoder's buffer, as written into the stream: the largest of main profile at
+/// Size of the decoder buffer in bits, as written into the stream: the maximum of main profile at
 /// main level.
 const BUFFER: c_int = 112 << 14;
-/// Bits in libavcodec's model of it before each picture. Whatever a picture takes is more, and after
-/// it this much flows in again.
+/// Fill of libavcodec's model of the buffer before each picture, in bits. Every picture is larger,
+/// and the same number of bits arrives after it.
 const FILL: c_int = 100;
-/// What libavcodec's fields hold.
+/// Limit of libavcodec's fields.
 const MOST_BITS: f64 = 1e9;

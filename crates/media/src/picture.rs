@@ -11,10 +11,10 @@ pub struct Size {
 }
 
 impl Size {
-    /// Checks the two numbers.
+    /// Validates width and height.
     ///
     /// # Errors
-    /// When one of them is odd or out of range.
+    /// If one of them is odd or out of range.
     pub fn new(width: u32, height: u32) -> Result<Self, SizeError> {
         let fits = |n: u32| n.is_multiple_of(2) && (LEAST..=MOST).contains(&n);
         if fits(width) && fits(height) {
@@ -51,7 +51,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// As it is printed: `640x360`.
+/// Parses the printed form, `640x360`.
 impl FromStr for Size {
     type Err = SizeError;
 
@@ -64,15 +64,15 @@ impl FromStr for Size {
     }
 }
 
-/// Why there is no such size.
+/// Error of a picture size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SizeError {
     /// Odd, too small or too large.
     OutOfRange {
-        /// As asked for.
+        /// Requested width.
         width: u32,
-        /// As asked for.
+        /// Requested height.
         height: u32,
     },
     /// The text is not two numbers with an `x` between them.
@@ -84,7 +84,7 @@ impl fmt::Display for SizeError {
         match self {
             Self::OutOfRange { width, height } => write!(
                 f,
-                "a picture of {width}x{height} is not possible: \
+                "invalid picture size {width}x{height}: \
                  width and height must be even and within {LEAST} to {MOST}"
             ),
             Self::NotASize(text) => {
@@ -104,17 +104,17 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// A black one (Y 16, U and V 128, as in ITU-R BT.601).
+    /// A black picture (Y 16, U and V 128, as in ITU-R BT.601).
     pub fn black(size: Size) -> Self {
         let mut data = vec![128; size.bytes()];
         data[..size.luma()].fill(16);
         Self { size, data }
     }
 
-    /// From Y, U and V as they lie in a raw `.yuv` file.
+    /// Creates a picture from Y, U and V in the order of a raw `.yuv` file.
     ///
     /// # Errors
-    /// When the number of bytes is not that of a picture of this size.
+    /// If the number of bytes does not match the size.
     pub fn from_i420(size: Size, data: Vec<u8>) -> Result<Self, PictureError> {
         if data.len() == size.bytes() {
             Ok(Self { size, data })
@@ -131,7 +131,7 @@ impl Picture {
         self.size
     }
 
-    /// Y, U and V as they lie in a raw `.yuv` file.
+    /// Y, U and V in the order of a raw `.yuv` file.
     pub fn as_i420(&self) -> &[u8] {
         &self.data
     }
@@ -143,14 +143,14 @@ impl Picture {
         Planes { y, u, v }
     }
 
-    /// The three planes, to write to.
+    /// The three planes, mutable.
     pub fn planes_mut(&mut self) -> PlanesMut<'_> {
         let (y, chroma) = self.data.split_at_mut(self.size.luma());
         let (u, v) = chroma.split_at_mut(chroma.len() / 2);
         PlanesMut { y, u, v }
     }
 
-    /// Makes it a picture of this size. What it showed is lost when the size changes.
+    /// Changes the size. The content is lost if the size differs.
     pub fn resize(&mut self, size: Size) {
         if self.size != size {
             *self = Self::black(size);
@@ -175,7 +175,7 @@ pub struct Planes<'a> {
     pub v: &'a [u8],
 }
 
-/// As [`Planes`], to write to.
+/// Mutable [`Planes`].
 #[derive(Debug)]
 pub struct PlanesMut<'a> {
     /// Luma.
@@ -186,12 +186,12 @@ pub struct PlanesMut<'a> {
     pub v: &'a mut [u8],
 }
 
-/// The bytes are not those of one picture.
+/// Number of bytes that does not match a picture size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PictureError {
-    /// Of the picture.
+    /// Size of the picture.
     pub size: Size,
-    /// How many were given.
+    /// Number of bytes given.
     pub bytes: usize,
 }
 
@@ -199,7 +199,7 @@ impl fmt::Display for PictureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} bytes are not a picture of {}, which takes {}",
+            "{} bytes do not match a picture of {}, which has {} bytes",
             self.bytes,
             self.size,
             self.size.bytes()
@@ -209,9 +209,9 @@ impl fmt::Display for PictureError {
 
 impl core::error::Error for PictureError {}
 
-/// One macroblock of H.264.
+/// Size of an H.264 macroblock.
 const LEAST: u32 = 16;
-/// The width of "8K"; beyond it no level of H.264 helps.
+/// Width of "8K", the maximum of all H.264 levels.
 const MOST: u32 = 8192;
 
 #[cfg(test)]
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_checked_and_say_the_mend() {
+    fn size_errors_name_the_valid_sizes() {
         assert_eq!("640x360".parse(), Size::new(640, 360));
         for (w, h) in [(15, 16), (641, 360), (640, 8194), (0, 0)] {
             let refused = Size::new(w, h).unwrap_err().to_string();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn planes_lie_one_after_the_other() {
+    fn planes_are_contiguous() {
         let size = Size::new(16, 18).unwrap();
         let bytes: Vec<u8> = (0..size.bytes()).map(|i| (i % 251) as u8).collect();
         let mut picture = Picture::from_i420(size, bytes.clone()).unwrap();

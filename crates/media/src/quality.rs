@@ -1,4 +1,4 @@
-//! How like two pictures are: PSNR of each plane and SSIM of the luma.
+//! Picture quality: PSNR of each plane and SSIM of the luma.
 
 use core::fmt;
 
@@ -6,16 +6,16 @@ use tidegate_core::media::Quality;
 
 use crate::picture::{Picture, Size};
 
-/// Compares a picture with the one it should be.
+/// Compares a picture with its reference.
 ///
-/// PSNR is that of the plane's mean square error against 255². SSIM (Wang et al., "Image quality
-/// assessment: from error visibility to structural similarity", 2004) is the mean over windows of
-/// 8×8 luma samples, 4 apart, without a Gaussian, as FFmpeg computes it; a right or bottom rest of
-/// less than four samples is not looked at. x264 starts its windows two samples further in, which
-/// makes a difference of a few 1e-4.
+/// PSNR is the ratio of 255² to the mean square error of the plane. SSIM (Wang et al., "Image
+/// quality assessment: from error visibility to structural similarity", 2004) is the mean over
+/// windows of 8×8 luma samples, 4 apart, without a Gaussian, as in FFmpeg. A rest of less than four
+/// samples at the right or bottom edge is ignored. x264 starts its windows two samples further in,
+/// which makes a difference of a few 1e-4.
 ///
 /// # Errors
-/// When the pictures differ in size.
+/// If the pictures differ in size.
 pub fn quality(reference: &Picture, seen: &Picture) -> Result<Quality, SizesDiffer> {
     if reference.size() != seen.size() {
         return Err(SizesDiffer {
@@ -32,10 +32,10 @@ pub fn quality(reference: &Picture, seen: &Picture) -> Result<Quality, SizesDiff
     })
 }
 
-/// Variance of the samples of Y, U and V: what a signal-to-noise ratio is measured against that knows
-/// no peak, as the one that MPEG's Test Model 5 prints. Such a ratio is the PSNR less
-/// 10 log10(255² / variance), in dB. At least 1/12, the variance of
-/// rounding, for planes of one colour.
+/// Variance of the samples of Y, U and V: the signal power of a signal-to-noise ratio without a
+/// peak, as printed by MPEG's Test Model 5. Such a ratio is the PSNR minus
+/// 10 log10(255² / variance), in dB. The minimum is 1/12, the variance of rounding, for planes of
+/// one colour.
 pub fn variance(picture: &Picture) -> [f64; 3] {
     let planes = picture.planes();
     [planes.y, planes.u, planes.v].map(|plane| {
@@ -47,15 +47,15 @@ pub fn variance(picture: &Picture) -> [f64; 3] {
     })
 }
 
-/// What rounding to whole samples adds.
+/// Variance of rounding to integer samples.
 const LEAST_VARIANCE: f64 = 1.0 / 12.0;
 
-/// Pictures of two sizes cannot be compared.
+/// The two pictures have different sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizesDiffer {
-    /// Of the picture as it should be.
+    /// Size of the reference.
     pub reference: Size,
-    /// Of the other.
+    /// Size of the other picture.
     pub seen: Size,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for SizesDiffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "a picture of {} cannot be compared with one of {}: scale the source to one size",
+            "cannot compare a picture of {} with one of {}: scale the source to one size",
             self.seen, self.reference
         )
     }
@@ -76,7 +76,7 @@ fn psnr(a: &[u8], b: &[u8]) -> f64 {
         let d = u32::from(p.abs_diff(*q));
         d * d
     };
-    // 4096 · 255² < 2^28: a chunk's sum fits 32 bits, which the compiler turns into vectors.
+    // 4096 · 255² < 2^28: the sum of a chunk fits 32 bits, which the compiler vectorises.
     let chunks = a.chunks(4096).zip(b.chunks(4096));
     let sum: u64 = chunks
         .map(|(p, q)| u64::from(p.iter().zip(q).map(square).sum::<u32>()))
@@ -117,12 +117,12 @@ fn ssim(a: &[u8], b: &[u8], width: usize) -> f64 {
 struct Sums {
     a: u32,
     b: u32,
-    /// Squares of both.
+    /// Sum of the squares of both.
     squares: u32,
     products: u32,
 }
 
-/// The sums of all blocks of a band of four lines.
+/// Computes the sums of all blocks of a band of four lines.
 fn sum_blocks(a: &[u8], b: &[u8], width: usize, out: &mut [Sums]) {
     out.fill(Sums::default());
     for (a, b) in a.chunks_exact(width).zip(b.chunks_exact(width)) {
@@ -139,16 +139,16 @@ fn sum_blocks(a: &[u8], b: &[u8], width: usize, out: &mut [Sums]) {
     }
 }
 
-/// SSIM of the window that four blocks make. The sums are those of 64 samples, so products of two
-/// are 64² times too large; the variances are those of a sample (63 degrees of freedom). The
-/// constant of the means should be scaled by 64² too. x264 and FFmpeg scale it by 64, and so do
-/// we, since figures are compared with theirs; it matters only where a picture is nearly black.
+/// SSIM of the window of four blocks. The sums are over 64 samples, so products of two are scaled
+/// by 64². The variances are sample variances (63 degrees of freedom). The constant of the means
+/// should be scaled by 64² as well. x264 and FFmpeg scale it by 64, and so does this function, to
+/// be comparable. The difference is significant only in nearly black pictures.
 fn likeness(blocks: &[Sums; 4]) -> f32 {
     const C1: f32 = 0.01 * 0.01 * 255.0 * 255.0 * 64.0;
     const C2: f32 = 0.03 * 0.03 * 255.0 * 255.0 * 64.0 * 63.0;
     let sum = |part: fn(&Sums) -> u32| blocks.iter().map(part).sum::<u32>() as i32;
     let (a, b) = (sum(|s| s.a), sum(|s| s.b));
-    // 64 · 64 · 2 · 255² < 2^30: the integers are exact, the differences small.
+    // 64 · 64 · 2 · 255² < 2^30: the integers are exact, and the differences are small.
     let spread = sum(|s| s.squares) * 64 - a * a - b * b;
     let shared = sum(|s| s.products) * 64 - a * b;
     let means = 2 * a * b;
@@ -157,7 +157,7 @@ fn likeness(blocks: &[Sums; 4]) -> f32 {
         / ((squares as f32 + C1) * (spread as f32 + C2))
 }
 
-/// What equal pictures get, in dB.
+/// PSNR of equal pictures, in dB.
 const EQUAL: f64 = 99.0;
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_pictures_are_equal() {
+    fn equal_pictures_have_the_maximum_quality() {
         let picture = scene();
         let same = quality(&picture, &picture).unwrap();
         assert_eq!((same.psnr_y, same.psnr_u, same.psnr_v), (99.0, 99.0, 99.0));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn known_distortions_get_the_values_of_the_formulas() {
+    fn known_distortions_match_the_formulas() {
         let size = Size::new(64, 32).unwrap();
         let black = Picture::black(size);
         let mut other = black.clone();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn variance_is_that_of_the_samples() {
+    fn variance_matches_the_samples() {
         let mut picture = Picture::black(Size::new(16, 16).unwrap());
         let flat = variance(&picture);
         assert!(flat.iter().all(|v| v - LEAST_VARIANCE <= 0.0), "{flat:?}");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_loss_of_detail_cost_likeness() {
+    fn noise_and_loss_of_detail_lower_the_ssim() {
         let picture = scene();
         let mut inverse = picture.clone();
         for sample in inverse.planes_mut().y {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_of_two_sizes_are_refused() {
+    fn different_sizes_are_an_error() {
         let small = Picture::black(Size::new(16, 16).unwrap());
         let large = Picture::black(Size::new(16, 32).unwrap());
         let refused = quality(&small, &large).unwrap_err().to_string();

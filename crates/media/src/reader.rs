@@ -1,4 +1,4 @@
-//! FFmpeg's demultiplexer and decoder as one: a row of frames with their times.
+//! FFmpeg demultiplexer and decoder: a sequence of frames with timestamps.
 
 use std::path::Path;
 
@@ -15,19 +15,19 @@ pub(crate) struct Reader {
     input: ffmpeg::format::context::Input,
     decoder: ffmpeg::decoder::Video,
     stream: usize,
-    /// Seconds per unit of time stamps.
+    /// Unit of timestamps in seconds.
     unit: ffmpeg::Rational,
-    /// The mean rate that the file claims.
+    /// Mean frame rate according to the file.
     pub(crate) rate: FrameRate,
-    /// Frames given.
+    /// Number of frames returned.
     pictures: u64,
-    /// How long the file says it is, in ns; zero where it does not say.
+    /// Duration according to the file, in ns; zero if unknown.
     promised: i64,
     /// Times of the first and the latest packet of any stream, in ns.
     span: Option<(i64, i64)>,
-    /// Whether what was read last was cut or damaged.
+    /// Whether the last picture was truncated or damaged.
     damaged: bool,
-    /// Time of the frame given last, in ns.
+    /// Time of the last returned frame, in ns.
     time: i64,
 }
 
@@ -39,7 +39,7 @@ impl Reader {
             why: why.to_string(),
         };
         if name.contains('\0') {
-            return Err(unreadable(&"there is a zero byte in it"));
+            return Err(unreadable(&"the name contains a zero byte"));
         }
         let input = ffmpeg::format::input(url(name)).map_err(|e| unreadable(&e))?;
         let no_video = || SourceError::NoVideo {
@@ -70,7 +70,7 @@ impl Reader {
         })
     }
 
-    /// The size of the pictures, made even and large enough.
+    /// Size of the pictures, made even and raised to the minimum.
     pub(crate) fn size(&self) -> Result<Size, SourceError> {
         let even = |n: u32| n.next_multiple_of(2).max(16);
         Size::new(even(self.decoder.width()), even(self.decoder.height())).map_err(|e| {
@@ -81,8 +81,8 @@ impl Reader {
         })
     }
 
-    /// Decodes the next whole picture into `frame` and gives its time in ns, counted from
-    /// anywhere. Damaged ones are passed over. Nothing at the end.
+    /// Decodes the next complete picture into `frame`, and returns its time in ns relative to an
+    /// arbitrary epoch; `None` at the end. Damaged pictures are skipped.
     pub(crate) fn next(
         &mut self,
         frame: &mut ffmpeg::frame::Video,
@@ -109,7 +109,7 @@ impl Reader {
         }
     }
 
-    /// Gives the decoder a packet more, or the end.
+    /// Passes another packet, or the end of the stream, to the decoder.
     fn feed(&mut self) -> Result<(), SourceError> {
         let mut packet = ffmpeg::Packet::empty();
         let sent = match packet.read(&mut self.input) {
@@ -125,7 +125,7 @@ impl Reader {
         };
         match sent {
             Ok(()) => Ok(()),
-            // One picture is lost; the next may be right again.
+            // One picture is lost. The next one may be valid.
             Err(ffmpeg::Error::InvalidData) => {
                 self.damaged = true;
                 Ok(())
@@ -134,7 +134,7 @@ impl Reader {
         }
     }
 
-    /// Remembers how far the file went, whichever stream: sound may last longer than pictures.
+    /// Updates the time span of all streams: audio may be longer than video.
     fn note(&mut self, packet: &ffmpeg::Packet) {
         let stream = self.input.stream(packet.stream());
         if let Some((stream, ticks)) = stream.zip(packet.dts().or(packet.pts())) {
@@ -174,15 +174,15 @@ impl Reader {
     }
 }
 
-/// How long the file says it is, in ns. What FFmpeg works out from a bit rate is no promise.
+/// Duration according to the file, in ns. FFmpeg's estimates from a bit rate are not used.
 fn promised(input: &ffmpeg::format::context::Input) -> i64 {
     use ffmpeg::ffi::AVDurationEstimationMethod as Method;
-    // SAFETY: the context's pointer is valid for as long as the context; one number is read.
+    // SAFETY: the pointer of the context is valid as long as the context; one integer is read.
     let method = unsafe { (*input.as_ptr()).duration_estimation_method };
     if method == Method::BITRATE {
         return 0;
     }
-    // FFmpeg counts durations in µs and says i64::MIN where it knows none.
+    // FFmpeg durations are in µs, and i64::MIN is unknown.
     input.duration().max(0).saturating_mul(1000)
 }
 
@@ -194,7 +194,7 @@ fn nanos(ticks: i64, unit: ffmpeg::Rational) -> i64 {
     (i128::from(ticks) * 1_000_000_000 * num / den) as i64
 }
 
-/// What FFmpeg is to open. A file's name with a colon would be taken for a protocol.
+/// URL for FFmpeg. A file name with a colon needs the prefix `file:`, or it would be a protocol.
 fn url(name: &str) -> String {
     match name {
         "-" => "pipe:0".to_owned(),
@@ -203,7 +203,8 @@ fn url(name: &str) -> String {
     }
 }
 
-/// Files without time stamps give their unit of time for a rate: thousands a second.
+/// Maximum frame rate. Files without timestamps report their time unit as rate: thousands per
+/// second.
 fn plausible(rate: ffmpeg::Rational) -> Option<FrameRate> {
     let (num, den) = (rate.numerator(), rate.denominator());
     let rate = FrameRate {
@@ -213,9 +214,9 @@ fn plausible(rate: ffmpeg::Rational) -> Option<FrameRate> {
     (den > 0 && (1.0..=240.0).contains(&rate.as_f64())).then_some(rate)
 }
 
-/// Where the file says nothing.
+/// Frame rate if the file has none.
 const ASSUMED: FrameRate = FrameRate::fps(25);
-/// In ns. Headers are rounded, and streams of one file need not end together.
+/// Tolerance in ns: headers are rounded, and the streams of a file may have different ends.
 const SLACK: i64 = 1_000_000_000;
 
 #[cfg(all(test, feature = "x264"))]
@@ -229,9 +230,9 @@ mod tests {
     use crate::session::PictureEncoder as _;
     use crate::x264::{X264Config, X264Encoder};
 
-    /// Matroska cut between two pictures: only its header says that there should be more.
+    /// Matroska truncated between two pictures: only the duration in the header reveals it.
     #[test]
-    fn a_container_that_holds_less_than_it_says_is_truncated() {
+    fn container_shorter_than_its_header_is_truncated() {
         let folder = env::temp_dir().join(format!("tidegate-reader-{}", process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
@@ -278,7 +279,7 @@ mod tests {
         access_units.flatten().collect()
     }
 
-    /// Puts a raw stream into a container, ten pictures a second.
+    /// Remuxes a raw stream into a container, at ten pictures per second.
     fn remux(from: &str, to: &str) {
         let mut input = ffmpeg::format::input(from).unwrap();
         let mut output = ffmpeg::format::output(to).unwrap();

@@ -1,4 +1,4 @@
-//! A generated, moving scene: the default source, so that nothing needs a video file.
+//! Generated moving scene: the default source, which needs no video file.
 
 use rand_core::Rng as _;
 use tidegate_core::random::Seed;
@@ -6,27 +6,27 @@ use tidegate_core::random::Seed;
 use crate::picture::{Picture, PlanesMut, Size};
 use crate::world::{Plane, World};
 
-/// What the camera does.
+/// Camera motion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Motion {
-    /// All of the others in turn, with a cut between them every [`Scene::SHOT`] frames.
+    /// All other motions in turn, with a cut every [`Scene::SHOT`] frames.
     #[default]
     Mix,
-    /// Stands still; two objects move. The easiest to encode.
+    /// Static camera with two moving objects; the easiest to encode.
     Static,
-    /// Sweeps sideways and slowly up and down.
+    /// Horizontal pan with a slow vertical component.
     Pan,
-    /// In and out between 1/2 and 3/2 of the size.
+    /// Zoom between 1/2 and 3/2 of the size.
     Zoom,
-    /// A fast pan with twelve objects and twice the grain. The hardest.
+    /// Fast pan with twelve objects and twice the grain; the hardest to encode.
     Busy,
 }
 
 impl Motion {
-    /// All of them.
+    /// All motions.
     pub const ALL: [Self; 5] = [Self::Mix, Self::Static, Self::Pan, Self::Zoom, Self::Busy];
 
-    /// One word, for options and reports.
+    /// Name in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mix => "mix",
@@ -38,10 +38,10 @@ impl Motion {
     }
 }
 
-/// A moving scene. The same seed, size and frame number give the same bytes on every machine:
-/// from the painting of the world to the last pixel it computes with integers and `sqrt`.
+/// A moving scene. The same seed, size and frame number produce the same bytes on every machine,
+/// because all computations use integers and `sqrt`.
 ///
-/// Any frame can be rendered at any time. Speeds are per frame, whatever the frame rate.
+/// Frames can be rendered in any order. Speeds are per frame, independent of the frame rate.
 #[derive(Debug)]
 pub struct Scene {
     size: Size,
@@ -52,23 +52,23 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Frames between two cuts of [`Motion::Mix`]: 5 s at 30 frames a second.
+    /// Frames between two cuts of [`Motion::Mix`]: 5 s at 30 frames per second.
     pub const SHOT: u64 = 150;
 
-    /// A scene with [`Motion::Mix`]. Painting its worlds takes about 0.1 s at 640×360 and grows
-    /// with the picture.
+    /// A scene with [`Motion::Mix`]. Painting its worlds takes about 0.1 s at 640×360, in
+    /// proportion to the picture size.
     pub fn new(seed: u64, size: Size) -> Self {
         Self::with_motion(seed, size, Motion::default())
     }
 
-    /// A scene in which the camera does only this.
+    /// A scene with this motion.
     pub fn with_motion(seed: u64, size: Size, motion: Motion) -> Self {
-        // About one texel a pixel, and more texels than pixels before the world repeats.
+        // About one texel per pixel, and more texels than pixels before the world repeats.
         let side = size.width().max(size.height()).next_power_of_two();
         let bits = side.max(LEAST_SIDE).ilog2();
         let world = |name| World::paint(bits, &mut Seed(seed).stream(name));
         let mut rng = Seed(seed).stream("scene/grain");
-        // The sum of three bytes is close enough to a normal distribution; deviation 1.3.
+        // The sum of three bytes approximates a normal distribution; deviation 1.3.
         let mut byte = || (rng.next_u64() >> 56) as i32;
         let grain = (0..GRAIN)
             .map(|_| ((byte() + byte() + byte()) / 96 - 4) as i8)
@@ -82,12 +82,12 @@ impl Scene {
         }
     }
 
-    /// Of its pictures.
+    /// Size of the pictures.
     pub const fn size(&self) -> Size {
         self.size
     }
 
-    /// Draws frame number `frame`. The picture takes the size of the scene.
+    /// Renders frame number `frame`. The picture is resized to the size of the scene.
     pub fn render(&self, frame: u64, picture: &mut Picture) {
         picture.resize(self.size);
         let view = self.view(frame);
@@ -99,7 +99,7 @@ impl Scene {
         self.sprinkle(frame, view.grain, y);
     }
 
-    /// Where the camera is and what moves before it.
+    /// Camera position and moving objects.
     fn view(&self, frame: u64) -> View {
         let (motion, shot) = match self.motion {
             Motion::Mix => {
@@ -109,13 +109,13 @@ impl Scene {
             steady => (steady, 0),
         };
         let world = (shot % 2) as usize;
-        // Below 2^40, so that no product here leaves 64 bits; what follows repeats or wraps.
+        // Below 2^40, so that all products fit 64 bits. All later values repeat or wrap.
         let t = (frame & 0xff_ffff_ffff) as i64;
         let place = Seed(self.seed.wrapping_add(shot))
             .stream("scene/shot")
             .next_u64();
         let width = i64::from(self.size.width());
-        // One pixel of a picture 640 wide, in 1/65536 texel.
+        // One pixel of a picture of width 640, in 1/65536 texel.
         let unit = ONE * width / 640;
         let (x, y, scale) = match motion {
             Motion::Pan => (t * unit * 3 / 2, wave(t * 2) * unit / ONE * 60, ONE),
@@ -150,7 +150,7 @@ impl Scene {
         }
     }
 
-    /// Draws one plane; `shift` is 1 for the halved ones.
+    /// Renders one plane; `shift` is 1 for the chroma planes.
     fn draw(
         &self,
         view: &View,
@@ -189,7 +189,7 @@ impl Scene {
         }
     }
 
-    /// Sensor noise on the luma, another for each frame.
+    /// Adds sensor noise to the luma, different in each frame.
     fn sprinkle(&self, frame: u64, strength: i16, luma: &mut [u8]) {
         let mut rng = Seed(self.seed.wrapping_add(frame)).stream("scene/grain/frame");
         for row in luma.chunks_exact_mut(self.size.width() as usize) {
@@ -203,14 +203,14 @@ impl Scene {
 }
 
 struct View {
-    /// Texel at the middle of the picture, in 1/65536.
+    /// Texel at the centre of the picture, in 1/65536.
     x: i64,
-    /// As `x`.
+    /// Like `x`.
     y: i64,
     /// Texels per pixel, in 1/65536.
     scale: i64,
     world: usize,
-    /// In halves.
+    /// Amplitude of the grain, in halves.
     grain: i16,
     objects: Vec<Object>,
 }
@@ -221,11 +221,11 @@ struct Object {
     y: i64,
     radius: i64,
     world: usize,
-    /// Texel at its middle, in 1/65536.
+    /// Texel at its centre, in 1/65536.
     texel: i64,
 }
 
-/// A wave like a sine, of two parabolas: period 1024, within ±[`ONE`].
+/// Approximation of a sine by two parabolas: period 1024, within ±[`ONE`].
 fn wave(phase: i64) -> i64 {
     let phase = phase.rem_euclid(1024);
     let half = phase % 512;
@@ -233,13 +233,14 @@ fn wave(phase: i64) -> i64 {
     if phase < 512 { height } else { -height }
 }
 
-/// One in fixed point with 16 binary places.
+/// One in fixed point with 16 fractional bits.
 const ONE: i64 = 1 << 16;
-/// Values of grain: a row of the widest picture fits eight times.
+/// Number of grain values: eight rows of the widest picture.
 const GRAIN: usize = 1 << 16;
-/// Texels a side of the smallest world: room for the slowest octave of its texture.
+/// Side of the smallest world in texels: one period of the slowest octave of its texture.
 const LEAST_SIDE: u32 = 256;
-/// The order within [`Motion::Mix`]: hard after easy, so that every cut is a step in bits too.
+/// Order within [`Motion::Mix`]: easy and hard motions alternate, so that every cut changes the
+/// bits.
 const SHOTS: [Motion; 6] = [
     Motion::Pan,
     Motion::Static,
@@ -254,10 +255,10 @@ mod tests {
     use super::*;
     use crate::quality::quality;
 
-    /// What was measured on a scene stays true only while the scene stays the same, and it has to
-    /// be the same on every machine.
+    /// Measurements on a scene remain valid only if the scene is unchanged and the same on every
+    /// machine.
     #[test]
-    fn the_pictures_are_pinned() {
+    fn pictures_match_their_fingerprints() {
         let size = Size::new(96, 64).unwrap();
         let mut picture = Picture::black(size);
         let scene = Scene::new(1, size);
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_is_a_new_picture_and_the_rest_is_smooth() {
+    fn pictures_change_smoothly_except_at_cuts() {
         let size = Size::new(192, 108).unwrap();
         let scene = Scene::new(4, size);
         let (mut before, mut after) = (Picture::black(size), Picture::black(size));

@@ -1,4 +1,4 @@
-//! Source and encoder together, as the session of the core wants them.
+//! Source and encoder combined, as required by the sender of the core.
 
 use core::fmt::Debug;
 
@@ -10,27 +10,27 @@ use crate::source::VideoSource;
 #[cfg(feature = "x264")]
 use crate::x264::{X264Config, X264Encoder};
 
-/// Encodes one picture at a rate, with the bits of that one picture.
+/// Encodes pictures one by one, without delay.
 pub trait PictureEncoder: Debug + Send {
-    /// Encodes a picture at `rate`, as a key frame if `key`; the first is one anyway.
+    /// Encodes a picture at `rate`, as a key frame if `key` is set or it is the first.
     ///
     /// # Errors
-    /// When the picture does not fit the encoder, or the codec fails.
+    /// If the size of the picture differs from that of the encoder, or the codec fails.
     fn encode(&mut self, picture: &Picture, rate: Rate, key: bool) -> Result<Coded, EncodeError>;
 }
 
 /// An encoded picture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Coded {
-    /// The access unit, with all a decoder needs to begin here if it is a key frame.
+    /// The access unit. A key frame includes the headers that a decoder needs to start.
     pub data: Vec<u8>,
-    /// Whether it can be decoded alone.
+    /// Whether it is decodable without references.
     pub key: bool,
-    /// How the encoder's reconstruction compares with the picture.
+    /// Quality of the encoder's reconstruction relative to the picture.
     pub quality: Quality,
 }
 
-/// Reads the frame that is ordered and encodes it. Frames that are not ordered are passed over.
+/// Reads and encodes each ordered frame. Frames without an order are skipped.
 #[derive(Debug)]
 pub struct EncoderSession {
     source: Box<dyn VideoSource>,
@@ -39,7 +39,7 @@ pub struct EncoderSession {
 }
 
 impl EncoderSession {
-    /// Joins a source with an encoder that was opened for its size and its frame rate.
+    /// Combines a source with an encoder of the same size and frame rate.
     pub fn new(source: Box<dyn VideoSource>, encoder: impl PictureEncoder + 'static) -> Self {
         Self {
             encoder: Box::new(encoder),
@@ -48,11 +48,11 @@ impl EncoderSession {
         }
     }
 
-    /// Opens an H.264 encoder that suits the source; `adjust` may change its configuration but for
-    /// size and frame rate, which are the source's.
+    /// Opens an H.264 encoder with size and frame rate of the source; `adjust` may change the other
+    /// parameters.
     ///
     /// # Errors
-    /// As [`X264Encoder::open`].
+    /// See [`X264Encoder::open`].
     #[cfg(feature = "x264")]
     pub fn open(
         source: Box<dyn VideoSource>,
@@ -69,7 +69,7 @@ impl EncoderSession {
         Ok(Self::new(source, encoder))
     }
 
-    /// The picture that was encoded last, as it came from the source.
+    /// Original picture of the last encoded frame.
     pub const fn picture(&self) -> &Picture {
         &self.picture
     }

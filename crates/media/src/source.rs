@@ -1,4 +1,4 @@
-//! Where pictures come from.
+//! Video sources.
 
 use core::fmt::{self, Debug};
 
@@ -7,27 +7,28 @@ use tidegate_core::media::FrameRate;
 use crate::picture::{Picture, Size};
 use crate::scene::Scene;
 
-/// A row of pictures at a constant frame rate, read forwards.
+/// A sequence of pictures at a constant frame rate, read in order.
 pub trait VideoSource: Debug + Send {
-    /// Of every picture.
+    /// Size of all pictures.
     fn size(&self) -> Size;
 
-    /// Pictures a second.
+    /// Pictures per second.
     fn frame_rate(&self) -> FrameRate;
 
-    /// Number of the frame that [`Self::next`] gives, from zero.
+    /// Number of the frame that [`Self::next`] reads, from zero.
     fn position(&self) -> u64;
 
-    /// Reads the next frame into `picture`, which takes the size of the source. `false` at the end.
+    /// Reads the next frame into `picture`, which is resized to the size of the source. Returns
+    /// false at the end.
     ///
     /// # Errors
-    /// When the source cannot be read or is damaged; the message names it.
+    /// If the source cannot be read or is damaged; the message names the source.
     fn next(&mut self, picture: &mut Picture) -> Result<bool, SourceError>;
 
-    /// Reads frame `frame`, passing over those before it. `false` when the source ends earlier.
+    /// Reads frame `frame` and skips those before it. Returns false if the source ends earlier.
     ///
     /// # Errors
-    /// As [`Self::next`], and [`SourceError::Passed`] when that frame has been read or passed over.
+    /// See [`Self::next`], and [`SourceError::Passed`] if the frame was already read or skipped.
     fn advance_to(&mut self, frame: u64, picture: &mut Picture) -> Result<bool, SourceError> {
         let position = self.position();
         if frame < position {
@@ -52,12 +53,12 @@ pub struct SceneSource {
 }
 
 impl SceneSource {
-    /// Without an end.
+    /// An unlimited source.
     pub const fn new(scene: Scene, rate: FrameRate) -> Self {
         Self::with_end(scene, rate, u64::MAX)
     }
 
-    /// Ends after `frames` frames.
+    /// A source that ends after `frames` frames.
     pub const fn with_end(scene: Scene, rate: FrameRate, frames: u64) -> Self {
         Self {
             scene,
@@ -100,48 +101,48 @@ impl VideoSource for SceneSource {
     }
 }
 
-/// Why there is no picture.
+/// Error of a video source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// It cannot be opened, or is of no kind that FFmpeg knows.
+    /// The source cannot be opened, or FFmpeg does not support its format.
     Unreadable {
-        /// File, device or URL, as given.
+        /// File, device or URL.
         name: String,
-        /// What FFmpeg says.
+        /// Error of FFmpeg.
         why: String,
     },
-    /// It can be read, but has no video.
+    /// The source has no video stream.
     NoVideo {
-        /// File, device or URL, as given.
+        /// File, device or URL.
         name: String,
     },
-    /// It stops within a picture, or much earlier than it says.
+    /// The source ends within a picture, or much earlier than its header states.
     Truncated {
-        /// File, device or URL, as given.
+        /// File, device or URL.
         name: String,
-        /// Whole pictures before that.
+        /// Number of complete pictures before the end.
         pictures: u64,
     },
-    /// Reading or decoding failed on the way.
+    /// Reading or decoding failed after the start.
     Broken {
-        /// File, device or URL, as given.
+        /// File, device or URL.
         name: String,
-        /// Pictures before that.
+        /// Number of pictures before the error.
         pictures: u64,
-        /// What FFmpeg says.
+        /// Error of FFmpeg.
         why: String,
     },
-    /// Standard input cannot be read twice.
+    /// The source cannot be looped, because it can be read only once.
     CannotLoop {
-        /// As given.
+        /// Name of the source.
         name: String,
     },
-    /// A source is read forwards only.
+    /// The frame was already read or skipped.
     Passed {
-        /// The frame asked for.
+        /// Requested frame.
         frame: u64,
-        /// The next one that can be had.
+        /// Next available frame.
         position: u64,
     },
 }
@@ -151,17 +152,17 @@ impl fmt::Display for SourceError {
         match self {
             Self::Unreadable { name, why } => write!(
                 f,
-                "cannot read video from \"{name}\": {why}; check the name, and with \
+                "cannot read video from \"{name}\": {why}; check the name, and check with \
                  `ffprobe` whether FFmpeg can read it"
             ),
             Self::NoVideo { name } => write!(
                 f,
-                "\"{name}\" has no video stream; give a file, device or URL that has one"
+                "\"{name}\" has no video stream; give a file, device or URL with one"
             ),
             Self::Truncated { name, pictures } => write!(
                 f,
-                "\"{name}\" is truncated: it ends too early, after {pictures} whole pictures; copy \
-                 it again, or keep those with `ffmpeg -frames:v {pictures}`"
+                "\"{name}\" is truncated after {pictures} complete pictures; copy it again, or \
+                 extract these pictures with `ffmpeg -frames:v {pictures}`"
             ),
             Self::Broken {
                 name,
@@ -169,18 +170,18 @@ impl fmt::Display for SourceError {
                 why,
             } => write!(
                 f,
-                "reading \"{name}\" failed after {pictures} pictures: {why}; play it with \
-                 `ffplay` to see whether the file or the connection is at fault"
+                "reading \"{name}\" failed after {pictures} pictures: {why}; check with `ffplay` \
+                 whether the file or the connection is faulty"
             ),
             Self::CannotLoop { name } => write!(
                 f,
-                "\"{name}\" cannot be looped, since it can be read only once; save it to a file \
-                 and give that"
+                "\"{name}\" cannot be looped, because it can be read only once; save it to a file \
+                 and use the file"
             ),
             Self::Passed { frame, position } => write!(
                 f,
-                "frame {frame} was asked for after frame {position} had come up; sources are read \
-                 forwards"
+                "frame {frame} was requested, but the next frame is {position}; sources are read \
+                 forwards only"
             ),
         }
     }
@@ -194,7 +195,7 @@ mod tests {
     use crate::scene::Motion;
 
     #[test]
-    fn a_scene_is_read_forwards_with_gaps() {
+    fn scene_is_read_in_order_with_gaps() {
         let size = Size::new(64, 48).unwrap();
         let scene = || Scene::with_motion(3, size, Motion::Pan);
         let mut source = SceneSource::with_end(scene(), FrameRate::fps(25), 8);

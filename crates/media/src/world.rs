@@ -1,14 +1,15 @@
-//! The still picture that a scene's camera looks at.
+//! Still background picture of a scene.
 //!
-//! "Dead leaves": discs, ellipses and boxes whose radii follow a power law, laid over each other
-//! from the front, each with its own colour and a share of 1/f texture. Such pictures have the
-//! statistics of natural ones (edges, flat areas and spectrum; Lee, Mumford and Huang, "Occlusion
-//! models for natural images", 2001), which is what an encoder's rate control reacts to.
+//! It follows the "dead leaves" model: discs, ellipses and boxes whose radii have a power-law
+//! distribution occlude each other, each with its own colour and amount of 1/f texture. Such
+//! pictures have the statistics of natural ones (edges, flat areas and spectrum; Lee, Mumford and
+//! Huang, "Occlusion models for natural images", 2001), to which the rate control of an encoder
+//! responds.
 
 use rand_core::Rng;
 use tidegate_core::random::unit;
 
-/// A square that repeats in both directions, Y at full and U, V at half resolution.
+/// A square picture, periodic in both directions; Y at full and U, V at half resolution.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) y: Plane,
@@ -17,12 +18,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Paints a world of `1 << bits` luma texels a side.
+    /// Paints a world with a side of `1 << bits` luma texels.
     pub(crate) fn paint(bits: u32, rng: &mut dyn Rng) -> Self {
         let (cover, leaves) = scatter(bits, rng);
         let texture = texture(bits, rng);
         let mask = texture.len() - 1;
-        // Each leaf reads the texture elsewhere, so that it does not run on across edges.
+        // Each leaf has its own texture offset, so that the texture is discontinuous at edges.
         let texel = |i: usize| {
             let leaf = &leaves[cover[i] as usize];
             let grain = i32::from(texture[(i + leaf.offset) & mask]) * leaf.contrast;
@@ -40,7 +41,7 @@ impl World {
                 let sum: i32 = corners
                     .map(|c| {
                         let (leaf, grain) = texel(c);
-                        // Texture is mostly one of brightness: a quarter of it in the colours.
+                        // Texture is mostly luma: chroma has a quarter of it.
                         leaf.colour[k] + grain / (4 * TEXTURE_ONE)
                     })
                     .iter()
@@ -72,8 +73,8 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Fills `row` with samples at `x`, `x + step`, … of the line `y`, bilinear. Positions are in
-    /// 1/65536 texel and wrap: a side is a power of two, so wrapping at 2^32 does no harm.
+    /// Fills `row` with bilinear samples at `x`, `x + step`, … of the line `y`. Positions are in
+    /// 1/65536 texel and periodic. The side is a power of two, so wrapping at 2^32 is correct.
     pub(crate) fn sample(&self, mut x: u32, y: u32, step: u32, row: &mut [u8]) {
         let side = 1_usize << self.bits;
         let mask = side - 1;
@@ -99,12 +100,13 @@ impl Plane {
 struct Leaf {
     /// Y, U, V.
     colour: [i32; 3],
-    /// How strong the texture is, in 1/16.
+    /// Amplitude of the texture, in 1/16.
     contrast: i32,
     offset: usize,
 }
 
-/// Lays leaves from the front until hardly a texel is free. Gives the leaf seen at each texel.
+/// Places leaves from front to back until almost all texels are covered. Returns the visible leaf
+/// of each texel.
 fn scatter(bits: u32, rng: &mut dyn Rng) -> (Vec<u32>, Vec<Leaf>) {
     let side = 1_i64 << bits;
     let mut cover = vec![GROUND; (side * side) as usize];
@@ -141,7 +143,7 @@ fn scatter(bits: u32, rng: &mut dyn Rng) -> (Vec<u32>, Vec<Leaf>) {
 }
 
 fn colours(rng: &mut dyn Rng) -> Leaf {
-    // The product of two makes most leaves calm and a few rough.
+    // With the product of two random numbers most leaves are smooth and a few are rough.
     let rough = (below(rng, 256) * below(rng, 256) * 560) >> 16;
     Leaf {
         colour: [
@@ -154,7 +156,7 @@ fn colours(rng: &mut dyn Rng) -> Leaf {
     }
 }
 
-/// A radius from the density r^-3 between [`LEAST_RADIUS`] and `most`, by inverting it.
+/// Random radius with the density r^-3 between [`LEAST_RADIUS`] and `most`, by inversion.
 fn radius(u: f64, most: f64) -> i64 {
     let least = (1.0 - u) / (LEAST_RADIUS * LEAST_RADIUS);
     (1.0 / (least + u / (most * most))).sqrt() as i64
@@ -188,24 +190,25 @@ fn texture(bits: u32, rng: &mut dyn Rng) -> Vec<i16> {
     sum
 }
 
-/// A number in `0..limit`; the limits here are far below 2^32, so the bias is not seen.
+/// Random number in `0..limit`. The limits are far below 2^32, so the bias is negligible.
 fn below(rng: &mut dyn Rng, limit: i64) -> i64 {
     (((rng.next_u64() >> 32) * limit as u64) >> 32) as i64
 }
 
-/// ITU-R BT.601: 16 is black and 235 white.
+/// Clamps to the video range of ITU-R BT.601: 16 is black and 235 is white.
 fn video_range(value: i32) -> u8 {
     value.clamp(16, 235) as u8
 }
 
-/// The leaf behind all others.
+/// Index of the background leaf.
 const GROUND: u32 = 0;
-/// Stops the search for the last free texels; 1024² needs about 20,000.
+/// Maximum number of leaves; a world of 1024² needs about 20,000.
 const MOST_LEAVES: usize = 120_000;
-/// Texels. Smaller leaves would be noise.
+/// Minimum radius in texels. Smaller leaves would be noise.
 const LEAST_RADIUS: f64 = 6.0;
-/// √period for the periods 2, 4, … 128, in 1/8. They add up to 281, times 64 fits 16 bits.
+/// √period for the periods 2, 4, … 128, in 1/8. The sum is 281, and 64 times the sum fits 16 bits.
 const AMPLITUDES: [i32; 7] = [11, 16, 23, 32, 45, 64, 90];
-/// Texture times contrast that makes one step of Y: noise of 1 is 128, [`AMPLITUDES`] and contrast
-/// are in 1/8 and 1/16, and a further 8 brings the roughest leaf to a deviation of about 10.
+/// Product of texture and contrast that corresponds to one step of Y. Noise of 1 is 128,
+/// [`AMPLITUDES`] and contrast are in 1/8 and 1/16, and the last factor of 8 limits the roughest
+/// leaf to a deviation of about 10.
 const TEXTURE_ONE: i32 = 128 * 8 * 16 * 8;

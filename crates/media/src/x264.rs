@@ -1,9 +1,9 @@
-//! H.264 by libx264, told its rate before every frame.
+//! H.264 encoder (libx264) with a rate that is set before every frame.
 //!
-//! The buffer that x264 keeps to (VBV) holds one frame, so a frame can hardly be larger than its
-//! share and a new rate holds from the next frame on. x264 leaves about a fifth of such a buffer
-//! unused, so it is asked for [`HEADROOM`] times what is wanted; what a frame still takes above or
-//! below its share is made up by those after it ([`Budget`]).
+//! The VBV buffer of x264 holds one frame, so a frame is hardly larger than its share, and a new
+//! rate applies from the next frame on. x264 leaves about a fifth of such a buffer unused, so its
+//! target is [`HEADROOM`] times the wanted size. Later frames compensate the remaining difference
+//! to the share ([`Budget`]).
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt;
@@ -18,26 +18,26 @@ use crate::budget::{self, Budget};
 use crate::picture::{Picture, Size};
 use crate::session::{Coded, PictureEncoder};
 
-/// How hard x264 tries. Slower ones look better at the same rate.
+/// Speed preset of x264. Slower presets have better quality at the same rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preset {
-    /// About 1 ms a frame of 640×360.
+    /// About 1 ms per frame of 640×360.
     Ultrafast,
-    /// Between the two.
+    /// Between `Ultrafast` and `Veryfast`.
     Superfast,
-    /// The usual choice for live video.
+    /// Common choice for live video.
     #[default]
     Veryfast,
-    /// Slower.
+    /// Slower than `Veryfast`.
     Faster,
-    /// Slower.
+    /// Slower than `Faster`.
     Fast,
-    /// The slowest of use here.
+    /// Slowest supported preset.
     Medium,
 }
 
 impl Preset {
-    /// All, the fastest first.
+    /// All presets, fastest first.
     pub const ALL: [Self; 6] = [
         Self::Ultrafast,
         Self::Superfast,
@@ -47,7 +47,7 @@ impl Preset {
         Self::Medium,
     ];
 
-    /// As x264 calls it.
+    /// Name in x264.
     pub fn name(self) -> &'static str {
         self.c_name().to_str().unwrap_or_default()
     }
@@ -64,22 +64,23 @@ impl Preset {
     }
 }
 
-/// What an encoder needs to know before the first frame.
+/// Configuration of an [`X264Encoder`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct X264Config {
-    /// Of the pictures.
+    /// Picture size.
     pub size: Size,
-    /// Of the source.
+    /// Frame rate of the source.
     pub rate: FrameRate,
-    /// How hard it tries.
+    /// Speed preset.
     pub preset: Preset,
-    /// The largest key frame, in shares of the rate; within `1.0..=20.0`. A larger one looks better
-    /// and is in the network for longer: at 3.5 and 30 frames a second about 117 ms at the rate.
+    /// Maximum size of a key frame, in shares of the rate; within `1.0..=20.0`. A larger key frame
+    /// has better quality and a longer transmission time: about 117 ms for 3.5 shares at 30 frames
+    /// per second.
     pub key_shares: f64,
 }
 
 impl X264Config {
-    /// The usual: [`Preset::Veryfast`], key frames of 3.5 shares.
+    /// Default configuration: [`Preset::Veryfast`], key frames of 3.5 shares.
     pub const fn new(size: Size, rate: FrameRate) -> Self {
         Self {
             size,
@@ -90,27 +91,27 @@ impl X264Config {
     }
 }
 
-/// An H.264 encoder. One thread, no delay: a picture in, its bits out. Key frames come first and
-/// when ordered, never by themselves.
+/// H.264 encoder with one thread and without delay. Only the first frame and requested ones are key
+/// frames.
 pub struct X264Encoder {
     handle: NonNull<sys::x264_t>,
     param: Box<sys::x264_param_t>,
     config: X264Config,
     budget: Budget,
     frames: i64,
-    /// Whether x264's buffer has room for a key frame, as at the start and after another one.
+    /// Whether the VBV buffer has room for a key frame: at the start, and after a key frame.
     roomy: bool,
 }
 
-// SAFETY: the encoder has one thread and no tie to the one that made it; libx264 asks only that
-// calls on one handle do not overlap, which `&mut self` sees to.
+// SAFETY: the encoder has one thread and is not bound to the thread that created it. libx264
+// requires only that calls on one handle do not overlap, which `&mut self` guarantees.
 unsafe impl Send for X264Encoder {}
 
 impl X264Encoder {
     /// Opens an encoder.
     ///
     /// # Errors
-    /// When `config` is out of range or libx264 refuses it.
+    /// If `config` is out of range or libx264 rejects it.
     pub fn open(config: X264Config) -> Result<Self, EncodeError> {
         budget::check(config.key_shares, config.rate)?;
         let mut param = defaults(config.preset)?;
@@ -119,7 +120,7 @@ impl X264Encoder {
         let handle = unsafe { sys::x264_encoder_open(&raw mut *param) };
         let handle = NonNull::new(handle).ok_or_else(|| {
             EncodeError::Codec(format!(
-                "libx264 does not open for {} at {}/{} frames a second",
+                "cannot open libx264 for {} at {}/{} frames per second",
                 config.size, config.rate.num, config.rate.den
             ))
         })?;
@@ -133,16 +134,16 @@ impl X264Encoder {
         })
     }
 
-    /// As it was opened.
+    /// Configuration of the encoder.
     pub const fn config(&self) -> &X264Config {
         &self.config
     }
 
-    /// Sets rate and buffer so that the next frame takes no more than `bits`.
+    /// Sets rate and buffer so that the next frame has at most `bits`.
     fn set_frame_bits(&mut self, bits: f64) -> Result<(), EncodeError> {
         let kilobits = bits / 1000.0;
-        // x264 counts in whole kb/s and kbit. Rounding the buffer down would cost up to a fifth
-        // at 150 kb/s; the rate fills it at most to what is wanted.
+        // x264 uses integer kb/s and kbit. Rounding the buffer down would cost up to a fifth at
+        // 150 kb/s. The rate limits its fill to the wanted size.
         let rate = (kilobits * self.config.rate.as_f64()).clamp(1.0, MOST_KBPS);
         let rc = &mut self.param.rc;
         rc.i_bitrate = rate as i32;
@@ -153,7 +154,7 @@ impl X264Encoder {
             unsafe { sys::x264_encoder_reconfig(self.handle.as_ptr(), &raw mut *self.param) };
         if done < 0 {
             return Err(EncodeError::Codec(format!(
-                "libx264 does not take {rate:.0} kb/s with a buffer of {kilobits:.1} kbit"
+                "libx264 rejects {rate:.0} kb/s with a buffer of {kilobits:.1} kbit"
             )));
         }
         Ok(())
@@ -164,8 +165,8 @@ impl X264Encoder {
         let mut nals = ptr::null_mut();
         let mut count = 0;
         let mut output = MaybeUninit::<sys::x264_picture_t>::zeroed();
-        // SAFETY: the handle is open; `input` points at planes of the size that the encoder was
-        // opened for, which it copies and does not write; `output` is written when a frame comes.
+        // SAFETY: the handle is open; `input` points to planes of the size of the encoder, which
+        // libx264 only reads; `output` is written if there is a frame.
         let size = unsafe {
             sys::x264_encoder_encode(
                 self.handle.as_ptr(),
@@ -177,14 +178,14 @@ impl X264Encoder {
         };
         if size <= 0 || nals.is_null() {
             return Err(EncodeError::Codec(format!(
-                "libx264 gave no frame for picture {} (code {size})",
+                "libx264 returned no frame for picture {} (code {size})",
                 self.frames
             )));
         }
         self.frames += 1;
-        // SAFETY: zeroed, which is valid for this struct of numbers and pointers, and then filled.
+        // SAFETY: zero is valid for this struct of integers and pointers, which is then filled.
         let output = unsafe { output.assume_init() };
-        // SAFETY: libx264 gave `count` NAL units, valid until the next call on this handle.
+        // SAFETY: libx264 returned `count` NAL units, valid until the next call on this handle.
         let nals = unsafe { core::slice::from_raw_parts(nals, count.max(0) as usize) };
         Ok(Coded {
             data: access_unit(nals, size as usize),
@@ -198,7 +199,7 @@ impl X264Encoder {
         })
     }
 
-    /// Describes `picture` to libx264, which must not outlive it.
+    /// Describes `picture` for libx264; `picture` must outlive the result.
     fn input(&self, picture: &Picture, key: bool) -> sys::x264_picture_t {
         let mut input = MaybeUninit::<sys::x264_picture_t>::uninit();
         // SAFETY: x264_picture_init fills the whole struct.
@@ -241,12 +242,13 @@ impl PictureEncoder for X264Encoder {
         let share = rate.as_f64() / self.config.rate.as_f64();
         let asked = self.budget.ask(share);
         let coded = if key || self.frames == 0 {
-            // A key frame stays within its bound by itself: no headroom.
+            // A key frame stays within its bound without headroom.
             self.set_frame_bits(share * self.config.key_shares)?;
             if !self.roomy {
-                // The buffer fills at the end of a frame, at the rate of that frame: it holds what
-                // an ordinary frame may take. So the picture is encoded twice and the first result
-                // thrown away. No decoder misses it, since a key frame refers to nothing.
+                // The buffer is refilled at the end of a frame, at the rate of that frame, so it
+                // only has room for an ordinary frame. The picture is therefore encoded twice, and
+                // the first result is discarded. A key frame has no references, so a decoder does
+                // not need the first result.
                 self.run(picture, true)?;
             }
             self.roomy = true;
@@ -263,7 +265,7 @@ impl PictureEncoder for X264Encoder {
 
 impl Drop for X264Encoder {
     fn drop(&mut self) {
-        // SAFETY: opened by x264_encoder_open and closed only here.
+        // SAFETY: the handle was opened by x264_encoder_open and is closed only here.
         unsafe { sys::x264_encoder_close(self.handle.as_ptr()) }
     }
 }
@@ -280,7 +282,7 @@ impl fmt::Debug for X264Encoder {
 
 fn defaults(preset: Preset) -> Result<Box<sys::x264_param_t>, EncodeError> {
     let mut param = Box::<sys::x264_param_t>::new_uninit();
-    // SAFETY: both names are C strings; the struct is filled unless the call fails.
+    // SAFETY: both names are C strings; the call fills the struct or fails.
     let failed = unsafe {
         sys::x264_param_default_preset(
             param.as_mut_ptr(),
@@ -294,7 +296,7 @@ fn defaults(preset: Preset) -> Result<Box<sys::x264_param_t>, EncodeError> {
             preset.name()
         )));
     }
-    // SAFETY: filled, since the call succeeded.
+    // SAFETY: filled, because the call succeeded.
     Ok(unsafe { param.assume_init() })
 }
 
@@ -304,7 +306,7 @@ fn settings(param: &mut sys::x264_param_t, config: &X264Config) {
     param.i_csp = sys::X264_CSP_I420 as i32;
     param.i_fps_num = config.rate.num;
     param.i_fps_den = config.rate.den;
-    // Skipped frames leave no gap: a frame's share is that of the nominal frame rate.
+    // Skipped frames do not change the share, which follows from the nominal frame rate.
     param.b_vfr_input = 0;
     param.i_level_idc = level(config);
     param.i_threads = 1;
@@ -313,23 +315,23 @@ fn settings(param: &mut sys::x264_param_t, config: &X264Config) {
     param.i_scenecut_threshold = 0;
     param.b_repeat_headers = 1;
     param.b_annexb = 1;
-    // At a lower level x264 does not measure quality; what it has to say goes nowhere.
+    // At a lower level x264 does not compute the quality. Its messages are discarded.
     param.i_log_level = sys::X264_LOG_INFO as i32;
     param.pf_log = Some(mute);
     param.analyse.b_psnr = 1;
     param.analyse.b_ssim = 1;
-    // Placeholders that switch rate control with a buffer on; every frame sets its own.
+    // Placeholders that enable rate control with a buffer; every frame sets its own values.
     param.rc.i_rc_method = sys::X264_RC_ABR as i32;
     param.rc.i_bitrate = 1000;
     param.rc.i_vbv_max_bitrate = 1000;
     param.rc.i_vbv_buffer_size = 1000;
 }
 
-/// Takes a message of x264 and drops it. The type of the list of arguments depends on the machine.
+/// Discards a message of x264. The type of the argument list depends on the platform.
 unsafe extern "C" fn mute<List>(_: *mut c_void, _: c_int, _: *const c_char, _: List) {}
 
-/// The smallest of a few levels (ITU-R H.264, table A-1, times 10) that holds the pictures. It is
-/// set because x264 would choose it by a bit rate that it is told only later.
+/// Smallest of a few levels (ITU-T H.264, table A-1, times 10) for the picture size and rate. It is
+/// set here because x264 would derive it from a bit rate that is set only later.
 fn level(config: &X264Config) -> i32 {
     let blocks = config.size.width().div_ceil(16) * config.size.height().div_ceil(16);
     let speed = f64::from(blocks) * config.rate.as_f64();
@@ -344,8 +346,8 @@ fn level(config: &X264Config) -> i32 {
         .map_or(62, |(_, _, level)| *level)
 }
 
-/// Joins the NAL units, less supplemental information: the note on itself that x264 puts before
-/// its first frame is about 600 bytes, a third of a frame's share at 500 kb/s.
+/// Concatenates the NAL units without SEI: the version message of x264 before its first frame has
+/// about 600 bytes, a third of the share of a frame at 500 kb/s.
 fn access_unit(nals: &[sys::x264_nal_t], size: usize) -> Vec<u8> {
     let mut data = Vec::with_capacity(size);
     for nal in nals
@@ -360,9 +362,9 @@ fn access_unit(nals: &[sys::x264_nal_t], size: usize) -> Vec<u8> {
     data
 }
 
-/// x264 uses about four fifths of a buffer of one frame.
+/// Inverse of the fraction of a one-frame buffer that x264 uses, about four fifths.
 const HEADROOM: f64 = 1.25;
-/// Above this x264's own sums of bits leave 32 bits.
+/// Above this rate the bit counters of x264 overflow 32 bits.
 const MOST_KBPS: f64 = 1_000_000.0;
-/// In dB, for equal pictures; x264 says 100.
+/// PSNR of equal pictures in dB; x264 reports 100.
 const EQUAL: f64 = 99.0;

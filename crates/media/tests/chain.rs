@@ -9,7 +9,7 @@ use tidegate_media::{
 
 /// 2 to 0.5 to 2 Mb/s, two seconds each, with a cut in the last.
 #[test]
-fn a_new_rate_holds_from_the_next_frame() {
+fn new_rate_applies_from_the_next_frame() {
     let mut session = session(360, Motion::Mix, Preset::Superfast);
     let target = |n: u64| Rate::kbps(if (60..120).contains(&n) { 500 } else { 2000 });
     let sizes: Vec<(f64, f64, bool)> = (0..180)
@@ -43,10 +43,10 @@ fn a_new_rate_holds_from_the_next_frame() {
     }
 }
 
-/// What follows a frame at a low rate starts with that frame's buffer, so not all of a rate that
-/// jumps tenfold can be used; but it is not passed.
+/// A frame after one at a low rate starts with the buffer of that frame. After a tenfold increase
+/// the rate is therefore not fully used, but it is never exceeded.
 #[test]
-fn a_rate_that_jumps_with_every_frame_is_not_passed() {
+fn rate_that_changes_with_every_frame_is_not_exceeded() {
     let mut session = session(360, Motion::Busy, Preset::Ultrafast);
     let mut state = 1_u64;
     let frames: Vec<(f64, f64)> = (0..120)
@@ -75,7 +75,7 @@ fn a_rate_that_jumps_with_every_frame_is_not_passed() {
 }
 
 #[test]
-fn what_is_decoded_is_what_the_encoder_says_it_is() {
+fn decoded_quality_matches_the_report_of_the_encoder() {
     let mut session = session(180, Motion::Pan, Preset::Veryfast);
     let mut decoder = Decoder::open(Codec::H264).unwrap();
     for n in 0..30 {
@@ -85,7 +85,7 @@ fn what_is_decoded_is_what_the_encoder_says_it_is() {
         };
         let ours = quality(session.picture(), seen).unwrap();
         let theirs = coded.quality.unwrap();
-        // The windows of x264's SSIM lie two samples beside ours.
+        // The SSIM windows of x264 are offset by two samples.
         assert!(
             (ours.psnr_y - theirs.psnr_y).abs() < 0.01,
             "{n}: {ours:?} {theirs:?}"
@@ -104,7 +104,7 @@ fn what_is_decoded_is_what_the_encoder_says_it_is() {
 }
 
 #[test]
-fn a_lost_frame_shows_until_the_next_key_frame() {
+fn lost_frame_is_visible_until_the_next_key_frame() {
     let mut session = session(180, Motion::Busy, Preset::Superfast);
     let mut decoder = Decoder::open(Codec::H264).unwrap();
     let mut psnr = Vec::new();
@@ -127,7 +127,7 @@ fn a_lost_frame_shows_until_the_next_key_frame() {
 }
 
 #[test]
-fn frames_that_are_not_ordered_are_passed_over() {
+fn frames_without_an_order_are_skipped() {
     let mut session = session(180, Motion::Pan, Preset::Ultrafast);
     let mut decoder = Decoder::open(Codec::H264).unwrap();
     let mut wanted = Picture::black(Size::new(320, 180).unwrap());
@@ -149,7 +149,7 @@ fn frames_that_are_not_ordered_are_passed_over() {
 }
 
 #[test]
-fn any_rate_can_be_ordered() {
+fn arbitrary_rates_are_accepted() {
     let mut session = session(180, Motion::Zoom, Preset::Superfast);
     let mut decoder = Decoder::open(Codec::H264).unwrap();
     let rates = [
@@ -169,7 +169,7 @@ fn any_rate_can_be_ordered() {
 }
 
 #[test]
-fn an_ordered_key_frame_is_larger_than_a_share_and_bounded() {
+fn requested_key_frame_is_larger_than_a_share_and_bounded() {
     let mut session = session(180, Motion::Zoom, Preset::Superfast);
     let share = 600_000.0 / 30.0;
     let sizes: Vec<f64> = (0..45)
@@ -196,7 +196,7 @@ fn an_ordered_key_frame_is_larger_than_a_share_and_bounded() {
 }
 
 #[test]
-fn no_bytes_make_the_decoder_fall() {
+fn decoder_does_not_panic_on_arbitrary_bytes() {
     let mut session = session(180, Motion::Pan, Preset::Ultrafast);
     let mut decoder = Decoder::open(Codec::H264).unwrap();
     assert_eq!(decoder.decode(&[]), Decoded::Nothing);

@@ -12,7 +12,7 @@ use tidegate_media::{
 };
 
 #[test]
-fn a_file_gives_the_pictures_that_were_encoded() {
+fn file_source_returns_the_encoded_pictures() {
     let (path, scene) = (clip("plain", |_| {}), scene());
     let mut source = open(&path, FileOptions::default()).unwrap();
     assert_eq!(
@@ -32,7 +32,7 @@ fn a_file_gives_the_pictures_that_were_encoded() {
 }
 
 #[test]
-fn size_and_rate_are_as_asked_for() {
+fn pictures_are_scaled_to_the_requested_size_and_rate() {
     let path = clip("scaled", |_| {});
     let size = Size::new(96, 64).unwrap();
     let read = |rate| {
@@ -69,7 +69,7 @@ fn size_and_rate_are_as_asked_for() {
 }
 
 #[test]
-fn a_looped_file_starts_again() {
+fn looped_file_restarts() {
     let path = clip("looped", |_| {});
     let options = FileOptions {
         looped: true,
@@ -89,7 +89,7 @@ fn a_looped_file_starts_again() {
 }
 
 #[test]
-fn a_truncated_file_says_so_after_the_whole_pictures() {
+fn truncated_file_is_an_error_after_the_complete_pictures() {
     let path = clip("truncated", |bytes| bytes.truncate(bytes.len() - 300));
     let mut source = open(&path, FileOptions::default()).unwrap();
     let mut picture = Picture::black(source.size());
@@ -97,7 +97,7 @@ fn a_truncated_file_says_so_after_the_whole_pictures() {
     let error = loop {
         match source.next(&mut picture) {
             Ok(true) => whole += 1,
-            Ok(false) => panic!("taken for the end after {whole}"),
+            Ok(false) => panic!("end of the file after {whole} pictures"),
             Err(error) => break error,
         }
     };
@@ -107,7 +107,7 @@ fn a_truncated_file_says_so_after_the_whole_pictures() {
 }
 
 #[test]
-fn damage_on_the_way_costs_pictures_and_not_the_run() {
+fn damage_within_a_file_only_loses_pictures() {
     let path = clip("damaged", |bytes| {
         let middle = bytes.len() / 2;
         bytes[middle..middle + 200].fill(0x55);
@@ -118,12 +118,12 @@ fn damage_on_the_way_costs_pictures_and_not_the_run() {
     while source.next(&mut picture).unwrap() {
         count += 1;
     }
-    // The hole may hide the start of a picture, which then has no time of its own.
+    // The damage may affect the start of a picture, which then has no timestamp.
     assert!((FRAMES - 2..=FRAMES).contains(&count), "{count}");
 }
 
 #[test]
-fn what_is_no_video_is_named_with_its_mend() {
+fn errors_name_the_source_and_a_remedy() {
     let missing = open(&folder().join("missing.mp4"), FileOptions::default()).unwrap_err();
     let text = missing.to_string();
     assert!(matches!(missing, SourceError::Unreadable { .. }));
@@ -152,7 +152,7 @@ fn scene() -> Scene {
     Scene::with_motion(2, Size::new(192, 112).unwrap(), Motion::Pan)
 }
 
-/// Encodes a clip, lets `change` at its bytes, and writes it to a file of its own.
+/// Encodes a clip, applies `change` to its bytes, and writes it to a file.
 fn clip(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> PathBuf {
     let scene = scene();
     let mut encoder = X264Encoder::open(X264Config::new(scene.size(), FRAME_RATE)).unwrap();
@@ -177,7 +177,7 @@ fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// A second of silence: 8000 samples of 8 bits.
+/// One second of silence: 8000 samples of 8 bits.
 fn silence() -> Vec<u8> {
     let head: [&[u8]; 4] = [
         b"RIFF\x64\x1f\0\0WAVEfmt \x10\0\0\0",

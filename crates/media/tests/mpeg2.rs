@@ -18,18 +18,18 @@ fn encoder() -> Mpeg2Encoder {
     Mpeg2Encoder::open(Mpeg2Config::new(size(), FPS)).unwrap()
 }
 
-/// Bits of each frame over its share, 2 to 0.5 to 2 Mb/s with two seconds each; in a mixed scene
-/// with a cut in the last.
+/// Bits of each frame divided by its share, at 2, 0.5 and 2 Mb/s for two seconds each. A mixed
+/// scene has a cut in the last part.
 fn shares(motion: Motion, seed: u64) -> Vec<f64> {
     played((size(), FPS), Rate::kbps(2_000), motion, seed)
 }
 
-/// The papers' format.
+/// Format of the papers.
 fn small() -> (Size, FrameRate) {
     (Size::new(176, 120).unwrap(), FrameRate::fps(10))
 }
 
-/// The same from `high` to a quarter of it to `high`.
+/// The same at `high`, a quarter of it, and `high`.
 fn played((size, fps): (Size, FrameRate), high: Rate, motion: Motion, seed: u64) -> Vec<f64> {
     let scene = Scene::with_motion(seed, size, motion);
     let mut encoder = Mpeg2Encoder::open(Mpeg2Config::new(size, fps)).unwrap();
@@ -53,12 +53,12 @@ fn mean(shares: &[f64]) -> f64 {
     shares.iter().sum::<f64>() / shares.len() as f64
 }
 
-/// A scene that stands still soon has all that the finest quantiser can show, so that one is not
-/// always as large as it may be.
+/// Without the static scene, which soon has all details of the finest quantiser and is then smaller
+/// than its budget.
 const MOVING: [Motion; 4] = [Motion::Mix, Motion::Pan, Motion::Zoom, Motion::Busy];
 
 #[test]
-fn half_seconds_keep_to_a_rate_that_steps() {
+fn half_seconds_match_a_stepped_rate() {
     let moving = MOVING
         .into_iter()
         .flat_map(|m| (1..=3).map(move |seed| (m, seed)));
@@ -75,7 +75,7 @@ fn half_seconds_keep_to_a_rate_that_steps() {
 }
 
 #[test]
-fn a_step_is_settled_within_three_frames() {
+fn rate_is_settled_three_frames_after_a_step() {
     for seed in 1..=3 {
         let shares = shares(Motion::Mix, seed);
         for (n, share) in shares.iter().enumerate() {
@@ -83,7 +83,7 @@ fn a_step_is_settled_within_three_frames() {
             assert!(*share <= most, "seed {seed}, frame {n}: {share:.2} shares");
         }
         for step in [60, 120] {
-            // From the third frame on, until the scene is cut, any half second has its share.
+            // From the third frame on, until the scene cut, any half second has its share.
             for from in step + 3..=step + 15 {
                 let mean = mean(&shares[from..from + 15]);
                 assert!(
@@ -93,7 +93,7 @@ fn a_step_is_settled_within_three_frames() {
             }
         }
     }
-    // A fifth of a second says that it is so at once.
+    // A fifth of a second shows that it is settled immediately.
     for (motion, seed) in MOVING
         .into_iter()
         .flat_map(|m| (1..=3).map(move |s| (m, s)))
@@ -110,9 +110,9 @@ fn a_step_is_settled_within_three_frames() {
     }
 }
 
-/// Half a second has five pictures there, of which each is large for its quantiser's steps.
+/// Half a second has five pictures here, and the quantiser steps are coarse relative to their size.
 #[test]
-fn half_seconds_of_small_pictures_keep_to_a_rate_that_steps() {
+fn half_seconds_of_small_pictures_match_a_stepped_rate() {
     for (motion, seed) in MOVING
         .into_iter()
         .flat_map(|m| (1..=3).map(move |s| (m, s)))
@@ -130,9 +130,9 @@ fn half_seconds_of_small_pictures_keep_to_a_rate_that_steps() {
     }
 }
 
-/// Up to the fall every picture is as fine as can be, and takes less than it may.
+/// Before the drop every picture uses the finest quantiser and is smaller than its budget.
 #[test]
-fn a_fall_from_the_finest_quantiser_is_obeyed_at_once() {
+fn rate_drop_from_the_finest_quantiser_applies_immediately() {
     for (motion, seed) in MOVING
         .into_iter()
         .flat_map(|m| (1..=3).map(move |s| (m, s)))
@@ -141,7 +141,7 @@ fn a_fall_from_the_finest_quantiser_is_obeyed_at_once() {
         let name = motion.name();
         assert!(
             (0.7..=1.0).contains(&shares[20]),
-            "{name} {seed}: {:.2} shares at the fall",
+            "{name} {seed}: {:.2} shares at the drop",
             shares[20]
         );
         for (n, half) in shares[20..40].chunks(5).map(mean).enumerate() {
@@ -150,15 +150,15 @@ fn a_fall_from_the_finest_quantiser_is_obeyed_at_once() {
     }
 }
 
-/// Without ordering a key frame, and whatever the rate was before.
+/// Without requested key frames, and for any previous rate.
 #[test]
-fn no_picture_takes_more_than_its_share_and_what_was_saved() {
+fn no_picture_exceeds_its_share_and_the_savings() {
     let scene = Scene::with_motion(3, size(), Motion::Busy);
     let mut encoder = encoder();
     let mut picture = Picture::black(size());
     for n in 0..120_u64 {
         scene.render(n, &mut picture);
-        // From 0.8 to 6 Mb/s, another one each time.
+        // From 0.8 to 6 Mb/s, a different rate per frame.
         let rate = Rate::kbps(800 + n * 2_377 % 5_200);
         let coded = encoder.encode(&picture, rate, false).unwrap();
         let shares = coded.data.len() as f64 * 8.0 / (rate.as_f64() / 30.0);
@@ -168,7 +168,7 @@ fn no_picture_takes_more_than_its_share_and_what_was_saved() {
 }
 
 #[test]
-fn the_stream_says_that_its_rate_has_no_bound() {
+fn sequence_header_has_an_unlimited_bit_rate() {
     let mut encoder = encoder();
     let picture = Picture::black(size());
     let coded = encoder
@@ -181,7 +181,7 @@ fn the_stream_says_that_its_rate_has_no_bound() {
             n << 1 | u32::from(coded[at / 8] >> (7 - at % 8) & 1)
         })
     };
-    // ITU-T H.262, 6.2.2.1: width, height, aspect, frame rate, bit rate, a marker, buffer.
+    // ITU-T H.262 section 6.2.2.1: width, height, aspect, frame rate, bit rate, marker, buffer.
     assert_eq!((field(32, 12), field(44, 12)), (640, 360));
     assert_eq!((field(64, 18), field(82, 1)), ((1 << 18) - 1, 1));
     assert_eq!(
@@ -192,7 +192,7 @@ fn the_stream_says_that_its_rate_has_no_bound() {
 }
 
 #[test]
-fn key_frames_come_when_ordered_and_stay_within_their_bound() {
+fn requested_key_frames_stay_within_their_bound() {
     let scene = Scene::with_motion(2, size(), Motion::Busy);
     let mut encoder = encoder();
     let mut decoder = Decoder::open(Codec::Mpeg2).unwrap();
@@ -205,7 +205,7 @@ fn key_frames_come_when_ordered_and_stay_within_their_bound() {
         assert_eq!(coded.key, n == 0 || n == 20);
         let shares = coded.data.len() as f64 * 8.0 / (1e6 / 30.0);
         assert!(shares <= if coded.key { 3.0 } else { 2.2 }, "{n}: {shares}");
-        // The decoder joins at the second key frame.
+        // The decoder starts at the second key frame.
         if n < 20 {
             continue;
         }
@@ -217,7 +217,7 @@ fn key_frames_come_when_ordered_and_stay_within_their_bound() {
 }
 
 #[test]
-fn any_size_and_frame_rate_will_do() {
+fn arbitrary_sizes_and_frame_rates_are_accepted() {
     for (width, height, num, den) in [
         (16, 16, 7, 1),
         (176, 120, 30_000, 1_001),
@@ -240,14 +240,14 @@ fn any_size_and_frame_rate_will_do() {
 }
 
 #[test]
-fn what_is_no_mpeg_2_gives_nothing() {
+fn other_data_decodes_to_no_picture() {
     let mut decoder = Decoder::open(Codec::Mpeg2).unwrap();
     let mut state = 1_u64;
     for length in 0..400 {
         let junk: Vec<u8> = (0..length)
             .map(|_| {
                 state = state * 48_271 % 2_147_483_647;
-                // Zeros and ones make start codes likely.
+                // Zeros and ones are likely to form start codes.
                 if state.is_multiple_of(3) {
                     (state >> 8) as u8
                 } else {
@@ -261,7 +261,7 @@ fn what_is_no_mpeg_2_gives_nothing() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_configurations_are_rejected() {
     let wrong = |config| Mpeg2Encoder::open(config).unwrap_err().to_string();
     let config = Mpeg2Config::new(size(), FPS);
     let shares = Mpeg2Config {

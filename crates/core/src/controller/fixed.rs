@@ -1,11 +1,11 @@
-//! A constant rate, whatever happens: how a stream behaves without rate control.
+//! Constant rate, for streams without rate control.
 
 use core::time::Duration;
 
 use crate::control::{Change, Cx, Outcome, RateController, Report, Summary, Target};
 use crate::units::{Bytes, Rate};
 
-/// Sends at one rate and only counts what it is told.
+/// Controller with a constant rate. Feedback is only counted.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     rate: Rate,
@@ -15,7 +15,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// A controller that always answers `rate`, every header included.
+    /// Creates a controller with the constant rate `rate`, all headers included.
     pub fn new(rate: Rate) -> Self {
         Self {
             rate,
@@ -67,7 +67,7 @@ mod tests {
     use crate::units::{RemoteTime, Time};
 
     #[test]
-    fn losses_change_nothing_but_the_count() {
+    fn losses_are_counted_without_a_rate_change() {
         let mut fixed = Fixed::new(Rate::kbps(700));
         let mut rng = Seed(1).stream("fixed");
         let mut cx = Cx {

@@ -13,7 +13,7 @@ use fixed::Fixed;
 use rap::RapConfig;
 use tfrc::TfrcConfig;
 
-/// Which controller, and how it is set. In files a table with the key `algorithm`, e.g.
+/// Selection and configuration of a controller. In files: a table with the key `algorithm`, e.g.
 /// `{ algorithm = "tfrc", damping = true }` or `{ algorithm = "fixed", rate_bps = 4000000 }`.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -22,9 +22,9 @@ use tfrc::TfrcConfig;
     serde(tag = "algorithm", rename_all = "kebab-case", deny_unknown_fields)
 )]
 pub enum ControllerConfig {
-    /// No control at all: the baseline that the others are measured against.
+    /// Constant rate without control, as a baseline.
     Fixed {
-        /// What goes on the wire, every header included.
+        /// Rate on the wire, all headers included.
         #[cfg_attr(feature = "serde", serde(rename = "rate_bps"))]
         rate: Rate,
     },
@@ -35,7 +35,7 @@ pub enum ControllerConfig {
 }
 
 impl ControllerConfig {
-    /// As it is written in files and reports.
+    /// Name in files and reports.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Fixed { .. } => "fixed",
@@ -46,8 +46,8 @@ impl ControllerConfig {
 }
 
 impl ControllerConfig {
-    /// The same for a path on which receivers report by themselves what the algorithm was made
-    /// for: each packet for RAP, each round trip for TFRC. Modelled receivers do.
+    /// The same controller for receivers that send the reports of the original algorithm: one per
+    /// packet for RAP, one per round trip for TFRC. Modelled receivers do so.
     pub fn modelled(mut self) -> Self {
         match &mut self {
             Self::Fixed { .. } => {}
@@ -84,7 +84,7 @@ mod tests {
     use crate::units::{Bytes, Time};
 
     #[test]
-    fn the_configuration_builds_what_it_names() {
+    fn configuration_builds_the_named_controller() {
         let demand = Demand {
             floor: Rate::kbps(150),
             ceiling: Rate::kbps(4_000),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn modelled_receivers_report_by_themselves() {
+    fn modelled_receivers_send_the_original_reports() {
         let rap = ControllerConfig::Rap(RapConfig::default());
         let per_packet = ControllerConfig::Rap(RapConfig::per_packet());
         assert_eq!(rap.modelled(), per_packet);
@@ -113,7 +113,7 @@ mod tests {
 
     #[cfg(feature = "serde")]
     #[test]
-    fn files_name_the_algorithm() {
+    fn configuration_files_select_the_algorithm() {
         let parse = toml::from_str::<ControllerConfig>;
         assert_eq!(
             parse("algorithm = 'tfrc'").unwrap(),

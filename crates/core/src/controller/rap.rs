@@ -1,9 +1,9 @@
 //! RAP, the rate adaptation protocol: additive increase and multiplicative decrease of a paced
-//! rate, on an acknowledgement of each packet.
+//! rate, with an acknowledgement per packet.
 //!
 //! Source: R. Rejaie, M. Handley, D. Estrin, *RAP: An End-to-end Rate-based Congestion Control
 //! Mechanism for Realtime Streams in the Internet*, INFOCOM 1999. Where the paper leaves a choice,
-//! this one is ns-2's; `docs/rap.md` says where it is not.
+//! this implementation follows ns-2. `docs/rap.md` lists the exceptions.
 
 mod flight;
 
@@ -17,8 +17,8 @@ use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time, nanos};
 use flight::Flight;
 
-/// How RAP is set. The defaults are those of ns-2, but for `report_interval`. A number out of range
-/// counts as the nearest in range.
+/// Configuration of RAP. The defaults are those of ns-2, except for `report_interval`. Values are
+/// clamped to their range.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -27,17 +27,17 @@ pub struct RapConfig {
     /// round-trip time: slower while a queue grows, faster while it drains (the fine-grain
     /// adaptation of the paper, its section 2.4).
     pub fine_grain: bool,
-    /// By how many packets per round trip the rate grows in a round trip (`alpha`), from
-    /// 0.001 to 1000.
+    /// Rate increase per round trip, in packets per round trip (`alpha`), from 0.001 to 1000.
     pub increase: f64,
-    /// What a loss event leaves of the rate (`beta`), from 0.001 to 0.999.
+    /// Multiplicative decrease factor at a loss event (`beta`), from 0.001 to 0.999.
     pub decrease: f64,
     /// Weight of a new sample in the averages of the round-trip time and of its deviation
-    /// (`delta`), from 0.001 to 1. TCP has 1/8 and 1/4; at 0.5 the average is that of two or three packets.
+    /// (`delta`), from 0.001 to 1. TCP uses 1/8 and 1/4. At 0.5 the average covers two or three
+    /// packets.
     pub rtt_gain: f64,
-    /// The longest time between two reports in normal operation: zero where each packet has a
-    /// report of its own, as the paper has it. A packet has this much more time before it counts
-    /// as lost for want of a report.
+    /// Maximum interval between two reports in normal operation; zero if each packet has its own
+    /// report, as in the paper. The interval is added to the time after which a packet without a
+    /// report counts as lost.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "report_interval_ms", with = "crate::trace::ms")
@@ -58,7 +58,7 @@ impl Default for RapConfig {
 }
 
 impl RapConfig {
-    /// As ns-2's `Agent/RAP`: each packet has a report of its own.
+    /// Configuration of `Agent/RAP` in ns-2: each packet has its own report.
     pub fn per_packet() -> Self {
         Self {
             report_interval: Duration::ZERO,
@@ -82,17 +82,17 @@ struct Rap {
     /// Inter-packet gap.
     gap: f64,
     rtt: RoundTrip,
-    /// Packets whose loss would be a new event.
+    /// Packets whose loss is a new loss event.
     flight: Flight,
-    /// When the rate may grow next. `None` while nothing was sent since it last did.
+    /// Next time at which the rate may grow; `None` if no packet was sent since it last grew.
     step: Option<Time>,
-    /// Packets sent since.
+    /// Packets sent since the rate last grew.
     sent: u32,
-    /// When to look for overdue packets if none is sent before.
+    /// Time of the next check for overdue packets, unless a packet is sent before.
     check: Option<Time>,
     /// Mean number of packets between two loss events.
     interval: Option<f64>,
-    /// The first packet after the latest loss event.
+    /// First packet after the latest loss event.
     event: u64,
     published: Rate,
     totals: Summary,
@@ -100,7 +100,7 @@ struct Rap {
 
 impl Rap {
     fn new(config: &RapConfig, packet_size: Bytes) -> Self {
-        // `max` and `min` rather than `clamp`: they take NaN as the limit.
+        // `max` and `min` map NaN to the limit, unlike `clamp`.
         let within = |value: f64, least: f64, most: f64| value.max(least).min(most);
         let config = RapConfig {
             increase: within(config.increase, 1e-3, 1e3),
@@ -134,18 +134,18 @@ impl Rap {
             self.config.rtt_gain,
         );
         if first {
-            // One packet per round trip to begin with.
+            // The initial rate is one packet per round trip.
             self.gap = self.rtt.mean;
         }
     }
 
-    /// Whether a packet is overdue: its report should have come.
+    /// Whether a packet is overdue: its report should have arrived.
     fn is_overdue(&self, now: Time) -> bool {
         let wait = duration(self.rtt.timeout) + self.config.report_interval;
         self.flight.oldest().is_some_and(|sent| sent + wait <= now)
     }
 
-    /// Halves the rate for a loss. What was sent before belongs to the same event.
+    /// Reduces the rate for a loss. Losses of packets sent before belong to the same event.
     fn back_off(&mut self, cx: &mut Cx<'_>) {
         self.gap = (self.gap / self.config.decrease).min(MAX_GAP);
         let length = self.flight.next().saturating_sub(self.event).max(1) as f64;
@@ -162,9 +162,9 @@ impl Rap {
         self.step = Some(cx.now + self.rtt.duration());
     }
 
-    /// A round trip without a loss event has passed.
+    /// Increases the rate after a round trip without a loss event.
     fn grow(&mut self, now: Time) {
-        // As ns-2: who uses less than half of the rate learns nothing about the path.
+        // As in ns-2: a sender that uses less than half of the rate does not probe the path.
         let due = self.rtt.mean / self.gap;
         if f64::from(self.sent) >= LEAST_USE * due && self.sent > 0 {
             let faster = self.config.increase * self.gap + self.rtt.mean;
@@ -232,7 +232,7 @@ impl RateController for Rap {
         self.publish(cx);
     }
 
-    /// Looks for overdue packets whenever it is called, so that a driver may ask before it sends.
+    /// Checks for overdue packets at every call, so a driver may call it before it sends.
     fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         if self.step.is_some_and(|at| at <= cx.now) {
             self.grow(cx.now);
@@ -257,8 +257,8 @@ impl RateController for Rap {
     }
 
     fn target(&self) -> Target {
-        // Rounded down. With a constant round-trip time a step and a packet fall due at the same
-        // moment again and again, and the step has to come first.
+        // Rounded down. With a constant round-trip time an increase and a packet are repeatedly due
+        // at the same time, and the increase must come first.
         Target::of(Rate::bps((self.size * 8.0 / self.spacing()) as u64))
     }
 
@@ -281,7 +281,7 @@ struct RoundTrip {
     samples: u32,
     mean: f64,
     deviation: f64,
-    /// How long a packet may stay without a report.
+    /// Time after which a packet without a report counts as lost.
     timeout: f64,
     /// Short-term and long-term average for the fine-grain adaptation.
     short: f64,
@@ -289,7 +289,7 @@ struct RoundTrip {
 }
 
 impl Default for RoundTrip {
-    /// Nothing is known: two seconds, as in ns-2.
+    /// Initial averages: two seconds, as in ns-2.
     fn default() -> Self {
         Self {
             samples: 0,
@@ -329,7 +329,7 @@ fn seconds(d: Duration) -> f64 {
     nanos(d) as f64 / 1e9
 }
 
-/// To the nearest nanosecond; saturates.
+/// Converts seconds to the nearest nanosecond; saturates.
 fn duration(secs: f64) -> Duration {
     Duration::from_nanos((secs * 1e9 + 0.5) as u64)
 }
@@ -337,20 +337,20 @@ fn duration(secs: f64) -> Duration {
 /// Gap and round-trip time before the first report, in seconds (ns-2: `ipg_`, `srtt_`).
 const FIRST_GAP: f64 = 2.0;
 
-/// No gap is longer: a packet in 64 seconds keeps a path alive, as in TFRC. ns-2 has no bound, and
-/// after a long outage it sends nothing for as long again.
+/// Maximum gap between packets: one packet per 64 seconds probes the path, as in TFRC. ns-2 has no
+/// maximum, and after a long outage it is idle for as long again.
 const MAX_GAP: f64 = 64.0;
 
-/// Nor shorter: 1200 bytes in it are 96 Gb/s.
+/// Minimum gap between packets: 96 Gb/s at 1200 bytes.
 const MIN_GAP: f64 = 1e-7;
 
-/// A tenth of a switch hop, in seconds.
+/// Minimum round-trip time in seconds, a tenth of a switch hop.
 const MIN_RTT: f64 = 1e-6;
 
-/// Share of the rate that has to be used for it to grow (ns-2: `dpthresh_` of 50 %).
+/// Minimum used fraction of the rate for an increase (ns-2: `dpthresh_` of 50 %).
 const LEAST_USE: f64 = 0.5;
 
-/// The time-out is so many mean round trips and so many mean deviations (ns-2: `mu_`, `phi_`).
+/// Weights of mean round-trip time and mean deviation in the timeout (ns-2: `mu_`, `phi_`).
 const MEANS: f64 = 1.2;
 const DEVIATIONS: f64 = 4.0;
 
@@ -358,16 +358,18 @@ const DEVIATIONS: f64 = 4.0;
 const SHORT_GAIN: f64 = 0.9;
 const LONG_GAIN: f64 = 0.01;
 
-/// The next packet looks for overdue ones itself. This many gaps after the last one, none came.
+/// Sending a packet includes the check for overdue packets. The separate check is due this many
+/// gaps after the last packet.
 const CHECK_AFTER: f64 = 65.0 / 64.0;
 
-/// Between two looks: a timer of less than this would cost more than it tells.
+/// Minimum interval of the check for overdue packets, which limits its cost.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 /// Weight of the latest interval between two loss events, for the summary only.
 const EVENT_GAIN: f64 = 0.25;
 
-/// The packet size forgets over some 64 packets, which is two or more frames of video.
+/// Weight of a new sample in the mean packet size: it averages over about 64 packets, which is two
+/// or more video frames.
 const SIZE_GAIN: f64 = 1.0 / 64.0;
 
 #[cfg(test)]

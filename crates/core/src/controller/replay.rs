@@ -1,4 +1,4 @@
-//! A controller's inputs as data: what recordings, property tests, fuzz targets and bindings share.
+//! Inputs of a controller as data, for recordings, property tests, fuzz targets and bindings.
 
 use core::time::Duration;
 
@@ -11,11 +11,11 @@ pub enum Input {
     Change(Change),
     /// [`RateController::on_report`], with the parts of a [`Report`].
     Report {
-        /// Per-packet news.
+        /// Fates of the packets of the report.
         fates: Vec<Fate>,
-        /// A fresh round-trip sample.
+        /// New round-trip sample.
         rtt: Option<Duration>,
-        /// What somebody else measured.
+        /// External measurement of receive rate and loss event rate.
         measured: Option<Measured>,
     },
     /// [`RateController::on_sent`].
@@ -25,7 +25,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Makes the call.
+    /// Calls the method of `controller`.
     pub fn apply(&self, controller: &mut dyn RateController, cx: &mut Cx<'_>) {
         match self {
             Self::Change(change) => controller.on_change(cx, change),

@@ -1,33 +1,33 @@
-//! What a transport will carry: cumulative capacity over time.
+//! Service curves: forecasts of the cumulative capacity of a transport.
 
 use core::fmt;
 use core::time::Duration;
 
 use crate::units::Rate;
 
-/// Cumulative capacity W(t) in bits from now (t = 0), with a rate that is linear piece by piece.
+/// Cumulative capacity W(t) in bits from now (t = 0), with a piecewise linear rate.
 ///
-/// W is then quadratic piece by piece, so the growth of TCP, constant rates, steps, stalls and
-/// traces are all exact. The last piece lasts for ever and does not fall. Capacity that nobody
-/// uses is lost: W says what *could* leave.
+/// W is piecewise quadratic, so constant rates, steps, stalls, traces and the growth of TCP are
+/// represented exactly. The last piece has no end and its rate does not decrease. Unused capacity
+/// is lost: W is an upper bound of the bits that leave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceCurve {
-    /// In order of `start`; never empty; the first starts at zero.
+    /// Ordered by `start`; never empty; the first starts at zero.
     pieces: Vec<Piece>,
 }
 
-/// A stretch of a curve, for [`ServiceCurve::from_segments`].
+/// Segment of a curve, for [`ServiceCurve::from_segments`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Segment {
-    /// How long it lasts; the last one lasts for ever whatever this says.
+    /// Duration; ignored in the last segment, which has no end.
     pub duration: Duration,
-    /// The rate at its beginning.
+    /// Rate at the start of the segment.
     pub rate: Rate,
-    /// Growth of the rate, in b/s per second. A rate that falls stops at zero.
+    /// Growth of the rate, in b/s per second. A decreasing rate stops at zero.
     pub slope: f64,
 }
 
-/// A piece as the arithmetic wants it: seconds, bits, bits per second.
+/// Piece of a curve in seconds, bits and bits per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Piece {
     pub(super) start: f64,
@@ -37,30 +37,31 @@ pub(super) struct Piece {
     pub(super) slope: f64,
 }
 
-/// Why segments make no curve.
+/// Error of [`ServiceCurve::from_segments`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CurveError {
-    /// There are none.
+    /// There are no segments.
     Empty,
-    /// The last segment lasts for ever, so its slope may not be negative.
+    /// The slope of the last segment is negative. This segment has no end.
     FallsForEver,
     /// The slope of the segment with this index is not a finite number.
     SlopeNotFinite(usize),
 }
 
 impl ServiceCurve {
-    /// The same rate for ever; also a paced sender, whose pacing rate is all it may use.
+    /// Constant rate, such as the pacing rate of a paced sender.
     pub fn constant(rate: Rate) -> Self {
         Builder::new().tail(rate.as_f64(), 0.0)
     }
 
-    /// w(t) = m·t with `m` in b/s per second (at least zero): TCP from nothing, as the paper takes it.
+    /// w(t) = m·t with `m` in b/s per second (at least zero): TCP that grows from a rate of zero,
+    /// as in the paper.
     pub fn linear(m: f64) -> Self {
         Builder::new().tail(0.0, m)
     }
 
-    /// One rate after the other, each for its time; the last stays. Zeros are stalls, and a
-    /// recorded trace is a list of steps. Without steps the curve is a dead link.
+    /// Sequence of rates with their durations, such as a recorded trace. The last rate has no end.
+    /// A zero rate is a stall. Without steps the capacity is zero.
     pub fn steps(steps: &[(Duration, Rate)]) -> Self {
         let Some(((_, last), before)) = steps.split_last() else {
             return Self::constant(Rate::ZERO);
@@ -72,7 +73,7 @@ impl ServiceCurve {
         build.tail(last.as_f64(), 0.0)
     }
 
-    /// Nothing for `stall`, then `self` from its beginning.
+    /// Zero rate for `stall`, then `then` from its start.
     pub fn stall_then(stall: Duration, then: &Self) -> Self {
         let mut build = Builder::new();
         build.push(stall.as_secs_f64(), 0.0, 0.0);
@@ -80,10 +81,10 @@ impl ServiceCurve {
         build.finish()
     }
 
-    /// Any curve.
+    /// Builds a curve from segments.
     ///
     /// # Errors
-    /// When there are no segments, a slope is not finite, or the last one falls.
+    /// If there are no segments, a slope is not finite, or the last slope is negative.
     pub fn from_segments(segments: &[Segment]) -> Result<Self, CurveError> {
         let (last, before) = segments.split_last().ok_or(CurveError::Empty)?;
         if let Some(bad) = segments.iter().position(|s| !s.slope.is_finite()) {
@@ -99,10 +100,10 @@ impl ServiceCurve {
         Ok(build.tail(last.rate.as_f64(), last.slope))
     }
 
-    /// At every moment the lower of the two *rates*.
+    /// The minimum of the two *rates* at every time.
     ///
-    /// Right where two limits act at once (a window and a pacer), and on the safe side where
-    /// either forecast may come true: no interval carries more than in either curve.
+    /// This is exact if two limits act at once (a window and a pacer). It is conservative if either
+    /// forecast may be correct: no interval carries more than in either curve.
     pub fn min(&self, other: &Self) -> Self {
         let mut build = Builder::new();
         let (mut i, mut j, mut at) = (0, 0, 0.0_f64);
@@ -110,8 +111,8 @@ impl ServiceCurve {
             let (a, b) = (self.pieces[i], other.pieces[j]);
             let end = self.end(i).min(other.end(j));
             let (gap, closing) = (a.rate_at(at) - b.rate_at(at), b.slope - a.slope);
-            // Where the two rates cross inside the cell, the lower one changes. A crossing that
-            // rounding leaves just ahead of `at` is the one that ended the last cell.
+            // If the two rates cross inside the cell, the lower one changes. A crossing just ahead
+            // of `at` is a rounding error of the crossing that ended the last cell.
             let cross = at + gap / closing;
             let ahead = cross > at + 1e-12 * (1.0 + at) && cross < end;
             let stop = if ahead { cross } else { end };
@@ -135,7 +136,7 @@ impl ServiceCurve {
         }
     }
 
-    /// Every rate times `factor` (at least zero): a pessimist's version of a forecast.
+    /// All rates multiplied by `factor` (at least zero).
     pub fn scaled(&self, factor: f64) -> Self {
         let mut build = Builder::new();
         build.pieces.clone_from(&self.pieces);
@@ -147,12 +148,12 @@ impl ServiceCurve {
         build.finish()
     }
 
-    /// Every rate times `factor`, and all of it later by `stall`.
+    /// A pessimistic forecast: all rates multiplied by `factor`, after a stall of `stall`.
     pub fn pessimistic(&self, factor: f64, stall: Duration) -> Self {
         Self::stall_then(stall, &self.scaled(factor))
     }
 
-    /// The same forecast as seen at `t`: what was carried before does not count.
+    /// The same forecast with its origin at `t`. Bits carried before `t` are excluded.
     pub fn from(&self, t: Duration) -> Self {
         let t = t.as_secs_f64();
         let first = self.index(t);
@@ -177,7 +178,7 @@ impl ServiceCurve {
         Duration::try_from_secs_f64(self.time_of(bits)).ok()
     }
 
-    /// The rate that the curve never falls below in the long run; infinite when it grows for ever.
+    /// Long-run rate; infinite if the rate grows without limit.
     pub(super) fn tail_rate(&self) -> f64 {
         let last = self.pieces[self.pieces.len() - 1];
         if last.slope > 0.0 {
@@ -187,7 +188,7 @@ impl ServiceCurve {
         }
     }
 
-    /// Bits carried when the last piece begins: the scale of the sums above.
+    /// Bits carried before the last piece: the scale of rounding errors.
     pub(super) fn tail_bits(&self) -> f64 {
         self.pieces[self.pieces.len() - 1].bits
     }
@@ -196,12 +197,12 @@ impl ServiceCurve {
         &self.pieces
     }
 
-    /// Index of the piece that holds `t`.
+    /// Index of the piece that contains `t`.
     pub(super) fn index(&self, t: f64) -> usize {
         self.pieces.partition_point(|p| p.start <= t).max(1) - 1
     }
 
-    /// Where piece `i` ends; infinite for the last.
+    /// End of piece `i`; infinite for the last.
     pub(super) fn end(&self, i: usize) -> f64 {
         self.pieces.get(i + 1).map_or(f64::INFINITY, |p| p.start)
     }
@@ -210,14 +211,15 @@ impl ServiceCurve {
         self.pieces[self.index(t)].bits_at(t)
     }
 
-    /// [`inverse`](Self::inverse) in seconds; infinite for never.
+    /// [`inverse`](Self::inverse) in seconds; infinite if W never reaches `bits`.
     pub(super) fn time_of(&self, bits: f64) -> f64 {
         if bits <= 0.0 {
             return 0.0;
         }
         let p = self.pieces[self.pieces.partition_point(|p| p.bits < bits).max(1) - 1];
         let want = bits - p.bits;
-        // The stable form of the root of rate·x + slope·x²/2 = want: no difference of like numbers.
+        // The numerically stable form of the root of rate·x + slope·x²/2 = want, which avoids
+        // cancellation.
         let root = (p.rate * p.rate + 2.0 * p.slope * want).max(0.0).sqrt();
         let x = 2.0 * want / (p.rate + root);
         if x.is_finite() {
@@ -238,7 +240,8 @@ impl Piece {
         self.bits + x * (self.rate + 0.5 * self.slope * x)
     }
 
-    /// When its rate is `rate`, wherever on the line that is; NaN or infinite for a flat piece.
+    /// Time at which the line through this piece has the rate `rate`, even outside of the piece.
+    /// NaN or infinite if the rate is constant.
     pub(super) fn when(&self, rate: f64) -> f64 {
         self.start + (rate - self.rate) / self.slope
     }
@@ -249,7 +252,7 @@ impl fmt::Display for CurveError {
         match self {
             Self::Empty => f.write_str("a service curve needs at least one segment"),
             Self::FallsForEver => f.write_str(
-                "the last segment of a service curve lasts for ever: give it a slope of zero or more, \
+                "the last segment of a service curve has no end: give it a slope of zero or more, \
                  or add a segment after it",
             ),
             Self::SlopeNotFinite(i) => {
@@ -261,7 +264,7 @@ impl fmt::Display for CurveError {
 
 impl core::error::Error for CurveError {}
 
-/// Appends pieces and keeps the sums.
+/// Builds a curve piece by piece and keeps the sums.
 pub(super) struct Builder {
     pieces: Vec<Piece>,
     at: f64,
@@ -277,7 +280,7 @@ impl Builder {
         }
     }
 
-    /// A stretch of `duration` seconds; nothing if that is zero or less.
+    /// Appends a piece of `duration` seconds, or none if that is zero or less.
     pub(super) fn push(&mut self, duration: f64, rate: f64, slope: f64) {
         if duration.is_nan() || duration <= 0.0 {
             return;
@@ -301,7 +304,7 @@ impl Builder {
         self.bits += duration * (rate + 0.5 * slope * duration);
     }
 
-    /// Other pieces, their first one now and the last for ever.
+    /// Appends pieces; the last one has no end.
     fn extend(&mut self, pieces: &[Piece]) {
         let Some((last, _)) = pieces.split_last() else {
             return;
@@ -316,7 +319,7 @@ impl Builder {
         });
     }
 
-    /// The last piece.
+    /// Appends the last piece, which has no end.
     pub(super) fn tail(mut self, rate: f64, slope: f64) -> ServiceCurve {
         self.pieces.push(Piece {
             start: self.at,
@@ -327,7 +330,7 @@ impl Builder {
         self.finish()
     }
 
-    /// When the last piece is in already.
+    /// Builds the curve; the last piece has no end.
     fn finish(self) -> ServiceCurve {
         ServiceCurve {
             pieces: self.pieces,
@@ -397,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_segments_are_named() {
+    fn invalid_segments_are_errors() {
         let bad = |slope| Segment {
             duration: ms(1),
             rate: Rate::bps(1),
@@ -437,23 +440,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_falls_and_inverts(c in curve(), t in 0_u64..4_000, bits in 0.1_f64..8_000.0) {
+        fn capacity_grows_and_inverts(c in curve(), t in 0_u64..4_000, bits in 0.1_f64..8_000.0) {
             prop_assert!(c.at(ms(t + 1)) >= c.at(ms(t)) - 1e-9);
             if let Some(when) = c.inverse(bits) {
-                // One nanosecond carries less than a bit here.
+                // In one nanosecond these curves carry less than a bit.
                 prop_assert!((c.at(when) - bits).abs() < 1e-3 || c.at(when) >= bits - 1e-3);
                 prop_assert!(c.at(when.saturating_sub(Duration::from_micros(1))) < bits + 1e-6);
             }
         }
 
         #[test]
-        fn the_lower_of_two_is_below_both_and_tight(a in curve(), b in curve(), t in 0_u64..3_000, n in 1_u64..500) {
+        fn minimum_is_below_both_and_tight(a in curve(), b in curve(), t in 0_u64..3_000, n in 1_u64..500) {
             let low = a.min(&b);
             let got = low.at(ms(t + n)) - low.at(ms(t));
             for c in [&a, &b] {
                 prop_assert!(got <= c.at(ms(t + n)) - c.at(ms(t)) + 1e-6);
             }
-            // The rate itself, by a fine sum.
+            // Numerical integral of the minimum rate.
             let mut sum = 0.0;
             for k in 0..n * 20 {
                 let at = (t as f64 + (k as f64 + 0.5) / 20.0) / 1e3;
@@ -464,7 +467,7 @@ mod tests {
         }
 
         #[test]
-        fn a_later_view_carries_the_rest(c in curve(), from in 0_u64..2_000, t in 0_u64..2_000) {
+        fn shift_keeps_the_remaining_bits(c in curve(), from in 0_u64..2_000, t in 0_u64..2_000) {
             let rest = c.at(ms(from + t)) - c.at(ms(from));
             prop_assert!(near(c.from(ms(from)).at(ms(t)), rest));
             let half = c.pessimistic(0.5, ms(from));

@@ -12,8 +12,8 @@ pub struct Case<'a> {
     pub curve: &'a ServiceCurve,
     /// Q: bytes queued already.
     pub backlog: Bytes,
-    /// d: how long a byte that is made now may take to leave. The bound less propagation,
-    /// playout and the encoder's own lag.
+    /// d: maximum time for a byte produced now to leave. This is the bound minus propagation,
+    /// playout and encoder delay.
     pub budget: Duration,
     /// Burst of the source.
     pub burst: Burst,
@@ -25,21 +25,23 @@ pub struct Case<'a> {
     pub frames: Frames,
 }
 
-/// A source at rate h makes at most `fixed + h·span + h·(t − s)` in any interval (s, t].
+/// Burst of a source: at rate h it produces at most `fixed + h·span + h·(t − s)` in any interval
+/// (s, t].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burst {
-    /// The part that does not depend on the rate: one packet, as packets leave whole.
+    /// The part that is independent of the rate: one packet, because packets leave as a whole.
     pub fixed: Bytes,
-    /// The part that does: a frame comes at once and holds this much time's worth of bits.
+    /// The part in proportion to the rate: a frame is produced at once and has the bits of this
+    /// time.
     pub span: Duration,
 }
 
 /// Frame timing of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frames {
-    /// From now to the next frame.
+    /// Time from now to the next frame.
     pub next: Duration,
-    /// From one to the next; zero counts as one nanosecond.
+    /// Frame interval; zero counts as one nanosecond.
     pub interval: Duration,
 }
 
@@ -52,10 +54,10 @@ pub enum Plan {
         rate: Rate,
         /// Constraint that limits the rate.
         binding: Binding,
-        /// When everything that was late is made up for; `None` if it never is at this rate.
+        /// `T_recovery`, see [`recovery`]; `None` if the backlog never drains at this rate.
         recovery: Option<Duration>,
     },
-    /// Not even the floor meets the bound.
+    /// No rate meets the bound, not even the floor.
     Infeasible {
         /// Smallest budget that is sufficient at the floor; `None` if there is none.
         smallest_budget: Option<Duration>,
@@ -69,28 +71,29 @@ pub enum Plan {
 pub enum Binding {
     /// The ceiling of the source.
     Ceiling,
-    /// The byte made at `made` leaves exactly in time.
+    /// The byte produced at `made` leaves exactly in time.
     Byte {
-        /// When it is made.
+        /// Production time of the byte.
         made: Duration,
-        /// The transport has had work without a break since then; `None`: since before now,
-        /// so the backlog has a part in it.
+        /// Start of the busy period of the transport. `None`: it started before now, so the backlog
+        /// contributes to the delay.
         busy_since: Option<Duration>,
     },
     /// Long-run rate of the forecast.
     LongRun,
 }
 
-/// Which of the next 64 frames to skip.
+/// Frames to skip among the next 64 frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skip {
-    /// Late even if each were the only one made, at the floor. All others are savable.
+    /// Frames that are late at the floor even if all others are skipped.
     pub hopeless: FrameSet,
-    /// Leave these out, make the others at the floor, and those arrive in time. Admitting in
-    /// order keeps the most frames, since all are equally large and equally urgent. May be
-    /// empty when the promise fails only for a source that bursts at the worst moment.
+    /// Frames to skip. The others arrive in time at the floor. Admission in order keeps the largest
+    /// number of frames, because all have the same size and the same budget. The set may be empty
+    /// if the bound is missed only by a source that bursts at the worst time.
     pub skip: FrameSet,
-    /// When the first frame after the last gap is made; `None` if the gaps reach the end of the set.
+    /// Time of the first frame after the last skipped one; `None` if the last frame of the set is
+    /// skipped.
     pub resume: Option<Duration>,
 }
 
@@ -107,7 +110,7 @@ impl Burst {
         }
     }
 
-    /// The same where a key frame of `frames` times the mean may come.
+    /// A key frame of `frames` times the mean size, and one packet.
     pub fn key_frame(interval: Duration, packet: Bytes, frames: u32) -> Self {
         Self {
             fixed: packet,
@@ -117,25 +120,25 @@ impl Burst {
 }
 
 impl FrameSet {
-    /// How many frames a set can speak of.
+    /// Number of frames that a set covers.
     pub const SIZE: u32 = u64::BITS;
 
-    /// Whether frame `n` from now is in it; never for frames beyond [`SIZE`](Self::SIZE).
+    /// Whether the set contains frame `n`; false from [`SIZE`](Self::SIZE) on.
     pub const fn contains(self, n: u32) -> bool {
         n < Self::SIZE && self.0 >> n & 1 == 1
     }
 
-    /// How many.
+    /// Number of frames in the set.
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// In order.
+    /// Frames of the set in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u32> {
         (0..Self::SIZE).filter(move |n| self.contains(*n))
     }
@@ -155,17 +158,17 @@ impl Plan {
     }
 }
 
-/// The law: the highest h with
+/// Applies the law: the highest h with
 ///
 /// - Q + b + h·t ≤ W(t + d) for all t ≥ 0, and
 /// - b + h·(t − s) ≤ W(t + d) − W(s) for all 0 ≤ s ≤ t,
 ///
-/// where b = fixed + h·span. The byte that *departs* when the backlog peaks is the one that
-/// waited longest; the paper bounds the byte that arrives then (its equations 1a and 2).
+/// where b = fixed + h·span. The byte that *departs* at the peak of the backlog has the longest
+/// delay. The paper bounds the byte that arrives then (its equations 1a and 2).
 ///
-/// The answer is on the safe side: the conditions hold with a thousandth of a bit to spare, plus
-/// 1e-12 of all bits in the sum, which is ten thousand times what rounding of `f64` can lose.
-/// Time O(n) per Newton step for n pieces; up to six steps are usual.
+/// The result is conservative: the conditions hold with a margin of a thousandth of a bit plus
+/// 1e-12 of all bits in the sum, which is ten thousand times the rounding error of `f64`. A Newton
+/// step takes O(n) time for n pieces; up to six steps are usual.
 pub fn plan(case: &Case<'_>) -> Plan {
     //= itcp-4.1-problem
     //= itcp-4.2-exact
@@ -176,7 +179,8 @@ pub fn plan(case: &Case<'_>) -> Plan {
     let ceiling = case.ceiling.max(case.floor).as_f64();
     match law.highest(floor, ceiling) {
         Some((h, binding)) => {
-            // `as` rounds towards zero. The floor has been found to be safe itself.
+            // `as` rounds towards zero. The result may be less than the floor, which is feasible
+            // itself.
             let rate = Rate::bps(h as u64).max(case.floor);
             Plan::Feasible {
                 rate,
@@ -191,10 +195,11 @@ pub fn plan(case: &Case<'_>) -> Plan {
     }
 }
 
-/// Whether the source may go to `rate` at the time `after` from now, the backlog being gone by then.
+/// Whether the source may change to `rate` at the time `after` from now, if the backlog is zero
+/// then.
 ///
-/// The paper returns to the normal rate at `T_recovery` without looking; with w = m·t and an
-/// empty backlog a return to more than 8·m·d breaks the bound.
+/// The paper returns to the normal rate at `T_recovery` without this check. With w = m·t and an
+/// empty backlog, a return to more than 8·m·d violates the bound.
 pub fn may_return(case: &Case<'_>, rate: Rate, after: Duration) -> bool {
     //= itcp-4.3-return
     let later = case.curve.from(after);
@@ -207,7 +212,7 @@ pub fn may_return(case: &Case<'_>, rate: Rate, after: Duration) -> bool {
     h <= law.curve.tail_rate() && law.tightest(h).slack >= -0.5 * law.guard
 }
 
-/// The smallest budget with which `case` is feasible at its floor; `None` if no budget would do.
+/// The smallest budget with which `case` is feasible at its floor; `None` if there is none.
 pub fn smallest_budget(case: &Case<'_>) -> Option<Duration> {
     let law = Law {
         budget: 0.0,
@@ -227,19 +232,19 @@ struct Law<'a> {
     curve: &'a ServiceCurve,
     backlog: f64,
     budget: f64,
-    /// With `guard` in it.
+    /// Includes `guard`.
     fixed: f64,
     span: f64,
-    /// Bits added to the burst; half of it may be given away again to rounding.
+    /// Safety margin in bits, added to the burst. Rounding errors may use half of it.
     guard: f64,
 }
 
 /// The constraint with the least slack at some rate.
 #[derive(Clone, Copy)]
 struct Tightest {
-    /// Bits to spare; negative when it fails.
+    /// Slack in bits; negative if the constraint is violated.
     slack: f64,
-    /// Solved for h the condition says h ≤ bits / time.
+    /// The constraint, solved for h, is h ≤ bits / time.
     bits: f64,
     time: f64,
     made: f64,
@@ -263,10 +268,10 @@ impl<'a> Law<'a> {
         }
     }
 
-    /// Newton's method on the slack as a function of h. That is a minimum of straight lines that
-    /// fall with h, so it is concave, and from above the steps go down and never pass h*.
+    /// Newton's method on the slack as a function of h. The slack is the minimum of decreasing
+    /// lines and therefore concave, so steps from above decrease and never pass h*.
     fn highest(&self, floor: f64, ceiling: f64) -> Option<(f64, Binding)> {
-        // Two conditions to start from that cost nothing: the long run, and the byte made at d.
+        // Two cheap upper bounds to start from: the long-run rate, and the byte produced at d.
         let made = self.budget.max(1e-3);
         let early = (self.curve.bits_at(made + self.budget) - self.backlog - self.fixed)
             / (made + self.span);
@@ -292,23 +297,24 @@ impl<'a> Law<'a> {
                 return Some(best);
             }
             if tightest.time <= 0.0 {
-                // Not even nothing at all would be in time.
+                // The constraint does not depend on h, so no rate is feasible.
                 return None;
             }
             best = (tightest.bits / tightest.time, tightest.binding());
         }
-        // The steps ended below the floor or, by rounding, never: whether it is safe decides.
+        // The steps ended below the floor, or did not converge because of rounding. The result is
+        // the floor if that is feasible.
         let lasts = floor <= self.curve.tail_rate();
         let safe = lasts && self.tightest(floor).slack >= -0.5 * self.guard;
         safe.then_some((floor, best.1))
     }
 
-    /// The tightest of all conditions at rate `h`, which is at most the rate of the long run.
+    /// The tightest constraint at rate `h`, which is at most the long-run rate.
     ///
-    /// Both families are one: f(t) − max(Q, max over s ≤ t of g(s)) − b ≥ 0 with
+    /// Both families of constraints are equal to f(t) − max(Q, max over s ≤ t of g(s)) − b ≥ 0 with
     /// f(t) = W(t + d) − h·t and g(s) = W(s) − h·s. Between the breakpoints of f and g both are
-    /// parabolas, so only the ends of such a cell, the minimum of f, the maximum of g and the
-    /// minimum of f − g can matter.
+    /// parabolas. The candidates are therefore the ends of such a cell, the minimum of f, the
+    /// maximum of g and the minimum of f − g.
     fn tightest(&self, h: f64) -> Tightest {
         let (curve, pieces, d) = (self.curve, self.curve.pieces(), self.budget);
         let burst = self.fixed + h * self.span;
@@ -355,7 +361,8 @@ impl<'a> Law<'a> {
             if end.is_infinite() {
                 return found;
             }
-            // By comparison with the very numbers that made `end`, so that no cell is empty for ever.
+            // Compares the same expressions as `end` above, so that every step advances an index
+            // despite rounding.
             i += usize::from(curve.end(i) <= end);
             j += usize::from(curve.end(j) - d <= end);
             start = end;
@@ -382,7 +389,7 @@ impl<'a> Law<'a> {
         None
     }
 
-    /// Bisection on the budget, to the microsecond, rounded up.
+    /// Bisects the budget to a microsecond, rounded up.
     fn smallest_budget(&self, h: f64) -> Option<Duration> {
         let enough = |budget| Law { budget, ..*self }.tightest(h).slack >= -0.5 * self.guard;
         if h > self.curve.tail_rate() {
@@ -417,7 +424,7 @@ impl<'a> Law<'a> {
             skip: FrameSet::default(),
             resume: None,
         };
-        // The value of W at which the last admitted bit leaves.
+        // Value of W at which the last admitted bit leaves.
         let mut queued = self.backlog;
         let mut after_gap = Some(frames.next);
         for n in 0..FrameSet::SIZE {
@@ -466,14 +473,15 @@ fn in_order(mut points: [f64; 4], start: f64, end: f64) -> impl Iterator<Item = 
         .filter(move |x| x.is_finite() && *x >= start && *x <= end)
 }
 
-/// The smallest x > 0 with c + b·x + a·x² = 0 on its way up, for c ≤ 0; infinite if there is none.
+/// The smallest x ≥ 0 at which c + b·x + a·x² rises through zero, for c ≤ 0; infinite if there is
+/// none.
 fn first_root(c: f64, b: f64, a: f64) -> f64 {
     let disc = b * b - 4.0 * a * c;
     if disc < 0.0 {
         return f64::INFINITY;
     }
     let root = disc.sqrt();
-    // Both forms are the same root; each is used where it does not subtract like numbers.
+    // Both forms are the same root. Each is used where it avoids cancellation.
     let x = if b >= 0.0 {
         -2.0 * c / (b + root)
     } else {
@@ -486,9 +494,10 @@ fn duration(secs: f64) -> Duration {
     Duration::try_from_secs_f64(secs).unwrap_or(Duration::MAX)
 }
 
-/// Newton halves its distance in the worst case (a double root), and 64 halvings are all of an f64.
+/// In the worst case, a double root, a Newton step halves the distance. 64 halvings exhaust the
+/// precision of an `f64`.
 const MAX_STEPS: u32 = 80;
-/// A day. No live medium waits longer.
+/// One day, in seconds. No live medium tolerates a longer delay.
 const LONGEST_BUDGET: f64 = 86_400.0;
 
 #[cfg(test)]

@@ -5,26 +5,26 @@ use core::time::Duration;
 use super::window::WindowMin;
 use crate::units::Time;
 
-/// The standard deviation of delays that follow no trend.
+/// Standard deviation of the delays without their trend.
 ///
-/// It looks at one packet per 25 ms at most, as the first of each frame: they come at a distance
-/// at which no network keeps two packets together, and what a frame queues behind itself does not
-/// count. A queue that grows or drains moves such delays along a line, and the second difference of
-/// a line is zero; that of independent errors has six times their variance. The median of what
-/// was seen in the last two seconds or so is not moved by the corners, where a queue begins or ends.
+/// Samples are at least 25 ms apart, such as the first packet of each frame. At this distance no
+/// network delivers two packets together, and queueing of a frame behind its own packets is
+/// excluded. The delays of a queue that grows or drains form a line, whose second difference is
+/// zero. The second difference of independent errors has six times their variance. The median over
+/// about two seconds ignores the corners where a queue begins or ends.
 ///
-/// A path that is almost full wobbles more, since what is left of one frame delays the next. That is
-/// a queue, and jitter is what there is without: the smallest deviation of the last 15 to 18
-/// seconds, in which a sender that looks for the capacity is below it at times.
+/// On an almost full path the delays vary more, because the rest of one frame delays the next. This
+/// is a queue and not jitter. The jitter is therefore the smallest deviation of the last 15 to 18
+/// seconds: in that time a sender that probes for the capacity is below it at least once.
 #[derive(Clone, Debug)]
 pub(super) struct Jitter {
-    /// Sending time of the newest packet.
+    /// Sending time of the newest sample.
     sent: Option<Time>,
-    /// The delays of the newest three, newest last, ns.
+    /// Delays of the newest three samples, newest last, ns.
     delays: [i64; 3],
-    /// How many there were, up to three.
+    /// Number of samples, up to three.
     known: usize,
-    /// A ring of second differences without their signs.
+    /// Ring of absolute second differences.
     bends: Vec<u64>,
     next: usize,
     deviations: WindowMin,
@@ -43,7 +43,7 @@ impl Jitter {
         }
     }
 
-    /// Adds a packet sent later than all before it; returns whether it counts as a sample.
+    /// Adds a packet, in order of sending time; returns whether it is used as a sample.
     pub(super) fn add(&mut self, sent: Time, delay: i64) -> bool {
         if self.sent.is_some_and(|last| sent.since(last) < DISTANCE) {
             return false;
@@ -73,37 +73,38 @@ impl Jitter {
         }
         let mut sorted = self.bends.clone();
         let (_, middle, _) = sorted.select_nth_unstable(self.bends.len() / 2);
-        // 0.6745 standard deviations are the median of a normal error without its sign, and √6 is
-        // that of the second difference: 1.652. The least of some such medians is a fifth below
-        // what they mean.
+        // The median of the absolute value of a normal error is 0.6745 standard deviations. The
+        // deviation of the second difference is √6 times as large, and the product is 1.652. The
+        // smallest of several such medians is a fifth below their mean.
         let deviation = i64::try_from(middle.saturating_mul(1_250) / 1_652).unwrap_or(MOST);
         self.deviations.insert(now, deviation.min(MOST));
     }
 
-    /// In nanoseconds, up to 25 ms; zero while nothing is known.
+    /// Standard deviation in ns, up to 25 ms; zero without samples.
     pub(super) fn deviation(&self) -> i64 {
         self.deviations.min().unwrap_or(0)
     }
 
-    /// By how much the usual delay is above the smallest of the last seconds: of some 90 normal
-    /// errors the smallest is 2.5 deviations below their mean. Nanoseconds.
+    /// Difference between the mean delay and the smallest of the last seconds, in ns: the smallest
+    /// of about 90 normal errors is 2.5 deviations below their mean.
     pub(super) fn usual(&self) -> i64 {
         self.deviation() * 5 / 2
     }
 
-    /// By how much hardly any delay is above the smallest: as far again.
+    /// Upper bound on the jitter above the smallest delay, at 2.5 deviations above the mean. Hardly
+    /// any delay exceeds it.
     pub(super) fn extent(&self) -> Duration {
         Duration::from_nanos(self.deviation().unsigned_abs() * 5)
     }
 }
 
-/// Of frames at 30 a second every one counts, of evenly spaced packets forty a second.
+/// At 30 frames per second every frame is a sample; of evenly spaced packets, 40 per second.
 const DISTANCE: Duration = Duration::from_millis(25);
 /// About two seconds of frames.
 const MEMORY: usize = 63;
-/// With fewer the median may be anything.
+/// The median of fewer samples is unreliable.
 const ENOUGH: usize = 8;
-/// A path with more jitter meets no delay bound of some hundred milliseconds.
+/// A path with more jitter cannot meet a delay bound of a few hundred milliseconds.
 const MOST: i64 = 25_000_000;
 
 #[cfg(test)]
@@ -113,8 +114,8 @@ mod tests {
     use super::*;
     use crate::random::{Seed, unit};
 
-    /// The deviation that is found for delays `trend(i)`, in ns, and normal errors (a sum of twelve
-    /// uniform ones), a packet each 33 ms.
+    /// Estimated deviation of the delays `trend(i)`, in ns, with normal errors (the sum of twelve
+    /// uniform ones), at one packet per 33 ms.
     fn found(seed: u64, deviation: f64, trend: impl Fn(u64) -> f64) -> f64 {
         let mut rng = Seed(seed).stream("delays");
         let mut jitter = Jitter::new();
@@ -128,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn neither_clock_nor_trend_nor_scale_matters(
+        fn estimate_is_independent_of_clock_offset_trend_and_scale(
             seed: u64,
             deviation in 1e5..2e7_f64,
             epoch in -9e15..9e15_f64,
@@ -136,13 +137,13 @@ mod tests {
         ) {
             let plain = found(seed, 1e6, |_| 0.0) * deviation / 1e6;
             let got = found(seed, deviation, |i| epoch + slope * i as f64);
-            // Delays are cut to nanoseconds, and those of the plain ones are scaled.
+            // Delays are truncated to nanoseconds, and the plain ones are scaled.
             let cut = 10.0 + 10.0 * deviation / 1e6;
             prop_assert!((got - plain.min(MOST as f64)).abs() < cut, "{got} {plain}");
         }
 
         #[test]
-        fn a_queue_that_comes_and_goes_is_no_jitter(
+        fn temporary_queue_does_not_count_as_jitter(
             seed: u64,
             deviation in 1e5..5e6_f64,
             begins in 20..80_u64,
@@ -155,7 +156,7 @@ mod tests {
         }
 
         #[test]
-        fn no_delay_breaks_it(delays in proptest::collection::vec((any::<u32>(), any::<i64>()), 0..200)) {
+        fn no_delay_panics(delays in proptest::collection::vec((any::<u32>(), any::<i64>()), 0..200)) {
             let (mut jitter, mut now) = (Jitter::new(), Time::ZERO);
             for (wait, delay) in delays {
                 now += Duration::from_micros(u64::from(wait));
@@ -166,18 +167,19 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_the_deviation() {
+    fn estimate_matches_the_deviation() {
         let mut shares: Vec<f64> = (0..1_000).map(|s| found(s, 1e6, |_| 0.0) / 1e6).collect();
         shares.sort_unstable_by(f64::total_cmp);
-        // Measured: 0.19, 0.50, 0.96, 1.33 and 1.71. The least of the first medians, of eight
-        // differences each, may be far below; 63 that overlap are as good as some 30.
+        // Measured: 0.19, 0.50, 0.96, 1.33 and 1.71. The smallest of the first medians, of eight
+        // differences each, may be far too low. 63 overlapping differences are worth about 30
+        // independent ones.
         assert!((0.9..1.05).contains(&shares[500]), "{}", shares[500]);
         assert!(shares[50] > 0.45 && shares[950] < 1.4);
         assert!(shares[0] > 0.15 && shares[999] < 1.8);
     }
 
     #[test]
-    fn what_a_frame_queues_behind_itself_does_not_count() {
+    fn queueing_within_a_frame_does_not_count_as_jitter() {
         let mut jitter = Jitter::new();
         for frame in 0..60 {
             for packet in 0..10 {

@@ -62,7 +62,7 @@ pub struct Reading {
 /// A delivery rate of the busy path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// As measured.
+    /// Measured rate.
     pub rate: Rate,
     /// Lower bound of the rate, if jitter shortened the measured time; used to raise an estimate.
     pub surely: Rate,
@@ -73,7 +73,7 @@ struct Last {
     seq: u64,
     sent: Time,
     arrived: u64,
-    /// Arrival minus departure; meaningful only in comparison.
+    /// Arrival minus departure; only differences of two delays are meaningful.
     delay: i64,
 }
 
@@ -134,13 +134,13 @@ impl PathMeter {
         let earlier = before.map_or(first, |b| b.delay).min(first);
         let jumped = last.delay.saturating_sub(earlier) > GROWTH + JUMP_DEVIATIONS * deviation;
         if jumped {
-            // Told now, and not again when the middle of the leaders follows.
+            // This report signals the growth. The median of the leaders must not signal it again.
             self.leaders.clear();
             self.leaders.push_back(last.delay);
             self.levels = WindowMin::new(RISING);
         }
         let queued = self.level() > NOISE + deviation * 5 / 4;
-        // The verdict stands until there is a sample to go with it, or no queue any more.
+        // Growth remains signalled until there is a sample for it or the queue is gone.
         self.growing = self.rose(now, deviation) || jumped || (self.growing && queued);
         let grew = self.growing;
         let capacity = if grew || queued {
@@ -172,8 +172,8 @@ impl PathMeter {
             self.full.insert(now, nanos(self.height()) as i64);
             return;
         };
-        // The clocks' epochs are arbitrary, so the difference may wrap; a later difference of two
-        // such differences is right all the same.
+        // The epochs of the clocks are arbitrary, so the difference may wrap. The difference of two
+        // delays is still correct.
         let delay = at.0.wrapping_sub(fate.sent.as_nanos()) as i64;
         self.one_way.insert(now, delay);
         self.largest.insert(now, delay.saturating_neg());
@@ -198,8 +198,8 @@ impl PathMeter {
             return;
         };
         let gap = at.0.saturating_sub(last.arrived);
-        // It reached the queue before the packet ahead of it had left: so the gap between the two
-        // is time in which the path worked, and worked for this packet.
+        // If this packet reached the queue before the previous one left, the path spent the gap
+        // between the two arrivals on this packet.
         let waited = self.waited(
             (last.arrived.wrapping_sub(fate.sent.as_nanos())) as i64,
             delay,
@@ -218,9 +218,10 @@ impl PathMeter {
         });
     }
 
-    /// How long a packet waited behind the one before it. `behind` is how long it was on its way
-    /// when the other arrived. That has the other's jitter and not its own; with both, the busy time
-    /// does not begin and end where jitter makes it look short.
+    /// Time that a packet waited behind the previous one. `behind` is the time from its departure
+    /// to the arrival of the previous packet, with the jitter of the previous packet. The mean with
+    /// the value from its own arrival avoids that busy periods begin and end at packets whose
+    /// jitter makes the periods look short.
     fn waited(&self, behind: i64, delay: i64, gap: u64) -> i64 {
         let after = delay.saturating_sub(gap.min(OUTAGE) as i64);
         self.above_usual(behind.midpoint(after))
@@ -238,8 +239,8 @@ impl PathMeter {
         self.jitter.extent()
     }
 
-    /// Whether the queue has grown by more than noise does since it was smallest in the last
-    /// second, or since this was last true.
+    /// Whether the queue has grown by more than noise since its minimum in the last second, or
+    /// since this was last true.
     fn rose(&mut self, now: Time, deviation: i64) -> bool {
         let level = self.level();
         self.levels.insert(now, level);
@@ -265,7 +266,7 @@ impl PathMeter {
             .map_or(0, |middle| middle.saturating_sub(usual))
     }
 
-    /// The middle of the newest leaders; `None` before the first.
+    /// Median delay of the newest leaders; `None` before the first.
     fn leader(&self) -> Option<i64> {
         let mut delays: Vec<i64> = self.leaders.iter().copied().collect();
         delays.sort_unstable();
@@ -377,16 +378,16 @@ impl Default for PathMeter {
 }
 
 impl Busy {
-    /// A first idea of the rate, if there is enough for one.
+    /// First estimate of the rate, if there are enough packets for one.
     fn hint(&self, deviation: i64) -> Option<Rate> {
         let enough = self.packets >= ENOUGH_FOR_A_HINT
             && self.nanos >= ENOUGH_NANOS + 5 * deviation.unsigned_abs();
         enough.then(|| Bytes(self.bits / 8) / Duration::from_nanos(self.nanos))
     }
 
-    /// A sample, if there is enough for one.
+    /// Sample of the rate, if there are enough packets for one.
     fn take(&mut self, deviation: i64) -> Option<Sample> {
-        // The jitter of the first and the last packet is an error of 1.4 deviations.
+        // The jitter of the first and the last packet adds up to an error of 1.4 (√2) deviations.
         let deviation = deviation.unsigned_abs();
         if self.packets < ENOUGH_PACKETS || self.nanos < ENOUGH_NANOS + 5 * deviation {
             return None;
@@ -406,33 +407,35 @@ struct Seen {
     size: Bytes,
 }
 
-/// Waiting shorter than this is no queue: the grain of timers and packets.
+/// A shorter queueing delay, in ns, may be due to the granularity of timers and packets.
 const NOISE: i64 = 4_000_000;
-/// A queue that grows by more within one report is no jitter either: at 50 ms per report this is
-/// a path that carries a sixth less than what is sent.
+/// Growth of the queue within one report, in ns, above which it is not jitter. At 50 ms per report
+/// the path then carries a sixth less than the sending rate.
 const GROWTH: i64 = 8_000_000;
-/// Nor is one by less than this in addition: the difference of two packets has 1.4 deviations of
-/// its own, and a false alarm costs much.
+/// Additional growth within one report, in deviations of the jitter. The difference of two packets
+/// has 1.4 deviations itself, and a false detection is expensive.
 const JUMP_DEVIATIONS: i64 = 4;
-/// The smallest of a second of medians is one deviation below their mean, and one of a thousand is
-/// two above.
+/// Additional growth of the median, in deviations of the jitter. The smallest median of a second is
+/// one deviation below their mean, and one of a thousand medians is two deviations above it.
 const RISE_DEVIATIONS: i64 = 3;
-/// A sixth of the time in which a queue has to grow.
+/// A sixth of the second in which the growth of a queue is measured.
 const RISING: Duration = Duration::from_millis(170);
-/// A tenth to a seventh of a second. The median of five wobbles by half as much as one.
+/// Covers a tenth to a seventh of a second. The median of five delays has half of the deviation of
+/// one delay.
 const LEADERS: usize = 5;
-/// A fourteenth: what a TCP transfer adds to a queue of 300 ms in two to ten seconds.
+/// A TCP transfer adds a fourteenth to a queue of 300 ms in two to ten seconds.
 const FULL_DIVISOR: u64 = 14;
-/// A gap this long between two arrivals is an outage and says nothing about the rate.
+/// A longer gap between two arrivals, in ns, is an outage and no sample of the rate.
 const OUTAGE: u64 = 150_000_000;
-/// Fewer packets, or less time, and the grain of packets shows: 5 packets are 20 %.
+/// Limits the error due to packet granularity: one of five packets is 20 %.
 const ENOUGH_PACKETS: u32 = 5;
-/// Of two gaps one may be another flow's.
+/// With two gaps, a packet of another flow affects only one.
 const ENOUGH_FOR_A_HINT: u32 = 2;
-/// From an arrival to its report, two intervals of 25 ms, and as much again for timers and jitter.
+/// Time from an arrival to its report: two intervals of 25 ms, and 25 ms for timers and jitter.
 const REPORTED: Duration = Duration::from_millis(75);
+/// See [`ENOUGH_PACKETS`].
 const ENOUGH_NANOS: u64 = 10_000_000;
-/// One second at 80 Mb/s in packets of 1,200 bytes.
+/// Packets of 1,200 bytes in one second at 80 Mb/s.
 const MOST_UNKNOWN: usize = 8_192;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The throttling law as published, beside the exact one.
+//! The published throttling law, for comparison with the exact one.
 
 use core::time::Duration;
 
@@ -7,7 +7,7 @@ use super::exact::{Burst, Case, Frames, Plan, plan};
 use super::tcp::TcpPath;
 use crate::units::{Bytes, Rate, Time};
 
-/// Which law answers a congestion event.
+/// Law that computes the response to a congestion event.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -18,7 +18,7 @@ pub enum Law {
     /// Equations (4), (6b), (9), (10) and m = 2I/RTT as printed. Its rate misses the bound by
     /// up to 41 %.
     Paper,
-    /// The same with the slope of a rate, m = I/RTT².
+    /// The same equations with m = I/RTT², the slope that has the dimension of rate per time.
     PaperM,
 }
 
@@ -27,13 +27,13 @@ pub enum Law {
 pub struct Congested<'a> {
     /// Segment size and round-trip time.
     pub path: TcpPath,
-    /// H: the rate until now, see [`satisfied_rate`].
+    /// H: the rate before the event, see [`satisfied_rate`].
     pub normal: Rate,
-    /// τ: until the source reacts, see [`reaction_delay`].
+    /// τ: reaction time of the source, see [`reaction_delay`].
     pub reaction: Duration,
-    /// Q if it was measured; otherwise equation (10) estimates it.
+    /// Q, if measured; otherwise equation (10) estimates it.
     pub backlog: Option<Bytes>,
-    /// d: how long a byte may wait in the sender.
+    /// d: maximum queueing delay of a byte in the sender.
     pub budget: Duration,
     /// Burst of the source; the published laws have none.
     pub burst: Burst,
@@ -50,23 +50,23 @@ pub struct Congested<'a> {
 /// Response to a loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Response {
-    /// Highest allowed rate from now on. The floor if no rate is feasible.
+    /// Highest allowed rate from now on; the floor if no rate is feasible.
     pub rate: Rate,
-    /// Stay there for this long; `None`: the backlog never drains at this rate.
+    /// Time to keep this rate; `None` if the backlog never drains at this rate.
     pub duration: Option<Duration>,
-    /// Whether the law says that the bound holds.
+    /// Whether the bound holds according to the law.
     pub feasible: bool,
-    /// The Q that was used.
+    /// Q, measured or estimated.
     pub backlog: Bytes,
-    /// The smallest budget that the law would accept; `None` if there is none.
+    /// Smallest budget that the law accepts; `None` if there is none.
     pub smallest_budget: Option<Duration>,
 }
 
 impl Law {
-    /// All of them.
+    /// All laws.
     pub const ALL: [Self; 3] = [Self::Exact, Self::Paper, Self::PaperM];
 
-    /// Its name in files and on the command line.
+    /// Name in files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -75,7 +75,7 @@ impl Law {
         }
     }
 
-    /// m in b/s per second: how fast the bandwidth grows after the loss.
+    /// m: growth of the bandwidth after the loss, in b/s per second.
     pub fn slope(self, path: TcpPath) -> f64 {
         match self {
             //= itcp-4.4-paper-slope
@@ -103,8 +103,8 @@ impl core::fmt::Display for Law {
     }
 }
 
-/// τ of equation (13a): from the event to the response, and the delays of the encoder and of the
-/// signal (the paper takes both as zero).
+/// τ of equation (13a): the time from the event to the response, plus the delays of the encoder and
+/// of the signal. The paper assumes that both delays are zero.
 pub fn reaction_delay(
     event: Time,
     response: Time,
@@ -115,8 +115,8 @@ pub fn reaction_delay(
     response.since(event) + encoder + signal
 }
 
-/// H of section 5.1.4: what was sent over the time since the start. The paper divides by start
-/// minus event, which is negative.
+/// H of section 5.1.4: bytes sent, divided by the time from the start to the event. The paper
+/// divides by start minus event, which is negative.
 pub fn satisfied_rate(sent: Bytes, start: Time, event: Time) -> Rate {
     //= itcp-5.1.4-normal-rate
     let span = event.since(start);
@@ -127,13 +127,13 @@ pub fn satisfied_rate(sent: Bytes, start: Time, event: Time) -> Rate {
     }
 }
 
-/// Q of equation (10): what piles up while the source goes on at its normal rate for the
-/// reaction time, while the bandwidth grows from zero by `slope` (b/s per second).
+/// Q of equation (10): backlog of a source that continues at its normal rate during the reaction
+/// time, while the bandwidth grows from zero by `slope` (b/s per second).
 pub fn backlog_of_reaction(normal: Rate, reaction: Duration, slope: f64) -> Bytes {
     //= itcp-4.4-paper-backlog
     let tau = reaction.as_secs_f64();
     let bits = tau * (normal.as_f64() - 0.5 * slope * tau);
-    // `as` saturates and takes what is negative as zero.
+    // `as` saturates, so a negative value becomes zero.
     Bytes((bits / 8.0) as u64)
 }
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn below_its_minimum_the_paper_gives_up() {
+    fn paper_is_infeasible_below_its_minimum_budget() {
         //= itcp-4.4-paper-minimum (test)
         // sqrt(16,000/1,168,000) = 117 ms.
         assert!(!Law::PaperM.respond(&event(2_000, 117)).feasible);

@@ -26,8 +26,8 @@ pub struct PlannerConfig {
     /// Fraction of the capacity that remains after a sudden drop, in 0..=1. Default 0.25: a modem
     /// changes its coding, or one to three flows start.
     pub worst_drop: f64,
-    /// Time from such a drop to the first frame encoded for it: report interval (50 ms), return
-    /// path (30 ms), half a frame interval and the encoder (30 ms).
+    /// Time from such a drop to the first frame encoded for it. Default 120 ms: report interval
+    /// (50 ms), return path (30 ms), half a frame interval and the encoder (together 40 ms).
     pub reaction: Duration,
     /// Largest cost of headroom against such a drop, as a fraction of the capacity in 0..=0.3.
     /// Larger values count as 0.3: at less than two thirds of the forecast the sender no longer
@@ -35,27 +35,30 @@ pub struct PlannerConfig {
     /// more need no headroom; at 150 ms full headroom would cost more than half of the rate.
     /// Default 0.25: a few late frames per drop cost less than more headroom.
     pub headroom: f64,
-    /// Queue to leave alone, beyond one frame and one packet, since jitter causes such readings.
+    /// Queueing delay that is not drained, in addition to one frame and one packet. Default 10 ms:
+    /// jitter causes such readings.
     pub reserve: Duration,
-    /// Time in which to drain a queue above the reserve. About two control loops: a shorter time
-    /// would drain the same excess twice.
+    /// Time in which to drain a queue above the reserve. Default 250 ms, about two control loops: a
+    /// shorter time would drain the same excess twice.
     pub drain: Duration,
-    /// Lifetime of a capacity sample. One second holds about twenty samples.
+    /// Lifetime of a capacity sample. Default 1 s, about twenty samples.
     pub memory: Duration,
     /// Quantile of the samples that is the forecast, in 0..=1. Default: the lower quartile.
     pub quantile: f64,
-    /// Time without a queue after which the forecast grows.
+    /// Time without a queue after which the forecast grows. Default 1 s.
     pub hold: Duration,
     /// Acceleration of the growth, as a fraction of the forecast per s². Growth starts slowly, as
-    /// the capacity has most likely not changed; 0.5 finds four times the capacity in 2.4 s.
+    /// the capacity has most likely not changed. Default 0.5: the forecast reaches four times the
+    /// capacity in 2.4 s after `hold`.
     pub acceleration: f64,
-    /// Fastest growth, as a fraction of the forecast per second. At 1 the overshoot in `reaction`
-    /// is 12 %, or 13 ms of queue.
+    /// Fastest growth, as a fraction of the forecast per second. Default 1: the overshoot in
+    /// `reaction` is 12 %, or 13 ms of queue.
     pub growth: f64,
-    /// Time in which the media rate may rise from zero to the capacity. Decreases are not limited.
+    /// Time in which the media rate may rise from zero to the capacity. Default 500 ms. Decreases
+    /// are not limited.
     pub rise: Duration,
-    /// Relative changes below this are not applied, so that noise does not reconfigure the encoder.
-    /// Must be less than `margin` leaves, as the rate may exceed the law by that much.
+    /// Relative changes up to this are not applied, so that noise does not reconfigure the encoder.
+    /// Must be less than 1 − `margin`, as the rate may exceed the law by that much. Default 0.02.
     pub dead_band: f64,
     /// Whether to keep to a low rate next to competing flows that hold the queue, instead of taking
     /// a share. Default off: a share loses a few percent of the frames when the queue overflows,
@@ -70,8 +73,8 @@ pub struct Situation {
     pub backlog: Bytes,
     /// Bound minus propagation, receiver and encoder delay.
     pub budget: Duration,
-    /// Part of the bound reserved for repairs, in addition to the budget. The headroom may use it:
-    /// a capacity drop is too rare to coincide with repairs.
+    /// Part of the bound reserved for repairs. It is not included in the budget. The law does not
+    /// use it, but the headroom does: a capacity drop is too rare to coincide with repairs.
     pub kept_back: Duration,
     /// Time until the next frame.
     pub next_frame: Duration,
@@ -350,7 +353,8 @@ impl Planner {
             (Duration::ZERO, share(capacity, c.margin)),
         ]);
         let dips = self.law(&dip, situation).rate().unwrap_or(Rate::ZERO);
-        // Q + b + h·r ≤ worst_drop·C·(r + d): the last byte made before the reaction leaves in time.
+        // Q + b + h·r ≤ worst_drop·C·(r + d): the last byte made before the reaction leaves in
+        // time.
         let reach = share(capacity, worst_drop) * (c.reaction + situation.budget);
         let room = reach - situation.backlog - c.packet_size;
         let lasts = room / (c.reaction + c.frame_interval);
@@ -395,16 +399,16 @@ impl Decision {
     }
 }
 
-/// A low quantile of recent samples; it grows when there is no queue to measure by.
+/// A low quantile of recent samples, which grows without a queue, when there are no samples.
 #[derive(Clone, Debug, Default)]
 struct Forecast {
     samples: VecDeque<(Time, f64)>,
     estimate: Option<f64>,
-    /// When there last was a queue.
+    /// Time of the last queue.
     queue_at: Time,
-    /// When [`grow`](Self::grow) was last called.
+    /// Time of the last call of [`grow`](Self::grow).
     grown_at: Time,
-    /// What the estimate was then.
+    /// Estimate after that call.
     free: f64,
 }
 
@@ -449,15 +453,15 @@ impl Forecast {
             return;
         };
         let mut next = estimate.max(carried.min(estimate * MAX_GROWTH_PER_REPORT));
-        // A source that does not use what it may has shown nothing.
+        // A source below its allowed rate does not test the estimate (cf. RFC 7661).
         let used = carried >= USED * config.least() * estimate;
         let quiet = now
             .since(self.queue_at)
             .saturating_sub(config.hold)
             .as_secs_f64();
         if used {
-            // A packet per frame beside what is in proportion: who has little gains more by it than
-            // who has much, so that streams on one path come to equal shares.
+            // Adds one packet per frame interval to the proportional growth. The relative gain of
+            // flows with a low rate is larger, so that flows on one path converge to equal shares.
             let step = (config.packet_size / config.frame_interval).as_f64();
             next += (next + step) * (config.acceleration * quiet).min(config.growth) * dt.min(0.2);
         }
@@ -481,19 +485,20 @@ fn share(rate: Rate, share: f64) -> Rate {
 
 /// See [`PlannerConfig::headroom`].
 const MAX_HEADROOM: f64 = 0.3;
-/// Per second. A queue of ours that stands is gone in a second or two; a delay that is not ours
-/// costs a quarter of the rate in the three seconds until it is known as such.
+/// Decrease of the estimate per second while the queue is constant. A queue of this sender drains
+/// in one or two seconds. A delay of other origin costs a quarter of the rate in the three seconds
+/// until it counts as standing delay.
 const LEAN: f64 = 0.1;
-/// What a path carried this long ago without a queue says nothing of what it carries now.
+/// Older measurements without a queue are not valid for the present path.
 const RESTORE_WITHIN: Duration = Duration::from_secs(5);
-/// A hint is made of two gaps or more, so that one more packet of another flow in one of them makes
-/// it a third too low.
+/// A hint consists of two gaps or more. A packet of another flow in one of two gaps makes it a
+/// third too low.
 const BELOW_DOUBT: f64 = 2.0 / 3.0;
-/// A report of 50 ms has one frame or two of 30 in a second, and two are a third more than the mean. With
-/// all of it believed, a thin stream whose packets jitter had brought together took twice or thrice
-/// its capacity for real, and made a queue of 200 ms of it.
+/// At 30 frames per second a report of 50 ms covers one or two frames, and two exceed the mean by a
+/// third. Without this limit, jitter that bunched the packets of a low-rate stream raised the
+/// estimate to two or three times the capacity, and the queue grew to 200 ms.
 const MAX_GROWTH_PER_REPORT: f64 = 4.0 / 3.0;
-/// Frames differ in size, and a rate over one report of 50 ms sees one or two of them.
+/// Frames differ in size, and the rate of a report of 50 ms covers one or two of them.
 const USED: f64 = 0.8;
 
 #[cfg(test)]

@@ -5,36 +5,36 @@ use core::time::Duration;
 use super::curve::{Builder, ServiceCurve};
 use crate::units::{Bytes, Rate};
 
-/// What the sender's TCP knows of its path.
+/// Path state of the sender's TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpPath {
     /// Payload of a full segment.
     pub mss: Bytes,
     /// Smoothed round-trip time; zero counts as one microsecond.
     pub rtt: Duration,
-    /// The path's own limit, if known. Without it a forecast grows for ever.
+    /// Capacity of the path, if known. Without it a forecast grows without limit.
     pub limit: Option<Rate>,
 }
 
-/// Where CUBIC stands when it starts to grow again.
+/// State of CUBIC at the start of a congestion avoidance epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CubicEpoch {
-    /// The window just before the reduction (RFC 9438, `W_max`).
+    /// Window just before the reduction (RFC 9438, `W_max`).
     pub w_max: Bytes,
-    /// How far ahead to forecast; the rate stays after that. At most 64 pieces are made, so
+    /// Horizon of the forecast; after it the rate is constant. The curve has at most 64 pieces, so
     /// beyond 64 round trips one piece covers several.
     pub horizon: Duration,
 }
 
-/// Where BBR (version 1) stands once it has found its bandwidth.
+/// State of BBR (version 1) after startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BbrCycle {
-    /// What it believes that the path carries, of payload.
+    /// Bandwidth estimate of BBR, payload only.
     pub bandwidth: Rate,
-    /// From now until it next measures the round trip; at most ten seconds after it last did.
+    /// Time until the next measurement of the round trip (`PROBE_RTT`), at most ten seconds after
+    /// the last one.
     pub next_probe: Duration,
-    /// How far ahead to forecast. After that the rate is the mean over a cycle. At most 20 cycles
-    /// are forecast.
+    /// Horizon of the forecast, at most 20 cycles. After it the rate is the mean over a cycle.
     pub horizon: Duration,
 }
 
@@ -47,7 +47,7 @@ impl TcpPath {
         self.reno_from(self.mss, ssthresh)
     }
 
-    /// Reno as it stands (RFC 5681): from the window `cwnd` doubled per round trip up to
+    /// Reno in its current state (RFC 5681): the window `cwnd`, doubled per round trip up to
     /// `ssthresh`, then one segment more per round trip.
     pub fn reno_from(&self, cwnd: Bytes, ssthresh: Bytes) -> ServiceCurve {
         let mut build = Builder::new();
@@ -55,14 +55,14 @@ impl TcpPath {
         self.limited(build.tail(self.rate(reached.bits() as f64), self.slope()))
     }
 
-    /// Reno when fast recovery ends (RFC 5681): from `ssthresh`, one segment more per round trip.
+    /// Reno after fast recovery (RFC 5681): from `ssthresh`, one segment more per round trip.
     pub fn reno_after_recovery(&self, ssthresh: Bytes) -> ServiceCurve {
         let start = self.rate(ssthresh.bits() as f64);
         self.limited(Builder::new().tail(start, self.slope()))
     }
 
-    /// CUBIC after a retransmission timeout (RFC 9438 section 4.8): slow start to 0.7 `W_max`,
-    /// and from there the curve with K = 0 and that window as its origin.
+    /// CUBIC after a retransmission timeout (RFC 9438 section 4.8): slow start to 0.7 `W_max`, then
+    /// the curve with K = 0 and that window as its origin.
     pub fn cubic_after_timeout(&self, epoch: CubicEpoch) -> ServiceCurve {
         let ssthresh = epoch.w_max.scale(BETA_TENTHS, 10).max(self.mss);
         let mut build = Builder::new();
@@ -71,9 +71,9 @@ impl TcpPath {
         self.limited(self.cubic(build, origin, origin, epoch.horizon))
     }
 
-    /// CUBIC as it stands, from the window `cwnd`: slow start to `ssthresh`, and from there along
-    /// the curve through `W_max`, or through where it stands if that is more. Below `ssthresh` a
-    /// time-out has put the origin of the curve there (RFC 9438 section 4.8).
+    /// CUBIC in its current state, from the window `cwnd`: slow start to `ssthresh`, then the curve
+    /// through `W_max`, or through the window reached if that is larger. A window below `ssthresh`
+    /// follows a timeout, which sets the origin of the curve to `ssthresh` (RFC 9438 section 4.8).
     pub fn cubic_from(&self, cwnd: Bytes, ssthresh: Bytes, epoch: CubicEpoch) -> ServiceCurve {
         let mut build = Builder::new();
         let reached = self.slow_start(&mut build, cwnd, ssthresh);
@@ -86,21 +86,21 @@ impl TcpPath {
         self.limited(self.cubic(build, origin, start, epoch.horizon))
     }
 
-    /// CUBIC when fast recovery ends (RFC 9438 section 4.2): from 0.7 `W_max`, back to `W_max`
-    /// and beyond, or as Reno would grow (section 4.3) where that is more.
+    /// CUBIC after fast recovery (RFC 9438 section 4.2): from 0.7 `W_max` to `W_max` and beyond, or
+    /// the growth of Reno (section 4.3) where that is larger.
     pub fn cubic_after_recovery(&self, epoch: CubicEpoch) -> ServiceCurve {
         let w_max = self.segments(epoch.w_max);
         let start = w_max * BETA_TENTHS as f64 / 10.0;
         self.limited(self.cubic(Builder::new(), w_max, start, epoch.horizon))
     }
 
-    /// BBR in steady state: its bandwidth, less the hundredth by which it paces below it, but for
-    /// the probes of the round trip, one each ten seconds. Such a probe lets nothing out until
-    /// what was in flight has arrived, which takes a round trip, and then four segments per round
-    /// trip for 200 ms, or for a round trip where that is longer.
+    /// BBR in steady state: 0.99 of its bandwidth estimate (the pacing margin), except during
+    /// `PROBE_RTT` every ten seconds. `PROBE_RTT` sends nothing for one round trip, until the
+    /// packets in flight have arrived. It then sends four segments per round trip for 200 ms, or
+    /// for one round trip if that is longer.
     ///
-    /// [`rtt`](Self::rtt) is to be the smallest that BBR knows. Its cycle of probes for bandwidth
-    /// is left out: within eight round trips their gains cancel out.
+    /// [`rtt`](Self::rtt) must be the minimum RTT of BBR. The bandwidth probes (`PROBE_BW`) are
+    /// omitted, because their gains cancel out within eight round trips.
     pub fn bbr_steady(&self, cycle: BbrCycle) -> ServiceCurve {
         let rtt = self.rtt_secs();
         let steady = cycle.bandwidth.as_f64() * BBR_MARGIN;
@@ -126,8 +126,8 @@ impl TcpPath {
         self.limited(build.tail(mean, 0.0))
     }
 
-    /// A piece per round trip, linear in between: CUBIC itself aims at the window of one round
-    /// trip later and gets there in equal parts per ACK.
+    /// Appends one linear piece per round trip: CUBIC computes the target window one round trip
+    /// ahead and approaches it in equal steps per ACK.
     fn cubic(&self, mut build: Builder, w_max: f64, start: f64, horizon: Duration) -> ServiceCurve {
         let rtt = self.rtt_secs();
         let rounds = (horizon.as_secs_f64() / rtt).clamp(1.0, 1e9);
@@ -140,10 +140,10 @@ impl TcpPath {
         let mut friendly = start;
         for n in 1..=pieces as u32 {
             let at = step * f64::from(n);
-            // Section 4.3: as Reno from where Reno itself would stand at `W_max`.
+            // Section 4.3: the growth of Reno (1 segment per round trip) from `W_max` on.
             friendly += step / rtt * if friendly < w_max { alpha } else { 1.0 };
             let cubic = C * (at - k) * (at - k) * (at - k) + w_max;
-            // Section 4.2: in one round trip the window grows by a half at most.
+            // Section 4.2: the window grows by at most a half per round trip.
             let most = window * (1.0 + 0.5 * step / rtt);
             let next = cubic.max(friendly).clamp(window, most.max(window));
             let (from, to) = (self.window_rate(window), self.window_rate(next));
@@ -153,7 +153,7 @@ impl TcpPath {
         build.tail(self.window_rate(window), 0.0)
     }
 
-    /// Returns the window at which it ends.
+    /// Appends slow start and returns the window at its end.
     fn slow_start(&self, build: &mut Builder, from: Bytes, ssthresh: Bytes) -> Bytes {
         let mut window = from.bits().max(1);
         for _ in 0..MAX_DOUBLINGS {
@@ -195,23 +195,24 @@ impl TcpPath {
     }
 }
 
-/// RFC 9438 section 4.6: the window is reduced to seven tenths.
+/// RFC 9438 section 4.6: multiplicative decrease factor, in tenths.
 const BETA_TENTHS: u64 = 7;
-/// RFC 9438 section 5: the aggressiveness, in segments per s³.
+/// RFC 9438 section 5: constant C, in segments per s³.
 const C: f64 = 0.4;
-/// Linux paces a hundredth below what it measured, so that queues drain.
+/// Linux paces at 1 % below the bandwidth estimate, so that queues drain.
 const BBR_MARGIN: f64 = 0.99;
-/// Segments that may be in flight while the round trip is measured.
+/// Window in segments during `PROBE_RTT`.
 const BBR_MIN_WINDOW: f64 = 4.0;
-/// How long that lasts at least, and how far apart it happens, in seconds.
+/// Minimum duration of `PROBE_RTT` in seconds.
 const BBR_HOLD: f64 = 0.2;
+/// Interval between two `PROBE_RTT` phases in seconds.
 const BBR_PERIOD: f64 = 10.0;
-/// Three pieces each: 20 make as many pieces as a curve of CUBIC.
+/// 20 probes of three pieces are about as many pieces as a curve of CUBIC.
 const BBR_MAX_PROBES: u32 = 20;
-/// A first slow start has no threshold: from one segment on, 20 doublings are 1.5 GB, more than
-/// TCP's window can express.
+/// The first slow start has no threshold. 20 doublings of one segment are 1.5 GB, more than the
+/// largest TCP window.
 const MAX_DOUBLINGS: u32 = 20;
-/// Keeps a plan over a forecast of many round trips within tens of microseconds.
+/// Limits the time of a plan over many round trips to tens of microseconds.
 const MAX_PIECES: f64 = 64.0;
 
 #[cfg(test)]
@@ -241,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn curves_go_on_from_where_a_sender_stands() {
+    fn curves_continue_from_the_current_window() {
         // 2 segments now, 4 after a round trip, then the threshold of 5 and one more per round.
         let reno = PATH.reno_from(Bytes(2_500), Bytes(6_250));
         for (ms, want) in [(50, 2e5), (150, 4e5), (200, 5e5), (1_200, 15e5)] {
             assert!((rate(&reno, ms) - want).abs() < 2e3, "{ms}");
         }
-        // Beyond its threshold it grows from where it is.
+        // A window above the threshold grows linearly.
         let above = PATH.reno_from(Bytes(12_500), Bytes(6_250));
         assert!((rate(&above, 0) - 10e5).abs() < 2e3);
         let endless = PATH.reno_from(Bytes(1_250), Bytes(u64::MAX / 8));
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_caps_the_growth() {
+    fn path_limit_caps_the_growth() {
         let path = TcpPath {
             limit: Some(Rate::bps(900_000)),
             ..PATH
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn cubic_comes_back_to_its_maximum_after_k() {
+    fn cubic_reaches_w_max_after_k() {
         // W_max of 100 segments: K = cbrt(30/0.4) = 4.217 s.
         let epoch = CubicEpoch {
             w_max: Bytes(125_000),
@@ -285,12 +286,12 @@ mod tests {
         assert!((rate(&c, 0) - 7e6).abs() < 1e5);
         assert!((rate(&c, 4_217) - 1e7).abs() < 1e5, "{}", rate(&c, 4_217));
         assert!(rate(&c, 5_900) > 1.01e7);
-        // After the horizon it stays.
+        // The rate is constant after the horizon.
         assert!((rate(&c, 7_000) - rate(&c, 60_000)).abs() < 1.0);
     }
 
     #[test]
-    fn on_a_short_path_cubic_grows_as_reno_would() {
+    fn cubic_grows_as_reno_on_a_short_path() {
         let path = TcpPath {
             rtt: Duration::from_millis(10),
             ..PATH
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_timeout_cubic_grows_from_its_threshold() {
+    fn cubic_grows_from_ssthresh_after_a_timeout() {
         let epoch = CubicEpoch {
             w_max: Bytes(125_000),
             horizon: Duration::from_secs(3),
@@ -327,7 +328,7 @@ mod tests {
     };
 
     #[test]
-    fn bbr_stops_for_a_round_trip_and_trickles_for_200_ms() {
+    fn bbr_probe_rtt_stops_for_a_round_trip_and_lasts_200_ms() {
         let c = PATH.bbr_steady(CYCLE);
         let want = [
             (3_990, 9.9e6),
@@ -343,13 +344,13 @@ mod tests {
         for (ms, want) in want {
             assert!((rate(&c, ms) - want).abs() < 10.0, "{ms} {}", rate(&c, ms));
         }
-        // 10 s of steady rate and 200 ms of trickle in 10.3 s.
+        // 10 s at the steady rate and 200 ms at the minimum window, in 10.3 s.
         let mean = (9.9e6 * 10.0 + 4e5 * 0.2) / 10.3;
         assert!((rate(&c, 60_000) - mean).abs() < 10.0);
     }
 
     #[test]
-    fn on_a_long_path_bbr_trickles_for_a_round_trip() {
+    fn bbr_probe_rtt_lasts_a_round_trip_on_a_long_path() {
         let path = TcpPath {
             rtt: Duration::from_millis(600),
             ..PATH
@@ -365,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_path_carries_no_more_while_bbr_probes() {
+    fn bbr_probe_rtt_does_not_exceed_the_steady_rate() {
         let slow = BbrCycle {
             bandwidth: Rate::kbps(100),
             horizon: Duration::MAX,

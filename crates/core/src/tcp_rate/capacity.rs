@@ -1,17 +1,17 @@
 //! Measures the capacity of the path where it is less than the congestion window allows.
 //!
-//! The window of a TCP that fills queues says how much may be out, not how fast it gets through:
-//! behind a bottleneck it goes on growing, and once the queue is gone it promises many times the
-//! rate of the path. So the path is measured while it is overloaded: while a queue stands and more is
-//! sent than is acknowledged, what is acknowledged is all that it carries. In the queue of others as
-//! much is acknowledged as is sent, and nothing follows from that. A video that sends more than it did
-//! a round trip before looks like an overload for so long; then more is acknowledged, and that much
-//! the path does carry.
+//! The window of a loss-based TCP limits the bytes in flight, not the rate. It grows while a queue
+//! builds up at the bottleneck. Once the queue is gone, window / RTT is many times the capacity.
+//! The capacity is therefore measured during overload: while there is a queue and more bytes are
+//! sent than acknowledged, the acknowledged rate is the capacity. In a queue of competing flows the
+//! acknowledged rate is equal to the sending rate, which gives no measurement. If the video raises
+//! its rate, the path looks overloaded for one round trip. Then more bytes are acknowledged, and
+//! the estimate rises to a rate that the path does carry.
 //!
-//! Where the queue is short, segments are lost before a lasting one stands, and the window that is left
-//! seems to carry any amount soon. So while frames wait for longer than they take to come, when all that
-//! the connection can carry is asked of it, any queue counts, and so does a loss: what is acknowledged
-//! until then is the path's rate, or what others leave of it.
+//! If the buffer is short, segments are lost before a standing queue forms, and a forecast from the
+//! remaining window is soon too high. While frames wait for longer than the frame interval, the
+//! connection is not application-limited. Then any queue counts as overload, and so does a loss:
+//! the acknowledged rate until then is the capacity, or the share of it that competing flows leave.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -34,14 +34,15 @@ pub(super) struct Capacity {
     heard: (Bytes, Time),
     /// No acknowledgement for too long to continue the measurement.
     silent: bool,
-    /// When the path last came back with what was out, and what of that it has not given yet.
+    /// Time when the path last resumed with the packets in flight.
     resumed: Option<Time>,
+    /// Packets held by the path during that outage and not yet acknowledged.
     held: Option<Held>,
     /// Time since which frames have waited for longer than two frame intervals.
     busy: Option<Time>,
 }
 
-/// What was out when a silence ended: from where to where in the stream, and when that was seen.
+/// Bytes in flight at the end of an outage: their range in the stream, and the time.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     from: Bytes,
@@ -57,7 +58,7 @@ struct Mark {
 }
 
 impl Capacity {
-    /// The connection stands so, and its fastest round trip took `fastest`.
+    /// Updates the estimate with the state of the connection; `fastest` is the minimum RTT.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -78,8 +79,8 @@ impl Capacity {
             });
         }
         self.look_at_held(now, acknowledged, view.mss);
-        // What is repaired is acknowledged in one lump, a round trip late or more: that measures nothing,
-        // nor does the lump.
+        // Loss recovery delays the acknowledgements by a round trip or more, and then acknowledges
+        // many bytes at once. Neither is a measurement.
         if acknowledged > self.heard.0 {
             self.heard = (acknowledged, now);
             self.silent = false;
@@ -89,8 +90,9 @@ impl Capacity {
         }
     }
 
-    /// What the path held comes out of its queue as fast as it can carry it. Half of that is believed, as
-    /// a path that was away seldom is what it was, nor stays what it is.
+    /// Packets held during an outage leave the queue at the capacity of the path. The estimate is
+    /// half of that rate, because the capacity after an outage is usually different and not yet
+    /// constant.
     fn look_at_held(&mut self, now: Time, acknowledged: Bytes, mss: Bytes) {
         let Some(held) = self.held else {
             return;
@@ -106,9 +108,9 @@ impl Capacity {
         }
     }
 
-    /// A frame that was captured at `captured` waits to be written. Frames leave as lumps, so what is
-    /// sent is measured from before one to before another: from behind one it would seem to be more
-    /// than what gets through.
+    /// Records that a frame captured at `captured` waits to be written. Frames are sent in bursts,
+    /// so the sending rate is measured from before one frame to before another. An interval that
+    /// ends after a frame would look like overload.
     pub(super) fn frame_waits(
         &mut self,
         now: Time,
@@ -117,8 +119,8 @@ impl Capacity {
         fastest: Duration,
         config: &TcpRateConfig,
     ) {
-        // BBR measures what it is given itself: while it paces less than the path carries, that is no
-        // limit of the path.
+        // BBR limits its pacing rate to its own estimate, so waiting frames do not indicate a limit
+        // of the path.
         let by_window = !matches!(view.control, CongestionControl::Bbr { .. });
         let busy = by_window && now.since(captured) > config.interval * 2;
         self.busy = busy.then(|| self.busy.unwrap_or(now));
@@ -132,7 +134,7 @@ impl Capacity {
         while self.marks.get(1).is_some_and(is_old) {
             self.marks.pop_front();
         }
-        // A lost segment is repaired while more is sent, and nothing acknowledged.
+        // During loss recovery more bytes are sent, and none are acknowledged.
         let flows = now.since(self.heard.1) <= span / 4;
         let first = self.marks.front().copied().filter(is_old);
         let queued = |first: &Mark| {
@@ -156,7 +158,7 @@ impl Capacity {
         }
     }
 
-    /// A segment was lost while others arrived: the queue may be full, however short it is.
+    /// Records a lost segment while others arrived: the queue may be full, even if it is short.
     pub(super) fn lost(&mut self, view: &TcpView, config: &TcpRateConfig) {
         let (acknowledged, heard) = self.heard;
         let span = view.srtt.max(SPAN);
@@ -169,7 +171,7 @@ impl Capacity {
         }
     }
 
-    /// Whether the sender has had data to send since `first`.
+    /// Whether frames have waited without interruption since `first`.
     fn was_busy(&self, first: &Mark) -> bool {
         self.busy.is_some_and(|since| since <= first.at)
     }
@@ -184,7 +186,7 @@ impl Capacity {
         self.measured
     }
 
-    /// Lets the estimate grow: a path may improve, and only a higher sending rate shows it.
+    /// Lets the estimate grow: only a higher sending rate can detect an increase of the capacity.
     fn forget(&mut self, now: Time, queued: bool) {
         let passed = now.since(core::mem::replace(&mut self.seen, now));
         let doubles = if queued { DOUBLES_QUEUED } else { DOUBLES };
@@ -197,29 +199,31 @@ fn is_queued(view: &TcpView, fastest: Duration, config: &TcpRateConfig) -> bool 
     view.srtt.saturating_sub(fastest) > QUEUE.max(config.bound / 10)
 }
 
-/// Any queue at all, of more than what round trips scatter by.
+/// Whether there is any queue beyond the variation of the round-trip time.
 fn has_queue(view: &TcpView, fastest: Duration) -> bool {
     view.srtt.saturating_sub(fastest) > SHORT_QUEUE.max(fastest / 4)
 }
 
-/// A queue that matters is longer than this, which is more than what a frame of 25 kB makes for itself
-/// at 5 Mb/s, and than a tenth of the bound.
+/// Minimum queueing delay that indicates overload: more than a frame of 25 kB causes for itself at
+/// 5 Mb/s. A tenth of the bound applies if that is longer.
 const QUEUE: Duration = Duration::from_millis(50);
 /// See [`has_queue`].
 const SHORT_QUEUE: Duration = Duration::from_millis(10);
-/// Rates are measured over at least this, three frames of ten per second.
+/// Minimum interval of a rate measurement: three frames at ten frames per second.
 const SPAN: Duration = Duration::from_millis(300);
-/// Between marks.
+/// Minimum interval between marks.
 const MARKS: Duration = Duration::from_millis(10);
-/// Acknowledgements may be so far apart on a path of 150 kb/s, with every other segment told of.
+/// Maximum distance of acknowledgements at 150 kb/s, with one per two segments.
 const SPACING: Duration = Duration::from_millis(170);
-/// In which a rate that nothing confirms is believed to have doubled, without a queue and with one.
+/// Time in which an unconfirmed estimate doubles without a queue.
 const DOUBLES: Duration = Duration::from_secs(2);
+/// Time in which an unconfirmed estimate doubles with a queue.
 const DOUBLES_QUEUED: Duration = Duration::from_secs(8);
-/// So many segments and at least so long it takes to measure what comes out of a queue.
+/// Minimum number of segments for a measurement after an outage.
 const HELD: u64 = 8;
+/// Minimum interval of a measurement after an outage.
 const HELD_SPAN: Duration = Duration::from_millis(50);
-/// A path of twice the normal rate needs no care.
+/// From this multiple of the ceiling on, the capacity is no limit.
 const ENOUGH: f64 = 2.0;
 
 #[cfg(test)]
@@ -244,7 +248,7 @@ mod tests {
         }
     }
 
-    /// A connection behind a queue of so many milliseconds.
+    /// A connection with a queueing delay of `queue` ms.
     fn view(queue: u64) -> TcpView {
         TcpView {
             control: CongestionControl::Cubic,
@@ -263,7 +267,7 @@ mod tests {
         }
     }
 
-    /// A connection, with what it has sent and heard of.
+    /// A simulated connection and its byte counters.
     #[derive(Default)]
     struct Played {
         it: Capacity,
@@ -271,15 +275,15 @@ mod tests {
         sent: u64,
         acknowledged: u64,
         resumed: Option<Time>,
-        /// For how long the oldest frame waits, in ms.
+        /// Waiting time of the oldest frame, in ms.
         waits: u64,
-        /// What BBR believes in, where it is that.
+        /// Bandwidth estimate of BBR; `None` for CUBIC.
         bbr: Option<Rate>,
     }
 
     impl Played {
-        /// It sends and is acknowledged at these rates, in kb/s, for `ms`, with a queue of `queue` ms;
-        /// what is known of the path then, in kb/s.
+        /// Sends and acknowledges at these rates, in kb/s, for `ms`, with a queueing delay of
+        /// `queue` ms. Returns the estimate in kb/s.
         fn play(&mut self, ms: u64, queue: u64, rates: (u64, u64)) -> Option<u64> {
             for _ in 0..ms / 40 {
                 self.now += 40;
@@ -313,28 +317,28 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_measured_while_it_is_overloaded() {
+    fn capacity_is_measured_during_overload() {
         let none = |queue, rates| Played::default().play(2_000, queue, rates);
         assert_eq!(none(300, (1_200, 600)), Some(600));
-        // No queue, or one that others make, or of a hair.
+        // A short queue, a queue of competing flows, and a slight overload.
         assert_eq!(none(90, (1_200, 600)), None);
         assert_eq!(none(300, (600, 600)), None);
         assert_eq!(none(300, (640, 600)), None);
-        // Less than the encoder can make, and more than it can use.
+        // Below the floor, and more than twice the ceiling.
         assert_eq!(none(300, (300, 100)), Some(150));
         assert_eq!(none(300, (9_000, 5_000)), None);
     }
 
     #[test]
-    fn while_frames_wait_any_queue_says_what_the_path_carries() {
+    fn any_queue_is_overload_while_frames_wait() {
         let mut it = Played::default();
-        // As much is acknowledged as is sent, and a short queue stands.
+        // The acknowledged rate is equal to the sending rate, with a short standing queue.
         assert_eq!(it.play(2_000, 20, (600, 600)), None);
         it.waits = 300;
-        // It has to be so for as long as a rate takes to be measured.
+        // Frames have to wait for the interval of a measurement.
         assert_eq!(it.play(200, 20, (600, 600)), None);
         assert_eq!(it.play(400, 20, (600, 600)), Some(600));
-        // Less than that is the scatter of round trips.
+        // A shorter queue may be a variation of the round-trip time.
         let mut it = Played {
             waits: 300,
             ..Played::default()
@@ -343,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bbr_paces_is_no_limit_of_the_path() {
+    fn pacing_rate_of_bbr_is_not_a_capacity() {
         let mut it = Played {
             waits: 300,
             bbr: Some(Rate::kbps(600)),
@@ -355,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn while_frames_wait_a_loss_says_what_the_path_carries() {
+    fn loss_is_overload_while_frames_wait() {
         let lost = |waits: u64, ms: u64| {
             let mut it = Played {
                 waits,
@@ -371,8 +375,8 @@ mod tests {
     }
 
     #[test]
-    fn frames_leave_as_lumps() {
-        // As much is acknowledged as is sent, 75 kB/s, and a queue stands.
+    fn bursts_of_frames_are_not_overload() {
+        // The acknowledged rate is equal to the sending rate, 75 kB/s, with a standing queue.
         let play = |always: bool| {
             let mut it = Capacity::default();
             for ms in (0..2_000_u64).step_by(20) {
@@ -391,12 +395,12 @@ mod tests {
             it.rate().is_some()
         };
         assert!(!play(false));
-        // From before a frame to behind another it is one too many.
+        // An interval from before a frame to after another has one frame too many.
         assert!(play(true));
     }
 
     #[test]
-    fn what_nothing_confirms_is_forgotten() {
+    fn unconfirmed_estimate_expires() {
         let mut it = Played::default();
         assert_eq!(it.play(1_000, 0, (1_200, 1_200)), None);
         assert!(!it.it.was_measured());
@@ -410,17 +414,17 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_silence_it_starts_again() {
+    fn measurement_restarts_after_an_outage() {
         let mut it = Played::default();
         assert_eq!(it.play(2_000, 300, (1_200, 600)), Some(600));
         it.resumed = Some(Time::from_millis(2_000));
         let first = it.play(40, 0, (150, 0)).unwrap();
         assert_eq!(first, 150);
-        // What was held comes at 1.2 Mb/s: 6 kB per look, from the second of which on it is enough.
+        // The held packets arrive at 1.2 Mb/s: 6 kB per call, which is enough from the second on.
         assert!(it.play(40, 0, (150, 1_200)).unwrap() < 155);
         let half = it.play(120, 0, (150, 1_200)).unwrap();
         assert!((600..=630).contains(&half), "{half}");
-        // What is sent since is not what was held.
+        // Packets sent after the outage do not count as held.
         let last = it.play(900, 0, (150, 1_200)).unwrap();
         assert!((600..=850).contains(&last), "{last}");
         let later = it.play(400, 0, (2_000, 2_000)).unwrap();
@@ -428,28 +432,28 @@ mod tests {
     }
 
     #[test]
-    fn a_video_that_grows_in_a_queue_of_others_does_so_soon() {
+    fn rate_increase_in_a_queue_of_other_flows_raises_the_estimate() {
         let mut it = Played::default();
         assert_eq!(it.play(2_000, 200, (300, 300)), None);
-        // The round trip takes 240 ms: so long it is still of the smaller frames that is heard.
+        // For one round trip of 240 ms the acknowledgements are for the smaller frames.
         assert_eq!(it.play(240, 200, (2_000, 300)), Some(300));
         let known = it.play(320, 200, (2_000, 2_000)).unwrap();
         assert!(known >= 2_000, "{known}");
     }
 
     #[test]
-    fn a_repair_measures_nothing() {
+    fn loss_recovery_is_not_a_measurement() {
         let mut it = Played::default();
         assert_eq!(it.play(600, 120, (600, 600)), None);
-        // Nothing is acknowledged for a moment, and then all at once; more is sent.
+        // No bytes are acknowledged for 160 ms, and then all at once, while more is sent.
         assert_eq!(it.play(160, 120, (800, 0)), None);
         it.acknowledged += 160 * 75;
         assert_eq!(it.play(1_000, 120, (600, 600)), None);
-        // For a round trip and more, and then a part of it.
+        // The same for more than a round trip, and then a part of it.
         assert_eq!(it.play(400, 120, (600, 0)), None);
         it.acknowledged += 160 * 75;
         assert_eq!(it.play(1_000, 120, (600, 600)), None);
-        // Nor does such a lump say that the path carries more than is known.
+        // Such a burst of acknowledgements does not raise a known estimate either.
         it.acknowledged = it.sent;
         assert_eq!(it.play(2_000, 120, (1_200, 600)), Some(600));
         it.play(400, 120, (600, 0));

@@ -2,37 +2,37 @@
 
 use crate::units::Time;
 
-/// An event of TCP's congestion control: Table 1 of the paper, in its order.
+/// Event of TCP's congestion control, in the order of Table 1 of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum TcpEvent {
     /// 1: the retransmission timer expired.
     TimedOut,
-    /// 2: an acknowledgement of new data came while nothing was being repaired.
+    /// 2: an acknowledgement of new data arrived outside of loss recovery.
     NewAck,
     /// 3: the congestion window reached the slow start threshold.
     ThresholdReached,
-    /// 4: a third duplicate acknowledgement came, or what a sender of today takes for one: it
-    /// begins to repair a loss without a time-out.
+    /// 4: a third duplicate acknowledgement arrived. In a modern sender: loss recovery began
+    /// without a timeout.
     ThirdDuplicate,
-    /// 5: another duplicate acknowledgement came during the repair.
+    /// 5: another duplicate acknowledgement arrived during loss recovery.
     FurtherDuplicate,
-    /// 6: what was lost has arrived, and the repair is over.
+    /// 6: loss recovery ended: the lost segments have arrived.
     Repaired,
 }
 
-/// An event of which an application is told.
+/// Notification of an application about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Which.
+    /// The event.
     pub event: TcpEvent,
-    /// When it happened in the transport, as far as that is known.
+    /// Time of the event in the transport, if known; otherwise an estimate.
     pub happened: Time,
 }
 
 impl TcpEvent {
-    /// All of them.
+    /// All events.
     pub const ALL: [Self; 6] = [
         Self::TimedOut,
         Self::NewAck,
@@ -42,12 +42,12 @@ impl TcpEvent {
         Self::Repaired,
     ];
 
-    /// Its number in Table 1.
+    /// Number in Table 1.
     pub const fn number(self) -> u8 {
         self as u8 + 1
     }
 
-    /// Its name in files.
+    /// Name in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TimedOut => "timed-out",
@@ -59,7 +59,7 @@ impl TcpEvent {
         }
     }
 
-    /// One that happened at that time.
+    /// Notification of this event at the time `happened`.
     pub const fn at(self, happened: Time) -> Told {
         Told {
             event: self,
@@ -67,7 +67,7 @@ impl TcpEvent {
         }
     }
 
-    /// Whether an application may subscribe to it: the column "Sub" of Table 1.
+    /// Whether an application may subscribe to this event: the column "Sub" of Table 1.
     const fn is_subscribable(self) -> bool {
         matches!(self, Self::TimedOut | Self::ThirdDuplicate | Self::Repaired)
     }
@@ -78,16 +78,16 @@ impl TcpEvent {
 pub struct Subscription(u8);
 
 impl Subscription {
-    /// Nothing is told.
+    /// No events.
     pub const NONE: Self = Self(0);
-    /// The time-out alone, as in the first paper.
+    /// The timeout only, as in the first paper.
     pub const TIME_OUT: Self = Self::of(&[TcpEvent::TimedOut]);
-    /// The time-out and the third duplicate acknowledgement, as in the `ABone` report.
+    /// The timeout and the third duplicate acknowledgement, as in the `ABone` report.
     pub const LOSSES: Self = Self::of(&[TcpEvent::TimedOut, TcpEvent::ThirdDuplicate]);
-    /// All that may be subscribed to.
+    /// All events that support subscription.
     pub const ALL: Self = Self::of(&TcpEvent::ALL);
 
-    /// These; what cannot be subscribed to is left out.
+    /// Subscription to `events`, without those that do not support subscription.
     pub const fn of(events: &[TcpEvent]) -> Self {
         let (mut set, mut i) = (0, 0);
         while i < events.len() {
@@ -99,12 +99,12 @@ impl Subscription {
         Self(set)
     }
 
-    /// Whether `event` is told.
+    /// Whether the subscription includes `event`.
     pub const fn contains(self, event: TcpEvent) -> bool {
         self.0 >> event as u8 & 1 == 1
     }
 
-    /// Its events, in the order of Table 1.
+    /// Events of the subscription, in the order of Table 1.
     pub fn iter(self) -> impl Iterator<Item = TcpEvent> {
         TcpEvent::ALL.into_iter().filter(move |e| self.contains(*e))
     }
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_table_offers_can_be_subscribed_to() {
+    fn subscriptions_are_limited_to_those_of_table_1() {
         //= itcp-2.2-events (test)
         let numbers: Vec<u8> = Subscription::ALL.iter().map(TcpEvent::number).collect();
         assert_eq!(numbers, [1, 4, 6]);

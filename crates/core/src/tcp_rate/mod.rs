@@ -1,19 +1,19 @@
-//! An application in symbiosis with its TCP: events and state of the connection in, a target rate
-//! for the encoder out.
+//! Encoder rate adaptation over TCP: computes a target rate from events and state of a connection.
 //!
-//! [`TcpRateAdapter`] is the paper's glue between transport and transcoder (Khan and Zaghal, section 5)
-//! in all its running modes. It does no I/O: the simulator drives it with the events of a TCP
-//! model, a service for kernel sockets with those of a real one. A driver
+//! [`TcpRateAdapter`] is the interface between transport and transcoder of the paper (Khan and
+//! Zaghal, section 5), in all its modes. It does no I/O: the simulator drives it with the events of
+//! a TCP model, and a service for kernel sockets with those of a kernel's TCP. A driver
 //!
-//! 1. calls [`on_event`](TcpRateAdapter::on_event) for what the connection does; what is not subscribed
-//!    to is passed over;
-//! 2. calls [`on_view`](TcpRateAdapter::on_view) with how it stands, after each acknowledgement and each
-//!    write, or as often as it learns of it;
+//! 1. calls [`on_event`](TcpRateAdapter::on_event) for each event of the connection; events without
+//!    a subscription are ignored;
+//! 2. calls [`on_view`](TcpRateAdapter::on_view) with the state of the connection, after each
+//!    acknowledgement and each write, or whenever the state is available;
 //! 3. calls [`on_timer`](TcpRateAdapter::on_timer) at [`next_timer`](TcpRateAdapter::next_timer);
-//! 4. calls [`on_encoded`](TcpRateAdapter::on_encoded) for each frame, from which it learns how long an
-//!    answer takes to have an effect;
-//! 5. asks [`target`](TcpRateAdapter::target) what the encoder may make, or, if frames wait as pictures
-//!    until the connection has room, [`admit`](TcpRateAdapter::admit) what to do with the oldest.
+//! 4. calls [`on_encoded`](TcpRateAdapter::on_encoded) for each frame, which measures the response
+//!    latency;
+//! 5. reads the encoder rate from [`target`](TcpRateAdapter::target). If frames wait as pictures
+//!    until the connection has room, it calls [`admit`](TcpRateAdapter::admit) for the oldest frame
+//!    instead.
 
 mod capacity;
 mod event;
@@ -72,56 +72,56 @@ pub struct TcpRateConfig {
 }
 
 impl TcpRateConfig {
-    /// Nine tenths of the forecast: frames scatter about their budget by some percent, and round
-    /// trips grow by what stands in queues.
+    /// Default [`margin`](Self::margin): frame sizes deviate from their budget by a few percent,
+    /// and round trips grow with the queues.
     pub const MARGIN: f64 = 0.9;
-    /// A [`drain`](Self::drain) that has proved itself for this `bound`: three fifths of it, and three
-    /// seconds at least. The longer the bound, the more of it is left for the next cut.
+    /// Default [`drain`](Self::drain) for this `bound`: three fifths of it, and at least three
+    /// seconds. A longer bound leaves more budget for the next capacity drop.
     pub fn drain_within(bound: Duration) -> Duration {
         (bound * 3 / 5).max(Duration::from_secs(3))
     }
 }
 
-/// What to do with the oldest frame that waits.
+/// Decision on the oldest waiting frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admit {
     /// Encode it at this rate and write it.
     Make(Rate),
-    /// It will not be in time, or others would not because of it: leave it out.
+    /// Skip it: it would be late, or it would make later frames late.
     Skip,
-    /// The connection has no room: ask again when something was acknowledged, or when the timer
-    /// says so.
+    /// The connection has no room. Call again after an acknowledgement or a timer.
     Wait,
 }
 
-/// An answer to an event: a row of the paper's Table 6.
+/// Rate reduction in response to an event: a row of the paper's Table 6.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retraction {
-    /// When the event came.
+    /// Time of the notification.
     pub at: Time,
-    /// Which.
+    /// Event that caused the reduction.
     pub event: TcpEvent,
-    /// Make no more than this from then on (`h_best`).
+    /// Highest encoder rate from then on (`h_best`).
     pub rate: Rate,
-    /// For so long (`T_recovery`); none if the law knows no end, or plans anew all the time.
+    /// Duration of the reduction (`T_recovery`); `None` if the law has no such time or the plan is
+    /// recomputed continuously.
     pub lasts: Option<Duration>,
-    /// Whether the law says that the bound holds.
+    /// Whether the bound holds according to the law.
     pub feasible: bool,
-    /// The Q that it took.
+    /// Backlog Q used by the law.
     pub backlog: Bytes,
 }
 
-/// The state machine.
+/// State machine of the encoder rate over one TCP connection.
 #[derive(Clone, Debug)]
 pub struct TcpRateAdapter {
     config: TcpRateConfig,
     start: Time,
     target: Rate,
-    /// The target from then on, because the encoder does not obey at once.
+    /// Next target and its time, after the delay of the encoder.
     pending: Option<(Time, Rate)>,
-    /// When the reduced rate is over.
+    /// End of the reduced rate.
     until: Option<Time>,
-    /// When [`Backoff::Additive`] last added.
+    /// Time of the last increase by [`Backoff::Additive`].
     grown: Time,
     past: PathHistory,
     reactions: ResponseLatencies,
@@ -130,7 +130,7 @@ pub struct TcpRateAdapter {
 }
 
 impl TcpRateAdapter {
-    /// A machine for a video that begins at `start`.
+    /// Creates the state machine of a video that starts at `start`.
     pub fn new(config: TcpRateConfig, start: Time) -> Self {
         Self {
             config,
@@ -146,12 +146,12 @@ impl TcpRateAdapter {
         }
     }
 
-    /// What it was made from.
+    /// Configuration of the adapter.
     pub fn config(&self) -> &TcpRateConfig {
         &self.config
     }
 
-    /// What the driver has to tell: nothing in the mode Classic.
+    /// Events of which the driver must notify the adapter: none in [`Mode::Classic`].
     pub fn subscribed(&self) -> Subscription {
         if self.config.mode == Mode::Classic {
             Subscription::NONE
@@ -160,22 +160,22 @@ impl TcpRateAdapter {
         }
     }
 
-    /// How often `event` was told.
+    /// Number of notifications of `event`.
     pub fn count(&self, event: TcpEvent) -> u64 {
         self.counts[event as usize]
     }
 
-    /// What the encoder may make: the content of the paper's `rate.par`.
+    /// Highest rate of the encoder: the content of the paper's `rate.par`.
     pub fn target(&self) -> Rate {
         self.target
     }
 
-    /// The answers to events since the last call of this.
+    /// Takes the responses to events since the last call.
     pub fn take_answers(&mut self) -> Vec<Retraction> {
         core::mem::take(&mut self.answers)
     }
 
-    /// The connection did this, and stands so.
+    /// Processes an event of the connection; `view` is the state after it.
     pub fn on_event(&mut self, now: Time, told: Told, view: &TcpView) {
         let event = told.event;
         self.past.look(now, view, &self.config);
@@ -213,19 +213,19 @@ impl TcpRateAdapter {
         }
     }
 
-    /// The connection stands so. What it did meanwhile, and how long its round trips are, is learned from
-    /// this.
+    /// Processes the state of the connection: updates the path history (round trips, capacity,
+    /// outages).
     pub fn on_view(&mut self, now: Time, view: &TcpView) {
         self.past.look(now, view, &self.config);
     }
 
-    /// A frame is encoded that was ordered at `ordered`. If it is the first at the rate with which an
-    /// event was answered, how long that took.
+    /// Records that a frame ordered at `ordered` is encoded. If it is the first frame at the rate
+    /// of a response, returns the latency of the response.
     pub fn on_encoded(&mut self, now: Time, ordered: Time) -> Option<ResponseLatency> {
         self.reactions.encoded(now, ordered)
     }
 
-    /// The moment of [`next_timer`](Self::next_timer) has come. Earlier is harmless.
+    /// Processes expired timers. A call before [`next_timer`](Self::next_timer) has no effect.
     pub fn on_timer(&mut self, now: Time) {
         if let Some((_, rate)) = self.pending.take_if(|(at, _)| *at <= now) {
             self.target = rate;
@@ -241,7 +241,7 @@ impl TcpRateAdapter {
         {
             let passed = now.since(self.grown).as_secs_f64();
             let more = self.config.ceiling.as_f64() * step * passed;
-            // Less than a bit is left for the next time.
+            // Increases of less than one bit per second are deferred to the next call.
             if more >= 1.0 || self.target == self.config.ceiling {
                 self.target = (self.target + Rate::from_f64(more)).min(self.config.ceiling);
                 self.grown = now;
@@ -249,7 +249,7 @@ impl TcpRateAdapter {
         }
     }
 
-    /// When to call [`on_timer`](Self::on_timer); [`Time::FAR`] while nothing is pending.
+    /// Next time to call [`on_timer`](Self::on_timer); [`Time::FAR`] if no timer is set.
     pub fn next_timer(&self) -> Time {
         let pending = self.pending.map_or(Time::FAR, |(at, _)| at);
         let until = self.until.unwrap_or(Time::FAR);
@@ -262,15 +262,15 @@ impl TcpRateAdapter {
         pending.min(until).min(grows)
     }
 
-    /// Whether a frame that was captured at `captured` and is not written yet can still arrive in
-    /// time, if the path lets anything through at all.
+    /// Whether a frame captured at `captured` and not yet written would be late even if it was sent
+    /// now without queueing in the sender.
     pub fn is_hopeless(&self, now: Time, captured: Time, view: &TcpView) -> bool {
         now + self.past.one_way(now, view) > captured + self.config.bound
     }
 
-    /// What to do with the oldest frame that waits, which was captured at `captured`, if frames
-    /// wait as pictures. In any mode but iOPT with the exact law the answer is to make it at the
-    /// [`target`](Self::target) as soon as there is room.
+    /// Decides on the oldest waiting frame, captured at `captured`, if frames wait as pictures.
+    /// Except in mode iOPT with the exact law, it is encoded at the [`target`](Self::target) as
+    /// soon as the connection has room, unless it is hopeless.
     pub fn admit(&mut self, now: Time, captured: Time, view: &TcpView) -> Admit {
         self.past.look(now, view, &self.config);
         //= itcp-4.4-late
@@ -291,11 +291,12 @@ impl TcpRateAdapter {
             self.past.found_a_way();
             return Admit::Make(self.target);
         }
-        // Where the cautious forecast sees no way, the bare one decides what to leave out: a frame
-        // that is tried at the floor and fails costs the next ones less than one that is not tried.
-        // Behind an outage it is always tried: acknowledgements of what was in flight come in
-        // lumps, and a frame that leaves with one can be in time when the mean rate says that it is
-        // not. Where the path lacks the rate for the floor, that would make all frames late.
+        // If the forecast with margins has no feasible plan, the forecast without margins decides
+        // on skipping. A late frame at the floor costs later frames less than a skipped one that
+        // would have been in time.
+        // After an outage the frame is always sent at the floor: acknowledgements of the flight
+        // arrive in bursts, so a frame sent with one may be in time although the mean rate is too
+        // low. On a path below the floor rate this rule would make all frames late.
         if self.past.is_blind(now) {
             return Admit::Make(self.config.floor);
         }
@@ -307,7 +308,7 @@ impl TcpRateAdapter {
         }
     }
 
-    /// Plans anew, and sets the target.
+    /// Recomputes the plan and sets the target.
     fn replan(&mut self, now: Time, view: &TcpView, oldest: Time) -> Plan {
         let answer = self.law(now, view, oldest, Caution::Full);
         let c = &self.config;
@@ -324,14 +325,14 @@ impl TcpRateAdapter {
         answer
     }
 
-    /// The exact law, for frames that were captured from `oldest` on and are not made yet: as if
-    /// the source had begun then, and the connection had carried nothing until now.
+    /// Applies the exact law to the frames captured since `oldest` that are not yet encoded: the
+    /// source starts at `oldest`, and the connection carries nothing until now.
     fn law(&self, now: Time, view: &TcpView, oldest: Time, caution: Caution) -> Plan {
         let c = &self.config;
         let budget = c.bound.saturating_sub(self.past.one_way(now, view));
         let (margin, burst, guard) = match caution {
-            // Acknowledgements come in lumps: within a round trip the forecast may be wrong by
-            // half of one.
+            // Acknowledgements arrive in bursts. Within a round trip the forecast may be wrong by
+            // half a round trip.
             Caution::Full => (c.margin, Burst::frame(c.interval, view.mss), view.srtt / 2),
             Caution::Bare => {
                 let whole_frame = Burst {
@@ -408,7 +409,7 @@ impl TcpRateAdapter {
         });
     }
 
-    /// Goes to `rate` once the encoder has reacted, and stays there for `lasts`.
+    /// Sets `rate` after the delay of the encoder, for the duration `lasts`.
     fn retract(&mut self, now: Time, told: Told, rate: Rate, lasts: Option<Duration>) {
         self.reactions.begin(now, told);
         let obeys = now + self.config.obeys_after;
@@ -418,11 +419,11 @@ impl TcpRateAdapter {
     }
 }
 
-/// How much of the forecast is believed.
+/// Safety margins of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Caution {
-    /// All of it.
+    /// No margins: the whole forecast.
     Bare,
-    /// Its margin, whole packets, lumps.
+    /// Margins for forecast errors, packet granularity and bursts of acknowledgements.
     Full,
 }

@@ -1,4 +1,4 @@
-//! How an application answers to what its transport tells.
+//! Responses of an application to events of its transport.
 
 use core::fmt;
 use core::time::Duration;
@@ -8,33 +8,33 @@ use crate::delay_bound::Law;
 /// A running mode of Table 3 of the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
-    /// An ordinary sender: it is told nothing.
+    /// Sender without notifications.
     Classic,
-    /// It is told of events, counts them, and does nothing about them.
+    /// Counts events without a response.
     Ioff,
-    /// It steps back by a preset ratio.
+    /// Reduces the rate by a preset ratio.
     Iexp(Backoff),
-    /// It plans by the throttling law.
+    /// Computes the rate by the throttling law.
     Iopt(Law),
 }
 
-/// How iEXP comes back: both published forms.
+/// Back-off of iEXP, in both published forms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Backoff {
-    /// At each event the present rate times `ratio`; after `hold` without another event the
-    /// normal rate again, at once.
+    /// Each event multiplies the rate by `ratio`. After `hold` without another event the rate
+    /// returns to the normal rate at once.
     Fixed {
         /// α of the paper, in 0..1.
         ratio: f64,
-        /// How long.
+        /// Duration of the reduction after the last event.
         hold: Duration,
     },
-    /// At each event the present rate times `ratio`, and then `step` of the normal rate more per
-    /// second.
+    /// Each event multiplies the rate by `ratio`. Then the rate grows by `step` of the normal rate
+    /// per second.
     Additive {
         /// α of the report, in 0..1.
         ratio: f64,
-        /// Share of the normal rate per second, above zero.
+        /// Fraction of the normal rate per second, above zero.
         step: f64,
     },
 }
@@ -47,21 +47,21 @@ pub struct Flags {
     pub itcp: bool,
     /// Notification of events (`EVENT`).
     pub event: bool,
-    /// The rate follows events (`SYMB`); otherwise they are only written down.
+    /// The rate responds to events (`SYMB`); otherwise they are only counted.
     pub symb: bool,
-    /// By the throttling law (`OPT`) rather than by a preset ratio.
+    /// The response uses the throttling law (`OPT`) instead of a preset ratio.
     pub opt: bool,
 }
 
 impl Backoff {
-    /// The first paper's: to 0.35 for 4 s.
+    /// Parameters of the first paper: 0.35 of the rate for 4 s.
     pub const PAPER: Self = Self::Fixed {
         ratio: 0.35,
         hold: Duration::from_secs(4),
     };
-    /// The report's: to 0.55, and slowly back. The report does not print its step. A hundredth of
-    /// the normal rate per second is what its Table 5 back-solves to: 14 % of the bits of 100 s
-    /// are saved by 1.4 events per run, each of which costs 0.45²/(2·step) seconds' worth.
+    /// Parameters of the report: 0.55 of the rate, then slow growth. The report does not print its
+    /// step. A hundredth of the normal rate per second follows from its Table 5: 1.4 events per run
+    /// save 14 % of the bits of 100 s, and each event costs the bits of 0.45²/(2·step) seconds.
     pub const REPORT: Self = Self::Additive {
         ratio: 0.55,
         step: 0.01,
@@ -69,7 +69,7 @@ impl Backoff {
 }
 
 impl Mode {
-    /// Its name in files and on the command line.
+    /// Name in files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Classic => "classic",
@@ -79,8 +79,8 @@ impl Mode {
         }
     }
 
-    /// The mode that these flags select: a flag that is off makes those below it void. Without
-    /// notification there is nothing to write down either, so that is Classic.
+    /// The mode that these flags select. If a flag is off, the flags below it have no effect.
+    /// Without notification there are no events to count, so the mode is Classic.
     pub const fn of_flags(flags: Flags, backoff: Backoff, law: Law) -> Self {
         //= itcp-6.3-flags
         match flags {
@@ -91,18 +91,18 @@ impl Mode {
         }
     }
 
-    /// The flags of the mode; those that Table 3 leaves open are off.
+    /// The flags of the mode; flags that Table 3 leaves open are off.
     pub const fn flags(self) -> Flags {
-        let told = !matches!(self, Self::Classic);
+        let notified = !matches!(self, Self::Classic);
         Flags {
-            itcp: told,
-            event: told,
+            itcp: notified,
+            event: notified,
             symb: matches!(self, Self::Iexp(_) | Self::Iopt(_)),
             opt: matches!(self, Self::Iopt(_)),
         }
     }
 
-    /// Whether it plans by the exact law, for each frame.
+    /// Whether the mode plans each frame by the exact law.
     pub const fn is_exact(self) -> bool {
         matches!(self, Self::Iopt(Law::Exact))
     }

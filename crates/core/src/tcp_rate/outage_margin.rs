@@ -6,11 +6,13 @@ use super::TcpRateConfig;
 use crate::delay_bound::ServiceCurve;
 use crate::units::Rate;
 
-/// An outage, and the video that it comes upon. What is in flight when it begins, or is written before
-/// it is noticed, can be neither dropped nor made smaller any more; all of that should be in time.
+/// An outage, and the state of the video at its start.
+///
+/// Frames in flight at the start, and frames written before the outage is detected, can be neither
+/// dropped nor reduced any more. The margins are such that all of these frames arrive in time.
 pub(super) struct OutageMargin<'a> {
     pub(super) config: &'a TcpRateConfig,
-    /// From the last acknowledgement before the outage to the first one after it.
+    /// Time from the last acknowledgement before the outage to the first one after it.
     pub(super) silence: Duration,
     pub(super) round_trip: Duration,
     /// Video rate, limited by encoder and path.
@@ -20,8 +22,8 @@ pub(super) struct OutageMargin<'a> {
 }
 
 impl OutageMargin<'_> {
-    /// By how much the video may be late when the outage begins. The whole bound if the silence alone
-    /// breaks it: then nothing that is held in reserve would help.
+    /// Maximum delay of the video at the start of the outage. If the silence alone exceeds the
+    /// bound, the result is the whole bound, because no reserve would help.
     pub(super) fn tolerable_delay(&self) -> Duration {
         let Some(left) = self.left() else {
             return self.config.bound;
@@ -34,14 +36,15 @@ impl OutageMargin<'_> {
             .unwrap_or_default()
     }
 
-    /// The rate that the video may have when the outage begins, if it is not late at all by then: the
-    /// ceiling where its full rate is little enough, and the floor where nothing is, which saves what
-    /// is small by chance and what comes behind. None if the silence alone breaks the bound.
+    /// Maximum rate of the video at the start of the outage, without any delay. The result is the
+    /// ceiling if the present rate is low enough. It is the floor if no rate is low enough, which
+    /// saves frames that are small by chance and later frames. `None` if the silence alone exceeds
+    /// the bound.
     pub(super) fn safe_rate(&self) -> Option<Rate> {
         self.left()?;
         let c = self.config;
         let most = Rate::from_f64(self.passes(Duration::ZERO) * c.margin);
-        // What the path carries now says nothing of what it carries when the next one comes.
+        // The present capacity does not limit the rate at the next outage.
         Some(if most >= self.rate {
             c.ceiling
         } else {
@@ -49,7 +52,7 @@ impl OutageMargin<'_> {
         })
     }
 
-    /// Of the bound, behind the silence; none if that alone breaks it.
+    /// Part of the bound that is left after the silence; `None` if there is none.
     fn left(&self) -> Option<Duration> {
         let budget = self.config.bound.checked_sub(self.round_trip / 2)?;
         budget
@@ -57,12 +60,12 @@ impl OutageMargin<'_> {
             .filter(|left| !left.is_zero())
     }
 
-    /// The largest rate at which all is in time, in b/s, if the video is late by `late` when the
-    /// outage begins.
+    /// Highest rate in b/s at which all frames are in time, if the video is late by `late` at the
+    /// start of the outage.
     fn passes(&self, late: Duration) -> f64 {
         let interval = self.config.interval.max(Duration::from_millis(1));
-        let unnoticed = late + self.round_trip + interval;
-        let frames = unnoticed.as_nanos().div_ceil(interval.as_nanos()) as u32;
+        let undetected = late + self.round_trip + interval;
+        let frames = undetected.as_nanos().div_ceil(interval.as_nanos()) as u32;
         let left = self.left().unwrap_or_default();
         let sizes = (0..frames).map(|n| {
             let left = (left + interval * n).saturating_sub(late);
@@ -72,7 +75,7 @@ impl OutageMargin<'_> {
     }
 }
 
-/// What may be owed is found to a 256th of what is left of the bound.
+/// Resolution of the tolerable delay, as a divisor of the rest of the bound.
 const STEPS: u32 = 256;
 
 #[cfg(test)]
@@ -86,8 +89,9 @@ mod tests {
         Duration::from_secs_f64(n)
     }
 
-    /// Of a path of 166 ms, whose window starts again at two segments and grows by one per round trip.
-    fn ordeal<T>(bound: f64, silence: f64, ask: impl Fn(OutageMargin<'_>) -> T) -> T {
+    /// Margins on a path of 2 Mb/s and 166 ms. The window restarts at two segments and grows by one
+    /// per round trip.
+    fn margin<T>(bound: f64, silence: f64, ask: impl Fn(OutageMargin<'_>) -> T) -> T {
         on_a_path_of(Rate::kbps(2_000), bound, silence, ask)
     }
 
@@ -116,36 +120,36 @@ mod tests {
     }
 
     #[test]
-    fn small_frames_endure_what_large_ones_do_not() {
-        // Three frames are out. In 0.717, 0.817 and 0.917 s the connection carries 210, 256 and 307
-        // kb: 210, 128 and 102 for each of one, two and three; nine tenths of that.
-        let safe_rate = ordeal(4.0, 3.2, |it| it.safe_rate()).expect("smaller frames");
+    fn safe_rate_decreases_with_the_length_of_the_outage() {
+        // Three frames are in flight. In 0.717, 0.817 and 0.917 s the connection carries 210, 256
+        // and 307 kb: 210, 128 and 102 for each of one, two and three; nine tenths of that.
+        let safe_rate = margin(4.0, 3.2, |it| it.safe_rate()).expect("smaller frames");
         assert!((safe_rate.as_f64() - 922e3).abs() < 10e3, "{safe_rate}");
-        // The less is left, the smaller they have to be, down to the floor.
-        let less = ordeal(4.0, 3.4, |it| it.safe_rate()).expect("a rate");
+        // With less time left the frames have to be smaller, down to the floor.
+        let less = margin(4.0, 3.4, |it| it.safe_rate()).expect("a rate");
         assert!(less > Rate::kbps(150) && less < safe_rate, "{less}");
         assert_eq!(
-            ordeal(4.0, 3.85, |it| it.safe_rate()),
+            margin(4.0, 3.85, |it| it.safe_rate()),
             Some(Rate::kbps(150))
         );
-        // Silent for longer than the bound, or so short that frames of any size are in time.
-        assert_eq!(ordeal(2.0, 3.2, |it| it.safe_rate()), None);
+        // An outage longer than the bound, and one so short that frames of any size are in time.
+        assert_eq!(margin(2.0, 3.2, |it| it.safe_rate()), None);
         assert_eq!(
-            ordeal(6.0, 3.2, |it| it.safe_rate()),
+            margin(6.0, 3.2, |it| it.safe_rate()),
             Some(Rate::kbps(2_000))
         );
     }
 
     #[test]
-    fn a_path_that_is_narrow_now_limits_nothing_later() {
+    fn present_capacity_does_not_limit_the_safe_rate() {
         let safe_rate = on_a_path_of(Rate::kbps(300), 4.0, 2.5, |it| it.safe_rate());
         assert_eq!(safe_rate, Some(Rate::kbps(2_000)));
     }
 
     #[test]
-    fn a_video_that_has_to_be_smaller_must_not_be_late() {
-        assert_eq!(ordeal(4.0, 3.2, |it| it.tolerable_delay()), Duration::ZERO);
-        assert!(ordeal(6.0, 3.2, |it| it.tolerable_delay()) > Duration::ZERO);
-        assert_eq!(ordeal(2.0, 3.2, |it| it.tolerable_delay()), secs(2.0));
+    fn no_delay_is_tolerable_if_the_rate_has_to_be_reduced() {
+        assert_eq!(margin(4.0, 3.2, |it| it.tolerable_delay()), Duration::ZERO);
+        assert!(margin(6.0, 3.2, |it| it.tolerable_delay()) > Duration::ZERO);
+        assert_eq!(margin(2.0, 3.2, |it| it.tolerable_delay()), secs(2.0));
     }
 }

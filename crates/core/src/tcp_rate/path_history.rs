@@ -13,24 +13,23 @@ use crate::units::{Bytes, Rate, Time, nanos};
 /// Measurements from the states of a connection, in order of time.
 #[derive(Clone, Debug)]
 pub(super) struct PathHistory {
-    /// The smoothed round trips, in nanoseconds.
+    /// Smoothed round-trip times, in ns.
     round_trips: WindowMin,
-    /// By how much the video might have been late when each outage began, without a frame of it
-    /// missing the bound, in nanoseconds.
+    /// Tolerable delay of the video at the start of each outage, in ns.
     arrears: WindowMin,
-    /// At what rate frames could have met each outage that was shorter than the bound, in b/s.
+    /// Safe rate of each outage shorter than the bound, in b/s.
     safe_rate: WindowMin,
     rhythm: PeriodicOutages,
     capacity: Capacity,
     /// Queueing delay on the forward path, and its time.
     queue: (Duration, Time),
-    /// The smoothed round trip that said so, and how much was acknowledged by then.
+    /// Smoothed round-trip time of that measurement, and the bytes acknowledged by then.
     sampled: (Duration, Bytes),
     /// Bytes sent, and the time of the last increase.
     sent: (Bytes, Time),
     /// Time since the last acknowledgement, while the retransmission timer has expired.
     silent: Option<Time>,
-    /// Behind an outage frames are tried until then.
+    /// After an outage, frames without a feasible plan are sent at the floor until this time.
     tries: Time,
 }
 
@@ -60,26 +59,26 @@ impl PathHistory {
         if view.sent > self.sent.0 {
             self.sent = (view.sent, now);
         }
-        let heard = (view.srtt, view.sent.saturating_sub(view.unacked));
-        if heard != self.sampled {
-            self.sampled = heard;
+        let sample = (view.srtt, view.sent.saturating_sub(view.unacked));
+        if sample != self.sampled {
+            self.sampled = sample;
             let queue = view.srtt.saturating_sub(fastest);
-            // Nothing was added since.
+            // The queue has drained since the last packet was sent.
             self.queue = (queue.saturating_sub(now.since(self.sent.1)), now);
         }
-        // Ages the others.
+        // Expires old values.
         self.arrears.insert(now, i64::MAX);
         self.safe_rate.insert(now, i64::MAX);
         if view.stalled {
             self.silent = self.silent.or(view.silent_since);
         } else if let Some(since) = self.silent.take() {
-            // When the path was last heard of, however late this is.
+            // Time of the last acknowledgement, which may be earlier than this call.
             let end = view.silent_since.unwrap_or(now);
             self.survived(now, since, end.since(since), view, config);
         }
     }
 
-    /// A frame that was captured at `captured` waits to be written.
+    /// Records that a frame captured at `captured` waits to be written.
     pub(super) fn frame_waits(
         &mut self,
         now: Time,
@@ -92,7 +91,7 @@ impl PathHistory {
             .frame_waits(now, captured, view, fastest, config);
     }
 
-    /// A segment was lost while others arrived.
+    /// Records that a segment was lost while others arrived.
     pub(super) fn lost(&mut self, view: &TcpView, config: &TcpRateConfig) {
         self.capacity.lost(view, config);
     }
@@ -107,12 +106,12 @@ impl PathHistory {
         view: &TcpView,
         config: &TcpRateConfig,
     ) {
-        // A time-out that no outage made says nothing of one.
+        // Timeouts without an outage are ignored.
         if silence < SHORTEST + view.srtt * 2 {
             return;
         }
         let restart = self.forecast(now, view, config.bound.saturating_mul(2));
-        let ordeal = OutageMargin {
+        let margin = OutageMargin {
             config,
             silence,
             round_trip: view.srtt,
@@ -121,8 +120,8 @@ impl PathHistory {
                 .map_or(config.ceiling, |rate| rate.min(config.ceiling)),
             restart: &restart,
         };
-        self.arrears.insert(now, signed(ordeal.tolerable_delay()));
-        if let Some(rate) = ordeal.safe_rate() {
+        self.arrears.insert(now, signed(margin.tolerable_delay()));
+        if let Some(rate) = margin.safe_rate() {
             self.safe_rate.insert(now, rate.as_bps().cast_signed());
         }
         let repaired = now + config.bound;
@@ -130,15 +129,16 @@ impl PathHistory {
         self.tries = now + config.bound;
     }
 
-    /// What frames that are written now may be made at to be ready for the worst of the last outages
-    /// that were shorter than the bound. None while no outage is due, or none was so.
+    /// Maximum rate of frames written now such that they survive the worst of the recent outages
+    /// that were shorter than the bound. `None` if no outage is due, or if there was no such
+    /// outage.
     pub(super) fn limit(&self, now: Time, view: &TcpView) -> Option<Rate> {
         let due = self.rhythm.is_due(now, view.srtt);
         let rate = self.safe_rate.min().filter(|_| due)?;
         Some(Rate::bps(rate.cast_unsigned()))
     }
 
-    /// Called when the law finds a feasible plan again.
+    /// Records that there is a feasible plan again after an outage.
     pub(super) fn found_a_way(&mut self) {
         self.tries = Time::ZERO;
     }
@@ -148,9 +148,9 @@ impl PathHistory {
         now < self.tries
     }
 
-    /// From the sender to the receiver, for what is sent now: half of the fastest round trip of the
-    /// last five minutes, and what the last one took longer, as it is the way there on which a video
-    /// makes a queue. That grows shorter while nothing is sent, or nothing heard.
+    /// One-way delay of data sent now: half of the minimum round-trip time of the last five
+    /// minutes, plus the excess of the last round trip, because the queue of a video is on the
+    /// forward path. The excess decreases while no data is sent or no acknowledgement arrives.
     pub(super) fn one_way(&self, now: Time, view: &TcpView) -> Duration {
         let (queue, at) = self.queue;
         self.fastest(view) / 2 + queue.saturating_sub(now.since(at))
@@ -164,7 +164,8 @@ impl PathHistory {
     pub(super) fn forecast(&self, now: Time, view: &TcpView, horizon: Duration) -> ServiceCurve {
         let mut view = *view;
         if self.capacity.was_measured() {
-            // What an end of start-up would have told is known, and a narrower path does not end it.
+            // Startup serves to measure the capacity, which is known. A drop of the capacity does
+            // not end startup.
             view.control = view.control.started();
         }
         let open = view.forecast(now, horizon);
@@ -174,24 +175,23 @@ impl PathHistory {
         }
     }
 
-    /// What the path carries, if that is known to be less than the window lets through. BBR's own
-    /// estimate is the most of ten round trips, which a path that has just become narrower does not
-    /// keep.
+    /// Capacity of the path, if known to be less than the window allows. The bandwidth estimate of
+    /// BBR is the maximum of ten round trips and too high after a drop of the capacity.
     fn carries(&self) -> Option<Rate> {
         self.capacity.rate()
     }
 
-    /// Whether what is out already makes a queue of a quarter of the bound, on a path whose rate is
-    /// known. What is in that queue can neither be dropped nor made smaller any more, should the path
-    /// become narrower; what waits here can.
+    /// Whether the backlog of the connection corresponds to a queue of more than a quarter of the
+    /// bound, on a path of known capacity. Data in that queue can neither be dropped nor reduced
+    /// any more if the capacity drops. Frames that wait in the sender can.
     pub(super) fn is_full(&self, view: &TcpView, config: &TcpRateConfig) -> bool {
         let span = self.fastest(view) + config.bound / 4;
         self.carries()
             .is_some_and(|rate| view.backlog() > rate * span)
     }
 
-    /// By how much the video may be late so that the worst outage of the last ones, if it came
-    /// again, would find a budget that is large enough. Zero before there was any.
+    /// Maximum delay of the video such that all frames survive a repetition of the worst recent
+    /// outage. Zero before the first outage.
     pub(super) fn arrears(&self) -> Duration {
         self.arrears.min().map_or(Duration::ZERO, unsigned)
     }
@@ -205,11 +205,11 @@ fn unsigned(nanos: i64) -> Duration {
     Duration::from_nanos(nanos.unsigned_abs())
 }
 
-/// A sixth of the five minutes over which Linux keeps its smallest round trip
+/// A sixth of five minutes, the window of the minimum round-trip time in Linux
 /// (`tcp_min_rtt_wlen`).
 const BUCKET: Duration = Duration::from_secs(50);
-/// No outage is shorter than this and two round trips: a time-out of Linux makes a silence of two round
-/// trips and 200 ms.
+/// Minimum duration of an outage, in addition to two round trips. A timeout of Linux without an
+/// outage causes a silence of two round trips and 200 ms.
 const SHORTEST: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
@@ -251,8 +251,8 @@ mod tests {
         Time::ZERO + Duration::from_secs_f64(secs)
     }
 
-    /// An outage from `from` that lasts for `silence`.
-    fn suffer(past: &mut PathHistory, config: &TcpRateConfig, from: f64, silence: f64) {
+    /// Simulates an outage from `from` that lasts for `silence`.
+    fn outage(past: &mut PathHistory, config: &TcpRateConfig, from: f64, silence: f64) {
         let stalled = TcpView {
             stalled: true,
             silent_since: Some(at(from)),
@@ -263,11 +263,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_round_trip_takes_longer_is_on_the_way_there() {
+    fn excess_round_trip_time_counts_as_forward_queue() {
         let mut past = PathHistory::new();
         let mut acknowledged = 0;
         let mut after = |now, srtt, sent| {
-            // Up to 5 s all is acknowledged, and from 6 s on.
+            // All data is acknowledged, except between 5 s and 6 s.
             if !(5.0..6.0).contains(&now) {
                 acknowledged = sent;
             }
@@ -282,20 +282,20 @@ mod tests {
         };
         assert_eq!(after(0.0, 0.1, 1_000), 50);
         assert_eq!(after(1.0, 1.1, 2_000), 1_050);
-        // Nothing was sent for a while, and then for longer than the queue was.
+        // No data is sent for 400 ms, and then for longer than the queueing delay.
         assert_eq!(after(1.4, 1.1, 2_000), 650);
         assert_eq!(after(5.0, 1.1, 2_000), 50);
-        // Nothing was heard of it.
+        // No acknowledgement.
         assert_eq!(after(5.1, 1.1, 3_000), 50);
-        // An acknowledgement says that the smoothed round trip is what it was.
+        // An acknowledgement confirms the smoothed round-trip time.
         assert_eq!(after(6.1, 1.1, 3_500), 1_050);
         assert_eq!(after(290.0, 0.4, 4_000), 350);
-        // The path is another one.
+        // The route has changed: the minimum expires.
         assert_eq!(after(400.0, 0.4, 5_000), 200);
     }
 
     #[test]
-    fn a_start_up_is_over_once_the_path_was_measured() {
+    fn bbr_startup_ends_once_the_capacity_was_measured() {
         let (mut past, config) = (PathHistory::new(), config(2.0));
         let seen = |ms: u64, srtt: f64, acknowledged: u64| TcpView {
             control: CongestionControl::Bbr {
@@ -315,7 +315,7 @@ mod tests {
             past.frame_waits(now, now, &view, &config);
             past.forecast(now, &view, secs(2.0)).at(secs(1.0)) as u64 / 1_000
         };
-        // 1.2 Mb/s are sent, and arrive; then half of that, behind a queue.
+        // 1.2 Mb/s are sent and arrive. Then half of that arrives, through a queue.
         for ms in (0..1_000).step_by(50) {
             assert_eq!(carries(ms, 0.1, ms * 150), 1_584);
         }
@@ -323,54 +323,54 @@ mod tests {
             .step_by(50)
             .map(|ms| carries(ms, 0.5, 75_000 + ms * 75));
         assert_eq!(last.last(), Some(600));
-        // What is known is forgotten, and the queue gone.
+        // The estimate has expired, and the queue is empty.
         assert_eq!(carries(9_000, 0.1, 1_350_000), 792);
     }
 
     #[test]
-    fn the_longer_the_outage_the_less_may_be_owed() {
-        let owed = |bound, silence| {
+    fn tolerable_delay_decreases_with_the_length_of_the_outage() {
+        let tolerable = |bound, silence| {
             let mut past = PathHistory::new();
-            suffer(&mut past, &config(bound), 10.0, silence);
+            outage(&mut past, &config(bound), 10.0, silence);
             past.arrears()
         };
-        // Of six seconds 2.7 are left, less what is owed. The frames that are owed and the three that
-        // follow unnoticed, 17 segments each, have to leave at one segment more per round trip.
-        let six = owed(6.0, 3.2);
+        // Of six seconds 2.7 are left, minus the delay. The delayed frames and the three frames
+        // written before detection, 17 segments each, leave at one segment more per round trip.
+        let six = tolerable(6.0, 3.2);
         assert!((secs(0.5)..secs(1.0)).contains(&six), "{six:?}");
-        assert!(owed(6.0, 2.0) > six + secs(0.5) && owed(6.0, 4.0) < six);
-        // 0.7 s are left: less than two frames, where three may be out.
-        assert_eq!(owed(4.0, 3.2), Duration::ZERO);
-        // Whatever was held back would be late.
-        assert_eq!(owed(2.0, 3.2), secs(2.0));
+        assert!(tolerable(6.0, 2.0) > six + secs(0.5) && tolerable(6.0, 4.0) < six);
+        // 0.7 s are left: less than two frames, but three may be in flight.
+        assert_eq!(tolerable(4.0, 3.2), Duration::ZERO);
+        // The outage is longer than the bound, so no reserve would help.
+        assert_eq!(tolerable(2.0, 3.2), secs(2.0));
     }
 
     #[test]
-    fn the_worst_of_the_last_outages_counts() {
+    fn tolerable_delay_is_the_minimum_of_recent_outages() {
         let six = config(6.0);
         let mut past = PathHistory::new();
         assert_eq!(past.arrears(), Duration::ZERO);
-        suffer(&mut past, &six, 10.0, 3.2);
+        outage(&mut past, &six, 10.0, 3.2);
         let long = past.arrears();
-        suffer(&mut past, &six, 60.0, 1.2);
+        outage(&mut past, &six, 60.0, 1.2);
         assert_eq!(past.arrears(), long);
-        // Five minutes later it is forgotten, and then the other one.
+        // The first outage expires after five minutes, and then the second one.
         past.look(at(315.0), &view(0.166), &six);
         assert!(past.arrears() > long);
         past.look(at(400.0), &view(0.166), &six);
         assert_eq!(past.arrears(), Duration::ZERO);
-        // A time-out without an outage.
-        suffer(&mut past, &six, 500.0, 0.8);
+        // A timeout without an outage.
+        outage(&mut past, &six, 500.0, 0.8);
         assert_eq!(past.arrears(), Duration::ZERO);
         assert!(!past.is_blind(at(500.9)));
     }
 
     #[test]
-    fn frames_are_ready_for_the_worst_of_the_last_outages() {
+    fn rate_limit_is_the_minimum_of_recent_outages() {
         let limit = |silences: [f64; 3], now: f64| {
             let mut past = PathHistory::new();
             for (n, silence) in silences.iter().enumerate() {
-                suffer(&mut past, &config(4.0), 10.0 + 13.0 * n as f64, *silence);
+                outage(&mut past, &config(4.0), 10.0 + 13.0 * n as f64, *silence);
             }
             past.look(at(now), &view(0.166), &config(4.0));
             past.limit(at(now), &view(0.166))
@@ -388,24 +388,24 @@ mod tests {
             };
             assert_eq!(limit(order, 49.0), expected, "{order:?}");
         }
-        // Against one that is longer than the bound nothing helps, and it changes nothing.
+        // An outage longer than the bound does not change the limit.
         assert_eq!(limit([3.2, 3.0, 5.0], 49.0), long);
         assert_eq!(limit([5.0; 3], 49.0), None);
         assert_eq!(limit([3.2; 3], 46.0), None);
-        // Those from before the last five minutes are forgotten.
+        // Outages before the last five minutes have expired.
         let mut past = PathHistory::new();
         for (from, silence) in [(10.0, 3.2), (200.0, 5.0), (390.0, 5.0)] {
-            suffer(&mut past, &config(4.0), from, silence);
+            outage(&mut past, &config(4.0), from, silence);
         }
         past.look(at(580.0), &view(0.166), &config(4.0));
         assert_eq!(past.limit(at(580.0), &view(0.166)), None);
     }
 
     #[test]
-    fn an_outage_ends_with_an_acknowledgement() {
+    fn outage_ends_with_an_acknowledgement() {
         let six = config(6.0);
         let (mut past, mut seen_late) = (PathHistory::new(), PathHistory::new());
-        suffer(&mut past, &six, 10.0, 3.2);
+        outage(&mut past, &six, 10.0, 3.2);
         let stalled = TcpView {
             stalled: true,
             silent_since: Some(at(10.0)),
@@ -421,10 +421,10 @@ mod tests {
     }
 
     #[test]
-    fn it_is_blind_from_an_outage_to_the_next_way_or_for_a_bound() {
+    fn path_is_blind_until_a_feasible_plan_or_for_one_bound() {
         let mut past = PathHistory::new();
         assert!(!past.is_blind(at(0.0)));
-        suffer(&mut past, &config(2.0), 10.0, 3.2);
+        outage(&mut past, &config(2.0), 10.0, 3.2);
         assert!(past.is_blind(at(15.1)) && !past.is_blind(at(15.2)));
         past.found_a_way();
         assert!(!past.is_blind(at(13.3)));

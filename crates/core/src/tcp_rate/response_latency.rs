@@ -1,4 +1,4 @@
-//! How long it takes until the encoder obeys: τ of the paper's equation (13a), measured.
+//! Measures the response latency of the encoder: τ of the paper's equation (13a).
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -7,30 +7,30 @@ use super::event::Told;
 use crate::delay_bound::reaction_delay;
 use crate::units::Time;
 
-/// From an event in the transport to the first frame that was made at the rate of the answer.
+/// Latency from an event in the transport to the first frame at the new rate.
 ///
-/// What the source does not make needs no time: while it has no picture nothing piles up, so the
-/// wait for the next one is no part of this.
+/// The wait for the next picture is excluded: without a picture the source produces no bytes, and
+/// no backlog builds up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseLatency {
-    /// Which event, and when it happened in the transport.
+    /// The event and its time in the transport.
     pub told: Told,
-    /// When the application was told (`EventTime`).
+    /// Time of the notification of the application (`EventTime`).
     pub heard: Time,
-    /// When the encoder could know the rate (`ResponseTime`).
+    /// Time from which the new rate is available to the encoder (`ResponseTime`).
     pub answered: Time,
-    /// How long the encoder was at work from then on, until a frame at that rate was there
-    /// (`u_rate`). One that it had begun before is counted as well.
+    /// Encoding time from then until the first frame at the new rate is complete (`u_rate`),
+    /// including a frame in progress at `answered`.
     pub encoder: Duration,
 }
 
 impl ResponseLatency {
-    /// From the event until the application was told (`u_TCP`).
+    /// Time from the event to the notification of the application (`u_TCP`).
     pub fn signal(&self) -> Duration {
         self.heard.since(self.told.happened)
     }
 
-    /// From being told until the encoder could know the rate.
+    /// Time from the notification until the new rate is available to the encoder.
     pub fn answer(&self) -> Duration {
         self.answered.since(self.heard)
     }
@@ -42,13 +42,13 @@ impl ResponseLatency {
     }
 }
 
-/// Measures it, event by event.
+/// Measures the response latency of each event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResponseLatencies {
-    /// The last answer, until a frame obeys it. One that another event overtook is forgotten: no
-    /// frame may ever have been made at its rate.
+    /// The last response, until the first frame at its rate. A newer event replaces it, because
+    /// there may be no frame at its rate.
     open: Option<Open>,
-    /// τ of the last events, the oldest first.
+    /// τ of the last events, oldest first.
     recent: VecDeque<Duration>,
 }
 
@@ -61,7 +61,7 @@ struct Open {
 }
 
 impl ResponseLatencies {
-    /// An event is being answered, of which the application was told at `heard`.
+    /// Begins a measurement for an event with its notification at `heard`.
     pub(super) fn begin(&mut self, heard: Time, told: Told) {
         self.open = Some(Open {
             told,
@@ -71,14 +71,14 @@ impl ResponseLatencies {
         });
     }
 
-    /// The encoder can know the rate of the answer.
+    /// Records that the new rate is available to the encoder.
     pub(super) fn answered(&mut self, now: Time) {
         if let Some(open) = &mut self.open {
             open.answered.get_or_insert(now);
         }
     }
 
-    /// A frame that was ordered at `ordered` is there.
+    /// Records that a frame ordered at `ordered` is encoded; returns the latency if it is complete.
     pub(super) fn encoded(&mut self, now: Time, ordered: Time) -> Option<ResponseLatency> {
         let open = self.open.as_mut()?;
         let answered = open.answered?;
@@ -100,12 +100,12 @@ impl ResponseLatencies {
         Some(reaction)
     }
 
-    /// What to reckon with: the largest of late, as too little would break the bound. None before
-    /// one has been measured.
+    /// Expected latency: the largest recent one, because too small a value would violate the bound.
+    /// `None` before the first measurement.
     pub(super) fn expected(&self) -> Option<Duration> {
         self.recent.iter().max().copied()
     }
 }
 
-/// A process that once got no processor for a while must not have the law throttle for ever.
+/// Limits the effect of one measurement that is too large because the process was not scheduled.
 const REMEMBERED: usize = 8;

@@ -44,10 +44,11 @@ fn view() -> TcpView {
     }
 }
 
-/// Without knowing when the oldest was sent: after one and a quarter round trips of silence and 20 ms.
-/// With it: a round trip and 20 ms after that, if there was silence for 40 ms.
+/// If the sending time of the oldest byte is unknown, an acknowledgement is overdue after a silence
+/// of one and a quarter round trips and 20 ms. If it is known, a round trip and 20 ms after that
+/// time, and after a silence of 40 ms.
 #[test]
-fn an_acknowledgement_that_is_overdue_leaves_no_room() {
+fn overdue_acknowledgement_stops_writes() {
     let silent = TcpView {
         unacked: MSS.scale(10, 1),
         silent_since: Some(at(1_000)),
@@ -59,7 +60,7 @@ fn an_acknowledgement_that_is_overdue_leaves_no_room() {
         ..silent
     };
     assert!(sent(980).has_room(at(1_100)) && !sent(980).has_room(at(1_101)));
-    // What is acknowledged one by one is no silence.
+    // Acknowledgements of single segments are not a silence.
     assert!(sent(800).has_room(at(1_040)) && !sent(800).has_room(at(1_041)));
     let nothing = TcpView {
         silent_since: None,
@@ -77,7 +78,7 @@ fn at(n: u64) -> Time {
 }
 
 #[test]
-fn classic_is_told_nothing_and_ioff_only_counts() {
+fn classic_ignores_events_and_ioff_only_counts_them() {
     //= itcp-3.1-subscribe (test)
     for (mode, counted) in [(Mode::Classic, 0), (Mode::Ioff, 1)] {
         let mut it = machine(mode);
@@ -110,7 +111,7 @@ fn iexp_steps_back_for_four_seconds() {
 }
 
 #[test]
-fn the_reports_form_comes_back_a_hundredth_per_second() {
+fn additive_backoff_grows_by_a_hundredth_per_second() {
     let mut it = machine(Mode::Iexp(Backoff::REPORT));
     it.on_event(at(10_000), TcpEvent::ThirdDuplicate.at(at(10_000)), &view());
     assert_eq!(it.target(), Rate::kbps(1_100));
@@ -126,7 +127,7 @@ fn the_reports_form_comes_back_a_hundredth_per_second() {
 }
 
 #[test]
-fn a_subscription_to_time_outs_passes_over_duplicates() {
+fn events_without_subscription_are_ignored() {
     let only = TcpRateConfig {
         subscribed: Subscription::TIME_OUT,
         ..config(Mode::Iexp(Backoff::PAPER))
@@ -164,7 +165,7 @@ fn the_published_law_reduces_after_the_reaction_and_for_its_time() {
 }
 
 #[test]
-fn exact_waits_while_the_path_may_be_dead_and_gives_up_what_is_too_old() {
+fn exact_law_waits_during_a_stall_and_skips_late_frames() {
     //= itcp-4.4-late (test)
     //= itcp-4.1-service (test)
     let mut it = machine(Mode::Iopt(Law::Exact));
@@ -176,7 +177,7 @@ fn exact_waits_while_the_path_may_be_dead_and_gives_up_what_is_too_old() {
         ..view()
     };
     it.on_event(at(10_000), TcpEvent::TimedOut.at(at(10_000)), &dead);
-    // Nothing for three seconds, and a bound of two: no rate will do.
+    // With a stall of three seconds and a bound of two, no rate is feasible.
     let answer = it.take_answers()[0];
     assert!(!answer.feasible);
     assert_eq!(it.target(), Rate::kbps(150));
@@ -192,7 +193,7 @@ fn exact_waits_while_the_path_may_be_dead_and_gives_up_what_is_too_old() {
         it.admit(at(12_000), at(11_500), &alive),
         Admit::Make(_)
     ));
-    // A round trip of 100 ms, a quarter of it, and 20 ms: longer, and the path may be dead again.
+    // A silence of more than 1.25 round trips of 100 ms and 20 ms may be another outage.
     let silent = TcpView {
         silent_since: Some(at(11_850)),
         oldest_sent: None,
@@ -204,9 +205,9 @@ fn exact_waits_while_the_path_may_be_dead_and_gives_up_what_is_too_old() {
     assert_eq!(it.admit(at(11_996), at(11_500), &silent), Admit::Wait);
 }
 
-/// Frames leave as lumps: what is seen of the connection between them is no overload.
+/// Frames are sent in bursts, which must not look like overload.
 #[test]
-fn a_queue_of_others_makes_no_path_narrow() {
+fn queue_of_other_flows_does_not_limit_the_rate() {
     let mut it = machine(Mode::Iopt(Law::Exact));
     it.on_view(at(0), &view());
     for now in (20..=3_000).step_by(20) {
@@ -229,7 +230,7 @@ fn a_queue_of_others_makes_no_path_narrow() {
 }
 
 #[test]
-fn in_its_start_up_bbr_lets_twice_as_much_through_until_a_queue_stands() {
+fn bbr_startup_doubles_the_forecast_until_there_is_a_queue() {
     let carried = |starting, srtt| {
         let control = CongestionControl::Bbr {
             bandwidth: Rate::kbps(800),
@@ -244,16 +245,16 @@ fn in_its_start_up_bbr_lets_twice_as_much_through_until_a_queue_stands() {
         };
         (view.forecast(at(0), ms(2_000)).at(ms(1_000)) / 1e3).round() as u64
     };
-    // Less the hundredth by which it paces below.
+    // 0.99 of the bandwidth estimate is the pacing rate.
     assert_eq!(carried(false, 100), 792);
     assert_eq!(carried(true, 100), 1_584);
     assert_eq!(carried(true, 124), 1_584);
     assert_eq!(carried(true, 125), 792);
 }
 
-/// A path of 600 kb/s: 45 kB are what it carries in a round trip of 100 ms and a quarter of the bound.
+/// A path of 600 kb/s carries 45 kB in a round trip of 100 ms and a quarter of the bound.
 #[test]
-fn no_more_is_written_than_makes_a_queue_of_a_quarter_of_the_bound() {
+fn queue_on_the_path_is_limited_to_a_quarter_of_the_bound() {
     for control in [
         CongestionControl::Cubic,
         CongestionControl::Bbr {
@@ -273,7 +274,7 @@ fn no_more_is_written_than_makes_a_queue_of_a_quarter_of_the_bound() {
             unacked: Bytes(unacked),
             ..view()
         };
-        // What is out grows by half of what is acknowledged.
+        // The bytes in flight grow by half of the acknowledged bytes.
         for now in (100..=1_200).step_by(100) {
             let overloaded = queued(now, 4_000 + now * 37);
             it.on_view(at(now), &overloaded);
@@ -286,7 +287,7 @@ fn no_more_is_written_than_makes_a_queue_of_a_quarter_of_the_bound() {
 }
 
 #[test]
-fn a_queue_on_the_way_is_time_that_a_frame_lacks() {
+fn forward_queueing_delay_reduces_the_budget_of_a_frame() {
     let mut it = machine(Mode::Iopt(Law::Exact));
     assert!(matches!(
         it.admit(at(1_000), at(1_000), &view()),
@@ -298,18 +299,18 @@ fn a_queue_on_the_way_is_time_that_a_frame_lacks() {
         ..view()
     };
     it.admit(at(3_000), at(3_000), &queued);
-    // 50 ms of way and 800 ms of queue: not half of 900.
+    // 50 ms of propagation and 800 ms of queueing, instead of half of 900 ms.
     assert!(!it.is_hopeless(at(3_000), at(1_850), &queued));
     assert!(it.is_hopeless(at(3_000), at(1_849), &queued));
-    // By now it is gone, if nothing else was sent.
+    // The queue is empty now, because no more data was sent.
     assert!(!it.is_hopeless(at(4_000), at(2_050), &queued));
 }
 
 proptest! {
-    /// A connection that carries just what its view forecasts, after a stall: what is admitted is
-    /// in time, however many pictures waited.
+    /// If the connection carries exactly its forecast after a stall, all admitted frames are in
+    /// time, for any number of waiting pictures.
     #[test]
-    fn what_exact_admits_is_in_time(
+    fn admitted_frames_are_in_time_under_the_exact_law(
         cwnd in 2_u64..30,
         ssthresh in 2_u64..40,
         rtt in 20_u64..200,
@@ -325,7 +326,7 @@ proptest! {
         let until = start + ms(stall);
         let carried = |now: Time| open.at(now.since(until)) / 8.0;
         let mut written = MSS.scale(junk, 1).get() as f64;
-        // How much had left the connection that carried nothing in vain.
+        // Unused capacity of the connection, in bytes.
         let mut wasted = 0.0_f64;
         let mut next = 0_u64;
         for step in 0..1_000 {
@@ -337,7 +338,7 @@ proptest! {
             wasted = carried(now) - left;
             let rate = (carried(now + ms(10)) - carried(now)) * 100.0;
             let window = (rate * rtt as f64 / 1e3) as u64;
-            // A window's worth is on its way; the rest has to leave first.
+            // One window is in flight. The rest of the backlog leaves first.
             let window = Bytes(window).max(MSS);
             let look = TcpView {
                 srtt: ms(rtt),
@@ -347,7 +348,7 @@ proptest! {
                 unsent: Bytes((written - left).ceil() as u64),
                 ..view()
             };
-            // One frame per step: the view of this moment does not know of the next write.
+            // One frame per step, because the view does not include the next write.
             let captured = start + ms(100 * next);
             if captured > now {
                 continue;
@@ -370,10 +371,10 @@ proptest! {
         prop_assert!(next > 50);
     }
 
-    /// Whatever happens in whatever order, the target stays between floor and ceiling, and comes
-    /// back to the ceiling when events cease.
+    /// For any sequence of events, the target stays between floor and ceiling, and returns to the
+    /// ceiling after the last event.
     #[test]
-    fn targets_stay_in_range_and_come_back(
+    fn targets_stay_in_range_and_return_to_the_ceiling(
         mode in prop_oneof![
             Just(Mode::Iexp(Backoff::PAPER)),
             Just(Mode::Iexp(Backoff::REPORT)),

@@ -1,46 +1,45 @@
-//! What an application can read of a TCP sender, and the forecast that follows from it.
+//! State of a TCP sender as read by an application, and the capacity forecast from it.
 
 use core::time::Duration;
 
 use crate::delay_bound::{BbrCycle, CubicEpoch, ServiceCurve, TcpPath};
 use crate::units::{Bytes, Rate, Time};
 
-/// The state of a TCP connection at one moment, as the sending kernel has it (its `tcp_info`), or
-/// a model of one.
+/// State of a TCP connection: `tcp_info` of the sending kernel, or the state of a TCP model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TcpView {
-    /// Which congestion control the socket really uses.
+    /// Congestion control in use by the socket.
     pub control: CongestionControl,
     /// Payload of a full segment (the paper's I, `t_maxseg`).
     pub mss: Bytes,
     /// Smoothed round-trip time (`t_rtttime`); zero before the first sample.
     pub srtt: Duration,
-    /// What may be outstanding, by the congestion window or the receiver, whichever is less.
+    /// Send window: the minimum of congestion window and receive window.
     pub cwnd: Bytes,
-    /// Where slow start ends; more than any window before there is one.
+    /// Slow start threshold; larger than any window if not set yet.
     pub ssthresh: Bytes,
-    /// Sent and not acknowledged, whether lost or on its way.
+    /// Bytes sent and not acknowledged, lost or in flight.
     pub unacked: Bytes,
-    /// Written by the application and never sent.
+    /// Bytes written by the application and never sent.
     pub unsent: Bytes,
     /// Payload sent since the connection was opened (`t_rtseq` − `t_iss`).
     pub sent: Bytes,
-    /// When the retransmission timer expires next, back-off included; none while it is off.
+    /// Next expiry of the retransmission timer, back-off included; `None` if the timer is off.
     pub next_timeout: Option<Time>,
-    /// Since when an acknowledgement is waited for: since the last one, or since something was sent
-    /// when nothing was out; none while nothing is.
+    /// Start of the wait for an acknowledgement: the last acknowledgement, or the first packet
+    /// sent when no data was outstanding. `None` if no data is outstanding.
     pub silent_since: Option<Time>,
-    /// When the oldest of what is unacknowledged was sent; none where nobody knows.
+    /// Sending time of the oldest unacknowledged byte; `None` if unknown.
     pub oldest_sent: Option<Time>,
-    /// When the path last came back from a silence through which it held what was out; none where that
-    /// never happened or nobody knows. The window is from before that.
+    /// Time when the path last resumed after an outage during which it kept the packets in flight;
+    /// `None` if that never happened or is unknown. The window is the one from before the outage.
     pub resumed: Option<Time>,
-    /// The timer has expired and nothing has been acknowledged since: the path may be dead, and
-    /// until the timer expires again nobody will know.
+    /// The retransmission timer has expired and no acknowledgement has arrived since. The path may
+    /// be interrupted, and the next probe of it is the next expiry of the timer.
     pub stalled: bool,
 }
 
-/// A congestion control, with what its forecast needs beside the windows.
+/// Congestion control, with the parameters of its forecast in addition to the windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CongestionControl {
     /// Reno (RFC 5681).
@@ -49,20 +48,20 @@ pub enum CongestionControl {
     Cubic,
     /// BBR, version 1.
     Bbr {
-        /// What it believes that the path carries, of payload.
+        /// Bandwidth estimate, payload only.
         bandwidth: Rate,
-        /// The smallest round trip that it knows.
+        /// Minimum round-trip time.
         min_rtt: Duration,
-        /// Until it next measures the round trip.
+        /// Time until the next measurement of the round trip (`PROBE_RTT`).
         next_probe: Duration,
-        /// It is in its start-up, in which it paces at 2/ln 2 times the bandwidth, as that is what was
-        /// delivered of what it was given, and no measure of the path yet.
+        /// BBR is in startup. It paces at 2/ln 2 times the bandwidth estimate, because the estimate
+        /// is the delivered rate of an application-limited source and not yet the capacity.
         starting: bool,
     },
 }
 
 impl CongestionControl {
-    /// The same, with its start-up behind it.
+    /// The same congestion control after startup.
     pub(super) fn started(self) -> Self {
         match self {
             Self::Bbr {
@@ -82,26 +81,28 @@ impl CongestionControl {
 }
 
 impl TcpView {
-    /// Written and not acknowledged.
+    /// Bytes written and not acknowledged.
     pub fn backlog(&self) -> Bytes {
         self.unacked + self.unsent
     }
 
-    /// Of the [`backlog`](Self::backlog), what has to be sent, or sent again, before what is
-    /// written now: the Q of the law, which counts what leaves. What fits into the window is on
-    /// its way already.
+    /// Part of the [`backlog`](Self::backlog) that must be sent or retransmitted before data
+    /// written now: the Q of the law, which counts departures. Unacknowledged bytes within the
+    /// window count as in flight.
     pub fn ahead(&self) -> Bytes {
         self.backlog() - self.unacked.min(self.cwnd)
     }
 
-    /// Whether a write would be sent soon: the window is full up to a little, as with
-    /// `TCP_NOTSENT_LOWAT`, but what is being repaired counts as well, since it goes first.
+    /// Whether written data would be sent soon: the backlog is less than the window plus two
+    /// segments. This is similar to `TCP_NOTSENT_LOWAT`, but includes retransmissions, which are
+    /// sent first.
     ///
-    /// An acknowledgement that is overdue stops writes as well: all that was out when the last
-    /// one came should have been acknowledged within a round trip, so the path may be dead, and
-    /// what is written now could neither be dropped any more nor made smaller. Where it is known when
-    /// the oldest was sent, it is overdue sooner, if nothing else was acknowledged a moment ago. A round
-    /// trip that has merely grown costs no more than the wait for its acknowledgement.
+    /// An overdue acknowledgement also stops writes. All packets in flight at the last
+    /// acknowledgement should be acknowledged within a round trip. If they are not, the path may be
+    /// interrupted, and data written now could neither be dropped nor reduced any more. If the
+    /// sending time of the oldest byte is known, its acknowledgement is overdue sooner, unless
+    /// other data was acknowledged just before. If the round trip has only grown, the cost is the
+    /// wait for the acknowledgement.
     pub fn has_room(&self, now: Time) -> bool {
         !self.stalled
             && !self.is_overdue(now)
@@ -117,8 +118,8 @@ impl TcpView {
         missed || now.since(silent) > self.srtt + self.srtt / 4 + SLACK
     }
 
-    /// The path as the law wants it, at the smoothed round trip, or at one millisecond before
-    /// there is any.
+    /// Path parameters of the law, with the smoothed round-trip time, or one millisecond before the
+    /// first sample.
     pub fn path(&self) -> TcpPath {
         let rtt = if self.srtt.is_zero() {
             Duration::from_millis(1)
@@ -132,16 +133,16 @@ impl TcpView {
         }
     }
 
-    /// What the connection can carry from now on, if the window grows as its algorithm lets it:
-    /// the service curve. While it is [`stalled`](Self::stalled), nothing before the timer
-    /// expires again, and then as after any time-out.
+    /// Service curve of the connection from now on, if the window grows as its congestion control
+    /// allows. While [`stalled`](Self::stalled), the curve is zero until the retransmission timer
+    /// expires again.
     pub fn forecast(&self, now: Time, horizon: Duration) -> ServiceCurve {
         //= itcp-4.1-service
         let path = self.path();
         let open = match self.control {
             CongestionControl::Reno => path.reno_from(self.cwnd, self.ssthresh),
             CongestionControl::Cubic => {
-                // What the kernel tells is the threshold: seven tenths of the window before.
+                // The kernel reports ssthresh only, which is 0.7 W_max.
                 let w_max = self.ssthresh.min(self.cwnd.scale(64, 1)).scale(10, 7);
                 path.cubic_from(self.cwnd, self.ssthresh, CubicEpoch { w_max, horizon })
             }
@@ -151,9 +152,10 @@ impl TcpView {
                 next_probe,
                 starting,
             } => {
-                // Before there is an estimate the window is all that is known. In its start-up BBR doubles
-                // it within a round trip, if it is given that much to send and the path carries it; who
-                // gives it no more than the estimate stays there, as that is what it then measures.
+                // Before the first estimate only the window is known. In startup, BBR doubles the
+                // estimate within a round trip if the application sends that much and the path
+                // carries it. An application that sends no more than the estimate keeps it there,
+                // because BBR measures the delivery rate.
                 let bandwidth = if bandwidth == Rate::ZERO {
                     self.cwnd / path.rtt
                 } else if starting && self.srtt < min_rtt + min_rtt / 4 {
@@ -179,10 +181,10 @@ impl TcpView {
     }
 }
 
-/// Segments that may wait unsent. Two: one that is being filled and one that is full, so that an
-/// acknowledgement always finds a full one.
+/// Maximum number of unsent segments: one that is being filled, and a full one that the next
+/// acknowledgement releases.
 const LOWAT: u64 = 2;
-/// What a frame of 25 kB adds to the round trip of its last segment at 10 Mb/s.
+/// A frame of 25 kB adds this to the round trip of its last segment at 10 Mb/s.
 const SLACK: Duration = Duration::from_millis(20);
-/// Between the acknowledgements of one frame there is less than this: of two segments at 600 kb/s.
+/// Upper bound of the gap between two acknowledgements of one frame: two segments at 600 kb/s.
 const LULL: Duration = Duration::from_millis(40);

@@ -1,4 +1,4 @@
-//! A path of its own for one controller: pacing, a bottleneck, random loss, and reports.
+//! Simulated path for one controller: pacing, a bottleneck, random loss, and reports.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,25 +12,25 @@ use tidegate_core::random::{Seed, unit};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
-/// What the path is like. The way back is without loss.
+/// Parameters of the path. The return path has no loss.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
-    /// Without queueing.
+    /// Round-trip time without queueing.
     pub(crate) rtt: Duration,
-    /// Odds of a packet to be lost behind the bottleneck.
+    /// Loss probability of a packet behind the bottleneck.
     pub(crate) loss: f64,
-    /// A report leaves the receiver this often.
+    /// Report interval of the receiver.
     pub(crate) report: Duration,
-    /// Of the bottleneck.
+    /// Capacity of the bottleneck.
     pub(crate) capacity: Rate,
-    /// A packet that would have to wait longer is dropped.
+    /// Maximum queueing delay; packets with a longer one are dropped.
     pub(crate) queue: Duration,
-    /// Nothing gets through, either way, between these.
+    /// Start and end of an outage in both directions.
     pub(crate) outage: (Time, Time),
 }
 
 impl Path {
-    /// A path that never limits.
+    /// A path of unlimited capacity.
     pub(crate) fn new(rtt: Duration) -> Self {
         Self {
             rtt,
@@ -43,7 +43,7 @@ impl Path {
     }
 }
 
-/// A sender that always has more to send, its controller, its path and its receiver.
+/// A backlogged sender with its controller, its path and its receiver.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) controller: Box<dyn RateController>,
@@ -51,17 +51,17 @@ pub(crate) struct Flow {
     pub(crate) now: Time,
     pub(crate) packets: u64,
     pub(crate) delivered: u64,
-    /// Loss events, counted here by the definition and not by the controller.
+    /// Loss events, counted by the definition of RFC 5348 and not by the controller.
     pub(crate) events: u64,
     path: Path,
-    luck: Pcg64Mcg,
-    own: Pcg64Mcg,
+    loss_rng: Pcg64Mcg,
+    controller_rng: Pcg64Mcg,
     last_sent: Option<Time>,
     next_report: Time,
     bottleneck_free: Time,
     in_flight: VecDeque<Arrival>,
     missing: VecDeque<(u64, Time)>,
-    heard_up_to: u64,
+    reported_up_to: u64,
     event_began: Option<Time>,
     fates: Vec<Fate>,
 }
@@ -80,21 +80,21 @@ impl Flow {
             packets: 0,
             delivered: 0,
             events: 0,
-            luck: seed.stream("path/loss"),
-            own: seed.stream("controller"),
+            loss_rng: seed.stream("path/loss"),
+            controller_rng: seed.stream("controller"),
             last_sent: None,
             next_report: Time::ZERO + path.report,
             bottleneck_free: Time::ZERO,
             in_flight: VecDeque::new(),
             missing: VecDeque::new(),
-            heard_up_to: 0,
+            reported_up_to: 0,
             event_began: None,
             fates: Vec::new(),
             path,
         }
     }
 
-    /// Makes the next thing happen.
+    /// Processes the next event.
     pub(crate) fn step(&mut self) {
         let spacing = SIZE / self.controller.target().send;
         let send = self.last_sent.map_or(self.now, |last| last + spacing);
@@ -132,8 +132,8 @@ impl Flow {
         if fits {
             self.bottleneck_free = out;
         }
-        let unlucky = unit(&mut self.luck) < self.path.loss;
-        if fits && !unlucky && !self.is_out(self.now) {
+        let lost = unit(&mut self.loss_rng) < self.path.loss;
+        if fits && !lost && !self.is_out(self.now) {
             self.in_flight.push_back(Arrival {
                 seq: packet.seq,
                 sent: self.now,
@@ -144,7 +144,7 @@ impl Flow {
         }
     }
 
-    /// A report, as it reaches the sender: it left half a round trip ago.
+    /// Delivers a report that was sent half a round trip ago.
     fn report(&mut self) {
         self.next_report += self.path.report;
         let written = self.now.before(self.path.rtt / 2);
@@ -156,7 +156,7 @@ impl Flow {
         let mut rtt = None;
         while let Some(arrival) = self.in_flight.pop_front_if(|a| a.at <= written) {
             self.delivered += 1;
-            self.heard_up_to = arrival.seq;
+            self.reported_up_to = arrival.seq;
             rtt = Some(arrival.at.since(arrival.sent) + self.path.rtt / 2);
             let at = RemoteTime(arrival.at.as_nanos() + 1_000_000_000_000);
             let ecn = Ecn::NotEct;
@@ -166,10 +166,10 @@ impl Flow {
                 Outcome::Received { at, ecn },
             ));
         }
-        // As RFC 5348 section 5.1: lost once three later packets have arrived.
+        // RFC 5348 section 5.1: a packet is lost once three later packets have arrived.
         while let Some((seq, sent)) = self
             .missing
-            .pop_front_if(|(seq, _)| *seq + 3 <= self.heard_up_to)
+            .pop_front_if(|(seq, _)| *seq + 3 <= self.reported_up_to)
         {
             fates.push(fate(seq, sent, Outcome::Lost));
             if self
@@ -191,7 +191,7 @@ impl Flow {
     fn with_controller(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Cx<'_>)) {
         let mut cx = Cx {
             now: self.now,
-            rng: &mut self.own,
+            rng: &mut self.controller_rng,
             trace: &mut self.trace,
         };
         call(&mut *self.controller, &mut cx);

@@ -1,4 +1,4 @@
-//! Ctrl-C, and the polite signal of service managers.
+//! Handling of SIGINT (Ctrl-C) and SIGTERM.
 
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -16,15 +16,15 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Takes both signals for this process, from now on.
+    /// Installs the handler of both signals for this process.
     ///
     /// # Errors
     ///
-    /// The system says why.
+    /// The error of the system.
     pub fn catch(flag: &StopFlag) -> io::Result<Self> {
         EVENT.store(flag.event.as_raw_fd(), Ordering::SeqCst);
         for signal in SIGNALS {
-            // SAFETY: a sigaction is integers and a pointer, for which zero is a value.
+            // SAFETY: a sigaction consists of integers and a pointer, for which zero is valid.
             let mut action: libc::sigaction = unsafe { mem::zeroed() };
             let handler: extern "C" fn(libc::c_int) = on_signal;
             action.sa_sigaction = handler as libc::sighandler_t;
@@ -37,18 +37,17 @@ impl Interrupts {
         })
     }
 
-    /// Takes the first of them as [`Self::catch`] does. The next one ends the process, whatever that
-    /// waits for.
+    /// Handles the first signal as [`Self::catch`] does. The next signal terminates the process.
     ///
     /// # Errors
     ///
-    /// The system says why.
+    /// The error of the system.
     pub fn catch_first(flag: &StopFlag) -> io::Result<Self> {
         ONCE.store(true, Ordering::SeqCst);
         Self::catch(flag)
     }
 
-    /// How many signals came.
+    /// Number of signals received.
     pub fn count(&self) -> u32 {
         COUNT.load(Ordering::SeqCst)
     }
@@ -64,7 +63,7 @@ impl Drop for Interrupts {
 extern "C" fn on_signal(_: libc::c_int) {
     if ONCE.load(Ordering::SeqCst) {
         for signal in SIGNALS {
-            // SAFETY: safe in signals, and takes numbers.
+            // SAFETY: async-signal-safe, with integer arguments.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
     }

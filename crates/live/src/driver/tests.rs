@@ -7,7 +7,7 @@ use tidegate_core::random::Seed;
 
 use super::*;
 
-/// Says `left` words, `every` so often, and keeps what it hears.
+/// Sends `left` datagrams at intervals of `every`, and keeps the received ones.
 #[derive(Debug, Default)]
 struct Talker {
     left: u64,
@@ -91,11 +91,11 @@ fn go(
 }
 
 const ON: ControlFlow<()> = ControlFlow::Continue(());
-/// Ends a test that hangs. No verdict depends on it.
+/// Ends a test that hangs. No result depends on it.
 const GUARD: Time = Time::from_secs(300);
 
 #[test]
-fn words_come_at_their_times_and_the_talker_ends() {
+fn datagrams_are_sent_on_time_and_the_sender_ends() {
     let (here, there) = (any(), any());
     let far = there.local_addr().unwrap();
     let every = Duration::from_millis(5);
@@ -136,7 +136,7 @@ fn words_come_at_their_times_and_the_talker_ends() {
 }
 
 #[test]
-fn another_thread_wakes_and_ends_it() {
+fn another_thread_wakes_and_stops_the_driver() {
     let conditions = conditions(Some(GUARD));
     let stop = conditions.stop.clone();
     let mut talker = Talker::default();
@@ -156,7 +156,7 @@ fn another_thread_wakes_and_ends_it() {
 }
 
 #[test]
-fn it_turns_where_nothing_happens_and_ends_when_time_is_over() {
+fn callback_is_called_without_events_and_the_time_limit_ends_the_driver() {
     let idle = || Socket::listening(any(), |_| true).unwrap();
     let mut turns = 0;
     let conditions_without_end = conditions(Some(GUARD));
@@ -179,7 +179,7 @@ fn it_turns_where_nothing_happens_and_ends_when_time_is_over() {
     let mut last = Time::ZERO;
     let timed = conditions(Some(until));
     let ended = go(&mut Talker::default(), idle(), &timed, |_, now| {
-        assert!(last < until, "it goes on");
+        assert!(last < until, "no end at the time limit");
         last = now;
         ON
     });
@@ -188,7 +188,7 @@ fn it_turns_where_nothing_happens_and_ends_when_time_is_over() {
 }
 
 #[test]
-fn a_closed_port_is_named_after_three_seconds() {
+fn closed_port_is_an_error_after_three_seconds() {
     let closed = any().local_addr().unwrap();
     let mut talker = Talker::new(u64::MAX, Duration::from_millis(20));
     let socket = Socket::connected(any(), closed).unwrap();
@@ -203,7 +203,7 @@ fn a_closed_port_is_named_after_three_seconds() {
 }
 
 #[test]
-fn refusals_go_on_unless_there_is_a_lull() {
+fn series_of_refusals_ends_after_a_gap() {
     let mut refusals = Refusals::default();
     let (start, ms) = (Time::from_secs(9), Duration::from_millis);
     assert!(!refusals.go_on(start));
@@ -216,7 +216,7 @@ fn refusals_go_on_unless_there_is_a_lull() {
 }
 
 #[test]
-fn what_does_not_fit_is_an_error() {
+fn oversized_datagram_is_an_error() {
     #[derive(Debug)]
     struct Giant;
     impl Endpoint for Giant {

@@ -37,8 +37,8 @@ impl Blackhole {
         })
     }
 
-    /// Routes all traffic of the host to other hosts into the black hole, or back to the original
-    /// path.
+    /// Routes all traffic from the host to other hosts into the black hole (`there`), or back to
+    /// the original path.
     ///
     /// # Errors
     ///

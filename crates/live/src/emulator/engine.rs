@@ -308,7 +308,7 @@ pub(super) struct Finished {
 /// is ignored.
 fn ask_for_punctual_sleep() {
     let nanosecond: libc::c_ulong = 1;
-    // SAFETY: takes numbers and touches no memory.
+    // SAFETY: takes integers and accesses no memory.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanosecond) };
 }
 

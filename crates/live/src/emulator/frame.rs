@@ -1,4 +1,4 @@
-//! IPv4 packets as the link models see them.
+//! IPv4 packets as input to the link models.
 
 use std::net::Ipv4Addr;
 
@@ -9,18 +9,18 @@ use tidegate_core::units::Bytes;
 use super::MTU;
 use super::report::Segment;
 
-/// Room for a packet, and for a sign that it is too long.
+/// Buffer for a packet of maximum length plus one byte, which detects longer packets.
 pub(super) type Buffer = Box<[u8; MTU + 1]>;
 
-/// Buffers that wait to be used again. A packet that gets lost in the network takes its buffer
-/// with it; for all others there is nothing to allocate.
+/// Pool of buffers. A packet dropped in the network also drops its buffer. All other packets need
+/// no allocation.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     spare: Vec<Buffer>,
 }
 
 impl Pool {
-    /// Filled with anything.
+    /// Takes a buffer with arbitrary content.
     pub(super) fn take(&mut self) -> Buffer {
         let spare = self.spare.pop();
         spare.unwrap_or_else(|| Box::new([0; MTU + 1]))
@@ -31,18 +31,18 @@ impl Pool {
     }
 }
 
-/// What the emulator reads in a packet.
+/// Header fields used by the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) destination: Ipv4Addr,
-    /// Of a whole TCP packet.
+    /// TCP header fields of an unfragmented packet.
     pub(super) segment: Option<Segment>,
     flow: u32,
     length: usize,
 }
 
 impl Header {
-    /// `None` if the bytes are no IPv4 packet with just this length, or too many.
+    /// Parses a packet; `None` if the bytes are not an IPv4 packet of this length, or too long.
     pub(super) fn new(bytes: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER] = bytes.first_chunk()?;
         let whole = usize::from(u16::from_be_bytes([header[2], header[3]])) == bytes.len();
@@ -56,18 +56,18 @@ impl Header {
     }
 }
 
-/// A whole IPv4 packet.
+/// A complete IPv4 packet.
 #[derive(Debug)]
 pub(super) struct Frame {
     pub(super) id: u64,
-    /// The port that it goes to.
+    /// Destination port in the emulator.
     pub(super) to: usize,
     header: Header,
     buffer: Buffer,
 }
 
 impl Frame {
-    /// The header is that of the buffer.
+    /// A packet; `header` must be the header of `buffer`.
     pub(super) fn new(id: u64, to: usize, header: Header, buffer: Buffer) -> Self {
         Self {
             id,
@@ -100,7 +100,7 @@ impl Packet for Frame {
         let new = old | Ecn::Ce.bits();
         self.buffer[TRAFFIC_CLASS] = new;
         let checksum = u16::from_be_bytes([self.buffer[CHECKSUM], self.buffer[CHECKSUM + 1]]);
-        // The version shares the word and stays, so that its part of the difference is zero.
+        // The version is in the same word and unchanged, so its part of the difference is zero.
         let fixed = update_checksum(checksum, old.into(), new.into());
         self.buffer[CHECKSUM..CHECKSUM + 2].copy_from_slice(&fixed.to_be_bytes());
     }
@@ -114,8 +114,8 @@ impl Packet for Frame {
     }
 }
 
-/// A number for addresses, protocol and ports, which others may share by chance. Fragments, of
-/// which only the first has ports, go without.
+/// Hash of addresses, protocol and ports. Collisions are possible. Fragments are hashed without
+/// ports, because only the first one has them.
 fn flow(header: &[u8; HEADER], bytes: &[u8]) -> u32 {
     let protocol = header[9];
     let has_ports = PROTOCOLS_WITH_PORTS.contains(&protocol) && !is_fragment(header);
@@ -131,7 +131,7 @@ fn flow(header: &[u8; HEADER], bytes: &[u8]) -> u32 {
     })
 }
 
-/// What TCP says in a packet (RFC 9293 section 3.1).
+/// TCP header fields of a packet (RFC 9293 section 3.1).
 fn segment(header: &[u8; HEADER], bytes: &[u8]) -> Option<Segment> {
     if header[9] != TCP || is_fragment(header) {
         return None;
@@ -150,27 +150,27 @@ fn is_fragment(header: &[u8; HEADER]) -> bool {
     u16::from_be_bytes([header[6], header[7]]) & MORE_OR_OFFSET != 0
 }
 
-/// The Internet checksum after a word of what it covers has changed: RFC 1624, equation 3.
+/// Updates the Internet checksum after a change of one word (RFC 1624 equation 3).
 fn update_checksum(checksum: u16, old: u16, new: u16) -> u16 {
     let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
     let folded = (sum & 0xffff) + (sum >> 16);
-    // Three 16-bit numbers carry at most 2, and one more from folding those in.
+    // The sum of three 16-bit numbers has a carry of at most 2. Adding it may carry once more.
     !(((folded & 0xffff) + (folded >> 16)) as u16)
 }
 
-/// The shortest IPv4 header, and offsets in it (RFC 791 section 3.1).
+/// Minimum IPv4 header length, and offsets (RFC 791 section 3.1).
 const HEADER: usize = 20;
 const TRAFFIC_CLASS: usize = 1;
 const CHECKSUM: usize = 10;
-/// The bits beside the offset of a fragment: more follow, or it is not the first.
+/// Mask of more-fragments flag and fragment offset.
 const MORE_OR_OFFSET: u16 = 0x3fff;
 const TCP: u8 = 6;
-/// The shortest TCP header, and its flag SYN.
+/// Minimum TCP header length, and the SYN flag.
 const TCP_HEADER: usize = 20;
 const SYN: u8 = 0b10;
 /// TCP, UDP, DCCP, SCTP and UDP-Lite begin with source and destination port.
 const PROTOCOLS_WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
-/// Of FNV-1a (Fowler, Noll and Vo) with 32 bits.
+/// Parameters of 32-bit FNV-1a (Fowler, Noll and Vo).
 const FNV_BASIS: u32 = 0x811c_9dc5;
 const FNV_PRIME: u32 = 0x0100_0193;
 
@@ -186,7 +186,7 @@ mod tests {
         Some(Frame::new(0, 0, Header::new(bytes)?, buffer))
     }
 
-    /// From scratch, as RFC 1071 has it: zero over a header that is right.
+    /// Computes the checksum of RFC 1071; zero for a valid header.
     fn checksum(header: &[u8]) -> u16 {
         let sum: u32 = header
             .chunks(2)
@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_mark_keeps_the_checksum_right(mut header: [u8; 20]) {
+        fn ce_mark_keeps_the_checksum_valid(mut header: [u8; 20]) {
             header[0] = 0x45;
             header[2..4].copy_from_slice(&20_u16.to_be_bytes());
             header[10..12].fill(0);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_told_apart() {
+    fn flow_hash_distinguishes_flows() {
         let flow = |change: &dyn Fn(&mut [u8])| {
             let mut bytes = [0; 28];
             bytes[..4].copy_from_slice(&[0x45, 0, 0, 28]);
@@ -262,12 +262,12 @@ mod tests {
             b[20..24].fill(0);
         });
         assert_eq!(options, same);
-        // A header length that leads beyond the packet.
+        // A header length that exceeds the packet.
         assert_eq!(flow(&|b| b[0] = 0x4f), first);
     }
 
     #[test]
-    fn segments_of_tcp_are_read() {
+    fn tcp_header_fields_are_parsed() {
         let mut bytes = [0; 60];
         bytes[..4].copy_from_slice(&[0x45, 0, 0, 60]);
         bytes[9] = 6;
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(segment(&bytes), Some(plain));
         bytes[33] = 0x12;
         assert_eq!(segment(&bytes), Some(Segment { syn: true, ..plain }));
-        // Later fragments have no header, and a header may lead beyond the packet.
+        // Later fragments have no header, and a header length may exceed the packet.
         let none = |place: usize, value: u8| {
             let mut bytes = bytes;
             bytes[place] = value;
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_used_again() {
+    fn buffers_are_reused() {
         let mut pool = Pool::default();
         let mut buffer = pool.take();
         buffer[0] = 7;

@@ -1,10 +1,10 @@
-//! How late packets were read and written.
+//! Delay statistics of reads and writes.
 
 use std::time::Duration;
 
 use tidegate_core::units::{Time, nanos};
 
-/// A histogram of durations with buckets that are at most 1/32 wide.
+/// Histogram of durations with a relative bucket width of at most 1/32.
 #[derive(Debug)]
 pub(super) struct Lateness {
     counts: Vec<u64>,
@@ -31,8 +31,7 @@ impl Lateness {
         self.worst
     }
 
-    /// What `percent` of 100 stay below, rounded up to the end of a bucket; zero if there is
-    /// nothing.
+    /// Percentile, rounded up to the end of its bucket; zero without samples.
     pub(super) fn percentile(&self, percent: u64) -> Duration {
         let rank = (self.total * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -45,32 +44,33 @@ impl Lateness {
     }
 }
 
-/// Below 64 every number has a bucket; above, each power of two has 32.
+/// Values below 64 have one bucket each. Above, each power of two has 32 buckets.
 fn bucket(value: u64) -> usize {
     let shift = value.max(32).ilog2() - 5;
     (u64::from(shift) * 32 + (value >> shift)) as usize
 }
 
-/// The last value of a bucket.
+/// Largest value of a bucket.
 fn bucket_end(bucket: usize) -> u64 {
     let shift = (bucket / 32).saturating_sub(1) as u32;
     let first = bucket as u64 - u64::from(shift) * 32;
     ((first + 1) << shift).wrapping_sub(1)
 }
 
-/// When each of many ports was last known to have nothing to read. A look costs nothing for
-/// ports that stay silent.
+/// Time at which each port was last known to be empty. A poll costs no time for ports that stay
+/// empty.
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// All ports but those that the last look named were silent then.
+    /// Time of the last poll. All ports that it did not report were empty then.
     looked: Time,
     looks: u64,
-    /// The number of the last look that named a port, and when the port was silent before it.
+    /// Per port: number of the last poll that reported it, and the time at which it was empty
+    /// before.
     ports: Vec<(u64, Time)>,
 }
 
 impl Silence {
-    /// All are silent at `now`.
+    /// All ports are empty at `now`.
     pub(super) fn new(ports: usize, now: Time) -> Self {
         Self {
             looked: now,
@@ -79,7 +79,7 @@ impl Silence {
         }
     }
 
-    /// A look at `at` found something in these ports and in no other.
+    /// Records a poll at `at` that reported exactly the ports `ready`.
     pub(super) fn look(&mut self, at: Time, ready: &[usize]) {
         for &port in ready {
             let (named, silent) = &mut self.ports[port];
@@ -92,7 +92,7 @@ impl Silence {
         self.looked = at;
     }
 
-    /// Until `at` all ports were silent, then there was something in these.
+    /// Records the end of a sleep: all ports were empty until `at`, and `ready` are not any more.
     pub(super) fn end(&mut self, at: Time, ready: &[usize]) {
         self.looks += 1;
         self.looked = at;
@@ -101,12 +101,12 @@ impl Silence {
         }
     }
 
-    /// When a port that the last look named was silent.
+    /// Time at which a port reported by the last poll was last empty.
     pub(super) fn since(&self, port: usize) -> Time {
         self.ports[port].1
     }
 
-    /// A port that the last look named has been silent from `at` on.
+    /// Records that a port reported by the last poll is empty from `at` on.
     pub(super) fn drained(&mut self, port: usize, at: Time) {
         self.ports[port].1 = at;
     }
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// What happens between two looks, of which `ready` are the ports that the second names.
+    /// Events between two polls; `ready` are the ports that the second poll reports.
     #[derive(Clone, Debug)]
     enum LinkEvent {
         Look { ready: Vec<bool> },
@@ -146,9 +146,9 @@ mod tests {
     }
 
     proptest! {
-        /// The model writes the time to every port, as the sentence has it.
+        /// The model stores the time of every port.
         #[test]
-        fn silence_is_that_of_a_plain_table(happenings in happenings()) {
+        fn times_match_a_plain_table(happenings in happenings()) {
             let named = |ready: &[bool]| -> Vec<usize> {
                 (0..PORTS).filter(|port| ready[*port]).collect()
             };

@@ -1,4 +1,4 @@
-//! Whether this process may have namespaces with TUN devices, and the way in for those without root.
+//! Availability of network namespaces with TUN devices, with or without root.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -9,58 +9,58 @@ use std::{fmt, io};
 use super::{NetnsError, check, in_a_thread};
 use crate::tun;
 
-/// Whether this process can have namespaces with TUN devices.
+/// Availability of namespaces with TUN devices to this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// Yes, as it is: it is root, or has entered a user namespace already.
+    /// Available: the process is root, or is in a user namespace already.
     Root,
-    /// In a user namespace: call [`enter_user_namespace`] before there are threads, or start a
-    /// child with [`user_namespaced`].
+    /// Available in a user namespace: call [`enter_user_namespace`] before any thread is started,
+    /// or start a child with [`user_namespaced`].
     UserNamespace,
-    /// No.
+    /// Not available.
     Missing(Missing),
 }
 
-/// What is in the way of namespaces with TUN devices.
+/// Missing prerequisite of namespaces with TUN devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What did not work.
+    /// Step that failed.
     pub step: Step,
-    /// What the kernel said, as an error number.
+    /// Error number of the kernel.
     pub errno: i32,
 }
 
-/// The steps to a TUN device in a namespace.
+/// Steps to a TUN device in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// To have the user namespace's only user be root in it.
+    /// Map the user to root in the user namespace.
     MapIds,
-    /// To make a user namespace with a network namespace.
+    /// Create a user namespace with a network namespace.
     MakeNamespace,
-    /// To open `/dev/net/tun`.
+    /// Open `/dev/net/tun`.
     OpenTun,
-    /// To make a TUN device.
+    /// Create a TUN device.
     MakeTun,
 }
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cause = io::Error::from_raw_os_error(self.errno);
-        let (what, mend) = match (self.step, self.errno) {
+        let (what, hint) = match (self.step, self.errno) {
             (Step::OpenTun, libc::ENOENT | libc::ENODEV | libc::ENXIO) => (
                 "there is no /dev/net/tun",
                 "load the module (modprobe tun) or pass the device to the container (--device /dev/net/tun)",
             ),
             (Step::OpenTun, _) => (
-                "/dev/net/tun cannot be opened",
-                "run as root, or let this user read and write it",
+                "cannot open /dev/net/tun",
+                "run as root, or give this user read and write permission",
             ),
             (Step::MakeTun, _) => (
-                "the kernel makes no TUN device here",
+                "the kernel does not create a TUN device",
                 "run as root; on Ubuntu, AppArmor takes the rights from user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0)",
             ),
             (Step::MakeNamespace, libc::ENOSPC) => (
-                "no user namespace is left",
+                "the limit of user namespaces is reached",
                 "raise the sysctl user.max_user_namespaces",
             ),
             (Step::MakeNamespace, libc::EINVAL | libc::ENOSYS) => (
@@ -68,23 +68,23 @@ impl fmt::Display for Missing {
                 "use one with CONFIG_USER_NS and CONFIG_NET_NS",
             ),
             (Step::MakeNamespace, _) => (
-                "no network namespace, neither as this user nor in a user namespace",
+                "cannot create a network namespace, neither as this user nor in a user namespace",
                 "run as root, allow user namespaces (sysctl kernel.unprivileged_userns_clone=1), or give the container CAP_SYS_ADMIN and CAP_NET_ADMIN",
             ),
             (Step::MapIds, _) => (
-                "the user namespace does not take this user as its root",
+                "cannot map this user to root in the user namespace",
                 "run as root; a security module (AppArmor, SELinux) may forbid it",
             ),
         };
-        write!(f, "{what} ({cause}): {mend}")
+        write!(f, "{what} ({cause}): {hint}")
     }
 }
 
-/// Finds out by trying: makes a namespace and a TUN device in a throwaway thread and, where
-/// that is not allowed, in a throwaway child with a user namespace of its own.
+/// Tests the availability: creates a namespace and a TUN device in a temporary thread, or, if that
+/// is not permitted, in a temporary child process with its own user namespace.
 pub fn availability() -> Availability {
     let as_we_are = in_a_thread(|| {
-        // SAFETY: takes a number and touches no memory.
+        // SAFETY: takes an integer and accesses no memory.
         check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map_err(NetnsError::Create)?;
         Ok(try_tun())
     });
@@ -99,25 +99,26 @@ pub fn availability() -> Availability {
 }
 
 /// Moves the process into a user namespace in which it is root, with a network namespace.
-/// Files that it creates still belong to its user.
+/// New files still belong to the original user.
 ///
 /// # Errors
 ///
-/// The process has threads already, or the system does not allow it.
+/// The process has several threads, or lacks the permission.
 pub fn enter_user_namespace() -> Result<(), NetnsError> {
     move_to_user_namespace().map_err(NetnsError::UserNamespace)
 }
 
-/// Has a child start in a user namespace in which it is root, as
+/// Makes a child process start in a user namespace in which it is root, as
 /// [`enter_user_namespace`] does for a process without threads.
 pub fn user_namespaced(command: &mut Command) -> &mut Command {
     let enter =
         || move_to_user_namespace().map_err(|missing| io::Error::from_raw_os_error(missing.errno));
-    // SAFETY: between fork and exec only system calls run, on buffers of the stack.
+    // SAFETY: between fork and exec only system calls run, on stack buffers.
     unsafe { command.pre_exec(enter) }
 }
 
-/// Whether a TUN device can be made in the namespace of this thread. Only system calls.
+/// Tests whether a TUN device can be created in the namespace of this thread. Restricted to system
+/// calls.
 fn try_tun() -> Result<(), Missing> {
     let fd = tun::open_device().map_err(|e| missing(Step::OpenTun, &e))?;
     let made = tun::attach(&fd, "tgprobe").map_err(|e| missing(Step::MakeTun, &e));
@@ -126,8 +127,8 @@ fn try_tun() -> Result<(), Missing> {
 }
 
 fn try_in_child() -> Result<(), Missing> {
-    // The child answers with its exit status: 0, or the step and then the error number, which
-    // is below 128 for all that can happen here; so two children at most are asked.
+    // A child returns its result as exit status: 0 or the step, and a second child the error
+    // number, which is below 128 for all errors of these calls.
     let ask = |number: fn(Missing) -> i32| {
         // SAFETY: the child makes system calls on buffers of the stack and exits, which is safe
         // even if another thread held a lock at the fork.
@@ -135,12 +136,12 @@ fn try_in_child() -> Result<(), Missing> {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 let result = move_to_user_namespace().and_then(|()| try_tun());
-                // SAFETY: leaves without running anything of the parent's.
+                // SAFETY: exits without running any code of the parent process.
                 unsafe { libc::_exit(result.map_or_else(number, |()| 0)) }
             }
             child => {
                 let mut status = 0;
-                // SAFETY: `status` is a valid place for the answer.
+                // SAFETY: `status` is a valid output buffer.
                 check(unsafe { libc::waitpid(child, &raw mut status, 0) })?;
                 Ok(if libc::WIFEXITED(status) {
                     libc::WEXITSTATUS(status)
@@ -164,13 +165,13 @@ fn try_in_child() -> Result<(), Missing> {
 
 /// Only system calls on buffers of the stack, because it runs between fork and exec.
 fn move_to_user_namespace() -> Result<(), Missing> {
-    // SAFETY: these take nothing or numbers and touch no memory.
+    // SAFETY: these take no arguments or integers, and access no memory.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
     // SAFETY: as above.
     check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) })
         .map_err(|e| missing(Step::MakeNamespace, &e))?;
     let map = |e: io::Error| missing(Step::MapIds, &e);
-    // user_namespaces(7): without privilege the groups have to be given up first.
+    // user_namespaces(7): an unprivileged process must deny setgroups(2) before it maps groups.
     write_file(c"/proc/self/setgroups", b"deny").map_err(map)?;
     write_file(c"/proc/self/uid_map", IdMap::new(uid).text()).map_err(map)?;
     write_file(c"/proc/self/gid_map", IdMap::new(gid).text()).map_err(map)
@@ -212,9 +213,9 @@ impl IdMap {
 }
 
 fn write_file(path: &CStr, text: &[u8]) -> io::Result<()> {
-    // SAFETY: `path` ends in zero.
+    // SAFETY: `path` is NUL-terminated.
     let fd: RawFd = check(unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) })?;
-    // SAFETY: the kernel has just made it and nobody else has it.
+    // SAFETY: the descriptor is new and has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: reads `text.len()` bytes from `text`.
     let written = unsafe { libc::write(fd.as_raw_fd(), text.as_ptr().cast(), text.len()) };
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_are_written_as_the_kernel_reads_them() {
+    fn id_maps_have_the_format_of_the_kernel() {
         for id in [0, 7, 1_000, 65_534, u32::MAX] {
             assert_eq!(IdMap::new(id).text(), format!("0 {id} 1").as_bytes());
         }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn drops_are_read_from_the_right_column() {
+fn drops_are_parsed_from_the_transmit_column() {
     let table = "Inter-|   Receive   |  Transmit\n \
                      face |bytes ...\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13\n tg0:1 2 3 4 5 6 7 8 9 10 11 99 13";
     assert_eq!(transmit_drops(table, "tg0"), Some(99));
@@ -10,7 +10,7 @@ fn drops_are_read_from_the_right_column() {
 }
 
 #[test]
-fn what_is_missing_comes_with_a_mend() {
+fn missing_prerequisites_have_a_hint() {
     let missing = |step, errno| Missing { step, errno }.to_string();
     assert!(missing(Step::OpenTun, libc::ENOENT).contains("modprobe tun"));
     assert!(missing(Step::OpenTun, libc::EACCES).contains("run as root"));
@@ -19,7 +19,7 @@ fn what_is_missing_comes_with_a_mend() {
 }
 
 #[test]
-fn limits_are_named() {
+fn errors_name_the_limit() {
     let message = |errno| NetnsError::Create(io::Error::from_raw_os_error(errno)).to_string();
     assert!(message(libc::ENOSPC).contains("user.max_net_namespaces"));
     assert!(message(libc::EMFILE).contains("ulimit -n"));
@@ -27,7 +27,7 @@ fn limits_are_named() {
 }
 
 #[test]
-fn names_that_are_too_long_are_refused() {
+fn long_interface_names_are_rejected() {
     assert!(request("fifteen-is-max1").is_ok());
     assert!(request("sixteen-is-above").is_err());
 }

@@ -1,4 +1,4 @@
-//! Connecting, which somebody may end.
+//! Interruptible connection setup.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -10,12 +10,13 @@ use crate::driver::{Conditions, TICK};
 use crate::netns::check;
 use crate::sockaddr::Name;
 
-/// Connects to `peer`, until the stop flag is set or `asked` says so: then there is none.
+/// Connects to `peer`. Returns `None` if the stop flag is set or `asked` returns true before the
+/// connection is established.
 ///
 /// # Errors
-/// [`io::ErrorKind::ConnectionRefused`] when nobody listens there, [`io::ErrorKind::TimedOut`] when
-/// none answers for so long as `patience`, [`io::ErrorKind::ConnectionReset`] when who answered has
-/// reset it before we looked, and what else the system says.
+/// [`io::ErrorKind::ConnectionRefused`] if the port is closed, [`io::ErrorKind::TimedOut`] if the
+/// peer does not answer within `patience`, [`io::ErrorKind::ConnectionReset`] if the peer reset the
+/// connection immediately, or another error of the system.
 pub fn connect(
     peer: SocketAddr,
     patience: Duration,
@@ -25,7 +26,7 @@ pub fn connect(
     answer(begin(peer)?, patience, conditions, asked)
 }
 
-/// The connection, as soon as the peer has answered.
+/// Waits until the connection is established.
 pub(super) fn answer(
     stream: TcpStream,
     patience: Duration,
@@ -53,7 +54,7 @@ pub(super) fn answer(
     }
 }
 
-/// A socket on its way to `peer`.
+/// Starts a connection to `peer`.
 pub(super) fn begin(peer: SocketAddr) -> io::Result<TcpStream> {
     let family = if peer.is_ipv4() {
         libc::AF_INET
@@ -61,13 +62,13 @@ pub(super) fn begin(peer: SocketAddr) -> io::Result<TcpStream> {
         libc::AF_INET6
     };
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: a system call that takes numbers.
+    // SAFETY: a system call with integer arguments.
     let fd = check(unsafe { libc::socket(family, kind, 0) })?;
-    // SAFETY: the descriptor is new, and nobody else has it.
+    // SAFETY: the descriptor is new and has no other owner.
     let stream = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
     let name = Name::from(peer);
     let address = (&raw const name.storage).cast();
-    // SAFETY: the address is as long as that, and outlives the call.
+    // SAFETY: the address has this length and outlives the call.
     match check(unsafe { libc::connect(fd, address, name.length) }) {
         Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => Err(e),
         _ => Ok(stream),

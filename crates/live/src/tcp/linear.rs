@@ -1,18 +1,17 @@
-//! Retransmission time-outs that do not double.
+//! Retransmission timeouts without exponential back-off.
 //!
-//! No option asks Linux for that, but two of its rules together give it. When the retransmission
-//! timer is set after a time-out, it runs no longer than until the *user timeout* has passed since the
-//! first retransmission (`tcp_clamp_rto_to_user_timeout`, Linux 4.19). And when it runs out, the
-//! connection is given up if the user timeout has passed by then. So a thread sets the user timeout a
-//! moment before the timer runs out, to when it is to run out after that, and takes it back as soon as
-//! it has: each time-out then finds the length that was meant for the next one, and none finds that it
-//! has passed.
+//! Linux has no option for this, but two rules of the *user timeout* make it possible. After a
+//! timeout, the retransmission timer expires at the latest when the user timeout has passed since
+//! the first retransmission (`tcp_clamp_rto_to_user_timeout`, Linux 4.19). If the user timeout has
+//! passed when the timer expires, the kernel closes the connection. A thread therefore sets the
+//! user timeout shortly before each expiry, to the time of the following expiry, and resets it
+//! right after. Each expiry then uses the value intended for the next timer, and the user timeout
+//! has never passed.
 //!
-//! A thread that is kept from running for a sixth of a second at just that moment, and so over the next
-//! time-out, loses the connection. It does nothing else, so that neither an encoder nor a disk can keep
-//! it, and goes before ordinary threads where it may; a machine that stands still in the middle of an
-//! outage can keep it, or a quota of processor time. Where it was kept for a shorter time lately, it
-//! lets time-outs double.
+//! If the thread is not scheduled for a sixth of a second at that time, and thus until after the
+//! next expiry, the connection is lost. The thread has no other work, so neither an encoder nor a
+//! disk delays it, and it runs with real-time priority if permitted. It can still be delayed by a
+//! suspended machine or a CPU quota. After a shorter delay it lets timeouts double for a while.
 
 mod schedule;
 
@@ -28,27 +27,29 @@ use crate::netns::check;
 use crate::realtime;
 use schedule::{Glance, LATE, Order, Schedule};
 
-/// Keeps the time-outs of one socket as they are, for as long as this lives.
+/// Keeps the timeouts of one socket linear until dropped.
 #[derive(Debug)]
 pub(super) struct LinearTimeouts {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread knows, for others. Times are in nanoseconds since `epoch`.
+/// State shared with the thread. Times are in ns since `epoch`.
 #[derive(Debug)]
 struct Shared {
     epoch: Instant,
     stop: AtomicBool,
-    /// When the timer runs out next; zero while it has not yet.
+    /// Next expiry of the retransmission timer; zero before the first timeout.
     next: AtomicU64,
-    /// From then to the next.
+    /// Time from that expiry to the following one.
     gap: AtomicU64,
 }
 
 impl LinearTimeouts {
+    /// Starts the thread.
+    ///
     /// # Errors
-    /// The socket is none, or the system gives no thread.
+    /// The descriptor is not a TCP socket, or no thread can be created.
     pub(super) fn start(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let socket = socket.try_clone_to_owned()?;
         let usual = get(socket.as_raw_fd(), libc::TCP_USER_TIMEOUT)?;
@@ -73,12 +74,12 @@ impl LinearTimeouts {
         })
     }
 
-    /// How long until the timer runs out next, once it has; as far as is known.
+    /// Time to the next expiry of the timer, after the first timeout, if known.
     pub(super) fn until_next(&self) -> Option<Duration> {
         let next = self.shared.next.load(Ordering::Relaxed);
         let gap = self.shared.gap.load(Ordering::Relaxed).max(1);
         let now = self.shared.now().as_nanos() as u64;
-        // Timers are late, and who asks may have heard of a time-out sooner than the thread.
+        // Timers are late, and the caller may have observed a timeout before the thread did.
         let late = LATE.as_nanos() as u64;
         let missed = now.saturating_sub(next + late).div_ceil(gap);
         (next > 0).then(|| Duration::from_nanos((next + missed * gap).saturating_sub(now)))
@@ -90,7 +91,7 @@ impl Drop for LinearTimeouts {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It cannot fail but by a panic, which has been printed.
+            // An error is a panic, whose message has been printed.
             let _ = thread.join();
         }
     }
@@ -102,18 +103,18 @@ impl Shared {
     }
 }
 
-/// The thread.
+/// State of the thread.
 struct Keeper {
     socket: OwnedFd,
-    /// The user timeout that the socket had before, in milliseconds; zero for the system's.
+    /// Original user timeout of the socket in ms; zero for the default of the system.
     usual: u32,
-    /// Its longest time-out, in milliseconds; none on a kernel that has no such option.
+    /// Original maximum timeout in ms; `None` if the kernel lacks the option.
     rto_max: Option<u32>,
 }
 
 impl Keeper {
     fn run(&self, shared: &Shared) {
-        // Not to be granted it is no reason to do without.
+        // Linear timeouts also work without real-time priority.
         let _ = realtime::ask(PRIORITY);
         let mut schedule = Schedule::default();
         let mut asked_for = shared.now();
@@ -139,10 +140,10 @@ impl Keeper {
     }
 
     fn glance(&self, shared: &Shared, late: Duration) -> io::Result<Glance> {
-        // SAFETY: numbers all, for which zero is valid.
+        // SAFETY: a tcp_info consists of integers, for which zero is valid.
         let mut info: libc::tcp_info = unsafe { mem::zeroed() };
         let mut size = mem::size_of_val(&info) as libc::socklen_t;
-        // Before, so that nothing was sent again between this and the look.
+        // Read before the state, so that no retransmission falls between the two.
         let at = shared.now();
         // SAFETY: `info` is passed with its size.
         check(unsafe {
@@ -166,10 +167,11 @@ impl Keeper {
         })
     }
 
-    /// A socket that takes no option any more is gone, which the next glance shows.
+    /// Sets the user timeout. An error means that the socket is closed, which the next
+    /// [`glance`](Self::glance) detects.
     fn obey(&self, order: Order) {
-        // Without any limit the system's patience would be that of the longest time-out of
-        // [`cap`](Self::cap), 14.4 s.
+        // Without a user timeout, the maximum timeout of [`cap`](Self::cap) would limit the
+        // connection to 14.4 s.
         let longest = if self.usual == 0 {
             PATIENCE
         } else {
@@ -189,9 +191,9 @@ impl Keeper {
         );
     }
 
-    /// Behind all this the kernel's own time-out goes on doubling, up to two minutes, and is what counts
-    /// if the thread comes too late once. Where it can be told to stop at a second, or at `base` if that
-    /// is longer, it is; without a base it is as it was.
+    /// Limits the back-off of the kernel to one second, or to `base` if that is longer. Without
+    /// `base` the original maximum is restored. The kernel's own timeout continues to double up to
+    /// two minutes, and applies if the thread is late once.
     fn cap(&self, base: Option<Duration>) {
         let Some(usual) = self.rto_max else {
             return;
@@ -218,11 +220,11 @@ fn get(fd: RawFd, option: libc::c_int) -> io::Result<u32> {
     Ok(value)
 }
 
-/// `TCP_CA_Open` of the kernel: nothing is missing.
+/// `TCP_CA_Open` of the kernel: no loss recovery.
 const OPEN: u8 = 0;
-/// Above ordinary threads, below all others with real-time priority.
+/// Above ordinary threads, below all other real-time threads.
 const PRIORITY: libc::c_int = 1;
-/// The least that the kernel takes, in milliseconds.
+/// Minimum of `TCP_RTO_MAX_MS` in the kernel, in ms.
 const SHORTEST_CAP: u32 = 1_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A socket with the options that keep a backlog where it can still be dropped.
+//! TCP socket with options that keep the backlog in the application, where it can still be dropped.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -16,24 +16,24 @@ use super::linear::LinearTimeouts;
 use crate::driver::{Conditions, TICK};
 use crate::netns::check;
 
-/// What a socket is asked for before it sends.
+/// Options of a sending socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// The congestion control, by the kernel's name for it; the system's choice without one.
+    /// Name of the congestion control in the kernel; `None` for the default of the system.
     pub congestion: Option<String>,
-    /// The kernel takes no more while this much waits unsent (`TCP_NOTSENT_LOWAT`).
+    /// Unsent bytes in the kernel above which the socket is not writable (`TCP_NOTSENT_LOWAT`).
     pub notsent_lowat: Option<Bytes>,
-    /// The longest retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), from 1 to 120 s.
+    /// Maximum retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), from 1 to 120 s.
     pub rto_max: Option<Duration>,
-    /// Time-outs in a row are not doubled
-    /// ([`linear_timeout`](tidegate_core::tcp_rate::linear_timeout)), which takes a thread.
+    /// Use linear timeouts without exponential back-off
+    /// ([`linear_timeout`](tidegate_core::tcp_rate::linear_timeout)), which requires a thread.
     pub linear_timeouts: bool,
-    /// Segments are spaced by TCP itself, whatever the queue of the device does
-    /// (`SO_MAX_PACING_RATE`, far above what it would pace at).
+    /// Use the internal pacing of TCP, independent of the queueing discipline of the device
+    /// (`SO_MAX_PACING_RATE`, far above the pacing rate).
     pub paced: bool,
 }
 
-/// A connected socket that never blocks.
+/// A connected non-blocking socket.
 #[derive(Debug)]
 pub struct TcpSocket {
     pub(super) stream: TcpStream,
@@ -42,51 +42,51 @@ pub struct TcpSocket {
     linear: Option<LinearTimeouts>,
 }
 
-/// Who tells what a connection does, and how it stands.
+/// Observer of a connection: its events and its state.
 pub trait Watch: fmt::Debug + Send {
-    /// The oldest event that nobody took.
+    /// Takes the oldest pending event.
     ///
     /// # Errors
-    /// When the socket is none any more.
+    /// If the socket is closed.
     fn next_event(&mut self, now: Time) -> io::Result<Option<(Told, TcpView)>>;
 
-    /// How the connection stands.
+    /// Current state of the connection.
     ///
     /// # Errors
-    /// When the socket is none any more.
+    /// If the socket is closed.
     fn view(&mut self, now: Time) -> io::Result<TcpView>;
 
-    /// Writes to the socket in the way that it needs; as [`io::Write::write`].
+    /// Writes to the socket as the observer requires; see [`io::Write::write`].
     ///
     /// # Errors
-    /// As that.
+    /// See [`io::Write::write`].
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// What can be read when there are events.
+    /// Descriptor that is readable while events are pending.
     fn events(&self) -> BorrowedFd<'_>;
 }
 
 impl TcpSocket {
-    /// Takes over a connection. Small writes leave at once (`TCP_NODELAY`).
+    /// Configures a connection. Small writes are sent immediately (`TCP_NODELAY`).
     ///
     /// # Errors
-    /// Names the option that the system refuses.
+    /// The option that the system rejects.
     pub fn new(stream: TcpStream, options: &TcpOptions) -> Result<Self, TcpError> {
         let peer = stream.peer_addr().map_err(TcpError::System)?;
         Self::of_peer(stream, peer, options)
     }
 
-    /// The same where it is known who the peer is, which the system no longer tells of a connection
-    /// that was reset meanwhile. It is taken over all the same, and the first use of it fails.
+    /// Configures a connection with a known peer. The system does not report the peer of a
+    /// connection that was reset. Such a connection is accepted, and its first use fails.
     ///
     /// # Errors
-    /// Names the option that the system refuses.
+    /// The option that the system rejects.
     pub fn of_peer(
         stream: TcpStream,
         mut peer: SocketAddr,
         options: &TcpOptions,
     ) -> Result<Self, TcpError> {
-        // A socket of IPv6 has players of IPv4, too.
+        // An IPv6 socket also accepts IPv4 peers.
         peer.set_ip(peer.ip().to_canonical());
         stream.set_nonblocking(true).map_err(TcpError::System)?;
         stream.set_nodelay(true).map_err(TcpError::System)?;
@@ -103,7 +103,8 @@ impl TcpSocket {
         }
         if let Some(span) = options.rto_max {
             set_rto_max(stream.as_fd(), span).map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
-            // The kernel would give up after 15 such time-outs: 14.4 s if they are of one second.
+            // Otherwise the kernel would close the connection after 15 such timeouts, which is 14.4
+            // s for a maximum of one second.
             set(fd, libc::TCP_USER_TIMEOUT, &PATIENCE.to_ne_bytes())
                 .map_err(refused("TCP_USER_TIMEOUT"))?;
         }
@@ -124,20 +125,20 @@ impl TcpSocket {
         })
     }
 
-    /// From now on somebody watches it for a sender that decides by what it does.
+    /// Sets the observer, for a sender that follows the state of the connection.
     pub fn set_watch(&mut self, watch: Box<dyn Watch>) {
         self.watch = Some(watch);
     }
 
-    /// What can be read when there are events.
+    /// Descriptor that is readable while events are pending.
     pub(super) fn events(&self) -> Option<BorrowedFd<'_>> {
         self.watch.as_ref().map(|watch| watch.events())
     }
 
-    /// What its watch says of the connection now; nothing without one.
+    /// State of the connection; `None` without an observer.
     ///
     /// # Errors
-    /// When the socket is none any more.
+    /// If the socket is closed.
     pub(super) fn view(&mut self, now: Time) -> io::Result<Option<TcpView>> {
         let Some(watch) = &mut self.watch else {
             return Ok(None);
@@ -146,10 +147,10 @@ impl TcpSocket {
         Ok(Some(self.with_linear(now, view)))
     }
 
-    /// The oldest event that nobody took.
+    /// Takes the oldest pending event.
     ///
     /// # Errors
-    /// When the socket is none any more.
+    /// If the socket is closed.
     pub(super) fn next_event(&mut self, now: Time) -> io::Result<Option<(Told, TcpView)>> {
         let Some(watch) = &mut self.watch else {
             return Ok(None);
@@ -158,7 +159,8 @@ impl TcpSocket {
         Ok(event.map(|(told, view)| (told, self.with_linear(now, view))))
     }
 
-    /// A watch knows the kernel's own back-off only.
+    /// Sets the next timeout of linear timeouts. The observer only knows the back-off of the
+    /// kernel.
     fn with_linear(&self, now: Time, mut view: TcpView) -> TcpView {
         let left = self.linear.as_ref().and_then(LinearTimeouts::until_next);
         if let (true, Some(left)) = (view.stalled, left) {
@@ -167,12 +169,12 @@ impl TcpSocket {
         view
     }
 
-    /// The other end.
+    /// Address of the peer.
     pub const fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Why it is of no use any more, if the peer has reset the connection.
+    /// Error of the connection, if the peer has reset it.
     pub fn broken(&self) -> Option<TcpError> {
         let name = self.stream.peer_addr();
         let gone = name.is_err_and(|e| e.kind() == io::ErrorKind::NotConnected);
@@ -182,17 +184,17 @@ impl TcpSocket {
         })
     }
 
-    /// What the kernel holds: not yet sent, and sent but not acknowledged.
+    /// Bytes in the send queue of the kernel: unsent, and sent but not acknowledged.
     ///
     /// # Errors
-    /// When the socket is none any more.
+    /// If the socket is closed.
     pub fn backlog(&self) -> io::Result<(Bytes, Bytes)> {
         let unsent = queue(self.stream.as_raw_fd(), SIOCOUTQNSD)?;
         let all = queue(self.stream.as_raw_fd(), libc::TIOCOUTQ)?;
         Ok((unsent, all.saturating_sub(unsent)))
     }
 
-    /// Writes what the socket takes now; zero if it is full.
+    /// Writes as many bytes as the socket accepts; zero if it is full.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             let written = match &mut self.watch {
@@ -207,12 +209,14 @@ impl TcpSocket {
         }
     }
 
-    /// Waits until the peer has begun with a stream of packets, the stop flag is set, `asked` says so,
-    /// or it is `until`. Nothing is read. A peer whose host has vanished has gone after a minute.
+    /// Waits for the first packet of a stream, until `until`, the stop flag is set, or `asked`
+    /// returns true. The data stays in the socket. Keep-alive detects an unreachable host within a
+    /// minute.
     ///
     /// # Errors
-    /// [`TcpError::Silent`] when the peer went before it began, [`TcpError::NoStream`] when its first
-    /// words are of another protocol, and what else the system says.
+    /// [`TcpError::Silent`] if the peer closes the connection before its first packet,
+    /// [`TcpError::NoStream`] if its first bytes are of another protocol, or an error of the
+    /// system.
     pub fn wait_for_words(
         &self,
         until: Time,
@@ -237,7 +241,7 @@ impl TcpSocket {
                     if has_begun(words) || count == WORDS {
                         return wake_at(1);
                     }
-                    // What was heard stays there, so that it would wake us up again.
+                    // The bytes stay in the socket, so a lower SO_RCVLOWAT would wake up again.
                     if count == known && has_ended(fd).map_err(TcpError::System)? {
                         return Err(TcpError::Silent { peer, cause: None });
                     }
@@ -246,7 +250,7 @@ impl TcpSocket {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
-                    return Err(TcpError::of(e, peer).before_a_word());
+                    return Err(TcpError::of(e, peer).before_any_data());
                 }
                 Err(_) => {}
             }
@@ -264,7 +268,7 @@ impl TcpSocket {
         }
     }
 
-    /// Reads what is there. `None` if nothing is, zero at the end.
+    /// Reads available data; `None` if there is none, zero at the end of the stream.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
             match self.stream.read(buffer) {
@@ -276,10 +280,10 @@ impl TcpSocket {
     }
 }
 
-/// Bounds the retransmission time-outs of a TCP socket (`TCP_RTO_MAX_MS`), from 1 to 120 s.
+/// Sets the maximum retransmission timeout of a TCP socket (`TCP_RTO_MAX_MS`), from 1 to 120 s.
 ///
 /// # Errors
-/// The kernel is older than 6.15 and has no such option (`ENOPROTOOPT`), or the span does not please it
+/// The kernel is older than 6.15 and lacks the option (`ENOPROTOOPT`), or the value is out of range
 /// (`EINVAL`).
 pub fn set_rto_max(socket: BorrowedFd<'_>, span: Duration) -> io::Result<()> {
     let ms = u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
@@ -293,38 +297,38 @@ impl AsFd for TcpSocket {
 }
 
 impl TcpSocket {
-    /// Says these last words and waits so long at most until the peer has gone, so that what still
-    /// comes from it does not make the system take them back. What the socket does not take at once
-    /// goes meanwhile.
+    /// Sends the last bytes and waits for at most `patience` until the peer closes the connection.
+    /// Closing earlier with unread data would reset the connection and discard these bytes.
     ///
     /// # Errors
-    /// The peer has gone before all was said, or does not take it (`TimedOut`).
+    /// The peer closes the connection before all bytes are sent, or does not accept them within
+    /// `patience` (`TimedOut`).
     pub(super) fn leave(
         &mut self,
         words: &[u8],
         patience: Duration,
         conditions: &Conditions,
     ) -> io::Result<()> {
-        let mut unsaid = Some(words);
+        let mut unsent = Some(words);
         let mut buffer = vec![0; 1 << 16];
         let end = conditions.clock.now() + patience;
         loop {
             let now = conditions.clock.now();
-            if let Some(words) = unsaid {
+            if let Some(words) = unsent {
                 let rest = &words[self.write(words)?..];
-                unsaid = (!rest.is_empty()).then_some(rest);
-                if unsaid.is_none() {
+                unsent = (!rest.is_empty()).then_some(rest);
+                if unsent.is_none() {
                     self.stream.shutdown(Shutdown::Write)?;
                 }
             }
-            match (self.read(&mut buffer)?, unsaid.is_none()) {
+            match (self.read(&mut buffer)?, unsent.is_none()) {
                 (Some(0), true) => return Ok(()),
                 (Some(0), false) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 (_, true) if now >= end => return Ok(()),
                 (_, false) if now >= end => return Err(io::ErrorKind::TimedOut.into()),
                 (Some(_), _) => {}
-                (None, said) => {
-                    let events = libc::POLLIN | if said { 0 } else { libc::POLLOUT };
+                (None, sent) => {
+                    let events = libc::POLLIN | if sent { 0 } else { libc::POLLOUT };
                     let own = (self.stream.as_raw_fd(), events);
                     wait(&[own], conditions, now, end)?;
                 }
@@ -333,8 +337,8 @@ impl TcpSocket {
     }
 }
 
-/// Whether the first byte of a packet is there, by which a stream is told from other protocols. Empty
-/// packets are none.
+/// Whether the first byte of a packet has arrived, which identifies the protocol. Empty packets do
+/// not count.
 fn has_begun(mut words: &[u8]) -> bool {
     while let [0, 0, rest @ ..] = words {
         words = rest;
@@ -342,20 +346,19 @@ fn has_begun(mut words: &[u8]) -> bool {
     words.len() > 2
 }
 
-/// Whether the peer will say no more.
+/// Whether the peer has closed its sending direction.
 fn has_ended(fd: RawFd) -> io::Result<bool> {
     let mut polled = libc::pollfd {
         fd,
         events: libc::POLLRDHUP,
         revents: 0,
     };
-    // SAFETY: `polled` is whole, and one.
+    // SAFETY: `polled` is one initialised pollfd.
     check(unsafe { libc::poll(&raw mut polled, 1, 0) })?;
     Ok(polled.revents != 0)
 }
 
-/// Has the kernel find out whether the peer's host is still there: it asks after half a minute of
-/// silence, and three times in all.
+/// Enables keep-alive probes: after 30 s of silence, three probes 10 s apart.
 fn keep_asking(fd: RawFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     set_at(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, &on.to_ne_bytes())?;
@@ -365,7 +368,7 @@ fn keep_asking(fd: RawFd) -> io::Result<()> {
     set(fd, libc::TCP_KEEPCNT, &times.to_ne_bytes())
 }
 
-/// Sleeps until a descriptor is ready (a negative one never is), the driver is woken, or `until`.
+/// Sleeps until a descriptor is ready (negative ones are ignored), the driver is woken, or `until`.
 pub(super) fn wait(
     descriptors: &[(RawFd, libc::c_short)],
     conditions: &Conditions,
@@ -384,7 +387,7 @@ pub(super) fn wait(
         tv_sec: span.as_secs() as libc::time_t,
         tv_nsec: i64::from(span.subsec_nanos()),
     };
-    // SAFETY: `fds` and `timeout` are whole; no signal mask is changed.
+    // SAFETY: `fds` and `timeout` are initialised; no signal mask is changed.
     let ready = check(unsafe {
         libc::ppoll(
             fds.as_mut_ptr(),
@@ -428,18 +431,18 @@ fn queue(fd: RawFd, request: libc::Ioctl) -> io::Result<Bytes> {
     Ok(Bytes(u64::try_from(bytes).unwrap_or(0)))
 }
 
-/// Of the kernel's `include/uapi/linux/tcp.h`.
+/// From `include/uapi/linux/tcp.h` of the kernel.
 pub(super) const TCP_RTO_MAX_MS: libc::c_int = 44;
-/// In milliseconds: how long the kernel tries to get something through without a longest time-out
-/// (`net.ipv4.tcp_retries2` = 15).
+/// Time in ms after which the kernel closes a connection without acknowledgements, if the timeout
+/// has no maximum (`net.ipv4.tcp_retries2` = 15).
 pub(super) const PATIENCE: u32 = 924_600;
-/// Of the kernel's `include/uapi/linux/sockios.h`.
+/// From `include/uapi/linux/sockios.h` of the kernel.
 const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 
-const _: () = assert!(mem::size_of::<libc::c_int>() == 4, "as the ioctls write it");
+const _: () = assert!(mem::size_of::<libc::c_int>() == 4, "size of the ioctl result");
 
-/// How much of what a peer says first is looked at.
+/// Number of bytes examined at the start of a stream.
 const WORDS: usize = 64;
 
-/// In bytes per second, 34 Gb/s: one more would say that nothing is paced.
+/// Pacing rate limit in bytes per second, 34 Gb/s. The next larger value disables pacing.
 const FASTEST: u32 = u32::MAX - 1;

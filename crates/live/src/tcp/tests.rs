@@ -14,7 +14,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::driver::StopFlag;
 
-/// Makes pictures that are as large as ordered.
+/// Produces pictures of the ordered size.
 #[derive(Debug)]
 struct Slices;
 
@@ -79,7 +79,7 @@ fn pair(options: &TcpOptions) -> (TcpSocket, TcpSocket) {
 }
 
 #[test]
-fn a_stream_arrives_and_ends_with_a_goodbye() {
+fn stream_arrives_and_ends_with_a_bye() {
     let (mut near, mut far) = pair(&TcpOptions {
         notsent_lowat: Some(Bytes(16_384)),
         congestion: Some("reno".into()),
@@ -105,7 +105,7 @@ fn a_stream_arrives_and_ends_with_a_goodbye() {
     assert_eq!(ended, Received::Goodbye);
     let (mut rows, mut events) = (Vec::new(), Vec::new());
     stream.sender.drain(&mut rows, &mut events);
-    // For some a busy machine may have been too late.
+    // Some frames may be late on a loaded machine.
     let made = rows.iter().filter(|row| row.dropped.is_none()).count();
     assert_eq!((rows.len(), frames.len()), (30, made));
     assert!(made > 0);
@@ -117,7 +117,7 @@ fn a_stream_arrives_and_ends_with_a_goodbye() {
 }
 
 #[test]
-fn who_leaves_in_mid_stream_is_named() {
+fn close_in_mid_stream_names_the_peer() {
     let (mut near, far) = pair(&TcpOptions::default());
     let peer = near.peer();
     drop(far);
@@ -148,7 +148,7 @@ fn who_leaves_in_mid_stream_is_named() {
 }
 
 #[test]
-fn something_else_is_named() {
+fn other_protocol_is_an_error() {
     let (mut near, mut far) = pair(&TcpOptions::default());
     near.write(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     near.write(&vec![0; 30_000]).unwrap();
@@ -159,9 +159,10 @@ fn something_else_is_named() {
     assert!(error.contains("no stream of RTP packets"), "{error}");
 }
 
-/// Nobody reads: what the kernel has not sent stays near the mark, and the rest can be dropped.
+/// The peer does not read: the unsent bytes in the kernel stay near the low-water mark, and the
+/// rest of the backlog can be dropped.
 #[test]
-fn the_backlog_stays_in_the_application() {
+fn backlog_stays_in_the_application() {
     let mark = Bytes(16_384);
     let (mut near, far) = pair(&TcpOptions {
         notsent_lowat: Some(mark),
@@ -180,14 +181,14 @@ fn the_backlog_stays_in_the_application() {
     })
     .unwrap();
     drop(far);
-    // One write may pass the mark by the segment that it is in: 64 kB on loopback.
+    // One write may exceed the mark by its segment: 64 kB on loopback.
     assert!(seen.0 <= mark + Bytes(1 << 17), "{seen:?}");
     assert!(seen.1 > Bytes(300_000));
 }
 
-/// As when a player goes whose words nobody has read so far.
+/// The send buffer is full, because the peer has not read yet.
 #[test]
-fn a_goodbye_for_which_there_is_no_room_goes_later() {
+fn bye_is_sent_once_the_send_buffer_has_room() {
     let (mut near, far) = pair(&TcpOptions::default());
     let conditions = conditions();
     let block = vec![7; 1 << 16];
@@ -198,7 +199,7 @@ fn a_goodbye_for_which_there_is_no_room_goes_later() {
             count => before += count,
         }
     }
-    // Longer than any piece that the socket takes at once.
+    // Longer than the socket accepts in one write.
     let words: Vec<u8> = (0..1 << 20).map(|n| (n % 251) as u8).collect();
     let leaving = {
         let (words, conditions) = (words.clone(), conditions.clone());
@@ -213,9 +214,9 @@ fn a_goodbye_for_which_there_is_no_room_goes_later() {
     leaving.join().unwrap().unwrap();
 }
 
-/// Of a stream that was never there.
+/// The player leaves before the stream has started.
 #[test]
-fn who_has_nothing_to_say_goes_all_the_same() {
+fn leaving_without_data_closes_the_connection() {
     let (mut near, far) = pair(&TcpOptions::default());
     let leaving = thread::spawn(move || near.leave(&[], Duration::from_mins(1), &conditions()));
     far.stream.set_nonblocking(false).unwrap();
@@ -225,9 +226,9 @@ fn who_has_nothing_to_say_goes_all_the_same() {
 }
 
 #[test]
-fn a_goodbye_that_nobody_takes_is_no_success() {
+fn bye_that_the_peer_does_not_accept_is_an_error() {
     let (mut near, far) = pair(&TcpOptions::default());
-    // More than there is room for at both ends.
+    // More than the buffers of both ends.
     let words = vec![7; 1 << 25];
     let mut leave = |patience| near.leave(&words, patience, &conditions());
     let late = leave(Duration::from_millis(10)).unwrap_err();
@@ -236,13 +237,13 @@ fn a_goodbye_that_nobody_takes_is_no_success() {
     assert!(leave(Duration::from_mins(1)).is_err());
 }
 
-/// Ends a connection as a scan of ports does.
+/// Resets a connection, as a port scan does.
 fn reset(stream: TcpStream) {
     let at_once = libc::linger {
         l_onoff: 1,
         l_linger: 0,
     };
-    // SAFETY: reads the structure, which is whole.
+    // SAFETY: reads the initialised structure.
     let set = unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),
@@ -257,7 +258,7 @@ fn reset(stream: TcpStream) {
 }
 
 #[test]
-fn who_has_gone_before_anybody_looked_is_named() {
+fn reset_before_accept_names_the_peer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let name = near.local_addr().unwrap();
@@ -274,9 +275,9 @@ fn who_has_gone_before_anybody_looked_is_named() {
     assert!(far.broken().is_none());
 }
 
-/// The kernel tells it of the connection only: it was neither refused nor late.
+/// The error is a reset: the connection was neither refused nor timed out.
 #[test]
-fn who_answers_and_resets_before_anybody_looked_was_there() {
+fn reset_right_after_connect_is_reported_as_reset() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = connect::begin(listener.local_addr().unwrap()).unwrap();
     reset(listener.accept().unwrap().0);
@@ -285,7 +286,7 @@ fn who_answers_and_resets_before_anybody_looked_was_there() {
 }
 
 #[test]
-fn who_goes_without_a_word_is_named_however_soon() {
+fn close_without_data_names_the_peer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     for (go, words) in [(drop as fn(_), "closed the connection"), (reset, "reset")] {
@@ -293,7 +294,7 @@ fn who_goes_without_a_word_is_named_however_soon() {
         let name = near.local_addr().unwrap().to_string();
         let (far, peer) = accept(&listener, &conditions(), || false).unwrap().unwrap();
         go(near);
-        // From then on the system does not tell who it was.
+        // From then on the system does not report the peer.
         while words == "reset" && far.peer_addr().is_ok() {
             thread::yield_now();
         }
@@ -305,7 +306,7 @@ fn who_goes_without_a_word_is_named_however_soon() {
 }
 
 #[test]
-fn who_goes_before_it_began_has_gone_without_a_word() {
+fn close_before_the_first_packet_is_silent() {
     for early in [&[b'\n'][..], &[0, 0, 0, 0]] {
         let (mut near, far) = pair(&TcpOptions::default());
         near.write(early).unwrap();
@@ -315,7 +316,7 @@ fn who_goes_before_it_began_has_gone_without_a_word() {
     }
 }
 
-/// How often somebody is asked who wants to wait so often at most.
+/// Number of calls of `asked` while waiting for data; the call number `most` ends the wait.
 fn looks(far: &TcpSocket, most: u32) -> u32 {
     let mut looks = 0;
     let asked = || {
@@ -327,12 +328,12 @@ fn looks(far: &TcpSocket, most: u32) -> u32 {
 }
 
 #[test]
-fn words_are_waited_for_and_stay_to_be_read() {
+fn first_packet_is_awaited_and_stays_readable() {
     let (mut near, mut far) = pair(&TcpOptions::default());
     assert_eq!(looks(&far, 3), 3);
     far.wait_for_words(Time::ZERO, &conditions(), || unreachable!())
         .unwrap();
-    // Less than tells it from other protocols, and an empty packet, are no beginning.
+    // Neither too few bytes to identify the protocol nor an empty packet is a start.
     for early in [&[0][..], &[0, 0]] {
         near.write(early).unwrap();
         assert_eq!(looks(&far, 4), 4);
@@ -352,11 +353,12 @@ fn words_are_waited_for_and_stay_to_be_read() {
 }
 
 #[test]
-fn who_does_not_answer_is_not_waited_for_when_somebody_asks() {
+fn connect_is_interruptible_while_the_peer_does_not_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let patience = Duration::from_mins(1);
-    // SAFETY: a system call that takes numbers. Whoever comes behind the first is not answered.
+    // SAFETY: a system call with integer arguments. With this backlog only the first connection is
+    // accepted.
     assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
     let first = connect(at, patience, &conditions(), || false);
     let first = first.unwrap().unwrap();
@@ -379,7 +381,7 @@ fn who_does_not_answer_is_not_waited_for_when_somebody_asks() {
 }
 
 #[test]
-fn an_option_that_the_kernel_does_not_have_is_named() {
+fn unsupported_option_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let options = TcpOptions {

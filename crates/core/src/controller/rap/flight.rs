@@ -1,18 +1,18 @@
-//! When each packet left that is still out.
+//! Sending times of the packets in flight.
 
 use crate::units::Time;
 
-/// A ring that grows while more packets are out than ever before, up to [`MOST`].
+/// Ring of sending times. It grows with the number of packets in flight, up to [`MOST`].
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
-    /// Nanoseconds, or [`SETTLED`]; the length is a power of two.
+    /// Sending times in ns, or [`SETTLED`]; the length is a power of two.
     slots: Vec<u64>,
     base: u64,
     next: u64,
 }
 
 impl Flight {
-    /// Nothing has left.
+    /// An empty flight.
     pub(super) fn new() -> Self {
         Self {
             slots: vec![SETTLED; LEAST],
@@ -21,7 +21,8 @@ impl Flight {
         }
     }
 
-    /// Packet `seq` leaves. Numbers that were skipped count as settled, lower ones are ignored.
+    /// Records that packet `seq` is sent. Skipped numbers count as settled. Lower numbers are
+    /// ignored.
     pub(super) fn send(&mut self, seq: u64, at: Time) {
         if seq < self.next || seq == u64::MAX {
             return;
@@ -42,7 +43,7 @@ impl Flight {
         self.next = seq + 1;
     }
 
-    /// The fate of packet `seq` is known; whether it was out.
+    /// Removes packet `seq`, whose fate is known; returns whether it was in flight.
     pub(super) fn settle(&mut self, seq: u64) -> bool {
         if seq < self.base || seq >= self.next {
             return false;
@@ -56,17 +57,17 @@ impl Flight {
         open
     }
 
-    /// When the oldest packet left that is out.
+    /// Sending time of the oldest packet in flight.
     pub(super) fn oldest(&self) -> Option<Time> {
         (self.base < self.next).then(|| Time::from_nanos(self.slots[self.slot(self.base)]))
     }
 
-    /// One above the highest number that left.
+    /// Highest sequence number sent, plus one.
     pub(super) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Nothing is out any more.
+    /// Removes all packets.
     pub(super) fn clear(&mut self) {
         self.base = self.next;
     }
@@ -85,12 +86,12 @@ impl Flight {
     }
 }
 
-/// No packet leaves at the end of time.
+/// Marker of a packet with a known fate. No packet is sent at this time.
 const SETTLED: u64 = u64::MAX;
-/// At first.
+/// Initial length.
 const LEAST: usize = 64;
-/// 65536 packets of 1200 bytes are a second at 630 Mb/s. When more are out, all but the newest are
-/// forgotten: a loss among them is not noticed.
+/// 65536 packets of 1200 bytes are one second at 630 Mb/s. With more packets in flight, all but the
+/// newest are dropped, and a loss among them is not detected.
 const MOST: usize = 1 << 16;
 
 #[cfg(test)]
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_the_first_that_is_out() {
+    fn oldest_is_the_first_packet_in_flight() {
         let mut flight = Flight::new();
         assert_eq!(flight.oldest(), None);
         for seq in 3..500 {
@@ -113,7 +114,7 @@ mod tests {
         assert!(!flight.settle(3) && !flight.settle(2) && !flight.settle(500));
         assert_eq!((flight.oldest(), flight.next()), (Some(at(5)), 500));
         flight.send(600, at(600));
-        assert!(!flight.settle(550), "it never left");
+        assert!(!flight.settle(550), "never sent");
         assert!(flight.settle(600));
         flight.clear();
         assert_eq!(flight.oldest(), None);
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_its_bound_it_keeps_the_newest() {
+    fn overflow_keeps_the_newest_packet() {
         let mut flight = Flight::new();
         for seq in 0..=MOST as u64 {
             flight.send(seq, at(seq));

@@ -3,7 +3,7 @@ use crate::control::{Demand, Fate, FlowId, Kind};
 use crate::random::Seed;
 use crate::units::RemoteTime;
 
-/// RAP on a path of 100 ms, told of each packet of 1000 bytes.
+/// RAP on a path of 100 ms, with packets of 1000 bytes and a report per packet.
 struct Path {
     rap: Box<dyn RateController>,
     now: Time,
@@ -64,7 +64,7 @@ impl Path {
         self.call(|rap, cx| rap.on_report(cx, &report));
     }
 
-    /// Lets time pass and timers fire.
+    /// Advances the time and runs expired timers.
     fn wait(&mut self, span: Duration) {
         let until = self.now + span;
         while let Some((at, _)) = self.rap.next_timeout().filter(|(at, _)| *at <= until) {
@@ -79,7 +79,7 @@ impl Path {
         self.rap.target().send.as_f64() / 8_000.0 * 0.1
     }
 
-    /// One packet was acknowledged.
+    /// A path on which one packet was acknowledged.
     fn started(config: &RapConfig) -> Self {
         let mut path = Self::new(config);
         path.send();
@@ -94,7 +94,7 @@ fn near(a: f64, b: f64) -> bool {
 }
 
 #[test]
-fn the_first_report_allows_a_packet_per_round_trip() {
+fn first_report_allows_a_packet_per_round_trip() {
     let mut path = Path::new(&RapConfig::per_packet());
     assert!(near(path.window(), 0.05), "a packet in two seconds");
     path.send();
@@ -104,9 +104,9 @@ fn the_first_report_allows_a_packet_per_round_trip() {
 }
 
 #[test]
-fn the_rate_grows_by_a_packet_per_round_trip_that_is_used() {
+fn rate_grows_by_a_packet_per_used_round_trip() {
     let mut path = Path::started(&RapConfig::per_packet());
-    // The first step was set when nothing was known: two seconds after the start.
+    // The first increase is two seconds after the start, the default round-trip time.
     path.wait(Duration::from_millis(1_901));
     assert!(near(path.window(), 2.0), "{}", path.window());
     for (sent, window) in [(1, 3.0), (2, 4.0), (1, 4.0), (0, 4.0)] {
@@ -121,11 +121,7 @@ fn the_rate_grows_by_a_packet_per_round_trip_that_is_used() {
             path.window()
         );
     }
-    assert_eq!(
-        path.rap.next_timeout(),
-        None,
-        "an idle flow has nothing to wait for"
-    );
+    assert_eq!(path.rap.next_timeout(), None, "an idle flow has no timer");
 }
 
 #[test]
@@ -142,7 +138,7 @@ fn a_loss_halves_the_rate_once_per_flight() {
     assert!(near(path.window(), 0.25), "{}", path.window());
     path.tell(after, Outcome::Lost);
     path.tell(77, Outcome::Lost);
-    assert!(near(path.window(), 0.25), "told twice, and never sent");
+    assert!(near(path.window(), 0.25), "reported twice, and never sent");
     let summary = path.rap.summary();
     assert!(near(summary.loss_event_rate, 1.0 / (0.75 * 9.0 + 0.25)));
     assert_eq!(summary.min_rtt, Some(RTT));
@@ -162,22 +158,22 @@ fn a_mark_is_a_loss_event() {
 }
 
 #[test]
-fn a_packet_without_a_report_is_lost_after_a_while() {
-    // 1.2 round trips, and as long again as reports may be apart.
-    for (config, patience) in [(RapConfig::per_packet(), 120), (RapConfig::default(), 170)] {
+fn packet_without_a_report_is_lost_after_the_timeout() {
+    // 1.2 round trips plus the report interval.
+    for (config, timeout) in [(RapConfig::per_packet(), 120), (RapConfig::default(), 170)] {
         let mut path = Path::started(&config);
         path.send();
-        path.wait(Duration::from_millis(patience - 1));
+        path.wait(Duration::from_millis(timeout - 1));
         path.send();
         assert!(near(path.window(), 1.0), "{}", path.window());
         path.wait(Duration::from_millis(1));
         path.send();
-        assert!(near(path.window(), 0.5), "seen before the next packet");
+        assert!(near(path.window(), 0.5), "detected before the next packet");
     }
     let mut path = Path::started(&RapConfig::per_packet());
     path.send();
     path.wait(Duration::from_millis(250));
-    assert!(near(path.window(), 0.5), "seen if there is no next packet");
+    assert!(near(path.window(), 0.5), "detected without a next packet");
     assert!(matches!(
         path.events[..],
         [
@@ -189,7 +185,7 @@ fn a_packet_without_a_report_is_lost_after_a_while() {
 }
 
 #[test]
-fn the_gap_has_an_end() {
+fn gap_is_limited() {
     let mut path = Path::started(&RapConfig::per_packet());
     for _ in 0..100 {
         let seq = path.send();
@@ -221,7 +217,7 @@ fn fine_grain_adaptation_follows_the_queue() {
 }
 
 #[test]
-fn a_new_path_starts_again() {
+fn new_path_resets_the_state() {
     let mut path = Path::started(&RapConfig::per_packet());
     let change = Change::Path {
         packet_size: Bytes(500),

@@ -1,41 +1,42 @@
-//! How TFRC is set.
+//! Configuration of TFRC.
 
 use core::time::Duration;
 
 use super::Rfc3448;
 
-/// How TFRC is set. The defaults are those of RFC 5348.
+/// Configuration of TFRC. The defaults are those of RFC 5348, except for `damping`.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct TfrcConfig {
-    /// Lower the rate at once when a round-trip sample is above the average (section 4.5).
-    /// Helps where few flows share a queue of many packets. Off by default, although the RFC
-    /// recommends it: it makes the rate follow every jitter of the path.
+    /// Oscillation reduction (section 4.5): lower the rate while a round-trip sample is above the
+    /// average. Useful if few flows share a queue of many packets. Off by default, although the RFC
+    /// recommends it, because the rate then follows all jitter of the path.
     pub damping: bool,
-    /// Let the past count for less during a long time without loss (section 5.5).
+    /// History discounting (section 5.5): lower weights of old intervals during a long time without
+    /// loss.
     pub discounting: bool,
-    /// What the equation takes for the size of a packet.
+    /// Packet size in the equation.
     pub packet_size: PacketSize,
-    /// The longest time between two reports in normal operation. Where round trips are shorter
-    /// than this, it takes their place in two rules of the RFC, which has a report every round
-    /// trip: the no-feedback timer waits for at least four of these, and the receive rate is
-    /// that of the last one. Zero for receivers that report as the RFC wants, once per round trip
-    /// and on each loss event: each report is a feedback packet then.
+    /// Maximum interval between two reports in normal operation. If the round-trip time is shorter,
+    /// this interval replaces it in two rules of the RFC, which assumes a report per round trip:
+    /// the no-feedback timer lasts for at least four intervals, and the receive rate is that of the
+    /// last interval. Zero for receivers that report as in the RFC, once per round trip and at each
+    /// loss event. Then each report is a feedback packet.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "report_interval_ms", with = "crate::trace::ms")
     )]
     pub report_interval: Duration,
-    /// Which text is followed.
+    /// Specification to follow.
     pub flavour: Flavour,
-    /// More of the older flavour.
+    /// Parameters of [`Flavour::Rfc3448`].
     pub rfc3448: Rfc3448,
 }
 
 impl TfrcConfig {
-    /// As ns-2 does it, over receivers that report once per round trip by themselves: the older
-    /// flavour with oscillation damping.
+    /// TFRC of ns-2, for receivers that report once per round trip: [`Flavour::Rfc3448`] with
+    /// oscillation reduction.
     pub fn ns2() -> Self {
         Self {
             damping: true,
@@ -63,27 +64,27 @@ impl Default for TfrcConfig {
     }
 }
 
-/// Which text is followed.
+/// Specification that the controller follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Flavour {
-    /// RFC 3448 as ns-2 does it, for comparison with simulations of that time.
+    /// RFC 3448 as in ns-2, for comparison with older simulations.
     Rfc3448,
     /// RFC 5348.
     #[default]
     Rfc5348,
 }
 
-/// The `s` of the RFC.
+/// Packet size `s` of the RFC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum PacketSize {
-    /// The running mean of what is sent.
+    /// Running mean of the packets sent.
     #[default]
     Mean,
-    /// The size of a full packet, whatever is sent: fair to TCP in packets rather than in bytes
-    /// where the bottleneck counts packets, too fast where it counts bytes.
+    /// Size of a full packet, independent of the packets sent. This is fair to TCP in packets per
+    /// second if the bottleneck is limited in packets, and too fast if it is limited in bytes.
     Nominal,
 }

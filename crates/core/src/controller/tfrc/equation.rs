@@ -1,8 +1,9 @@
-//! What a TCP connection would get: the throughput equation and its inverse.
+//! TCP throughput equation and its inverse.
 
 /// Allowed rate in bytes per second at loss event rate `p` (above zero, at most 1), for packets
 /// of `size` bytes and a round trip of `rtt` seconds. Source: RFC 5348 section 3.1, the model of
-/// Padhye, Firoiu, Towsley and Kurose with b = 1 packet per acknowledgement and a time-out of 4 round trips.
+/// Padhye, Firoiu, Towsley and Kurose with b = 1 packet per acknowledgement and a retransmission
+/// timeout of 4 round trips.
 pub fn throughput(size: f64, rtt: f64, p: f64) -> f64 {
     //= rfc5348-3.1-equation
     let fast_retransmit = (2.0 * p / 3.0).sqrt();
@@ -14,8 +15,9 @@ pub fn throughput(size: f64, rtt: f64, p: f64) -> f64 {
 /// The loss event rate at which [`throughput`] gives `rate` bytes per second, in
 /// [`LEAST_LOSS`]`..=1`, to a relative precision of 1e-6.
 pub fn loss_event_rate(size: f64, rtt: f64, rate: f64) -> f64 {
-    // The equation falls strictly with p. Halving the logarithm of the bracket, 1e-12..1, takes
-    // 27.6 / 2^25 < 1e-6, and a square root halves a logarithm on every machine alike.
+    // The equation decreases strictly with p. 25 bisections of ln(1e-12)..ln(1) leave an interval
+    // of 27.6 / 2^25 < 1e-6. The square root bisects a logarithm with the same result on every
+    // machine.
     let (mut low, mut high) = (LEAST_LOSS, 1.0);
     for _ in 0..25 {
         let middle = f64::sqrt(low * high);
@@ -28,10 +30,10 @@ pub fn loss_event_rate(size: f64, rtt: f64, rate: f64) -> f64 {
     f64::sqrt(low * high)
 }
 
-/// One packet in 10^12: 1200-byte packets at 100 Gb/s would lose one a day.
+/// Smallest loss event rate, 10^-12: about one packet of 1200 bytes per day at 100 Gb/s.
 pub const LEAST_LOSS: f64 = 1e-12;
 
-/// The time-out of the equation, in round trips.
+/// Retransmission timeout of the equation, in round trips.
 const RTO_ROUND_TRIPS: f64 = 4.0;
 
 #[cfg(test)]
@@ -43,7 +45,7 @@ mod tests {
     //= rfc5348-3.1-equation (test)
     //= rfc5348-3.1-rto (test)
     #[test]
-    fn the_equation_by_hand() {
+    fn throughput_matches_a_manual_computation() {
         // p = 0.01, R = 0.1 s, s = 1000 B: sqrt(0.02/3) = 0.0816497; sqrt(0.00375) = 0.0612372,
         // times 12 * 0.01 * 1.0032 = 0.00737198; 1000 / (0.1 * 0.0890217) = 112332 B/s.
         let rate = throughput(1_000.0, 0.1, 0.01);
@@ -52,7 +54,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_inverse_undoes_the_equation(
+        fn inverse_matches_the_equation(
             size in 50.0..10_000.0_f64,
             rtt in 1e-4..10.0_f64,
             exponent in 0_u32..90,

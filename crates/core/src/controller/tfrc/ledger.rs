@@ -1,19 +1,19 @@
-//! Which packets are out, in constant memory.
+//! Log of packets in flight, in constant memory.
 
-/// Remembers of the last [`WINDOW`] packets whether they still await their fate, and whether the
-/// application had more to send when they left.
+/// Stores for the last [`WINDOW`] packets whether their fate is unknown, and whether the
+/// application had more data to send when they were sent.
 ///
-/// It is also the guard against nonsense: a fate for a packet that never left, or a second fate
-/// for the same packet, finds no open entry.
+/// The log also rejects invalid feedback: a fate of a packet that was never sent, or a second fate
+/// of the same packet, has no open entry.
 #[derive(Clone, Debug)]
 pub(super) struct PacketLog {
     words: Box<[Word; WORDS]>,
-    /// One above the highest sequence number that left.
+    /// Highest sequence number sent, plus one.
     next: u64,
 }
 
 impl PacketLog {
-    /// Nothing has left.
+    /// A log without packets.
     pub(super) fn new() -> Self {
         Self {
             words: Box::new([Word::default(); WORDS]),
@@ -21,7 +21,7 @@ impl PacketLog {
         }
     }
 
-    /// Packet `seq` left; `unlimited` says that more was waiting behind it.
+    /// Records that packet `seq` was sent; `unlimited` if more data was waiting.
     pub(super) fn send(&mut self, seq: u64, unlimited: bool) {
         let (word, bit) = place(seq);
         let word = &mut self.words[word];
@@ -34,8 +34,7 @@ impl PacketLog {
         self.next = self.next.max(seq.saturating_add(1));
     }
 
-    /// Closes the entry of `seq` and says whether it left unlimited; `None` if there is no such
-    /// entry.
+    /// Closes the entry of `seq` and returns its `unlimited`; `None` if there is no open entry.
     pub(super) fn settle(&mut self, seq: u64) -> Option<bool> {
         let (word, bit) = place(seq);
         let word = &mut self.words[word];
@@ -47,7 +46,7 @@ impl PacketLog {
     }
 }
 
-/// A bit for each of 64 packets, side by side, since both are wanted together.
+/// State of 64 packets, one bit each. Both words share a cache line, as both are read together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
     open: u64,
@@ -59,8 +58,8 @@ fn place(seq: u64) -> (usize, u64) {
     ((slot / 64) as usize, 1 << (slot % 64))
 }
 
-/// 16384 packets of 1200 bytes are a second at 157 Mb/s; the bits for them take 4 KiB. News of a
-/// packet that is further back is ignored.
+/// 16384 packets of 1200 bytes are one second at 157 Mb/s. Their bits take 4 KiB. Feedback on older
+/// packets is ignored.
 const WINDOW: u64 = 1 << 14;
 const WORDS: usize = (WINDOW / 64) as usize;
 
@@ -69,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fate_counts_once_and_only_for_what_left() {
+    fn fate_counts_once_and_only_for_sent_packets() {
         let mut ledger = PacketLog::new();
         ledger.send(7, true);
         ledger.send(8, false);
@@ -79,13 +78,13 @@ mod tests {
         assert_eq!(ledger.settle(8), Some(false));
         ledger.send(9, true);
         ledger.send(9 + WINDOW, false);
-        assert_eq!(ledger.settle(9), None, "too far back");
+        assert_eq!(ledger.settle(9), None, "too old");
         assert_eq!(ledger.settle(9 + WINDOW), Some(false));
         ledger.send(u64::MAX, true);
         assert_eq!(
             ledger.settle(u64::MAX),
             None,
-            "beyond what a counter reaches"
+            "sequence number at the counter limit"
         );
     }
 }

@@ -9,17 +9,17 @@ use crate::units::Time;
 pub(super) struct LossHistory {
     discounting: bool,
     event: Option<Start>,
-    /// Highest sequence number whose fate is known.
+    /// Highest sequence number with a known fate.
     highest: u64,
-    /// Closed intervals, the youngest first; `known` of them.
+    /// Closed intervals, newest first; `known` of them are valid.
     closed: [Interval; INTERVALS],
     known: usize,
-    /// Their weighted mean, each with the discount that it has kept.
+    /// Weighted mean of the closed intervals, each with its own discount.
     past: f64,
 }
 
 impl LossHistory {
-    /// No loss yet.
+    /// A history without losses.
     pub(super) fn new(discounting: bool) -> Self {
         Self {
             discounting,
@@ -31,21 +31,21 @@ impl LossHistory {
         }
     }
 
-    /// Packet `seq` is accounted for, lost or not.
+    /// Records that the fate of packet `seq` is known, lost or not.
     pub(super) fn on_fate(&mut self, seq: u64) {
         self.highest = self.highest.max(seq);
     }
 
-    /// Packet `seq`, which left at `sent`, was lost or marked.
+    /// Records that packet `seq`, sent at `sent`, was lost or marked.
     pub(super) fn on_congestion(&mut self, seq: u64, sent: Time, rtt: Duration) -> News {
         let Some(event) = self.event else {
             self.event = Some(Start { seq, sent });
             return News::First;
         };
         //= rfc5348-5.2-event
-        // The receiver of the RFC guesses when a lost packet would have arrived. We know when it
-        // left, and departures are as far apart as arrivals would have been.
-        // A straggler of an earlier event, reported late, splits no interval that is closed.
+        // The receiver of the RFC estimates when a lost packet would have arrived. Here the sending
+        // time is known, and departures are as far apart as the arrivals would have been.
+        // A late report of a loss of an earlier event does not split a closed interval.
         if seq <= event.seq || sent <= event.sent + rtt {
             return News::SameEvent;
         }
@@ -56,7 +56,7 @@ impl LossHistory {
         News::Another
     }
 
-    /// Stands in for the interval before the first loss, in packets.
+    /// Sets the interval before the first loss, in packets.
     pub(super) fn seed(&mut self, length: f64) {
         self.close(length.max(1.0));
     }
@@ -83,7 +83,7 @@ impl LossHistory {
     }
 
     //= rfc5348-5.3-open-interval
-    /// The interval that is not over: packets since the latest event began, that one included.
+    /// Length of the open interval: packets since the start of the latest event, inclusive.
     fn open(&self) -> f64 {
         self.event.map_or(0.0, |event| {
             self.highest.saturating_sub(event.seq) as f64 + 1.0
@@ -104,7 +104,7 @@ impl LossHistory {
     }
 
     //= rfc5348-5.5-discount
-    /// How much the past counts while the open interval is the longest in a long time.
+    /// Discount of the closed intervals while the open interval is much longer.
     fn discount(&self, open: f64, past: f64) -> f64 {
         if self.discounting && open > 2.0 * past {
             (2.0 * past / open).max(DISCOUNT_FLOOR)
@@ -133,19 +133,19 @@ impl LossHistory {
     }
 }
 
-/// What a lost or marked packet means.
+/// Meaning of a lost or marked packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// A further loss event.
+    /// Another loss event.
     Another,
-    /// The first loss event: the interval before it has to be made up with
+    /// The first loss event. The caller must set the interval before it with
     /// [`LossHistory::seed`].
     First,
-    /// Part of a loss event that was counted already.
+    /// Part of a loss event that is already counted.
     SameEvent,
 }
 
-/// The packet that a loss event began with.
+/// First packet of a loss event.
 #[derive(Clone, Copy, Debug)]
 struct Start {
     seq: u64,
@@ -154,7 +154,7 @@ struct Start {
 
 #[derive(Clone, Copy, Debug)]
 struct Interval {
-    /// In packets; the first one is made up and need not be whole.
+    /// Length in packets. The first interval is synthetic and may be fractional.
     length: f64,
     discount: f64,
 }
@@ -174,7 +174,7 @@ const INTERVALS: usize = 8;
 //= rfc5348-5.4-weights
 const WEIGHTS: [f64; INTERVALS] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
 
-/// The past never counts for less than this share (THRESHOLD in RFC 5348 section 5.5).
+/// Lower bound of the discount (THRESHOLD in RFC 5348 section 5.5).
 const DISCOUNT_FLOOR: f64 = 0.25;
 
 #[cfg(test)]
@@ -183,7 +183,8 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(100);
 
-    /// A packet each 10 ms; those in `lost` are lost. The first loss is seeded with 100 packets.
+    /// One packet per 10 ms; those in `lost` are lost. The interval before the first loss is 100
+    /// packets.
     fn history(lost: &[u64], until: u64, discounting: bool) -> LossHistory {
         let mut history = LossHistory::new(discounting);
         for seq in 0..=until {
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!(
             history.on_congestion(5, at(50), RTT),
             News::SameEvent,
-            "a straggler"
+            "a late report"
         );
     }
 
@@ -229,7 +230,7 @@ mod tests {
 
     //= rfc5348-5.4-open-interval (test)
     #[test]
-    fn the_open_interval_counts_only_when_it_helps() {
+    fn open_interval_counts_only_if_it_lowers_the_loss_event_rate() {
         let lost: Vec<u64> = (1..=9).map(|i| i * 100).collect();
         let after = history(&lost, 900, false).event_rate();
         assert!((after - 0.01).abs() < 1e-12, "{after}");
@@ -242,11 +243,12 @@ mod tests {
 
     //= rfc5348-5.4-few-intervals (test)
     #[test]
-    fn the_oldest_of_few_intervals_gives_way_to_the_open_one() {
-        // One interval of 100, made up, beside an open one of 300: the longer of the two counts.
+    fn open_interval_replaces_the_oldest_of_few_intervals() {
+        // A synthetic interval of 100 and an open one of 300: the longer of the two counts.
         let p = history(&[100], 399, false).event_rate();
         assert!((p - 1.0 / 300.0).abs() < 1e-12, "{p}");
-        // 300 and 100 closed: the open one of 200 with that of 300, rather than 300 with 100.
+        // Closed intervals of 300 and 100, open interval of 200: mean of 200 and 300, not of 300
+        // and 100.
         let p = history(&[100, 400], 599, false).event_rate();
         assert!((p - 1.0 / 250.0).abs() < 1e-12, "{p}");
     }
@@ -254,7 +256,7 @@ mod tests {
     //= rfc5348-5.3-open-interval (test)
     //= rfc5348-5.5-discount (test)
     #[test]
-    fn a_long_quiet_spell_discounts_the_past() {
+    fn long_interval_without_loss_discounts_the_history() {
         let lost: Vec<u64> = (1..=9).map(|i| i * 100).collect();
         // Open interval 1000, past 100: factor 200/1000 is below the floor of 0.25, and the
         // weights 2..8 sum to 5: (1000 + 100 * 5 * 0.25) / (1 + 5 * 0.25) = 500.
@@ -266,7 +268,7 @@ mod tests {
 
     //= rfc5348-5.5-keep (test)
     #[test]
-    fn a_discount_outlives_the_interval_that_caused_it() {
+    fn discount_persists_after_its_interval_is_closed() {
         let lost: Vec<u64> = (1..=9).map(|i| i * 100).chain([1_900]).collect();
         // 1000 with weight 1, then seven of 100 with weights that sum to 5, discounted by 0.25.
         let p = history(&lost, 1_900, true).event_rate();

@@ -1,9 +1,9 @@
-//! TCP-friendly rate control (RFC 5348), all of it at the sender.
+//! TCP-friendly rate control (RFC 5348), sender-based.
 //!
-//! Receivers report what became of each packet; the loss event rate, the receive rate and the
-//! round-trip time are worked out here, as section 7 of the RFC allows. `docs/tfrc.md` says how
-//! reports at any spacing become the RFC's one feedback packet per round trip, and how the
-//! result compares with the equation and with other implementations.
+//! Receivers report the fate of each packet. The sender computes the loss event rate, the receive
+//! rate and the round-trip time, as section 7 of the RFC allows. `docs/tfrc.md` describes how
+//! reports at arbitrary intervals are combined into the RFC's feedback packet per round trip, and
+//! compares the result with the equation and with other implementations.
 
 mod config;
 pub mod equation;
@@ -50,25 +50,26 @@ struct Tfrc {
     rtt: Option<RoundTrip>,
     ledger: PacketLog,
     losses: LossHistory,
-    /// Loss event rate by an observer that measures for us.
+    /// Loss event rate measured by another party, such as the receiver.
     observed: Option<f64>,
     round: Round,
     arrivals: Arrivals,
-    /// When the no-feedback timer last lowered the rate.
+    /// Time of the last rate reduction by the no-feedback timer.
     cut: Time,
     received: ReceiveRates,
     /// The largest `X_recv` so far.
     peak: f64,
-    /// `tld`: when slow start last doubled the rate.
+    /// `tld`: time of the last doubling in slow start.
     doubled: Time,
-    /// When the no-feedback timer expires.
+    /// Expiry of the no-feedback timer.
     silence: Option<Time>,
-    /// Nothing was sent since the no-feedback timer was set.
+    /// No packet was sent since the no-feedback timer was set.
     idle: bool,
-    /// A packet left while more was waiting, since somebody else last measured.
+    /// A packet was sent while more data was waiting, since the last external measurement.
     unlimited: bool,
-    /// What is allowed, and what was said of it last.
+    /// Allowed sending rate.
     allowed: Rate,
+    /// Last rate recorded in the trace.
     published: Rate,
     totals: Summary,
 }
@@ -120,7 +121,7 @@ impl Tfrc {
         self.round = Round::new(now);
     }
 
-    /// Takes one fate into account; whether the packet arrived.
+    /// Processes the fate of a packet; returns whether the packet arrived.
     fn on_fate(&mut self, now: Time, fate: &Fate, rtt: Duration, period: Duration) -> bool {
         let Some(unlimited) = self.ledger.settle(fate.seq) else {
             return false;
@@ -135,8 +136,8 @@ impl Tfrc {
             }
             Outcome::Received { at, ecn } => {
                 self.totals.delivered += fate.size;
-                // What left before the no-feedback timer cut the rate shows the path as it was
-                // then. It is a sign of life, but must not undo the cut.
+                // Packets sent before the no-feedback timer reduced the rate measure the earlier
+                // state of the path. They restart the timer, but must not undo the reduction.
                 if sent >= self.cut {
                     self.arrivals.add(at, fate.size, period);
                     self.round.on_arrival(unlimited);
@@ -156,11 +157,12 @@ impl Tfrc {
             News::Another => {}
             News::First => {
                 //= rfc5348-6.3.1-first-interval
-                // X_recv so far stands for half of what was sent before the loss.
+                // X_recv is used as half of the sending rate before the loss.
                 let rtt = self.rtt.unwrap_or(RoundTrip::new(UNKNOWN_RTT));
                 let so_far = self.arrivals.rate(self.period());
                 //= rfc5348-6.3.1-first-packet
-                // TCP would wait for its timer; half a packet a round trip is about that.
+                // TCP would wait for its retransmission timer, which is about half a packet per
+                // round trip.
                 let least = 0.5 * self.size / rtt.mean;
                 let target = self.peak.max(so_far).max(least);
                 let p = equation::loss_event_rate(self.size, rtt.mean, target);
@@ -209,7 +211,7 @@ impl Tfrc {
         }
     }
 
-    /// `recv_limit`: what may be sent for what was received.
+    /// `recv_limit`: limit of the sending rate by the receive rate.
     fn receive_limit(&mut self, now: Time, feedback: &Feedback, worse: bool) -> f64 {
         let rate = feedback.receive_rate;
         self.peak = self.peak.max(rate);
@@ -237,7 +239,7 @@ impl Tfrc {
         let half = (self.rate / 2.0).max(self.least_rate());
         let recover = self.rtt.map(|rtt| self.initial_rate(rtt));
         let modest = match (recover, self.fair) {
-            // One packet a second or less, which no recover_rate is below.
+            // The rate is one packet per second or less, which is below any recover_rate.
             (None, _) => true,
             (Some(recover), None) => self.rate < 2.0 * recover,
             (Some(recover), Some(_)) => received < recover,
@@ -269,7 +271,7 @@ impl Tfrc {
         self.idle = true;
     }
 
-    /// How long the no-feedback timer waits.
+    /// Duration of the no-feedback timer.
     fn patience(&self) -> Duration {
         let spacing = 2.0 * self.size / self.rate;
         if self.rtt.is_none() {
@@ -292,12 +294,12 @@ impl Tfrc {
         self.size / T_MBI
     }
 
-    /// `R`, or a guess before the first sample.
+    /// `R`, or a default before the first sample.
     fn round_trip(&self) -> Duration {
         self.rtt.map_or(duration(UNKNOWN_RTT), RoundTrip::duration)
     }
 
-    /// Of the control loop: the RFC's round trip, unless reports are further apart than that.
+    /// Period of the control loop: the round-trip time or the report interval, whichever is longer.
     fn period(&self) -> Duration {
         self.round_trip().max(self.config.report_interval)
     }
@@ -350,8 +352,8 @@ impl RateController for Tfrc {
             self.round.on_measured(measured.receive_rate, unlimited);
             arrived = true;
         }
-        // Whoever reports once per round trip by itself sends the RFC's feedback packets. Rounds of
-        // our own beside theirs would miss every second one while round trips grow.
+        // A receiver that reports once per round trip sends the RFC's feedback packets itself.
+        // Separate rounds here would miss every second report while the round-trip time grows.
         let round = match self.config.report_interval {
             Duration::ZERO => Duration::ZERO,
             _ => rtt,
@@ -373,8 +375,8 @@ impl RateController for Tfrc {
         }
         let before = self.rate;
         self.on_silence(cx.now);
-        // Packets that got larger since raise the least rate, maybe above this one. `target` sees
-        // to that; the timer is no reason to rise further by the damper.
+        // A larger packet size raises the minimum rate, possibly above the present rate. `allow`
+        // applies the minimum. The timer must not raise the rate further.
         self.rate = self.rate.min(before);
         if self.rate < before {
             self.cut = cx.now;
@@ -447,10 +449,10 @@ impl RoundTrip {
     }
 }
 
-/// The loss event rate of an outsider, if it is one.
+/// Loss event rate of an external measurement; zero if it is not valid.
 fn sound(measured: Measured) -> f64 {
     match measured.loss_event_rate {
-        // The equation has no value at zero, and NaN is no measurement.
+        // The equation is undefined at zero, and NaN is not a measurement.
         p if p > equation::LEAST_LOSS => p.min(1.0),
         _ => 0.0,
     }
@@ -460,7 +462,7 @@ fn seconds(d: Duration) -> f64 {
     nanos(d) as f64 / 1e9
 }
 
-/// Saturates; `as` takes NaN and negatives as zero.
+/// Converts seconds; saturates, and NaN and negative values become zero.
 fn duration(secs: f64) -> Duration {
     Duration::from_nanos((secs * 1e9) as u64)
 }
@@ -468,24 +470,27 @@ fn duration(secs: f64) -> Duration {
 /// At least one packet in this many seconds (`t_mbi`, RFC 5348 section 4.3).
 const T_MBI: f64 = 64.0;
 
-/// Of the first no-feedback timer, in seconds (RFC 5348 section 4.2).
+/// Duration of the first no-feedback timer, in seconds (RFC 5348 section 4.2).
 const FIRST_TIMEOUT: f64 = 2.0;
 
-/// Upper bound of the initial window in bytes unless two packets are more (RFC 3390).
+/// Upper bound of the initial window in bytes, unless two packets are larger (RFC 3390).
 const INITIAL_WINDOW: f64 = 4_380.0;
 
-/// The no-feedback timer waits for at least this long: an idle sender on a path of microseconds would wake
-/// up a hundred thousand times a second, and no system has timers for it. Above it RFC 5348 decides.
+/// Minimum duration of the no-feedback timer. On a path of a few microseconds an idle sender would
+/// otherwise wake up a hundred thousand times per second, which no system timer supports. Longer
+/// durations are those of RFC 5348.
 const LEAST_PATIENCE: Duration = Duration::from_millis(1);
 
 /// Weight of the past in the averages of the round-trip time (q and q2 of RFC 5348).
 const RTT_MEMORY: f64 = 0.9;
 
-/// The packet size forgets over some 64 packets, which is two or more frames of video.
+/// Weight of a new sample in the mean packet size: it averages over about 64 packets, which is two
+/// or more video frames.
 const SIZE_GAIN: f64 = 1.0 / 64.0;
 
-/// A tenth of a switch hop; it keeps a round trip of zero from dividing by it. In seconds.
+/// Minimum round-trip time in seconds, a tenth of a switch hop. It avoids a division by zero.
 const MIN_RTT: f64 = 1e-6;
 
-/// Before the first sample one packet a second is allowed, which is one per round trip of this.
+/// Round-trip time before the first sample, in seconds: the initial rate of one packet per second
+/// is one packet per round trip.
 const UNKNOWN_RTT: f64 = 1.0;

@@ -1,11 +1,13 @@
-//! What arrives: reports at any spacing become the one "feedback packet" per round trip that
-//! RFC 5348 reckons with, and the receive rates of recent round trips limit the sending rate.
+//! Receive rate and feedback rounds.
+//!
+//! Combines reports at arbitrary intervals into the feedback packet per round trip of RFC 5348. The
+//! receive rates of recent round trips limit the sending rate.
 
 use core::time::Duration;
 
 use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
-/// Gathers what reports say between two feedback packets.
+/// Collects the reports between two feedback packets.
 #[derive(Clone, Debug)]
 pub(super) struct Round {
     began: Time,
@@ -31,38 +33,38 @@ impl Round {
         }
     }
 
-    /// A round-trip sample in seconds.
+    /// Adds a round-trip sample in seconds.
     pub(super) fn on_rtt(&mut self, sample: f64) {
         self.rtt_sum += sample;
         self.rtt_samples = self.rtt_samples.saturating_add(1);
     }
 
-    /// A packet arrived; `unlimited` says that more was waiting behind it when it left.
+    /// Records an arrival; `unlimited` if more data was waiting when the packet was sent.
     pub(super) fn on_arrival(&mut self, unlimited: bool) {
         self.arrived = true;
         self.unlimited |= unlimited;
     }
 
-    /// What arrived up to now says nothing about the path any more.
+    /// Discards the arrivals up to now, which no longer represent the path.
     pub(super) fn forget_arrivals(&mut self) {
         self.arrived = false;
         self.unlimited = false;
         self.measured = None;
     }
 
-    /// A loss event began.
+    /// Records the start of a loss event.
     pub(super) fn on_event(&mut self) {
         self.new_event = true;
     }
 
-    /// Somebody else measured the receive rate.
+    /// Records an external measurement of the receive rate.
     pub(super) fn on_measured(&mut self, rate: Rate, unlimited: bool) {
         self.measured = Some(rate);
         self.on_arrival(unlimited);
     }
 
-    /// Whether it is time to act on what was gathered: something arrived, and the round is so
-    /// long or has a loss event.
+    /// Whether the round is complete: it has an arrival, and lasted for `length` or has a loss
+    /// event.
     pub(super) fn is_due(&self, now: Time, length: Duration) -> bool {
         //= rfc5348-6.2-no-data
         //= rfc5348-6.1-feedback
@@ -70,7 +72,7 @@ impl Round {
         self.arrived && (self.new_event || has_passed(length, self.began, now))
     }
 
-    /// The feedback packet, and a new round that begins at `now`.
+    /// Returns the feedback of the round and starts a new round at `now`.
     pub(super) fn close(
         &mut self,
         now: Time,
@@ -93,15 +95,15 @@ impl Round {
     }
 }
 
-/// What one round showed.
+/// Feedback of one round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Feedback {
     /// `X_recv`, in bytes per second.
     pub(super) receive_rate: f64,
-    /// Mean of the round's samples, in seconds. The RFC's filter expects one sample a round
-    /// trip; more would shorten its memory.
+    /// Mean of the round's samples, in seconds. The filter of the RFC expects one sample per round
+    /// trip. More samples would shorten its memory.
     pub(super) rtt_sample: Option<f64>,
-    /// The sender had nothing more to send all the while.
+    /// The sender was data-limited during the whole round.
     pub(super) data_limited: bool,
     /// A loss event began.
     pub(super) new_event: bool,
@@ -116,8 +118,8 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// A packet arrived. A gap without arrivals counts as one period at most: an idle sender
-    /// says nothing about the path.
+    /// Records an arrival. A gap between arrivals counts as one period at most, because an idle
+    /// sender does not measure the path.
     pub(super) fn add(&mut self, at: RemoteTime, size: Bytes, period: Duration) {
         let period = nanos(period);
         if self.here.span >= period {
@@ -130,14 +132,14 @@ impl Arrivals {
         self.last = Some(last.max(at));
     }
 
-    /// Nothing that came so far counts any more. The silence behind it does, as any other: what comes
-    /// first afterwards counts over a whole period, not over the half that the beginning of a flow has.
+    /// Discards the arrivals up to now. The gap to the next arrival still counts: the first packet
+    /// after it counts over a whole period, not over half a period as at the start of a flow.
     pub(super) fn forget(&mut self) {
         (self.here, self.before) = (Heap::default(), Heap::default());
     }
 
     //= rfc5348-6.2-receive-rate
-    /// In bytes per second, over half a period to one and a half; zero before any arrival.
+    /// Receive rate in bytes per second over 0.5 to 1.5 periods; zero before the first arrival.
     pub(super) fn rate(&self, period: Duration) -> f64 {
         let Heap {
             mut bytes,
@@ -151,7 +153,7 @@ impl Arrivals {
         bytes.get() as f64 * 1e9 / (span.max(1) as f64)
     }
 
-    /// Lets the next round count its own arrivals if this one has enough of them.
+    /// Starts a new interval for the next round, if the present one is long enough.
     fn end_round(&mut self, period: Duration) {
         if self.here.span >= nanos(period / 2) {
             self.roll();
@@ -163,7 +165,8 @@ impl Arrivals {
     }
 }
 
-/// What arrived in a while, in ns. That is at most two periods, so it does not overflow.
+/// Bytes that arrived in an interval of `span` ns. The interval is at most two periods, so it does
+/// not overflow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heap {
     bytes: Bytes,
@@ -178,12 +181,12 @@ pub(super) struct ReceiveRates {
 
 impl ReceiveRates {
     //= rfc5348-4.3-set-start
-    /// Nothing was received, and nothing limits yet.
+    /// The initial set, which does not limit the rate.
     pub(super) fn new(now: Time) -> Self {
         Self::only(now, f64::INFINITY)
     }
 
-    /// One entry.
+    /// A set of one entry.
     pub(super) fn only(now: Time, rate: f64) -> Self {
         let mut entries = [None; ENTRIES];
         entries[0] = Some((now, rate));
@@ -191,13 +194,13 @@ impl ReceiveRates {
     }
 
     //= rfc5348-4.3-update-set
-    /// Adds a rate and forgets those older than two round trips.
+    /// Adds a rate and removes those older than two round trips.
     pub(super) fn update(&mut self, now: Time, rate: f64, rtt: Duration) {
         let horizon = now.before(rtt.saturating_mul(2));
         for entry in &mut self.entries {
             *entry = entry.filter(|(at, _)| *at >= horizon);
         }
-        // Only the largest matters, so a full set gives up its smallest.
+        // Only the largest rate is used, so a full set drops its smallest.
         let least = (0..ENTRIES).min_by(|a, b| self.rate_at(*a).total_cmp(&self.rate_at(*b)));
         if let Some(slot) = least {
             self.entries[slot] = Some((now, rate));
@@ -205,7 +208,7 @@ impl ReceiveRates {
     }
 
     //= rfc5348-4.3-maximize-set
-    /// Keeps the largest of the set and `rate`, as of now, without the infinity of the start.
+    /// Replaces the set by its largest finite rate or `rate`, whichever is larger, as of `now`.
     pub(super) fn maximize(&mut self, now: Time, rate: f64) {
         let known = self.entries.iter().flatten().map(|(_, rate)| *rate);
         let largest = known.filter(|rate| rate.is_finite()).fold(rate, f64::max);
@@ -219,7 +222,7 @@ impl ReceiveRates {
         }
     }
 
-    /// The largest; infinite before the first feedback.
+    /// Largest rate; infinite before the first feedback.
     pub(super) fn largest(&self) -> f64 {
         let known = self.entries.iter().flatten().map(|(_, rate)| *rate);
         known.fold(0.0, f64::max)
@@ -230,13 +233,13 @@ impl ReceiveRates {
     }
 }
 
-/// Whether a round trip has passed. Reports come on a grid of their own; one that is early by a
-/// hair must not make the round wait for the next.
+/// Whether a round trip has passed, with a tolerance of 1/64: a report that is slightly early must
+/// not extend the round to the next report.
 pub(super) fn has_passed(rtt: Duration, since: Time, now: Time) -> bool {
     now.since(since) >= rtt.saturating_sub(rtt / 64)
 }
 
-/// Two round trips hold two rounds and what loss events cut short.
+/// Two round trips have two rounds, and more if loss events shorten them.
 const ENTRIES: usize = 4;
 
 #[cfg(test)]
@@ -255,7 +258,7 @@ mod tests {
 
     //= rfc5348-6.2-receive-rate (test)
     #[test]
-    fn the_receive_rate_is_that_of_the_latest_busy_time() {
+    fn receive_rate_excludes_idle_time() {
         let mut arrivals = Arrivals::default();
         let mut arrive = |range: core::ops::RangeInclusive<u64>, size| {
             for ms in range.step_by(10) {
@@ -266,13 +269,13 @@ mod tests {
             rate
         };
         arrive(0..=100, 1_000);
-        // Five seconds of silence count as 100 ms, which is a period: the rest is 9 in 90 ms.
+        // A gap of five seconds counts as one period of 100 ms. The rest is 9 packets in 90 ms.
         let rate = arrive(5_100..=5_190, 1_000);
         assert!((rate - 100_000.0).abs() < 1.0, "{rate}");
-        // One packet 10 ms later borrows from before: 10 in 100 ms.
+        // One packet 10 ms later is combined with the interval before: 10 in 100 ms.
         let rate = arrive(5_200..=5_200, 1_000);
         assert!((rate - 100_000.0).abs() < 1.0, "{rate}");
-        // A report on two seconds shows the rate of the last 100 ms to 150 ms of them.
+        // A report on two seconds gives the rate of their last 100 ms to 150 ms.
         arrive(5_210..=7_000, 1_000);
         let rate = arrive(7_010..=7_210, 10);
         assert!((rate - 1_000.0).abs() < 1.0, "{rate}");
@@ -280,7 +283,7 @@ mod tests {
 
     //= rfc5348-6.2-receive-rate (test)
     #[test]
-    fn the_first_packet_after_an_outage_is_one_per_round_trip() {
+    fn first_packet_after_an_outage_counts_over_a_round_trip() {
         let mut arrivals = Arrivals::default();
         for ms in (0..=500).step_by(10) {
             arrivals.add(far(ms), Bytes(1_000), RTT);
@@ -301,9 +304,9 @@ mod tests {
     //= rfc5348-6.1-expedite (test)
     //= rfc5348-6.2-no-data (test)
     #[test]
-    fn a_round_ends_after_a_round_trip_or_at_a_loss_event_but_never_empty() {
+    fn round_ends_after_a_round_trip_or_at_a_loss_event_but_not_empty() {
         let mut round = Round::new(at(0));
-        assert!(!round.is_due(at(500), RTT), "nothing arrived");
+        assert!(!round.is_due(at(500), RTT), "no arrival");
         round.on_arrival(true);
         assert!(!round.is_due(at(98), RTT));
         assert!(round.is_due(at(99), RTT), "within 1/64");
@@ -316,7 +319,7 @@ mod tests {
 
     //= rfc5348-4.3-nothing-received (test)
     #[test]
-    fn a_receive_rate_of_zero_is_no_data_limited_interval() {
+    fn receive_rate_of_zero_is_not_data_limited() {
         for (rate, limited) in [(Rate::ZERO, false), (Rate::kbps(8), true)] {
             let mut round = Round::new(at(0));
             round.on_measured(rate, false);
@@ -346,7 +349,7 @@ mod tests {
 
     //= rfc5348-4.3-maximize-set (test)
     #[test]
-    fn the_largest_stays_while_the_sender_is_data_limited() {
+    fn largest_rate_is_kept_while_the_sender_is_data_limited() {
         let mut set = ReceiveRates::new(at(0));
         set.maximize(at(100), 5.0);
         set.maximize(at(900), 3.0);

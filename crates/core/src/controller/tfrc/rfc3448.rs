@@ -1,7 +1,7 @@
-//! TFRC as it was before RFC 5348: RFC 3448, and where that is silent, ns-2.
+//! TFRC before RFC 5348: RFC 3448, and ns-2 where the RFC does not specify the behaviour.
 //!
-//! For comparison with simulations of that time. What differs from the parent module, and by how
-//! much, is in `docs/tfrc.md`. Rates are in bytes per second and times in seconds.
+//! For comparison with older simulations. `docs/tfrc.md` lists the differences from the parent
+//! module and their size. Rates are in bytes per second and times in seconds.
 
 mod equation;
 mod headers;
@@ -27,37 +27,37 @@ use round_trip::RoundTrip;
 use throughput::Throughput;
 use wali::Wali;
 
-/// What only the older flavour has. The defaults are those of ns-2.
+/// Parameters of [`Flavour::Rfc3448`](super::Flavour::Rfc3448). The defaults are those of ns-2.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Rfc3448 {
-    /// The clock in which the time-out of the equation is measured (`tcp_tick_`).
+    /// Clock tick of the retransmission timeout in the equation (`tcp_tick_`).
     #[cfg_attr(
         feature = "serde",
         serde(rename = "tick_ms", with = "crate::trace::ms")
     )]
     pub tick: Duration,
-    /// In slow start, reach a new rate within a round trip, packet by packet, rather than at once
-    /// (`slow_increase_`).
+    /// In slow start, raise the rate gradually over a round trip, packet by packet, rather than at
+    /// once (`slow_increase_`).
     pub slow_increase: bool,
-    /// The rate at the first report, in packets per round trip (`rate_init_`); `None`: what RFC
-    /// 3390 allows, four packets of up to 1095 bytes, three of up to 2190, else two
+    /// Rate at the first report, in packets per round trip (`rate_init_`). `None`: the initial
+    /// window of RFC 3390: four packets of up to 1095 bytes, three of up to 2190, else two
     /// (`rate_init_option_` 2).
     pub initial_window: Option<f64>,
-    /// The rate before the first report (`InitRate_`).
+    /// Rate before the first report (`InitRate_`).
     #[cfg_attr(feature = "serde", serde(rename = "first_rate_bps"))]
     pub first_rate: Rate,
-    /// By what slow start multiplies the rate in a round trip (`ssmult_`), at least 1.
+    /// Rate increase in slow start per round trip, as a factor (`ssmult_`), at least 1.
     pub slow_start_factor: f64,
     /// Weight of the past in the averages of the round-trip time (`df_`), in 0..=1.
     pub rtt_memory: f64,
-    /// How many loss intervals count (`NumSamples_`), from 2 to 32.
+    /// Number of loss intervals in the average (`NumSamples_`), from 2 to 32.
     pub intervals: u8,
-    /// The past never counts for less than this share (`minDiscountRatio_`), in 0..=1.
+    /// Lower bound of the history discount (`minDiscountRatio_`), in 0..=1.
     pub discount_floor: f64,
-    /// Each report is a feedback packet: receivers report once per round trip by themselves.
-    /// Otherwise reports are gathered, as in the newer flavour.
+    /// Each report is a feedback packet: receivers report once per round trip. Otherwise reports
+    /// are combined into rounds, as in [`Flavour::Rfc5348`](super::Flavour::Rfc5348).
     pub each_report: bool,
 }
 
@@ -83,23 +83,24 @@ pub(super) struct Tfrc {
     config: TfrcConfig,
     /// `s`.
     size: f64,
-    /// What is allowed.
+    /// Allowed rate.
     rate: f64,
-    /// What a sender in slow start has reached of it, and what each packet adds.
+    /// Present rate of a sender in slow start, at most `rate`.
     reached: f64,
+    /// Increase of `reached` per packet.
     ramp: f64,
-    /// At which the next packet is spaced: the rate with every correction.
+    /// Rate for the spacing of the next packet: `rate` with all corrections.
     instant: f64,
     slow_start: bool,
-    /// When the rate was last set, other than at the end of slow start.
+    /// Time of the last change of the rate, other than at the end of slow start.
     changed: Time,
     rtt: Option<RoundTrip>,
     headers: Headers,
     ledger: PacketLog,
     losses: Wali,
-    /// Losses and marks that no later arrival has shown yet.
+    /// Losses and marks without a later arrival.
     pending: Vec<(u64, Time)>,
-    /// The loss that began the latest event: when it left, and the round in which it was seen.
+    /// First loss of the latest event: sending time, and the round of its detection.
     last_event: Option<(Time, u32)>,
     arrivals: Throughput,
     gathered: Gathered,
@@ -141,7 +142,7 @@ impl Tfrc {
         tfrc
     }
 
-    /// Takes one fate into account; whether the packet arrived.
+    /// Processes the fate of a packet; returns whether the packet arrived.
     fn on_fate(&mut self, now: Time, fate: &Fate) -> bool {
         if self.ledger.settle(fate.seq).is_none() {
             return false;
@@ -167,8 +168,9 @@ impl Tfrc {
         }
     }
 
-    /// Finds out which of the pending losses began an event. Packet `by`, which left at `shown` and
-    /// came at `at`, is the first to arrive after them; its header is what a receiver judges by.
+    /// Determines which of the pending losses begin a loss event. Packet `by`, sent at `shown` and
+    /// received at `at`, is the first arrival after them. A receiver uses the header of that
+    /// packet.
     fn judge(&mut self, by: u64, shown: Time, at: RemoteTime) {
         if self.pending.is_empty() {
             return;
@@ -186,8 +188,8 @@ impl Tfrc {
         }
         let rtt = duration(header.rtt);
         for (seq, sent) in self.pending.drain(..) {
-            // As ns-2 (`PreciseLoss_`): between two events the sender has heard of a report. The
-            // round-trip time may have grown since it was told.
+            // As in ns-2 (`PreciseLoss_`): between two events the sender has received a report. The
+            // round-trip time may have grown since it was sent in a header.
             let new = self
                 .last_event
                 .is_none_or(|(last, round)| sent > last + rtt && header.round > round);
@@ -238,7 +240,8 @@ impl Tfrc {
         self.instant = self.damped();
     }
 
-    /// In bytes per second, as the receiver of the latest report would have counted it.
+    /// Receive rate in bytes per second, as the receiver would have computed it for the latest
+    /// report.
     fn receive_rate(&mut self, now: Time, gathered: &Gathered) -> f64 {
         if let Some((rate, _)) = gathered.measured {
             return rate;
@@ -246,8 +249,8 @@ impl Tfrc {
         let Some((at, sent)) = gathered.newest else {
             return 0.0;
         };
-        // The receiver's holding time is not in the sample, so it is what is left of the way there
-        // and back.
+        // The sample excludes the holding time of the receiver. The holding time is therefore the
+        // time since the packet was sent, minus the sample.
         let held = gathered
             .rtt
             .map_or(Duration::ZERO, |rtt| now.since(sent).saturating_sub(rtt));
@@ -255,7 +258,7 @@ impl Tfrc {
         self.arrivals.feedback(report, self.headers.told()) * self.size
     }
 
-    /// Slow start; `limit` is twice what was received.
+    /// Slow start; `limit` is twice the receive rate.
     fn grow(&mut self, now: Time, limit: f64, rtt: f64) {
         let (packet, window) = (self.size / rtt, self.initial_window());
         let (initial, round) = (window * packet, self.headers.round());
@@ -275,12 +278,13 @@ impl Tfrc {
         };
         self.changed = now;
         self.reached = before.min(self.rate);
-        // A round trip of packets at the new rate makes up the difference.
+        // The packets of one round trip at the new rate make up the difference.
         self.ramp = (self.rate - self.reached) * packet / self.rate;
     }
 
-    /// After slow start: up to the equation's rate by a packet per round trip, down to it at once;
-    /// not above `limit`, nor below a packet per round trip for it.
+    /// After slow start: increases by one packet per round trip up to the rate of the equation,
+    /// decreases to it immediately. `limit` is an upper bound, but not below one packet per round
+    /// trip.
     fn follow(&mut self, now: Time, p: f64, limit: f64, rtt: f64) {
         let packet = self.size / rtt;
         let fair = self.equation(rtt).rate(p);
@@ -304,7 +308,7 @@ impl Tfrc {
         if !self.limited.now {
             self.rate = half;
         } else if let Some(rtt) = self.rtt {
-            // Idle: not below the initial window per round trip.
+            // An idle sender keeps at least the initial window per round trip.
             let initial = self.initial_window() * self.size / rtt.mean;
             self.rate = half.max(self.rate.min(initial));
         }
@@ -338,7 +342,7 @@ impl Tfrc {
         }
     }
 
-    /// In packets.
+    /// Initial window in packets.
     fn initial_window(&self) -> f64 {
         match self.config.rfc3448.initial_window {
             Some(packets) => packets.max(1.0),
@@ -348,13 +352,13 @@ impl Tfrc {
         }
     }
 
-    /// Whether the application has been the limit within the last one and a half round trips.
+    /// Whether the sender was application-limited within the last one and a half round trips.
     fn was_limited(&self, now: Time, rtt: f64) -> bool {
         let ended = self.limited.ended;
         self.limited.now || ended.is_some_and(|at| now.since(at) < duration(1.5 * rtt))
     }
 
-    /// ns-2 has no lower bound; this one is RFC 3448's.
+    /// Minimum rate of RFC 3448; ns-2 has none.
     fn least_rate(&self) -> f64 {
         self.size / T_MBI
     }
@@ -402,7 +406,7 @@ impl RateController for Tfrc {
         for fate in report.fates {
             arrived |= self.on_fate(cx.now, fate);
         }
-        // What a driver gives up for lost without a later arrival.
+        // Losses that a driver declares without a later arrival.
         let at = self.arrivals.newest().unwrap_or(RemoteTime(0));
         self.judge(self.headers.next, cx.now, at);
         if let Some(measured) = report.measured.filter(|_| report.fates.is_empty()) {
@@ -448,8 +452,8 @@ impl RateController for Tfrc {
     }
 
     fn target(&self) -> Target {
-        // Rounded down. Where a round trip is a whole number of gaps, a report and a packet fall due
-        // at the same moment, and the report has to come first.
+        // Rounded down. If a round trip is a multiple of the packet spacing, a report and a packet
+        // are due at the same time, and the report must be processed first.
         Target::of(Rate::bps(
             (self.instant.max(self.least_rate()) * 8.0) as u64,
         ))
@@ -467,7 +471,7 @@ impl RateController for Tfrc {
     }
 }
 
-/// What came since the last feedback packet.
+/// Reports since the last feedback packet.
 #[derive(Clone, Copy, Debug)]
 struct Gathered {
     began: Time,
@@ -475,13 +479,13 @@ struct Gathered {
     new_event: bool,
     rtt_sum: f64,
     rtt_samples: u32,
-    /// The newest packet that came: when it came and when it had left.
+    /// Arrival time and sending time of the newest packet that arrived.
     newest: Option<(RemoteTime, Time)>,
-    /// The sample of the latest report, if it had one.
+    /// Round-trip sample of the latest report, if any.
     rtt: Option<Duration>,
-    /// By the inverse of the equation, at the first loss.
+    /// Loss event rate at the first loss, from the inverse of the equation.
     first_p: Option<f64>,
-    /// Somebody else's receive rate and loss event rate.
+    /// External measurement: receive rate and loss event rate.
     measured: Option<(f64, f64)>,
 }
 
@@ -510,21 +514,21 @@ impl Gathered {
     }
 }
 
-/// Whether the application has less to send than it may.
+/// Whether the sender is application-limited.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limited {
-    /// The latest packet left with nothing behind it.
+    /// No more data was waiting when the latest packet was sent.
     now: bool,
-    /// When that last ended.
+    /// Last end of an application-limited period.
     ended: Option<Time>,
 }
 
-/// Within 0..=1; NaN is zero.
+/// Clamps to 0..=1; NaN becomes zero.
 fn share(value: f64) -> f64 {
     if value > 0.0 { value.min(1.0) } else { 0.0 }
 }
 
-/// A report that is early by this much counts as a round trip after the last one.
+/// Tolerance for reports that arrive slightly less than a round trip after the last one.
 const HAIR: Duration = Duration::from_micros(1);
 
 #[cfg(test)]

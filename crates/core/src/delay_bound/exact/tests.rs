@@ -22,7 +22,7 @@ fn case(curve: &ServiceCurve, backlog: u64, budget: u64) -> Case<'_> {
 }
 
 #[test]
-fn on_a_constant_rate_the_rate_itself_is_safe() {
+fn constant_capacity_is_the_planned_rate() {
     let curve = ServiceCurve::constant(Rate::kbps(1_000));
     let Plan::Feasible {
         rate,
@@ -34,7 +34,7 @@ fn on_a_constant_rate_the_rate_itself_is_safe() {
     };
     assert_eq!(rate, Rate::kbps(1_000));
     assert_eq!(binding, Binding::LongRun);
-    // At the full rate the backlog stands for ever.
+    // At the full rate the backlog never drains.
     assert_eq!(recovery, None);
 }
 
@@ -51,7 +51,7 @@ fn a_frame_must_fit_into_the_budget() {
 }
 
 #[test]
-fn the_ceiling_is_an_answer() {
+fn ceiling_limits_the_planned_rate() {
     let curve = ServiceCurve::constant(Rate::kbps(1_000));
     let low = Case {
         ceiling: Rate::kbps(500),
@@ -71,7 +71,7 @@ fn the_ceiling_is_an_answer() {
 }
 
 #[test]
-fn a_stall_that_outlasts_the_budget_skips_the_frames_inside() {
+fn stall_longer_than_the_budget_skips_its_frames() {
     //= itcp-4.4-infeasible (test)
     let full = ServiceCurve::constant(Rate::kbps(10_000));
     let curve = ServiceCurve::stall_then(ms(500), &full);
@@ -85,7 +85,7 @@ fn a_stall_that_outlasts_the_budget_skips_the_frames_inside() {
     // The byte of t = 0 waits for the whole stall.
     let smallest = smallest_budget.unwrap();
     assert!(smallest >= ms(500) && smallest < ms(501), "{smallest:?}");
-    // A frame at the floor takes a third of a millisecond, so frames made up to 400 ms are hopeless.
+    // A frame at the floor takes a third of a millisecond, so frames up to 400 ms are hopeless.
     assert_eq!(
         skip.hopeless.iter().collect::<Vec<_>>(),
         (0..13).collect::<Vec<_>>()
@@ -95,8 +95,8 @@ fn a_stall_that_outlasts_the_budget_skips_the_frames_inside() {
 }
 
 #[test]
-fn frames_that_fit_only_without_each_other_are_thinned_out() {
-    // Half of the floor: every other frame can go.
+fn half_of_the_frames_are_skipped_at_half_of_the_floor() {
+    // The capacity is half of the floor, so every other frame fits.
     let curve = ServiceCurve::constant(Rate::kbps(50));
     let Plan::Infeasible {
         smallest_budget,
@@ -111,7 +111,7 @@ fn frames_that_fit_only_without_each_other_are_thinned_out() {
 }
 
 #[test]
-fn a_backlog_that_cannot_leave_in_time_is_waited_for() {
+fn frames_behind_a_late_backlog_are_skipped() {
     let curve = ServiceCurve::constant(Rate::kbps(1_000));
     // 300 ms of backlog against a budget of 100 ms: frames from about 205 ms on are savable.
     let Plan::Infeasible {
@@ -127,7 +127,7 @@ fn a_backlog_that_cannot_leave_in_time_is_waited_for() {
 }
 
 #[test]
-fn a_return_is_judged_where_it_happens() {
+fn return_to_a_rate_is_checked_with_the_later_curve() {
     //= itcp-4.3-return (test)
     // w = m·t and Q = 0: recovery at 4·d, and from there at most 8·m·d.
     let (m, d) = (1e6, 0.2);
@@ -155,7 +155,7 @@ fn a_return_is_judged_where_it_happens() {
 }
 
 #[test]
-fn no_budget_and_no_work_is_feasible_only_without_a_burst() {
+fn zero_budget_is_infeasible_with_a_backlog_or_a_burst() {
     let curve = ServiceCurve::constant(Rate::kbps(1_000));
     assert_eq!(plan(&case(&curve, 1, 0)).rate(), None);
     let packet = Case {

@@ -30,7 +30,7 @@ fn report(meter: &mut PathMeter, now_ms: u64, fates: &[Fate]) -> Reading {
         .unwrap()
 }
 
-/// Every 10 ms a packet, on time: 1 Mb/s.
+/// One packet per 10 ms without queueing: 1 Mb/s.
 fn quiet(meter: &mut PathMeter, from: u64, to: u64) -> Reading {
     let fates: Vec<_> = (from..to).map(|n| fate(n, n * 10, n * 10 + 30)).collect();
     report(meter, to * 10 + 30, &fates)
@@ -50,10 +50,10 @@ fn without_a_queue_there_is_no_capacity() {
 }
 
 #[test]
-fn a_path_that_slows_down_is_seen_in_the_first_report() {
+fn capacity_drop_is_detected_in_the_first_report() {
     let mut meter = PathMeter::new();
     quiet(&mut meter, 0, 10);
-    // From packet 10 on the path takes 40 ms for each: 250 kb/s.
+    // From packet 10 on, the path takes 40 ms per packet: 250 kb/s.
     let fates: Vec<_> = (0..10)
         .map(|n| fate(10 + n, 100 + n * 10, 130 + n * 40))
         .collect();
@@ -65,10 +65,10 @@ fn a_path_that_slows_down_is_seen_in_the_first_report() {
 }
 
 #[test]
-fn a_fall_is_hinted_at_before_it_is_measured() {
+fn capacity_drop_has_a_hint_before_a_sample() {
     let mut meter = PathMeter::new();
     quiet(&mut meter, 0, 10);
-    // Three packets at 40 ms each: 250 kb/s, and two gaps that say so.
+    // Three packets at 40 ms each: 250 kb/s, from two gaps.
     let fates: Vec<_> = (0..3)
         .map(|n| fate(10 + n, 100 + n * 10, 170 + n * 40))
         .collect();
@@ -79,7 +79,7 @@ fn a_fall_is_hinted_at_before_it_is_measured() {
 }
 
 #[test]
-fn what_waits_drains_while_nothing_more_is_sent() {
+fn queue_drains_while_the_sender_is_idle() {
     let mut meter = PathMeter::new();
     quiet(&mut meter, 0, 10);
     meter.on_report(Time::from_millis(135), &Report::new(&[]).rtt(ms(60)));
@@ -90,27 +90,27 @@ fn what_waits_drains_while_nothing_more_is_sent() {
         kind: Kind::Media,
         app_limited: false,
     };
-    // Sent at 100 ms, it waited 270 ms; one more left at 110 ms.
+    // Sent at 100 ms, it waited for 270 ms. One more packet was sent at 110 ms.
     meter.on_sent(Time::from_millis(100), &sent(10));
     meter.on_sent(Time::from_millis(110), &sent(11));
     report(&mut meter, 430, &[fate(10, 100, 400)]);
     assert_eq!(meter.queueing(), ms(270));
-    // At 250 kb/s that other packet is through at 440 ms less propagation: 410 ms.
+    // At 250 kb/s that packet leaves the queue at 440 ms minus propagation: 410 ms.
     let wait = |now| {
         meter
             .wait(Time::from_millis(now), Rate::kbps(250))
             .as_millis()
     };
     assert_eq!((wait(210), wait(300), wait(410)), (200, 110, 0));
-    // By 545 ms it should have been heard of: the path is slower than that, or dead.
+    // Its report is overdue at 545 ms: the path is slower than that, or interrupted.
     assert_eq!(wait(546), 270);
 }
 
 #[test]
-fn an_outage_is_not_a_rate() {
+fn outage_is_not_a_capacity_sample() {
     let mut meter = PathMeter::new();
     quiet(&mut meter, 0, 10);
-    // 300 ms without an arrival, then everything at 2 ms apart.
+    // 300 ms without an arrival, then packets at intervals of 2 ms.
     let fates: Vec<_> = (0..30)
         .map(|n| fate(10 + n, 100 + n * 10, 430 + n * 2))
         .collect();
@@ -119,7 +119,7 @@ fn an_outage_is_not_a_rate() {
 }
 
 #[test]
-fn what_is_on_the_way_is_played_through_the_queue() {
+fn packets_in_flight_count_as_queue_minus_service() {
     let mut meter = PathMeter::new();
     quiet(&mut meter, 0, 10);
     let sent = |seq| Sent {
@@ -129,11 +129,11 @@ fn what_is_on_the_way_is_played_through_the_queue() {
         kind: Kind::Media,
         app_limited: false,
     };
-    // The newest arrival was sent at 90 ms and saw no queue. Then 4 packets at once at 200 ms.
+    // The newest arrival was sent at 90 ms and had no queue. Four packets follow at 200 ms.
     for seq in 10..14 {
         meter.on_sent(Time::from_millis(200), &sent(seq));
     }
-    // At 1 Mb/s one leaves per 10 ms; what the path could have carried before is lost.
+    // At 1 Mb/s one packet leaves per 10 ms. Unused earlier capacity is lost.
     assert_eq!(
         meter.in_network(Time::from_millis(215), Rate::kbps(1_000)),
         Bytes(5_000 - 1_875)
@@ -142,7 +142,7 @@ fn what_is_on_the_way_is_played_through_the_queue() {
         meter.in_network(Time::from_millis(300), Rate::kbps(1_000)),
         Bytes::ZERO
     );
-    // A report takes what it speaks of from the list.
+    // A report removes its packets from the list.
     report(&mut meter, 240, &[fate(10, 200, 230), fate(11, 200, 240)]);
     assert_eq!(meter.unknown.len(), 2);
 }
@@ -163,19 +163,19 @@ fn a_delay_that_stays_becomes_standing_delay() {
     };
     let mut clock = meter.clone();
     longer(&mut meter, 100, 500, 120);
-    // Nothing was lower for 3 s: the queue is not ours, and 60 ms are gone from the budget.
+    // No delay was lower for 3 s: it is not a queue of this sender, and 60 ms of it are standing.
     assert_eq!(meter.queueing(), Duration::ZERO);
     assert_eq!(meter.standing(Time::from_millis(5_190)), ms(60));
-    // Nor is an old reading believed for ever.
+    // The value expires when nothing arrives.
     assert_eq!(meter.standing(Time::from_secs(9)), Duration::ZERO);
-    // If the round trip did not get longer, it is the clock that was set.
+    // Without a longer round trip the delay is a step of the remote clock.
     longer(&mut clock, 100, 500, 60);
     assert_eq!(clock.standing(Time::from_millis(5_190)), Duration::ZERO);
 }
 
-/// A clock that is set may be as far ahead as it likes.
+/// The offset of the remote clock is arbitrary.
 #[test]
-fn delays_may_be_as_far_apart_as_numbers_are() {
+fn extreme_delays_do_not_overflow() {
     let mut meter = PathMeter::new();
     for seq in 0..200_u64 {
         let ahead = if seq % 50 < 25 { 0 } else { 5_000_000_000 };

@@ -22,7 +22,7 @@ fn idle(budget: u64) -> Situation {
     }
 }
 
-/// Has seen 2 Mb/s.
+/// A planner with a sample of 2 Mb/s.
 fn planner() -> Planner {
     let mut p = Planner::new(config());
     p.set_upper(Rate::kbps(8_000));
@@ -36,12 +36,12 @@ fn before_the_first_queue_the_upper_limit_is_the_forecast() {
     p.set_upper(Rate::kbps(1_000));
     let got = p.plan(at(0), idle(1_000));
     assert_eq!((got.capacity, p.measured()), (Rate::kbps(1_000), None));
-    // 0.95 of it, less the headers.
+    // 0.95 of the limit, minus the headers.
     assert_eq!(got.media, Rate::kbps(950).scale(1_160, 1_200));
 }
 
 #[test]
-fn headers_and_limits_of_the_encoder_are_kept() {
+fn rate_stays_within_the_encoder_limits() {
     let mut p = planner();
     p.observe_drop(at(1), Rate::kbps(50));
     assert_eq!(p.plan(at(1), idle(1_000)).media, Rate::kbps(150));
@@ -53,7 +53,7 @@ fn headers_and_limits_of_the_encoder_are_kept() {
 }
 
 #[test]
-fn a_standing_queue_is_drained_and_a_frame_is_no_queue() {
+fn standing_queue_is_drained_except_for_one_frame() {
     let media = |backlog| {
         let situation = Situation {
             backlog: Bytes(backlog),
@@ -63,7 +63,7 @@ fn a_standing_queue_is_drained_and_a_frame_is_no_queue() {
     };
     // One frame at 2 Mb/s is 8.3 kB.
     assert_eq!(media(0), media(8_000));
-    // 62.5 kB are 250 ms at 2 Mb/s, so that the reserve apart everything has to drain.
+    // 62.5 kB are 250 ms at 2 Mb/s. All of it except for the reserve has to drain.
     assert!(media(62_500) < Rate::kbps(500), "{:?}", media(62_500));
 }
 
@@ -94,7 +94,7 @@ fn a_drop_counts_at_once_and_a_lower_sample_does_not() {
 fn a_hint_lowers_the_plan_and_leaves_the_estimate() {
     let mut p = planner();
     p.observe_capacity(at(0), Rate::kbps(2_000));
-    // Within what a hint may be wrong by.
+    // Within the error of a hint.
     p.observe_hint(Rate::kbps(1_400));
     assert_eq!(p.capacity(), Rate::kbps(2_000));
     p.observe_hint(Rate::kbps(500));
@@ -131,7 +131,7 @@ fn a_stall_longer_than_the_budget_skips_frames() {
     let got = p.plan(at(0), idle(200));
     assert!(!got.feasible());
     let skip = got.skip().unwrap();
-    // Made before 300 ms: late. The next one is made at 333 ms.
+    // Frames before 300 ms are late. The next one is at 333 ms.
     assert!(skip.skip.contains(0) && skip.skip.contains(8) && !skip.skip.contains(10));
     assert_eq!(skip.resume.map(|t| t.as_millis()), Some(333));
     p.set_stall(None);
@@ -144,7 +144,7 @@ fn noise_is_ignored_and_rises_are_gradual() {
     let first = p.plan(at(0), idle(1_000)).media;
     p.observe_drop(at(50), Rate::kbps(1_980));
     assert_eq!(p.plan(at(50), idle(1_000)).media, first);
-    // A capacity four times as high: in 50 ms a tenth of it at most.
+    // The capacity is four times as high. In 50 ms the rate rises by at most a tenth of it.
     p.observe_capacity(at(1_500), Rate::kbps(8_000));
     p.plan(
         at(1_500),

@@ -1,9 +1,9 @@
-//! What an outage teaches for the next one.
+//! Adaptation to the next outage.
 
 use super::*;
 
-/// A connection that has carried 40 segments at a time and dies at `from`, for `silence`.
-fn suffer(it: &mut TcpRateAdapter, from: u64, silence: u64) {
+/// Simulates an outage from `from` that lasts for `silence`, with 20 segments unacknowledged.
+fn outage(it: &mut TcpRateAdapter, from: u64, silence: u64) {
     let dead = TcpView {
         unacked: MSS.scale(20, 1),
         cwnd: MSS,
@@ -19,13 +19,14 @@ fn suffer(it: &mut TcpRateAdapter, from: u64, silence: u64) {
         silent_since: Some(at(from + silence)),
         ..dead
     };
-    // Too old for any bound here: it teaches, and plans nothing.
+    // The frame is too old for any bound. The call records the outage without a plan.
     assert_eq!(it.admit(at(from + silence), at(0), &alive), Admit::Skip);
 }
 
 #[test]
-fn behind_an_outage_the_floor_is_tried_until_there_is_a_way_again() {
-    // A frame at the floor is 1875 bytes; half as much again goes before it, at 43 bytes per ms, and there are 20 ms.
+fn frames_are_sent_at_the_floor_after_an_outage_until_a_plan_is_feasible() {
+    // A frame at the floor is 1875 bytes. Half of a window (2172 bytes) is queued ahead of it, and
+    // the path carries 43 bytes per ms. Only 20 ms of the bound are left.
     let full = TcpView {
         cwnd: MSS.scale(3, 1),
         unacked: MSS.scale(9, 2),
@@ -34,7 +35,7 @@ fn behind_an_outage_the_floor_is_tried_until_there_is_a_way_again() {
     let tight = |it: &mut TcpRateAdapter, now: u64| it.admit(at(now), at(now - 1_930), &full);
     let mut it = machine(Mode::Iopt(Law::Exact));
     assert_eq!(tight(&mut it, 10_000), Admit::Skip);
-    suffer(&mut it, 11_000, 2_000);
+    outage(&mut it, 11_000, 2_000);
     assert_eq!(tight(&mut it, 13_500), Admit::Make(Rate::kbps(150)));
     assert_eq!(tight(&mut it, 13_600), Admit::Make(Rate::kbps(150)));
     let admitted = it.admit(at(14_000), at(14_000), &view());
@@ -43,7 +44,7 @@ fn behind_an_outage_the_floor_is_tried_until_there_is_a_way_again() {
 }
 
 #[test]
-fn what_the_last_outage_would_forgive_need_not_be_gone() {
+fn tolerable_backlog_of_the_last_outage_is_not_drained() {
     let patient = TcpRateConfig {
         bound: ms(6_000),
         drain: ms(3_600),
@@ -57,7 +58,7 @@ fn what_the_last_outage_would_forgive_need_not_be_gone() {
     let rate = |silence: Option<u64>| {
         let mut it = TcpRateAdapter::new(patient, Time::ZERO);
         if let Some(silence) = silence {
-            suffer(&mut it, 10_000, silence);
+            outage(&mut it, 10_000, silence);
         }
         it.admit(at(20_000), at(17_000), &slow);
         it.target()
@@ -69,12 +70,12 @@ fn what_the_last_outage_would_forgive_need_not_be_gone() {
     );
     assert!(rate(Some(4_500)) > strict);
     assert!(rate(Some(4_000)) > rate(Some(4_500)));
-    // A reserve that is too small whatever it is.
+    // No reserve is sufficient for an outage of this length.
     assert_eq!(rate(Some(5_800)), strict);
 }
 
 #[test]
-fn frames_are_small_when_an_outage_is_expected_that_large_ones_do_not_survive() {
+fn rate_is_reduced_when_an_outage_is_expected() {
     let wide = TcpView {
         srtt: ms(166),
         ..view()
@@ -86,9 +87,9 @@ fn frames_are_small_when_an_outage_is_expected_that_large_ones_do_not_survive() 
         };
         let mut it = TcpRateAdapter::new(config, Time::ZERO);
         for from in outages {
-            suffer(&mut it, *from, 3_200);
+            outage(&mut it, *from, 3_200);
         }
-        // One is due 13 s after the second; a second before, then, and a second behind it.
+        // The next one is due 13 s after the second: a second before, at, and a second after it.
         [35_000, 36_000, 37_000].map(|now| match it.admit(at(now), at(now), &wide) {
             Admit::Make(rate) => rate,
             other => panic!("{other:?}"),
@@ -98,7 +99,7 @@ fn frames_are_small_when_an_outage_is_expected_that_large_ones_do_not_survive() 
     let [before, small, behind] = rates(&[10_000, 23_000], 3_400);
     assert_eq!([before, behind], [full; 2]);
     assert!(small > Rate::kbps(150) && small < full, "{small}");
-    // One outage announces nothing, another bound needs nothing or cannot be kept.
+    // One outage predicts none. The longer bound needs no reduction, the shorter one is infeasible.
     assert_eq!(rates(&[23_000], 3_400), [full; 3]);
     assert_eq!(rates(&[10_000, 23_000], 6_000), [full; 3]);
     assert_eq!(rates(&[10_000, 23_000], 3_000), [full; 3]);

@@ -1,9 +1,9 @@
-//! How long an answer takes to have an effect, and what the printed laws make of it.
+//! Response latency, and its use in the printed laws.
 
 use super::*;
 use crate::delay_bound::backlog_of_reaction;
 
-/// Answered after `span` from being told, by an encoder that needs `encoder` for a frame.
+/// Simulates a response `span` after the notification, with an encoding time of `encoder`.
 fn react(
     it: &mut ResponseLatencies,
     told: Told,
@@ -20,27 +20,27 @@ fn react(
 }
 
 #[test]
-fn a_reaction_is_signal_answer_and_the_work_of_the_encoder() {
+fn response_latency_is_signal_answer_and_encoding_time() {
     //= itcp-5.1.1-reaction (test)
     let mut it = ResponseLatencies::default();
-    assert_eq!(it.encoded(at(900), at(880)), None, "nothing happened yet");
+    assert_eq!(it.encoded(at(900), at(880)), None, "no event yet");
     it.begin(at(1_002), TcpEvent::TimedOut.at(at(1_000)));
-    // It was at work already, at the old rate.
+    // This frame was in progress, at the old rate.
     assert_eq!(it.encoded(at(1_005), at(999)), None);
     it.answered(at(1_010));
     assert_eq!(it.encoded(at(1_014), at(1_007)), None);
-    // The picture came much later. It was no work to wait for it.
+    // The wait for the next picture is not encoding time.
     let reaction = it.encoded(at(1_053), at(1_050)).unwrap();
     assert_eq!(reaction.told, TcpEvent::TimedOut.at(at(1_000)));
     assert_eq!((reaction.signal(), reaction.answer()), (ms(2), ms(8)));
     assert_eq!(reaction.encoder, ms(4 + 3));
     assert_eq!(reaction.total(), ms(2 + 8 + 7));
     assert_eq!(it.expected(), Some(ms(17)));
-    assert_eq!(it.encoded(at(1_093), at(1_090)), None, "only the first");
+    assert_eq!(it.encoded(at(1_093), at(1_090)), None, "first frame only");
 }
 
 #[test]
-fn an_answer_that_was_overtaken_is_not_measured() {
+fn newer_event_replaces_an_unfinished_measurement() {
     let mut it = ResponseLatencies::default();
     it.begin(at(1_000), TcpEvent::ThirdDuplicate.at(at(1_000)));
     it.begin(at(1_015), TcpEvent::TimedOut.at(at(1_014)));
@@ -59,12 +59,12 @@ fn the_largest_of_the_last_eight_is_expected() {
         assert_eq!(it.expected(), Some(ms(300)));
     }
     react(&mut it, TcpEvent::TimedOut.at(now), now, ms(1), ms(1));
-    assert_eq!(it.expected(), Some(ms(7)), "one slow answer is forgotten");
+    assert_eq!(it.expected(), Some(ms(7)), "one slow response expires");
 }
 
-/// Q of (10) is by the reaction that was given until one was measured.
+/// Q of equation (10) uses the configured reaction time until one is measured.
 #[test]
-fn the_printed_laws_reckon_with_what_was_measured() {
+fn printed_laws_use_the_measured_reaction_time() {
     //= itcp-5.1.1-reaction (test)
     //= itcp-4.4-paper-backlog (test)
     for law in [Law::Paper, Law::PaperM] {
@@ -83,7 +83,7 @@ fn the_printed_laws_reckon_with_what_was_measured() {
         };
         let first = at(10_000);
         assert_eq!(backlog(&mut it, first, at(9_990)), by(first, ms(20)));
-        // The next picture came after 30 ms, and the encoder needed 35.
+        // The next picture is captured after 30 ms, and the encoding time is 35 ms.
         it.on_timer(at(10_030));
         let reaction = it.on_encoded(at(10_065), at(10_030)).unwrap();
         assert_eq!(reaction.total(), ms(10 + 35));
@@ -92,9 +92,9 @@ fn the_printed_laws_reckon_with_what_was_measured() {
     }
 }
 
-/// An encoder that is played, and takes its time, is measured like any other.
+/// The simulated delay of an encoder is part of the measured latency.
 #[test]
-fn what_is_played_is_what_is_measured() {
+fn simulated_encoder_delay_is_measured() {
     let config = TcpRateConfig {
         obeys_after: ms(20),
         ..config(Mode::Iexp(Backoff::PAPER))
@@ -105,7 +105,7 @@ fn what_is_played_is_what_is_measured() {
     it.on_timer(it.next_timer());
     let reaction = it.on_encoded(at(10_090), at(10_090)).unwrap();
     assert_eq!(reaction.total(), ms(20));
-    // The exact law answers at once.
+    // The exact law responds immediately.
     let mut it = machine(Mode::Iopt(Law::Exact));
     it.on_event(at(10_000), TcpEvent::TimedOut.at(at(10_000)), &view());
     let reaction = it.on_encoded(at(10_007), at(10_000)).unwrap();

@@ -1,96 +1,99 @@
-//! When to set the user timeout, and to what.
+//! Schedule of the user timeout: times and values.
 
 use std::time::Duration;
 
 use tidegate_core::tcp_rate::linear_timeout;
 
-/// How a connection stands at one moment. Times are since any beginning.
+/// Sample of the state of a connection. Times are relative to an arbitrary epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Glance {
     pub(super) at: Duration,
-    /// By how much later than was asked for.
+    /// Delay of the sample after its scheduled time.
     pub(super) late: Duration,
-    /// Nothing is missing, and nothing that was sent again is out.
+    /// No loss recovery, and no retransmission in flight.
     pub(super) clean: bool,
-    /// Time-outs since something was acknowledged, modulo 256.
+    /// Timeouts since the last acknowledgement, modulo 256.
     pub(super) in_a_row: u8,
-    /// Segments that were ever sent again.
+    /// Total number of retransmitted segments.
     pub(super) sent_again: u32,
-    /// The retransmission time-out, doubled as often.
+    /// Retransmission timeout, back-off included.
     pub(super) rto: Duration,
-    /// When something was sent last: by a time-out, while there are some in a row.
+    /// Time of the last transmission; after a timeout, that of the retransmission.
     pub(super) sent: Duration,
 }
 
-/// What to do with the user timeout.
+/// Change of the user timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Set it, so long after the first retransmission.
+    /// Set it to this time after the first retransmission.
     Limit(Duration),
-    /// Make it so long that no time-out is shorter by it.
+    /// Set it so long that it does not shorten any timeout.
     TakeBack,
-    /// Make it what it was before the first time-out.
+    /// Restore the value from before the first timeout.
     Restore,
 }
 
-/// The state machine.
+/// State machine of the user timeout.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Schedule {
-    /// The time-out without back-off.
+    /// Timeout without back-off.
     base: Duration,
-    /// When the connection was clean last: no later than the first retransmission, from which the
-    /// kernel counts. None before it has ever been.
+    /// Time of the last clean sample, which is not after the first retransmission, the reference of
+    /// the kernel. `None` before the first clean sample.
     clean: Option<Duration>,
-    /// By the last look.
+    /// Retransmitted segments in the last sample.
     sent_again: u32,
+    /// `in_a_row` of the last sample.
     in_a_row: u8,
+    /// Timeouts since the last acknowledgement.
     count: u32,
+    /// Next expiry of the retransmission timer.
     next: Option<Duration>,
-    /// For how long the timer was set that runs out then.
+    /// Duration of the timer that expires then.
     armed: Duration,
-    /// Since `clean`, while it is set.
+    /// User timeout relative to `clean`, while it is set.
     limit: Option<Duration>,
-    /// Until then this machine is not trusted to have us run in time.
+    /// Until this time the thread may be scheduled too late, so no user timeout is set.
     unsteady: Duration,
 }
 
 impl Schedule {
-    /// Whether there was a time-out, and no acknowledgement since.
+    /// Whether there was a timeout, and no acknowledgement since.
     pub(super) fn is_on(&self) -> bool {
         self.count > 0
     }
 
-    /// The time-out without back-off.
+    /// Timeout without back-off.
     pub(super) fn base(&self) -> Duration {
         self.base
     }
 
-    /// When the timer runs out next, after it has at least once.
+    /// Next expiry of the timer, after the first timeout.
     pub(super) fn next(&self) -> Option<Duration> {
         self.next
     }
 
-    /// From the next time-out to the one behind it.
+    /// Time from the next timeout to the following one.
     pub(super) fn gap(&self) -> Duration {
         linear_timeout(self.base, self.count + 1)
     }
 
-    /// By how much the timer may run out later than at [`next`](Self::next): by an eighth of its length,
-    /// as the kernel's wheel has it, and by a look, as when the connection was clean is no better known.
-    /// No later than a moment before the limit passes: who is not sure by then takes it back.
+    /// Maximum delay of the expiry after [`next`](Self::next): an eighth of the timer's duration,
+    /// the granularity of the kernel's timer wheel, plus the sampling interval of `clean`. It ends
+    /// [`LAST`] before the limit passes, so that the limit can be reset in time.
     fn late(&self) -> Duration {
         let late = self.armed / 8 + IDLE + IDLE;
         late.max(LATE).min(self.gap().saturating_sub(LAST))
     }
 
-    /// Takes a look.
+    /// Processes a sample.
     pub(super) fn on_glance(&mut self, glance: &Glance) -> Option<Order> {
         if glance.late > STEADY {
             self.unsteady = glance.at + WARY;
         }
         let sent = glance.sent_again != self.sent_again;
         self.sent_again = glance.sent_again;
-        // The kernel has eight bits for it, and zero may be one of the row.
+        // The counter of the kernel has eight bits, so zero may be a valid count.
         let wrapped = glance.in_a_row < self.in_a_row && self.in_a_row > 200 && !glance.clean;
         let on = wrapped || (self.in_a_row == 0 && self.is_on() && !glance.clean);
         if glance.in_a_row == 0 && !on {
@@ -101,7 +104,7 @@ impl Schedule {
         }
         let (next, clean) = (self.next?, self.clean?);
         if glance.at > next + self.late() {
-            // It was set to something else, then: as the kernel has it, or nobody knows.
+            // The timer was set to another value: that of the kernel, or an unknown one.
             self.armed = glance.rto;
             self.next = Some(glance.sent + glance.rto).filter(|next| *next > glance.at);
             return self.limit.take().map(|_| Order::TakeBack);
@@ -126,10 +129,10 @@ impl Schedule {
         was_on.then_some(Order::Restore)
     }
 
-    /// `sent`: something was sent again since the last look.
+    /// Processes a timeout; `sent` if a segment was retransmitted since the last sample.
     fn timed_out(&mut self, glance: &Glance, sent: bool, wrapped: bool) -> Option<Order> {
         let before = if glance.in_a_row < self.in_a_row && !wrapped {
-            // An acknowledgement was missed, and this is another row.
+            // An acknowledgement was missed, and a new series of timeouts has begun.
             self.count = 0;
             0
         } else {
@@ -139,9 +142,9 @@ impl Schedule {
         self.in_a_row = glance.in_a_row;
         let limit = self.limit.take();
         if !sent {
-            // What could not be sent, for want of a route or a place in the queue of the device, is
-            // tried again after another time; and if it is the first, the kernel counts from when it
-            // was sent for the first time.
+            // If a segment cannot be sent, because of a missing route or a full device queue, the
+            // kernel retries after a different time. At the first timeout, the kernel then counts
+            // from the original transmission of the segment.
             self.next = None;
             self.clean = self.clean.filter(|_| before > 0);
         } else if let Some(clean) = self.clean {
@@ -153,7 +156,7 @@ impl Schedule {
         ours.then_some(Order::TakeBack)
     }
 
-    /// When to look next, at `now`.
+    /// Time of the next sample, as of `now`.
     pub(super) fn wake(&self, now: Duration) -> Duration {
         match self.next {
             Some(next) if now + LEAD < next => next.saturating_sub(LEAD).min(now + IDLE),
@@ -164,23 +167,23 @@ impl Schedule {
     }
 }
 
-/// From setting the user timeout to when the timer runs out: for so long the thread may be kept from
-/// running without a time-out that doubles.
+/// Time from setting the user timeout to the expiry of the timer. A scheduling delay of the thread
+/// up to this time does not cause a doubled timeout.
 const LEAD: Duration = Duration::from_millis(120);
-/// Short timers may be so late.
+/// Maximum delay of short timers.
 pub(super) const LATE: Duration = Duration::from_millis(150);
-/// What is left of a limit when it is taken back without a time-out.
+/// Rest of a limit at which it is reset without a timeout.
 const LAST: Duration = Duration::from_millis(60);
-/// Of the kernel's own times, of which some are in ticks of 10 ms.
+/// Granularity of the kernel's times, some of which are in ticks of 10 ms.
 const COARSE: Duration = Duration::from_millis(12);
-/// Who was not run for so long, a quarter of what costs the connection, may be kept longer next time:
-/// then time-outs double for a while, which costs but time.
+/// Maximum scheduling delay, a quarter of the one that loses the connection. After a longer delay
+/// the next one may be longer still, so timeouts double for [`WARY`], which only costs time.
 const STEADY: Duration = Duration::from_millis(40);
-/// For so long.
+/// See [`STEADY`].
 const WARY: Duration = Duration::from_secs(10);
-/// Between looks while nothing is near.
+/// Sampling interval while no expiry is near.
 const IDLE: Duration = Duration::from_millis(50);
-/// Between looks while the timer is about to run out.
+/// Sampling interval while an expiry is near.
 const TIGHT: Duration = Duration::from_millis(2);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The thread on a real socket, whose peer is here.
+//! The thread on a loopback connection.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
@@ -10,7 +10,7 @@ fn user_timeout(socket: &TcpStream) -> u32 {
 }
 
 #[test]
-fn an_applications_own_user_timeout_is_kept() {
+fn user_timeout_of_the_application_is_restored() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let fd = socket.as_raw_fd();
@@ -33,7 +33,7 @@ fn an_applications_own_user_timeout_is_kept() {
         assert_eq!(user_timeout(&socket), longest);
         keeper.obey(Order::Restore);
         assert_eq!(user_timeout(&socket), own);
-        // Whoever goes in the middle of an outage leaves nothing behind.
+        // Dropping it during an outage restores the options.
         let linear = LinearTimeouts::start(socket.as_fd()).unwrap();
         assert_eq!(linear.until_next(), None);
         keeper.obey(Order::Limit(Duration::from_millis(100)));

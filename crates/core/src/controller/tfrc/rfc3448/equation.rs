@@ -1,7 +1,8 @@
-//! The throughput equation with a time-out of its own.
+//! TCP throughput equation with a separate retransmission timeout.
 
-/// What TCP would get, in bytes per second. Source: RFC 3448 section 3.1 with b = 1, and the bound of 1 on the
-/// probability of a time-out that the model of Padhye et al. has and the RFC leaves out.
+/// TCP throughput in bytes per second. Source: RFC 3448 section 3.1 with b = 1, and with the upper
+/// bound of 1 on the probability of a timeout, which is in the model of Padhye et al. and not in
+/// the RFC.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Equation {
     pub(super) size: f64,
@@ -10,15 +11,15 @@ pub(super) struct Equation {
 }
 
 impl Equation {
-    /// At loss event rate `p`; infinite without any loss.
+    /// Throughput at loss event rate `p`; infinite at zero.
     pub(super) fn rate(&self, p: f64) -> f64 {
         let timeout = (3.0 * (3.0 * p / 8.0).sqrt()).min(1.0);
         let fast_retransmit = self.rtt * (2.0 * p / 3.0).sqrt();
         self.size / (fast_retransmit + timeout * self.rto * p * (1.0 + 32.0 * p * p))
     }
 
-    /// The loss event rate at which [`rate`](Self::rate) is within 5 % of `rate`, which is as exact
-    /// as ns-2 wants it: the first interval stands for a guess.
+    /// The loss event rate at which [`rate`](Self::rate) is within 5 % of `rate`. This is the
+    /// precision of ns-2, since the first interval is only an estimate.
     pub(super) fn inverse(&self, rate: f64) -> f64 {
         let (mut p, mut step) = (0.5, 0.25);
         for _ in 0..30 {
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_inverse_is_within_five_percent() {
+    fn inverse_is_within_five_percent() {
         let equation = Equation {
             size: 1_000.0,
             rtt: 0.1,

@@ -1,21 +1,21 @@
-//! What packets tell their receiver.
+//! TFRC headers of data packets.
 
 use std::collections::VecDeque;
 
-/// What the headers of packets tell a receiver: round-trip time and number of the round.
+/// Headers of the packets sent: round-trip time and round number for the receiver.
 #[derive(Clone, Debug)]
 pub(super) struct Headers {
-    /// With the first packet that has it, in ascending order.
+    /// Headers with the sequence number of their first packet, in ascending order.
     known: VecDeque<(u64, Header)>,
-    /// The number of the next packet.
+    /// Sequence number of the next packet.
     pub(super) next: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Header {
-    /// Zero while there is none.
+    /// Round-trip time in seconds; zero if unknown.
     pub(super) rtt: f64,
-    /// Feedback packets heard of, and expiries of the timer (`round_id`).
+    /// Number of feedback packets received and timer expiries (`round_id`).
     pub(super) round: u32,
 }
 
@@ -39,7 +39,7 @@ impl Headers {
             .map_or_else(Header::default, |known| known.1)
     }
 
-    /// The round-trip time that the newest packets tell.
+    /// Round-trip time in the header of the newest packets.
     pub(super) fn told(&self) -> f64 {
         self.newest().rtt
     }
@@ -57,7 +57,7 @@ impl Headers {
     }
 }
 
-/// Rounds within a round trip of each other, of which packets on their way can tell.
+/// Maximum number of headers in flight: rounds within a round trip.
 const HEADERS: usize = 64;
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_has_the_header_of_the_time_when_it_left() {
+    fn packet_has_the_header_of_its_sending_time() {
         let mut headers = Headers::new();
         headers.next = 5;
         headers.next_round(0.1);
@@ -77,6 +77,6 @@ mod tests {
         assert_eq!(headers.round(), 3);
         assert!((headers.of(8).rtt - 0.2).abs() < 1e-12 && (headers.told() - 0.3).abs() < 1e-12);
         (0..HEADERS).for_each(|_| headers.next_round(0.4));
-        assert_eq!(headers.of(0).round, 0, "forgotten");
+        assert_eq!(headers.of(0).round, 0, "expired");
     }
 }

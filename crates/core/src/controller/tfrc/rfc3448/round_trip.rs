@@ -1,14 +1,14 @@
-//! Averages of the round-trip time, and TCP's time-out.
+//! Averages of the round-trip time, and the retransmission timeout of TCP.
 
 use core::time::Duration;
 
 use crate::controller::tfrc::seconds;
 
-/// Averages of the round-trip time: fine ones in seconds, and TCP's in ticks.
+/// Averages of the round-trip time: those of TFRC in seconds, and those of TCP in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
     pub(super) mean: f64,
-    /// Of the square roots.
+    /// Mean of the square roots.
     pub(super) root: f64,
     pub(super) latest: f64,
     /// Smoothed round-trip time in eighths of a tick.
@@ -33,7 +33,7 @@ impl RoundTrip {
         self.mean = memory * self.mean + (1.0 - memory) * sample;
         self.root = memory * self.root + (1.0 - memory) * sample.sqrt();
         self.latest = sample;
-        // Weights of 1/8 and 1/4, in whole numbers as the TCP of that time.
+        // Weights of 1/8 and 1/4 in integer arithmetic, as in BSD TCP.
         let (ticks, mean) = (in_ticks(sample, tick), self.ticks / 8);
         self.ticks = (self.ticks + ticks).saturating_sub(mean).max(1);
         let error = ticks.abs_diff(mean);
@@ -42,19 +42,19 @@ impl RoundTrip {
             .max(1);
     }
 
-    /// The time-out of the equation.
+    /// Retransmission timeout of the equation, in seconds.
     pub(super) fn rto(&self, tick: Duration) -> f64 {
         let ticks = (self.deviation * 8 + self.ticks) / 8;
         ticks as f64 * seconds(tick.max(LEAST_TICK))
     }
 }
 
-/// Rounded to the nearest, at least one.
+/// Ticks of `sample` seconds, rounded to the nearest, at least one.
 fn in_ticks(sample: f64, tick: Duration) -> u64 {
     ((sample / seconds(tick.max(LEAST_TICK)) + 0.5) as u64).max(1)
 }
 
-/// A finer clock would make no difference.
+/// Minimum clock tick. A finer clock makes no difference.
 const LEAST_TICK: Duration = Duration::from_micros(1);
 
 #[cfg(test)]
@@ -62,8 +62,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_out_is_measured_in_ticks() {
-        // As ns-2's recorded values: 0.3 s at 20 and at 100 ms, 0.6 s at 300 ms.
+    fn timeout_is_a_multiple_of_ticks() {
+        // Values recorded from ns-2: 0.3 s at 20 and at 100 ms, 0.6 s at 300 ms.
         for (sample, rto) in [(0.02, 0.3), (0.1, 0.3), (0.3, 0.6)] {
             let tick = Duration::from_millis(100);
             let mut rtt = RoundTrip::new(sample, tick);

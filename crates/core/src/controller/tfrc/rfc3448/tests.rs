@@ -1,4 +1,4 @@
-//! The older flavour, step by step.
+//! Step-by-step tests of the RFC 3448 flavour.
 
 use super::*;
 use crate::control::{FlowId, Kind, Measured, Observer};
@@ -6,7 +6,7 @@ use crate::random::Seed;
 
 const RTT: Duration = Duration::from_millis(100);
 
-/// A flow of 1000-byte packets that gets a feedback packet each 100 ms.
+/// A flow of 1000-byte packets with a feedback packet per 100 ms.
 struct Flow {
     tfrc: Tfrc,
     now: Time,
@@ -35,8 +35,8 @@ impl Flow {
         call(&mut self.tfrc, &mut cx);
     }
 
-    /// So many packets leave at even distances in a round trip, arrive half a one later, and are
-    /// reported at its end; some are lost.
+    /// Sends this number of evenly spaced packets in a round trip. They arrive half a round trip
+    /// later, some are lost, and the report is at the end of the round trip.
     fn round(&mut self, packets: u64, lost: &[u64]) {
         let began = self.now;
         let mut fates = Vec::new();
@@ -84,7 +84,7 @@ fn near(a: f64, b: f64) -> bool {
 }
 
 #[test]
-fn slow_start_begins_with_four_packets_and_doubles_up_to_twice_what_came() {
+fn slow_start_begins_with_four_packets_and_is_limited_to_twice_the_receive_rate() {
     let mut flow = Flow::new();
     assert_eq!(flow.tfrc.target().send, Rate::bps(2_400));
     let mut windows = Vec::new();
@@ -92,18 +92,19 @@ fn slow_start_begins_with_four_packets_and_doubles_up_to_twice_what_came() {
         flow.round(packets, &[]);
         windows.push(flow.window());
     }
-    // The second report tells of a single packet and is not believed. The fourth tells of 8
-    // packets in 112.5 ms since the one before, 7.1 per round trip.
+    // The second report covers a single packet and is not used. The fourth covers 8 packets in
+    // 112.5 ms since the previous one, 7.1 per round trip.
     let expected = [4.0, 4.0, 8.0, 14.2, 17.8];
     let mut pairs = windows.iter().zip(expected);
     assert!(pairs.all(|(a, b)| (a - b).abs() < 0.1), "{windows:?}");
-    // Less than half of the rate came, five packets and one of the round before: it falls to that.
+    // Less than half of the rate arrived: five packets and one of the previous round. The rate
+    // decreases to that.
     flow.round(5, &[]);
     assert!(near(flow.window(), 6.0), "{}", flow.window());
 }
 
 #[test]
-fn a_slow_increase_reaches_the_new_rate_within_a_round_trip() {
+fn slow_increase_reaches_the_new_rate_within_a_round_trip() {
     let mut flow = Flow::new();
     for packets in [1, 4, 4] {
         flow.round(packets, &[]);
@@ -124,7 +125,7 @@ fn a_slow_increase_reaches_the_new_rate_within_a_round_trip() {
         flow.call(|tfrc, cx| tfrc.on_sent(cx, &sent));
         rates.push(flow.tfrc.target().send.as_f64() / 80_000.0);
     }
-    // By (8 - 4) / 8 packets per round trip with each packet.
+    // Each packet raises the rate by (8 - 4) / 8 packets per round trip.
     assert!(
         (rates[0] - 4.5).abs() < 0.3 && (rates[3] - 6.0).abs() < 0.3,
         "{rates:?}"
@@ -133,13 +134,13 @@ fn a_slow_increase_reaches_the_new_rate_within_a_round_trip() {
 }
 
 #[test]
-fn the_first_loss_ends_slow_start_at_what_came() {
+fn first_loss_ends_slow_start_at_the_receive_rate() {
     let mut flow = Flow::new();
     for packets in [1, 4, 4, 8] {
         flow.round(packets, &[]);
     }
     flow.round(16, &[30]);
-    // 15 of 16 came; the inverse is exact to 5 %.
+    // 15 of 16 packets arrived. The precision of the inverse is 5 %.
     assert!((14.0..=16.8).contains(&flow.window()), "{}", flow.window());
     assert!(flow.tfrc.summary().loss_event_rate > 0.0);
 }
@@ -162,7 +163,7 @@ fn after_slow_start_the_rate_grows_by_a_packet_per_round_trip() {
 }
 
 #[test]
-fn silence_halves_the_rate_after_two_round_trips() {
+fn no_feedback_timer_halves_the_rate_after_two_round_trips() {
     let mut flow = Flow::new();
     flow.round(1, &[]);
     flow.round(4, &[]);
@@ -192,7 +193,7 @@ fn an_idle_sender_keeps_its_initial_window() {
 }
 
 #[test]
-fn what_somebody_else_measured_is_taken_as_it_is() {
+fn external_measurement_is_used_unchanged() {
     let mut flow = Flow::new();
     flow.round(1, &[]);
     let measured = Measured {

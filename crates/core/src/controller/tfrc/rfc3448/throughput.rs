@@ -1,4 +1,4 @@
-//! The receive rate, as ns-2's receivers count it.
+//! Receive rate, as computed by the receivers of ns-2.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -8,15 +8,15 @@ use crate::units::{RemoteTime, nanos};
 /// Arrivals of about the last round trip.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Throughput {
-    /// Times of arrival, and how many packets had come by then; ascending in both.
+    /// Arrival times and the number of packets up to then; both ascending.
     points: VecDeque<(RemoteTime, u64)>,
     count: u64,
-    /// When the last feedback left, and how many had come.
+    /// Time of the last feedback, and the number of packets up to then.
     reported: Option<(RemoteTime, u64)>,
 }
 
 impl Throughput {
-    /// A packet arrived. Those that a report lumps together count as arrived at equal distances.
+    /// Records an arrival. Packets with one arrival time in a report count as evenly spaced.
     pub(super) fn add(&mut self, at: RemoteTime) {
         self.count += 1;
         match self.points.back_mut() {
@@ -28,14 +28,14 @@ impl Throughput {
         }
     }
 
-    /// When the latest packet came by the receiver's clock, if any did.
+    /// Arrival time of the newest packet on the clock of the receiver, if any.
     pub(super) fn newest(&self) -> Option<RemoteTime> {
         self.points.back().map(|point| point.0)
     }
 
-    /// What a receiver reports at `now`, in packets per second: the rate since its last report if
-    /// that is a round trip of `rtt` seconds or more ago, else that of the last round trip. One a
-    /// second before anything is known.
+    /// Receive rate at `now` in packets per second: the rate since the last report if that is at
+    /// least a round trip of `rtt` seconds ago, else the rate of the last round trip. One packet
+    /// per second before the first report.
     pub(super) fn rate(&self, now: RemoteTime, rtt: f64) -> f64 {
         let Some((at, before)) = self.reported.filter(|_| rtt > 0.0) else {
             return 1.0;
@@ -50,11 +50,11 @@ impl Throughput {
         }
     }
 
-    /// The same, and from now on counts anew.
+    /// Returns [`rate`](Self::rate) and starts a new interval.
     pub(super) fn feedback(&mut self, now: RemoteTime, rtt: f64) -> f64 {
         let rate = self.rate(now, rtt);
         self.reported = Some((now, self.count));
-        // One point before the last round trip is needed, and the latest in any case.
+        // Keeps one point before the last round trip, and at least the newest point.
         let old = |point: &(RemoteTime, u64)| seconds(now.since(point.0)) > rtt;
         while self.points.get(1).is_some_and(old) {
             self.points.pop_front();
@@ -62,7 +62,7 @@ impl Throughput {
         rate
     }
 
-    /// Packets that came less than `span` seconds before the newest.
+    /// Number of packets that arrived less than `span` seconds before the newest.
     fn within(&self, span: f64) -> f64 {
         let Some(newest) = self.newest() else {
             return 0.0;
@@ -72,7 +72,7 @@ impl Throughput {
             let age = seconds(newest.since(at));
             if age < span {
                 let Some((earlier, counted)) = before else {
-                    // All that is known is younger.
+                    // All stored points are within `span`.
                     break;
                 };
                 let share = (earlier - span) / (earlier - age);
@@ -89,10 +89,10 @@ fn seconds(d: Duration) -> f64 {
     nanos(d) as f64 / 1e9
 }
 
-/// Feedback that is early by this many seconds counts as a round trip after the last.
+/// Tolerance in seconds for feedback slightly less than a round trip after the last.
 const HAIR: f64 = 1e-6;
 
-/// More arrivals within a round trip lie so close that the oldest can go.
+/// Maximum number of points. With more arrivals in a round trip the oldest may be dropped.
 const MOST: usize = 4_096;
 
 #[cfg(test)]
@@ -108,9 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn after_a_round_trip_it_is_the_rate_since_the_last_report() {
+    fn rate_since_the_last_report_after_a_round_trip() {
         let mut throughput = Throughput::default();
-        assert!(is(throughput.rate(ms(0), 0.1), 1.0), "nothing is known");
+        assert!(is(throughput.rate(ms(0), 0.1), 1.0), "no data");
         throughput.add(ms(0));
         assert!(
             is(throughput.feedback(ms(0), 0.0), 1.0),
@@ -118,17 +118,17 @@ mod tests {
         );
         (1..=12).for_each(|n| throughput.add(ms(10 * n)));
         assert!(is(throughput.rate(ms(120), 0.1), 100.0));
-        // A report that waits counts the time that it waited.
+        // The delay of a report is part of its interval.
         assert!(is(throughput.feedback(ms(150), 0.1), 80.0));
-        assert!(is(throughput.rate(ms(250), 0.1), 1.0), "nothing came");
+        assert!(is(throughput.rate(ms(250), 0.1), 1.0), "no arrival");
     }
 
     #[test]
-    fn within_a_round_trip_it_is_that_of_the_last_one() {
+    fn rate_of_the_last_round_trip_within_a_round_trip() {
         let mut throughput = Throughput::default();
         (0..=20).for_each(|n| throughput.add(ms(5 * n)));
         throughput.feedback(ms(100), 0.1);
-        // Ten packets that were reported as one run: one each 4 ms.
+        // Ten packets reported as one run: one per 4 ms.
         (0..10).for_each(|_| throughput.add(ms(140)));
         // 10 of the last 40 ms, and those of 45 to 100 ms.
         assert!(

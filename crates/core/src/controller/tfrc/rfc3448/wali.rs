@@ -1,32 +1,35 @@
-//! The weighted average of loss intervals, as ns-2's receivers keep it.
+//! Weighted average of loss intervals, as in the receivers of ns-2.
 
 use super::{Rfc3448, share};
 
 /// The recent loss intervals of one path, in packets.
 ///
-/// Three things differ from RFC 5348. An interval ends with the packet that began the next event
-/// rather than before it. The discount that a closed interval keeps is that of the last evaluation.
-/// And the interval after the first loss begins with the first packet after the evaluation before it.
+/// There are three differences from RFC 5348. An interval ends with the first packet of the next
+/// loss event rather than before it. A closed interval keeps the discount of the last evaluation.
+/// The interval after the first loss begins with the first packet after the last evaluation before
+/// that loss.
 #[derive(Clone, Debug)]
 pub(super) struct Wali {
     discounting: bool,
     floor: f64,
     intervals: usize,
-    /// One above the highest number whose fate is known, and what it was at the last evaluation.
+    /// Highest sequence number with a known fate, plus one.
     next: u64,
+    /// `next` at the last evaluation.
     evaluated: u64,
-    /// The first packet of the open interval.
+    /// First packet of the open interval.
     begins: u64,
-    /// Closed intervals and what they have been discounted to, the youngest first.
+    /// Lengths of the closed intervals, newest first.
     lengths: [f64; MOST],
+    /// Discounts of the closed intervals.
     kept: [f64; MOST],
     known: usize,
-    /// What the past counts for as long as the open interval lasts.
+    /// Additional discount of the closed intervals during the open interval.
     discount: f64,
 }
 
 impl Wali {
-    /// No loss yet.
+    /// A history without losses.
     pub(super) fn new(config: &Rfc3448, discounting: bool) -> Self {
         Self {
             discounting,
@@ -42,23 +45,24 @@ impl Wali {
         }
     }
 
-    /// Whether there was no loss event.
+    /// Whether there was no loss event yet.
     pub(super) fn is_empty(&self) -> bool {
         self.known == 0
     }
 
-    /// Packet `seq` is accounted for, lost or not.
+    /// Records that the fate of packet `seq` is known, lost or not.
     pub(super) fn on_fate(&mut self, seq: u64) {
         self.next = self.next.max(seq.saturating_add(1));
     }
 
-    /// The first loss: the loss event rate `p` stands in for the interval before it.
+    /// Records the first loss, with an interval of 1/`p` before it.
     pub(super) fn seed(&mut self, p: f64) {
         self.close((1.0 / p).max(1.0) as u64);
         self.begins = self.evaluated;
     }
 
-    /// A loss event began with packet `seq`; whether it was later than the one before.
+    /// Records a loss event that begins with packet `seq`; returns false if `seq` belongs to a
+    /// closed interval.
     pub(super) fn begin(&mut self, seq: u64) -> bool {
         if seq < self.begins {
             return false;
@@ -98,8 +102,8 @@ impl Wali {
         total / weights
     }
 
-    /// Of interval `n`, the youngest of which is 0: one for the younger half, then falling to just
-    /// above zero.
+    /// Weight of interval `n`, where 0 is the newest: one for the newer half, then decreasing to
+    /// slightly above zero.
     fn weight(&self, n: usize) -> f64 {
         let half = self.intervals / 2;
         let beyond = (n + 1).saturating_sub(half) as f64;
@@ -118,7 +122,7 @@ impl Wali {
     }
 }
 
-/// Of intervals.
+/// Maximum number of intervals.
 const MOST: usize = 32;
 
 #[cfg(test)]
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_ends_with_the_packet_that_begins_the_next() {
+    fn interval_ends_with_the_first_packet_of_the_next() {
         let mut wali = history(8);
         assert!(until(&mut wali, 89) <= 0.0 && wali.is_empty());
         wali.on_fate(99);
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_discounted_to_a_half() {
+    fn history_is_discounted_to_a_half() {
         let mut wali = history(8);
         wali.seed(0.01);
         for n in 1..=8_u64 {
@@ -171,7 +175,7 @@ mod tests {
         assert!((p - 1.0 / two_thirds).abs() < 1e-12, "{p}");
         let p = until(&mut wali, 1_799);
         assert!((p - 1.0 / ((1_000.0 + 250.0) / 3.5)).abs() < 1e-12, "{p}");
-        // What was discounted stays so when the interval is closed.
+        // The discount persists when the interval is closed.
         wali.begin(1_799);
         let p = wali.event_rate();
         assert!((p - 1.0 / ((1_000.0 + 250.0) / 3.5)).abs() < 1e-12, "{p}");

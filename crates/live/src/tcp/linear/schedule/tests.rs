@@ -1,4 +1,4 @@
-//! The schedule against the kernel's rules.
+//! The schedule, tested against a model of the kernel.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// A connection whose path dies, as `net/ipv4/tcp_timer.c` has it.
+/// Model of `net/ipv4/tcp_timer.c`: a connection with an outage.
 #[derive(Debug)]
 struct Kernel {
     base: Duration,
@@ -17,13 +17,13 @@ struct Kernel {
     sent_again: u32,
     sent: Duration,
     expires: Duration,
-    /// Of the first retransmission, while something is missing.
+    /// Time of the first retransmission during loss recovery.
     stamp: Option<Duration>,
-    /// When the head was sent for the first time.
+    /// Time of the original transmission of the first segment.
     head: Duration,
-    /// The longest time-out while there are some in a row: less where the kernel can be told.
+    /// Maximum timeout, back-off included; lower if the kernel supports a limit.
     longest: Duration,
-    /// Time-outs up to this moment find no place in the queue of the device.
+    /// Until this time the device queue is full at each timeout.
     stuck: Duration,
     user_timeout: Option<Duration>,
     given_up: bool,
@@ -49,7 +49,7 @@ impl Kernel {
         }
     }
 
-    /// `late`: by how much of an eighth of its length a timer is late.
+    /// Runs timers up to `until`. Each is late by the fraction `late` of an eighth of its duration.
     fn run(&mut self, until: Duration, late: f64) {
         while self.expires <= until && !self.given_up {
             let now = self.expires;
@@ -60,7 +60,7 @@ impl Kernel {
                 return;
             }
             let stuck = now <= self.stuck;
-            // What could not be sent has the time stamp of the last time.
+            // A segment that could not be sent keeps its previous timestamp.
             let stamp = *self
                 .stamp
                 .get_or_insert(if stuck { self.head } else { now });
@@ -108,7 +108,7 @@ impl Kernel {
     }
 }
 
-/// Of a connection on which nothing is missing.
+/// Sample of a connection without loss.
 const HEALTHY: Glance = Glance {
     at: Duration::from_secs(1),
     late: Duration::ZERO,
@@ -122,7 +122,7 @@ const JIFFY: Duration = Duration::from_millis(4);
 const FAR: Duration = Duration::from_hours(1_000);
 const PATIENCE: Duration = Duration::from_millis(924_600);
 
-/// Looks at a dead path for `span`; each look is late by up to `slow`.
+/// Samples a connection during an outage of `span`; each sample is late by up to `slow`.
 fn watch(kernel: &mut Kernel, span: Duration, slow: Duration, seed: u64) -> Schedule {
     let mut schedule = Schedule::default();
     let mut random = seed | 1;
@@ -146,24 +146,24 @@ fn watch(kernel: &mut Kernel, span: Duration, slow: Duration, seed: u64) -> Sche
 }
 
 #[test]
-fn the_second_time_out_doubles_and_no_other() {
+fn only_the_second_timeout_doubles() {
     let mut kernel = Kernel::new(ms(370), ms(1_020));
     let schedule = watch(&mut kernel, ms(16_000), ms(0), 1);
     let gaps = kernel.gaps();
     assert!((ms(740)..ms(840)).contains(&gaps[0]), "{gaps:?}");
-    // The limit does not move with a timer that was late, so that the next one is shorter.
+    // The limit is independent of late timers, so the next timer is shorter.
     let linear = ms(270 - 60)..ms(270 + 60);
     let slack = |gap: &&Duration| !linear.contains(gap);
-    // The first is longer by up to a look.
+    // The first is longer by up to a sampling interval.
     let others: Vec<_> = gaps[2..32].iter().filter(slack).collect();
     assert!(others.is_empty() && gaps[1] < ms(270 + 110), "{gaps:?}");
     assert!(gaps[32..].iter().all(|gap| *gap >= ms(860)), "{gaps:?}");
     assert!(schedule.next().is_some() && !kernel.given_up);
 }
 
-/// Nobody stakes a connection on a thread that was kept from running a moment ago.
+/// After a scheduling delay of the thread, no user timeout is set for a while.
 #[test]
-fn on_a_machine_that_stands_still_at_times_time_outs_double() {
+fn timeouts_double_after_a_scheduling_delay() {
     let mut kernel = Kernel::new(ms(300), ms(0));
     kernel.longest = ms(120_000);
     let mut schedule = Schedule::default();
@@ -190,7 +190,7 @@ fn on_a_machine_that_stands_still_at_times_time_outs_double() {
         }
         now = schedule.wake(now);
     }
-    // At 0.3, 0.9, 2.1, 4.5 and 9.3 s; from then on it is trusted again.
+    // Timeouts at 0.3, 0.9, 2.1, 4.5 and 9.3 s. From then on timeouts are linear.
     let gaps = kernel.gaps();
     assert_eq!(gaps[..4], [ms(600), ms(1_200), ms(2_400), ms(4_800)]);
     assert!(limits[0] > WARY && gaps.len() > 20, "{limits:?} {gaps:?}");
@@ -199,7 +199,7 @@ fn on_a_machine_that_stands_still_at_times_time_outs_double() {
 }
 
 #[test]
-fn an_acknowledgement_takes_the_limit_back() {
+fn acknowledgement_restores_the_user_timeout() {
     let mut schedule = Schedule::default();
     let mut kernel = Kernel::new(ms(300), ms(0));
     assert_eq!(schedule.on_glance(&kernel.glance(ms(0))), None);
@@ -211,7 +211,7 @@ fn an_acknowledgement_takes_the_limit_back() {
     );
     assert_eq!(schedule.wake(ms(310)), ms(360));
     assert_eq!(schedule.wake(ms(760)), ms(780));
-    // 900 ms after it was clean, and 250 ms more.
+    // 900 ms after the last clean sample, plus 250 ms.
     let order = schedule.on_glance(&kernel.glance(ms(781)));
     assert_eq!(order, Some(Order::Limit(ms(1_150))));
     assert_eq!(schedule.wake(ms(781)), ms(888));
@@ -221,9 +221,9 @@ fn an_acknowledgement_takes_the_limit_back() {
     assert_eq!((order, schedule.next()), (Some(Order::Restore), None));
 }
 
-/// What was sent again before it was looked at is not known, nor is how long a time-out is.
+/// Without a clean sample, the first retransmission and the timeout without back-off are unknown.
 #[test]
-fn nothing_is_done_before_the_connection_was_clean() {
+fn no_user_timeout_is_set_before_a_clean_sample() {
     let mut schedule = Schedule::default();
     let glance = Glance {
         at: ms(5),
@@ -245,10 +245,9 @@ fn nothing_is_done_before_the_connection_was_clean() {
     assert_eq!(schedule.next(), None);
 }
 
-/// A repair that was under way when the path died: the kernel counts from the first of its
-/// retransmissions.
+/// An outage during loss recovery: the kernel counts from the first retransmission of the recovery.
 #[test]
-fn a_limit_counts_from_before_the_first_retransmission() {
+fn limit_counts_from_before_the_first_retransmission() {
     let mut schedule = Schedule::default();
     let mut glance = HEALTHY;
     schedule.on_glance(&glance);
@@ -278,10 +277,10 @@ fn a_limit_counts_from_before_the_first_retransmission() {
     assert_eq!(order, Some(Order::Limit(ms(1_390 + 250))));
 }
 
-/// Nothing can be sent at the first time-out: the kernel counts from when the segment was sent for the
-/// first time, of which nobody tells.
+/// If the first retransmission cannot be sent, the kernel counts from the original transmission of
+/// the segment, whose time is unknown.
 #[test]
-fn what_could_not_be_sent_again_is_left_alone() {
+fn no_user_timeout_is_set_if_the_retransmission_fails() {
     for stuck in [1_400, 3_000] {
         let mut kernel = Kernel::new(ms(370), ms(1_020));
         (kernel.stuck, kernel.longest) = (ms(stuck), ms(120_000));
@@ -292,9 +291,9 @@ fn what_could_not_be_sent_again_is_left_alone() {
     }
 }
 
-/// 255 is followed by zero.
+/// The counter of the kernel wraps after 255.
 #[test]
-fn time_outs_are_linear_when_their_number_wraps() {
+fn timeouts_are_linear_when_the_counter_wraps() {
     let mut kernel = Kernel::new(ms(300), ms(200));
     watch(&mut kernel, ms(600_000), ms(0), 5);
     let gaps = kernel.gaps();
@@ -307,9 +306,9 @@ fn time_outs_are_linear_when_their_number_wraps() {
     assert!(gaps[250..].iter().all(|gap| *gap < ms(1_200)), "{gaps:?}");
 }
 
-/// An acknowledgement between two time-outs may be missed.
+/// A sample may miss an acknowledgement between two timeouts.
 #[test]
-fn the_row_of_one_outage_is_none_of_the_next() {
+fn timeouts_of_one_outage_do_not_count_for_the_next() {
     let mut schedule = Schedule::default();
     let mut glance = HEALTHY;
     schedule.on_glance(&glance);
@@ -329,11 +328,11 @@ fn the_row_of_one_outage_is_none_of_the_next() {
 }
 
 proptest! {
-    /// However long the path is dead, and however late each look is within what is promised, the
-    /// connection is not given up, and no time-out is shorter than meant by more than the one before it
-    /// was late.
+    /// For any duration of the outage and any sampling delay within the limit, the kernel does not
+    /// close the connection. No timeout is shorter than intended by more than the delay of the
+    /// previous one.
     #[test]
-    fn nothing_is_given_up(base in 204_u64..3_000, phase in 0_u64..100, span in 1_u64..400, slow in 0_u64..150, stuck in prop_oneof![4 => Just(0_u64), 1 => 0_u64..5_000], old: bool, seed: u64) {
+    fn connection_survives_any_outage(base in 204_u64..3_000, phase in 0_u64..100, span in 1_u64..400, slow in 0_u64..150, stuck in prop_oneof![4 => Just(0_u64), 1 => 0_u64..5_000], old: bool, seed: u64) {
         let mut kernel = Kernel::new(ms(base), ms(200 + phase));
         kernel.stuck = ms(stuck);
         if old {
@@ -345,10 +344,10 @@ proptest! {
             return Ok(());
         }
         let gaps = kernel.gaps();
-        // The second time-out is twice as long, and up to an eighth of that too late; so is a look.
+        // The second timeout is twice as long and up to an eighth late, and so is a sample.
         let least = ms(base).mul_f64(0.5);
         prop_assert!(gaps.iter().all(|gap| *gap >= least), "{gaps:?}");
-        // Late looks cost a doubled one now and then.
+        // Late samples occasionally cause a doubled timeout.
         if slow < 30 && span >= 30 && stuck == 0 {
             let backed_off = (span as f64 * 1e3 / base as f64).log2().ceil() as usize;
             let least = (span.min(7) * 1_000 / base.max(250) / 2) as usize;

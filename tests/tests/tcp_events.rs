@@ -8,8 +8,8 @@ mod lab;
 mod limits;
 #[path = "tcp_events/neutral.rs"]
 mod neutral;
-#[path = "tcp_events/repairs.rs"]
-mod repairs;
+#[path = "tcp_events/recovery.rs"]
+mod recovery;
 #[path = "tcp_events/tware.rs"]
 mod tware;
 
@@ -26,7 +26,7 @@ use lab::in_lab;
 use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::units::{Rate, Time};
 use tidegate_kernel::{
-    CaState, Event, EventKind, EventSet, Events, EventsError, Happening, TcpState, Variable,
+    CaState, Event, EventDetails, EventKind, EventSet, Events, EventsError, TcpState, Variable,
     Wanted, set_congestion_control,
 };
 use tidegate_live::emulator::{Emulator, EmulatorConfig, Host};
@@ -87,7 +87,7 @@ fn transfer(emulator: &Emulator, events: &Events, bytes: usize, wanted: Wanted) 
     assert_eq!(tally.lost, 0);
     drop(stream);
     // The event of the end follows the last segments, when the kernel destroys the socket.
-    while seen.last().is_none_or(|e| e.what != Happening::Ended) {
+    while seen.last().is_none_or(|e| e.what != EventDetails::Ended) {
         let next = events.next(Some(GUARD)).unwrap();
         seen.push(next.expect("an event is available"));
     }
@@ -172,7 +172,7 @@ fn busy_polling_yields_the_same_events() {
 
             let emulator = Emulator::start(&path(LossConfig::NONE, Vec::new())).unwrap();
             let seen = transfer(&emulator, &events, 100_000, Wanted::ALL);
-            assert_eq!(seen.last().unwrap().what, Happening::Ended);
+            assert_eq!(seen.last().unwrap().what, EventDetails::Ended);
             consistent(&seen);
         }
     });
@@ -186,7 +186,7 @@ fn consistent(seen: &[Event]) {
         assert_eq!(event.number, number);
         let state = &event.state;
         match event.what {
-            Happening::Recovery { .. } => {
+            EventDetails::Recovery { .. } => {
                 assert!(!repairing);
                 repairing = true;
                 // The kernel reports the event before it changes the state, and after it has halved
@@ -195,13 +195,13 @@ fn consistent(seen: &[Event]) {
                 assert!(state.ssthresh() <= state.cwnd());
                 assert!(state.unacknowledged() > Some(tidegate_core::units::Bytes(0)));
             }
-            Happening::Timeout { .. } => repairing = true,
-            Happening::Recovered { from } => {
+            EventDetails::Timeout { .. } => repairing = true,
+            EventDetails::Recovered { from } => {
                 assert!(repairing, "{event:?}");
                 repairing = false;
                 assert_eq!(state.ca_state(), Some(from));
             }
-            Happening::Threshold => {
+            EventDetails::Threshold => {
                 assert!(state.cwnd() >= state.ssthresh());
             }
             _ => {}
@@ -227,7 +227,7 @@ fn an_outage_causes_timeouts_with_backoff() {
         let timeouts: Vec<_> = seen
             .iter()
             .filter_map(|e| match e.what {
-                Happening::Timeout { in_a_row, after } => Some((in_a_row, after, e)),
+                EventDetails::Timeout { in_a_row, after } => Some((in_a_row, after, e)),
                 _ => None,
             })
             .collect();
@@ -249,7 +249,7 @@ fn an_outage_causes_timeouts_with_backoff() {
         assert_eq!(event.state.get(Variable::Cwnd), Some(1), "{event:?}");
         // Slow start follows the time-out, up to half of the previous window.
         let after = seen.iter().filter(|e| e.time > event.time);
-        let reached = after.filter(|e| e.what == Happening::Threshold).count();
+        let reached = after.filter(|e| e.what == EventDetails::Threshold).count();
         assert_eq!(reached, 1, "{seen:?}");
         consistent(&seen);
     });
@@ -305,11 +305,11 @@ fn state_changes_are_reported_until_the_end() {
         loop {
             let event = events.next(Some(GUARD)).unwrap().unwrap();
             match event.what {
-                Happening::State { from, to } => {
+                EventDetails::State { from, to } => {
                     assert_eq!(event.state.tcp_state(), Some(from));
                     states.push(to);
                 }
-                Happening::Ended => break,
+                EventDetails::Ended => break,
                 _ => {}
             }
         }

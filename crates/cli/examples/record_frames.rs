@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
     println!(
         "# H.264 of a generated scene (seed {SEED}) at {WIDTH}x{HEIGHT} by libx264, preset {}, its\n\
          # rate set before every frame, a key frame every {KEY_EVERY}. Each line is a frame, with\n\
-         # bytes, PSNR of Y, U and V in dB and SSIM of Y for each rate. Made by the example\n\
+         # bytes, PSNR of Y, U and V in dB and SSIM of Y for each rate. CreatedFolders by the example\n\
          # record_frames.",
         PRESET.name()
     );

@@ -36,7 +36,7 @@ use crate::sim::End;
 use crate::sim::{self, RunArgs};
 use tidegate_console::progress::Bar;
 use tidegate_console::progress::say;
-use tidegate_console::signals::{self, Made};
+use tidegate_console::signals::{self, CreatedFolders};
 
 /// Arguments of `tidegate lab`.
 #[derive(Debug, clap::Args)]
@@ -104,7 +104,7 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     check_supported(scenario)?;
     // Ctrl-C ends the current run; its results so far are kept.
     let interrupts = signals::catch()?;
-    let made = Made::by(dir);
+    let made = CreatedFolders::by(dir);
     run_folder::claim(dir)?;
     let runs = 1 + scenario.baselines.len();
     let mut bar = Bar::new("running in real time");

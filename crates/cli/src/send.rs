@@ -28,7 +28,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::payload;
 use tidegate_core::wire::sdp::{Feedback, Sdp, Source};
 use tidegate_live::driver::{Conditions, DriveError, drive};
-use tidegate_live::encoder_thread::Threaded;
+use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_media::{Preset, Size};
 use tidegate_sim::flow_endpoints::FIXED_PACE;
 use tidegate_sim::run::{FlowInfo, Side, Way};
@@ -119,7 +119,7 @@ impl SendArgs {
     }
 }
 
-type Stream = Streamer<Threaded>;
+type Stream = Streamer<EncoderThread>;
 
 /// Sends until the video ends, the user interrupts, or the sender gives up the path. In the last
 /// case the exit code is 1.
@@ -146,8 +146,8 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         around.clock,
         slow_encoder_advice(args.codec),
     );
-    let pipe =
-        Threaded::start(encoder, around.stop.clone()).context("cannot start the encoder thread")?;
+    let pipe = EncoderThread::start(encoder, around.stop.clone())
+        .context("cannot start the encoder thread")?;
     let mut stream = Streamer::new(sender, pipe);
     let mut reporter = Reporter::new(args, &opened.what, &route, folder, pace);
     let events = TraceBuffer::default();
@@ -177,7 +177,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         .map_or(Ok(()), print_json)?;
     if ended?.refused && around.interrupts.count() == 0 {
         // The stream ended before the driver gave up.
-        bail!(DriveError::NobodyListens { peer });
+        bail!(DriveError::ConnectionRefused { peer });
     }
     verdict(&stream, peer)
 }
@@ -377,7 +377,7 @@ fn write_sdp(
 
 /// Text for a failure. A BYE of the receiver is not a failure.
 fn failure_text(failure: SenderFailure, peer: SocketAddr) -> Option<String> {
-    let SenderFailure::NobodyThere(cause) = failure else {
+    let SenderFailure::ReceiverGone(cause) = failure else {
         return Some(format!("the stream to {peer} was given up"));
     };
     Some(match cause {

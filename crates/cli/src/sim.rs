@@ -9,7 +9,7 @@ use anyhow::Result;
 use tidegate_console::arguments;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
-use tidegate_console::signals::{self, Made};
+use tidegate_console::signals::{self, CreatedFolders};
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 use tidegate_report as report;
@@ -94,7 +94,7 @@ fn run_one(args: &RunArgs) -> Result<ExitCode> {
 pub(crate) fn simulate(loaded: LoadedScenario, seed: Seed, dir: &Path) -> Result<End> {
     memory::check(&loaded.scenario, 1)?;
     let interrupts = signals::catch()?;
-    let made = Made::by(dir);
+    let made = CreatedFolders::by(dir);
     run_folder::claim(dir)?;
     let what = format!("the run of {}, seed {}", loaded.scenario.name, seed.0);
     let run = signals::attend(Some(&interrupts), "simulating", move |done| {

@@ -16,7 +16,7 @@ use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::tcp::{
     Capture, Classic, Follow, Interactive, RatePolicy, TcpSender, TcpSenderConfig,
 };
-use tidegate_core::tcp_rate::{self, TcpRateConfig};
+use tidegate_core::tcp_rate::TcpRateConfig;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::tcp::TcpOptions;
 use tidegate_sim::scenario::quantity;

@@ -17,7 +17,7 @@ use std::{fs, io, thread};
 
 use daemon::{ANYTHING, Daemon, is_without_rights, socket};
 use party::{Ended, GUARD, Party, Scratch, text};
-use tidegate_kernel::{Events, EventsError, Happening, Wanted};
+use tidegate_kernel::{EventDetails, Events, EventsError, Wanted};
 
 /// A closed pipe is no error, a full disk is one.
 #[test]
@@ -128,7 +128,7 @@ fn observe_an_end(at: &Path) -> Events {
     drop((socket, peer));
     loop {
         let event = events.next(Some(GUARD)).unwrap();
-        if event.unwrap().what == Happening::Ended {
+        if event.unwrap().what == EventDetails::Ended {
             return events;
         }
     }

@@ -91,9 +91,9 @@ impl Share {
 
 /// Folders created before a run, so that errors are reported early.
 #[derive(Debug)]
-pub struct Made(Vec<PathBuf>);
+pub struct CreatedFolders(Vec<PathBuf>);
 
-impl Made {
+impl CreatedFolders {
     /// The missing parents of `dir`, and `dir` itself.
     pub fn by(dir: &Path) -> Self {
         let missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();

@@ -39,7 +39,7 @@ pub trait RateController: Debug + Send {
 
     /// Next call of [`on_timeout`](Self::on_timeout) and its reason; `None` while no timer is
     /// pending.
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         None
     }
 
@@ -63,7 +63,7 @@ impl<C: RateController + ?Sized> RateController for Box<C> {
     fn target(&self) -> Target {
         (**self).target()
     }
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         (**self).next_timeout()
     }
     fn summary(&self) -> Summary {
@@ -131,7 +131,7 @@ impl Debug for Cx<'_> {
 /// Reason of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
-pub enum Why {
+pub enum TimerReason {
     /// The media circuit breaker evaluates its conditions (RFC 8083).
     Breaker,
     /// The next frame is captured.
@@ -157,7 +157,10 @@ pub enum Why {
 }
 
 /// The earlier of two optional deadlines; the first wins a tie.
-pub fn sooner(a: Option<(Time, Why)>, b: Option<(Time, Why)>) -> Option<(Time, Why)> {
+pub fn sooner(
+    a: Option<(Time, TimerReason)>,
+    b: Option<(Time, TimerReason)>,
+) -> Option<(Time, TimerReason)> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if b.0 < a.0 { b } else { a }),
         (a, b) => a.or(b),

@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 
-use crate::control::{Cx, Ecn, Why};
+use crate::control::{Cx, Ecn, TimerReason};
 use crate::units::{Bytes, Time};
 
 /// A network node, without the network.
@@ -22,7 +22,7 @@ pub trait Endpoint: Debug + Send {
 
     /// Next call of [`on_timeout`](Self::on_timeout) and its reason; `None` while no timer is
     /// pending.
-    fn next_timeout(&self) -> Option<(Time, Why)>;
+    fn next_timeout(&self) -> Option<(Time, TimerReason)>;
 
     /// Whether this node will send nothing more.
     fn is_done(&self) -> bool {

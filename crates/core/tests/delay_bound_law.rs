@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::delay_bound::{
-    Binding, Burst, Case, Congested, Frames, Law, Plan, Segment, ServiceCurve, TcpPath, plan,
+    Binding, Burst, Case, CongestionEvent, Frames, Law, Plan, Segment, ServiceCurve, TcpPath, plan,
     smallest_budget,
 };
 use tidegate_core::units::{Bytes, Rate};
@@ -181,7 +181,7 @@ fn overshoot(law: Law, backlog: Bytes, budget: Duration) -> f64 {
         next: Duration::ZERO,
         interval: ms(33),
     };
-    let response = law.respond(&Congested {
+    let response = law.respond(&CongestionEvent {
         path,
         normal: Rate::kbps(1_000),
         reaction: Duration::ZERO,

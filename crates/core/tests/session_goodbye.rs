@@ -93,7 +93,7 @@ fn a_sender_without_a_receiver_ends() {
     assert!(!pair.sender.is_done());
     pair.run_to(22_200);
     assert!(pair.sender.is_done());
-    let failure = SenderFailure::NobodyThere(BreakerCause::Goodbye);
+    let failure = SenderFailure::ReceiverGone(BreakerCause::Goodbye);
     assert_eq!(pair.sender.failure(), Some(failure));
 }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{
     Algorithm, Change, Cx, Demand, Ecn, Fate, FlowId, Kind, Measured, Observer, Outcome,
-    RateController, Report, Sent, Start, Why,
+    RateController, Report, Sent, Start, TimerReason,
 };
 use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig, equation};
 use tidegate_core::random::Seed;
@@ -108,7 +108,7 @@ impl Rig {
     /// Advances to the expiry of the no-feedback timer.
     fn expire(&mut self) {
         let (at, why) = self.controller.next_timeout().expect("the timer is set");
-        assert_eq!(why, Why::Silence);
+        assert_eq!(why, TimerReason::Silence);
         self.now = at;
         self.with(|controller, cx| controller.on_timeout(cx));
     }
@@ -180,7 +180,7 @@ fn rate_halves_after_two_seconds_without_feedback() {
     let mut rig = Rig::new(&TfrcConfig::default());
     rig.send(1, Duration::ZERO);
     let first = rig.controller.next_timeout();
-    assert_eq!(first, Some((Time::from_secs(2), Why::Silence)));
+    assert_eq!(first, Some((Time::from_secs(2), TimerReason::Silence)));
     rig.expire();
     rig.assert_rate(0.5);
     // A call before the deadline has no effect.

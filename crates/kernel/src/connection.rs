@@ -4,12 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use tidegate_core::tcp_rate::{CongestionControl, Subscription, TcpEvent, TcpView, Told};
+use tidegate_core::tcp_rate::{
+    CongestionControl, EventNotification, Subscription, TcpEvent, TcpView,
+};
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::bpf::events::Wanted;
 use crate::error::EventsError;
-use crate::event::{EventKind, EventSet, Happening, SubscriptionId};
+use crate::event::{EventDetails, EventKind, EventSet, SubscriptionId};
 use crate::events::Events;
 use crate::system::{monotonic, option};
 use crate::tcp::{self, Info};
@@ -108,7 +110,10 @@ impl Connection {
     /// # Errors
     ///
     /// The daemon has ended, or a system call fails.
-    pub fn next_event(&mut self, now: Time) -> Result<Option<(Told, TcpView)>, EventsError> {
+    pub fn next_event(
+        &mut self,
+        now: Time,
+    ) -> Result<Option<(EventNotification, TcpView)>, EventsError> {
         while let Some(event) = self.events.poll()? {
             if event.subscription != self.id {
                 continue;
@@ -122,7 +127,7 @@ impl Connection {
             let view = self.view_of(now, &info, &state);
             let mut view = view?;
             let age = monotonic().saturating_sub(event.time);
-            if let Happening::Timeout { after, .. } = event.what {
+            if let EventDetails::Timeout { after, .. } = event.what {
                 // RFC 6298 (5.5): the next RTO is twice as long.
                 let next = after.saturating_mul(2).min(self.longest_timeout);
                 view.next_timeout = Some(now + next.saturating_sub(age));
@@ -224,11 +229,11 @@ fn kind(event: TcpEvent) -> Option<EventKind> {
     }
 }
 
-fn table_1(what: &Happening) -> Option<TcpEvent> {
+fn table_1(what: &EventDetails) -> Option<TcpEvent> {
     match what {
-        Happening::Timeout { .. } => Some(TcpEvent::TimedOut),
-        Happening::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
-        Happening::Recovered { .. } => Some(TcpEvent::Repaired),
+        EventDetails::Timeout { .. } => Some(TcpEvent::TimedOut),
+        EventDetails::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
+        EventDetails::Recovered { .. } => Some(TcpEvent::Repaired),
         _ => None,
     }
 }

@@ -135,7 +135,7 @@ pub struct Event {
     /// room.
     pub number: u64,
     /// Kind and details.
-    pub what: Happening,
+    pub what: EventDetails,
     /// The connection at that moment, as far as the subscription may read it.
     pub state: Snapshot,
 }
@@ -143,7 +143,7 @@ pub struct Event {
 /// A kind of event with its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Happening {
+pub enum EventDetails {
     /// [`EventKind::Timeout`].
     Timeout {
         /// Time-outs in a row, including this one.
@@ -185,7 +185,7 @@ pub enum Happening {
     Ended,
 }
 
-impl Happening {
+impl EventDetails {
     /// The kind of the event.
     pub fn kind(&self) -> EventKind {
         match self {
@@ -240,7 +240,7 @@ impl Happening {
     }
 }
 
-impl fmt::Display for Happening {
+impl fmt::Display for EventDetails {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind())?;
         match self {
@@ -329,30 +329,30 @@ mod tests {
     #[test]
     fn details_are_inverse() {
         for what in [
-            Happening::Timeout {
+            EventDetails::Timeout {
                 in_a_row: 3,
                 after: Duration::from_millis(800),
             },
-            Happening::Recovery { duplicates: 2 },
-            Happening::Recovered {
+            EventDetails::Recovery { duplicates: 2 },
+            EventDetails::Recovered {
                 from: CaState::Loss,
             },
-            Happening::State {
+            EventDetails::State {
                 from: TcpState::SynSent,
                 to: TcpState::Established,
             },
-            Happening::Phase {
+            EventDetails::Phase {
                 from: None,
                 to: Phase::SendBuffer,
             },
-            Happening::Ended,
+            EventDetails::Ended,
         ] {
             let (first, second) = what.details();
             assert_eq!(
-                Happening::from_details(what.kind(), first, second),
+                EventDetails::from_details(what.kind(), first, second),
                 Some(what)
             );
         }
-        assert_eq!(Happening::from_details(EventKind::State, 99, 1), None);
+        assert_eq!(EventDetails::from_details(EventKind::State, 99, 1), None);
     }
 }

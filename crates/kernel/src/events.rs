@@ -24,14 +24,14 @@ use crate::variables::{Snapshot, VariableSet};
 /// ```no_run
 /// use std::net::TcpStream;
 /// use std::time::Duration;
-/// use tidegate_kernel::{Events, Happening};
+/// use tidegate_kernel::{Events, EventDetails};
 ///
 /// let stream = TcpStream::connect("192.0.2.1:80")?;
 /// let events = Events::open()?;
 /// // Everything that the policy allows.
 /// events.subscribe(&stream, events.allowed())?;
 /// while let Some(event) = events.next(Some(Duration::from_secs(1)))? {
-///     if let Happening::Timeout { in_a_row, .. } = event.what {
+///     if let EventDetails::Timeout { in_a_row, .. } = event.what {
 ///         println!("time-out {in_a_row}, unsent {:?}", event.state.unsent());
 ///     }
 /// }
@@ -42,7 +42,7 @@ pub struct Events {
     source: Source,
     /// Readable when there are events, or the daemon is gone.
     readable: OwnedFd,
-    /// Why the daemon is not used, if it is not.
+    /// TimerReason the daemon is not used, if it is not.
     because: Option<String>,
     /// Duration of polling before a sleep, in ns.
     busy: AtomicU64,
@@ -140,7 +140,7 @@ impl Events {
         matches!(self.source, Source::Kernel(_))
     }
 
-    /// Why [`Self::open`] does not use a daemon, if it does not.
+    /// TimerReason [`Self::open`] does not use a daemon, if it does not.
     pub fn why_unprivileged(&self) -> Option<&str> {
         self.because.as_deref()
     }

@@ -304,7 +304,7 @@ mod tests {
     use std::{env, fs, thread};
 
     use super::*;
-    use crate::event::{Happening, SubscriptionId};
+    use crate::event::{EventDetails, SubscriptionId};
     use crate::scm_rights;
     use crate::system::local_pair;
     use crate::variables::Snapshot;
@@ -314,7 +314,7 @@ mod tests {
             time: Duration::ZERO,
             subscription: SubscriptionId(1),
             number: 1,
-            what: Happening::Ended,
+            what: EventDetails::Ended,
             state: Snapshot::new(),
         }
     }

@@ -46,7 +46,7 @@ pub use bpf::loader::LoadError;
 pub use connection::Connection;
 pub use error::EventsError;
 pub use event::{
-    CaState, Event, EventKind, EventSet, Happening, Phase, SubscriptionId, TcpState, UnknownName,
+    CaState, Event, EventDetails, EventKind, EventSet, Phase, SubscriptionId, TcpState, UnknownName,
 };
 pub use events::{Events, default_path};
 pub use exec_handler::{Executable, Fault, Report};

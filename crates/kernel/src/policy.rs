@@ -142,7 +142,7 @@ impl Rule {
     }
 }
 
-/// Why a policy cannot be loaded.
+/// TimerReason a policy cannot be loaded.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PolicyError {

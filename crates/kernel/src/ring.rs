@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{io, mem};
 
 use crate::bpf::layout::Record;
-use crate::event::{Event, EventKind, Happening, SubscriptionId};
+use crate::event::{Event, EventDetails, EventKind, SubscriptionId};
 use crate::memory_map::Mapping;
 use crate::variables::{Snapshot, VariableSet};
 
@@ -94,7 +94,7 @@ pub(crate) fn parse(record: &Record) -> Option<Event> {
         time: Duration::from_nanos(record.time),
         subscription: SubscriptionId(record.token),
         number: record.number,
-        what: Happening::from_details(kind, record.first, record.second)?,
+        what: EventDetails::from_details(kind, record.first, record.second)?,
         state: Snapshot::from_parts(known, &record.values),
     })
 }

@@ -265,7 +265,7 @@ impl Server {
         }
     }
 
-    /// Why no other client of a user can be admitted. Rings in their cooldown are not free.
+    /// TimerReason no other client of a user can be admitted. Rings in their cooldown are not free.
     fn no_room(&mut self, user: u32) -> Option<String> {
         let now = self.shared.now;
         if self.shared.closes.is_full(user)
@@ -441,7 +441,7 @@ pub fn interruptions() -> io::Result<OwnedFd> {
     }
 }
 
-/// Why the daemon cannot serve.
+/// TimerReason the daemon cannot serve.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {

@@ -222,7 +222,7 @@ impl Info {
     }
 }
 
-/// Why a descriptor cannot have subscriptions.
+/// TimerReason a descriptor cannot have subscriptions.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotTcp {

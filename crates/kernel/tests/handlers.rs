@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tidegate_kernel::{
-    EventKind, EventSet, Events, Executable, Handler, Handlers, Happening, Wanted,
+    EventDetails, EventKind, EventSet, Events, Executable, Handler, Handlers, Wanted,
 };
 
 fn handlers() -> Arc<Handlers> {
@@ -62,7 +62,7 @@ fn a_handler_binds_cancels_and_sets_callbacks() {
     assert_eq!((kind, is_gone), (EventKind::State, true));
     // The new binding is served, and the cancelled one is not.
     shut(&other);
-    assert!(matches!(next(&receive_end), Happening::State { .. }));
+    assert!(matches!(next(&receive_end), EventDetails::State { .. }));
     drop((socket, other, its_peer));
     let end = receive.recv_timeout(GUARD);
     assert_eq!(end, Err(RecvTimeoutError::Disconnected), "it was cancelled");

@@ -96,7 +96,8 @@ fn send(stream: TcpStream, congestion: &str) {
     };
     let copy = stream.try_clone().expect("clone the socket");
     TcpSocket::new(stream, &options).expect("congestion control supported by this kernel");
-    copy.set_nonblocking(false).expect("set the socket to blocking");
+    copy.set_nonblocking(false)
+        .expect("set the socket to blocking");
     let buffer = vec![0; 1 << 16];
     while (&copy).write_all(&buffer).is_ok() {}
 }

@@ -301,7 +301,7 @@ impl<E: Endpoint> Driver<'_, E> {
             return Ok(());
         }
         Err(match cause.kind() {
-            io::ErrorKind::ConnectionRefused => DriveError::NobodyListens { peer },
+            io::ErrorKind::ConnectionRefused => DriveError::ConnectionRefused { peer },
             _ => DriveError::Unreachable { peer, cause },
         })
     }
@@ -348,7 +348,7 @@ impl Refusals {
 #[non_exhaustive]
 pub enum DriveError {
     /// The port of the peer is closed (ICMP port unreachable).
-    NobodyListens {
+    ConnectionRefused {
         /// Address of the peer.
         peer: SocketAddr,
     },
@@ -371,7 +371,7 @@ pub enum DriveError {
 impl fmt::Display for DriveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NobodyListens { peer } => write!(
+            Self::ConnectionRefused { peer } => write!(
                 f,
                 "connection refused by {peer}: start the receiver first, or correct the address"
             ),

@@ -200,7 +200,7 @@ impl Emulator {
     pub fn join(hosts: Hosts, config: &EmulatorConfig) -> Result<Self, EmulatorError> {
         let (there, wanted) = (hosts.furnished.len(), self::hosts(config)?);
         if usize::from(wanted) > there {
-            return Err(EmulatorError::NotMade(Host(wanted - 1)));
+            return Err(EmulatorError::UnknownHost(Host(wanted - 1)));
         }
         let network = Network::new(&config.network, config.seed).map_err(EmulatorError::Network)?;
         Self::run(hosts, network, config)
@@ -304,9 +304,9 @@ pub enum EmulatorError {
     /// The route does not exist in the network.
     NoRoute(RouteId),
     /// No pair of hosts is connected.
-    NoWay,
+    NoRoutes,
     /// The host is not among the existing ones.
-    NotMade(Host),
+    UnknownHost(Host),
     /// The thread panicked.
     Panicked,
     /// A timer, the event queue, or a device failed.
@@ -316,7 +316,7 @@ pub enum EmulatorError {
     /// A TUN device.
     Tun(TunError),
     /// A pair of hosts has two routes.
-    TwoWays(Host, Host),
+    DuplicateRoute(Host, Host),
 }
 
 impl fmt::Display for EmulatorError {
@@ -329,13 +329,15 @@ impl fmt::Display for EmulatorError {
                 "there is no host {}: hosts have numbers below {MOST_HOSTS}",
                 host.0
             ),
-            Self::NotMade(host) => write!(
+            Self::UnknownHost(host) => write!(
                 f,
                 "a pair contains host {}, which does not exist: create more hosts",
                 host.0
             ),
             Self::NoRoute(route) => write!(f, "the network has no route {}", route.0),
-            Self::NoWay => f.write_str("no pair of hosts is connected: add routes between hosts"),
+            Self::NoRoutes => {
+                f.write_str("no pair of hosts is connected: add routes between hosts")
+            }
             Self::Panicked => f.write_str("the emulator thread panicked; see its message"),
             Self::System(e) => write!(f, "a device, timer or event queue failed: {e}"),
             Self::ToItself(host) => write!(
@@ -344,7 +346,7 @@ impl fmt::Display for EmulatorError {
                 host.0
             ),
             Self::Tun(e) => e.fmt(f),
-            Self::TwoWays(from, to) => write!(
+            Self::DuplicateRoute(from, to) => write!(
                 f,
                 "two routes from host {} to host {}: use other hosts for the second flow",
                 from.0, to.0
@@ -374,11 +376,11 @@ fn hosts(config: &EmulatorConfig) -> Result<u16, EmulatorError> {
             .iter()
             .any(|other| ends(other) == ends(way))
         {
-            return Err(EmulatorError::TwoWays(way.from, way.to));
+            return Err(EmulatorError::DuplicateRoute(way.from, way.to));
         }
         most = most.max(Some(number));
     }
-    most.map(|host| host.0 + 1).ok_or(EmulatorError::NoWay)
+    most.map(|host| host.0 + 1).ok_or(EmulatorError::NoRoutes)
 }
 
 fn furnish(host: Host) -> Result<(Namespace, Tun), EmulatorError> {

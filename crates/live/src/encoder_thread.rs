@@ -19,7 +19,7 @@ use crate::driver::StopFlag;
 /// Dropping it waits for the thread only if no order is open, because a source may wait for a
 /// picture forever.
 #[derive(Debug)]
-pub struct Threaded {
+pub struct EncoderThread {
     orders: Option<SyncSender<FrameOrder>>,
     /// Results with their encoding times.
     results: Receiver<(Result<Encoded, EncodeError>, Duration)>,
@@ -28,7 +28,7 @@ pub struct Threaded {
     is_open: bool,
 }
 
-impl Threaded {
+impl EncoderThread {
     /// Starts the thread, which wakes `driver` for each result.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Threaded {
     }
 }
 
-impl EncodePipe for Threaded {
+impl EncodePipe for EncoderThread {
     fn submit(&mut self, order: FrameOrder) {
         // If the thread has ended, `poll` returns the error.
         let _ = self.orders.as_ref().map(|orders| orders.send(order));
@@ -97,7 +97,7 @@ impl EncodePipe for Threaded {
     }
 }
 
-impl Drop for Threaded {
+impl Drop for EncoderThread {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take()
@@ -163,14 +163,14 @@ mod tests {
         }
     }
 
-    fn pipe() -> (Threaded, Sender<Step>, Arc<()>) {
+    fn pipe() -> (EncoderThread, Sender<Step>, Arc<()>) {
         let (steps, script) = channel();
         let alive = Arc::new(());
         let encoder = Scripted {
             steps: script,
             alive: Arc::clone(&alive),
         };
-        let pipe = Threaded::start(encoder, StopFlag::new().unwrap()).unwrap();
+        let pipe = EncoderThread::start(encoder, StopFlag::new().unwrap()).unwrap();
         (pipe, steps, alive)
     }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     /// Polls until there is a result.
-    fn answer(pipe: &mut Threaded) -> Result<Encoded, EncodeError> {
+    fn answer(pipe: &mut EncoderThread) -> Result<Encoded, EncodeError> {
         loop {
             if let Some(result) = pipe.poll() {
                 return result;
@@ -229,11 +229,7 @@ mod tests {
         let (mut pipe, steps, alive) = pipe();
         pipe.submit(order(0));
         drop(pipe);
-        assert_eq!(
-            Arc::strong_count(&alive),
-            2,
-            "the encoder is still blocked"
-        );
+        assert_eq!(Arc::strong_count(&alive), 2, "the encoder is still blocked");
         drop(steps);
     }
 }

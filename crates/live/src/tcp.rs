@@ -208,7 +208,13 @@ pub fn receive(
         }
         let read = socket.read(&mut buffer);
         let now = conditions.clock.now();
-        let gone = |error: TcpError| if silent { error.before_any_data() } else { error };
+        let gone = |error: TcpError| {
+            if silent {
+                error.before_any_data()
+            } else {
+                error
+            }
+        };
         match read.map_err(|cause| gone(TcpError::of(cause, peer)))? {
             Some(0) => {
                 receiver.finish();

@@ -30,7 +30,7 @@ impl Stack {
     ///
     /// # Errors
     /// The kernel lacks a setting, or the permission is missing.
-    pub fn apply(&self, namespace: &Namespace) -> Result<(), StackError> {
+    pub fn apply(&self, namespace: &Namespace) -> Result<(), TcpConfigError> {
         let mut settings = Vec::new();
         if let Some(span) = self.min_rto {
             settings.push(("tcp_rto_min_us", span.as_micros().to_string()));
@@ -47,10 +47,10 @@ impl Stack {
         let write = || {
             settings.iter().try_for_each(|(name, value)| {
                 let path = format!("/proc/sys/net/ipv4/{name}");
-                fs::write(path, value).map_err(|cause| StackError::Setting { name, cause })
+                fs::write(path, value).map_err(|cause| TcpConfigError::Setting { name, cause })
             })
         };
-        namespace.within(write).map_err(StackError::Namespace)?
+        namespace.within(write).map_err(TcpConfigError::Namespace)?
     }
 }
 
@@ -67,9 +67,9 @@ pub struct Limits {
 ///
 /// # Errors
 /// The address is in use, or the kernel rejects an option.
-pub fn listen(address: SocketAddrV4, limits: Limits) -> Result<TcpListener, StackError> {
+pub fn listen(address: SocketAddrV4, limits: Limits) -> Result<TcpListener, TcpConfigError> {
     let listener =
-        TcpListener::bind(address).map_err(|cause| StackError::Listen { address, cause })?;
+        TcpListener::bind(address).map_err(|cause| TcpConfigError::Listen { address, cause })?;
     let set = |name, option, value: u64| {
         let value = libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX);
         // SAFETY: reads the bytes of `value`.
@@ -83,7 +83,7 @@ pub fn listen(address: SocketAddrV4, limits: Limits) -> Result<TcpListener, Stac
             )
         });
         done.map(drop)
-            .map_err(|cause| StackError::Setting { name, cause })
+            .map_err(|cause| TcpConfigError::Setting { name, cause })
     };
     if let Some(window) = limits.window {
         set("TCP_WINDOW_CLAMP", libc::TCP_WINDOW_CLAMP, window.get())?;
@@ -101,7 +101,7 @@ pub(crate) fn set_route(
     (network, mask): (Ipv4Addr, Ipv4Addr),
     device: &CStr,
     on: bool,
-) -> Result<(), StackError> {
+) -> Result<(), TcpConfigError> {
     let change = || -> io::Result<()> {
         // SAFETY: takes integers; the new descriptor has no other owner.
         let socket = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0) })?;
@@ -117,8 +117,10 @@ pub(crate) fn set_route(
         // SAFETY: `entry` is initialised, and the name of the device outlives the call.
         check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw const entry) }).map(drop)
     };
-    let changed = namespace.within(change).map_err(StackError::Namespace)?;
-    changed.map_err(StackError::Route)
+    let changed = namespace
+        .within(change)
+        .map_err(TcpConfigError::Namespace)?;
+    changed.map_err(TcpConfigError::Route)
 }
 
 /// `struct rtentry` of the kernel's `include/uapi/linux/route.h`.
@@ -142,7 +144,7 @@ struct RouteEntry {
 /// Error of the TCP configuration of a host.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum StackError {
+pub enum TcpConfigError {
     /// A device failed.
     Device(TunError),
     /// The port cannot be opened.
@@ -165,7 +167,7 @@ pub enum StackError {
     },
 }
 
-impl fmt::Display for StackError {
+impl fmt::Display for TcpConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen { address, cause } => write!(f, "cannot listen at {address}: {cause}"),
@@ -185,7 +187,7 @@ impl fmt::Display for StackError {
 }
 
 /// The message includes the error of the system.
-impl std::error::Error for StackError {}
+impl std::error::Error for TcpConfigError {}
 
 /// IPv4 and TCP headers without options; the kernel subtracts options from the payload.
 const HEADERS: u64 = 40;

@@ -107,9 +107,7 @@ impl FileSource {
             self.reader = Reader::open(&self.name)?;
             self.clock.restart();
         } else {
-            return Err(self
-                .reader
-                .broken(&"there is no complete picture to loop"));
+            return Err(self.reader.broken(&"there is no complete picture to loop"));
         }
         Ok(())
     }

@@ -68,6 +68,7 @@ impl Claim {
     pub fn verdict(&self) -> &'static str {
         match (self.holds, self.basis) {
             (None, _) => "no event",
+            (Some(false), Basis::Repeated) => "FAILS, repeated",
             (Some(false), _) => "FAILS",
             (Some(true), Basis::Measured) => "holds",
             (Some(true), Basis::Construction) => "by construction",
@@ -203,13 +204,13 @@ impl Distance {
 pub struct Tally {
     /// Measured claims that hold.
     pub hold: usize,
-    /// Claims that fail.
+    /// Claims that fail, by measurement or by construction.
     pub fail: usize,
     /// Claims whose subject did not occur.
     pub no_event: usize,
     /// Claims that hold by construction.
     pub by_construction: usize,
-    /// Claims that hold and repeat another claim.
+    /// Claims that repeat another claim.
     pub repeated: usize,
     /// Values compared with published ones.
     pub values: usize,
@@ -224,10 +225,10 @@ impl Tally {
         for claim in claims {
             let count = match (claim.holds, claim.basis) {
                 (None, _) => &mut tally.no_event,
+                (Some(_), Basis::Repeated) => &mut tally.repeated,
                 (Some(false), _) => &mut tally.fail,
                 (Some(true), Basis::Measured) => &mut tally.hold,
                 (Some(true), Basis::Construction) => &mut tally.by_construction,
-                (Some(true), Basis::Repeated) => &mut tally.repeated,
             };
             *count += 1;
         }
@@ -300,6 +301,7 @@ mod tests {
             claim(true).by_construction(),
             claim(false).by_construction(),
             claim(true).repeated(),
+            claim(false).repeated(),
             Claim::no_event("b".to_owned(), Some(1.0)),
             Claim::new("c".to_owned(), None, f64::INFINITY, true),
         ];
@@ -312,6 +314,7 @@ mod tests {
                 "by construction",
                 "FAILS",
                 "repeated",
+                "FAILS, repeated",
                 "no event",
                 "no event"
             ]
@@ -322,7 +325,7 @@ mod tests {
             fail: 2,
             no_event: 2,
             by_construction: 1,
-            repeated: 1,
+            repeated: 2,
             ..Tally::default()
         };
         assert_eq!(tally, expected);

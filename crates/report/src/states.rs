@@ -1,7 +1,7 @@
 //! States of a sender, as intervals of time.
 
 use tidegate_core::trace::Event;
-use tidegate_sim::run::metrics::{self, FrameStory};
+use tidegate_sim::run::metrics::{self, FrameOutcome};
 use tidegate_sim::run::{EventRow, FlowRun, Run};
 
 /// Intervals, in seconds, in which a flow was in a state of interest.
@@ -69,7 +69,7 @@ impl Open {
 
 /// Intervals, in seconds, in which the picture was frozen, on the time axis of capture like all
 /// data about frames.
-pub(super) fn frozen(flow: &FlowRun, stories: &[FrameStory]) -> Vec<(f64, f64)> {
+pub(super) fn frozen(flow: &FlowRun, stories: &[FrameOutcome]) -> Vec<(f64, f64)> {
     let (Some(rate), Some(first)) = (flow.info.frame_rate, stories.first()) else {
         return Vec::new();
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_core::units::Time;
-use tidegate_sim::run::metrics::{FrameStory, stories};
+use tidegate_sim::run::metrics::{FrameOutcome, stories};
 use tidegate_sim::run::{BinRow, FlowInfo, FlowRun, LinkInfo, Run, Way};
 use tidegate_sim::runner::BIN;
 
@@ -42,7 +42,7 @@ pub(super) struct FlowView<'a> {
 #[derive(Debug)]
 pub(super) struct SimFlow<'a> {
     pub(super) flow: &'a FlowRun,
-    pub(super) stories: Vec<FrameStory>,
+    pub(super) stories: Vec<FrameOutcome>,
     /// Counters of the flow, in order of time.
     pub(super) bins: Vec<&'a BinRow>,
     /// Time at which the flow stopped or the run ended, in seconds.
@@ -69,9 +69,9 @@ impl<'a> FlowView<'a> {
     }
 
     /// Outcomes of the frames of all members, in order of capture.
-    pub(super) fn stories(&self) -> Vec<FrameStory> {
+    pub(super) fn stories(&self) -> Vec<FrameOutcome> {
         let members = self.members.iter();
-        let mut all: Vec<FrameStory> = members
+        let mut all: Vec<FrameOutcome> = members
             .flat_map(|member| member.stories.iter().copied())
             .collect();
         all.sort_by_key(|story| story.captured);

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use rand_core::Rng;
-use tidegate_core::control::{Algorithm as _, Cx, Demand, Outcome, Start, Why};
+use tidegate_core::control::{Algorithm as _, Cx, Demand, Outcome, Start, TimerReason};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
@@ -280,7 +280,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
         }
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         match self {
             Self::Model(e) => e.next_timeout(),
             Self::Receiver(e) => e.next_timeout(),

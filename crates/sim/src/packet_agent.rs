@@ -9,7 +9,7 @@ use core::fmt::Debug;
 
 use prefetch_index::prefetch_index;
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Ecn, Why};
+use tidegate_core::control::{Ecn, TimerReason};
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Time};
 
@@ -39,7 +39,7 @@ pub trait Agent: Debug {
     }
 
     /// Reason for the timer, for error messages.
-    fn why(&self) -> Option<Why> {
+    fn why(&self) -> Option<TimerReason> {
         None
     }
 

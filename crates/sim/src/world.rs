@@ -31,7 +31,7 @@ use node::{Aside, NodeState};
 pub use observer::{Flight, Observer, Sample};
 pub use packet::SimPacket;
 use packet::put;
-pub use wired::Wired;
+pub use wired::EndpointAgent;
 
 /// Index of a node in the list given to [`World::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

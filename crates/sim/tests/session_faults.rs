@@ -55,7 +55,7 @@ fn stream_stops_when_the_receiver_disappears() {
     let (trip, cause) = played.first(Time::ZERO, tripped).unwrap();
     assert_eq!(cause, BreakerCause::RtcpTimeout);
     assert!((7_900..8_300).contains(&ms(trip)), "{trip:?}");
-    let failure = Some(SenderFailure::NobodyThere(BreakerCause::RtcpTimeout));
+    let failure = Some(SenderFailure::ReceiverGone(BreakerCause::RtcpTimeout));
     assert_eq!(played.failure, failure);
 }
 

@@ -4,10 +4,10 @@
 
 mod abone;
 mod bottleneck;
-mod bursts;
-mod differs;
+mod deviations;
 mod itcp;
 mod law;
+mod outages;
 mod outcome;
 mod runs;
 pub mod verb;
@@ -22,10 +22,12 @@ use runs::Stack;
 use tidegate_report::claims::{Claim, Distance, Pair, Tolerance};
 use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
 
-pub use bottleneck::{Bottleneck, BottleneckFault};
-pub use bursts::{Bursts, BurstsFault};
+pub use bottleneck::{Bottleneck, BottleneckError};
 pub use itcp::VIDEO as ITCP_VIDEO;
-pub use runs::{Encoder, Job, Memory, NoPictures, PapersError, Pictures, Simulator, Tcp, World};
+pub use outages::{OutageSchedule, OutageScheduleError};
+pub use runs::{
+    Encoder, Job, NoVideoSource, PapersError, Pictures, RunCache, Simulator, Tcp, World,
+};
 
 /// Conditions of the runs.
 #[derive(Clone, Debug)]
@@ -48,11 +50,11 @@ pub struct Options {
     /// Bottleneck of the paths of both papers.
     pub bottleneck: Bottleneck,
     /// Outages of the first paper's paths; if `None`, the published ones.
-    pub bursts: Option<Bursts>,
+    pub bursts: Option<OutageSchedule>,
     /// Number of concurrent runs.
     pub threads: usize,
     /// Results of earlier entries.
-    pub memory: Arc<Memory>,
+    pub memory: Arc<RunCache>,
 }
 
 impl Options {
@@ -112,8 +114,10 @@ impl Options {
     }
 
     /// Outages of the path.
-    fn bursts(&self) -> Bursts {
-        self.bursts.clone().unwrap_or_else(Bursts::published)
+    fn bursts(&self) -> OutageSchedule {
+        self.bursts
+            .clone()
+            .unwrap_or_else(OutageSchedule::published)
     }
 
     /// The chosen transports without repetitions, or `usual`.
@@ -271,7 +275,7 @@ impl Entry {
             figure.source = format!("{}; over {bottleneck}", figure.source);
         }
         let bursts = options.bursts.as_ref().filter(|_| self.takes_bursts());
-        let others = bursts.filter(|bursts| **bursts != Bursts::published());
+        let others = bursts.filter(|bursts| **bursts != OutageSchedule::published());
         if let Some(bursts) = others.filter(|_| self.longest_cut().is_none()) {
             figure.source = format!("{}; cut for {bursts}", figure.source);
             withhold(&mut figure);

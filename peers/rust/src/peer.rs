@@ -116,7 +116,7 @@ impl fmt::Display for UnknownPeer {
 
 impl core::error::Error for UnknownPeer {}
 
-/// Why a peer cannot play a flow.
+/// TimerReason a peer cannot play a flow.
 #[derive(Debug)]
 pub enum CastError {
     /// No program of pion is given.

@@ -12,7 +12,7 @@ use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use tidegate_core::control::{Cx, Why, sooner};
+use tidegate_core::control::{Cx, TimerReason, sooner};
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::units::{Rate, Time};
 
@@ -110,12 +110,12 @@ impl Endpoint for Sender {
         Some(Transmit::default())
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         if self.failure.is_some() {
             return None;
         }
-        let frame = Some((self.source.next(), Why::Capture));
-        sooner(Some((self.pacer, Why::Pacing)), frame)
+        let frame = Some((self.source.next(), TimerReason::Capture));
+        sooner(Some((self.pacer, TimerReason::Pacing)), frame)
     }
 }
 
@@ -164,9 +164,9 @@ impl Endpoint for Receiver {
         Some(Transmit::default())
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         let report = self.report.filter(|_| self.failure.is_none());
-        report.map(|at| (at, Why::Feedback))
+        report.map(|at| (at, TimerReason::Feedback))
     }
 }
 

@@ -5,7 +5,7 @@ use core::fmt;
 use core::time::Duration;
 use std::path::PathBuf;
 
-use tidegate_core::control::{Cx, Why};
+use tidegate_core::control::{Cx, TimerReason};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::link::{Network, NetworkError, StepsError};
@@ -275,7 +275,7 @@ impl Agent for Member {
         }
     }
 
-    fn why(&self) -> Option<Why> {
+    fn why(&self) -> Option<TimerReason> {
         match self {
             Self::Model(actor) => actor.why(),
             Self::Real(player) => player.why(),
@@ -329,7 +329,7 @@ impl Endpoint for Player {
         }
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         match self {
             Self::Ours(e) => e.next_timeout(),
             Self::Peer(e) => e.next_timeout(),
@@ -344,7 +344,7 @@ impl Endpoint for Player {
     }
 }
 
-/// Why a scenario was not played.
+/// TimerReason a scenario was not played.
 #[derive(Debug)]
 pub enum PlayError {
     /// A flow broke down.

@@ -17,7 +17,7 @@ use quinn_proto::{
     ServerConfig, TransportConfig,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tidegate_core::control::{Cx, Ecn, Why};
+use tidegate_core::control::{Cx, Ecn, TimerReason};
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::units::Time;
 
@@ -236,9 +236,9 @@ impl Endpoint for Party {
         None
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         let pending = self.failure.is_none() && !matches!(self.state, State::Waits);
-        (pending && self.next < Time::FAR).then_some((self.next, Why::Pacing))
+        (pending && self.next < Time::FAR).then_some((self.next, TimerReason::Pacing))
     }
 }
 
@@ -309,7 +309,7 @@ fn zeros(size: usize) -> Bytes {
     Bytes::from_static(&ZEROS[..size.min(ZEROS.len())])
 }
 
-/// Why a connection cannot be prepared.
+/// TimerReason a connection cannot be prepared.
 #[derive(Debug)]
 pub enum TlsError {
     /// The certificate cannot be made.

@@ -12,7 +12,7 @@ use str0m::media::{MediaKind, Pt};
 use str0m::net::{Protocol, Receive};
 use str0m::rtp::RtpWrite;
 use str0m::{Candidate, Event, Input, Output, Rtc, RtcError};
-use tidegate_core::control::{Cx, Why, sooner};
+use tidegate_core::control::{Cx, TimerReason, sooner};
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::link::{
     LinkConfig, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId,
@@ -238,15 +238,15 @@ impl Endpoint for Party {
         }
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         if self.failure.is_some() {
             return None;
         }
         let frame = self
             .media
             .as_ref()
-            .map(|media| (media.source.next(), Why::Capture));
-        sooner(Some((self.clock.time(self.next), Why::Pacing)), frame)
+            .map(|media| (media.source.next(), TimerReason::Capture));
+        sooner(Some((self.clock.time(self.next), TimerReason::Pacing)), frame)
     }
 }
 
@@ -353,7 +353,7 @@ fn bitrate(rate: Rate) -> Bitrate {
     Bitrate::from(rate.as_bps())
 }
 
-/// Why a call was not set up.
+/// TimerReason a call was not set up.
 #[derive(Debug)]
 pub enum SetupError {
     /// An address that is constant is refused.

@@ -75,7 +75,7 @@ impl<'a> Limited<'a> {
                 next.unwrap_or_else(|| panic!("no {limit} in {seen:?}")),
             ));
             let last = seen.last().map(|event| event.what);
-            if let Some(Happening::Phase { to, .. }) = last
+            if let Some(EventDetails::Phase { to, .. }) = last
                 && to == limit
             {
                 coherent(&seen);
@@ -90,7 +90,7 @@ impl<'a> Limited<'a> {
 fn coherent(seen: &[Event]) {
     let mut now = None;
     for (number, event) in (1..).zip(seen) {
-        let Happening::Phase { from, to } = event.what else {
+        let EventDetails::Phase { from, to } = event.what else {
             panic!("{event:?}");
         };
         assert_eq!(from, now, "{seen:?}");
@@ -119,7 +119,7 @@ fn buffer(socket: &impl std::os::fd::AsFd, which: libc::c_int, room: i32) {
 /// Requests with one reply at a time leave the window mostly empty.
 #[test]
 fn a_slow_application_limits_the_sender() {
-    judged_in_lab("a_slow_application_limits_the_sender", || {
+    judged_in_lab("limits::a_slow_application_limits_the_sender", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -138,7 +138,7 @@ fn a_slow_application_limits_the_sender() {
 /// More data than fits into the window.
 #[test]
 fn a_full_window_is_limited_by_the_network() {
-    judged_in_lab("a_full_window_is_limited_by_the_network", || {
+    judged_in_lab("limits::a_full_window_is_limited_by_the_network", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -152,7 +152,7 @@ fn a_full_window_is_limited_by_the_network() {
 /// All data of the send buffer is in flight, and the window allows more.
 #[test]
 fn a_small_send_buffer_limits_the_sender() {
-    judged_in_lab("a_small_send_buffer_limits_the_sender", || {
+    judged_in_lab("limits::a_small_send_buffer_limits_the_sender", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };
@@ -167,17 +167,20 @@ fn a_small_send_buffer_limits_the_sender() {
 /// The receiver reads after the sender has reported this limit.
 #[test]
 fn a_receiver_that_does_not_read_limits_the_sender() {
-    judged_in_lab("a_receiver_that_does_not_read_limits_the_sender", || {
-        let Some((events, _alone)) = in_kernel() else {
-            return;
-        };
-        let limited = Limited::start(&events, None, Some(8_192));
-        let seen = limited.send(200_000, Phase::Receiver, false);
-        let state = &seen.last().unwrap().state;
-        assert!(state.unsent() > Some(Bytes(0)), "{seen:?}");
-        let window = state.get(Variable::SendWindow).unwrap();
-        let mss = state.get(Variable::Mss).unwrap();
-        let out = state.unacknowledged().unwrap().get();
-        assert!(window < out + mss, "{seen:?}");
-    });
+    judged_in_lab(
+        "limits::a_receiver_that_does_not_read_limits_the_sender",
+        || {
+            let Some((events, _alone)) = in_kernel() else {
+                return;
+            };
+            let limited = Limited::start(&events, None, Some(8_192));
+            let seen = limited.send(200_000, Phase::Receiver, false);
+            let state = &seen.last().unwrap().state;
+            assert!(state.unsent() > Some(Bytes(0)), "{seen:?}");
+            let window = state.get(Variable::SendWindow).unwrap();
+            let mss = state.get(Variable::Mss).unwrap();
+            let out = state.unacknowledged().unwrap().get();
+            assert!(window < out + mss, "{seen:?}");
+        },
+    );
 }

@@ -15,7 +15,7 @@ type Sent = (u32, u16);
 /// seconds long.
 #[test]
 fn a_subscription_changes_no_segment() {
-    judged_in_lab("a_subscription_changes_no_segment", || {
+    judged_in_lab("neutral::a_subscription_changes_no_segment", || {
         let Some((events, _alone)) = in_kernel() else {
             return;
         };

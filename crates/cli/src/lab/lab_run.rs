@@ -16,7 +16,7 @@ use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_live::emulator::{
     Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, Hosts, Way,
 };
-use tidegate_live::encoder_thread::Threaded;
+use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Passage, packet_row};
 use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
@@ -260,9 +260,9 @@ impl LabRun<'_> {
     }
 
     fn part(&self, role: &FlowInstance, flag: &StopFlag) -> Result<Part> {
-        let encoder = |video: &VideoPlan| -> Result<Threaded> {
+        let encoder = |video: &VideoPlan| -> Result<EncoderThread> {
             let encoder = self.script.video.encoder(&role.name, video, self.seed)?;
-            Ok(Threaded::start(encoder, flag.clone())?)
+            Ok(EncoderThread::start(encoder, flag.clone())?)
         };
         if let Some((video, plan)) = stream_of(role) {
             let kernel = KernelTcp::new(&plan.tcp, role.plan.ecn.is_capable());

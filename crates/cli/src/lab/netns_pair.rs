@@ -12,7 +12,7 @@ use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Conditions, StopFlag, drive};
 use tidegate_live::emulator::Host;
-use tidegate_live::encoder_thread::Threaded;
+use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_live::netns::{Namespace, Worker};
 use tidegate_live::tcp_sysctls::listen;
 use tidegate_live::udp::Socket;
@@ -20,7 +20,7 @@ use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Player};
 
 use super::kernel::KernelTcp;
 
-pub(super) type LabPlayer = Player<Threaded>;
+pub(super) type LabPlayer = Player<EncoderThread>;
 pub(super) type Said = Vec<(Time, Event)>;
 pub(super) type Endpoint = Worker<Result<(FlowResult, Said)>>;
 

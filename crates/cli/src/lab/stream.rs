@@ -17,7 +17,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_kernel::{Connection, Events};
 use tidegate_live::driver::Conditions;
-use tidegate_live::encoder_thread::Threaded;
+use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_live::tcp::{self, TcpError, TcpOptions, TcpSocket};
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::interactive::{Record, StreamPlan};
@@ -31,7 +31,7 @@ use super::tcp_sampler::TcpSampler;
 /// A sender before the start of the clock.
 #[derive(Debug)]
 pub(super) struct Sender {
-    streamer: TcpStreamer<Threaded>,
+    streamer: TcpStreamer<EncoderThread>,
     options: TcpOptions,
     mode: Mode,
     start: Time,
@@ -46,7 +46,7 @@ impl Sender {
         video: &VideoPlan,
         plan: &StreamPlan,
         kernel: &KernelTcp,
-        encoder: Threaded,
+        encoder: EncoderThread,
     ) -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let epoch = Ntp::from_unix(since_1970.unwrap_or_default());
@@ -190,7 +190,10 @@ impl Sources {
 struct SenderEvents(Connection);
 
 impl tcp::Watch for SenderEvents {
-    fn next_event(&mut self, now: Time) -> io::Result<Option<(tcp_rate::Told, TcpView)>> {
+    fn next_event(
+        &mut self,
+        now: Time,
+    ) -> io::Result<Option<(tcp_rate::EventNotification, TcpView)>> {
         self.0.next_event(now).map_err(io::Error::other)
     }
 

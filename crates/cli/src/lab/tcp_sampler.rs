@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow};
 use tidegate_core::tcp_rate::{CongestionControl, TcpEvent, TcpView};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_kernel::{
-    CaState, EventKind, EventSet, Events, Happening, Snapshot, Variable, Wanted, probe,
+    CaState, EventDetails, EventKind, EventSet, Events, Snapshot, Variable, Wanted, probe,
 };
 use tidegate_live::clock::Clock;
 use tidegate_sim::interactive::{Record, Sample};
@@ -149,12 +149,12 @@ fn sample_loop(
 /// Event of the paper's Table 1 for a kernel event. Start of recovery in the kernel corresponds to
 /// the third duplicate. New acknowledgements and further duplicates are counters in the kernel:
 /// they are recorded once per sample in which they grew.
-fn in_table(what: &Happening) -> Option<TcpEvent> {
+fn in_table(what: &EventDetails) -> Option<TcpEvent> {
     match what {
-        Happening::Timeout { .. } => Some(TcpEvent::TimedOut),
-        Happening::Threshold => Some(TcpEvent::ThresholdReached),
-        Happening::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
-        Happening::Recovered { .. } => Some(TcpEvent::Repaired),
+        EventDetails::Timeout { .. } => Some(TcpEvent::TimedOut),
+        EventDetails::Threshold => Some(TcpEvent::ThresholdReached),
+        EventDetails::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
+        EventDetails::Recovered { .. } => Some(TcpEvent::Repaired),
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::stream::EncodePipe;
 use tidegate_core::session::tcp::TcpStreamer;
-use tidegate_core::tcp_rate::{Retraction, TcpEvent};
+use tidegate_core::tcp_rate::{RateReduction, TcpEvent};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::Conditions;
@@ -47,7 +47,7 @@ pub(crate) struct Reporter {
 struct Recent {
     since: Time,
     bits: u64,
-    answers: Vec<Retraction>,
+    answers: Vec<RateReduction>,
     /// Longest time from a frame's capture until its last byte was written to the socket.
     slowest: Duration,
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use tidegate_core::session::tcp::TcpStreamer;
 use tidegate_core::units::Time;
 use tidegate_live::driver::Conditions;
-use tidegate_live::encoder_thread::Threaded;
+use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_live::tcp::{Sent, TcpSocket};
 use tidegate_media::EncoderSession;
 use tidegate_sim::run::{FlowInfo, Side, Summary, Way};
@@ -62,7 +62,7 @@ impl Sending<'_> {
         around: &LiveContext,
         conditions: &Conditions,
         socket: &mut TcpSocket,
-        on_turn: impl FnMut(&mut TcpStreamer<Threaded>, &mut Progress, Time),
+        on_turn: impl FnMut(&mut TcpStreamer<EncoderThread>, &mut Progress, Time),
     ) -> Result<Played> {
         let sayings = match watch(self.tcp, socket) {
             Ok(sayings) => sayings,
@@ -90,7 +90,7 @@ impl Sending<'_> {
         let mode = self.tcp.choice().name();
         reporter.progress.say(&format!("{}, {mode}", self.greeting));
         let sender = self.config.sender(self.tcp, around, conditions.clock.now());
-        let pipe = Threaded::start(encoder, around.stop.clone()).context(
+        let pipe = EncoderThread::start(encoder, around.stop.clone()).context(
             "cannot start the encoder \
             thread",
         )?;

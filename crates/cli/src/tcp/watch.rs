@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context as _, Result};
-use tidegate_core::tcp_rate::{Subscription, TcpEvent, TcpView, Told};
+use tidegate_core::tcp_rate::{EventNotification, Subscription, TcpEvent, TcpView};
 use tidegate_core::units::Time;
 use tidegate_kernel::{Connection, EventKind, Events, default_path};
 use tidegate_live::tcp::{TcpSocket, Watch};
@@ -84,7 +84,7 @@ struct KernelWatch {
 }
 
 impl Watch for KernelWatch {
-    fn next_event(&mut self, now: Time) -> io::Result<Option<(Told, TcpView)>> {
+    fn next_event(&mut self, now: Time) -> io::Result<Option<(EventNotification, TcpView)>> {
         match self.connection.next_event(now) {
             Ok(event) => Ok(event),
             Err(why) => {

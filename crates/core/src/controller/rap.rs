@@ -10,8 +10,8 @@ mod flight;
 use core::time::Duration;
 
 use crate::control::{
-    Algorithm, Change, Cx, Ecn, Outcome, RateController, Report, Sent, Start, Summary, Target, Why,
-    sooner,
+    Algorithm, Change, Cx, Ecn, Outcome, RateController, Report, Sent, Start, Summary, Target,
+    TimerReason, sooner,
 };
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time, nanos};
@@ -262,9 +262,9 @@ impl RateController for Rap {
         Target::of(Rate::bps((self.size * 8.0 / self.spacing()) as u64))
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
-        let step = self.step.map(|at| (at, Why::Increase));
-        sooner(step, self.check.map(|at| (at, Why::Loss)))
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        let step = self.step.map(|at| (at, TimerReason::Increase));
+        sooner(step, self.check.map(|at| (at, TimerReason::Loss)))
     }
 
     fn summary(&self) -> Summary {

@@ -43,7 +43,7 @@ pub enum CurveError {
     /// There are no segments.
     Empty,
     /// The slope of the last segment is negative. This segment has no end.
-    FallsForEver,
+    NegativeFinalSlope,
     /// The slope of the segment with this index is not a finite number.
     SlopeNotFinite(usize),
 }
@@ -91,7 +91,7 @@ impl ServiceCurve {
             return Err(CurveError::SlopeNotFinite(bad));
         }
         if last.slope < 0.0 {
-            return Err(CurveError::FallsForEver);
+            return Err(CurveError::NegativeFinalSlope);
         }
         let mut build = Builder::new();
         for s in before {
@@ -251,12 +251,15 @@ impl fmt::Display for CurveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("a service curve needs at least one segment"),
-            Self::FallsForEver => f.write_str(
+            Self::NegativeFinalSlope => f.write_str(
                 "the last segment of a service curve has no end: give it a slope of zero or more, \
                  or add a segment after it",
             ),
             Self::SlopeNotFinite(i) => {
-                write!(f, "the slope of segment {i} of the service curve is not a finite number of b/s²")
+                write!(
+                    f,
+                    "the slope of segment {i} of the service curve is not a finite number of b/s²"
+                )
             }
         }
     }
@@ -409,7 +412,7 @@ mod tests {
         assert_eq!(ServiceCurve::from_segments(&[]), Err(CurveError::Empty));
         assert_eq!(
             ServiceCurve::from_segments(&[bad(-1.0)]),
-            Err(CurveError::FallsForEver)
+            Err(CurveError::NegativeFinalSlope)
         );
         let err = ServiceCurve::from_segments(&[bad(0.0), bad(f64::NAN)]).unwrap_err();
         assert_eq!(err, CurveError::SlopeNotFinite(1));

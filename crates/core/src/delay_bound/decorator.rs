@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::competing_flows::{CompetingFlows, QueueState, Transition};
 use super::meter::{PathMeter, Reading};
 use super::planner::{Decision, Planner, PlannerConfig, QueueOwner, Situation};
-use crate::control::{Change, Cx, RateController, Report, Sent, Summary, Target, Why};
+use crate::control::{Change, Cx, RateController, Report, Sent, Summary, Target, TimerReason};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 
@@ -291,7 +291,7 @@ impl<C: RateController> RateController for DelayBound<C> {
         target.media(self.decision.map_or(most, |d| d.media.min(most)))
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         self.inner.next_timeout()
     }
 
@@ -319,8 +319,8 @@ mod tests {
             target.in_flight = Some(Bytes(9));
             target
         }
-        fn next_timeout(&self) -> Option<(Time, Why)> {
-            Some((Time::from_secs(3), Why::Silence))
+        fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+            Some((Time::from_secs(3), TimerReason::Silence))
         }
         fn summary(&self) -> Summary {
             Summary::new(Rate::kbps(2_000))

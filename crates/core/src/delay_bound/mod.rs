@@ -24,6 +24,8 @@ pub use exact::{
     Binding, Burst, Case, FrameSet, Frames, Plan, Skip, may_return, plan, recovery, smallest_budget,
 };
 pub use meter::{PathMeter, Reading, Sample};
-pub use paper::{Congested, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate};
+pub use paper::{
+    CongestionEvent, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate,
+};
 pub use planner::{Decision, Planner, PlannerConfig, QueueOwner, Situation};
 pub use tcp::{BbrCycle, CubicEpoch, TcpPath};

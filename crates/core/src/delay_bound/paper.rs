@@ -24,7 +24,7 @@ pub enum Law {
 
 /// State of the application when TCP reports a loss.
 #[derive(Clone, Copy, Debug)]
-pub struct Congested<'a> {
+pub struct CongestionEvent<'a> {
     /// Segment size and round-trip time.
     pub path: TcpPath,
     /// H: the rate before the event, see [`satisfied_rate`].
@@ -85,7 +85,7 @@ impl Law {
     }
 
     /// The reduced rate and its duration.
-    pub fn respond(self, event: &Congested<'_>) -> Response {
+    pub fn respond(self, event: &CongestionEvent<'_>) -> Response {
         let slope = self.slope(event.path);
         let backlog = event
             .backlog
@@ -138,7 +138,7 @@ pub fn backlog_of_reaction(normal: Rate, reaction: Duration, slope: f64) -> Byte
 }
 
 /// Equations (4), (6b) and (9).
-fn printed(event: &Congested<'_>, backlog: Bytes, m: f64) -> Response {
+fn printed(event: &CongestionEvent<'_>, backlog: Bytes, m: f64) -> Response {
     let (q, d) = (backlog.bits() as f64, event.budget.as_secs_f64());
     let ceiling = event.ceiling.max(event.floor);
     //= itcp-4.4-paper-minimum
@@ -163,7 +163,7 @@ fn printed(event: &Congested<'_>, backlog: Bytes, m: f64) -> Response {
     }
 }
 
-fn exact(event: &Congested<'_>, backlog: Bytes, m: f64) -> Response {
+fn exact(event: &CongestionEvent<'_>, backlog: Bytes, m: f64) -> Response {
     let linear = ServiceCurve::linear(m);
     let case = Case {
         curve: event.curve.unwrap_or(&linear),
@@ -204,8 +204,8 @@ mod tests {
         limit: None,
     };
 
-    fn event(backlog: u64, budget_ms: u64) -> Congested<'static> {
-        Congested {
+    fn event(backlog: u64, budget_ms: u64) -> CongestionEvent<'static> {
+        CongestionEvent {
             path: PATH,
             normal: Rate::kbps(1_500),
             reaction: Duration::from_millis(50),
@@ -268,7 +268,7 @@ mod tests {
     fn the_backlog_of_the_reaction_time() {
         //= itcp-4.4-paper-backlog (test)
         // 0.05·(1,500,000 − 1,168,000·0.025) = 73,540 bits.
-        let got = Law::PaperM.respond(&Congested {
+        let got = Law::PaperM.respond(&CongestionEvent {
             backlog: None,
             ..event(0, 500)
         });

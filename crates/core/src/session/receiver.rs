@@ -7,7 +7,7 @@ use super::config::{FeedbackMode, ReceiverConfig};
 use super::jitter_buffer::{JitterBuffer, MediaPacket, ReceivedFrame};
 use super::receiver_stats::{Arrivals, ReceiverStats};
 use super::slowdown_detector::SlowdownDetector;
-use crate::control::{Cx, Why, sooner};
+use crate::control::{Cx, TimerReason, sooner};
 use crate::endpoint::{Datagram, Endpoint, Transmit};
 use crate::media::MEDIA_CLOCK;
 use crate::units::Time;
@@ -441,16 +441,19 @@ impl Endpoint for MediaReceiver {
         Some(Transmit::default())
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         match self.presence {
             Presence::Active => {}
-            Presence::Leaving => return Some((Time::ZERO, Why::Schedule)),
+            Presence::Leaving => return Some((Time::ZERO, TimerReason::Schedule)),
             Presence::Left => return None,
         }
-        let assembly = self.frames.next_timeout().map(|at| (at, Why::Playout));
+        let assembly = self
+            .frames
+            .next_timeout()
+            .map(|at| (at, TimerReason::Playout));
         let reports = [self.feedback_due, self.report_due, self.keep_alive()];
         let feedback = reports.into_iter().flatten().min();
-        sooner(assembly, feedback.map(|at| (at, Why::Feedback)))
+        sooner(assembly, feedback.map(|at| (at, TimerReason::Feedback)))
     }
 
     fn is_done(&self) -> bool {

@@ -18,7 +18,7 @@ use super::history::{Content, History, PacketRow};
 use super::pacer::Pacer;
 use super::path::PathView;
 use super::rr_fallback::RrFallback;
-use crate::control::{Cx, RateController, Target, Why, sooner};
+use crate::control::{Cx, RateController, Target, TimerReason, sooner};
 use crate::delay_bound::PlannerConfig;
 use crate::endpoint::Datagram;
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
@@ -104,13 +104,13 @@ enum Phase {
     Closed(Option<SenderFailure>),
 }
 
-/// Why the session ended before the stream.
+/// TimerReason the session ended before the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SenderFailure {
     /// The circuit breaker stopped the stream, or the receiver sent a BYE, and no answer arrived
     /// within [`SenderConfig::patience`].
-    NobodyThere(BreakerCause),
+    ReceiverGone(BreakerCause),
 }
 
 /// Kind of feedback that the peer sends.
@@ -301,34 +301,36 @@ impl MediaSender {
     }
 
     /// Time of the next [`on_timeout`](Self::on_timeout), and its reason.
-    pub fn next_timeout(&self) -> Option<(Time, Why)> {
+    pub fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         match self.phase {
             Phase::Closed(_) => return None,
-            Phase::Greeting { since: Time::FAR } => return Some((Time::ZERO, Why::Schedule)),
+            Phase::Greeting { since: Time::FAR } => {
+                return Some((Time::ZERO, TimerReason::Schedule));
+            }
             _ => {}
         }
-        let mut next = self.next_report.map(|at| (at, Why::Feedback));
+        let mut next = self.next_report.map(|at| (at, TimerReason::Feedback));
         let mut consider = |at: Option<Time>, why| next = sooner(next, at.map(|at| (at, why)));
-        consider(self.capture.next(), Why::Capture);
-        consider(self.silence(), Why::Silence);
+        consider(self.capture.next(), TimerReason::Capture);
+        consider(self.silence(), TimerReason::Silence);
         if self.expects_rtcp() {
-            consider(self.breaker.next_timeout(), Why::Breaker);
+            consider(self.breaker.next_timeout(), TimerReason::Breaker);
         }
         if let Some((at, why)) = self.control.next_timeout() {
             consider(Some(at), why);
         }
         match self.phase {
-            Phase::Greeting { since } => consider(Some(since + GREETING), Why::Silence),
+            Phase::Greeting { since } => consider(Some(since + GREETING), TimerReason::Silence),
             Phase::Open if !self.frames.is_empty() || !self.repairs.is_empty() => {
-                consider(Some(self.pacer.next()), Why::Pacing);
+                consider(Some(self.pacer.next()), TimerReason::Pacing);
             }
             Phase::Open if self.capture.waiting() > 0 && !self.capture.is_busy() => {
-                consider(Some(self.pacer.next()), Why::Capture);
+                consider(Some(self.pacer.next()), TimerReason::Capture);
             }
             Phase::Open => {}
-            _ => consider(self.oldest_capture_deadline(), Why::Deadline),
+            _ => consider(self.oldest_capture_deadline(), TimerReason::Deadline),
         }
-        consider(self.closing_time(), Why::Schedule);
+        consider(self.closing_time(), TimerReason::Schedule);
         next
     }
 
@@ -348,7 +350,7 @@ impl MediaSender {
         matches!(self.phase, Phase::Closed(_)) && self.outgoing.is_empty()
     }
 
-    /// Why the session ended before the stream; `None` if it did not.
+    /// TimerReason the session ended before the stream; `None` if it did not.
     pub fn failure(&self) -> Option<SenderFailure> {
         match self.phase {
             Phase::Closed(failure) => failure,

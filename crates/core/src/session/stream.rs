@@ -4,7 +4,7 @@ use core::fmt::Debug;
 use core::time::Duration;
 
 use super::sender::MediaSender;
-use crate::control::{Cx, Why};
+use crate::control::{Cx, TimerReason};
 use crate::endpoint::{Datagram, Endpoint, Transmit};
 use crate::media::{EncodeError, Encoded, FrameEncoder, FrameOrder};
 use crate::units::Time;
@@ -127,7 +127,7 @@ impl<P: EncodePipe> Endpoint for Streamer<P> {
         self.sender.poll_transmit(cx, buffer)
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         self.sender.next_timeout()
     }
 

@@ -24,7 +24,7 @@ pub enum TcpEvent {
 
 /// Notification of an application about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct EventNotification {
     /// The event.
     pub event: TcpEvent,
     /// Time of the event in the transport, if known; otherwise an estimate.
@@ -60,8 +60,8 @@ impl TcpEvent {
     }
 
     /// Notification of this event at the time `happened`.
-    pub const fn at(self, happened: Time) -> Told {
-        Told {
+    pub const fn at(self, happened: Time) -> EventNotification {
+        EventNotification {
             event: self,
             happened,
         }

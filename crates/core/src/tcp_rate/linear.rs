@@ -7,8 +7,8 @@ use core::time::Duration;
 ///
 /// The second timeout is doubled (RFC 6298 section 5.5), because the first one cannot be predicted
 /// and back-off applies at its expiry. The following ones are a tenth of a second
-/// shorter than the first. They last for at least [`LINEAR_LEAST`], or [`LINEAR_LATER`] after more
-/// than [`LINEAR_RETRIES`] timeouts, and never longer than with exponential back-off.
+/// shorter than the first. They last for at least [`LINEAR_MIN_RTO`], or [`LINEAR_LATE_MIN_RTO`] after more
+/// than [`LINEAR_FAST_RETRIES`] timeouts, and never longer than with exponential back-off.
 ///
 /// The tenth of a second is half of the minimum that Linux adds to the round trip for delayed
 /// acknowledgements (`tcp_rto_min`). A segment that fills a gap is acknowledged immediately (RFC
@@ -21,18 +21,18 @@ pub fn linear_timeout(base: Duration, in_a_row: u32) -> Duration {
     let backed_off = base.saturating_mul(2_u32.saturating_pow(in_a_row));
     let linear = match in_a_row {
         0 | 1 => backed_off,
-        2..=LINEAR_RETRIES => base.saturating_sub(UNDELAYED).max(LINEAR_LEAST),
-        _ => base.max(LINEAR_LATER),
+        2..=LINEAR_FAST_RETRIES => base.saturating_sub(UNDELAYED).max(LINEAR_MIN_RTO),
+        _ => base.max(LINEAR_LATE_MIN_RTO),
     };
     linear.min(backed_off)
 }
 
 /// See [`linear_timeout`].
-pub const LINEAR_LEAST: Duration = Duration::from_millis(250);
+pub const LINEAR_MIN_RTO: Duration = Duration::from_millis(250);
 /// See [`linear_timeout`].
-pub const LINEAR_LATER: Duration = Duration::from_secs(1);
+pub const LINEAR_LATE_MIN_RTO: Duration = Duration::from_secs(1);
 /// See [`linear_timeout`].
-pub const LINEAR_RETRIES: u32 = 32;
+pub const LINEAR_FAST_RETRIES: u32 = 32;
 const UNDELAYED: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

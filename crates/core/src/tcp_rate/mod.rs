@@ -30,8 +30,8 @@ mod tests;
 
 use core::time::Duration;
 
-pub use event::{Subscription, TcpEvent, Told};
-pub use linear::{LINEAR_LATER, LINEAR_LEAST, LINEAR_RETRIES, linear_timeout};
+pub use event::{EventNotification, Subscription, TcpEvent};
+pub use linear::{LINEAR_FAST_RETRIES, LINEAR_LATE_MIN_RTO, LINEAR_MIN_RTO, linear_timeout};
 pub use mode::{Backoff, Flags, Mode};
 pub use response_latency::ResponseLatency;
 pub use view::{CongestionControl, TcpView};
@@ -39,7 +39,7 @@ pub use view::{CongestionControl, TcpView};
 use self::path_history::PathHistory;
 use self::response_latency::ResponseLatencies;
 use crate::delay_bound::{
-    Burst, Case, Congested, Frames, Law, Plan, Response, ServiceCurve, plan, satisfied_rate,
+    Burst, Case, CongestionEvent, Frames, Law, Plan, Response, ServiceCurve, plan, satisfied_rate,
 };
 use crate::units::{Bytes, Rate, Time};
 
@@ -95,7 +95,7 @@ pub enum Admit {
 
 /// Rate reduction in response to an event: a row of the paper's Table 6.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Retraction {
+pub struct RateReduction {
     /// Time of the notification.
     pub at: Time,
     /// Event that caused the reduction.
@@ -126,7 +126,7 @@ pub struct TcpRateAdapter {
     past: PathHistory,
     reactions: ResponseLatencies,
     counts: [u64; 6],
-    answers: Vec<Retraction>,
+    answers: Vec<RateReduction>,
 }
 
 impl TcpRateAdapter {
@@ -171,12 +171,12 @@ impl TcpRateAdapter {
     }
 
     /// Takes the responses to events since the last call.
-    pub fn take_answers(&mut self) -> Vec<Retraction> {
+    pub fn take_answers(&mut self) -> Vec<RateReduction> {
         core::mem::take(&mut self.answers)
     }
 
     /// Processes an event of the connection; `view` is the state after it.
-    pub fn on_event(&mut self, now: Time, told: Told, view: &TcpView) {
+    pub fn on_event(&mut self, now: Time, told: EventNotification, view: &TcpView) {
         let event = told.event;
         self.past.look(now, view, &self.config);
         //= itcp-3.1-subscribe
@@ -195,7 +195,7 @@ impl TcpRateAdapter {
                 if reduces {
                     self.reactions.begin(now, told);
                     self.reactions.answered(now);
-                    self.answers.push(Retraction {
+                    self.answers.push(RateReduction {
                         at: now,
                         event,
                         rate: self.target,
@@ -359,7 +359,7 @@ impl TcpRateAdapter {
         })
     }
 
-    fn step_back(&mut self, now: Time, told: Told, backoff: Backoff) {
+    fn step_back(&mut self, now: Time, told: EventNotification, backoff: Backoff) {
         //= itcp-6.3-iexp
         let (Backoff::Fixed { ratio, .. } | Backoff::Additive { ratio, .. }) = backoff;
         let present = self.pending.map_or(self.target, |(_, rate)| rate);
@@ -370,7 +370,7 @@ impl TcpRateAdapter {
         };
         self.grown = now + self.config.obeys_after;
         self.retract(now, told, rate, lasts);
-        self.answers.push(Retraction {
+        self.answers.push(RateReduction {
             at: now,
             event: told.event,
             rate,
@@ -380,10 +380,10 @@ impl TcpRateAdapter {
         });
     }
 
-    fn throttle(&mut self, now: Time, told: Told, law: Law, view: &TcpView) {
+    fn throttle(&mut self, now: Time, told: EventNotification, law: Law, view: &TcpView) {
         //= itcp-4.4-symbiosis
         let c = &self.config;
-        let answer: Response = law.respond(&Congested {
+        let answer: Response = law.respond(&CongestionEvent {
             path: view.path(),
             normal: satisfied_rate(view.sent, self.start, now),
             reaction: self.reactions.expected().unwrap_or(c.reaction),
@@ -399,7 +399,7 @@ impl TcpRateAdapter {
             },
         });
         self.retract(now, told, answer.rate, answer.duration);
-        self.answers.push(Retraction {
+        self.answers.push(RateReduction {
             at: now,
             event: told.event,
             rate: answer.rate,
@@ -410,7 +410,7 @@ impl TcpRateAdapter {
     }
 
     /// Sets `rate` after the delay of the encoder, for the duration `lasts`.
-    fn retract(&mut self, now: Time, told: Told, rate: Rate, lasts: Option<Duration>) {
+    fn retract(&mut self, now: Time, told: EventNotification, rate: Rate, lasts: Option<Duration>) {
         self.reactions.begin(now, told);
         let obeys = now + self.config.obeys_after;
         self.pending = Some((obeys, rate));

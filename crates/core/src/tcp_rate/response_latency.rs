@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::event::Told;
+use super::event::EventNotification;
 use crate::delay_bound::reaction_delay;
 use crate::units::Time;
 
@@ -14,7 +14,7 @@ use crate::units::Time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseLatency {
     /// The event and its time in the transport.
-    pub told: Told,
+    pub told: EventNotification,
     /// Time of the notification of the application (`EventTime`).
     pub heard: Time,
     /// Time from which the new rate is available to the encoder (`ResponseTime`).
@@ -54,7 +54,7 @@ pub(super) struct ResponseLatencies {
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    told: Told,
+    told: EventNotification,
     heard: Time,
     answered: Option<Time>,
     encoder: Duration,
@@ -62,7 +62,7 @@ struct Open {
 
 impl ResponseLatencies {
     /// Begins a measurement for an event with its notification at `heard`.
-    pub(super) fn begin(&mut self, heard: Time, told: Told) {
+    pub(super) fn begin(&mut self, heard: Time, told: EventNotification) {
         self.open = Some(Open {
             told,
             heard,

@@ -309,7 +309,7 @@ impl<'a> CcfbBuilder<'a> {
     }
 }
 
-/// Why a block was not added.
+/// TimerReason a block was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockError {
     /// The packet would exceed its length field: start another packet.

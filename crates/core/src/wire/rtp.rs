@@ -230,7 +230,7 @@ impl RtpElements<'_> {
     }
 }
 
-/// Why bytes are not an RTP packet.
+/// TimerReason bytes are not an RTP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RtpError {

@@ -9,7 +9,7 @@ use super::view::View;
 use super::{remove, stamps};
 use crate::bpf::events::{Tally, Wanted};
 use crate::error::EventsError;
-use crate::event::{CaState, Event, EventKind, Happening, SubscriptionId};
+use crate::event::{CaState, Event, EventDetails, EventKind, SubscriptionId};
 use crate::system::{Bell, is_short};
 use crate::variables::Variable;
 
@@ -143,7 +143,7 @@ impl Shared {
             state.queue_events(cookie, view.at, &happened);
             self.notify(&state);
         }
-        let timeout = |what: &Happening| what.kind() == EventKind::Timeout;
+        let timeout = |what: &EventDetails| what.kind() == EventKind::Timeout;
         happened.iter().any(timeout).then_some(view.at)
     }
 
@@ -179,7 +179,7 @@ impl State {
     }
 
     /// Queues the events of a socket for its subscriptions.
-    pub(super) fn queue_events(&mut self, cookie: u64, time: Duration, happened: &[Happening]) {
+    pub(super) fn queue_events(&mut self, cookie: u64, time: Duration, happened: &[EventDetails]) {
         let Some(watched) = self.sockets.get_mut(&cookie) else {
             return;
         };
@@ -253,7 +253,7 @@ impl State {
 
     /// A socket is closed.
     pub(super) fn end(&mut self, cookie: u64, time: Duration) {
-        self.queue_events(cookie, time, &[Happening::Ended]);
+        self.queue_events(cookie, time, &[EventDetails::Ended]);
         self.fading.remove(&cookie);
         if let Some(watched) = self.sockets.remove(&cookie) {
             stamps::restore(watched.fd, cookie);

@@ -12,7 +12,7 @@ pub(super) use calm::judged;
 
 use super::timer::Timers;
 use super::*;
-use crate::event::{EventSet, Happening};
+use crate::event::{EventDetails, EventSet};
 use crate::system::{Polled, check, monotonic, owned, poll, set_option};
 
 /// A connection whose data is never acknowledged. That takes no privilege: the listener defers the
@@ -82,7 +82,7 @@ fn each_timeout_is_an_event() {
         let mut least = Duration::ZERO;
         for number in 1..=3 {
             let event = next(&events, EventKind::Timeout);
-            let Happening::Timeout { in_a_row, after } = event.what else {
+            let EventDetails::Timeout { in_a_row, after } = event.what else {
                 panic!("{event:?}");
             };
             assert_eq!(in_a_row, number);
@@ -393,7 +393,7 @@ fn a_wait_without_limit_returns_with_the_event() {
     let id = events.subscribe(&stream, events.allowed()).unwrap();
     drop(stream);
     let last = std::iter::from_fn(|| events.next(Some(Duration::MAX)).unwrap())
-        .find(|event| event.what == Happening::Ended);
+        .find(|event| event.what == EventDetails::Ended);
     assert_eq!(last.unwrap().subscription, id);
 }
 

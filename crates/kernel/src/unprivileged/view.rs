@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::event::{CaState, Happening, Phase, TcpState};
+use crate::event::{CaState, EventDetails, Phase, TcpState};
 use crate::tcp;
 use crate::variables::{Snapshot, Variable};
 
@@ -32,7 +32,7 @@ impl View {
     }
 
     /// The events since `before`, in their order.
-    pub(super) fn since(&mut self, before: &Self) -> Vec<Happening> {
+    pub(super) fn since(&mut self, before: &Self) -> Vec<EventDetails> {
         let mut happened = Vec::new();
         let this = self;
         let get = |view: &Self, variable| view.state.get(variable).unwrap_or_default();
@@ -40,14 +40,14 @@ impl View {
         let (old, new) = (old.unwrap_or(CaState::Open), new.unwrap_or(CaState::Open));
         let repairs = |s| matches!(s, CaState::Recovery | CaState::Loss);
         if repairs(old) && !repairs(new) {
-            happened.push(Happening::Recovered { from: old });
+            happened.push(EventDetails::Recovered { from: old });
         }
         if new == CaState::Reducing && old != new {
-            happened.push(Happening::Reduced);
+            happened.push(EventDetails::Reduced);
         }
         if new == CaState::Recovery && old != new {
             let duplicates = get(this, Variable::SackedOut) as u32;
-            happened.push(Happening::Recovery { duplicates });
+            happened.push(EventDetails::Recovery { duplicates });
         }
         // Linux before 6.7 does not count time-outs.
         let timed_out = match (before.timeouts, this.timeouts) {
@@ -56,7 +56,7 @@ impl View {
         };
         if timed_out {
             let doubled = u32::from(get(this, Variable::Backoff) > 0);
-            happened.push(Happening::Timeout {
+            happened.push(EventDetails::Timeout {
                 // An acknowledgement may have reset it since.
                 in_a_row: get(this, Variable::Retransmits).max(1) as u32,
                 after: this.state.rto().unwrap_or_default() / (1 << doubled),
@@ -66,18 +66,18 @@ impl View {
         // A window that shrinks to the threshold has not grown to it.
         let shrinks = |s| matches!(s, CaState::Recovery | CaState::Reducing);
         if below(before) && !below(this) && !shrinks(old) && !shrinks(new) {
-            happened.push(Happening::Threshold);
+            happened.push(EventDetails::Threshold);
         }
         let states = (before.state.tcp_state(), this.state.tcp_state());
         if let (Some(from), Some(to)) = states
             && from != to
         {
-            happened.push(Happening::State { from, to });
+            happened.push(EventDetails::State { from, to });
         }
         let phase = this.limited_by(before);
         if let Some(to) = phase.filter(|_| phase != before.phase) {
             let from = before.phase;
-            happened.push(Happening::Phase { from, to });
+            happened.push(EventDetails::Phase { from, to });
         }
         this.phase = phase.or(before.phase);
         happened

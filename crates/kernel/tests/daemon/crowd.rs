@@ -212,7 +212,7 @@ fn a_user_whose_close_hangs_is_refused_until_it_ends() {
     events.subscribe(&short, Wanted::default()).unwrap();
     drop((short, peer));
     let end = next(&events);
-    assert_eq!(end.what, Happening::Ended);
+    assert_eq!(end.what, EventDetails::Ended);
     // A peer that is gone ends the wait.
     drop(its_peer);
     let guard = Instant::now() + GUARD;
@@ -238,7 +238,7 @@ fn a_close_after_a_subscription_is_the_last_one() {
         drop(socket);
         let last = std::iter::from_fn(|| events.try_next()).last();
         let last = last.map(|event| (event.subscription, event.what));
-        assert_eq!(last, Some((id, Happening::Ended)), "round {round}");
+        assert_eq!(last, Some((id, EventDetails::Ended)), "round {round}");
     }
 }
 

@@ -11,7 +11,7 @@ fn handlers_programs_and_signals_are_served() {
         return;
     };
     let handlers = Handlers::start(Events::connect(&daemon.path).unwrap()).unwrap();
-    let seen: Arc<Mutex<Vec<Happening>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<EventDetails>>> = Arc::default();
     let reports: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&reports);
     handlers.on_report(move |report| sink.lock().unwrap().push(report.to_string()));
@@ -69,7 +69,7 @@ fn handlers_programs_and_signals_are_served() {
     ] {
         assert!(reports.contains(word), "{reports}");
     }
-    assert_eq!(seen.lock().unwrap().last(), Some(&Happening::Ended));
+    assert_eq!(seen.lock().unwrap().last(), Some(&EventDetails::Ended));
     let note = fs::read_to_string(&notes).unwrap();
     let words: Vec<&str> = note.split_whitespace().collect();
     assert_eq!((words[0], words[1], words[3]), ("3", "state", "state"));
@@ -128,7 +128,7 @@ fn a_missing_program_writes_nothing_to_the_socket() {
     handlers.bind(&other, Wanted::default(), call).unwrap();
     drop((other, its_peer));
     let end = receiver.recv_timeout(GUARD);
-    assert_eq!(end, Ok(Happening::Ended));
+    assert_eq!(end, Ok(EventDetails::Ended));
     let missing = Handler::Run(Executable::new("/no/such/program"));
     handlers.bind(&socket, states(), missing).unwrap();
     let kept = [0, 2].map(|fd| (fd, copy(fd)));

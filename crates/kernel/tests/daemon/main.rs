@@ -20,7 +20,7 @@ use std::{env, fs, mem};
 
 use service::{Daemon, spawn};
 use tidegate_kernel::{
-    Event, EventKind, EventSet, Events, EventsError, Executable, Handler, Handlers, Happening,
+    Event, EventDetails, EventKind, EventSet, Events, EventsError, Executable, Handler, Handlers,
     Policy, Server, Signals, TcpState, Variable, VariableSet, Wanted,
 };
 
@@ -100,7 +100,7 @@ fn several_subscribers_to_several_sockets_get_their_events() {
     let mut ended = 0;
     while ended < 2 {
         let event = next(&one);
-        ended += usize::from(event.what == Happening::Ended);
+        ended += usize::from(event.what == EventDetails::Ended);
         events_seen.push((event.subscription, event.what.kind()));
     }
     assert!(events_seen.contains(&(a_one, EventKind::State)));
@@ -137,7 +137,7 @@ fn a_subscription_can_be_changed_and_has_a_tally() {
     let closed = TcpState::Closed;
     let ups = seen
         .iter()
-        .filter(|e| matches!(e.what, Happening::State { to, .. } if to != closed));
+        .filter(|e| matches!(e.what, EventDetails::State { to, .. } if to != closed));
     assert_eq!(ups.count(), 10);
     assert!(seen.iter().all(|e| e.state.get(Variable::Mss).is_some()));
     assert_eq!(
@@ -311,7 +311,7 @@ fn without_capabilities_the_error_names_them_and_the_unprivileged_mode_works() {
         drop((socket, peer));
         for events in [events, weak] {
             let mut last = next(&events);
-            while last.what != Happening::Ended {
+            while last.what != EventDetails::Ended {
                 last = next(&events);
             }
         }
@@ -470,7 +470,7 @@ fn events_can_be_awaited() {
     let mut stream = tidegate_kernel::EventStream::new(Arc::clone(&events)).unwrap();
     let closer = thread::spawn(move || drop((peer, socket)));
     let event = block_on(stream.next()).unwrap();
-    assert_eq!(event.what, Happening::Ended);
+    assert_eq!(event.what, EventDetails::Ended);
     closer.join().unwrap();
 }
 
@@ -519,7 +519,7 @@ fn rings_can_be_created_after_privileges_are_dropped() {
         events.subscribe(&socket, Wanted::default()).unwrap();
         drop((socket, peer));
         let end = next(&events);
-        assert_eq!(end.what, Happening::Ended);
+        assert_eq!(end.what, EventDetails::Ended);
         stopper.write_all(b"!").unwrap();
     });
     server.drop_privileges(Some("nobody")).unwrap();

@@ -87,7 +87,7 @@ fn a_thousand_sockets_have_their_own_events() {
     let mut ends = BTreeMap::new();
     while ends.len() < SOCKETS {
         let event = next(&events);
-        if event.what == Happening::Ended {
+        if event.what == EventDetails::Ended {
             *ends.entry(event.subscription).or_insert(0) += 1;
         }
     }

@@ -1,7 +1,7 @@
 use std::net::UdpSocket;
 use std::thread;
 
-use tidegate_core::control::{Ecn, Why};
+use tidegate_core::control::{Ecn, TimerReason};
 use tidegate_core::endpoint::Transmit;
 use tidegate_core::random::Seed;
 
@@ -52,8 +52,8 @@ impl Endpoint for Talker {
         })
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
-        (self.left > 0).then_some((self.next, Why::Pacing))
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        (self.left > 0).then_some((self.next, TimerReason::Pacing))
     }
 
     fn is_done(&self) -> bool {
@@ -226,8 +226,8 @@ fn oversized_datagram_is_an_error() {
             buffer.resize(LARGEST + 1, 0);
             Some(Transmit::default())
         }
-        fn next_timeout(&self) -> Option<(Time, Why)> {
-            Some((Time::ZERO, Why::Schedule))
+        fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+            Some((Time::ZERO, TimerReason::Schedule))
         }
     }
     let there = any();

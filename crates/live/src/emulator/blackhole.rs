@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use super::{DEVICE, FIRST, PREFIX};
 use crate::netns::Namespace;
-use crate::tcp_sysctls::{self, StackError};
+use crate::tcp_sysctls::{self, TcpConfigError};
 use crate::tun::Tun;
 
 /// A second device of a host, whose packets are never read. Dropping it restores the original path.
@@ -26,11 +26,15 @@ impl Blackhole {
     ///
     /// The kernel does not create the device, or reverse path filtering (`rp_filter`) cannot be
     /// disabled. With filtering, packets received during the black hole would be dropped as well.
-    pub fn new(namespace: &Namespace) -> Result<Self, StackError> {
-        let device = Tun::open(namespace, NAME).map_err(StackError::Device)?;
-        namespace.switch_on(NAME).map_err(StackError::Namespace)?;
+    pub fn new(namespace: &Namespace) -> Result<Self, TcpConfigError> {
+        let device = Tun::open(namespace, NAME).map_err(TcpConfigError::Device)?;
+        namespace
+            .switch_on(NAME)
+            .map_err(TcpConfigError::Namespace)?;
         let accept = || ["all", DEVICE].into_iter().try_for_each(accept_from_all);
-        namespace.within(accept).map_err(StackError::Namespace)??;
+        namespace
+            .within(accept)
+            .map_err(TcpConfigError::Namespace)??;
         Ok(Self {
             namespace: namespace.clone(),
             device,
@@ -43,7 +47,7 @@ impl Blackhole {
     /// # Errors
     ///
     /// The routes are already in the requested state.
-    pub fn lead(&self, there: bool) -> Result<(), StackError> {
+    pub fn lead(&self, there: bool) -> Result<(), TcpConfigError> {
         // The two halves of the network of all hosts are more specific than its route.
         let bits = u32::from(PREFIX) + 1;
         let mask = Ipv4Addr::from_bits(u32::MAX << (32 - bits));
@@ -61,13 +65,13 @@ impl Blackhole {
 }
 
 /// Disables reverse path filtering of a device, in the namespace of the thread.
-fn accept_from_all(device: &str) -> Result<(), StackError> {
+fn accept_from_all(device: &str) -> Result<(), TcpConfigError> {
     let path = format!("/proc/sys/net/ipv4/conf/{device}/rp_filter");
     let strict = fs::read_to_string(&path).is_ok_and(|set| set.trim() == "1");
     if !strict {
         return Ok(());
     }
-    fs::write(&path, "0").map_err(|cause| StackError::Setting {
+    fs::write(&path, "0").map_err(|cause| TcpConfigError::Setting {
         name: "rp_filter",
         cause,
     })

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{mem, ptr};
 
 use tidegate_core::session::tcp::TcpReceiver;
-use tidegate_core::tcp_rate::{TcpView, Told};
+use tidegate_core::tcp_rate::{EventNotification, TcpView};
 use tidegate_core::units::{Bytes, Time};
 
 use super::TcpError;
@@ -48,7 +48,7 @@ pub trait Watch: fmt::Debug + Send {
     ///
     /// # Errors
     /// If the socket is closed.
-    fn next_event(&mut self, now: Time) -> io::Result<Option<(Told, TcpView)>>;
+    fn next_event(&mut self, now: Time) -> io::Result<Option<(EventNotification, TcpView)>>;
 
     /// Current state of the connection.
     ///
@@ -151,7 +151,10 @@ impl TcpSocket {
     ///
     /// # Errors
     /// If the socket is closed.
-    pub(super) fn next_event(&mut self, now: Time) -> io::Result<Option<(Told, TcpView)>> {
+    pub(super) fn next_event(
+        &mut self,
+        now: Time,
+    ) -> io::Result<Option<(EventNotification, TcpView)>> {
         let Some(watch) = &mut self.watch else {
             return Ok(None);
         };
@@ -439,7 +442,10 @@ pub(super) const PATIENCE: u32 = 924_600;
 /// From `include/uapi/linux/sockios.h` of the kernel.
 const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 
-const _: () = assert!(mem::size_of::<libc::c_int>() == 4, "size of the ioctl result");
+const _: () = assert!(
+    mem::size_of::<libc::c_int>() == 4,
+    "size of the ioctl result"
+);
 
 /// Number of bytes examined at the start of a stream.
 const WORDS: usize = 64;

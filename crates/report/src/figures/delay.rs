@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 use std::collections::BTreeSet;
 
-use tidegate_sim::run::metrics::{FrameFate, FrameStory, has_one_clock};
+use tidegate_sim::run::metrics::{FrameOutcome, FrameState, has_one_clock};
 
 use super::super::chart::{Chart, Panel, Sample, Vertical, cross, title_width};
 use super::super::scale::round_top;
@@ -18,13 +18,13 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     let members = || flows().flat_map(|flow| &flow.members);
     let any = |fate| members().any(|m| m.stories.iter().any(|s| s.fate == fate));
     let mut entries = vec![(Sample::Dot("note"), "frame (in the flow's colour)")];
-    if any(FrameFate::Late) {
+    if any(FrameState::Late) {
         entries.push((Sample::Cross("bad"), "late"));
     }
-    if any(FrameFate::Lost) {
+    if any(FrameState::Lost) {
         entries.push((Sample::Tick("bad"), "lost"));
     }
-    if any(FrameFate::Dropped) {
+    if any(FrameState::Dropped) {
         entries.push((Sample::Tick("gone"), "given up by the sender"));
     }
     if flows().any(|flow| bound(flow).is_some()) {
@@ -71,14 +71,14 @@ fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
     let room = panel.area.width - title_width(name, &more);
     label_beyond(chart, &panel, &stories, vertical.to, room);
     let lane = chart.lane(3.0, 9.0);
-    for (class, fate) in [("gone", FrameFate::Dropped), ("bad", FrameFate::Lost)] {
+    for (class, fate) in [("gone", FrameState::Dropped), ("bad", FrameState::Lost)] {
         let ended = stories.iter().filter(|s| s.fate == fate);
         chart.strokes(&lane, class, ended.map(|s| s.captured.as_secs_f64()));
     }
 }
 
 /// Dots for frames on time and crosses for late ones, at most one per pixel.
-fn marks(panel: &Panel, stories: &[FrameStory], top: f64) -> (String, String) {
+fn marks(panel: &Panel, stories: &[FrameOutcome], top: f64) -> (String, String) {
     let (mut dots, mut crosses) = (String::new(), String::new());
     let (mut dotted, mut crossed) = (BTreeSet::new(), BTreeSet::new());
     for story in stories {
@@ -86,7 +86,7 @@ fn marks(panel: &Panel, stories: &[FrameStory], top: f64) -> (String, String) {
             continue;
         };
         let place = panel.at((story.captured.as_secs_f64(), delay.min(top)));
-        if story.fate == FrameFate::Late {
+        if story.fate == FrameState::Late {
             // Symbols beyond the upper edge are drawn completely inside it.
             let place = (place.0, place.1.max(panel.area.y + 4.0));
             if crossed.insert(grid(place, 2.0)) {
@@ -109,7 +109,7 @@ fn label_bound(chart: &mut Chart, panel: &Panel, flow: &FlowView<'_>) {
 
 /// Writes beside the title how many frames lie beyond the upper edge and how far, in as many words
 /// as fit into `room`.
-fn label_beyond(chart: &mut Chart, panel: &Panel, stories: &[FrameStory], top: f64, room: f64) {
+fn label_beyond(chart: &mut Chart, panel: &Panel, stories: &[FrameOutcome], top: f64, room: f64) {
     let beyond = stories.iter().filter_map(millis).filter(|ms| *ms > top);
     let Some(worst) = beyond.clone().reduce(f64::max) else {
         return;
@@ -156,7 +156,7 @@ fn bound(flow: &FlowView<'_>) -> Option<f64> {
     judged.then_some(bound.as_secs_f64() * 1e3)
 }
 
-fn millis(story: &FrameStory) -> Option<f64> {
+fn millis(story: &FrameOutcome) -> Option<f64> {
     story.delay.map(|nanos| nanos as f64 / 1e6)
 }
 

@@ -1,6 +1,6 @@
 //! Modelled flows: from the plan of a flow to its two agents.
 
-use tidegate_core::control::{Algorithm as _, Demand, FlowId, Start, Why};
+use tidegate_core::control::{Algorithm as _, Demand, FlowId, Start, TimerReason};
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::FlowInstance;
@@ -176,7 +176,7 @@ impl Agent for Actor {
         true
     }
 
-    fn why(&self) -> Option<Why> {
+    fn why(&self) -> Option<TimerReason> {
         each!(self, agent => agent.why())
     }
 

@@ -1,7 +1,7 @@
 //! Adapter from an agent to an endpoint: modelled packets become datagrams for real sockets.
 
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Cx, Ecn, Why};
+use tidegate_core::control::{Cx, Ecn, TimerReason};
 use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD, Transmit};
 use tidegate_core::units::Time;
 
@@ -110,9 +110,9 @@ impl Endpoint for Framed {
         })
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         let at = self.actor.next_timer();
-        (at != Time::FAR).then(|| (at, self.actor.why().unwrap_or(Why::Schedule)))
+        (at != Time::FAR).then(|| (at, self.actor.why().unwrap_or(TimerReason::Schedule)))
     }
 
     /// A receiver or server has no work of its own and is never done, because its peer may not be.

@@ -5,7 +5,7 @@ use core::time::Duration;
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::tcp::TcpReceiver;
-use tidegate_core::tcp_rate::{Retraction, TcpEvent};
+use tidegate_core::tcp_rate::{RateReduction, TcpEvent};
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::offline_optimum::Connection;
@@ -17,7 +17,7 @@ pub struct Record {
     /// All events of the congestion control (Table 1), in order.
     pub events: Vec<(Time, TcpEvent)>,
     /// Reactions of the application.
-    pub answers: Vec<Retraction>,
+    pub answers: Vec<RateReduction>,
     /// Number of events delivered to the application.
     pub told: u64,
     /// Target rate from each time on.

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use tidegate_core::control::Why;
+use tidegate_core::control::TimerReason;
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::stream::Direct;
@@ -187,8 +187,8 @@ impl Agent for Sender {
         self.transport.next_timer().min(own)
     }
 
-    fn why(&self) -> Option<Why> {
-        Some(Why::Schedule)
+    fn why(&self) -> Option<TimerReason> {
+        Some(TimerReason::Schedule)
     }
 }
 

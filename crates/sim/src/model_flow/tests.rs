@@ -138,9 +138,9 @@ impl RateController for LoadedScenario {
     fn target(&self) -> tidegate_core::control::Target {
         tidegate_core::control::Target::of(self.rate)
     }
-    fn next_timeout(&self) -> Option<(Time, tidegate_core::control::Why)> {
+    fn next_timeout(&self) -> Option<(Time, tidegate_core::control::TimerReason)> {
         let next = self.rates.last()?;
-        Some((next.0, tidegate_core::control::Why::Schedule))
+        Some((next.0, tidegate_core::control::TimerReason::Schedule))
     }
     fn summary(&self) -> Summary {
         Summary::new(self.rate)

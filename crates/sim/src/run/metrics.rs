@@ -21,7 +21,7 @@ use crate::meter::Totals;
 
 mod frames;
 
-pub use frames::{FrameFate, FrameStory, freezes, has_one_clock, on_time_of_savable, stories};
+pub use frames::{FrameOutcome, FrameState, freezes, has_one_clock, on_time_of_savable, stories};
 use frames::{bound_nanos, measured};
 
 /// Computes the metrics of `run` and evaluates its expectations.
@@ -362,7 +362,11 @@ pub fn queueing_delays(flow: &FlowRun) -> impl Iterator<Item = (Time, i64)> + '_
     delays().map(move |(sent, delay)| (sent, delay - smallest))
 }
 
-fn frames(flow: &FlowRun, stories: &[FrameStory], measured: &RangeInclusive<u64>) -> FrameSummary {
+fn frames(
+    flow: &FlowRun,
+    stories: &[FrameOutcome],
+    measured: &RangeInclusive<u64>,
+) -> FrameSummary {
     let ended = |fate| {
         let stories = stories.iter().filter(|s| s.fate == fate);
         stories.count() as u64
@@ -378,9 +382,9 @@ fn frames(flow: &FlowRun, stories: &[FrameStory], measured: &RangeInclusive<u64>
     FrameSummary {
         made: known.then(|| sent().count() as u64),
         sent: known.then(|| left.count() as u64),
-        on_time: judged.then(|| ended(FrameFate::Delivered)),
+        on_time: judged.then(|| ended(FrameState::Delivered)),
         savable: (!flow.savable.is_empty()).then(|| savable.count() as u64),
-        late: judged.then(|| ended(FrameFate::Late)),
+        late: judged.then(|| ended(FrameState::Late)),
         dropped: known.then(|| sent().filter(given_up).count() as u64),
     }
 }

@@ -1,6 +1,6 @@
 //! Senders and receivers of a run.
 
-use tidegate_core::control::Why;
+use tidegate_core::control::TimerReason;
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_core::session::stream::Direct;
@@ -12,7 +12,7 @@ use crate::interactive;
 use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
 use crate::scenario::VideoPlan;
 use crate::tcp::{Sink, SinkConfig};
-use crate::world::Wired;
+use crate::world::EndpointAgent;
 
 /// Sender and receiver of a flow.
 pub(super) fn members(
@@ -43,7 +43,7 @@ pub(super) fn members(
     }
     let sender = role.sender(seed, |video| encoder(video).map(Direct::new));
     let sender = sender.map_err(fault)?;
-    let real = |player| SimFlow::Real(Box::new(Wired(player)));
+    let real = |player| SimFlow::Real(Box::new(EndpointAgent(player)));
     Ok((real(sender), real(role.receiver(seed))))
 }
 
@@ -52,7 +52,7 @@ pub(super) fn members(
 #[derive(Debug)]
 pub(super) enum SimFlow {
     Model(Actor),
-    Real(Box<Wired<SimPlayer>>),
+    Real(Box<EndpointAgent<SimPlayer>>),
     /// Sends video over TCP.
     Stream(Box<interactive::Sender>),
 }
@@ -108,7 +108,7 @@ impl Agent for SimFlow {
         }
     }
 
-    fn why(&self) -> Option<Why> {
+    fn why(&self) -> Option<TimerReason> {
         match self {
             Self::Model(actor) => actor.why(),
             Self::Real(player) => player.why(),

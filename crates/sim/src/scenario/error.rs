@@ -53,7 +53,7 @@ pub enum Fault {
         allowed: &'static [&'static str],
     },
     /// Keys that exclude or require each other.
-    Clash {
+    Conflict {
         /// The cause.
         why: String,
         /// The fix.
@@ -129,7 +129,7 @@ impl fmt::Display for Fault {
             Self::Choice { value, allowed } => {
                 write!(f, "\"{value}\" is not known here; use {}", one_of(allowed))
             }
-            Self::Clash { why, mend } | Self::Range { why, mend } => write!(f, "{why}; {mend}"),
+            Self::Conflict { why, mend } | Self::Range { why, mend } => write!(f, "{why}; {mend}"),
             Self::Duplicate { name, first } => write!(
                 f,
                 "the name \"{name}\" is already used in line {first}; choose another"

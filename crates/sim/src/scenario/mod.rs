@@ -8,11 +8,11 @@
 mod error;
 mod network;
 mod packets;
-mod picture;
 pub mod quantity;
 mod read;
 mod sweep;
 mod table;
+mod topology_text;
 mod trace_file;
 
 use core::time::Duration;

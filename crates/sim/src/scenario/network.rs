@@ -10,7 +10,8 @@ use tidegate_core::link::{
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::{
-    BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, TcpSender, picture,
+    BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, TcpSender,
+    topology_text,
 };
 use crate::offline_optimum::{Hop, Service};
 use crate::run::{CapacityStep, FlowInfo, LinkInfo, Span, Way};
@@ -159,7 +160,11 @@ impl LinkPlan {
         LinkInfo {
             name: self.name.clone(),
             capacity,
-            queue: self.queue.as_ref().map(picture::queue).unwrap_or_default(),
+            queue: self
+                .queue
+                .as_ref()
+                .map(topology_text::queue)
+                .unwrap_or_default(),
             delay: self.delay,
             loss: self.loss.mean(),
             outages: self.outages.iter().map(outage).collect(),

@@ -6,7 +6,7 @@ mod flow;
 mod link;
 mod models;
 mod queue;
-mod room;
+mod queue_size_check;
 mod routes;
 mod tcp;
 mod transport;
@@ -96,7 +96,7 @@ pub(super) fn tree<'a>(
     )?;
     for item in flows.list("one or more [[flow]]")? {
         let flow = flow::flow(&item, &scenario, &nodes, &mut names, open)?;
-        room::in_own_links(&flow, &item)?;
+        queue_size_check::in_own_links(&flow, &item)?;
         scenario.flows.push(flow);
     }
     if scenario.flows.is_empty() {
@@ -109,7 +109,7 @@ pub(super) fn tree<'a>(
         }
     }
     unused_links(&scenario, &directions)?;
-    room::in_links(&scenario, &directions)?;
+    queue_size_check::in_links(&scenario, &directions)?;
     if let Some(list) = head.get("expect") {
         scenario.expect = expectations(&list, &scenario)?;
     }
@@ -336,7 +336,7 @@ fn unused_links(
     let Some((item, idle)) = links.find(|(_, links)| !links.clone().any(used)) else {
         return Ok(());
     };
-    Err(item.fault(Fault::Clash {
+    Err(item.fault(Fault::Conflict {
         why: format!(
             "no flow uses the link \"{}\"",
             scenario.links[idle.start].name

@@ -184,7 +184,7 @@ fn read_table<'a>(
         for earlier in &swept {
             let covered = |path: &Vec<&str>| earlier.paths.iter().any(|e| e.starts_with(path));
             if let Some(path) = paths.iter().find(|path| covered(path)) {
-                return Err(value.fault(Fault::Clash {
+                return Err(value.fault(Fault::Conflict {
                     why: format!(
                         "\"{}\" is swept in line {} already",
                         path.join("."),

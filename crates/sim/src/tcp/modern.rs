@@ -80,7 +80,7 @@ pub struct Sender {
     stopped: bool,
     last_rate: RateSample,
     counters: Counters,
-    more: MoreCounters,
+    more: RecoveryCounters,
 }
 
 impl Sender {
@@ -122,7 +122,7 @@ impl Sender {
             stopped: false,
             last_rate: RateSample::default(),
             counters: Counters::default(),
-            more: MoreCounters::default(),
+            more: RecoveryCounters::default(),
         })
     }
 
@@ -164,7 +164,7 @@ impl Sender {
     }
 
     /// Additional counters.
-    pub fn more_counters(&self) -> MoreCounters {
+    pub fn recovery_counters(&self) -> RecoveryCounters {
         self.more
     }
 
@@ -264,7 +264,7 @@ pub struct PathState {
 
 /// Counters of a sender that [`Counters`] does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MoreCounters {
+pub struct RecoveryCounters {
     /// Segments marked as lost; each copy counts.
     pub lost: u64,
     /// Marked segments, as reported by the receiver; zero unless the congestion control is

@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Ecn, Why};
+use tidegate_core::control::{Ecn, TimerReason};
 use tidegate_core::random::unit;
 use tidegate_core::units::{Bytes, Rate, Time, nanos};
 
@@ -287,9 +287,13 @@ impl Agent for Source {
         self.next
     }
 
-    fn why(&self) -> Option<Why> {
+    fn why(&self) -> Option<TimerReason> {
         let pacing = self.next < self.step.min(self.gate.until);
-        Some(if pacing { Why::Pacing } else { Why::Schedule })
+        Some(if pacing {
+            TimerReason::Pacing
+        } else {
+            TimerReason::Schedule
+        })
     }
 
     fn is_done(&self) -> bool {

@@ -13,7 +13,7 @@ pub use trace::{FrameTrace, FrameTraceError, FrameTraceFault, RecordedFrame};
 use core::fmt;
 use core::time::Duration;
 
-use tidegate_core::control::{Ecn, Why};
+use tidegate_core::control::{Ecn, TimerReason};
 use tidegate_core::media::FrameOrder;
 use tidegate_core::units::{Bytes, Rate, Time, nanos};
 
@@ -257,11 +257,11 @@ impl Agent for Source {
         self.next
     }
 
-    fn why(&self) -> Option<Why> {
+    fn why(&self) -> Option<TimerReason> {
         Some(if self.waiting == 0 {
-            Why::Capture
+            TimerReason::Capture
         } else {
-            Why::Pacing
+            TimerReason::Pacing
         })
     }
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use tidegate_core::control::Why;
+use tidegate_core::control::TimerReason;
 use tidegate_core::units::Time;
 
 use super::{MOST_DELIVERIES, MOST_PACKETS, MOST_WAKES, NodeId};
@@ -39,7 +39,7 @@ pub enum WorldError {
         /// The instant.
         at: Time,
         /// Reason for the timer, if the agent states one.
-        why: Option<Why>,
+        why: Option<TimerReason>,
     },
 }
 

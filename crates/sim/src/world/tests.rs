@@ -5,7 +5,7 @@ use tidegate_core::link::{
 use tidegate_core::random::unit;
 use tidegate_core::units::{Bytes, Rate};
 
-use tidegate_core::control::{Cx, Ecn, Why};
+use tidegate_core::control::{Cx, Ecn, TimerReason};
 use tidegate_core::endpoint::{Datagram, Endpoint};
 
 use super::*;
@@ -71,12 +71,12 @@ impl Endpoint for Player {
         Some(Transmit::default())
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         match self {
-            Self::Ping { next, left, .. } => (*left > 0).then_some((*next, Why::Probe)),
+            Self::Ping { next, left, .. } => (*left > 0).then_some((*next, TimerReason::Probe)),
             Self::Echo { .. } => None,
-            Self::Sleepless => Some((Time::ZERO, Why::Breaker)),
-            Self::Chatty { begun } => (!begun).then_some((Time::ZERO, Why::Schedule)),
+            Self::Sleepless => Some((Time::ZERO, TimerReason::Breaker)),
+            Self::Chatty { begun } => (!begun).then_some((Time::ZERO, TimerReason::Schedule)),
         }
     }
 
@@ -124,10 +124,10 @@ fn network(loss: f64, seed: u64) -> Network<SimPacket> {
     Network::new(&config, Seed(seed)).unwrap()
 }
 
-fn node(name: &str, endpoint: Player, peer: usize, route: usize) -> Node<Wired<Player>> {
+fn node(name: &str, endpoint: Player, peer: usize, route: usize) -> Node<EndpointAgent<Player>> {
     Node {
         name: name.to_owned(),
-        agent: Wired(endpoint),
+        agent: EndpointAgent(endpoint),
         peer: NodeId(peer),
         route: RouteId(route),
         flow: 0,
@@ -137,7 +137,7 @@ fn node(name: &str, endpoint: Player, peer: usize, route: usize) -> Node<Wired<P
     }
 }
 
-fn pair(count: u32) -> Vec<Node<Wired<Player>>> {
+fn pair(count: u32) -> Vec<Node<EndpointAgent<Player>>> {
     vec![node("ping", ping(count), 1, 0), node("echo", echo(), 0, 1)]
 }
 

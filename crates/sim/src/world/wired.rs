@@ -2,7 +2,7 @@
 
 use core::mem;
 
-use tidegate_core::control::{Cx, Why};
+use tidegate_core::control::{Cx, TimerReason};
 use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD};
 use tidegate_core::units::{Bytes, Time};
 
@@ -12,9 +12,9 @@ use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Outgoing};
 /// Runs an [`Endpoint`] as an agent: its datagrams are packet bodies, and IP and UDP headers are
 /// added to their sizes.
 #[derive(Clone, Debug)]
-pub struct Wired<E>(pub E);
+pub struct EndpointAgent<E>(pub E);
 
-impl<E: Endpoint> Wired<E> {
+impl<E: Endpoint> EndpointAgent<E> {
     fn drain(&mut self, cx: &mut AgentCx<'_>) {
         while cx.out.len() <= MOST_PACKETS {
             let mut payload = cx.out.buffers.pop().unwrap_or_default();
@@ -39,7 +39,7 @@ impl<E: Endpoint> Wired<E> {
     }
 }
 
-impl<E: Endpoint> Agent for Wired<E> {
+impl<E: Endpoint> Agent for EndpointAgent<E> {
     fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         let Body::Datagram(payload) = body else {
             return;
@@ -72,7 +72,7 @@ impl<E: Endpoint> Agent for Wired<E> {
         self.0.next_timeout().map_or(Time::FAR, |(at, _)| at)
     }
 
-    fn why(&self) -> Option<Why> {
+    fn why(&self) -> Option<TimerReason> {
         self.0.next_timeout().map(|(_, why)| why)
     }
 

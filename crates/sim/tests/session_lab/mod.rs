@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Algorithm as _, Cx, Demand, Ecn, Start, Why};
+use tidegate_core::control::{Algorithm as _, Cx, Demand, Ecn, Start, TimerReason};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
@@ -34,7 +34,7 @@ use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::rtcp::{self, Cname};
 use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
-use tidegate_sim::world::{Flight, Node, NodeId, Observer, Wired, World};
+use tidegate_sim::world::{EndpointAgent, Flight, Node, NodeId, Observer, World};
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ impl Play {
         let network = Network::new(&network, seed).expect("valid network");
         let party = |name: &str, endpoint, peer| Node {
             name: name.into(),
-            agent: Wired(endpoint),
+            agent: EndpointAgent(endpoint),
             flow: 0,
             dscp: 0,
             peer: NodeId(peer),
@@ -128,7 +128,7 @@ impl Play {
             failure: None,
             done: None,
         };
-        for Wired(node) in world.into_agents() {
+        for EndpointAgent(node) in world.into_agents() {
             match node {
                 Peer::Sender(mut streamer) => {
                     let sender = streamer.sender_mut();
@@ -412,7 +412,7 @@ impl Endpoint for Ear {
         self.inner.poll_transmit(cx, buffer)
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         let own = self.inner.next_timeout();
         let held = self.held.keys().next().map(|(at, _)| *at);
         let next = [own.map(|(at, _)| at), held, self.trouble];
@@ -422,7 +422,7 @@ impl Endpoint for Ear {
             Some((from, to)) => next.filter(|at| *at < from).or(Some(to)),
             None => next,
         };
-        let why = own.map_or(Why::Schedule, |(_, why)| why);
+        let why = own.map_or(TimerReason::Schedule, |(_, why)| why);
         next.map(|at| (at, why))
     }
 
@@ -453,7 +453,7 @@ impl Endpoint for Peer {
         }
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         match self {
             Self::Sender(e) => e.next_timeout(),
             Self::Receiver(e) => e.next_timeout(),

@@ -109,7 +109,7 @@ proptest! {
                     wire.poke();
                 }
             }
-            (wire.now, wire.sender.counters(), wire.sender.more_counters())
+            (wire.now, wire.sender.counters(), wire.sender.recovery_counters())
         };
         prop_assert_eq!(run(false), run(true));
     }

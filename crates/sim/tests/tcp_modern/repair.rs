@@ -61,7 +61,7 @@ fn initial_window_of_ten_segments_doubles() {
 fn lost_tail_is_repaired_by_a_probe() {
     let config = Config::default();
     let one = transfer(&config, 20, losing(20, 1));
-    let (counters, more) = (one.sender.counters(), one.sender.more_counters());
+    let (counters, more) = (one.sender.counters(), one.sender.recovery_counters());
     assert_eq!((counters.timeouts, more.probes), (0, 1));
     // The probe repaired the loss, and the window was reduced for it.
     assert_eq!(counters.fast_retransmits, 1);
@@ -75,7 +75,7 @@ fn lost_tail_is_repaired_by_a_probe() {
         }
     };
     let quick = transfer(&config, 20, two());
-    let (counters, more) = (quick.sender.counters(), quick.sender.more_counters());
+    let (counters, more) = (quick.sender.counters(), quick.sender.recovery_counters());
     assert_eq!((counters.timeouts, more.probes), (0, 1));
     // Three round trips to the first loss, two idle ones and 2 ms to the probe, which reveals the
     // other loss a round trip later, and one for its retransmission.
@@ -90,7 +90,7 @@ fn lost_tail_is_repaired_by_a_probe() {
         ..config
     };
     let slow = transfer(&patient, 20, two());
-    let (counters, more) = (slow.sender.counters(), slow.sender.more_counters());
+    let (counters, more) = (slow.sender.counters(), slow.sender.recovery_counters());
     assert_eq!((counters.timeouts, more.probes), (1, 0));
     assert!(slow.now > quick.now, "{:?}", slow.now);
 }
@@ -241,7 +241,7 @@ fn a_delay_spike_is_undone() {
         ..Config::default()
     };
     let wire = transfer(&capped, 2_000, spike);
-    let (counters, more) = (wire.sender.counters(), wire.sender.more_counters());
+    let (counters, more) = (wire.sender.counters(), wire.sender.recovery_counters());
     assert_eq!((counters.timeouts, more.undone), (1, 1));
     assert!(counters.repeated < 10, "{counters:?}");
     let stubborn = Config {
@@ -269,7 +269,7 @@ fn reordering_window_adapts() {
         wire.sender.counters().repeated <= 20,
         "{:?} {:?}",
         wire.sender.counters(),
-        wire.sender.more_counters()
+        wire.sender.recovery_counters()
     );
     let fixed = Config {
         detection: Detection::Duplicates,

@@ -8,7 +8,7 @@ mod tables;
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::differs::Differs;
+use super::deviations::Deviation;
 use super::outcome::{Frame, Outcome, mean};
 use super::runs::{Encoder, Job, PapersError, Stack, Tcp, play_seeds};
 use super::{Cell, Entry, Make, Nodes, Options, Point, Progress, Table};
@@ -159,11 +159,11 @@ fn assumptions(options: &Options) -> Vec<String> {
 
 /// Notes of a figure: assumptions, notes that are `always` valid, and over the default path the
 /// differences from the report.
-fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String> {
+fn notes(options: &Options, always: &[&str], differs: &[Deviation]) -> Vec<String> {
     let mut notes = assumptions(options);
     notes.extend(always.iter().map(|&text| text.to_owned()));
     if options.is_usual() {
-        notes.extend(Differs::of(differs, options));
+        notes.extend(Deviation::of(differs, options));
     }
     notes
 }

@@ -20,12 +20,12 @@ impl Bottleneck {
     /// # Errors
     /// The rate is not within [`Bottleneck::SLOWEST`] and [`Bottleneck::FASTEST`], or the queue not
     /// within 0.01 and 100.
-    pub fn new(rate: Rate, queue: f64) -> Result<Self, BottleneckFault> {
+    pub fn new(rate: Rate, queue: f64) -> Result<Self, BottleneckError> {
         if !(Self::SLOWEST..=Self::FASTEST).contains(&rate) {
-            return Err(BottleneckFault::Rate(rate));
+            return Err(BottleneckError::Rate(rate));
         }
         if !QUEUES.contains(&queue) {
-            return Err(BottleneckFault::Queue(queue));
+            return Err(BottleneckError::Queue(queue));
         }
         Ok(Self { rate, queue })
     }
@@ -92,14 +92,14 @@ impl fmt::Display for Bottleneck {
 /// Error in the parameters of a bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum BottleneckFault {
+pub enum BottleneckError {
     /// The rate is out of range.
     Rate(Rate),
     /// The queue is out of range, in bandwidth-delay products.
     Queue(f64),
 }
 
-impl fmt::Display for BottleneckFault {
+impl fmt::Display for BottleneckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rate(rate) => write!(
@@ -118,7 +118,7 @@ impl fmt::Display for BottleneckFault {
     }
 }
 
-impl core::error::Error for BottleneckFault {}
+impl core::error::Error for BottleneckError {}
 
 const QUEUES: core::ops::RangeInclusive<f64> = 0.01..=100.0;
 const PACKET: Bytes = Bytes(1500);

@@ -14,11 +14,11 @@ mod throttling;
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::bursts::PUBLISHED_GAP;
-use super::differs::Differs;
+use super::deviations::Deviation;
+use super::outages::PUBLISHED_GAP;
 use super::outcome::{Outcome, mean};
 use super::runs::{Encoder, Job, PapersError, Stack, Tcp, play_seeds};
-use super::{Bursts, Cell, Entry, Make, Nodes, Options, Progress, Table};
+use super::{Cell, Entry, Make, Nodes, Options, OutageSchedule, Progress, Table};
 use published::{NODES, Node};
 
 const SOURCE: &str = "Khan, Zaghal: Symbiotic Rate Adaptation for Time Sensitive Elastic Traffic with Interactive Transport";
@@ -222,11 +222,11 @@ fn assumptions(options: &Options) -> Vec<String> {
 
 /// Notes of a figure: assumptions, notes that are `always` valid, and for the paper's outages the
 /// differences from it.
-fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String> {
+fn notes(options: &Options, always: &[&str], differs: &[Deviation]) -> Vec<String> {
     let mut notes = assumptions(options);
     notes.extend(always.iter().map(|&text| text.to_owned()));
     if is_published(options) && options.is_usual() {
-        notes.extend(Differs::of(differs, options));
+        notes.extend(Deviation::of(differs, options));
     }
     if !is_published(options) {
         notes.push(format!(
@@ -240,7 +240,7 @@ fn notes(options: &Options, always: &[&str], differs: &[Differs]) -> Vec<String>
 
 /// Whether the outages are those of the paper.
 fn is_published(options: &Options) -> bool {
-    options.bursts() == Bursts::published()
+    options.bursts() == OutageSchedule::published()
 }
 
 /// Job of the experiment: the injector's outages, 750 frames.
@@ -298,13 +298,13 @@ transport = {{ tcp = {tcp}, {mode}, {rto}frames = {FRAMES} }}
 }
 
 /// Suffix of the label of runs with other outages than the paper's.
-fn words(bursts: &Bursts) -> String {
+fn words(bursts: &OutageSchedule) -> String {
     let ms = |span: &Duration| format!("{}ms", span.as_millis());
     let lengths = bursts.lengths();
     let (first, gap) = (lengths[0], bursts.gap());
-    if *bursts == Bursts::published() {
+    if *bursts == OutageSchedule::published() {
         String::new()
-    } else if *bursts == Bursts::alike(first, PUBLISHED_GAP) {
+    } else if *bursts == OutageSchedule::alike(first, PUBLISHED_GAP) {
         format!(" {}", ms(&first))
     } else {
         let lengths: Vec<String> = lengths.iter().map(ms).collect();
@@ -317,7 +317,7 @@ struct Group {
     tcp: Stack,
     node: &'static Node,
     bound: u64,
-    bursts: Bursts,
+    bursts: OutageSchedule,
     mode: usize,
     runs: Vec<Arc<Outcome>>,
 }
@@ -388,7 +388,8 @@ impl Grid<'_> {
     }
 
     fn groups(&self, options: &Options) -> Vec<Group> {
-        let alike = |ms: &u64| Bursts::alike(Duration::from_millis(*ms), options.bursts().gap());
+        let alike =
+            |ms: &u64| OutageSchedule::alike(Duration::from_millis(*ms), options.bursts().gap());
         let bursts = if self.cuts_ms.is_empty() {
             vec![options.bursts()]
         } else {

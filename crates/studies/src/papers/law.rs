@@ -95,7 +95,7 @@ fn seconds(span: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate_core::delay_bound::{Burst, Congested, Frames, TcpPath};
+    use tidegate_core::delay_bound::{Burst, CongestionEvent, Frames, TcpPath};
     use tidegate_core::units::{Bytes, Rate};
 
     use super::*;
@@ -103,7 +103,7 @@ mod tests {
     const LAWS: [Law; 2] = [Law::Exact, Law::PaperM];
 
     fn respond(law: Law, throttle: &Throttle, path: TcpPath) -> (Rate, bool) {
-        let event = Congested {
+        let event = CongestionEvent {
             path,
             normal: Rate::kbps(2_000),
             reaction: Duration::ZERO,

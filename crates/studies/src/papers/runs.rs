@@ -191,7 +191,7 @@ pub trait World: fmt::Debug + Send + Sync {
 
     /// Source of the pictures; none by default.
     fn pictures(&self) -> &dyn Pictures {
-        &NoPictures
+        &NoVideoSource
     }
 }
 
@@ -222,9 +222,9 @@ pub trait Pictures: fmt::Debug + Send + Sync {
 
 /// No pictures: supports only [`Encoder::Model`].
 #[derive(Clone, Copy, Debug)]
-pub struct NoPictures;
+pub struct NoVideoSource;
 
-impl Pictures for NoPictures {
+impl Pictures for NoVideoSource {
     fn encoder(
         &self,
         flow: &str,
@@ -275,9 +275,9 @@ impl World for Simulator {
 
 /// Cache of results of expensive runs, for entries with the same runs.
 #[derive(Debug, Default)]
-pub struct Memory(Mutex<BTreeMap<(String, u64), Arc<Outcome>>>);
+pub struct RunCache(Mutex<BTreeMap<(String, u64), Arc<Outcome>>>);
 
-impl Memory {
+impl RunCache {
     fn recall(&self, job: &Job) -> Option<Arc<Outcome>> {
         let known = self.0.lock().ok()?;
         known.get(&(job.text.clone(), job.seed)).cloned()

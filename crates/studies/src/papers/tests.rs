@@ -8,7 +8,7 @@ use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 /// In the simulator, with the model.
 pub(super) fn options(seeds: u64, tcps: &[Tcp], nodes: &[&str]) -> Options {
     Options {
-        world: Arc::new(Simulator::new(Arc::new(NoPictures))),
+        world: Arc::new(Simulator::new(Arc::new(NoVideoSource))),
         encoder: Some(Encoder::Model),
         nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
         rto_max: None,
@@ -266,7 +266,7 @@ impl World for Interrupted {
             return Ok(None);
         }
         played.push((job.label.clone(), job.seed));
-        Simulator::new(Arc::new(NoPictures)).play(job)
+        Simulator::new(Arc::new(NoVideoSource)).play(job)
     }
 }
 
@@ -371,7 +371,7 @@ fn cached_runs_are_not_repeated() {
 fn other_cuts() -> Options {
     let s = Duration::from_secs;
     Options {
-        bursts: Some(Bursts::new(vec![s(1), s(5)], s(7)).unwrap()),
+        bursts: Some(OutageSchedule::new(vec![s(1), s(5)], s(7)).unwrap()),
         ..options(1, &[Tcp::Cubic], &["princeton"])
     }
 }
@@ -380,7 +380,7 @@ fn other_cuts() -> Options {
 fn published_values_are_omitted_with_other_outages() {
     let options = other_cuts();
     let of_paper = Options {
-        bursts: Some(Bursts::published()),
+        bursts: Some(OutageSchedule::published()),
         ..options.clone()
     };
     let itcp = ENTRIES.iter().filter(|entry| entry.takes_bursts());
@@ -476,7 +476,7 @@ fn a_claim_whose_subject_does_not_occur_has_no_event() {
     // Outages without a timeout: no frame is late in any mode.
     let ms = core::time::Duration::from_millis;
     let options = Options {
-        bursts: Some(Bursts::new(vec![ms(100)], ms(10_000)).unwrap()),
+        bursts: Some(OutageSchedule::new(vec![ms(100)], ms(10_000)).unwrap()),
         ..options(1, &[Tcp::Cubic], &["princeton"])
     };
     let entry = ENTRIES.iter().find(|e| e.name == "itcp/fig9").unwrap();

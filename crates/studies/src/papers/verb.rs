@@ -35,7 +35,7 @@ pub use program::{Injector, Lab, Program, Sender, Streamed};
 use tidegate_console::arguments::{self, RtoBackoff};
 use tidegate_console::output::{self, output};
 use tidegate_console::progress::say;
-use tidegate_console::signals::{self, Made};
+use tidegate_console::signals::{self, CreatedFolders};
 
 /// Options of `tidegate papers`.
 #[derive(Debug, clap::Args)]
@@ -162,7 +162,7 @@ fn play(args: &RunArgs, program: &dyn Program) -> Result<ExitCode> {
         program.check_rto_max(longest)?;
     }
     let runs = args.out.join("lab");
-    let made = Made::by(&runs);
+    let made = CreatedFolders::by(&runs);
     // Detects an invalid --out before the first run.
     fs::create_dir_all(&args.out).with_context(|| {
         let dir = args.out.display();

@@ -21,7 +21,7 @@ use tidegate_sim::scenario::Scenario;
 use tidegate_console::arguments;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
-use tidegate_console::signals::{self, Made, Share};
+use tidegate_console::signals::{self, CreatedFolders, Share};
 
 /// Options of the comparison.
 #[derive(Debug, clap::Args)]
@@ -136,7 +136,7 @@ pub fn run(args: &RmcatArgs) -> Result<ExitCode> {
     // Errors in the arguments are reported before the runs, which take minutes.
     let interrupts = signals::catch()?;
     let results = args.out.join("results");
-    let made = Made::by(&results);
+    let made = CreatedFolders::by(&results);
     make_folder(&results)?;
     let others = args.peers.as_deref().map(|path| peers::read(path, &cases));
     let others = others.transpose()?.unwrap_or_default();

@@ -18,7 +18,7 @@ use tidegate_live::terminal;
 use tidegate_console::arguments;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::{counted, say};
-use tidegate_console::signals::{self, Made, Share};
+use tidegate_console::signals::{self, CreatedFolders, Share};
 
 /// Options of the validation.
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
         None => u64::from(case.seeds()),
     };
     let interrupts = signals::catch()?;
-    let made = args.out.as_deref().map(Made::by);
+    let made = args.out.as_deref().map(CreatedFolders::by);
     if let Some(dir) = &args.out {
         fs::create_dir_all(dir).with_context(|| {
             let dir = dir.display();
@@ -80,7 +80,7 @@ pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
         move |done| play_all(&cases, &jobs, threads, done)
     });
     let Some(played) = played else {
-        made.iter().for_each(Made::undo);
+        made.iter().for_each(CreatedFolders::undo);
         say("interrupted in the validation: no results are kept");
         return Ok(signals::exit_code());
     };

@@ -8,7 +8,8 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{EPOCH, MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
 use tidegate_core::control::{
-    Algorithm, Change, Cx, Demand, Ecn, RateController, Report, Sent, Start, Summary, Target, Why,
+    Algorithm, Change, Cx, Demand, Ecn, RateController, Report, Sent, Start, Summary, Target,
+    TimerReason,
 };
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::delay_bound::PlannerConfig;
@@ -394,7 +395,7 @@ impl RateController for Watched {
         self.inner.target()
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         self.inner.next_timeout()
     }
 

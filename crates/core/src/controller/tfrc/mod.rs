@@ -16,7 +16,7 @@ use core::time::Duration;
 
 use crate::control::{
     Algorithm, Change, Cx, Ecn, Fate, Measured, Outcome, RateController, Report, Sent, Start,
-    Summary, Target, Why,
+    Summary, Target, TimerReason,
 };
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time, nanos};
@@ -403,8 +403,9 @@ impl RateController for Tfrc {
         Target::of(self.allowed)
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
-        self.silence.map(|deadline| (deadline, Why::Silence))
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        self.silence
+            .map(|deadline| (deadline, TimerReason::Silence))
     }
 
     fn summary(&self) -> Summary {

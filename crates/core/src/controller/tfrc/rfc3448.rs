@@ -17,7 +17,7 @@ use super::{
     LEAST_PATIENCE, MIN_RTT, PacketSize, SIZE_GAIN, T_MBI, TfrcConfig, duration, seconds, sound,
 };
 use crate::control::{
-    Change, Cx, Ecn, Fate, Outcome, RateController, Report, Sent, Summary, Target, Why,
+    Change, Cx, Ecn, Fate, Outcome, RateController, Report, Sent, Summary, Target, TimerReason,
 };
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
@@ -459,8 +459,9 @@ impl RateController for Tfrc {
         ))
     }
 
-    fn next_timeout(&self) -> Option<(Time, Why)> {
-        self.silence.map(|deadline| (deadline, Why::Silence))
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        self.silence
+            .map(|deadline| (deadline, TimerReason::Silence))
     }
 
     fn summary(&self) -> Summary {

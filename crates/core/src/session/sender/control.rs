@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::control::{Change, Cx, RateController, Report, Sent, Summary, Target, Why};
+use crate::control::{Change, Cx, RateController, Report, Sent, Summary, Target, TimerReason};
 use crate::delay_bound::{DelayBound, PlannerConfig};
 use crate::session::config::SenderConfig;
 use crate::session::path::PathView;
@@ -100,7 +100,7 @@ impl Control {
         self.inner().summary()
     }
 
-    pub(super) fn next_timeout(&self) -> Option<(Time, Why)> {
+    pub(super) fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         self.inner().next_timeout()
     }
 

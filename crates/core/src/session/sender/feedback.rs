@@ -375,7 +375,7 @@ impl MediaSender {
             return;
         }
         let failure = match (self.phase, self.breaker.tripped()) {
-            (Phase::Stopped, Some((_, cause))) => Some(SenderFailure::NobodyThere(cause)),
+            (Phase::Stopped, Some((_, cause))) => Some(SenderFailure::ReceiverGone(cause)),
             _ => None,
         };
         let streams = self.config.streams;

@@ -4,8 +4,8 @@ use core::mem;
 
 use super::flight::Flight;
 use super::rate_policy::{RatePolicy, Verdict, Waiting, Work};
-use crate::tcp_rate::{Admit, Retraction, Subscription, TcpRateAdapter, TcpRateConfig};
-use crate::tcp_rate::{TcpView, Told};
+use crate::tcp_rate::{Admit, RateReduction, Subscription, TcpRateAdapter, TcpRateConfig};
+use crate::tcp_rate::{EventNotification, TcpView};
 use crate::trace::Event;
 use crate::units::{Rate, Time};
 
@@ -18,7 +18,7 @@ pub struct Interactive {
     adapter: TcpRateAdapter,
     view: Option<TcpView>,
     flight: Flight,
-    answers: Vec<Retraction>,
+    answers: Vec<RateReduction>,
 }
 
 impl Interactive {
@@ -79,7 +79,13 @@ impl RatePolicy for Interactive {
         self.view = Some(view);
     }
 
-    fn on_event(&mut self, now: Time, told: Told, view: &TcpView, trace: &mut Vec<(Time, Event)>) {
+    fn on_event(
+        &mut self,
+        now: Time,
+        told: EventNotification,
+        view: &TcpView,
+        trace: &mut Vec<(Time, Event)>,
+    ) {
         let view = &self.complete(now, view);
         self.view = Some(*view);
         let event = told.event;
@@ -113,7 +119,7 @@ impl RatePolicy for Interactive {
         }
     }
 
-    fn take_answers(&mut self) -> Vec<Retraction> {
+    fn take_answers(&mut self) -> Vec<RateReduction> {
         mem::take(&mut self.answers)
     }
 

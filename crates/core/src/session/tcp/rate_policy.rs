@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 use core::time::Duration;
 
-use crate::tcp_rate::{Admit, Retraction, Subscription, TcpView, Told};
+use crate::tcp_rate::{Admit, EventNotification, RateReduction, Subscription, TcpView};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 
@@ -55,7 +55,7 @@ pub trait RatePolicy: Debug + Send {
     fn on_event(
         &mut self,
         _now: Time,
-        _told: Told,
+        _told: EventNotification,
         _view: &TcpView,
         _trace: &mut Vec<(Time, Event)>,
     ) {
@@ -65,7 +65,7 @@ pub trait RatePolicy: Debug + Send {
     fn on_encoded(&mut self, _now: Time, _work: Work, _trace: &mut Vec<(Time, Event)>) {}
 
     /// Responses to events since the last call.
-    fn take_answers(&mut self) -> Vec<Retraction> {
+    fn take_answers(&mut self) -> Vec<RateReduction> {
         Vec::new()
     }
 

@@ -7,7 +7,7 @@ use super::packets::Packets;
 use super::rate_policy::{Advice, Backlog, Place, RatePolicy, Verdict, Waiting, Work};
 use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate, MEDIA_CLOCK};
 use crate::session::sender::SentFrame;
-use crate::tcp_rate::{Admit, Retraction, Subscription, TcpView, Told};
+use crate::tcp_rate::{Admit, EventNotification, RateReduction, Subscription, TcpView};
 use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::ntp::Ntp;
@@ -198,12 +198,12 @@ impl TcpSender {
     }
 
     /// An event occurred on the connection; `view` is its state after the event.
-    pub fn on_event(&mut self, now: Time, told: Told, view: &TcpView) {
+    pub fn on_event(&mut self, now: Time, told: EventNotification, view: &TcpView) {
         self.policy.on_event(now, told, view, &mut self.events);
     }
 
     /// The policy's responses to events since the last call.
-    pub fn take_answers(&mut self) -> Vec<Retraction> {
+    pub fn take_answers(&mut self) -> Vec<RateReduction> {
         self.policy.take_answers()
     }
 

@@ -6,7 +6,7 @@ use crate::delay_bound::backlog_of_reaction;
 /// Simulates a response `span` after the notification, with an encoding time of `encoder`.
 fn react(
     it: &mut ResponseLatencies,
-    told: Told,
+    told: EventNotification,
     heard: Time,
     span: Duration,
     encoder: Duration,

@@ -195,7 +195,7 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// Why an access unit cannot be packetised.
+/// TimerReason an access unit cannot be packetised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketiseError {

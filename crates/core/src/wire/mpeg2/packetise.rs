@@ -180,7 +180,7 @@ impl Payload<'_> {
     }
 }
 
-/// Why an access unit cannot be packetised.
+/// TimerReason an access unit cannot be packetised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketiseError {

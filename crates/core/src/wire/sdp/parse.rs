@@ -248,7 +248,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Why a text is not a usable session description.
+/// TimerReason a text is not a usable session description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SdpError {

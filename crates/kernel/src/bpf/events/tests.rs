@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use super::*;
-use crate::event::{Happening, TcpState};
+use crate::event::{EventDetails, TcpState};
 use crate::ring::Ring;
 use crate::tcp::Info;
 use crate::variables::Variable;
@@ -243,12 +243,12 @@ fn connections_over_ipv6_are_supported() {
     // The ACK of the retransmission may arrive while the kernel runs no programs.
     assert!((3..=4).contains(&counted(&watch)));
     watch.here.shutdown(std::net::Shutdown::Write).unwrap();
-    let states: Vec<Happening> = std::iter::from_fn(|| watch.ring.next())
+    let states: Vec<EventDetails> = std::iter::from_fn(|| watch.ring.next())
         .map(|event| event.what)
-        .filter(|what| matches!(what, Happening::State { .. }))
+        .filter(|what| matches!(what, EventDetails::State { .. }))
         .collect();
     let (from, to) = (TcpState::Established, TcpState::FinWait1);
-    assert_eq!(states.first(), Some(&Happening::State { from, to }));
+    assert_eq!(states.first(), Some(&EventDetails::State { from, to }));
     let Watch {
         monitor,
         ring,
@@ -265,7 +265,7 @@ fn connections_over_ipv6_are_supported() {
         thread::yield_now();
     }
     let last = std::iter::from_fn(|| ring.next()).last();
-    assert_eq!(last.map(|event| event.what), Some(Happening::Ended));
+    assert_eq!(last.map(|event| event.what), Some(EventDetails::Ended));
 }
 
 /// Memory of the last side of the threshold or of a duplicate ACK is not carried over.
@@ -448,7 +448,7 @@ impl Watch {
     fn timeouts(&self) -> Vec<(u32, Duration)> {
         let events = std::iter::from_fn(|| self.ring.next());
         let timeouts = events.filter_map(|event| match event.what {
-            Happening::Timeout { in_a_row, after } => Some((in_a_row, after)),
+            EventDetails::Timeout { in_a_row, after } => Some((in_a_row, after)),
             _ => None,
         });
         timeouts.collect()

@@ -13,25 +13,25 @@ use super::{difference, round};
 
 /// Outcome of each frame of `flow`, in order of capture. Empty if packets arrived and no received
 /// frames are recorded: then the outcomes are unknown.
-pub fn stories(flow: &FlowRun) -> Vec<FrameStory> {
+pub fn stories(flow: &FlowRun) -> Vec<FrameOutcome> {
     if flow.received.is_empty() && flow.packets.iter().any(|row| row.arrived.is_some()) {
         return Vec::new();
     }
     let decodable = decodable_at(&flow.received);
-    let mut stories: Vec<FrameStory> = if flow.sent.is_empty() {
+    let mut stories: Vec<FrameOutcome> = if flow.sent.is_empty() {
         captured_by_timestamps(flow, &decodable)
     } else {
         let sent = flow.sent.iter();
-        sent.map(|row| FrameStory {
+        sent.map(|row| FrameOutcome {
             frame: row.frame,
             captured: row.captured,
             delay: decodable
                 .get(&row.frame)
                 .map(|at| difference(*at, row.captured)),
             fate: if row.dropped.is_some() || row.kind == FrameKind::Skipped {
-                FrameFate::Dropped
+                FrameState::Dropped
             } else {
-                FrameFate::Lost
+                FrameState::Lost
             },
         })
         .collect()
@@ -45,9 +45,9 @@ pub fn stories(flow: &FlowRun) -> Vec<FrameStory> {
         if let Some(delay) = story.delay {
             let late = bound.is_some_and(|bound| delay > bound);
             story.fate = if late {
-                FrameFate::Late
+                FrameState::Late
             } else {
-                FrameFate::Delivered
+                FrameState::Delivered
             };
         }
     }
@@ -59,7 +59,7 @@ pub fn stories(flow: &FlowRun) -> Vec<FrameStory> {
 
 /// Outcome of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameStory {
+pub struct FrameOutcome {
     /// Number of the frame.
     pub frame: u64,
     /// Time of capture; arrival of its first packet if the sender's rows are missing.
@@ -68,12 +68,12 @@ pub struct FrameStory {
     /// clock: above the minimum of the flow.
     pub delay: Option<i64>,
     /// Final state of the frame.
-    pub fate: FrameFate,
+    pub fate: FrameState,
 }
 
 /// Final state of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FrameFate {
+pub enum FrameState {
     /// Decodable within the delay bound. Without a bound or a common clock, any decodable frame.
     Delivered,
     /// Dropped by the sender, or never encoded.
@@ -89,7 +89,7 @@ pub enum FrameFate {
 pub(super) fn measured(
     manifest: &Manifest,
     flow: &FlowRun,
-) -> (Vec<FrameStory>, RangeInclusive<u64>) {
+) -> (Vec<FrameOutcome>, RangeInclusive<u64>) {
     let mut stories = stories(flow);
     let any = !stories.is_empty();
     stories.retain(|story| manifest.measures(story.captured));
@@ -99,7 +99,7 @@ pub(super) fn measured(
 }
 
 /// Range of the frame numbers in `stories`; the full range if it is empty.
-fn range(stories: &[FrameStory]) -> RangeInclusive<u64> {
+fn range(stories: &[FrameOutcome]) -> RangeInclusive<u64> {
     let ends = stories.first().zip(stories.last());
     ends.map_or(0..=u64::MAX, |(first, last)| first.frame..=last.frame)
 }
@@ -120,7 +120,7 @@ pub fn on_time_of_savable(manifest: &Manifest, flow: &FlowRun) -> Option<f64> {
     }
     let saved = stories
         .iter()
-        .filter(|s| s.fate == FrameFate::Delivered && savable.contains(&s.frame))
+        .filter(|s| s.fate == FrameState::Delivered && savable.contains(&s.frame))
         .count();
     Some(round(saved as f64 / savable.len() as f64, 6))
 }
@@ -129,14 +129,14 @@ pub fn on_time_of_savable(manifest: &Manifest, flow: &FlowRun) -> Option<f64> {
 /// the frame that was due at its start and the one that was due at its end. The wait for the first
 /// picture and a freeze at the end count. Only frames in the range of `stories` count, or all
 /// frames if it is empty. `None` if the received frames are unknown.
-pub fn freezes(flow: &FlowRun, stories: &[FrameStory]) -> Option<Vec<(u64, u64)>> {
+pub fn freezes(flow: &FlowRun, stories: &[FrameOutcome]) -> Option<Vec<(u64, u64)>> {
     let interval = flow.info.frame_rate?.interval();
     let limit = (interval * 3).max(SHORTEST_FREEZE);
     if is_unseen(flow) {
         return None;
     }
     let shown: Vec<(u64, Option<u64>)> = if flow.shown.is_empty() {
-        let on_time = |s: &FrameStory| (s.fate == FrameFate::Delivered).then_some(s.frame);
+        let on_time = |s: &FrameOutcome| (s.fate == FrameState::Delivered).then_some(s.frame);
         stories.iter().map(|s| (s.frame, on_time(s))).collect()
     } else {
         let frames = range(stories);
@@ -193,7 +193,7 @@ fn decodable_at(received: &[ReceivedFrame]) -> BTreeMap<u64, Time> {
 
 /// Stories from the receiver's records only: RTP timestamps give the capture times, but for a
 /// constant.
-fn captured_by_timestamps(flow: &FlowRun, decodable: &BTreeMap<u64, Time>) -> Vec<FrameStory> {
+fn captured_by_timestamps(flow: &FlowRun, decodable: &BTreeMap<u64, Time>) -> Vec<FrameOutcome> {
     let Some(origin) = flow.received.first().map(|row| row.rtp_timestamp) else {
         return Vec::new();
     };
@@ -206,11 +206,11 @@ fn captured_by_timestamps(flow: &FlowRun, decodable: &BTreeMap<u64, Time>) -> Ve
             let delay = decodable
                 .get(&row.frame)
                 .map(|at| at.as_nanos() as i64 - captured);
-            FrameStory {
+            FrameOutcome {
                 frame: row.frame,
                 captured: row.first,
                 delay,
-                fate: FrameFate::Lost,
+                fate: FrameState::Lost,
             }
         })
         .collect()

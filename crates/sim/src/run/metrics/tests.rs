@@ -159,9 +159,9 @@ fn frames_have_one_of_four_outcomes() {
             savable: frame != 2 && frame != 7,
         })
         .collect();
-    let fates: Vec<FrameFate> = stories(flow).iter().map(|s| s.fate).collect();
+    let fates: Vec<FrameState> = stories(flow).iter().map(|s| s.fate).collect();
     let expected = {
-        use FrameFate::{Delivered as D, Dropped as X, Late as L, Lost as G};
+        use FrameState::{Delivered as D, Dropped as X, Late as L, Lost as G};
         [D, D, D, L, G, X, X, G]
     };
     assert_eq!(fates, expected);
@@ -580,7 +580,7 @@ proptest! {
                 flow.received.push(received(frame, *delay));
             }
         }
-        let lost = stories(flow).iter().filter(|s| s.fate == FrameFate::Lost).count() as u64;
+        let lost = stories(flow).iter().filter(|s| s.fate == FrameState::Lost).count() as u64;
         let frames = summarise(&run, &[]).flows.remove(0).frames;
         let ends = [frames.on_time, frames.late, frames.dropped].map(|n| n.expect("judged"));
         prop_assert_eq!(ends.iter().sum::<u64>() + lost, delays.len() as u64);

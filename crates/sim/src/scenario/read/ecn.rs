@@ -38,7 +38,7 @@ fn asked(value: &Value<'_>, plan: &FlowPlan, scalable: bool) -> Result<Ecn, Scen
     // UDP flows are test traffic, from which no response is expected.
     let unanswered = matches!(plan.media, MediaPlan::Udp(_));
     match asked {
-        Ecn::Ect0 if scalable => Err(value.fault(Fault::Clash {
+        Ecn::Ect0 if scalable => Err(value.fault(Fault::Conflict {
             why: format!(
                 "{} responds to a mark in proportion, and marks of ECT(0) require the \
                  same response as a loss (RFC 3168)",
@@ -46,7 +46,7 @@ fn asked(value: &Value<'_>, plan: &FlowPlan, scalable: bool) -> Result<Ecn, Scen
             ),
             mend: "leave ecn out, or choose kind = \"cubic\"".to_owned(),
         })),
-        Ecn::Ect1 if !scalable && !unanswered => Err(value.fault(Fault::Clash {
+        Ecn::Ect1 if !scalable && !unanswered => Err(value.fault(Fault::Conflict {
             why: format!(
                 "{} {}, and ECT(1) requires a response to each mark by a fraction (RFC 9331 section \
                  4.3)",

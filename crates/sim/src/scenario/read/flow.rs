@@ -87,7 +87,7 @@ fn yielding(flow: &Table<'_>, plan: &FlowPlan) -> Result<bool, ScenarioError> {
             .video()
             .is_none_or(|video| video.stream.is_some())
     {
-        return Err(value.fault(Fault::Clash {
+        return Err(value.fault(Fault::Conflict {
             why: "only a video with rate control over RTP has a delay bound that can yield"
                 .to_owned(),
             mend: "leave it out, or send video = { … } with control = \"tfrc\"".to_owned(),
@@ -165,7 +165,7 @@ fn media(
         .filter(|kind| flow.get(kind).is_some())
         .collect();
     let [kind] = given.as_slice() else {
-        return Err(flow.fault(Fault::Clash {
+        return Err(flow.fault(Fault::Conflict {
             why: match given.as_slice() {
                 [] => "the flow has no data source".to_owned(),
                 several => format!("the flow has {}", several.join(" and ")),
@@ -182,7 +182,7 @@ fn media(
         let mut video = video_plan(&value, bound, life, open)?;
         if let Some(value) = flow.get("transport") {
             if !video.pauses.is_empty() {
-                return Err(value.fault(Fault::Clash {
+                return Err(value.fault(Fault::Conflict {
                     why: "video over TCP does not support pauses".to_owned(),
                     mend: "remove pause, or use stop or the frames of the transport".to_owned(),
                 }));
@@ -192,13 +192,13 @@ fn media(
         return Ok(MediaPlan::Video(video));
     }
     if let Some(transport) = flow.get("transport") {
-        return Err(transport.fault(Fault::Clash {
+        return Err(transport.fault(Fault::Conflict {
             why: format!("{kind} data has its own transport"),
             mend: "remove it, or send video = { … }".to_owned(),
         }));
     }
     if let Some(bound) = flow.get("delay_bound") {
-        return Err(bound.fault(Fault::Clash {
+        return Err(bound.fault(Fault::Conflict {
             why: format!("{kind} data has no deadline"),
             mend: "remove it, or send video = { … }".to_owned(),
         }));

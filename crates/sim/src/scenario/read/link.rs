@@ -29,7 +29,7 @@ pub(super) fn ends(item: &Value<'_>) -> Result<Option<(String, String)>, Scenari
             }
             Ok(Some((tail, head)))
         }
-        (Some(half), None) | (None, Some(half)) => Err(half.fault(Fault::Clash {
+        (Some(half), None) | (None, Some(half)) => Err(half.fault(Fault::Conflict {
             why: "a link has two ends".to_owned(),
             mend: "write both from = \"…\" and to = \"…\", or neither".to_owned(),
         })),
@@ -76,7 +76,7 @@ pub(super) fn link(
         table.need("queue", "queue = { droptail = \"60kB\" }")?;
     }
     if let (None, Some(value)) = (&rate, table.get("queue")) {
-        return Err(value.fault(Fault::Clash {
+        return Err(value.fault(Fault::Conflict {
             why: "a link without a rate never queues".to_owned(),
             mend: "add a rate, as rate = \"4Mb/s\", or remove the queue".to_owned(),
         }));
@@ -200,7 +200,7 @@ fn loss(value: &Value<'_>) -> Result<LossConfig, ScenarioError> {
     let table = value.table(LOSS, "a share as \"1%\", or { mean = \"1%\", burst = 4 }")?;
     if let Some(every) = table.get("every") {
         if let Some(other) = LOSS[1..].iter().find_map(|key| table.get(key)) {
-            return Err(other.fault(Fault::Clash {
+            return Err(other.fault(Fault::Conflict {
                 why: "loss is either regular or random".to_owned(),
                 mend: "remove it, or every".to_owned(),
             }));
@@ -212,7 +212,7 @@ fn loss(value: &Value<'_>) -> Result<LossConfig, ScenarioError> {
     if table.get("mean").is_some() || table.get("burst").is_some() {
         let odd = ["to_bad", "to_good", "loss_good", "loss_bad"];
         if let Some(other) = odd.iter().find_map(|key| table.get(key)) {
-            return Err(other.fault(Fault::Clash {
+            return Err(other.fault(Fault::Conflict {
                 why: "mean and burst define the model completely".to_owned(),
                 mend: "write either mean and burst, or to_bad, to_good, loss_bad and loss_good"
                     .to_owned(),

@@ -11,8 +11,8 @@ use tidegate_core::units::{Bytes, Rate};
 
 use super::packet_size;
 use crate::scenario::error::{Fault, ScenarioError};
-use crate::scenario::picture;
 use crate::scenario::table::{Table, Value};
+use crate::scenario::topology_text;
 
 /// The queue of a link with this rate and delay, from which RED may compute its parameters.
 pub(super) fn queue(
@@ -25,13 +25,13 @@ pub(super) fn queue(
         .iter()
         .filter_map(|kind| Some((*kind, table.get(kind)?)));
     let (Some((kind, config)), other) = (found.next(), found.next()) else {
-        return Err(table.fault(Fault::Clash {
+        return Err(table.fault(Fault::Conflict {
             why: "the queue has no type".to_owned(),
             mend: format!("write {FORMS}"),
         }));
     };
     if let Some((other, _)) = other {
-        return Err(table.fault(Fault::Clash {
+        return Err(table.fault(Fault::Conflict {
             why: format!("the queue has two types, {kind} and {other}"),
             mend: "write one of them".to_owned(),
         }));
@@ -42,7 +42,7 @@ pub(super) fn queue(
             "red" | "codel" | "fq_codel" => format!("write ecn = true within {kind} instead"),
             _ => "remove it".to_owned(),
         };
-        return Err(mark.fault(Fault::Clash {
+        return Err(mark.fault(Fault::Conflict {
             why: "only a droptail queue has a marking threshold".to_owned(),
             mend,
         }));
@@ -100,7 +100,7 @@ fn red(value: &Value<'_>, rate: Option<Rate>, delay: Duration) -> Result<RedConf
     if f64::from(held) < standard.min_threshold {
         let why = format!(
             "a queue of {} never reaches min ({})",
-            picture::limit(Limit::Packets(held)),
+            topology_text::limit(Limit::Packets(held)),
             standard.min_threshold
         );
         return Err(limit.range(&why, "set limit above max"));
@@ -150,7 +150,7 @@ fn automatic(
 ) -> Result<RedConfig, ScenarioError> {
     for key in ["min", "max", "weight"] {
         if let Some(given) = table.get(key) {
-            return Err(given.fault(Fault::Clash {
+            return Err(given.fault(Fault::Conflict {
                 why: "auto computes min, max and weight".to_owned(),
                 mend: format!("remove {key} or auto"),
             }));
@@ -237,7 +237,7 @@ fn dualpi2(value: &Value<'_>) -> Result<DualPi2Config, ScenarioError> {
         },
         (None, Some(shift)) => DualScheduler::TimeShifted(shift.duration()?),
         (Some(_), Some(shift)) => {
-            return Err(shift.fault(Fault::Clash {
+            return Err(shift.fault(Fault::Conflict {
                 why: "a weighted scheduler has no time shift".to_owned(),
                 mend: "write either classic_share = \"10%\" or shift = \"30ms\"".to_owned(),
             }));

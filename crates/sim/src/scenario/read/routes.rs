@@ -66,7 +66,7 @@ pub(super) fn of_flow(
 ) -> Result<(Vec<usize>, Vec<usize>), ScenarioError> {
     let (Some(from), Some(to)) = (table.get("from"), table.get("to")) else {
         if let Some(half) = table.get("from").or(table.get("to")) {
-            return Err(half.fault(Fault::Clash {
+            return Err(half.fault(Fault::Conflict {
                 why: "a route needs both ends".to_owned(),
                 mend: "write both from = \"…\" and to = \"…\", or path and back".to_owned(),
             }));
@@ -77,7 +77,7 @@ pub(super) fn of_flow(
         ));
     };
     if let Some(path) = table.get("path").or(table.get("back")) {
-        return Err(path.fault(Fault::Clash {
+        return Err(path.fault(Fault::Conflict {
             why: "from and to already define the route".to_owned(),
             mend: "write either from and to, or path and back".to_owned(),
         }));

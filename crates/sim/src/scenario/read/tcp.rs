@@ -15,7 +15,7 @@ use crate::tcp::modern::{self, CongestionConfig, Detection, HyStartConfig};
 pub(super) fn refuse_modern(kind: &str, table: &Table<'_>) -> Result<(), ScenarioError> {
     for key in MODERN {
         if let Some(value) = table.get(key) {
-            return Err(value.fault(Fault::Clash {
+            return Err(value.fault(Fault::Conflict {
                 why: format!("{kind} is a TCP model of ns-2, which does not have {key}"),
                 mend: "remove it, or choose kind = \"cubic\"".to_owned(),
             }));
@@ -41,7 +41,7 @@ pub(super) fn modern(
     if let Some(probes) = table.get("tail_probes") {
         sender.tail_probes = probes.boolean()?;
         if sender.tail_probes && !has_rack {
-            return Err(probes.fault(Fault::Clash {
+            return Err(probes.fault(Fault::Conflict {
                 why: "tail loss probes require RACK (RFC 8985)".to_owned(),
                 mend: "remove it, or write recovery = \"rack\"".to_owned(),
             }));
@@ -53,7 +53,7 @@ pub(super) fn modern(
             congestion,
             CongestionConfig::Bbr(_) | CongestionConfig::Prague(_)
         ) {
-            return Err(pacing.fault(Fault::Clash {
+            return Err(pacing.fault(Fault::Conflict {
                 why: format!("{kind} always paces its segments"),
                 mend: "remove it, or choose kind = \"cubic\"".to_owned(),
             }));
@@ -62,7 +62,7 @@ pub(super) fn modern(
     }
     if let Some(value) = table.get("hystart") {
         let CongestionConfig::Cubic(cubic) = &mut sender.congestion else {
-            return Err(value.fault(Fault::Clash {
+            return Err(value.fault(Fault::Conflict {
                 why: format!("HyStart belongs to cubic, and this is {kind}"),
                 mend: "remove it, or choose kind = \"cubic\"".to_owned(),
             }));
@@ -83,7 +83,7 @@ pub(super) fn socket(
         return Ok(None);
     }
     if let (Some(demand), SourceKind::Bytes(_)) = (&demand, plan.amount) {
-        return Err(demand.fault(Fault::Clash {
+        return Err(demand.fault(Fault::Conflict {
             why: "with limit, all data is available from the start".to_owned(),
             mend: "write either limit or demand".to_owned(),
         }));
@@ -121,7 +121,7 @@ pub(super) fn refuse_socket(value: &Value<'_>, why: &str) -> Result<(), Scenario
     };
     for key in ["demand", "buffer"] {
         if let Some(value) = table.get(key) {
-            return Err(value.fault(Fault::Clash {
+            return Err(value.fault(Fault::Conflict {
                 why: why.to_owned(),
                 mend: "remove it".to_owned(),
             }));

@@ -91,7 +91,7 @@ fn linear(table: &Table<'_>, sender: &TcpSender) -> Result<bool, ScenarioError> 
     };
     let linear = backoff.choice(&["exponential", "linear"], &[false, true])?;
     if linear && !matches!(sender, TcpSender::Modern(_)) {
-        return Err(backoff.fault(Fault::Clash {
+        return Err(backoff.fault(Fault::Conflict {
             why: "the TCP models of ns-2 have exponential back-off".to_owned(),
             mend: "remove it, or choose a TCP model of Linux, as \"cubic\"".to_owned(),
         }));
@@ -146,7 +146,7 @@ fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
     ];
     for (key, fits, whose) in belongs {
         if let Some(value) = table.get(key).filter(|_| !fits) {
-            return Err(value.fault(Fault::Clash {
+            return Err(value.fault(Fault::Conflict {
                 why: format!("only {whose} has this option"),
                 mend: "remove it, or choose that mode".to_owned(),
             }));

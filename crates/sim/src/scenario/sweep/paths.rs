@@ -107,7 +107,7 @@ pub(super) fn put<'a>(
             DeValue::String(_) => "a text",
             _ => "a single value",
         };
-        return Err(Fault::Clash {
+        return Err(Fault::Conflict {
             why: format!("\"{above}\" is {form}, and has no key \"{key}\""),
             mend: format!("write it as a table where it is now, or sweep all of \"{above}\""),
         });

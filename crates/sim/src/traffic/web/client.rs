@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::control::Why;
+use tidegate_core::control::TimerReason;
 use tidegate_core::random::unit;
 use tidegate_core::units::Time;
 
@@ -205,11 +205,13 @@ impl Agent for Client {
         downloads.fold(self.wake, Time::min)
     }
 
-    fn why(&self) -> Option<Why> {
+    fn why(&self) -> Option<TimerReason> {
         Some(match self.stage {
-            Stage::Absent | Stage::Thinking => Why::Schedule,
-            Stage::Loading if self.downloads.iter().any(Download::is_asking) => Why::Silence,
-            Stage::Loading => Why::Feedback,
+            Stage::Absent | Stage::Thinking => TimerReason::Schedule,
+            Stage::Loading if self.downloads.iter().any(Download::is_asking) => {
+                TimerReason::Silence
+            }
+            Stage::Loading => TimerReason::Feedback,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use tidegate_core::units::Time;
 
-use super::super::differs::Differs;
+use super::super::deviations::Deviation;
 use super::super::outcome::{Frame, Outcome, mean};
 use super::super::runs::PapersError;
 use super::super::{Claim, Entry, Figure, Options, PUBLISHED_SERIES, Point, Progress, Series};
@@ -40,7 +40,7 @@ pub(super) fn bars(entry: &Entry, options: &Options, groups: &[Group]) -> Figure
          ratio, over nodes and runs, lies on the published side. Inter-arrival time, time and frames per \
          second are one measurement. Distances to the values themselves are those of abone/table5.",
     ];
-    let differs = Differs::everywhere(
+    let differs = Deviation::everywhere(
         "The published jitter grows to tens of seconds without symbiosis, as its sender never caught up \
          after an event. Here 10 Mb/s for 0.5 Mb/s of video drain a backlog in seconds. Over 4.5 Mb/s \
          (--bottleneck) the ratios are closer to the published ones, with many more events.",
@@ -208,7 +208,7 @@ pub(super) fn fig8(
     });
     compare(&mut figure, &groups, "delay", Outcome::mean_delay);
     figure.runs = Some(runs(&groups));
-    let differs = Differs::everywhere(
+    let differs = Deviation::everywhere(
         "In the published figure each event leaves a step of the delay that persists without symbiosis, \
          or a steeper line. Here no step persists: the path drains a backlog of seconds in one or two. \
          The report does not print the spare rate of its path.",
@@ -228,7 +228,7 @@ pub(super) fn fig9(
     frame_lines(&mut figure, &groups, |o| jitters(o).collect());
     compare(&mut figure, &groups, "jitter", |o| (METRICS[1].1)(o));
     figure.runs = Some(runs(&groups));
-    let differs = Differs::everywhere(
+    let differs = Deviation::everywhere(
         "Published are 1 to 7 s of mean jitter with symbiosis and 7 to 37 s without: the published sender \
          never caught up after an event, ours does in a second or two.",
     );
@@ -265,7 +265,7 @@ pub(super) fn fig10(
     let claims = core::mem::take(&mut figure.claims);
     figure.claims = claims.into_iter().map(Claim::repeated).collect();
     figure.runs = Some(runs(&groups));
-    let differs = Differs::everywhere(
+    let differs = Deviation::everywhere(
         "Published are 13 to 39 dB without symbiosis, with lost frames, and 10 to 38 dB with it. Here all \
          frames arrive in both arms, as the path drains the backlog.",
     );

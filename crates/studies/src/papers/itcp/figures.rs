@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_core::tcp_rate::TcpEvent;
 
-use super::super::differs::Differs;
+use super::super::deviations::Deviation;
 use super::super::outcome::{Frame, Outcome, mean};
 use super::super::runs::{Job, PapersError, Stack, Tcp, play_all};
 use super::super::{Cell, Claim, Entry, Figure, Options, Point, Progress, Series, Table};
@@ -184,17 +184,17 @@ pub(super) fn fig9(
         options,
         &[],
         &[
-            Differs::everywhere(
+            Deviation::everywhere(
                 "The published figure has no numbers at its lines. Its Classic never recovers \
                  between bursts at any node.",
             ),
-            Differs::simulated(
+            Deviation::simulated(
                 "Over bsd ours does at 40 and 66 ms, where a window of 64 kB carries 8 Mb/s and \
                  more, so that a backlog of seconds drains in a few.",
             )
             .over(&[Tcp::Bsd])
             .at(&["princeton.edu", "isi.edu"]),
-            Differs::kernel(
+            Deviation::kernel(
                 "Over the kernel's current TCPs ours does at every node: the window recovers within \
                  a few round trips, and a backlog of seconds drains in a few.",
             )
@@ -467,7 +467,7 @@ pub(super) fn fig12(
     figure.notes = notes(
         options,
         &[],
-        &[Differs::everywhere(
+        &[Deviation::everywhere(
             "The service of events costs microseconds on the kernel and nothing in the simulator, so \
              iOFF and Classic take the same in both. The last burst ends 36 s before the video does, \
              by when Classic has caught up: the time of the whole video hides its delays.",

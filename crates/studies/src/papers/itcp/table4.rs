@@ -1,6 +1,6 @@
 //! Table 4: mean delay and share of frames in time.
 
-use super::super::differs::Differs;
+use super::super::deviations::Deviation;
 use super::super::outcome::Outcome;
 use super::super::runs::{PapersError, Tcp};
 use super::super::{
@@ -154,39 +154,39 @@ const MEASURES: [&str; 3] = [
 ];
 
 /// Differences from the paper.
-const DIFFERS: [Differs; 7] = [
-    Differs::everywhere(
+const DIFFERS: [Deviation; 7] = [
+    Deviation::everywhere(
         "The paper's delays are relative to an expected line, which makes some of them negative.",
     ),
-    Differs::everywhere(
+    Deviation::everywhere(
         "The paper's Classic and iOFF differ by up to 3.2 s at one node and are equal at another. \
          Some of its shares of Classic and iOFF are equal for several d; a larger d can only accept \
          more.",
     ),
-    Differs::kernel(
+    Deviation::kernel(
         "Classic and iOFF differ as two runs of the same mode do: an event costs microseconds, and no \
          frame waits for it.",
     ),
-    Differs::everywhere(
+    Deviation::everywhere(
         "Over a current TCP all modes are better than published in the mean over nodes and d: its \
          threshold does not fall with every timeout, so the window recovers within a few round trips. \
          The printed laws take Q as the backlog of the reaction time, while seconds of video are \
          queued when the path works again.",
     )
     .over(&[Tcp::LinuxReno, Tcp::Cubic, Tcp::Bbr]),
-    Differs::simulated(
+    Deviation::simulated(
         "bsd at 148 and 166 ms, d = 4 s: one or two frames of full size are in flight at the start of \
          an outage, and are late by their size.",
     )
     .over(&[Tcp::Bsd])
     .at(&["supermedia.pl", "willab.fi"]),
-    Differs::kernel(
+    Deviation::kernel(
         "bsd is the kernel's Reno with a window of 64 kB and a minimum timeout of 1 s. Its threshold \
          falls only at the first of several timeouts, so that it recovers sooner than the TCP of the \
          papers' time.",
     )
     .over(&[Tcp::Bsd]),
-    Differs::everywhere(
+    Deviation::everywhere(
         "Doubled timeouts retransmit at 148 and 166 ms 3.0 to 3.2 s after the start of an outage, \
          just before or after the end of an outage of exactly 3 s. itcp/cuts plays other lengths.",
     )

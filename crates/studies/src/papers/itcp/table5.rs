@@ -1,6 +1,6 @@
 //! Table 5: share of all bits.
 
-use super::super::differs::Differs;
+use super::super::deviations::Deviation;
 use super::super::outcome::Outcome;
 use super::super::runs::{PapersError, Tcp};
 use super::super::{
@@ -85,13 +85,13 @@ const MEASURES: [&str; 3] = [
 ];
 
 /// Differences from the paper.
-const DIFFERS: [Differs; 2] = [
-    Differs::everywhere(
+const DIFFERS: [Deviation; 2] = [
+    Deviation::everywhere(
         "d = 2 s at Finland: eight to ten percent of the frames cannot be in time there. iOPT exact \
          drops them; the paper's iOPT made them, and had 31.9 % of its frames in time.",
     )
     .at(&["willab.fi"]),
-    Differs::simulated(
+    Deviation::simulated(
         "bsd to Finland, d = 6 s: after each outage the window starts from one segment with a \
          threshold of two, and needs five seconds to reach 2 Mb/s.",
     )

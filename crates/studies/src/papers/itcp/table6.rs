@@ -5,7 +5,7 @@ use core::time::Duration;
 use tidegate_core::delay_bound::{Law, TcpPath};
 use tidegate_core::units::Bytes;
 
-use super::super::differs::Differs;
+use super::super::deviations::Deviation;
 use super::super::outcome::{Outcome, mean};
 use super::super::runs::{PapersError, Tcp};
 use super::super::{
@@ -155,14 +155,14 @@ fn published_slopes() -> String {
 }
 
 /// Differences from the paper.
-const DIFFERS: [Differs; 3] = [
-    Differs::everywhere("No rates are published for ISI, where the paper saw no event.").at(&["isi.edu"]),
-    Differs::simulated(
+const DIFFERS: [Deviation; 3] = [
+    Deviation::everywhere("No rates are published for ISI, where the paper saw no event.").at(&["isi.edu"]),
+    Deviation::simulated(
         "Over bsd the exact law counts on nothing until the timer expires again. Where that leaves no \
          rate within d, the target is the floor until the connection carries data.",
     )
     .over(&[Tcp::Bsd]),
-    Differs::everywhere(
+    Deviation::everywhere(
         "Rates are limited to the 2 Mb/s of the encoder; (6b) as printed exceeds them at short \
          round-trip times and large d.",
     ),

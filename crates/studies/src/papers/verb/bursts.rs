@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::papers::Bursts;
+use crate::papers::OutageSchedule;
 use anyhow::{Context as _, Result, ensure};
 use tidegate_sim::scenario::quantity;
 
@@ -29,20 +29,20 @@ impl BurstArgs {
         &self,
         longest: Option<Duration>,
         video: Duration,
-    ) -> Result<Option<Bursts>> {
+    ) -> Result<Option<OutageSchedule>> {
         if *self == Self::default() {
             return Ok(None);
         }
-        let published = Bursts::published();
+        let published = OutageSchedule::published();
         let lengths = if self.cuts.is_empty() {
             published.lengths().to_vec()
         } else {
             self.cuts.clone()
         };
         let gap = self.gap.unwrap_or(published.gap());
-        let bursts = Bursts::new(lengths, gap).context("--cut and --gap")?;
-        let begins = |bursts: &Bursts| bursts.cuts().last().map(|(at, _)| at);
-        let alike = longest.map(|longest| Bursts::alike(longest, gap));
+        let bursts = OutageSchedule::new(lengths, gap).context("--cut and --gap")?;
+        let begins = |bursts: &OutageSchedule| bursts.cuts().last().map(|(at, _)| at);
+        let alike = longest.map(|longest| OutageSchedule::alike(longest, gap));
         let alike = alike.as_ref().and_then(begins);
         let last = alike.max(begins(&bursts)).unwrap_or_default();
         ensure!(
@@ -68,7 +68,7 @@ mod tests {
         bursts: BurstArgs,
     }
 
-    fn read(line: &str) -> Result<Option<Bursts>, String> {
+    fn read(line: &str) -> Result<Option<OutageSchedule>, String> {
         let words = ["run"].into_iter().chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|e| e.to_string())?;
         let bursts = line.bursts.read(None, Duration::from_secs(75));

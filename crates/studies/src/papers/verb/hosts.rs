@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use crate::papers::Bursts;
+use crate::papers::OutageSchedule;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::{Value, json};
 use tidegate_core::units::Time;
@@ -39,7 +39,7 @@ use super::{Program, Sender, Streamed};
 use tidegate_console::context::LiveContext;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
-use tidegate_console::signals::{self, Made};
+use tidegate_console::signals::{self, CreatedFolders};
 
 /// Options of `papers hosts`.
 #[derive(Debug, clap::Args)]
@@ -100,7 +100,7 @@ pub(crate) struct HostsArgs {
 pub(super) fn run(args: &HostsArgs, program: &dyn Program) -> Result<ExitCode> {
     let hosts = list::all(&args.host, args.hosts.as_deref())?;
     let _ready = check(args, program)?;
-    let made = Made::by(&args.out);
+    let made = CreatedFolders::by(&args.out);
     fs::create_dir_all(&args.out).with_context(|| {
         let dir = args.out.display();
         format!("cannot make the folder {dir}: choose another --out")
@@ -212,7 +212,7 @@ struct Play<'a> {
     args: &'a HostsArgs,
     program: &'a dyn Program,
     /// None without outages.
-    bursts: Option<Bursts>,
+    bursts: Option<OutageSchedule>,
     ssh: Ssh,
     around: LiveContext,
     outcomes: Vec<Outcome>,

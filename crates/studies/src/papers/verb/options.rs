@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::papers::{Bottleneck, Bursts, ENTRIES, Entry, ITCP_VIDEO, Tcp, means};
+use crate::papers::{Bottleneck, ENTRIES, Entry, ITCP_VIDEO, OutageSchedule, Tcp, means};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Injector;
@@ -14,7 +14,7 @@ pub(super) struct RunPlan {
     pub(super) entries: Vec<&'static Entry>,
     pub(super) bottleneck: Bottleneck,
     /// Outages of the injector, if given.
-    pub(super) bursts: Option<Bursts>,
+    pub(super) bursts: Option<OutageSchedule>,
     /// Notes on options that do not apply to some entries.
     pub(super) notes: Vec<String>,
 }

@@ -169,7 +169,7 @@ fn no_feedback_timer_halves_the_rate_after_two_round_trips() {
     flow.round(4, &[]);
     let (before, reported) = (flow.window(), flow.now + Duration::from_millis(75));
     let (at, why) = flow.tfrc.next_timeout().expect("a timer");
-    assert_eq!((at, why), (reported + 2 * RTT, Why::Silence));
+    assert_eq!((at, why), (reported + 2 * RTT, TimerReason::Silence));
     flow.now = at;
     flow.call(RateController::on_timeout);
     assert!(near(flow.window(), before / 2.0), "{}", flow.window());

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::*;
 use crate::delay_bound::Law;
 use crate::tcp_rate::{
-    Backoff, CongestionControl, Mode, Retraction, Subscription, TcpEvent, TcpRateConfig, TcpView,
+    Backoff, CongestionControl, Mode, RateReduction, Subscription, TcpEvent, TcpRateConfig, TcpView,
 };
 
 /// A fixed-rate link with a congestion window. Accepted bytes wait for the link and are
@@ -77,7 +77,7 @@ impl Connection {
 }
 
 /// Runs 12 s of video at 25 frames per second; the link is down from 4 s to 7 s.
-fn run_with_outage(place: Place, policy: impl RatePolicy + 'static) -> (Pair, Vec<Retraction>) {
+fn run_with_outage(place: Place, policy: impl RatePolicy + 'static) -> (Pair, Vec<RateReduction>) {
     let mut pair = Pair::new(300, Classic::new(RATE));
     let config = TcpSenderConfig {
         place,

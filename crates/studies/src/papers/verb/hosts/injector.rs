@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::papers::Bursts;
+use crate::papers::OutageSchedule;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tidegate_core::units::Time;
 
@@ -193,7 +193,7 @@ impl Guard {
     /// Cuts the path during `run`, which starts at the clock's zero and may end before the outages.
     pub(super) fn during<T>(
         mut self,
-        bursts: &Bursts,
+        bursts: &OutageSchedule,
         around: &LiveContext,
         run: impl FnOnce() -> T,
     ) -> (T, Result<Vec<Cut>>) {
@@ -210,7 +210,7 @@ impl Guard {
 
     fn play(
         &mut self,
-        bursts: &Bursts,
+        bursts: &OutageSchedule,
         around: &LiveContext,
         over: &AtomicBool,
     ) -> Result<Vec<Cut>> {

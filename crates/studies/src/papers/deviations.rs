@@ -4,7 +4,7 @@ use super::{Options, Tcp};
 
 /// A note on a difference, and the runs for which it is valid.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Differs {
+pub(super) struct Deviation {
     text: &'static str,
     /// Lab or simulator; `None` for both.
     lab: Option<bool>,
@@ -14,7 +14,7 @@ pub(super) struct Differs {
     nodes: &'static [&'static str],
 }
 
-impl Differs {
+impl Deviation {
     /// In the simulator and in the lab.
     pub(super) const fn everywhere(text: &'static str) -> Self {
         Self {
@@ -94,25 +94,25 @@ mod tests {
     #[test]
     fn notes_are_of_the_world_the_transport_and_the_node_of_the_runs() {
         let all = [
-            Differs::everywhere("both"),
-            Differs::simulated("model"),
-            Differs::kernel("kernel"),
-            Differs::everywhere("bsd").over(&[Tcp::Bsd]),
-            Differs::simulated("Finland over cubic")
+            Deviation::everywhere("both"),
+            Deviation::simulated("model"),
+            Deviation::kernel("kernel"),
+            Deviation::everywhere("bsd").over(&[Tcp::Bsd]),
+            Deviation::simulated("Finland over cubic")
                 .over(&[Tcp::Cubic])
                 .at(&["willab.fi"]),
         ];
         let simulated = options(1, &[Tcp::Cubic], &["willab"]);
         assert_eq!(
-            Differs::of(&all, &simulated),
+            Deviation::of(&all, &simulated),
             ["both", "model", "Finland over cubic"]
         );
         let elsewhere = options(1, &[Tcp::Bsd, Tcp::Cubic], &["isi"]);
-        assert_eq!(Differs::of(&all, &elsewhere), ["both", "model", "bsd"]);
+        assert_eq!(Deviation::of(&all, &elsewhere), ["both", "model", "bsd"]);
         let lab = Options {
             world: Arc::new(Named),
             ..simulated
         };
-        assert_eq!(Differs::of(&all, &lab), ["both", "kernel"]);
+        assert_eq!(Deviation::of(&all, &lab), ["both", "kernel"]);
     }
 }

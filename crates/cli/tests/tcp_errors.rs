@@ -250,9 +250,9 @@ fn a_server_that_closes_at_once_has_sent_nothing() {
     let name = server.local_addr().unwrap();
     let player = from(name.port(), "");
     drop(server.accept().unwrap());
-    player
-        .ends()
-        .failed_with(&format!("{name} closed the connection before sending any data"));
+    player.ends().failed_with(&format!(
+        "{name} closed the connection before sending any data"
+    ));
     let player = from(name.port(), "");
     reset(server.accept().unwrap().0);
     player.ends().failed_with(&format!(

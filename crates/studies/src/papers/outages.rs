@@ -5,28 +5,28 @@ use core::time::Duration;
 
 /// A sequence of outages with a constant gap before each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bursts {
+pub struct OutageSchedule {
     lengths: Vec<Duration>,
     gap: Duration,
 }
 
-impl Bursts {
+impl OutageSchedule {
     /// Outages of these lengths. `gap` is the time from the start of the video to the first outage,
     /// and from the end of each outage to the next.
     ///
     /// # Errors
-    /// The number of outages is zero or above [`Bursts::MOST`], a length is below 100 ms or above
-    /// [`Bursts::LONGEST`], or the gap is below 100 ms.
-    pub fn new(lengths: Vec<Duration>, gap: Duration) -> Result<Self, BurstsFault> {
+    /// The number of outages is zero or above [`OutageSchedule::MOST`], a length is below 100 ms or above
+    /// [`OutageSchedule::LONGEST`], or the gap is below 100 ms.
+    pub fn new(lengths: Vec<Duration>, gap: Duration) -> Result<Self, OutageScheduleError> {
         if !(1..=Self::MOST).contains(&lengths.len()) {
-            return Err(BurstsFault::Count(lengths.len()));
+            return Err(OutageScheduleError::Count(lengths.len()));
         }
         let fits = |length: &Duration| (SHORTEST..=Self::LONGEST).contains(length);
         if let Some(length) = lengths.iter().find(|length| !fits(length)) {
-            return Err(BurstsFault::Length(*length));
+            return Err(OutageScheduleError::Length(*length));
         }
         if gap < SHORTEST {
-            return Err(BurstsFault::Gap(gap));
+            return Err(OutageScheduleError::Gap(gap));
         }
         Ok(Self { lengths, gap })
     }
@@ -77,7 +77,7 @@ impl Bursts {
     pub const LONGEST: Duration = Duration::from_mins(2);
 }
 
-impl fmt::Display for Bursts {
+impl fmt::Display for OutageSchedule {
     /// Text such as "3 s, 3 s, 3 s with 10 s before each".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lengths = self.lengths.iter();
@@ -87,10 +87,10 @@ impl fmt::Display for Bursts {
     }
 }
 
-/// Error in the parameters of [`Bursts`].
+/// Error in the parameters of [`OutageSchedule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BurstsFault {
+pub enum OutageScheduleError {
     /// The number of outages is out of range.
     Count(usize),
     /// The gap is too short.
@@ -99,10 +99,10 @@ pub enum BurstsFault {
     Length(Duration),
 }
 
-impl fmt::Display for BurstsFault {
+impl fmt::Display for OutageScheduleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = Bursts::MOST;
-        let longest = Bursts::LONGEST.as_secs();
+        let most = OutageSchedule::MOST;
+        let longest = OutageSchedule::LONGEST.as_secs();
         match self {
             Self::Count(count) => write!(f, "{count} cuts out of range: use 1 to {most}"),
             Self::Gap(gap) => write!(
@@ -119,7 +119,7 @@ impl fmt::Display for BurstsFault {
     }
 }
 
-impl core::error::Error for BurstsFault {}
+impl core::error::Error for OutageScheduleError {}
 
 /// Number of outages in the paper.
 const PUBLISHED: usize = 3;
@@ -137,23 +137,30 @@ mod tests {
 
     #[test]
     fn gap_precedes_each_outage() {
-        let bursts = Bursts::new(vec![s(1), s(4)], s(5)).unwrap();
+        let bursts = OutageSchedule::new(vec![s(1), s(4)], s(5)).unwrap();
         let cuts: Vec<_> = bursts.cuts().collect();
         assert_eq!(cuts, [(s(5), s(1)), (s(11), s(4))]);
         assert_eq!(bursts.end(), s(15));
         assert_eq!(bursts.to_string(), "1 s, 4 s with 5 s before each");
-        let published: Vec<_> = Bursts::published().cuts().collect();
+        let published: Vec<_> = OutageSchedule::published().cuts().collect();
         assert_eq!(published, [(s(10), s(3)), (s(23), s(3)), (s(36), s(3))]);
     }
 
     #[test]
     fn values_out_of_range_are_rejected() {
         let ms = Duration::from_millis;
-        let rejected = |lengths: &[Duration], gap| Bursts::new(lengths.to_vec(), gap).unwrap_err();
-        assert_eq!(rejected(&[], s(1)), BurstsFault::Count(0));
-        assert_eq!(rejected(&[s(1); 51], s(1)), BurstsFault::Count(51));
-        assert_eq!(rejected(&[s(1), ms(99)], s(1)), BurstsFault::Length(ms(99)));
-        assert_eq!(rejected(&[s(121)], s(1)), BurstsFault::Length(s(121)));
-        assert_eq!(rejected(&[s(1)], ms(99)), BurstsFault::Gap(ms(99)));
+        let rejected =
+            |lengths: &[Duration], gap| OutageSchedule::new(lengths.to_vec(), gap).unwrap_err();
+        assert_eq!(rejected(&[], s(1)), OutageScheduleError::Count(0));
+        assert_eq!(rejected(&[s(1); 51], s(1)), OutageScheduleError::Count(51));
+        assert_eq!(
+            rejected(&[s(1), ms(99)], s(1)),
+            OutageScheduleError::Length(ms(99))
+        );
+        assert_eq!(
+            rejected(&[s(121)], s(1)),
+            OutageScheduleError::Length(s(121))
+        );
+        assert_eq!(rejected(&[s(1)], ms(99)), OutageScheduleError::Gap(ms(99)));
     }
 }

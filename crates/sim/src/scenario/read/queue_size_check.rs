@@ -61,7 +61,7 @@ fn fits(
     let Some(limit) = network::byte_limit(queue).filter(|limit| *limit < packet) else {
         return Ok(());
     };
-    Err(queue::limit_of(value)?.fault(Fault::Clash {
+    Err(queue::limit_of(value)?.fault(Fault::Conflict {
         why: format!(
             "{} B {} no packet of {} B, which the flow \"{}\" sends",
             limit.0,

@@ -53,3 +53,58 @@ fn mpeg_2_follows_target_changes_by_events() {
     let source = figure["source"].as_str().unwrap();
     assert!(!source.contains("video by"), "{source}");
 }
+
+/// `--strict` changes the exit code only. The files of an entry have its table and each run.
+#[test]
+fn failed_claims_are_an_error_if_strict_and_files_have_every_run() {
+    let dir = folder("papers-strict");
+    let line = "papers run itcp/fig5 itcp/table4 --node princeton --tcp bsd --seeds 2 --out .";
+    let words: Vec<&str> = line.split(' ').collect();
+    let ran = tidegate(&words, &dir);
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let printed = text(&ran.stdout);
+    for part in [
+        "FAILS           paper: at the rate of the law",
+        "by construction exact: at the rate of the law",
+        "distance        bsd: share of accepted frames: ",
+        "claims, and published values within their tolerance:",
+    ] {
+        assert!(printed.contains(part), "no {part:?} in\n{printed}");
+    }
+    let strict = tidegate(&[&words[..], &["--strict"]].concat(), &dir);
+    assert_eq!(strict.status.code(), Some(1), "{}", text(&strict.stderr));
+    assert_eq!(text(&strict.stdout), printed);
+    let rows = |name: &str| {
+        let file = std::fs::read_to_string(dir.join(name)).unwrap();
+        file.lines().count() - 1
+    };
+    // Three bounds, six modes, two seeds.
+    assert_eq!(rows("itcp-table4.csv"), 18);
+    assert_eq!(rows("itcp-table4-runs.csv"), 36);
+    assert!(rows("itcp-fig5-series.csv") > 100);
+}
+
+#[test]
+fn the_laws_answer_for_given_parameters() {
+    let dir = folder("papers-law");
+    let ran = tidegate(
+        &[
+            "papers", "law", "--m", "100000", "--q", "0B", "--d", "2s", "--json",
+        ],
+        &dir,
+    );
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let laws: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let number = |law: &str, key: &str| laws[law]["answer"][key].as_f64().unwrap();
+    // Equation (8), and 2md.
+    assert!((number("paper", "h_best_bps") - 482_842.7).abs() < 0.1);
+    assert!((number("exact", "h_best_bps") - 400_000.0).abs() < 0.1);
+    assert!((number("exact", "largest_delay_s") - 2.0).abs() < 1e-6);
+    let without = tidegate(&["papers", "law", "--d", "2s"], &dir);
+    assert_eq!(without.status.code(), Some(1));
+    assert!(
+        text(&without.stderr).contains("give m as --m"),
+        "{}",
+        text(&without.stderr)
+    );
+}

@@ -244,9 +244,10 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
     let each = (x_scale.at(x_from + 1.0) - x_scale.at(x_from)) / (count + 1.0);
     let width = each.min(BAR);
     let mut row = y_scale.end + 2.0;
-    for (index, series) in series.iter().enumerate() {
+    for (index, each) in series.iter().enumerate() {
+        let (class, series) = (colour(series, index), each);
         if is_moments(series) {
-            strokes(svg, series, theme::flow(index), x_scale, row);
+            strokes(svg, series, class, x_scale, row);
             row += ROW;
         } else if is_counted(&series.x_unit) {
             let aside = Aside {
@@ -254,9 +255,9 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
                 shift: (index as f64 - (count - 1.0) / 2.0) * width,
                 width,
             };
-            bars(svg, series, theme::flow(index), (x_scale, y_scale), aside);
+            bars(svg, series, class, (x_scale, y_scale), aside);
         } else {
-            draw(svg, series, theme::flow(index), (x_scale, y_scale));
+            draw(svg, series, class, (x_scale, y_scale));
         }
     }
     area.bottom() + 40.0
@@ -264,13 +265,13 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
 
 fn legend(svg: &mut Svg, series: &[&Series], (left, top): (f64, f64), right: f64) -> f64 {
     let (mut x, mut y) = (left, top);
-    for (index, series) in series.iter().enumerate() {
-        let name = split(&series.name).1;
+    for (index, each) in series.iter().enumerate() {
+        let name = split(&each.name).1;
         let width = 24.0 + text_width(name, 11.0);
         if x > left && x + width > right {
             (x, y) = (left, y + 16.0);
         }
-        let class = format!("{} line", theme::flow(index));
+        let class = format!("{} {}", colour(series, index), stroke(each));
         svg.line(&class, (x, y - 4.0), (x + 16.0, y - 4.0));
         svg.text("soft small", (x + 20.0, y), Anchor::Start, name);
         x += width + 12.0;
@@ -374,7 +375,7 @@ fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
         }
         let mut line = String::new();
         polyline(&mut line, points.iter().map(|p| at(p, p.y)));
-        svg.path(&format!("{class} line"), &line);
+        svg.path(&format!("{class} {}", stroke(series)), &line);
     }
     // With few points, the spread of each is drawn.
     if points.len() <= 8 {
@@ -385,6 +386,36 @@ fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
         svg.path(&format!("{class} tick"), &bars);
     }
 }
+
+/// Published values have the colour of the series that reproduces them, which has the same name, or
+/// that of the printed law.
+fn colour(series: &[&Series], index: usize) -> &'static str {
+    if is_counted(&series[index].x_unit) {
+        // Bars stand side by side.
+        return theme::flow(index);
+    }
+    let line = |series: &Series| split(&series.name).1.to_owned();
+    let own = line(series[index]);
+    let place = own.strip_suffix(PUBLISHED).and_then(|base| {
+        let law = format!("{base} paper");
+        series
+            .iter()
+            .position(|other| line(other) == base || line(other) == law)
+    });
+    theme::flow(place.unwrap_or(index))
+}
+
+/// Class of a line: dashed for published values.
+fn stroke(series: &Series) -> &'static str {
+    if series.name.ends_with(PUBLISHED) {
+        "allowed"
+    } else {
+        "line"
+    }
+}
+
+/// End of the names of series with published values.
+pub const PUBLISHED: &str = ", published";
 
 /// Whether the series has the times of events rather than values.
 fn is_moments(series: &Series) -> bool {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use runs::Stack;
 use tidegate_report::claims::{Claim, Distance, Pair, Tolerance};
-use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
+use tidegate_report::plot::{Cell, Figure, PUBLISHED as PUBLISHED_SERIES, Point, Series, Table};
 
 pub use bottleneck::{Bottleneck, BottleneckError};
 pub use itcp::VIDEO as ITCP_VIDEO;
@@ -338,9 +338,6 @@ fn withhold(figure: &mut Figure) {
 
 /// Heading of columns with published values.
 const PUBLISHED: &str = "paper";
-
-/// End of the names of series with published values.
-const PUBLISHED_SERIES: &str = ", published";
 
 /// All entries.
 pub const ENTRIES: &[Entry] = &[

@@ -81,7 +81,7 @@ fn play() {
         from: Time::from_secs(2),
         to: Time::from_millis(2_600),
     };
-    let emulator = Emulator::start(&path(LossConfig::default(), vec![outage])).unwrap();
+    let emulator = Emulator::start(&path(LossConfig::NONE, vec![outage])).unwrap();
     let listen = || TcpListener::bind((Host::B.address(), PORT)).unwrap();
     let listener = emulator.namespace(Host::B).within(listen).unwrap();
     let sink = thread::spawn(move || {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate_core::delay_bound::{
-    Burst, Congested, Frames, Law, Response, TcpPath, backlog_of_reaction,
+    Burst, CongestionEvent, Frames, Law, Response, TcpPath, backlog_of_reaction,
 };
 use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::{DropCause, Event};
@@ -201,7 +201,7 @@ fn printed(law: Law) {
 
 /// Response of the law on this path, at the minimum RTT.
 fn respond(law: Law, backlog: Bytes) -> Response {
-    law.respond(&Congested {
+    law.respond(&CongestionEvent {
         path: PATH,
         normal: NORMAL,
         reaction: Duration::ZERO,

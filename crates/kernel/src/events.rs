@@ -42,7 +42,7 @@ pub struct Events {
     source: Source,
     /// Readable when there are events, or the daemon is gone.
     readable: OwnedFd,
-    /// TimerReason the daemon is not used, if it is not.
+    /// Reason why the daemon is not used, if it is not.
     because: Option<String>,
     /// Duration of polling before a sleep, in ns.
     busy: AtomicU64,
@@ -140,7 +140,7 @@ impl Events {
         matches!(self.source, Source::Kernel(_))
     }
 
-    /// TimerReason [`Self::open`] does not use a daemon, if it does not.
+    /// Reason why [`Self::open`] does not use a daemon, if it does not.
     pub fn why_unprivileged(&self) -> Option<&str> {
         self.because.as_deref()
     }

@@ -56,7 +56,7 @@ struct Bound {
     /// A handler is absent during its call, which runs without the lock.
     handlers: BTreeMap<SubscriptionId, Option<Binding>>,
     on_end: Option<OnEnd>,
-    /// TimerReason there are no more events.
+    /// Reason why there are no more events.
     end: Option<Arc<EventsError>>,
 }
 

@@ -142,7 +142,7 @@ impl Rule {
     }
 }
 
-/// TimerReason a policy cannot be loaded.
+/// Reason why a policy cannot be loaded.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PolicyError {

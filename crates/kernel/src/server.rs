@@ -265,7 +265,7 @@ impl Server {
         }
     }
 
-    /// TimerReason no other client of a user can be admitted. Rings in their cooldown are not free.
+    /// Reason why no other client of a user can be admitted. Rings in their cooldown are not free.
     fn no_room(&mut self, user: u32) -> Option<String> {
         let now = self.shared.now;
         if self.shared.closes.is_full(user)
@@ -441,7 +441,7 @@ pub fn interruptions() -> io::Result<OwnedFd> {
     }
 }
 
-/// TimerReason the daemon cannot serve.
+/// Reason why the daemon cannot serve.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {

@@ -222,7 +222,7 @@ impl Info {
     }
 }
 
-/// TimerReason a descriptor cannot have subscriptions.
+/// Reason why a descriptor cannot have subscriptions.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NotTcp {

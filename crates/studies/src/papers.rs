@@ -75,10 +75,9 @@ impl Options {
     /// user has chosen one. In the lab, where runs take real time, the default growth is played.
     fn stacks(&self, compare: bool) -> Vec<Stack> {
         let growths: &[bool] = match self.linear {
-            Some(false) => &[false],
             Some(true) => &[true],
             None if compare && !self.is_lab() => &[false, true],
-            None => &[false],
+            Some(false) | None => &[false],
         };
         let mut stacks: Vec<Stack> = Vec::new();
         for &tcp in &self.tcps {

@@ -87,7 +87,7 @@ pub fn propagation(scenario: &Scenario, role: &FlowInstance, links: &[usize]) ->
 
 /// One end of a peer's flow.
 pub trait Part: Endpoint {
-    /// TimerReason it cannot go on, if so.
+    /// Reason why it cannot go on, if so.
     fn failure(&self) -> Option<&str>;
 }
 

@@ -116,7 +116,7 @@ impl fmt::Display for UnknownPeer {
 
 impl core::error::Error for UnknownPeer {}
 
-/// TimerReason a peer cannot play a flow.
+/// Reason why a peer cannot play a flow.
 #[derive(Debug)]
 pub enum CastError {
     /// No program of pion is given.

@@ -17,7 +17,7 @@ use tidegate_sim::model_flow::Workload;
 use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Body};
 use tidegate_sim::scenario::{BulkPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
 use tidegate_sim::topology::{self, back_of, path_of};
-use tidegate_sim::world::{Node, NodeId, Wired, World, WorldError};
+use tidegate_sim::world::{EndpointAgent, Node, NodeId, World, WorldError};
 
 use crate::call::{Call, Part, propagation};
 use crate::meter::{Meter, Span};
@@ -166,7 +166,7 @@ fn parties(
             let call = Call::new(scenario, role, place, options.first_rate, options.seed);
             let parts = peer.parts(&call, options.pion.as_deref());
             let parts = parts.map_err(|error| failed(error.to_string()))?;
-            let real = |part| Member::Real(Box::new(Wired(Player::Peer(part))));
+            let real = |part| Member::Real(Box::new(EndpointAgent(Player::Peer(part))));
             (real(parts.sender), real(parts.receiver), Duration::ZERO)
         };
         let first = parties.len();
@@ -202,7 +202,7 @@ fn background(role: &FlowInstance, seed: Seed) -> (Member, Member) {
         Ok(Direct::new(encoder.expect("x264 is refused before")))
     };
     let Ok(sender) = role.sender(seed, pipe);
-    let real = |player| Member::Real(Box::new(Wired(Player::Ours(player))));
+    let real = |player| Member::Real(Box::new(EndpointAgent(Player::Ours(player))));
     (real(sender), real(role.receiver(seed)))
 }
 
@@ -241,7 +241,7 @@ fn outcome(
 #[derive(Debug)]
 enum Member {
     Model(Actor),
-    Real(Box<Wired<Player>>),
+    Real(Box<EndpointAgent<Player>>),
 }
 
 impl Member {
@@ -344,7 +344,7 @@ impl Endpoint for Player {
     }
 }
 
-/// TimerReason a scenario was not played.
+/// Reason why a scenario was not played.
 #[derive(Debug)]
 pub enum PlayError {
     /// A flow broke down.

@@ -309,7 +309,7 @@ fn zeros(size: usize) -> Bytes {
     Bytes::from_static(&ZEROS[..size.min(ZEROS.len())])
 }
 
-/// TimerReason a connection cannot be prepared.
+/// Reason why a connection cannot be prepared.
 #[derive(Debug)]
 pub enum TlsError {
     /// The certificate cannot be made.

@@ -19,7 +19,7 @@ use tidegate_core::link::{
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::world::{self, NodeId, Wired, World, WorldError};
+use tidegate_sim::world::{self, EndpointAgent, NodeId, World, WorldError};
 
 use crate::call::{Call, Part, Parts};
 use crate::clock::Clock;
@@ -246,7 +246,10 @@ impl Endpoint for Party {
             .media
             .as_ref()
             .map(|media| (media.source.next(), TimerReason::Capture));
-        sooner(Some((self.clock.time(self.next), TimerReason::Pacing)), frame)
+        sooner(
+            Some((self.clock.time(self.next), TimerReason::Pacing)),
+            frame,
+        )
     }
 }
 
@@ -281,7 +284,7 @@ fn connected(call: &Call) -> Result<[Party; 2], SetupError> {
     introduce(&mut sender, &mut receiver)?;
     let party = |name: &str, endpoint, peer| world::Node {
         name: name.to_owned(),
-        agent: Wired(endpoint),
+        agent: EndpointAgent(endpoint),
         peer: NodeId(peer),
         route: RouteId(1 - peer),
         flow: 0,
@@ -353,7 +356,7 @@ fn bitrate(rate: Rate) -> Bitrate {
     Bitrate::from(rate.as_bps())
 }
 
-/// TimerReason a call was not set up.
+/// Reason why a call was not set up.
 #[derive(Debug)]
 pub enum SetupError {
     /// An address that is constant is refused.

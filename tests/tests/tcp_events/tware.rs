@@ -100,10 +100,8 @@ fn play() {
         tv_nsec: 0,
     };
     // SAFETY: the structure is valid for a write.
-    assert_eq!(
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) },
-        0
-    );
+    let status = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    assert_eq!(status, 0);
     let start = now.tv_sec * 1_000_000_000 + now.tv_nsec;
     let tware = Executable {
         arguments: [

@@ -104,7 +104,7 @@ enum Phase {
     Closed(Option<SenderFailure>),
 }
 
-/// TimerReason the session ended before the stream.
+/// Reason why the session ended before the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SenderFailure {
@@ -350,7 +350,7 @@ impl MediaSender {
         matches!(self.phase, Phase::Closed(_)) && self.outgoing.is_empty()
     }
 
-    /// TimerReason the session ended before the stream; `None` if it did not.
+    /// Reason why the session ended before the stream; `None` if it did not.
     pub fn failure(&self) -> Option<SenderFailure> {
         match self.phase {
             Phase::Closed(failure) => failure,

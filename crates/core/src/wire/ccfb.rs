@@ -309,7 +309,7 @@ impl<'a> CcfbBuilder<'a> {
     }
 }
 
-/// TimerReason a block was not added.
+/// Reason why a block was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockError {
     /// The packet would exceed its length field: start another packet.

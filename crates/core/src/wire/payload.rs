@@ -183,7 +183,7 @@ fn mpeg2_code(payload: &[u8]) -> Option<u8> {
     }
 }
 
-/// TimerReason an access unit cannot be packetised.
+/// Reason why an access unit cannot be packetised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketiseError {
@@ -204,7 +204,7 @@ impl fmt::Display for PacketiseError {
 
 impl core::error::Error for PacketiseError {}
 
-/// TimerReason payloads do not form an access unit.
+/// Reason why payloads do not form an access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AssembleError {

@@ -289,7 +289,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// TimerReason a datagram is not RTCP.
+/// Reason why a datagram is not RTCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RtcpError {

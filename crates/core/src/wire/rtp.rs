@@ -230,7 +230,7 @@ impl RtpElements<'_> {
     }
 }
 
-/// TimerReason bytes are not an RTP packet.
+/// Reason why bytes are not an RTP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RtpError {

@@ -130,7 +130,7 @@ pub enum LoadError {
     Refused {
         /// Which.
         what: String,
-        /// TimerReason.
+        /// Reason.
         cause: io::Error,
     },
     /// Another system call failed.

@@ -73,7 +73,7 @@ impl DeferredClose {
         late.into_iter().for_each(Answer::send);
     }
 
-    /// TimerReason the daemon takes no more descriptors of a user; `None` if it does.
+    /// Reason why the daemon takes no more descriptors of a user; `None` if it does.
     pub(super) fn refusal(&self, user: u32, now: Instant) -> Option<String> {
         let mut state = self.0.lock();
         let queue = state.queues.get_mut(&user)?;

@@ -48,7 +48,7 @@ pub struct SentFrame {
     pub wire: Bytes,
     /// Departure time of its last packet.
     pub left: Option<Time>,
-    /// TimerReason the frame was dropped.
+    /// Reason why the frame was dropped.
     pub dropped: Option<DropCause>,
     /// Quality relative to the original, as reported by the encoder.
     pub quality: Option<Quality>,

@@ -241,7 +241,7 @@ impl Punctuality {
     }
 }
 
-/// TimerReason bytes are not a valid stream.
+/// Reason why bytes are not a valid stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamFault {

@@ -205,7 +205,7 @@ pub struct AccessUnit {
     pub contents: Contents,
 }
 
-/// TimerReason payloads do not form an access unit.
+/// Reason why payloads do not form an access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AssembleError {

@@ -195,7 +195,7 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// TimerReason an access unit cannot be packetised.
+/// Reason why an access unit cannot be packetised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketiseError {

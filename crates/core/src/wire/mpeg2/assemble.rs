@@ -92,7 +92,7 @@ pub struct Picture {
     pub contents: Contents,
 }
 
-/// TimerReason payloads do not form an access unit.
+/// Reason why payloads do not form an access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AssembleError {

@@ -180,7 +180,7 @@ impl Payload<'_> {
     }
 }
 
-/// TimerReason an access unit cannot be packetised.
+/// Reason why an access unit cannot be packetised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacketiseError {

@@ -248,7 +248,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// TimerReason a text is not a usable session description.
+/// Reason why a text is not a usable session description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SdpError {

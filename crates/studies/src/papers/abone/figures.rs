@@ -89,7 +89,7 @@ fn sides(groups: &[Group], metric: usize) -> Claim {
          nodes; holds if its 95 % interval lies on the published side of 1)",
         groups[0].tcp.name()
     );
-    let holds = if theirs == 1.0 {
+    let holds = if (theirs - 1.0).abs() < 1e-9 {
         (ratio - 1.0).abs() < 0.1
     } else {
         let margin = interval(groups, of) / ours(1);

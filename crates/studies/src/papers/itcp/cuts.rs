@@ -159,9 +159,8 @@ fn claims(lines: &[Line<'_>]) -> Vec<Claim> {
         saved >= 0.995,
     )];
     let behind = exact.cuts.iter().map(|group| {
-        let length = length(group);
         let others = lines.iter().flat_map(|line| &line.cuts);
-        let same = others.filter(|other| self::length(other) == length);
+        let same = others.filter(|other| other.bursts == group.bursts);
         let best = same
             .map(|other| other.mean(Outcome::accepted))
             .fold(0.0, f64::max);

@@ -101,11 +101,11 @@ fn claims1(
     for (algorithm, (name, _)) in IMPAIRMENTS.iter().enumerate() {
         let marked = (0..EVENTS.len()).filter(|at| EVENTS[*at].1[algorithm]);
         let seen = marked.clone().filter(|at| counts[algorithm][*at] > 0);
-        let (marked, seen) = (marked.count() as f64, seen.count() as f64);
+        let (marked, seen) = (marked.count(), seen.count());
         claims.push(Claim::new(
             format!("{tcp}: each event marked for {name} occurs (number of events)"),
-            Some(marked),
-            seen,
+            Some(marked as f64),
+            seen as f64,
             seen == marked,
         ));
     }
@@ -116,15 +116,15 @@ fn claims1(
             TcpEvent::ThirdDuplicate,
             TcpEvent::Repaired,
         ];
-        events.filter(|(_, e)| subscribed.contains(e)).count() as f64
+        events.filter(|(_, e)| subscribed.contains(e)).count() as u64
     };
     let outcomes = outcomes.iter().flatten();
-    let occurred: f64 = outcomes.clone().map(|o| subscribed(o)).sum();
-    let delivered: f64 = outcomes.map(|o| o.record.told as f64).sum();
+    let occurred: u64 = outcomes.clone().map(|o| subscribed(o)).sum();
+    let delivered: u64 = outcomes.map(|o| o.record.told).sum();
     claims.push(Claim::new(
         format!("{tcp}: events 1, 4 and 6 are delivered to a subscriber (delivered over occurred)"),
         Some(1.0),
-        delivered / occurred,
+        delivered as f64 / occurred as f64,
         delivered == occurred,
     ));
     claims

@@ -115,14 +115,14 @@ pub(super) fn by_bound(
     published: impl Fn(&Group) -> f64,
 ) -> Vec<Series> {
     let mut series: Vec<Series> = Vec::new();
-    let mut add =
-        |name: String, point: Option<Point>| match series.iter_mut().find(|s| s.name == name) {
-            Some(known) => known.points.extend(point),
-            None => {
-                let points = point.into_iter().collect();
-                series.push(Series::new(name, ("d in s", "share"), points));
-            }
-        };
+    let mut add = |name: String, point: Option<Point>| {
+        if let Some(known) = series.iter_mut().find(|s| s.name == name) {
+            known.points.extend(point);
+        } else {
+            let points = point.into_iter().collect();
+            series.push(Series::new(name, ("d in s", "share"), points));
+        }
+    };
     for group in groups {
         let panel = format!("{} {}", group.tcp.name(), group.node.name);
         let bound = group.bound as f64;

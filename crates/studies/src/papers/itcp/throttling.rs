@@ -16,6 +16,7 @@ const BOUND: Duration = Duration::from_secs(4);
 /// Points of each line.
 const POINTS: u32 = 240;
 
+#[expect(clippy::unnecessary_wraps, reason = "the signature of an entry")]
 pub(super) fn fig5(
     entry: &Entry,
     _options: &Options,

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use tidegate_console::output::{self, output};
 use tidegate_core::delay_bound::{Law, TcpPath, backlog_of_reaction};
@@ -155,8 +155,7 @@ fn laws(args: &LawArgs) -> Result<Vec<(Law, Throttle)>> {
             },
         ))
     });
-    laws.collect::<Result<_>>()
-        .context("the parameters of the law")
+    laws.collect()
 }
 
 #[cfg(test)]

@@ -266,7 +266,11 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
 fn legend(svg: &mut Svg, series: &[&Series], (left, top): (f64, f64), right: f64) -> f64 {
     let (mut x, mut y) = (left, top);
     for (index, each) in series.iter().enumerate() {
-        let name = split(&each.name).1;
+        let name = match run(split(&each.name).1) {
+            Some((_, number)) if number > 1 => continue,
+            Some((kind, _)) => kind,
+            None => split(&each.name).1,
+        };
         let width = 24.0 + text_width(name, 11.0);
         if x > left && x + width > right {
             (x, y) = (left, y + 16.0);
@@ -388,7 +392,7 @@ fn draw(svg: &mut Svg, series: &Series, class: &str, (x, y): (Scale, Scale)) {
 }
 
 /// Published values have the colour of the series that reproduces them, which has the same name, or
-/// that of the printed law.
+/// that of the printed law. Runs of one kind, such as "sym = on, R2", have the colour of the first.
 fn colour(series: &[&Series], index: usize) -> &'static str {
     if is_counted(&series[index].x_unit) {
         // Bars stand side by side.
@@ -396,19 +400,35 @@ fn colour(series: &[&Series], index: usize) -> &'static str {
     }
     let line = |series: &Series| split(&series.name).1.to_owned();
     let own = line(series[index]);
-    let place = own.strip_suffix(PUBLISHED).and_then(|base| {
-        let law = format!("{base} paper");
-        series
-            .iter()
-            .position(|other| line(other) == base || line(other) == law)
-    });
-    theme::flow(place.unwrap_or(index))
+    let wanted: Vec<String> = if let Some(base) = own.strip_suffix(PUBLISHED) {
+        vec![base.to_owned(), format!("{base} paper")]
+    } else if let Some((kind, _)) = run(&own) {
+        vec![format!("{kind}{RUN}1")]
+    } else {
+        Vec::new()
+    };
+    // Colours are counted by kind.
+    let first = |at: usize| run(&line(series[at])).is_none_or(|(_, number)| number == 1);
+    let place = series
+        .iter()
+        .position(|other| wanted.contains(&line(other)));
+    let place = place.unwrap_or(index);
+    theme::flow((0..place).filter(|at| first(*at)).count())
 }
+
+/// Kind and number of a run: "sym = on" and 2 of "sym = on, R2".
+fn run(line: &str) -> Option<(&str, u32)> {
+    let (kind, number) = line.rsplit_once(RUN)?;
+    Some((kind, number.parse().ok()?))
+}
+
+/// Separates kind and number of a run in the name of a series.
+const RUN: &str = ", R";
 
 /// Class of a line: dashed for published values.
 fn stroke(series: &Series) -> &'static str {
-    if series.name.ends_with(PUBLISHED) {
-        "allowed"
+    if series.name.ends_with(PUBLISHED) && !is_counted(&series.x_unit) {
+        "dashed"
     } else {
         "line"
     }

@@ -86,6 +86,7 @@ const STROKES: &str = ".bold{font-weight:700}\
 .grid,.axis{fill:none;stroke-width:1}\
 .capline{fill:none;stroke-width:1.2}\
 .line{fill:none;stroke:currentColor;stroke-width:1.8;stroke-linejoin:round}\
+.dashed{fill:none;stroke:currentColor;stroke-width:1.3;stroke-dasharray:4 3;stroke-linejoin:round}\
 .target{fill:none;stroke-width:1.1;stroke-linejoin:round}\
 .allowed{fill:none;stroke-width:1.2;stroke-dasharray:4 3;stroke-linejoin:round}\
 .alone{stroke-width:1;stroke-dasharray:none}\

@@ -229,7 +229,7 @@ mod tests {
             (tcp.linear, tcp.rto_max)
         };
         let exact = "tcp = \"cubic\", mode = \"iopt\"";
-        assert_eq!(of_video(exact), (true, None));
+        assert_eq!(of_video(exact), (false, None));
         let asked = of_video(&format!("{exact}, rto_max = \"3s\""));
         assert_eq!(asked, (false, Some(Duration::from_secs(3))));
         let both = of_video(&format!(

@@ -95,7 +95,8 @@ int main(int count, char **arguments)
         fputs(usage, stderr);
         return 2;
     }
-    if (strcmp(given[5], "timeout") != 0)
+    /* The socket is "-" if it is closed. */
+    if (strcmp(given[5], "timeout") != 0 || strcmp(given[4], "-") == 0)
         return 0;
 
     /* probeSocket(s, TCPstate); the descriptor is - if the socket is closed. */

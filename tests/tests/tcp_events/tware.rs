@@ -1,5 +1,6 @@
 //! The T-ware of Figure 6 as a program of C, on a connection over a path with an outage.
 
+use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -43,20 +44,18 @@ fn rate(file: &Path) -> u64 {
     number.parse().unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// Sends at the rate in the file until `end`, in chunks of 50 ms. Returns the rates in order.
-fn send(stream: &TcpStream, file: &Path, end: Instant) -> Vec<u64> {
-    use std::io::Write as _;
+/// Sends as fast as the connection carries until the file has the normal rate again after a lower
+/// one. Returns the rates in order.
+fn send(mut stream: &TcpStream, file: &Path) -> Vec<u64> {
     let mut rates = vec![rate(file)];
-    let mut next = Instant::now();
-    while next < end {
+    let guard = Instant::now() + GUARD;
+    while rates.len() < 3 || rates.last() != Some(&NORMAL) {
+        assert!(Instant::now() < guard, "{rates:?}");
+        stream.write_all(&[0; 4_096]).unwrap();
         let now = rate(file);
         if rates.last() != Some(&now) {
             rates.push(now);
         }
-        let mut stream = stream;
-        stream.write_all(&vec![0; (now / 160) as usize]).unwrap();
-        next += Duration::from_millis(50);
-        thread::sleep(next.saturating_duration_since(Instant::now()));
     }
     rates
 }
@@ -122,7 +121,7 @@ fn play() {
     handlers
         .bind(stream.as_fd(), timeouts, Handler::Run(tware))
         .unwrap();
-    let rates = send(&stream, &file, Instant::now() + Duration::from_secs(7));
+    let rates = send(&stream, &file);
     // Programs may hold copies of the socket.
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     sink.join().unwrap().unwrap();

@@ -143,7 +143,7 @@ impl Sender {
         record.note_frames(&takings.sent);
         record.answers = sender.take_answers();
         let transport = |(_, event): &&(Time, Event)| matches!(event, Event::Transport { .. });
-        record.told = said.iter().filter(transport).count() as u64;
+        record.delivered = said.iter().filter(transport).count() as u64;
         record.targets.push((self.start, self.first_target));
         let changes = said.iter().filter_map(|(at, event)| match event {
             Event::RateChanged { to, .. } => Some((*at, *to)),

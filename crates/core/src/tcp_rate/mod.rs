@@ -176,8 +176,8 @@ impl TcpRateAdapter {
     }
 
     /// Processes an event of the connection; `view` is the state after it.
-    pub fn on_event(&mut self, now: Time, told: EventNotification, view: &TcpView) {
-        let event = told.event;
+    pub fn on_event(&mut self, now: Time, notification: EventNotification, view: &TcpView) {
+        let event = notification.event;
         self.past.look(now, view, &self.config);
         //= itcp-3.1-subscribe
         if !self.subscribed().contains(event) {
@@ -189,11 +189,11 @@ impl TcpRateAdapter {
         }
         let reduces = matches!(event, TcpEvent::TimedOut | TcpEvent::ThirdDuplicate);
         match self.config.mode {
-            Mode::Iexp(backoff) if reduces => self.step_back(now, told, backoff),
+            Mode::Iexp(backoff) if reduces => self.step_back(now, notification, backoff),
             Mode::Iopt(Law::Exact) => {
                 let plan = self.replan(now, view, now);
                 if reduces {
-                    self.reactions.begin(now, told);
+                    self.reactions.begin(now, notification);
                     self.reactions.answered(now);
                     self.answers.push(RateReduction {
                         at: now,
@@ -208,7 +208,7 @@ impl TcpRateAdapter {
                     });
                 }
             }
-            Mode::Iopt(law) if reduces => self.throttle(now, told, law, view),
+            Mode::Iopt(law) if reduces => self.throttle(now, notification, law, view),
             Mode::Classic | Mode::Ioff | Mode::Iexp(_) | Mode::Iopt(_) => {}
         }
     }
@@ -359,7 +359,7 @@ impl TcpRateAdapter {
         })
     }
 
-    fn step_back(&mut self, now: Time, told: EventNotification, backoff: Backoff) {
+    fn step_back(&mut self, now: Time, notification: EventNotification, backoff: Backoff) {
         //= itcp-6.3-iexp
         let (Backoff::Fixed { ratio, .. } | Backoff::Additive { ratio, .. }) = backoff;
         let present = self.pending.map_or(self.target, |(_, rate)| rate);
@@ -369,10 +369,10 @@ impl TcpRateAdapter {
             Backoff::Additive { .. } => None,
         };
         self.grown = now + self.config.obeys_after;
-        self.retract(now, told, rate, lasts);
+        self.retract(now, notification, rate, lasts);
         self.answers.push(RateReduction {
             at: now,
-            event: told.event,
+            event: notification.event,
             rate,
             lasts,
             feasible: true,
@@ -380,7 +380,7 @@ impl TcpRateAdapter {
         });
     }
 
-    fn throttle(&mut self, now: Time, told: EventNotification, law: Law, view: &TcpView) {
+    fn throttle(&mut self, now: Time, notification: EventNotification, law: Law, view: &TcpView) {
         //= itcp-4.4-symbiosis
         let c = &self.config;
         let answer: Response = law.respond(&CongestionEvent {
@@ -398,10 +398,10 @@ impl TcpRateAdapter {
                 interval: c.interval,
             },
         });
-        self.retract(now, told, answer.rate, answer.duration);
+        self.retract(now, notification, answer.rate, answer.duration);
         self.answers.push(RateReduction {
             at: now,
-            event: told.event,
+            event: notification.event,
             rate: answer.rate,
             lasts: answer.duration,
             feasible: answer.feasible,
@@ -410,8 +410,14 @@ impl TcpRateAdapter {
     }
 
     /// Sets `rate` after the delay of the encoder, for the duration `lasts`.
-    fn retract(&mut self, now: Time, told: EventNotification, rate: Rate, lasts: Option<Duration>) {
-        self.reactions.begin(now, told);
+    fn retract(
+        &mut self,
+        now: Time,
+        notification: EventNotification,
+        rate: Rate,
+        lasts: Option<Duration>,
+    ) {
+        self.reactions.begin(now, notification);
         let obeys = now + self.config.obeys_after;
         self.pending = Some((obeys, rate));
         self.until = lasts.map(|lasts| obeys + lasts);

@@ -14,7 +14,7 @@ use crate::units::Time;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseLatency {
     /// The event and its time in the transport.
-    pub told: EventNotification,
+    pub notification: EventNotification,
     /// Time of the notification of the application (`EventTime`).
     pub heard: Time,
     /// Time from which the new rate is available to the encoder (`ResponseTime`).
@@ -27,7 +27,7 @@ pub struct ResponseLatency {
 impl ResponseLatency {
     /// Time from the event to the notification of the application (`u_TCP`).
     pub fn signal(&self) -> Duration {
-        self.heard.since(self.told.happened)
+        self.heard.since(self.notification.happened)
     }
 
     /// Time from the notification until the new rate is available to the encoder.
@@ -54,7 +54,7 @@ pub(super) struct ResponseLatencies {
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    told: EventNotification,
+    notification: EventNotification,
     heard: Time,
     answered: Option<Time>,
     encoder: Duration,
@@ -62,9 +62,9 @@ struct Open {
 
 impl ResponseLatencies {
     /// Begins a measurement for an event with its notification at `heard`.
-    pub(super) fn begin(&mut self, heard: Time, told: EventNotification) {
+    pub(super) fn begin(&mut self, heard: Time, notification: EventNotification) {
         self.open = Some(Open {
-            told,
+            notification,
             heard,
             answered: None,
             encoder: Duration::ZERO,
@@ -87,7 +87,7 @@ impl ResponseLatencies {
             return None;
         }
         let reaction = ResponseLatency {
-            told: open.told,
+            notification: open.notification,
             heard: open.heard,
             answered,
             encoder: open.encoder,

@@ -19,7 +19,7 @@ pub struct Record {
     /// Reactions of the application.
     pub answers: Vec<RateReduction>,
     /// Number of events delivered to the application.
-    pub told: u64,
+    pub delivered: u64,
     /// Target rate from each time on.
     pub targets: Vec<(Time, Rate)>,
     /// State of the connection at each event except new acknowledgements, and 20 times per second.

@@ -96,7 +96,7 @@ impl Sender {
                 self.sample(now, &view);
             }
             if subscribed.contains(*event) {
-                self.record.told += 1;
+                self.record.delivered += 1;
                 self.streamer.sender.on_event(now, event.at(now), &view);
             }
         }

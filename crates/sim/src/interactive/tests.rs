@@ -229,7 +229,7 @@ fn encoded_frames_are_dropped_with_dependent_frames() {
 fn modes_without_retraction_are_identical_on_the_wire() {
     let [classic, ioff] = ["classic", "ioff"].map(|mode| {
         let result = play(&format!("tcp = \"reno\", mode = \"{mode}\""), 4);
-        let notified = result.stream.as_ref().unwrap().told;
+        let notified = result.stream.as_ref().unwrap().delivered;
         (arrivals(&result), notified)
     });
     assert_eq!(classic.0, ioff.0);

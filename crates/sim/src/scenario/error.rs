@@ -57,7 +57,7 @@ pub enum Fault {
         /// The cause.
         why: String,
         /// The fix.
-        mend: String,
+        fix: String,
     },
     /// A name that is used twice.
     Duplicate {
@@ -89,7 +89,7 @@ pub enum Fault {
         /// The cause, with the value.
         why: String,
         /// The fix, with the allowed range.
-        mend: String,
+        fix: String,
     },
     /// The file is not valid TOML.
     Syntax(String),
@@ -129,7 +129,7 @@ impl fmt::Display for Fault {
             Self::Choice { value, allowed } => {
                 write!(f, "\"{value}\" is not known here; use {}", one_of(allowed))
             }
-            Self::Conflict { why, mend } | Self::Range { why, mend } => write!(f, "{why}; {mend}"),
+            Self::Conflict { why, fix } | Self::Range { why, fix } => write!(f, "{why}; {fix}"),
             Self::Duplicate { name, first } => write!(
                 f,
                 "the name \"{name}\" is already used in line {first}; choose another"

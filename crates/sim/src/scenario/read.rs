@@ -341,7 +341,7 @@ fn unused_links(
             "no flow uses the link \"{}\"",
             scenario.links[idle.start].name
         ),
-        mend: "name it in the path or back of a flow, or remove it".to_owned(),
+        fix: "name it in the path or back of a flow, or remove it".to_owned(),
     }))
 }
 

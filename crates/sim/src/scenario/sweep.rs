@@ -190,7 +190,7 @@ fn read_table<'a>(
                         path.join("."),
                         document.line(earlier.key_span.start)
                     ),
-                    mend: "sweep it once".to_owned(),
+                    fix: "sweep it once".to_owned(),
                 }));
             }
         }

@@ -179,7 +179,7 @@ impl<'a> Value<'a> {
             .ok_or_else(|| {
                 self.fault(Fault::Range {
                     why: format!("{integer} is out of range"),
-                    mend: format!(
+                    fix: format!(
                         "write a whole number from {} to {}",
                         range.start(),
                         range.end()
@@ -201,7 +201,7 @@ impl<'a> Value<'a> {
         } else {
             Err(self.fault(Fault::Range {
                 why: format!("{value} is not between 0 and 1"),
-                mend: "write a number from 0 to 1, as 0.001 or \"0.1%\"".to_owned(),
+                fix: "write a number from 0 to 1, as 0.001 or \"0.1%\"".to_owned(),
             }))
         }
     }
@@ -220,12 +220,12 @@ impl<'a> Value<'a> {
         if range.contains(&value) {
             return Ok(value);
         }
-        let mend = format!(
+        let fix = format!(
             "write a number from {} to {}, as {example}",
             range.start(),
             range.end()
         );
-        Err(self.range(&format!("{value} is out of range"), &mend))
+        Err(self.range(&format!("{value} is out of range"), &fix))
     }
 
     pub(super) fn rate(&self) -> Result<Rate, ScenarioError> {
@@ -347,10 +347,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    pub(super) fn range(&self, why: &str, mend: &str) -> ScenarioError {
+    pub(super) fn range(&self, why: &str, fix: &str) -> ScenarioError {
         self.fault(Fault::Range {
             why: why.to_owned(),
-            mend: mend.to_owned(),
+            fix: fix.to_owned(),
         })
     }
 

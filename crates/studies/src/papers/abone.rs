@@ -62,7 +62,7 @@ type Metric = fn(&Outcome) -> f64;
 
 /// The parameters of Table 5.
 pub(super) const METRICS: [(&str, Metric); 8] = [
-    ("events", |o| o.record.told as f64),
+    ("events", |o| o.record.delivered as f64),
     ("ref. jitter s", |o| {
         mean(jitters(o).map(|(_, jitter)| jitter.abs()))
     }),

@@ -473,7 +473,7 @@ const RUN_VALUES: [(&str, Metric); 13] = [
     ("actual bits", |o| o.bits_of_full().1),
     ("bits kept of savable", Outcome::bits_kept),
     ("time s", Outcome::lasted),
-    ("events", |o| o.record.told as f64),
+    ("events", |o| o.record.delivered as f64),
     ("SNR Y dB", |o| o.mean_snr()[0]),
 ];
 

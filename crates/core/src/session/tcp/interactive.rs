@@ -82,17 +82,17 @@ impl RatePolicy for Interactive {
     fn on_event(
         &mut self,
         now: Time,
-        told: EventNotification,
+        notification: EventNotification,
         view: &TcpView,
         trace: &mut Vec<(Time, Event)>,
     ) {
         let view = &self.complete(now, view);
         self.view = Some(*view);
-        let event = told.event;
+        let event = notification.event;
         if self.subscribed().contains(event) {
             trace.push((now, Event::Transport { event }));
         }
-        self.adapter.on_event(now, told, view);
+        self.adapter.on_event(now, notification, view);
         for answer in self.adapter.take_answers() {
             let plan = Event::Plan {
                 media: answer.rate,
@@ -109,7 +109,7 @@ impl RatePolicy for Interactive {
     fn on_encoded(&mut self, now: Time, work: Work, trace: &mut Vec<(Time, Event)>) {
         if let Some(reaction) = self.adapter.on_encoded(work.done(now), work.ordered) {
             let reacted = Event::Reacted {
-                event: reaction.told.event,
+                event: reaction.notification.event,
                 signal: reaction.signal(),
                 answer: reaction.answer(),
                 encoder: reaction.encoder,

@@ -198,8 +198,9 @@ impl TcpSender {
     }
 
     /// An event occurred on the connection; `view` is its state after the event.
-    pub fn on_event(&mut self, now: Time, told: EventNotification, view: &TcpView) {
-        self.policy.on_event(now, told, view, &mut self.events);
+    pub fn on_event(&mut self, now: Time, notification: EventNotification, view: &TcpView) {
+        self.policy
+            .on_event(now, notification, view, &mut self.events);
     }
 
     /// The policy's responses to events since the last call.

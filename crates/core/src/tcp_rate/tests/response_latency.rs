@@ -6,12 +6,12 @@ use crate::delay_bound::backlog_of_reaction;
 /// Simulates a response `span` after the notification, with an encoding time of `encoder`.
 fn react(
     it: &mut ResponseLatencies,
-    told: EventNotification,
+    notification: EventNotification,
     heard: Time,
     span: Duration,
     encoder: Duration,
 ) -> Time {
-    it.begin(heard, told);
+    it.begin(heard, notification);
     let answered = heard + span;
     it.answered(answered);
     let reaction = it.encoded(answered + encoder, answered).unwrap();
@@ -31,7 +31,7 @@ fn response_latency_is_signal_answer_and_encoding_time() {
     assert_eq!(it.encoded(at(1_014), at(1_007)), None);
     // The wait for the next picture is not encoding time.
     let reaction = it.encoded(at(1_053), at(1_050)).unwrap();
-    assert_eq!(reaction.told, TcpEvent::TimedOut.at(at(1_000)));
+    assert_eq!(reaction.notification, TcpEvent::TimedOut.at(at(1_000)));
     assert_eq!((reaction.signal(), reaction.answer()), (ms(2), ms(8)));
     assert_eq!(reaction.encoder, ms(4 + 3));
     assert_eq!(reaction.total(), ms(2 + 8 + 7));

@@ -82,7 +82,7 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
         {
             return Err(value.fault(Fault::Conflict {
                 why: "RFC 5348 has no such option".to_owned(),
-                mend: "remove it, or add flavour = \"rfc3448\"".to_owned(),
+                fix: "remove it, or add flavour = \"rfc3448\"".to_owned(),
             }));
         }
     }
@@ -118,7 +118,7 @@ pub(super) fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, S
         None => Ok(None),
         Some(value) => Err(value.fault(Fault::Conflict {
             why: format!("a {kind} flow has its own rate control"),
-            mend: "remove it, or send bulk or video over RTP".to_owned(),
+            fix: "remove it, or send bulk or video over RTP".to_owned(),
         })),
     }
 }

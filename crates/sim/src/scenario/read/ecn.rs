@@ -44,7 +44,7 @@ fn asked(value: &Value<'_>, plan: &FlowPlan, scalable: bool) -> Result<Ecn, Scen
                  same response as a loss (RFC 3168)",
                 plan.control_name()
             ),
-            mend: "leave ecn out, or choose kind = \"cubic\"".to_owned(),
+            fix: "leave ecn out, or choose kind = \"cubic\"".to_owned(),
         })),
         Ecn::Ect1 if !scalable && !unanswered => Err(value.fault(Fault::Conflict {
             why: format!(
@@ -53,7 +53,7 @@ fn asked(value: &Value<'_>, plan: &FlowPlan, scalable: bool) -> Result<Ecn, Scen
                 sender_name(plan),
                 answer(plan)
             ),
-            mend: "write ecn = \"ect0\", or send tcp = { kind = \"prague\" } or udp = { … }".to_owned(),
+            fix: "write ecn = \"ect0\", or send tcp = { kind = \"prague\" } or udp = { … }".to_owned(),
         })),
         codepoint => Ok(codepoint),
     }

@@ -90,7 +90,7 @@ fn yielding(flow: &Table<'_>, plan: &FlowPlan) -> Result<bool, ScenarioError> {
         return Err(value.fault(Fault::Conflict {
             why: "only a video with rate control over RTP has a delay bound that can yield"
                 .to_owned(),
-            mend: "leave it out, or send video = { … } with control = \"tfrc\"".to_owned(),
+            fix: "leave it out, or send video = { … } with control = \"tfrc\"".to_owned(),
         }));
     }
     value.boolean()
@@ -170,7 +170,7 @@ fn media(
                 [] => "the flow has no data source".to_owned(),
                 several => format!("the flow has {}", several.join(" and ")),
             },
-            mend: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … }, \
+            fix: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … }, \
                    udp = { … } and web = { … }"
                 .to_owned(),
         }));
@@ -184,7 +184,7 @@ fn media(
             if !video.pauses.is_empty() {
                 return Err(value.fault(Fault::Conflict {
                     why: "video over TCP does not support pauses".to_owned(),
-                    mend: "remove pause, or use stop or the frames of the transport".to_owned(),
+                    fix: "remove pause, or use stop or the frames of the transport".to_owned(),
                 }));
             }
             video.stream = Some(Box::new(super::transport::transport(&value)?));
@@ -194,13 +194,13 @@ fn media(
     if let Some(transport) = flow.get("transport") {
         return Err(transport.fault(Fault::Conflict {
             why: format!("{kind} data has its own transport"),
-            mend: "remove it, or send video = { … }".to_owned(),
+            fix: "remove it, or send video = { … }".to_owned(),
         }));
     }
     if let Some(bound) = flow.get("delay_bound") {
         return Err(bound.fault(Fault::Conflict {
             why: format!("{kind} data has no deadline"),
-            mend: "remove it, or send video = { … }".to_owned(),
+            fix: "remove it, or send video = { … }".to_owned(),
         }));
     }
     match *kind {

@@ -31,7 +31,7 @@ pub(super) fn ends(item: &Value<'_>) -> Result<Option<(String, String)>, Scenari
         }
         (Some(half), None) | (None, Some(half)) => Err(half.fault(Fault::Conflict {
             why: "a link has two ends".to_owned(),
-            mend: "write both from = \"…\" and to = \"…\", or neither".to_owned(),
+            fix: "write both from = \"…\" and to = \"…\", or neither".to_owned(),
         })),
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn link(
     if let (None, Some(value)) = (&rate, table.get("queue")) {
         return Err(value.fault(Fault::Conflict {
             why: "a link without a rate never queues".to_owned(),
-            mend: "add a rate, as rate = \"4Mb/s\", or remove the queue".to_owned(),
+            fix: "add a rate, as rate = \"4Mb/s\", or remove the queue".to_owned(),
         }));
     }
     let loss = match table.get("loss") {
@@ -202,7 +202,7 @@ fn loss(value: &Value<'_>) -> Result<LossConfig, ScenarioError> {
         if let Some(other) = LOSS[1..].iter().find_map(|key| table.get(key)) {
             return Err(other.fault(Fault::Conflict {
                 why: "loss is either regular or random".to_owned(),
-                mend: "remove it, or every".to_owned(),
+                fix: "remove it, or every".to_owned(),
             }));
         }
         let packets = every.whole(1..=u64::from(u32::MAX))?;
@@ -214,7 +214,7 @@ fn loss(value: &Value<'_>) -> Result<LossConfig, ScenarioError> {
         if let Some(other) = odd.iter().find_map(|key| table.get(key)) {
             return Err(other.fault(Fault::Conflict {
                 why: "mean and burst define the model completely".to_owned(),
-                mend: "write either mean and burst, or to_bad, to_good, loss_bad and loss_good"
+                fix: "write either mean and burst, or to_bad, to_good, loss_bad and loss_good"
                     .to_owned(),
             }));
         }

@@ -27,24 +27,24 @@ pub(super) fn queue(
     let (Some((kind, config)), other) = (found.next(), found.next()) else {
         return Err(table.fault(Fault::Conflict {
             why: "the queue has no type".to_owned(),
-            mend: format!("write {FORMS}"),
+            fix: format!("write {FORMS}"),
         }));
     };
     if let Some((other, _)) = other {
         return Err(table.fault(Fault::Conflict {
             why: format!("the queue has two types, {kind} and {other}"),
-            mend: "write one of them".to_owned(),
+            fix: "write one of them".to_owned(),
         }));
     }
     let mark_above = table.get("mark_above");
     if let Some(mark) = mark_above.as_ref().filter(|_| kind != "droptail") {
-        let mend = match kind {
+        let fix = match kind {
             "red" | "codel" | "fq_codel" => format!("write ecn = true within {kind} instead"),
             _ => "remove it".to_owned(),
         };
         return Err(mark.fault(Fault::Conflict {
             why: "only a droptail queue has a marking threshold".to_owned(),
-            mend,
+            fix,
         }));
     }
     match kind {
@@ -152,7 +152,7 @@ fn automatic(
         if let Some(given) = table.get(key) {
             return Err(given.fault(Fault::Conflict {
                 why: "auto computes min, max and weight".to_owned(),
-                mend: format!("remove {key} or auto"),
+                fix: format!("remove {key} or auto"),
             }));
         }
     }
@@ -239,7 +239,7 @@ fn dualpi2(value: &Value<'_>) -> Result<DualPi2Config, ScenarioError> {
         (Some(_), Some(shift)) => {
             return Err(shift.fault(Fault::Conflict {
                 why: "a weighted scheduler has no time shift".to_owned(),
-                mend: "write either classic_share = \"10%\" or shift = \"30ms\"".to_owned(),
+                fix: "write either classic_share = \"10%\" or shift = \"30ms\"".to_owned(),
             }));
         }
     };

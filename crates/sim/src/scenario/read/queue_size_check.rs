@@ -69,6 +69,6 @@ fn fits(
             packet.0,
             flow.name
         ),
-        mend: "increase the queue size, as \"60kB\"".to_owned(),
+        fix: "increase the queue size, as \"60kB\"".to_owned(),
     }))
 }

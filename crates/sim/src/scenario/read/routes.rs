@@ -68,7 +68,7 @@ pub(super) fn of_flow(
         if let Some(half) = table.get("from").or(table.get("to")) {
             return Err(half.fault(Fault::Conflict {
                 why: "a route needs both ends".to_owned(),
-                mend: "write both from = \"…\" and to = \"…\", or path and back".to_owned(),
+                fix: "write both from = \"…\" and to = \"…\", or path and back".to_owned(),
             }));
         }
         return Ok((
@@ -79,7 +79,7 @@ pub(super) fn of_flow(
     if let Some(path) = table.get("path").or(table.get("back")) {
         return Err(path.fault(Fault::Conflict {
             why: "from and to already define the route".to_owned(),
-            mend: "write either from and to, or path and back".to_owned(),
+            fix: "write either from and to, or path and back".to_owned(),
         }));
     }
     let (tail, head) = (node(&from, nodes)?, node(&to, nodes)?);

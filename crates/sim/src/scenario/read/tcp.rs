@@ -17,7 +17,7 @@ pub(super) fn refuse_modern(kind: &str, table: &Table<'_>) -> Result<(), Scenari
         if let Some(value) = table.get(key) {
             return Err(value.fault(Fault::Conflict {
                 why: format!("{kind} is a TCP model of ns-2, which does not have {key}"),
-                mend: "remove it, or choose kind = \"cubic\"".to_owned(),
+                fix: "remove it, or choose kind = \"cubic\"".to_owned(),
             }));
         }
     }
@@ -43,7 +43,7 @@ pub(super) fn modern(
         if sender.tail_probes && !has_rack {
             return Err(probes.fault(Fault::Conflict {
                 why: "tail loss probes require RACK (RFC 8985)".to_owned(),
-                mend: "remove it, or write recovery = \"rack\"".to_owned(),
+                fix: "remove it, or write recovery = \"rack\"".to_owned(),
             }));
         }
     }
@@ -55,7 +55,7 @@ pub(super) fn modern(
         ) {
             return Err(pacing.fault(Fault::Conflict {
                 why: format!("{kind} always paces its segments"),
-                mend: "remove it, or choose kind = \"cubic\"".to_owned(),
+                fix: "remove it, or choose kind = \"cubic\"".to_owned(),
             }));
         }
         sender.pacing = pacing.boolean()?;
@@ -64,7 +64,7 @@ pub(super) fn modern(
         let CongestionConfig::Cubic(cubic) = &mut sender.congestion else {
             return Err(value.fault(Fault::Conflict {
                 why: format!("HyStart belongs to cubic, and this is {kind}"),
-                mend: "remove it, or choose kind = \"cubic\"".to_owned(),
+                fix: "remove it, or choose kind = \"cubic\"".to_owned(),
             }));
         };
         cubic.hystart = value.boolean()?.then(HyStartConfig::default);
@@ -85,7 +85,7 @@ pub(super) fn socket(
     if let (Some(demand), SourceKind::Bytes(_)) = (&demand, plan.amount) {
         return Err(demand.fault(Fault::Conflict {
             why: "with limit, all data is available from the start".to_owned(),
-            mend: "write either limit or demand".to_owned(),
+            fix: "write either limit or demand".to_owned(),
         }));
     }
     Ok(Some(SocketPlan {
@@ -123,7 +123,7 @@ pub(super) fn refuse_socket(value: &Value<'_>, why: &str) -> Result<(), Scenario
         if let Some(value) = table.get(key) {
             return Err(value.fault(Fault::Conflict {
                 why: why.to_owned(),
-                mend: "remove it".to_owned(),
+                fix: "remove it".to_owned(),
             }));
         }
     }

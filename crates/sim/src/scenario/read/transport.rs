@@ -93,7 +93,7 @@ fn linear(table: &Table<'_>, sender: &TcpSender) -> Result<bool, ScenarioError> 
     if linear && !matches!(sender, TcpSender::Modern(_)) {
         return Err(backoff.fault(Fault::Conflict {
             why: "the TCP models of ns-2 have exponential back-off".to_owned(),
-            mend: "remove it, or choose a TCP model of Linux, as \"cubic\"".to_owned(),
+            fix: "remove it, or choose a TCP model of Linux, as \"cubic\"".to_owned(),
         }));
     }
     Ok(linear)
@@ -148,7 +148,7 @@ fn mode(table: &Table<'_>) -> Result<Mode, ScenarioError> {
         if let Some(value) = table.get(key).filter(|_| !fits) {
             return Err(value.fault(Fault::Conflict {
                 why: format!("only {whose} has this option"),
-                mend: "remove it, or choose that mode".to_owned(),
+                fix: "remove it, or choose that mode".to_owned(),
             }));
         }
     }

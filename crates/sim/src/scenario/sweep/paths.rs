@@ -10,9 +10,9 @@ use crate::scenario::error::Fault;
 
 /// The paths of a key, which share its values.
 pub(super) fn of_key(key: &str) -> Result<Vec<Vec<&str>>, Fault> {
-    let range = |why: String, mend: &str| Fault::Range {
+    let range = |why: String, fix: &str| Fault::Range {
         why,
-        mend: mend.to_owned(),
+        fix: fix.to_owned(),
     };
     let path = |path: &str| -> Result<(), Fault> {
         let mut parts = path.split('.');
@@ -91,7 +91,7 @@ pub(super) fn put<'a>(
                 let Some(item) = found else {
                     return Err(Fault::Range {
                         why: format!("\"{above}\" is a list of {length}, and has no \"{key}\""),
-                        mend: format!(
+                        fix: format!(
                             "write an index of the list, from 0, or sweep all of \"{above}\""
                         ),
                     });
@@ -109,7 +109,7 @@ pub(super) fn put<'a>(
         };
         return Err(Fault::Conflict {
             why: format!("\"{above}\" is {form}, and has no key \"{key}\""),
-            mend: format!("write it as a table where it is now, or sweep all of \"{above}\""),
+            fix: format!("write it as a table where it is now, or sweep all of \"{above}\""),
         });
     }
     Ok(())

@@ -301,7 +301,7 @@ fn compare(figure: &mut Figure, groups: &[Group], what: &str, of: impl Fn(&Outco
             on.node.name
         );
         let ratio = on.mean(&of) / off.mean(&of);
-        let has_event = on.runs.iter().any(|run| run.record.told > 0);
+        let has_event = on.runs.iter().any(|run| run.record.delivered > 0);
         figure.claims.push(if has_event {
             Claim::new(text, None, ratio, ratio < 1.0)
         } else {

@@ -156,7 +156,7 @@ fn costs_quality(on: &Group, off: &Group) -> Claim {
         on.tcp.name(),
         on.node.name
     );
-    if mean(on.runs.iter().map(|run| run.record.told as f64)) == 0.0 {
+    if mean(on.runs.iter().map(|run| run.record.delivered as f64)) == 0.0 {
         return Claim::no_event(text, Some(published));
     }
     Claim::new(text, Some(published), lost, lost > 0.0)

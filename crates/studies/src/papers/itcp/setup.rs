@@ -120,7 +120,7 @@ fn claims1(
     };
     let outcomes = outcomes.iter().flatten();
     let occurred: u64 = outcomes.clone().map(|o| subscribed(o)).sum();
-    let delivered: u64 = outcomes.map(|o| o.record.told).sum();
+    let delivered: u64 = outcomes.map(|o| o.record.delivered).sum();
     claims.push(Claim::new(
         format!("{tcp}: events 1, 4 and 6 are delivered to a subscriber (delivered over occurred)"),
         Some(1.0),
@@ -302,7 +302,7 @@ pub(super) fn table3(
 }
 
 fn delivered(outcome: &Outcome) -> f64 {
-    outcome.record.told as f64
+    outcome.record.delivered as f64
 }
 
 fn reductions(outcome: &Outcome) -> f64 {

@@ -273,8 +273,8 @@ fn measure_reaction(seen_after: u64) -> (Vec<u64>, Vec<(Time, Event)>) {
     for ms in 0..100 {
         sender.on_timeout(at(ms));
         if ms == 45 {
-            let told = TcpEvent::TimedOut.at(at(43));
-            sender.on_event(at(ms), told, &Connection::default().view());
+            let notification = TcpEvent::TimedOut.at(at(43));
+            sender.on_event(at(ms), notification, &Connection::default().view());
         }
         if let Some(order) = sender.poll_order(at(ms)) {
             rates.push(order.rate.as_bps());

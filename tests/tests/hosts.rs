@@ -13,7 +13,7 @@ use tidegate_core::control::Ecn;
 use tidegate_core::link::{LinkConfig, LinkId, NamedLink, NetworkConfig, RouteId};
 use tidegate_core::units::Time;
 use tidegate_live::emulator::{
-    Blackhole, Departure, Emulator, EmulatorConfig, EmulatorLog, Host, Way,
+    Blackhole, Departure, Emulator, EmulatorConfig, EmulatorLog, Host, HostRoute,
 };
 use tidegate_live::netns::Namespace;
 
@@ -44,9 +44,9 @@ fn config() -> EmulatorConfig {
             vec![LinkId(3)],
         ],
     };
-    let both = |host, forth| Way::both(host, C, RouteId(forth), RouteId(2));
+    let both = |host, forth| HostRoute::both(host, C, RouteId(forth), RouteId(2));
     EmulatorConfig {
-        ways: [both(Host::A, 0), both(Host::B, 1)].concat(),
+        routes: [both(Host::A, 0), both(Host::B, 1)].concat(),
         log: 1_000,
         limit: GUARD,
         ..EmulatorConfig::new(network)
@@ -172,18 +172,18 @@ fn a_blackhole_drops_sent_packets_only() {
         };
         let blackhole = Blackhole::new(emulator.namespace(Host::A)).unwrap();
         for round in 0..2 {
-            blackhole.lead(true).unwrap();
+            blackhole.set_blackhole(true).unwrap();
             // More packets than fit into the queue of a device.
             for _ in 0..700 {
                 a.send_to(&[100], to(Host::B)).unwrap();
             }
             b.send_to(&[round], to(Host::A)).unwrap();
             assert_eq!(receive(&a), round);
-            blackhole.lead(false).unwrap();
+            blackhole.set_blackhole(false).unwrap();
             a.send_to(&[round], to(Host::B)).unwrap();
             assert_eq!(receive(&b), round);
         }
-        blackhole.lead(true).unwrap();
+        blackhole.set_blackhole(true).unwrap();
         drop(blackhole);
         a.send_to(&[2], to(Host::B)).unwrap();
         assert_eq!(receive(&b), 2);

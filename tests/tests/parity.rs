@@ -19,7 +19,7 @@ use tidegate_core::link::{
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::clock::Clock;
-use tidegate_live::driver::{Conditions, StopFlag};
+use tidegate_live::driver::{RunLimits, StopFlag};
 use tidegate_live::emulator::{
     Arrival, Departure, Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host,
 };
@@ -169,7 +169,7 @@ fn blast(clock: Clock) {
     let socket = UdpSocket::bind((Host::A.address(), PORT)).unwrap();
     set_ecn(&socket, Ecn::Ect0);
     let mut rng = Seed(1).stream("blaster");
-    let load = Conditions {
+    let load = RunLimits {
         clock,
         until: None,
         stop: StopFlag::new().unwrap(),

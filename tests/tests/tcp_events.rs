@@ -26,8 +26,8 @@ use lab::in_lab;
 use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::units::{Rate, Time};
 use tidegate_kernel::{
-    CaState, Event, EventDetails, EventKind, EventSet, Events, EventsError, TcpState, Variable,
-    Wanted, set_congestion_control,
+    CaState, Event, EventDetails, EventKind, EventRequest, EventSet, Events, EventsError, TcpState,
+    Variable, set_congestion_control,
 };
 use tidegate_live::emulator::{Emulator, EmulatorConfig, Host};
 
@@ -54,7 +54,12 @@ fn path(loss: LossConfig, outages: Vec<Outage>) -> EmulatorConfig {
 }
 
 /// Sends `bytes` bytes over the path and returns the events.
-fn transfer(emulator: &Emulator, events: &Events, bytes: usize, wanted: Wanted) -> Vec<Event> {
+fn transfer(
+    emulator: &Emulator,
+    events: &Events,
+    bytes: usize,
+    wanted: EventRequest,
+) -> Vec<Event> {
     let listen = || TcpListener::bind((Host::B.address(), PORT)).unwrap();
     let listener = emulator.namespace(Host::B).within(listen).unwrap();
     let sink = thread::spawn(move || {
@@ -133,7 +138,7 @@ fn losses_cause_recovery_and_its_end() {
         };
         let loss = LossConfig::Every(NonZeroU32::new(250).unwrap());
         let emulator = Emulator::start(&path(loss, Vec::new())).unwrap();
-        let seen = transfer(&emulator, &events, 3_000_000, Wanted::ALL);
+        let seen = transfer(&emulator, &events, 3_000_000, EventRequest::ALL);
         let kinds = kinds(&seen);
         for kind in [
             EventKind::ThirdDuplicate,
@@ -171,7 +176,7 @@ fn busy_polling_yields_the_same_events() {
             assert_eq!(sleeps() > before, asleep, "{busy:?}");
 
             let emulator = Emulator::start(&path(LossConfig::NONE, Vec::new())).unwrap();
-            let seen = transfer(&emulator, &events, 100_000, Wanted::ALL);
+            let seen = transfer(&emulator, &events, 100_000, EventRequest::ALL);
             assert_eq!(seen.last().unwrap().what, EventDetails::Ended);
             consistent(&seen);
         }
@@ -223,7 +228,7 @@ fn an_outage_causes_timeouts_with_backoff() {
         let config = path(LossConfig::NONE, Vec::new());
         let config = with_outage(config);
         let emulator = Emulator::start(&config).unwrap();
-        let seen = transfer(&emulator, &events, 2_500_000, Wanted::ALL);
+        let seen = transfer(&emulator, &events, 2_500_000, EventRequest::ALL);
         let timeouts: Vec<_> = seen
             .iter()
             .filter_map(|e| match e.what {
@@ -271,7 +276,7 @@ fn unprivileged_events_include_recovery_and_timeouts() {
         let events = Events::unprivileged().unwrap();
         let loss = LossConfig::Every(NonZeroU32::new(250).unwrap());
         let emulator = Emulator::start(&with_outage(path(loss, Vec::new()))).unwrap();
-        let wanted = Wanted {
+        let wanted = EventRequest {
             events: EventSet::ALL,
             ..events.allowed()
         };
@@ -296,7 +301,7 @@ fn state_changes_are_reported_until_the_end() {
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        events.subscribe(&stream, Wanted::ALL).unwrap();
+        events.subscribe(&stream, EventRequest::ALL).unwrap();
         let (peer, _) = listener.accept().unwrap();
         stream.write_all(b"once").unwrap();
         drop(stream);
@@ -330,7 +335,7 @@ fn other_descriptors_are_rejected() {
             (file.as_fd(), "no open socket"),
             (listener.as_fd(), "waits for connections"),
         ] {
-            let error = events.subscribe(socket, Wanted::ALL).unwrap_err();
+            let error = events.subscribe(socket, EventRequest::ALL).unwrap_err();
             assert!(error.to_string().contains(word), "{error}");
         }
     });

@@ -28,7 +28,7 @@ use tidegate_sim::topology;
 
 pub(crate) use self::capture_file::captures;
 pub(crate) use self::injector::Injector;
-pub(crate) use self::lab_run::{LabRun, Played, describe, timing};
+pub(crate) use self::lab_run::{LabResult, LabRun, describe, timing};
 pub(crate) use self::service::Service;
 use crate::memory;
 use crate::run_folder::{self, LoadedScenario};
@@ -98,7 +98,7 @@ pub(crate) fn play(script: &LoadedScenario, seed: Seed, dir: &Path) -> Result<En
 
 fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector) -> Result<End> {
     let scenario = &script.scenario;
-    kernel::fits(scenario)?;
+    kernel::check_kernel_tcp(scenario)?;
     memory::check(scenario, 1)?;
     check_limits(&FlowCounts::of(scenario), limits::open_files()?)?;
     check_supported(scenario)?;
@@ -127,7 +127,7 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
             break;
         }
         let cast = match number.checked_sub(1) {
-            None => topology::roles(scenario, seed),
+            None => topology::flow_instances(scenario, seed),
             Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0], seed)],
         };
         let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);

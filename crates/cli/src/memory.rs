@@ -1,7 +1,7 @@
 //! Memory needed for the packet logs of a run.
 
 use anyhow::{Result, bail};
-use tidegate_sim::scenario::{Logged, Scenario};
+use tidegate_sim::scenario::{PacketEstimate, Scenario};
 
 use tidegate_console::progress::say;
 
@@ -29,9 +29,9 @@ pub(crate) fn check(scenario: &Scenario, times: usize) -> Result<()> {
 
 /// Describes the shortage if the flows of `counted` send at their maximum.
 fn lacks(
-    logged: &[Logged<'_>],
+    logged: &[PacketEstimate<'_>],
     available: f64,
-    counted: fn(&Logged<'_>) -> bool,
+    counted: fn(&PacketEstimate<'_>) -> bool,
 ) -> Option<String> {
     let counted = || logged.iter().filter(|logged| counted(logged));
     let packets: f64 = counted().map(|logged| logged.packets).sum();
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_shortage_names_the_flow_and_the_fix() {
-        let logged = |flow, packets, sure| Logged {
+        let logged = |flow, packets, sure| PacketEstimate {
             flow,
             packets,
             sure,

@@ -13,7 +13,7 @@ use anyhow::Result;
 use tidegate_console::context::LiveContext;
 use tidegate_core::units::Time;
 use tidegate_live::driver::Interrupts;
-use tidegate_studies::papers::Pictures;
+use tidegate_studies::papers::PictureSource;
 use tidegate_studies::papers::verb::{Injector, Lab, Program, Sender, Streamed};
 
 use crate::lab::Injector as LabInjector;
@@ -26,7 +26,7 @@ use crate::video_source::VideoInput;
 pub(crate) struct Parts;
 
 impl Program for Parts {
-    fn pictures(&self) -> Arc<dyn Pictures> {
+    fn pictures(&self) -> Arc<dyn PictureSource> {
         Arc::new(VideoInput::default())
     }
 
@@ -64,7 +64,7 @@ impl Sender for Once {
     fn play(&self, context: &LiveContext, until: Time) -> Result<Streamed> {
         let played = Self::play(self, context, until)?;
         Ok(Streamed {
-            answers: played.answers,
+            answers: played.rate_reductions,
             ended: played.ended,
         })
     }

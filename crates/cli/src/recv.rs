@@ -22,8 +22,8 @@ use tidegate_core::units::{Rate, Time};
 use tidegate_core::wire::payload;
 use tidegate_core::wire::rtp::PayloadType;
 use tidegate_core::wire::sdp::Sdp;
-use tidegate_live::driver::{Conditions, drive};
-use tidegate_sim::run::{FlowInfo, Side, Way};
+use tidegate_live::driver::{RunLimits, drive};
+use tidegate_sim::run::{FlowInfo, FlowPath, Side};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, FLOW, Folder, Transport};
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let mut rng = context::secret_seed().stream("session");
     let config = receiver_config(args, sdp.as_ref(), &around, &mut rng);
     let mut receiver = MediaReceiver::new(config);
-    let conditions = Conditions {
+    let conditions = RunLimits {
         clock: around.clock,
         // The session ends after the receiver's BYE.
         until: None,
@@ -217,7 +217,7 @@ fn flow_info(args: &RecvArgs, fps: FrameRate) -> FlowInfo {
         floor: Rate::ZERO,
         frame_rate: Some(fps),
         one_clock: false,
-        way: Way::default(),
+        way: FlowPath::default(),
         active: None,
     }
 }

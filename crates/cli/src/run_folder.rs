@@ -125,7 +125,7 @@ pub(crate) fn assemble(
             run.links.extend(&take.links);
         }
     }
-    run.round_as_kept();
+    run.round_as_written();
     run.summary = Some(summarise(&run, &scenario.expect));
     Ok(run)
 }
@@ -203,7 +203,7 @@ fn judge_flow(
         let captured: Vec<Time> = sent.iter().map(|f| f.captured).collect();
         let savable = match &takings.stream {
             Some(record) => oracle.savable_over(&record.connection(), &captured),
-            None => oracle.savable(&script.scenario.road(&role.plan), &captured),
+            None => oracle.savable(&script.scenario.path_hops(&role.plan), &captured),
         };
         let row = |(frame, savable): (&SentFrame, bool)| SavableRow {
             frame: frame.frame,

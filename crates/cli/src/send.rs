@@ -27,11 +27,11 @@ use tidegate_core::trace::BreakerCause;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::payload;
 use tidegate_core::wire::sdp::{Feedback, Sdp, Source};
-use tidegate_live::driver::{Conditions, DriveError, drive};
+use tidegate_live::driver::{DriveError, RunLimits, drive};
 use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_media::{Preset, Size};
 use tidegate_sim::flow_endpoints::FIXED_PACE;
-use tidegate_sim::run::{FlowInfo, Side, Way};
+use tidegate_sim::run::{FlowInfo, FlowPath, Side};
 use tidegate_sim::scenario::quantity;
 
 use crate::encoder_speed::Timed;
@@ -153,7 +153,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let events = TraceBuffer::default();
     let mut shutdown = Shutdown::default();
     let Route { mut sockets, peer } = route;
-    let conditions = Conditions {
+    let conditions = RunLimits {
         clock: around.clock,
         until: None,
         stop: around.stop.clone(),
@@ -233,7 +233,7 @@ fn flow_info(args: &SendArgs, config: &SenderConfig) -> FlowInfo {
         floor: config.rates.0,
         frame_rate: Some(config.frame_rate),
         one_clock: false,
-        way: Way::default(),
+        way: FlowPath::default(),
         active: None,
     }
 }

@@ -13,7 +13,7 @@ use tidegate_console::signals::{self, CreatedFolders};
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 use tidegate_report as report;
-use tidegate_sim::run::{Held, Run, World};
+use tidegate_sim::run::{ExpectationResult, Run, World};
 use tidegate_sim::runner;
 use tidegate_studies::rmcat::comparison::{self as rmcat, RmcatArgs};
 use tidegate_studies::validate::verb::{self as validate, ValidateArgs};
@@ -97,7 +97,7 @@ pub(crate) fn simulate(loaded: LoadedScenario, seed: Seed, dir: &Path) -> Result
     let made = CreatedFolders::by(dir);
     run_folder::claim(dir)?;
     let what = format!("the run of {}, seed {}", loaded.scenario.name, seed.0);
-    let run = signals::attend(Some(&interrupts), "simulating", move |done| {
+    let run = signals::run_interruptible(Some(&interrupts), "simulating", move |done| {
         let encoder = |flow: &str, plan: &_, seed| loaded.video.encoder(flow, plan, seed);
         let takes = runner::scenario(&loaded.scenario, seed, &encoder, &mut |share| {
             done.set(share);
@@ -107,7 +107,7 @@ pub(crate) fn simulate(loaded: LoadedScenario, seed: Seed, dir: &Path) -> Result
     });
     let Some(run) = run else {
         made.undo();
-        say(signals::without_trace(&what, dir));
+        say(signals::nothing_kept(&what, dir));
         return Ok(End::Nothing);
     };
     let run = run_folder::keep(dir, run?)?;
@@ -161,9 +161,9 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
         return Ok(signals::exit_code());
     }
     Ok(match summary.all_held() {
-        Held::Yes => ExitCode::SUCCESS,
-        Held::Unsure => ExitCode::from(EX_TEMPFAIL),
-        Held::No => ExitCode::FAILURE,
+        ExpectationResult::Yes => ExitCode::SUCCESS,
+        ExpectationResult::Unsure => ExitCode::from(EX_TEMPFAIL),
+        ExpectationResult::No => ExitCode::FAILURE,
     })
 }
 

@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_sim::run::metrics::LinkSummary;
-use tidegate_sim::run::{FlowInfo, Held, Run, Summary};
+use tidegate_sim::run::{ExpectationResult, FlowInfo, Run, Summary};
 
 use tidegate_report::class::{Class, classes};
 
@@ -53,14 +53,14 @@ pub(crate) fn render(run: &Run, summary: &Summary, room: Option<usize>) -> Strin
 fn verdicts(summary: &Summary) -> String {
     let mut out = String::new();
     let width = match summary.all_held() {
-        Held::Unsure => 6,
-        Held::Yes | Held::No => 5,
+        ExpectationResult::Unsure => 6,
+        ExpectationResult::Yes | ExpectationResult::No => 5,
     };
     for verdict in &summary.expect {
         let mark = match summary.held(verdict.holds) {
-            Held::Yes => "holds",
-            Held::Unsure => "unsure",
-            Held::No => "FAILS",
+            ExpectationResult::Yes => "holds",
+            ExpectationResult::Unsure => "unsure",
+            ExpectationResult::No => "FAILS",
         };
         let measured = number(verdict.measured, 4);
         let _ = writeln!(

@@ -1,6 +1,6 @@
 //! Streams over kernel TCP: common parts of sending and transcoding.
 
-pub(crate) mod ends;
+pub(crate) mod endpoints;
 mod modes;
 pub(crate) mod outgoing;
 pub(crate) mod rates;
@@ -208,8 +208,8 @@ impl StreamConfig {
                     ceiling: rate,
                     bound: self.delay_bound,
                     interval: self.frame_rate.interval(),
-                    obeys_after: args.modes.reaction_delay(),
-                    reaction: args.modes.reaction(),
+                    encoder_delay: args.modes.reaction_delay(),
+                    default_response_latency: args.modes.reaction(),
                     margin: args.modes.margin(),
                     drain: args.modes.drain(self.delay_bound),
                 };

@@ -19,9 +19,9 @@ use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Limits};
 use crate::send::source::{self, Encoding};
-use crate::tcp::ends::{End, Incoming};
+use crate::tcp::endpoints::{End, Incoming};
 use crate::tcp::ready::{ready, remarks};
-use crate::tcp::sending::{Played, Sending, numbered};
+use crate::tcp::sending::{Sending, StreamResult, numbered};
 use crate::tcp::{StreamConfig, TcpArgs, max_pictures};
 use relay::Relay;
 use tidegate_console::context::LiveContext;
@@ -178,7 +178,7 @@ fn play(
     around: &LiveContext,
     socket: &mut TcpSocket,
     player: u32,
-) -> Result<Played> {
+) -> Result<StreamResult> {
     let (name, pictures, capture): (_, Box<dyn VideoSource>, _) = match input {
         Input::Live(relay) => (relay.name(), Box::new(relay.source()?), Capture::Source),
         Input::Stored(name, first) => {

@@ -9,7 +9,7 @@ use tidegate_media::{
 };
 use tidegate_sim::scenario::VideoPlan;
 
-use tidegate_studies::papers::Pictures;
+use tidegate_studies::papers::PictureSource;
 
 use crate::send::source::Encoding;
 
@@ -68,7 +68,7 @@ impl VideoInput {
     }
 }
 
-impl Pictures for VideoInput {
+impl PictureSource for VideoInput {
     fn encoder(
         &self,
         flow: &str,

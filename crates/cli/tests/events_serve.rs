@@ -2,7 +2,7 @@
 //! message.
 
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 
 #[expect(dead_code, reason = "the streams' tests use the rest")]
 mod daemon;
@@ -16,8 +16,8 @@ use std::time::Instant;
 use std::{fs, io, thread};
 
 use daemon::{ANYTHING, Daemon, is_without_rights, socket};
-use party::{Ended, GUARD, Party, Scratch, text};
-use tidegate_kernel::{EventDetails, Events, EventsError, Wanted};
+use program::{GUARD, Program, ProgramResult, Scratch, text};
+use tidegate_kernel::{EventDetails, EventRequest, Events, EventsError};
 
 /// A closed pipe is no error, a full disk is one.
 #[test]
@@ -45,11 +45,11 @@ fn write_errors_of_check_cause_no_panic() {
 }
 
 /// Checks a policy.
-fn check(test: &str, policy: &[u8]) -> Ended {
+fn check(test: &str, policy: &[u8]) -> ProgramResult {
     let scratch = Scratch::new(test);
     let file = scratch.path("policy.toml");
     fs::write(&file, policy).unwrap();
-    Party::tidegate(&format!("events serve --check --policy {}", text(&file))).ends()
+    Program::tidegate(&format!("events serve --check --policy {}", text(&file))).wait()
 }
 
 #[test]
@@ -105,11 +105,11 @@ fn an_invalid_policy_is_rejected_with_line_and_fix() {
         }
         ended.failed_with("policy.toml is wrong");
     }
-    Party::tidegate("events serve --check --policy /nosuch/policy.toml")
-        .ends()
+    Program::tidegate("events serve --check --policy /nosuch/policy.toml")
+        .wait()
         .failed_with("name a file that exists");
     // A usage error of clap.
-    let ended = Party::tidegate("events serve --check").ends();
+    let ended = Program::tidegate("events serve --check").wait();
     assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
 }
 
@@ -140,10 +140,10 @@ fn a_client_is_served_until_ctrl_c_and_notified() {
         return;
     };
     let events = observe_an_end(&daemon.socket());
-    daemon.party.says("connects");
+    daemon.program.wait_for_line("connects");
     daemon.interrupted();
     let end = events.next(Some(GUARD));
-    assert!(matches!(end, Err(EventsError::Gone)), "{end:?}");
+    assert!(matches!(end, Err(EventsError::DaemonGone)), "{end:?}");
 }
 
 /// The client is the program as well: it writes to a listener of this test.
@@ -160,11 +160,11 @@ fn watch_observes_a_transfer_through_the_daemon() {
         let _ = io::copy(&mut from, &mut io::sink());
     });
     let socket = daemon.socket();
-    let watched = Party::tidegate(&format!(
+    let watched = Program::tidegate(&format!(
         "events watch --source daemon --socket {} --to 127.0.0.1:{port} --for 300ms --json",
         text(&socket)
     ))
-    .ends();
+    .wait();
     watched.succeeded();
     swallow.join().unwrap();
     let phases = watched.output.lines().filter(|l| l.contains("phase"));
@@ -214,7 +214,7 @@ fn options_of_another_path_or_source_are_rejected() {
         "--outage 1s+1s",
         "--seed 2",
     ] {
-        let ended = Party::tidegate(&format!("events watch --to 127.0.0.1:9 {option}")).ends();
+        let ended = Program::tidegate(&format!("events watch --to 127.0.0.1:9 {option}")).wait();
         // A usage error of clap.
         assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
         let name = option.split(' ').next().unwrap();
@@ -224,8 +224,8 @@ fn options_of_another_path_or_source_are_rejected() {
     }
     for source in ["in-process", "unprivileged"] {
         let line = "events watch --to 127.0.0.1:9 --socket /nosuch/x --source";
-        Party::tidegate(&format!("{line} {source}"))
-            .ends()
+        Program::tidegate(&format!("{line} {source}"))
+            .wait()
             .failed_with(
                 "--socket requires --source daemon or auto: leave it out, or choose one of these",
             );
@@ -284,7 +284,7 @@ fn another_user_serves_with_one_inactive_capability() {
     let Some(daemon) = Daemon::start("user", ANYTHING, "--user nobody") else {
         return;
     };
-    let (process, socket) = (daemon.party.id(), daemon.socket());
+    let (process, socket) = (daemon.program.id(), daemon.socket());
     let see = |phase: &str| {
         let threads = rights(process);
         assert!(!threads.is_empty());
@@ -312,9 +312,9 @@ fn another_user_serves_with_one_inactive_capability() {
     assert_eq!(held.count(), 1);
     let events = Events::connect(&socket).unwrap();
     let (ours, peer) = connection();
-    events.subscribe(&ours, Wanted::ALL).unwrap();
+    events.subscribe(&ours, EventRequest::ALL).unwrap();
     // Its reply implies that earlier requests are complete.
-    events.subscribe(&ours, Wanted::default()).unwrap();
+    events.subscribe(&ours, EventRequest::default()).unwrap();
     see("with a client");
     drop((events, ours, peer));
     observe_an_end(&socket);
@@ -332,7 +332,7 @@ fn another_user_can_be_given_by_number() {
         let Some(daemon) = Daemon::start("number", ANYTHING, &format!("--user {user}")) else {
             return;
         };
-        for thread in rights(daemon.party.id()) {
+        for thread in rights(daemon.program.id()) {
             assert_eq!((thread["Uid"].as_str(), thread["Gid"].as_str()), (uid, gid));
         }
         observe_an_end(&daemon.socket());
@@ -348,7 +348,7 @@ fn a_daemon_that_is_killed_leaves_nothing_behind() {
     };
     let made = daemon.scratch.path("made");
     assert!(made.exists());
-    daemon.party.kill();
+    daemon.program.kill();
     let guard = Instant::now() + GUARD;
     while made.exists() {
         assert!(Instant::now() < guard, "its folders remain");
@@ -363,19 +363,19 @@ fn start_errors_of_the_daemon_name_the_reason() {
     };
     let socket = daemon.socket();
     let socket = text(&socket);
-    let second = Party::tidegate(&format!("events serve --socket {socket}")).ends();
+    let second = Program::tidegate(&format!("events serve --socket {socket}")).wait();
     second.failed_with("another daemon serves at");
     second.failed_with("choose another --socket");
     let other = daemon.scratch.path("other/events.sock");
     let other = text(&other);
     // The last number means "unchanged" to the kernel.
     for user in ["nosuchuser", "4294967295"] {
-        Party::tidegate(&format!("events serve --socket {other} --user {user}"))
-            .ends()
+        Program::tidegate(&format!("events serve --socket {other} --user {user}"))
+            .wait()
             .failed_with(&format!("there is no user `{user}`"));
     }
-    Party::tidegate(&format!("events serve --socket {other} --user 4000000001"))
-        .ends()
+    Program::tidegate(&format!("events serve --socket {other} --user 4000000001"))
+        .wait()
         .failed_with("give the group, too, as --user 4000000001:GID");
     assert!(!daemon.scratch.path("other").exists());
     daemon.interrupted();
@@ -488,16 +488,16 @@ fn a_shortage_of_descriptors_is_reported_with_the_limit() {
                 }
             });
         }
-        Party::start(&mut command)
+        Program::start(&mut command)
     };
     for most in [4, 8, 12, 16, 20] {
-        let ended = limited(most, most).ends();
+        let ended = limited(most, most).wait();
         ended.failed_with("raise its limit of open files (ulimit -n, LimitNOFILE=)");
     }
     let mut raised = limited(8, 256);
-    raised.says("events: serving at");
+    raised.wait_for_line("events: serving at");
     raised.interrupt();
-    raised.ends().succeeded();
+    raised.wait().succeeded();
 }
 
 #[test]
@@ -518,7 +518,7 @@ fn missing_capabilities_are_named() {
             Ok(())
         });
     }
-    let ended = Party::start(&mut command).ends();
+    let ended = Program::start(&mut command).wait();
     ended.failed_with("run as root or with CAP_BPF and CAP_PERFMON");
     assert!(!scratch.path("made").exists());
 }
@@ -547,7 +547,7 @@ fn missing_btf_is_reported_with_the_fix() {
             done(libc::mount(none, btf, tmpfs, 0, nothing.cast()))
         });
     }
-    let ended = Party::start(&mut command).ends();
+    let ended = Program::start(&mut command).wait();
     ended.failed_with("the type information of the kernel is unavailable (/sys/kernel/btf/vmlinux");
     ended.failed_with("CONFIG_DEBUG_INFO_BTF=y");
     assert!(!scratch.path("made").exists());

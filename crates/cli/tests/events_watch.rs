@@ -4,7 +4,7 @@
 #[expect(dead_code, reason = "the streams' tests use the rest")]
 mod daemon;
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 mod skip;
 
 use std::io::{self, Read as _, Write as _};
@@ -16,7 +16,7 @@ use std::time::Instant;
 use std::{fs, mem, thread};
 
 use daemon::is_without_rights;
-use party::{Ended, GUARD, Party, Scratch, text};
+use program::{GUARD, Program, ProgramResult, Scratch, text};
 use skip::is_without_lab;
 
 /// A peer, and the option to connect to it.
@@ -26,8 +26,8 @@ fn peer() -> (TcpListener, String) {
     (listener, to)
 }
 
-fn watch(options: &str) -> Party {
-    Party::tidegate(&format!("events watch {options}"))
+fn watch(options: &str) -> Program {
+    Program::tidegate(&format!("events watch {options}"))
 }
 
 /// Accepts the transfer of `events watch` and reads one byte of it.
@@ -37,7 +37,7 @@ fn begun(listener: &TcpListener) -> TcpStream {
     stream
 }
 
-fn assert_summary(ended: &Ended) {
+fn assert_summary(ended: &ProgramResult) {
     ended.succeeded();
     assert!(ended.said.contains(" written in "), "{}", ended.said);
 }
@@ -48,7 +48,7 @@ fn it_ends_in_time_over_a_slow_or_stalled_connection() {
         let (listener, to) = peer();
         let watched = watch(&format!("{to} --source unprivileged --for 300ms {rate}"));
         let stream = begun(&listener);
-        assert_summary(&watched.ends());
+        assert_summary(&watched.wait());
         drop(stream);
     }
 }
@@ -59,8 +59,8 @@ fn it_ends_in_time_over_a_dead_path() {
         return;
     }
     let path = "--source unprivileged --delay 1ms --for 500ms";
-    assert_summary(&watch(&format!("{path} --outage 200ms+1h")).ends());
-    let never = watch(&format!("{path} --loss 100%")).ends();
+    assert_summary(&watch(&format!("{path} --outage 200ms+1h")).wait());
+    let never = watch(&format!("{path} --loss 100%")).wait();
     never.failed_with("no connection within 500ms: give a longer --for");
 }
 
@@ -77,7 +77,7 @@ fn a_signal_ends_a_stalled_transfer() {
         let watched = watch(&format!("{to} --source unprivileged --for 1h {rate}"));
         let stream = begun(&listener);
         send(signal, watched.id());
-        assert_summary(&watched.ends());
+        assert_summary(&watched.wait());
         drop(stream);
     }
 }
@@ -90,7 +90,7 @@ fn a_signal_ends_an_attempt_to_connect() {
     let watched = watch("--source unprivileged --loss 100% --for 1h");
     watched.catches_sigint();
     watched.interrupt();
-    let ended = watched.ends();
+    let ended = watched.wait();
     assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
     assert!(ended.said.contains("before the connection was established"));
 }
@@ -121,7 +121,7 @@ fn the_second_signal_kills_the_process() {
         thread::yield_now();
     }
     watched.interrupt();
-    let ended = watched.ends();
+    let ended = watched.wait();
     assert_eq!(ended.status.signal(), Some(libc::SIGINT), "{}", ended.said);
 }
 
@@ -195,13 +195,13 @@ fn invalid_options_are_rejected_with_the_fix() {
         ("--send -1b/s", "\"-1b/s\" is negative"),
         ("--for --json", "a value is required for '--for <TIME>'"),
     ] {
-        let ended = watch(options).ends();
+        let ended = watch(options).wait();
         // A usage error of clap.
         assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
         assert!(ended.said.contains(word), "{options}: {}", ended.said);
     }
     for to in ["localhost", "127.0.0.1"] {
-        let ended = watch(&format!("--to {to}")).ends();
+        let ended = watch(&format!("--to {to}")).wait();
         ended.failed_with("has no port: give it as HOST:PORT");
     }
 }
@@ -212,7 +212,7 @@ fn an_absent_daemon_at_a_given_socket_is_reported() {
     let watched = watch(&format!("{to} --socket /nosuch/typo.sock --for 100ms"));
     let mut stream = begun(&listener);
     let _ = io::copy(&mut stream, &mut io::sink());
-    let ended = watched.ends();
+    let ended = watched.wait();
     assert_summary(&ended);
     let word = "no event daemon answers at /nosuch/typo.sock";
     assert!(ended.said.contains(word), "{}", ended.said);
@@ -223,7 +223,7 @@ fn an_absent_daemon_at_a_given_socket_is_reported() {
 fn an_empty_socket_path_is_ignored() {
     let (_listener, to) = peer();
     let mut command = daemon::client(&format!("events watch --source daemon {to}"), "".as_ref());
-    let ended = Party::start(&mut command).ends();
+    let ended = Program::start(&mut command).wait();
     ended.failed_with("at /run/tidegate/events.sock");
 }
 

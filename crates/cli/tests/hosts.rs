@@ -2,7 +2,7 @@
 
 mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 
 use std::io::{self, Write as _};
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::{env, fs};
 
 use calm::judged;
-use party::{Party, Scratch, text};
+use program::{Program, Scratch, text};
 use serde_json::Value;
 use tidegate_sim::run::RunReader;
 
@@ -32,7 +32,7 @@ struct Server {
     scratch: Scratch,
     user: String,
     port: u16,
-    _sshd: Party,
+    _sshd: Program,
 }
 
 impl Server {
@@ -90,8 +90,8 @@ impl Server {
         } else {
             Command::new(sshd)
         };
-        let mut sshd = Party::start(command.args(["-D", "-e", "-f", text(&file)]));
-        sshd.says("Server listening");
+        let mut sshd = Program::start(command.args(["-D", "-e", "-f", text(&file)]));
+        sshd.wait_for_line("Server listening");
         Some(Self {
             scratch,
             user,
@@ -110,7 +110,7 @@ impl Server {
     }
 
     /// Runs with small pictures.
-    fn play(&self, hosts: &[String], options: &str) -> Party {
+    fn play(&self, hosts: &[String], options: &str) -> Program {
         let file = |name| self.scratch.path(name).display().to_string();
         let ssh = format!(
             "ssh -F none -i {} -o IdentitiesOnly=yes -o IdentityAgent=none \
@@ -129,7 +129,7 @@ impl Server {
         ]);
         command.args(hosts);
         command.args("-- --size 320x180 --preset ultrafast --rate 1Mb/s".split(' '));
-        Party::start(&mut command)
+        Program::start(&mut command)
     }
 
     /// Asserts that players have removed their temporary files.
@@ -173,7 +173,7 @@ fn modes_in_turn() {
         )),
         server.host(&format!("name=good,to=127.0.0.1:0,tidegate={TIDEGATE}")),
     ];
-    let ended = server.play(&hosts, "--duration 600ms --runs 2").ends();
+    let ended = server.play(&hosts, "--duration 600ms --runs 2").wait();
     for words in [
         "bare: cannot run /nowhere/tidegate on the host",
         "old on the host is \"tidegate 0.0.1\", this program is",
@@ -232,9 +232,9 @@ fn ctrl_c_ends_the_player_and_keeps_the_results() {
     };
     let host = server.host(&format!("name=good,to=127.0.0.1:0,tidegate={TIDEGATE}"));
     let mut play = server.play(&[host], "--duration 60s");
-    play.says(" of 1.00 Mb/s");
+    play.wait_for_line(" of 1.00 Mb/s");
     play.interrupt();
-    let ended = play.ends();
+    let ended = play.wait();
     let results: Value = serde_json::from_str(&ended.was_interrupted().output).unwrap();
     let kept = "interrupted: 1 of 4 runs are kept in";
     assert!(ended.said.contains(kept), "{}", ended.said);
@@ -258,7 +258,7 @@ fn a_run_ends_at_its_time_limit() {
     let host = server.host(&format!("name=good,to=127.0.0.1:0,tidegate={TIDEGATE}"));
     let ended = server
         .play(&[host], "--duration 60s --limit 1s --runs 1")
-        .ends();
+        .wait();
     let results: Value = serde_json::from_str(&ended.succeeded().output).unwrap();
     assert_eq!(results["runs"].as_array().unwrap().len(), 2);
     for run in results["runs"].as_array().unwrap() {

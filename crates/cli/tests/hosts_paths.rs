@@ -3,7 +3,7 @@
 
 mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 mod skip;
 
 use std::fs;
@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use calm::judged;
-use party::{Ended, Party, Scratch, text};
+use program::{Program, ProgramResult, Scratch, text};
 use serde_json::Value;
 use tidegate_core::units::Time;
 use tidegate_sim::run::RunReader;
@@ -29,8 +29,8 @@ struct Hosts {
     scratch: Scratch,
     /// Command prefix to enter the sending host.
     enter: Vec<String>,
-    _near: Party,
-    _far: Party,
+    _near: Program,
+    _far: Program,
 }
 
 impl Hosts {
@@ -108,7 +108,7 @@ impl Hosts {
     }
 
     /// One run to a player on the host `far`.
-    fn play(&self, before: &[&str], to: &str, options: &str) -> Party {
+    fn play(&self, before: &[&str], to: &str, options: &str) -> Program {
         let (ssh, out) = (self.scratch.path("ssh"), self.scratch.path("out"));
         let mut words = before.to_vec();
         words.extend([
@@ -119,7 +119,7 @@ impl Hosts {
         let host = format!("{to},tidegate={TIDEGATE}");
         words.push(&host);
         words.extend("-- --size 320x180 --preset ultrafast --rate 1Mb/s".split(' '));
-        Party::start(&mut self.near(&words))
+        Program::start(&mut self.near(&words))
     }
 
     /// Routes of the sending host to the player's address.
@@ -138,9 +138,9 @@ impl Hosts {
 }
 
 /// A host: its process, and the pid by which it is entered.
-fn held(command: &mut Command) -> (Party, u32) {
-    let mut holder = Party::start(command);
-    let line = holder.says("pid ");
+fn held(command: &mut Command) -> (Program, u32) {
+    let mut holder = Program::start(command);
+    let line = holder.wait_for_line("pid ");
     let pid = line.trim_start_matches("pid ").parse().unwrap();
     (holder, pid)
 }
@@ -157,7 +157,7 @@ fn run_command(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn results(ended: &Ended) -> Value {
+fn results(ended: &ProgramResult) -> Value {
     serde_json::from_str(&ended.output).unwrap()
 }
 
@@ -178,7 +178,7 @@ fn a_run_that_is_cut() {
          --cross far,name=back,rate=2Mb/s,to=sender,tidegate={TIDEGATE} \
          --cross near,name=along,rate=1Mb/s,on=20ms,off=20ms,tidegate={TIDEGATE}"
     );
-    let ended = hosts.play(&[], &format!("far,to={FAR}:0"), &options).ends();
+    let ended = hosts.play(&[], &format!("far,to={FAR}:0"), &options).wait();
     let results = results(ended.succeeded());
     let run = &results["runs"][0];
     let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{run}"));
@@ -258,8 +258,8 @@ fn a_run_that_is_cut() {
 }
 
 /// Waits for the removal of a device and its route. The kernel reports some removals repeatedly.
-fn deleted(devices: &mut Party, number: &str) {
-    devices.says(&format!("Deleted {number}: {DEVICE}"));
+fn deleted(devices: &mut Program, number: &str) {
+    devices.wait_for_line(&format!("Deleted {number}: {DEVICE}"));
 }
 
 #[test]
@@ -268,15 +268,15 @@ fn the_route_is_back_after_ctrl_c_and_when_the_process_is_killed() {
         return;
     };
     let watch = ["sh", "-c", "exec ip monitor link >&2"];
-    let mut devices = Party::start(&mut hosts.near(&watch));
+    let mut devices = Program::start(&mut hosts.near(&watch));
     let options = "--duration 60s --cut 50s --gap 500ms";
     let to = format!("far,to={FAR}:0");
     let mut play = hosts.play(&[], &to, options);
-    play.says("is cut for 50 s");
+    play.wait_for_line("is cut for 50 s");
     assert!(hosts.routes().contains(FAR));
     let first = hosts.device();
     play.interrupt();
-    let results = results(play.ends().was_interrupted());
+    let results = results(play.wait().was_interrupted());
     assert_eq!(
         results["runs"][0]["cuts"].as_array().unwrap().len(),
         1,
@@ -286,7 +286,7 @@ fn the_route_is_back_after_ctrl_c_and_when_the_process_is_killed() {
     deleted(&mut devices, &first);
 
     let mut play = hosts.play(&[], &to, options);
-    play.says("is cut for 50 s");
+    play.wait_for_line("is cut for 50 s");
     assert!(hosts.routes().contains(FAR));
     let second = hosts.device();
     assert_ne!(second, first);
@@ -307,15 +307,15 @@ fn impossible_cuts_are_rejected_before_the_first_run() {
         "--bounding-set=-net_admin",
         "--inh-caps=-net_admin",
     ];
-    let ended = hosts.play(&without, &far, cut).ends();
+    let ended = hosts.play(&without, &far, cut).wait();
     ended.failed_with("with CAP_NET_ADMIN, or give --injector a command");
     assert!(!hosts.scratch.path("out/far").exists());
-    let ended = hosts.play(&[], &format!("near,to={NEAR}:0"), cut).ends();
+    let ended = hosts.play(&[], &format!("near,to={NEAR}:0"), cut).wait();
     ended.failed_with("10.9.8.1 is a local address, which needs no route");
-    let ended = hosts.play(&[], &far, "--duration 5s --cut 1s").ends();
+    let ended = hosts.play(&[], &far, "--duration 5s --cut 1s").wait();
     ended.failed_with("the video ends after 5 s");
     let cross = format!("--duration 5s --cross far,rate=1Mb/s,tidegate={TIDEGATE}x");
-    let ended = hosts.play(&[], &far, &cross).ends();
+    let ended = hosts.play(&[], &far, &cross).wait();
     ended.failed_with("cross traffic: far: cannot run ");
     // A device and a route that an earlier run has left are removed first.
     let left = format!(
@@ -324,5 +324,5 @@ fn impossible_cuts_are_rejected_before_the_first_run() {
     );
     assert!(hosts.near(&["sh", "-c", &left]).status().unwrap().success());
     let cut = "--duration 900ms --cut 100ms --gap 300ms";
-    hosts.play(&[], &far, cut).ends().succeeded();
+    hosts.play(&[], &far, cut).wait().succeeded();
 }

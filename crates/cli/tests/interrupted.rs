@@ -5,12 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use command::{folder, text, tidegate};
-use party::{Ended, Party};
+use program::{Program, ProgramResult};
 use skip::is_without_lab;
 
 mod command;
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 mod skip;
 
 #[test]
@@ -107,10 +107,10 @@ fn the_lab_keeps_results_until_the_interrupt() {
             "lab run {scenario} --json --no-report --out {}",
             out.display()
         );
-        let mut lab = Party::tidegate(&command);
-        lab.says("running u in real time");
+        let mut lab = Program::tidegate(&command);
+        lab.wait_for_line("running u in real time");
         lab.interrupt();
-        let ended = cut(lab.ends());
+        let ended = cut(lab.wait());
         let words = format!(
             "interrupted in the run of u: later results are missing; the results so far are in {}",
             out.display()
@@ -122,14 +122,14 @@ fn the_lab_keeps_results_until_the_interrupt() {
 }
 
 /// Result of a command that is interrupted as soon as it catches SIGINT.
-fn interrupted(arguments: &str) -> Ended {
-    let party = Party::tidegate(arguments);
-    party.catches_sigint();
-    party.interrupt();
-    cut(party.ends())
+fn interrupted(arguments: &str) -> ProgramResult {
+    let program = Program::tidegate(arguments);
+    program.catches_sigint();
+    program.interrupt();
+    cut(program.wait())
 }
 
-fn cut(ended: Ended) -> Ended {
+fn cut(ended: ProgramResult) -> ProgramResult {
     assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
     assert_eq!(ended.output, "");
     ended

@@ -2,7 +2,7 @@
 
 mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -10,7 +10,7 @@ use std::process::Command;
 use std::{fs, io, thread};
 
 use calm::judged;
-use party::{GUARD, Party, Scratch, load, text};
+use program::{GUARD, Program, Scratch, load, text};
 use rand_core::Rng as _;
 use tidegate_core::control::Ecn;
 use tidegate_core::endpoint::Transmit;
@@ -25,16 +25,16 @@ use tidegate_live::udp::Socket;
 use tidegate_sim::run::Run;
 
 /// A receiver at a free port.
-fn receiver(options: &str) -> (Party, u16) {
-    let mut receiver = Party::tidegate(&format!("recv --listen 127.0.0.1:0 {options}"));
+fn receiver(options: &str) -> (Program, u16) {
+    let mut receiver = Program::tidegate(&format!("recv --listen 127.0.0.1:0 {options}"));
     let port = receiver.number("waiting for a stream at port ");
     (receiver, port)
 }
 
 /// A sender of small pictures.
-fn sender(port: u16, options: &str) -> Party {
+fn sender(port: u16, options: &str) -> Program {
     let size = "--size 320x180 --ceiling 2Mb/s --preset ultrafast";
-    Party::tidegate(&format!("send --to 127.0.0.1:{port} {size} {options}"))
+    Program::tidegate(&format!("send --to 127.0.0.1:{port} {size} {options}"))
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn arrives_with_good_quality() {
         text(&film)
     ));
     let sender = sender(port, &format!("--duration 4s --json --run {}", text(&sent)));
-    let sender = sender.ends();
-    let receiver = receiver.ends();
+    let sender = sender.wait();
+    let receiver = receiver.wait();
     sender.succeeded();
     receiver.succeeded();
 
@@ -75,9 +75,9 @@ fn arrives_with_good_quality() {
     assert!((30.0..80.0).contains(&likeness), "PSNR {likeness} dB");
     assert_eq!(summary(&sent).frames.made, Some(120));
     assert!(!sent.flows[0].info.one_clock && !received.flows[0].info.one_clock);
-    for party in [&sender, &receiver] {
-        let json: serde_json::Value = serde_json::from_str(&party.output).unwrap();
-        assert_eq!(json["flows"][0]["name"], "stream", "{}", party.output);
+    for program in [&sender, &receiver] {
+        let json: serde_json::Value = serde_json::from_str(&program.output).unwrap();
+        assert_eq!(json["flows"][0]["name"], "stream", "{}", program.output);
     }
     let film = fs::read(film).unwrap();
     // One slice per picture: types 1 and 5 of ITU-T H.264 table 7-1.
@@ -93,7 +93,7 @@ fn a_closed_port_is_named() {
         .local_addr()
         .unwrap();
     for duration in ["1s", "30s"] {
-        let ended = sender(closed.port(), &format!("--duration {duration}")).ends();
+        let ended = sender(closed.port(), &format!("--duration {duration}")).wait();
         ended.failed_with(&format!("connection refused by {closed}"));
     }
 }
@@ -126,9 +126,9 @@ fn invalid_options_are_rejected_with_the_fix() {
             "no packet of this stream arrived",
         ),
     ] {
-        Party::tidegate(arguments).ends().failed_with(mend);
+        Program::tidegate(arguments).wait().failed_with(mend);
     }
-    let waited = Party::tidegate("recv --listen 127.0.0.1:0 --duration 100ms").ends();
+    let waited = Program::tidegate("recv --listen 127.0.0.1:0 --duration 100ms").wait();
     assert!(
         waited.said.contains("no stream arrived in 0.1 s"),
         "{}",
@@ -156,7 +156,7 @@ fn invalid_options_are_rejected_with_the_fix() {
             "'--sdp <FILE>' cannot be used with '--codec <CODEC>'",
         ),
     ] {
-        let usage = Party::tidegate(arguments).ends();
+        let usage = Program::tidegate(arguments).wait();
         assert_eq!(usage.status.code(), Some(2), "{}", usage.said);
         assert!(usage.said.contains(mend), "{}", usage.said);
     }
@@ -170,16 +170,17 @@ fn the_breaker_stops_the_stream_and_another_receiver_resumes_it() {
     let [sent, received] = ["sent", "received"].map(|n| scratch.path(n));
     let (mut first, port) = receiver(&format!("--run {}", text(&received)));
     let mut sender = sender(port, &format!("--run {}", text(&sent)));
-    first.says("frames/s");
-    first.says("frames/s");
+    first.wait_for_line("frames/s");
+    first.wait_for_line("frames/s");
     first.kill();
-    sender.says("circuit breaker stopped");
-    let mut second = Party::tidegate(&format!("recv --listen 127.0.0.1:{port} --idle-timeout 1s"));
-    second.says("the stream has started");
-    sender.says("the stream continues");
-    second.says("frames/s");
+    sender.wait_for_line("circuit breaker stopped");
+    let mut second =
+        Program::tidegate(&format!("recv --listen 127.0.0.1:{port} --idle-timeout 1s"));
+    second.wait_for_line("the stream has started");
+    sender.wait_for_line("the stream continues");
+    second.wait_for_line("frames/s");
     sender.kill();
-    second.ends().failed_with("sent no BYE");
+    second.wait().failed_with("sent no BYE");
 
     let (sent, received) = (load(&sent), load(&received));
     assert!(
@@ -203,11 +204,11 @@ fn ctrl_c_is_a_clean_end() {
     let [sent, received] = ["sent", "received"].map(|n| scratch.path(n));
     let (first, port) = receiver(&format!("--run {}", text(&received)));
     let mut sending = sender(port, &format!("--run {}", text(&sent)));
-    sending.says(" of 400 ms");
+    sending.wait_for_line(" of 400 ms");
     sending.interrupt();
-    sending.ends().succeeded();
+    sending.wait().succeeded();
     // The BYE ends the receiver, too.
-    first.ends().succeeded();
+    first.wait().succeeded();
     for run in [load(&sent), load(&received)] {
         assert!(run.summary.is_some(), "{:?}", run.notes);
     }
@@ -215,19 +216,19 @@ fn ctrl_c_is_a_clean_end() {
     // An interrupted receiver sends BYE, too; its sender waits for the next receiver.
     let (mut second, port) = receiver("");
     let mut sending = sender(port, "");
-    second.says("frames/s");
+    second.wait_for_line("frames/s");
     second.interrupt();
-    second.ends().succeeded();
-    sending.says("has left: waiting for another receiver");
-    let mut third = Party::tidegate(&format!("recv --listen 127.0.0.1:{port}"));
-    third.says("the stream has started");
-    sending.says("the stream continues");
+    second.wait().succeeded();
+    sending.wait_for_line("has left: waiting for another receiver");
+    let mut third = Program::tidegate(&format!("recv --listen 127.0.0.1:{port}"));
+    third.wait_for_line("the stream has started");
+    sending.wait_for_line("the stream continues");
     third.interrupt();
-    third.ends().succeeded();
-    sending.says("has left");
+    third.wait().succeeded();
+    sending.wait_for_line("has left");
     sending.interrupt();
-    sending.says("sent ");
-    sending.ends().succeeded();
+    sending.wait_for_line("sent ");
+    sending.wait().succeeded();
 }
 
 /// A queue on the path marks every twentieth ECN-capable packet.
@@ -240,10 +241,10 @@ fn ecn_marks_are_requested_and_reported() {
     let front = Socket::listening(front, |_| true).unwrap();
     let back = Socket::connected(back, (Ipv4Addr::LOCALHOST, port).into()).unwrap();
     let relay = thread::spawn(move || relay(front, back));
-    let sender = sender(way, "--ecn --duration 2s").ends();
+    let sender = sender(way, "--ecn --duration 2s").wait();
     let marks = relay.join().unwrap();
     sender.succeeded();
-    receiver.ends().succeeded();
+    receiver.wait().succeeded();
     assert!(marks > 1);
     let reported = sender.said.split(" packets lost, ").nth(1);
     let reported: u64 = reported
@@ -303,8 +304,8 @@ fn relay(mut front: Socket, mut back: Socket) -> u64 {
 /// Messages of a sender without ECN.
 fn sender_without_marks() -> String {
     let (receiver, port) = receiver("");
-    let ended = sender(port, "--duration 1s").ends();
-    receiver.ends().succeeded();
+    let ended = sender(port, "--duration 1s").wait();
+    receiver.wait().succeeded();
     ended.said.clone()
 }
 
@@ -356,9 +357,9 @@ fn a_plain_receiver_is_served_cautiously() {
             reports.send_to(&out, ("127.0.0.1", source + 1)).unwrap();
         }
     }
-    sending.says("receiver reports only");
+    sending.wait_for_line("receiver reports only");
     sending.interrupt();
-    let ended = sending.ends();
+    let ended = sending.wait();
     ended.succeeded();
     assert_eq!(ended.said.matches("receiver reports only").count(), 1);
 }
@@ -367,10 +368,10 @@ fn a_plain_receiver_is_served_cautiously() {
 fn our_receiver_can_send_receiver_reports_only() {
     let (receiver, port) = receiver("--feedback reports");
     let mut sending = sender(port, "");
-    sending.says("receiver reports only");
+    sending.wait_for_line("receiver reports only");
     sending.interrupt();
-    sending.ends().succeeded();
-    receiver.ends().succeeded();
+    sending.wait().succeeded();
+    receiver.wait().succeeded();
 }
 
 #[test]
@@ -386,15 +387,15 @@ fn ffmpeg_accepts_the_description() {
         free_pair(),
         &format!("--one-way --floor 500kb/s --sdp {}", text(&description)),
     );
-    sending.says("sending");
+    sending.wait_for_line("sending");
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg.args(["-hide_banner", "-nostdin", "-loglevel", "error"]);
     ffmpeg.args(["-protocol_whitelist", "file,udp,rtp", "-i"]);
     ffmpeg.arg(&description).args(["-frames:v", "60"]);
     ffmpeg.args(["-progress", "pipe:1", "-f", "null", "-"]);
-    let played = Party::start(&mut ffmpeg).ends();
+    let played = Program::start(&mut ffmpeg).wait();
     sending.interrupt();
-    sending.ends().succeeded();
+    sending.wait().succeeded();
     played.succeeded();
     assert!(
         played.output.contains("frame=60"),
@@ -427,7 +428,7 @@ fn continue_among_malformed() {
     let (mut receiving, port) = receiver("");
     let mut sending = sender(port, "");
     let source = sending.number(" from port ");
-    receiving.says("the stream has started");
+    receiving.wait_for_line("the stream has started");
     let enemy = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut rng = Seed(1).stream("enemy");
     for round in 0..4_000_u32 {
@@ -446,12 +447,12 @@ fn continue_among_malformed() {
             let _ = enemy.send_to(&junk, ("127.0.0.1", port));
         }
     }
-    receiving.says("frames/s");
-    let line = receiving.says("frames/s");
+    receiving.wait_for_line("frames/s");
+    let line = receiving.wait_for_line("frames/s");
     let rate = line.split(" frames/s").next().unwrap();
     let rate: u32 = rate.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(rate >= 15, "the stream continues: {line}");
     sending.interrupt();
-    sending.ends().succeeded();
-    receiving.ends().succeeded();
+    sending.wait().succeeded();
+    receiving.wait().succeeded();
 }

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::Command;
 
 use command::{folder, text, tidegate};
-use party::Party;
+use program::Program;
 
 mod command;
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 mod skip;
 
 #[test]
@@ -275,10 +275,10 @@ fn an_interrupted_lab_keeps_its_results() {
     let run = dir.join("run");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["lab", "run", path(&scenario), "--out", path(&run)]);
-    let mut lab = Party::start(&mut command);
-    lab.says("running tidegate in real time");
+    let mut lab = Program::start(&mut command);
+    lab.wait_for_line("running tidegate in real time");
     lab.interrupt();
-    let ended = lab.ends();
+    let ended = lab.wait();
     assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
     assert!(ended.output.contains("interrupted"), "{}", ended.output);
     let run = tidegate_sim::run::RunReader::load(&run).unwrap();

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use command::{folder, text, tidegate};
-use party::Party;
+use program::Program;
 use serde_json::Value;
 use tidegate_sim::run::{RunReader, summarise};
 use tidegate_sim::scenario::Scenario;
 
 mod command;
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 
 #[test]
 fn a_resumed_sweep_equals_a_complete_one_for_any_number_of_threads() {
@@ -249,10 +249,10 @@ fn an_interrupted_sweep_can_be_continued() {
     write(&dir, &short("4s", "", table));
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(["sim", "sweep", "s.toml", "--jobs", "3", "--out", "s"]);
-    let mut party = Party::start(command.current_dir(&dir));
-    party.says("1 of 3 runs");
-    party.interrupt();
-    let ended = party.ends();
+    let mut program = Program::start(command.current_dir(&dir));
+    program.wait_for_line("1 of 3 runs");
+    program.interrupt();
+    let ended = program.wait();
     assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
     let wanted = "interrupted after 1 of 3 runs; run the same command again to continue";
     assert!(ended.said.contains(wanted), "{}", ended.said);

@@ -3,7 +3,7 @@
 
 mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 
 mod daemon;
 
@@ -15,14 +15,14 @@ use std::{fs, io};
 
 use calm::judged;
 use daemon::{ANYTHING, Daemon, client};
-use party::{Party, Scratch, load, player, text, to};
+use program::{Program, Scratch, load, player, text, to};
 use tidegate_core::trace::Event;
 use tidegate_sim::run::FrameKind;
 
 /// A sender of small pictures.
-fn server(address: &str, options: &str) -> Party {
+fn server(address: &str, options: &str) -> Program {
     let size = "--size 320x180 --preset ultrafast --codec mpeg2 --rate 1Mb/s";
-    Party::tidegate(&format!("send --transport tcp {address} {size} {options}"))
+    Program::tidegate(&format!("send --transport tcp {address} {size} {options}"))
 }
 
 /// Figure 7 of the first paper. The rate is read from a file, as the papers' `rate.par`, and
@@ -38,7 +38,7 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
         text(&seen),
         text(&film)
     ));
-    let mut transcoder = Party::tidegate(&format!(
+    let mut transcoder = Program::tidegate(&format!(
         "transcode --listen 127.0.0.1:0 {} --rate-from file:{} --rate-to unix:{} --run {}",
         to(port),
         text(&par),
@@ -47,19 +47,19 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
     ));
     let port = transcoder.number("waiting for a stream at port ");
     let server = server(&to(port), "");
-    transcoder.says("transcoding");
-    transcoder.says(" of 1.00 Mb/s");
+    transcoder.wait_for_line("transcoding");
+    transcoder.wait_for_line(" of 1.00 Mb/s");
     let mut rates = BufReader::new(UnixStream::connect(&socket).unwrap()).lines();
     assert_eq!(rates.next().unwrap().unwrap(), "1000000");
     fs::write(&par, "250000\n").unwrap();
     assert_eq!(rates.next().unwrap().unwrap(), "250000");
-    transcoder.says(" of 250 kb/s");
-    transcoder.says(" of 250 kb/s");
+    transcoder.wait_for_line(" of 250 kb/s");
+    transcoder.wait_for_line(" of 250 kb/s");
     server.interrupt();
-    for party in [server, transcoder] {
-        party.ends().succeeded();
+    for program in [server, transcoder] {
+        program.wait().succeeded();
     }
-    let player = player.ends();
+    let player = player.wait();
     player.succeeded();
     let json: serde_json::Value = serde_json::from_str(&player.output).unwrap();
     assert_eq!(json["flows"][0]["name"], "stream", "{}", player.output);
@@ -110,14 +110,14 @@ fn frames_are_dropped_by_a_command_through_a_socket() {
         text(&sent)
     );
     let mut server = server(&to(port), &options);
-    server.says(", follow");
+    server.wait_for_line(", follow");
     let mut commands = UnixStream::connect(&socket).unwrap();
-    server.says(" of 1.00 Mb/s");
+    server.wait_for_line(" of 1.00 Mb/s");
     commands.write_all(b"500kb/s\ndrop\nnonsense\n").unwrap();
-    server.says("\"nonsense\" is not a rate");
-    server.says(" of 500 kb/s");
-    server.ends().succeeded();
-    player.ends().succeeded();
+    server.wait_for_line("\"nonsense\" is not a rate");
+    server.wait_for_line(" of 500 kb/s");
+    server.wait().succeeded();
+    player.wait().succeeded();
     assert_eq!(load(&sent).flows[0].sent.len(), 90);
 }
 
@@ -127,21 +127,21 @@ fn a_player_that_leaves_is_named_and_the_next_one_is_served() {
     let mut server = server("--serve 127.0.0.1:0", "");
     let port = server.number("waiting for players at port ");
     let from = format!("recv --transport tcp --from 127.0.0.1:{port}");
-    let mut first = Party::tidegate(&from);
-    first.says("frames/s");
+    let mut first = Program::tidegate(&from);
+    first.wait_for_line("frames/s");
     first.kill();
-    server.says("mid-stream");
-    let mut second = Party::tidegate(&from);
-    second.says("frames/s");
+    server.wait_for_line("mid-stream");
+    let mut second = Program::tidegate(&from);
+    second.wait_for_line("frames/s");
     server.interrupt();
-    server.ends().succeeded();
-    second.ends().succeeded();
+    server.wait().succeeded();
+    second.wait().succeeded();
 
     let (first, port) = player("");
     let mut server = self::server(&to(port), "");
-    server.says(" of 1.00 Mb/s");
+    server.wait_for_line(" of 1.00 Mb/s");
     first.kill();
-    server.ends().failed_with("in mid-stream");
+    server.wait().failed_with("in mid-stream");
 }
 
 #[test]
@@ -151,39 +151,39 @@ fn ctrl_c_is_a_clean_end_for_all_three() {
     let (mut player, port) = player(&format!("--run {}", text(&seen)));
     let options = format!("--codec h264 --preset ultrafast --run {}", text(&made));
     let transcode = format!("transcode --listen 127.0.0.1:0 {} {options}", to(port));
-    let mut transcoder = Party::tidegate(&transcode);
+    let mut transcoder = Program::tidegate(&transcode);
     let port = transcoder.number("waiting for a stream at port ");
     let server = server(&to(port), "");
-    player.says("the stream has started: h264");
-    player.says("frames/s");
+    player.wait_for_line("the stream has started: h264");
+    player.wait_for_line("frames/s");
     server.interrupt();
-    for party in [server, transcoder, player] {
-        party.ends().succeeded();
+    for program in [server, transcoder, player] {
+        program.wait().succeeded();
     }
     for run in [load(&seen), load(&made)] {
         assert!(run.summary.is_some(), "{:?}", run.notes);
     }
 
-    let (mut player, port) = party::player("");
+    let (mut player, port) = program::player("");
     let server = self::server(&to(port), "");
-    player.says("frames/s");
+    player.wait_for_line("frames/s");
     player.interrupt();
-    player.ends().succeeded();
-    let server = server.ends();
+    player.wait().succeeded();
+    let server = server.wait();
     assert!(server.succeeded().said.contains("the player has left"));
 }
 
 #[test]
 fn the_end_of_a_killed_server_is_an_error() {
     let (player, port) = player("");
-    let mut transcoder = Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
+    let mut transcoder = Program::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
     let port = transcoder.number("waiting for a stream at port ");
     let server = server(&to(port), "");
-    transcoder.says("Mb/s");
+    transcoder.wait_for_line("Mb/s");
     server.kill();
-    transcoder.ends().failed_with("the input ended without BYE");
+    transcoder.wait().failed_with("the input ended without BYE");
     // The player receives all remaining data and a BYE.
-    player.ends().succeeded();
+    player.wait().succeeded();
 }
 
 #[test]
@@ -191,13 +191,13 @@ fn unreadable_and_truncated_media_are_named() {
     let scratch = Scratch::new("truncated");
     let [film, cut, none] = ["film.m2v", "cut.mkv", "none.m2v"].map(|n| scratch.path(n));
     let (player, port) = player(&format!("--out {}", text(&film)));
-    server(&to(port), "--duration 2s").ends().succeeded();
-    player.ends().succeeded();
+    server(&to(port), "--duration 2s").wait().succeeded();
+    player.wait().succeeded();
     fs::write(&none, "no video at all").unwrap();
     for missing in [text(&none), "/nowhere/film.mp4"] {
         let transcode = format!("transcode --input {missing} --to 127.0.0.1:9");
-        Party::tidegate(&transcode)
-            .ends()
+        Program::tidegate(&transcode)
+            .wait()
             .failed_with("cannot read video");
     }
     if let Err(e) = Command::new("ffmpeg").arg("-version").output() {
@@ -214,11 +214,11 @@ fn unreadable_and_truncated_media_are_named() {
     assert!(remuxed.success());
     let bytes = fs::read(&whole).unwrap();
     fs::write(&cut, &bytes[..bytes.len() / 3]).unwrap();
-    let (player, port) = party::player("");
-    let transcoder = Party::tidegate(&format!("transcode --input {} {}", text(&cut), to(port)));
-    transcoder.ends().failed_with("truncated");
+    let (player, port) = program::player("");
+    let transcoder = Program::tidegate(&format!("transcode --input {} {}", text(&cut), to(port)));
+    transcoder.wait().failed_with("truncated");
     // Complete frames arrive, followed by a BYE.
-    let player = player.ends();
+    let player = player.wait();
     player.succeeded();
     assert!(!player.said.contains("received 0 "), "{}", player.said);
 }
@@ -226,7 +226,7 @@ fn unreadable_and_truncated_media_are_named() {
 #[test]
 fn an_unwritable_file_is_rejected_before_a_connection() {
     let player = "recv --transport tcp --listen 127.0.0.1:0 --out /nosuch/film";
-    let ended = Party::tidegate(player).ends();
+    let ended = Program::tidegate(player).wait();
     ended.failed_with("/nosuch/film: choose another file for --out");
     assert!(!ended.said.contains("waiting"), "{}", ended.said);
 }
@@ -236,28 +236,28 @@ fn a_player_that_is_not_served_in_time_reports_an_error() {
     let mut server = server("--serve 127.0.0.1:0", "");
     let port = server.number("waiting for players at port ");
     let from = |options: &str| {
-        Party::tidegate(&format!(
+        Program::tidegate(&format!(
             "recv --transport tcp --from 127.0.0.1:{port} {options}"
         ))
     };
     let mut first = from("");
-    first.says("the stream has started");
-    let second = from("--duration 500ms").ends();
+    first.wait_for_line("the stream has started");
+    let second = from("--duration 500ms").wait();
     second.failed_with("serves another player");
     first.interrupt();
-    first.ends().succeeded();
+    first.wait().succeeded();
     server.interrupt();
-    server.ends().succeeded();
+    server.wait().succeeded();
 }
 
 #[test]
 fn data_of_another_protocol_is_rejected() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();
-    let player = Party::tidegate(&format!("recv --transport tcp --from 127.0.0.1:{port}"));
+    let player = Program::tidegate(&format!("recv --transport tcp --from 127.0.0.1:{port}"));
     let (mut stranger, _) = server.accept().unwrap();
     stranger.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
-    player.ends().failed_with("no stream of RTP packets");
+    player.wait().failed_with("no stream of RTP packets");
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn invalid_options_are_rejected_with_the_fix() {
             "and --codec require --transport rtp",
         ),
     ] {
-        Party::tidegate(arguments).ends().failed_with(fix);
+        Program::tidegate(arguments).wait().failed_with(fix);
     }
     // Before a connection is accepted.
     let scratch = Scratch::new("foreign");
@@ -315,7 +315,7 @@ fn invalid_options_are_rejected_with_the_fix() {
         "transcode --listen 127.0.0.1:0 --serve 127.0.0.1:0",
     ] {
         let line = format!("{arguments} --run {}", text(&folder));
-        let refused = Party::tidegate(&line).ends();
+        let refused = Program::tidegate(&line).wait();
         refused.failed_with("holds something other than a run");
         assert!(!refused.said.contains("waiting"), "{}", refused.said);
     }
@@ -343,7 +343,7 @@ fn unavailable_resources_are_reported_before_a_connection() {
             "give a longer one",
         ),
     ] {
-        let ended = Party::tidegate(&arguments).ends();
+        let ended = Program::tidegate(&arguments).wait();
         ended.failed_with(culprit);
         assert!(!ended.said.contains("waiting"), "{}", ended.said);
     }
@@ -356,7 +356,7 @@ fn an_absent_daemon_is_reported_before_a_connection() {
     let absent = scratch.path("events.sock");
     for verb in SERVERS {
         let line = format!("{verb} --serve 127.0.0.1:0 --mode iopt --events-from daemon");
-        let ended = Party::start(&mut client(&line, &absent)).ends();
+        let ended = Program::start(&mut client(&line, &absent)).wait();
         ended.failed_with(text(&absent));
         // The message does not suggest the source that has just failed.
         ended.failed_with(
@@ -376,7 +376,7 @@ fn a_policy_that_is_too_narrow_is_reported_before_a_connection() {
     };
     for verb in SERVERS {
         let line = format!("{verb} --serve 127.0.0.1:0 --mode iopt --events-from daemon");
-        let ended = Party::start(&mut client(&line, &daemon.socket())).ends();
+        let ended = Program::start(&mut client(&line, &daemon.socket())).wait();
         ended.failed_with(&format!(
             "the policy of the event daemon at {} does not allow this user recovery, recovered",
             text(&daemon.socket())
@@ -407,10 +407,10 @@ fn allowed_events_are_subscribed_and_the_default_source_falls_back() {
              --mode iopt --duration 1s {options}",
             to(port)
         );
-        let server = Party::start(&mut client(&line, &daemon.socket())).ends();
+        let server = Program::start(&mut client(&line, &daemon.socket())).wait();
         server.succeeded();
         assert!(server.said.contains(words), "{}", server.said);
-        player.ends().succeeded();
+        player.wait().succeeded();
     }
     daemon.interrupted();
 }
@@ -423,21 +423,21 @@ fn players_are_served_after_the_end_of_the_daemon() {
     };
     let line = "send --transport tcp --serve 127.0.0.1:0 --size 320x180 --preset ultrafast \
                 --codec mpeg2 --rate 1Mb/s --mode iopt --events-from daemon";
-    let mut server = Party::start(&mut client(line, &daemon.socket()));
+    let mut server = Program::start(&mut client(line, &daemon.socket()));
     let port = server.number("waiting for players at port ");
     let from = format!("recv --transport tcp --from 127.0.0.1:{port}");
-    let mut first = Party::tidegate(&from);
-    server.says("events come from the kernel");
-    first.says("frames/s");
+    let mut first = Program::tidegate(&from);
+    server.wait_for_line("events come from the kernel");
+    first.wait_for_line("frames/s");
     first.kill();
-    server.says("mid-stream");
+    server.wait_for_line("mid-stream");
     daemon.interrupted();
-    let mut second = Party::tidegate(&from);
-    server.says("events without privilege (");
-    second.says("frames/s");
+    let mut second = Program::tidegate(&from);
+    server.wait_for_line("events without privilege (");
+    second.wait_for_line("frames/s");
     server.interrupt();
-    server.ends().succeeded();
-    second.ends().succeeded();
+    server.wait().succeeded();
+    second.wait().succeeded();
 }
 
 const NARROW: &str = "[[allow]]\neverybody = true\nevents = ['timeout']\nvariables = ['all']\n";
@@ -452,7 +452,7 @@ fn all_connection_options_are_named() {
         ),
         ("recv --transport tcp", &["--listen", "--from"]),
     ] {
-        let ended = Party::tidegate(arguments).ends();
+        let ended = Program::tidegate(arguments).wait();
         assert!(!ended.status.success(), "{arguments}");
         let (error, _) = ended.said.split_once("Usage").unwrap();
         for option in options {
@@ -469,12 +469,12 @@ fn mpeg_2_over_rtp_arrives_with_good_quality() {
 
 fn mpeg_2_over_rtp() {
     let options = "--listen 127.0.0.1:0 --codec mpeg2 --reference scene --delay-bound 1s";
-    let mut receiver = Party::tidegate(&format!("recv {options}"));
+    let mut receiver = Program::tidegate(&format!("recv {options}"));
     let port = receiver.number("waiting for a stream at port ");
     let size = "--size 320x180 --ceiling 2Mb/s --codec mpeg2 --delay-bound 1s --duration 3s";
-    let sender = Party::tidegate(&format!("send {} {size}", to(port))).ends();
+    let sender = Program::tidegate(&format!("send {} {size}", to(port))).wait();
     sender.succeeded();
-    let receiver = receiver.ends();
+    let receiver = receiver.wait();
     receiver.succeeded();
     let (_, psnr) = receiver
         .said

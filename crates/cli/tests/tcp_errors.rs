@@ -2,7 +2,7 @@
 
 mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 
 use std::fs;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use calm::judged;
-use party::{GUARD, Party, Scratch, load, player, text, to};
+use program::{GUARD, Program, Scratch, load, player, text, to};
 use tidegate_core::media::{Codec, Encoded, FrameRate};
 use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSender, TcpSenderConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -21,15 +21,15 @@ use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
 
 /// A player of the server at `port`.
-fn from(port: u16, options: &str) -> Party {
-    Party::tidegate(&format!(
+fn from(port: u16, options: &str) -> Program {
+    Program::tidegate(&format!(
         "recv --transport tcp --from 127.0.0.1:{port} --discard-threshold 30s {options}"
     ))
 }
 
 /// A sender of small pictures.
-fn server(way: &str, options: &str) -> Party {
-    Party::tidegate(&format!("send --transport tcp {way} {SMALL} {options}"))
+fn server(way: &str, options: &str) -> Program {
+    Program::tidegate(&format!("send --transport tcp {way} {SMALL} {options}"))
 }
 
 const SMALL: &str = "--size 160x90 --preset ultrafast --codec mpeg2 --rate 500kb/s";
@@ -76,25 +76,25 @@ fn with_a_gap() -> (Vec<u8>, Vec<u8>) {
 }
 
 /// `tidegate` run by a shell, for redirections.
-fn with_shell(arguments: &str) -> Party {
+fn with_shell(arguments: &str) -> Program {
     let line = format!("exec {} {arguments}", env!("CARGO_BIN_EXE_tidegate"));
-    Party::start(Command::new("sh").args(["-c", &line]))
+    Program::start(Command::new("sh").args(["-c", &line]))
 }
 
 /// A port scan: connects and resets before the program accepts.
-fn scan(party: &Party, port: u16) {
-    connect_unseen(party, port, reset);
+fn scan(program: &Program, port: u16) {
+    connect_unseen(program, port, reset);
 }
 
 /// Connects while the program is stopped, and ends the connection by `go`.
-fn connect_unseen(party: &Party, port: u16, go: impl FnOnce(TcpStream)) {
-    signal(party, libc::SIGSTOP);
-    let status = format!("/proc/{}/stat", party.id());
+fn connect_unseen(program: &Program, port: u16, go: impl FnOnce(TcpStream)) {
+    signal(program, libc::SIGSTOP);
+    let status = format!("/proc/{}/stat", program.id());
     while !fs::read_to_string(&status).unwrap().contains(") T ") {
         thread::yield_now();
     }
     go(TcpStream::connect(("127.0.0.1", port)).unwrap());
-    signal(party, libc::SIGCONT);
+    signal(program, libc::SIGCONT);
 }
 
 /// Waits until the peer on this host has accepted the connection: then its socket has an inode.
@@ -136,8 +136,8 @@ fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-fn signal(party: &Party, signal: libc::c_int) {
-    let id = libc::pid_t::try_from(party.id()).unwrap();
+fn signal(program: &Program, signal: libc::c_int) {
+    let id = libc::pid_t::try_from(program.id()).unwrap();
     // SAFETY: a system call that takes numbers. The child has not been waited for, so the id is its
     // own.
     assert_eq!(unsafe { libc::kill(id, signal) }, 0);
@@ -151,7 +151,7 @@ fn missing_frames_are_not_shown() {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let (pictures, goodbye) = with_a_gap();
     stream.write_all(&[pictures, goodbye].concat()).unwrap();
-    player.ends().succeeded();
+    player.wait().succeeded();
     let seen = load(&seen);
     let flow = &seen.flows[0];
     assert!(flow.shown.iter().map(|row| row.frame).eq(0..=385));
@@ -165,21 +165,21 @@ fn immediately_reset_connections_are_ignored() {
     let (player, seen_at) = player("");
     scan(&player, seen_at);
     let mut transcoder =
-        Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
+        Program::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
     let port = transcoder.number("waiting for a stream at port ");
     scan(&transcoder, port);
-    server(&to(port), "--duration 1s").ends().succeeded();
-    transcoder.ends().succeeded();
-    player.ends().succeeded();
+    server(&to(port), "--duration 1s").wait().succeeded();
+    transcoder.wait().succeeded();
+    player.wait().succeeded();
 
     let mut server = server("--serve 127.0.0.1:0", "--duration 1s");
     let port = server.number("waiting for players at port ");
     scan(&server, port);
-    from(port, "").ends().succeeded();
+    from(port, "").wait().succeeded();
     scan(&server, port);
-    from(port, "").ends().succeeded();
+    from(port, "").wait().succeeded();
     server.interrupt();
-    let server = server.ends();
+    let server = server.wait();
     let messages = server
         .succeeded()
         .said
@@ -194,26 +194,26 @@ fn connections_without_a_stream_do_not_end_the_wait() {
     let seen = scratch.path("seen");
     let (mut player, seen_at) = player(&format!("--run {}", text(&seen)));
     let mut transcoder =
-        Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
+        Program::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
     let port = transcoder.number("waiting for a stream at port ");
-    for (party, port) in [(&mut player, seen_at), (&mut transcoder, port)] {
+    for (program, port) in [(&mut player, seen_at), (&mut transcoder, port)] {
         for go in [reset, drop] {
             let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
             let name = stream.local_addr().unwrap();
             wait_until_accepted(&stream);
             go(stream);
-            party.says(&format!("{name} connected and sent nothing"));
+            program.wait_for_line(&format!("{name} connected and sent nothing"));
         }
         let mut scan = TcpStream::connect(("127.0.0.1", port)).unwrap();
         scan.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         let name = scan.local_addr().unwrap();
-        party.says(&format!(
+        program.wait_for_line(&format!(
             "{name} connected and sent no stream of RTP packets"
         ));
     }
-    server(&to(port), "--duration 1s").ends().succeeded();
-    transcoder.ends().succeeded();
-    player.ends().succeeded();
+    server(&to(port), "--duration 1s").wait().succeeded();
+    transcoder.wait().succeeded();
+    player.wait().succeeded();
     assert_eq!(load(&seen).manifest.notes.len(), 1);
 }
 
@@ -231,9 +231,9 @@ fn a_reset_in_mid_stream_keeps_received_frames() {
     let name = stream.local_addr().unwrap();
     let (pictures, _) = with_a_gap();
     stream.write_all(&pictures).unwrap();
-    player.says("the stream has started");
+    player.wait_for_line("the stream has started");
     reset(stream);
-    let player = player.ends();
+    let player = player.wait();
     player.failed_with(&format!("the connection to {name} broke in mid-stream"));
     player.failed_with("reset by peer");
     player.failed_with("received 2 whole frames");
@@ -250,12 +250,12 @@ fn a_server_that_closes_at_once_has_sent_nothing() {
     let name = server.local_addr().unwrap();
     let player = from(name.port(), "");
     drop(server.accept().unwrap());
-    player.ends().failed_with(&format!(
+    player.wait().failed_with(&format!(
         "{name} closed the connection before sending any data"
     ));
     let player = from(name.port(), "");
     reset(server.accept().unwrap().0);
-    player.ends().failed_with(&format!(
+    player.wait().failed_with(&format!(
         "{name} closed the connection before sending any data (Connection reset"
     ));
 }
@@ -270,13 +270,13 @@ fn each_player_has_its_own_run_folder_or_none() {
     let options = format!("--duration 3s --run {}", text(&run));
     let mut server = server("--serve 127.0.0.1:0", &options);
     let port = server.number("waiting for players at port ");
-    from(port, "").ends().succeeded();
+    from(port, "").wait().succeeded();
     let unnamed = from(port, "");
-    server.says("no run folder is written");
-    unnamed.ends().succeeded();
-    from(port, "").ends().succeeded();
+    server.wait_for_line("no run folder is written");
+    unnamed.wait().succeeded();
+    from(port, "").wait().succeeded();
     server.interrupt();
-    server.ends().succeeded();
+    server.wait().succeeded();
     let captured = |dir| {
         load(dir).flows[0]
             .sent
@@ -297,20 +297,20 @@ fn a_client_that_reads_nothing_has_no_run_folder() {
     let before = folder("run-2");
     let (player, port) = player("");
     let earlier = format!("--duration 1s --run {}", text(&before));
-    server(&to(port), &earlier).ends().succeeded();
-    player.ends().succeeded();
+    server(&to(port), &earlier).wait().succeeded();
+    player.wait().succeeded();
     let earlier = load(&before).manifest.scenario;
 
     let options = format!("--duration 1s --json --run {}", text(&folder("run")));
     let mut server = server("--serve 127.0.0.1:0", &options);
     let port = server.number("waiting for players at port ");
-    let health_check = |server: &mut Party| {
+    let health_check = |server: &mut Program| {
         connect_unseen(server, port, drop);
-        let line = server.says("connected and accepted no data");
+        let line = server.wait_for_line("connected and accepted no data");
         assert!(line.ends_with("waiting for the next player"), "{line}");
     };
     health_check(&mut server);
-    from(port, "").ends().succeeded();
+    from(port, "").wait().succeeded();
     health_check(&mut server);
     health_check(&mut server);
     assert_eq!(
@@ -318,9 +318,9 @@ fn a_client_that_reads_nothing_has_no_run_folder() {
         earlier,
         "the earlier run folder is unchanged"
     );
-    from(port, "").ends().succeeded();
+    from(port, "").wait().succeeded();
     server.interrupt();
-    let server = server.ends();
+    let server = server.wait();
     let numbers = serde_json::Deserializer::from_str(&server.succeeded().output);
     let numbers = numbers.into_iter::<serde_json::Value>().map(Result::unwrap);
     assert_eq!(numbers.count(), 2);
@@ -342,12 +342,12 @@ fn read_once() {
     let scratch = Scratch::new("once");
     let [film, fifo] = ["film.m2v", "fifo.m2v"].map(|name| scratch.path(name));
     let (recorder, port) = player(&format!("--out {}", text(&film)));
-    server(&to(port), "--duration 2s").ends().succeeded();
+    server(&to(port), "--duration 2s").wait().succeeded();
     let frames = |said: &str| {
         let (_, rest) = said.split_once("received ").unwrap();
         rest.split(' ').next().unwrap().parse::<u32>().unwrap()
     };
-    let all = frames(&recorder.ends().succeeded().said);
+    let all = frames(&recorder.wait().succeeded().said);
     let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
     assert!(made.success());
     let writer = {
@@ -360,9 +360,9 @@ fn read_once() {
     ] {
         let (player, port) = player("");
         with_shell(&format!("transcode {} {input}", to(port)))
-            .ends()
+            .wait()
             .succeeded();
-        let said = player.ends().said;
+        let said = player.wait().said;
         // A busy machine skips some frames.
         let came = frames(&said);
         assert!(came > all / 2, "{input}: {came} of {all}: {said}");
@@ -370,7 +370,7 @@ fn read_once() {
     writer.join().unwrap().unwrap();
     for verb in ["send --transport tcp", "transcode"] {
         let line = format!("{verb} --serve 127.0.0.1:0 --input -");
-        let refused = Party::tidegate(&line).ends();
+        let refused = Program::tidegate(&line).wait();
         refused.failed_with("give a file as --input, or --to");
     }
 }
@@ -380,12 +380,12 @@ fn a_transcoder_suggests_fps_at_another_frame_rate() {
     for fps in [25, 60] {
         let (player, port) = player("");
         let mut transcoder =
-            Party::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
+            Program::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(port)));
         let port = transcoder.number("waiting for a stream at port ");
         let server = server(&to(port), &format!("--duration 2s --fps {fps}"));
-        transcoder.says("give the --fps of the sender");
-        for party in [server, transcoder, player] {
-            party.ends().succeeded();
+        transcoder.wait_for_line("give the --fps of the sender");
+        for program in [server, transcoder, player] {
+            program.wait().succeeded();
         }
     }
 }
@@ -394,7 +394,7 @@ fn a_transcoder_suggests_fps_at_another_frame_rate() {
 fn a_silent_server_is_an_error_after_the_idle_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
-    let ended = from(port, "--idle-timeout 200ms").ends();
+    let ended = from(port, "--idle-timeout 200ms").wait();
     ended.failed_with("give a longer --idle-timeout");
 }
 
@@ -411,15 +411,15 @@ fn ctrl_c_ends_a_connection_attempt() {
         format!("recv --transport tcp --from {at}"),
         format!("transcode --from {at} --serve 127.0.0.1:0"),
     ] {
-        let party = Party::tidegate(&verb);
-        party.catches_sigint();
-        party.interrupt();
-        party.ends().succeeded();
+        let program = Program::tidegate(&verb);
+        program.catches_sigint();
+        program.interrupt();
+        program.wait().succeeded();
     }
-    let late = Party::tidegate(&format!(
+    let late = Program::tidegate(&format!(
         "recv --transport tcp --from {at} --duration 100ms"
     ));
-    late.ends().failed_with("did not answer in 0.");
+    late.wait().failed_with("did not answer in 0.");
 }
 
 #[test]
@@ -429,11 +429,12 @@ fn a_player_without_an_address_listens_on_both_families() {
         return;
     }
     for host in ["127.0.0.1", "[::1]"] {
-        let mut player = Party::tidegate("recv --transport tcp --listen 0 --discard-threshold 30s");
+        let mut player =
+            Program::tidegate("recv --transport tcp --listen 0 --discard-threshold 30s");
         let port = player.number("waiting for a stream at port ");
         let server = server(&format!("--to {host}:{port}"), "--duration 1s");
-        server.ends().succeeded();
-        player.ends().succeeded();
+        server.wait().succeeded();
+        player.wait().succeeded();
     }
 }
 
@@ -444,9 +445,9 @@ fn a_summary_that_cannot_be_written_is_an_error() {
         "send --transport tcp {} {SMALL} --duration 1s --json > /dev/full",
         to(port)
     );
-    let ended = with_shell(&line).ends();
+    let ended = with_shell(&line).wait();
     ended.failed_with("cannot print the summary of --json");
-    player.ends().succeeded();
+    player.wait().succeeded();
 }
 
 #[test]
@@ -470,7 +471,7 @@ fn unreadable_files_are_reported_before_a_connection() {
             "pipe:PATH",
         ),
     ] {
-        let ended = Party::tidegate(&line).ends();
+        let ended = Program::tidegate(&line).wait();
         ended.failed_with(fix);
         assert!(!ended.said.contains("waiting"), "{}", ended.said);
     }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use tidegate_core::random::Seed;
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_live::clock::Clock;
-use tidegate_live::driver::{Conditions, Interrupts, StopFlag};
+use tidegate_live::driver::{Interrupts, RunLimits, StopFlag};
 
 /// Clock and signals of a live session.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl LiveContext {
     pub fn enter() -> Result<Self> {
         let stop = StopFlag::new().context("cannot create the event that wakes the driver")?;
         let interrupts =
-            Interrupts::catch(&stop).context("cannot install the handler of Ctrl-C")?;
+            Interrupts::install(&stop).context("cannot install the handler of Ctrl-C")?;
         Ok(Self {
             clock: Clock::start(),
             epoch: Ntp::from_unix(since_1970()),
@@ -46,8 +46,8 @@ impl LiveContext {
     }
 
     /// Conditions of a connection that runs until it ends or is interrupted.
-    pub fn conditions(&self) -> Conditions {
-        Conditions {
+    pub fn conditions(&self) -> RunLimits {
+        RunLimits {
             clock: self.clock,
             until: None,
             stop: self.stop.clone(),

@@ -19,7 +19,7 @@ use crate::progress::Bar;
 /// # Errors
 /// The system rejects the handler.
 pub fn catch() -> Result<Interrupts> {
-    Interrupts::catch(&StopFlag::new()?).context("cannot install the handler of Ctrl-C")
+    Interrupts::install(&StopFlag::new()?).context("cannot install the handler of Ctrl-C")
 }
 
 /// Exit code of a program that Ctrl-C ended, as a shell reports it.
@@ -28,7 +28,7 @@ pub fn exit_code() -> ExitCode {
 }
 
 /// Prints that no results of `what` are kept, and that an existing `dir` is unchanged.
-pub fn without_trace(what: &str, dir: &Path) -> String {
+pub fn nothing_kept(what: &str, dir: &Path) -> String {
     let earlier = if dir.exists() {
         format!("; {} is unchanged", dir.display())
     } else {
@@ -40,7 +40,7 @@ pub fn without_trace(what: &str, dir: &Path) -> String {
 /// Result of `work` on a thread of its own, with a progress bar. `None` after Ctrl-C, if
 /// `interrupts` is given. The thread is then abandoned: `work` only computes, so it may end with
 /// the process.
-pub fn attend<T: Send + 'static>(
+pub fn run_interruptible<T: Send + 'static>(
     interrupts: Option<&Interrupts>,
     what: &'static str,
     work: impl FnOnce(&Share) -> T + Send + 'static,

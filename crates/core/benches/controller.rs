@@ -5,7 +5,8 @@ use core::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate_core::control::{
-    Algorithm, Cx, Demand, Ecn, Fate, FlowId, Kind, Outcome, RateController, Report, Sent, Start,
+    Algorithm, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController, Report,
+    Sent, Start,
 };
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
@@ -40,7 +41,7 @@ fn step(c: &mut Criterion) {
 
 fn round(controller: &mut dyn RateController, seq: &mut u64, one_loss_in: u64) {
     let mut rng = Seed(1).stream("controller");
-    let mut cx = Cx {
+    let mut cx = Context {
         now: Time::ZERO,
         rng: &mut rng,
         trace: &mut (),
@@ -58,10 +59,10 @@ fn round(controller: &mut dyn RateController, seq: &mut u64, one_loss_in: u64) {
         controller.on_sent(&mut cx, black_box(&packet));
         *seq += 1;
     }
-    let fates: [Fate; PACKETS as usize] = core::array::from_fn(|i| {
+    let fates: [PacketOutcome; PACKETS as usize] = core::array::from_fn(|i| {
         let seq = first + i as u64;
         let lost = one_loss_in > 0 && seq % one_loss_in == one_loss_in - 1;
-        Fate {
+        PacketOutcome {
             flow: FlowId(0),
             seq,
             size: SIZE,

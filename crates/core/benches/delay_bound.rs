@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate_core::delay_bound::{
-    Burst, Case, Frames, Planner, PlannerConfig, QueueOwner, Segment, ServiceCurve, Situation, plan,
+    Burst, Frames, PlanInput, PlanProblem, Planner, PlannerConfig, QueueOwner, Segment,
+    ServiceCurve, plan,
 };
 use tidegate_core::units::{Bytes, Rate, Time};
 
 const FRAME: Duration = Duration::from_nanos(33_333_333);
 
-fn case(curve: &ServiceCurve, backlog: u64) -> Case<'_> {
-    Case {
+fn case(curve: &ServiceCurve, backlog: u64) -> PlanProblem<'_> {
+    PlanProblem {
         curve,
         backlog: Bytes(backlog),
         budget: Duration::from_millis(150),
@@ -64,12 +65,12 @@ fn planner(c: &mut Criterion) {
     let mut planner = Planner::new(PlannerConfig::new(Rate::kbps(150), Rate::kbps(8_000)));
     planner.set_upper(Rate::kbps(6_000));
     planner.observe_capacity(Time::ZERO, Rate::kbps(2_000));
-    let situation = Situation {
+    let situation = PlanInput {
         backlog: Bytes(9_000),
         budget: Duration::from_millis(250),
-        kept_back: Duration::from_millis(100),
+        repair_reserve: Duration::from_millis(100),
         next_frame: Duration::from_millis(5),
-        queue: QueueOwner::Us,
+        queue: QueueOwner::Own,
     };
     c.bench_function("planner/plan", |b| {
         b.iter(|| planner.plan(Time::ZERO, black_box(situation)));

@@ -6,8 +6,8 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
-    Capacity, CoDelConfig, DropTailConfig, DualPi2Config, FqCoDelConfig, Link, LinkConfig,
-    LossConfig, Packet, QueueConfig, RedConfig, Stage as _,
+    Capacity, CoDelConfig, DropTailConfig, DualPi2Config, FqCoDelConfig, Hop as _, Link,
+    LinkConfig, LossConfig, Packet, QueueConfig, RedConfig,
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};

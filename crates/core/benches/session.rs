@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Cx, Ecn};
+use tidegate_core::control::{Context, Ecn};
 use tidegate_core::controller::fixed::Fixed;
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD};
@@ -183,9 +183,9 @@ impl BatchWakeup {
     }
 }
 
-fn cx(now: Time, rng: &mut Pcg64Mcg) -> Cx<'_> {
+fn cx(now: Time, rng: &mut Pcg64Mcg) -> Context<'_> {
     // A unit value has no state, so leaking it costs nothing.
-    Cx {
+    Context {
         now,
         rng,
         trace: Box::leak(Box::new(())),

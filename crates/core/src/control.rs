@@ -23,16 +23,16 @@ use crate::units::{Bytes, Rate, RemoteTime, Time};
 /// with its [`FlowId`].
 pub trait RateController: Debug + Send {
     /// The driver put a packet on the wire.
-    fn on_sent(&mut self, _cx: &mut Cx<'_>, _packet: &Sent) {}
+    fn on_sent(&mut self, _cx: &mut Context<'_>, _packet: &Sent) {}
 
     /// Feedback about packets sent earlier, independent of the wire format.
-    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>);
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>);
 
     /// The deadline of [`next_timeout`](Self::next_timeout) has passed.
-    fn on_timeout(&mut self, _cx: &mut Cx<'_>) {}
+    fn on_timeout(&mut self, _cx: &mut Context<'_>) {}
 
     /// Demand or path changed outside of the feedback loop.
-    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change);
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change);
 
     /// Current limits for the path.
     fn target(&self) -> Target;
@@ -48,16 +48,16 @@ pub trait RateController: Debug + Send {
 }
 
 impl<C: RateController + ?Sized> RateController for Box<C> {
-    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
         (**self).on_sent(cx, packet);
     }
-    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
         (**self).on_report(cx, report);
     }
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         (**self).on_timeout(cx);
     }
-    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
         (**self).on_change(cx, change);
     }
     fn target(&self) -> Target {
@@ -111,7 +111,7 @@ impl Start {
 }
 
 /// Context of one call: time, random stream and trace.
-pub struct Cx<'a> {
+pub struct Context<'a> {
     /// Current time.
     pub now: Time,
     /// Random stream of the callee.
@@ -120,7 +120,7 @@ pub struct Cx<'a> {
     pub trace: &'a mut dyn Trace,
 }
 
-impl Debug for Cx<'_> {
+impl Debug for Context<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Cx")
             .field("now", &self.now)
@@ -206,7 +206,7 @@ pub enum Kind {
 
 /// Outcome of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct PacketOutcome {
     /// As in [`Sent`].
     pub flow: FlowId,
     /// As in [`Sent`].
@@ -281,7 +281,7 @@ impl Ecn {
 #[non_exhaustive]
 pub struct Report<'a> {
     /// Outcomes of packets, in sending order. Empty if the feedback is only a summary.
-    pub fates: &'a [Fate],
+    pub packets: &'a [PacketOutcome],
     /// New round-trip sample, less the receiver's holding time.
     pub rtt: Option<Duration>,
     /// Measurement made by a receiver (TFRC, RTCP receiver report) or an aggregation point.
@@ -290,9 +290,9 @@ pub struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// A report of outcomes of packets only.
-    pub fn new(fates: &'a [Fate]) -> Self {
+    pub fn new(fates: &'a [PacketOutcome]) -> Self {
         Self {
-            fates,
+            packets: fates,
             ..Self::default()
         }
     }

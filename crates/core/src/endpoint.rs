@@ -2,7 +2,7 @@
 
 use core::fmt::Debug;
 
-use crate::control::{Cx, Ecn, TimerReason};
+use crate::control::{Context, Ecn, TimerReason};
 use crate::units::{Bytes, Time};
 
 /// A network node, without the network.
@@ -12,13 +12,13 @@ use crate::units::{Bytes, Time};
 /// [`next_timeout`](Self::next_timeout).
 pub trait Endpoint: Debug + Send {
     /// A datagram arrived.
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>);
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>);
 
     /// The deadline of [`next_timeout`](Self::next_timeout) has passed. Earlier is harmless.
-    fn on_timeout(&mut self, cx: &mut Cx<'_>);
+    fn on_timeout(&mut self, cx: &mut Context<'_>);
 
     /// Writes the payload of the next datagram to `buffer`, which is empty at the call.
-    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit>;
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit>;
 
     /// Next call of [`on_timeout`](Self::on_timeout) and its reason; `None` while no timer is
     /// pending.

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::control::{
-    Algorithm, Change, Cx, Demand, Ecn, Fate, FlowId, Kind, Measured, Observer, Outcome,
-    RateController, Sent, Start,
+    Algorithm, Change, Context, Demand, Ecn, FlowId, Kind, Measured, Observer, Outcome,
+    PacketOutcome, RateController, Sent, Start,
 };
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::replay::Input;
@@ -27,7 +27,7 @@ fn span() -> impl Strategy<Value = Duration> {
     ]
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn fate() -> impl Strategy<Value = PacketOutcome> {
     let outcome = prop_oneof![
         1 => Just(Outcome::Lost),
         3 => (number(), 0..4_u8).prop_map(|(at, ecn)| Outcome::Received {
@@ -35,7 +35,7 @@ fn fate() -> impl Strategy<Value = Fate> {
             ecn: Ecn::from_bits(ecn),
         }),
     ];
-    (number(), number(), number(), outcome).prop_map(|(seq, size, sent, outcome)| Fate {
+    (number(), number(), number(), outcome).prop_map(|(seq, size, sent, outcome)| PacketOutcome {
         flow: FlowId(0),
         seq,
         size: Bytes(size),
@@ -65,7 +65,7 @@ fn input() -> impl Strategy<Value = Input> {
         proptest::option::weighted(0.1, measured),
     )
         .prop_map(|(fates, rtt, measured)| Input::Report {
-            fates,
+            packets: fates,
             rtt,
             measured,
         });
@@ -92,7 +92,7 @@ fn run(config: &dyn Algorithm, inputs: &[(Duration, Input)], grows: bool) -> Vec
     for (wait, input) in inputs {
         now += *wait;
         let before = controller.target().send;
-        let mut cx = Cx {
+        let mut cx = Context {
             now,
             rng: &mut rng,
             trace: &mut trace,

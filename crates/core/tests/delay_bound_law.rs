@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::delay_bound::{
-    Binding, Burst, Case, CongestionEvent, Frames, Law, Plan, Segment, ServiceCurve, TcpPath, plan,
-    smallest_budget,
+    Binding, Burst, CongestionEvent, Frames, Law, Plan, PlanProblem, Segment, ServiceCurve,
+    TcpPath, plan, smallest_budget,
 };
 use tidegate_core::units::{Bytes, Rate};
 
@@ -45,8 +45,8 @@ struct Problem {
 }
 
 impl Problem {
-    fn case(&self) -> Case<'_> {
-        Case {
+    fn case(&self) -> PlanProblem<'_> {
+        PlanProblem {
             curve: &self.curve,
             backlog: self.backlog,
             budget: self.bound.saturating_sub(self.lag),
@@ -154,8 +154,8 @@ fn worst_frame_delay(problem: &Problem, h: f64, phase: Duration, packet: f64) ->
 }
 
 /// w = m·t.
-fn linear_case(curve: &ServiceCurve, backlog: Bytes, budget: Duration) -> Case<'_> {
-    Case {
+fn linear_case(curve: &ServiceCurve, backlog: Bytes, budget: Duration) -> PlanProblem<'_> {
+    PlanProblem {
         curve,
         backlog,
         budget,
@@ -243,7 +243,7 @@ fn result_slightly_below_the_floor_is_the_floor() {
         fixed: Bytes(1_179),
         span: ms(47),
     };
-    let case = Case {
+    let case = PlanProblem {
         burst,
         floor: Rate::bps(393_909),
         ..linear_case(&curve, Bytes::ZERO, ms(34))
@@ -255,7 +255,10 @@ fn result_slightly_below_the_floor_is_the_floor() {
     else {
         panic!("34 ms are not feasible");
     };
-    assert_eq!(plan(&Case { budget, ..case }).rate(), Some(case.floor));
+    assert_eq!(
+        plan(&PlanProblem { budget, ..case }).rate(),
+        Some(case.floor)
+    );
 }
 
 proptest! {
@@ -343,11 +346,11 @@ proptest! {
 
     #[test]
     fn smallest_budget_is_minimal(problem in problem(), floor in 10_000_u64..500_000) {
-        let case = Case { floor: Rate::bps(floor), ..problem.case() };
+        let case = PlanProblem { floor: Rate::bps(floor), ..problem.case() };
         let Plan::Infeasible { smallest_budget, .. } = plan(&case) else { return Ok(()) };
         if let Some(budget) = smallest_budget {
             prop_assert!(budget > case.budget);
-            let at = |budget| plan(&Case { budget, ..case }).rate();
+            let at = |budget| plan(&PlanProblem { budget, ..case }).rate();
             prop_assert!(at(budget).is_some());
             prop_assert!(at(budget.saturating_sub(Duration::from_micros(3))).is_none());
         } else {
@@ -359,7 +362,7 @@ proptest! {
     #[test]
     fn frames_that_are_not_skipped_are_in_time(problem in problem(), floor in 50_000_u64..2_000_000, next in 0_u64..33) {
         let interval = ms(33);
-        let case = Case {
+        let case = PlanProblem {
             floor: Rate::bps(floor),
             burst: Burst::frame(interval, Bytes(0)),
             frames: Frames { next: ms(next), interval },
@@ -374,9 +377,9 @@ proptest! {
             let in_time = |end| problem.curve.inverse(end).is_some_and(|t| t <= made + case.budget);
             // Because of the safety margin a frame may be hopeless that is in time by less than a
             // bit.
-            prop_assert!(skip.hopeless.contains(n) || in_time(alone));
-            prop_assert!(!skip.hopeless.contains(n) || !in_time(alone + 1.0));
-            prop_assert!(!skip.hopeless.contains(n) || skip.skip.contains(n));
+            prop_assert!(skip.late.contains(n) || in_time(alone));
+            prop_assert!(!skip.late.contains(n) || !in_time(alone + 1.0));
+            prop_assert!(!skip.late.contains(n) || skip.skip.contains(n));
             if !skip.skip.contains(n) {
                 queued = queued.max(problem.curve.at(made)) + frame;
                 prop_assert!(in_time(queued), "frame {n}");

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{
-    Change, Cx, Ecn, Fate, FlowId, Kind, Outcome, RateController, Report, Sent, Summary, Target,
+    Change, Context, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController, Report, Sent,
+    Summary, Target,
 };
 use tidegate_core::delay_bound::{DelayBound, PlannerConfig};
 use tidegate_core::random::{Seed, unit};
@@ -16,8 +17,8 @@ use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 struct Open(Rate);
 
 impl RateController for Open {
-    fn on_report(&mut self, _: &mut Cx<'_>, _: &Report<'_>) {}
-    fn on_change(&mut self, _: &mut Cx<'_>, _: &Change) {}
+    fn on_report(&mut self, _: &mut Context<'_>, _: &Report<'_>) {}
+    fn on_change(&mut self, _: &mut Context<'_>, _: &Change) {}
     fn target(&self) -> Target {
         Target::of(self.0)
     }
@@ -138,14 +139,14 @@ struct Run<'a> {
     /// Bytes that the bottleneck may serve.
     served: f64,
     /// Arrivals and their times in µs.
-    arrived: VecDeque<(u64, Fate)>,
+    arrived: VecDeque<(u64, PacketOutcome)>,
     /// Reports and the times in ms at which they reach the sender.
-    reports: VecDeque<(u64, Vec<Fate>)>,
+    reports: VecDeque<(u64, Vec<PacketOutcome>)>,
     seq: u64,
 }
 
 impl Run<'_> {
-    fn step(&mut self, now: u64, cx: &mut Cx<'_>) {
+    fn step(&mut self, now: u64, cx: &mut Context<'_>) {
         if now * 30 >= self.out.frames.len() as u64 * 1_000 {
             self.make_frame(now, cx);
         }
@@ -177,7 +178,7 @@ impl Run<'_> {
     }
 
     /// Queues a frame of the planned size, unless the plan skips it.
-    fn make_frame(&mut self, now: u64, cx: &mut Cx<'_>) {
+    fn make_frame(&mut self, now: u64, cx: &mut Context<'_>) {
         self.pass_backlog();
         let skip = self
             .limiter
@@ -202,7 +203,7 @@ impl Run<'_> {
         }
     }
 
-    fn pace(&mut self, now: u64, cx: &mut Cx<'_>) {
+    fn pace(&mut self, now: u64, cx: &mut Context<'_>) {
         let grain = self.world.send.as_f64() / 8e3;
         self.tokens = (self.tokens + grain).min(grain + 1_500.0);
         while self
@@ -253,7 +254,7 @@ impl Run<'_> {
             let at = (now * 1_000 + (self.world.way)(now) + wobble).max(last);
             let frame = &mut self.out.frames[p.frame];
             frame.2 = frame.2.max(at as f64 / 1e3 - frame.0 as f64);
-            let fate = Fate {
+            let fate = PacketOutcome {
                 flow: FlowId(0),
                 seq: p.seq,
                 size: Bytes(p.size),
@@ -297,7 +298,7 @@ fn run(world: &World) -> Outcomes {
         let time = Time::from_millis(now);
         run.step(
             now,
-            &mut Cx {
+            &mut Context {
                 now: time,
                 rng: &mut rng,
                 trace: &mut (),

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use tidegate_core::control::{Cx, Ecn};
+use tidegate_core::control::{Context, Ecn};
 use tidegate_core::controller::fixed::Fixed;
 use tidegate_core::endpoint::{Datagram, Endpoint};
 use tidegate_core::media::Encoded;
@@ -62,7 +62,7 @@ fn datagrams_before_the_first_sender_report_are_rejected() {
     let mut report = Vec::new();
     rtcp::emit_receiver_report(3, &[], &mut report);
     let (mut trace, now) = (Vec::new(), Time::from_secs(5));
-    let mut cx = Cx {
+    let mut cx = Context {
         now,
         rng: &mut rng,
         trace: &mut trace,
@@ -96,7 +96,7 @@ fn any_feedback_prevents_an_rtcp_timeout() {
         let (mut trace, mut packet) = (Vec::new(), Vec::new());
         request(&mut packet);
         for ms in (0..20_000).step_by(100) {
-            let mut cx = Cx {
+            let mut cx = Context {
                 now: Time::from_millis(ms),
                 rng: &mut rng,
                 trace: &mut trace,
@@ -207,7 +207,7 @@ impl Harness {
 
     fn deliver(&mut self, ms: u64, payload: &[u8]) {
         let mut rng = Seed(1).stream("receiver");
-        let mut cx = Cx {
+        let mut cx = Context {
             now: Time::from_millis(10_000 + ms),
             rng: &mut rng,
             trace: &mut (),
@@ -221,7 +221,7 @@ impl Harness {
     /// The next datagram that the receiver sends.
     fn next_packet(&mut self, ms: u64) -> Option<Vec<u8>> {
         let (mut rng, mut out) = (Seed(1).stream("receiver"), Vec::new());
-        let mut cx = Cx {
+        let mut cx = Context {
             now: Time::from_millis(10_000 + ms),
             rng: &mut rng,
             trace: &mut (),

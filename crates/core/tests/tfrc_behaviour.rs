@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{
-    Algorithm, Change, Cx, Demand, Ecn, Fate, FlowId, Kind, Measured, Observer, Outcome,
-    RateController, Report, Sent, Start, TimerReason,
+    Algorithm, Change, Context, Demand, Ecn, FlowId, Kind, Measured, Observer, Outcome,
+    PacketOutcome, RateController, Report, Sent, Start, TimerReason,
 };
 use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig, equation};
 use tidegate_core::random::Seed;
@@ -88,7 +88,7 @@ impl Rig {
                 at: RemoteTime(sent.as_nanos()),
                 ecn: Ecn::Ect0,
             };
-            Fate {
+            PacketOutcome {
                 flow: FlowId(0),
                 seq,
                 size,
@@ -100,7 +100,7 @@ impl Rig {
                 },
             }
         };
-        let fates: Vec<Fate> = self.out.drain(..).map(fate).collect();
+        let fates: Vec<PacketOutcome> = self.out.drain(..).map(fate).collect();
         let report = Report::new(&fates).rtt(rtt);
         self.with(|controller, cx| controller.on_report(cx, &report));
     }
@@ -113,8 +113,8 @@ impl Rig {
         self.with(|controller, cx| controller.on_timeout(cx));
     }
 
-    fn with(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Cx<'_>)) {
-        let mut cx = Cx {
+    fn with(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Context<'_>)) {
+        let mut cx = Context {
             now: self.now,
             rng: &mut self.rng,
             trace: &mut self.trace,

@@ -9,7 +9,7 @@ use tidegate_core::tcp_rate::{
 };
 use tidegate_core::units::{Bytes, Rate, Time};
 
-use crate::bpf::events::Wanted;
+use crate::bpf::events::EventRequest;
 use crate::error::EventsError;
 use crate::event::{EventDetails, EventKind, EventSet, SubscriptionId};
 use crate::events::Events;
@@ -60,14 +60,14 @@ impl Connection {
     ) -> Result<Self, EventsError> {
         let socket = socket.as_fd().try_clone_to_owned();
         let socket = socket?;
-        let wanted = Wanted {
+        let wanted = EventRequest {
             events: Self::kinds(subscribed),
             variables: VARIABLES.iter().copied().collect(),
         };
         let variables = wanted.variables.and(events.allowed().variables);
         let id = events.subscribe(
             &socket,
-            Wanted {
+            EventRequest {
                 variables,
                 ..wanted
             },
@@ -174,7 +174,7 @@ impl Connection {
             unsent: state.unsent().unwrap_or_default(),
             sent: Bytes(get(Variable::BytesSent).saturating_sub(get(Variable::BytesRetrans))),
             next_timeout: (unacked > Bytes(0)).then(|| (armed + timeout).max(now)),
-            silent_since: (unacked > Bytes(0)).then_some(last_ack),
+            unacked_since: (unacked > Bytes(0)).then_some(last_ack),
             stalled,
             oldest_sent: None,
             resumed: None,
@@ -336,7 +336,7 @@ mod tests {
         let view = connection.view(at(0)).unwrap();
         assert_eq!(view.control, CongestionControl::Reno);
         assert_eq!((view.backlog(), view.sent), (Bytes(0), Bytes(0)));
-        assert_eq!((view.next_timeout, view.silent_since), (None, None));
+        assert_eq!((view.next_timeout, view.unacked_since), (None, None));
         let mut written = 0;
         while let Ok(count) = connection.write(&[7; 10_000]) {
             written += count as u64;

@@ -12,9 +12,9 @@ use crate::tcp::NotTcp;
 #[non_exhaustive]
 pub enum EventsError {
     /// The daemon's policy allows this user nothing.
-    Barred,
+    NotPermitted,
     /// The daemon is gone.
-    Gone,
+    DaemonGone,
     /// The programs cannot be loaded.
     Load(LoadError),
     /// No daemon answers.
@@ -52,10 +52,10 @@ pub enum EventsError {
 impl fmt::Display for EventsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Barred => f.write_str(
+            Self::NotPermitted => f.write_str(
                 "the policy of the event daemon allows this user nothing: ask the administrator, or use the unprivileged mode",
             ),
-            Self::Gone => f.write_str(
+            Self::DaemonGone => f.write_str(
                 "the event daemon is gone and with it all subscriptions: start it again (tidegate events serve) and subscribe again",
             ),
             Self::Load(e) => e.fmt(f),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fmt};
 
-use crate::bpf::events::{Tally, Wanted};
+use crate::bpf::events::{EventCounts, EventRequest};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::session::Session;
@@ -75,7 +75,7 @@ impl Events {
         match Self::connect(&default_path()) {
             Err(
                 e @ (EventsError::NoDaemon { .. }
-                | EventsError::Barred
+                | EventsError::NotPermitted
                 | EventsError::Untrusted { .. }),
             ) => {
                 let mut events = Self::unprivileged()?;
@@ -146,10 +146,10 @@ impl Events {
     }
 
     /// The events and variables that the policy allows and this kernel has.
-    pub fn allowed(&self) -> Wanted {
+    pub fn allowed(&self) -> EventRequest {
         match &self.source {
             Source::Kernel(session) => session.allowed(),
-            Source::Unprivileged(_) => Wanted {
+            Source::Unprivileged(_) => EventRequest {
                 events: EventSet::ALL,
                 variables: unprivileged::variables(),
             },
@@ -157,7 +157,7 @@ impl Events {
     }
 
     /// The events that are weaker than [`EventKind`] says, and how. Those from the kernel are not.
-    pub fn weaker(&self) -> &'static [(EventKind, &'static str)] {
+    pub fn limited_events(&self) -> &'static [(EventKind, &'static str)] {
         match self.source {
             Source::Kernel(_) => &[],
             Source::Unprivileged(_) => unprivileged::WEAKER,
@@ -173,7 +173,7 @@ impl Events {
     pub fn subscribe(
         &self,
         socket: impl AsFd,
-        wanted: Wanted,
+        wanted: EventRequest,
     ) -> Result<SubscriptionId, EventsError> {
         source!(self, source => source.subscribe(socket.as_fd(), wanted))
     }
@@ -183,7 +183,7 @@ impl Events {
     /// # Errors
     ///
     /// The subscription does not exist, or the policy does not allow the events.
-    pub fn change(&self, id: SubscriptionId, wanted: Wanted) -> Result<(), EventsError> {
+    pub fn change(&self, id: SubscriptionId, wanted: EventRequest) -> Result<(), EventsError> {
         source!(self, source => source.change(id, wanted))
     }
 
@@ -201,7 +201,7 @@ impl Events {
     /// # Errors
     ///
     /// The subscription does not exist.
-    pub fn tally(&self, id: SubscriptionId) -> Result<Tally, EventsError> {
+    pub fn tally(&self, id: SubscriptionId) -> Result<EventCounts, EventsError> {
         source!(self, source => source.tally(id))
     }
 
@@ -327,7 +327,7 @@ impl Events {
         system::poll(&mut polled, limit)?;
         let gone = own == 2 && polled[1].is_ready() && !polled[0].is_ready();
         if gone && self.is_empty() {
-            return Err(EventsError::Gone);
+            return Err(EventsError::DaemonGone);
         }
         Ok(())
     }
@@ -414,13 +414,13 @@ pub fn default_path() -> PathBuf {
     named.map_or_else(|| DEFAULT_PATH.into(), PathBuf::from)
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for EventRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "events: {}; variables: {}", self.events, self.variables)
     }
 }
 
-impl Wanted {
+impl EventRequest {
     /// All events and variables.
     pub const ALL: Self = Self {
         events: EventSet::ALL,

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{ptr, slice};
 
-use crate::bpf::events::Wanted;
+use crate::bpf::events::EventRequest;
 use crate::error::EventsError;
 use crate::event::{Event, EventSet, SubscriptionId};
 use crate::events::Events;
@@ -131,7 +131,7 @@ unsafe extern "C" fn tg_events_why_unprivileged(handle: *const Handle) -> *const
 #[unsafe(no_mangle)]
 unsafe extern "C" fn tg_events_weaker(handle: *const Handle, kind: u32) -> *const c_char {
     let weaker = |handle: &Handle| {
-        let mut weaker = handle.events.weaker().iter();
+        let mut weaker = handle.events.limited_events().iter();
         let found = weaker.find(|(weak, _)| *weak as u32 == kind);
         Ok(found.map_or(ptr::null(), |(_, how)| kept(how)))
     };
@@ -445,8 +445,8 @@ fn values(state: &Snapshot) -> [u64; COUNT] {
     values
 }
 
-fn wanted(events: u32, variables: u64) -> Wanted {
-    Wanted {
+fn wanted(events: u32, variables: u64) -> EventRequest {
+    EventRequest {
         events: EventSet::from_bits(events),
         variables: VariableSet::from_bits(variables),
     }

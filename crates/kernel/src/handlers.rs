@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
-use crate::bpf::events::Wanted;
+use crate::bpf::events::EventRequest;
 use crate::child_supervisor::{ChildSupervisor, Launcher};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
@@ -106,7 +106,7 @@ impl Handlers {
     pub fn bind(
         &self,
         socket: impl AsFd,
-        wanted: Wanted,
+        wanted: EventRequest,
         handler: Handler,
     ) -> Result<SubscriptionId, EventsError> {
         let fd = socket.as_fd();
@@ -126,7 +126,7 @@ impl Handlers {
     /// # Errors
     ///
     /// As [`Events::change`].
-    pub fn change(&self, id: SubscriptionId, wanted: Wanted) -> Result<(), EventsError> {
+    pub fn change(&self, id: SubscriptionId, wanted: EventRequest) -> Result<(), EventsError> {
         self.events.change(id, wanted)
     }
 

@@ -41,7 +41,7 @@ mod tcp;
 mod unprivileged;
 mod variables;
 
-pub use bpf::events::{Tally, Wanted};
+pub use bpf::events::{EventCounts, EventRequest};
 pub use bpf::loader::LoadError;
 pub use connection::Connection;
 pub use error::EventsError;

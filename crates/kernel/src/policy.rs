@@ -5,7 +5,7 @@ mod file;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
-use crate::bpf::events::Wanted;
+use crate::bpf::events::EventRequest;
 use crate::peer_cred::PeerCred;
 
 /// Rules and limits.
@@ -39,7 +39,7 @@ impl Policy {
                 everybody: users.is_empty(),
                 users,
                 groups: Vec::new(),
-                wanted: Wanted::ALL,
+                wanted: EventRequest::ALL,
             }],
             limits: Limits::default(),
             notes: Vec::new(),
@@ -73,8 +73,8 @@ impl Policy {
     }
 
     /// The union of what the rules for a process allow.
-    pub(crate) fn allows(&self, peer: &PeerCred) -> Wanted {
-        let mut all = Wanted::default();
+    pub(crate) fn allows(&self, peer: &PeerCred) -> EventRequest {
+        let mut all = EventRequest::default();
         for rule in self.rules.iter().filter(|rule| rule.applies_to(peer)) {
             all.events = all.events.or(rule.wanted.events);
             all.variables = all.variables.or(rule.wanted.variables);
@@ -131,7 +131,7 @@ struct Rule {
     users: Vec<u32>,
     groups: Vec<u32>,
     everybody: bool,
-    wanted: Wanted,
+    wanted: EventRequest,
 }
 
 impl Rule {
@@ -225,12 +225,15 @@ mod tests {
         assert!(both.variables.contains(Variable::Srtt) && both.variables.contains(Variable::Cwnd));
         let one = policy.allows(&peer(0, &[0]));
         assert!(one.events.contains(EventKind::Timeout) && !one.events.contains(EventKind::State));
-        assert_eq!(policy.allows(&peer(1001, &[7])), Wanted::default());
+        assert_eq!(policy.allows(&peer(1001, &[7])), EventRequest::default());
         assert_eq!(
             Policy::root_only().allows(&peer(1, &[0])),
-            Wanted::default()
+            EventRequest::default()
         );
-        assert_eq!(Policy::everybody().allows(&peer(1, &[0])), Wanted::ALL);
+        assert_eq!(
+            Policy::everybody().allows(&peer(1, &[0])),
+            EventRequest::ALL
+        );
     }
 
     #[test]

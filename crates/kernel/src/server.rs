@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io, mem, ptr};
 
-use crate::bpf::events::{Monitor, Wanted};
+use crate::bpf::events::{EventPrograms, EventRequest};
 use crate::bpf::loader::LoadError;
 use crate::capability;
 use crate::peer_cred::PeerCred;
@@ -74,7 +74,7 @@ impl Server {
 
     fn load(policy: Policy, log: Sink) -> Result<Self, LoadError> {
         let limits = policy.limits();
-        let monitor = Monitor::load(limits.subscriptions, limits.clients)?;
+        let monitor = EventPrograms::load(limits.subscriptions, limits.clients)?;
         Ok(Self {
             shared: Shared {
                 slots: SlotAllocator::new(monitor.capacity()),
@@ -166,7 +166,7 @@ impl Server {
                 self.sweep();
             }
             if !self.shared.slots.any_allocated() {
-                self.shared.monitor.rest();
+                self.shared.monitor.detach();
             }
         }
         Ok(())
@@ -238,7 +238,7 @@ impl Server {
     fn admit(&mut self, socket: OwnedFd, peer: PeerCred) {
         let now = self.shared.now;
         let allowed = self.shared.policy.allows(&peer);
-        let (why, reply) = if allowed == Wanted::default() {
+        let (why, reply) = if allowed == EventRequest::default() {
             let why = "the policy allows this user nothing".to_owned();
             (why, Reply::Barred {})
         } else if let Some(why) = self.no_room(peer.user) {
@@ -366,7 +366,7 @@ impl fmt::Debug for Server {
 
 /// What the server shares with the code of a client.
 struct Shared {
-    monitor: Monitor,
+    monitor: EventPrograms,
     policy: Policy,
     /// The slots of subscriptions.
     slots: SlotAllocator,

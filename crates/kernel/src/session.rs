@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::{fs, io};
 
-use crate::bpf::events::{Tally, Wanted};
+use crate::bpf::events::{EventCounts, EventRequest};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::events::DEFAULT_PATH;
@@ -27,7 +27,7 @@ pub(crate) struct Session {
     ring: Mutex<Ring>,
     /// Duplicates of the two descriptors, to poll them without a lock.
     polled: [OwnedFd; 2],
-    allowed: Wanted,
+    allowed: EventRequest,
     /// The server in this process. Dropped last, when the socket is closed.
     _local: Option<Worker>,
 }
@@ -65,21 +65,21 @@ impl Session {
         };
         let local = Worker::start("tcp-events", serve)?;
         // No message means that the thread has panicked, which has printed its message.
-        let ready = ready.recv().unwrap_or(Err(EventsError::Gone));
+        let ready = ready.recv().unwrap_or(Err(EventsError::DaemonGone));
         // The thread has its copy by now.
         drop(its);
         ready?;
         Self::open(ours, ring, Some(local))
     }
 
-    pub(crate) fn allowed(&self) -> Wanted {
+    pub(crate) fn allowed(&self) -> EventRequest {
         self.allowed
     }
 
     pub(crate) fn subscribe(
         &self,
         socket: BorrowedFd<'_>,
-        wanted: Wanted,
+        wanted: EventRequest,
     ) -> Result<SubscriptionId, EventsError> {
         tcp::check(socket)?;
         let request = Request::Subscribe {
@@ -92,7 +92,11 @@ impl Session {
         }
     }
 
-    pub(crate) fn change(&self, id: SubscriptionId, wanted: Wanted) -> Result<(), EventsError> {
+    pub(crate) fn change(
+        &self,
+        id: SubscriptionId,
+        wanted: EventRequest,
+    ) -> Result<(), EventsError> {
         self.command(Request::Change {
             id: id.0,
             events: wanted.events.bits(),
@@ -104,9 +108,9 @@ impl Session {
         self.command(Request::Cancel { id: id.0 })
     }
 
-    pub(crate) fn tally(&self, id: SubscriptionId) -> Result<Tally, EventsError> {
+    pub(crate) fn tally(&self, id: SubscriptionId) -> Result<EventCounts, EventsError> {
         match self.request(Request::Tally { id: id.0 }, None)? {
-            Reply::Tally { events, lost } => Ok(Tally { events, lost }),
+            Reply::Tally { events, lost } => Ok(EventCounts { events, lost }),
             other => Err(unexpected(&other)),
         }
     }
@@ -165,7 +169,7 @@ impl Session {
             polled: [copy(&descriptor)?, copy(&socket)?],
             ring: Mutex::new(Ring::map(descriptor, ring)?),
             socket: Mutex::new(socket),
-            allowed: Wanted {
+            allowed: EventRequest {
                 events: EventSet::from_bits(events).with(EventKind::Ended),
                 variables: VariableSet::from_bits(variables),
             },
@@ -238,7 +242,7 @@ fn exchange(
             shut_down(socket);
             EventsError::Silent
         }
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => EventsError::Gone,
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => EventsError::DaemonGone,
         _ => EventsError::System(e),
     };
     // A daemon that refuses a new client sends the reason and closes the connection, perhaps before
@@ -254,11 +258,11 @@ fn exchange(
     let received = received.map_err(error)?;
     if received.length == 0 {
         sent.map_err(error)?;
-        return Err(EventsError::Gone);
+        return Err(EventsError::DaemonGone);
     }
     let reply = serde_json::from_slice(&buffer[..received.length]);
     match reply.map_err(|e| EventsError::Strange(e.to_string()))? {
-        Reply::Barred {} => Err(EventsError::Barred),
+        Reply::Barred {} => Err(EventsError::NotPermitted),
         Reply::Refused { why } => Err(EventsError::Refused(why)),
         reply if received.lost_descriptors => {
             let full = io::Error::from_raw_os_error(libc::EMFILE);
@@ -305,6 +309,6 @@ mod tests {
         let late = Reply::Done {}.message();
         assert!(scm_rights::send(its.as_fd(), &late, None).is_err());
         let gone = request().unwrap_err();
-        assert!(matches!(gone, EventsError::Gone), "{gone}");
+        assert!(matches!(gone, EventsError::DaemonGone), "{gone}");
     }
 }

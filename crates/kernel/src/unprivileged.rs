@@ -21,7 +21,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::{io, ptr};
 
-use crate::bpf::events::{Tally, Wanted};
+use crate::bpf::events::{EventCounts, EventRequest};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId, TcpState};
 use crate::system::{self, Bell, Worker, check, cookie, option};
@@ -103,7 +103,7 @@ impl Unprivileged {
     pub(crate) fn subscribe(
         &self,
         socket: BorrowedFd<'_>,
-        wanted: Wanted,
+        wanted: EventRequest,
     ) -> Result<SubscriptionId, EventsError> {
         tcp::check(socket)?;
         let cookie = cookie(socket)?;
@@ -141,14 +141,18 @@ impl Unprivileged {
         if stamps::still(watched.fd, cookie).is_none() {
             watched.fd = fd;
         }
-        let tally = Tally::default();
+        let tally = EventCounts::default();
         watched
             .subscriptions
             .insert(id, Subscription { wanted, tally });
         Ok(SubscriptionId(id))
     }
 
-    pub(crate) fn change(&self, id: SubscriptionId, wanted: Wanted) -> Result<(), EventsError> {
+    pub(crate) fn change(
+        &self,
+        id: SubscriptionId,
+        wanted: EventRequest,
+    ) -> Result<(), EventsError> {
         self.state().subscription(id)?.wanted = wanted;
         Ok(())
     }
@@ -167,7 +171,7 @@ impl Unprivileged {
         Ok(())
     }
 
-    pub(crate) fn tally(&self, id: SubscriptionId) -> Result<Tally, EventsError> {
+    pub(crate) fn tally(&self, id: SubscriptionId) -> Result<EventCounts, EventsError> {
         Ok(self.state().subscription(id)?.tally)
     }
 

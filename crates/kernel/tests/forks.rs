@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 use std::{env, ptr};
 
-use tidegate_kernel::{Events, EventsError, Variable, Wanted};
+use tidegate_kernel::{EventRequest, Events, EventsError, Variable};
 
 /// Counters count each ACK once, even while a forked child has copies of all descriptors. If the
 /// child kept the programs attached, earlier and later programs would both count.
@@ -29,12 +29,12 @@ fn a_child_keeps_no_programs_in_the_kernel() {
             assert!(Instant::now() < guard, "{state:?}");
         }
     };
-    let first = events.subscribe(&socket, Wanted::default()).unwrap();
+    let first = events.subscribe(&socket, EventRequest::default()).unwrap();
     assert_eq!(acknowledgements(), 1);
     let _child = Child::start();
     events.cancel(first).unwrap();
     assert_eq!(acknowledgements(), 1);
-    events.subscribe(&socket, Wanted::default()).unwrap();
+    events.subscribe(&socket, EventRequest::default()).unwrap();
     assert_eq!(acknowledgements(), 2);
 }
 
@@ -55,7 +55,7 @@ fn sources_that_end_at_the_same_time_close_their_own_descriptors() {
                     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
                     linger(&socket);
-                    events.subscribe(&socket, Wanted::default()).unwrap();
+                    events.subscribe(&socket, EventRequest::default()).unwrap();
                     assert!(events.is_serving());
                 }
             });

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tidegate_kernel::{
-    EventDetails, EventKind, EventSet, Events, Executable, Handler, Handlers, Wanted,
+    EventDetails, EventKind, EventRequest, EventSet, Events, Executable, Handler, Handlers,
 };
 
 fn handlers() -> Arc<Handlers> {
@@ -19,10 +19,10 @@ fn connection() -> (TcpStream, TcpStream) {
     (ours, listener.accept().unwrap().0)
 }
 
-fn states() -> Wanted {
-    Wanted {
+fn states() -> EventRequest {
+    EventRequest {
         events: EventSet::NONE.with(EventKind::State),
-        ..Wanted::default()
+        ..EventRequest::default()
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::{fmt, io, thread};
 
 use rand_core::Rng;
-use tidegate_core::control::Cx;
+use tidegate_core::control::Context;
 use tidegate_core::endpoint::{Datagram, Endpoint};
 use tidegate_core::trace::Trace;
 use tidegate_core::units::Time;
@@ -53,8 +53,8 @@ impl StopFlag {
     }
 
     /// Resets the descriptor.
-    pub(crate) fn hush(&self) {
-        events::hush(self.event.as_raw_fd());
+    pub(crate) fn clear_wake(&self) {
+        events::clear(self.event.as_raw_fd());
     }
 
     /// Stops the driver immediately.
@@ -71,7 +71,7 @@ impl StopFlag {
 
 /// Clock and stop conditions of a driver.
 #[derive(Clone, Debug)]
-pub struct Conditions {
+pub struct RunLimits {
     /// Clock of the endpoint.
     pub clock: Clock,
     /// Time limit.
@@ -80,7 +80,7 @@ pub struct Conditions {
     pub stop: StopFlag,
 }
 
-impl Conditions {
+impl RunLimits {
     /// Sleeps until `at`, or until the stop flag is set, which is checked every [`TICK`].
     pub fn sleep_until(&self, at: Time) {
         while self.clock.now() < at && !self.stop.is_set() {
@@ -91,9 +91,9 @@ impl Conditions {
 
 /// Result of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct DriverReport {
     /// Reason of the end.
-    pub why: Ending,
+    pub why: EndReason,
     /// Datagrams sent.
     pub sent: u64,
     /// Datagrams received.
@@ -106,9 +106,9 @@ pub struct Ended {
 
 /// Reason for the end of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum EndReason {
     /// The callback stopped it.
-    Asked,
+    Callback,
     /// The endpoint is done.
     Done,
     /// The stop flag is set.
@@ -129,11 +129,11 @@ pub enum Ending {
 pub fn drive<E: Endpoint>(
     endpoint: &mut E,
     sockets: &mut [Socket],
-    conditions: &Conditions,
+    conditions: &RunLimits,
     rng: &mut dyn Rng,
     trace: &mut dyn Trace,
     on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
-) -> Result<Ended, DriveError> {
+) -> Result<DriverReport, DriveError> {
     assert!(!sockets.is_empty(), "an endpoint needs a socket to send by");
     let watched = sockets.iter().map(std::os::fd::AsFd::as_fd);
     let events = Events::new(watched, &conditions.stop.event, conditions.clock)
@@ -149,8 +149,8 @@ pub fn drive<E: Endpoint>(
         ready: Ready::default(),
         outgoing: Vec::with_capacity(2_048),
         incoming: vec![0; LARGEST],
-        counts: Ended {
-            why: Ending::Done,
+        counts: DriverReport {
+            why: EndReason::Done,
             sent: 0,
             received: 0,
             failures: 0,
@@ -174,7 +174,7 @@ struct Driver<'a, E> {
     ready: Ready,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
-    counts: Ended,
+    counts: DriverReport,
     /// Refusals before the first received datagram.
     refusals: Refusals,
 }
@@ -182,9 +182,9 @@ struct Driver<'a, E> {
 impl<E: Endpoint> Driver<'_, E> {
     fn run(
         &mut self,
-        conditions: &Conditions,
+        conditions: &RunLimits,
         mut on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
-    ) -> Result<Ended, DriveError> {
+    ) -> Result<DriverReport, DriveError> {
         let until = conditions.until.unwrap_or(Time::FAR);
         loop {
             if self.is_due() {
@@ -194,17 +194,17 @@ impl<E: Endpoint> Driver<'_, E> {
             self.advance(self.clock.now());
             let asked = on_turn(self.endpoint, self.now).is_break();
             let why = match () {
-                () if self.endpoint.is_done() => Ending::Done,
-                () if asked => Ending::Asked,
-                () if conditions.stop.is_set() => Ending::Stopped,
-                () if self.now >= until => Ending::TimeOver,
+                () if self.endpoint.is_done() => EndReason::Done,
+                () if asked => EndReason::Callback,
+                () if conditions.stop.is_set() => EndReason::Stopped,
+                () if self.now >= until => EndReason::TimeOver,
                 () => {
                     self.wait(until)?;
                     continue;
                 }
             };
             let refused = self.counts.received == 0 && self.refusals.go_on(self.now);
-            return Ok(Ended {
+            return Ok(DriverReport {
                 why,
                 refused,
                 ..self.counts
@@ -315,8 +315,8 @@ impl<E: Endpoint> Driver<'_, E> {
         self.now = self.now.max(to);
     }
 
-    fn cx(&mut self) -> (Cx<'_>, &mut E) {
-        let cx = Cx {
+    fn cx(&mut self) -> (Context<'_>, &mut E) {
+        let cx = Context {
             now: self.now,
             rng: self.rng,
             trace: self.trace,

@@ -26,7 +26,7 @@ use crate::clock::Clock;
 use crate::events;
 use crate::netns::{Interface, Namespace, NetnsError};
 use crate::tun::{Tun, TunError};
-use engine::{Conditions, Engine, Finished, Port};
+use engine::{Engine, EngineConfig, Finished, Port};
 use frame::Frame;
 
 pub use blackhole::Blackhole;
@@ -40,7 +40,7 @@ pub struct EmulatorConfig {
     /// Connectivity: the route per ordered pair of hosts. The number of hosts is the highest number
     /// in this list plus one, at most [`MOST_HOSTS`]. A packet for an unlisted pair is dropped and
     /// counted.
-    pub ways: Vec<Way>,
+    pub routes: Vec<HostRoute>,
     /// Seed of all random streams.
     pub seed: Seed,
     /// Clock whose zero is the zero of capacity steps and outages.
@@ -64,7 +64,7 @@ impl EmulatorConfig {
     pub fn new(network: NetworkConfig) -> Self {
         Self {
             network,
-            ways: Way::both(Host::A, Host::B, RouteId(0), RouteId(1)).to_vec(),
+            routes: HostRoute::both(Host::A, Host::B, RouteId(0), RouteId(1)).to_vec(),
             seed: Seed(1),
             clock: Clock::start(),
             limit: Duration::from_hours(1),
@@ -113,7 +113,7 @@ impl Host {
 
 /// Connectivity from one host to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct HostRoute {
     /// Sender.
     pub from: Host,
     /// Receiver, different from the sender.
@@ -122,7 +122,7 @@ pub struct Way {
     pub route: RouteId,
 }
 
-impl Way {
+impl HostRoute {
     /// From `a` to `b` along `forth`, and from `b` to `a` along `back`.
     pub const fn both(a: Host, b: Host, forth: RouteId, back: RouteId) -> [Self; 2] {
         let there = Self {
@@ -142,11 +142,11 @@ impl Way {
 /// Namespaces with a device each, not yet connected. Packets sent before are lost, such as the IPv6
 /// router solicitations that the kernel sends immediately.
 #[derive(Debug)]
-pub struct Hosts {
-    furnished: Vec<(Namespace, Tun)>,
+pub struct UnconnectedHosts {
+    hosts: Vec<(Namespace, Tun)>,
 }
 
-impl Hosts {
+impl UnconnectedHosts {
     /// Creates `count` namespaces. This takes milliseconds each, and longer while the kernel
     /// removes those of an earlier run, so it should precede the start of the clock.
     ///
@@ -160,13 +160,13 @@ impl Hosts {
         }
         let furnished = (0..count).map(|number| furnish(Host(number)));
         Ok(Self {
-            furnished: furnished.collect::<Result<_, _>>()?,
+            hosts: furnished.collect::<Result<_, _>>()?,
         })
     }
 
     /// Namespace of a host, to run programs in. Panics if the host does not exist.
     pub fn namespace(&self, host: Host) -> &Namespace {
-        &self.furnished[usize::from(host.0)].0
+        &self.hosts[usize::from(host.0)].0
     }
 }
 
@@ -189,7 +189,7 @@ impl Emulator {
         let hosts = hosts(config)?;
         // Before the creation of hosts, which is slow, so that errors are reported early.
         let network = Network::new(&config.network, config.seed).map_err(EmulatorError::Network)?;
-        Self::run(Hosts::new(hosts)?, network, config)
+        Self::run(UnconnectedHosts::new(hosts)?, network, config)
     }
 
     /// Starts the thread for existing hosts.
@@ -197,8 +197,8 @@ impl Emulator {
     /// # Errors
     ///
     /// The network is invalid, or a pair contains an unknown host.
-    pub fn join(hosts: Hosts, config: &EmulatorConfig) -> Result<Self, EmulatorError> {
-        let (there, wanted) = (hosts.furnished.len(), self::hosts(config)?);
+    pub fn join(hosts: UnconnectedHosts, config: &EmulatorConfig) -> Result<Self, EmulatorError> {
+        let (there, wanted) = (hosts.hosts.len(), self::hosts(config)?);
         if usize::from(wanted) > there {
             return Err(EmulatorError::UnknownHost(Host(wanted - 1)));
         }
@@ -207,16 +207,16 @@ impl Emulator {
     }
 
     fn run(
-        hosts: Hosts,
+        hosts: UnconnectedHosts,
         network: Network<Frame>,
         config: &EmulatorConfig,
     ) -> Result<Self, EmulatorError> {
-        let count = hosts.furnished.len();
+        let count = hosts.hosts.len();
         let mut namespaces = Vec::with_capacity(count);
         let mut ports = Vec::with_capacity(count);
-        for (number, (namespace, tun)) in hosts.furnished.into_iter().enumerate() {
+        for (number, (namespace, tun)) in hosts.hosts.into_iter().enumerate() {
             let mut routes = vec![None; count];
-            let ways = config.ways.iter();
+            let ways = config.routes.iter();
             for way in ways.filter(|way| usize::from(way.from.0) == number) {
                 routes[usize::from(way.to.0)] = Some(way.route);
             }
@@ -231,7 +231,7 @@ impl Emulator {
             ports.push(Port { tun, routes });
         }
         let stop = Arc::new(events::eventfd().map_err(EmulatorError::System)?);
-        let conditions = Conditions {
+        let conditions = EngineConfig {
             clock: config.clock,
             end: config.clock.now() + config.limit,
             granularity: config.granularity,
@@ -360,7 +360,7 @@ impl std::error::Error for EmulatorError {}
 /// Number of hosts, after validation of all pairs.
 fn hosts(config: &EmulatorConfig) -> Result<u16, EmulatorError> {
     let mut most = None;
-    for (i, way) in config.ways.iter().enumerate() {
+    for (i, way) in config.routes.iter().enumerate() {
         let number = way.from.max(way.to);
         if number.0 >= MOST_HOSTS {
             return Err(EmulatorError::NoHost(number));
@@ -371,8 +371,8 @@ fn hosts(config: &EmulatorConfig) -> Result<u16, EmulatorError> {
         if way.route.0 >= config.network.routes.len() {
             return Err(EmulatorError::NoRoute(way.route));
         }
-        let ends = |way: &Way| (way.from, way.to);
-        if config.ways[..i]
+        let ends = |way: &HostRoute| (way.from, way.to);
+        if config.routes[..i]
             .iter()
             .any(|other| ends(other) == ends(way))
         {
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn invalid_pairs_are_errors() {
-        let way = |from, to, route| Way {
+        let way = |from, to, route| HostRoute {
             from: Host(from),
             to: Host(to),
             route: RouteId(route),
@@ -447,26 +447,28 @@ mod tests {
             links: vec![],
             routes: vec![vec![], vec![]],
         };
-        let message = |ways: &[Way]| {
+        let message = |ways: &[HostRoute]| {
             let config = EmulatorConfig {
-                ways: ways.to_vec(),
+                routes: ways.to_vec(),
                 ..EmulatorConfig::new(network.clone())
             };
             hosts(&config).map_err(|e| e.to_string())
         };
         assert_eq!(message(&[way(0, 4, 0), way(4, 0, 0)]), Ok(5));
-        let starts = |ways: &[Way], text: &str| {
+        let starts = |ways: &[HostRoute], text: &str| {
             let message = message(ways).unwrap_err();
             assert!(message.starts_with(text), "{message}");
         };
         let config = EmulatorConfig::new(network.clone());
-        let none = Hosts { furnished: vec![] };
+        let none = UnconnectedHosts { hosts: vec![] };
         let refusal = Emulator::join(none, &config).unwrap_err().to_string();
         assert!(
             refusal.starts_with("a pair contains host 1, which"),
             "{refusal}"
         );
-        let refusal = Hosts::new(MOST_HOSTS + 1).unwrap_err().to_string();
+        let refusal = UnconnectedHosts::new(MOST_HOSTS + 1)
+            .unwrap_err()
+            .to_string();
         assert!(refusal.starts_with("there is no host 1024"), "{refusal}");
         starts(&[], "no pair of hosts is connected");
         starts(&[way(0, 1_024, 0)], "there is no host 1024");

@@ -44,7 +44,7 @@ impl EncoderThread {
         let work = move || {
             // Dropped after the outbox, also if the encoder panics, so that the driver wakes up and
             // finds the channel closed.
-            let bell = Bell(driver);
+            let bell = WakeOnDrop(driver);
             let outbox = outbox;
             for order in inbox {
                 let begun = clock.now();
@@ -109,9 +109,9 @@ impl Drop for EncoderThread {
     }
 }
 
-struct Bell(StopFlag);
+struct WakeOnDrop(StopFlag);
 
-impl Drop for Bell {
+impl Drop for WakeOnDrop {
     fn drop(&mut self) {
         self.0.wake();
     }

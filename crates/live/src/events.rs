@@ -110,7 +110,7 @@ impl Events {
             }
         }
         if ready.woken {
-            hush(self.event.as_raw_fd());
+            clear(self.event.as_raw_fd());
         }
         Ok(())
     }
@@ -169,7 +169,7 @@ pub(crate) fn ring(event: RawFd) {
     unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
 }
 
-pub(crate) fn hush(event: RawFd) {
+pub(crate) fn clear(event: RawFd) {
     let mut count = [0_u8; 8];
     // SAFETY: writes eight bytes to `count`. The call fails if the counter is zero already.
     unsafe { libc::read(event, count.as_mut_ptr().cast(), count.len()) };
@@ -279,7 +279,7 @@ mod tests {
         ring(bell.as_raw_fd());
         assert_eq!(look(), ((0..300).collect(), true));
         for source in &sources[1..299] {
-            hush(source.as_raw_fd());
+            clear(source.as_raw_fd());
         }
         assert_eq!(look(), (vec![0, 299], false));
     }

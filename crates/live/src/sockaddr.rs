@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// A socket address in the format of the kernel (`sockaddr_storage`).
 #[derive(Clone, Copy)]
-pub(crate) struct Name {
+pub(crate) struct SockAddr {
     pub(crate) storage: libc::sockaddr_storage,
     pub(crate) length: libc::socklen_t,
 }
 
-impl Name {
+impl SockAddr {
     pub(crate) fn empty() -> Self {
         Self {
             // SAFETY: a sockaddr_storage consists of bytes, for which zero is valid.
@@ -41,7 +41,7 @@ impl Name {
     }
 }
 
-impl From<SocketAddr> for Name {
+impl From<SocketAddr> for SockAddr {
     fn from(address: SocketAddr) -> Self {
         let mut name = Self::empty();
         let storage = &raw mut name.storage;

@@ -17,10 +17,10 @@ use tidegate_core::session::stream::EncodePipe;
 use tidegate_core::session::tcp::{Listener, StreamFault, TcpReceiver, TcpSender, TcpStreamer};
 use tidegate_core::units::Time;
 
-use crate::driver::{Conditions, TICK};
+use crate::driver::{RunLimits, TICK};
 pub use connect::connect;
 use socket::wait;
-pub use socket::{TcpOptions, TcpSocket, Watch, set_rto_max};
+pub use socket::{ConnectionObserver, TcpOptions, TcpSocket, set_rto_max};
 
 /// Waits for a connection until the stop flag is set or `asked` returns true. Returns the address
 /// of the peer as well, because the system no longer reports it after a reset of the connection.
@@ -29,7 +29,7 @@ pub use socket::{TcpOptions, TcpSocket, Watch, set_rto_max};
 /// If the listener fails.
 pub fn accept(
     listener: &TcpListener,
-    conditions: &Conditions,
+    conditions: &RunLimits,
     mut asked: impl FnMut() -> bool,
 ) -> Result<Option<(TcpStream, SocketAddr)>, TcpError> {
     listener.set_nonblocking(true).map_err(TcpError::System)?;
@@ -53,9 +53,9 @@ pub fn accept(
 
 /// End of a stream at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SenderEnd {
     /// Stopped by the callback or the stop flag.
-    Asked,
+    Callback,
     /// The whole stream and its BYE were sent.
     Everything,
     /// The player sent a BYE.
@@ -72,9 +72,9 @@ pub enum Sent {
 pub fn send<P: EncodePipe>(
     stream: &mut TcpStreamer<P>,
     socket: &mut TcpSocket,
-    conditions: &Conditions,
+    conditions: &RunLimits,
     mut on_turn: impl FnMut(&mut TcpStreamer<P>, Time) -> ControlFlow<()>,
-) -> Result<Sent, TcpError> {
+) -> Result<SenderEnd, TcpError> {
     let peer = socket.peer;
     let gone = |cause: io::Error| TcpError::of(cause, peer);
     let mut listener = Listener::default();
@@ -88,14 +88,14 @@ pub fn send<P: EncodePipe>(
         // The peer may have sent a BYE before writes failed.
         let read = listen(&mut listener, socket);
         if listener.has_left() {
-            return Ok(Sent::PlayerLeft);
+            return Ok(SenderEnd::PlayerLeft);
         }
         let full = written.map_err(gone)?;
         if stream.sender.is_done() {
-            return Ok(Sent::Everything);
+            return Ok(SenderEnd::Everything);
         }
         if asked {
-            return Ok(Sent::Asked);
+            return Ok(SenderEnd::Callback);
         }
         if read.map_err(gone)? == Reading::End {
             return Err(TcpError::Closed { peer, cause: None });
@@ -171,11 +171,11 @@ fn listen(listener: &mut Listener, socket: &mut TcpSocket) -> io::Result<Reading
 
 /// End of a stream at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum ReceiverEnd {
     /// Stopped by the callback, the stop flag or the time limit.
-    Asked,
+    Callback,
     /// The sender sent a BYE.
-    Goodbye,
+    Bye,
 }
 
 /// Drives a receiver until the stream ends. `on_turn` is called after every read, and at least
@@ -188,9 +188,9 @@ pub enum Received {
 pub fn receive(
     receiver: &mut TcpReceiver,
     socket: &mut TcpSocket,
-    conditions: &Conditions,
+    conditions: &RunLimits,
     mut on_turn: impl FnMut(&mut TcpReceiver, Time) -> ControlFlow<()>,
-) -> Result<Received, TcpError> {
+) -> Result<ReceiverEnd, TcpError> {
     let peer = socket.peer;
     let mut buffer = vec![0; 1 << 16];
     let mut silent = true;
@@ -198,13 +198,13 @@ pub fn receive(
         let now = conditions.clock.now();
         let asked = on_turn(receiver, now).is_break() || conditions.stop.is_set();
         if receiver.is_over() {
-            return Ok(Received::Goodbye);
+            return Ok(ReceiverEnd::Bye);
         }
         if asked || conditions.until.is_some_and(|until| now >= until) {
             // If the sender does not receive the BYE, it has closed the connection, or it is not
             // reachable. The stream ends in any case.
             let _ = socket.leave(&receiver.farewell(), LAST_WORDS, conditions);
-            return Ok(Received::Asked);
+            return Ok(ReceiverEnd::Callback);
         }
         let read = socket.read(&mut buffer);
         let now = conditions.clock.now();

@@ -14,7 +14,7 @@ use crate::tun::TunError;
 
 /// TCP settings of a namespace. Unset ones keep the kernel's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stack {
+pub struct TcpSysctls {
     /// Minimum RTO (`tcp_rto_min_us`, Linux 6.11 and later).
     pub min_rto: Option<Duration>,
     /// Disable selective acknowledgements (`tcp_sack`).
@@ -25,7 +25,7 @@ pub struct Stack {
     pub no_tail_probes: bool,
 }
 
-impl Stack {
+impl TcpSysctls {
     /// Applies the settings to a namespace.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Stack {
 
 /// Socket options of a receiver, set before the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ReceiverOptions {
     /// Maximum advertised window (`TCP_WINDOW_CLAMP`).
     pub window: Option<Bytes>,
     /// Maximum packet size, including 40 bytes of headers (`TCP_MAXSEG`).
@@ -67,7 +67,10 @@ pub struct Limits {
 ///
 /// # Errors
 /// The address is in use, or the kernel rejects an option.
-pub fn listen(address: SocketAddrV4, limits: Limits) -> Result<TcpListener, TcpConfigError> {
+pub fn listen(
+    address: SocketAddrV4,
+    limits: ReceiverOptions,
+) -> Result<TcpListener, TcpConfigError> {
     let listener =
         TcpListener::bind(address).map_err(|cause| TcpConfigError::Listen { address, cause })?;
     let set = |name, option, value: u64| {

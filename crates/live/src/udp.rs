@@ -11,7 +11,7 @@ use tidegate_core::units::{Time, nanos};
 
 use crate::clock::Clock;
 use crate::netns::check;
-use crate::sockaddr::Name;
+use crate::sockaddr::SockAddr;
 
 /// A non-blocking UDP socket.
 #[derive(Debug)]
@@ -26,20 +26,20 @@ enum Peer {
     /// One address and port. The kernel filters datagrams and reports refusals.
     Connected(SocketAddr),
     /// Any port of one host; receive only.
-    Hears(IpAddr),
+    Host(IpAddr),
     /// The source of the first plausible datagram, until it is silent for [`TAKEOVER`].
-    Learns {
-        is_plausible: Judge,
+    Learned {
+        is_plausible: Plausibility,
         known: Option<(SocketAddr, Time)>,
     },
 }
 
 /// Whether a datagram of an unknown peer is plausible.
-struct Judge(Box<Plausible>);
+struct Plausibility(Box<Plausible>);
 
 type Plausible = dyn Fn(&[u8]) -> bool + Send;
 
-impl fmt::Debug for Judge {
+impl fmt::Debug for Plausibility {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Judge").finish_non_exhaustive()
     }
@@ -72,8 +72,8 @@ impl Socket {
     /// # Errors
     ///
     /// The error of the system.
-    pub fn hearing(udp: UdpSocket, host: IpAddr) -> io::Result<Self> {
-        Self::new(udp, Peer::Hears(host.to_canonical()))
+    pub fn from_host(udp: UdpSocket, host: IpAddr) -> io::Result<Self> {
+        Self::new(udp, Peer::Host(host.to_canonical()))
     }
 
     /// Receives from and sends to the source of the first datagram that `is_plausible`. After a
@@ -86,8 +86,8 @@ impl Socket {
         udp: UdpSocket,
         is_plausible: impl Fn(&[u8]) -> bool + Send + 'static,
     ) -> io::Result<Self> {
-        let peer = Peer::Learns {
-            is_plausible: Judge(Box::new(is_plausible)),
+        let peer = Peer::Learned {
+            is_plausible: Plausibility(Box::new(is_plausible)),
             known: None,
         };
         Self::new(udp, peer)
@@ -121,8 +121,8 @@ impl Socket {
     pub fn peer(&self) -> Option<SocketAddr> {
         match self.peer {
             Peer::Connected(peer) => Some(peer),
-            Peer::Hears(_) => None,
-            Peer::Learns { known, .. } => known.map(|(peer, _)| peer),
+            Peer::Host(_) => None,
+            Peer::Learned { known, .. } => known.map(|(peer, _)| peer),
         }
     }
 
@@ -152,14 +152,14 @@ impl Socket {
         let Some(peer) = self.peer() else {
             return Ok(());
         };
-        let mut name = Name::from(peer);
+        let mut name = SockAddr::from(peer);
         let mut part = libc::iovec {
             iov_base: payload.as_ptr().cast_mut().cast(),
             iov_len: payload.len(),
         };
         // SAFETY: a msghdr consists of integers and pointers, for which zero is valid.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        if matches!(self.peer, Peer::Learns { .. }) {
+        if matches!(self.peer, Peer::Learned { .. }) {
             message.msg_name = (&raw mut name.storage).cast();
             message.msg_namelen = name.length;
         }
@@ -176,7 +176,7 @@ impl Socket {
     }
 
     fn read(&self, clock: Clock, buffer: &mut [u8]) -> io::Result<Option<(Arrival, SocketAddr)>> {
-        let mut name = Name::empty();
+        let mut name = SockAddr::empty();
         let mut control = Control::default();
         let mut part = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
@@ -212,8 +212,8 @@ impl Socket {
     fn is_welcome(&mut self, source: SocketAddr, at: Time, payload: &[u8]) -> bool {
         match &mut self.peer {
             Peer::Connected(_) => true,
-            Peer::Hears(host) => source.ip().to_canonical() == *host,
-            Peer::Learns {
+            Peer::Host(host) => source.ip().to_canonical() == *host,
+            Peer::Learned {
                 is_plausible,
                 known,
             } => {

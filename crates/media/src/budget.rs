@@ -33,7 +33,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Target size in bits of a frame whose share of the rate is `share`.
-    pub(crate) fn ask(&mut self, share: f64) -> f64 {
+    pub(crate) fn target_bits(&mut self, share: f64) -> f64 {
         // Savings at a higher rate are not spent at a lower one, because the path cannot carry
         // them.
         self.saved = self.saved.clamp(-MOST_DEBT * share, MOST_SAVED * share);
@@ -43,7 +43,7 @@ impl Budget {
     /// Maximum size in bits of a frame whose share of the rate is `share`. Savings of up to
     /// `most_saved` shares are spent at once. Debts are repaid over several frames.
     #[cfg(feature = "ffmpeg")]
-    pub(crate) fn may(&mut self, share: f64, most_saved: f64) -> f64 {
+    pub(crate) fn max_bits(&mut self, share: f64, most_saved: f64) -> f64 {
         if share < self.last_share * FALL {
             self.saved = self.saved.min(0.0);
         }
@@ -89,7 +89,7 @@ mod tests {
         budget.spend(1000.0, 3500.0);
         let mut sum = 3500.0;
         for _ in 1..30 {
-            let asked = budget.ask(1000.0);
+            let asked = budget.target_bits(1000.0);
             budget.spend(1000.0, asked);
             sum += asked;
         }
@@ -105,7 +105,7 @@ mod tests {
             let mut budget = Budget::default();
             let mut sum = 0.0;
             for miss in &misses {
-                let bits = budget.ask(share) * miss;
+                let bits = budget.target_bits(share) * miss;
                 prop_assert!(bits <= 1.5 * share && bits >= 0.2 * share);
                 budget.spend(share, bits);
                 sum += bits;

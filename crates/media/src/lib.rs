@@ -33,7 +33,7 @@ pub use mpeg2::{Mpeg2Config, Mpeg2Encoder};
 pub use picture::{Picture, PictureError, Planes, PlanesMut, Size, SizeError};
 pub use quality::{SizesDiffer, quality, variance};
 pub use scene::{Motion, Scene};
-pub use session::{Coded, EncoderSession, PictureEncoder};
+pub use session::{EncodedPicture, EncoderSession, PictureEncoder};
 pub use source::{SceneSource, SourceError, VideoSource};
 #[cfg(feature = "x264")]
 pub use x264::{Preset, X264Config, X264Encoder};

@@ -20,7 +20,7 @@ use crate::budget::{self, Budget};
 use crate::decoder::{Decoder, quiet};
 use crate::picture::{Picture, Size};
 use crate::quality::quality;
-use crate::session::{Coded, PictureEncoder};
+use crate::session::{EncodedPicture, PictureEncoder};
 
 /// Configuration of an [`Mpeg2Encoder`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +122,12 @@ impl Mpeg2Encoder {
 }
 
 impl PictureEncoder for Mpeg2Encoder {
-    fn encode(&mut self, picture: &Picture, rate: Rate, key: bool) -> Result<Coded, EncodeError> {
+    fn encode(
+        &mut self,
+        picture: &Picture,
+        rate: Rate,
+        key: bool,
+    ) -> Result<EncodedPicture, EncodeError> {
         if picture.size() != self.config.size {
             return Err(EncodeError::Codec(format!(
                 "a picture of {} does not fit the encoder, which was opened for {}",
@@ -135,7 +140,7 @@ impl PictureEncoder for Mpeg2Encoder {
         let most = if key {
             share * self.config.key_shares
         } else {
-            self.budget.may(share, self.most_saved())
+            self.budget.max_bits(share, self.most_saved())
         };
         let complexity = if key { &self.keys } else { &self.deltas };
         let step = complexity.step_for(most * FINER);
@@ -159,7 +164,7 @@ impl PictureEncoder for Mpeg2Encoder {
         self.budget.spend(share, bits);
         let seen = self.decoder.decode(&data).picture();
         let quality = seen.and_then(|seen| quality(picture, seen).ok());
-        Ok(Coded {
+        Ok(EncodedPicture {
             data,
             key,
             quality: quality.ok_or_else(|| {

@@ -22,7 +22,7 @@ pub(crate) struct Reader {
     /// Number of frames returned.
     pictures: u64,
     /// Duration according to the file, in ns; zero if unknown.
-    promised: i64,
+    stated_duration: i64,
     /// Times of the first and the latest packet of any stream, in ns.
     span: Option<(i64, i64)>,
     /// Whether the last picture was truncated or damaged.
@@ -62,7 +62,7 @@ impl Reader {
             unit: best.time_base(),
             rate: rates.into_iter().find_map(plausible).unwrap_or(ASSUMED),
             pictures: 0,
-            promised: promised(&input),
+            stated_duration: stated_duration(&input),
             span: None,
             damaged: false,
             time: 0,
@@ -152,7 +152,7 @@ impl Reader {
         let spanned = self
             .span
             .map_or(0, |(first, latest)| latest.saturating_sub(first));
-        spanned > 0 && spanned + SLACK < self.promised
+        spanned > 0 && spanned + SLACK < self.stated_duration
     }
 
     fn stamp(&mut self, frame: &ffmpeg::frame::Video) -> i64 {
@@ -166,7 +166,7 @@ impl Reader {
     }
 
     pub(crate) fn broken(&self, why: &dyn ToString) -> SourceError {
-        SourceError::Broken {
+        SourceError::ReadFailed {
             name: self.name.clone(),
             pictures: self.pictures,
             why: why.to_string(),
@@ -175,7 +175,7 @@ impl Reader {
 }
 
 /// Duration according to the file, in ns. FFmpeg's estimates from a bit rate are not used.
-fn promised(input: &ffmpeg::format::context::Input) -> i64 {
+fn stated_duration(input: &ffmpeg::format::context::Input) -> i64 {
     use ffmpeg::ffi::AVDurationEstimationMethod as Method;
     // SAFETY: the pointer of the context is valid as long as the context; one integer is read.
     let method = unsafe { (*input.as_ptr()).duration_estimation_method };

@@ -16,12 +16,17 @@ pub trait PictureEncoder: Debug + Send {
     ///
     /// # Errors
     /// If the size of the picture differs from that of the encoder, or the codec fails.
-    fn encode(&mut self, picture: &Picture, rate: Rate, key: bool) -> Result<Coded, EncodeError>;
+    fn encode(
+        &mut self,
+        picture: &Picture,
+        rate: Rate,
+        key: bool,
+    ) -> Result<EncodedPicture, EncodeError>;
 }
 
 /// An encoded picture.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Coded {
+pub struct EncodedPicture {
     /// The access unit. A key frame includes the headers that a decoder needs to start.
     pub data: Vec<u8>,
     /// Whether it is decodable without references.

@@ -32,7 +32,7 @@ pub trait VideoSource: Debug + Send {
     fn advance_to(&mut self, frame: u64, picture: &mut Picture) -> Result<bool, SourceError> {
         let position = self.position();
         if frame < position {
-            return Err(SourceError::Passed { frame, position });
+            return Err(SourceError::AlreadyRead { frame, position });
         }
         for _ in position..frame {
             if !self.next(picture)? {
@@ -94,7 +94,7 @@ impl VideoSource for SceneSource {
     fn advance_to(&mut self, frame: u64, picture: &mut Picture) -> Result<bool, SourceError> {
         let position = self.position;
         if frame < position {
-            return Err(SourceError::Passed { frame, position });
+            return Err(SourceError::AlreadyRead { frame, position });
         }
         self.position = frame.min(self.end);
         self.next(picture)
@@ -125,7 +125,7 @@ pub enum SourceError {
         pictures: u64,
     },
     /// Reading or decoding failed after the start.
-    Broken {
+    ReadFailed {
         /// File, device or URL.
         name: String,
         /// Number of pictures before the error.
@@ -139,7 +139,7 @@ pub enum SourceError {
         name: String,
     },
     /// The frame was already read or skipped.
-    Passed {
+    AlreadyRead {
         /// Requested frame.
         frame: u64,
         /// Next available frame.
@@ -164,7 +164,7 @@ impl fmt::Display for SourceError {
                 "\"{name}\" is truncated after {pictures} complete pictures; copy it again, or \
                  extract these pictures with `ffmpeg -frames:v {pictures}`"
             ),
-            Self::Broken {
+            Self::ReadFailed {
                 name,
                 pictures,
                 why,
@@ -178,7 +178,7 @@ impl fmt::Display for SourceError {
                 "\"{name}\" cannot be looped, because it can be read only once; save it to a file \
                  and use the file"
             ),
-            Self::Passed { frame, position } => write!(
+            Self::AlreadyRead { frame, position } => write!(
                 f,
                 "frame {frame} was requested, but the next frame is {position}; sources are read \
                  forwards only"
@@ -208,7 +208,7 @@ mod tests {
         let back = source.advance_to(5, &mut seen);
         assert_eq!(
             back,
-            Err(SourceError::Passed {
+            Err(SourceError::AlreadyRead {
                 frame: 5,
                 position: 6
             })

@@ -16,7 +16,7 @@ use x264_sys as sys;
 
 use crate::budget::{self, Budget};
 use crate::picture::{Picture, Size};
-use crate::session::{Coded, PictureEncoder};
+use crate::session::{EncodedPicture, PictureEncoder};
 
 /// Speed preset of x264. Slower presets have better quality at the same rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl X264Encoder {
         Ok(())
     }
 
-    fn run(&mut self, picture: &Picture, key: bool) -> Result<Coded, EncodeError> {
+    fn run(&mut self, picture: &Picture, key: bool) -> Result<EncodedPicture, EncodeError> {
         let mut input = self.input(picture, key);
         let mut nals = ptr::null_mut();
         let mut count = 0;
@@ -187,7 +187,7 @@ impl X264Encoder {
         let output = unsafe { output.assume_init() };
         // SAFETY: libx264 returned `count` NAL units, valid until the next call on this handle.
         let nals = unsafe { core::slice::from_raw_parts(nals, count.max(0) as usize) };
-        Ok(Coded {
+        Ok(EncodedPicture {
             data: access_unit(nals, size as usize),
             key: output.b_keyframe != 0,
             quality: Quality {
@@ -231,7 +231,12 @@ impl X264Encoder {
 }
 
 impl PictureEncoder for X264Encoder {
-    fn encode(&mut self, picture: &Picture, rate: Rate, key: bool) -> Result<Coded, EncodeError> {
+    fn encode(
+        &mut self,
+        picture: &Picture,
+        rate: Rate,
+        key: bool,
+    ) -> Result<EncodedPicture, EncodeError> {
         if picture.size() != self.config.size {
             return Err(EncodeError::Codec(format!(
                 "a picture of {} does not fit the encoder, which was opened for {}",
@@ -240,7 +245,7 @@ impl PictureEncoder for X264Encoder {
             )));
         }
         let share = rate.as_f64() / self.config.rate.as_f64();
-        let asked = self.budget.ask(share);
+        let asked = self.budget.target_bits(share);
         let coded = if key || self.frames == 0 {
             // A key frame stays within its bound without headroom.
             self.set_frame_bits(share * self.config.key_shares)?;

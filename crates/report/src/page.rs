@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 use core::time::Duration;
 
 use tidegate_core::units::Time;
-use tidegate_sim::run::{Held, Run, Summary};
+use tidegate_sim::run::{ExpectationResult, Run, Summary};
 
 use super::chart::Form;
 use super::figures::FIGURES;
@@ -171,9 +171,9 @@ fn expectations(html: &mut String, summary: &Summary) {
     html.push_str("<h3>Expectations</h3><ul class=\"expect\">");
     for verdict in &summary.expect {
         let (class, sign, word) = match summary.held(verdict.holds) {
-            Held::Yes => ("holds", '✓', "holds"),
-            Held::Unsure => ("unsure", '?', "unsure: the emulator was late"),
-            Held::No => ("fails", '✗', "fails"),
+            ExpectationResult::Yes => ("holds", '✓', "holds"),
+            ExpectationResult::Unsure => ("unsure", '?', "unsure: the emulator was late"),
+            ExpectationResult::No => ("fails", '✗', "fails"),
         };
         let measured = verdict.measured.map(summary_text::measured);
         let measured = measured.map_or("not measured".to_owned(), |m| format!("measured {m}"));

@@ -1,7 +1,7 @@
 //! Number formatting, and a summary of a run in sentences.
 
 use tidegate_sim::run::metrics::{FlowSummary, on_time_of_savable};
-use tidegate_sim::run::{FlowInfo, Held, Run, Summary, World};
+use tidegate_sim::run::{ExpectationResult, FlowInfo, Run, Summary, World};
 
 use super::class::{Class, classes};
 
@@ -161,8 +161,8 @@ fn expectations(summary: &Summary) -> Option<String> {
     };
     let late = "The emulator was late, so the result is not valid.";
     Some(match summary.all_held() {
-        Held::Unsure => format!("{verdict_text} {late}"),
-        Held::Yes | Held::No => verdict_text,
+        ExpectationResult::Unsure => format!("{verdict_text} {late}"),
+        ExpectationResult::Yes | ExpectationResult::No => verdict_text,
     })
 }
 

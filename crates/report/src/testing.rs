@@ -11,9 +11,9 @@ use tidegate_core::trace::{DropCause, Event, KeyCause};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::meter::{Bin, Count};
 use tidegate_sim::run::{
-    BinRow, CapacityStep, EventRow, FlowInfo, FlowRun, FrameKind, LinkInfo, LinkSample, Manifest,
-    PacketOutcome, PacketRow, ReceivedFrame, Run, SavableRow, SentFrame, ShownFrame, Side, Span,
-    Way, World, summarise,
+    BinRow, CapacityStep, EventRow, FlowInfo, FlowPath, FlowRun, FrameKind, LinkInfo, LinkSample,
+    Manifest, PacketOutcome, PacketRow, ReceivedFrame, Run, SavableRow, SentFrame, ShownFrame,
+    Side, Span, World, summarise,
 };
 
 /// Sixty seconds at thirty frames per second.
@@ -52,7 +52,7 @@ pub(super) fn run() -> Run {
             floor: Rate::kbps(150),
             frame_rate: Some(FRAMES),
             one_clock: true,
-            way: Way::default(),
+            way: FlowPath::default(),
             active: None,
         });
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use tidegate_core::units::Time;
-use tidegate_sim::run::metrics::{FrameOutcome, stories};
-use tidegate_sim::run::{BinRow, FlowInfo, FlowRun, LinkInfo, Run, Way};
+use tidegate_sim::run::metrics::{FrameOutcome, frame_outcomes};
+use tidegate_sim::run::{BinRow, FlowInfo, FlowPath, FlowRun, LinkInfo, Run};
 use tidegate_sim::runner::BIN;
 
 use super::chart::Sample;
@@ -138,7 +138,7 @@ fn flows(run: &Run, end: f64) -> Vec<FlowView<'_>> {
         let bins = bins.remove(flow.info.name.as_str()).unwrap_or_default();
         flows[place].members.push(SimFlow {
             flow,
-            stories: stories(flow),
+            stories: frame_outcomes(flow),
             until: until(run, flow, &bins, end),
             bins,
         });
@@ -167,7 +167,7 @@ fn links<'a>(all: &'a [LinkInfo], names: &[String]) -> Vec<&'a LinkInfo> {
     all.iter().filter(named).collect()
 }
 
-fn outages_of(run: &Run, way: &Way, end: f64) -> Vec<(f64, f64)> {
+fn outages_of(run: &Run, way: &FlowPath, end: f64) -> Vec<(f64, f64)> {
     let all = &run.manifest.links;
     if way.path.is_empty() {
         return outages(all, end);

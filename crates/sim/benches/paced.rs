@@ -31,7 +31,7 @@ fn packets(c: &mut Criterion) {
         ("tfrc as in ns-2", older, ReceiverConfig::ns2_tfrc()),
     ];
     for (name, control, receiver) in flows {
-        let mut pair = Pair::new(&control.modelled(), receiver);
+        let mut pair = Pair::new(&control.with_native_feedback(), receiver);
         pair.play(10 * PACKETS);
         group.bench_function(name, |b| b.iter(|| pair.play(PACKETS)));
     }

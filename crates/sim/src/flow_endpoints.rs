@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use rand_core::Rng;
-use tidegate_core::control::{Algorithm as _, Cx, Demand, Outcome, Start, TimerReason};
+use tidegate_core::control::{Algorithm as _, Context, Demand, Outcome, Start, TimerReason};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
@@ -256,7 +256,7 @@ impl<P: EncodePipe> Player<P> {
 }
 
 impl<P: EncodePipe> Endpoint for Player<P> {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         match self {
             Self::Model(e) => e.on_datagram(cx, datagram),
             Self::Receiver(e) => e.on_datagram(cx, datagram),
@@ -264,7 +264,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         match self {
             Self::Model(e) => e.on_timeout(cx),
             Self::Receiver(e) => e.on_timeout(cx),
@@ -272,7 +272,7 @@ impl<P: EncodePipe> Endpoint for Player<P> {
         }
     }
 
-    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         match self {
             Self::Model(e) => e.poll_transmit(cx, buffer),
             Self::Receiver(e) => e.poll_transmit(cx, buffer),

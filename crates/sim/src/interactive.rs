@@ -21,7 +21,7 @@ use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
 
-pub use record::{Record, Sample, Slot};
+pub use record::{Record, Sample, StreamSegment};
 pub use sender::Sender;
 
 use crate::scenario::{FlowPlan, TcpPlan, VideoPlan};
@@ -49,7 +49,7 @@ pub struct StreamPlan {
 
 impl StreamPlan {
     /// Configuration of the rate adapter for `video`.
-    pub fn symbiosis(&self, video: &VideoPlan) -> TcpRateConfig {
+    pub fn rate_config(&self, video: &VideoPlan) -> TcpRateConfig {
         TcpRateConfig {
             mode: self.mode,
             subscribed: self.subscribed,
@@ -57,8 +57,8 @@ impl StreamPlan {
             ceiling: video.ceiling,
             bound: video.delay_bound,
             interval: video.frame_rate.interval(),
-            obeys_after: self.reaction,
-            reaction: self.reaction,
+            encoder_delay: self.reaction,
+            default_response_latency: self.reaction,
             margin: self.margin,
             drain: self
                 .drain
@@ -92,7 +92,7 @@ impl StreamPlan {
             most_pictures: usize::MAX,
         };
         let start = Time::ZERO + flow.start;
-        let steering = Interactive::new(self.symbiosis(video), start);
+        let steering = Interactive::new(self.rate_config(video), start);
         TcpSender::new(config, Box::new(steering))
     }
 }

@@ -24,7 +24,7 @@ pub struct Meter {
     /// Current spans of the packets that were sent last, that arrived, and that were answered.
     sent: Cursors,
     arrived: Cursors,
-    answered: Cursors,
+    returned: Cursors,
     lost: Vec<Lost>,
     /// First transmission of each flow.
     begun: Vec<Option<Time>>,
@@ -41,7 +41,7 @@ impl Meter {
             spans: Vec::new(),
             sent: Cursors::default(),
             arrived: Cursors::default(),
-            answered: Cursors::default(),
+            returned: Cursors::default(),
             lost: vec![Lost::default(); flows],
             begun: vec![None; flows],
             delays: Delays::new(flows),
@@ -87,7 +87,7 @@ impl Meter {
 
     /// Prefetches the cache lines of a flow whose packet is about to be counted.
     #[inline]
-    pub fn soon(&self, flow: usize) {
+    pub fn prefetch_early(&self, flow: usize) {
         if let Some((_, tallies)) = self.spans.get(self.arrived.now.place) {
             prefetch_index(tallies, flow);
         }
@@ -95,7 +95,7 @@ impl Meter {
 
     /// Prefetches the data at addresses that [`soon`](Self::soon) has loaded.
     #[inline]
-    pub fn very_soon(&self, flow: usize) {
+    pub fn prefetch(&self, flow: usize) {
         if let Some((_, tallies)) = self.spans.get(self.arrived.now.place) {
             self.delays.soon(flow, tallies[flow].delay_max);
         }
@@ -104,12 +104,12 @@ impl Meter {
     /// Counts a packet that arrives at the flow's sender; `entered` is its transmission by the
     /// receiver.
     #[inline]
-    pub fn answered(&mut self, flow: usize, at: Time, entered: Time) {
-        if !self.answered.go_to(at) {
-            self.answered.now = self.find(at);
+    pub fn count_returned(&mut self, flow: usize, at: Time, entered: Time) {
+        if !self.returned.go_to(at) {
+            self.returned.now = self.find(at);
         }
-        let tally = &mut self.spans[self.answered.now.place].1[flow];
-        tally.answered += 1;
+        let tally = &mut self.spans[self.returned.now.place].1[flow];
+        tally.returned += 1;
         tally.back += between(entered, at);
     }
 
@@ -173,9 +173,9 @@ impl Meter {
 
     /// Number of packets that returned to a flow's sender within the window. Panics if the flow
     /// does not exist.
-    pub fn answers(&self, flow: usize) -> u64 {
+    pub fn returned_packets(&self, flow: usize) -> u64 {
         let inside = self.tallies(flow).filter(|(span, _)| span.inside);
-        inside.map(|(_, tally)| u64::from(tally.answered)).sum()
+        inside.map(|(_, tally)| u64::from(tally.returned)).sum()
     }
 
     /// Counters of a flow within the window. Panics if the flow does not exist.
@@ -192,7 +192,7 @@ impl Meter {
             received.add(tally.received());
             delay_sum += tally.delay_sum;
             longest = tally.delay_max.max(longest);
-            back = (back.0 + tally.back, back.1 + u64::from(tally.answered));
+            back = (back.0 + tally.back, back.1 + u64::from(tally.returned));
         }
         let count = received.packets;
         let there = Duration::from_nanos(delay_sum.checked_div(count).unwrap_or(0));
@@ -239,7 +239,7 @@ impl Meter {
         }
         let span = self.span(at);
         let cursor = Cursor::new(&span, place);
-        for cursors in [&mut self.sent, &mut self.arrived, &mut self.answered] {
+        for cursors in [&mut self.sent, &mut self.arrived, &mut self.returned] {
             for cursor in [&mut cursors.now, &mut cursors.before] {
                 cursor.place += usize::from(cursor.length > 0 && cursor.place >= place);
             }
@@ -435,7 +435,7 @@ struct Tally {
     /// No flow has four thousand million packets in a bin.
     sent: u32,
     received: u32,
-    answered: u32,
+    returned: u32,
     sent_bytes: Bytes,
     received_bytes: Bytes,
     delay_sum: u64,
@@ -449,7 +449,7 @@ impl Tally {
     const NOTHING: Self = Self {
         sent: 0,
         received: 0,
-        answered: 0,
+        returned: 0,
         sent_bytes: Bytes::ZERO,
         received_bytes: Bytes::ZERO,
         delay_sum: 0,

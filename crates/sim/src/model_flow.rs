@@ -15,7 +15,7 @@ use core::mem;
 use core::time::Duration;
 
 use tidegate_core::control::{
-    Cx, Ecn, Fate, FlowId, Kind, Outcome, RateController, Report, Sent, Summary,
+    Context, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController, Report, Sent, Summary,
 };
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::tfrc::Flavour;
@@ -24,7 +24,7 @@ use tidegate_core::controller::{rap::RapConfig, tfrc::TfrcConfig};
 use tidegate_core::random::unit;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
-use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Seen};
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body, ReceivedRun};
 pub use receiver::{Receiver, ReceiverConfig, Reporting};
 use samples::Samples;
 use window::Window;
@@ -156,7 +156,7 @@ pub struct Sender {
     wake: Time,
     stopped: bool,
     /// Buffer for the fates of one report.
-    fates: Vec<Fate>,
+    fates: Vec<PacketOutcome>,
     samples: Option<Samples>,
 }
 
@@ -293,7 +293,7 @@ impl Sender {
     }
 
     /// Converts a report to fates, in `self.fates`, and a round-trip sample.
-    fn read(&mut self, now: Time, sent: Time, seen: &[Seen]) -> Option<Duration> {
+    fn read(&mut self, now: Time, sent: Time, seen: &[ReceivedRun]) -> Option<Duration> {
         self.fates.clear();
         let last = seen.last().filter(|last| last.seq < self.window.next())?;
         let left = self.window.sent(last.seq);
@@ -316,7 +316,7 @@ impl Sender {
             } else {
                 return false;
             };
-            fates.push(Fate {
+            fates.push(PacketOutcome {
                 flow: config.flow,
                 seq,
                 size: config.size,
@@ -386,8 +386,8 @@ impl Agent for Sender {
 }
 
 /// Context for calls of the controller.
-fn inner<'a>(cx: &'a mut AgentCx<'_>) -> Cx<'a> {
-    Cx {
+fn inner<'a>(cx: &'a mut AgentCx<'_>) -> Context<'a> {
+    Context {
         now: cx.now,
         rng: cx.rng,
         trace: cx.trace,

@@ -38,7 +38,7 @@ pub struct Hop {
 pub enum Service {
     /// Times at which up to 1500 bytes could leave, in milliseconds and in order. The last one,
     /// above zero, is the period after which they repeat.
-    Moments(Vec<u32>),
+    Opportunities(Vec<u32>),
     /// Rates, each with the time from which it applies. The first time is zero; the last rate
     /// applies to the end.
     Steps(Vec<(Time, Rate)>),
@@ -159,7 +159,7 @@ impl<'a> Server<'a> {
     /// Whether a transmission that began earlier can be timed to end at `end`.
     fn moves_into(&self, end: Time) -> bool {
         match &self.hop.service {
-            Service::Moments(_) => false,
+            Service::Opportunities(_) => false,
             Service::Steps(steps) => {
                 let before = steps.iter().rev().find(|(from, _)| *from < end);
                 before.is_some_and(|(_, rate)| *rate > Rate::ZERO)
@@ -171,7 +171,7 @@ impl<'a> Server<'a> {
     /// End of a transmission that begins at `start`.
     fn transmit(&mut self, start: Time, size: Bytes) -> Option<Time> {
         match &self.hop.service {
-            Service::Moments(millis) => {
+            Service::Opportunities(millis) => {
                 let first = first_moment(millis, start)?;
                 if first > self.moment {
                     (self.moment, self.used) = (first, 0);

@@ -112,7 +112,7 @@ pub enum Body {
         /// Departure of the report, on the receiver's clock.
         sent: Time,
         /// Received packets in ascending order. [`AgentCx::recycle`] reuses the vector.
-        seen: Vec<Seen>,
+        seen: Vec<ReceivedRun>,
     },
     /// A web client requests an object.
     Request(Request),
@@ -170,7 +170,7 @@ pub struct Ack {
 
 /// A contiguous run of received packets in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReceivedRun {
     /// Sequence number of the last packet of the run.
     pub seq: u64,
     /// Length of the run; `seq - run + 1` is its first packet.
@@ -237,12 +237,12 @@ impl<'a> AgentCx<'a> {
     }
 
     /// An empty list for a report, with the capacity of a recycled one.
-    pub fn report(&mut self) -> Vec<Seen> {
+    pub fn report(&mut self) -> Vec<ReceivedRun> {
         self.out.spare.pop().unwrap_or_default()
     }
 
     /// Recycles the list of a report.
-    pub fn recycle(&mut self, mut list: Vec<Seen>) {
+    pub fn recycle(&mut self, mut list: Vec<ReceivedRun>) {
         list.clear();
         self.out.spare.push(list);
     }
@@ -258,7 +258,7 @@ pub struct Outbox {
     /// Buffers for datagrams.
     pub(crate) buffers: Vec<Vec<u8>>,
     /// Lists for reports.
-    spare: Vec<Vec<Seen>>,
+    spare: Vec<Vec<ReceivedRun>>,
 }
 
 impl Outbox {

@@ -54,14 +54,14 @@ pub fn scenario(
 ) -> Result<Vec<RunResult>, PlayError> {
     let runs = 1 + scenario.baselines.len();
     let mut within = |run: usize, share: f64| progress((run as f64 + share) / runs as f64);
-    let roles = topology::roles(scenario, seed);
-    let stage = Recorder::new(scenario, &roles, Keep::ALL);
+    let instances = topology::flow_instances(scenario, seed);
+    let stage = Recorder::new(scenario, &instances, Keep::ALL);
     let first = take(stage, seed, encoder, &mut |share| within(0, share))?;
     let mut takes = vec![first];
     for (i, plan) in scenario.baselines.iter().enumerate() {
         let role = baseline(scenario, plan, &takes[0], seed);
-        let roles = [role];
-        let stage = Recorder::new(scenario, &roles, Keep::ALL);
+        let instances = [role];
+        let stage = Recorder::new(scenario, &instances, Keep::ALL);
         let take = take(stage, seed, encoder, &mut |share| within(i + 1, share))?;
         takes.push(take);
     }
@@ -100,8 +100,8 @@ pub fn flows(
     keep: Keep,
     encoder: MakeEncoder<'_>,
 ) -> Result<RunResult, PlayError> {
-    let roles = topology::roles(scenario, seed);
-    let stage = Recorder::new(scenario, &roles, keep);
+    let instances = topology::flow_instances(scenario, seed);
+    let stage = Recorder::new(scenario, &instances, keep);
     take(stage, seed, encoder, &mut |_| {})
 }
 
@@ -147,20 +147,20 @@ fn take(
     encoder: MakeEncoder<'_>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<RunResult, PlayError> {
-    let (scenario, roles) = (stage.scenario, stage.roles);
-    let network = topology::network(scenario, roles).map_err(PlayError::Steps)?;
+    let (scenario, instances) = (stage.scenario, stage.flow_instances);
+    let network = topology::network(scenario, instances).map_err(PlayError::Steps)?;
     let mut network = Network::new(&network, seed).map_err(PlayError::Network)?;
     let links = network.len();
     for link in (0..links).map(LinkId) {
         network.observe_drops(link, MOST_DROPS);
     }
-    let nodes = nodes(roles, seed, encoder)?;
+    let nodes = nodes(instances, seed, encoder)?;
     let mut world = World::new(network, nodes, seed).map_err(PlayError::World)?;
     if stage.keep.links {
         world.sample_every(SAMPLE, scenario.links.len());
     }
     let end = Time::ZERO + scenario.duration;
-    let mut result: Vec<FlowResult> = roles.iter().map(|_| FlowResult::default()).collect();
+    let mut result: Vec<FlowResult> = instances.iter().map(|_| FlowResult::default()).collect();
     let mut at = Time::ZERO;
     while at < end + TAIL {
         at = (at + SLICE).min(end + TAIL);
@@ -185,7 +185,7 @@ fn take(
         result.done = world.done_at(NodeId(i * 2));
     }
     let mut members = world.into_agents().into_iter();
-    for (role, result) in roles.iter().zip(&mut result) {
+    for (role, result) in instances.iter().zip(&mut result) {
         let pair = members.next().zip(members.next());
         let (sender, receiver) = pair.expect("two nodes for each role");
         if let Some(error) = collect(reached, sender, receiver, result) {
@@ -196,7 +196,7 @@ fn take(
         }
     }
     Ok(RunResult {
-        flows: roles.iter().cloned().zip(result).collect(),
+        flows: instances.iter().cloned().zip(result).collect(),
         events: stage.events,
         links: stage.links,
         meter: stage.meter,
@@ -206,12 +206,12 @@ fn take(
 
 /// Two nodes per flow instance, the sender first.
 fn nodes(
-    roles: &[FlowInstance],
+    flow_instances: &[FlowInstance],
     seed: Seed,
     encoder: MakeEncoder<'_>,
 ) -> Result<Vec<Node<SimFlow>>, PlayError> {
-    let mut nodes = Vec::with_capacity(roles.len() * 2);
-    for (i, role) in roles.iter().enumerate() {
+    let mut nodes = Vec::with_capacity(flow_instances.len() * 2);
+    for (i, role) in flow_instances.iter().enumerate() {
         let encoder = |video: &VideoPlan| encoder(&role.name, video, seed);
         let (sender, receiver) = members(role, seed, encoder)?;
         let node = |name: &str, agent, peer, route, flow| Node {
@@ -225,7 +225,7 @@ fn nodes(
             stop: Time::ZERO + role.plan.stop + TAIL,
         };
         // Queues and counters treat the reverse direction as a flow of its own.
-        let back = roles.len() + i;
+        let back = flow_instances.len() + i;
         nodes.push(node("sender", sender, 2 * i + 1, path_of(i), i));
         nodes.push(node("receiver", receiver, 2 * i, back_of(i), back));
     }

@@ -15,7 +15,7 @@ use crate::scenario::{AccessPlan, BaselinePlan, FlowPlan, Scenario};
 
 /// The flow instances of `scenario`. Start times and delays are drawn from the streams
 /// `flow/<name>` of `seed`, so that adding a flow does not change the others.
-pub fn roles(scenario: &Scenario, seed: Seed) -> Vec<FlowInstance> {
+pub fn flow_instances(scenario: &Scenario, seed: Seed) -> Vec<FlowInstance> {
     let flows = scenario.flows.iter();
     flows
         .flat_map(|plan| (1..=plan.count).map(move |number| role(plan, number, seed)))
@@ -32,13 +32,16 @@ pub fn baseline(scenario: &Scenario, plan: &BaselinePlan, rate: Rate, seed: Seed
     }
 }
 
-/// The network of `roles`: the shared links in the order of the scenario, then the access links of
+/// The network of `instances`: the shared links in the order of the scenario, then the access links of
 /// the flows. Each flow instance has two routes, [`path_of`] and [`back_of`].
 ///
 /// # Errors
 /// [`StepsError`] if the steps of a rate are not in order. Plans read from a file have ordered
 /// steps.
-pub fn network(scenario: &Scenario, roles: &[FlowInstance]) -> Result<NetworkConfig, StepsError> {
+pub fn network(
+    scenario: &Scenario,
+    instances: &[FlowInstance],
+) -> Result<NetworkConfig, StepsError> {
     let mut links = Vec::with_capacity(scenario.links.len());
     for link in &scenario.links {
         links.push(NamedLink {
@@ -46,8 +49,8 @@ pub fn network(scenario: &Scenario, roles: &[FlowInstance]) -> Result<NetworkCon
             config: link.config()?,
         });
     }
-    let mut routes = Vec::with_capacity(2 * roles.len());
-    for role in roles {
+    let mut routes = Vec::with_capacity(2 * instances.len());
+    for role in instances {
         let mut own = |end: &str, config: &Option<LinkConfig>| -> Option<LinkId> {
             links.push(NamedLink {
                 name: format!("{}.{end}", role.of),
@@ -152,7 +155,7 @@ bulk = { packet = "1000B" }
 "#,
         )
         .unwrap();
-        let flows = roles(&plan, Seed(1));
+        let flows = flow_instances(&plan, Seed(1));
         let names: Vec<&str> = flows.iter().map(|role| role.name.as_str()).collect();
         assert_eq!(names, ["many-1", "many-2", "many-3"]);
         assert!(flows.iter().all(|role| role.class == "many"));
@@ -179,8 +182,11 @@ bulk = { packet = "1000B" }
         let delays: Vec<Duration> = exits.map(|link| link.config.delay).collect();
         let range = Duration::from_millis(1)..=Duration::from_millis(20);
         assert!(delays.iter().all(|delay| range.contains(delay)));
-        assert_eq!(roles(&plan, Seed(1))[1].access, flows[1].access);
-        assert_ne!(roles(&plan, Seed(2))[1].plan.start, flows[1].plan.start);
+        assert_eq!(flow_instances(&plan, Seed(1))[1].access, flows[1].access);
+        assert_ne!(
+            flow_instances(&plan, Seed(2))[1].plan.start,
+            flows[1].plan.start
+        );
     }
 
     #[test]

@@ -234,7 +234,7 @@ impl<A: Agent> World<A> {
     fn prefetch<O: Observer + ?Sized>(&mut self, observer: &mut O) {
         for packet in self.network.coming(2) {
             prefetch_index(&self.nodes, packet.to as usize);
-            observer.soon(NodeId(packet.to as usize));
+            observer.prefetch_early(NodeId(packet.to as usize));
         }
         for packet in self.network.coming(1) {
             let node = &self.nodes[packet.to as usize];
@@ -244,7 +244,7 @@ impl<A: Agent> World<A> {
         for packet in self.network.coming(0) {
             let node = &self.nodes[packet.to as usize];
             self.network.soon(RouteId(node.route as usize), Step::Place);
-            observer.very_soon(NodeId(packet.to as usize));
+            observer.prefetch(NodeId(packet.to as usize));
         }
     }
 

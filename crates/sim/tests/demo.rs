@@ -160,7 +160,7 @@ fn count(scenario: &Scenario, role: &FlowInstance, takings: &FlowResult) -> Coun
         bound: video.delay_bound,
     };
     let captured: Vec<Time> = sent.iter().map(|f| f.captured).collect();
-    let savable = oracle.savable(&scenario.road(&role.plan), &captured);
+    let savable = oracle.savable(&scenario.path_hops(&role.plan), &captured);
     let on_time = received.iter().filter(|f| {
         let captured = captured[f.frame as usize];
         f.complete

@@ -32,7 +32,7 @@ fn all_scenario_files_are_valid() {
             "{}",
             plan.name
         );
-        assert!(topology::network(&plan, &topology::roles(&plan, plan.seed)).is_ok());
+        assert!(topology::network(&plan, &topology::flow_instances(&plan, plan.seed)).is_ok());
         seen.push(plan.name);
     }
     seen.sort();

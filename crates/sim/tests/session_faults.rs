@@ -5,7 +5,7 @@ mod session_lab;
 
 use std::time::Duration;
 
-use session_lab::{Play, dark};
+use session_lab::{SessionSetup, dark};
 use tidegate_core::link::{Capacity, DropTailConfig, QueueConfig, Steps};
 use tidegate_core::session::config::FeedbackMode;
 use tidegate_core::session::sender::SenderFailure;
@@ -43,7 +43,7 @@ fn key_frame(event: Event) -> Option<KeyCause> {
 //= rfc8083-4.1-rtcp-timeout (test)
 #[test]
 fn stream_stops_when_the_receiver_disappears() {
-    let mut play = Play::new();
+    let mut play = SessionSetup::new();
     play.seconds = 40;
     play.away = Some((Time::from_secs(5), Time::FAR));
     let played = play.run(SECOND);
@@ -62,7 +62,7 @@ fn stream_stops_when_the_receiver_disappears() {
 //= rfc8083-4.5-cease (test)
 #[test]
 fn unanswered_stream_has_a_low_rate_and_stops() {
-    let mut play = Play::new();
+    let mut play = SessionSetup::new();
     play.seconds = 40;
     play.away = Some((Time::ZERO, Time::FAR));
     let played = play.run(SECOND);
@@ -76,7 +76,7 @@ fn unanswered_stream_has_a_low_rate_and_stops() {
 
 #[test]
 fn stream_resumes_after_a_restart_of_the_receiver() {
-    let mut play = Play::new();
+    let mut play = SessionSetup::new();
     play.away = Some((Time::from_secs(5), Time::from_secs(11)));
     let played = play.run(SECOND);
     let resumed = |e| (e == Event::BreakerResumed).then_some(());
@@ -95,7 +95,7 @@ fn stream_resumes_after_a_restart_of_the_receiver() {
 
 #[test]
 fn peer_with_receiver_reports_only_gets_a_low_rate() {
-    let mut play = Play::new();
+    let mut play = SessionSetup::new();
     play.seconds = 40;
     play.feedback = FeedbackMode::ReceiverReports;
     let played = play.run(SECOND);
@@ -115,7 +115,7 @@ fn peer_with_receiver_reports_only_gets_a_low_rate() {
 #[test]
 fn outages_are_detected_and_the_stream_resumes_immediately() {
     for (forward, back) in [(true, true), (true, false), (false, true)] {
-        let mut play = Play::new();
+        let mut play = SessionSetup::new();
         if forward {
             play.uplink.outages = dark(8_000, 10_000);
         }
@@ -144,7 +144,7 @@ fn outages_are_detected_and_the_stream_resumes_immediately() {
 
 #[test]
 fn path_below_the_floor_is_used_to_its_capacity() {
-    let mut play = Play::new();
+    let mut play = SessionSetup::new();
     play.uplink.capacity = Capacity::Fixed(Rate::kbps(80));
     let played = play.run(SECOND);
     assert_eq!(played.links[0].queue_drops, 0, "the queue overflowed");
@@ -162,7 +162,7 @@ fn path_below_the_floor_is_used_to_its_capacity() {
 /// or are lost. TCP would send one packet per second.
 #[test]
 fn stream_that_floods_its_path_is_stopped() {
-    let mut play = Play::new();
+    let mut play = SessionSetup::new();
     play.uplink.capacity = Capacity::Fixed(Rate::kbps(80));
     play.bound = None;
     let played = play.run(SECOND);
@@ -175,7 +175,7 @@ fn stream_that_floods_its_path_is_stopped() {
 /// all the time.
 #[test]
 fn stream_stopped_for_congestion_resumes() {
-    let mut play = Play::new();
+    let mut play = SessionSetup::new();
     play.seconds = 60;
     let rates = [(0, 80), (20, 4_000)].map(|(s, kbps)| (Time::from_secs(s), Rate::kbps(kbps)));
     play.uplink.capacity = Capacity::Steps(Steps::new(&rates).unwrap());
@@ -196,7 +196,7 @@ fn stream_stopped_for_congestion_resumes() {
 #[test]
 fn stream_recovers_from_a_temporary_lack_of_capacity() {
     for kbps in [5, 20, 80, 200] {
-        let mut play = Play::new();
+        let mut play = SessionSetup::new();
         play.seconds = 30;
         let rates = [(0, 4_000), (5, kbps), (15, 4_000)];
         let rates = rates.map(|(s, kbps)| (Time::from_secs(s), Rate::kbps(kbps)));

@@ -5,7 +5,7 @@ mod session_lab;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use session_lab::{Play, Played};
+use session_lab::{SessionRun, SessionSetup};
 use tidegate_core::control::Outcome;
 use tidegate_core::link::{Capacity, LossConfig, QueueConfig, RedConfig};
 use tidegate_core::session::jitter_buffer::LATE_REPAIR;
@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 #[test]
 fn one_percent_loss_is_repaired_in_time() {
     for seed in 1..=3 {
-        let mut play = Play::new();
+        let mut play = SessionSetup::new();
         play.seed = seed;
         play.uplink.loss = LossConfig::Bernoulli(0.01);
         let played = play.run(SECOND);
@@ -40,7 +40,7 @@ fn one_percent_loss_is_repaired_in_time() {
 /// deadline.
 #[test]
 fn expired_packets_are_not_retransmitted() {
-    let mut play = Play::new();
+    let mut play = SessionSetup::new();
     play.uplink.loss = LossConfig::Bernoulli(0.05);
     play.bound = Some(Duration::from_millis(220));
     play.seconds = 60;
@@ -66,7 +66,7 @@ fn expired_packets_are_not_retransmitted() {
 #[test]
 fn reordered_packets_are_not_retransmitted() {
     for jitter in [2, 4, 6, 10] {
-        let mut play = Play::new();
+        let mut play = SessionSetup::new();
         play.jitter = Duration::from_millis(jitter);
         let played = play.run(SECOND);
         let repairs = played.log.rtp.iter().filter(|p| p.repair).count();
@@ -82,11 +82,11 @@ fn reordered_packets_are_not_retransmitted() {
 
 #[test]
 fn same_seed_yields_same_packets() {
-    let mut play = Play::new();
+    let mut play = SessionSetup::new();
     play.seconds = 8;
     play.uplink.loss = LossConfig::Bernoulli(0.02);
     play.jitter = Duration::from_millis(3);
-    let hash = |play: &Play| play.run(SECOND).log.hash;
+    let hash = |play: &SessionSetup| play.run(SECOND).log.hash;
     let first = hash(&play);
     assert_eq!(first, hash(&play));
     play.seed = 2;
@@ -95,7 +95,7 @@ fn same_seed_yields_same_packets() {
 
 #[test]
 fn key_frame_request_is_answered_within_a_round_trip() {
-    let mut play = Play::new();
+    let mut play = SessionSetup::new();
     play.trouble = Some(Time::from_secs(8));
     let played = play.run(SECOND);
     let key = |e| match e {
@@ -123,7 +123,7 @@ fn key_frame_request_is_answered_within_a_round_trip() {
 #[test]
 fn marks_lower_the_rate_without_loss() {
     let red = |ecn| {
-        let mut play = Play::new();
+        let mut play = SessionSetup::new();
         play.bound = None;
         play.ecn = ecn;
         play.seconds = 30;
@@ -139,7 +139,7 @@ fn marks_lower_the_rate_without_loss() {
     };
     let (with, without) = (red(true), red(false));
     // Slow start overshoots regardless of the average share of marks.
-    let lost = |played: &Played| {
+    let lost = |played: &SessionRun| {
         let packets = played.packets.iter();
         let lost = packets.filter(|p| p.outcome == Some(Outcome::Lost));
         lost.filter(|p| p.sent >= Time::from_secs(5)).count()

@@ -26,14 +26,14 @@ pub use bottleneck::{Bottleneck, BottleneckError};
 pub use itcp::VIDEO as ITCP_VIDEO;
 pub use outages::{OutageSchedule, OutageScheduleError};
 pub use runs::{
-    Encoder, Job, NoVideoSource, PapersError, Pictures, RunCache, Simulator, Tcp, World,
+    Encoder, Job, NoPictures, PapersError, PictureSource, RunCache, Simulator, Tcp, Testbed,
 };
 
 /// Conditions of the runs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Simulator or lab.
-    pub world: Arc<dyn World>,
+    pub world: Arc<dyn Testbed>,
     /// Number of runs of each kind; the seeds are 1 to this number.
     pub seeds: u64,
     /// Transports; if empty, those of the entry.
@@ -136,7 +136,7 @@ impl Options {
     }
 
     fn wants(&self, node: &str) -> bool {
-        self.nodes.is_empty() || self.nodes.iter().any(|prefix| means(prefix, node))
+        self.nodes.is_empty() || self.nodes.iter().any(|prefix| has_prefix(prefix, node))
     }
 }
 
@@ -180,7 +180,7 @@ enum Nodes {
 }
 
 /// Whether the name of a node begins with the requested prefix, ignoring ASCII case.
-pub fn means(prefix: &str, node: &str) -> bool {
+pub fn has_prefix(prefix: &str, node: &str) -> bool {
     let begins = node.get(..prefix.len());
     begins.is_some_and(|begins| begins.eq_ignore_ascii_case(prefix))
 }
@@ -203,13 +203,13 @@ impl Entry {
     }
 
     /// Whether the injector cuts the entry's path.
-    pub fn has_cuts(&self) -> bool {
+    pub fn has_outages(&self) -> bool {
         self.nodes != Nodes::Abone && !self.tcps.is_empty()
     }
 
     /// Whether `bursts` of [`Options`] changes the entry's outages. If the entry [varies their
     /// lengths](Self::longest_cut), only the gap applies.
-    pub fn takes_bursts(&self) -> bool {
+    pub fn accepts_bursts(&self) -> bool {
         self.nodes == Nodes::Itcp
     }
 
@@ -273,7 +273,7 @@ impl Entry {
         if self.has_nodes() && !bottleneck.is_usual() {
             figure.source = format!("{}; over {bottleneck}", figure.source);
         }
-        let bursts = options.bursts.as_ref().filter(|_| self.takes_bursts());
+        let bursts = options.bursts.as_ref().filter(|_| self.accepts_bursts());
         let others = bursts.filter(|bursts| **bursts != OutageSchedule::published());
         if let Some(bursts) = others.filter(|_| self.longest_cut().is_none()) {
             figure.source = format!("{}; cut for {bursts}", figure.source);

@@ -32,7 +32,10 @@ pub use fair::Shares;
 pub use fairness::Fairness;
 pub use outcome::{FlowOutcome, Outcome};
 pub use scores::{Change, FlowScore, Scores, score};
-pub use view::{CHANGED, DROUGHT, NEAR, SETTLED, SETTLING, SMOOTH, STAYS};
+pub use view::{
+    CONVERGED_FOR, CONVERGENCE_AVERAGING, CONVERGENCE_TIME, CONVERGENCE_TOLERANCE, SHARE_CHANGE,
+    STARTUP, STARVATION_WINDOW,
+};
 
 /// Result of a limit.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]

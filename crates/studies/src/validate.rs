@@ -20,7 +20,7 @@ use tidegate_core::random::Seed;
 
 use measure::Measured;
 use points::Set;
-use reference::{Mark, Mean};
+use reference::{Mean, PacketArrival};
 use tidegate_report::plot::Figure;
 use tidegate_sim::runner::{self, PlayError};
 use tidegate_sim::scenario::{Scenario, ScenarioError};
@@ -31,7 +31,7 @@ pub struct Case {
     set: Set,
     point: String,
     means: Vec<Mean>,
-    marks: Vec<Mark>,
+    marks: Vec<PacketArrival>,
 }
 
 /// One metric of one point: the reference and the simulator's result.
@@ -66,7 +66,7 @@ pub fn figures(rows: &[Row]) -> Vec<Figure> {
 
 /// Measurements of one seed.
 #[derive(Clone, Debug)]
-pub struct Played(Vec<Measured>);
+pub struct SeedMetrics(Vec<Measured>);
 
 impl Case {
     /// All cases, or a short list for tests.
@@ -124,18 +124,18 @@ impl Case {
     ///
     /// # Errors
     /// The scenario is invalid or its run fails.
-    pub fn play(&self, seed: Seed) -> Result<Played, CaseError> {
+    pub fn play(&self, seed: Seed) -> Result<SeedMetrics, CaseError> {
         let failed = |fault| CaseError {
             case: self.name(),
             fault,
         };
         let scenario = self.scenario();
-        let scenario = scenario.map_err(|error| failed(CaseFault::Scenario(error)))?;
+        let scenario = scenario.map_err(|error| failed(CaseErrorKind::Scenario(error)))?;
         let no_video =
             |_: &str, _: &_, _| Err(EncodeError::Source("no encoder available".to_owned()));
         let keep = measure::keep(&self.means, &self.marks);
         let take = runner::flows(&scenario, seed, keep, &no_video);
-        let take = take.map_err(|error| failed(CaseFault::Play(error)))?;
+        let take = take.map_err(|error| failed(CaseErrorKind::Play(error)))?;
         let means = self.means.iter().map(|mean| mean.what.as_str());
         let mut measured: Vec<Measured> = means
             .map(|what| measure::number(what, &scenario, &take))
@@ -143,11 +143,11 @@ impl Case {
         if !self.marks.is_empty() {
             measured.extend(measure::packets(&self.marks, &scenario, &take));
         }
-        Ok(Played(measured))
+        Ok(SeedMetrics(measured))
     }
 
     /// Compares the runs with the reference: one row per metric.
-    pub fn judge(&self, played: &[Played]) -> Vec<Row> {
+    pub fn judge(&self, played: &[SeedMetrics]) -> Vec<Row> {
         let mut whats: Vec<Mean> = self.means.clone();
         if !self.marks.is_empty() {
             whats.extend(reference::of_marks(&self.marks));
@@ -250,12 +250,12 @@ pub struct CaseError {
     /// Name of the case.
     pub case: String,
     /// Cause.
-    pub fault: CaseFault,
+    pub fault: CaseErrorKind,
 }
 
 /// Cause of a [`CaseError`].
 #[derive(Debug)]
-pub enum CaseFault {
+pub enum CaseErrorKind {
     /// The run fails.
     Play(PlayError),
     /// The scenario is invalid.
@@ -266,8 +266,8 @@ impl fmt::Display for CaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.case)?;
         match &self.fault {
-            CaseFault::Play(error) => write!(f, "{error}"),
-            CaseFault::Scenario(error) => write!(f, "{error}"),
+            CaseErrorKind::Play(error) => write!(f, "{error}"),
+            CaseErrorKind::Scenario(error) => write!(f, "{error}"),
         }
     }
 }

@@ -112,7 +112,7 @@ const FLOWS_PER_SEED: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
-    use tidegate_sim::topology::roles;
+    use tidegate_sim::topology::flow_instances;
 
     use super::*;
 
@@ -149,7 +149,7 @@ access = { delay = "1ms" }
     #[test]
     fn a_call_is_what_the_scenario_says() {
         let scenario = Scenario::parse("two.toml", FILE, &|_| Err(String::new())).unwrap();
-        let roles = roles(&scenario, Seed(1));
+        let roles = flow_instances(&scenario, Seed(1));
         let call = |place: usize, first_rate| {
             Call::new(&scenario, &roles[place], place, first_rate, Seed(1))
         };

@@ -12,7 +12,7 @@ use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use tidegate_core::control::{Cx, TimerReason, sooner};
+use tidegate_core::control::{Context, TimerReason, sooner};
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::units::{Rate, Time};
 
@@ -86,11 +86,11 @@ impl Sender {
 }
 
 impl Endpoint for Sender {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         self.ask(cx.now, Question::Datagram(datagram.payload));
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.ask(cx.now, Question::Wake);
         while self.pacer <= cx.now {
             self.pacer += PACER;
@@ -105,7 +105,7 @@ impl Endpoint for Sender {
         }
     }
 
-    fn poll_transmit(&mut self, _: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         buffer.extend(self.outgoing.pop_front()?);
         Some(Transmit::default())
     }
@@ -147,19 +147,19 @@ impl Receiver {
 }
 
 impl Endpoint for Receiver {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         self.ask(cx.now, Question::Datagram(datagram.payload));
         self.report.get_or_insert(cx.now + FEEDBACK);
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.ask(cx.now, Question::Wake);
         if let Some(report) = self.report.as_mut().filter(|at| **at <= cx.now) {
             *report += FEEDBACK;
         }
     }
 
-    fn poll_transmit(&mut self, _: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         buffer.extend(self.outgoing.pop_front()?);
         Some(Transmit::default())
     }

@@ -5,7 +5,7 @@ use core::fmt;
 use core::time::Duration;
 use std::path::PathBuf;
 
-use tidegate_core::control::{Cx, TimerReason};
+use tidegate_core::control::{Context, TimerReason};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::link::{Network, NetworkError, StepsError};
@@ -47,7 +47,7 @@ pub fn scenario(scenario: &Scenario, peer: Peer, options: &Options) -> Result<Ou
     let seed = options.seed;
     let library = peer.library(options.pion.as_deref());
     let library = library.map_err(PlayError::Library)?;
-    let roles = topology::roles(scenario, seed);
+    let roles = topology::flow_instances(scenario, seed);
     let network = topology::network(scenario, &roles).map_err(PlayError::Steps)?;
     let network = Network::new(&network, seed).map_err(PlayError::Network)?;
     let parties = parties(scenario, &roles, peer, options)?;
@@ -308,21 +308,21 @@ impl Player {
 }
 
 impl Endpoint for Player {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         match self {
             Self::Ours(e) => e.on_datagram(cx, datagram),
             Self::Peer(e) => e.on_datagram(cx, datagram),
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         match self {
             Self::Ours(e) => e.on_timeout(cx),
             Self::Peer(e) => e.on_timeout(cx),
         }
     }
 
-    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         match self {
             Self::Ours(e) => e.poll_transmit(cx, buffer),
             Self::Peer(e) => e.poll_transmit(cx, buffer),

@@ -17,7 +17,7 @@ use quinn_proto::{
     ServerConfig, TransportConfig,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tidegate_core::control::{Cx, Ecn, TimerReason};
+use tidegate_core::control::{Context, Ecn, TimerReason};
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::units::Time;
 
@@ -166,7 +166,7 @@ impl Session {
 }
 
 impl Endpoint for Party {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         let ecn = EcnCodepoint::from_bits(datagram.ecn.bits());
         let data = BytesMut::from(datagram.payload);
         let now = self.clock.instant(cx.now);
@@ -189,7 +189,7 @@ impl Endpoint for Party {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.begin(cx.now);
         if let State::Runs(session) = &mut self.state {
             session
@@ -198,7 +198,7 @@ impl Endpoint for Party {
         }
     }
 
-    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         let ecn = |codepoint: Option<EcnCodepoint>| match codepoint {
             Some(codepoint) if self.call.ecn => Ecn::from_bits(codepoint as u8),
             _ => Ecn::NotEct,

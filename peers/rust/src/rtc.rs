@@ -12,7 +12,7 @@ use str0m::media::{MediaKind, Pt};
 use str0m::net::{Protocol, Receive};
 use str0m::rtp::RtpWrite;
 use str0m::{Candidate, Event, Input, Output, Rtc, RtcError};
-use tidegate_core::control::{Cx, TimerReason, sooner};
+use tidegate_core::control::{Context, TimerReason, sooner};
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::link::{
     LinkConfig, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId,
@@ -198,12 +198,12 @@ impl Media {
 }
 
 impl Endpoint for Party {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         let outcome = self.receive(self.clock.instant(cx.now), datagram.payload);
         self.fail(outcome);
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         let outcome = self
             .rtc
             .handle_input(Input::Timeout(self.clock.instant(cx.now)));
@@ -213,7 +213,7 @@ impl Endpoint for Party {
         }
     }
 
-    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         if !self.rtc.is_alive() {
             self.failure
                 .get_or_insert_with(|| "str0m gave the connection up".to_owned());

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-use tidegate_kernel::{Events, Wanted, set_congestion_control};
+use tidegate_kernel::{EventRequest, Events, set_congestion_control};
 use tidegate_live::netns::{Interface, Namespace};
 
 use crate::verdict::Verdict;
@@ -54,9 +54,9 @@ pub(crate) fn run() -> Vec<Verdict> {
         let before = window();
         let events = Events::in_process().unwrap();
         // The programs are attached while there is any subscription.
-        events.subscribe(&other, Wanted::default()).unwrap();
+        events.subscribe(&other, EventRequest::default()).unwrap();
         let unsubscribed = window();
-        let id = events.subscribe(&stream, Wanted::ALL).unwrap();
+        let id = events.subscribe(&stream, EventRequest::ALL).unwrap();
         let all = window();
         let mut seen = 0;
         while events.try_next().is_some() {

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_kernel::{
-    EventKind, EventSet, Events, Handler, Handlers, VariableSet, Wanted, monotonic,
+    EventKind, EventRequest, EventSet, Events, Handler, Handlers, VariableSet, monotonic,
 };
 
 use crate::trace::Trace;
@@ -187,8 +187,8 @@ fn into_callback(flapper: &mut Flapper, rate: u32, listening: Listening) -> (Vec
     (times, made)
 }
 
-fn states() -> Wanted {
-    Wanted {
+fn states() -> EventRequest {
+    EventRequest {
         events: EventSet::NONE.with(EventKind::State),
         variables: VariableSet::ALL,
     }

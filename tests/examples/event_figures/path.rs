@@ -12,7 +12,7 @@ use tidegate_core::link::{
 };
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::Rate;
-use tidegate_kernel::{Events, Wanted, set_congestion_control};
+use tidegate_kernel::{EventRequest, Events, set_congestion_control};
 use tidegate_live::emulator::{Emulator, EmulatorConfig, EmulatorLog, Host};
 
 use crate::triples::{self, Triple};
@@ -130,7 +130,7 @@ fn transfer(subscribed: bool) -> Transfer {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let watched = if subscribed { &stream } else { &other };
-    events.subscribe(watched, Wanted::ALL).unwrap();
+    events.subscribe(watched, EventRequest::ALL).unwrap();
     let start = Instant::now();
     events.write_all(&stream, &vec![0; 2_000_000]).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_kernel::{Event, EventKind, Events, Wanted, monotonic};
+use tidegate_kernel::{Event, EventKind, EventRequest, Events, monotonic};
 use tidegate_live::emulator::{Blackhole, Emulator, Host};
 use tidegate_live::netns::Namespace;
 
@@ -74,7 +74,7 @@ impl Compared {
         // A process can read the timers of its own network namespace only.
         let inside = emulator.namespace(Host::A);
         let weak = Arc::new(inside.within(Events::unprivileged).unwrap().unwrap());
-        exact.subscribe(&stream, Wanted::ALL).unwrap();
+        exact.subscribe(&stream, EventRequest::ALL).unwrap();
         let allowed = weak.allowed();
         weak.subscribe(&stream, allowed).unwrap();
         let cuts = cut(inside, round);
@@ -164,7 +164,7 @@ fn cut(host: &Namespace, round: u64) -> thread::JoinHandle<()> {
         for begin in [2_000, 7_000].map(|at| Duration::from_millis(at + 130 * round)) {
             for (at, lost) in [(begin, true), (begin + CUT, false)] {
                 wait_until(start, at);
-                blackhole.lead(lost).unwrap();
+                blackhole.set_blackhole(lost).unwrap();
             }
         }
     })

@@ -9,8 +9,8 @@ use core::time::Duration;
 use super::Target;
 use super::session::Story;
 use tidegate_core::control::{
-    Algorithm as _, Change, Cx, Demand, Ecn, Fate, FlowId, Kind, Outcome, RateController, Sent,
-    Start,
+    Algorithm as _, Change, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome,
+    RateController, Sent, Start,
 };
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::replay::Input;
@@ -77,14 +77,14 @@ pub fn delay_bound(data: &[u8]) {
 fn apply<C: RateController>(
     data: &[u8],
     controller: &mut C,
-    other: &mut dyn FnMut(&mut C, &mut Story<'_>, &mut Cx<'_>),
+    other: &mut dyn FnMut(&mut C, &mut Story<'_>, &mut Context<'_>),
 ) {
     let mut story = Story::new(data);
     let mut rng = Seed(1).stream("fuzz");
     let (mut now, mut seq) = (Time::ZERO, 0);
     while !story.is_over() {
         now += story.span();
-        let mut cx = Cx {
+        let mut cx = Context {
             now,
             rng: &mut rng,
             trace: &mut (),
@@ -145,7 +145,7 @@ fn report(story: &mut Story<'_>, newest: u64, now: Time) -> Input {
                 ecn: Ecn::from_bits(ecn),
             },
         };
-        Fate {
+        PacketOutcome {
             flow: FlowId(0),
             seq: newest.wrapping_sub(back),
             size: Bytes(1_200),
@@ -154,7 +154,7 @@ fn report(story: &mut Story<'_>, newest: u64, now: Time) -> Input {
         }
     });
     Input::Report {
-        fates: fates.collect(),
+        packets: fates.collect(),
         rtt: count.is_multiple_of(3).then(|| story.span()),
         measured: None,
     }

@@ -10,7 +10,7 @@ use core::time::Duration;
 use rand_pcg::Pcg64Mcg;
 
 use super::Target;
-use tidegate_core::control::Cx;
+use tidegate_core::control::Context;
 use tidegate_core::units::Time;
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
@@ -85,10 +85,10 @@ impl<'a> Story<'a> {
     }
 }
 
-fn cx(now: Time, rng: &mut Pcg64Mcg) -> Cx<'_> {
+fn cx(now: Time, rng: &mut Pcg64Mcg) -> Context<'_> {
     // The value has size zero, so no memory leaks.
     let trace = Box::leak(Box::new(()));
-    Cx { now, rng, trace }
+    Context { now, rng, trace }
 }
 
 fn name() -> Cname {

@@ -32,9 +32,9 @@ impl<'a> Limited<'a> {
             buffer(&sender, libc::SO_SNDBUF, room);
         }
         set_congestion_control(&sender, "reno").unwrap();
-        let wanted = Wanted {
+        let wanted = EventRequest {
             events: EventSet::NONE.with(EventKind::Phase),
-            ..Wanted::ALL
+            ..EventRequest::ALL
         };
         events.subscribe(&sender, wanted).unwrap();
         Self {

@@ -2,7 +2,7 @@
 
 use super::*;
 use tidegate_core::link::RouteId;
-use tidegate_live::tcp_sysctls::Stack;
+use tidegate_live::tcp_sysctls::TcpSysctls;
 
 /// A segment that entered the path: offset of its first byte in the stream, and its length.
 /// how many bytes it has.
@@ -23,7 +23,7 @@ fn a_subscription_changes_no_segment() {
         for every in [5, 7, 8, 9] {
             let plain = segments(&events, every, None);
             assert_eq!(segments(&events, every, None), plain, "each {every}th lost");
-            let watched = segments(&events, every, Some(Wanted::ALL));
+            let watched = segments(&events, every, Some(EventRequest::ALL));
             assert_eq!(watched, plain, "each {every}th lost");
             let repairs = (1..plain.len()).filter(|&n| plain[..n].contains(&plain[n]));
             assert!(repairs.count() > 0, "no retransmission: {plain:?}");
@@ -32,21 +32,21 @@ fn a_subscription_changes_no_segment() {
 }
 
 /// Two bursts over a path that loses every `every`th packet.
-fn segments(events: &Events, every: u32, wanted: Option<Wanted>) -> Vec<Sent> {
+fn segments(events: &Events, every: u32, wanted: Option<EventRequest>) -> Vec<Sent> {
     let loss = LossConfig::Every(NonZeroU32::new(every).unwrap());
     let config = EmulatorConfig {
         log: 1_000,
         ..path(loss, Vec::new())
     };
     let emulator = Emulator::start(&config).unwrap();
-    let tails = Stack {
+    let tails = TcpSysctls {
         no_tail_probes: true,
-        ..Stack::default()
+        ..TcpSysctls::default()
     };
     tails.apply(emulator.namespace(Host::A)).unwrap();
-    let patient = Stack {
+    let patient = TcpSysctls {
         min_rto: Some(Duration::from_secs(5)),
-        ..Stack::default()
+        ..TcpSysctls::default()
     };
     // Before Linux 6.11 it stays 0.2 s, which leaves less margin on a slow machine.
     let _ = patient.apply(emulator.namespace(Host::A));

@@ -2,7 +2,7 @@
 
 use super::*;
 use tidegate_core::units::Bytes;
-use tidegate_live::tcp_sysctls::Stack;
+use tidegate_live::tcp_sysctls::TcpSysctls;
 
 fn value(event: &Event, variable: Variable) -> u64 {
     event.state.get(variable).unwrap()
@@ -18,7 +18,7 @@ fn repairs_are_counted_during_recovery() {
         };
         let loss = LossConfig::Every(NonZeroU32::new(250).unwrap());
         let emulator = Emulator::start(&path(loss, Vec::new())).unwrap();
-        let seen = transfer(&emulator, &events, 3_000_000, Wanted::ALL);
+        let seen = transfer(&emulator, &events, 3_000_000, EventRequest::ALL);
         consistent(&seen);
         // After the close of its half of the connection, the sender counts no ACKs.
         let open = |e: &&Event| e.state.tcp_state() == Some(TcpState::Established);
@@ -75,14 +75,14 @@ fn marks_reduce_the_window_without_a_recovery() {
                 ..DropTailConfig::packets(1_000)
             });
             let emulator = Emulator::start(&config).unwrap();
-            let stack = Stack {
+            let stack = TcpSysctls {
                 ecn: true,
-                ..Stack::default()
+                ..TcpSysctls::default()
             };
             for host in [Host::A, Host::B] {
                 stack.apply(emulator.namespace(host)).unwrap();
             }
-            let seen = transfer(&emulator, &events, 2_000_000, Wanted::ALL);
+            let seen = transfer(&emulator, &events, 2_000_000, EventRequest::ALL);
             consistent(&seen);
             let reduced: Vec<&Event> = seen
                 .iter()

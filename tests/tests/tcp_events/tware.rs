@@ -11,7 +11,9 @@ use std::{fs, thread};
 
 use tidegate_core::link::{LossConfig, Outage};
 use tidegate_core::units::Time;
-use tidegate_kernel::{EventKind, EventSet, Executable, Handler, Handlers, VariableSet, Wanted};
+use tidegate_kernel::{
+    EventKind, EventRequest, EventSet, Executable, Handler, Handlers, VariableSet,
+};
 use tidegate_live::emulator::{Emulator, Host};
 
 use super::{PORT, in_kernel, judged_in_lab, path};
@@ -114,7 +116,7 @@ fn play() {
         limit: GUARD,
         ..Executable::new(&program)
     };
-    let timeouts = Wanted {
+    let timeouts = EventRequest {
         events: EventSet::NONE.with(EventKind::Timeout),
         variables: VariableSet::NONE,
     };

@@ -13,10 +13,10 @@ use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_kernel::{Events, set_congestion_control};
 use tidegate_live::clock::Clock;
-use tidegate_live::driver::{Conditions, Interrupts, StopFlag};
+use tidegate_live::driver::{Interrupts, RunLimits, StopFlag};
 use tidegate_live::emulator::{Emulator, EmulatorConfig, Host};
 
-use crate::tcp::ends;
+use crate::tcp::endpoints;
 use tidegate_console::progress::say;
 
 /// Parameters of the emulated path.
@@ -96,7 +96,7 @@ impl Connection {
         patience: ConnectLimits<'_>,
     ) -> Result<Option<Self>> {
         let (answer, attempt) = mpsc::channel();
-        let conditions = Conditions {
+        let conditions = RunLimits {
             clock: Clock::start(),
             until: None,
             stop: StopFlag::new().context(
@@ -105,7 +105,7 @@ impl Connection {
             )?,
         };
         let connect = move || {
-            let stream = ends::connect_to(&host, &conditions, || false);
+            let stream = endpoints::connect_to(&host, &conditions, || false);
             let (stream, _) = stream?.context("the attempt to connect broke off")?;
             Ok(stream)
         };

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_kernel::{
-    Event, EventSet, Events, EventsError, Snapshot, Variable, VariableSet, Wanted, monotonic,
+    Event, EventRequest, EventSet, Events, EventsError, Snapshot, Variable, VariableSet, monotonic,
 };
 use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_sim::scenario::quantity;
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<ExitCode> {
     }
     let took = monotonic().saturating_sub(start).as_secs_f64();
     // Stop the subscription first, so that the remaining events are a complete set.
-    events.change(id, Wanted::default())?;
+    events.change(id, EventRequest::default())?;
     while let Some(event) = events.try_next() {
         show(&event)?;
     }
@@ -199,8 +199,8 @@ fn print_counters(state: &Snapshot) {
 }
 
 /// Events and variables named on the command line.
-fn named(args: &WatchArgs) -> Wanted {
-    Wanted {
+fn named(args: &WatchArgs) -> EventRequest {
+    EventRequest {
         events: union(&args.events, EventSet::NONE, EventSet::or),
         variables: union(&args.variables, VariableSet::NONE, VariableSet::or),
     }
@@ -209,8 +209,8 @@ fn named(args: &WatchArgs) -> Wanted {
 /// Events and variables to request. `all` stands for those that are allowed. A named item is
 /// requested as it is, so that the daemon rejects it with a reason. If no event is allowed, `all`
 /// is requested unchanged.
-fn wanted(named: Wanted, allowed: Wanted) -> Wanted {
-    Wanted {
+fn wanted(named: EventRequest, allowed: EventRequest) -> EventRequest {
+    EventRequest {
         events: match named.events {
             EventSet::ALL if allowed.has_events() => allowed.events,
             some => some,
@@ -222,7 +222,7 @@ fn wanted(named: Wanted, allowed: Wanted) -> Wanted {
     }
 }
 
-fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
+fn source(args: &WatchArgs, named: EventRequest) -> Result<Events> {
     let path = args.socket.clone();
     let path = path.unwrap_or_else(tidegate_kernel::default_path);
     let events = match args.source {
@@ -243,7 +243,7 @@ fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
                     }
                 }
             }
-            Err(why @ EventsError::Barred) if named.events == EventSet::ALL => {
+            Err(why @ EventsError::NotPermitted) if named.events == EventSet::ALL => {
                 say(format_args!("events: {why}"));
                 Events::unprivileged()?
             }
@@ -263,7 +263,7 @@ fn source(args: &WatchArgs, named: Wanted) -> Result<Events> {
             "events: without privilege; each write starts a new segment, and these events are \
             less exact:",
         );
-        for (kind, how) in events.weaker() {
+        for (kind, how) in events.limited_events() {
             say(format_args!("events:   {kind}: {how}"));
         }
     }
@@ -357,21 +357,21 @@ mod tests {
     fn named_events_are_requested_unchanged() {
         let rto = VariableSet::NONE.with(Variable::Rto);
         let timeout = EventSet::NONE.with(EventKind::Timeout);
-        let allowed = Wanted {
+        let allowed = EventRequest {
             events: EventSet::NONE.with(EventKind::State),
             variables: VariableSet::NONE.with(Variable::Cwnd),
         };
-        assert_eq!(wanted(Wanted::ALL, allowed), allowed);
-        let named = Wanted {
+        assert_eq!(wanted(EventRequest::ALL, allowed), allowed);
+        let named = EventRequest {
             events: timeout,
             variables: rto,
         };
         assert_eq!(wanted(named, allowed), named);
         // The daemon rejects the request and logs it.
-        let nothing = Wanted {
+        let nothing = EventRequest {
             events: EventSet::NONE.with(EventKind::Ended),
-            ..Wanted::default()
+            ..EventRequest::default()
         };
-        assert_eq!(wanted(Wanted::ALL, nothing).events, EventSet::ALL);
+        assert_eq!(wanted(EventRequest::ALL, nothing).events, EventSet::ALL);
     }
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::units::{Bytes, Time};
-use tidegate_live::driver::Conditions;
+use tidegate_live::driver::RunLimits;
 use tidegate_live::tcp::{TcpOptions, TcpSocket, accept};
 use tidegate_sim::flow_endpoints::FlowInstance;
 use tidegate_sim::model_flow::Application;
@@ -26,7 +26,7 @@ pub(super) fn send(
     kernel: &KernelTcp,
     plan: &TcpPlan,
     peer: SocketAddr,
-    conditions: &Conditions,
+    conditions: &RunLimits,
 ) -> Result<Option<Time>> {
     let clock = conditions.clock;
     conditions.sleep_until(Time::ZERO + role.plan.start);
@@ -146,7 +146,7 @@ impl Writer {
 ///
 /// # Errors
 /// The connection failed.
-pub(super) fn receive(listener: &TcpListener, conditions: &Conditions) -> Result<()> {
+pub(super) fn receive(listener: &TcpListener, conditions: &RunLimits) -> Result<()> {
     let end = conditions.until.unwrap_or(Time::FAR);
     let over = || conditions.stop.is_set() || conditions.clock.now() >= end;
     let Some((mut stream, _)) = accept(listener, conditions, over)? else {

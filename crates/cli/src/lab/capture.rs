@@ -7,12 +7,12 @@ use tidegate_core::link::RouteId;
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::units::{Bytes, RemoteTime, Time};
 use tidegate_live::emulator::{EmulatorLog, Segment};
-use tidegate_sim::interactive::Slot;
+use tidegate_sim::interactive::StreamSegment;
 use tidegate_sim::meter::Meter;
 
 /// A packet of a kernel TCP flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Passing {
+pub(super) struct CapturedPacket {
     /// Time at which the host sent it.
     pub(super) sent: Time,
     /// Time of delivery to the other host, and the ECN mark. `None` if the packet was lost.
@@ -22,7 +22,7 @@ pub(super) struct Passing {
 }
 
 /// Packets of `route`, in sending order.
-pub(super) fn passings(log: &EmulatorLog, route: RouteId) -> Vec<Passing> {
+pub(super) fn passings(log: &EmulatorLog, route: RouteId) -> Vec<CapturedPacket> {
     let departures: BTreeMap<u64, (Time, Ecn)> = log
         .departures
         .iter()
@@ -30,7 +30,7 @@ pub(super) fn passings(log: &EmulatorLog, route: RouteId) -> Vec<Passing> {
         .collect();
     let arrivals = log.arrivals.iter().filter(|a| a.route == route);
     arrivals
-        .map(|arrival| Passing {
+        .map(|arrival| CapturedPacket {
             sent: arrival.at,
             arrived: departures.get(&arrival.id).copied(),
             size: arrival.size,
@@ -41,7 +41,7 @@ pub(super) fn passings(log: &EmulatorLog, route: RouteId) -> Vec<Passing> {
 
 /// Segments of the stream in stream order. Each has the time of its first transmission and the time
 /// at which it and all data before it had arrived. Segments that never arrived are left out.
-pub(super) fn slots(passings: &[Passing]) -> Vec<Slot> {
+pub(super) fn slots(passings: &[CapturedPacket]) -> Vec<StreamSegment> {
     let Some(first) = passings
         .iter()
         .find_map(|p| Some(p.segment.filter(|s| s.syn)?.sequence))
@@ -49,7 +49,7 @@ pub(super) fn slots(passings: &[Passing]) -> Vec<Slot> {
         return Vec::new();
     };
     // Byte range of a packet in the stream.
-    let span = |passing: &Passing| {
+    let span = |passing: &CapturedPacket| {
         let segment = passing.segment.filter(|s| s.payload > 0 && !s.syn)?;
         let from = segment.sequence.wrapping_sub(first.wrapping_add(1));
         Some((from, from.saturating_add(u32::from(segment.payload))))
@@ -67,7 +67,7 @@ pub(super) fn slots(passings: &[Passing]) -> Vec<Slot> {
         let Some((arrived, _)) = progress.peek() else {
             break;
         };
-        slots.push(Slot {
+        slots.push(StreamSegment {
             sent: passing.sent,
             arrived: *arrived,
             payload,
@@ -78,10 +78,10 @@ pub(super) fn slots(passings: &[Passing]) -> Vec<Slot> {
 
 /// Steps of the in-order delivery: from each time on, all bytes below the number have arrived.
 fn progress(
-    passings: &[Passing],
-    span: impl Fn(&Passing) -> Option<(u32, u32)>,
+    passings: &[CapturedPacket],
+    span: impl Fn(&CapturedPacket) -> Option<(u32, u32)>,
 ) -> Vec<(Time, u32)> {
-    let came = |p: &Passing| Some((p.arrived?.0, span(p)?));
+    let came = |p: &CapturedPacket| Some((p.arrived?.0, span(p)?));
     let mut came: Vec<(Time, (u32, u32))> = passings.iter().filter_map(came).collect();
     came.sort_unstable();
     let (mut all, mut beyond) = (0, BTreeMap::new());
@@ -101,7 +101,12 @@ fn progress(
 }
 
 /// Adds a kernel TCP flow to the meter.
-pub(super) fn meter(meter: &mut Meter, flow: usize, there: &[Passing], back: &[Passing]) {
+pub(super) fn meter(
+    meter: &mut Meter,
+    flow: usize,
+    there: &[CapturedPacket],
+    back: &[CapturedPacket],
+) {
     for passing in there {
         meter.sent(flow, passing.sent, passing.size);
         match passing.arrived {
@@ -111,14 +116,14 @@ pub(super) fn meter(meter: &mut Meter, flow: usize, there: &[Passing], back: &[P
     }
     for passing in back {
         if let Some((at, _)) = passing.arrived {
-            meter.answered(flow, at, passing.sent);
+            meter.count_returned(flow, at, passing.sent);
         }
     }
 }
 
 /// The flow's packets as rows of a run folder.
-pub(super) fn packets(there: &[Passing]) -> Vec<PacketRow> {
-    let row = |(seq, passing): (usize, &Passing)| PacketRow {
+pub(super) fn packets(there: &[CapturedPacket]) -> Vec<PacketRow> {
+    let row = |(seq, passing): (usize, &CapturedPacket)| PacketRow {
         seq: seq as u64,
         kind: Kind::Media,
         size: passing.size,
@@ -139,8 +144,8 @@ mod tests {
     use super::*;
 
     /// A segment of `payload` bytes at `offset` in a stream whose sequence numbers wrap soon.
-    fn data(sent: u64, arrived: Option<u64>, offset: u32, payload: u16) -> Passing {
-        Passing {
+    fn data(sent: u64, arrived: Option<u64>, offset: u32, payload: u16) -> CapturedPacket {
+        CapturedPacket {
             sent: Time::from_millis(sent),
             arrived: arrived.map(|ms| (Time::from_millis(ms), Ecn::NotEct)),
             size: Bytes(u64::from(payload) + 52),
@@ -152,7 +157,7 @@ mod tests {
         }
     }
 
-    fn syn() -> Passing {
+    fn syn() -> CapturedPacket {
         let mut syn = data(0, Some(10), 0, 0);
         syn.segment = Some(Segment {
             sequence: SYN,
@@ -162,7 +167,7 @@ mod tests {
         syn
     }
 
-    fn slot_times(passings: &[Passing]) -> Vec<(u64, u64, u32)> {
+    fn slot_times(passings: &[CapturedPacket]) -> Vec<(u64, u64, u32)> {
         let ms = |at: Time| at.as_nanos() / 1_000_000;
         let slots = slots(passings);
         slots

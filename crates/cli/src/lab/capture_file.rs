@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result};
 use tidegate_sim::interactive::Sample;
 use tidegate_sim::run::{CAPTURE, CONNECTION};
 
-use super::capture::Passing;
-use super::lab_run::Played;
+use super::capture::CapturedPacket;
+use super::lab_run::LabResult;
 
 /// Packets and connection state of each flow over kernel TCP.
 #[derive(Debug)]
@@ -16,19 +16,19 @@ pub(crate) struct Captures(Vec<Flow>);
 #[derive(Debug)]
 struct Flow {
     name: String,
-    there: Vec<Passing>,
+    there: Vec<CapturedPacket>,
     samples: Vec<Sample>,
 }
 
 /// Extracts the captures of a completed run.
-pub(crate) fn captures(played: &Played) -> Captures {
+pub(crate) fn captures(played: &LabResult) -> Captures {
     let samples = |name: &str| {
         let mut flows = played.take.flows.iter();
         let flow = flows.find(|(role, _)| role.name == name);
         let record = flow.and_then(|(_, takings)| takings.stream.as_ref());
         record.map_or_else(Vec::new, |record| record.samples.clone())
     };
-    let flow = |(name, there): &(String, Vec<Passing>)| Flow {
+    let flow = |(name, there): &(String, Vec<CapturedPacket>)| Flow {
         name: name.clone(),
         there: there.clone(),
         samples: samples(name),
@@ -74,7 +74,7 @@ impl Captures {
     }
 }
 
-fn packet(passing: &Passing) -> Vec<String> {
+fn packet(passing: &CapturedPacket) -> Vec<String> {
     let arrived = passing
         .arrived
         .map(|(at, _)| format!("{:.9}", at.as_secs_f64()));

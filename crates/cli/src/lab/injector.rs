@@ -22,7 +22,7 @@ pub(crate) enum Injector {
 }
 
 /// Removes the outages from the links of `routes`. Returns the outages of each route.
-pub(super) fn lift(network: &mut NetworkConfig, routes: &[RouteId]) -> Vec<Vec<Outage>> {
+pub(super) fn take_outages(network: &mut NetworkConfig, routes: &[RouteId]) -> Vec<Vec<Outage>> {
     let links = |network: &NetworkConfig, route: &RouteId| network.routes[route.0].clone();
     let cuts = routes.iter().map(|route| {
         let links = links(network, route).into_iter();
@@ -46,7 +46,7 @@ pub(super) fn lift(network: &mut NetworkConfig, routes: &[RouteId]) -> Vec<Vec<O
 ///
 /// # Errors
 /// The device for the route cannot be created, or no thread can be started.
-pub(super) fn divert(
+pub(super) fn start_blackhole(
     host: &Namespace,
     outages: Vec<Outage>,
     clock: Clock,
@@ -64,9 +64,9 @@ pub(super) fn divert(
             if !wait(outage.from) {
                 break;
             }
-            blackhole.lead(true)?;
+            blackhole.set_blackhole(true)?;
             let on = wait(outage.to);
-            blackhole.lead(false)?;
+            blackhole.set_blackhole(false)?;
             if !on {
                 break;
             }
@@ -102,7 +102,7 @@ mod tests {
             links: vec![link(vec![late]), link(vec![early]), link(vec![other])],
             routes: vec![vec![LinkId(0), LinkId(1)], vec![LinkId(2)], vec![LinkId(0)]],
         };
-        let cuts = lift(&mut network, &[RouteId(0), RouteId(2)]);
+        let cuts = take_outages(&mut network, &[RouteId(0), RouteId(2)]);
         // A link that two routes share is interrupted for both.
         assert_eq!(cuts, [vec![early, late], vec![late]]);
         let left = network.links.iter().map(|link| link.config.outages.len());

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use anyhow::{Result, bail};
 use tidegate_core::units::Bytes;
-use tidegate_live::tcp_sysctls::{Limits, Stack};
+use tidegate_live::tcp_sysctls::{ReceiverOptions, TcpSysctls};
 use tidegate_sim::scenario::{MediaPlan, Scenario, TcpPlan, TcpSender};
 use tidegate_sim::tcp::classic::Flavour;
 use tidegate_sim::tcp::modern::{self, CongestionConfig, CubicConfig, Detection};
@@ -16,9 +16,9 @@ pub(super) struct KernelTcp {
     /// Kernel name of the congestion control.
     pub(super) congestion: &'static str,
     /// Settings of both hosts.
-    pub(super) stack: Stack,
+    pub(super) stack: TcpSysctls,
     /// Limits of the receiver.
-    pub(super) limits: Limits,
+    pub(super) limits: ReceiverOptions,
     /// Maximum RTO.
     pub(super) rto_max: Option<Duration>,
     /// Whether successive RTOs are not doubled.
@@ -54,7 +54,7 @@ impl KernelTcp {
 ///
 /// # Errors
 /// The message names the first flow with an unsupported key, and the key.
-pub(super) fn fits(scenario: &Scenario) -> Result<()> {
+pub(super) fn check_kernel_tcp(scenario: &Scenario) -> Result<()> {
     for flow in &scenario.flows {
         let stream = flow.media.video().and_then(|video| video.stream.as_deref());
         let plan = match &flow.media {
@@ -105,12 +105,12 @@ fn modern_settings(config: &modern::Config) -> KernelTcp {
             CongestionConfig::Prague(_) => "prague",
             CongestionConfig::Reno(_) => "reno",
         },
-        stack: Stack {
+        stack: TcpSysctls {
             min_rto: given(config.timeout.min, standard.timeout.min),
             no_tail_probes: !config.tail_probes,
-            ..Stack::default()
+            ..TcpSysctls::default()
         },
-        limits: Limits {
+        limits: ReceiverOptions {
             window: (config.window != standard.window)
                 .then(|| Bytes(u64::from(config.window) * payload)),
             packet: (config.packet_size != standard.packet_size)
@@ -145,12 +145,12 @@ fn ns2_settings(config: &classic::Config) -> KernelTcp {
     );
     KernelTcp {
         congestion: "reno",
-        stack: Stack {
+        stack: TcpSysctls {
             min_rto: Some(config.rto.min),
             no_sack,
-            ..Stack::default()
+            ..TcpSysctls::default()
         },
-        limits: Limits {
+        limits: ReceiverOptions {
             window: (config.window != standard.window)
                 .then(|| Bytes(u64::from(config.window) * payload)),
             packet: Some(Bytes(u64::from(config.packet_size))),
@@ -187,16 +187,16 @@ mod tests {
 
     #[test]
     fn options_of_the_model_only_are_rejected() {
-        let says = |tcp| fits(&scenario(tcp)).unwrap_err().to_string();
+        let says = |tcp| check_kernel_tcp(&scenario(tcp)).unwrap_err().to_string();
         assert!(says("\"bbr\", recovery = \"duplicates\"").starts_with("flow \"f\": recovery"));
         assert!(says("\"cubic\", hystart = false").contains("tcp_cubic.hystart"));
         let same =
             "\"cubic\", hystart = true, recovery = \"rack\", pacing = true, tail_probes = false";
-        assert!(fits(&scenario(same)).is_ok());
+        assert!(check_kernel_tcp(&scenario(same)).is_ok());
         let tcp = of(same);
         assert!(tcp.paced && tcp.stack.no_tail_probes);
         // TCP models of ns-2 run as models.
-        assert!(fits(&scenario("\"sack\", buffer = \"64kB\"")).is_ok());
+        assert!(check_kernel_tcp(&scenario("\"sack\", buffer = \"64kB\"")).is_ok());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tidegate_core::units::{Bytes, RemoteTime, Time};
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_live::emulator::{
-    Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, Hosts, Way,
+    Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, HostRoute, UnconnectedHosts,
 };
 use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Passage, packet_row};
@@ -25,10 +25,10 @@ use tidegate_sim::runner::{BIN, RunResult};
 use tidegate_sim::scenario::{MediaPlan, TcpPlan, TcpSender, VideoPlan};
 use tidegate_sim::topology::{self, back_of, path_of};
 
-use super::capture::{self, Passing};
+use super::capture::{self, CapturedPacket};
 use super::injector::{self, Injector};
 use super::kernel::KernelTcp;
-use super::netns_pair::{Endpoint, Gate, LabPlayer, NetnsPair, RECEIVER, SENDER};
+use super::netns_pair::{Endpoint, LabPlayer, NetnsPair, RECEIVER, SENDER, StartGate};
 use super::service::Service;
 use super::stream::Sources;
 use super::{bulk, replay, stream};
@@ -50,7 +50,7 @@ pub(crate) struct LabRun<'a> {
 
 /// Result of a run.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct LabResult {
     pub(crate) take: RunResult,
     /// Time of the end or of the interrupt.
     pub(crate) ended: Time,
@@ -60,12 +60,12 @@ pub(crate) struct Played {
     /// Differences between the plans and the kernel's behaviour.
     pub(crate) notes: Vec<String>,
     /// Forward packets of each flow over kernel TCP.
-    pub(super) captures: Vec<(String, Vec<Passing>)>,
+    pub(super) captures: Vec<(String, Vec<CapturedPacket>)>,
 }
 
 /// How the endpoints of a flow run.
 #[derive(Debug)]
-enum Part {
+enum FlowEndpoints {
     /// As datagram endpoints.
     Datagrams(Box<LabPlayer>),
     /// As a bulk transfer over kernel TCP.
@@ -75,7 +75,7 @@ enum Part {
 }
 
 /// Threads of a flow.
-struct Performers {
+struct FlowThreads {
     sender: Endpoint,
     receiver: Endpoint,
     flag: StopFlag,
@@ -83,7 +83,7 @@ struct Performers {
     uses_kernel: bool,
 }
 
-impl Performers {
+impl FlowThreads {
     /// A stream is finished when it has arrived completely.
     fn are_done(&self) -> bool {
         self.sender.is_finished() && (!self.is_stream || self.receiver.is_finished())
@@ -102,7 +102,7 @@ impl LabRun<'_> {
         cast: &[FlowInstance],
         progress: &mut dyn FnMut(f64),
         again: &dyn Fn(),
-    ) -> Result<Played> {
+    ) -> Result<LabResult> {
         let mut first = self.play(cast.to_vec(), progress)?;
         let report = &first.report;
         if report.kept_up || !report.realtime_priority || !first.is_whole {
@@ -123,7 +123,7 @@ impl LabRun<'_> {
     ///
     /// # Errors
     /// A host, a socket or an encoder failed. The message names the flow.
-    fn play(&self, cast: Vec<FlowInstance>, progress: &mut dyn FnMut(f64)) -> Result<Played> {
+    fn play(&self, cast: Vec<FlowInstance>, progress: &mut dyn FnMut(f64)) -> Result<LabResult> {
         let scenario = &self.script.scenario;
         let mut network = topology::network(scenario, &cast)?;
         let mut cuts = self.cuts(&mut network, &cast).into_iter();
@@ -134,12 +134,13 @@ impl LabRun<'_> {
             let flag = StopFlag::new()?;
             parts.push((self.part(role, &flag)?, flag));
         }
-        let furnished = Hosts::new(2 * cast.len() as u16).context("cannot make the hosts")?;
+        let furnished =
+            UnconnectedHosts::new(2 * cast.len() as u16).context("cannot make the hosts")?;
         let (mut performers, mut notes) = (Vec::with_capacity(cast.len()), Vec::new());
         let mut outages = Vec::new();
-        let gate = Gate::default();
+        let gate = StartGate::default();
         for (i, (role, (part, flag))) in cast.iter().zip(parts).enumerate() {
-            if let Part::Bulk(kernel, _) | Part::Stream(kernel, _) = &part {
+            if let FlowEndpoints::Bulk(kernel, _) | FlowEndpoints::Stream(kernel, _) = &part {
                 let note = |note: &String| format!("{}: {note}", role.class);
                 notes.extend(kernel.notes.iter().map(note));
             }
@@ -152,7 +153,7 @@ impl LabRun<'_> {
                 stop: &stop,
                 gate: &gate,
             };
-            if let Part::Stream(..) = &part
+            if let FlowEndpoints::Stream(..) = &part
                 && let Some(cut) = cuts.next()
             {
                 outages.push((place.namespaces[0].clone(), cut));
@@ -166,7 +167,7 @@ impl LabRun<'_> {
         gate.open(config.clock);
         let injectors = outages
             .into_iter()
-            .map(|(host, cut)| injector::divert(&host, cut, config.clock, stop.clone()));
+            .map(|(host, cut)| injector::start_blackhole(&host, cut, config.clock, stop.clone()));
         let injectors = injectors.collect::<Result<Vec<_>>>()?;
         self.watch(&performers, config.clock, progress);
         let ended = config.clock.now();
@@ -184,7 +185,7 @@ impl LabRun<'_> {
         count_reports(&mut take, &log);
         let name = &take.flows[0].0.name;
         take.links = replay::link_samples(scenario, &config.network, self.seed, &log, name)?;
-        Ok(Played {
+        Ok(LabResult {
             take,
             ended,
             is_whole,
@@ -198,10 +199,10 @@ impl LabRun<'_> {
     fn emulator(&self, network: NetworkConfig, flows: usize) -> EmulatorConfig {
         let ways = (0..flows).flat_map(|flow| {
             let [sender, receiver] = hosts(flow);
-            Way::both(sender, receiver, path_of(flow), back_of(flow))
+            HostRoute::both(sender, receiver, path_of(flow), back_of(flow))
         });
         EmulatorConfig {
-            ways: ways.collect(),
+            routes: ways.collect(),
             seed: self.seed,
             limit: self.script.scenario.duration + TAIL * 2,
             log: LOG,
@@ -213,7 +214,7 @@ impl LabRun<'_> {
     fn collect(
         &self,
         cast: Vec<FlowInstance>,
-        performers: Vec<Performers>,
+        performers: Vec<FlowThreads>,
     ) -> Result<(RunResult, Vec<usize>)> {
         let window = self.script.scenario.window();
         let mut take = RunResult {
@@ -256,10 +257,10 @@ impl LabRun<'_> {
         let streams = cast.iter().enumerate();
         let streams = streams.filter(|(_, role)| stream_of(role).is_some());
         let routes: Vec<_> = streams.map(|(i, _)| path_of(i)).collect();
-        injector::lift(network, &routes)
+        injector::take_outages(network, &routes)
     }
 
-    fn part(&self, role: &FlowInstance, flag: &StopFlag) -> Result<Part> {
+    fn part(&self, role: &FlowInstance, flag: &StopFlag) -> Result<FlowEndpoints> {
         let encoder = |video: &VideoPlan| -> Result<EncoderThread> {
             let encoder = self.script.video.encoder(&role.name, video, self.seed)?;
             Ok(EncoderThread::start(encoder, flag.clone())?)
@@ -267,7 +268,7 @@ impl LabRun<'_> {
         if let Some((video, plan)) = stream_of(role) {
             let kernel = KernelTcp::new(&plan.tcp, role.plan.ecn.is_capable());
             let sender = stream::Sender::new(role, video, plan, &kernel, encoder(video)?);
-            return Ok(Part::Stream(kernel, Box::new(sender)));
+            return Ok(FlowEndpoints::Stream(kernel, Box::new(sender)));
         }
         match &role.plan.media {
             // No released kernel has Prague: the model runs over UDP, as do the ns-2 models.
@@ -275,26 +276,31 @@ impl LabRun<'_> {
                 if matches!(plan.sender, TcpSender::Modern(_)) && !plan.is_scalable() =>
             {
                 let kernel = KernelTcp::new(plan, role.plan.ecn.is_capable());
-                Ok(Part::Bulk(kernel, Box::new(plan.clone())))
+                Ok(FlowEndpoints::Bulk(kernel, Box::new(plan.clone())))
             }
             _ => {
                 let player = role.sender(self.seed, encoder)?;
-                Ok(Part::Datagrams(Box::new(player)))
+                Ok(FlowEndpoints::Datagrams(Box::new(player)))
             }
         }
     }
 
     /// Starts the threads of a flow on its hosts.
-    fn perform(&self, place: &NetnsPair<'_>, part: Part, flag: StopFlag) -> Result<Performers> {
-        let is_stream = matches!(part, Part::Stream(..));
-        let uses_kernel = is_stream || matches!(part, Part::Bulk(..));
+    fn perform(
+        &self,
+        place: &NetnsPair<'_>,
+        part: FlowEndpoints,
+        flag: StopFlag,
+    ) -> Result<FlowThreads> {
+        let is_stream = matches!(part, FlowEndpoints::Stream(..));
+        let uses_kernel = is_stream || matches!(part, FlowEndpoints::Bulk(..));
         let (sender, receiver) = match part {
-            Part::Datagrams(player) => {
+            FlowEndpoints::Datagrams(player) => {
                 let receiver = place.role.receiver(self.seed);
                 let receiver = place.drive(RECEIVER, receiver, place.stop)?;
                 (place.drive(SENDER, *player, &flag)?, receiver)
             }
-            Part::Bulk(kernel, plan) => {
+            FlowEndpoints::Bulk(kernel, plan) => {
                 let listener = place.listen(&kernel)?;
                 let receiver = place.inside(RECEIVER, place.stop, move |conditions| {
                     bulk::receive(&listener, conditions)?;
@@ -311,7 +317,7 @@ impl LabRun<'_> {
                 })?;
                 (sender, receiver)
             }
-            Part::Stream(kernel, sender) => {
+            FlowEndpoints::Stream(kernel, sender) => {
                 let listener = place.listen(&kernel)?;
                 let receive = move |conditions: &_| stream::receive(&listener, conditions);
                 let receiver = place.inside(RECEIVER, place.stop, receive)?;
@@ -321,7 +327,7 @@ impl LabRun<'_> {
                 (place.inside(SENDER, &flag, play)?, receiver)
             }
         };
-        Ok(Performers {
+        Ok(FlowThreads {
             sender,
             receiver,
             flag,
@@ -331,12 +337,12 @@ impl LabRun<'_> {
     }
 
     /// Waits until all flows are finished.
-    fn watch(&self, performers: &[Performers], clock: Clock, progress: &mut dyn FnMut(f64)) {
+    fn watch(&self, performers: &[FlowThreads], clock: Clock, progress: &mut dyn FnMut(f64)) {
         let whole = self.script.scenario.duration.as_secs_f64();
         while performers.iter().any(|pair| !pair.are_done()) {
             std::thread::sleep(GLANCE);
             let mut streams = performers.iter().filter(|pair| pair.is_stream);
-            let over = self.ends_with_video && streams.all(Performers::are_done);
+            let over = self.ends_with_video && streams.all(FlowThreads::are_done);
             if over || self.interrupts.count() > 0 {
                 for pair in performers {
                     pair.flag.set();
@@ -356,7 +362,7 @@ impl LabRun<'_> {
 }
 
 /// Adds results of a kernel TCP flow that only the emulator's log has.
-fn settle(take: &mut RunResult, flow: usize, log: &EmulatorLog) -> (String, Vec<Passing>) {
+fn settle(take: &mut RunResult, flow: usize, log: &EmulatorLog) -> (String, Vec<CapturedPacket>) {
     let there = capture::passings(log, path_of(flow));
     let back = capture::passings(log, back_of(flow));
     capture::meter(&mut take.meter, flow, &there, &back);
@@ -378,7 +384,7 @@ fn count_reports(take: &mut RunResult, log: &EmulatorLog) {
         }
         for passing in capture::passings(log, back_of(flow)) {
             if let Some((at, _)) = passing.arrived {
-                take.meter.answered(flow, at, passing.sent);
+                take.meter.count_returned(flow, at, passing.sent);
             }
         }
     }
@@ -405,7 +411,7 @@ fn meter(meter: &mut Meter, flow: usize, sender: &FlowResult) {
         }
     }
     for passage in sender.passages.iter().filter(|passage| passage.arrived) {
-        meter.answered(flow, passage.at, passage.sent);
+        meter.count_returned(flow, passage.at, passage.sent);
     }
 }
 

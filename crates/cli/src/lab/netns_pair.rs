@@ -10,7 +10,7 @@ use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
-use tidegate_live::driver::{Conditions, StopFlag, drive};
+use tidegate_live::driver::{RunLimits, StopFlag, drive};
 use tidegate_live::emulator::Host;
 use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_live::netns::{Namespace, Worker};
@@ -21,8 +21,8 @@ use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Player};
 use super::kernel::KernelTcp;
 
 pub(super) type LabPlayer = Player<EncoderThread>;
-pub(super) type Said = Vec<(Time, Event)>;
-pub(super) type Endpoint = Worker<Result<(FlowResult, Said)>>;
+pub(super) type TimedEvents = Vec<(Time, Event)>;
+pub(super) type Endpoint = Worker<Result<(FlowResult, TimedEvents)>>;
 
 /// Two hosts of a flow.
 pub(super) struct NetnsPair<'a> {
@@ -34,7 +34,7 @@ pub(super) struct NetnsPair<'a> {
     pub(super) until: Time,
     /// Stop flag of the receiver.
     pub(super) stop: &'a StopFlag,
-    pub(super) gate: &'a Gate,
+    pub(super) gate: &'a StartGate,
 }
 
 /// Indices of the two hosts.
@@ -58,9 +58,9 @@ impl NetnsPair<'_> {
         // Both sockets exist before either end sends: a datagram to an unbound port causes an ICMP
         // error at the sender.
         let socket = self.namespaces[host].within(|| UdpSocket::bind(own))??;
-        let job = move |conditions: &Conditions| {
+        let job = move |conditions: &RunLimits| {
             let mut sockets = [Socket::connected(socket, peer.into())?];
-            let (mut takings, mut said) = (FlowResult::default(), Said::new());
+            let (mut takings, mut said) = (FlowResult::default(), TimedEvents::new());
             conditions.sleep_until(start);
             drive(
                 &mut player,
@@ -104,12 +104,12 @@ impl NetnsPair<'_> {
         &self,
         host: usize,
         stop: &StopFlag,
-        job: impl FnOnce(&Conditions) -> Result<(FlowResult, Said)> + Send + 'static,
+        job: impl FnOnce(&RunLimits) -> Result<(FlowResult, TimedEvents)> + Send + 'static,
     ) -> Result<Endpoint> {
         let start = self.gate.queue();
         let (until, stop) = (Some(self.until), stop.clone());
         let job = move || match start.recv() {
-            Ok(clock) => job(&Conditions { clock, until, stop }),
+            Ok(clock) => job(&RunLimits { clock, until, stop }),
             // The gate was dropped without a start, after another failure.
             Err(_) => Ok(Default::default()),
         };
@@ -121,11 +121,11 @@ impl NetnsPair<'_> {
 /// Start gate of all threads. Creating many hosts and setting up their TCP takes seconds on a busy
 /// machine, which is not part of the scenario's time.
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct StartGate {
     waiting: RefCell<Vec<Sender<Clock>>>,
 }
 
-impl Gate {
+impl StartGate {
     /// Registers a thread. The receiver yields the clock when the gate opens, or an error if the
     /// gate is dropped unopened.
     fn queue(&self) -> Receiver<Clock> {

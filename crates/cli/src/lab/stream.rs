@@ -16,7 +16,7 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_kernel::{Connection, Events};
-use tidegate_live::driver::Conditions;
+use tidegate_live::driver::RunLimits;
 use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_live::tcp::{self, TcpError, TcpOptions, TcpSocket};
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
@@ -24,7 +24,7 @@ use tidegate_sim::interactive::{Record, StreamPlan};
 use tidegate_sim::scenario::VideoPlan;
 
 use super::kernel::KernelTcp;
-use super::netns_pair::Said;
+use super::netns_pair::TimedEvents;
 use super::service::Service;
 use super::tcp_sampler::TcpSampler;
 
@@ -80,9 +80,9 @@ impl Sender {
     pub(super) fn play(
         mut self,
         peer: SocketAddr,
-        conditions: &Conditions,
+        conditions: &RunLimits,
         sources: Sources,
-    ) -> Result<(FlowResult, Said)> {
+    ) -> Result<(FlowResult, TimedEvents)> {
         let clock = conditions.clock;
         conditions.sleep_until(self.start);
         if conditions.stop.is_set() {
@@ -134,14 +134,14 @@ impl Sender {
         self.start + self.interval * gone.div_ceil(self.interval.as_nanos().max(1)) as u32
     }
 
-    fn finish(mut self, now: Time, mut record: Record) -> (FlowResult, Said) {
-        let (mut takings, mut said) = (FlowResult::default(), Said::new());
+    fn finish(mut self, now: Time, mut record: Record) -> (FlowResult, TimedEvents) {
+        let (mut takings, mut said) = (FlowResult::default(), TimedEvents::new());
         let sender = &mut self.streamer.sender;
         sender.on_closed(now);
         sender.drain(&mut takings.sent, &mut said);
         takings.sent.sort_by_key(|row| row.frame);
         record.note_frames(&takings.sent);
-        record.answers = sender.take_answers();
+        record.rate_reductions = sender.take_rate_reductions();
         let transport = |(_, event): &&(Time, Event)| matches!(event, Event::Transport { .. });
         record.delivered = said.iter().filter(transport).count() as u64;
         record.targets.push((self.start, self.first_target));
@@ -189,7 +189,7 @@ impl Sources {
 #[derive(Debug)]
 struct SenderEvents(Connection);
 
-impl tcp::Watch for SenderEvents {
+impl tcp::ConnectionObserver for SenderEvents {
     fn next_event(
         &mut self,
         now: Time,
@@ -216,18 +216,18 @@ impl tcp::Watch for SenderEvents {
 /// The connection failed, or the stream is invalid.
 pub(super) fn receive(
     listener: &TcpListener,
-    conditions: &Conditions,
-) -> Result<(FlowResult, Said)> {
+    conditions: &RunLimits,
+) -> Result<(FlowResult, TimedEvents)> {
     let mut takings = FlowResult::default();
     // Outlives the sender, which would report a closed connection as an error.
     let end = conditions.until.map_or(Time::FAR, |until| until + LAST);
-    let conditions = &Conditions {
+    let conditions = &RunLimits {
         until: Some(end),
         ..conditions.clone()
     };
     let over = || conditions.clock.now() >= end;
     let Some((stream, peer)) = tcp::accept(listener, conditions, over)? else {
-        return Ok((takings, Said::new()));
+        return Ok((takings, TimedEvents::new()));
     };
     let mut socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
     let mut receiver = TcpReceiver::new();
@@ -245,7 +245,7 @@ pub(super) fn receive(
     }
     receiver.finish();
     fetch(&mut receiver, &mut takings);
-    Ok((takings, Said::new()))
+    Ok((takings, TimedEvents::new()))
 }
 
 /// Time that a receiver continues after the end of its sender.

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow};
 use tidegate_core::tcp_rate::{CongestionControl, TcpEvent, TcpView};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_kernel::{
-    CaState, EventDetails, EventKind, EventSet, Events, Snapshot, Variable, Wanted, probe,
+    CaState, EventDetails, EventKind, EventRequest, EventSet, Events, Snapshot, Variable, probe,
 };
 use tidegate_live::clock::Clock;
 use tidegate_sim::interactive::{Record, Sample};
@@ -84,7 +84,7 @@ fn subscribe(events: &Events, stream: &TcpStream) -> Result<()> {
         .with(EventKind::Recovery)
         .with(EventKind::Recovered);
     let variables = events.allowed().variables;
-    let wanted = Wanted {
+    let wanted = EventRequest {
         events: wanted_events,
         variables,
     };
@@ -205,7 +205,7 @@ impl ViewTracker {
             unsent: state.unsent().unwrap_or_default(),
             sent: Bytes(state.get(Variable::BytesSent).unwrap_or_default()),
             next_timeout: None,
-            silent_since: (unacked > Bytes::ZERO).then_some(self.progress_at),
+            unacked_since: (unacked > Bytes::ZERO).then_some(self.progress_at),
             stalled: self.stalled,
             oldest_sent: None,
             resumed: None,
@@ -261,15 +261,15 @@ mod tests {
         let mut tracker = ViewTracker::default();
         let at = Time::from_millis;
         let view = tracker.view(at(0), &state(1, 1, 1), false);
-        assert_eq!(view.silent_since, None);
+        assert_eq!(view.unacked_since, None);
         assert_eq!(view.ssthresh, Bytes(65_536_000));
         // Sent after idleness: the silence starts here.
         let view = tracker.view(at(500), &state(1, 5_001, 6_001), false);
-        assert_eq!(view.silent_since, Some(at(500)));
+        assert_eq!(view.unacked_since, Some(at(500)));
         assert_eq!((view.unacked, view.unsent), (Bytes(5_000), Bytes(1_000)));
         assert!(view.has_room(at(510)));
         let view = tracker.view(at(700), &state(1, 5_001, 6_001), false);
-        assert_eq!(view.silent_since, Some(at(500)));
+        assert_eq!(view.unacked_since, Some(at(500)));
         assert!(!view.has_room(at(700)));
         assert!(tracker.view(at(800), &state(1, 5_001, 6_001), true).stalled);
         assert!(
@@ -279,7 +279,7 @@ mod tests {
         );
         let view = tracker.view(at(900), &state(2_001, 5_001, 6_001), false);
         assert!(!view.stalled && view.has_room(at(910)) && tracker.acknowledged);
-        assert_eq!(view.silent_since, Some(at(900)));
+        assert_eq!(view.unacked_since, Some(at(900)));
         let mut later = state(2_001, 5_001, 6_001);
         tracker.view(at(910), &later, false);
         assert!(!tracker.acknowledged);

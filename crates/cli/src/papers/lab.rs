@@ -14,9 +14,9 @@ use tidegate_live::driver::Interrupts;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::{run, topology};
 use tidegate_studies::papers::verb;
-use tidegate_studies::papers::{Job, PapersError, Pictures, World};
+use tidegate_studies::papers::{Job, PapersError, PictureSource, Testbed};
 
-use crate::lab::{self, Injector, LabRun, Played, Service, describe};
+use crate::lab::{self, Injector, LabResult, LabRun, Service, describe};
 use crate::run_folder::{self, LoadedScenario};
 use crate::video_source::VideoInput;
 use tidegate_console::progress::say;
@@ -91,7 +91,7 @@ impl Lab {
         if self.is_interrupted() {
             return Ok(None);
         }
-        let cast = topology::roles(&script.scenario, seed);
+        let cast = topology::flow_instances(&script.scenario, seed);
         let played = stage.play_in_time(&cast, &mut |_| {}, &|| {})?;
         // An incomplete run has no result.
         if !played.is_whole {
@@ -115,21 +115,21 @@ impl Lab {
         &self,
         script: &LoadedScenario,
         job: &Job,
-        played: Played,
+        result: LabResult,
         number: usize,
     ) -> Result<()> {
         let dir = self.out.join(format!("{}-{}", job.label, job.seed));
         let mut manifest = run_folder::manifest(run::World::Lab, &script.scenario);
-        let timing = lab::timing("video", &played.report);
+        let timing = lab::timing("video", &result.report);
         manifest.notes.push(describe(&timing));
         manifest.timing.push(timing);
         if let Ok(mut said) = self.said.lock() {
-            said.extend(played.notes.iter().cloned());
+            said.extend(result.notes.iter().cloned());
         }
-        manifest.notes.extend(played.notes.clone());
-        let captures = lab::captures(&played);
-        let late = if played.report.kept_up { "" } else { "; LATE" };
-        let run = run_folder::write(&dir, script, manifest, Seed(job.seed), vec![played.take])?;
+        manifest.notes.extend(result.notes.clone());
+        let captures = lab::captures(&result);
+        let late = if result.report.kept_up { "" } else { "; LATE" };
+        let run = run_folder::write(&dir, script, manifest, Seed(job.seed), vec![result.take])?;
         captures.write(&dir)?;
         let summary = run.summary.as_ref();
         let flow = summary.and_then(|s| s.flows.iter().find(|f| f.name == "video"));
@@ -181,7 +181,7 @@ impl verb::Lab for Lab {
     }
 }
 
-impl World for Lab {
+impl Testbed for Lab {
     fn name(&self) -> Option<String> {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Some(format!("the TCP of Linux {}", release.trim()))
@@ -219,7 +219,7 @@ impl World for Lab {
         Ok(played.unwrap_or_default())
     }
 
-    fn pictures(&self) -> &dyn Pictures {
+    fn pictures(&self) -> &dyn PictureSource {
         &self.video
     }
 }

@@ -10,8 +10,8 @@ use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::tcp::{Punctuality, TcpReceiver};
 use tidegate_core::units::{Bytes, Time};
-use tidegate_live::driver::{Conditions, StopFlag};
-use tidegate_live::tcp::{Received, receive};
+use tidegate_live::driver::{RunLimits, StopFlag};
+use tidegate_live::tcp::{ReceiverEnd, receive};
 use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::run::{ShownFrame, Side, Summary};
 
@@ -21,7 +21,7 @@ use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
 use super::{RecvArgs, flow_info};
 use crate::live::{self, Folder};
-use crate::tcp::ends::{End, Incoming};
+use crate::tcp::endpoints::{End, Incoming};
 use tidegate_console::context::LiveContext;
 use tidegate_console::output::print_json;
 use tidegate_console::progress::{Progress, millis};
@@ -41,7 +41,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
         .map_or(Ok(()), viewer::check_reference)?;
     let byte_stream = ByteStreamFile::create(args.out.as_deref())?;
     let mut progress = Progress::default();
-    let conditions = Conditions {
+    let conditions = RunLimits {
         until: args.duration.map(|span| Time::ZERO + span),
         ..around.conditions()
     };
@@ -77,7 +77,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     if let Some(failed) = failed {
         return Err(failed);
     }
-    let asked = ended? == Received::Asked;
+    let asked = ended? == ReceiverEnd::Callback;
     if asked && receiver.packets() == 0 && around.interrupts.count() == 0 {
         bail!(
             "no data arrived from {} in time: it has no data yet, or serves another player; wait \
@@ -100,7 +100,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
 fn connect(
     args: &RecvArgs,
     around: &LiveContext,
-    conditions: &Conditions,
+    conditions: &RunLimits,
     progress: &mut Progress,
 ) -> Result<Option<Incoming>> {
     let end = End::new(args.from.as_deref(), args.listen.as_deref())?;

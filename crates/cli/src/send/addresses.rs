@@ -65,7 +65,7 @@ fn connect(peer: SocketAddr) -> io::Result<[Socket; 2]> {
     };
     Ok([
         Socket::connected(media, peer)?,
-        Socket::hearing(control, peer.ip())?,
+        Socket::from_host(control, peer.ip())?,
     ])
 }
 

@@ -5,15 +5,15 @@ use std::ffi::OsString;
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use tidegate_core::units::Time;
-use tidegate_live::driver::Conditions;
+use tidegate_live::driver::RunLimits;
 use tidegate_live::tcp::TcpSocket;
 
 use super::tcp;
 use super::{SendArgs, check, open_input};
 use crate::live::Transport;
-use crate::tcp::ends::End;
+use crate::tcp::endpoints::End;
 use crate::tcp::ready::{Ready, ready};
-use crate::tcp::sending::Played;
+use crate::tcp::sending::StreamResult;
 use tidegate_console::context::LiveContext;
 
 /// Parsed arguments of `tidegate send`.
@@ -64,10 +64,10 @@ impl Once {
     ///
     /// # Errors
     /// The connection is refused, or the source cannot be read.
-    pub(crate) fn play(&self, around: &LiveContext, until: Time) -> Result<Played> {
+    pub(crate) fn play(&self, around: &LiveContext, until: Time) -> Result<StreamResult> {
         let _ready = self.ready()?;
         let picked = open_input(&self.args)?;
-        let conditions = Conditions {
+        let conditions = RunLimits {
             until: Some(until),
             ..around.conditions()
         };

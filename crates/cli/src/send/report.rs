@@ -173,7 +173,7 @@ impl Reporter {
     fn tell_changes(&mut self, now: Time, status: &Status) {
         let peer = &self.peer;
         let told = &mut self.told;
-        let silent = !status.heard && !self.one_way && now >= Time::ZERO + FIRST_WORD;
+        let silent = !status.has_answered && !self.one_way && now >= Time::ZERO + FIRST_WORD;
         if silent && !std::mem::replace(&mut told.silence, true) {
             self.progress.say(&format!(
                 "{peer} has not answered yet: sending at the lowest rate"

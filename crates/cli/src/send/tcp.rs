@@ -4,16 +4,16 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use tidegate_core::session::tcp::Capture;
-use tidegate_live::driver::Conditions;
+use tidegate_live::driver::RunLimits;
 use tidegate_live::tcp::TcpSocket;
 
 use super::source::OpenedSource;
 use super::{SendArgs, frames_in, open_input, slow_encoder_advice};
 use crate::live;
 use crate::tcp::StreamConfig;
-use crate::tcp::ends::End;
+use crate::tcp::endpoints::End;
 use crate::tcp::ready::{ready, remarks};
-use crate::tcp::sending::{Played, Sending, numbered};
+use crate::tcp::sending::{Sending, StreamResult, numbered};
 use tidegate_console::context::LiveContext;
 use tidegate_console::output::print_json;
 use tidegate_console::progress::say;
@@ -68,11 +68,11 @@ pub(super) fn check(args: &SendArgs) -> Result<()> {
 pub(super) fn play(
     args: &SendArgs,
     around: &LiveContext,
-    conditions: &Conditions,
+    conditions: &RunLimits,
     socket: &mut TcpSocket,
     opened: OpenedSource,
     player: u32,
-) -> Result<Played> {
+) -> Result<StreamResult> {
     let peer = socket.peer();
     let frames = args.duration.map(|span| frames_in(span, opened.frame_rate));
     let sending = Sending {

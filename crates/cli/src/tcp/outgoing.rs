@@ -12,8 +12,8 @@ use tidegate_core::session::tcp::TcpStreamer;
 use tidegate_core::tcp_rate::{RateReduction, TcpEvent};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
-use tidegate_live::driver::Conditions;
-use tidegate_live::tcp::{Sent, TcpError, TcpSocket, send};
+use tidegate_live::driver::RunLimits;
+use tidegate_live::tcp::{SenderEnd, TcpError, TcpSocket, send};
 use tidegate_sim::flow_endpoints::sent_row;
 use tidegate_sim::run::Summary;
 
@@ -105,10 +105,10 @@ impl Reporter {
         &mut self,
         stream: &mut TcpStreamer<P>,
         socket: &mut TcpSocket,
-        conditions: &Conditions,
+        conditions: &RunLimits,
         around: &LiveContext,
         mut on_turn: impl FnMut(&mut TcpStreamer<P>, &mut Progress, Time),
-    ) -> Result<Sent, TcpError> {
+    ) -> Result<SenderEnd, TcpError> {
         let played = send(stream, socket, conditions, |stream, now| {
             // New rates are read before pictures, so that they apply to them.
             self.turn(stream, now);
@@ -119,10 +119,10 @@ impl Reporter {
             self.leave(stream, now, around.interrupts.count())
         });
         let now = conditions.clock.now();
-        if !matches!(played, Ok(Sent::Everything)) {
+        if !matches!(played, Ok(SenderEnd::Everything)) {
             stream.sender.on_closed(now);
         }
-        if let Ok(Sent::PlayerLeft) = played {
+        if let Ok(SenderEnd::PlayerLeft) = played {
             self.progress.say("the player has left");
         }
         // A player that resets the connection may have accepted no data.
@@ -240,7 +240,7 @@ impl Reporter {
                 _ => {}
             }
         }
-        let answers = stream.sender.take_answers();
+        let answers = stream.sender.take_rate_reductions();
         self.total.answers += answers.len();
         self.recent.answers.extend(answers);
         for frame in &self.rows[rows..] {

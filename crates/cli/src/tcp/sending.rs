@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail};
 use tidegate_core::session::tcp::TcpStreamer;
 use tidegate_core::units::Time;
-use tidegate_live::driver::Conditions;
+use tidegate_live::driver::RunLimits;
 use tidegate_live::encoder_thread::EncoderThread;
-use tidegate_live::tcp::{Sent, TcpSocket};
+use tidegate_live::tcp::{SenderEnd, TcpSocket};
 use tidegate_media::EncoderSession;
-use tidegate_sim::run::{FlowInfo, Side, Summary, Way};
+use tidegate_sim::run::{FlowInfo, FlowPath, Side, Summary};
 
 use super::outgoing::Reporter;
 use super::watch::watch;
@@ -41,14 +41,14 @@ pub(crate) struct Sending<'a> {
 }
 
 /// Result of a stream.
-pub(crate) struct Played {
+pub(crate) struct StreamResult {
     pub(crate) summary: Option<Summary>,
     /// Number of rate changes caused by events.
-    pub(crate) answers: usize,
+    pub(crate) rate_reductions: usize,
     /// Whether the player accepted data.
     pub(crate) took: bool,
     /// How the stream ended. An error concerns this player only: its connection or its run folder.
-    pub(crate) ended: Result<Sent>,
+    pub(crate) ended: Result<SenderEnd>,
 }
 
 impl Sending<'_> {
@@ -60,18 +60,18 @@ impl Sending<'_> {
     pub(crate) fn play(
         self,
         around: &LiveContext,
-        conditions: &Conditions,
+        conditions: &RunLimits,
         socket: &mut TcpSocket,
         on_turn: impl FnMut(&mut TcpStreamer<EncoderThread>, &mut Progress, Time),
-    ) -> Result<Played> {
+    ) -> Result<StreamResult> {
         let sayings = match watch(self.tcp, socket) {
             Ok(sayings) => sayings,
             Err(error) => {
                 // A connection that was reset in the meantime cannot be watched.
-                let error = socket.broken().map_or(error, Into::into);
-                return Ok(Played {
+                let error = socket.connection_error().map_or(error, Into::into);
+                return Ok(StreamResult {
                     summary: None,
-                    answers: 0,
+                    rate_reductions: 0,
                     took: false,
                     ended: Err(error),
                 });
@@ -106,9 +106,9 @@ impl Sending<'_> {
             (Err(error), Ok(_)) => (None, Err(error)),
             (Err(error), Err(ended)) => (None, Err(anyhow!("{ended}; {}", describe(&error)))),
         };
-        Ok(Played {
+        Ok(StreamResult {
             summary,
-            answers,
+            rate_reductions: answers,
             took,
             ended,
         })
@@ -124,7 +124,7 @@ impl Sending<'_> {
             floor: self.config.limits.0,
             frame_rate: Some(self.config.frame_rate),
             one_clock: false,
-            way: Way::default(),
+            way: FlowPath::default(),
             active: None,
         }
     }

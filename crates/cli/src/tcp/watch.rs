@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use tidegate_core::tcp_rate::{EventNotification, Subscription, TcpEvent, TcpView};
 use tidegate_core::units::Time;
 use tidegate_kernel::{Connection, EventKind, Events, default_path};
-use tidegate_live::tcp::{TcpSocket, Watch};
+use tidegate_live::tcp::{ConnectionObserver, TcpSocket};
 
 use super::TcpArgs;
 use super::modes::EventsFrom;
@@ -44,7 +44,7 @@ pub(crate) fn watch(args: &TcpArgs, socket: &mut TcpSocket) -> Result<Option<Rec
         connection,
         socket: own.context("cannot duplicate the socket")?,
         subscribed,
-        says,
+        messages: says,
     }));
     Ok(Some(said_later))
 }
@@ -62,7 +62,7 @@ fn unprivileged(
         EventKind::Recovered => subscribed.contains(TcpEvent::Repaired),
         _ => false,
     };
-    let weaker = connection.events().weaker().iter();
+    let weaker = connection.events().limited_events().iter();
     let weaker: Vec<String> = weaker
         .filter(|(kind, _)| wanted(kind))
         .map(|(kind, how)| format!("; {kind}: {how}"))
@@ -80,10 +80,10 @@ struct KernelWatch {
     /// For another subscription of the same socket.
     socket: OwnedFd,
     subscribed: Subscription,
-    says: Sender<String>,
+    messages: Sender<String>,
 }
 
-impl Watch for KernelWatch {
+impl ConnectionObserver for KernelWatch {
     fn next_event(&mut self, now: Time) -> io::Result<Option<(EventNotification, TcpView)>> {
         match self.connection.next_event(now) {
             Ok(event) => Ok(event),
@@ -93,7 +93,7 @@ impl Watch for KernelWatch {
                 let (connection, said) = fresh.map_err(io::Error::other)?;
                 self.connection = connection;
                 // The receiver may be gone.
-                let _ = self.says.send(said.unwrap_or_default());
+                let _ = self.messages.send(said.unwrap_or_default());
                 Ok(None)
             }
         }

@@ -12,7 +12,7 @@ use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::tcp::TcpReceiver;
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
-use tidegate_live::driver::{Conditions, StopFlag};
+use tidegate_live::driver::{RunLimits, StopFlag};
 use tidegate_live::tcp::{TcpSocket, receive};
 use tidegate_media::{Decoder, Picture, Size, SourceError, VideoSource};
 
@@ -74,7 +74,7 @@ impl Relay {
     ) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let stop = StopFlag::new().context("cannot create the event that stops the decoder")?;
-        let conditions = Conditions {
+        let conditions = RunLimits {
             clock,
             until: None,
             stop: stop.clone(),
@@ -189,7 +189,7 @@ struct DecoderThread {
 }
 
 impl DecoderThread {
-    fn read(&mut self, socket: &mut TcpSocket, conditions: &Conditions) -> Result<()> {
+    fn read(&mut self, socket: &mut TcpSocket, conditions: &RunLimits) -> Result<()> {
         let mut receiver = TcpReceiver::new();
         let mut failed = None;
         let ended = receive(&mut receiver, socket, conditions, |receiver, _| {
@@ -288,7 +288,7 @@ impl VideoSource for RelaySource {
     fn advance_to(&mut self, frame: u64, picture: &mut Picture) -> Result<bool, SourceError> {
         let position = self.next;
         if frame < position {
-            return Err(SourceError::Passed { frame, position });
+            return Err(SourceError::AlreadyRead { frame, position });
         }
         self.next = frame + 1;
         let mut state = self.shared.state();
@@ -302,7 +302,7 @@ impl VideoSource for RelaySource {
                 break;
             }
         }
-        Err(SourceError::Broken {
+        Err(SourceError::ReadFailed {
             name: self.name.clone(),
             pictures: frame,
             why: "the requested picture has been discarded".to_owned(),

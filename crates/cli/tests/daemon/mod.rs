@@ -6,7 +6,7 @@ use std::{env, fs, io};
 
 use tidegate_kernel::Events;
 
-use crate::party::{Ended, Party, Scratch, text};
+use crate::program::{Program, ProgramResult, Scratch, text};
 
 pub(crate) const ANYTHING: &str =
     "[[allow]]\neverybody = true\nevents = ['all']\nvariables = ['all']\n";
@@ -14,7 +14,7 @@ pub(crate) const ANYTHING: &str =
 /// A daemon whose socket is in folders that it must create.
 pub(crate) struct Daemon {
     pub(crate) scratch: Scratch,
-    pub(crate) party: Party,
+    pub(crate) program: Program,
 }
 
 impl Daemon {
@@ -29,9 +29,9 @@ impl Daemon {
         let (socket, file) = (socket(&scratch), text(&file));
         let socket = text(&socket);
         let command = format!("events serve --socket {socket} --policy {file} {options}");
-        let mut party = Party::tidegate(&command);
-        party.says(&format!("events: serving at {socket}"));
-        Some(Self { scratch, party })
+        let mut program = Program::tidegate(&command);
+        program.wait_for_line(&format!("events: serving at {socket}"));
+        Some(Self { scratch, program })
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -39,9 +39,9 @@ impl Daemon {
     }
 
     /// Interrupts the daemon and asserts that it exits cleanly and removes its folders.
-    pub(crate) fn interrupted(self) -> Ended {
-        self.party.interrupt();
-        let ended = self.party.ends();
+    pub(crate) fn interrupted(self) -> ProgramResult {
+        self.program.interrupt();
+        let ended = self.program.wait();
         assert_eq!(ended.status.code(), Some(0), "{}", ended.said);
         assert!(ended.said.contains("unloading the BPF programs"));
         assert!(!self.scratch.path("made").exists(), "its folders remain");

@@ -10,20 +10,20 @@ use tidegate_core::units::Rate;
 
 use crate::daemon::{ANYTHING, Daemon};
 use crate::in_real_time;
-use crate::party::Party;
-use crate::played::{Played, cut_path};
+use crate::mode_run::{ModeRun, cut_path};
 use crate::print;
+use crate::program::Program;
 
 /// Twelve seconds of video with a delay bound of two seconds, over a path with an outage.
-fn play(name: &str, from: &str, socket: &Path, meanwhile: impl FnOnce(&mut Party)) -> Played {
+fn play(name: &str, from: &str, socket: &Path, meanwhile: impl FnOnce(&mut Program)) -> ModeRun {
     let options = format!(
         "--size 320x180 --rate 2Mb/s --duration 12s --congestion reno --mode iopt --events-from {from}"
     );
-    Played::beside_daemon(name, cut_path, ("2s", &options), socket, meanwhile)
+    ModeRun::beside_daemon(name, cut_path, ("2s", &options), socket, meanwhile)
 }
 
 /// Checks that RTOs were reported and responded to, and that received frames were on time.
-fn check(name: &str, run: &Played) {
+fn check(name: &str, run: &ModeRun) {
     print(name, run);
     let tcp_events = run.tcp_events();
     let count = |kind: TcpEvent| {
@@ -95,8 +95,8 @@ fn after_the_daemon() {
     let socket = daemon.socket();
     let run = play("killed", "daemon", &socket, |sender| {
         // The stream has started; the outage follows.
-        sender.says(" of 2.00 Mb/s");
-        daemon.party.kill();
+        sender.wait_for_line(" of 2.00 Mb/s");
+        daemon.program.kill();
     });
     check("killed", &run);
     assert!(run.said.contains("events come from the kernel"));

@@ -7,12 +7,12 @@ mod daemon;
 #[path = "../../../../tests/tests/lab/mod.rs"]
 #[expect(dead_code, reason = "these tests capture no packets")]
 mod lab;
-#[path = "../party/mod.rs"]
+#[path = "../program/mod.rs"]
 #[expect(dead_code, reason = "the other tests use the rest")]
-mod party;
+mod program;
 
 mod kernel_events;
-mod played;
+mod mode_run;
 mod published;
 mod transcoder;
 
@@ -20,15 +20,15 @@ use std::{fs, thread};
 
 use calm::judged;
 use lab::in_lab;
-use played::{Played, cut_path};
+use mode_run::{ModeRun, cut_path};
 use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::DropCause;
 use tidegate_core::units::Rate;
 
 /// Twelve seconds of video with a delay bound of two seconds.
-fn play(name: &str, mode: &str) -> Played {
+fn play(name: &str, mode: &str) -> ModeRun {
     let options = format!("--size 320x180 --rate 2Mb/s --duration 12s --mode {mode}");
-    Played::new(name, cut_path, ("2s", &options), |_| ())
+    ModeRun::new(name, cut_path, ("2s", &options), |_| ())
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn compare() {
 }
 
 /// Checks one congestion control with a known window growth.
-fn check(tcp: &str, iopt: &Played, classic: &Played) {
+fn check(tcp: &str, iopt: &ModeRun, classic: &ModeRun) {
     print(&format!("iopt over {tcp}"), iopt);
     let (came, in_time) = iopt.came();
     let left_out = iopt.dropped(DropCause::Late) + iopt.dropped(DropCause::Skipped);
@@ -103,7 +103,7 @@ fn check(tcp: &str, iopt: &Played, classic: &Played) {
     );
 }
 
-fn print(mode: &str, run: &Played) {
+fn print(mode: &str, run: &ModeRun) {
     let (came, in_time) = run.came();
     println!("{mode}: {came} of 360 frames came, {in_time} in time");
     println!("{}", run.said);

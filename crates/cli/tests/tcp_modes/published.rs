@@ -17,8 +17,8 @@ use tidegate_live::emulator::EmulatorConfig;
 use tidegate_sim::run::EventRow;
 
 use crate::in_real_time;
-use crate::party::{Party, Scratch, text};
-use crate::played::{Played, path};
+use crate::mode_run::{ModeRun, path};
+use crate::program::{Program, Scratch, text};
 
 /// Each of the first two outages loses a frame or two, which duplicate acknowledgements indicate.
 /// The last one lasts for at least two RTOs.
@@ -31,12 +31,12 @@ fn finland() -> EmulatorConfig {
 }
 
 /// Sixteen seconds of small pictures at 1 Mb/s.
-fn play(name: &str, mode: &str, meanwhile: impl FnOnce(&mut Party)) -> Played {
+fn play(name: &str, mode: &str, meanwhile: impl FnOnce(&mut Program)) -> ModeRun {
     let options = format!(
         "--size 176x120 --fps 25 --rate 1Mb/s --floor 50kb/s --duration 16s --congestion reno \
          --events-from unprivileged --mode {mode}"
     );
-    Played::new(name, finland, (BOUND, &options), meanwhile)
+    ModeRun::new(name, finland, (BOUND, &options), meanwhile)
 }
 
 #[test]
@@ -83,10 +83,10 @@ fn iexp_fixed_by_timeouts() {
     let mode = format!("iexp --rate-to file:{}", text(&par));
     let mut lower = String::new();
     let run = play("fixed", &mode, |sender| {
-        sender.says(" of 1.00 Mb/s");
+        sender.wait_for_line(" of 1.00 Mb/s");
         assert_eq!(read(), "1000000\n");
         // Progress is reported every second; the rate stays low for four seconds.
-        sender.says(" for 4.0 s");
+        sender.wait_for_line(" for 4.0 s");
         lower = read();
     });
     assert_eq!(read(), "1000000\n", "{}", run.said);
@@ -218,7 +218,7 @@ fn respond(law: Law, backlog: Bytes) -> Response {
     })
 }
 
-fn reactions(run: &Played) -> Vec<(Time, Duration)> {
+fn reactions(run: &ModeRun) -> Vec<(Time, Duration)> {
     let rows = run.sent.events.iter();
     let measured = rows.filter_map(|row| match row.event {
         Event::Reacted { reaction, .. } => Some((row.at, reaction)),
@@ -228,7 +228,7 @@ fn reactions(run: &Played) -> Vec<(Time, Duration)> {
 }
 
 /// Checks the events of short losses and of the long outage.
-fn assert_loss_events(run: &Played) {
+fn assert_loss_events(run: &ModeRun) {
     let tcp_events = run.tcp_events();
     let count = |kind| {
         tcp_events
@@ -241,7 +241,7 @@ fn assert_loss_events(run: &Played) {
 }
 
 /// Checks that only RTOs changed the rate; the frames lost before did not.
-fn assert_timeouts_only(run: &Played) {
+fn assert_timeouts_only(run: &ModeRun) {
     let tcp_events = run.tcp_events();
     assert!(tcp_events.len() >= 2, "{}", run.said);
     assert!(
@@ -253,7 +253,7 @@ fn assert_timeouts_only(run: &Played) {
 }
 
 /// Checks that the rate falls to 0.35 at each event, at once, and returns 4 s after the last one.
-fn falls_and_returns(run: &Played) {
+fn falls_and_returns(run: &ModeRun) {
     let (tcp_events, answers, course) = (run.tcp_events(), run.answers(), run.course());
     assert_eq!(
         moments(&tcp_events),
@@ -285,7 +285,7 @@ fn falls_and_returns(run: &Played) {
 }
 
 /// Checks that the rate falls to 0.55 at each event, at once, and then rises by 10 kb/s per second.
-fn falls_and_climbs(run: &Played) {
+fn falls_and_climbs(run: &ModeRun) {
     let (tcp_events, answers, course) = (run.tcp_events(), run.answers(), run.course());
     assert_eq!(
         moments(&tcp_events),
@@ -323,7 +323,7 @@ fn climbed(rate: Rate, since: Time, now: Time) -> f64 {
 
 /// Checks that the first frame after each event has the new rate, which determines the reaction
 /// time.
-fn follows_at_once(run: &Played) {
+fn follows_at_once(run: &ModeRun) {
     let (tcp_events, course) = (run.tcp_events(), run.course());
     let first = course.first().map(|(at, _)| at.since(tcp_events[0].0));
     assert!(first.is_some_and(|span| span < SOON), "{}", run.said);
@@ -350,7 +350,7 @@ fn rates_of(happenings: &[(Time, Rate)]) -> Vec<Rate> {
 }
 
 /// Rates that should be written to other encoders: the current rate, and each change.
-fn published_rates(run: &Played) -> Vec<Rate> {
+fn published_rates(run: &ModeRun) -> Vec<Rate> {
     let (mut rates, mut since) = (vec![NORMAL], Time::ZERO);
     for (at, rate) in run.answers() {
         if at.since(since) >= HOLD {

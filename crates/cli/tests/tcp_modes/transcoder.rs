@@ -6,13 +6,13 @@ use std::thread;
 use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::DropCause;
 use tidegate_core::units::Rate;
-use tidegate_live::emulator::{Emulator, Host, Hosts};
+use tidegate_live::emulator::{Emulator, Host, UnconnectedHosts};
 use tidegate_sim::run::{Run, RunReader};
 
 use crate::daemon::{ANYTHING, Daemon, client};
 use crate::in_real_time;
-use crate::party::{Party, Scratch, text};
-use crate::played::{came, course, cut_path, player, tcp_events};
+use crate::mode_run::{came, course, cut_path, player, tcp_events};
+use crate::program::{Program, Scratch, text};
 
 /// Run folders of transcoder and player for twelve seconds of video, with a delay bound of two
 /// seconds from the transcoder.
@@ -27,7 +27,7 @@ impl Figure7 {
     fn new(name: &str, options: &str, socket: &Path) -> Self {
         let scratch = Scratch::new(&format!("figure-7-{name}"));
         let [made, seen] = ["made", "seen"].map(|name| scratch.path(name));
-        let hosts = Hosts::new(2).unwrap();
+        let hosts = UnconnectedHosts::new(2).unwrap();
         let player = player(&hosts, "2s", text(&seen));
         let near = hosts.namespace(Host::A);
         let transcode = format!(
@@ -37,7 +37,7 @@ impl Figure7 {
             text(&made)
         );
         let mut transcode = client(&transcode, socket);
-        let mut transcoder = near.within(|| Party::start(&mut transcode)).unwrap();
+        let mut transcoder = near.within(|| Program::start(&mut transcode)).unwrap();
         let port = transcoder.number("waiting for a stream at port ");
         let server = format!(
             "send --transport tcp --to 127.0.0.1:{port} --size 320x180 --codec mpeg2 --rate 2Mb/s \
@@ -46,11 +46,11 @@ impl Figure7 {
         // Started after all slow preparations, since its clock starts now.
         let emulator = Emulator::join(hosts, &cut_path()).unwrap();
         let near = emulator.namespace(Host::A);
-        let server = near.within(|| Party::tidegate(&server)).unwrap();
-        server.ends().succeeded();
-        let transcoder = transcoder.ends();
+        let server = near.within(|| Program::tidegate(&server)).unwrap();
+        server.wait().succeeded();
+        let transcoder = transcoder.wait();
         transcoder.succeeded();
-        player.ends().succeeded();
+        player.wait().succeeded();
         Self {
             made: RunReader::load(&made).unwrap(),
             seen: RunReader::load(&seen).unwrap(),

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::control::{Change, Cx, Outcome, RateController, Report, Summary, Target};
+use crate::control::{Change, Context, Outcome, RateController, Report, Summary, Target};
 use crate::units::{Bytes, Rate};
 
 /// Controller with a constant rate. Feedback is only counted.
@@ -27,11 +27,11 @@ impl Fixed {
 }
 
 impl RateController for Fixed {
-    fn on_report(&mut self, _cx: &mut Cx<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, _cx: &mut Context<'_>, report: &Report<'_>) {
         if let Some(rtt) = report.rtt {
             self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
         }
-        for fate in report.fates {
+        for fate in report.packets {
             match fate.outcome {
                 Outcome::Lost => self.lost = self.lost.saturating_add(1),
                 Outcome::Received { .. } => self.delivered += fate.size,
@@ -39,7 +39,7 @@ impl RateController for Fixed {
         }
     }
 
-    fn on_change(&mut self, _cx: &mut Cx<'_>, change: &Change) {
+    fn on_change(&mut self, _cx: &mut Context<'_>, change: &Change) {
         if let Change::Path { .. } = change {
             *self = Self::new(self.rate);
         }
@@ -62,7 +62,7 @@ impl RateController for Fixed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Ecn, Fate, FlowId};
+    use crate::control::{Ecn, FlowId, PacketOutcome};
     use crate::random::Seed;
     use crate::units::{RemoteTime, Time};
 
@@ -70,12 +70,12 @@ mod tests {
     fn losses_are_counted_without_a_rate_change() {
         let mut fixed = Fixed::new(Rate::kbps(700));
         let mut rng = Seed(1).stream("fixed");
-        let mut cx = Cx {
+        let mut cx = Context {
             now: Time::ZERO,
             rng: &mut rng,
             trace: &mut (),
         };
-        let fate = |seq, outcome| Fate {
+        let fate = |seq, outcome| PacketOutcome {
             flow: FlowId(0),
             seq,
             size: Bytes(1_000),

@@ -48,7 +48,7 @@ impl ControllerConfig {
 impl ControllerConfig {
     /// The same controller for receivers that send the reports of the original algorithm: one per
     /// packet for RAP, one per round trip for TFRC. Modelled receivers do so.
-    pub fn modelled(mut self) -> Self {
+    pub fn with_native_feedback(mut self) -> Self {
         match &mut self {
             Self::Fixed { .. } => {}
             Self::Rap(config) => config.report_interval = Duration::ZERO,
@@ -106,9 +106,9 @@ mod tests {
     fn modelled_receivers_send_the_original_reports() {
         let rap = ControllerConfig::Rap(RapConfig::default());
         let per_packet = ControllerConfig::Rap(RapConfig::per_packet());
-        assert_eq!(rap.modelled(), per_packet);
+        assert_eq!(rap.with_native_feedback(), per_packet);
         let ns2 = ControllerConfig::Tfrc(TfrcConfig::ns2());
-        assert_eq!(ns2.clone().modelled(), ns2);
+        assert_eq!(ns2.clone().with_native_feedback(), ns2);
     }
 
     #[cfg(feature = "serde")]

@@ -10,7 +10,7 @@ mod flight;
 use core::time::Duration;
 
 use crate::control::{
-    Algorithm, Change, Cx, Ecn, Outcome, RateController, Report, Sent, Start, Summary, Target,
+    Algorithm, Change, Context, Ecn, Outcome, RateController, Report, Sent, Start, Summary, Target,
     TimerReason, sooner,
 };
 use crate::trace::Event;
@@ -146,7 +146,7 @@ impl Rap {
     }
 
     /// Reduces the rate for a loss. Losses of packets sent before belong to the same event.
-    fn back_off(&mut self, cx: &mut Cx<'_>) {
+    fn back_off(&mut self, cx: &mut Context<'_>) {
         self.gap = (self.gap / self.config.decrease).min(MAX_GAP);
         let length = self.flight.next().saturating_sub(self.event).max(1) as f64;
         let interval = self
@@ -184,7 +184,7 @@ impl Rap {
         (self.gap * ratio).clamp(MIN_GAP, MAX_GAP)
     }
 
-    fn publish(&mut self, cx: &mut Cx<'_>) {
+    fn publish(&mut self, cx: &mut Context<'_>) {
         let (from, to) = (self.published, self.target().send);
         if from != to {
             self.published = to;
@@ -194,7 +194,7 @@ impl Rap {
 }
 
 impl RateController for Rap {
-    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
         if self.is_overdue(cx.now) {
             self.back_off(cx);
             self.publish(cx);
@@ -208,12 +208,12 @@ impl RateController for Rap {
         self.check = Some(cx.now + duration(self.spacing() * CHECK_AFTER));
     }
 
-    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
         if let Some(sample) = report.rtt {
             self.on_rtt(sample);
         }
         let mut congested = false;
-        for fate in report.fates {
+        for fate in report.packets {
             let open = self.flight.settle(fate.seq);
             match fate.outcome {
                 Outcome::Lost => {
@@ -233,7 +233,7 @@ impl RateController for Rap {
     }
 
     /// Checks for overdue packets at every call, so a driver may call it before it sends.
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         if self.step.is_some_and(|at| at <= cx.now) {
             self.grow(cx.now);
         }
@@ -247,7 +247,7 @@ impl RateController for Rap {
         self.publish(cx);
     }
 
-    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
         if let Change::Path { packet_size, .. } = change {
             let published = self.published;
             *self = Self::new(&self.config, *packet_size);

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::control::{Change, Cx, Fate, Measured, RateController, Report, Sent};
+use crate::control::{Change, Context, Measured, PacketOutcome, RateController, Report, Sent};
 
 /// One call of a [`RateController`].
 #[derive(Clone, Debug, PartialEq)]
@@ -12,7 +12,7 @@ pub enum Input {
     /// [`RateController::on_report`], with the parts of a [`Report`].
     Report {
         /// Fates of the packets of the report.
-        fates: Vec<Fate>,
+        packets: Vec<PacketOutcome>,
         /// New round-trip sample.
         rtt: Option<Duration>,
         /// External measurement of receive rate and loss event rate.
@@ -26,11 +26,11 @@ pub enum Input {
 
 impl Input {
     /// Calls the method of `controller`.
-    pub fn apply(&self, controller: &mut dyn RateController, cx: &mut Cx<'_>) {
+    pub fn apply(&self, controller: &mut dyn RateController, cx: &mut Context<'_>) {
         match self {
             Self::Change(change) => controller.on_change(cx, change),
             Self::Report {
-                fates,
+                packets: fates,
                 rtt,
                 measured,
             } => {
@@ -48,7 +48,7 @@ impl Input {
 impl From<&Report<'_>> for Input {
     fn from(report: &Report<'_>) -> Self {
         Self::Report {
-            fates: report.fates.to_vec(),
+            packets: report.packets.to_vec(),
             rtt: report.rtt,
             measured: report.measured,
         }

@@ -79,7 +79,7 @@ impl CompetingFlows {
             .response
             .on_report(now, report, state.grew, level, deviation);
         let Some(next_test) = self.next_test else {
-            let transition = if verdict == Some(Verdict::Others) {
+            let transition = if verdict == Some(Verdict::Competing) {
                 Transition::Unresponsive
             } else if self.persists_at_floor(now, state) {
                 Transition::Persistent
@@ -90,11 +90,11 @@ impl CompetingFlows {
             self.at_floor_since = None;
             return Some(transition);
         };
-        if verdict == Some(Verdict::Others) || now > next_test + TEST_TIMEOUT {
+        if verdict == Some(Verdict::Competing) || now > next_test + TEST_TIMEOUT {
             self.next_test = Some(now + HOLD);
             return None;
         }
-        let over = verdict == Some(Verdict::Ours) || level < least(deviation) / 2;
+        let over = verdict == Some(Verdict::Own) || level < least(deviation) / 2;
         if now < next_test || !over {
             return None;
         }
@@ -133,7 +133,7 @@ const PERSISTENT_AFTER: Duration = Duration::from_millis(1_500);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Ecn, Fate, FlowId, Outcome};
+    use crate::control::{Ecn, FlowId, Outcome, PacketOutcome};
     use crate::units::{Bytes, RemoteTime};
 
     /// Packets of 1250 bytes delayed by 100 ms in a queue of other flows; returns the transitions
@@ -147,9 +147,9 @@ mod tests {
     ) -> Vec<(u64, Transition)> {
         let mut transitions = vec![];
         for start in (from..to).step_by(100) {
-            let fates: Vec<Fate> = (start..start + 100)
+            let fates: Vec<PacketOutcome> = (start..start + 100)
                 .step_by(gap as usize)
-                .map(|ms| Fate {
+                .map(|ms| PacketOutcome {
                     flow: FlowId(0),
                     seq: ms,
                     size: Bytes(1_250),

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use super::competing_flows::{CompetingFlows, QueueState, Transition};
 use super::meter::{PathMeter, Reading};
-use super::planner::{Decision, Planner, PlannerConfig, QueueOwner, Situation};
-use crate::control::{Change, Cx, RateController, Report, Sent, Summary, Target, TimerReason};
+use super::planner::{Decision, PlanInput, Planner, PlannerConfig, QueueOwner};
+use crate::control::{Change, Context, RateController, Report, Sent, Summary, Target, TimerReason};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 
@@ -24,7 +24,7 @@ pub struct DelayBound<C> {
     competing: CompetingFlows,
     planner: Planner,
     budget: Duration,
-    kept_back: Duration,
+    repair_reserve: Duration,
     /// Bytes queued in the sender, headers included.
     backlog: Bytes,
     next_frame: Option<Time>,
@@ -42,7 +42,7 @@ impl<C: RateController> DelayBound<C> {
             competing: CompetingFlows::default(),
             planner: Planner::new(config),
             budget,
-            kept_back: Duration::ZERO,
+            repair_reserve: Duration::ZERO,
             backlog: Bytes::ZERO,
             next_frame: None,
             stall: None,
@@ -59,7 +59,7 @@ impl<C: RateController> DelayBound<C> {
     /// available, and the part of the bound reserved for repairs.
     pub fn set_budget(&mut self, budget: Duration, kept_back: Duration) {
         self.budget = budget;
-        self.kept_back = kept_back;
+        self.repair_reserve = kept_back;
     }
 
     /// Sets the time of the next frame; `None` (the initial value) means now.
@@ -75,7 +75,7 @@ impl<C: RateController> DelayBound<C> {
     }
 
     /// Plans with the current state and records the plan in the trace.
-    pub fn replan(&mut self, cx: &mut Cx<'_>) -> Decision {
+    pub fn replan(&mut self, cx: &mut Context<'_>) -> Decision {
         if let Some(stall) = self.stall.take() {
             self.planner.set_stall(Some(cx.now + stall));
         }
@@ -109,7 +109,7 @@ impl<C: RateController> DelayBound<C> {
 
     /// Queueing delay of a packet sent at `now` behind this sender's earlier packets.
     pub fn wait(&self, now: Time) -> Duration {
-        self.meter.wait(now, self.planner.capacity())
+        self.meter.queueing_delay(now, self.planner.capacity())
     }
 
     /// Estimated capacity of the path, on the wire.
@@ -127,9 +127,9 @@ impl<C: RateController> DelayBound<C> {
         &self.inner
     }
 
-    fn situation(&self, now: Time, capacity: Rate) -> Situation {
+    fn situation(&self, now: Time, capacity: Rate) -> PlanInput {
         let (queue, network, needed) = if self.competing.is_detected() {
-            let needed = self.meter.height();
+            let needed = self.meter.recent_max_delay();
             let part = if self.competing.is_testing(now) {
                 TEST_FRACTION
             } else if self.meter.is_nearly_full() {
@@ -137,23 +137,23 @@ impl<C: RateController> DelayBound<C> {
             } else {
                 1.0
             };
-            (QueueOwner::Others { part }, Bytes::ZERO, needed)
+            (QueueOwner::Competing { part }, Bytes::ZERO, needed)
         } else {
             let network = self.meter.in_network(now, capacity);
-            let needed = self.meter.standing(now) + self.meter.wobble();
-            (QueueOwner::Us, network, needed)
+            let needed = self.meter.standing(now) + self.meter.jitter_bound();
+            (QueueOwner::Own, network, needed)
         };
-        Situation {
+        PlanInput {
             backlog: self.backlog + network,
             //= itcp-4.4-budget
             budget: self.budget.saturating_sub(needed),
-            kept_back: self.kept_back,
+            repair_reserve: self.repair_reserve,
             next_frame: self.next_frame.map_or(Duration::ZERO, |at| at.since(now)),
             queue,
         }
     }
 
-    fn update(&mut self, cx: &mut Cx<'_>, report: &Report<'_>, reading: &Reading) {
+    fn update(&mut self, cx: &mut Context<'_>, report: &Report<'_>, reading: &Reading) {
         if !self.planner.config().yields {
             self.detect_competing_flows(cx, report, reading);
         }
@@ -164,7 +164,12 @@ impl<C: RateController> DelayBound<C> {
         }
     }
 
-    fn detect_competing_flows(&mut self, cx: &mut Cx<'_>, report: &Report<'_>, reading: &Reading) {
+    fn detect_competing_flows(
+        &mut self,
+        cx: &mut Context<'_>,
+        report: &Report<'_>,
+        reading: &Reading,
+    ) {
         let floor = self.planner.config().floor;
         let state = QueueState {
             level: self.meter.level_of_all(),
@@ -227,8 +232,12 @@ impl<C: RateController> DelayBound<C> {
         };
         if reading.grew {
             self.planner.observe_drop(now, sample.rate);
-        } else if self.planner.measured().is_none_or(|c| sample.surely >= c) {
-            self.planner.observe_capacity(now, sample.surely);
+        } else if self
+            .planner
+            .measured()
+            .is_none_or(|c| sample.lower_bound >= c)
+        {
+            self.planner.observe_capacity(now, sample.lower_bound);
         } else {
             self.planner.observe_steady(now, sample.rate);
         }
@@ -249,12 +258,12 @@ const TEST_FRACTION: f64 = 0.7;
 const OVERFLOW_FRACTION: f64 = 0.7;
 
 impl<C: RateController> RateController for DelayBound<C> {
-    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
         self.meter.on_sent(cx.now, packet);
         self.inner.on_sent(cx, packet);
     }
 
-    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
         self.inner.on_report(cx, report);
         self.planner.set_upper(self.inner.target().send);
         if let Some(reading) = self.meter.on_report(cx.now, report) {
@@ -263,11 +272,11 @@ impl<C: RateController> RateController for DelayBound<C> {
         self.replan(cx);
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.inner.on_timeout(cx);
     }
 
-    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
         self.inner.on_change(cx, change);
         let mut config = *self.planner.config();
         match change {
@@ -303,7 +312,7 @@ impl<C: RateController> RateController for DelayBound<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Demand, Ecn, Fate, FlowId, Outcome};
+    use crate::control::{Demand, Ecn, FlowId, Outcome, PacketOutcome};
     use crate::random::Seed;
     use crate::units::RemoteTime;
 
@@ -311,8 +320,8 @@ mod tests {
     struct Fixed;
 
     impl RateController for Fixed {
-        fn on_report(&mut self, _: &mut Cx<'_>, _: &Report<'_>) {}
-        fn on_change(&mut self, _: &mut Cx<'_>, _: &Change) {}
+        fn on_report(&mut self, _: &mut Context<'_>, _: &Report<'_>) {}
+        fn on_change(&mut self, _: &mut Context<'_>, _: &Change) {}
         fn target(&self) -> Target {
             let mut target = Target::of(Rate::kbps(2_000));
             target.filler = Rate::kbps(7);
@@ -332,9 +341,9 @@ mod tests {
         DelayBound::new(Fixed, config, Duration::from_millis(400))
     }
 
-    fn with<T>(ms: u64, f: impl FnOnce(&mut Cx<'_>) -> T) -> (T, Vec<(Time, Event)>) {
+    fn with<T>(ms: u64, f: impl FnOnce(&mut Context<'_>) -> T) -> (T, Vec<(Time, Event)>) {
         let (mut rng, mut events) = (Seed(1).stream("test"), Vec::new());
-        let mut cx = Cx {
+        let mut cx = Context {
             now: Time::from_millis(ms),
             rng: &mut rng,
             trace: &mut events,
@@ -395,7 +404,7 @@ mod tests {
     #[test]
     fn reports_of_a_growing_queue_lower_the_rate_at_once() {
         let mut p = delay_bound();
-        let fate = |n: u64, arrived: u64| Fate {
+        let fate = |n: u64, arrived: u64| PacketOutcome {
             flow: FlowId(0),
             seq: n,
             size: Bytes(1_250),
@@ -430,7 +439,7 @@ mod tests {
         with(0, |cx| p.replan(cx));
         for n in (0..60).step_by(2) {
             let queue = if n < 10 { 0 } else { 7 };
-            let fates = [n, n + 1].map(|seq| Fate {
+            let fates = [n, n + 1].map(|seq| PacketOutcome {
                 flow: FlowId(0),
                 seq,
                 size: Bytes(1_250),

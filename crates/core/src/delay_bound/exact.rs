@@ -7,7 +7,7 @@ use crate::units::{Bytes, Rate};
 
 /// Input of the law. Times count from now.
 #[derive(Clone, Copy, Debug)]
-pub struct Case<'a> {
+pub struct PlanProblem<'a> {
     /// Forecast of the transport.
     pub curve: &'a ServiceCurve,
     /// Q: bytes queued already.
@@ -87,7 +87,7 @@ pub enum Binding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skip {
     /// Frames that are late at the floor even if all others are skipped.
-    pub hopeless: FrameSet,
+    pub late: FrameSet,
     /// Frames to skip. The others arrive in time at the floor. Admission in order keeps the largest
     /// number of frames, because all have the same size and the same budget. The set may be empty
     /// if the bound is missed only by a source that bursts at the worst time.
@@ -169,7 +169,7 @@ impl Plan {
 /// The result is conservative: the conditions hold with a margin of a thousandth of a bit plus
 /// 1e-12 of all bits in the sum, which is ten thousand times the rounding error of `f64`. A Newton
 /// step takes O(n) time for n pieces; up to six steps are usual.
-pub fn plan(case: &Case<'_>) -> Plan {
+pub fn plan(case: &PlanProblem<'_>) -> Plan {
     //= itcp-4.1-problem
     //= itcp-4.2-exact
     //= itcp-4.4-exact
@@ -200,7 +200,7 @@ pub fn plan(case: &Case<'_>) -> Plan {
 ///
 /// The paper returns to the normal rate at `T_recovery` without this check. With w = m·t and an
 /// empty backlog, a return to more than 8·m·d violates the bound.
-pub fn may_return(case: &Case<'_>, rate: Rate, after: Duration) -> bool {
+pub fn is_return_feasible(case: &PlanProblem<'_>, rate: Rate, after: Duration) -> bool {
     //= itcp-4.3-return
     let later = case.curve.from(after);
     let law = Law {
@@ -213,7 +213,7 @@ pub fn may_return(case: &Case<'_>, rate: Rate, after: Duration) -> bool {
 }
 
 /// The smallest budget with which `case` is feasible at its floor; `None` if there is none.
-pub fn smallest_budget(case: &Case<'_>) -> Option<Duration> {
+pub fn smallest_budget(case: &PlanProblem<'_>) -> Option<Duration> {
     let law = Law {
         budget: 0.0,
         ..Law::of(case)
@@ -222,7 +222,7 @@ pub fn smallest_budget(case: &Case<'_>) -> Option<Duration> {
 }
 
 /// `T_recovery` at `rate`: the first t > 0 with Q + b + h·t ≤ W(t); `None` if there is none.
-pub fn recovery(case: &Case<'_>, rate: Rate) -> Option<Duration> {
+pub fn recovery(case: &PlanProblem<'_>, rate: Rate) -> Option<Duration> {
     Law::of(case).recovery(rate.as_f64())
 }
 
@@ -252,7 +252,7 @@ struct Tightest {
 }
 
 impl<'a> Law<'a> {
-    fn of(case: &Case<'a>) -> Self {
+    fn of(case: &PlanProblem<'a>) -> Self {
         let backlog = case.backlog.bits() as f64;
         let fixed = case.burst.fixed.bits() as f64;
         let budget = case.budget.as_secs_f64();
@@ -420,7 +420,7 @@ impl<'a> Law<'a> {
         );
         let frame = floor * interval;
         let mut answer = Skip {
-            hopeless: FrameSet::default(),
+            late: FrameSet::default(),
             skip: FrameSet::default(),
             resume: None,
         };
@@ -434,7 +434,7 @@ impl<'a> Law<'a> {
                 self.curve.bits_at(made + self.budget),
             );
             if self.backlog.max(from) + frame + self.fixed > until {
-                answer.hopeless.insert(n);
+                answer.late.insert(n);
             }
             let end = queued.max(from) + frame;
             if end + self.fixed > until {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::delays::Delays;
 use super::jitter::Jitter;
 use super::window::WindowMin;
-use crate::control::{Fate, Outcome, Report, Sent};
+use crate::control::{Outcome, PacketOutcome, Report, Sent};
 use crate::units::{Bytes, Rate, Time, nanos};
 
 /// Derives queueing delay and capacity from per-packet arrival times.
@@ -65,7 +65,7 @@ pub struct Sample {
     /// Measured rate.
     pub rate: Rate,
     /// Lower bound of the rate, if jitter shortened the measured time; used to raise an estimate.
-    pub surely: Rate,
+    pub lower_bound: Rate,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,8 +119,8 @@ impl PathMeter {
         }
         let before = self.last;
         let mut seen = Seen::default();
-        for fate in report.fates {
-            self.on_fate(now, fate, &mut seen);
+        for fate in report.packets {
+            self.on_outcome(now, fate, &mut seen);
         }
         let (last, first) = (self.last?, seen.first?);
         while self
@@ -167,9 +167,9 @@ impl PathMeter {
         })
     }
 
-    fn on_fate(&mut self, now: Time, fate: &Fate, seen: &mut Seen) {
+    fn on_outcome(&mut self, now: Time, fate: &PacketOutcome, seen: &mut Seen) {
         let Outcome::Received { at, .. } = fate.outcome else {
-            self.full.insert(now, nanos(self.height()) as i64);
+            self.full.insert(now, nanos(self.recent_max_delay()) as i64);
             return;
         };
         // The epochs of the clocks are arbitrary, so the difference may wrap. The difference of two
@@ -235,7 +235,7 @@ impl PathMeter {
 
     /// Bound on the jitter above the smallest delay, up to 125 ms; hardly any packet exceeds it.
     /// Zero until about eight frames have arrived.
-    pub fn wobble(&self) -> Duration {
+    pub fn jitter_bound(&self) -> Duration {
         self.jitter.extent()
     }
 
@@ -298,12 +298,12 @@ impl PathMeter {
     /// Whether the queue is nearly as long as at a packet loss of the last minute.
     pub(super) fn is_nearly_full(&self) -> bool {
         let full = self.full.min().map_or(u64::MAX, i64::unsigned_abs);
-        nanos(self.height()) > full - full / FULL_DIVISOR
+        nanos(self.recent_max_delay()) > full - full / FULL_DIVISOR
     }
 
     /// Largest delay of the last half second above the minimum of the last minute: the delay of a
     /// packet next to competing flows.
-    pub fn height(&self) -> Duration {
+    pub fn recent_max_delay(&self) -> Duration {
         let height = self
             .largest
             .min()
@@ -348,7 +348,7 @@ impl PathMeter {
     /// Queueing delay of a packet sent now, if the path carries `capacity`; at most that of the
     /// newest arrival. If the report of the oldest packet in flight is overdue, the path carries
     /// less, and the result is the delay of the newest arrival.
-    pub fn wait(&self, now: Time, capacity: Rate) -> Duration {
+    pub fn queueing_delay(&self, now: Time, capacity: Rate) -> Duration {
         let seen = self.queueing();
         let (Some(last), Some((_, sent, size))) = (self.last, self.unknown.front()) else {
             return seen;
@@ -396,7 +396,7 @@ impl Busy {
         let over = |nanos| Bytes(sum.bits / 8) / Duration::from_nanos(nanos);
         Some(Sample {
             rate: over(sum.nanos),
-            surely: over(sum.nanos + 3 * deviation),
+            lower_bound: over(sum.nanos + 3 * deviation),
         })
     }
 }

@@ -21,11 +21,12 @@ pub(crate) mod window;
 pub use curve::{CurveError, Segment, ServiceCurve};
 pub use decorator::DelayBound;
 pub use exact::{
-    Binding, Burst, Case, FrameSet, Frames, Plan, Skip, may_return, plan, recovery, smallest_budget,
+    Binding, Burst, FrameSet, Frames, Plan, PlanProblem, Skip, is_return_feasible, plan, recovery,
+    smallest_budget,
 };
 pub use meter::{PathMeter, Reading, Sample};
 pub use paper::{
     CongestionEvent, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate,
 };
-pub use planner::{Decision, Planner, PlannerConfig, QueueOwner, Situation};
+pub use planner::{Decision, PlanInput, Planner, PlannerConfig, QueueOwner};
 pub use tcp::{BbrCycle, CubicEpoch, TcpPath};

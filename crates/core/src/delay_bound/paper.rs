@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::curve::ServiceCurve;
-use super::exact::{Burst, Case, Frames, Plan, plan};
+use super::exact::{Burst, Frames, Plan, PlanProblem, plan};
 use super::tcp::TcpPath;
 use crate::units::{Bytes, Rate, Time};
 
@@ -165,7 +165,7 @@ fn printed(event: &CongestionEvent<'_>, backlog: Bytes, m: f64) -> Response {
 
 fn exact(event: &CongestionEvent<'_>, backlog: Bytes, m: f64) -> Response {
     let linear = ServiceCurve::linear(m);
-    let case = Case {
+    let case = PlanProblem {
         curve: event.curve.unwrap_or(&linear),
         backlog,
         budget: event.budget,

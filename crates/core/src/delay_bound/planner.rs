@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::curve::ServiceCurve;
-use super::exact::{Burst, Case, Frames, Plan, Skip, plan};
+use super::exact::{Burst, Frames, Plan, PlanProblem, Skip, plan};
 use crate::units::{Bytes, Rate, Time};
 
 /// Parameters of the planner. [`PlannerConfig::new`] has the defaults.
@@ -68,14 +68,14 @@ pub struct PlannerConfig {
 
 /// Input of one planning step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Situation {
+pub struct PlanInput {
     /// Bytes queued in the sender and in the network, headers included.
     pub backlog: Bytes,
     /// Bound minus propagation, receiver and encoder delay.
     pub budget: Duration,
     /// Part of the bound reserved for repairs. It is not included in the budget. The law does not
     /// use it, but the headroom does: a capacity drop is too rare to coincide with repairs.
-    pub kept_back: Duration,
+    pub repair_reserve: Duration,
     /// Time until the next frame.
     pub next_frame: Duration,
     /// Owner of the queue of the path.
@@ -87,11 +87,11 @@ pub struct Situation {
 pub enum QueueOwner {
     /// This sender: the queue is part of the backlog and shrinks when less is sent.
     #[default]
-    Us,
+    Own,
     /// A competing loss-based flow. The queueing delay is subtracted from the budget. The estimated
     /// capacity is this sender's share, and no part of it is reserved to drain a queue or as
     /// headroom.
-    Others {
+    Competing {
         /// Fraction of the share to use, in 0..=1.
         part: f64,
     },
@@ -105,7 +105,7 @@ pub struct Decision {
     /// Capacity used for the plan, on the wire.
     pub capacity: Rate,
     /// Input of the step.
-    pub situation: Situation,
+    pub situation: PlanInput,
     /// Result of the law without headroom, rates on the wire.
     pub plan: Plan,
 }
@@ -268,11 +268,11 @@ impl Planner {
     }
 
     /// Computes a plan from the observations.
-    pub fn plan(&mut self, now: Time, situation: Situation) -> Decision {
+    pub fn plan(&mut self, now: Time, situation: PlanInput) -> Decision {
         let capacity = self.capacity();
         let part = match situation.queue {
-            QueueOwner::Us => self.config.margin,
-            QueueOwner::Others { part } => self.config.margin * part,
+            QueueOwner::Own => self.config.margin,
+            QueueOwner::Competing { part } => self.config.margin * part,
         };
         let after = ServiceCurve::constant(share(capacity, part));
         let stall = self
@@ -291,7 +291,7 @@ impl Planner {
     pub fn plan_on(
         &mut self,
         now: Time,
-        situation: Situation,
+        situation: PlanInput,
         curve: &ServiceCurve,
         capacity: Rate,
     ) -> Decision {
@@ -299,7 +299,7 @@ impl Planner {
         let floor = self.config.wire(self.config.floor);
         let wire = match plan.rate() {
             None => floor,
-            Some(law) if situation.queue != QueueOwner::Us => {
+            Some(law) if situation.queue != QueueOwner::Own => {
                 self.smooth(now, law.max(floor), law, capacity)
             }
             Some(law) => {
@@ -322,11 +322,11 @@ impl Planner {
     }
 
     /// The law as of the next frame; no bytes are made before it.
-    fn law(&self, curve: &ServiceCurve, situation: Situation) -> Plan {
+    fn law(&self, curve: &ServiceCurve, situation: PlanInput) -> Plan {
         let next = situation.next_frame;
         let carried = Bytes(curve.at(next) as u64 / 8);
         let later = curve.from(next);
-        plan(&Case {
+        plan(&PlanProblem {
             curve: &later,
             backlog: situation.backlog - carried,
             budget: situation.budget,
@@ -341,10 +341,10 @@ impl Planner {
     }
 
     /// The rate that survives a sudden drop, within the allowed cost of headroom.
-    fn with_headroom(&self, capacity: Rate, situation: Situation) -> Rate {
+    fn with_headroom(&self, capacity: Rate, situation: PlanInput) -> Rate {
         let c = &self.config;
-        let situation = Situation {
-            budget: situation.budget + situation.kept_back,
+        let situation = PlanInput {
+            budget: situation.budget + situation.repair_reserve,
             ..situation
         };
         let worst_drop = c.worst_drop.min(c.margin);

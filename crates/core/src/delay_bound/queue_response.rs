@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::control::{Fate, Outcome, Report};
+use crate::control::{Outcome, PacketOutcome, Report};
 use crate::units::{Bytes, Rate, Time, nanos};
 
 /// Compares the actual change of a queue with the change expected if this sender owned the queue.
@@ -27,9 +27,9 @@ pub(super) struct QueueResponse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The queue shrank by a third or more of the expected decrease.
-    Ours,
+    Own,
     /// The queue shrank less.
-    Others,
+    Competing,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +90,9 @@ impl QueueResponse {
         }
         let yielded = first - level >= due.min(first) / YIELD_DIVISOR;
         Some(if yielded {
-            Verdict::Ours
+            Verdict::Own
         } else {
-            Verdict::Others
+            Verdict::Competing
         })
     }
 
@@ -120,9 +120,9 @@ impl QueueResponse {
     /// Bytes sent between the newest packets of the last report and this one, and the time between
     /// them, ns.
     fn sent_since(&mut self, report: &Report<'_>) -> (Bytes, i64) {
-        let new = |fate: &&Fate| self.sent.is_none_or(|sent| fate.sent > sent);
-        let size = report.fates.iter().filter(new).map(|f| f.size).sum();
-        let newest = report.fates.iter().map(|f| f.sent).max().max(self.sent);
+        let new = |fate: &&PacketOutcome| self.sent.is_none_or(|sent| fate.sent > sent);
+        let size = report.packets.iter().filter(new).map(|f| f.size).sum();
+        let newest = report.packets.iter().map(|f| f.sent).max().max(self.sent);
         let before = core::mem::replace(&mut self.sent, newest);
         let span = before.zip(newest).map(|(from, to)| nanos(to.since(from)));
         (size, span.map_or(0, |ns| ns.min(i64::MAX as u64) as i64))
@@ -135,16 +135,16 @@ pub(super) fn least(deviation: i64) -> i64 {
 }
 
 fn delivered(report: &Report<'_>) -> Bytes {
-    let arrived = |fate: &&Fate| matches!(fate.outcome, Outcome::Received { .. });
-    report.fates.iter().filter(arrived).map(|f| f.size).sum()
+    let arrived = |fate: &&PacketOutcome| matches!(fate.outcome, Outcome::Received { .. });
+    report.packets.iter().filter(arrived).map(|f| f.size).sum()
 }
 
 fn last_arrival(report: &Report<'_>) -> Option<u64> {
-    let at = |fate: &Fate| match fate.outcome {
+    let at = |fate: &PacketOutcome| match fate.outcome {
         Outcome::Received { at, .. } => Some(at.0),
         Outcome::Lost => None,
     };
-    report.fates.iter().filter_map(at).max()
+    report.packets.iter().filter_map(at).max()
 }
 
 /// One frame interval at 30 frames per second.
@@ -196,7 +196,7 @@ mod tests {
                 self.seq += 1;
                 self.sent_ms += gap;
                 self.arrived_ms += arrivals;
-                fates.push(Fate {
+                fates.push(PacketOutcome {
                     flow: FlowId(0),
                     seq: self.seq,
                     size: Bytes(1_250),
@@ -224,7 +224,7 @@ mod tests {
         let verdicts: Vec<_> = (0..4).map(|_| path.report(20, 20, false, 98)).collect();
         // At 1 Mb/s the expected decrease is half of the time, less a seventh: 0.36 of 200 ms per
         // report.
-        assert_eq!(verdicts[..2], [None, Some(Verdict::Others)]);
+        assert_eq!(verdicts[..2], [None, Some(Verdict::Competing)]);
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
         }
         // Half of the rate is sent; delivery continues at 1 Mb/s while the queue lasts.
         assert_eq!(path.report(20, 10, false, 100), None);
-        assert_eq!(path.report(20, 10, false, 50), Some(Verdict::Ours));
+        assert_eq!(path.report(20, 10, false, 50), Some(Verdict::Own));
     }
 
     #[test]

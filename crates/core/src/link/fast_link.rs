@@ -12,7 +12,7 @@ use super::delay::Wire;
 use super::general_link::{GeneralLink, InService};
 use super::packet_log::{DropReason, LinkEvent, LinkLogEntry, PacketLog};
 use super::packet_pool::{PacketHandle, PacketPool};
-use super::queue::{Discipline, DropTail, DropTailConfig, Fifo, Held, Red, Verdict};
+use super::queue::{Discipline, DropTail, DropTailConfig, Fifo, QueuedPacket, Red, Verdict};
 use super::rate::{Capacity, Transmitter};
 use super::stats::{LinkStats, Queued, Records};
 use crate::units::{Bytes, Time, nanos};
@@ -345,7 +345,7 @@ impl FastLink {
             let InFlight { out, handle } = *self.in_flight(i);
             let end = out.before(self.delay());
             let start = end.before(Duration::from_nanos(self.time(handle.size)));
-            let held = || Held::new(store, start, 0, handle);
+            let held = || QueuedPacket::new(store, start, 0, handle);
             if i < finished {
                 wire.send(end, handle);
             } else if i < started {

@@ -12,7 +12,7 @@ use super::loss::Loss;
 use super::outage::Outages;
 use super::packet_log::{DropReason, LinkEvent, LinkLogEntry, PacketLog};
 use super::packet_pool::{PacketHandle, PacketPool};
-use super::queue::{Discipline, Held, Queue, Verdict};
+use super::queue::{Discipline, Queue, QueuedPacket, Verdict};
 use super::rate::{Capacity, Transmitter};
 use super::stats::{FlowCounts, LinkStats, Queued, Records};
 use crate::units::Time;
@@ -39,7 +39,7 @@ pub(super) struct GeneralLink {
     busy: u64,
     records: Records,
     /// Packets just dropped by the queue; empty between calls.
-    dropped: Vec<Held>,
+    dropped: Vec<QueuedPacket>,
 }
 
 impl GeneralLink {
@@ -244,7 +244,7 @@ impl GeneralLink {
     }
 
     #[inline]
-    fn start<P: Packet>(&mut self, store: &mut PacketPool<P>, at: Time, held: Held) {
+    fn start<P: Packet>(&mut self, store: &mut PacketPool<P>, at: Time, held: QueuedPacket) {
         if held.marked {
             self.mark(store, at, &held);
         }
@@ -254,7 +254,13 @@ impl GeneralLink {
 
     /// Ends a transmission.
     #[inline]
-    fn finish<P: Packet>(&mut self, store: &mut PacketPool<P>, end: Time, start: Time, held: Held) {
+    fn finish<P: Packet>(
+        &mut self,
+        store: &mut PacketPool<P>,
+        end: Time,
+        start: Time,
+        held: QueuedPacket,
+    ) {
         let served = end.as_nanos() - start.as_nanos();
         self.busy += served;
         // Drawn in any case: an outage must not shift the random numbers of later packets.
@@ -276,7 +282,12 @@ impl GeneralLink {
 
     /// Drops a packet behind the transmitter.
     #[cold]
-    fn drop_after_transmission<P>(&mut self, store: &mut PacketPool<P>, at: Time, held: &Held) {
+    fn drop_after_transmission<P>(
+        &mut self,
+        store: &mut PacketPool<P>,
+        at: Time,
+        held: &QueuedPacket,
+    ) {
         let reason = if self.outages.covers(at) {
             self.stats.outage_drops += 1;
             DropReason::Outage
@@ -302,7 +313,7 @@ impl GeneralLink {
 
     /// Counts a queue drop.
     #[cold]
-    fn count_queue_drop<P>(&mut self, store: &mut PacketPool<P>, at: Time, held: &Held) {
+    fn count_queue_drop<P>(&mut self, store: &mut PacketPool<P>, at: Time, held: &QueuedPacket) {
         store.take(held.slot);
         self.stats.queue_drops += 1;
         self.records
@@ -312,7 +323,7 @@ impl GeneralLink {
 
     /// Marks a packet.
     #[cold]
-    fn mark<P: Packet>(&mut self, store: &mut PacketPool<P>, at: Time, held: &Held) {
+    fn mark<P: Packet>(&mut self, store: &mut PacketPool<P>, at: Time, held: &QueuedPacket) {
         if let Some(packet) = store.get_mut(held.slot) {
             packet.set_ce();
         }
@@ -322,7 +333,7 @@ impl GeneralLink {
     }
 
     #[inline]
-    fn note(&mut self, at: Time, held: &Held, happening: LinkEvent) {
+    fn note(&mut self, at: Time, held: &QueuedPacket, happening: LinkEvent) {
         self.records.note(LinkLogEntry {
             at,
             packet: held.number,
@@ -339,8 +350,8 @@ impl GeneralLink {
         store: &PacketPool<P>,
         at: Time,
         handle: PacketHandle,
-    ) -> Held {
-        let held = Held::new(store, at, self.stats.arrivals, handle);
+    ) -> QueuedPacket {
+        let held = QueuedPacket::new(store, at, self.stats.arrivals, handle);
         self.stats.arrivals += 1;
         self.stats.arrived_bytes += held.size;
         self.records.count(held.flow, |counts| {
@@ -354,6 +365,6 @@ impl GeneralLink {
 /// The packet in transmission.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InService {
-    pub(super) held: Held,
+    pub(super) held: QueuedPacket,
     pub(super) start: Time,
 }

@@ -187,7 +187,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::testing::{PacketHandle as Packaged, even_link_config};
-    use super::super::{Link, Stage};
+    use super::super::{Hop, Link};
     use super::*;
     use crate::control::Ecn;
 

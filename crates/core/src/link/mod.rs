@@ -61,7 +61,7 @@ pub trait Packet: Debug {
 /// Times are logical: the model determines the departure time of a packet, not the time of the
 /// poll. Late wake-ups of the driver therefore delay a packet once, at the last hop; they do not
 /// accumulate over earlier hops.
-pub trait Stage<P: Packet>: Debug + Send {
+pub trait Hop<P: Packet>: Debug + Send {
     /// A packet arrives at `at`. Times are non-decreasing.
     fn push(&mut self, at: Time, packet: P);
 

@@ -7,7 +7,7 @@ use super::link_impl::LinkImpl;
 use super::packet_log::LinkLogEntry;
 use super::packet_pool::{PacketHandle, PacketPool};
 use super::rate::Capacity;
-use super::{Packet, Stage};
+use super::{Hop, Packet};
 use crate::random::Seed;
 use crate::units::Time;
 
@@ -106,7 +106,7 @@ impl<P: Packet> Link<P> {
     }
 }
 
-impl<P: Packet + Send> Stage<P> for Link<P> {
+impl<P: Packet + Send> Hop<P> for Link<P> {
     #[inline]
     fn push(&mut self, at: Time, packet: P) {
         let size = packet.size();

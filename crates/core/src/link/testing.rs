@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 
-use super::queue::Held;
+use super::queue::QueuedPacket;
 use super::{
     Capacity, CoDelConfig, DelayLaw, DropTailConfig, DualPi2Config, DualScheduler, FqCoDelConfig,
     GilbertElliott, JitterConfig, Limit, LinkConfig, LossConfig, Outage, Packet, PriorityConfig,
@@ -51,8 +51,8 @@ impl Packet for PacketHandle {
 }
 
 /// A queued packet that arrived at time zero.
-pub(super) fn held(size: u64, ecn: Ecn) -> Held {
-    Held {
+pub(super) fn held(size: u64, ecn: Ecn) -> QueuedPacket {
+    QueuedPacket {
         arrived: Time::ZERO,
         size: Bytes(size),
         number: 0,

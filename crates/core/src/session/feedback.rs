@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::config::Streams;
 use super::history::{History, Learnt, Line, Stream};
-use crate::control::Cx;
+use crate::control::Context;
 use crate::trace::{Event, FeedbackFault};
 use crate::wire::ccfb::{Arrival, Ccfb};
 use crate::wire::ntp::RemoteClock;
@@ -22,7 +22,7 @@ impl FeedbackReader {
     /// [`Event::FeedbackRejected`]; `None` if all are rejected.
     pub fn read(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut Context<'_>,
         report: &Ccfb<'_>,
         streams: Streams,
         history: &mut History,
@@ -60,7 +60,7 @@ impl FeedbackReader {
 }
 
 /// Records rejected feedback.
-pub(super) fn reject(cx: &mut Cx<'_>, cause: FeedbackFault) {
+pub(super) fn reject(cx: &mut Context<'_>, cause: FeedbackFault) {
     cx.trace.record(cx.now, Event::FeedbackRejected { cause });
 }
 

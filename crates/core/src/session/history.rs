@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::control::{Ecn, Fate, FlowId, Kind, Outcome, Sent};
+use crate::control::{Ecn, FlowId, Kind, Outcome, PacketOutcome, Sent};
 use crate::trace::FeedbackFault;
 use crate::units::{Bytes, RemoteTime, Time};
 
@@ -70,7 +70,7 @@ pub struct PacketRow {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Learnt {
     /// Newly resolved packets, in sending order.
-    pub fates: Vec<Fate>,
+    pub fates: Vec<PacketOutcome>,
     /// Contents of the lost ones, in the same order.
     pub lost: Vec<Content>,
     /// Round-trip time of the newest packet, excluding the receiver's holding time.
@@ -239,7 +239,7 @@ impl History {
                 // A holding time above the elapsed time is unknown or false.
                 learnt.rtt = (held <= elapsed + CLOCK_UNIT).then(|| elapsed.saturating_sub(held));
             }
-            learnt.fates.push(Fate {
+            learnt.fates.push(PacketOutcome {
                 flow: FlowId::default(),
                 seq,
                 size: entry.size,
@@ -265,7 +265,7 @@ impl History {
             }
             entry.outcome = Some((Outcome::Lost, true));
             self.in_flight -= entry.size;
-            learnt.fates.push(Fate {
+            learnt.fates.push(PacketOutcome {
                 flow: FlowId::default(),
                 seq: self.base + (from + i) as u64,
                 size: entry.size,

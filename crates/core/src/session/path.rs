@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::control::{Fate, Outcome};
+use crate::control::{Outcome, PacketOutcome};
 use crate::delay_bound::window::WindowMin;
 use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
@@ -33,7 +33,7 @@ impl PathView {
         self.srtt = Some((srtt * 7 + sample) / 8);
     }
 
-    pub(super) fn on_fates(&mut self, fates: &[Fate]) {
+    pub(super) fn on_fates(&mut self, fates: &[PacketOutcome]) {
         for fate in fates {
             let lost = fate.outcome == Outcome::Lost;
             self.loss += LOSS_GAIN * (f64::from(u8::from(lost)) - self.loss);

@@ -7,7 +7,7 @@ use super::config::{FeedbackMode, ReceiverConfig};
 use super::jitter_buffer::{JitterBuffer, MediaPacket, ReceivedFrame};
 use super::receiver_stats::{Arrivals, ReceiverStats};
 use super::slowdown_detector::SlowdownDetector;
-use crate::control::{Cx, TimerReason, sooner};
+use crate::control::{Context, TimerReason, sooner};
 use crate::endpoint::{Datagram, Endpoint, Transmit};
 use crate::media::MEDIA_CLOCK;
 use crate::units::Time;
@@ -123,9 +123,9 @@ impl MediaReceiver {
     }
 
     /// Queue lengths, for tests of memory bounds.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> QueueLengths {
         let (packets, bytes) = self.frames.held();
-        Held {
+        QueueLengths {
             packets,
             bytes,
             arrivals: self.media.arrivals.len() + self.repair.arrivals.len(),
@@ -398,7 +398,7 @@ impl MediaReceiver {
 }
 
 impl Endpoint for MediaReceiver {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         if self.presence == Presence::Left {
             return;
         }
@@ -409,7 +409,7 @@ impl Endpoint for MediaReceiver {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         match self.presence {
             Presence::Active => {}
@@ -434,7 +434,7 @@ impl Endpoint for MediaReceiver {
         }
     }
 
-    fn poll_transmit(&mut self, _cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, _cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         let packet = self.outgoing.pop_front()?;
         self.has_sent = true;
         buffer.extend_from_slice(&packet);
@@ -463,7 +463,7 @@ impl Endpoint for MediaReceiver {
 
 /// Queue lengths of a receiver, and the number of takeovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct QueueLengths {
     /// Media packets of incomplete frames.
     pub packets: usize,
     /// Payload bytes of these packets, and of frames not yet fetched.

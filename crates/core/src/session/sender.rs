@@ -18,7 +18,7 @@ use super::history::{Content, History, PacketRow};
 use super::pacer::Pacer;
 use super::path::PathView;
 use super::rr_fallback::RrFallback;
-use crate::control::{Cx, RateController, Target, TimerReason, sooner};
+use crate::control::{Context, RateController, Target, TimerReason, sooner};
 use crate::delay_bound::PlannerConfig;
 use crate::endpoint::Datagram;
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
@@ -78,7 +78,7 @@ pub struct MediaSender {
     /// Departure time of the first sender report of the handshake.
     started: Time,
     /// Whether a report block about the media stream was received.
-    answered: bool,
+    has_report_block: bool,
     /// SSRC of the receiver that sent the latest such block.
     reporter: Option<u32>,
     last_sample: Time,
@@ -164,7 +164,7 @@ impl MediaSender {
             last_key_left: None,
             probe_frame: None,
             started: Time::ZERO,
-            answered: false,
+            has_report_block: false,
             reporter: None,
             last_sample: Time::ZERO,
             closing: false,
@@ -175,7 +175,7 @@ impl MediaSender {
     }
 
     /// The next frame to encode, if one is due and the encoder is free.
-    pub fn poll_order(&mut self, cx: &mut Cx<'_>) -> Option<FrameOrder> {
+    pub fn poll_order(&mut self, cx: &mut Context<'_>) -> Option<FrameOrder> {
         if self.phase != Phase::Open || self.capture.is_busy() {
             return None;
         }
@@ -264,7 +264,7 @@ impl MediaSender {
 
     /// Processes a datagram of the peer. A datagram before the first
     /// [`on_timeout`](Self::on_timeout) is rejected: nothing was sent yet that it could answer.
-    pub fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    pub fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         if self.phase == (Phase::Greeting { since: Time::FAR }) {
             return reject(cx, FeedbackFault::UnknownSource);
         }
@@ -273,7 +273,7 @@ impl MediaSender {
     }
 
     /// Processes the deadline of [`next_timeout`](Self::next_timeout).
-    pub fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    pub fn on_timeout(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         if let Phase::Greeting { since: Time::FAR } = self.phase {
             self.phase = Phase::Greeting { since: now };
@@ -287,7 +287,7 @@ impl MediaSender {
         if self.control.next_timeout().is_some_and(|(at, _)| at <= now) {
             self.control.on_timeout(cx);
         }
-        if self.silence().is_some_and(|at| at <= now) {
+        if self.blackout_start().is_some_and(|at| at <= now) {
             self.begin_blackout(cx);
         }
         if self.expects_rtcp()
@@ -312,7 +312,7 @@ impl MediaSender {
         let mut next = self.next_report.map(|at| (at, TimerReason::Feedback));
         let mut consider = |at: Option<Time>, why| next = sooner(next, at.map(|at| (at, why)));
         consider(self.capture.next(), TimerReason::Capture);
-        consider(self.silence(), TimerReason::Silence);
+        consider(self.blackout_start(), TimerReason::Silence);
         if self.expects_rtcp() {
             consider(self.breaker.next_timeout(), TimerReason::Breaker);
         }
@@ -370,7 +370,7 @@ impl MediaSender {
             stopped: self.phase == Phase::Stopped,
             left: self.is_left(),
             reports_only: self.peer == Peer::ReceiverReports,
-            heard: self.peer != Peer::Unknown || self.path.has_rtt(),
+            has_answered: self.peer != Peer::Unknown || self.path.has_rtt(),
             frames: self.capture.made(),
         }
     }
@@ -438,7 +438,7 @@ impl MediaSender {
         }
     }
 
-    fn skip(&mut self, cx: &mut Cx<'_>, frame: u64, captured: Time, cause: DropCause) {
+    fn skip(&mut self, cx: &mut Context<'_>, frame: u64, captured: Time, cause: DropCause) {
         cx.trace
             .record(cx.now, Event::FrameDropped { frame, cause });
         self.log(SentFrame {
@@ -458,7 +458,7 @@ impl MediaSender {
 
     /// Drops captured frames that can no longer be in time while nothing can be sent. In the open
     /// state, limits the frames that accumulate behind a slow encoder or a suspended driver.
-    fn expire_captures(&mut self, cx: &mut Cx<'_>) {
+    fn expire_captures(&mut self, cx: &mut Context<'_>) {
         let closed = self.phase != Phase::Open;
         while let Some((frame, captured)) = self.capture.front()
             && (self.capture.is_crowded() || closed && self.is_late(cx.now, captured, Bytes::ZERO))
@@ -499,7 +499,7 @@ pub struct Status {
     /// The peer sends receiver reports only.
     pub reports_only: bool,
     /// The peer has answered at least once.
-    pub heard: bool,
+    pub has_answered: bool,
     /// Number of frames captured so far.
     pub frames: u64,
 }

@@ -4,7 +4,7 @@ use core::fmt::Debug;
 use core::time::Duration;
 
 use super::sender::MediaSender;
-use crate::control::{Cx, TimerReason};
+use crate::control::{Context, TimerReason};
 use crate::endpoint::{Datagram, Endpoint, Transmit};
 use crate::media::{EncodeError, Encoded, FrameEncoder, FrameOrder};
 use crate::units::Time;
@@ -94,7 +94,7 @@ impl<P: EncodePipe> Streamer<P> {
         self.error.as_ref()
     }
 
-    fn turn(&mut self, cx: &mut Cx<'_>) {
+    fn turn(&mut self, cx: &mut Context<'_>) {
         loop {
             while let Some(result) = self.pipe.poll() {
                 if let Err(error) = &result
@@ -113,17 +113,17 @@ impl<P: EncodePipe> Streamer<P> {
 }
 
 impl<P: EncodePipe> Endpoint for Streamer<P> {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         self.sender.on_datagram(cx, datagram);
         self.turn(cx);
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.sender.on_timeout(cx);
         self.turn(cx);
     }
 
-    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         self.sender.poll_transmit(cx, buffer)
     }
 

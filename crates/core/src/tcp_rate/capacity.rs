@@ -37,14 +37,14 @@ pub(super) struct Capacity {
     /// Time when the path last resumed with the packets in flight.
     resumed: Option<Time>,
     /// Packets held by the path during that outage and not yet acknowledged.
-    held: Option<Held>,
+    held: Option<OutageFlight>,
     /// Time since which frames have waited for longer than two frame intervals.
     busy: Option<Time>,
 }
 
 /// Bytes in flight at the end of an outage: their range in the stream, and the time.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct OutageFlight {
     from: Bytes,
     to: Bytes,
     at: Time,
@@ -72,7 +72,7 @@ impl Capacity {
         if view.resumed > self.resumed {
             self.resumed = view.resumed;
             self.known = Some(config.floor.as_f64());
-            self.held = Some(Held {
+            self.held = Some(OutageFlight {
                 from: acknowledged,
                 to: view.sent,
                 at: now,
@@ -241,8 +241,8 @@ mod tests {
             ceiling: Rate::kbps(2_000),
             bound: Duration::from_secs(1),
             interval: Duration::from_millis(100),
-            obeys_after: Duration::ZERO,
-            reaction: Duration::ZERO,
+            encoder_delay: Duration::ZERO,
+            default_response_latency: Duration::ZERO,
             margin: TcpRateConfig::MARGIN,
             drain: Duration::from_secs(3),
         }
@@ -260,7 +260,7 @@ mod tests {
             unsent: Bytes::ZERO,
             sent: Bytes::ZERO,
             next_timeout: None,
-            silent_since: None,
+            unacked_since: None,
             stalled: false,
             oldest_sent: None,
             resumed: None,

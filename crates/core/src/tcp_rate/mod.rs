@@ -37,9 +37,10 @@ pub use response_latency::ResponseLatency;
 pub use view::{CongestionControl, TcpView};
 
 use self::path_history::PathHistory;
-use self::response_latency::ResponseLatencies;
+use self::response_latency::ResponseLatencyEstimator;
 use crate::delay_bound::{
-    Burst, Case, CongestionEvent, Frames, Law, Plan, Response, ServiceCurve, plan, satisfied_rate,
+    Burst, CongestionEvent, Frames, Law, Plan, PlanProblem, Response, ServiceCurve, plan,
+    satisfied_rate,
 };
 use crate::units::{Bytes, Rate, Time};
 
@@ -59,10 +60,10 @@ pub struct TcpRateConfig {
     /// Frame interval.
     pub interval: Duration,
     /// Simulated delay from an event until the encoder has its new rate; zero for a real encoder.
-    pub obeys_after: Duration,
+    pub encoder_delay: Duration,
     /// τ of (13a) for the printed laws until it is measured; after that they use the largest of the
     /// last eight measurements.
-    pub reaction: Duration,
+    pub default_response_latency: Duration,
     /// Fraction of the forecast that the exact law uses, in 0..=1.
     pub margin: f64,
     /// Time within which the exact law drains the backlog. Without it the law would use the whole
@@ -84,9 +85,9 @@ impl TcpRateConfig {
 
 /// Decision on the oldest waiting frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admit {
+pub enum FrameDecision {
     /// Encode it at this rate and write it.
-    Make(Rate),
+    Encode(Rate),
     /// Skip it: it would be late, or it would make later frames late.
     Skip,
     /// The connection has no room. Call again after an acknowledgement or a timer.
@@ -124,7 +125,7 @@ pub struct TcpRateAdapter {
     /// Time of the last increase by [`Backoff::Additive`].
     grown: Time,
     past: PathHistory,
-    reactions: ResponseLatencies,
+    reactions: ResponseLatencyEstimator,
     counts: [u64; 6],
     answers: Vec<RateReduction>,
 }
@@ -140,7 +141,7 @@ impl TcpRateAdapter {
             until: None,
             grown: start,
             past: PathHistory::new(),
-            reactions: ResponseLatencies::default(),
+            reactions: ResponseLatencyEstimator::default(),
             counts: [0; 6],
             answers: Vec::new(),
         }
@@ -171,14 +172,14 @@ impl TcpRateAdapter {
     }
 
     /// Takes the responses to events since the last call.
-    pub fn take_answers(&mut self) -> Vec<RateReduction> {
+    pub fn take_rate_reductions(&mut self) -> Vec<RateReduction> {
         core::mem::take(&mut self.answers)
     }
 
     /// Processes an event of the connection; `view` is the state after it.
     pub fn on_event(&mut self, now: Time, notification: EventNotification, view: &TcpView) {
         let event = notification.event;
-        self.past.look(now, view, &self.config);
+        self.past.on_view(now, view, &self.config);
         //= itcp-3.1-subscribe
         if !self.subscribed().contains(event) {
             return;
@@ -194,7 +195,7 @@ impl TcpRateAdapter {
                 let plan = self.replan(now, view, now);
                 if reduces {
                     self.reactions.begin(now, notification);
-                    self.reactions.answered(now);
+                    self.reactions.rate_available(now);
                     self.answers.push(RateReduction {
                         at: now,
                         event,
@@ -216,7 +217,7 @@ impl TcpRateAdapter {
     /// Processes the state of the connection: updates the path history (round trips, capacity,
     /// outages).
     pub fn on_view(&mut self, now: Time, view: &TcpView) {
-        self.past.look(now, view, &self.config);
+        self.past.on_view(now, view, &self.config);
     }
 
     /// Records that a frame ordered at `ordered` is encoded. If it is the first frame at the rate
@@ -229,7 +230,7 @@ impl TcpRateAdapter {
     pub fn on_timer(&mut self, now: Time) {
         if let Some((_, rate)) = self.pending.take_if(|(at, _)| *at <= now) {
             self.target = rate;
-            self.reactions.answered(now);
+            self.reactions.rate_available(now);
         }
         if self.until.take_if(|until| *until <= now).is_some() {
             //= itcp-5.2-recovery-timer
@@ -271,25 +272,25 @@ impl TcpRateAdapter {
     /// Decides on the oldest waiting frame, captured at `captured`, if frames wait as pictures.
     /// Except in mode iOPT with the exact law, it is encoded at the [`target`](Self::target) as
     /// soon as the connection has room, unless it is hopeless.
-    pub fn admit(&mut self, now: Time, captured: Time, view: &TcpView) -> Admit {
-        self.past.look(now, view, &self.config);
+    pub fn admit(&mut self, now: Time, captured: Time, view: &TcpView) -> FrameDecision {
+        self.past.on_view(now, view, &self.config);
         //= itcp-4.4-late
         if self.is_hopeless(now, captured, view) {
-            return Admit::Skip;
+            return FrameDecision::Skip;
         }
         self.past.frame_waits(now, captured, view, &self.config);
         if !view.has_room(now) {
-            return Admit::Wait;
+            return FrameDecision::Wait;
         }
         if !self.config.mode.is_exact() {
-            return Admit::Make(self.target);
+            return FrameDecision::Encode(self.target);
         }
         if self.past.is_full(view, &self.config) {
-            return Admit::Wait;
+            return FrameDecision::Wait;
         }
         if let Plan::Feasible { .. } = self.replan(now, view, captured) {
-            self.past.found_a_way();
-            return Admit::Make(self.target);
+            self.past.on_feasible_plan();
+            return FrameDecision::Encode(self.target);
         }
         // If the forecast with margins has no feasible plan, the forecast without margins decides
         // on skipping. A late frame at the floor costs later frames less than a skipped one that
@@ -298,24 +299,27 @@ impl TcpRateAdapter {
         // arrive in bursts, so a frame sent with one may be in time although the mean rate is too
         // low. On a path below the floor rate this rule would make all frames late.
         if self.past.is_blind(now) {
-            return Admit::Make(self.config.floor);
+            return FrameDecision::Encode(self.config.floor);
         }
-        match self.law(now, view, captured, Caution::Bare) {
-            Plan::Infeasible { skip, .. } if skip.hopeless.contains(0) || skip.skip.contains(0) => {
-                Admit::Skip
+        match self.law(now, view, captured, SafetyMargins::Bare) {
+            Plan::Infeasible { skip, .. } if skip.late.contains(0) || skip.skip.contains(0) => {
+                FrameDecision::Skip
             }
-            Plan::Feasible { .. } | Plan::Infeasible { .. } => Admit::Make(self.config.floor),
+            Plan::Feasible { .. } | Plan::Infeasible { .. } => {
+                FrameDecision::Encode(self.config.floor)
+            }
         }
     }
 
     /// Recomputes the plan and sets the target.
     fn replan(&mut self, now: Time, view: &TcpView, oldest: Time) -> Plan {
-        let answer = self.law(now, view, oldest, Caution::Full);
+        let answer = self.law(now, view, oldest, SafetyMargins::Full);
         let c = &self.config;
         let open = self.past.forecast(now, view, c.drain);
         let open = open.scaled(c.margin);
-        let drains = open.at(c.drain) - view.ahead().bits() as f64;
-        let span = (now.since(oldest) + c.drain + c.interval).saturating_sub(self.past.arrears());
+        let drains = open.at(c.drain) - view.bytes_ahead().bits() as f64;
+        let span =
+            (now.since(oldest) + c.drain + c.interval).saturating_sub(self.past.tolerable_delay());
         let drains = Rate::from_f64(drains / span.as_secs_f64().max(1e-3));
         let small = self.past.limit(now, view).unwrap_or(c.ceiling);
         self.target = match answer {
@@ -327,14 +331,14 @@ impl TcpRateAdapter {
 
     /// Applies the exact law to the frames captured since `oldest` that are not yet encoded: the
     /// source starts at `oldest`, and the connection carries nothing until now.
-    fn law(&self, now: Time, view: &TcpView, oldest: Time, caution: Caution) -> Plan {
+    fn law(&self, now: Time, view: &TcpView, oldest: Time, caution: SafetyMargins) -> Plan {
         let c = &self.config;
         let budget = c.bound.saturating_sub(self.past.one_way(now, view));
         let (margin, burst, guard) = match caution {
             // Acknowledgements arrive in bursts. Within a round trip the forecast may be wrong by
             // half a round trip.
-            Caution::Full => (c.margin, Burst::frame(c.interval, view.mss), view.srtt / 2),
-            Caution::Bare => {
+            SafetyMargins::Full => (c.margin, Burst::frame(c.interval, view.mss), view.srtt / 2),
+            SafetyMargins::Bare => {
                 let whole_frame = Burst {
                     fixed: Bytes::ZERO,
                     span: c.interval,
@@ -345,9 +349,9 @@ impl TcpRateAdapter {
         let open = self.past.forecast(now, view, c.bound.saturating_mul(2));
         let open = open.scaled(margin);
         let curve = ServiceCurve::stall_then(now.since(oldest), &open);
-        plan(&Case {
+        plan(&PlanProblem {
             curve: &curve,
-            backlog: view.ahead(),
+            backlog: view.bytes_ahead(),
             budget: budget.saturating_sub(guard),
             burst,
             floor: c.floor,
@@ -368,7 +372,7 @@ impl TcpRateAdapter {
             Backoff::Fixed { hold, .. } => Some(hold),
             Backoff::Additive { .. } => None,
         };
-        self.grown = now + self.config.obeys_after;
+        self.grown = now + self.config.encoder_delay;
         self.retract(now, notification, rate, lasts);
         self.answers.push(RateReduction {
             at: now,
@@ -386,7 +390,10 @@ impl TcpRateAdapter {
         let answer: Response = law.respond(&CongestionEvent {
             path: view.path(),
             normal: satisfied_rate(view.sent, self.start, now),
-            reaction: self.reactions.expected().unwrap_or(c.reaction),
+            reaction: self
+                .reactions
+                .expected()
+                .unwrap_or(c.default_response_latency),
             backlog: None,
             budget: c.bound.saturating_sub(view.srtt / 2),
             burst: Burst::default(),
@@ -418,7 +425,7 @@ impl TcpRateAdapter {
         lasts: Option<Duration>,
     ) {
         self.reactions.begin(now, notification);
-        let obeys = now + self.config.obeys_after;
+        let obeys = now + self.config.encoder_delay;
         self.pending = Some((obeys, rate));
         self.until = lasts.map(|lasts| obeys + lasts);
         self.on_timer(now);
@@ -427,7 +434,7 @@ impl TcpRateAdapter {
 
 /// Safety margins of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Caution {
+enum SafetyMargins {
     /// No margins: the whole forecast.
     Bare,
     /// Margins for forecast errors, packet granularity and bursts of acknowledgements.

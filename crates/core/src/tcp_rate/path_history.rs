@@ -16,10 +16,10 @@ pub(super) struct PathHistory {
     /// Smoothed round-trip times, in ns.
     round_trips: WindowMin,
     /// Tolerable delay of the video at the start of each outage, in ns.
-    arrears: WindowMin,
+    tolerable_delay: WindowMin,
     /// Safe rate of each outage shorter than the bound, in b/s.
     safe_rate: WindowMin,
-    rhythm: PeriodicOutages,
+    periodic_outages: PeriodicOutages,
     capacity: Capacity,
     /// Queueing delay on the forward path, and its time.
     queue: (Duration, Time),
@@ -30,27 +30,27 @@ pub(super) struct PathHistory {
     /// Time since the last acknowledgement, while the retransmission timer has expired.
     silent: Option<Time>,
     /// After an outage, frames without a feasible plan are sent at the floor until this time.
-    tries: Time,
+    probing_until: Time,
 }
 
 impl PathHistory {
     pub(super) fn new() -> Self {
         Self {
             round_trips: WindowMin::new(BUCKET),
-            arrears: WindowMin::new(BUCKET),
+            tolerable_delay: WindowMin::new(BUCKET),
             safe_rate: WindowMin::new(BUCKET),
-            rhythm: PeriodicOutages::default(),
+            periodic_outages: PeriodicOutages::default(),
             capacity: Capacity::default(),
             queue: (Duration::ZERO, Time::ZERO),
             sampled: (Duration::ZERO, Bytes::ZERO),
             sent: (Bytes::ZERO, Time::ZERO),
             silent: None,
-            tries: Time::ZERO,
+            probing_until: Time::ZERO,
         }
     }
 
     /// Updates the history with the state of the connection.
-    pub(super) fn look(&mut self, now: Time, view: &TcpView, config: &TcpRateConfig) {
+    pub(super) fn on_view(&mut self, now: Time, view: &TcpView, config: &TcpRateConfig) {
         if !view.srtt.is_zero() {
             self.round_trips.insert(now, signed(view.srtt));
         }
@@ -67,13 +67,13 @@ impl PathHistory {
             self.queue = (queue.saturating_sub(now.since(self.sent.1)), now);
         }
         // Expires old values.
-        self.arrears.insert(now, i64::MAX);
+        self.tolerable_delay.insert(now, i64::MAX);
         self.safe_rate.insert(now, i64::MAX);
         if view.stalled {
-            self.silent = self.silent.or(view.silent_since);
+            self.silent = self.silent.or(view.unacked_since);
         } else if let Some(since) = self.silent.take() {
             // Time of the last acknowledgement, which may be earlier than this call.
-            let end = view.silent_since.unwrap_or(now);
+            let end = view.unacked_since.unwrap_or(now);
             self.survived(now, since, end.since(since), view, config);
         }
     }
@@ -120,32 +120,34 @@ impl PathHistory {
                 .map_or(config.ceiling, |rate| rate.min(config.ceiling)),
             restart: &restart,
         };
-        self.arrears.insert(now, signed(margin.tolerable_delay()));
+        self.tolerable_delay
+            .insert(now, signed(margin.tolerable_delay()));
         if let Some(rate) = margin.safe_rate() {
             self.safe_rate.insert(now, rate.as_bps().cast_signed());
         }
         let repaired = now + config.bound;
-        self.rhythm.beat(onset, config.interval, repaired);
-        self.tries = now + config.bound;
+        self.periodic_outages
+            .on_outage(onset, config.interval, repaired);
+        self.probing_until = now + config.bound;
     }
 
     /// Maximum rate of frames written now such that they survive the worst of the recent outages
     /// that were shorter than the bound. `None` if no outage is due, or if there was no such
     /// outage.
     pub(super) fn limit(&self, now: Time, view: &TcpView) -> Option<Rate> {
-        let due = self.rhythm.is_due(now, view.srtt);
+        let due = self.periodic_outages.is_due(now, view.srtt);
         let rate = self.safe_rate.min().filter(|_| due)?;
         Some(Rate::bps(rate.cast_unsigned()))
     }
 
     /// Records that there is a feasible plan again after an outage.
-    pub(super) fn found_a_way(&mut self) {
-        self.tries = Time::ZERO;
+    pub(super) fn on_feasible_plan(&mut self) {
+        self.probing_until = Time::ZERO;
     }
 
     /// Whether an outage ended less than a bound ago and no feasible plan was found since.
     pub(super) fn is_blind(&self, now: Time) -> bool {
-        now < self.tries
+        now < self.probing_until
     }
 
     /// One-way delay of data sent now: half of the minimum round-trip time of the last five
@@ -192,8 +194,8 @@ impl PathHistory {
 
     /// Maximum delay of the video such that all frames survive a repetition of the worst recent
     /// outage. Zero before the first outage.
-    pub(super) fn arrears(&self) -> Duration {
-        self.arrears.min().map_or(Duration::ZERO, unsigned)
+    pub(super) fn tolerable_delay(&self) -> Duration {
+        self.tolerable_delay.min().map_or(Duration::ZERO, unsigned)
     }
 }
 
@@ -240,7 +242,7 @@ mod tests {
             unsent: Bytes::ZERO,
             sent: Bytes(2_500_000),
             next_timeout: None,
-            silent_since: None,
+            unacked_since: None,
             stalled: false,
             oldest_sent: None,
             resumed: None,
@@ -255,11 +257,11 @@ mod tests {
     fn outage(past: &mut PathHistory, config: &TcpRateConfig, from: f64, silence: f64) {
         let stalled = TcpView {
             stalled: true,
-            silent_since: Some(at(from)),
+            unacked_since: Some(at(from)),
             ..view(0.166)
         };
-        past.look(at(from + 1.0), &stalled, config);
-        past.look(at(from + silence), &view(0.166), config);
+        past.on_view(at(from + 1.0), &stalled, config);
+        past.on_view(at(from + silence), &view(0.166), config);
     }
 
     #[test]
@@ -276,7 +278,7 @@ mod tests {
                 unacked: Bytes(sent - acknowledged),
                 ..view(srtt)
             };
-            past.look(at(now), &view, &config(2.0));
+            past.on_view(at(now), &view, &config(2.0));
             let way = past.one_way(at(now), &view);
             (way.as_secs_f64() * 1e3).round() as u64
         };
@@ -311,7 +313,7 @@ mod tests {
         let mut carries = |ms: u64, srtt, acknowledged| {
             let view = seen(ms, srtt, acknowledged);
             let now = Time::from_millis(ms);
-            past.look(now, &view, &config);
+            past.on_view(now, &view, &config);
             past.frame_waits(now, now, &view, &config);
             past.forecast(now, &view, secs(2.0)).at(secs(1.0)) as u64 / 1_000
         };
@@ -332,7 +334,7 @@ mod tests {
         let tolerable = |bound, silence| {
             let mut past = PathHistory::new();
             outage(&mut past, &config(bound), 10.0, silence);
-            past.arrears()
+            past.tolerable_delay()
         };
         // Of six seconds 2.7 are left, minus the delay. The delayed frames and the three frames
         // written before detection, 17 segments each, leave at one segment more per round trip.
@@ -349,19 +351,19 @@ mod tests {
     fn tolerable_delay_is_the_minimum_of_recent_outages() {
         let six = config(6.0);
         let mut past = PathHistory::new();
-        assert_eq!(past.arrears(), Duration::ZERO);
+        assert_eq!(past.tolerable_delay(), Duration::ZERO);
         outage(&mut past, &six, 10.0, 3.2);
-        let long = past.arrears();
+        let long = past.tolerable_delay();
         outage(&mut past, &six, 60.0, 1.2);
-        assert_eq!(past.arrears(), long);
+        assert_eq!(past.tolerable_delay(), long);
         // The first outage expires after five minutes, and then the second one.
-        past.look(at(315.0), &view(0.166), &six);
-        assert!(past.arrears() > long);
-        past.look(at(400.0), &view(0.166), &six);
-        assert_eq!(past.arrears(), Duration::ZERO);
+        past.on_view(at(315.0), &view(0.166), &six);
+        assert!(past.tolerable_delay() > long);
+        past.on_view(at(400.0), &view(0.166), &six);
+        assert_eq!(past.tolerable_delay(), Duration::ZERO);
         // A timeout without an outage.
         outage(&mut past, &six, 500.0, 0.8);
-        assert_eq!(past.arrears(), Duration::ZERO);
+        assert_eq!(past.tolerable_delay(), Duration::ZERO);
         assert!(!past.is_blind(at(500.9)));
     }
 
@@ -372,7 +374,7 @@ mod tests {
             for (n, silence) in silences.iter().enumerate() {
                 outage(&mut past, &config(4.0), 10.0 + 13.0 * n as f64, *silence);
             }
-            past.look(at(now), &view(0.166), &config(4.0));
+            past.on_view(at(now), &view(0.166), &config(4.0));
             past.limit(at(now), &view(0.166))
         };
         let [long, short] = [[3.2; 3], [3.0; 3]].map(|silences| limit(silences, 49.0));
@@ -397,7 +399,7 @@ mod tests {
         for (from, silence) in [(10.0, 3.2), (200.0, 5.0), (390.0, 5.0)] {
             outage(&mut past, &config(4.0), from, silence);
         }
-        past.look(at(580.0), &view(0.166), &config(4.0));
+        past.on_view(at(580.0), &view(0.166), &config(4.0));
         assert_eq!(past.limit(at(580.0), &view(0.166)), None);
     }
 
@@ -408,16 +410,16 @@ mod tests {
         outage(&mut past, &six, 10.0, 3.2);
         let stalled = TcpView {
             stalled: true,
-            silent_since: Some(at(10.0)),
+            unacked_since: Some(at(10.0)),
             ..view(0.166)
         };
-        seen_late.look(at(11.0), &stalled, &six);
+        seen_late.on_view(at(11.0), &stalled, &six);
         let alive = TcpView {
-            silent_since: Some(at(13.2)),
+            unacked_since: Some(at(13.2)),
             ..view(0.166)
         };
-        seen_late.look(at(25.0), &alive, &six);
-        assert_eq!(seen_late.arrears(), past.arrears());
+        seen_late.on_view(at(25.0), &alive, &six);
+        assert_eq!(seen_late.tolerable_delay(), past.tolerable_delay());
     }
 
     #[test]
@@ -426,7 +428,7 @@ mod tests {
         assert!(!past.is_blind(at(0.0)));
         outage(&mut past, &config(2.0), 10.0, 3.2);
         assert!(past.is_blind(at(15.1)) && !past.is_blind(at(15.2)));
-        past.found_a_way();
+        past.on_feasible_plan();
         assert!(!past.is_blind(at(13.3)));
     }
 }

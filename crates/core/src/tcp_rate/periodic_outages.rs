@@ -17,7 +17,7 @@ pub(super) struct PeriodicOutages {
 impl PeriodicOutages {
     /// Records an outage that began at `onset`, within ± `step`. An outage that begins before
     /// `repaired` of the last one is a timeout during its loss recovery and is ignored.
-    pub(super) fn beat(&mut self, onset: Time, step: Duration, repaired: Time) {
+    pub(super) fn on_outage(&mut self, onset: Time, step: Duration, repaired: Time) {
         if self.last.is_some_and(|(_, repaired)| onset < repaired) {
             return;
         }
@@ -53,7 +53,7 @@ mod tests {
     fn predicted(onsets: &[u64], asked: [u64; 4]) -> [bool; 4] {
         let mut rhythm = PeriodicOutages::default();
         for onset in onsets {
-            rhythm.beat(at(*onset), STEP, at(*onset + 3_000));
+            rhythm.on_outage(at(*onset), STEP, at(*onset + 3_000));
         }
         asked.map(|ms| rhythm.is_due(at(ms), FLIGHT))
     }

@@ -16,9 +16,9 @@ pub struct ResponseLatency {
     /// The event and its time in the transport.
     pub notification: EventNotification,
     /// Time of the notification of the application (`EventTime`).
-    pub heard: Time,
+    pub notified_at: Time,
     /// Time from which the new rate is available to the encoder (`ResponseTime`).
-    pub answered: Time,
+    pub rate_available_at: Time,
     /// Encoding time from then until the first frame at the new rate is complete (`u_rate`),
     /// including a frame in progress at `answered`.
     pub encoder: Duration,
@@ -27,24 +27,29 @@ pub struct ResponseLatency {
 impl ResponseLatency {
     /// Time from the event to the notification of the application (`u_TCP`).
     pub fn signal(&self) -> Duration {
-        self.heard.since(self.notification.happened)
+        self.notified_at.since(self.notification.happened)
     }
 
     /// Time from the notification until the new rate is available to the encoder.
     pub fn answer(&self) -> Duration {
-        self.answered.since(self.heard)
+        self.rate_available_at.since(self.notified_at)
     }
 
     /// τ.
     pub fn total(&self) -> Duration {
         //= itcp-5.1.1-reaction
-        reaction_delay(self.heard, self.answered, self.encoder, self.signal())
+        reaction_delay(
+            self.notified_at,
+            self.rate_available_at,
+            self.encoder,
+            self.signal(),
+        )
     }
 }
 
 /// Measures the response latency of each event.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ResponseLatencies {
+pub(super) struct ResponseLatencyEstimator {
     /// The last response, until the first frame at its rate. A newer event replaces it, because
     /// there may be no frame at its rate.
     open: Option<Open>,
@@ -55,24 +60,24 @@ pub(super) struct ResponseLatencies {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     notification: EventNotification,
-    heard: Time,
+    notified_at: Time,
     answered: Option<Time>,
     encoder: Duration,
 }
 
-impl ResponseLatencies {
+impl ResponseLatencyEstimator {
     /// Begins a measurement for an event with its notification at `heard`.
     pub(super) fn begin(&mut self, heard: Time, notification: EventNotification) {
         self.open = Some(Open {
             notification,
-            heard,
+            notified_at: heard,
             answered: None,
             encoder: Duration::ZERO,
         });
     }
 
     /// Records that the new rate is available to the encoder.
-    pub(super) fn answered(&mut self, now: Time) {
+    pub(super) fn rate_available(&mut self, now: Time) {
         if let Some(open) = &mut self.open {
             open.answered.get_or_insert(now);
         }
@@ -88,8 +93,8 @@ impl ResponseLatencies {
         }
         let reaction = ResponseLatency {
             notification: open.notification,
-            heard: open.heard,
-            answered,
+            notified_at: open.notified_at,
+            rate_available_at: answered,
             encoder: open.encoder,
         };
         self.open = None;

@@ -19,8 +19,8 @@ pub(super) fn config(mode: Mode) -> TcpRateConfig {
         ceiling: Rate::kbps(2_000),
         bound: ms(2_000),
         interval: ms(100),
-        obeys_after: Duration::ZERO,
-        reaction: Duration::ZERO,
+        encoder_delay: Duration::ZERO,
+        default_response_latency: Duration::ZERO,
         margin: TcpRateConfig::MARGIN,
         drain: ms(3_000),
     }
@@ -37,7 +37,7 @@ fn view() -> TcpView {
         unsent: Bytes::ZERO,
         sent: Bytes(2_500_000),
         next_timeout: None,
-        silent_since: None,
+        unacked_since: None,
         stalled: false,
         oldest_sent: None,
         resumed: None,
@@ -51,7 +51,7 @@ fn view() -> TcpView {
 fn overdue_acknowledgement_stops_writes() {
     let silent = TcpView {
         unacked: MSS.scale(10, 1),
-        silent_since: Some(at(1_000)),
+        unacked_since: Some(at(1_000)),
         ..view()
     };
     assert!(silent.has_room(at(1_145)) && !silent.has_room(at(1_146)));
@@ -63,7 +63,7 @@ fn overdue_acknowledgement_stops_writes() {
     // Acknowledgements of single segments are not a silence.
     assert!(sent(800).has_room(at(1_040)) && !sent(800).has_room(at(1_041)));
     let nothing = TcpView {
-        silent_since: None,
+        unacked_since: None,
         ..sent(800)
     };
     assert!(nothing.has_room(at(5_000)));
@@ -87,7 +87,7 @@ fn classic_ignores_events_and_ioff_only_counts_them() {
         assert_eq!(it.count(TcpEvent::TimedOut), counted, "{mode}");
         assert_eq!(it.count(TcpEvent::NewAck), 0);
         assert_eq!(it.target(), Rate::kbps(2_000));
-        assert!(it.take_answers().is_empty());
+        assert!(it.take_rate_reductions().is_empty());
         assert_eq!(it.next_timer(), Time::FAR);
     }
 }
@@ -106,7 +106,7 @@ fn iexp_steps_back_for_four_seconds() {
     assert_eq!(it.next_timer(), at(15_000));
     it.on_timer(at(15_000));
     assert_eq!(it.target(), Rate::kbps(2_000));
-    let rates: Vec<Rate> = it.take_answers().iter().map(|a| a.rate).collect();
+    let rates: Vec<Rate> = it.take_rate_reductions().iter().map(|a| a.rate).collect();
     assert_eq!(rates, [Rate::kbps(700), Rate::kbps(245)]);
 }
 
@@ -141,15 +141,15 @@ fn events_without_subscription_are_ignored() {
 fn the_published_law_reduces_after_the_reaction_and_for_its_time() {
     //= itcp-4.4-symbiosis (test)
     let slow = TcpRateConfig {
-        obeys_after: ms(50),
-        reaction: ms(50),
+        encoder_delay: ms(50),
+        default_response_latency: ms(50),
         ..config(Mode::Iopt(Law::Paper))
     };
     let mut it = TcpRateAdapter::new(slow, Time::ZERO);
     it.on_event(at(10_000), TcpEvent::TimedOut.at(at(10_000)), &view());
     assert_eq!(it.target(), Rate::kbps(2_000));
     it.on_timer(it.next_timer());
-    let answer = it.take_answers()[0];
+    let answer = it.take_rate_reductions()[0];
     // m = 2·1448·8/0.1 = 231,680 b/s², d = 1.95 s, H = 2 Mb/s, Q = 0.05·(2e6 − m·0.025) bits.
     let (slope, budget) = (231_680.0_f64, 1.95_f64);
     let backlog = 8.0 * (0.05 * (2e6 - slope * 0.025) / 8.0_f64).floor();
@@ -178,11 +178,11 @@ fn exact_law_waits_during_a_stall_and_skips_late_frames() {
     };
     it.on_event(at(10_000), TcpEvent::TimedOut.at(at(10_000)), &dead);
     // With a stall of three seconds and a bound of two, no rate is feasible.
-    let answer = it.take_answers()[0];
+    let answer = it.take_rate_reductions()[0];
     assert!(!answer.feasible);
     assert_eq!(it.target(), Rate::kbps(150));
-    assert_eq!(it.admit(at(10_000), at(9_900), &dead), Admit::Wait);
-    assert_eq!(it.admit(at(12_000), at(9_900), &dead), Admit::Skip);
+    assert_eq!(it.admit(at(10_000), at(9_900), &dead), FrameDecision::Wait);
+    assert_eq!(it.admit(at(12_000), at(9_900), &dead), FrameDecision::Skip);
     let alive = TcpView {
         stalled: false,
         unacked: MSS,
@@ -191,18 +191,21 @@ fn exact_law_waits_during_a_stall_and_skips_late_frames() {
     };
     assert!(matches!(
         it.admit(at(12_000), at(11_500), &alive),
-        Admit::Make(_)
+        FrameDecision::Encode(_)
     ));
     // A silence of more than 1.25 round trips of 100 ms and 20 ms may be another outage.
     let silent = TcpView {
-        silent_since: Some(at(11_850)),
+        unacked_since: Some(at(11_850)),
         oldest_sent: None,
         resumed: None,
         ..alive
     };
     let admitted = it.admit(at(11_995), at(11_500), &silent);
-    assert!(matches!(admitted, Admit::Make(_)));
-    assert_eq!(it.admit(at(11_996), at(11_500), &silent), Admit::Wait);
+    assert!(matches!(admitted, FrameDecision::Encode(_)));
+    assert_eq!(
+        it.admit(at(11_996), at(11_500), &silent),
+        FrameDecision::Wait
+    );
 }
 
 /// Frames are sent in bursts, which must not look like overload.
@@ -223,7 +226,7 @@ fn queue_of_other_flows_does_not_limit_the_rate() {
         if now % 100 == 0 {
             assert_eq!(
                 it.admit(at(now), at(now), &queued),
-                Admit::Make(Rate::kbps(2_000))
+                FrameDecision::Encode(Rate::kbps(2_000))
             );
         }
     }
@@ -281,8 +284,8 @@ fn queue_on_the_path_is_limited_to_a_quarter_of_the_bound() {
             it.admit(at(now), at(now), &overloaded);
         }
         let mut asked = |unacked| it.admit(at(1_200), at(1_200), &queued(1_200, unacked));
-        assert_eq!(asked(50_000), Admit::Wait);
-        assert!(matches!(asked(42_000), Admit::Make(_)));
+        assert_eq!(asked(50_000), FrameDecision::Wait);
+        assert!(matches!(asked(42_000), FrameDecision::Encode(_)));
     }
 }
 
@@ -291,7 +294,7 @@ fn forward_queueing_delay_reduces_the_budget_of_a_frame() {
     let mut it = machine(Mode::Iopt(Law::Exact));
     assert!(matches!(
         it.admit(at(1_000), at(1_000), &view()),
-        Admit::Make(_)
+        FrameDecision::Encode(_)
     ));
     let queued = TcpView {
         srtt: ms(900),
@@ -354,9 +357,9 @@ proptest! {
                 continue;
             }
             match it.admit(now, captured, &look) {
-                Admit::Wait => continue,
-                Admit::Skip => {}
-                Admit::Make(rate) => {
+                FrameDecision::Wait => continue,
+                FrameDecision::Skip => {}
+                FrameDecision::Encode(rate) => {
                     written += (rate * c.interval).get() as f64;
                     let gone = open.inverse((written + wasted) * 8.0).unwrap();
                     let arrives = until + gone + ms(rtt) / 2;
@@ -385,7 +388,7 @@ proptest! {
         rtt in 1_u64..400,
         reaction in 0_u64..300,
     ) {
-        let slow = TcpRateConfig { obeys_after: ms(reaction), ..config(mode) };
+        let slow = TcpRateConfig { encoder_delay: ms(reaction), ..config(mode) };
         let mut it = TcpRateAdapter::new(slow, Time::ZERO);
         let mut now = at(1_000);
         let look = TcpView { srtt: ms(rtt), ..view() };

@@ -28,7 +28,7 @@ pub struct TcpView {
     pub next_timeout: Option<Time>,
     /// Start of the wait for an acknowledgement: the last acknowledgement, or the first packet
     /// sent when no data was outstanding. `None` if no data is outstanding.
-    pub silent_since: Option<Time>,
+    pub unacked_since: Option<Time>,
     /// Sending time of the oldest unacknowledged byte; `None` if unknown.
     pub oldest_sent: Option<Time>,
     /// Time when the path last resumed after an outage during which it kept the packets in flight;
@@ -89,7 +89,7 @@ impl TcpView {
     /// Part of the [`backlog`](Self::backlog) that must be sent or retransmitted before data
     /// written now: the Q of the law, which counts departures. Unacknowledged bytes within the
     /// window count as in flight.
-    pub fn ahead(&self) -> Bytes {
+    pub fn bytes_ahead(&self) -> Bytes {
         self.backlog() - self.unacked.min(self.cwnd)
     }
 
@@ -110,7 +110,7 @@ impl TcpView {
     }
 
     fn is_overdue(&self, now: Time) -> bool {
-        let Some(silent) = self.silent_since.filter(|_| !self.srtt.is_zero()) else {
+        let Some(silent) = self.unacked_since.filter(|_| !self.srtt.is_zero()) else {
             return false;
         };
         let oldest = self.oldest_sent.unwrap_or(Time::FAR);

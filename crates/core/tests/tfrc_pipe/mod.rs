@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{
-    Algorithm, Cx, Demand, Ecn, Fate, FlowId, Kind, Outcome, RateController, Report, Sent, Start,
+    Algorithm, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController, Report,
+    Sent, Start,
 };
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::random::{Seed, unit};
@@ -63,7 +64,7 @@ pub(crate) struct Flow {
     missing: VecDeque<(u64, Time)>,
     reported_up_to: u64,
     event_began: Option<Time>,
-    fates: Vec<Fate>,
+    fates: Vec<PacketOutcome>,
 }
 
 impl Flow {
@@ -188,8 +189,8 @@ impl Flow {
         self.fates = fates;
     }
 
-    fn with_controller(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Cx<'_>)) {
-        let mut cx = Cx {
+    fn with_controller(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Context<'_>)) {
+        let mut cx = Context {
             now: self.now,
             rng: &mut self.controller_rng,
             trace: &mut self.trace,
@@ -209,8 +210,8 @@ struct Arrival {
     at: Time,
 }
 
-fn fate(seq: u64, sent: Time, outcome: Outcome) -> Fate {
-    Fate {
+fn fate(seq: u64, sent: Time, outcome: Outcome) -> PacketOutcome {
+    PacketOutcome {
         flow: FlowId(0),
         seq,
         size: SIZE,

@@ -17,7 +17,7 @@ use crate::variables::{Snapshot, VariableSet};
 
 /// The loaded programs and maps. They are unloaded on drop.
 #[derive(Debug)]
-pub(crate) struct Monitor {
+pub(crate) struct EventPrograms {
     object: Object,
     table: Mapping,
     service: Mapping,
@@ -28,7 +28,7 @@ pub(crate) struct Monitor {
     links: Vec<Link>,
 }
 
-impl Monitor {
+impl EventPrograms {
     /// Loads programs and maps for `subscriptions` subscriptions and `rings` rings. Needs `CAP_BPF`
     /// and `CAP_PERFMON`.
     pub(crate) fn load(subscriptions: u32, rings: u32) -> Result<Self, LoadError> {
@@ -63,7 +63,7 @@ impl Monitor {
     }
 
     /// Attaches the programs unless they are attached.
-    pub(crate) fn wake(&mut self) -> Result<(), LoadError> {
+    pub(crate) fn attach(&mut self) -> Result<(), LoadError> {
         if self.links.is_empty() {
             self.links = self.object.attach(&self.tracepoints)?;
         }
@@ -71,7 +71,7 @@ impl Monitor {
     }
 
     /// Detaches the programs, so that they cost nothing while there are no subscriptions.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn detach(&mut self) {
         self.links.clear();
     }
 
@@ -86,17 +86,17 @@ impl Monitor {
     }
 
     /// Registers a ring under a number.
-    pub(crate) fn plug(&self, number: u32, ring: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn add_ring(&self, number: u32, ring: BorrowedFd<'_>) -> io::Result<()> {
         raw::update(self.object.map("tg_rings"), number, &ring.as_raw_fd())
     }
 
     /// Removes the ring of a number.
-    pub(crate) fn unplug(&self, number: u32) -> io::Result<()> {
+    pub(crate) fn remove_ring(&self, number: u32) -> io::Result<()> {
         raw::delete(self.object.map("tg_rings"), number)
     }
 
     /// Opens a slot of the table for a subscription without a socket yet.
-    pub(crate) fn open(&self, place: u32, token: u64, ring: u32, wanted: Wanted) {
+    pub(crate) fn open(&self, place: u32, token: u64, ring: u32, wanted: EventRequest) {
         let entry = self.entry(place);
         entry.number.store(0, Ordering::Relaxed);
         entry.lost.store(0, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Monitor {
 
     /// Changes the events and variables of a subscription. Variables that this kernel lacks are
     /// left out: the programs would report them as known, with the value zero.
-    pub(crate) fn change(&self, place: u32, wanted: Wanted) {
+    pub(crate) fn change(&self, place: u32, wanted: EventRequest) {
         let entry = self.entry(place);
         let known = wanted.variables.and(self.available());
         entry.known.store(known.bits(), Ordering::Relaxed);
@@ -168,9 +168,9 @@ impl Monitor {
     }
 
     /// Number of events of a subscription, and of events lost because the ring was full.
-    pub(crate) fn tally(&self, place: u32) -> Tally {
+    pub(crate) fn tally(&self, place: u32) -> EventCounts {
         let entry = self.entry(place);
-        Tally {
+        EventCounts {
             events: entry.number.load(Ordering::Relaxed),
             lost: entry.lost.load(Ordering::Relaxed),
         }
@@ -200,7 +200,7 @@ impl Monitor {
 
 /// Events and variables that a subscriber requests or is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct EventRequest {
     /// Requested events.
     pub events: EventSet,
     /// Variables that are reported with each event.
@@ -209,7 +209,7 @@ pub struct Wanted {
 
 /// Event counts of a subscription.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct EventCounts {
     /// Number of events.
     pub events: u64,
     /// Number of events dropped because the ring was full.

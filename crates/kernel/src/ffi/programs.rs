@@ -12,7 +12,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use super::{Handle, borrow, done, lock, put, wanted};
-use crate::bpf::events::Wanted;
+use crate::bpf::events::EventRequest;
 use crate::child_supervisor::ChildSupervisor;
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
@@ -142,7 +142,7 @@ impl Programs {
         &self,
         events: &Events,
         socket: BorrowedFd<'_>,
-        wanted: Wanted,
+        wanted: EventRequest,
         program: Executable,
     ) -> Result<SubscriptionId, EventsError> {
         let socket_ref = SocketRef::of(socket)?;
@@ -310,7 +310,7 @@ mod tests {
         let (events, programs) = (Events::unprivileged().unwrap(), Programs::default());
         let program = Executable::new("/bin/true");
         let id = programs
-            .bind(&events, stream.as_fd(), Wanted::ALL, program)
+            .bind(&events, stream.as_fd(), EventRequest::ALL, program)
             .unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         // The change of state is in the queue then; no thread takes it.

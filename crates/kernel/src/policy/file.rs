@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Limits, Policy, Rule};
-use crate::bpf::events::Wanted;
+use crate::bpf::events::EventRequest;
 use crate::event::EventSet;
 use crate::system::{group_number, user_and_group};
 use crate::variables::VariableSet;
@@ -25,7 +25,10 @@ pub(super) fn read(text: &str) -> Result<Policy, String> {
     let rules = rules.iter().zip(1..);
     let rules = rules.map(|(rule, number)| source.rule(rule, number, &mut notes));
     let rules = rules.collect::<Result<Vec<_>, _>>()?;
-    if rules.iter().all(|rule| rule.wanted == Wanted::default()) {
+    if rules
+        .iter()
+        .all(|rule| rule.wanted == EventRequest::default())
+    {
         notes.push(
             "the policy allows nothing, not even to root: add a rule, [[allow]] with `users`, `events` and `variables`".into(),
         );
@@ -124,11 +127,11 @@ impl Source<'_> {
         }
         let events = list("events", "a list of names, as [\"timeout\", \"state\"]")?;
         let variables = list("variables", "a list of names, as [\"window\", \"srtt\"]")?;
-        let wanted = Wanted {
+        let wanted = EventRequest {
             events: self.union(events, EventSet::NONE, EventSet::or)?,
             variables: self.union(variables, VariableSet::NONE, VariableSet::or)?,
         };
-        if wanted == Wanted::default() {
+        if wanted == EventRequest::default() {
             let message = format!("rule {number} allows nothing: give it `events` or `variables`");
             notes.push(self.error(rule, message));
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::deferred_close::ReceivedFd;
-use crate::bpf::events::{self, BindError, Tally, Wanted};
+use crate::bpf::events::{self, BindError, EventCounts, EventRequest};
 use crate::bpf::raw;
 use crate::capability;
 use crate::event::{EventKind, EventSet};
@@ -25,7 +25,7 @@ use crate::variables::VariableSet;
 pub(super) struct Client {
     socket: Arc<OwnedFd>,
     peer: PeerCred,
-    allowed: Wanted,
+    allowed: EventRequest,
     connected: Instant,
     /// Slot of its ring, once it has one.
     ring: Option<u32>,
@@ -33,7 +33,7 @@ pub(super) struct Client {
     slots: BTreeMap<u64, u32>,
     /// Tallies of subscriptions that have ended, by token, until a request fetches them; oldest
     /// first.
-    ended: VecDeque<(u64, Tally)>,
+    ended: VecDeque<(u64, EventCounts)>,
     /// Whether another thread still has to discard the next message.
     discarding: bool,
     limits: Limits,
@@ -55,7 +55,7 @@ impl Client {
     pub(super) fn new(
         socket: OwnedFd,
         peer: PeerCred,
-        allowed: Wanted,
+        allowed: EventRequest,
         limits: Limits,
         now: Instant,
     ) -> Self {
@@ -178,7 +178,7 @@ impl Client {
         }
         if let Some(ring) = self.ring {
             // It fails only if the slot has no ring.
-            let _ = shared.monitor.unplug(ring);
+            let _ = shared.monitor.remove_ring(ring);
             shared.rings.release(ring, shared.now);
         }
         shared.closes.disconnect(self.peer.user, self.socket);
@@ -241,7 +241,7 @@ impl Client {
                 Reply::Done {}
             }
             Request::Tally { id } => {
-                let Tally { events, lost } = self.tally(shared, id)?;
+                let EventCounts { events, lost } = self.tally(shared, id)?;
                 Reply::Tally { events, lost }
             }
             Request::Counters {} => {
@@ -283,7 +283,7 @@ impl Client {
         let (slot, _) = slot.ok_or("all rings are in use: try again later")?;
         let ring = capability::with_bpf(|| {
             let ring = raw::create_ring(size)?;
-            shared.monitor.plug(slot, ring.as_fd())?;
+            shared.monitor.add_ring(slot, ring.as_fd())?;
             io::Result::Ok(ring)
         });
         let ring = ring.map_err(|e| {
@@ -321,12 +321,12 @@ impl Client {
     fn subscribe(
         &mut self,
         shared: &mut Shared,
-        wanted: Wanted,
+        wanted: EventRequest,
         socket: &ReceivedFd,
     ) -> Result<Reply, String> {
         let ring = self.ring.ok_or("this client has no ring")?;
         let (slot, uses) = self.new_slot(shared)?;
-        if let Err(error) = capability::with_bpf(|| shared.monitor.wake()) {
+        if let Err(error) = capability::with_bpf(|| shared.monitor.attach()) {
             shared.slots.release(slot, shared.now);
             return Err(error.to_string());
         }
@@ -371,7 +371,7 @@ impl Client {
 
     /// The requested events and variables, if the policy allows all of them. The end of a
     /// connection is always included.
-    fn grant(&self, events: u32, variables: u64) -> Result<Wanted, String> {
+    fn grant(&self, events: u32, variables: u64) -> Result<EventRequest, String> {
         let events = EventSet::from_bits(events);
         let variables = VariableSet::from_bits(variables);
         let end = EventSet::NONE.with(EventKind::Ended);
@@ -387,14 +387,14 @@ impl Client {
                 "the policy does not allow this user the variables {excess}: ask the administrator"
             ));
         }
-        Ok(Wanted {
+        Ok(EventRequest {
             events: events.or(end),
             variables,
         })
     }
 
     /// The tally of a subscription; once, if it has ended.
-    fn tally(&mut self, shared: &Shared, id: u64) -> Result<Tally, String> {
+    fn tally(&mut self, shared: &Shared, id: u64) -> Result<EventCounts, String> {
         let ended = self.ended.iter().position(|&(token, _)| token == id);
         if let Some((_, tally)) = ended.and_then(|at| self.ended.remove(at)) {
             return Ok(tally);

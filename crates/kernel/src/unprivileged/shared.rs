@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::view::View;
 use super::{remove, stamps};
-use crate::bpf::events::{Tally, Wanted};
+use crate::bpf::events::{EventCounts, EventRequest};
 use crate::error::EventsError;
 use crate::event::{CaState, Event, EventDetails, EventKind, SubscriptionId};
 use crate::system::{Bell, is_short};
@@ -45,8 +45,8 @@ pub(super) struct Watched {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subscription {
-    pub(super) wanted: Wanted,
-    pub(super) tally: Tally,
+    pub(super) wanted: EventRequest,
+    pub(super) tally: EventCounts,
 }
 
 /// The data for the alarm of a socket that may time out.

@@ -47,8 +47,8 @@ pub(super) struct Void {
     _others: Vec<TcpStream>,
 }
 
-fn all() -> Wanted {
-    Wanted {
+fn all() -> EventRequest {
+    EventRequest {
         events: EventSet::ALL,
         variables: variables(),
     }
@@ -140,7 +140,7 @@ fn subscriptions_end_by_themselves() {
     let (stream, peer) = into_the_void("127.0.0.1:0");
     let events = Unprivileged::start().unwrap();
     let [one, two] = [(); 2].map(|()| events.subscribe(stream.as_fd(), all()).unwrap());
-    let nothing = Wanted {
+    let nothing = EventRequest {
         events: EventSet::NONE,
         ..all()
     };
@@ -370,7 +370,7 @@ fn unsubscribed_events_wake_no_thread() {
     let (stream, _peer) = pair();
     let events = Unprivileged::start().unwrap();
     let id = events.subscribe(stream.as_fd(), all()).unwrap();
-    let nothing = Wanted {
+    let nothing = EventRequest {
         events: EventSet::NONE,
         ..all()
     };

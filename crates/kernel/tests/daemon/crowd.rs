@@ -180,7 +180,7 @@ fn a_user_whose_close_hangs_is_refused_until_it_ends() {
     };
     let subscribes = |socket: &TcpStream| {
         let events = Events::connect(&daemon.path).unwrap();
-        events.subscribe(socket, Wanted::default()).map(drop)
+        events.subscribe(socket, EventRequest::default()).map(drop)
     };
     let (ours, _peer) = connection();
     let tally: &[u8] = br#"{"request":"tally","id":1}"#;
@@ -209,7 +209,7 @@ fn a_user_whose_close_hangs_is_refused_until_it_ends() {
     // Descriptors of root are closed meanwhile: a socket ends with the daemon's copy only.
     let events = Events::connect(&daemon.path).unwrap();
     let (short, peer) = connection();
-    events.subscribe(&short, Wanted::default()).unwrap();
+    events.subscribe(&short, EventRequest::default()).unwrap();
     drop((short, peer));
     let end = next(&events);
     assert_eq!(end.what, EventDetails::Ended);
@@ -327,9 +327,9 @@ fn a_probe_of_an_unsubscribed_socket_is_not_refused() {
     let state = events.probe(&socket).unwrap();
     assert_eq!(state.get(Variable::AcksSlowStart), None);
     assert!(state.get(Variable::Cwnd).is_some());
-    events.subscribe(&socket, Wanted::default()).unwrap();
+    events.subscribe(&socket, EventRequest::default()).unwrap();
     let state = events.probe(&socket).unwrap();
     assert!(state.get(Variable::AcksSlowStart).is_some());
-    let log = daemon.ends();
+    let log = daemon.wait();
     assert!(!log.iter().any(|l| l.contains("refused")), "{log:?}");
 }

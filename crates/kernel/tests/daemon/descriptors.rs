@@ -34,7 +34,7 @@ fn without_descriptors_the_daemon_pauses_and_logs_it() {
     // The client is accepted after the pause, and disconnected.
     assert_eq!(answer(&late, GUARD), Some(0));
     drop(early);
-    let log = daemon.ends();
+    let log = daemon.wait();
     let lines = log
         .iter()
         .filter(|l| l.contains("no client can be accepted"));
@@ -116,7 +116,7 @@ fn without_descriptors_the_daemon_does_not_wait_for_a_close() {
     let refusal = reply(&bad, GUARD).expect("the refusal is sent at once");
     assert!(refusal.contains("no descriptor left"), "{refusal}");
     // Requests without descriptors are served.
-    good.change(id, Wanted::default()).unwrap();
+    good.change(id, EventRequest::default()).unwrap();
     allow_descriptors(usual);
     assert!(hand_over(&bad, TALLY, &[]));
     drop(peer);

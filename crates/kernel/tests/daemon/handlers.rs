@@ -39,7 +39,7 @@ fn handlers_programs_and_signals_are_served() {
     let writer = Handler::Run(shell(&script));
     handlers.bind(&socket, states(), writer).unwrap();
     for program in [shell("exit 7"), hangs, Executable::new("/no/such/program")] {
-        let ends = Wanted {
+        let ends = EventRequest {
             events: EventSet::NONE,
             variables: VariableSet::ALL,
         };
@@ -125,7 +125,9 @@ fn a_missing_program_writes_nothing_to_the_socket() {
     let (other, its_peer) = connection();
     let (sender, receiver) = mpsc::channel();
     let call = Handler::Call(Box::new(move |event| sender.send(event.what).unwrap()));
-    handlers.bind(&other, Wanted::default(), call).unwrap();
+    handlers
+        .bind(&other, EventRequest::default(), call)
+        .unwrap();
     drop((other, its_peer));
     let end = receiver.recv_timeout(GUARD);
     assert_eq!(end, Ok(EventDetails::Ended));
@@ -167,7 +169,7 @@ fn the_policy_holds_for_probes() {
     // The sequence numbers count from zero.
     assert!(state.get(Variable::SndUna).is_some());
     assert_eq!(state.initial_sequence(), None);
-    let log = daemon.ends();
+    let log = daemon.wait();
     let refused = log.iter().any(|l| l.contains("refused"));
     assert!(!refused, "counters were requested");
 }
@@ -204,7 +206,7 @@ fn handlers_and_signals_report_the_end_of_the_daemon() {
     assert!(!events.is_serving());
     assert!(matches!(
         events.next(Some(Duration::ZERO)),
-        Err(EventsError::Gone)
+        Err(EventsError::DaemonGone)
     ));
     let why = ended.recv_timeout(GUARD).unwrap();
     assert!(why.contains("daemon is gone"), "{why}");

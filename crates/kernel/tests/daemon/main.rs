@@ -20,8 +20,8 @@ use std::{env, fs, mem};
 
 use service::{Daemon, spawn};
 use tidegate_kernel::{
-    Event, EventDetails, EventKind, EventSet, Events, EventsError, Executable, Handler, Handlers,
-    Policy, Server, Signals, TcpState, Variable, VariableSet, Wanted,
+    Event, EventDetails, EventKind, EventRequest, EventSet, Events, EventsError, Executable,
+    Handler, Handlers, Policy, Server, Signals, TcpState, Variable, VariableSet,
 };
 
 /// Both ends of a connection over the loopback interface.
@@ -72,8 +72,8 @@ fn skip(test: &str, why: &str) {
     writeln!(terminal, "skipped {test}: {why}").unwrap();
 }
 
-fn states() -> Wanted {
-    Wanted {
+fn states() -> EventRequest {
+    EventRequest {
         events: EventSet::NONE.with(EventKind::State),
         variables: VariableSet::ALL,
     }
@@ -89,7 +89,7 @@ fn several_subscribers_to_several_sockets_get_their_events() {
     let [one, two] = [(); 2].map(|()| Events::connect(&daemon.path).unwrap());
     let ((a, a_peer), (b, b_peer)) = (connection(), connection());
     let a_one = one.subscribe(&a, states()).unwrap();
-    let b_one = one.subscribe(&b, Wanted::default()).unwrap();
+    let b_one = one.subscribe(&b, EventRequest::default()).unwrap();
     let a_two = two.subscribe(&a, states()).unwrap();
     let again = two.subscribe(&a, states()).unwrap();
     two.cancel(a_two).unwrap();
@@ -109,7 +109,7 @@ fn several_subscribers_to_several_sockets_get_their_events() {
     assert_eq!(of_b, [&(b_one, EventKind::Ended)]);
     // An event of another socket follows all of those.
     let (last, last_peer) = connection();
-    let last_id = two.subscribe(&last, Wanted::default()).unwrap();
+    let last_id = two.subscribe(&last, EventRequest::default()).unwrap();
     drop((last, last_peer));
     let events_seen = std::iter::from_fn(|| Some(next(&two).subscription));
     let events_seen: Vec<_> = events_seen.take_while(|id| *id != last_id).collect();
@@ -125,7 +125,7 @@ fn a_subscription_can_be_changed_and_has_a_tally() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let first = listener.accept().unwrap();
-    let id = events.subscribe(&socket, Wanted::default()).unwrap();
+    let id = events.subscribe(&socket, EventRequest::default()).unwrap();
     let second = flap(&socket, &listener, 5);
     assert_eq!(events.try_next(), None);
     events.change(id, states()).unwrap();
@@ -166,14 +166,14 @@ fn counters_stop_with_the_last_subscription() {
             assert!(Instant::now() < guard, "{state:?}");
         }
     };
-    let one = events.subscribe(&socket, Wanted::default()).unwrap();
-    let two = events.subscribe(&socket, Wanted::default()).unwrap();
+    let one = events.subscribe(&socket, EventRequest::default()).unwrap();
+    let two = events.subscribe(&socket, EventRequest::default()).unwrap();
     assert_eq!([acknowledgements(), acknowledgements()], [1, 2]);
     events.cancel(one).unwrap();
     assert_eq!(acknowledgements(), 3);
     events.cancel(two).unwrap();
     assert_eq!([acknowledgements(), acknowledgements()], [3, 3]);
-    events.subscribe(&socket, Wanted::default()).unwrap();
+    events.subscribe(&socket, EventRequest::default()).unwrap();
     assert_eq!(acknowledgements(), 4);
 }
 
@@ -246,7 +246,7 @@ fn the_policy_is_kept_and_refusals_are_logged() {
         other => panic!("{other:?}"),
     };
     let timeouts = EventSet::NONE.with(EventKind::Timeout);
-    let why = refuse(Wanted {
+    let why = refuse(EventRequest {
         events: timeouts,
         variables: VariableSet::NONE,
     });
@@ -254,7 +254,7 @@ fn the_policy_is_kept_and_refusals_are_logged() {
     let why = refuse(states());
     assert!(why.contains("srtt") && !why.contains("cwnd"), "{why}");
     assert!(daemon.logged("does not allow this user the events timeout"));
-    let wanted = Wanted {
+    let wanted = EventRequest {
         events: EventSet::NONE.with(EventKind::State),
         ..events.allowed()
     };
@@ -268,7 +268,7 @@ fn the_policy_is_kept_and_refusals_are_logged() {
     // It is not in the memory shared with the kernel either.
     assert!(!format!("{:?}", event.state).contains("srtt"));
     let other = as_nobody(|| Events::connect(&daemon.path).unwrap_err());
-    assert!(matches!(other, EventsError::Barred), "{other}");
+    assert!(matches!(other, EventsError::NotPermitted), "{other}");
 }
 
 /// Runs `job` on a thread of user 65534 without capabilities.
@@ -299,15 +299,15 @@ fn without_capabilities_the_error_names_them_and_the_unprivileged_mode_works() {
         // The daemon serves this user.
         let (socket, peer) = connection();
         let events = Events::connect(&daemon.path).unwrap();
-        events.subscribe(&socket, Wanted::ALL).unwrap();
-        assert!(events.from_kernel() && events.weaker().is_empty());
+        events.subscribe(&socket, EventRequest::ALL).unwrap();
+        assert!(events.from_kernel() && events.limited_events().is_empty());
         let weak = Events::unprivileged().unwrap();
-        let wanted = Wanted {
+        let wanted = EventRequest {
             events: EventSet::ALL,
             ..weak.allowed()
         };
         weak.subscribe(&socket, wanted).unwrap();
-        assert!(!weak.from_kernel() && !weak.weaker().is_empty());
+        assert!(!weak.from_kernel() && !weak.limited_events().is_empty());
         drop((socket, peer));
         for events in [events, weak] {
             let mut last = next(&events);
@@ -330,7 +330,7 @@ fn slots_of_closed_sockets_are_reused() {
         let sockets: Vec<_> = (0..8).map(|_| connection()).collect();
         for (socket, _) in &sockets {
             // During the cooldown of the slots of the round before.
-            while let Err(error) = events.subscribe(socket, Wanted::default()) {
+            while let Err(error) = events.subscribe(socket, EventRequest::default()) {
                 assert!(
                     error.to_string().contains("limits.subscriptions"),
                     "{error}"
@@ -339,7 +339,7 @@ fn slots_of_closed_sockets_are_reused() {
                 thread::yield_now();
             }
         }
-        let one_more = events.subscribe(&sockets[0].0, Wanted::default());
+        let one_more = events.subscribe(&sockets[0].0, EventRequest::default());
         assert!(one_more.is_err());
     }
 }
@@ -450,10 +450,10 @@ fn clients_see_the_end_of_the_daemon() {
     );
     drop(daemon);
     let end = events.next(Some(GUARD));
-    assert!(matches!(end, Err(EventsError::Gone)), "{end:?}");
+    assert!(matches!(end, Err(EventsError::DaemonGone)), "{end:?}");
     assert!(matches!(
         events.subscribe(&socket, states()),
-        Err(EventsError::Gone)
+        Err(EventsError::DaemonGone)
     ));
     let nobody = Events::connect(&path).unwrap_err().to_string();
     assert!(nobody.contains("tidegate events serve"), "{nobody}");
@@ -466,7 +466,7 @@ fn events_can_be_awaited() {
     };
     let events = Arc::new(Events::connect(&daemon.path).unwrap());
     let (socket, peer) = connection();
-    events.subscribe(&socket, Wanted::default()).unwrap();
+    events.subscribe(&socket, EventRequest::default()).unwrap();
     let mut stream = tidegate_kernel::EventStream::new(Arc::clone(&events)).unwrap();
     let closer = thread::spawn(move || drop((peer, socket)));
     let event = block_on(stream.next()).unwrap();
@@ -516,7 +516,7 @@ fn rings_can_be_created_after_privileges_are_dropped() {
     let client = thread::spawn(move || {
         let events = Events::connect(&its_path).unwrap();
         let (socket, peer) = connection();
-        events.subscribe(&socket, Wanted::default()).unwrap();
+        events.subscribe(&socket, EventRequest::default()).unwrap();
         drop((socket, peer));
         let end = next(&events);
         assert_eq!(end.what, EventDetails::Ended);

@@ -103,7 +103,7 @@ impl Daemon {
     }
 
     /// Ends the daemon and returns its log.
-    pub(super) fn ends(self) -> Vec<String> {
+    pub(super) fn wait(self) -> Vec<String> {
         let log = Arc::clone(&self.log);
         drop(self);
         let mut log = log.lock().unwrap();

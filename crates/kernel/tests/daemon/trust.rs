@@ -40,7 +40,7 @@ fn a_socket_of_another_user_receives_nothing() {
             client.join().unwrap()
         })
     });
-    assert!(matches!(own, EventsError::Gone), "{own}");
+    assert!(matches!(own, EventsError::DaemonGone), "{own}");
     drop(planted);
     fs::remove_file(path).unwrap();
 }

@@ -21,7 +21,7 @@ impl Interrupts {
     /// # Errors
     ///
     /// The error of the system.
-    pub fn catch(flag: &StopFlag) -> io::Result<Self> {
+    pub fn install(flag: &StopFlag) -> io::Result<Self> {
         EVENT.store(flag.event.as_raw_fd(), Ordering::SeqCst);
         for signal in SIGNALS {
             // SAFETY: a sigaction consists of integers and a pointer, for which zero is valid.
@@ -44,7 +44,7 @@ impl Interrupts {
     /// The error of the system.
     pub fn catch_first(flag: &StopFlag) -> io::Result<Self> {
         ONCE.store(true, Ordering::SeqCst);
-        Self::catch(flag)
+        Self::install(flag)
     }
 
     /// Number of signals received.

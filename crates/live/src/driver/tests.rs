@@ -29,17 +29,17 @@ impl Talker {
 }
 
 impl Endpoint for Talker {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         self.heard
             .push((cx.now, datagram.ecn, datagram.payload.to_vec()));
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.timeouts.push(cx.now);
         self.ready |= cx.now >= self.next;
     }
 
-    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         if self.left == 0 || !core::mem::take(&mut self.ready) {
             return None;
         }
@@ -61,8 +61,8 @@ impl Endpoint for Talker {
     }
 }
 
-fn conditions(until: Option<Time>) -> Conditions {
-    Conditions {
+fn conditions(until: Option<Time>) -> RunLimits {
+    RunLimits {
         clock: Clock::start(),
         until,
         stop: StopFlag::new().unwrap(),
@@ -76,9 +76,9 @@ fn any() -> UdpSocket {
 fn go(
     talker: &mut Talker,
     socket: Socket,
-    conditions: &Conditions,
+    conditions: &RunLimits,
     on_turn: impl FnMut(&mut Talker, Time) -> ControlFlow<()>,
-) -> Result<Ended, DriveError> {
+) -> Result<DriverReport, DriveError> {
     let mut rng = Seed(1).stream("test");
     drive(
         talker,
@@ -116,7 +116,7 @@ fn datagrams_are_sent_on_time_and_the_sender_ends() {
     let mut talker = Talker::new(10, every);
     let socket = Socket::connected(here, far).unwrap();
     let ended = go(&mut talker, socket, &conditions(None), |_, _| ON).unwrap();
-    assert_eq!((ended.why, ended.sent), (Ending::Done, 10));
+    assert_eq!((ended.why, ended.sent), (EndReason::Done, 10));
     let words: Vec<_> = talker
         .timeouts
         .windows(2)
@@ -125,7 +125,7 @@ fn datagrams_are_sent_on_time_and_the_sender_ends() {
     assert!(words.iter().all(|&gap| gap >= every), "{words:?}");
     let (listener, ended) = listener.join().unwrap();
     drop(stop);
-    assert_eq!((ended.why, ended.received), (Ending::Asked, 10));
+    assert_eq!((ended.why, ended.received), (EndReason::Callback, 10));
     assert!(
         listener
             .heard
@@ -151,7 +151,7 @@ fn another_thread_wakes_and_stops_the_driver() {
         }
         ON
     });
-    assert_eq!(ended.unwrap().why, Ending::Stopped);
+    assert_eq!(ended.unwrap().why, EndReason::Stopped);
     assert_eq!(talker.timeouts.len(), 1);
 }
 
@@ -173,7 +173,7 @@ fn callback_is_called_without_events_and_the_time_limit_ends_the_driver() {
             }
         },
     );
-    assert_eq!(ended.unwrap().why, Ending::Asked);
+    assert_eq!(ended.unwrap().why, EndReason::Callback);
 
     let until = Time::from_millis(250);
     let mut last = Time::ZERO;
@@ -183,7 +183,7 @@ fn callback_is_called_without_events_and_the_time_limit_ends_the_driver() {
         last = now;
         ON
     });
-    assert_eq!(ended.unwrap().why, Ending::TimeOver);
+    assert_eq!(ended.unwrap().why, EndReason::TimeOver);
     assert!(last >= until, "{last:?}");
 }
 
@@ -220,9 +220,9 @@ fn oversized_datagram_is_an_error() {
     #[derive(Debug)]
     struct Giant;
     impl Endpoint for Giant {
-        fn on_datagram(&mut self, _: &mut Cx<'_>, _: Datagram<'_>) {}
-        fn on_timeout(&mut self, _: &mut Cx<'_>) {}
-        fn poll_transmit(&mut self, _: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        fn on_datagram(&mut self, _: &mut Context<'_>, _: Datagram<'_>) {}
+        fn on_timeout(&mut self, _: &mut Context<'_>) {}
+        fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
             buffer.resize(LARGEST + 1, 0);
             Some(Transmit::default())
         }

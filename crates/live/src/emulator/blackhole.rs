@@ -47,7 +47,7 @@ impl Blackhole {
     /// # Errors
     ///
     /// The routes are already in the requested state.
-    pub fn lead(&self, there: bool) -> Result<(), TcpConfigError> {
+    pub fn set_blackhole(&self, there: bool) -> Result<(), TcpConfigError> {
         // The two halves of the network of all hosts are more specific than its route.
         let bits = u32::from(PREFIX) + 1;
         let mask = Ipv4Addr::from_bits(u32::MAX << (32 - bits));

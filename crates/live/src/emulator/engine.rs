@@ -11,7 +11,7 @@ use tidegate_core::units::Time;
 use super::Host;
 use super::frame::{Frame, Header, Pool};
 use super::report::{Arrival, Departure, EmulatorLog, EmulatorReport, Recorder};
-use super::timing::{Lateness, Silence};
+use super::timing::{DurationHistogram, EmptySince};
 use crate::clock::Clock;
 use crate::events::{Events, Ready, sleep_until};
 use crate::realtime;
@@ -34,11 +34,11 @@ pub(super) struct Engine {
     network: Network<Frame>,
     pool: Pool,
     events: Events,
-    conditions: Conditions,
+    conditions: EngineConfig,
     recorder: Recorder,
-    lateness: Lateness,
-    unread: Lateness,
-    silence: Silence,
+    lateness: DurationHistogram,
+    unread: DurationHistogram,
+    silence: EmptySince,
     counts: Counts,
 }
 
@@ -53,7 +53,7 @@ struct Counts {
 
 /// Parameters of the engine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Conditions {
+pub(super) struct EngineConfig {
     pub(super) clock: Clock,
     /// Time of the automatic stop.
     pub(super) end: Time,
@@ -87,21 +87,21 @@ impl Engine {
         ports: Vec<Port>,
         network: Network<Frame>,
         stop: &Arc<OwnedFd>,
-        conditions: Conditions,
+        conditions: EngineConfig,
     ) -> io::Result<Self> {
         let tuns = ports.iter().map(|port| port.tun.as_fd());
         let events = Events::new(tuns, stop, conditions.clock)?;
         let now = conditions.clock.now();
         Ok(Self {
-            silence: Silence::new(ports.len(), now),
+            silence: EmptySince::new(ports.len(), now),
             ports,
             network,
             pool: Pool::default(),
             events,
             conditions,
             recorder: Recorder::new(conditions.log),
-            lateness: Lateness::new(),
-            unread: Lateness::new(),
+            lateness: DurationHistogram::new(),
+            unread: DurationHistogram::new(),
             counts: Counts::default(),
         })
     }
@@ -111,7 +111,7 @@ impl Engine {
     pub(super) fn run(mut self) -> io::Result<Finished> {
         let realtime_priority = realtime::ask(PRIORITY);
         ask_for_punctual_sleep();
-        let Conditions {
+        let EngineConfig {
             clock,
             end,
             granularity,
@@ -239,7 +239,7 @@ impl Engine {
     }
 
     fn finish(mut self, realtime_priority: bool) -> Finished {
-        let Conditions {
+        let EngineConfig {
             clock,
             granularity,
             tolerance,

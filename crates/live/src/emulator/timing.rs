@@ -6,13 +6,13 @@ use tidegate_core::units::{Time, nanos};
 
 /// Histogram of durations with a relative bucket width of at most 1/32.
 #[derive(Debug)]
-pub(super) struct Lateness {
+pub(super) struct DurationHistogram {
     counts: Vec<u64>,
     total: u64,
     worst: Duration,
 }
 
-impl Lateness {
+impl DurationHistogram {
     pub(super) fn new() -> Self {
         Self {
             counts: vec![0; bucket(u64::MAX) + 1],
@@ -60,7 +60,7 @@ fn bucket_end(bucket: usize) -> u64 {
 /// Time at which each port was last known to be empty. A poll costs no time for ports that stay
 /// empty.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(super) struct EmptySince {
     /// Time of the last poll. All ports that it did not report were empty then.
     looked: Time,
     looks: u64,
@@ -69,7 +69,7 @@ pub(super) struct Silence {
     ports: Vec<(u64, Time)>,
 }
 
-impl Silence {
+impl EmptySince {
     /// All ports are empty at `now`.
     pub(super) fn new(ports: usize, now: Time) -> Self {
         Self {
@@ -152,7 +152,7 @@ mod tests {
             let named = |ready: &[bool]| -> Vec<usize> {
                 (0..PORTS).filter(|port| ready[*port]).collect()
             };
-            let mut silence = Silence::new(PORTS, Time::ZERO);
+            let mut silence = EmptySince::new(PORTS, Time::ZERO);
             let mut table = [Time::ZERO; PORTS];
             let mut last = vec![];
             for (i, happening) in (1..).zip(happenings) {
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn percentiles() {
-        let mut lateness = Lateness::new();
+        let mut lateness = DurationHistogram::new();
         assert_eq!(lateness.percentile(99), Duration::ZERO);
         (1..=1_000).for_each(|us| lateness.add(Duration::from_micros(us)));
         let within = |percent, us: u64| {

@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use super::socket::wait;
-use crate::driver::{Conditions, TICK};
+use crate::driver::{RunLimits, TICK};
 use crate::netns::check;
-use crate::sockaddr::Name;
+use crate::sockaddr::SockAddr;
 
 /// Connects to `peer`. Returns `None` if the stop flag is set or `asked` returns true before the
 /// connection is established.
@@ -20,7 +20,7 @@ use crate::sockaddr::Name;
 pub fn connect(
     peer: SocketAddr,
     patience: Duration,
-    conditions: &Conditions,
+    conditions: &RunLimits,
     asked: impl FnMut() -> bool,
 ) -> io::Result<Option<TcpStream>> {
     answer(begin(peer)?, patience, conditions, asked)
@@ -30,7 +30,7 @@ pub fn connect(
 pub(super) fn answer(
     stream: TcpStream,
     patience: Duration,
-    conditions: &Conditions,
+    conditions: &RunLimits,
     mut asked: impl FnMut() -> bool,
 ) -> io::Result<Option<TcpStream>> {
     let end = conditions.clock.now() + patience;
@@ -66,7 +66,7 @@ pub(super) fn begin(peer: SocketAddr) -> io::Result<TcpStream> {
     let fd = check(unsafe { libc::socket(family, kind, 0) })?;
     // SAFETY: the descriptor is new and has no other owner.
     let stream = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let name = Name::from(peer);
+    let name = SockAddr::from(peer);
     let address = (&raw const name.storage).cast();
     // SAFETY: the address has this length and outlives the call.
     match check(unsafe { libc::connect(fd, address, name.length) }) {

@@ -25,7 +25,7 @@ use std::{io, mem, thread};
 use super::socket::{PATIENCE, TCP_RTO_MAX_MS, set};
 use crate::netns::check;
 use crate::realtime;
-use schedule::{Glance, LATE, Order, Schedule};
+use schedule::{LATE, Schedule, StateSample, UserTimeoutChange};
 
 /// Keeps the timeouts of one socket linear until dropped.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl LinearTimeouts {
             gap: AtomicU64::new(0),
         });
         let own = Arc::clone(&shared);
-        let keeper = Keeper {
+        let keeper = TimeoutThread {
             socket,
             usual,
             rto_max,
@@ -104,7 +104,7 @@ impl Shared {
 }
 
 /// State of the thread.
-struct Keeper {
+struct TimeoutThread {
     socket: OwnedFd,
     /// Original user timeout of the socket in ms; zero for the default of the system.
     usual: u32,
@@ -112,7 +112,7 @@ struct Keeper {
     rto_max: Option<u32>,
 }
 
-impl Keeper {
+impl TimeoutThread {
     fn run(&self, shared: &Shared) {
         // Linear timeouts also work without real-time priority.
         let _ = realtime::ask(PRIORITY);
@@ -135,11 +135,11 @@ impl Keeper {
             asked_for = schedule.wake(now);
             thread::park_timeout(asked_for.saturating_sub(now));
         }
-        self.obey(Order::Restore);
+        self.obey(UserTimeoutChange::Restore);
         self.cap(None);
     }
 
-    fn glance(&self, shared: &Shared, late: Duration) -> io::Result<Glance> {
+    fn glance(&self, shared: &Shared, late: Duration) -> io::Result<StateSample> {
         // SAFETY: a tcp_info consists of integers, for which zero is valid.
         let mut info: libc::tcp_info = unsafe { mem::zeroed() };
         let mut size = mem::size_of_val(&info) as libc::socklen_t;
@@ -156,7 +156,7 @@ impl Keeper {
             )
         })?;
         let since_sent = Duration::from_millis(info.tcpi_last_data_sent.into());
-        Ok(Glance {
+        Ok(StateSample {
             at,
             late,
             clean: info.tcpi_ca_state == OPEN && info.tcpi_retrans == 0,
@@ -169,7 +169,7 @@ impl Keeper {
 
     /// Sets the user timeout. An error means that the socket is closed, which the next
     /// [`glance`](Self::glance) detects.
-    fn obey(&self, order: Order) {
+    fn obey(&self, order: UserTimeoutChange) {
         // Without a user timeout, the maximum timeout of [`cap`](Self::cap) would limit the
         // connection to 14.4 s.
         let longest = if self.usual == 0 {
@@ -178,9 +178,9 @@ impl Keeper {
             self.usual
         };
         let ms = match order {
-            Order::Restore => self.usual,
-            Order::TakeBack => longest,
-            Order::Limit(span) => {
+            UserTimeoutChange::Restore => self.usual,
+            UserTimeoutChange::Lift => longest,
+            UserTimeoutChange::Limit(span) => {
                 u32::try_from(span.as_millis()).map_or(longest, |ms| ms.min(longest))
             }
         };

@@ -13,7 +13,7 @@ use tidegate_core::units::{Bytes, Time};
 
 use super::TcpError;
 use super::linear::LinearTimeouts;
-use crate::driver::{Conditions, TICK};
+use crate::driver::{RunLimits, TICK};
 use crate::netns::check;
 
 /// Options of a sending socket.
@@ -38,12 +38,12 @@ pub struct TcpOptions {
 pub struct TcpSocket {
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
-    watch: Option<Box<dyn Watch>>,
+    watch: Option<Box<dyn ConnectionObserver>>,
     linear: Option<LinearTimeouts>,
 }
 
 /// Observer of a connection: its events and its state.
-pub trait Watch: fmt::Debug + Send {
+pub trait ConnectionObserver: fmt::Debug + Send {
     /// Takes the oldest pending event.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl TcpSocket {
     }
 
     /// Sets the observer, for a sender that follows the state of the connection.
-    pub fn set_watch(&mut self, watch: Box<dyn Watch>) {
+    pub fn set_watch(&mut self, watch: Box<dyn ConnectionObserver>) {
         self.watch = Some(watch);
     }
 
@@ -178,7 +178,7 @@ impl TcpSocket {
     }
 
     /// Error of the connection, if the peer has reset it.
-    pub fn broken(&self) -> Option<TcpError> {
+    pub fn connection_error(&self) -> Option<TcpError> {
         let name = self.stream.peer_addr();
         let gone = name.is_err_and(|e| e.kind() == io::ErrorKind::NotConnected);
         gone.then(|| TcpError::Closed {
@@ -220,10 +220,10 @@ impl TcpSocket {
     /// [`TcpError::Silent`] if the peer closes the connection before its first packet,
     /// [`TcpError::NoStream`] if its first bytes are of another protocol, or an error of the
     /// system.
-    pub fn wait_for_words(
+    pub fn wait_for_first_packet(
         &self,
         until: Time,
-        conditions: &Conditions,
+        conditions: &RunLimits,
         mut asked: impl FnMut() -> bool,
     ) -> Result<(), TcpError> {
         let (peer, fd) = (self.peer, self.stream.as_raw_fd());
@@ -310,7 +310,7 @@ impl TcpSocket {
         &mut self,
         words: &[u8],
         patience: Duration,
-        conditions: &Conditions,
+        conditions: &RunLimits,
     ) -> io::Result<()> {
         let mut unsent = Some(words);
         let mut buffer = vec![0; 1 << 16];
@@ -374,7 +374,7 @@ fn keep_asking(fd: RawFd) -> io::Result<()> {
 /// Sleeps until a descriptor is ready (negative ones are ignored), the driver is woken, or `until`.
 pub(super) fn wait(
     descriptors: &[(RawFd, libc::c_short)],
-    conditions: &Conditions,
+    conditions: &RunLimits,
     now: Time,
     until: Time,
 ) -> io::Result<()> {
@@ -404,7 +404,7 @@ pub(super) fn wait(
         _ => {}
     }
     if fds[0].revents != 0 {
-        conditions.stop.hush();
+        conditions.stop.clear_wake();
     }
     Ok(())
 }

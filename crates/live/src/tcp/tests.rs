@@ -59,8 +59,8 @@ fn streamer(frames: u64) -> TcpStreamer<Direct<Slices>> {
     )
 }
 
-fn conditions() -> Conditions {
-    Conditions {
+fn conditions() -> RunLimits {
+    RunLimits {
         clock: Clock::start(),
         until: None,
         stop: StopFlag::new().unwrap(),
@@ -102,7 +102,7 @@ fn stream_arrives_and_ends_with_a_bye() {
     })
     .unwrap();
     let (ended, frames) = receiving.join().unwrap();
-    assert_eq!(ended, Received::Goodbye);
+    assert_eq!(ended, ReceiverEnd::Bye);
     let (mut rows, mut events) = (Vec::new(), Vec::new());
     stream.sender.drain(&mut rows, &mut events);
     // Some frames may be late on a loaded machine.
@@ -266,13 +266,13 @@ fn reset_before_accept_names_the_peer() {
     let (far, peer) = accept(&listener, &conditions(), || false).unwrap().unwrap();
     assert_eq!(peer, name);
     let far = TcpSocket::of_peer(far, peer, &TcpOptions::default()).unwrap();
-    let broken = far.broken().unwrap().to_string();
+    let broken = far.connection_error().unwrap().to_string();
     assert!(
         broken.contains(&name.to_string()) && broken.contains("reset"),
         "{broken}"
     );
     let (_near, far) = pair(&TcpOptions::default());
-    assert!(far.broken().is_none());
+    assert!(far.connection_error().is_none());
 }
 
 /// The error is a reset: the connection was neither refused nor timed out.
@@ -299,7 +299,7 @@ fn close_without_data_names_the_peer() {
             thread::yield_now();
         }
         let far = TcpSocket::of_peer(far, peer, &TcpOptions::default()).unwrap();
-        let error = far.wait_for_words(Time::FAR, &conditions(), || false);
+        let error = far.wait_for_first_packet(Time::FAR, &conditions(), || false);
         let error = error.unwrap_err().to_string();
         assert!(error.contains(&name) && error.contains(words), "{error}");
     }
@@ -311,7 +311,7 @@ fn close_before_the_first_packet_is_silent() {
         let (mut near, far) = pair(&TcpOptions::default());
         near.write(early).unwrap();
         drop(near);
-        let error = far.wait_for_words(Time::FAR, &conditions(), || false);
+        let error = far.wait_for_first_packet(Time::FAR, &conditions(), || false);
         assert!(matches!(error, Err(TcpError::Silent { .. })), "{error:?}");
     }
 }
@@ -323,7 +323,8 @@ fn looks(far: &TcpSocket, most: u32) -> u32 {
         looks += 1;
         looks == most
     };
-    far.wait_for_words(Time::FAR, &conditions(), asked).unwrap();
+    far.wait_for_first_packet(Time::FAR, &conditions(), asked)
+        .unwrap();
     looks
 }
 
@@ -331,7 +332,7 @@ fn looks(far: &TcpSocket, most: u32) -> u32 {
 fn first_packet_is_awaited_and_stays_readable() {
     let (mut near, mut far) = pair(&TcpOptions::default());
     assert_eq!(looks(&far, 3), 3);
-    far.wait_for_words(Time::ZERO, &conditions(), || unreachable!())
+    far.wait_for_first_packet(Time::ZERO, &conditions(), || unreachable!())
         .unwrap();
     // Neither too few bytes to identify the protocol nor an empty packet is a start.
     for early in [&[0][..], &[0, 0]] {
@@ -343,12 +344,12 @@ fn first_packet_is_awaited_and_stays_readable() {
     // The first bytes of a packet of twelve.
     let begun = [0, 12, 0x80];
     near.write(&begun).unwrap();
-    far.wait_for_words(Time::FAR, &conditions(), || false)
+    far.wait_for_first_packet(Time::FAR, &conditions(), || false)
         .unwrap();
     assert_eq!(far.read(&mut heard).unwrap(), Some(3));
     assert!(heard.starts_with(&begun));
     near.write(b"GET / HTTP/1.1").unwrap();
-    let other = far.wait_for_words(Time::FAR, &conditions(), || false);
+    let other = far.wait_for_first_packet(Time::FAR, &conditions(), || false);
     assert!(matches!(other, Err(TcpError::NoStream { .. })), "{other:?}");
 }
 

@@ -68,7 +68,7 @@ impl FlowInstance {
             shares: 1,
         };
         let start = Time::ZERO + self.plan.start;
-        let control = self.controller().modelled();
+        let control = self.controller().with_native_feedback();
         let controller = control.start(&Start::new(start, bulk.packet, demand));
         let (sender, receiver) = model_flow::ends(&control, bulk.packet);
         let sender = model_flow::SenderConfig {

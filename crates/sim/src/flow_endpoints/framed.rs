@@ -1,13 +1,13 @@
 //! Adapter from an agent to an endpoint: modelled packets become datagrams for real sockets.
 
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Cx, Ecn, TimerReason};
+use tidegate_core::control::{Context, Ecn, TimerReason};
 use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD, Transmit};
 use tidegate_core::units::Time;
 
 use super::Actor;
 use crate::packet_agent::{
-    Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing, Request, Seen, Segment,
+    Ack, Agent, AgentCx, Arrival, Body, Outbox, Outgoing, ReceivedRun, Request, Segment,
 };
 
 /// An agent over real sockets. Each datagram encodes its body and is padded with zeros to its size.
@@ -58,7 +58,7 @@ impl Framed {
         passages.append(&mut self.log);
     }
 
-    fn run(&mut self, cx: &mut Cx<'_>, what: impl FnOnce(&mut Actor, &mut AgentCx<'_>)) {
+    fn run(&mut self, cx: &mut Context<'_>, what: impl FnOnce(&mut Actor, &mut AgentCx<'_>)) {
         let mut inner = AgentCx::new(cx.now, &mut self.rng, cx.trace, &mut self.outbox);
         what(&mut self.actor, &mut inner);
         self.done = self.done.or(Some(cx.now)).filter(|_| self.actor.is_done());
@@ -71,7 +71,7 @@ impl Framed {
 }
 
 impl Endpoint for Framed {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         let size = datagram.payload.len() as u32 + OVERHEAD.get() as u32;
         let Some((sent, mut body)) = read(datagram.payload) else {
             return;
@@ -89,11 +89,11 @@ impl Endpoint for Framed {
         self.run(cx, |actor, cx| actor.on_packet(cx, &arrival, &mut body));
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.run(cx, Agent::on_timer);
     }
 
-    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         let packet = self.waiting.next()?;
         write(cx.now, &packet.body, buffer);
         let size = (packet.size as usize).saturating_sub(OVERHEAD.get() as usize);
@@ -194,7 +194,7 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
             let sent = rest.time()?;
             let runs = u16::from_le_bytes(rest.take()?);
             let run = |rest: &mut Rest<'_>| {
-                Some(Seen {
+                Some(ReceivedRun {
                     seq: rest.u64()?,
                     run: rest.u32()?,
                     at: rest.time()?,
@@ -288,7 +288,7 @@ mod tests {
     use crate::traffic::web;
 
     /// Delivers all packets from `from` to `to`. Returns whether there were any.
-    fn carry(from: &mut Framed, to: &mut Framed, cx: &mut Cx<'_>) -> bool {
+    fn carry(from: &mut Framed, to: &mut Framed, cx: &mut Context<'_>) -> bool {
         let (mut any, mut payload) = (false, Vec::new());
         while from.poll_transmit(cx, &mut payload).is_some() {
             let datagram = Datagram {
@@ -326,7 +326,7 @@ mod tests {
                 .flatten()
                 .min_by_key(|(at, _)| *at)
                 .unwrap();
-            let mut cx = Cx {
+            let mut cx = Context {
                 now,
                 rng: &mut rng,
                 trace: &mut (),
@@ -350,7 +350,7 @@ mod tests {
         let time = any::<u64>().prop_map(Time::from_nanos);
         let seen =
             (any::<u64>(), any::<u32>(), time.clone(), 0..4_u8).prop_map(|(seq, run, at, ecn)| {
-                Seen {
+                ReceivedRun {
                     seq,
                     run,
                     at,

@@ -17,7 +17,7 @@ pub struct Record {
     /// All events of the congestion control (Table 1), in order.
     pub events: Vec<(Time, TcpEvent)>,
     /// Reactions of the application.
-    pub answers: Vec<RateReduction>,
+    pub rate_reductions: Vec<RateReduction>,
     /// Number of events delivered to the application.
     pub delivered: u64,
     /// Target rate from each time on.
@@ -25,7 +25,7 @@ pub struct Record {
     /// State of the connection at each event except new acknowledgements, and 20 times per second.
     pub samples: Vec<Sample>,
     /// Segments in the order of the stream.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<StreamSegment>,
     /// Periods in which frames waited because the connection was full.
     pub blocked: Vec<(Time, Time)>,
     /// Stream bytes beside the access unit of each frame, in order of capture: headers and the
@@ -52,7 +52,7 @@ pub struct Sample {
 
 /// A segment of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct StreamSegment {
     /// First transmission.
     pub sent: Time,
     /// Time by which this and all earlier segments had arrived.
@@ -83,7 +83,10 @@ impl Record {
     }
 
     /// The received frames of the stream whose bytes are `pieces`.
-    pub(super) fn play(&self, pieces: Vec<Box<[u8]>>) -> impl Iterator<Item = ReceivedFrame> {
+    pub(super) fn received_frames(
+        &self,
+        pieces: Vec<Box<[u8]>>,
+    ) -> impl Iterator<Item = ReceivedFrame> {
         let mut receiver = TcpReceiver::new();
         let mut slots = self.slots.iter().map(|s| (s.arrived, s.payload as usize));
         let mut slot = slots.next();
@@ -120,7 +123,7 @@ impl Record {
             let Some((arrived, _)) = progress.peek() else {
                 return;
             };
-            self.slots.push(Slot {
+            self.slots.push(StreamSegment {
                 sent: *sent,
                 arrived: *arrived,
                 payload: *payload,

@@ -72,13 +72,15 @@ impl Sender {
         sender.on_closed(now);
         sender.drain(&mut self.rows, &mut self.events);
         self.rows.sort_by_key(|row| row.frame);
-        self.record.answers = sender.take_answers();
+        self.record.rate_reductions = sender.take_rate_reductions();
         self.record.note_frames(&self.rows);
         self.record.fill(self.transport.segments(), sink);
         if let Some(since) = self.blocked_since {
             self.record.blocked.push((since, Time::FAR));
         }
-        result.received.extend(self.record.play(self.stream));
+        result
+            .received
+            .extend(self.record.received_frames(self.stream));
         result.sent.append(&mut self.rows);
         result.stream = Some(self.record);
     }

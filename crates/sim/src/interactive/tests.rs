@@ -244,15 +244,15 @@ fn iexp_reduces_the_rate_for_its_hold_time() {
         1,
     );
     let record = result.stream.as_ref().unwrap();
-    assert_eq!(record.answers[0].event, TcpEvent::TimedOut);
-    let first = record.answers[0];
+    assert_eq!(record.rate_reductions[0].event, TcpEvent::TimedOut);
+    let first = record.rate_reductions[0];
     assert_eq!(first.rate.as_bps(), 1_000_000);
     let after = |f: &&tidegate_core::session::sender::SentFrame| f.captured > first.at;
     assert_eq!(result.sent.iter().find(after).unwrap().target_bits, 100_000);
     let (back, rate) = record.targets.last().unwrap();
     assert_eq!(rate.as_bps(), 2_000_000);
     assert_eq!(
-        back.since(record.answers.last().unwrap().at),
+        back.since(record.rate_reductions.last().unwrap().at),
         Duration::from_secs(3)
     );
 }

@@ -151,7 +151,7 @@ impl Transport {
                 Model::Classic(sender) => sender.next_timeout(),
                 Model::Modern(sender) => sender.next_timeout(),
             },
-            silent_since: (unacked > unsent).then_some(self.last_ack),
+            unacked_since: (unacked > unsent).then_some(self.last_ack),
             stalled: self.stalled.is_some(),
             oldest_sent: None,
             resumed: None,

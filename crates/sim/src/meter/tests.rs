@@ -11,7 +11,7 @@ fn totals_cover_the_window_and_bins_the_run() {
         let at = ms(i * 100);
         meter.sent(1, at, Bytes(1_000));
         meter.arrived(1, at + Duration::from_millis(10 + i), Bytes(1_000), at);
-        meter.answered(1, at + Duration::from_millis(30), at);
+        meter.count_returned(1, at + Duration::from_millis(30), at);
     }
     for at in [900, 1_200, 1_210, 1_300, 2_500] {
         meter.dropped(1, ms(at));
@@ -20,7 +20,10 @@ fn totals_cover_the_window_and_bins_the_run() {
         meter.overflowed(1, ms(at));
     }
     assert_eq!((meter.queue_drops(0), meter.queue_drops(1)), (0, 2));
-    assert_eq!((meter.answers(0), meter.answers(1)), (0, 10));
+    assert_eq!(
+        (meter.returned_packets(0), meter.returned_packets(1)),
+        (0, 10)
+    );
     let totals = meter.totals(1);
     assert_eq!((totals.sent.packets, totals.received.packets), (10, 10));
     assert_eq!(totals.receive_rate(), Rate::bps(80_000));

@@ -6,7 +6,7 @@ use tidegate_core::control::Ecn;
 use tidegate_core::units::{Bytes, Time};
 
 use super::later;
-use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Seen};
+use crate::packet_agent::{Agent, AgentCx, Arrival, Body, ReceivedRun};
 
 /// Configuration of a [`Receiver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub enum Reporting {
 pub struct Receiver {
     config: ReceiverConfig,
     /// In ascending order.
-    runs: Vec<Seen>,
+    runs: Vec<ReceivedRun>,
     /// The sender knows the fate of all packets before this one.
     settled: u64,
     events: Events,
@@ -118,7 +118,7 @@ impl Receiver {
     }
 
     /// Adds a packet to the runs.
-    fn add(&mut self, packet: Seen) {
+    fn add(&mut self, packet: ReceivedRun) {
         let Some(last) = self.runs.last_mut() else {
             return self.runs.push(packet);
         };
@@ -213,7 +213,7 @@ impl Agent for Receiver {
                 self.events.on_packet(seq, sent, marked, &self.config, rtt)
             }
         };
-        self.add(Seen {
+        self.add(ReceivedRun {
             seq,
             run: 1,
             at: cx.now,
@@ -354,7 +354,7 @@ mod tests {
             (5, Ecn::Ce),
             (3, Ecn::Ect0),
         ] {
-            receiver.add(Seen {
+            receiver.add(ReceivedRun {
                 seq,
                 run: 1,
                 at: ms(seq),

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use tidegate_core::control::{Fate, Outcome, RateController};
+use tidegate_core::control::{Outcome, PacketOutcome, RateController};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 
@@ -21,7 +21,7 @@ impl Samples {
     pub(super) fn add(
         &mut self,
         now: Time,
-        fates: &[Fate],
+        fates: &[PacketOutcome],
         rtt: Duration,
         controller: &dyn RateController,
     ) -> Option<Event> {

@@ -3,7 +3,7 @@
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Algorithm as _, Change, Demand, Start};
 use tidegate_core::link::{
-    Capacity, DropTailConfig, Link, LinkConfig, Outage, Packet, QueueConfig, Stage as _,
+    Capacity, DropTailConfig, Hop as _, Link, LinkConfig, Outage, Packet, QueueConfig,
 };
 use tidegate_core::random::Seed;
 
@@ -36,7 +36,7 @@ struct Pair {
     now: Time,
     /// Send times of packets, and the reports.
     sent: Vec<Time>,
-    reports: Vec<(Time, Vec<Seen>)>,
+    reports: Vec<(Time, Vec<ReceivedRun>)>,
 }
 
 impl Pair {
@@ -115,26 +115,26 @@ struct LoadedScenario {
 #[derive(Debug, Default)]
 struct ControllerLog {
     app_limited: Vec<bool>,
-    fates: Vec<Fate>,
+    fates: Vec<PacketOutcome>,
     rtts: Vec<Duration>,
 }
 
 impl RateController for LoadedScenario {
-    fn on_sent(&mut self, _: &mut Cx<'_>, packet: &Sent) {
+    fn on_sent(&mut self, _: &mut Context<'_>, packet: &Sent) {
         let mut log = self.log.lock().expect("lock is poisoned");
         log.app_limited.push(packet.app_limited);
     }
-    fn on_report(&mut self, _: &mut Cx<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, _: &mut Context<'_>, report: &Report<'_>) {
         let mut log = self.log.lock().expect("lock is poisoned");
-        log.fates.extend_from_slice(report.fates);
+        log.fates.extend_from_slice(report.packets);
         log.rtts.extend(report.rtt);
     }
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         while let Some((_, rate)) = self.rates.pop_if(|(at, _)| *at <= cx.now) {
             self.rate = rate;
         }
     }
-    fn on_change(&mut self, _: &mut Cx<'_>, _: &Change) {}
+    fn on_change(&mut self, _: &mut Context<'_>, _: &Change) {}
     fn target(&self) -> tidegate_core::control::Target {
         tidegate_core::control::Target::of(self.rate)
     }
@@ -289,7 +289,7 @@ fn reports_repeat_runs_for_lost_reports() {
     assert_eq!(most(300, 530), Some(4));
     assert_eq!(most(560, 1_000), Some(2));
     let log = log.lock().expect("lock is poisoned");
-    let lost = |fate: &&Fate| fate.outcome == Outcome::Lost;
+    let lost = |fate: &&PacketOutcome| fate.outcome == Outcome::Lost;
     let lost = log.fates.iter().filter(lost).map(|fate| fate.seq);
     let every_tenth: Vec<u64> = (1..12).map(|i| 10 * i).collect();
     assert_eq!(lost.collect::<Vec<_>>(), every_tenth);
@@ -406,7 +406,7 @@ fn tfrc_fills_a_link() {
         ceiling: Rate::MAX,
         shares: 1,
     };
-    let control = ControllerConfig::default().modelled();
+    let control = ControllerConfig::default().with_native_feedback();
     let (config, receiver) = ends(&control, Bytes(1_000));
     let start = Start::new(config.start, config.size, demand);
     let sender = Sender::new(config, control.start(&start));

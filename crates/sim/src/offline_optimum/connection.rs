@@ -10,13 +10,13 @@ use core::time::Duration;
 use tidegate_core::units::{Bytes, Time};
 
 use super::FloorSender;
-use crate::interactive::Slot;
+use crate::interactive::StreamSegment;
 
 /// Record of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<'a> {
     /// Segments in the order of the stream.
-    pub slots: &'a [Slot],
+    pub slots: &'a [StreamSegment],
     /// Periods in which the connection accepted no data, in order.
     pub blocked: &'a [(Time, Time)],
     /// Bytes of the stream besides the access unit of each frame, in order of capture. Zero for
@@ -111,7 +111,7 @@ impl FloorSender {
 
 /// Send time of a frame: that of a segment that left shortly after the capture. A real encoder and
 /// a real kernel need some time, and no sender can avoid losses in that time.
-fn made(slots: &[Slot], captured: Time) -> Time {
+fn made(slots: &[StreamSegment], captured: Time) -> Time {
     let next = slots.partition_point(|slot| slot.sent < captured);
     let sent = slots.get(next).map(|slot| slot.sent);
     sent.filter(|sent| sent.since(captured) <= AT_ONCE)
@@ -121,7 +121,7 @@ fn made(slots: &[Slot], captured: Time) -> Time {
 /// Places `bytes` into the segments from `cursor` on that left at `from` or later. Returns the end
 /// position and the arrival of the last segment.
 fn place(
-    slots: &[Slot],
+    slots: &[StreamSegment],
     cursor: (usize, u64),
     from: Time,
     bytes: u64,
@@ -187,8 +187,8 @@ mod tests {
         }
     }
 
-    fn slot(sent: u64, arrived: u64) -> Slot {
-        Slot {
+    fn slot(sent: u64, arrived: u64) -> StreamSegment {
+        StreamSegment {
             sent: at(sent),
             arrived: at(arrived),
             payload: 1_448,
@@ -198,8 +198,8 @@ mod tests {
     /// Frames of one segment every 100 ms that take 50 ms. The path is dead from 1000 ms to 1850
     /// ms, data in flight is retransmitted until 2000 ms, and then one segment passes per 100 ms
     /// until 2500 ms.
-    fn connection() -> (Vec<Slot>, Vec<(Time, Time)>) {
-        let mut slots: Vec<Slot> = (0..10).map(|n| slot(100 * n, 100 * n + 50)).collect();
+    fn connection() -> (Vec<StreamSegment>, Vec<(Time, Time)>) {
+        let mut slots: Vec<StreamSegment> = (0..10).map(|n| slot(100 * n, 100 * n + 50)).collect();
         slots.extend([slot(1_000, 1_900), slot(1_100, 2_000)]);
         slots.extend((0..5).map(|n| slot(2_000 + 100 * n, 2_050 + 100 * n)));
         slots.extend((0..5).map(|n| slot(2_500 + 100 * n, 2_550 + 100 * n)));
@@ -229,9 +229,9 @@ mod tests {
         let saved = sender(100).savable_over(&connection, &captured);
         assert_eq!(lost(&saved), (10..20).collect::<Vec<_>>());
         // A short delay between capture and transmission has no effect.
-        let later: Vec<Slot> = slots
+        let later: Vec<StreamSegment> = slots
             .iter()
-            .map(|slot| Slot {
+            .map(|slot| StreamSegment {
                 sent: slot.sent + Duration::from_micros(300),
                 ..*slot
             })

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
-    Capacity, DropTailConfig, Link, LinkConfig, Packet, QueueConfig, Stage, Steps, Trace,
+    Capacity, DropTailConfig, Hop as _, Link, LinkConfig, Packet, QueueConfig, Steps, Trace,
 };
 use tidegate_core::random::Seed;
 
@@ -136,7 +136,7 @@ fn some_frames_are_savable_below_the_floor() {
 /// captured at 100 ms, finds 170 bytes and leaves at 200 ms, as does frame 4.
 #[test]
 fn frames_share_a_delivery_opportunity() {
-    let path = [hop(Service::Moments(vec![100]))];
+    let path = [hop(Service::Opportunities(vec![100]))];
     let saved = sender(140).savable(&path, &captures(9));
     let kept: Vec<_> = (0..9).filter(|n| saved[*n]).collect();
     assert_eq!(kept, [0, 1, 3, 4, 6, 7]);
@@ -146,7 +146,7 @@ fn frames_share_a_delivery_opportunity() {
 fn recording_continues_after_an_outage() {
     let path = [Hop {
         outages: vec![(at(95), at(205))],
-        ..hop(Service::Moments(vec![100]))
+        ..hop(Service::Opportunities(vec![100]))
     }];
     let saved = sender(360).savable(&path, &captures(3));
     // The first opportunity after the outage is at 300 ms and has room for two frames. The third
@@ -225,7 +225,7 @@ proptest! {
             let millis: Vec<u32> = gaps.iter().scan(1, |at, gap| { *at += gap; Some(*at) }).collect();
             let text: Vec<String> = millis.iter().map(u32::to_string).collect();
             let trace = Trace::parse(&text.join("\n")).unwrap();
-            (Service::Moments(millis), Capacity::Trace(trace))
+            (Service::Opportunities(millis), Capacity::Trace(trace))
         } else {
             let step = |(n, kbps): (usize, &u64)| (at(n as u64 * 400), Rate::kbps(*kbps));
             let steps: Vec<_> = rates.iter().enumerate().map(step).collect();

@@ -4,7 +4,7 @@ use super::metrics::Summary;
 
 /// Result of an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Held {
+pub enum ExpectationResult {
     /// It holds.
     Yes,
     /// It does not hold, but the emulator missed its deadlines: the emulated network differed from
@@ -16,18 +16,18 @@ pub enum Held {
 
 impl Summary {
     /// Result of an expectation, given whether its comparison `holds` in this run.
-    pub fn held(&self, holds: bool) -> Held {
+    pub fn held(&self, holds: bool) -> ExpectationResult {
         match (holds, self.kept_up) {
-            (true, _) => Held::Yes,
-            (false, Some(false)) => Held::Unsure,
-            (false, _) => Held::No,
+            (true, _) => ExpectationResult::Yes,
+            (false, Some(false)) => ExpectationResult::Unsure,
+            (false, _) => ExpectationResult::No,
         }
     }
 
     /// The worst result of all expectations.
-    pub fn all_held(&self) -> Held {
+    pub fn all_held(&self) -> ExpectationResult {
         let each = self.expect.iter().map(|verdict| self.held(verdict.holds));
-        each.max().unwrap_or(Held::Yes)
+        each.max().unwrap_or(ExpectationResult::Yes)
     }
 }
 
@@ -52,10 +52,10 @@ mod tests {
             };
             summary.all_held()
         };
-        assert_eq!(of(Some(false), &[true, true]), Held::Yes);
-        assert_eq!(of(Some(false), &[true, false]), Held::Unsure);
-        assert_eq!(of(Some(true), &[true, false]), Held::No);
-        assert_eq!(of(None, &[false]), Held::No);
-        assert_eq!(of(None, &[]), Held::Yes);
+        assert_eq!(of(Some(false), &[true, true]), ExpectationResult::Yes);
+        assert_eq!(of(Some(false), &[true, false]), ExpectationResult::Unsure);
+        assert_eq!(of(Some(true), &[true, false]), ExpectationResult::No);
+        assert_eq!(of(None, &[false]), ExpectationResult::No);
+        assert_eq!(of(None, &[]), ExpectationResult::Yes);
     }
 }

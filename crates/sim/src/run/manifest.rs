@@ -153,13 +153,13 @@ pub struct FlowInfo {
     pub active: Option<Span>,
     /// Links that the flow crosses.
     #[serde(flatten)]
-    pub way: Way,
+    pub way: FlowPath,
 }
 
 /// Links that a flow crosses. Empty for live runs and for folders of earlier versions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Way {
+pub struct FlowPath {
     /// Names of the links to the receiver, in order.
     pub path: Vec<String>,
     /// Names of the links back to the sender.
@@ -460,8 +460,8 @@ mod tests {
         let old = r#"{"name":"call","class":"call","control":"tfrc","baseline":false,
             "delay_bound_ms":400.0,"floor_bps":150000,"frame_rate":null,"one_clock":true}"#;
         let mut flow: FlowInfo = serde_json::from_str(old).expect("valid JSON of an older version");
-        assert_eq!(flow.way, Way::default());
-        flow.way = Way {
+        assert_eq!(flow.way, FlowPath::default());
+        flow.way = FlowPath {
             path: vec!["up".to_owned(), "far".to_owned()],
             back: vec!["down".to_owned()],
             access: Some(Rate::kbps(800)),

@@ -21,7 +21,9 @@ use crate::meter::Totals;
 
 mod frames;
 
-pub use frames::{FrameOutcome, FrameState, freezes, has_one_clock, on_time_of_savable, stories};
+pub use frames::{
+    FrameOutcome, FrameState, frame_outcomes, freezes, has_one_clock, on_time_of_savable,
+};
 use frames::{bound_nanos, measured};
 
 /// Computes the metrics of `run` and evaluates its expectations.
@@ -187,8 +189,8 @@ pub struct Verdict {
 
 fn of_flow(run: &Run, flow: &FlowRun, end: Time) -> FlowSummary {
     let totals = run.totals_of(&flow.info.name);
-    let (stories, measured) = measured(&run.manifest, flow);
-    let mut delays: Vec<i64> = stories.iter().filter_map(|s| s.delay).collect();
+    let (outcomes, measured) = measured(&run.manifest, flow);
+    let mut delays: Vec<i64> = outcomes.iter().filter_map(|s| s.delay).collect();
     delays.sort_unstable();
     let delay = |percent| nearest_rank(&delays, percent).map(millis);
     let shown = flow.shown.iter();
@@ -215,10 +217,10 @@ fn of_flow(run: &Run, flow: &FlowRun, end: Time) -> FlowSummary {
             max: delay(100),
         },
         queue_ms: queueing(run, flow),
-        frames: frames(flow, &stories, &measured),
+        frames: frames(flow, &outcomes, &measured),
         psnr_y_db: mean(shown.iter().map(|q| q.psnr_y)).map(|m| round(m, 3)),
         ssim: mean(shown.iter().map(|q| q.ssim)).map(|m| round(m, 5)),
-        freezes: freezes(flow, &stories)
+        freezes: freezes(flow, &outcomes)
             .filter(|_| !measured.is_empty())
             .map(|f| f.len() as u64),
     }
@@ -364,14 +366,14 @@ pub fn queueing_delays(flow: &FlowRun) -> impl Iterator<Item = (Time, i64)> + '_
 
 fn frames(
     flow: &FlowRun,
-    stories: &[FrameOutcome],
+    outcomes: &[FrameOutcome],
     measured: &RangeInclusive<u64>,
 ) -> FrameSummary {
     let ended = |fate| {
-        let stories = stories.iter().filter(|s| s.fate == fate);
-        stories.count() as u64
+        let outcomes = outcomes.iter().filter(|s| s.fate == fate);
+        outcomes.count() as u64
     };
-    let judged = !stories.is_empty() && bound_nanos(flow).is_some();
+    let judged = !outcomes.is_empty() && bound_nanos(flow).is_some();
     let known = !flow.sent.is_empty();
     let sent = || flow.sent.iter().filter(|row| measured.contains(&row.frame));
     let left = sent().filter(|row| row.left.is_some());

@@ -17,11 +17,11 @@ mod reader;
 mod rows;
 mod writer;
 
-pub use conclusion::Held;
+pub use conclusion::ExpectationResult;
 pub use expect::{ExpectError, Expectation};
 pub use links::{Iter as LinkSamples, LinkLog};
 pub use manifest::{
-    CapacityStep, FORMAT, FlowInfo, LinkInfo, Manifest, Span, TOOL, Timing, Way, World,
+    CapacityStep, FORMAT, FlowInfo, FlowPath, LinkInfo, Manifest, Span, TOOL, Timing, World,
 };
 pub use metrics::{Summary, summarise};
 pub use reader::{FlowRun, LoadError, Run, RunReader};

@@ -12,7 +12,7 @@ use tidegate_core::units::{Rate, Time};
 
 use super::cells::{Cells, Row, as_kept};
 use super::links::LinkLog;
-use super::manifest::{FORMAT, FlowInfo, Manifest, Way, World, time};
+use super::manifest::{FORMAT, FlowInfo, FlowPath, Manifest, World, time};
 use super::metrics::Summary;
 use super::rows::{
     BinRow, EventRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame,
@@ -66,7 +66,7 @@ impl Run {
 
     /// Rounds numbers to the precision of the tables. Afterwards the metrics of the run equal those
     /// of the run after a write and a read.
-    pub fn round_as_kept(&mut self) {
+    pub fn round_as_written(&mut self) {
         for flow in &mut self.flows {
             let sent = flow.sent.iter_mut().map(|row| &mut row.quality);
             let received = flow.received.iter_mut().map(|row| &mut row.quality);
@@ -232,7 +232,7 @@ impl RunReader {
                 floor: Rate::ZERO,
                 frame_rate: None,
                 one_clock: false,
-                way: Way::default(),
+                way: FlowPath::default(),
                 active: None,
             })
             .collect();

@@ -42,7 +42,7 @@ fn manifest() -> Manifest {
             den: 1_001,
         }),
         one_clock: true,
-        way: Way::default(),
+        way: FlowPath::default(),
         active: None,
     });
     manifest

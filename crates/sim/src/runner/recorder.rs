@@ -16,7 +16,7 @@ use crate::world::{Flight, NodeId, Observer, Sample};
 /// Records the events of a run.
 pub(super) struct Recorder<'a> {
     pub(super) scenario: &'a Scenario,
-    pub(super) roles: &'a [FlowInstance],
+    pub(super) flow_instances: &'a [FlowInstance],
     pub(super) keep: Keep,
     pub(super) meter: Meter,
     /// Packet log per flow instance; empty if no flow needs one, which skips the lookup.
@@ -28,20 +28,20 @@ pub(super) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(scenario: &'a Scenario, roles: &'a [FlowInstance], keep: Keep) -> Self {
+    pub(super) fn new(scenario: &'a Scenario, instances: &'a [FlowInstance], keep: Keep) -> Self {
         let log = |role| log(role).filter(|_| keep.packets);
-        let mut logs: Vec<_> = roles.iter().map(log).collect();
+        let mut logs: Vec<_> = instances.iter().map(log).collect();
         if logs.iter().all(Option::is_none) {
             logs.clear();
         }
-        let first = roles.first().map_or("", |role| &role.name);
+        let first = instances.first().map_or("", |role| &role.name);
         let links = scenario.links.iter().map(|link| link.name.as_str());
         let names = core::iter::once(first).chain(links);
         Self {
             scenario,
-            roles,
+            flow_instances: instances,
             keep,
-            meter: Meter::new(roles.len(), scenario.window(), keep.bin),
+            meter: Meter::new(instances.len(), scenario.window(), keep.bin),
             logs,
             events: Vec::new(),
             links: run::LinkLog::default(),
@@ -52,7 +52,7 @@ impl<'a> Recorder<'a> {
 
 impl Observer for Recorder<'_> {
     fn event(&mut self, node: NodeId, at: Time, event: Event) {
-        let role = &self.roles[node.0 / 2];
+        let role = &self.flow_instances[node.0 / 2];
         // Events of multiplied flows have no reader and would dominate the run folder.
         if role.plan.count > 1 || !self.keep.events {
             return;
@@ -86,7 +86,7 @@ impl Observer for Recorder<'_> {
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
         let flow = flight.node.0 / 2;
         if flight.node.0.is_multiple_of(2) {
-            self.meter.answered(flow, at, flight.entered);
+            self.meter.count_returned(flow, at, flight.entered);
         } else {
             self.meter.arrived(flow, at, flight.size, flight.entered);
             if let Some(Some(log)) = self.logs.get_mut(flow) {
@@ -96,18 +96,18 @@ impl Observer for Recorder<'_> {
     }
 
     #[inline]
-    fn soon(&mut self, node: NodeId) {
-        self.meter.soon(node.0 / 2);
+    fn prefetch_early(&mut self, node: NodeId) {
+        self.meter.prefetch_early(node.0 / 2);
     }
 
     #[inline]
-    fn very_soon(&mut self, node: NodeId) {
-        self.meter.very_soon(node.0 / 2);
+    fn prefetch(&mut self, node: NodeId) {
+        self.meter.prefetch(node.0 / 2);
     }
 
     /// Recorded events and packets have to be in order; counters need not be.
     fn wants_order(&self) -> bool {
-        let single = self.roles.iter().any(|role| role.plan.count == 1);
+        let single = self.flow_instances.iter().any(|role| role.plan.count == 1);
         !self.logs.is_empty() || self.keep.events && single
     }
 

@@ -69,18 +69,18 @@ fn see(text: &str, seed: u64, course: &Course, ordered: bool) -> (Seen, bool) {
     let none = |_: &str| Err("no files here".to_owned());
     let scenario = Scenario::parse("t", text, &none).unwrap_or_else(|e| panic!("{text}{e}"));
     let seed = Seed(seed);
-    let roles = topology::roles(&scenario, seed);
+    let instances = topology::flow_instances(&scenario, seed);
     let no_video = |_: &str, _: &VideoPlan, _| Err(EncodeError::Source("no video".to_owned()));
-    let config = topology::network(&scenario, &roles).unwrap();
+    let config = topology::network(&scenario, &instances).unwrap();
     let network = Network::new(&config, seed).unwrap();
     let links = network.len();
-    let nodes = nodes(&roles, seed, &no_video).unwrap();
+    let nodes = nodes(&instances, seed, &no_video).unwrap();
     let mut watch = Watch {
         seen: Seen {
             nodes: vec![vec![]; nodes.len()],
             ..Seen::default()
         },
-        stage: Recorder::new(&scenario, &roles, Keep::default()),
+        stage: Recorder::new(&scenario, &instances, Keep::default()),
         ordered,
     };
     let mut world = World::new(network, nodes, seed).unwrap();
@@ -116,7 +116,7 @@ fn see(text: &str, seed: u64, course: &Course, ordered: bool) -> (Seen, bool) {
     }
     let mut seen = watch.seen;
     let meter = &watch.stage.meter;
-    for flow in 0..roles.len() {
+    for flow in 0..instances.len() {
         let bins: Vec<_> = meter.bins(flow).collect();
         seen.meter
             .push(format!("{:?} {bins:?}", meter.totals(flow)));

@@ -17,7 +17,7 @@ pub struct ScenarioError {
     /// Line number from one; absent if the file could not be read.
     pub line: Option<usize>,
     /// The table, as `link "uplink"`; empty for keys before the first table.
-    pub place: String,
+    pub table: String,
     /// The key; empty if the error concerns the whole table.
     pub key: String,
     /// Cause and fix. Boxed to keep `Result` small.
@@ -30,7 +30,7 @@ impl fmt::Display for ScenarioError {
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }
-        for part in [&self.place, &self.key] {
+        for part in [&self.table, &self.key] {
             if !part.is_empty() {
                 write!(f, ": {part}")?;
             }

@@ -36,7 +36,7 @@ use crate::traffic::{Schedule, udp, web};
 
 pub use error::{Fault, ScenarioError};
 pub(crate) use network::MEDIA_PACKET;
-pub use packets::Logged;
+pub use packets::PacketEstimate;
 pub use sweep::{Axis, Point, Sweep};
 pub use trace_file::CapacityTrace;
 
@@ -343,7 +343,7 @@ fn read_file(path: &Path) -> Result<(String, String), ScenarioError> {
     let text = std::fs::read_to_string(path).map_err(|error| ScenarioError {
         file: file.clone(),
         line: None,
-        place: String::new(),
+        table: String::new(),
         key: String::new(),
         fault: Box::new(Fault::Unreadable {
             file: "the file".to_owned(),

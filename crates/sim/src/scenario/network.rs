@@ -14,14 +14,14 @@ use super::{
     topology_text,
 };
 use crate::offline_optimum::{Hop, Service};
-use crate::run::{CapacityStep, FlowInfo, LinkInfo, Span, Way};
+use crate::run::{CapacityStep, FlowInfo, FlowPath, LinkInfo, Span};
 use crate::tcp::SinkConfig;
 use crate::tcp::classic::Flavour;
 use crate::tcp::modern::CongestionConfig;
 
 impl Scenario {
     /// The links from the sender of a flow to its receiver, as input of the offline optimum.
-    pub fn road(&self, flow: &FlowPlan) -> Vec<Hop> {
+    pub fn path_hops(&self, flow: &FlowPlan) -> Vec<Hop> {
         let links = flow.path.iter().filter_map(|link| self.links.get(*link));
         links.map(LinkPlan::hop).collect()
     }
@@ -71,7 +71,7 @@ impl Scenario {
             frame_rate: video.map(|video| video.frame_rate),
             one_clock: true,
             active: None,
-            way: Way {
+            way: FlowPath {
                 path: names(&plan.path),
                 back: names(&plan.back),
                 access: own.filter_map(|link| link.rate).min(),
@@ -115,7 +115,7 @@ impl LinkPlan {
                     let step = |(at, rate): &(Duration, Rate)| (Time::ZERO + *at, *rate);
                     Service::Steps(steps.iter().map(step).collect())
                 }
-                Some(RatePlan::Trace(trace)) => Service::Moments(trace.millis.clone()),
+                Some(RatePlan::Trace(trace)) => Service::Opportunities(trace.millis.clone()),
             },
             delay: self.delay,
             outages: self

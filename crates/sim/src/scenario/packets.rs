@@ -14,7 +14,7 @@ use crate::traffic::udp::Spacing;
 
 /// Estimated number of recorded packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Logged<'a> {
+pub struct PacketEstimate<'a> {
     /// The flow.
     pub flow: &'a str,
     /// Estimate; an upper bound if the flow adapts to the capacity of its path.
@@ -36,7 +36,7 @@ impl Scenario {
     /// Estimated number of recorded packets per flow name, largest first. Runs only count the
     /// packets of a flow group, unless they are video over RTP. There is no estimate for flows
     /// without a bound: browsers, and greedy flows on a path without limits.
-    pub fn logged_packets<'a>(&'a self) -> Vec<Logged<'a>> {
+    pub fn logged_packets<'a>(&'a self) -> Vec<PacketEstimate<'a>> {
         let links = self.link_infos();
         let flows = self.flows.iter().filter(|flow| is_logged(flow));
         let loads = flows.filter_map(|flow| Some((flow, self.load_of(flow, &links)?)));
@@ -54,12 +54,12 @@ impl Scenario {
                 load.count *= most / all.max(1.0);
             }
         }
-        let logged = |(flow, load): (&'a FlowPlan, Load)| Logged {
+        let logged = |(flow, load): (&'a FlowPlan, Load)| PacketEstimate {
             flow: &flow.name,
             packets: load.count,
             sure: is_uncontrolled(flow),
         };
-        let mut logged: Vec<Logged<'_>> = loads.into_iter().map(logged).collect();
+        let mut logged: Vec<PacketEstimate<'_>> = loads.into_iter().map(logged).collect();
         logged.sort_by(|a, b| b.packets.total_cmp(&a.packets));
         logged
     }
@@ -202,7 +202,7 @@ mod tests {
         let scenario = Scenario::parse("t", &text, &|_| Err(String::new()));
         let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
         let counts = scenario.logged_packets().into_iter();
-        let rounded = |logged: Logged<'_>| (logged.flow.to_owned(), logged.packets.round());
+        let rounded = |logged: PacketEstimate<'_>| (logged.flow.to_owned(), logged.packets.round());
         counts.map(rounded).collect()
     }
 

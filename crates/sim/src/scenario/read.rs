@@ -48,7 +48,7 @@ pub(super) fn parse<'a>(document: &Document<'a>) -> Result<DeTable<'a>, Scenario
     let tree = DeTable::parse(document.text).map_err(|error| ScenarioError {
         file: document.file.to_owned(),
         line: Some(document.line(error.span().map_or(0, |span| span.start))),
-        place: String::new(),
+        table: String::new(),
         key: String::new(),
         fault: Box::new(Fault::Syntax(error.message().to_owned())),
     })?;

@@ -336,10 +336,10 @@ impl<'a> Grid<'a> {
         } else {
             format!("{PLACE}, with {}", with.join(", "))
         };
-        if !error.place.is_empty() {
-            place = format!("{place}: {}", error.place);
+        if !error.table.is_empty() {
+            place = format!("{place}: {}", error.table);
         }
-        error.place = place;
+        error.table = place;
         error
     }
 }
@@ -369,7 +369,7 @@ fn missing(file: &str, line: Option<usize>) -> ScenarioError {
     ScenarioError {
         file: file.to_owned(),
         line,
-        place: String::new(),
+        table: String::new(),
         key: PLACE.to_owned(),
         fault: Box::new(Fault::Missing { example: EXAMPLE }),
     }

@@ -107,7 +107,7 @@ impl<'a> Table<'a> {
         ScenarioError {
             file: self.document.file.to_owned(),
             line: Some(line),
-            place: self.place.clone(),
+            table: self.place.clone(),
             key: key.to_owned(),
             fault: Box::new(fault),
         }
@@ -341,7 +341,7 @@ impl<'a> Value<'a> {
         ScenarioError {
             file: self.document.file.to_owned(),
             line: Some(self.line()),
-            place: self.place.clone(),
+            table: self.place.clone(),
             key: self.key.clone(),
             fault: Box::new(fault),
         }

@@ -208,7 +208,7 @@ downlink  no limit; delay 40ms
 #[test]
 fn plan_yields_network_and_manifest() {
     let plan = parse(GOOD).unwrap();
-    let config = topology::network(&plan, &topology::roles(&plan, plan.seed)).unwrap();
+    let config = topology::network(&plan, &topology::flow_instances(&plan, plan.seed)).unwrap();
     assert_eq!(
         (topology::path_of(0), topology::back_of(0)),
         (RouteId(0), RouteId(1))
@@ -228,7 +228,7 @@ fn plan_yields_network_and_manifest() {
         (links[0].queue.as_str(), links[1].queue.as_str()),
         ("droptail 60 kB", "")
     );
-    let road = plan.road(&plan.flows[0]);
+    let road = plan.path_hops(&plan.flows[0]);
     assert_eq!((road.len(), road[0].queue), (1, Some(Bytes(60_000))));
     assert_eq!(
         road[0].outages,

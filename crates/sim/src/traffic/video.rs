@@ -23,7 +23,7 @@ use crate::video_model::{FrameModel, FrameShape};
 
 /// Yields frames at a constant frame rate.
 #[derive(Debug)]
-pub struct Camera {
+pub struct FrameSource {
     model: Box<dyn FrameModel>,
     /// Capture time of frame zero.
     start: Time,
@@ -34,7 +34,7 @@ pub struct Camera {
     key: bool,
 }
 
-impl Camera {
+impl FrameSource {
     /// Captures frame zero at `start`. The first frame is a key frame, and so is every
     /// `key_interval`th frame if set; zero counts as one.
     pub fn new(model: Box<dyn FrameModel>, start: Time, key_interval: Option<u64>) -> Self {
@@ -58,13 +58,13 @@ impl Camera {
     }
 
     /// Makes the next frame a key frame, e.g. after a loss at the receiver.
-    pub fn order_key(&mut self) {
+    pub fn request_key_frame(&mut self) {
         self.key = true;
     }
 
     /// Encodes the next frame at `rate` and advances by one interval. A rate of zero skips the
     /// frame.
-    pub fn shoot(&mut self, rate: Rate) -> Option<FrameShape> {
+    pub fn next_frame(&mut self, rate: Rate) -> Option<FrameShape> {
         let order = FrameOrder {
             frame: self.frame,
             captured: self.due(),
@@ -144,7 +144,7 @@ impl SourceConfig {
 #[derive(Debug)]
 pub struct Source {
     config: SourceConfig,
-    camera: Camera,
+    camera: FrameSource,
     /// Unsent bytes of the present frame.
     waiting: u64,
     /// Gap between its packets.
@@ -179,7 +179,7 @@ impl Source {
     pub fn new(config: SourceConfig, model: Box<dyn FrameModel>) -> Result<Self, SourceFault> {
         config.check()?;
         Ok(Self {
-            camera: Camera::new(model, Time::ZERO, config.key_interval),
+            camera: FrameSource::new(model, Time::ZERO, config.key_interval),
             config,
             waiting: 0,
             gap: Duration::ZERO,
@@ -196,7 +196,7 @@ impl Source {
 
     fn capture(&mut self) {
         let rate = self.config.rate.at(self.next);
-        let Some(shape) = self.camera.shoot(rate) else {
+        let Some(shape) = self.camera.next_frame(rate) else {
             self.counters.skipped += 1;
             return;
         };

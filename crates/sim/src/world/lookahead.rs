@@ -187,7 +187,7 @@ impl<A: Agent> World<A> {
         let receiver = |link: LinkId| self.ahead.receivers[link.0] as usize;
         if let Some(id) = self.network.news_behind(9, Step::Link).map(receiver) {
             prefetch_index(&self.nodes, id);
-            observer.soon(NodeId(id));
+            observer.prefetch_early(NodeId(id));
         }
         if let Some(id) = self.network.news_behind(6, Step::Place).map(receiver) {
             let node = &self.nodes[id];
@@ -197,7 +197,7 @@ impl<A: Agent> World<A> {
         if let Some(id) = self.network.news_behind(3, Step::Place).map(receiver) {
             let node = &self.nodes[id];
             self.network.soon(RouteId(node.route as usize), Step::Place);
-            observer.very_soon(NodeId(id));
+            observer.prefetch(NodeId(id));
         }
     }
 

@@ -22,10 +22,10 @@ pub trait Observer {
     fn arrived(&mut self, _at: Time, _flight: Flight<'_>) {}
 
     /// A packet is likely to arrive at a node soon. The observer may prefetch its state.
-    fn soon(&mut self, _node: NodeId) {}
+    fn prefetch_early(&mut self, _node: NodeId) {}
 
     /// As [`soon`](Self::soon), shortly before the arrival.
-    fn very_soon(&mut self, _node: NodeId) {}
+    fn prefetch(&mut self, _node: NodeId) {}
 
     /// State of a link, at the interval of [`World::sample_every`].
     fn sample(&mut self, _sample: &Sample) {}

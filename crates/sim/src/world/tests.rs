@@ -5,7 +5,7 @@ use tidegate_core::link::{
 use tidegate_core::random::unit;
 use tidegate_core::units::{Bytes, Rate};
 
-use tidegate_core::control::{Cx, Ecn, TimerReason};
+use tidegate_core::control::{Context, Ecn, TimerReason};
 use tidegate_core::endpoint::{Datagram, Endpoint};
 
 use super::*;
@@ -33,7 +33,7 @@ enum Player {
 }
 
 impl Endpoint for Player {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         match self {
             Self::Ping { pongs, .. } => pongs.push((cx.now, datagram.payload[0])),
             Self::Echo { answers, arrived } => {
@@ -45,7 +45,7 @@ impl Endpoint for Player {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         match self {
             Self::Ping { next, owed, .. } => {
                 *owed = true;
@@ -56,7 +56,7 @@ impl Endpoint for Player {
         }
     }
 
-    fn poll_transmit(&mut self, _: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         assert!(buffer.is_empty(), "the buffer is not empty");
         let byte = match self {
             Self::Ping { left, owed, .. } if *owed && *left > 0 => {

@@ -2,7 +2,7 @@
 
 use core::mem;
 
-use tidegate_core::control::{Cx, TimerReason};
+use tidegate_core::control::{Context, TimerReason};
 use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD};
 use tidegate_core::units::{Bytes, Time};
 
@@ -19,7 +19,7 @@ impl<E: Endpoint> EndpointAgent<E> {
         while cx.out.len() <= MOST_PACKETS {
             let mut payload = cx.out.buffers.pop().unwrap_or_default();
             payload.clear();
-            let mut inner = Cx {
+            let mut inner = Context {
                 now: cx.now,
                 rng: cx.rng,
                 trace: cx.trace,
@@ -44,7 +44,7 @@ impl<E: Endpoint> Agent for EndpointAgent<E> {
         let Body::Datagram(payload) = body else {
             return;
         };
-        let mut inner = Cx {
+        let mut inner = Context {
             now: cx.now,
             rng: cx.rng,
             trace: cx.trace,
@@ -59,7 +59,7 @@ impl<E: Endpoint> Agent for EndpointAgent<E> {
     }
 
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
-        let mut inner = Cx {
+        let mut inner = Context {
             now: cx.now,
             rng: cx.rng,
             trace: cx.trace,

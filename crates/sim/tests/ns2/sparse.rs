@@ -63,7 +63,7 @@ fn rate(control: &ControllerConfig, own: bool, delay: u64, loss: f64, seed: u64)
         ..ReceiverConfig::tfrc()
     };
     let (control, (sender, receiver)) = if own {
-        (control.clone().modelled(), ends(control, size))
+        (control.clone().with_native_feedback(), ends(control, size))
     } else {
         (control.clone(), (SenderConfig::new(size), sparse))
     };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Algorithm as _, Cx, Demand, Ecn, Start, TimerReason};
+use tidegate_core::control::{Algorithm as _, Context, Demand, Ecn, Start, TimerReason};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
@@ -38,7 +38,7 @@ use tidegate_sim::world::{EndpointAgent, Flight, Node, NodeId, Observer, World};
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Play {
+pub(crate) struct SessionSetup {
     pub(crate) uplink: LinkConfig,
     pub(crate) downlink: LinkConfig,
     pub(crate) control: ControllerConfig,
@@ -57,7 +57,7 @@ pub(crate) struct Play {
     pub(crate) seed: u64,
 }
 
-impl Play {
+impl SessionSetup {
     /// 4 Mb/s with a queue of 60 kB, 40 ms each way, a bound of 400 ms, for 20 s.
     pub(crate) fn new() -> Self {
         let link = |capacity| LinkConfig {
@@ -84,7 +84,7 @@ impl Play {
     }
 
     /// Runs to the end, and for `more` after the last capture.
-    pub(crate) fn run(&self, more: Duration) -> Played {
+    pub(crate) fn run(&self, more: Duration) -> SessionRun {
         let network = NetworkConfig {
             links: [("up", &self.uplink), ("down", &self.downlink)]
                 .map(|(name, config)| NamedLink {
@@ -118,7 +118,7 @@ impl Play {
             .run(end, &mut log)
             .unwrap_or_else(|error| panic!("{error}"));
         let links = [0, 1].map(|link| world.network().stats(LinkId(link), ended));
-        let mut played = Played {
+        let mut played = SessionRun {
             log,
             links,
             bound: self.bound,
@@ -174,14 +174,14 @@ impl Play {
         Streamer::new(sender, Direct::new(model))
     }
 
-    fn ear(&self, seed: Seed) -> Ear {
+    fn ear(&self, seed: Seed) -> TestReceiver {
         let hold = self.bound.unwrap_or(Duration::from_secs(2));
         let receiver = |ssrc| {
             let mut config = ReceiverConfig::new(ssrc, name("receiver@lab"), hold);
             config.feedback = self.feedback;
             MediaReceiver::new(config)
         };
-        Ear {
+        TestReceiver {
             inner: receiver(7),
             next: Some(receiver(8)),
             away: self.away,
@@ -196,7 +196,7 @@ impl Play {
 
 /// Results of a run.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct SessionRun {
     pub(crate) log: Log,
     pub(crate) links: [LinkStats; 2],
     pub(crate) bound: Option<Duration>,
@@ -208,7 +208,7 @@ pub(crate) struct Played {
     pub(crate) done: Option<Time>,
 }
 
-impl Played {
+impl SessionRun {
     /// Completion times of the decodable frames, by frame number.
     pub(crate) fn whole(&self) -> BTreeMap<u64, (SentFrame, Time)> {
         let by_timestamp: BTreeMap<u32, &SentFrame> =
@@ -334,12 +334,12 @@ impl Observer for Log {
 #[derive(Debug)]
 enum Peer {
     Sender(Box<Streamer<Direct<VideoModel>>>),
-    Receiver(Box<Ear>),
+    Receiver(Box<TestReceiver>),
 }
 
 /// A receiver with optional absence and decoder failure.
 #[derive(Debug)]
-struct Ear {
+struct TestReceiver {
     inner: MediaReceiver,
     next: Option<MediaReceiver>,
     away: Option<(Time, Time)>,
@@ -350,7 +350,7 @@ struct Ear {
     frames: Vec<ReceivedFrame>,
 }
 
-impl Ear {
+impl TestReceiver {
     fn is_away(&self, now: Time) -> bool {
         self.away.is_some_and(|(from, to)| from <= now && now < to)
     }
@@ -370,8 +370,8 @@ impl Ear {
     }
 }
 
-impl Endpoint for Ear {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+impl Endpoint for TestReceiver {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         self.come_back(cx.now);
         if self.is_away(cx.now) {
             return;
@@ -385,7 +385,7 @@ impl Endpoint for Ear {
         self.held.insert((at, self.rng.next_u64()), packet);
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.come_back(cx.now);
         if self.is_away(cx.now) {
             return;
@@ -405,7 +405,7 @@ impl Endpoint for Ear {
         self.fetch();
     }
 
-    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         if self.is_away(cx.now) {
             return None;
         }
@@ -432,21 +432,21 @@ impl Endpoint for Ear {
 }
 
 impl Endpoint for Peer {
-    fn on_datagram(&mut self, cx: &mut Cx<'_>, datagram: Datagram<'_>) {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         match self {
             Self::Sender(e) => e.on_datagram(cx, datagram),
             Self::Receiver(e) => e.on_datagram(cx, datagram),
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         match self {
             Self::Sender(e) => e.on_timeout(cx),
             Self::Receiver(e) => e.on_timeout(cx),
         }
     }
 
-    fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         match self {
             Self::Sender(e) => e.poll_transmit(cx, buffer),
             Self::Receiver(e) => e.poll_transmit(cx, buffer),

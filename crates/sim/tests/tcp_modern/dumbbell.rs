@@ -5,7 +5,7 @@ use core::time::Duration;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
-    Capacity, DropTailConfig, Limit, Link, LinkConfig, LossConfig, Packet, QueueConfig, Stage,
+    Capacity, DropTailConfig, Hop, Limit, Link, LinkConfig, LossConfig, Packet, QueueConfig,
 };
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -184,7 +184,7 @@ impl Dumbbell {
     }
 
     fn next(&self) -> Option<Time> {
-        let links = [&self.link, &self.back].map(Stage::next_departure);
+        let links = [&self.link, &self.back].map(Hop::next_departure);
         let timers = self
             .flows
             .iter()

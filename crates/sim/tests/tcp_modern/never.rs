@@ -106,7 +106,7 @@ proptest! {
             let mut wire = Wire::new(&config, &packets(200), &SinkConfig::default(), fate);
             while !wire.sender.is_done() && wire.step(at(10_000)) {
                 if early {
-                    wire.poke();
+                    wire.run_timers();
                 }
             }
             (wire.now, wire.sender.counters(), wire.sender.recovery_counters())
@@ -131,7 +131,7 @@ proptest! {
             // Close to the sent numbers, or arbitrary.
             let number = |n: usize| if flags[2] { numbers[n] % 500 } else { numbers[n] };
             let block = |n: usize| (number(2 * n), number(2 * n + 1));
-            wire.lie(Ack {
+            wire.forge_ack(Ack {
                 next,
                 echo: Time::from_millis(echo),
                 sack: [block(0), block(1), block(2)],

@@ -123,14 +123,14 @@ impl<'a> Wire<'a> {
     }
 
     /// Calls both timers, due or not.
-    pub(crate) fn poke(&mut self) {
+    pub(crate) fn run_timers(&mut self) {
         for way in [Way::Data, Way::Acks] {
             self.act(way, |agent, cx| agent.on_timer(cx));
         }
     }
 
     /// Delivers a forged acknowledgement to the sender.
-    pub(crate) fn lie(&mut self, ack: Ack) {
+    pub(crate) fn forge_ack(&mut self, ack: Ack) {
         let arrival = Arrival {
             size: 40,
             ecn: Ecn::NotEct,

@@ -36,7 +36,7 @@ impl Bottleneck {
     }
 
     /// Queue limit in bandwidth-delay products.
-    pub const fn products(self) -> f64 {
+    pub const fn queue_bdp(self) -> f64 {
         self.queue
     }
 

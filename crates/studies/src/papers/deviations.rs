@@ -71,7 +71,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::tests::options;
-    use super::super::{Job, PapersError, World};
+    use super::super::{Job, PapersError, Testbed};
     use super::*;
     use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 
@@ -79,7 +79,7 @@ mod tests {
     #[derive(Debug)]
     struct Named;
 
-    impl World for Named {
+    impl Testbed for Named {
         fn name(&self) -> Option<String> {
             Some("Linux".to_owned())
         }

@@ -198,7 +198,7 @@ pub(super) fn outcome(
 mod tests {
     use std::sync::Arc;
 
-    use super::super::runs::{Job, NoVideoSource, Simulator, World as _};
+    use super::super::runs::{Job, NoPictures, Simulator, Testbed as _};
     use super::*;
 
     #[test]
@@ -244,7 +244,7 @@ transport = { tcp = "cubic", mode = "classic" }
         let job = Job::new("A label: of 2", text.to_owned()).unwrap();
         assert_eq!(job.label, "a-label--of-2");
         assert!(job.video().is_some());
-        let (role, mut result) = Simulator::new(Arc::new(NoVideoSource))
+        let (role, mut result) = Simulator::new(Arc::new(NoPictures))
             .play(&job)
             .unwrap()
             .unwrap();

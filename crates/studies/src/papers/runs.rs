@@ -175,7 +175,7 @@ impl Job {
 }
 
 /// Testbed of the runs.
-pub trait World: fmt::Debug + Send + Sync {
+pub trait Testbed: fmt::Debug + Send + Sync {
     /// Name that is appended to the source of each figure. None for the simulator.
     fn name(&self) -> Option<String>;
 
@@ -190,13 +190,13 @@ pub trait World: fmt::Debug + Send + Sync {
     fn play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError>;
 
     /// Source of the pictures; none by default.
-    fn pictures(&self) -> &dyn Pictures {
-        &NoVideoSource
+    fn pictures(&self) -> &dyn PictureSource {
+        &NoPictures
     }
 }
 
 /// Source of pictures and their encoders.
-pub trait Pictures: fmt::Debug + Send + Sync {
+pub trait PictureSource: fmt::Debug + Send + Sync {
     /// Creates the encoder of flow `flow`.
     ///
     /// # Errors
@@ -222,9 +222,9 @@ pub trait Pictures: fmt::Debug + Send + Sync {
 
 /// No pictures: supports only [`Encoder::Model`].
 #[derive(Clone, Copy, Debug)]
-pub struct NoVideoSource;
+pub struct NoPictures;
 
-impl Pictures for NoVideoSource {
+impl PictureSource for NoPictures {
     fn encoder(
         &self,
         flow: &str,
@@ -243,17 +243,17 @@ impl Pictures for NoVideoSource {
 /// Testbed that simulates runs in virtual time.
 #[derive(Debug)]
 pub struct Simulator {
-    pictures: Arc<dyn Pictures>,
+    pictures: Arc<dyn PictureSource>,
 }
 
 impl Simulator {
     /// A simulator with the encoders of `pictures`.
-    pub fn new(pictures: Arc<dyn Pictures>) -> Self {
+    pub fn new(pictures: Arc<dyn PictureSource>) -> Self {
         Self { pictures }
     }
 }
 
-impl World for Simulator {
+impl Testbed for Simulator {
     fn name(&self) -> Option<String> {
         None
     }
@@ -268,7 +268,7 @@ impl World for Simulator {
         video.map(Some).ok_or(PapersError::NoVideo)
     }
 
-    fn pictures(&self) -> &dyn Pictures {
+    fn pictures(&self) -> &dyn PictureSource {
         &*self.pictures
     }
 }
@@ -291,7 +291,7 @@ impl RunCache {
 }
 
 /// Result of a job. None if the testbed has skipped it.
-type Played = Result<Option<Arc<Outcome>>, PapersError>;
+type JobResult = Result<Option<Arc<Outcome>>, PapersError>;
 
 /// Runs all jobs that are not in the cache, concurrently on the configured threads. Runs are
 /// ordered by seed, so that changes of the environment affect all kinds of runs. Skipped jobs have
@@ -329,12 +329,12 @@ fn play_left(
     jobs: &[(usize, &Job)],
     options: &Options,
     progress: Progress<'_>,
-) -> Vec<(usize, Played)> {
+) -> Vec<(usize, JobResult)> {
     let threads = options.threads.clamp(1, jobs.len());
     let announced: Vec<Job> = jobs.iter().map(|(_, job)| (*job).clone()).collect();
     options.world.begin(&announced, threads);
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Played)>> = Mutex::default();
+    let done: Mutex<Vec<(usize, JobResult)>> = Mutex::default();
     let work = || {
         while let Some((number, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let played = options.world.play(job);

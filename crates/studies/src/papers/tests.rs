@@ -8,7 +8,7 @@ use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 /// In the simulator, with the model.
 pub(super) fn options(seeds: u64, tcps: &[Tcp], nodes: &[&str]) -> Options {
     Options {
-        world: Arc::new(Simulator::new(Arc::new(NoVideoSource))),
+        world: Arc::new(Simulator::new(Arc::new(NoPictures))),
         encoder: Some(Encoder::Model),
         nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
         rto_max: None,
@@ -250,7 +250,7 @@ struct Interrupted {
     begun: Mutex<Vec<usize>>,
 }
 
-impl World for Interrupted {
+impl Testbed for Interrupted {
     fn name(&self) -> Option<String> {
         Some("an interrupted testbed".to_owned())
     }
@@ -266,7 +266,7 @@ impl World for Interrupted {
             return Ok(None);
         }
         played.push((job.label.clone(), job.seed));
-        Simulator::new(Arc::new(NoVideoSource)).play(job)
+        Simulator::new(Arc::new(NoPictures)).play(job)
     }
 }
 
@@ -289,7 +289,7 @@ fn runs_are_ordered_by_seed_and_interrupted_runs_are_kept() {
     });
     let entry = ENTRIES.iter().find(|e| e.name == "abone/table5").unwrap();
     let options = Options {
-        world: Arc::clone(&world) as Arc<dyn World>,
+        world: Arc::clone(&world) as Arc<dyn Testbed>,
         threads: 1,
         ..options(2, &[Tcp::Cubic], &["columbia", "isi"])
     };
@@ -321,7 +321,7 @@ fn runs_are_ordered_by_seed_and_interrupted_runs_are_kept() {
         after: 3,
         ..Interrupted::default()
     });
-    let world = short as Arc<dyn World>;
+    let world = short as Arc<dyn Testbed>;
     let memory = Arc::default();
     let uncached = Options {
         world,
@@ -343,7 +343,7 @@ fn cached_runs_are_not_repeated() {
         ..Interrupted::default()
     });
     let options = Options {
-        world: Arc::clone(&world) as Arc<dyn World>,
+        world: Arc::clone(&world) as Arc<dyn Testbed>,
         threads: 1,
         ..options(2, &[Tcp::Cubic], &["columbia", "isi"])
     };
@@ -353,7 +353,7 @@ fn cached_runs_are_not_repeated() {
     };
     play("abone/table5", &options);
     let on = |world: &Arc<Interrupted>| Options {
-        world: Arc::clone(world) as Arc<dyn World>,
+        world: Arc::clone(world) as Arc<dyn Testbed>,
         ..options.clone()
     };
     let whole = play("abone/table5", &on(&endless));

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::papers::{Bottleneck, ENTRIES, Encoder, Entry, Options, Simulator, Tcp, World};
+use crate::papers::{Bottleneck, ENTRIES, Encoder, Entry, Options, Simulator, Tcp, Testbed};
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate_core::units::Rate;
@@ -107,7 +107,7 @@ struct RunArgs {
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
     bottleneck: Option<Rate>,
     /// Queue of the bottleneck in bandwidth-delay products [default: 1]
-    #[arg(long, value_name = "PRODUCTS", value_parser = products)]
+    #[arg(long, value_name = "PRODUCTS", value_parser = queue_bdp)]
     queue: Option<f64>,
     #[command(flatten)]
     bursts: BurstArgs,
@@ -270,7 +270,7 @@ fn options(args: &RunArgs, program: &dyn Program, lab: Option<&Arc<dyn Lab>>) ->
     };
     let Some(lab) = lab else { return options };
     Options {
-        world: Arc::clone(lab) as Arc<dyn World>,
+        world: Arc::clone(lab) as Arc<dyn Testbed>,
         tcps: if args.tcps.is_empty() {
             vec![Tcp::Cubic]
         } else {
@@ -287,7 +287,7 @@ fn play_one(
     interruptible_by: Option<&Interrupts>,
 ) -> Result<Option<Figure>> {
     let options = options.clone();
-    let figure = signals::attend(interruptible_by, "playing", move |done| {
+    let figure = signals::run_interruptible(interruptible_by, "playing", move |done| {
         entry.play(&options, &|share| done.set(share))
     });
     figure.transpose().with_context(|| entry.name)
@@ -324,7 +324,7 @@ fn tcp(text: &str) -> Result<Tcp, String> {
     known.ok_or_else(|| format!("unknown TCP \"{text}\"; use bsd, linux-reno, cubic or bbr"))
 }
 
-fn products(text: &str) -> Result<f64, String> {
+fn queue_bdp(text: &str) -> Result<f64, String> {
     let number = text.parse();
     number.map_err(|_| "not a number of bandwidth-delay products; use 0.5, for example".to_owned())
 }

@@ -64,12 +64,12 @@ pub(crate) struct Entry {
     /// Whether the runs are of another program.
     pub(crate) peer: bool,
     /// At least one run.
-    pub(crate) runs: Vec<Played>,
+    pub(crate) runs: Vec<ScoredRun>,
 }
 
 /// One run with its scores and verdicts.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct ScoredRun {
     pub(crate) outcome: Outcome,
     pub(crate) scores: Scores,
     pub(crate) verdicts: Vec<Verdict>,
@@ -104,7 +104,7 @@ impl Entry {
     }
 }
 
-impl Played {
+impl ScoredRun {
     /// Scores an outcome, also of another program. The fair shares are those of the case; the
     /// demand of a greedy source is unlimited.
     fn new(case: &'static Case, outcome: Outcome) -> Result<Self> {
@@ -148,13 +148,13 @@ pub fn run(args: &RmcatArgs) -> Result<ExitCode> {
         some => some.to_vec(),
     };
     let seeds = args.seeds;
-    let entries = signals::attend(Some(&interrupts), "playing", move |done| {
+    let entries = signals::run_interruptible(Some(&interrupts), "playing", move |done| {
         play(&cases, &controls, seeds, done)
     });
     let Some(entries) = entries else {
         made.undo();
         let what = "the comparison of controllers";
-        say(signals::without_trace(what, &args.out));
+        say(signals::nothing_kept(what, &args.out));
         return Ok(signals::exit_code());
     };
     finish(args, entries?, others)
@@ -211,7 +211,7 @@ fn play(
     }
     let count = jobs.len();
     let queue = Mutex::new(jobs.iter().enumerate());
-    let done: Mutex<Vec<(usize, Result<Played>)>> = Mutex::default();
+    let done: Mutex<Vec<(usize, Result<ScoredRun>)>> = Mutex::default();
     let worker = || {
         loop {
             let next = queue.lock().ok().and_then(|mut queue| queue.next());
@@ -220,7 +220,7 @@ fn play(
             };
             let played = rmcat::play(scenario, &control.name, Seed(*seed))
                 .map_err(anyhow::Error::from)
-                .and_then(|outcome| Played::new(case, outcome))
+                .and_then(|outcome| ScoredRun::new(case, outcome))
                 .map(|mut played| {
                     // Only the first run is drawn. The time series of all runs would use too much
                     // memory.

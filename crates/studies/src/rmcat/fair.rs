@@ -22,7 +22,7 @@ pub struct Shares {
     /// Links of each flow's path to its receiver, as indices into the scenario's links.
     paths: Vec<Vec<usize>>,
     /// Whether a capacity follows a trace, so that the shares are never constant.
-    pub restless: bool,
+    pub is_trace_driven: bool,
 }
 
 impl Shares {
@@ -56,7 +56,7 @@ impl Shares {
                 .collect(),
             paths: flows.iter().map(|(plan, _)| plan.path.clone()).collect(),
             shares,
-            restless: scenario.links.iter().any(traced),
+            is_trace_driven: scenario.links.iter().any(traced),
         }
     }
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use serde::Serialize;
 
-use super::view::{SETTLED, SMOOTH, SimFlow, View, mean};
+use super::view::{CONVERGENCE_AVERAGING, CONVERGENCE_TIME, SimFlow, View, mean};
 use tidegate_sim::scenario::MediaPlan;
 
 /// Ratio of the flows' rates over windows of one length, while fair shares are constant.
@@ -74,7 +74,7 @@ impl View<'_> {
         let tcp = self.others.iter().find(is_tcp)?;
         let both = |bin: usize| {
             let at = self.middle(bin);
-            self.all_on(bin) && at >= tcp.plan.start + SETTLED && at < tcp.plan.stop
+            self.all_on(bin) && at >= tcp.plan.start + CONVERGENCE_TIME && at < tcp.plan.stop
         };
         let rates = self
             .media
@@ -87,7 +87,7 @@ impl View<'_> {
     /// Coefficient of variation of the sending rate in windows of [`SMOOTH`], while the fair share
     /// is constant.
     pub(super) fn variation(&self, member: &SimFlow<'_>) -> Option<f64> {
-        let length = self.bins_in(SMOOTH);
+        let length = self.bins_in(CONVERGENCE_AVERAGING);
         let mut squares = Vec::new();
         for span in self.statics(&[member]) {
             let middle = mean(span.clone().map(|bin| member.sent(bin)))?.max(1.0);

@@ -9,7 +9,10 @@ use super::cases::{Case, Metric};
 use super::fair::{capacity, is_on};
 use super::fairness::{Fairness, jain, percentile, ratio};
 use super::outcome::Outcome;
-use super::view::{DROUGHT, NEAR, SETTLED, SETTLING, SMOOTH, STAYS, SimFlow, View, differs, mean};
+use super::view::{
+    CONVERGED_FOR, CONVERGENCE_AVERAGING, CONVERGENCE_TIME, CONVERGENCE_TOLERANCE, STARTUP,
+    STARVATION_WINDOW, SimFlow, View, differs, mean,
+};
 use tidegate_sim::scenario::{FlowPlan, Scenario};
 
 //= rfc8867-4.1-metrics
@@ -158,7 +161,7 @@ pub fn score(case: &Case, scenario: &Scenario, outcome: &Outcome) -> Scores {
 impl View<'_> {
     fn flow(&self, member: &SimFlow<'_>) -> FlowScore {
         let plan = member.plan;
-        let from = plan.start + SETTLING;
+        let from = plan.start + STARTUP;
         let on = |bin: usize| {
             let at = self.middle(bin);
             at >= from && is_on(plan, at)
@@ -229,7 +232,7 @@ impl View<'_> {
     fn settled(&self) -> Range<usize> {
         let members = self.media.iter().chain(&self.others);
         let first = members.map(|member| member.plan.start).min();
-        self.bins_in(first.unwrap_or_default() + SETTLING)..self.bins()
+        self.bins_in(first.unwrap_or_default() + STARTUP)..self.bins()
     }
 
     fn utilisation(&self, bottlenecks: &[&str]) -> Option<f64> {
@@ -247,7 +250,7 @@ impl View<'_> {
     }
 
     fn sent_of_capacity(&self, bottlenecks: &[&str]) -> Option<f64> {
-        if self.shares.restless {
+        if self.shares.is_trace_driven {
             return None;
         }
         let infos = self.scenario.link_infos();
@@ -268,13 +271,14 @@ impl View<'_> {
 
     fn least(&self, member: &SimFlow<'_>) -> Option<f64> {
         let fair = self.shares.flow(&member.name);
-        let window = self.bins_in(DROUGHT);
-        let first = ((member.plan.start + SETTLED).as_nanos() / self.bin.as_nanos()) as usize;
+        let window = self.bins_in(STARVATION_WINDOW);
+        let first =
+            ((member.plan.start + CONVERGENCE_TIME).as_nanos() / self.bin.as_nanos()) as usize;
         let on = |bin: usize| is_on(member.plan, self.middle(bin));
         let ratio = |from: usize| {
             let bins = from..from + window;
             // A flow has the same time to converge after a pause as after its start.
-            let resumed = from.saturating_sub(self.bins_in(SETTLED));
+            let resumed = from.saturating_sub(self.bins_in(CONVERGENCE_TIME));
             if !(resumed..bins.end).all(on) {
                 return None;
             }
@@ -287,7 +291,7 @@ impl View<'_> {
     }
 
     fn changes(&self, member: &SimFlow<'_>) -> Vec<Change> {
-        if self.shares.restless {
+        if self.shares.is_trace_driven {
             return Vec::new();
         }
         let fair = self.shares.flow(&member.name);
@@ -299,16 +303,16 @@ impl View<'_> {
         let change = |span: &[usize]| {
             let (from, to) = (span[0], span[1]);
             let bins = from..to;
-            let smooth = self.bins_in(SMOOTH);
+            let smooth = self.bins_in(CONVERGENCE_AVERAGING);
             let rates: Vec<f64> = bins.map(|bin| member.rate(bin)).collect();
             let near: Vec<bool> = (0..rates.len())
                 .map(|i| {
                     let recent = &rates[i.saturating_sub(smooth - 1)..=i];
                     let mean = recent.iter().sum::<f64>() / recent.len() as f64;
-                    (mean / fair[from] - 1.0).abs() <= NEAR
+                    (mean / fair[from] - 1.0).abs() <= CONVERGENCE_TOLERANCE
                 })
                 .collect();
-            let stays = near.windows(self.bins_in(STAYS));
+            let stays = near.windows(self.bins_in(CONVERGED_FOR));
             let place = stays.enumerate().find(|(_, all)| !all.contains(&false));
             let seconds = |bins: usize| bins as f64 * self.bin.as_secs_f64();
             Change {
@@ -318,7 +322,7 @@ impl View<'_> {
                 after_s: place.map(|(place, _)| seconds(place)),
             }
         };
-        let long = |span: &&[usize]| span[1] - span[0] >= self.bins_in(STAYS);
+        let long = |span: &&[usize]| span[1] - span[0] >= self.bins_in(CONVERGED_FOR);
         spans.filter(long).map(change).collect()
     }
 }

@@ -52,7 +52,7 @@ fn every_case_has_a_valid_topology() {
         let scenario = case.scenario().unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(scenario.name, case.scenario_name());
         assert!(scenario.flows.iter().any(|flow| is_media(&flow.name)));
-        let roles = tidegate_sim::topology::roles(&scenario, Seed(1));
+        let roles = tidegate_sim::topology::flow_instances(&scenario, Seed(1));
         assert!(tidegate_sim::topology::network(&scenario, &roles).is_ok());
         for link in case.bottlenecks {
             let known = scenario.links.iter().find(|known| known.name == *link);

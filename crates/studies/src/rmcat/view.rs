@@ -83,15 +83,16 @@ impl<'a> View<'a> {
     /// Whether all flows under test are active and have had [`SETTLED`] to converge.
     pub(super) fn all_on(&self, bin: usize) -> bool {
         let at = self.middle(bin);
-        let ready =
-            |member: &SimFlow<'_>| at >= member.plan.start + SETTLED && is_on(member.plan, at);
+        let ready = |member: &SimFlow<'_>| {
+            at >= member.plan.start + CONVERGENCE_TIME && is_on(member.plan, at)
+        };
         self.media.iter().all(ready)
     }
 
     /// Spans in which the fair shares of all `members` are constant, without the first [`SETTLED`]
     /// of each.
     pub(super) fn statics(&self, members: &[&SimFlow<'_>]) -> Vec<Range<usize>> {
-        if self.shares.restless {
+        if self.shares.is_trace_driven {
             return Vec::new();
         }
         let shares: Vec<&[f64]> = members.iter().map(|m| self.shares.flow(&m.name)).collect();
@@ -103,7 +104,7 @@ impl<'a> View<'a> {
         let mut from = 0;
         for bin in 1..=self.bins() {
             if bin == self.bins() || !constant(&bin) {
-                spans.push(from + self.bins_in(SETTLED)..bin);
+                spans.push(from + self.bins_in(CONVERGENCE_TIME)..bin);
                 from = bin;
             }
         }
@@ -146,20 +147,20 @@ pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 
 /// Whether two values of a fair share differ.
 pub(super) fn differs(a: f64, b: f64) -> bool {
-    (a - b).abs() > CHANGED * a.max(b)
+    (a - b).abs() > SHARE_CHANGE * a.max(b)
 }
 
 /// Startup of a flow, excluded from the scores because the path is unknown.
-pub const SETTLING: Duration = Duration::from_secs(5);
+pub const STARTUP: Duration = Duration::from_secs(5);
 /// Time to converge before rates are compared.
-pub const SETTLED: Duration = Duration::from_secs(10);
+pub const CONVERGENCE_TIME: Duration = Duration::from_secs(10);
 /// Window of the starvation metric.
-pub const DROUGHT: Duration = Duration::from_secs(10);
+pub const STARVATION_WINDOW: Duration = Duration::from_secs(10);
 /// Relative tolerance of convergence.
-pub const NEAR: f64 = 0.2;
+pub const CONVERGENCE_TOLERANCE: f64 = 0.2;
 /// Averaging window of the rate for convergence. Video is bursty: frames and key frames.
-pub const SMOOTH: Duration = Duration::from_secs(1);
+pub const CONVERGENCE_AVERAGING: Duration = Duration::from_secs(1);
 /// Minimum time within [`NEAR`] of the fair share for convergence.
-pub const STAYS: Duration = Duration::from_secs(5);
+pub const CONVERGED_FOR: Duration = Duration::from_secs(5);
 /// Relative difference above which a fair share counts as changed.
-pub const CHANGED: f64 = 0.05;
+pub const SHARE_CHANGE: f64 = 0.05;

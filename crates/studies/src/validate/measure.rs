@@ -7,7 +7,7 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 
 use super::mean_and_spread;
-use super::reference::{Mark, Mean};
+use super::reference::{Mean, PacketArrival};
 use tidegate_sim::meter::{Count, Totals};
 use tidegate_sim::runner::{Keep, RunResult};
 use tidegate_sim::scenario::{RatePlan, Scenario};
@@ -16,7 +16,7 @@ use tidegate_sim::scenario::{RatePlan, Scenario};
 pub(super) type Measured = Option<f64>;
 
 /// Records that a run has to keep for these metrics.
-pub(super) fn keep(means: &[Mean], marks: &[Mark]) -> Keep {
+pub(super) fn keep(means: &[Mean], marks: &[PacketArrival]) -> Keep {
     let any = |ends: &[&str]| {
         let mut means = means.iter();
         means.any(|mean| ends.iter().any(|end| mean.what.ends_with(end)))
@@ -134,7 +134,7 @@ fn of_class(class: &str, metric: &str, scenario: &Scenario, take: &RunResult) ->
         "one_sent_pps" => Some(totals.first()?.sent.packets as f64 / totals[0].span.as_secs_f64()),
         "reports" => {
             let reports: u64 = flows(take, Some(class))
-                .map(|flow| take.meter.answers(flow))
+                .map(|flow| take.meter.returned_packets(flow))
                 .sum();
             Some(reports as f64)
         }
@@ -334,7 +334,11 @@ fn queue(scenario: &Scenario, take: &RunResult) -> Measured {
 
 /// Number of received packets, and the maximum difference of the marked packets' arrival times from
 /// the reference in µs.
-pub(super) fn packets(marks: &[Mark], scenario: &Scenario, take: &RunResult) -> [Measured; 2] {
+pub(super) fn packets(
+    marks: &[PacketArrival],
+    scenario: &Scenario,
+    take: &RunResult,
+) -> [Measured; 2] {
     let links = &scenario.links;
     // ns-2 records packets at the end of the lossy link; here they have crossed one more link.
     let last_link = scenario.flows[0].path.get(2).map(|link| &links[*link]);
@@ -354,7 +358,7 @@ pub(super) fn packets(marks: &[Mark], scenario: &Scenario, take: &RunResult) -> 
         .filter(|at| *at <= scenario.duration.as_nanos() as f64 / 1e3)
         .collect();
     came.sort_by(f64::total_cmp);
-    let apart = |mark: &Mark| Some((came.get(mark.packet)? - mark.micros).abs());
+    let apart = |mark: &PacketArrival| Some((came.get(mark.packet)? - mark.micros).abs());
     let furthest: Option<Vec<f64>> = marks.iter().map(apart).collect();
     let furthest = furthest.map(|all| all.into_iter().fold(0.0, f64::max));
     [Some(came.len() as f64), furthest]

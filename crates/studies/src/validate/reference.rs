@@ -12,7 +12,7 @@ pub(super) struct Mean {
 
 /// Arrival time of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Mark {
+pub(super) struct PacketArrival {
     /// Index in the order of arrival, from zero.
     pub(super) packet: usize,
     /// Arrival time at the end of the lossy link.
@@ -34,10 +34,10 @@ pub(super) fn means() -> impl Iterator<Item = (String, String, Mean)> {
 }
 
 /// Set, point and packet of each row.
-pub(super) fn marks() -> impl Iterator<Item = (String, String, Mark)> {
+pub(super) fn marks() -> impl Iterator<Item = (String, String, PacketArrival)> {
     rows(include_str!("../../data/ns2/packets.csv")).map(|row| {
         let [set, point, packet, micros] = fields(row);
-        let mark = Mark {
+        let mark = PacketArrival {
             packet: number(packet) as usize,
             micros: number(micros),
         };
@@ -46,7 +46,7 @@ pub(super) fn marks() -> impl Iterator<Item = (String, String, Mark)> {
 }
 
 /// Metrics of arrival times. The last of `marks` is the last packet received.
-pub(super) fn of_marks(marks: &[Mark]) -> [Mean; 2] {
+pub(super) fn of_marks(marks: &[PacketArrival]) -> [Mean; 2] {
     let row = |what: &str, value| Mean {
         what: what.to_owned(),
         value,

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::validate::{self, Case, CaseError, Played, Row};
+use crate::validate::{self, Case, CaseError, Row, SeedMetrics};
 use anyhow::{Context as _, Result, anyhow, bail};
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
@@ -75,7 +75,7 @@ pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
         .flat_map(|case| (1..=seeds(&cases[case])).map(move |seed| (case, Seed(seed))))
         .collect();
     let (cases, jobs, threads) = (Arc::new(cases), Arc::new(jobs), args.jobs);
-    let played = signals::attend(Some(&interrupts), "validating", {
+    let played = signals::run_interruptible(Some(&interrupts), "validating", {
         let (cases, jobs) = (Arc::clone(&cases), Arc::clone(&jobs));
         move |done| play_all(&cases, &jobs, threads, done)
     });
@@ -88,7 +88,7 @@ pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
     let mut rows = Vec::new();
     for (number, case) in cases.iter().enumerate() {
         let of_case = jobs.iter().zip(&played).filter(|((n, _), _)| *n == number);
-        let of_case: Vec<Played> = of_case.map(|(_, played)| played.clone()).collect();
+        let of_case: Vec<SeedMetrics> = of_case.map(|(_, played)| played.clone()).collect();
         rows.extend(case.judge(&of_case));
     }
     let drawings = match &args.out {
@@ -135,7 +135,7 @@ fn play_all(
     jobs: &[(usize, Seed)],
     threads: Option<NonZeroUsize>,
     share: &Share,
-) -> Result<Vec<Played>, CaseError> {
+) -> Result<Vec<SeedMetrics>, CaseError> {
     let threads = threads.or_else(|| std::thread::available_parallelism().ok());
     let threads = threads.map_or(1, NonZeroUsize::get);
     let next = AtomicUsize::new(0);
@@ -152,7 +152,7 @@ fn play_all(
             share.set(done as f64 / jobs.len() as f64);
         }
     };
-    let mut all: Vec<(usize, Result<Played, CaseError>)> = std::thread::scope(|scope| {
+    let mut all: Vec<(usize, Result<SeedMetrics, CaseError>)> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let workers = workers.into_iter();
         workers

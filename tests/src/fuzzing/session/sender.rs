@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{EPOCH, MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
 use tidegate_core::control::{
-    Algorithm, Change, Cx, Demand, Ecn, RateController, Report, Sent, Start, Summary, Target,
+    Algorithm, Change, Context, Demand, Ecn, RateController, Report, Sent, Start, Summary, Target,
     TimerReason,
 };
 use tidegate_core::controller::ControllerConfig;
@@ -344,7 +344,7 @@ impl Watched {
 }
 
 impl RateController for Watched {
-    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
         self.check(cx.now, |contract| {
             assert_eq!(packet.seq, contract.next);
             contract.next += 1;
@@ -358,10 +358,10 @@ impl RateController for Watched {
         self.inner.on_sent(cx, packet);
     }
 
-    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
         self.check(cx.now, |contract| {
             let mut last = None;
-            for fate in report.fates {
+            for fate in report.packets {
                 assert!(last < Some(fate.seq), "fates are not in sending order");
                 last = Some(fate.seq);
                 let sent = contract.take(fate.seq);
@@ -376,12 +376,12 @@ impl RateController for Watched {
         self.inner.on_report(cx, report);
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.check(cx.now, |_| {});
         self.inner.on_timeout(cx);
     }
 
-    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
         self.check(cx.now, |contract| {
             if let Change::Path { .. } = change {
                 // Packets of the old path are no longer reported.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::control::{Demand, Fate, FlowId, Kind};
+use crate::control::{Demand, FlowId, Kind, PacketOutcome};
 use crate::random::Seed;
 use crate::units::RemoteTime;
 
@@ -26,8 +26,8 @@ impl Path {
         }
     }
 
-    fn call<T>(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Cx<'_>) -> T) -> T {
-        let mut cx = Cx {
+    fn call<T>(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Context<'_>) -> T) -> T {
+        let mut cx = Context {
             now: self.now,
             rng: &mut Seed(1).stream("rap"),
             trace: &mut self.events,
@@ -49,7 +49,7 @@ impl Path {
     }
 
     fn tell(&mut self, seq: u64, outcome: Outcome) {
-        let fate = Fate {
+        let fate = PacketOutcome {
             flow: FlowId(0),
             seq,
             size: Bytes(1_000),
@@ -203,7 +203,7 @@ fn fine_grain_adaptation_follows_the_queue() {
     let mut path = Path::started(&config);
     let seq = path.send();
     let slow = Duration::from_millis(200);
-    let fate = Fate {
+    let fate = PacketOutcome {
         flow: FlowId(0),
         seq,
         size: Bytes(1_000),

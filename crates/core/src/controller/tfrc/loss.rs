@@ -32,28 +32,28 @@ impl LossHistory {
     }
 
     /// Records that the fate of packet `seq` is known, lost or not.
-    pub(super) fn on_fate(&mut self, seq: u64) {
+    pub(super) fn on_outcome(&mut self, seq: u64) {
         self.highest = self.highest.max(seq);
     }
 
     /// Records that packet `seq`, sent at `sent`, was lost or marked.
-    pub(super) fn on_congestion(&mut self, seq: u64, sent: Time, rtt: Duration) -> News {
+    pub(super) fn on_congestion(&mut self, seq: u64, sent: Time, rtt: Duration) -> LossClass {
         let Some(event) = self.event else {
             self.event = Some(Start { seq, sent });
-            return News::First;
+            return LossClass::First;
         };
         //= rfc5348-5.2-event
         // The receiver of the RFC estimates when a lost packet would have arrived. Here the sending
         // time is known, and departures are as far apart as the arrivals would have been.
         // A late report of a loss of an earlier event does not split a closed interval.
         if seq <= event.seq || sent <= event.sent + rtt {
-            return News::SameEvent;
+            return LossClass::SameEvent;
         }
         //= rfc5348-5.3-interval
         let length = (seq - event.seq) as f64;
         self.close(length);
         self.event = Some(Start { seq, sent });
-        News::Another
+        LossClass::Another
     }
 
     /// Sets the interval before the first loss, in packets.
@@ -135,7 +135,7 @@ impl LossHistory {
 
 /// Meaning of a lost or marked packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum LossClass {
     /// Another loss event.
     Another,
     /// The first loss event. The caller must set the interval before it with
@@ -188,9 +188,9 @@ mod tests {
     fn history(lost: &[u64], until: u64, discounting: bool) -> LossHistory {
         let mut history = LossHistory::new(discounting);
         for seq in 0..=until {
-            history.on_fate(seq);
+            history.on_outcome(seq);
             if lost.contains(&seq)
-                && history.on_congestion(seq, Time::from_millis(seq * 10), RTT) == News::First
+                && history.on_congestion(seq, Time::from_millis(seq * 10), RTT) == LossClass::First
             {
                 history.seed(100.0);
             }
@@ -203,14 +203,20 @@ mod tests {
     fn losses_within_a_round_trip_are_one_event() {
         let mut history = LossHistory::new(true);
         let at = |ms| Time::from_millis(ms);
-        assert_eq!(history.on_congestion(10, at(100), RTT), News::First);
+        assert_eq!(history.on_congestion(10, at(100), RTT), LossClass::First);
         history.seed(50.0);
-        assert_eq!(history.on_congestion(12, at(120), RTT), News::SameEvent);
-        assert_eq!(history.on_congestion(20, at(200), RTT), News::SameEvent);
-        assert_eq!(history.on_congestion(21, at(201), RTT), News::Another);
+        assert_eq!(
+            history.on_congestion(12, at(120), RTT),
+            LossClass::SameEvent
+        );
+        assert_eq!(
+            history.on_congestion(20, at(200), RTT),
+            LossClass::SameEvent
+        );
+        assert_eq!(history.on_congestion(21, at(201), RTT), LossClass::Another);
         assert_eq!(
             history.on_congestion(5, at(50), RTT),
-            News::SameEvent,
+            LossClass::SameEvent,
             "a late report"
         );
     }

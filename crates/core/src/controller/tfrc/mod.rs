@@ -7,22 +7,22 @@
 
 mod config;
 pub mod equation;
-mod ledger;
 mod loss;
+mod packet_log;
 mod receive;
 mod rfc3448;
 
 use core::time::Duration;
 
 use crate::control::{
-    Algorithm, Change, Cx, Ecn, Fate, Measured, Outcome, RateController, Report, Sent, Start,
-    Summary, Target, TimerReason,
+    Algorithm, Change, Context, Ecn, Measured, Outcome, PacketOutcome, RateController, Report,
+    Sent, Start, Summary, Target, TimerReason,
 };
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time, nanos};
 pub use config::{Flavour, PacketSize, TfrcConfig};
-use ledger::PacketLog;
-use loss::{LossHistory, News};
+use loss::{LossClass, LossHistory};
+use packet_log::PacketLog;
 use receive::{Arrivals, Feedback, ReceiveRates, Round};
 pub use rfc3448::Rfc3448;
 
@@ -48,7 +48,7 @@ struct Tfrc {
     /// `X_Bps`, once there was a loss.
     fair: Option<f64>,
     rtt: Option<RoundTrip>,
-    ledger: PacketLog,
+    packet_log: PacketLog,
     losses: LossHistory,
     /// Loss event rate measured by another party, such as the receiver.
     observed: Option<f64>,
@@ -85,7 +85,7 @@ impl Tfrc {
             damper: 1.0,
             fair: None,
             rtt: None,
-            ledger: PacketLog::new(),
+            packet_log: PacketLog::new(),
             losses: LossHistory::new(config.discounting),
             observed: None,
             round: Round::new(now),
@@ -122,11 +122,17 @@ impl Tfrc {
     }
 
     /// Processes the fate of a packet; returns whether the packet arrived.
-    fn on_fate(&mut self, now: Time, fate: &Fate, rtt: Duration, period: Duration) -> bool {
-        let Some(unlimited) = self.ledger.settle(fate.seq) else {
+    fn on_outcome(
+        &mut self,
+        now: Time,
+        fate: &PacketOutcome,
+        rtt: Duration,
+        period: Duration,
+    ) -> bool {
+        let Some(unlimited) = self.packet_log.settle(fate.seq) else {
             return false;
         };
-        self.losses.on_fate(fate.seq);
+        self.losses.on_outcome(fate.seq);
         let sent = fate.sent.min(now);
         match fate.outcome {
             Outcome::Lost => {
@@ -153,9 +159,9 @@ impl Tfrc {
 
     fn on_congestion(&mut self, seq: u64, sent: Time, rtt: Duration) {
         match self.losses.on_congestion(seq, sent, rtt) {
-            News::SameEvent => return,
-            News::Another => {}
-            News::First => {
+            LossClass::SameEvent => return,
+            LossClass::Another => {}
+            LossClass::First => {
                 //= rfc5348-6.3.1-first-interval
                 // X_recv is used as half of the sending rate before the loss.
                 let rtt = self.rtt.unwrap_or(RoundTrip::new(UNKNOWN_RTT));
@@ -173,7 +179,7 @@ impl Tfrc {
     }
 
     /// Steps 2 to 5 of RFC 5348 section 4.3.
-    fn on_feedback(&mut self, cx: &mut Cx<'_>, feedback: &Feedback) {
+    fn on_feedback(&mut self, cx: &mut Context<'_>, feedback: &Feedback) {
         let Some(mut rtt) = self.rtt else { return };
         //= rfc5348-4.3-rtt
         if let Some(sample) = feedback.rtt_sample {
@@ -309,7 +315,7 @@ impl Tfrc {
         Rate::from_f64(rate * 8.0)
     }
 
-    fn publish(&mut self, cx: &mut Cx<'_>) {
+    fn publish(&mut self, cx: &mut Context<'_>) {
         self.allowed = self.allow();
         let (from, to) = (self.published, self.allowed);
         if from != to {
@@ -320,8 +326,8 @@ impl Tfrc {
 }
 
 impl RateController for Tfrc {
-    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
-        self.ledger.send(packet.seq, !packet.app_limited);
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
+        self.packet_log.send(packet.seq, !packet.app_limited);
         self.idle = false;
         self.unlimited |= !packet.app_limited;
         //= rfc5348-4.1-size
@@ -337,17 +343,17 @@ impl RateController for Tfrc {
         }
     }
 
-    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
         if let Some(sample) = report.rtt {
             self.on_rtt(cx.now, sample);
         }
         let (rtt, period) = (self.round_trip(), self.period());
         let mut arrived = false;
-        for fate in report.fates {
-            arrived |= self.on_fate(cx.now, fate, rtt, period);
+        for fate in report.packets {
+            arrived |= self.on_outcome(cx.now, fate, rtt, period);
         }
-        if let Some(measured) = report.measured.filter(|_| report.fates.is_empty()) {
-            self.observed = Some(sound(measured));
+        if let Some(measured) = report.measured.filter(|_| report.packets.is_empty()) {
+            self.observed = Some(valid_loss_event_rate(measured));
             let unlimited = core::mem::take(&mut self.unlimited);
             self.round.on_measured(measured.receive_rate, unlimited);
             arrived = true;
@@ -369,7 +375,7 @@ impl RateController for Tfrc {
         self.publish(cx);
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         if self.silence.is_none_or(|deadline| cx.now < deadline) {
             return;
         }
@@ -390,7 +396,7 @@ impl RateController for Tfrc {
         self.publish(cx);
     }
 
-    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
         if let Change::Path { packet_size, .. } = change {
             let published = self.published;
             *self = Self::new(&self.config, cx.now, *packet_size);
@@ -451,7 +457,7 @@ impl RoundTrip {
 }
 
 /// Loss event rate of an external measurement; zero if it is not valid.
-fn sound(measured: Measured) -> f64 {
+fn valid_loss_event_rate(measured: Measured) -> f64 {
     match measured.loss_event_rate {
         // The equation is undefined at zero, and NaN is not a measurement.
         p if p > equation::LEAST_LOSS => p.min(1.0),

@@ -112,8 +112,8 @@ pub(super) struct Feedback {
 /// Arrivals of about the last period, for the receive rate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrivals {
-    here: Heap,
-    before: Heap,
+    here: ReceivedBytes,
+    before: ReceivedBytes,
     last: Option<RemoteTime>,
 }
 
@@ -135,13 +135,13 @@ impl Arrivals {
     /// Discards the arrivals up to now. The gap to the next arrival still counts: the first packet
     /// after it counts over a whole period, not over half a period as at the start of a flow.
     pub(super) fn forget(&mut self) {
-        (self.here, self.before) = (Heap::default(), Heap::default());
+        (self.here, self.before) = (ReceivedBytes::default(), ReceivedBytes::default());
     }
 
     //= rfc5348-6.2-receive-rate
     /// Receive rate in bytes per second over 0.5 to 1.5 periods; zero before the first arrival.
     pub(super) fn rate(&self, period: Duration) -> f64 {
-        let Heap {
+        let ReceivedBytes {
             mut bytes,
             mut span,
         } = self.here;
@@ -168,7 +168,7 @@ impl Arrivals {
 /// Bytes that arrived in an interval of `span` ns. The interval is at most two periods, so it does
 /// not overflow.
 #[derive(Clone, Copy, Debug, Default)]
-struct Heap {
+struct ReceivedBytes {
     bytes: Bytes,
     span: u64,
 }

@@ -11,13 +11,15 @@ mod wali;
 
 use core::time::Duration;
 
-use super::ledger::PacketLog;
+use super::packet_log::PacketLog;
 use super::receive::has_passed;
 use super::{
-    LEAST_PATIENCE, MIN_RTT, PacketSize, SIZE_GAIN, T_MBI, TfrcConfig, duration, seconds, sound,
+    LEAST_PATIENCE, MIN_RTT, PacketSize, SIZE_GAIN, T_MBI, TfrcConfig, duration, seconds,
+    valid_loss_event_rate,
 };
 use crate::control::{
-    Change, Cx, Ecn, Fate, Outcome, RateController, Report, Sent, Summary, Target, TimerReason,
+    Change, Context, Ecn, Outcome, PacketOutcome, RateController, Report, Sent, Summary, Target,
+    TimerReason,
 };
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
@@ -96,7 +98,7 @@ pub(super) struct Tfrc {
     changed: Time,
     rtt: Option<RoundTrip>,
     headers: Headers,
-    ledger: PacketLog,
+    packet_log: PacketLog,
     losses: Wali,
     /// Losses and marks without a later arrival.
     pending: Vec<(u64, Time)>,
@@ -128,7 +130,7 @@ impl Tfrc {
             changed: now,
             rtt: None,
             headers: Headers::new(),
-            ledger: PacketLog::new(),
+            packet_log: PacketLog::new(),
             pending: Vec::new(),
             last_event: None,
             arrivals: Throughput::default(),
@@ -143,11 +145,11 @@ impl Tfrc {
     }
 
     /// Processes the fate of a packet; returns whether the packet arrived.
-    fn on_fate(&mut self, now: Time, fate: &Fate) -> bool {
-        if self.ledger.settle(fate.seq).is_none() {
+    fn on_outcome(&mut self, now: Time, fate: &PacketOutcome) -> bool {
+        if self.packet_log.settle(fate.seq).is_none() {
             return false;
         }
-        self.losses.on_fate(fate.seq);
+        self.losses.on_outcome(fate.seq);
         let sent = fate.sent.min(now);
         match fate.outcome {
             Outcome::Lost => {
@@ -200,7 +202,7 @@ impl Tfrc {
         }
     }
 
-    fn on_feedback(&mut self, cx: &mut Cx<'_>) {
+    fn on_feedback(&mut self, cx: &mut Context<'_>) {
         let gathered = core::mem::replace(&mut self.gathered, Gathered::new(cx.now));
         let received = self.receive_rate(cx.now, &gathered);
         let first = self.rtt.is_none();
@@ -363,7 +365,7 @@ impl Tfrc {
         self.size / T_MBI
     }
 
-    fn publish(&mut self, cx: &mut Cx<'_>) {
+    fn publish(&mut self, cx: &mut Context<'_>) {
         let (from, to) = (self.published, self.target().send);
         if from != to {
             self.published = to;
@@ -373,8 +375,8 @@ impl Tfrc {
 }
 
 impl RateController for Tfrc {
-    fn on_sent(&mut self, cx: &mut Cx<'_>, packet: &Sent) {
-        self.ledger.send(packet.seq, !packet.app_limited);
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
+        self.packet_log.send(packet.seq, !packet.app_limited);
         self.headers.next = self.headers.next.max(packet.seq.saturating_add(1));
         if self.limited.now {
             self.limited.ended = Some(cx.now);
@@ -396,22 +398,22 @@ impl RateController for Tfrc {
         self.publish(cx);
     }
 
-    fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
         self.gathered.rtt = report.rtt;
         if let Some(sample) = report.rtt {
             self.totals.min_rtt = Some(self.totals.min_rtt.map_or(sample, |min| min.min(sample)));
             self.gathered.on_rtt(seconds(sample).clamp(MIN_RTT, T_MBI));
         }
         let mut arrived = false;
-        for fate in report.fates {
-            arrived |= self.on_fate(cx.now, fate);
+        for fate in report.packets {
+            arrived |= self.on_outcome(cx.now, fate);
         }
         // Losses that a driver declares without a later arrival.
         let at = self.arrivals.newest().unwrap_or(RemoteTime(0));
         self.judge(self.headers.next, cx.now, at);
-        if let Some(measured) = report.measured.filter(|_| report.fates.is_empty()) {
+        if let Some(measured) = report.measured.filter(|_| report.packets.is_empty()) {
             let rate = measured.receive_rate.as_f64() / 8.0;
-            self.gathered.measured = Some((rate, sound(measured)));
+            self.gathered.measured = Some((rate, valid_loss_event_rate(measured)));
             arrived = true;
         }
         self.gathered.arrived |= arrived;
@@ -428,7 +430,7 @@ impl RateController for Tfrc {
         self.publish(cx);
     }
 
-    fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         if self.silence.is_none_or(|deadline| cx.now < deadline) {
             return;
         }
@@ -442,7 +444,7 @@ impl RateController for Tfrc {
         self.publish(cx);
     }
 
-    fn on_change(&mut self, cx: &mut Cx<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
         if let Change::Path { packet_size, .. } = change {
             let published = self.published;
             *self = Self::new(&self.config, cx.now, *packet_size);

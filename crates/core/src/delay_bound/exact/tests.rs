@@ -6,8 +6,8 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-fn case(curve: &ServiceCurve, backlog: u64, budget: u64) -> Case<'_> {
-    Case {
+fn case(curve: &ServiceCurve, backlog: u64, budget: u64) -> PlanProblem<'_> {
+    PlanProblem {
         curve,
         backlog: Bytes(backlog),
         budget: ms(budget),
@@ -42,7 +42,7 @@ fn constant_capacity_is_the_planned_rate() {
 fn a_frame_must_fit_into_the_budget() {
     // One frame at h and one packet of 10,000 bits in 20 ms at 1 Mb/s: h/30 <= 10,000.
     let curve = ServiceCurve::constant(Rate::kbps(1_000));
-    let tight = Case {
+    let tight = PlanProblem {
         burst: Burst::frame(FRAME, Bytes(1_250)),
         ..case(&curve, 0, 20)
     };
@@ -53,7 +53,7 @@ fn a_frame_must_fit_into_the_budget() {
 #[test]
 fn ceiling_limits_the_planned_rate() {
     let curve = ServiceCurve::constant(Rate::kbps(1_000));
-    let low = Case {
+    let low = PlanProblem {
         ceiling: Rate::kbps(500),
         ..case(&curve, 12_500, 200)
     };
@@ -87,10 +87,10 @@ fn stall_longer_than_the_budget_skips_its_frames() {
     assert!(smallest >= ms(500) && smallest < ms(501), "{smallest:?}");
     // A frame at the floor takes a third of a millisecond, so frames up to 400 ms are hopeless.
     assert_eq!(
-        skip.hopeless.iter().collect::<Vec<_>>(),
+        skip.late.iter().collect::<Vec<_>>(),
         (0..13).collect::<Vec<_>>()
     );
-    assert_eq!(skip.skip, skip.hopeless);
+    assert_eq!(skip.skip, skip.late);
     assert_eq!(skip.resume.map(|t| t.as_millis()), Some(433));
 }
 
@@ -106,7 +106,7 @@ fn half_of_the_frames_are_skipped_at_half_of_the_floor() {
         panic!("50 kb/s are less than the floor");
     };
     assert_eq!(smallest_budget, None);
-    assert!(skip.hopeless.is_empty());
+    assert!(skip.late.is_empty());
     assert!((28..=34).contains(&skip.skip.len()), "{:?}", skip.skip);
 }
 
@@ -122,7 +122,7 @@ fn frames_behind_a_late_backlog_are_skipped() {
         panic!("300 ms of backlog do not fit into 100 ms");
     };
     assert_eq!(smallest_budget.unwrap().as_millis(), 300);
-    assert_eq!(skip.hopeless.len(), 7);
+    assert_eq!(skip.late.len(), 7);
     assert!(!skip.skip.contains(7) && !skip.skip.contains(64));
 }
 
@@ -142,12 +142,12 @@ fn return_to_a_rate_is_checked_with_the_later_curve() {
         (recovery.as_secs_f64() - 4.0 * d).abs() < 1e-5,
         "{recovery:?}"
     );
-    assert!(may_return(
+    assert!(is_return_feasible(
         &problem,
         Rate::from_f64(7.999 * m * d),
         recovery
     ));
-    assert!(!may_return(
+    assert!(!is_return_feasible(
         &problem,
         Rate::from_f64(8.001 * m * d),
         recovery
@@ -158,7 +158,7 @@ fn return_to_a_rate_is_checked_with_the_later_curve() {
 fn zero_budget_is_infeasible_with_a_backlog_or_a_burst() {
     let curve = ServiceCurve::constant(Rate::kbps(1_000));
     assert_eq!(plan(&case(&curve, 1, 0)).rate(), None);
-    let packet = Case {
+    let packet = PlanProblem {
         burst: Burst::frame(FRAME, Bytes(1)),
         ..case(&curve, 0, 0)
     };

@@ -9,13 +9,13 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-fn fate(seq: u64, sent_ms: u64, arrived_ms: u64) -> Fate {
+fn fate(seq: u64, sent_ms: u64, arrived_ms: u64) -> PacketOutcome {
     let at = RemoteTime(EPOCH + arrived_ms * 1_000_000);
     let outcome = Outcome::Received {
         at,
         ecn: Ecn::NotEct,
     };
-    Fate {
+    PacketOutcome {
         flow: FlowId(0),
         seq,
         size: SIZE,
@@ -24,7 +24,7 @@ fn fate(seq: u64, sent_ms: u64, arrived_ms: u64) -> Fate {
     }
 }
 
-fn report(meter: &mut PathMeter, now_ms: u64, fates: &[Fate]) -> Reading {
+fn report(meter: &mut PathMeter, now_ms: u64, fates: &[PacketOutcome]) -> Reading {
     meter
         .on_report(Time::from_millis(now_ms), &Report::new(fates))
         .unwrap()
@@ -98,7 +98,7 @@ fn queue_drains_while_the_sender_is_idle() {
     // At 250 kb/s that packet leaves the queue at 440 ms minus propagation: 410 ms.
     let wait = |now| {
         meter
-            .wait(Time::from_millis(now), Rate::kbps(250))
+            .queueing_delay(Time::from_millis(now), Rate::kbps(250))
             .as_millis()
     };
     assert_eq!((wait(210), wait(300), wait(410)), (200, 110, 0));
@@ -188,14 +188,14 @@ fn extreme_delays_do_not_overflow() {
                 ecn: Ecn::NotEct,
             }
         };
-        let one = Fate {
+        let one = PacketOutcome {
             sent,
             outcome,
             ..fate(seq, 0, 0)
         };
         let now = sent + ms(100);
         let _ = meter.on_report(now, &Report::new(&[one]));
-        assert!(meter.height() <= Duration::from_nanos(i64::MAX as u64));
+        assert!(meter.recent_max_delay() <= Duration::from_nanos(i64::MAX as u64));
         let _ = (meter.level_of_all(), meter.is_nearly_full());
     }
 }

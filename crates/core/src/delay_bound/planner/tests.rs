@@ -12,13 +12,13 @@ fn config() -> PlannerConfig {
     PlannerConfig::new(Rate::kbps(150), Rate::kbps(4_000))
 }
 
-fn idle(budget: u64) -> Situation {
-    Situation {
+fn idle(budget: u64) -> PlanInput {
+    PlanInput {
         backlog: Bytes::ZERO,
         budget: ms(budget),
-        kept_back: Duration::ZERO,
+        repair_reserve: Duration::ZERO,
         next_frame: Duration::ZERO,
-        queue: QueueOwner::Us,
+        queue: QueueOwner::Own,
     }
 }
 
@@ -55,7 +55,7 @@ fn rate_stays_within_the_encoder_limits() {
 #[test]
 fn standing_queue_is_drained_except_for_one_frame() {
     let media = |backlog| {
-        let situation = Situation {
+        let situation = PlanInput {
             backlog: Bytes(backlog),
             ..idle(1_000)
         };
@@ -148,7 +148,7 @@ fn noise_is_ignored_and_rises_are_gradual() {
     p.observe_capacity(at(1_500), Rate::kbps(8_000));
     p.plan(
         at(1_500),
-        Situation {
+        PlanInput {
             backlog: Bytes(200_000),
             ..idle(1_000)
         },
@@ -156,7 +156,7 @@ fn noise_is_ignored_and_rises_are_gradual() {
     let low = p
         .plan(
             at(1_500),
-            Situation {
+            PlanInput {
                 backlog: Bytes(200_000),
                 ..idle(1_000)
             },

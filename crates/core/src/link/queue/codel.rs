@@ -6,7 +6,7 @@ use core::fmt;
 use core::time::Duration;
 
 use super::fifo::Fifo;
-use super::{Held, Limit, Queue, Verdict};
+use super::{Limit, Queue, QueuedPacket, Verdict};
 use crate::units::{Bytes, Time, nanos};
 
 /// Parameters of CoDel.
@@ -110,7 +110,7 @@ impl CoDel {
 }
 
 impl Queue for CoDel {
-    fn enqueue(&mut self, _: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
+    fn enqueue(&mut self, _: Time, packet: QueuedPacket, _: &mut Vec<QueuedPacket>) -> Verdict {
         let (packets, bytes) = (self.fifo.len(), self.fifo.bytes());
         if !self.config.limit.admits(packets, bytes, packet.size) {
             return Verdict::Dropped;
@@ -119,7 +119,7 @@ impl Queue for CoDel {
         Verdict::Accepted
     }
 
-    fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held> {
+    fn dequeue(&mut self, at: Time, drops: &mut Vec<QueuedPacket>) -> Option<QueuedPacket> {
         let law = &self.config.law;
         self.control.dequeue(law, at, &mut self.fifo, drops)
     }
@@ -155,14 +155,14 @@ impl Control {
         law: &DelayLaw,
         at: Time,
         fifo: &mut Fifo,
-        drops: &mut Vec<Held>,
-    ) -> Option<Held> {
+        drops: &mut Vec<QueuedPacket>,
+    ) -> Option<QueuedPacket> {
         let (mut packet, mut late) = self.take(law, at, fifo);
         if self.dropping {
             self.dropping = late;
             while self.dropping && at >= self.next {
                 self.count = self.count.saturating_add(1);
-                if law.ecn && packet.as_mut().is_some_and(Held::mark) {
+                if law.ecn && packet.as_mut().is_some_and(QueuedPacket::mark) {
                     self.next = self.after(law, self.next);
                     return packet;
                 }
@@ -174,7 +174,7 @@ impl Control {
                 }
             }
         } else if late {
-            if !(law.ecn && packet.as_mut().is_some_and(Held::mark)) {
+            if !(law.ecn && packet.as_mut().is_some_and(QueuedPacket::mark)) {
                 drops.extend(packet);
                 (packet, _) = self.take(law, at, fifo);
             }
@@ -184,7 +184,7 @@ impl Control {
     }
 
     /// The oldest packet, and whether the target has been exceeded for an interval.
-    fn take(&mut self, law: &DelayLaw, at: Time, fifo: &mut Fifo) -> (Option<Held>, bool) {
+    fn take(&mut self, law: &DelayLaw, at: Time, fifo: &mut Fifo) -> (Option<QueuedPacket>, bool) {
         let packet = fifo.pop();
         let fine = packet.is_none_or(|p| at.since(p.arrived) < law.target);
         if fine || fifo.bytes() <= law.max_packet {
@@ -241,7 +241,7 @@ mod tests {
         let fill = |queue: &mut CoDel, now| {
             while queue.len() < 200 {
                 let arrived = ms(now);
-                let packet = Held {
+                let packet = QueuedPacket {
                     arrived,
                     ..held(1_000, ecn)
                 };
@@ -285,7 +285,7 @@ mod tests {
         for now in 0..1_000 {
             // The first waits for 4 ms. The second exceeds the target, but is the only packet by
             // then.
-            let packet = Held {
+            let packet = QueuedPacket {
                 arrived: ms(20 * now),
                 ..held(1_500, Ecn::NotEct)
             };
@@ -346,7 +346,7 @@ mod tests {
             let now = Time::from_micros(1_600 * turn);
             while Time::from_nanos(next as u64) <= now {
                 let arrived = Time::from_nanos(next as u64);
-                let packet = Held {
+                let packet = QueuedPacket {
                     arrived,
                     ..held(1_000, Ecn::NotEct)
                 };

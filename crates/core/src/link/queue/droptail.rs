@@ -1,7 +1,7 @@
 //! Drop-tail FIFO with optional step marking.
 
 use super::fifo::Fifo;
-use super::{Held, Queue, Queued, Verdict};
+use super::{Queue, Queued, QueuedPacket, Verdict};
 use crate::units::{Bytes, Time};
 
 /// Parameters of a drop-tail queue.
@@ -96,7 +96,7 @@ impl DropTail {
 
     /// Verdict for `packet` without enqueuing it, for an idle transmitter.
     #[inline]
-    pub(in crate::link) fn verdict(&self, packet: Held) -> Verdict {
+    pub(in crate::link) fn verdict(&self, packet: QueuedPacket) -> Verdict {
         let capable = || packet.ecn.is_capable();
         self.config
             .verdict(self.fifo.queued(), packet.size, capable)
@@ -105,7 +105,7 @@ impl DropTail {
 
 impl Queue for DropTail {
     #[inline]
-    fn enqueue(&mut self, _: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
+    fn enqueue(&mut self, _: Time, packet: QueuedPacket, _: &mut Vec<QueuedPacket>) -> Verdict {
         let verdict = self.verdict(packet);
         if verdict != Verdict::Dropped {
             self.fifo.push(packet);
@@ -114,7 +114,7 @@ impl Queue for DropTail {
     }
 
     #[inline]
-    fn dequeue(&mut self, _: Time, _: &mut Vec<Held>) -> Option<Held> {
+    fn dequeue(&mut self, _: Time, _: &mut Vec<QueuedPacket>) -> Option<QueuedPacket> {
         self.fifo.pop()
     }
 

@@ -7,7 +7,7 @@ use core::fmt;
 use core::time::Duration;
 
 use super::fifo::Fifo;
-use super::{Held, Limit, Queue, Verdict};
+use super::{Limit, Queue, QueuedPacket, Verdict};
 use crate::control::Ecn;
 use crate::units::{Bytes, Time, nanos};
 
@@ -219,7 +219,7 @@ impl DualPi2 {
     }
 
     /// Dequeues the next packet of a queue.
-    fn take(&mut self, low: bool) -> Option<Held> {
+    fn take(&mut self, low: bool) -> Option<QueuedPacket> {
         let both = !self.low.fifo.is_empty() && !self.classic.fifo.is_empty();
         let fast = if low {
             &mut self.low
@@ -239,7 +239,7 @@ impl DualPi2 {
     }
 
     /// Whether a low-latency packet is served rather than dropped. May mark it.
-    fn admit_low(&mut self, at: Time, packet: &mut Held, quiet: bool) -> bool {
+    fn admit_low(&mut self, at: Time, packet: &mut QueuedPacket, quiet: bool) -> bool {
         let coupled = self.config.coupling * self.base;
         if !quiet && coupled >= 1.0 && self.low.is_due(self.base * self.base) {
             return false;
@@ -257,7 +257,7 @@ impl DualPi2 {
     }
 
     /// Whether a classic packet is served rather than dropped. May mark it.
-    fn admit_classic(&mut self, packet: &mut Held, quiet: bool) -> bool {
+    fn admit_classic(&mut self, packet: &mut QueuedPacket, quiet: bool) -> bool {
         let probability = self.base * self.base;
         if quiet || !self.classic.is_due(probability) {
             return true;
@@ -267,7 +267,7 @@ impl DualPi2 {
 }
 
 impl Queue for DualPi2 {
-    fn enqueue(&mut self, at: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
+    fn enqueue(&mut self, at: Time, packet: QueuedPacket, _: &mut Vec<QueuedPacket>) -> Verdict {
         self.catch_up(at);
         if !self
             .config
@@ -283,7 +283,7 @@ impl Queue for DualPi2 {
         Verdict::Accepted
     }
 
-    fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held> {
+    fn dequeue(&mut self, at: Time, drops: &mut Vec<QueuedPacket>) -> Option<QueuedPacket> {
         self.catch_up(at);
         loop {
             let quiet = self.bytes() < self.config.max_packet + self.config.max_packet;
@@ -324,8 +324,8 @@ mod tests {
         Time::from_millis(ms)
     }
 
-    fn packet(at: Time, ecn: Ecn) -> Held {
-        Held {
+    fn packet(at: Time, ecn: Ecn) -> QueuedPacket {
+        QueuedPacket {
             arrived: at,
             ..held(1_000, ecn)
         }

@@ -2,39 +2,39 @@
 
 use std::collections::VecDeque;
 
-use super::{Held, Queued};
+use super::{Queued, QueuedPacket};
 use crate::units::Bytes;
 
 /// Building block of most disciplines.
 #[derive(Debug, Default)]
 pub(in crate::link) struct Fifo {
-    list: VecDeque<Held>,
+    list: VecDeque<QueuedPacket>,
     bytes: Bytes,
 }
 
 impl Fifo {
     #[inline]
-    pub(in crate::link) fn push(&mut self, packet: Held) {
+    pub(in crate::link) fn push(&mut self, packet: QueuedPacket) {
         self.bytes += packet.size;
         self.list.push_back(packet);
     }
 
     /// Removes the oldest packet.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<Held> {
+    pub(super) fn pop(&mut self) -> Option<QueuedPacket> {
         let packet = self.list.pop_front()?;
         self.bytes -= packet.size;
         Some(packet)
     }
 
-    pub(super) fn pop_newest(&mut self) -> Option<Held> {
+    pub(super) fn pop_newest(&mut self) -> Option<QueuedPacket> {
         let packet = self.list.pop_back()?;
         self.bytes -= packet.size;
         Some(packet)
     }
 
     /// The oldest packet.
-    pub(super) fn head(&self) -> Option<&Held> {
+    pub(super) fn head(&self) -> Option<&QueuedPacket> {
         self.list.front()
     }
 

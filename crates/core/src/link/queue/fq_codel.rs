@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::codel::{CoDelFault, Control, DelayLaw};
 use super::fifo::Fifo;
-use super::{Held, Queue, Verdict};
+use super::{Queue, QueuedPacket, Verdict};
 use crate::units::{Bytes, Time};
 
 /// Parameters of FQ-CoDel. Flows are identified by [`Packet::flow`](crate::link::Packet::flow).
@@ -137,7 +137,7 @@ impl FqCoDel {
 
     /// Drops half of the longest queue from its head, up to 64 packets, so that a flood does not
     /// need a search per packet (RFC 8290 section 4.1). Returns that queue.
-    fn drop_from_longest(&mut self, drops: &mut Vec<Held>) -> Option<u32> {
+    fn drop_from_longest(&mut self, drops: &mut Vec<QueuedPacket>) -> Option<u32> {
         let listed = self.new.iter().chain(&self.old).copied();
         let longest = listed.max_by_key(|i| {
             let queue = &self.queues[*i as usize];
@@ -160,7 +160,7 @@ impl FqCoDel {
 }
 
 impl Queue for FqCoDel {
-    fn enqueue(&mut self, _: Time, packet: Held, drops: &mut Vec<Held>) -> Verdict {
+    fn enqueue(&mut self, _: Time, packet: QueuedPacket, drops: &mut Vec<QueuedPacket>) -> Verdict {
         let home = self.queue_of(packet.flow);
         let queue = &mut self.queues[home as usize];
         queue.fifo.push(packet);
@@ -183,7 +183,7 @@ impl Queue for FqCoDel {
         Verdict::Accepted
     }
 
-    fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held> {
+    fn dequeue(&mut self, at: Time, drops: &mut Vec<QueuedPacket>) -> Option<QueuedPacket> {
         loop {
             let is_new = !self.new.is_empty();
             let list = if is_new { &mut self.new } else { &mut self.old };
@@ -247,8 +247,8 @@ mod tests {
         FqCoDel::new(config, &mut Seed(1).stream("link/l/fq-codel"))
     }
 
-    fn packet(flow: u32, number: u64, size: u64) -> Held {
-        Held {
+    fn packet(flow: u32, number: u64, size: u64) -> QueuedPacket {
+        QueuedPacket {
             number,
             flow,
             ..held(size, Ecn::NotEct)
@@ -351,7 +351,7 @@ mod tests {
         for ms in 0..1_000 {
             let now = Time::from_millis(ms);
             let mut drops = vec![];
-            let arrive = |flow| Held {
+            let arrive = |flow| QueuedPacket {
                 arrived: now,
                 ..packet(flow, ms, 1_000)
             };
@@ -399,7 +399,7 @@ mod tests {
             let earliest = |a: &usize, b: &usize| f64::total_cmp(&next[*a], &next[*b]);
             let flow = (0..3).min_by(earliest).unwrap();
             if next[flow] <= free {
-                let packet = Held {
+                let packet = QueuedPacket {
                     arrived: Time::from_nanos(next[flow] as u64),
                     ..packet(flow as u32, 0, sizes[flow])
                 };

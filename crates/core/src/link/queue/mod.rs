@@ -41,12 +41,13 @@ pub use red::{RedAdaptation, RedConfig, RedFault, RedUnit};
 /// pool.
 pub(super) trait Queue: Debug {
     /// Arrival of `packet`. Other packets dropped to make room are added to `drops`.
-    fn enqueue(&mut self, at: Time, packet: Held, drops: &mut Vec<Held>) -> Verdict;
+    fn enqueue(&mut self, at: Time, packet: QueuedPacket, drops: &mut Vec<QueuedPacket>)
+    -> Verdict;
 
     /// Dequeues a packet for the transmitter, which is free at `at`. `None`: the queue is empty.
     /// Packets dropped instead of served are added to `drops`. A served packet that was marked has
     /// [`Held::marked`] set.
-    fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held>;
+    fn dequeue(&mut self, at: Time, drops: &mut Vec<QueuedPacket>) -> Option<QueuedPacket>;
 
     /// Backlog in packets, without the packet in transmission.
     fn len(&self) -> usize;
@@ -57,7 +58,7 @@ pub(super) trait Queue: Debug {
 
 /// Metadata of a packet inside a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct QueuedPacket {
     pub(super) arrived: Time,
     pub(super) size: Bytes,
     /// Sequence number by arrival at this link, from zero.
@@ -75,7 +76,7 @@ pub(super) struct Held {
     pub(super) marked: bool,
 }
 
-impl Held {
+impl QueuedPacket {
     /// Metadata of the `number`-th arrival, at `at`.
     #[inline]
     pub(super) fn new<P: Packet>(
@@ -210,7 +211,12 @@ impl Discipline {
 
 impl Queue for Discipline {
     #[inline]
-    fn enqueue(&mut self, at: Time, packet: Held, drops: &mut Vec<Held>) -> Verdict {
+    fn enqueue(
+        &mut self,
+        at: Time,
+        packet: QueuedPacket,
+        drops: &mut Vec<QueuedPacket>,
+    ) -> Verdict {
         match self {
             Self::DropTail(queue) => queue.enqueue(at, packet, drops),
             Self::CoDel(queue) => queue.enqueue(at, packet, drops),
@@ -222,7 +228,7 @@ impl Queue for Discipline {
     }
 
     #[inline]
-    fn dequeue(&mut self, at: Time, drops: &mut Vec<Held>) -> Option<Held> {
+    fn dequeue(&mut self, at: Time, drops: &mut Vec<QueuedPacket>) -> Option<QueuedPacket> {
         match self {
             Self::DropTail(queue) => queue.dequeue(at, drops),
             Self::CoDel(queue) => queue.dequeue(at, drops),

@@ -1,7 +1,7 @@
 //! Strict priority of best effort over lower effort (RFC 8622) with a shared limit and push-out.
 
 use super::fifo::Fifo;
-use super::{Held, Limit, Queue, Verdict};
+use super::{Limit, Queue, QueuedPacket, Verdict};
 use crate::units::{Bytes, Time};
 
 /// Parameters of a queue with two priorities. Packets with DSCP LE, 1, have the lower priority:
@@ -41,7 +41,7 @@ impl Priority {
 }
 
 impl Queue for Priority {
-    fn enqueue(&mut self, _: Time, packet: Held, drops: &mut Vec<Held>) -> Verdict {
+    fn enqueue(&mut self, _: Time, packet: QueuedPacket, drops: &mut Vec<QueuedPacket>) -> Verdict {
         if packet.dscp == LOWER_EFFORT {
             if !self.admits(packet.size) {
                 return Verdict::Dropped;
@@ -60,7 +60,7 @@ impl Queue for Priority {
         Verdict::Accepted
     }
 
-    fn dequeue(&mut self, _: Time, _: &mut Vec<Held>) -> Option<Held> {
+    fn dequeue(&mut self, _: Time, _: &mut Vec<QueuedPacket>) -> Option<QueuedPacket> {
         self.normal.pop().or_else(|| self.low.pop())
     }
 
@@ -84,7 +84,7 @@ mod tests {
 
     struct Bench {
         queue: Priority,
-        drops: Vec<Held>,
+        drops: Vec<QueuedPacket>,
         next: u64,
     }
 
@@ -98,7 +98,7 @@ mod tests {
         }
 
         fn put(&mut self, dscp: u8, size: u64) -> Verdict {
-            let packet = Held {
+            let packet = QueuedPacket {
                 number: self.next,
                 dscp,
                 ..held(size, Ecn::NotEct)

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::super::rate::Capacity;
 use super::fifo::Fifo;
-use super::{Held, Queue, Queued, Verdict};
+use super::{Queue, Queued, QueuedPacket, Verdict};
 use crate::random::unit;
 use crate::units::{Bytes, Rate, Time, nanos};
 
@@ -416,7 +416,7 @@ impl RedLaw {
 }
 
 impl Queue for Red {
-    fn enqueue(&mut self, at: Time, packet: Held, _: &mut Vec<Held>) -> Verdict {
+    fn enqueue(&mut self, at: Time, packet: QueuedPacket, _: &mut Vec<QueuedPacket>) -> Verdict {
         let (waiting, capable) = (self.fifo.queued(), || packet.ecn.is_capable());
         let verdict = self.law.verdict(at, packet.size, waiting, capable);
         if verdict != Verdict::Dropped {
@@ -425,7 +425,7 @@ impl Queue for Red {
         verdict
     }
 
-    fn dequeue(&mut self, at: Time, _: &mut Vec<Held>) -> Option<Held> {
+    fn dequeue(&mut self, at: Time, _: &mut Vec<QueuedPacket>) -> Option<QueuedPacket> {
         let packet = self.fifo.pop();
         if packet.is_none() {
             self.law.idle(at);

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::control::{Change, Cx, RateController, Report, Sent, Summary, Target, TimerReason};
+use crate::control::{Change, Context, RateController, Report, Sent, Summary, Target, TimerReason};
 use crate::delay_bound::{DelayBound, PlannerConfig};
 use crate::session::config::SenderConfig;
 use crate::session::path::PathView;
@@ -45,7 +45,7 @@ impl Control {
     /// Updates the plan before a frame is ordered.
     pub(super) fn replan(
         &mut self,
-        cx: &mut Cx<'_>,
+        cx: &mut Context<'_>,
         backlog: Bytes,
         path: &PathView,
         encoder: Duration,
@@ -84,7 +84,7 @@ impl Control {
     }
 
     /// Resets all path estimates.
-    pub(super) fn restart(&mut self, cx: &mut Cx<'_>, packet_size: Bytes) {
+    pub(super) fn restart(&mut self, cx: &mut Context<'_>, packet_size: Bytes) {
         let change = Change::Path {
             packet_size,
             prior: None,
@@ -104,15 +104,15 @@ impl Control {
         self.inner().next_timeout()
     }
 
-    pub(super) fn on_sent(&mut self, cx: &mut Cx<'_>, sent: &Sent) {
+    pub(super) fn on_sent(&mut self, cx: &mut Context<'_>, sent: &Sent) {
         self.inner_mut().on_sent(cx, sent);
     }
 
-    pub(super) fn on_report(&mut self, cx: &mut Cx<'_>, report: &Report<'_>) {
+    pub(super) fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
         self.inner_mut().on_report(cx, report);
     }
 
-    pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.inner_mut().on_timeout(cx);
     }
 

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::{MediaSender, Peer, Phase, SenderFailure};
-use crate::control::{Cx, Outcome, Report};
+use crate::control::{Context, Outcome, Report};
 use crate::session::breaker::ReportView;
 use crate::session::feedback::reject;
 use crate::session::history::{Content, Learnt};
@@ -15,7 +15,7 @@ use crate::wire::ntp::round_trip;
 use crate::wire::rtcp::{self, Nack, ReportBlock, Rtcp, SenderInfo};
 
 impl MediaSender {
-    pub(super) fn on_rtcp(&mut self, cx: &mut Cx<'_>, payload: &[u8]) {
+    pub(super) fn on_rtcp(&mut self, cx: &mut Context<'_>, payload: &[u8]) {
         if rtcp::form(payload).is_err() {
             return reject(cx, FeedbackFault::Malformed);
         }
@@ -42,7 +42,7 @@ impl MediaSender {
     }
 
     /// A report block of a receiver or sender report (RFC 3550 section 6.4.1).
-    fn on_block(&mut self, cx: &mut Cx<'_>, from: u32, block: &ReportBlock) {
+    fn on_block(&mut self, cx: &mut Context<'_>, from: u32, block: &ReportBlock) {
         let streams = self.config.streams;
         if block.ssrc == streams.repair_ssrc {
             //= rfc8083-4.1-other-streams
@@ -61,7 +61,7 @@ impl MediaSender {
             self.path.on_rtt(cx.now, rtt);
         }
         let loss = f64::from(block.fraction_lost) / 256.0;
-        let first = core::mem::replace(&mut self.answered, true);
+        let first = core::mem::replace(&mut self.has_report_block, true);
         if self.peer != Peer::PerPacket {
             self.classify_peer(cx, loss, sample);
         } else if !first && let Some(rtt) = sample {
@@ -85,7 +85,7 @@ impl MediaSender {
     }
 
     /// Determines whether a peer without per-packet feedback sends reports only.
-    fn classify_peer(&mut self, cx: &mut Cx<'_>, loss: f64, rtt: Option<Duration>) {
+    fn classify_peer(&mut self, cx: &mut Context<'_>, loss: f64, rtt: Option<Duration>) {
         let overdue = self
             .first_media
             .is_some_and(|at| cx.now.since(at) >= PATIENCE);
@@ -110,7 +110,7 @@ impl MediaSender {
     }
 
     /// Per-packet feedback (RFC 8888).
-    fn on_ccfb(&mut self, cx: &mut Cx<'_>, report: &Ccfb<'_>) {
+    fn on_ccfb(&mut self, cx: &mut Context<'_>, report: &Ccfb<'_>) {
         let (streams, reordering) = (self.config.streams, self.path.reordering());
         let learnt = self
             .reader
@@ -135,7 +135,7 @@ impl MediaSender {
     }
 
     /// Passes new fates to the controller and the path statistics, and schedules retransmissions.
-    fn take(&mut self, cx: &mut Cx<'_>, learnt: &Learnt) {
+    fn take(&mut self, cx: &mut Context<'_>, learnt: &Learnt) {
         if learnt.fates.is_empty() {
             return;
         }
@@ -182,7 +182,7 @@ impl MediaSender {
 
     /// Generic NACK (RFC 4585 section 6.2.1). The per-packet feedback of a Tidegate receiver
     /// reports the same losses slightly later.
-    fn on_nack(&mut self, cx: &mut Cx<'_>, nack: &Nack<'_>) {
+    fn on_nack(&mut self, cx: &mut Context<'_>, nack: &Nack<'_>) {
         if nack.media() != self.config.streams.media_ssrc {
             return reject(cx, FeedbackFault::UnknownSource);
         }
@@ -203,7 +203,7 @@ impl MediaSender {
 
     /// Picture loss indication (RFC 4585 section 6.3.1). A request sent before the newest key frame
     /// could arrive is already answered.
-    fn on_pli(&mut self, cx: &mut Cx<'_>) {
+    fn on_pli(&mut self, cx: &mut Context<'_>) {
         self.breaker.on_rtcp(cx.now);
         let Some(key) = self.chain.last_key() else {
             return;
@@ -217,7 +217,7 @@ impl MediaSender {
     /// The reporting receiver leaves. It, or another one, may join later: sender reports continue
     /// as probes, as after a trip of the breaker.
     //= rfc3550-6.6-leaves
-    fn on_bye(&mut self, cx: &mut Cx<'_>) {
+    fn on_bye(&mut self, cx: &mut Context<'_>) {
         let stands = matches!(self.phase, Phase::Stopped | Phase::Closed(_));
         if stands || self.config.one_way {
             return;
@@ -235,7 +235,7 @@ impl MediaSender {
 
     /// Start time of a blackout: packets have been in flight for longer than a round trip, and no
     /// feedback has reported an arrival for [`SILENCE`].
-    pub(super) fn silence(&self) -> Option<Time> {
+    pub(super) fn blackout_start(&self) -> Option<Time> {
         if self.phase != Phase::Open || self.peer != Peer::PerPacket {
             return None;
         }
@@ -243,7 +243,7 @@ impl MediaSender {
         Some(self.last_progress.max(oldest + self.path.srtt()) + SILENCE)
     }
 
-    pub(super) fn begin_blackout(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn begin_blackout(&mut self, cx: &mut Context<'_>) {
         cx.trace.record(cx.now, Event::BlackoutBegan);
         let no_rtcp = cx.now.since(self.last_rtcp) >= SILENCE / 2;
         self.phase = Phase::Blackout {
@@ -254,7 +254,7 @@ impl MediaSender {
         self.repairs.clear();
     }
 
-    fn end_blackout(&mut self, cx: &mut Cx<'_>, since: Time) {
+    fn end_blackout(&mut self, cx: &mut Context<'_>, since: Time) {
         let lasted = cx.now.since(since);
         cx.trace.record(cx.now, Event::BlackoutEnded { lasted });
         self.phase = Phase::Open;
@@ -264,7 +264,7 @@ impl MediaSender {
 
     /// Any RTCP about one of the sender's streams was received. `answered` is the departure time of
     /// the sender report that it answers, and the round-trip time.
-    fn on_sign_of_life(&mut self, cx: &mut Cx<'_>, answered: Option<(Time, Duration)>) {
+    fn on_sign_of_life(&mut self, cx: &mut Context<'_>, answered: Option<(Time, Duration)>) {
         self.last_rtcp = cx.now;
         match self.phase {
             Phase::Blackout { since, no_rtcp } => {
@@ -294,7 +294,7 @@ impl MediaSender {
     }
 
     //= rfc8083-4.5-cease
-    pub(super) fn stop(&mut self, cx: &mut Cx<'_>, cause: BreakerCause) {
+    pub(super) fn stop(&mut self, cx: &mut Context<'_>, cause: BreakerCause) {
         cx.trace.record(cx.now, Event::BreakerTripped { cause });
         self.phase = Phase::Stopped;
         self.next_report = Some(cx.now);
@@ -303,7 +303,7 @@ impl MediaSender {
 
     /// Restarts the stream after a trip. All path estimates are reset except the new round-trip
     /// sample, without which the first packets would leave at one per second.
-    fn resume(&mut self, cx: &mut Cx<'_>, rtt: Duration) {
+    fn resume(&mut self, cx: &mut Context<'_>, rtt: Duration) {
         cx.trace.record(cx.now, Event::BreakerResumed);
         let learnt = self.history.write_off(cx.now);
         for content in learnt.lost {
@@ -370,7 +370,7 @@ impl MediaSender {
         (idle || self.phase != Phase::Open).then_some(quiet)
     }
 
-    pub(super) fn close_if_over(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn close_if_over(&mut self, cx: &mut Context<'_>) {
         if self.closing_time().is_none_or(|at| at > cx.now) {
             return;
         }

@@ -5,7 +5,7 @@ use crate::units::Bytes;
 
 /// Lengths of all queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct QueueLengths {
     /// Packets in the history.
     pub packets: usize,
     /// Bytes of these without a fate.
@@ -24,8 +24,8 @@ pub struct Held {
 
 impl MediaSender {
     /// Queue lengths, for tests of memory bounds.
-    pub fn held(&self) -> Held {
-        Held {
+    pub fn held(&self) -> QueueLengths {
+        QueueLengths {
             packets: self.history.len(),
             in_flight: self.history.in_flight(),
             kept: self.frames.kept(),

@@ -2,7 +2,7 @@
 
 use super::frames::OutFrame;
 use super::{MediaSender, Peer, Phase};
-use crate::control::{Cx, Ecn, Kind};
+use crate::control::{Context, Ecn, Kind};
 use crate::endpoint::{OVERHEAD, Transmit};
 use crate::session::history::{Content, Stream};
 use crate::session::jitter_buffer::LATE_REPAIR;
@@ -13,7 +13,11 @@ use crate::wire::rtx::RtxPayload;
 
 impl MediaSender {
     /// Appends the next datagram to the empty `buffer`.
-    pub fn poll_transmit(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    pub fn poll_transmit(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Transmit> {
         if let Some(packet) = self.outgoing.pop_front() {
             buffer.extend_from_slice(&packet);
             return Some(Transmit::default());
@@ -55,7 +59,7 @@ impl MediaSender {
         Some(Transmit { ecn, dscp: 0 })
     }
 
-    fn write_repair(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
+    fn write_repair(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
         while let Some(content) = self.repairs.pop_front() {
             let (now, pause) = (cx.now, self.path.srtt());
             let Some(frame) = self.frames.sent_mut(content.frame) else {
@@ -111,7 +115,7 @@ impl MediaSender {
         now < captured + bound + LATE_REPAIR && lost <= key_frame
     }
 
-    fn write_media(&mut self, cx: &mut Cx<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
+    fn write_media(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
         self.drop_hopeless(cx);
         let front = self.frames.front()?;
         let streams = self.config.streams;
@@ -139,7 +143,7 @@ impl MediaSender {
     }
 
     /// Drops waiting frames that cannot be in time, and their dependents.
-    pub(super) fn drop_hopeless(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn drop_hopeless(&mut self, cx: &mut Context<'_>) {
         while let Some(front) = self.frames.front() {
             let row = front.row;
             let bound = self.probe_frame != Some(row.frame);

@@ -54,7 +54,7 @@ impl Flight {
         if acknowledged > self.acknowledged {
             // With nothing in flight the view lacks the time of the last acknowledgement; it is
             // later than the previous view.
-            let at = view.silent_since.unwrap_or(self.last_view);
+            let at = view.unacked_since.unwrap_or(self.last_view);
             self.acknowledge(at.min(now).max(self.last_ack), acknowledged, view);
         }
         if view.sent > self.sent {
@@ -178,7 +178,7 @@ mod tests {
                 unsent: Bytes(0),
                 sent: Bytes(self.sent),
                 next_timeout: None,
-                silent_since: (self.unacked > 0).then_some(Time::from_millis(self.last_ack)),
+                unacked_since: (self.unacked > 0).then_some(Time::from_millis(self.last_ack)),
                 stalled: false,
                 oldest_sent: None,
                 resumed: None,

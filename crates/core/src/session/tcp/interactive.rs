@@ -4,8 +4,8 @@ use core::mem;
 
 use super::flight::Flight;
 use super::rate_policy::{RatePolicy, Verdict, Waiting, Work};
-use crate::tcp_rate::{Admit, RateReduction, Subscription, TcpRateAdapter, TcpRateConfig};
 use crate::tcp_rate::{EventNotification, TcpView};
+use crate::tcp_rate::{FrameDecision, RateReduction, Subscription, TcpRateAdapter, TcpRateConfig};
 use crate::trace::Event;
 use crate::units::{Rate, Time};
 
@@ -49,10 +49,10 @@ impl RatePolicy for Interactive {
         Verdict::Encode(self.adapter.target())
     }
 
-    fn admit(&mut self, now: Time, _frame: u64, captured: Time) -> Admit {
+    fn admit(&mut self, now: Time, _frame: u64, captured: Time) -> FrameDecision {
         match &self.view {
             Some(view) => self.adapter.admit(now, captured, view),
-            None => Admit::Wait,
+            None => FrameDecision::Wait,
         }
     }
 
@@ -93,7 +93,7 @@ impl RatePolicy for Interactive {
             trace.push((now, Event::Transport { event }));
         }
         self.adapter.on_event(now, notification, view);
-        for answer in self.adapter.take_answers() {
+        for answer in self.adapter.take_rate_reductions() {
             let plan = Event::Plan {
                 media: answer.rate,
                 capacity: view.cwnd / view.path().rtt,
@@ -119,7 +119,7 @@ impl RatePolicy for Interactive {
         }
     }
 
-    fn take_answers(&mut self) -> Vec<RateReduction> {
+    fn take_rate_reductions(&mut self) -> Vec<RateReduction> {
         mem::take(&mut self.answers)
     }
 

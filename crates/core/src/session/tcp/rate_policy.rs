@@ -3,7 +3,7 @@
 use core::fmt::Debug;
 use core::time::Duration;
 
-use crate::tcp_rate::{Admit, EventNotification, RateReduction, Subscription, TcpView};
+use crate::tcp_rate::{EventNotification, FrameDecision, RateReduction, Subscription, TcpView};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 
@@ -15,10 +15,10 @@ pub trait RatePolicy: Debug + Send {
 
     /// Decides on the oldest waiting picture, captured at `captured`. Called in
     /// [`Place::Pictures`], while the encoder is free and no encoded frame waits.
-    fn admit(&mut self, now: Time, frame: u64, _captured: Time) -> Admit {
+    fn admit(&mut self, now: Time, frame: u64, _captured: Time) -> FrameDecision {
         match self.order(now, frame) {
-            Verdict::Encode(rate) => Admit::Make(rate),
-            Verdict::Skip => Admit::Skip,
+            Verdict::Encode(rate) => FrameDecision::Encode(rate),
+            Verdict::Skip => FrameDecision::Skip,
         }
     }
 
@@ -65,7 +65,7 @@ pub trait RatePolicy: Debug + Send {
     fn on_encoded(&mut self, _now: Time, _work: Work, _trace: &mut Vec<(Time, Event)>) {}
 
     /// Responses to events since the last call.
-    fn take_answers(&mut self) -> Vec<RateReduction> {
+    fn take_rate_reductions(&mut self) -> Vec<RateReduction> {
         Vec::new()
     }
 

@@ -7,7 +7,7 @@ use super::packets::Packets;
 use super::rate_policy::{Advice, Backlog, Place, RatePolicy, Verdict, Waiting, Work};
 use crate::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate, MEDIA_CLOCK};
 use crate::session::sender::SentFrame;
-use crate::tcp_rate::{Admit, EventNotification, RateReduction, Subscription, TcpView};
+use crate::tcp_rate::{EventNotification, FrameDecision, RateReduction, Subscription, TcpView};
 use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::ntp::Ntp;
@@ -204,8 +204,8 @@ impl TcpSender {
     }
 
     /// The policy's responses to events since the last call.
-    pub fn take_answers(&mut self) -> Vec<RateReduction> {
-        self.policy.take_answers()
+    pub fn take_rate_reductions(&mut self) -> Vec<RateReduction> {
+        self.policy.take_rate_reductions()
     }
 
     /// Whether data waits only for room in the connection, neither for the encoder nor for the
@@ -344,8 +344,8 @@ impl TcpSender {
             let backlog = self.backlog();
             self.policy.on_backlog(now, backlog);
             match self.policy.admit(now, frame, at) {
-                Admit::Wait => return,
-                Admit::Skip => {
+                FrameDecision::Wait => return,
+                FrameDecision::Skip => {
                     let cause = if self.policy.is_late(now, at) {
                         DropCause::Late
                     } else {
@@ -354,7 +354,7 @@ impl TcpSender {
                     let row = self.row(frame, at);
                     self.give_up(now, row, cause);
                 }
-                Admit::Make(rate) => {
+                FrameDecision::Encode(rate) => {
                     self.pictures.pop_front();
                     return self.begin(now, frame, at, rate);
                 }

@@ -7,7 +7,7 @@ fn outage(it: &mut TcpRateAdapter, from: u64, silence: u64) {
     let dead = TcpView {
         unacked: MSS.scale(20, 1),
         cwnd: MSS,
-        silent_since: Some(at(from)),
+        unacked_since: Some(at(from)),
         next_timeout: Some(at(from + silence)),
         stalled: true,
         ..view()
@@ -16,11 +16,14 @@ fn outage(it: &mut TcpRateAdapter, from: u64, silence: u64) {
     let alive = TcpView {
         cwnd: MSS.scale(2, 1),
         stalled: false,
-        silent_since: Some(at(from + silence)),
+        unacked_since: Some(at(from + silence)),
         ..dead
     };
     // The frame is too old for any bound. The call records the outage without a plan.
-    assert_eq!(it.admit(at(from + silence), at(0), &alive), Admit::Skip);
+    assert_eq!(
+        it.admit(at(from + silence), at(0), &alive),
+        FrameDecision::Skip
+    );
 }
 
 #[test]
@@ -34,13 +37,19 @@ fn frames_are_sent_at_the_floor_after_an_outage_until_a_plan_is_feasible() {
     };
     let tight = |it: &mut TcpRateAdapter, now: u64| it.admit(at(now), at(now - 1_930), &full);
     let mut it = machine(Mode::Iopt(Law::Exact));
-    assert_eq!(tight(&mut it, 10_000), Admit::Skip);
+    assert_eq!(tight(&mut it, 10_000), FrameDecision::Skip);
     outage(&mut it, 11_000, 2_000);
-    assert_eq!(tight(&mut it, 13_500), Admit::Make(Rate::kbps(150)));
-    assert_eq!(tight(&mut it, 13_600), Admit::Make(Rate::kbps(150)));
+    assert_eq!(
+        tight(&mut it, 13_500),
+        FrameDecision::Encode(Rate::kbps(150))
+    );
+    assert_eq!(
+        tight(&mut it, 13_600),
+        FrameDecision::Encode(Rate::kbps(150))
+    );
     let admitted = it.admit(at(14_000), at(14_000), &view());
-    assert_eq!(admitted, Admit::Make(Rate::kbps(2_000)));
-    assert_eq!(tight(&mut it, 14_100), Admit::Skip);
+    assert_eq!(admitted, FrameDecision::Encode(Rate::kbps(2_000)));
+    assert_eq!(tight(&mut it, 14_100), FrameDecision::Skip);
 }
 
 #[test]
@@ -91,7 +100,7 @@ fn rate_is_reduced_when_an_outage_is_expected() {
         }
         // The next one is due 13 s after the second: a second before, at, and a second after it.
         [35_000, 36_000, 37_000].map(|now| match it.admit(at(now), at(now), &wide) {
-            Admit::Make(rate) => rate,
+            FrameDecision::Encode(rate) => rate,
             other => panic!("{other:?}"),
         })
     };

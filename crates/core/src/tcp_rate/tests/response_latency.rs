@@ -5,7 +5,7 @@ use crate::delay_bound::backlog_of_reaction;
 
 /// Simulates a response `span` after the notification, with an encoding time of `encoder`.
 fn react(
-    it: &mut ResponseLatencies,
+    it: &mut ResponseLatencyEstimator,
     notification: EventNotification,
     heard: Time,
     span: Duration,
@@ -13,21 +13,24 @@ fn react(
 ) -> Time {
     it.begin(heard, notification);
     let answered = heard + span;
-    it.answered(answered);
+    it.rate_available(answered);
     let reaction = it.encoded(answered + encoder, answered).unwrap();
-    assert_eq!((reaction.answered, reaction.encoder), (answered, encoder));
+    assert_eq!(
+        (reaction.rate_available_at, reaction.encoder),
+        (answered, encoder)
+    );
     answered + encoder
 }
 
 #[test]
 fn response_latency_is_signal_answer_and_encoding_time() {
     //= itcp-5.1.1-reaction (test)
-    let mut it = ResponseLatencies::default();
+    let mut it = ResponseLatencyEstimator::default();
     assert_eq!(it.encoded(at(900), at(880)), None, "no event yet");
     it.begin(at(1_002), TcpEvent::TimedOut.at(at(1_000)));
     // This frame was in progress, at the old rate.
     assert_eq!(it.encoded(at(1_005), at(999)), None);
-    it.answered(at(1_010));
+    it.rate_available(at(1_010));
     assert_eq!(it.encoded(at(1_014), at(1_007)), None);
     // The wait for the next picture is not encoding time.
     let reaction = it.encoded(at(1_053), at(1_050)).unwrap();
@@ -41,17 +44,17 @@ fn response_latency_is_signal_answer_and_encoding_time() {
 
 #[test]
 fn newer_event_replaces_an_unfinished_measurement() {
-    let mut it = ResponseLatencies::default();
+    let mut it = ResponseLatencyEstimator::default();
     it.begin(at(1_000), TcpEvent::ThirdDuplicate.at(at(1_000)));
     it.begin(at(1_015), TcpEvent::TimedOut.at(at(1_014)));
-    it.answered(at(1_035));
+    it.rate_available(at(1_035));
     let reaction = it.encoded(at(1_040), at(1_035)).unwrap();
     assert_eq!(reaction.total(), ms(1 + 20 + 5));
 }
 
 #[test]
 fn the_largest_of_the_last_eight_is_expected() {
-    let mut it = ResponseLatencies::default();
+    let mut it = ResponseLatencyEstimator::default();
     assert_eq!(it.expected(), None);
     let mut now = at(1_000);
     for took in [300, 5, 7, 6, 5, 5, 5, 5] {
@@ -69,13 +72,13 @@ fn printed_laws_use_the_measured_reaction_time() {
     //= itcp-4.4-paper-backlog (test)
     for law in [Law::Paper, Law::PaperM] {
         let config = TcpRateConfig {
-            reaction: ms(20),
+            default_response_latency: ms(20),
             ..config(Mode::Iopt(law))
         };
         let mut it = TcpRateAdapter::new(config, Time::ZERO);
         let backlog = |it: &mut TcpRateAdapter, now, happened| {
             it.on_event(now, TcpEvent::TimedOut.at(happened), &view());
-            it.take_answers()[0].backlog
+            it.take_rate_reductions()[0].backlog
         };
         let by = |now: Time, reaction| {
             let normal = satisfied_rate(view().sent, Time::ZERO, now);
@@ -96,7 +99,7 @@ fn printed_laws_use_the_measured_reaction_time() {
 #[test]
 fn simulated_encoder_delay_is_measured() {
     let config = TcpRateConfig {
-        obeys_after: ms(20),
+        encoder_delay: ms(20),
         ..config(Mode::Iexp(Backoff::PAPER))
     };
     let mut it = TcpRateAdapter::new(config, Time::ZERO);

@@ -149,7 +149,7 @@ fn missing_kernel_features_are_named() {
     if Watch::without(&[]).is_none() {
         return;
     }
-    let load = |absent| Monitor::load_on(&types_without(absent).unwrap(), 4, 1).unwrap_err();
+    let load = |absent| EventPrograms::load_on(&types_without(absent).unwrap(), 4, 1).unwrap_err();
     let error = load("btf_trace_tcp_probe");
     assert!(
         matches!(error, LoadError::NoTracepoint("tcp_probe")),
@@ -297,7 +297,7 @@ fn missing_variables_are_not_requested() {
     let Some(watch) = Watch::on("mss_cache", &[]) else {
         return;
     };
-    let everything = Wanted {
+    let everything = EventRequest {
         events: EventSet::ALL,
         variables: VariableSet::ALL,
     };
@@ -315,7 +315,7 @@ fn missing_variables_are_not_requested() {
 
 /// A connection over the loopback interface, and programs with some of them missing.
 struct Watch {
-    monitor: Monitor,
+    monitor: EventPrograms,
     ring: Ring,
     here: TcpStream,
     there: TcpStream,
@@ -344,7 +344,7 @@ impl Watch {
         listener: &TcpListener,
         tracepoints: &[&str],
     ) -> Option<Self> {
-        let mut monitor = match types.and_then(|types| Monitor::load_on(&types, 4, 1)) {
+        let mut monitor = match types.and_then(|types| EventPrograms::load_on(&types, 4, 1)) {
             Ok(monitor) => monitor,
             Err(why) => {
                 // SAFETY: it always succeeds and touches no memory.
@@ -358,9 +358,9 @@ impl Watch {
         monitor
             .tracepoints
             .retain(|name| !tracepoints.contains(name));
-        monitor.wake().unwrap();
+        monitor.attach().unwrap();
         let fd = raw::create_ring(RING).unwrap();
-        monitor.plug(0, fd.as_fd()).unwrap();
+        monitor.add_ring(0, fd.as_fd()).unwrap();
         let ring = Ring::map(fd, RING).unwrap();
         let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let there = listener.accept().unwrap().0;
@@ -376,7 +376,7 @@ impl Watch {
     }
 
     fn subscribe(&self, place: u32) {
-        let wanted = Wanted {
+        let wanted = EventRequest {
             events: EventSet::ALL,
             variables: VariableSet::ALL,
         };

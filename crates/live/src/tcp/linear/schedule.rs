@@ -6,7 +6,7 @@ use tidegate_core::tcp_rate::linear_timeout;
 
 /// Sample of the state of a connection. Times are relative to an arbitrary epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Glance {
+pub(super) struct StateSample {
     pub(super) at: Duration,
     /// Delay of the sample after its scheduled time.
     pub(super) late: Duration,
@@ -24,11 +24,11 @@ pub(super) struct Glance {
 
 /// Change of the user timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum UserTimeoutChange {
     /// Set it to this time after the first retransmission.
     Limit(Duration),
     /// Set it so long that it does not shorten any timeout.
-    TakeBack,
+    Lift,
     /// Restore the value from before the first timeout.
     Restore,
 }
@@ -87,7 +87,7 @@ impl Schedule {
     }
 
     /// Processes a sample.
-    pub(super) fn on_glance(&mut self, glance: &Glance) -> Option<Order> {
+    pub(super) fn on_glance(&mut self, glance: &StateSample) -> Option<UserTimeoutChange> {
         if glance.late > STEADY {
             self.unsteady = glance.at + WARY;
         }
@@ -107,18 +107,18 @@ impl Schedule {
             // The timer was set to another value: that of the kernel, or an unknown one.
             self.armed = glance.rto;
             self.next = Some(glance.sent + glance.rto).filter(|next| *next > glance.at);
-            return self.limit.take().map(|_| Order::TakeBack);
+            return self.limit.take().map(|_| UserTimeoutChange::Lift);
         }
         let steady = glance.at >= self.unsteady;
         if steady && self.limit.is_none() && glance.at + LEAD >= next {
             let limit = next.saturating_sub(clean) + self.gap();
             self.limit = Some(limit);
-            return Some(Order::Limit(limit));
+            return Some(UserTimeoutChange::Limit(limit));
         }
         None
     }
 
-    fn acknowledged(&mut self, glance: &Glance) -> Option<Order> {
+    fn acknowledged(&mut self, glance: &StateSample) -> Option<UserTimeoutChange> {
         if glance.clean {
             self.clean = Some(glance.at);
             self.base = glance.rto;
@@ -126,11 +126,16 @@ impl Schedule {
         let was_on = self.is_on();
         (self.in_a_row, self.count) = (0, 0);
         (self.next, self.limit) = (None, None);
-        was_on.then_some(Order::Restore)
+        was_on.then_some(UserTimeoutChange::Restore)
     }
 
     /// Processes a timeout; `sent` if a segment was retransmitted since the last sample.
-    fn timed_out(&mut self, glance: &Glance, sent: bool, wrapped: bool) -> Option<Order> {
+    fn timed_out(
+        &mut self,
+        glance: &StateSample,
+        sent: bool,
+        wrapped: bool,
+    ) -> Option<UserTimeoutChange> {
         let before = if glance.in_a_row < self.in_a_row && !wrapped {
             // An acknowledgement was missed, and a new series of timeouts has begun.
             self.count = 0;
@@ -153,7 +158,7 @@ impl Schedule {
             self.next = Some(glance.sent + self.armed);
         }
         let ours = self.clean.is_some() && (before == 0 || limit.is_some());
-        ours.then_some(Order::TakeBack)
+        ours.then_some(UserTimeoutChange::Lift)
     }
 
     /// Time of the next sample, as of `now`.

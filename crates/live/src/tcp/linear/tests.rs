@@ -16,7 +16,7 @@ fn user_timeout_of_the_application_is_restored() {
     let fd = socket.as_raw_fd();
     for own in [0, 7_000] {
         set(fd, libc::TCP_USER_TIMEOUT, &u32::to_ne_bytes(own)).unwrap();
-        let keeper = Keeper {
+        let keeper = TimeoutThread {
             socket: socket.as_fd().try_clone_to_owned().unwrap(),
             usual: own,
             rto_max: None,
@@ -25,18 +25,18 @@ fn user_timeout_of_the_application_is_restored() {
             (1_500, 1_500),
             (1_000_000, if own == 0 { PATIENCE } else { own }),
         ] {
-            keeper.obey(Order::Limit(Duration::from_millis(span)));
+            keeper.obey(UserTimeoutChange::Limit(Duration::from_millis(span)));
             assert_eq!(user_timeout(&socket), limit);
         }
-        keeper.obey(Order::TakeBack);
+        keeper.obey(UserTimeoutChange::Lift);
         let longest = if own == 0 { PATIENCE } else { own };
         assert_eq!(user_timeout(&socket), longest);
-        keeper.obey(Order::Restore);
+        keeper.obey(UserTimeoutChange::Restore);
         assert_eq!(user_timeout(&socket), own);
         // Dropping it during an outage restores the options.
         let linear = LinearTimeouts::start(socket.as_fd()).unwrap();
         assert_eq!(linear.until_next(), None);
-        keeper.obey(Order::Limit(Duration::from_millis(100)));
+        keeper.obey(UserTimeoutChange::Limit(Duration::from_millis(100)));
         drop(linear);
         assert_eq!(user_timeout(&socket), own);
     }

@@ -13,12 +13,12 @@ use super::{difference, round};
 
 /// Outcome of each frame of `flow`, in order of capture. Empty if packets arrived and no received
 /// frames are recorded: then the outcomes are unknown.
-pub fn stories(flow: &FlowRun) -> Vec<FrameOutcome> {
+pub fn frame_outcomes(flow: &FlowRun) -> Vec<FrameOutcome> {
     if flow.received.is_empty() && flow.packets.iter().any(|row| row.arrived.is_some()) {
         return Vec::new();
     }
     let decodable = decodable_at(&flow.received);
-    let mut stories: Vec<FrameOutcome> = if flow.sent.is_empty() {
+    let mut outcomes: Vec<FrameOutcome> = if flow.sent.is_empty() {
         captured_by_timestamps(flow, &decodable)
     } else {
         let sent = flow.sent.iter();
@@ -36,15 +36,15 @@ pub fn stories(flow: &FlowRun) -> Vec<FrameOutcome> {
         })
         .collect()
     };
-    let smallest = stories.iter().filter_map(|s| s.delay).min().unwrap_or(0);
+    let smallest = outcomes.iter().filter_map(|s| s.delay).min().unwrap_or(0);
     // With a common clock, no frame arrives before its capture.
     let base = if has_one_clock(flow) { 0 } else { smallest };
     let bound = bound_nanos(flow);
-    for story in &mut stories {
-        story.delay = story.delay.map(|delay| (delay - base).max(0));
-        if let Some(delay) = story.delay {
+    for outcome in &mut outcomes {
+        outcome.delay = outcome.delay.map(|delay| (delay - base).max(0));
+        if let Some(delay) = outcome.delay {
             let late = bound.is_some_and(|bound| delay > bound);
-            story.fate = if late {
+            outcome.fate = if late {
                 FrameState::Late
             } else {
                 FrameState::Delivered
@@ -53,8 +53,8 @@ pub fn stories(flow: &FlowRun) -> Vec<FrameOutcome> {
     }
     // A sender over TCP records frames as they end: dropped frames come before those that still
     // wait.
-    stories.sort_by_key(|story| story.frame);
-    stories
+    outcomes.sort_by_key(|outcome| outcome.frame);
+    outcomes
 }
 
 /// Outcome of one frame.
@@ -85,22 +85,22 @@ pub enum FrameState {
 }
 
 /// Stories of the frames of `flow` that were captured in the measured interval of `manifest`, and
-/// the range of their numbers; the full range if there are no stories at all.
+/// the range of their numbers; the full range if there are no outcomes at all.
 pub(super) fn measured(
     manifest: &Manifest,
     flow: &FlowRun,
 ) -> (Vec<FrameOutcome>, RangeInclusive<u64>) {
-    let mut stories = stories(flow);
-    let any = !stories.is_empty();
-    stories.retain(|story| manifest.measures(story.captured));
-    let nothing = any && stories.is_empty();
-    let frames = if nothing { NOTHING } else { range(&stories) };
-    (stories, frames)
+    let mut outcomes = frame_outcomes(flow);
+    let any = !outcomes.is_empty();
+    outcomes.retain(|outcome| manifest.measures(outcome.captured));
+    let nothing = any && outcomes.is_empty();
+    let frames = if nothing { NOTHING } else { range(&outcomes) };
+    (outcomes, frames)
 }
 
-/// Range of the frame numbers in `stories`; the full range if it is empty.
-fn range(stories: &[FrameOutcome]) -> RangeInclusive<u64> {
-    let ends = stories.first().zip(stories.last());
+/// Range of the frame numbers in `outcomes`; the full range if it is empty.
+fn range(outcomes: &[FrameOutcome]) -> RangeInclusive<u64> {
+    let ends = outcomes.first().zip(outcomes.last());
     ends.map_or(0..=u64::MAX, |(first, last)| first.frame..=last.frame)
 }
 
@@ -108,8 +108,8 @@ fn range(stories: &[FrameOutcome]) -> RangeInclusive<u64> {
 /// `None` if the run does not record it.
 pub fn on_time_of_savable(manifest: &Manifest, flow: &FlowRun) -> Option<f64> {
     bound_nanos(flow)?;
-    let (stories, frames) = measured(manifest, flow);
-    if stories.is_empty() {
+    let (outcomes, frames) = measured(manifest, flow);
+    if outcomes.is_empty() {
         return None;
     }
     let savable = flow.savable.iter().filter(|row| row.savable);
@@ -118,7 +118,7 @@ pub fn on_time_of_savable(manifest: &Manifest, flow: &FlowRun) -> Option<f64> {
     if savable.is_empty() {
         return None;
     }
-    let saved = stories
+    let saved = outcomes
         .iter()
         .filter(|s| s.fate == FrameState::Delivered && savable.contains(&s.frame))
         .count();
@@ -127,9 +127,9 @@ pub fn on_time_of_savable(manifest: &Manifest, flow: &FlowRun) -> Option<f64> {
 
 /// Each freeze of `flow`: a picture displayed for more than max(3 frame intervals, 150 ms). Gives
 /// the frame that was due at its start and the one that was due at its end. The wait for the first
-/// picture and a freeze at the end count. Only frames in the range of `stories` count, or all
+/// picture and a freeze at the end count. Only frames in the range of `outcomes` count, or all
 /// frames if it is empty. `None` if the received frames are unknown.
-pub fn freezes(flow: &FlowRun, stories: &[FrameOutcome]) -> Option<Vec<(u64, u64)>> {
+pub fn freezes(flow: &FlowRun, outcomes: &[FrameOutcome]) -> Option<Vec<(u64, u64)>> {
     let interval = flow.info.frame_rate?.interval();
     let limit = (interval * 3).max(SHORTEST_FREEZE);
     if is_unseen(flow) {
@@ -137,9 +137,9 @@ pub fn freezes(flow: &FlowRun, stories: &[FrameOutcome]) -> Option<Vec<(u64, u64
     }
     let shown: Vec<(u64, Option<u64>)> = if flow.shown.is_empty() {
         let on_time = |s: &FrameOutcome| (s.fate == FrameState::Delivered).then_some(s.frame);
-        stories.iter().map(|s| (s.frame, on_time(s))).collect()
+        outcomes.iter().map(|s| (s.frame, on_time(s))).collect()
     } else {
-        let frames = range(stories);
+        let frames = range(outcomes);
         let rows = flow.shown.iter();
         let rows = rows.filter(|row| frames.contains(&row.frame));
         rows.map(|row| (row.frame, row.shown_frame)).collect()

@@ -7,7 +7,7 @@ use tidegate_core::media::{FrameRate, Quality};
 use tidegate_core::trace::DropCause;
 use tidegate_core::units::{Bytes, Rate};
 
-use super::super::manifest::{CapacityStep, FlowInfo, Manifest, Way, World};
+use super::super::manifest::{CapacityStep, FlowInfo, FlowPath, Manifest, World};
 use super::super::rows::{
     DropCauses, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, TotalsRow,
 };
@@ -26,7 +26,7 @@ fn run() -> Run {
         floor: Rate::kbps(150),
         frame_rate: Some(FrameRate::fps(25)),
         one_clock: true,
-        way: Way::default(),
+        way: FlowPath::default(),
         active: None,
     });
     manifest.links.push(LinkInfo {
@@ -159,7 +159,7 @@ fn frames_have_one_of_four_outcomes() {
             savable: frame != 2 && frame != 7,
         })
         .collect();
-    let fates: Vec<FrameState> = stories(flow).iter().map(|s| s.fate).collect();
+    let fates: Vec<FrameState> = frame_outcomes(flow).iter().map(|s| s.fate).collect();
     let expected = {
         use FrameState::{Delivered as D, Dropped as X, Late as L, Lost as G};
         [D, D, D, L, G, X, X, G]
@@ -205,7 +205,7 @@ fn frame_waits_for_its_references() {
         received(3, 30),
     ];
     flow.received[3].kind = FrameKind::Key;
-    let delays: Vec<Option<i64>> = stories(flow).iter().map(|s| s.delay).collect();
+    let delays: Vec<Option<i64>> = frame_outcomes(flow).iter().map(|s| s.delay).collect();
     // Frame 1 was complete at 190 ms, 110 ms after the capture of frame 2; the key frame does not
     // wait.
     assert_eq!(delays, [30, 150, 110, 30].map(|ms| Some(ms * 1_000_000)));
@@ -245,7 +245,7 @@ fn time_stamps_may_wrap() {
     for row in &mut flow.received {
         row.rtp_timestamp = row.rtp_timestamp.wrapping_sub(4_000);
     }
-    assert!(stories(flow).iter().all(|s| s.delay == Some(0)));
+    assert!(frame_outcomes(flow).iter().all(|s| s.delay == Some(0)));
 }
 
 #[test]
@@ -455,7 +455,7 @@ fn frames_count_in_any_order_of_their_ends() {
         row.left = None;
     }
     flow.received = (0..4).map(|frame| received(frame, 20)).collect();
-    let order: Vec<u64> = stories(flow).iter().map(|s| s.frame).collect();
+    let order: Vec<u64> = frame_outcomes(flow).iter().map(|s| s.frame).collect();
     assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
     let flow = summarise(&run, &[]).flows.remove(0);
     let frames = (flow.frames.made, flow.frames.sent, flow.frames.dropped);
@@ -580,7 +580,7 @@ proptest! {
                 flow.received.push(received(frame, *delay));
             }
         }
-        let lost = stories(flow).iter().filter(|s| s.fate == FrameState::Lost).count() as u64;
+        let lost = frame_outcomes(flow).iter().filter(|s| s.fate == FrameState::Lost).count() as u64;
         let frames = summarise(&run, &[]).flows.remove(0).frames;
         let ends = [frames.on_time, frames.late, frames.dropped].map(|n| n.expect("judged"));
         prop_assert_eq!(ends.iter().sum::<u64>() + lost, delays.len() as u64);

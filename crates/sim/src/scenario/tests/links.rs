@@ -87,7 +87,8 @@ fn queues_are_parsed_and_displayed() {
         assert_eq!(plan.links[0].queue, Some(meant));
         assert!(plan.topology().contains(words), "{}", plan.topology());
         let network =
-            crate::topology::network(&plan, &crate::topology::roles(&plan, plan.seed)).unwrap();
+            crate::topology::network(&plan, &crate::topology::flow_instances(&plan, plan.seed))
+                .unwrap();
         assert!(Network::<SimPacket>::new(&network, plan.seed).is_ok());
     }
 }
@@ -97,7 +98,8 @@ fn loss_and_jitter_models_are_parsed_and_displayed() {
     let link = |text: &str| {
         let plan = parse(&GOOD.replace("loss = 0.001", text)).unwrap();
         let network =
-            crate::topology::network(&plan, &crate::topology::roles(&plan, plan.seed)).unwrap();
+            crate::topology::network(&plan, &crate::topology::flow_instances(&plan, plan.seed))
+                .unwrap();
         assert!(Network::<SimPacket>::new(&network, plan.seed).is_ok());
         let shown = plan.topology();
         (plan.links[0].clone(), plan.link_infos()[0].loss, shown)

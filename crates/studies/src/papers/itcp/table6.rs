@@ -175,7 +175,7 @@ fn answers(group: &Group, outage: usize) -> (Vec<f64>, Vec<f64>) {
     let from = at.as_secs_f64();
     let to = (at + lasts + group.bursts.gap()).as_secs_f64();
     let first = |o: &Outcome| {
-        let mut answers = o.record.answers.iter();
+        let mut answers = o.record.rate_reductions.iter();
         answers
             .find(|a| (from..to).contains(&a.at.as_secs_f64()))
             .copied()
@@ -242,7 +242,7 @@ fn claims(groups: &[Group]) -> Vec<Claim> {
              events)"
         );
         let Some(theirs) = small.node.table6 else {
-            let timeouts = mean(small.values(|o| o.record.answers.len() as f64));
+            let timeouts = mean(small.values(|o| o.record.rate_reductions.len() as f64));
             claims.push(Claim::new(
                 format!("{place}: no event occurs, as published (responses per run, d = 2 s)"),
                 Some(0.0),

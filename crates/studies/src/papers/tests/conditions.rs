@@ -24,7 +24,7 @@ fn published_values_are_omitted_with_other_outages() {
         bursts: Some(OutageSchedule::published()),
         ..options.clone()
     };
-    let itcp = ENTRIES.iter().filter(|entry| entry.takes_bursts());
+    let itcp = ENTRIES.iter().filter(|entry| entry.accepts_bursts());
     for entry in itcp.filter(|entry| entry.longest_cut().is_none()) {
         let figure = entry.play(&options, &|_| {}).unwrap();
         let name = entry.name;
@@ -53,7 +53,7 @@ fn published_values_are_omitted_with_other_outages() {
 #[derive(Debug, Default)]
 struct JobRecorder(Mutex<Vec<Job>>);
 
-impl World for JobRecorder {
+impl Testbed for JobRecorder {
     fn name(&self) -> Option<String> {
         None
     }
@@ -71,7 +71,7 @@ impl World for JobRecorder {
 fn outages_have_the_requested_times_and_lengths() {
     let recorder = Arc::new(JobRecorder::default());
     let options = Options {
-        world: Arc::clone(&recorder) as Arc<dyn World>,
+        world: Arc::clone(&recorder) as Arc<dyn Testbed>,
         ..other_cuts()
     };
     for name in ["itcp/table4", "itcp/cuts"] {
@@ -157,7 +157,7 @@ fn tables_state_their_distance_to_the_published_values() {
 fn both_growths_of_timeouts_are_played_for_every_mode() {
     let recorder = Arc::new(JobRecorder::default());
     let options = Options {
-        world: Arc::clone(&recorder) as Arc<dyn World>,
+        world: Arc::clone(&recorder) as Arc<dyn Testbed>,
         ..options(1, &[Tcp::Bsd, Tcp::Cubic], &["willab"])
     };
     let entry = ENTRIES.iter().find(|e| e.name == "itcp/table4").unwrap();
@@ -180,7 +180,7 @@ fn both_growths_of_timeouts_are_played_for_every_mode() {
 fn bottleneck_is_the_requested_one() {
     let recorder = Arc::new(JobRecorder::default());
     let options = Options {
-        world: Arc::clone(&recorder) as Arc<dyn World>,
+        world: Arc::clone(&recorder) as Arc<dyn Testbed>,
         nodes: vec!["princeton".to_owned()],
         ..other_path()
     };

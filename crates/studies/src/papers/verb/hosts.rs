@@ -24,15 +24,15 @@ use crate::papers::OutageSchedule;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::{Value, json};
 use tidegate_core::units::Time;
-use tidegate_live::tcp::Sent;
+use tidegate_live::tcp::SenderEnd;
 use tidegate_sim::run::RunReader;
 use tidegate_sim::scenario::quantity;
 
-use self::background_jobs::{At, BackgroundJobs};
+use self::background_jobs::{BackgroundJobs, JobContext};
 use self::cross::Cross;
-use self::injector::{Cut, Guard, Means};
+use self::injector::{Cut, InjectorKind, InjectorShell};
 use self::list::Host;
-use self::outcome::{Kind, Measured, Outcome};
+use self::outcome::{FrameStatistics, ModeSummary, Outcome};
 use self::player::{Player, Ssh};
 use super::bursts::BurstArgs;
 use super::{Program, Sender, Streamed};
@@ -72,7 +72,7 @@ pub(crate) struct HostsArgs {
     /// host's route; a command is run with the arguments "cut ADDRESS" and "mend ADDRESS" appended
     /// [default: route]
     #[arg(long, value_name = "route|COMMAND")]
-    injector: Option<Means>,
+    injector: Option<InjectorKind>,
     /// `[USER@]HOST[:PORT],rate=RATE[,on=TIME,off=TIME][,to=player|sender|ADDRESS][,tidegate=PATH][,name=NAME]`:
     /// a host that sends cross traffic over UDP during the video; repeatable
     #[arg(long, value_name = "HOST")]
@@ -232,8 +232,8 @@ impl Play<'_> {
     }
 
     /// Method of cutting the paths.
-    fn means(&self) -> &Means {
-        self.args.injector.as_ref().unwrap_or(&Means::Route)
+    fn means(&self) -> &InjectorKind {
+        self.args.injector.as_ref().unwrap_or(&InjectorKind::Route)
     }
 
     /// Hosts on which a player can be started.
@@ -333,7 +333,7 @@ impl Play<'_> {
         let Some(port) = player.port(host, &self.around)? else {
             return Ok(None);
         };
-        let at = At {
+        let at = JobContext {
             ssh: &self.ssh,
             player: host,
             port,
@@ -352,14 +352,14 @@ impl Play<'_> {
         *begun = true;
         let cut_short = self.interrupted();
         let now = self.around.clock.now();
-        let whole = matches!(played.ended, Ok(Sent::Everything));
+        let whole = matches!(played.ended, Ok(SenderEnd::Everything));
         let fetched = player.fetch(host, &dir, &self.around, if whole { until } else { now });
         let met = cuts.and_then(|cuts| jobs.end(cuts));
         let note = match &played.ended {
-            Ok(Sent::Everything) => None,
-            Ok(Sent::Asked) if cut_short => Some("cut short".to_owned()),
-            Ok(Sent::Asked) => Some(format!("given up after {} s", limit.as_secs_f64())),
-            Ok(Sent::PlayerLeft) => Some("the player closed the connection".to_owned()),
+            Ok(SenderEnd::Everything) => None,
+            Ok(SenderEnd::Callback) if cut_short => Some("cut short".to_owned()),
+            Ok(SenderEnd::Callback) => Some(format!("given up after {} s", limit.as_secs_f64())),
+            Ok(SenderEnd::PlayerLeft) => Some("the player closed the connection".to_owned()),
             Err(why) => return Err(anyhow!("{}: {why}", host.name)),
         };
         let [sent, seen] = [dir.join("sender"), fetched?].map(RunReader::load);
@@ -367,7 +367,7 @@ impl Play<'_> {
             host: host.name.clone(),
             mode: mode.to_owned(),
             run,
-            measured: Measured::new(&sent?, &seen?, self.args.delay_bound),
+            measured: FrameStatistics::new(&sent?, &seen?, self.args.delay_bound),
             dir,
             answers: played.answers,
             cut_short,
@@ -413,7 +413,7 @@ impl Play<'_> {
         Ok(match &self.bursts {
             None => (send(), Ok(Vec::new())),
             Some(bursts) => {
-                let guard = Guard::start(self.means(), injector::address(host)?)?;
+                let guard = InjectorShell::start(self.means(), injector::address(host)?)?;
                 guard.during(bursts, &self.around, send)
             }
         })
@@ -421,7 +421,7 @@ impl Play<'_> {
 
     /// Writes the results and prints them.
     fn report(self) -> Result<ExitCode> {
-        let kinds = Kind::all(&self.outcomes);
+        let kinds = ModeSummary::all(&self.outcomes);
         let figure = outcome::figure(&kinds, self.args.delay_bound);
         let mut results = serde_json::to_value(&figure)?;
         results["delay_bound_ms"] = json!(self.args.delay_bound.as_secs_f64() * 1e3);

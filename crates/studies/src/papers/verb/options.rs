@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::papers::{Bottleneck, ENTRIES, Entry, ITCP_VIDEO, OutageSchedule, Tcp, means};
+use crate::papers::{Bottleneck, ENTRIES, Entry, ITCP_VIDEO, OutageSchedule, Tcp, has_prefix};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Injector;
@@ -34,7 +34,7 @@ pub(super) fn read(args: &RunArgs) -> Result<RunPlan> {
     are_known(&args.nodes, &entries)?;
     let has_node = |entry: &Entry| {
         let nodes = entry.node_names();
-        let requested = |node: &str| args.nodes.iter().any(|prefix| means(prefix, node));
+        let requested = |node: &str| args.nodes.iter().any(|prefix| has_prefix(prefix, node));
         args.nodes.is_empty() || !entry.has_nodes() || nodes.into_iter().any(requested)
     };
     for entry in entries.extract_if(.., |entry| !has_node(entry)) {
@@ -63,7 +63,7 @@ fn longest(entries: &[&Entry]) -> Option<Duration> {
 fn bottleneck(args: &RunArgs) -> Result<Bottleneck> {
     let usual = Bottleneck::default();
     let rate = args.bottleneck.unwrap_or(usual.rate());
-    let products = args.queue.unwrap_or(usual.products());
+    let products = args.queue.unwrap_or(usual.queue_bdp());
     Bottleneck::new(rate, products).context("--bottleneck and --queue")
 }
 
@@ -77,7 +77,7 @@ fn are_known(nodes: &[String], entries: &[&Entry]) -> Result<()> {
     }
     for prefix in nodes {
         ensure!(
-            known.iter().any(|node| means(prefix, node)),
+            known.iter().any(|node| has_prefix(prefix, node)),
             "unknown node {prefix}: use one of {}",
             known.join(", ")
         );
@@ -90,9 +90,9 @@ fn are_known(nodes: &[String], entries: &[&Entry]) -> Result<()> {
 fn reject_unused(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
     type Takes<'a> = &'a dyn Fn(&Entry) -> bool;
     let with_nodes: Takes<'_> = &Entry::has_nodes;
-    let with_cuts: Takes<'_> = &Entry::has_cuts;
-    let with_gap: Takes<'_> = &Entry::takes_bursts;
-    let with_lengths: Takes<'_> = &|entry| entry.takes_bursts() && entry.longest_cut().is_none();
+    let with_cuts: Takes<'_> = &Entry::has_outages;
+    let with_gap: Takes<'_> = &Entry::accepts_bursts;
+    let with_lengths: Takes<'_> = &|entry| entry.accepts_bursts() && entry.longest_cut().is_none();
     let with_backoff: Takes<'_> = &|entry| entry.has_nodes() && !is_over_bsd(args, entry);
     let is_other_injector = args.injector != Injector::default();
     let with_tcp: Takes<'_> = &|entry| !entry.tcps().is_empty();
@@ -310,7 +310,7 @@ pub(super) mod tests {
         };
         assert_eq!(read("").unwrap(), Bottleneck::default());
         let both = read("--bottleneck 4.5Mb/s --queue 0.5").unwrap();
-        assert_eq!((both.rate(), both.products()), (Rate::kbps(4_500), 0.5));
+        assert_eq!((both.rate(), both.queue_bdp()), (Rate::kbps(4_500), 0.5));
         for (line, says) in [
             (
                 "--bottleneck 50kb/s",

@@ -10,14 +10,14 @@ use anyhow::Result;
 use tidegate_console::context::LiveContext;
 use tidegate_core::units::Time;
 use tidegate_live::driver::Interrupts;
-use tidegate_live::tcp::Sent;
+use tidegate_live::tcp::SenderEnd;
 
-use crate::papers::{Pictures, World};
+use crate::papers::{PictureSource, Testbed};
 
 /// The parts of the program that this crate does not link to.
 pub trait Program {
     /// Encoders of a generated scene.
-    fn pictures(&self) -> Arc<dyn Pictures>;
+    fn pictures(&self) -> Arc<dyn PictureSource>;
 
     /// Runs over the kernel's TCP in network namespaces; run folders go to `out`. To be called
     /// before the process has threads.
@@ -43,7 +43,7 @@ pub trait Program {
 }
 
 /// Runs in real time.
-pub trait Lab: World {
+pub trait Lab: Testbed {
     /// Whether a figure can be made of the runs so far.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ pub struct Streamed {
     /// Number of rate changes in response to an event.
     pub answers: usize,
     /// End of the stream.
-    pub ended: Result<Sent>,
+    pub ended: Result<SenderEnd>,
 }
 
 /// Method of cutting the path of a video over TCP.

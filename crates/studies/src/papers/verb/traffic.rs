@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_live::driver::{Conditions, drive};
+use tidegate_live::driver::{RunLimits, drive};
 use tidegate_live::udp::Socket;
 use tidegate_sim::flow_endpoints::{Actor, Framed, Passage};
 use tidegate_sim::scenario::quantity;
@@ -131,7 +131,7 @@ fn count(args: &TrafficArgs, port: u16, around: &LiveContext) -> Result<Count> {
 fn pass(actor: Actor, socket: Socket, args: &TrafficArgs, around: &LiveContext) -> Result<Count> {
     let seed = context::secret_seed();
     let mut party = Framed::new(actor, seed.stream("cross traffic"));
-    let conditions = Conditions {
+    let conditions = RunLimits {
         clock: around.clock,
         until: Some(Time::ZERO + args.duration),
         stop: around.stop.clone(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::rmcat::{CASES, Case, Outcome, is_media};
 use anyhow::{Result, anyhow, bail};
 
-use super::{Entry, Played};
+use super::{Entry, ScoredRun};
 
 /// Reads results of other programs for `cases`: the file `path`, or all files of the folder `path`
 /// that end in `.json`. Results for other scenarios are ignored.
@@ -33,7 +33,7 @@ pub(super) fn read(path: &Path, cases: &[&'static Case]) -> Result<Vec<Entry>> {
         };
         has_all_flows(case, &outcome, &path)?;
         let control = outcome.control.clone();
-        let run = Played::new(case, outcome)?;
+        let run = ScoredRun::new(case, outcome)?;
         let same = |entry: &&mut Entry| entry.case.id == case.id && entry.control == control;
         match entries.iter_mut().find(same) {
             Some(entry) => entry.runs.push(run),

@@ -26,8 +26,8 @@ impl Flow {
         }
     }
 
-    fn call(&mut self, call: impl FnOnce(&mut Tfrc, &mut Cx<'_>)) {
-        let mut cx = Cx {
+    fn call(&mut self, call: impl FnOnce(&mut Tfrc, &mut Context<'_>)) {
+        let mut cx = Context {
             now: self.now,
             rng: &mut Seed(1).stream("tfrc"),
             trace: &mut (),
@@ -57,7 +57,7 @@ impl Flow {
                     ecn: Ecn::NotEct,
                 }
             };
-            fates.push(Fate {
+            fates.push(PacketOutcome {
                 flow: FlowId(0),
                 seq: self.seq,
                 size: Bytes(1_000),

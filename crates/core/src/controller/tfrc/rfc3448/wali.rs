@@ -51,7 +51,7 @@ impl Wali {
     }
 
     /// Records that the fate of packet `seq` is known, lost or not.
-    pub(super) fn on_fate(&mut self, seq: u64) {
+    pub(super) fn on_outcome(&mut self, seq: u64) {
         self.next = self.next.max(seq.saturating_add(1));
     }
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn until(wali: &mut Wali, seq: u64) -> f64 {
-        wali.on_fate(seq);
+        wali.on_outcome(seq);
         wali.event_rate()
     }
 
@@ -146,14 +146,14 @@ mod tests {
     fn interval_ends_with_the_first_packet_of_the_next() {
         let mut wali = history(8);
         assert!(until(&mut wali, 89) <= 0.0 && wali.is_empty());
-        wali.on_fate(99);
+        wali.on_outcome(99);
         wali.seed(0.011_9);
         assert!(
             (until(&mut wali, 99) - 1.0 / 84.0).abs() < 1e-12,
             "a whole interval"
         );
         // The open interval began with the packet after the evaluation before the first loss.
-        wali.on_fate(149);
+        wali.on_outcome(149);
         assert!(wali.begin(149));
         assert!(!wali.begin(149) && !wali.begin(80), "not later");
         // 60 packets, 90 to 149, and 84.
@@ -165,7 +165,7 @@ mod tests {
         let mut wali = history(8);
         wali.seed(0.01);
         for n in 1..=8_u64 {
-            wali.on_fate(100 * n - 1);
+            wali.on_outcome(100 * n - 1);
             wali.begin(100 * n - 1);
         }
         assert!((wali.event_rate() - 0.01).abs() < 1e-12);

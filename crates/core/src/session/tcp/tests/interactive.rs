@@ -68,7 +68,7 @@ impl Connection {
             unsent: backlog - backlog.min(Self::WINDOW),
             sent: Bytes(self.sent),
             next_timeout: Some(at(self.last_ack + 3 * Self::TIMEOUT)),
-            silent_since: (backlog > Bytes(0)).then(|| at(self.last_ack)),
+            unacked_since: (backlog > Bytes(0)).then(|| at(self.last_ack)),
             stalled: self.stalled,
             oldest_sent: None,
             resumed: None,
@@ -124,7 +124,7 @@ fn run_with_outage(place: Place, policy: impl RatePolicy + 'static) -> (Pair, Ve
     }
     assert!(pair.sender.is_done() && pair.receiver.is_over());
     assert_eq!(pair.rows.len(), 300);
-    let answers = pair.sender.take_answers();
+    let answers = pair.sender.take_rate_reductions();
     (pair, answers)
 }
 
@@ -136,8 +136,8 @@ fn interactive(mode: Mode) -> Interactive {
         ceiling: RATE,
         bound: BOUND,
         interval: Duration::from_millis(40),
-        obeys_after: Duration::ZERO,
-        reaction: Duration::ZERO,
+        encoder_delay: Duration::ZERO,
+        default_response_latency: Duration::ZERO,
         margin: TcpRateConfig::MARGIN,
         drain: Duration::from_secs(3),
     };

@@ -95,8 +95,8 @@ impl Kernel {
         self.expires = FAR;
     }
 
-    fn glance(&self, at: Duration) -> Glance {
-        Glance {
+    fn glance(&self, at: Duration) -> StateSample {
+        StateSample {
             at,
             late: Duration::ZERO,
             clean: self.stamp.is_none(),
@@ -109,7 +109,7 @@ impl Kernel {
 }
 
 /// Sample of a connection without loss.
-const HEALTHY: Glance = Glance {
+const HEALTHY: StateSample = StateSample {
     at: Duration::from_secs(1),
     late: Duration::ZERO,
     clean: true,
@@ -136,8 +136,10 @@ fn watch(kernel: &mut Kernel, span: Duration, slow: Duration, seed: u64) -> Sche
     while now < span && !kernel.given_up {
         kernel.run(now, share());
         match schedule.on_glance(&kernel.glance(now)) {
-            Some(Order::Limit(limit)) => kernel.user_timeout = Some(limit),
-            Some(Order::TakeBack | Order::Restore) => kernel.user_timeout = None,
+            Some(UserTimeoutChange::Limit(limit)) => kernel.user_timeout = Some(limit),
+            Some(UserTimeoutChange::Lift | UserTimeoutChange::Restore) => {
+                kernel.user_timeout = None;
+            }
             None => {}
         }
         now = schedule.wake(now) + slow.mul_f64(share());
@@ -176,16 +178,18 @@ fn timeouts_double_after_a_scheduling_delay() {
         } else {
             STEADY
         };
-        let glance = Glance {
+        let glance = StateSample {
             late,
             ..kernel.glance(now)
         };
         match schedule.on_glance(&glance) {
-            Some(Order::Limit(limit)) => {
+            Some(UserTimeoutChange::Limit(limit)) => {
                 limits.push(now);
                 kernel.user_timeout = Some(limit);
             }
-            Some(Order::TakeBack | Order::Restore) => kernel.user_timeout = None,
+            Some(UserTimeoutChange::Lift | UserTimeoutChange::Restore) => {
+                kernel.user_timeout = None;
+            }
             None => {}
         }
         now = schedule.wake(now);
@@ -207,25 +211,28 @@ fn acknowledgement_restores_the_user_timeout() {
     let order = schedule.on_glance(&kernel.glance(ms(310)));
     assert_eq!(
         (order, schedule.next()),
-        (Some(Order::TakeBack), Some(ms(900)))
+        (Some(UserTimeoutChange::Lift), Some(ms(900)))
     );
     assert_eq!(schedule.wake(ms(310)), ms(360));
     assert_eq!(schedule.wake(ms(760)), ms(780));
     // 900 ms after the last clean sample, plus 250 ms.
     let order = schedule.on_glance(&kernel.glance(ms(781)));
-    assert_eq!(order, Some(Order::Limit(ms(1_150))));
+    assert_eq!(order, Some(UserTimeoutChange::Limit(ms(1_150))));
     assert_eq!(schedule.wake(ms(781)), ms(888));
     assert_eq!(schedule.wake(ms(887)), ms(889));
     kernel.acknowledged();
     let order = schedule.on_glance(&kernel.glance(ms(889)));
-    assert_eq!((order, schedule.next()), (Some(Order::Restore), None));
+    assert_eq!(
+        (order, schedule.next()),
+        (Some(UserTimeoutChange::Restore), None)
+    );
 }
 
 /// Without a clean sample, the first retransmission and the timeout without back-off are unknown.
 #[test]
 fn no_user_timeout_is_set_before_a_clean_sample() {
     let mut schedule = Schedule::default();
-    let glance = Glance {
+    let glance = StateSample {
         at: ms(5),
         late: Duration::ZERO,
         clean: false,
@@ -235,7 +242,7 @@ fn no_user_timeout_is_set_before_a_clean_sample() {
         sent: ms(1),
     };
     for at in [5, 500, 1_590, 1_700] {
-        let glance = Glance {
+        let glance = StateSample {
             at: ms(at),
             late: Duration::ZERO,
             ..glance
@@ -251,14 +258,14 @@ fn limit_counts_from_before_the_first_retransmission() {
     let mut schedule = Schedule::default();
     let mut glance = HEALTHY;
     schedule.on_glance(&glance);
-    glance = Glance {
+    glance = StateSample {
         at: ms(1_400),
         late: Duration::ZERO,
         clean: false,
         ..glance
     };
     schedule.on_glance(&glance);
-    glance = Glance {
+    glance = StateSample {
         at: ms(1_800),
         late: Duration::ZERO,
         in_a_row: 1,
@@ -269,12 +276,12 @@ fn limit_counts_from_before_the_first_retransmission() {
     };
     schedule.on_glance(&glance);
     assert_eq!(schedule.next(), Some(ms(2_390)));
-    let order = schedule.on_glance(&Glance {
+    let order = schedule.on_glance(&StateSample {
         at: ms(2_360),
         late: Duration::ZERO,
         ..glance
     });
-    assert_eq!(order, Some(Order::Limit(ms(1_390 + 250))));
+    assert_eq!(order, Some(UserTimeoutChange::Limit(ms(1_390 + 250))));
 }
 
 /// If the first retransmission cannot be sent, the kernel counts from the original transmission of
@@ -313,7 +320,7 @@ fn timeouts_of_one_outage_do_not_count_for_the_next() {
     let mut glance = HEALTHY;
     schedule.on_glance(&glance);
     for (at, in_a_row, sent_again) in [(1_500, 1, 1), (2_100, 2, 2), (2_400, 3, 3), (3_000, 1, 5)] {
-        glance = Glance {
+        glance = StateSample {
             at: ms(at),
             late: Duration::ZERO,
             clean: false,

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::capture::{self, Capture};
-use super::cross::{Cross, Crossing};
+use super::cross::{Cross, RunningCrossTraffic};
 use super::injector::Cut;
 use super::list::Host;
 use super::player::Ssh;
@@ -18,7 +18,7 @@ use tidegate_console::progress::say;
 /// Running background jobs.
 #[derive(Debug, Default)]
 pub(super) struct BackgroundJobs {
-    crossings: Vec<Crossing>,
+    crossings: Vec<RunningCrossTraffic>,
     captures: Vec<Capture>,
     /// Reasons of missing captures.
     without: Vec<String>,
@@ -26,7 +26,7 @@ pub(super) struct BackgroundJobs {
 
 /// Path conditions of a run.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Met {
+pub(super) struct PathConditions {
     pub(super) cuts: Vec<Cut>,
     /// JSON object per host with cross traffic.
     cross: Vec<Value>,
@@ -36,7 +36,7 @@ pub(super) struct Met {
 
 /// The run of the background jobs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At<'a> {
+pub(super) struct JobContext<'a> {
     pub(super) ssh: &'a Ssh,
     pub(super) player: &'a Host,
     /// TCP port of the player.
@@ -53,7 +53,11 @@ impl BackgroundJobs {
     ///
     /// # Errors
     /// Cross traffic cannot be started: the cause.
-    pub(super) fn start(at: At<'_>, crosses: &[Cross], wanted: bool) -> Result<Option<Self>> {
+    pub(super) fn start(
+        at: JobContext<'_>,
+        crosses: &[Cross],
+        wanted: bool,
+    ) -> Result<Option<Self>> {
         let mut jobs = Self::default();
         if wanted {
             let port = [at.port.to_string()];
@@ -72,8 +76,13 @@ impl BackgroundJobs {
             }
         }
         for cross in crosses {
-            let crossing =
-                Crossing::start(cross, at.ssh, at.player, (at.dir, at.limit), at.around)?;
+            let crossing = RunningCrossTraffic::start(
+                cross,
+                at.ssh,
+                at.player,
+                (at.dir, at.limit),
+                at.around,
+            )?;
             match crossing {
                 Some(crossing) => jobs.crossings.push(crossing),
                 None => return Ok(None),
@@ -92,9 +101,11 @@ impl BackgroundJobs {
     ///
     /// # Errors
     /// Cross traffic has failed during the run, so that its amount is unknown.
-    pub(super) fn end(mut self, cuts: Vec<Cut>) -> Result<Met> {
+    pub(super) fn end(mut self, cuts: Vec<Cut>) -> Result<PathConditions> {
         let crossings = std::mem::take(&mut self.crossings).into_iter();
-        let cross = crossings.map(Crossing::end).collect::<Result<_>>()?;
+        let cross = crossings
+            .map(RunningCrossTraffic::end)
+            .collect::<Result<_>>()?;
         let mut captures = Vec::new();
         for capture in std::mem::take(&mut self.captures) {
             match capture.end() {
@@ -102,7 +113,7 @@ impl BackgroundJobs {
                 Err(why) => self.miss(&why),
             }
         }
-        Ok(Met {
+        Ok(PathConditions {
             cuts,
             cross,
             captures,
@@ -111,7 +122,7 @@ impl BackgroundJobs {
     }
 }
 
-impl Met {
+impl PathConditions {
     /// Adds the path conditions to the JSON object of a run.
     pub(super) fn add_to(&self, run: &mut Value) {
         let cuts = self.cuts.iter();

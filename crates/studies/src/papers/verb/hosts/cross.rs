@@ -25,12 +25,12 @@ pub(super) struct Cross {
     rate: Rate,
     /// Mean times on and off. None for a constant rate.
     bursts: Option<(Duration, Duration)>,
-    to: Toward,
+    to: CrossTarget,
 }
 
 /// Destination of cross traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Toward {
+enum CrossTarget {
     Player,
     /// This host, by an address [default: the source address of the ssh connection].
     Sender(Option<String>),
@@ -43,7 +43,7 @@ impl FromStr for Cross {
         let how = "use [USER@]HOST[:PORT],rate=RATE[,on=TIME,off=TIME][,to=player|sender|\
                    ADDRESS][,tidegate=PATH][,name=NAME]";
         let wrong = |why: &str| format!("invalid cross traffic \"{text}\": {why}; {how}");
-        let (mut rate, mut on, mut off, mut to) = (None, None, None, Toward::Player);
+        let (mut rate, mut on, mut off, mut to) = (None, None, None, CrossTarget::Player);
         let mut of_host = Vec::new();
         let span = |text: &str| {
             let span = quantity::duration(text).map_err(|e| wrong(&e.to_string()))?;
@@ -58,10 +58,10 @@ impl FromStr for Cross {
                 }
                 Some(("on", value)) => on = Some(span(value)?),
                 Some(("off", value)) => off = Some(span(value)?),
-                Some(("to", "player")) => to = Toward::Player,
-                Some(("to", "sender")) => to = Toward::Sender(None),
+                Some(("to", "player")) => to = CrossTarget::Player,
+                Some(("to", "sender")) => to = CrossTarget::Sender(None),
                 Some(("to", address)) if !address.is_empty() => {
-                    to = Toward::Sender(Some(address.to_owned()));
+                    to = CrossTarget::Sender(Some(address.to_owned()));
                 }
                 _ => of_host.push(part),
             }
@@ -89,14 +89,14 @@ impl FromStr for Cross {
 
 /// Running cross traffic.
 #[derive(Debug)]
-pub(super) struct Crossing {
+pub(super) struct RunningCrossTraffic {
     name: String,
     to: &'static str,
     source: RemoteProcess,
     sink: RemoteProcess,
 }
 
-impl Crossing {
+impl RunningCrossTraffic {
     /// Starts sink and source for at most `limit`. None after Ctrl-C.
     ///
     /// # Errors
@@ -114,12 +114,16 @@ impl Crossing {
         counts.extend(["--duration".to_owned(), time(limit)]);
         let here_name = "this host".to_owned();
         let (to, place, address) = match &cross.to {
-            Toward::Player => ("player", &player.name, player.address.clone()),
-            Toward::Sender(address) => ("sender", &here_name, address.clone().unwrap_or_default()),
+            CrossTarget::Player => ("player", &player.name, player.address.clone()),
+            CrossTarget::Sender(address) => {
+                ("sender", &here_name, address.clone().unwrap_or_default())
+            }
         };
         let sink = match cross.to {
-            Toward::Player => ssh.command(player, &traffic(""), &checked(&player.tidegate, counts)),
-            Toward::Sender(_) => {
+            CrossTarget::Player => {
+                ssh.command(player, &traffic(""), &checked(&player.tidegate, counts))
+            }
+            CrossTarget::Sender(_) => {
                 let program = env::current_exe().context("cannot find the path of this program")?;
                 here(
                     &traffic(""),
@@ -211,17 +215,17 @@ mod tests {
         let plain: Cross = "ann@gw.example,rate=1800kb/s".parse().unwrap();
         assert_eq!(plain.host, "ann@gw.example".parse().unwrap());
         assert_eq!((plain.rate, plain.bursts), (Rate::kbps(1_800), None));
-        assert_eq!(plain.to, Toward::Player);
+        assert_eq!(plain.to, CrossTarget::Player);
         let all = "gw:22,to=sender,rate=1Mb/s,on=1s,off=4s,tidegate=/opt/t,name=mk";
         let all: Cross = all.parse().unwrap();
         assert_eq!(all.host, "gw:22,tidegate=/opt/t,name=mk".parse().unwrap());
         let s = Duration::from_secs;
         assert_eq!(
             (all.bursts, all.to),
-            (Some((s(1), s(4))), Toward::Sender(None))
+            (Some((s(1), s(4))), CrossTarget::Sender(None))
         );
         let there: Cross = "gw,rate=1Mb/s,to=192.0.2.9".parse().unwrap();
-        assert_eq!(there.to, Toward::Sender(Some("192.0.2.9".to_owned())));
+        assert_eq!(there.to, CrossTarget::Sender(Some("192.0.2.9".to_owned())));
     }
 
     #[test]

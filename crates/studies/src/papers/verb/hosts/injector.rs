@@ -29,7 +29,7 @@ use tidegate_console::progress::say;
 
 /// Method of cutting the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Means {
+pub(super) enum InjectorKind {
     /// A route on this host to a device that drops all packets to the player.
     Route,
     /// A program and its arguments, split at spaces, followed by "cut" or "mend" and the player's
@@ -37,7 +37,7 @@ pub(super) enum Means {
     Command(String),
 }
 
-impl FromStr for Means {
+impl FromStr for InjectorKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -82,15 +82,15 @@ pub(super) fn address(host: &Host) -> Result<IpAddr> {
 ///
 /// # Errors
 /// The path cannot be cut: the cause and the fix.
-pub(super) fn check(means: &Means, host: &Host) -> Result<()> {
+pub(super) fn check(means: &InjectorKind, host: &Host) -> Result<()> {
     let to = address(host)?;
-    if *means == Means::Route {
+    if *means == InjectorKind::Route {
         is_elsewhere(to).with_context(|| host.name.clone())?;
     }
-    let mut guard = Guard::start(means, to)?;
+    let mut guard = InjectorShell::start(means, to)?;
     match guard.order("try") {
         Ok(()) => Ok(()),
-        Err(Refused(why)) if why.contains("not permitted") => bail!(
+        Err(InjectorError(why)) if why.contains("not permitted") => bail!(
             "{}: no permission to change the route to {to} ({why}): run as root or with \
              CAP_NET_ADMIN, or give --injector a command that has it",
             host.name
@@ -125,9 +125,9 @@ fn family(to: IpAddr) -> &'static str {
 
 /// Reason why the guard has not executed an order.
 #[derive(Debug)]
-struct Refused(String);
+struct InjectorError(String);
 
-impl fmt::Display for Refused {
+impl fmt::Display for InjectorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -135,8 +135,8 @@ impl fmt::Display for Refused {
 
 /// A shell that cuts and restores the path on request. Dropping it restores the path.
 #[derive(Debug)]
-pub(super) struct Guard {
-    means: Means,
+pub(super) struct InjectorShell {
+    kind: InjectorKind,
     to: IpAddr,
     child: Child,
     /// Input of the guard. When it is closed, the guard restores the path and exits.
@@ -145,12 +145,12 @@ pub(super) struct Guard {
     is_cut: bool,
 }
 
-impl Guard {
+impl InjectorShell {
     /// Starts the shell.
     ///
     /// # Errors
     /// The shell cannot be started.
-    pub(super) fn start(means: &Means, to: IpAddr) -> Result<Self> {
+    pub(super) fn start(means: &InjectorKind, to: IpAddr) -> Result<Self> {
         let mut child = spawn(means, to, "whole")?;
         let (Some(orders), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("internal error: the injector's guard has no pipes");
@@ -164,7 +164,7 @@ impl Guard {
             }
         });
         Ok(Self {
-            means: means.clone(),
+            kind: means.clone(),
             to,
             child,
             orders: Some(orders),
@@ -173,8 +173,8 @@ impl Guard {
         })
     }
 
-    fn order(&mut self, what: &str) -> Result<(), Refused> {
-        let refused = |why: &str| Refused(format!("`{what}`: {why}"));
+    fn order(&mut self, what: &str) -> Result<(), InjectorError> {
+        let refused = |why: &str| InjectorError(format!("`{what}`: {why}"));
         self.is_cut |= what == "cut";
         let orders = self
             .orders
@@ -250,7 +250,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for InjectorShell {
     fn drop(&mut self) {
         self.orders = None;
         let ended = self.child.wait();
@@ -259,7 +259,7 @@ impl Drop for Guard {
             return;
         }
         // The guard was killed, or has failed. Another guard restores the path.
-        let again = spawn(&self.means, self.to, "cut").map(|mut child| {
+        let again = spawn(&self.kind, self.to, "cut").map(|mut child| {
             drop(child.stdin.take());
             child.wait()
         });
@@ -269,25 +269,25 @@ impl Drop for Guard {
     }
 }
 
-impl Guard {
+impl InjectorShell {
     fn stays_cut(&self) -> String {
         let to = self.to;
-        match &self.means {
-            Means::Route => {
+        match &self.kind {
+            InjectorKind::Route => {
                 let device = device(to);
                 format!("the route to {to} may still be cut: run `ip link del {device}`")
             }
-            Means::Command(command) => {
+            InjectorKind::Command(command) => {
                 format!("the path to {to} may still be cut: run `{command} mend {to}`")
             }
         }
     }
 }
 
-fn spawn(means: &Means, to: IpAddr, is: &str) -> Result<Child> {
+fn spawn(means: &InjectorKind, to: IpAddr, is: &str) -> Result<Child> {
     let (kind, what) = match means {
-        Means::Route => ("route", device(to)),
-        Means::Command(command) => ("command", command.clone()),
+        InjectorKind::Route => ("route", device(to)),
+        InjectorKind::Command(command) => ("command", command.clone()),
     };
     let to_text = to.to_string();
     let arguments = [kind, &what, &to_text, is, family(to)].map(str::to_owned);
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     /// A command that logs its orders, and a function that reads the log.
-    fn logging_command(dir: &std::path::Path) -> (Means, impl Fn() -> String + use<>) {
+    fn logging_command(dir: &std::path::Path) -> (InjectorKind, impl Fn() -> String + use<>) {
         fs::create_dir_all(dir).unwrap();
         let (script, log) = (dir.join("note"), dir.join("log"));
         fs::write(&script, "#!/bin/sh\necho \"$2\" >> \"$1\"\n").unwrap();
@@ -382,17 +382,17 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("tidegate-guard-{}", std::process::id()));
         let (means, log) = logging_command(&dir);
         let to = "192.0.2.1".parse().unwrap();
-        let mut guard = Guard::start(&means, to).unwrap();
+        let mut guard = InjectorShell::start(&means, to).unwrap();
         guard.order("cut").unwrap();
         drop(guard);
         assert_eq!(log(), "cut\nmend\n");
-        let mut guard = Guard::start(&means, to).unwrap();
+        let mut guard = InjectorShell::start(&means, to).unwrap();
         guard.order("cut").unwrap();
         guard.order("mend").unwrap();
         drop(guard);
         assert_eq!(log(), "cut\nmend\ncut\nmend\n");
         // The guard itself is killed.
-        let mut guard = Guard::start(&means, to).unwrap();
+        let mut guard = InjectorShell::start(&means, to).unwrap();
         guard.order("cut").unwrap();
         guard.child.kill().unwrap();
         drop(guard);
@@ -403,9 +403,9 @@ mod tests {
     #[test]
     fn failed_order_has_its_reason() {
         let to = "192.0.2.1".parse().unwrap();
-        let mut guard = Guard::start(&"ls /nosuch".parse().unwrap(), to).unwrap();
-        let Refused(why) = guard.order("cut").unwrap_err();
+        let mut guard = InjectorShell::start(&"ls /nosuch".parse().unwrap(), to).unwrap();
+        let InjectorError(why) = guard.order("cut").unwrap_err();
         assert!(why.contains("/nosuch") && why.contains("`cut`"), "{why}");
-        assert!(" ".parse::<Means>().is_err());
+        assert!(" ".parse::<InjectorKind>().is_err());
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_sim::run::Run;
 
-use super::background_jobs::Met;
+use super::background_jobs::PathConditions;
 use tidegate_console::progress::counted;
 
 /// Result of one run.
@@ -20,7 +20,7 @@ pub(super) struct Outcome {
     /// Number of the run, from one.
     pub(super) run: u32,
     pub(super) dir: PathBuf,
-    pub(super) measured: Measured,
+    pub(super) measured: FrameStatistics,
     /// Number of rate changes in response to an event.
     pub(super) answers: usize,
     /// Interrupted by Ctrl-C, and excluded from the means.
@@ -28,12 +28,12 @@ pub(super) struct Outcome {
     /// Remark on the end of the run.
     pub(super) note: Option<String>,
     /// Known conditions of the path.
-    pub(super) met: Met,
+    pub(super) met: PathConditions,
 }
 
 /// Frame statistics of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct FrameStatistics {
     /// Captured frames, including skipped ones.
     pub(super) made: u64,
     /// Frames that were not encoded, because the rate plan or the encoder had no capacity.
@@ -50,7 +50,7 @@ pub(super) struct Measured {
     pub(super) events: u64,
 }
 
-impl Measured {
+impl FrameStatistics {
     /// Computes the statistics from the runs of sender and player. Their clocks are not
     /// synchronized, so delays are relative to the minimum of the run.
     pub(super) fn new(sent: &Run, seen: &Run, bound: Duration) -> Self {
@@ -134,7 +134,7 @@ impl Outcome {
 
 /// Complete runs of a mode to a host. Values are means.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Kind {
+pub(super) struct ModeSummary {
     host: String,
     mode: String,
     runs: usize,
@@ -146,7 +146,7 @@ pub(super) struct Kind {
     retractions: Option<f64>,
 }
 
-impl Kind {
+impl ModeSummary {
     /// All kinds, in the order of the runs.
     pub(super) fn all(outcomes: &[Outcome]) -> Vec<Self> {
         let whole = || outcomes.iter().filter(|outcome| !outcome.cut_short);
@@ -211,7 +211,7 @@ impl Kind {
 }
 
 /// Figure in the common format of `papers`: a line per mode over the hosts, and the table.
-pub(super) fn figure(kinds: &[Kind], bound: Duration) -> Figure {
+pub(super) fn figure(kinds: &[ModeSummary], bound: Duration) -> Figure {
     Figure {
         name: "hosts".to_owned(),
         source: format!(
@@ -225,8 +225,8 @@ pub(super) fn figure(kinds: &[Kind], bound: Duration) -> Figure {
     }
 }
 
-fn series(kinds: &[Kind]) -> Vec<Series> {
-    let names = |of: fn(&Kind) -> &str| {
+fn series(kinds: &[ModeSummary]) -> Vec<Series> {
+    let names = |of: fn(&ModeSummary) -> &str| {
         let mut names: Vec<&str> = Vec::new();
         for name in kinds.iter().map(of) {
             if !names.contains(&name) {
@@ -253,7 +253,7 @@ fn series(kinds: &[Kind]) -> Vec<Series> {
 }
 
 /// Table with a row per host and mode.
-fn table(kinds: &[Kind]) -> Table {
+fn table(kinds: &[ModeSummary]) -> Table {
     let columns = [
         "host",
         "mode",
@@ -267,7 +267,7 @@ fn table(kinds: &[Kind]) -> Table {
     ];
     Table {
         columns: columns.map(str::to_owned).to_vec(),
-        rows: kinds.iter().map(Kind::row).collect(),
+        rows: kinds.iter().map(ModeSummary::row).collect(),
     }
 }
 
@@ -282,7 +282,9 @@ mod tests {
 
     use tidegate_core::media::FrameRate;
     use tidegate_core::units::{Rate, Time};
-    use tidegate_sim::run::{FlowInfo, FrameKind, Manifest, ReceivedFrame, SentFrame, Way, World};
+    use tidegate_sim::run::{
+        FlowInfo, FlowPath, FrameKind, Manifest, ReceivedFrame, SentFrame, World,
+    };
 
     use super::*;
 
@@ -299,7 +301,7 @@ mod tests {
             floor: Rate::ZERO,
             frame_rate: Some(FrameRate::fps(10)),
             one_clock: false,
-            way: Way::default(),
+            way: FlowPath::default(),
             active: None,
         };
         let mut manifest = Manifest::new(World::Live, "x", Duration::from_mins(1));
@@ -346,7 +348,7 @@ mod tests {
         let rows = [(1, Some(330)), (2, Some(330)), (3, Some(830)), (4, None)];
         let rows = rows.iter().map(|(n, at)| received(*n, n - 1, *at));
         theirs.flows[0].received = rows.collect();
-        let measured = Measured::new(&ours, &theirs, Duration::from_millis(100));
+        let measured = FrameStatistics::new(&ours, &theirs, Duration::from_millis(100));
         assert_eq!((measured.made, measured.came, measured.in_time), (5, 3, 2));
         assert_eq!(measured.skipped, 1);
         let ms = |span: Option<Duration>| span.unwrap().as_micros();
@@ -354,8 +356,11 @@ mod tests {
         assert_eq!(ms(measured.max_delay), 400_000);
         assert_eq!(measured.share(), Some(0.4));
 
-        let nothing = Measured::new(&run(), &run(), Duration::ZERO);
-        assert_eq!((nothing, nothing.share()), (Measured::default(), None));
+        let nothing = FrameStatistics::new(&run(), &run(), Duration::ZERO);
+        assert_eq!(
+            (nothing, nothing.share()),
+            (FrameStatistics::default(), None)
+        );
     }
 
     #[test]
@@ -365,24 +370,24 @@ mod tests {
             mode: "iopt".to_owned(),
             run,
             dir: PathBuf::new(),
-            measured: Measured {
+            measured: FrameStatistics {
                 made: 10,
                 came: 10,
                 in_time,
                 mean_delay: Some(Duration::from_millis(100 * u64::from(run))),
-                ..Measured::default()
+                ..FrameStatistics::default()
             },
             answers: 2,
             cut_short,
             note: None,
-            met: Met::default(),
+            met: PathConditions::default(),
         };
         let outcomes = [
             outcome(1, 8, false),
             outcome(2, 10, false),
             outcome(3, 0, true),
         ];
-        let kinds = Kind::all(&outcomes);
+        let kinds = ModeSummary::all(&outcomes);
         assert_eq!(kinds.len(), 1);
         assert_eq!((kinds[0].runs, kinds[0].retractions), (2, Some(2.0)));
         let figure = figure(&kinds, Duration::from_secs(2));
@@ -401,7 +406,7 @@ mod tests {
 
     #[test]
     fn missing_mode_of_a_host_is_a_gap_in_its_line() {
-        let kind = |host: &str, mode: &str| Kind {
+        let kind = |host: &str, mode: &str| ModeSummary {
             host: host.to_owned(),
             mode: mode.to_owned(),
             runs: 1,

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use tidegate_core::control::{Cx, Ecn};
+use tidegate_core::control::{Context, Ecn};
 use tidegate_core::controller::fixed::Fixed;
 use tidegate_core::endpoint::{Datagram, Endpoint};
 use tidegate_core::media::Encoded;
@@ -20,7 +20,7 @@ fn a_receiver_that_has_sent_nothing_leaves_without_a_bye() {
     let mut receiver = receiver(9);
     receiver.close();
     let mut rng = Seed(1).stream("receiver");
-    let mut cx = Cx {
+    let mut cx = Context {
         now: Time::from_secs(1),
         rng: &mut rng,
         trace: &mut (),
@@ -136,7 +136,7 @@ impl Pair {
     }
 
     fn step(&mut self) {
-        let mut cx = Cx {
+        let mut cx = Context {
             now: self.now,
             rng: &mut self.rng,
             trace: &mut self.trace,
@@ -169,7 +169,7 @@ impl Pair {
     }
 
     fn deliver_to_sender(&mut self, packet: &[u8]) {
-        let mut cx = Cx {
+        let mut cx = Context {
             now: self.now,
             rng: &mut self.rng,
             trace: &mut self.trace,

@@ -7,11 +7,11 @@ use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, Outage, QueueCon
 use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_live::emulator::{Emulator, EmulatorConfig, Host, Hosts};
+use tidegate_live::emulator::{Emulator, EmulatorConfig, Host, UnconnectedHosts};
 use tidegate_sim::run::{Run, RunReader};
 
 use crate::daemon::client;
-use crate::party::{Party, Scratch, text};
+use crate::program::{Program, Scratch, text};
 
 /// A path of 10 Mb/s with a queue of `queue` packets and a delay in each direction. It drops all
 /// packets during `cuts`, in ms from the start.
@@ -43,20 +43,20 @@ pub(crate) fn cut_path() -> EmulatorConfig {
 }
 
 /// Run folders of sender and player, and the messages of the sender.
-pub(crate) struct Played {
+pub(crate) struct ModeRun {
     pub(crate) sent: Run,
     pub(crate) seen: Run,
     pub(crate) said: String,
 }
 
-impl Played {
+impl ModeRun {
     /// Runs a sender with `options` and a player with the delay `bound`. `meanwhile` is called with
     /// the sender after the start of the stream.
     pub(crate) fn new(
         name: &str,
         path: fn() -> EmulatorConfig,
         (bound, options): (&str, &str),
-        meanwhile: impl FnOnce(&mut Party),
+        meanwhile: impl FnOnce(&mut Program),
     ) -> Self {
         // No daemon exists at this path.
         let absent = Path::new("/nonexistent/events.sock");
@@ -69,11 +69,11 @@ impl Played {
         path: fn() -> EmulatorConfig,
         (bound, options): (&str, &str),
         socket: &Path,
-        meanwhile: impl FnOnce(&mut Party),
+        meanwhile: impl FnOnce(&mut Program),
     ) -> Self {
         let scratch = Scratch::new(&format!("modes-{name}"));
         let [sent, seen] = ["sent", "seen"].map(|name| scratch.path(name));
-        let hosts = Hosts::new(2).unwrap();
+        let hosts = UnconnectedHosts::new(2).unwrap();
         let player = player(&hosts, bound, text(&seen));
         // Started after all slow preparations, since its clock starts now.
         let emulator = Emulator::join(hosts, &path()).unwrap();
@@ -85,12 +85,12 @@ impl Played {
         );
         let host = emulator.namespace(Host::A);
         let mut sender = client(&sender, socket);
-        let mut sender = host.within(|| Party::start(&mut sender)).unwrap();
-        sender.says("sending ");
+        let mut sender = host.within(|| Program::start(&mut sender)).unwrap();
+        sender.wait_for_line("sending ");
         meanwhile(&mut sender);
-        let sender = sender.ends();
+        let sender = sender.wait();
         sender.succeeded();
-        player.ends().succeeded();
+        player.wait().succeeded();
         Self {
             sent: RunReader::load(&sent).unwrap(),
             seen: RunReader::load(&seen).unwrap(),
@@ -145,12 +145,12 @@ impl Played {
 }
 
 /// A player on the far host that discards frames later than `bound`.
-pub(crate) fn player(hosts: &Hosts, bound: &str, run: &str) -> Party {
+pub(crate) fn player(hosts: &UnconnectedHosts, bound: &str, run: &str) -> Program {
     let player =
         format!("recv --transport tcp --listen 5004 --discard-threshold {bound} --run {run}");
     let host = hosts.namespace(Host::B);
-    let mut player = host.within(|| Party::tidegate(&player)).unwrap();
-    player.says("waiting for a stream");
+    let mut player = host.within(|| Program::tidegate(&player)).unwrap();
+    player.wait_for_line("waiting for a stream");
     player
 }
 

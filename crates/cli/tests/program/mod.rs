@@ -11,7 +11,7 @@ use std::{env, fs, process};
 use tidegate_sim::run::{Run, RunReader};
 
 /// A running program. It is killed, by its id, if the test ends first.
-pub(crate) struct Party {
+pub(crate) struct Program {
     child: Child,
     lines: Receiver<String>,
     seen: Vec<String>,
@@ -19,7 +19,7 @@ pub(crate) struct Party {
 }
 
 /// Result of a program.
-pub(crate) struct Ended {
+pub(crate) struct ProgramResult {
     pub(crate) status: ExitStatus,
     /// Standard error.
     pub(crate) said: String,
@@ -27,7 +27,7 @@ pub(crate) struct Ended {
     pub(crate) output: String,
 }
 
-impl Party {
+impl Program {
     /// Starts `tidegate` with the arguments, separated by spaces.
     pub(crate) fn tidegate(arguments: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
@@ -66,7 +66,7 @@ impl Party {
     }
 
     /// Waits for a line that contains `words`.
-    pub(crate) fn says(&mut self, words: &str) -> String {
+    pub(crate) fn wait_for_line(&mut self, words: &str) -> String {
         let end = Instant::now() + GUARD;
         loop {
             match self
@@ -86,7 +86,7 @@ impl Party {
 
     /// Waits for a line that contains `before` and parses the number that follows it.
     pub(crate) fn number(&mut self, before: &str) -> u16 {
-        let line = self.says(before);
+        let line = self.wait_for_line(before);
         let (_, rest) = line.split_once(before).unwrap();
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().unwrap()
@@ -127,7 +127,7 @@ impl Party {
     }
 
     /// Waits for the end of the program.
-    pub(crate) fn ends(mut self) -> Ended {
+    pub(crate) fn wait(mut self) -> ProgramResult {
         let end = Instant::now() + GUARD;
         loop {
             match self
@@ -142,7 +142,7 @@ impl Party {
                 }
             }
         }
-        Ended {
+        ProgramResult {
             status: self.child.wait().unwrap(),
             said: self.seen.join("\n"),
             output: self.output.take().unwrap().join().unwrap(),
@@ -150,7 +150,7 @@ impl Party {
     }
 }
 
-impl Drop for Party {
+impl Drop for Program {
     fn drop(&mut self) {
         // The program may have ended, and been waited for, already.
         let _ = self.child.kill();
@@ -158,7 +158,7 @@ impl Drop for Party {
     }
 }
 
-impl Ended {
+impl ProgramResult {
     pub(crate) fn succeeded(&self) -> &Self {
         assert!(self.status.success(), "{}\n{}", self.status, self.said);
         self
@@ -202,10 +202,10 @@ impl Drop for Scratch {
 }
 
 /// A player of a stream over TCP, at a free port.
-pub(crate) fn player(options: &str) -> (Party, u16) {
+pub(crate) fn player(options: &str) -> (Program, u16) {
     // A threshold that no frame exceeds on a busy machine.
     let options = format!("--listen 127.0.0.1:0 --discard-threshold 30s {options}");
-    let mut player = Party::tidegate(&format!("recv --transport tcp {options}"));
+    let mut player = Program::tidegate(&format!("recv --transport tcp {options}"));
     let port = player.number("waiting for a stream at port ");
     (player, port)
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tidegate_core::units::Time;
-use tidegate_live::driver::Conditions;
+use tidegate_live::driver::RunLimits;
 use tidegate_live::tcp::{TcpError, TcpOptions, TcpSocket, accept, connect};
 
-use super::sending::Played;
+use super::sending::StreamResult;
 use crate::recv::address::bind_any;
 use tidegate_console::context::LiveContext;
 use tidegate_console::describe;
@@ -56,7 +56,7 @@ impl End {
         around: &mut LiveContext,
         options: &TcpOptions,
         mut over: impl FnMut() -> bool,
-        mut play: impl FnMut(&LiveContext, &mut TcpSocket, u32) -> Result<Played>,
+        mut play: impl FnMut(&LiveContext, &mut TcpSocket, u32) -> Result<StreamResult>,
     ) -> Result<()> {
         let mut player = 1;
         loop {
@@ -100,7 +100,7 @@ impl End {
     /// The connection is refused.
     pub(crate) fn open(
         &self,
-        conditions: &Conditions,
+        conditions: &RunLimits,
         asked: impl FnMut() -> bool,
     ) -> Result<Option<(TcpStream, SocketAddr)>> {
         match self {
@@ -118,7 +118,7 @@ impl End {
     /// The connection is refused, or a system call fails.
     pub(crate) fn open_stream(
         &self,
-        conditions: &Conditions,
+        conditions: &RunLimits,
         patience: Duration,
         mut asked: impl FnMut() -> bool,
     ) -> Result<Option<Incoming>> {
@@ -131,7 +131,9 @@ impl End {
             let there = match self {
                 // A peer that the user named is not checked.
                 Self::To(_) => Ok(()),
-                Self::At(_) => socket.wait_for_words(since + patience, conditions, &mut asked),
+                Self::At(_) => {
+                    socket.wait_for_first_packet(since + patience, conditions, &mut asked)
+                }
             };
             match there {
                 Ok(()) => return Ok(Some(Incoming { socket, since })),
@@ -182,7 +184,7 @@ fn listen(at: &str) -> Result<TcpListener> {
 /// The address is not HOST:PORT, or the connection is refused.
 pub(crate) fn connect_to(
     to: &str,
-    conditions: &Conditions,
+    conditions: &RunLimits,
     mut asked: impl FnMut() -> bool,
 ) -> Result<Option<(TcpStream, SocketAddr)>> {
     let fix = "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";

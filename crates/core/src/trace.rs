@@ -188,12 +188,14 @@ pub enum BreakerCause {
 pub enum FeedbackFault {
     /// Not parsable as RTCP.
     Malformed,
-    /// Refers to packets that were never sent.
+    /// Reports no arrival, or one of a packet that was never sent.
     NeverSent,
     /// Older than feedback already processed.
     Stale,
-    /// Arrival times go back or lie in the future.
+    /// The clock of the receiver was stepped, and no second report has confirmed it.
     TimeTravel,
+    /// A packet that was sent as Not-ECT is reported with a CE mark.
+    EcnMangled,
     /// Comes from, or refers to, a source outside of this session.
     UnknownSource,
 }

@@ -1,25 +1,28 @@
-//! Converts RFC 8888 reports to packet fates.
+//! Converts RFC 8888 reports to packet outcomes.
 
 use core::time::Duration;
 
 use super::config::Streams;
 use super::history::{History, Learnt, Line, Stream};
+use super::report_clock::ReportClock;
 use crate::control::Context;
 use crate::trace::{Event, FeedbackFault};
 use crate::wire::ccfb::{Arrival, Ccfb};
-use crate::wire::ntp::RemoteClock;
 
-/// Unwraps the receiver's clock and validates its reports.
+/// Validates reports. Nothing of a report is used, its timestamp included, unless a block is about
+/// packets that were sent.
 #[derive(Debug, Default)]
 pub struct FeedbackReader {
-    remote: RemoteClock,
+    clock: ReportClock,
     /// Buffer that is reused between reports.
     lines: Vec<Line>,
+    /// Believed blocks: stream, and end of its entries in `lines`.
+    blocks: Vec<(Stream, usize)>,
 }
 
 impl FeedbackReader {
     /// Applies one report to `history`. Rejected blocks are recorded as
-    /// [`Event::FeedbackRejected`]; `None` if all are rejected.
+    /// [`Event::FeedbackRejected`]; `None` if the whole report is rejected.
     pub fn read(
         &mut self,
         cx: &mut Context<'_>,
@@ -28,8 +31,8 @@ impl FeedbackReader {
         history: &mut History,
         reordering: Duration,
     ) -> Option<Learnt> {
-        let at = self.remote.at(report.timestamp());
-        let mut accepted = false;
+        self.lines.clear();
+        self.blocks.clear();
         for block in report.blocks() {
             let stream = match block.ssrc {
                 ssrc if ssrc == streams.media_ssrc => Stream::Media,
@@ -39,7 +42,7 @@ impl FeedbackReader {
                     continue;
                 }
             };
-            self.lines.clear();
+            let start = self.lines.len();
             self.lines.extend(block.packets().map(|packet| Line {
                 seq: packet.sequence,
                 received: match packet.arrival {
@@ -50,12 +53,37 @@ impl FeedbackReader {
                     }
                 },
             }));
-            match history.on_feedback(stream, at, &self.lines) {
-                Ok(()) => accepted = true,
-                Err(fault) => reject(cx, fault),
+            match history.check(stream, &self.lines[start..]) {
+                Ok(()) => self.blocks.push((stream, self.lines.len())),
+                Err(fault) => {
+                    self.lines.truncate(start);
+                    reject(cx, fault);
+                }
             }
         }
-        accepted.then(|| history.settle(cx.now, at, reordering))
+        if self.blocks.is_empty() {
+            return None;
+        }
+        let at = match self.clock.at(cx.now, report.sender(), report.timestamp()) {
+            Ok(at) => at,
+            Err(fault) => {
+                reject(cx, fault);
+                return None;
+            }
+        };
+        let mut start = 0;
+        for &(stream, end) in &self.blocks {
+            if history.on_feedback(stream, at, &self.lines[start..end]) {
+                reject(cx, FeedbackFault::EcnMangled);
+            }
+            start = end;
+        }
+        Some(history.settle(cx.now, at, reordering))
+    }
+
+    /// Forgets the clocks of all reporters, e.g. after a BYE.
+    pub fn forget_reporters(&mut self) {
+        self.clock = ReportClock::default();
     }
 }
 

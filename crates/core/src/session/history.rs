@@ -1,4 +1,5 @@
-//! History of sent packets and their outcome: converts per-stream feedback to [`Fate`]s.
+//! History of sent packets and their outcome: converts per-stream feedback to
+//! [`PacketOutcome`]s.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -43,7 +44,6 @@ pub struct History {
     /// All packets before this one are resolved.
     settled: u64,
     in_flight: Bytes,
-    last_report: Option<RemoteTime>,
     /// The packet with the latest arrival time, and that time.
     latest: Option<(u64, RemoteTime)>,
     /// Whether reordering has been observed.
@@ -103,7 +103,7 @@ impl History {
         stream: Stream,
         wire_seq: u64,
         size: Bytes,
-        kind: Kind,
+        (kind, ecn): (Kind, Ecn),
         content: Content,
     ) -> Sent {
         //= rfc5348-5.1-retransmission
@@ -112,6 +112,7 @@ impl History {
             sent: now,
             size,
             kind,
+            ecn,
             content,
             outcome: None,
         });
@@ -129,43 +130,44 @@ impl History {
         }
     }
 
-    /// Applies the entries about one stream. `at` is the report timestamp on the receiver's clock.
+    /// Whether the entries about one stream are credible: one is an arrival of a known packet, and
+    /// none is an arrival of a packet that was never sent.
     ///
     /// # Errors
-    /// If the report is impossible; the whole report is ignored.
-    pub fn on_feedback(
-        &mut self,
-        stream: Stream,
-        at: RemoteTime,
-        lines: &[Line],
-    ) -> Result<(), FeedbackFault> {
-        if self.last_report.is_some_and(|last| at < last) {
-            return Err(FeedbackFault::Stale);
-        }
+    /// [`FeedbackFault::NeverSent`] if they are not.
+    pub fn check(&self, stream: Stream, lines: &[Line]) -> Result<(), FeedbackFault> {
         let index = self.index(stream);
-        let mut found = Vec::with_capacity(lines.len());
-        for line in lines {
-            // A sequence number beyond the newest sent packet is a false claim.
+        let mut credible = false;
+        for line in lines.iter().filter(|line| line.received.is_some()) {
             match index.find(line.seq) {
-                Found::At(seq) => found.push((seq, line.received)),
+                Found::At(_) => credible = true,
                 Found::Forgotten => {}
-                Found::NeverSent if line.received.is_none() => {}
                 Found::NeverSent => return Err(FeedbackFault::NeverSent),
             }
         }
-        if lines
-            .iter()
-            .any(|l| l.received.is_some_and(|(ago, _)| at.0 < nanos(ago)))
-        {
-            return Err(FeedbackFault::TimeTravel);
-        }
-        self.last_report = Some(at);
-        for (seq, received) in found {
-            let Some((ago, ecn)) = received else { continue };
-            let arrived = RemoteTime(at.0 - nanos(ago));
+        credible.then_some(()).ok_or(FeedbackFault::NeverSent)
+    }
+
+    /// Applies [credible](Self::check) entries about one stream. `at` is the time of the report on
+    /// the receiver's clock. Returns whether a packet that was sent as Not-ECT arrived with a CE
+    /// mark: no conforming router sets it, so it is no sign of congestion (RFC 3168 section 5).
+    pub fn on_feedback(&mut self, stream: Stream, at: RemoteTime, lines: &[Line]) -> bool {
+        let mut mangled = false;
+        for line in lines {
+            let Some((ago, mut ecn)) = line.received else {
+                continue;
+            };
+            let Found::At(seq) = self.index(stream).find(line.seq) else {
+                continue;
+            };
+            let arrived = RemoteTime(at.0.saturating_sub(nanos(ago)));
             let Some(entry) = self.entry_mut(seq) else {
                 continue;
             };
+            if ecn == Ecn::Ce && entry.ecn == Ecn::NotEct {
+                ecn = Ecn::NotEct;
+                mangled = true;
+            }
             if entry.outcome.is_none() {
                 entry.outcome = Some((Outcome::Received { at: arrived, ecn }, false));
                 let (size, sent) = (entry.size, entry.sent);
@@ -176,7 +178,7 @@ impl History {
                 }
             }
         }
-        Ok(())
+        mangled
     }
 
     /// Whether packets were reordered on this path by more than the resolution of the report clock.
@@ -295,12 +297,16 @@ impl History {
         rest.find(|e| e.outcome.is_none()).map(|e| e.sent)
     }
 
-    /// Content of a sequence number of the media stream, for a NACK.
-    pub fn media_content(&self, wire_seq: u16) -> Option<Content> {
-        match self.media.find(wire_seq) {
-            Found::At(seq) => self.entry(seq).map(|e| e.content),
-            Found::Forgotten | Found::NeverSent => None,
-        }
+    /// Content of a packet of the media stream that may be lost, for a NACK: no feedback has
+    /// reported its arrival and, if there is feedback per packet, a later packet has arrived.
+    pub fn missing_content(&self, wire_seq: u16) -> Option<Content> {
+        let Found::At(seq) = self.media.find(wire_seq) else {
+            return None;
+        };
+        let entry = self.entry(seq)?;
+        let arrived = matches!(entry.outcome, Some((Outcome::Received { .. }, _)));
+        let in_flight = self.newest.is_some_and(|(newest, _)| seq > newest);
+        (!arrived && !in_flight).then_some(entry.content)
     }
 
     /// Moves rows of packets that no longer change to `rows`.
@@ -388,8 +394,9 @@ struct Entry {
     sent: Time,
     size: Bytes,
     kind: Kind,
+    ecn: Ecn,
     content: Content,
-    /// The flag is set once the controller has received the fate.
+    /// The flag is set once the controller has received the outcome.
     outcome: Option<(Outcome, bool)>,
 }
 

@@ -73,8 +73,9 @@ impl JitterBuffer {
         }
     }
 
-    /// A media packet arrived, directly or by retransmission.
-    pub fn on_packet(&mut self, now: Time, packet: &MediaPacket<'_>) {
+    /// A media packet arrived, directly or by retransmission. Returns false if it precedes the
+    /// newest released or discarded frame.
+    pub fn on_packet(&mut self, now: Time, packet: &MediaPacket<'_>) -> bool {
         let MediaPacket { seq, timestamp, .. } = *packet;
         if !packet.repaired {
             self.fastest.on_arrival(now, timestamp);
@@ -83,7 +84,7 @@ impl JitterBuffer {
             .done
             .is_some_and(|(ts, next)| timestamp <= ts || seq < next)
         {
-            return;
+            return false;
         }
         while self.stored >= MAX_PACKETS || self.waiting >= MAX_BYTES {
             self.discard_oldest();
@@ -111,6 +112,7 @@ impl JitterBuffer {
         if self.overdue.is_some() {
             self.on_timeout(now);
         }
+        true
     }
 
     /// Deadline of the oldest frame, for [`on_timeout`](Self::on_timeout).

@@ -3,6 +3,8 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use self::intake::Newcomer;
+use self::probation::Probation;
 use super::config::{FeedbackMode, ReceiverConfig};
 use super::jitter_buffer::{JitterBuffer, MediaPacket, ReceivedFrame};
 use super::receiver_stats::{Arrivals, ReceiverStats};
@@ -18,6 +20,9 @@ use crate::wire::rtcp::{self, ReportBlock, Rtcp};
 use crate::wire::rtp::RtpPacket;
 use crate::wire::rtx::RtxPayload;
 use crate::wire::seq::{Unwrap16, Unwrap32, nearest16};
+
+mod intake;
+mod probation;
 
 /// Receives one media stream and its retransmission stream.
 ///
@@ -37,11 +42,24 @@ pub struct MediaReceiver {
     feedback_due: Option<Time>,
     feedback_sent: Time,
     report_due: Option<Time>,
+    /// Sequence number, timestamp and arrival of the last media packet.
+    last_media: Option<(u16, u32, Time)>,
+    probation: Probation,
+    newcomer: Option<Newcomer>,
+    /// A source that was replaced while silent. It has precedence over its successor.
+    displaced: Option<u32>,
+    /// Since when packets have arrived and no frame was decodable.
+    undecodable_since: Option<Time>,
+    /// Since when the jitter buffer has refused all packets.
+    refused_since: Option<Time>,
     /// Missing packets up to this sequence number have been requested.
     nack_upto: u64,
     want_nack: bool,
     want_key: Option<Time>,
     outgoing: VecDeque<Vec<u8>>,
+    /// Arrival of the sender's BYE.
+    bye: Option<Time>,
+    /// The BYE has taken effect.
     ended: bool,
     /// Whether any packet was sent.
     has_sent: bool,
@@ -62,6 +80,12 @@ impl MediaReceiver {
             timestamps: Unwrap32::new(),
             last_sr: None,
             last_arrival: None,
+            last_media: None,
+            probation: Probation::default(),
+            newcomer: None,
+            displaced: None,
+            undecodable_since: None,
+            refused_since: None,
             slowdown: SlowdownDetector::default(),
             feedback_due: None,
             feedback_sent: Time::ZERO,
@@ -70,6 +94,7 @@ impl MediaReceiver {
             want_nack: false,
             want_key: None,
             outgoing: VecDeque::new(),
+            bye: None,
             ended: false,
             has_sent: false,
             presence: Presence::Active,
@@ -110,7 +135,7 @@ impl MediaReceiver {
         self.last_arrival
     }
 
-    /// Whether the sender has sent a BYE.
+    /// Whether the sender has sent a BYE, and no media has arrived since.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
@@ -131,83 +156,6 @@ impl MediaReceiver {
             arrivals: self.media.arrivals.len() + self.repair.arrivals.len(),
             restarts: self.restarts,
         }
-    }
-
-    fn on_rtp(&mut self, now: Time, datagram: &Datagram<'_>) {
-        let Ok(packet) = RtpPacket::new_checked(datagram.payload) else {
-            self.rejected += 1;
-            return;
-        };
-        let header = packet.header();
-        let (media, repair) = self.config.payload_types;
-        let repaired = header.payload_type == repair;
-        if !repaired && header.payload_type != media {
-            self.rejected += 1;
-            return;
-        }
-        if !repaired && self.media.is_other(header.ssrc) && self.may_be_replaced(now) {
-            self.start_over();
-        }
-        let source = if repaired {
-            &mut self.repair
-        } else {
-            &mut self.media
-        };
-        if source.is_other(header.ssrc) {
-            self.rejected += 1;
-            return;
-        }
-        source.ssrc = Some(header.ssrc);
-        let received = Received {
-            ecn: datagram.ecn,
-            at: now,
-        };
-        let seq = source.unwrap.unwrap(header.sequence);
-        let fresh = source.arrivals.on_packet(seq, received);
-        let timestamp = self.timestamps.unwrap(header.timestamp);
-        let ticks = u128::from(now.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
-        source.stats.on_packet(seq, timestamp as i64, ticks as i64);
-        self.last_arrival = Some(now);
-        self.ended = false;
-        self.report_due
-            .get_or_insert(now + self.config.report_interval);
-        self.plan_feedback(now, seq, repaired);
-        if !repaired && fresh && self.slowdown.on_packet(now, seq, timestamp) {
-            self.feedback_soon(now, Duration::ZERO);
-        }
-        if !fresh {
-            return;
-        }
-        let original = if repaired {
-            self.original(packet.payload())
-        } else {
-            Some((seq, packet.payload()))
-        };
-        let Some((seq, payload)) = original else {
-            return;
-        };
-        self.frames.on_packet(
-            now,
-            &MediaPacket {
-                seq,
-                timestamp,
-                marker: header.marker,
-                repaired,
-                payload,
-            },
-        );
-    }
-
-    /// Sequence number and payload of the original packet in a retransmission. `None` if the
-    /// payload is malformed, or if the packet precedes all known packets of the media stream.
-    fn original<'p>(&mut self, payload: &'p [u8]) -> Option<(u64, &'p [u8])> {
-        let Ok(original) = RtxPayload::parse(payload) else {
-            self.rejected += 1;
-            return None;
-        };
-        let newest = self.media.unwrap.highest()?;
-        let seq = nearest16(newest, original.original_sequence)?;
-        Some((seq, original.payload))
     }
 
     /// Schedules feedback: periodic, or early when a packet is missing.
@@ -244,57 +192,6 @@ impl MediaReceiver {
         self.feedback_due = Some(self.feedback_due.map_or(due, |d| d.min(due)));
     }
 
-    fn on_rtcp(&mut self, now: Time, datagram: &Datagram<'_>) {
-        if rtcp::form(datagram.payload).is_err() {
-            self.rejected += 1;
-            return;
-        }
-        for packet in rtcp::packets(datagram.payload).flatten() {
-            match packet {
-                Rtcp::SenderReport(report) if self.media.is(report.info().ssrc) => {
-                    self.last_sr = Some((report.info().ntp.middle(), now));
-                    // While no media arrives, a sender report is a probe that needs an answer.
-                    if self.is_silent(now) {
-                        self.report_due = Some(now);
-                    }
-                }
-                Rtcp::SenderReport(report)
-                    if self.media.ssrc.is_none() || self.may_be_replaced(now) =>
-                {
-                    if self.media.ssrc.is_some() {
-                        self.start_over();
-                    }
-                    self.last_sr = Some((report.info().ntp.middle(), now));
-                    self.media.ssrc = Some(report.info().ssrc);
-                    self.report_due = Some(now);
-                }
-                Rtcp::Bye(bye) if bye.ssrcs().any(|s| self.media.is(s)) => self.ended = true,
-                _ => {}
-            }
-        }
-    }
-
-    /// Whether another sender may replace the current one: the current one has sent a BYE, or has
-    /// been silent for [`TAKEOVER`], as after a restart.
-    fn may_be_replaced(&self, now: Time) -> bool {
-        self.ended
-            || self
-                .last_arrival
-                .is_none_or(|last| now.since(last) > TAKEOVER)
-    }
-
-    /// Resets the state for another sender, whose sequence numbers and timestamps are unrelated.
-    fn start_over(&mut self) {
-        self.frames.start_over();
-        (self.media, self.repair) = Default::default();
-        self.timestamps = Unwrap32::new();
-        self.slowdown = SlowdownDetector::default();
-        (self.last_sr, self.want_key) = (None, None);
-        (self.nack_upto, self.want_nack) = (0, false);
-        self.ended = false;
-        self.restarts += 1;
-    }
-
     fn is_silent(&self, now: Time) -> bool {
         let quiet = self.config.feedback_interval * 4;
         self.last_arrival.is_none_or(|last| now.since(last) > quiet)
@@ -304,9 +201,12 @@ impl MediaReceiver {
     //= rfc5506-4.2-regular
     fn write_report(&mut self, now: Time) {
         let mut out = Vec::with_capacity(256);
-        let (last_sr, delay) = self.last_sr.map_or_else(Default::default, |(sr, at)| {
-            (sr, NtpShort::from_span(now.since(at)))
-        });
+        let answer = |last: Option<(NtpShort, Time)>| {
+            last.map_or_else(Default::default, |(sr, at)| {
+                (sr, NtpShort::from_span(now.since(at)))
+            })
+        };
+        let (last_sr, delay) = answer(self.last_sr);
         let mut blocks = Vec::with_capacity(2);
         for source in [&mut self.media, &mut self.repair] {
             let Some(ssrc) = source.ssrc else { continue };
@@ -319,6 +219,15 @@ impl MediaReceiver {
                 jitter: numbers.jitter,
                 last_sr,
                 delay_since_last_sr: delay,
+            });
+        }
+        if let Some(newcomer) = self.newcomer {
+            let (last_sr, delay_since_last_sr) = answer(Some(newcomer.last_sr));
+            blocks.push(ReportBlock {
+                ssrc: newcomer.ssrc,
+                last_sr,
+                delay_since_last_sr,
+                ..ReportBlock::default()
             });
         }
         //= rfc3550-6.1-first
@@ -416,6 +325,9 @@ impl Endpoint for MediaReceiver {
             Presence::Leaving => return self.write_goodbye(now),
             Presence::Left => return,
         }
+        if self.ends_at().is_some_and(|at| at <= now) {
+            self.ended = true;
+        }
         if self.frames.on_timeout(now) {
             self.want_key.get_or_insert(now);
             self.feedback_soon(now, Duration::ZERO);
@@ -453,7 +365,8 @@ impl Endpoint for MediaReceiver {
             .map(|at| (at, TimerReason::Playout));
         let reports = [self.feedback_due, self.report_due, self.keep_alive()];
         let feedback = reports.into_iter().flatten().min();
-        sooner(assembly, feedback.map(|at| (at, TimerReason::Feedback)))
+        let next = sooner(assembly, feedback.map(|at| (at, TimerReason::Feedback)));
+        sooner(next, self.ends_at().map(|at| (at, TimerReason::Silence)))
     }
 
     fn is_done(&self) -> bool {
@@ -497,7 +410,7 @@ impl Source {
         self.ssrc == Some(ssrc)
     }
 
-    /// Whether the stream has another SSRC than `ssrc`. The first SSRC received is adopted.
+    /// Whether the stream has another SSRC than `ssrc`.
     fn is_other(&self, ssrc: u32) -> bool {
         self.ssrc.is_some_and(|own| own != ssrc)
     }
@@ -512,5 +425,6 @@ const MAX_NACKS: usize = 64;
 /// Interval between key frame requests: one round trip of an intercontinental path.
 const KEY_RETRY: Duration = Duration::from_millis(300);
 const KEEP_ALIVE_SLOW: Duration = Duration::from_millis(250);
-/// Silence after which another SSRC is adopted.
-const TAKEOVER: Duration = Duration::from_secs(2);
+/// Difference of a timestamp from the expected one that is within a stream: frames may be
+/// reordered, and an encoder may skip some.
+const NEAR: Duration = Duration::from_secs(1);

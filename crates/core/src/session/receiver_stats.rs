@@ -140,6 +140,12 @@ impl Arrivals {
         self.fresh
     }
 
+    /// Whether `seq` is between the stored arrivals and has not arrived.
+    pub fn is_missing(&self, seq: u64) -> bool {
+        let place = seq.checked_sub(self.first).map(|place| place as usize);
+        place.and_then(|place| self.seen.get(place)) == Some(&None)
+    }
+
     /// Missing sequence numbers from `from` to the newest arrival.
     pub fn missing_since(&self, from: u64) -> impl Iterator<Item = u64> + '_ {
         let skip = from.saturating_sub(self.first) as usize;

@@ -10,6 +10,7 @@ use self::chain::ReferenceChain;
 use self::control::Control;
 pub use self::frames::SentFrame;
 use self::frames::{Frames, HEADERS, OutFrame};
+use self::repair_budget::RepairBudget;
 
 use super::breaker::Breaker;
 use super::config::SenderConfig;
@@ -33,6 +34,7 @@ mod feedback;
 mod frame_dropping;
 mod frames;
 pub mod held;
+mod repair_budget;
 mod transmit;
 
 /// Sends one stream. Orders frames at a rate that meets the delay bound, packetises and paces them,
@@ -51,6 +53,7 @@ pub struct MediaSender {
     capture: Capture,
     frames: Frames,
     repairs: VecDeque<Content>,
+    repair_budget: RepairBudget,
     history: History,
     pacer: Pacer,
     path: PathView,
@@ -81,6 +84,8 @@ pub struct MediaSender {
     has_report_block: bool,
     /// SSRC of the receiver that sent the latest such block.
     reporter: Option<u32>,
+    /// Arrival of the reporter's BYE, until feedback disproves it or [`BYE_DELAY`] has passed.
+    bye: Option<Time>,
     last_sample: Time,
     /// The session ends immediately.
     closing: bool,
@@ -144,6 +149,7 @@ impl MediaSender {
             capture: Capture::new(config.frame_rate, config.frames, &config.pauses),
             frames: Frames::default(),
             repairs: VecDeque::new(),
+            repair_budget: RepairBudget::default(),
             history: History::new(config.log),
             pacer: Pacer::default(),
             path: PathView::default(),
@@ -166,6 +172,7 @@ impl MediaSender {
             started: Time::ZERO,
             has_report_block: false,
             reporter: None,
+            bye: None,
             last_sample: Time::ZERO,
             closing: false,
             outgoing: VecDeque::new(),
@@ -290,6 +297,9 @@ impl MediaSender {
         if self.blackout_start().is_some_and(|at| at <= now) {
             self.begin_blackout(cx);
         }
+        if self.leaves_at().is_some_and(|at| at <= now) {
+            self.on_receiver_left(cx);
+        }
         if self.expects_rtcp()
             && let Some(cause) = self.breaker.on_timeout(now)
         {
@@ -312,6 +322,7 @@ impl MediaSender {
         let mut next = self.next_report.map(|at| (at, TimerReason::Feedback));
         let mut consider = |at: Option<Time>, why| next = sooner(next, at.map(|at| (at, why)));
         consider(self.capture.next(), TimerReason::Capture);
+        consider(self.leaves_at(), TimerReason::Feedback);
         consider(self.blackout_start(), TimerReason::Silence);
         if self.expects_rtcp() {
             consider(self.breaker.next_timeout(), TimerReason::Breaker);

@@ -51,7 +51,6 @@ impl MediaSender {
         if block.ssrc != streams.media_ssrc {
             return reject(cx, FeedbackFault::UnknownSource);
         }
-        self.reporter = Some(from);
         let now = self.config.epoch.at(cx.now).middle();
         let sample = round_trip(now, block.last_sr, block.delay_since_last_sr);
         // A sample longer than the session is forged, or answers a sender report of another
@@ -60,6 +59,11 @@ impl MediaSender {
         if let Some(rtt) = sample {
             self.path.on_rtt(cx.now, rtt);
         }
+        // A quoted sender report proves that the source receives this stream.
+        if sample.is_some() || self.reporter.is_none() {
+            self.reporter = Some(from);
+        }
+        self.disprove_bye(cx.now);
         let loss = f64::from(block.fraction_lost) / 256.0;
         let first = core::mem::replace(&mut self.has_report_block, true);
         if self.peer != Peer::PerPacket {
@@ -125,6 +129,7 @@ impl MediaSender {
         self.breaker.on_rtcp(cx.now);
         let progress = learnt.fates.iter().any(|f| f.outcome != Outcome::Lost);
         if progress {
+            self.disprove_bye(cx.now);
             self.last_progress = cx.now;
             if let Phase::Blackout { since, .. } = self.phase {
                 // The path held the packets and lost none: nothing is written off.
@@ -134,7 +139,7 @@ impl MediaSender {
         self.take(cx, &learnt);
     }
 
-    /// Passes new fates to the controller and the path statistics, and schedules retransmissions.
+    /// Passes new packet outcomes to the controller and the path statistics, and schedules retransmissions.
     fn take(&mut self, cx: &mut Context<'_>, learnt: &Learnt) {
         if learnt.fates.is_empty() {
             return;
@@ -181,7 +186,8 @@ impl MediaSender {
     }
 
     /// Generic NACK (RFC 4585 section 6.2.1). The per-packet feedback of a Tidegate receiver
-    /// reports the same losses slightly later.
+    /// reports the same losses slightly later, and has precedence: what it reported as received,
+    /// or has not reported yet, is not repaired.
     fn on_nack(&mut self, cx: &mut Context<'_>, nack: &Nack<'_>) {
         if nack.media() != self.config.streams.media_ssrc {
             return reject(cx, FeedbackFault::UnknownSource);
@@ -192,7 +198,7 @@ impl MediaSender {
             return;
         }
         for seq in nack.lost().take(MAX_NACKS) {
-            let Some(content) = self.history.media_content(seq) else {
+            let Some(content) = self.history.missing_content(seq) else {
                 continue;
             };
             if self.repairs.len() < MAX_REPAIRS && !self.repairs.contains(&content) {
@@ -214,14 +220,33 @@ impl MediaSender {
         }
     }
 
-    /// The reporting receiver leaves. It, or another one, may join later: sender reports continue
-    /// as probes, as after a trip of the breaker.
-    //= rfc3550-6.6-leaves
+    /// BYE of the reporting receiver. It takes effect after [`BYE_DELAY`], unless feedback shows
+    /// that the stream is still received.
     fn on_bye(&mut self, cx: &mut Context<'_>) {
         let stands = matches!(self.phase, Phase::Stopped | Phase::Closed(_));
-        if stands || self.config.one_way {
-            return;
+        if !stands && !self.config.one_way {
+            self.bye.get_or_insert(cx.now);
         }
+    }
+
+    /// Time at which a BYE takes effect.
+    pub(super) fn leaves_at(&self) -> Option<Time> {
+        self.bye.map(|bye| bye + BYE_DELAY)
+    }
+
+    /// Feedback has arrived. Unless it was reordered with the BYE, the receiver has not left.
+    fn disprove_bye(&mut self, now: Time) {
+        if self.bye.is_some_and(|bye| now.since(bye) >= REORDERED_BYE) {
+            self.bye = None;
+        }
+    }
+
+    /// The reporting receiver has left. It, or another one, may join later: sender reports continue
+    /// as probes, as after a trip of the breaker.
+    //= rfc3550-6.6-leaves
+    pub(super) fn on_receiver_left(&mut self, cx: &mut Context<'_>) {
+        (self.bye, self.reporter) = (None, None);
+        self.reader.forget_reporters();
         let cause = self.breaker.on_goodbye(cx.now);
         self.stop(cx, cause);
     }
@@ -311,6 +336,7 @@ impl MediaSender {
         }
         self.control.restart(cx, self.config.packet_size);
         self.control.on_report(cx, &Report::default().rtt(rtt));
+        self.reader.forget_reporters();
         self.path = PathView::default();
         self.path.on_rtt(cx.now, rtt);
         self.ceiling = None;
@@ -401,6 +427,10 @@ const PROBE_MIN: Duration = Duration::from_millis(20);
 const PROBE_MAX: Duration = Duration::from_millis(100);
 /// Time from the arrival of a key frame to the last request sent without knowledge of it.
 const KEY_NEWS: Duration = Duration::from_millis(50);
+/// Ten feedback intervals, or two frames at 10 frames per second.
+const BYE_DELAY: Duration = Duration::from_millis(250);
+/// Maximum reordering of a BYE and the feedback sent before it.
+const REORDERED_BYE: Duration = Duration::from_millis(25);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 /// Time for retransmissions at the end of a stream without a delay bound.
 const LAST_REPAIRS: Duration = Duration::from_secs(1);

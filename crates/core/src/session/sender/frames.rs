@@ -22,8 +22,8 @@ pub(super) struct OutFrame {
     next: usize,
     /// Wire bytes not sent yet.
     left: Bytes,
-    /// Time of the last retransmission of each payload.
-    repaired: Vec<Option<Time>>,
+    /// Number of retransmissions of each payload, and the time of the last one.
+    repairs: Vec<(u8, Time)>,
 }
 
 /// Row of the sender's frame table.
@@ -75,7 +75,7 @@ impl OutFrame {
             row: SentFrame { wire, ..row },
             deadline,
             left: wire,
-            repaired: vec![None; ends.len()],
+            repairs: vec![(0, Time::ZERO); ends.len()],
             payloads,
             ends,
             next: 0,
@@ -120,14 +120,19 @@ impl OutFrame {
         Some(index)
     }
 
-    /// Records a retransmission of `index`; false if the last one is less than `pause` ago.
-    pub(super) fn may_repair(&mut self, index: u32, now: Time, pause: Duration) -> bool {
-        match self.repaired.get_mut(index as usize) {
-            Some(last) if last.is_none_or(|at| now.since(at) >= pause) => {
-                *last = Some(now);
-                true
-            }
-            _ => false,
+    /// Whether `index` may be retransmitted: the last time was at least `pause` ago, and there were
+    /// fewer than [`MAX_REPAIRS`].
+    pub(super) fn may_repair(&self, index: u32, now: Time, pause: Duration) -> bool {
+        let repairs = self.repairs.get(index as usize);
+        repairs.is_some_and(|&(count, last)| {
+            count == 0 || count < MAX_REPAIRS && now.since(last) >= pause
+        })
+    }
+
+    /// Records a retransmission of `index`.
+    pub(super) fn on_repair(&mut self, index: u32, now: Time) {
+        if let Some((count, last)) = self.repairs.get_mut(index as usize) {
+            (*count, *last) = (*count + 1, now);
         }
     }
 
@@ -222,5 +227,7 @@ impl Frames {
 pub(super) const HEADERS: u64 = crate::endpoint::OVERHEAD.get() + RtpHeader::LEN as u64;
 /// Retention of frames without a delay bound.
 const KEEP: Duration = Duration::from_secs(1);
+/// At 20 % loss, one packet in 60,000 is lost so often.
+const MAX_REPAIRS: u8 = 6;
 /// Two seconds at 120 frames per second.
 const MAX_KEPT: usize = 240;

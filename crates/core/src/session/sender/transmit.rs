@@ -1,5 +1,7 @@
 //! Packet transmission: retransmissions first, then frames in order, paced.
 
+use core::time::Duration;
+
 use super::frames::OutFrame;
 use super::{MediaSender, Peer, Phase};
 use crate::control::{Context, Ecn, Kind};
@@ -30,25 +32,6 @@ impl MediaSender {
             None => (Stream::Media, Kind::Media, self.write_media(cx, buffer)?),
         };
         let size = Bytes(buffer.len() as u64) + OVERHEAD;
-        let seq = match stream {
-            Stream::Media => &mut self.media_seq,
-            Stream::Repair => &mut self.repair_seq,
-        };
-        let wire_seq = core::mem::replace(seq, *seq + 1);
-        let mut sent = self
-            .history
-            .on_sent(cx.now, stream, wire_seq, size, kind, content);
-        sent.app_limited = self.frames.is_empty() && self.repairs.is_empty();
-        self.control.on_sent(cx, &sent);
-        self.pacer.on_sent(cx.now, size, self.pace());
-        self.breaker.on_sent(cx.now, size);
-        self.first_media.get_or_insert(cx.now);
-        self.last_media = cx.now;
-        self.counts.packets = self.counts.packets.wrapping_add(1);
-        self.counts.octets = self
-            .counts
-            .octets
-            .wrapping_add(buffer.len() as u32 - RtpHeader::LEN as u32);
         // A peer that does not report CE marks prevents a reaction to them (RFC 6679 section
         // 7.2.1).
         let ecn = if self.config.ecn && self.peer != Peer::ReceiverReports {
@@ -56,6 +39,30 @@ impl MediaSender {
         } else {
             Ecn::NotEct
         };
+        let seq = match stream {
+            Stream::Media => &mut self.media_seq,
+            Stream::Repair => &mut self.repair_seq,
+        };
+        let wire_seq = core::mem::replace(seq, *seq + 1);
+        let kinds = (kind, ecn);
+        let mut sent = self
+            .history
+            .on_sent(cx.now, stream, wire_seq, size, kinds, content);
+        sent.app_limited = self.frames.is_empty() && self.repairs.is_empty();
+        self.control.on_sent(cx, &sent);
+        self.pacer.on_sent(cx.now, size, self.pace());
+        self.breaker.on_sent(cx.now, size);
+        if stream == Stream::Media {
+            let second = self.target().media * Duration::from_secs(1);
+            self.repair_budget.on_media(size, second);
+        }
+        self.first_media.get_or_insert(cx.now);
+        self.last_media = cx.now;
+        self.counts.packets = self.counts.packets.wrapping_add(1);
+        self.counts.octets = self
+            .counts
+            .octets
+            .wrapping_add(buffer.len() as u32 - RtpHeader::LEN as u32);
         Some(Transmit { ecn, dscp: 0 })
     }
 
@@ -78,6 +85,14 @@ impl MediaSender {
             if !frame.may_repair(content.fragment, now, pause) {
                 continue;
             }
+            if !self.repair_budget.spend(size) {
+                // Without feedback per packet, the request is no proof of a loss.
+                if self.peer == Peer::PerPacket {
+                    self.chain.break_at(content.frame, KeyCause::Repair);
+                }
+                continue;
+            }
+            frame.on_repair(content.fragment, now);
             let last = frame.is_last(content.fragment);
             header(
                 frame,

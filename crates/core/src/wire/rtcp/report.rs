@@ -153,7 +153,7 @@ pub fn emit_receiver_report(sender: u32, reports: &[ReportBlock], out: &mut Vec<
 }
 
 /// Reception statistics of one source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportBlock {
     /// SSRC of the source.
     pub ssrc: u32,

@@ -1,0 +1,301 @@
+//! Acceptance of RTP and RTCP packets: source validation, sequence and timestamp jumps, takeovers.
+
+use core::time::Duration;
+
+use super::probation::is_timestamp_near;
+use super::{MediaReceiver, Source};
+use crate::endpoint::Datagram;
+use crate::media::MEDIA_CLOCK;
+use crate::session::jitter_buffer::MediaPacket;
+use crate::session::slowdown_detector::SlowdownDetector;
+use crate::units::Time;
+use crate::wire::ccfb::Received;
+use crate::wire::ntp::NtpShort;
+use crate::wire::rtcp::{self, Rtcp};
+use crate::wire::rtp::{RtpHeader, RtpPacket};
+use crate::wire::rtx::RtxPayload;
+use crate::wire::seq::{Unwrap32, nearest16};
+
+/// A source that has announced itself by a sender report while it may take over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Newcomer {
+    pub(super) ssrc: u32,
+    /// Middle 32 bits of the NTP timestamp of its last sender report, and its arrival time.
+    pub(super) last_sr: (NtpShort, Time),
+}
+
+impl MediaReceiver {
+    pub(super) fn on_rtp(&mut self, now: Time, datagram: &Datagram<'_>) {
+        let Ok(packet) = RtpPacket::new_checked(datagram.payload) else {
+            self.rejected += 1;
+            return;
+        };
+        let (media, repair) = self.config.payload_types;
+        match packet.header().payload_type {
+            pt if pt == media => self.on_media(now, datagram, &packet),
+            pt if pt == repair => self.on_repair(now, datagram, &packet),
+            _ => self.rejected += 1,
+        }
+    }
+
+    fn on_media(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
+        let header = packet.header();
+        let is_current = self.media.is(header.ssrc);
+        if is_current && self.continues(now, &header) {
+            return self.accept_media(now, datagram, packet);
+        }
+        if !is_current && !self.may_take_over(now, header.ssrc) {
+            self.rejected += 1;
+            return;
+        }
+        if !is_current && self.newcomer.is_some_and(|n| n.ssrc == header.ssrc) {
+            self.take_over(now, header.ssrc);
+            return self.accept_media(now, datagram, packet);
+        }
+        let (ecn, payload) = (datagram.ecn, datagram.payload);
+        let Some(held) = self.probation.confirm(now, &header, ecn, payload) else {
+            return;
+        };
+        if !is_current {
+            self.take_over(now, header.ssrc);
+        } else if !self.skips_ahead(now, &header) {
+            self.start_over();
+            self.media.ssrc = Some(header.ssrc);
+        }
+        let first = Datagram {
+            ecn: held.ecn,
+            payload: &held.datagram,
+        };
+        if let Ok(packet) = RtpPacket::new_checked(first.payload) {
+            self.accept_media(held.at, &first, &packet);
+        }
+        self.accept_media(now, datagram, packet);
+    }
+
+    /// Whether a packet of the current source is near the ones before it.
+    //= rfc3550-A.1-dropout
+    fn continues(&self, now: Time, header: &RtpHeader) -> bool {
+        let Some((sequence, _, _)) = self.last_media else {
+            return true;
+        };
+        let ahead = header.sequence.wrapping_sub(sequence).cast_signed();
+        ahead.unsigned_abs() < MAX_DROPOUT && self.is_timestamp_near(now, header)
+    }
+
+    /// Whether a confirmed jump skips packets of the same stream, as after an outage, instead of
+    /// starting another one.
+    fn skips_ahead(&self, now: Time, header: &RtpHeader) -> bool {
+        self.last_media.is_some_and(|(sequence, _, _)| {
+            header.sequence.wrapping_sub(sequence).cast_signed() > 0
+        }) && self.is_timestamp_near(now, header)
+    }
+
+    fn is_timestamp_near(&self, now: Time, header: &RtpHeader) -> bool {
+        self.last_media.is_none_or(|(_, timestamp, at)| {
+            is_timestamp_near((timestamp, at), header.timestamp, now)
+        })
+    }
+
+    fn accept_media(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
+        let header = packet.header();
+        self.last_media = Some((header.sequence, header.timestamp, now));
+        let seq = self.media.unwrap.unwrap(header.sequence);
+        let Some(timestamp) = self.on_arrival(now, datagram, &header, seq, false) else {
+            return;
+        };
+        if self.bye.is_some_and(|bye| now.since(bye) > REORDERED_BYE) {
+            (self.bye, self.ended) = (None, false);
+        }
+        if self.slowdown.on_packet(now, seq, timestamp) {
+            self.feedback_soon(now, Duration::ZERO);
+        }
+        self.assemble(
+            now,
+            &MediaPacket {
+                seq,
+                timestamp,
+                marker: header.marker,
+                repaired: false,
+                payload: packet.payload(),
+            },
+        );
+    }
+
+    /// A retransmission. Its SSRC may change to one that repairs a missing packet.
+    fn on_repair(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
+        let header = packet.header();
+        let original = RtxPayload::parse(packet.payload()).ok();
+        let original = original.zip(self.media.unwrap.highest());
+        let Some((original, seq)) = original.and_then(|(original, newest)| {
+            Some((original, nearest16(newest, original.original_sequence)?))
+        }) else {
+            self.rejected += 1;
+            return;
+        };
+        if self.repair.is_other(header.ssrc) {
+            if !self.media.arrivals.is_missing(seq) {
+                self.rejected += 1;
+                return;
+            }
+            self.repair = Source::default();
+        }
+        self.repair.ssrc = Some(header.ssrc);
+        let own = self.repair.unwrap.unwrap(header.sequence);
+        let Some(timestamp) = self.on_arrival(now, datagram, &header, own, true) else {
+            return;
+        };
+        self.assemble(
+            now,
+            &MediaPacket {
+                seq,
+                timestamp,
+                marker: header.marker,
+                repaired: true,
+                payload: original.payload,
+            },
+        );
+    }
+
+    /// Counts a packet and schedules feedback. Returns its unwrapped timestamp, or `None` for a
+    /// duplicate.
+    fn on_arrival(
+        &mut self,
+        now: Time,
+        datagram: &Datagram<'_>,
+        header: &RtpHeader,
+        seq: u64,
+        repaired: bool,
+    ) -> Option<u64> {
+        let source = if repaired {
+            &mut self.repair
+        } else {
+            &mut self.media
+        };
+        let ecn = datagram.ecn;
+        let fresh = source.arrivals.on_packet(seq, Received { ecn, at: now });
+        let timestamp = self.timestamps.unwrap(header.timestamp);
+        let ticks = u128::from(now.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
+        source.stats.on_packet(seq, timestamp as i64, ticks as i64);
+        self.last_arrival = Some(now);
+        self.report_due
+            .get_or_insert(now + self.config.report_interval);
+        self.plan_feedback(now, seq, repaired);
+        fresh.then_some(timestamp)
+    }
+
+    /// Passes a packet to the jitter buffer. Requests a key frame if packets arrive and no frame is
+    /// decodable, and restarts the buffer if it refuses all packets.
+    fn assemble(&mut self, now: Time, packet: &MediaPacket<'_>) {
+        let accepted = self.frames.on_packet(now, packet);
+        if accepted {
+            self.refused_since = None;
+        } else if now.since(*self.refused_since.get_or_insert(now)) >= REFUSAL {
+            self.refused_since = None;
+            self.frames.start_over();
+        }
+        if self.frames.is_intact() {
+            self.undecodable_since = None;
+        } else {
+            let since = *self.undecodable_since.get_or_insert(now);
+            if now.since(since) >= KEY_PATIENCE && self.want_key.is_none() {
+                self.want_key = Some(now);
+                self.feedback_soon(now, Duration::ZERO);
+            }
+        }
+    }
+
+    pub(super) fn on_rtcp(&mut self, now: Time, datagram: &Datagram<'_>) {
+        if rtcp::form(datagram.payload).is_err() {
+            self.rejected += 1;
+            return;
+        }
+        for packet in rtcp::packets(datagram.payload).flatten() {
+            match packet {
+                Rtcp::SenderReport(report) => {
+                    let info = report.info();
+                    self.on_sender_report(now, info.ssrc, info.ntp.middle());
+                }
+                Rtcp::Bye(bye) if bye.ssrcs().any(|s| self.media.is(s)) => {
+                    self.bye.get_or_insert(now);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn on_sender_report(&mut self, now: Time, ssrc: u32, timestamp: NtpShort) {
+        if self.media.is(ssrc) {
+            self.last_sr = Some((timestamp, now));
+            // While no media arrives, a sender report is a probe that needs an answer.
+            if self.is_silent(now) {
+                self.report_due = Some(now);
+            }
+        } else if self.may_take_over(now, ssrc) {
+            let last_sr = (timestamp, now);
+            self.newcomer = Some(Newcomer { ssrc, last_sr });
+            self.report_due = Some(now);
+        }
+    }
+
+    /// Whether `ssrc` may replace the current source: there is none, it has sent a BYE, it has been
+    /// silent for [`TAKEOVER`], as after a restart, or `ssrc` was replaced after a silence and is
+    /// back.
+    fn may_take_over(&self, now: Time, ssrc: u32) -> bool {
+        let is_free = self.media.ssrc.is_none() || self.bye.is_some() || self.ended;
+        let is_silent = self
+            .last_arrival
+            .is_none_or(|last| now.since(last) > TAKEOVER);
+        is_free || is_silent || self.displaced == Some(ssrc)
+    }
+
+    fn take_over(&mut self, now: Time, ssrc: u32) {
+        let left = self.bye.is_some() || self.ended;
+        let displaced = match self.displaced {
+            Some(displaced) if displaced == ssrc => None,
+            // The first of several displaced sources keeps its precedence.
+            Some(displaced) => Some(displaced),
+            None => self.media.ssrc,
+        };
+        self.displaced = displaced.filter(|_| !left);
+        self.start_over();
+        self.media.ssrc = Some(ssrc);
+        let announced = self.newcomer.take().filter(|n| n.ssrc == ssrc);
+        self.last_sr = announced.map(|n| n.last_sr);
+        self.report_due
+            .get_or_insert(now + self.config.report_interval);
+    }
+
+    /// Resets the state for another stream, whose sequence numbers and timestamps are unrelated.
+    fn start_over(&mut self) {
+        if self.last_media.is_some() {
+            self.restarts += 1;
+        }
+        self.frames.start_over();
+        (self.media, self.repair) = Default::default();
+        self.timestamps = Unwrap32::new();
+        self.slowdown = SlowdownDetector::default();
+        (self.last_sr, self.want_key, self.last_media) = (None, None, None);
+        (self.undecodable_since, self.refused_since) = (None, None);
+        (self.nack_upto, self.want_nack) = (0, false);
+        (self.bye, self.ended) = (None, false);
+    }
+
+    /// Time at which a BYE ends the session, unless media continues to arrive.
+    pub(super) fn ends_at(&self) -> Option<Time> {
+        self.bye.filter(|_| !self.ended).map(|bye| bye + BYE_DELAY)
+    }
+}
+
+/// RFC 3550 appendix A.1: maximum gap, and here also the maximum reordering, of sequence numbers
+/// without probation.
+const MAX_DROPOUT: u16 = 3_000;
+/// Silence after which another SSRC is accepted.
+const TAKEOVER: Duration = Duration::from_secs(2);
+/// Time without a decodable frame after which a key frame is requested: more than the transmission
+/// of a key frame takes, and less than half of the second in which a stream must be back.
+const KEY_PATIENCE: Duration = Duration::from_millis(400);
+/// Time for which all packets precede the newest frame. More than any reordering.
+const REFUSAL: Duration = Duration::from_millis(500);
+/// Media that arrives after a BYE by more than its reordering, and before this time, disproves it.
+const BYE_DELAY: Duration = Duration::from_millis(500);
+const REORDERED_BYE: Duration = Duration::from_millis(200);

@@ -1,0 +1,204 @@
+//! Time scale of RFC 8888 report timestamps.
+
+use std::collections::VecDeque;
+
+use crate::trace::FeedbackFault;
+use crate::units::{RemoteTime, Time};
+use crate::wire::ntp::{NtpShort, RemoteClock};
+
+/// Maps the report timestamps of all reporters to one remote time scale.
+///
+/// A timestamp is bounded by local time: it may not be ahead of the fastest earlier report by more
+/// than [`MAX_STEP`], and not behind the latest one of its reporter. A larger step is accepted once
+/// a second report agrees with the first, as for sequence numbers in RFC 3550 appendix A.1. After
+/// such a step, and for another reporter, the scale continues at the rate of the local clock, so
+/// that one-way delays remain comparable.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReportClock {
+    /// At most [`MAX_REPORTERS`]; the latest is last.
+    reporters: VecDeque<Reporter>,
+    /// Maximum of remote minus local time in ns: the report with the shortest delay.
+    fastest: Option<i128>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reporter {
+    ssrc: u32,
+    clock: RemoteClock,
+    /// Remote time minus the reporter's own time, in ns.
+    shift: i128,
+    last: RemoteTime,
+    /// A timestamp that was out of bounds, in ns, and its arrival.
+    step: Option<(i128, Time)>,
+}
+
+impl ReportClock {
+    /// Remote time of a report by `ssrc` that has just arrived. The caller has verified that the
+    /// report is about packets of this session.
+    ///
+    /// # Errors
+    /// [`FeedbackFault::Stale`] if a later report of this reporter has arrived;
+    /// [`FeedbackFault::TimeTravel`] for a clock step that no second report has confirmed.
+    pub(super) fn at(
+        &mut self,
+        now: Time,
+        ssrc: u32,
+        timestamp: NtpShort,
+    ) -> Result<RemoteTime, FeedbackFault> {
+        let local = i128::from(now.as_nanos());
+        let known = self.reporters.iter().position(|r| r.ssrc == ssrc);
+        let known = known.and_then(|place| self.reporters.remove(place));
+        let mut reporter = known.unwrap_or_else(|| Reporter::new(ssrc));
+        let mut clock = reporter.clock;
+        let own = i128::from(clock.at(timestamp).0);
+        let result = if known.is_none() {
+            reporter.shift = self.fastest.map_or(0, |fastest| local + fastest - own);
+            Ok(())
+        } else {
+            let ahead = self
+                .fastest
+                .map_or(0, |fastest| own + reporter.shift - local - fastest);
+            let behind = i128::from(reporter.last.0) - own - reporter.shift;
+            if ahead.max(behind) > MAX_STEP {
+                reporter.confirm_step(now, own, self.fastest)
+            } else if behind > 0 {
+                Err(FeedbackFault::Stale)
+            } else {
+                Ok(())
+            }
+        };
+        let result = result.map(|()| {
+            let remote = own + reporter.shift;
+            let at = RemoteTime(u64::try_from(remote).unwrap_or(0));
+            (reporter.clock, reporter.last, reporter.step) = (clock, at, None);
+            let fastest = self.fastest.get_or_insert(remote - local);
+            *fastest = (*fastest).max(remote - local);
+            at
+        });
+        self.reporters.push_back(reporter);
+        if self.reporters.len() > MAX_REPORTERS {
+            self.reporters.pop_front();
+        }
+        result
+    }
+}
+
+impl Reporter {
+    fn new(ssrc: u32) -> Self {
+        Self {
+            ssrc,
+            clock: RemoteClock::new(),
+            shift: 0,
+            last: RemoteTime(0),
+            step: None,
+        }
+    }
+
+    /// Accepts a step if the previous timestamp was out of bounds as well, and the two agree.
+    fn confirm_step(
+        &mut self,
+        now: Time,
+        own: i128,
+        fastest: Option<i128>,
+    ) -> Result<(), FeedbackFault> {
+        let confirmed = self.step.is_some_and(|(first, at)| {
+            let elapsed = i128::from(crate::units::nanos(now.since(at)));
+            (0..=elapsed + MAX_STEP).contains(&(own - first))
+        });
+        if !confirmed {
+            self.step = Some((own, now));
+            return Err(FeedbackFault::TimeTravel);
+        }
+        self.shift = i128::from(now.as_nanos()) + fastest.unwrap_or(0) - own;
+        Ok(())
+    }
+}
+
+/// One second in ns: exceeds the change of delay when a terrestrial route is replaced by a
+/// geostationary one.
+const MAX_STEP: i128 = 1_000_000_000;
+/// A receiver and its successors, or translators of a small group.
+const MAX_REPORTERS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Report timestamp of a clock that shows `ms`.
+    fn stamp(ms: u64) -> NtpShort {
+        NtpShort(((ms << 16) / 1_000) as u32)
+    }
+
+    fn local(ms: u64) -> Time {
+        Time::from_millis(ms)
+    }
+
+    /// Difference to the remote time of a receiver whose delay is constant, in ms.
+    fn error(clock: &mut ReportClock, ms: u64, ssrc: u32, shown: u64, origin: RemoteTime) -> i64 {
+        let at = clock.at(local(ms), ssrc, stamp(shown)).unwrap();
+        (at.0 as i64 - origin.0 as i64) / 1_000_000 - ms as i64
+    }
+
+    #[test]
+    fn restarted_receiver_continues_the_scale() {
+        let mut clock = ReportClock::default();
+        let origin = clock.at(local(0), 1, stamp(500_000)).unwrap();
+        assert_eq!(error(&mut clock, 1_000, 1, 501_000, origin), 0);
+        // The next receiver is a minute behind, the one after it an hour ahead.
+        assert_eq!(error(&mut clock, 3_000, 2, 443_000, origin), 0);
+        assert_eq!(error(&mut clock, 4_000, 3, 4_000_000, origin), 0);
+        assert_eq!(error(&mut clock, 5_000, 2, 445_000, origin), 0);
+    }
+
+    #[test]
+    fn clock_step_is_accepted_with_the_second_report() {
+        for shown in [440_000, 560_000] {
+            let mut clock = ReportClock::default();
+            let origin = clock.at(local(0), 1, stamp(500_000)).unwrap();
+            let result = clock.at(local(1_000), 1, stamp(shown));
+            assert_eq!(result, Err(FeedbackFault::TimeTravel));
+            assert_eq!(error(&mut clock, 1_025, 1, shown + 25, origin), 0);
+            assert_eq!(error(&mut clock, 1_050, 1, shown + 50, origin), 0);
+        }
+    }
+
+    #[test]
+    fn forged_timestamps_do_not_stop_an_honest_reporter() {
+        let mut clock = ReportClock::default();
+        let origin = clock.at(local(0), 1, stamp(500_000)).unwrap();
+        let mut rejected = 0;
+        for n in 1..400_u64 {
+            let ms = n * 25;
+            // Every tenth report is followed by one with a timestamp of its own.
+            let at = clock.at(local(ms), 1, stamp(500_000 + ms));
+            match at {
+                Ok(at) => assert!(at.0.abs_diff(origin.0 + ms * 1_000_000) < 2_000_000_000),
+                Err(_) => rejected += 1,
+            }
+            if n % 10 == 0 {
+                let _ = clock.at(local(ms + 1), 1, stamp(500_000 + n * 7_919 % 90_000));
+            }
+        }
+        assert!(rejected < 100, "{rejected}");
+    }
+
+    #[test]
+    fn reordered_report_is_stale() {
+        let mut clock = ReportClock::default();
+        clock.at(local(0), 1, stamp(500_100)).unwrap();
+        let result = clock.at(local(10), 1, stamp(500_050));
+        assert_eq!(result, Err(FeedbackFault::Stale));
+        clock.at(local(20), 1, stamp(500_120)).unwrap();
+    }
+
+    #[test]
+    fn reports_held_by_an_outage_are_accepted() {
+        let mut clock = ReportClock::default();
+        let origin = clock.at(local(0), 1, stamp(500_000)).unwrap();
+        for n in 0..100 {
+            let ms = 5_000 + n;
+            let at = clock.at(local(ms), 1, stamp(500_000 + n * 50)).unwrap();
+            assert_eq!((at.0 - origin.0) / 1_000_000, n * 50);
+        }
+    }
+}

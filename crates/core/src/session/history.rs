@@ -1,4 +1,4 @@
-//! History of sent packets and their outcome: converts per-stream feedback to [`Fate`]s.
+//! History of sent packets and their outcome: converts per-stream feedback to [`PacketOutcome`]s.
 
 use core::time::Duration;
 use std::collections::VecDeque;

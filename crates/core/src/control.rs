@@ -10,13 +10,13 @@ use crate::units::{Bytes, Rate, RemoteTime, Time};
 
 /// Controls the sending rate of one path.
 ///
-/// A controller does no I/O, reads no clock and owns no source of randomness; [`Cx`] supplies the
+/// A controller does no I/O, reads no clock and owns no source of randomness; [`Context`] supplies the
 /// time, the random stream and the trace. Outputs are not queued: after any `on_*` call the driver
 /// reads [`target`](Self::target) and [`next_timeout`](Self::next_timeout) again.
 ///
 /// The caller guarantees that
 /// - `cx.now` never goes back between two calls;
-/// - each packet given to `on_sent` has at most one [`Fate`] in the later reports;
+/// - each packet given to `on_sent` has at most one [`PacketOutcome`] in the later reports;
 /// - `on_timeout` is called at `next_timeout` or later. Earlier is harmless.
 ///
 /// One controller may serve one flow or many. It sees the union of the flows' packets, each

@@ -118,7 +118,7 @@ impl Events {
     }
 
     /// Uses neither privilege nor daemon, but time stamps on the error queues of the sockets and
-    /// `TCP_INFO`. Some events are weaker then ([`Self::weaker`]), the application must not read
+    /// `TCP_INFO`. Some events are weaker then ([`Self::limited_events`]), the application must not read
     /// the error queue, and should write through [`Self::write`].
     ///
     /// # Errors

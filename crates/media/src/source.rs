@@ -28,7 +28,7 @@ pub trait VideoSource: Debug + Send {
     /// Reads frame `frame` and skips those before it. Returns false if the source ends earlier.
     ///
     /// # Errors
-    /// See [`Self::next`], and [`SourceError::Passed`] if the frame was already read or skipped.
+    /// See [`Self::next`], and [`SourceError::AlreadyRead`] if the frame was already read or skipped.
     fn advance_to(&mut self, frame: u64, picture: &mut Picture) -> Result<bool, SourceError> {
         let position = self.position();
         if frame < position {

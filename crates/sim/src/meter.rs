@@ -93,7 +93,7 @@ impl Meter {
         }
     }
 
-    /// Prefetches the data at addresses that [`soon`](Self::soon) has loaded.
+    /// Prefetches the data at addresses that [`prefetch_early`](Self::prefetch_early) has loaded.
     #[inline]
     pub fn prefetch(&self, flow: usize) {
         if let Some((_, tallies)) = self.spans.get(self.arrived.now.place) {

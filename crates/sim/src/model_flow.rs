@@ -102,7 +102,7 @@ impl SenderConfig {
 
 /// Sender and receiver of a flow of packets of this size with this controller: those of ns-2 for
 /// RAP and for TFRC of RFC 3448, those of RFC 5348 otherwise. The controller itself must be built
-/// from [`ControllerConfig::modelled`].
+/// from [`ControllerConfig::with_native_feedback`].
 pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverConfig) {
     match control {
         ControllerConfig::Rap(_) => (SenderConfig::ns2_rap(size), ReceiverConfig::rap()),

@@ -226,7 +226,7 @@ pub fn recovery(case: &PlanProblem<'_>, rate: Rate) -> Option<Duration> {
     Law::of(case).recovery(rate.as_f64())
 }
 
-/// A [`Case`] in seconds and bits.
+/// A [`PlanProblem`] in seconds and bits.
 #[derive(Clone, Copy)]
 struct Law<'a> {
     curve: &'a ServiceCurve,

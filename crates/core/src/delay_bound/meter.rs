@@ -17,7 +17,7 @@ use crate::units::{Bytes, Rate, Time, nanos};
 /// *standing* delay (a longer route, another flow's queue, a clock step) and is subtracted from the
 /// budget instead of being drained. A drift of 100 ppm changes three seconds by 0.3 ms.
 ///
-/// Jitter ([`wobble`](Self::wobble)) is no queue either: only delay beyond it counts as queueing.
+/// Jitter ([`jitter_bound`](Self::jitter_bound)) is no queue either: only delay beyond it counts as queueing.
 #[derive(Clone, Debug)]
 pub struct PathMeter {
     one_way: Delays,

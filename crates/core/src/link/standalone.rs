@@ -43,7 +43,7 @@ impl<P: Packet> Link<P> {
     }
 
     /// Advances queue, transmitter and counters to `now`. A transmission that ends exactly at `now`
-    /// is still in progress. [`Stage::push`] and [`Stage::pop`] include this.
+    /// is still in progress. [`Hop::push`] and [`Hop::pop`] include this.
     pub fn advance(&mut self, now: Time) {
         self.passage.advance(&mut self.store, now);
     }

@@ -37,7 +37,7 @@ impl Interrupts {
         })
     }
 
-    /// Handles the first signal as [`Self::catch`] does. The next signal terminates the process.
+    /// Handles the first signal as [`Self::install`] does. The next signal terminates the process.
     ///
     /// # Errors
     ///

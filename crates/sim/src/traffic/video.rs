@@ -1,6 +1,6 @@
 //! Video as cross traffic: frames of modelled or recorded size, cut into packets.
 //!
-//! [`Camera`] yields the time and size of frames, for any transport. [`Source`] sends them without
+//! [`FrameSource`] yields the time and size of frames, for any transport. [`Source`] sends them without
 //! congestion control to a [`udp::Sink`](super::udp::Sink). Sizes come from a [`FrameModel`]: the
 //! [model](crate::video_model) of an encoder, or a recorded encode ([`TracePlayer`]).
 

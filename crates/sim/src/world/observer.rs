@@ -24,7 +24,7 @@ pub trait Observer {
     /// A packet is likely to arrive at a node soon. The observer may prefetch its state.
     fn prefetch_early(&mut self, _node: NodeId) {}
 
-    /// As [`soon`](Self::soon), shortly before the arrival.
+    /// As [`prefetch_early`](Self::prefetch_early), shortly before the arrival.
     fn prefetch(&mut self, _node: NodeId) {}
 
     /// State of a link, at the interval of [`World::sample_every`].

@@ -22,7 +22,7 @@ pub struct Scores {
     /// Flows under test, then competing flows, with one entry per plan.
     pub flows: Vec<FlowScore>,
     /// Receiving rate over the bottleneck, relative to the sum of all fair shares, which is the
-    /// capacity or the demand, from [`SETTLING`] after the first start. Minimum over the
+    /// capacity or the demand, from [`STARTUP`] after the first start. Minimum over the
     /// bottlenecks.
     pub utilisation: Option<f64>,
     /// Mean of the sending rates of all flows over the capacity at the same time (RFC 8868
@@ -33,7 +33,7 @@ pub struct Scores {
     /// Share of packets lost of the worst flow under test.
     pub loss: Option<f64>,
     /// Jain's index of the rates relative to fair shares, while all flows under test are active,
-    /// from [`SETTLED`] after the last start. None for a single flow.
+    /// from [`CONVERGENCE_TIME`] after the last start. None for a single flow.
     pub jain: Option<f64>,
     /// Minimum over maximum of these rates.
     pub ratio: Option<f64>,
@@ -41,7 +41,7 @@ pub struct Scores {
     pub fairness: Vec<Fairness>,
     /// Mean rate of a flow under test over that of a TCP transfer while both are active.
     pub share: Option<f64>,
-    /// Minimum over flows under test of the mean rate over [`DROUGHT`], relative to the fair share
+    /// Minimum over flows under test of the mean rate over [`STARVATION_WINDOW`], relative to the fair share
     /// at that time.
     pub least: Option<f64>,
     /// Coefficient of variation of the sending rate in windows of 1 s while the fair share is
@@ -61,7 +61,7 @@ pub struct Scores {
 pub struct FlowScore {
     /// Name of the flow.
     pub name: String,
-    /// Mean receiving rate in b/s from [`SETTLING`] after the start, without pauses.
+    /// Mean receiving rate in b/s from [`STARTUP`] after the start, without pauses.
     pub rate_bps: f64,
     /// Percentiles 50, 95 and 99 of one-way delay in ms over the same time. Bins are weighted by
     /// their receiving rate.
@@ -83,7 +83,7 @@ pub struct Change {
     pub at_s: f64,
     /// New fair share in b/s.
     pub fair_bps: f64,
-    /// Seconds until the rate is within [`NEAR`] of the share for [`STAYS`]. None if the flow does
+    /// Seconds until the rate is within [`CONVERGENCE_TOLERANCE`] of the share for [`CONVERGED_FOR`]. None if the flow does
     /// not converge before the next change.
     pub after_s: Option<f64>,
 }
@@ -228,7 +228,7 @@ impl View<'_> {
         crossing.map(rate).sum()
     }
 
-    /// Bins from [`SETTLING`] after the first start.
+    /// Bins from [`STARTUP`] after the first start.
     fn settled(&self) -> Range<usize> {
         let members = self.media.iter().chain(&self.others);
         let first = members.map(|member| member.plan.start).min();

@@ -80,7 +80,7 @@ impl<'a> View<'a> {
         mean(bins.map(|bin| member.rate(bin)))
     }
 
-    /// Whether all flows under test are active and have had [`SETTLED`] to converge.
+    /// Whether all flows under test are active and have had [`CONVERGENCE_TIME`] to converge.
     pub(super) fn all_on(&self, bin: usize) -> bool {
         let at = self.middle(bin);
         let ready = |member: &SimFlow<'_>| {
@@ -89,7 +89,7 @@ impl<'a> View<'a> {
         self.media.iter().all(ready)
     }
 
-    /// Spans in which the fair shares of all `members` are constant, without the first [`SETTLED`]
+    /// Spans in which the fair shares of all `members` are constant, without the first [`CONVERGENCE_TIME`]
     /// of each.
     pub(super) fn statics(&self, members: &[&SimFlow<'_>]) -> Vec<Range<usize>> {
         if self.shares.is_trace_driven {
@@ -160,7 +160,7 @@ pub const STARVATION_WINDOW: Duration = Duration::from_secs(10);
 pub const CONVERGENCE_TOLERANCE: f64 = 0.2;
 /// Averaging window of the rate for convergence. Video is bursty: frames and key frames.
 pub const CONVERGENCE_AVERAGING: Duration = Duration::from_secs(1);
-/// Minimum time within [`NEAR`] of the fair share for convergence.
+/// Minimum time within [`CONVERGENCE_TOLERANCE`] of the fair share for convergence.
 pub const CONVERGED_FOR: Duration = Duration::from_secs(5);
 /// Relative difference above which a fair share counts as changed.
 pub const SHARE_CHANGE: f64 = 0.05;

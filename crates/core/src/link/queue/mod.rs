@@ -46,7 +46,7 @@ pub(super) trait Queue: Debug {
 
     /// Dequeues a packet for the transmitter, which is free at `at`. `None`: the queue is empty.
     /// Packets dropped instead of served are added to `drops`. A served packet that was marked has
-    /// [`Held::marked`] set.
+    /// [`QueuedPacket::marked`] set.
     fn dequeue(&mut self, at: Time, drops: &mut Vec<QueuedPacket>) -> Option<QueuedPacket>;
 
     /// Backlog in packets, without the packet in transmission.

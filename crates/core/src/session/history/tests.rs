@@ -13,7 +13,7 @@ fn send(h: &mut History, ms: u64, seq: u64) {
         Stream::Media,
         seq,
         Bytes(1_200),
-        Kind::Media,
+        (Kind::Media, Ecn::NotEct),
         CONTENT,
     );
 }
@@ -35,7 +35,8 @@ fn a_retransmission_has_its_own_sequence_number() {
     let mut h = History::new(false);
     let mut send = |stream, wire_seq, kind| {
         let (now, size) = (Time::ZERO, Bytes(1_200));
-        h.on_sent(now, stream, wire_seq, size, kind, CONTENT).seq
+        let kinds = (kind, Ecn::NotEct);
+        h.on_sent(now, stream, wire_seq, size, kinds, CONTENT).seq
     };
     assert_eq!(send(Stream::Media, 900, Kind::Media), 0);
     assert_eq!(send(Stream::Repair, 20, Kind::Repair), 1);
@@ -48,14 +49,13 @@ fn three_later_arrivals_declare_a_loss_and_one_does_not() {
     let mut h = History::new(false);
     (0..5).for_each(|i| send(&mut h, i, 65_533 + i));
     let lines = [got(65_534, 5), got(65_535, 4)];
-    h.on_feedback(Stream::Media, remote(100), &lines).unwrap();
+    h.on_feedback(Stream::Media, remote(100), &lines);
     let learnt = h.settle(Time::from_millis(60), remote(100), REORDERING);
     assert_eq!(learnt.fates.len(), 2);
     assert!(learnt.lost.is_empty());
     assert_eq!(learnt.rtt, Some(Duration::from_millis(60 - 2 - 4)));
 
-    h.on_feedback(Stream::Media, remote(110), &[got(0, 1)])
-        .unwrap();
+    h.on_feedback(Stream::Media, remote(110), &[got(0, 1)]);
     let learnt = h.settle(Time::from_millis(70), remote(110), REORDERING);
     let outcomes: Vec<_> = learnt.fates.iter().map(|f| (f.seq, f.outcome)).collect();
     assert_eq!(outcomes[0], (0, Outcome::Lost));
@@ -69,15 +69,14 @@ fn on_a_reordering_path_only_time_declares_a_loss() {
     (0..9).for_each(|i| send(&mut h, i, i));
     // Packet 0 arrived 5 ms after packet 1.
     let lines = [got(0, 1), got(1, 6)];
-    h.on_feedback(Stream::Media, remote(100), &lines).unwrap();
+    h.on_feedback(Stream::Media, remote(100), &lines);
     assert!(h.is_reordered());
     let lines = [got(3, 4), got(4, 3), got(5, 2), got(6, 1)];
-    h.on_feedback(Stream::Media, remote(110), &lines).unwrap();
+    h.on_feedback(Stream::Media, remote(110), &lines);
     let at = Time::from_millis(70);
     assert!(h.settle(at, remote(110), REORDERING).lost.is_empty());
     send(&mut h, 30, 9);
-    h.on_feedback(Stream::Media, remote(140), &[got(9, 1)])
-        .unwrap();
+    h.on_feedback(Stream::Media, remote(140), &[got(9, 1)]);
     let learnt = h.settle(Time::from_millis(90), remote(140), REORDERING);
     assert_eq!(learnt.lost.len(), 3);
 }
@@ -87,8 +86,7 @@ fn one_much_later_arrival_declares_a_loss() {
     let mut h = History::new(false);
     send(&mut h, 0, 7);
     send(&mut h, 25, 8);
-    h.on_feedback(Stream::Media, remote(100), &[got(8, 1)])
-        .unwrap();
+    h.on_feedback(Stream::Media, remote(100), &[got(8, 1)]);
     let learnt = h.settle(Time::from_millis(90), remote(100), REORDERING);
     assert_eq!(learnt.lost, [CONTENT]);
 }
@@ -97,12 +95,10 @@ fn one_much_later_arrival_declares_a_loss() {
 fn feedback_on_written_off_packets_is_ignored() {
     let mut h = History::new(false);
     (0..9).for_each(|i| send(&mut h, i, i));
-    h.on_feedback(Stream::Media, remote(100), &[got(0, 1)])
-        .unwrap();
+    h.on_feedback(Stream::Media, remote(100), &[got(0, 1)]);
     h.settle(Time::from_millis(50), remote(100), REORDERING);
     assert_eq!(h.write_off(Time::from_secs(1)).fates.len(), 8);
-    h.on_feedback(Stream::Media, remote(1_100), &[got(3, 1)])
-        .unwrap();
+    h.on_feedback(Stream::Media, remote(1_100), &[got(3, 1)]);
     let learnt = h.settle(Time::from_secs(1), remote(1_100), REORDERING);
     assert_eq!(learnt, Learnt::default());
     assert_eq!(h.in_flight(), Bytes::ZERO);
@@ -112,34 +108,58 @@ fn feedback_on_written_off_packets_is_ignored() {
 fn an_arrival_without_a_time_yields_no_rtt() {
     let mut h = History::new(false);
     send(&mut h, 0, 7);
-    h.on_feedback(Stream::Media, remote(9_000), &[got(7, 8_000)])
-        .unwrap();
+    h.on_feedback(Stream::Media, remote(9_000), &[got(7, 8_000)]);
     let learnt = h.settle(Time::from_millis(60), remote(9_000), REORDERING);
     assert_eq!((learnt.fates.len(), learnt.rtt), (1, None));
 }
 
 #[test]
-fn impossible_reports_are_rejected_as_a_whole() {
+fn reports_without_a_known_arrival_are_not_credible() {
     let mut h = History::new(false);
     send(&mut h, 0, 7);
-    let refuse = |h: &mut History, at, line| h.on_feedback(Stream::Media, at, &[line]);
-    assert_eq!(
-        refuse(&mut h, remote(1), got(8, 0)),
-        Err(FeedbackFault::NeverSent)
-    );
-    assert_eq!(
-        refuse(&mut h, remote(1), got(7, 5)),
-        Err(FeedbackFault::TimeTravel)
-    );
-    refuse(&mut h, remote(50), got(7, 5)).unwrap();
-    assert_eq!(
-        refuse(&mut h, remote(49), got(7, 5)),
-        Err(FeedbackFault::Stale)
-    );
-    assert_eq!(
-        h.on_feedback(Stream::Repair, remote(60), &[got(7, 1)]),
-        Err(FeedbackFault::NeverSent)
-    );
+    let missing = Line {
+        seq: 7,
+        received: None,
+    };
+    let check = |stream, lines: &[Line]| h.check(stream, lines);
+    assert_eq!(check(Stream::Media, &[got(7, 5)]), Ok(()));
+    let refused = Err(FeedbackFault::NeverSent);
+    assert_eq!(check(Stream::Media, &[]), refused);
+    assert_eq!(check(Stream::Media, &[missing]), refused);
+    assert_eq!(check(Stream::Media, &[got(7, 5), got(8, 0)]), refused);
+    assert_eq!(check(Stream::Repair, &[got(7, 1)]), refused);
+}
+
+#[test]
+fn ce_mark_counts_only_on_ect_packets() {
+    for (sent, seen) in [(Ecn::NotEct, Ecn::NotEct), (Ecn::Ect0, Ecn::Ce)] {
+        let mut h = History::new(false);
+        let (size, kinds) = (Bytes(1_200), (Kind::Media, sent));
+        h.on_sent(Time::ZERO, Stream::Media, 7, size, kinds, CONTENT);
+        let line = Line {
+            seq: 7,
+            received: Some((Duration::ZERO, Ecn::Ce)),
+        };
+        let mangled = h.on_feedback(Stream::Media, remote(50), &[line]);
+        assert_eq!(mangled, sent == Ecn::NotEct);
+        let learnt = h.settle(Time::from_millis(60), remote(50), REORDERING);
+        let at = remote(50);
+        assert_eq!(
+            learnt.fates[0].outcome,
+            Outcome::Received { at, ecn: seen }
+        );
+    }
+}
+
+#[test]
+fn received_packets_and_packets_in_flight_are_not_missing() {
+    let mut h = History::new(false);
+    (0..4).for_each(|i| send(&mut h, i, i));
+    // Without feedback per packet, each request may be true.
+    assert!((0..4).all(|seq| h.missing_content(seq).is_some()));
+    h.on_feedback(Stream::Media, remote(100), &[got(0, 3), got(2, 1)]);
+    let missing = [0, 1, 2, 3].map(|seq| h.missing_content(seq).is_some());
+    assert_eq!(missing, [false, true, false, false]);
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl HeldPacket {
 pub(super) fn is_timestamp_near(earlier: (u32, Time), timestamp: u32, now: Time) -> bool {
     let ticks = timestamp.wrapping_sub(earlier.0).cast_signed();
     let tolerance = now.since(earlier.1) + NEAR;
-    u64::from(ticks.unsigned_abs()) <= tolerance.as_millis() as u64 * (MEDIA_CLOCK as u64 / 1_000)
+    u64::from(ticks.unsigned_abs()) <= tolerance.as_millis() as u64 * u64::from(MEDIA_CLOCK / 1_000)
 }
 
 /// Sources in probation at a time.

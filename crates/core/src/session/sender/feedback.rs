@@ -322,6 +322,7 @@ impl MediaSender {
     pub(super) fn stop(&mut self, cx: &mut Context<'_>, cause: BreakerCause) {
         cx.trace.record(cx.now, Event::BreakerTripped { cause });
         self.phase = Phase::Stopped;
+        self.bye = None;
         self.next_report = Some(cx.now);
         self.repairs.clear();
     }

@@ -12,7 +12,7 @@ use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::session::sender::{MediaSender, SenderFailure};
 use tidegate_core::trace::{BreakerCause, Event};
 use tidegate_core::units::{Rate, Time};
-use tidegate_core::wire::rtcp::{self, Cname, Rtcp};
+use tidegate_core::wire::rtcp::{self, Cname, ReportBlock, Rtcp};
 
 //= rfc3550-6.3.7-silent (test)
 #[test]
@@ -69,7 +69,7 @@ fn a_bye_stops_the_sender_and_the_next_receiver_restarts_it() {
     pair.deliver_to_sender(&unknown);
     assert!(!pair.sender.status().stopped);
     pair.receiver.close();
-    pair.run_to(2_100);
+    pair.run_to(2_300);
     assert!(pair.sender.status().left);
     let frames = pair.media;
     pair.run_to(6_000);
@@ -89,12 +89,50 @@ fn a_sender_without_a_receiver_ends() {
     let mut pair = Pair::new();
     pair.run_to(2_000);
     pair.receiver.close();
-    pair.run_to(21_900);
+    pair.run_to(22_100);
     assert!(!pair.sender.is_done());
-    pair.run_to(22_200);
+    pair.run_to(22_500);
     assert!(pair.sender.is_done());
     let failure = SenderFailure::ReceiverGone(BreakerCause::Goodbye);
     assert_eq!(pair.sender.failure(), Some(failure));
+}
+
+/// Forged BYEs, of the receiver's SSRC and of one that a forged report has introduced.
+#[test]
+fn a_bye_is_disproved_by_feedback() {
+    let mut pair = Pair::new();
+    pair.run_to(2_000);
+    let block = ReportBlock {
+        ssrc: 1,
+        ..ReportBlock::default()
+    };
+    let mut forged = Vec::new();
+    rtcp::emit_receiver_report(77, &[block], &mut forged);
+    rtcp::emit_bye(&[77, 9], None, &mut forged);
+    let mut media = pair.media;
+    for second in 3..8 {
+        pair.deliver_to_sender(&forged);
+        pair.run_to(second * 1_000);
+        assert!(pair.media >= media + 28, "{} frames", pair.media - media);
+        media = pair.media;
+    }
+    assert!(!pair.sender.status().stopped);
+}
+
+#[test]
+fn a_receiver_ends_after_a_bye_unless_media_continues() {
+    let mut pair = Pair::new();
+    pair.run_to(2_000);
+    let mut bye = Vec::new();
+    rtcp::emit_bye(&[1], None, &mut bye);
+    pair.deliver_to_receiver(&bye);
+    pair.run_to(4_000);
+    assert!(!pair.receiver.has_ended());
+    pair.sender.close();
+    pair.run_to(4_400);
+    assert!(!pair.receiver.has_ended());
+    pair.run_to(4_600);
+    assert!(pair.receiver.has_ended() && pair.receiver.is_done());
 }
 
 /// Sender and receiver, joined by a path without delay or loss.
@@ -166,6 +204,15 @@ impl Pair {
             self.sender.on_datagram(&mut cx, datagram(&buffer));
             self.sent.push(std::mem::take(&mut buffer));
         }
+    }
+
+    fn deliver_to_receiver(&mut self, packet: &[u8]) {
+        let mut cx = Context {
+            now: self.now,
+            rng: &mut self.rng,
+            trace: &mut self.trace,
+        };
+        self.receiver.on_datagram(&mut cx, datagram(packet));
     }
 
     fn deliver_to_sender(&mut self, packet: &[u8]) {

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use self::intake::Newcomer;
-use self::probation::Probation;
+use self::probation::{LastPacket, Probation};
 use super::config::{FeedbackMode, ReceiverConfig};
 use super::jitter_buffer::{JitterBuffer, ReceivedFrame};
 use super::receiver_stats::{Arrivals, ReceiverStats};
@@ -39,8 +39,7 @@ pub struct MediaReceiver {
     feedback_due: Option<Time>,
     feedback_sent: Time,
     report_due: Option<Time>,
-    /// Sequence number, timestamp and arrival of the last media packet.
-    last_media: Option<(u16, u32, Time)>,
+    last_media: Option<LastPacket>,
     probation: Probation,
     newcomer: Option<Newcomer>,
     /// A source that was replaced while silent. It has precedence over its successor.
@@ -422,6 +421,3 @@ const MAX_NACKS: usize = 64;
 /// Interval between key frame requests: one round trip of an intercontinental path.
 const KEY_RETRY: Duration = Duration::from_millis(300);
 const KEEP_ALIVE_SLOW: Duration = Duration::from_millis(250);
-/// Difference of a timestamp from the expected one that is within a stream: frames may be
-/// reordered, and an encoder may skip some.
-const NEAR: Duration = Duration::from_secs(1);

@@ -144,10 +144,7 @@ fn ce_mark_counts_only_on_ect_packets() {
         assert_eq!(mangled, sent == Ecn::NotEct);
         let learnt = h.settle(Time::from_millis(60), remote(50), REORDERING);
         let at = remote(50);
-        assert_eq!(
-            learnt.fates[0].outcome,
-            Outcome::Received { at, ecn: seen }
-        );
+        assert_eq!(learnt.fates[0].outcome, Outcome::Received { at, ecn: seen });
     }
 }
 

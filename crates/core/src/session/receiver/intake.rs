@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::probation::is_timestamp_near;
+use super::probation::LastPacket;
 use super::{MediaReceiver, Source};
 use crate::endpoint::Datagram;
 use crate::media::MEDIA_CLOCK;
@@ -73,32 +73,26 @@ impl MediaReceiver {
     }
 
     /// Whether a packet of the current source is near the ones before it.
-    //= rfc3550-A.1-dropout
+    //= rfc3550-A.1-probation
     fn continues(&self, now: Time, header: &RtpHeader) -> bool {
-        let Some((sequence, _, _)) = self.last_media else {
-            return true;
-        };
-        let ahead = header.sequence.wrapping_sub(sequence).cast_signed();
-        ahead.unsigned_abs() < MAX_DROPOUT && self.is_timestamp_near(now, header)
+        self.last_media.is_none_or(|last| {
+            last.ahead(header.sequence).unsigned_abs() < MAX_DROPOUT
+                && last.is_timestamp_near(now, header.timestamp)
+        })
     }
 
     /// Whether a confirmed jump skips packets of the same stream, as after an outage, instead of
     /// starting another one.
     fn skips_ahead(&self, now: Time, header: &RtpHeader) -> bool {
-        self.last_media.is_some_and(|(sequence, _, _)| {
-            header.sequence.wrapping_sub(sequence).cast_signed() > 0
-        }) && self.is_timestamp_near(now, header)
-    }
-
-    fn is_timestamp_near(&self, now: Time, header: &RtpHeader) -> bool {
-        self.last_media.is_none_or(|(_, timestamp, at)| {
-            is_timestamp_near((timestamp, at), header.timestamp, now)
+        self.last_media.is_some_and(|last| {
+            last.ahead(header.sequence) > 0 && last.is_timestamp_near(now, header.timestamp)
         })
     }
 
     fn accept_media(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
         let header = packet.header();
-        self.last_media = Some((header.sequence, header.timestamp, now));
+        let last = self.last_media.map(|last| last.next(now, &header));
+        self.last_media = Some(last.unwrap_or_else(|| LastPacket::new(now, &header)));
         let seq = self.media.unwrap.unwrap(header.sequence);
         let Some(timestamp) = self.on_arrival(now, datagram, &header, seq, false) else {
             return;

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::NEAR;
 use crate::control::Ecn;
 use crate::media::MEDIA_CLOCK;
 use crate::units::Time;
@@ -62,18 +61,71 @@ impl Probation {
 
 impl HeldPacket {
     fn is_followed_by(&self, now: Time, header: &RtpHeader) -> bool {
+        let last = LastPacket {
+            sequence: self.sequence,
+            timestamp: self.timestamp,
+            at: self.at,
+            queued: 0,
+        };
         header.sequence == self.sequence.wrapping_add(1)
-            && is_timestamp_near((self.timestamp, self.at), header.timestamp, now)
+            && last.is_timestamp_near(now, header.timestamp)
     }
 }
 
-/// Whether a timestamp differs from an earlier one by at most the elapsed time and [`NEAR`].
-pub(super) fn is_timestamp_near(earlier: (u32, Time), timestamp: u32, now: Time) -> bool {
-    let ticks = timestamp.wrapping_sub(earlier.0).cast_signed();
-    let tolerance = now.since(earlier.1) + NEAR;
-    u64::from(ticks.unsigned_abs()) <= tolerance.as_millis() as u64 * u64::from(MEDIA_CLOCK / 1_000)
+/// The last accepted packet of a source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastPacket {
+    sequence: u16,
+    timestamp: u32,
+    at: Time,
+    /// Transit time above the minimum so far, in units of the media clock.
+    queued: i64,
 }
 
+impl LastPacket {
+    pub(super) fn new(now: Time, header: &RtpHeader) -> Self {
+        Self {
+            sequence: header.sequence,
+            timestamp: header.timestamp,
+            at: now,
+            queued: 0,
+        }
+    }
+
+    /// The state after an accepted packet.
+    pub(super) fn next(self, now: Time, header: &RtpHeader) -> Self {
+        let queued = self.queued_of(now, header.timestamp).max(0);
+        Self {
+            queued,
+            ..Self::new(now, header)
+        }
+    }
+
+    /// Distance of a sequence number from the last one.
+    pub(super) fn ahead(self, sequence: u16) -> i16 {
+        sequence.wrapping_sub(self.sequence).cast_signed()
+    }
+
+    /// Whether a packet with `timestamp` may arrive now: it was not captured more than [`NEAR`]
+    /// before the last packet, and its transit time is not shorter than the minimum by more than
+    /// that. A queue that drains delivers timestamps faster than real time.
+    pub(super) fn is_timestamp_near(self, now: Time, timestamp: u32) -> bool {
+        self.later(timestamp) >= -NEAR && self.queued_of(now, timestamp) >= -NEAR
+    }
+
+    fn later(self, timestamp: u32) -> i64 {
+        i64::from(timestamp.wrapping_sub(self.timestamp).cast_signed())
+    }
+
+    fn queued_of(self, now: Time, timestamp: u32) -> i64 {
+        let elapsed = now.since(self.at).as_micros() as i64 * i64::from(MEDIA_CLOCK) / 1_000_000;
+        self.queued + elapsed - self.later(timestamp)
+    }
+}
+
+/// One second of the media clock: an encoder may reorder or skip frames, and a route may become
+/// shorter.
+const NEAR: i64 = MEDIA_CLOCK as i64;
 /// Sources in probation at a time.
 const MAX_HELD: usize = 4;
 

@@ -6,7 +6,8 @@ mod session_lab;
 use std::time::Duration;
 
 use session_lab::{SessionSetup, dark};
-use tidegate_core::link::{Capacity, DropTailConfig, QueueConfig, Steps};
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::link::{Capacity, DropTailConfig, LossConfig, QueueConfig, Steps};
 use tidegate_core::session::config::FeedbackMode;
 use tidegate_core::session::sender::SenderFailure;
 use tidegate_core::trace::{BreakerCause, DropCause, Event, KeyCause};
@@ -156,6 +157,35 @@ fn path_below_the_floor_is_used_to_its_capacity() {
     let played = play.run(SECOND);
     assert_eq!(played.sent.len(), 600);
     assert_eq!(played.events(tripped), []);
+}
+
+/// A round trip of three quarters of the bound with losses leaves no time for repairs, so that key
+/// frames may be late. Another one is requested while packets arrive without decodable frames.
+#[test]
+fn stream_is_never_black_for_long_while_packets_arrive() {
+    for seed in 1..=10 {
+        for kbps in [1_000, 3_000] {
+            let mut play = SessionSetup::new();
+            play.seed = seed;
+            play.seconds = 30;
+            play.control = ControllerConfig::Fixed {
+                rate: Rate::kbps(kbps),
+            };
+            for link in [&mut play.uplink, &mut play.downlink] {
+                link.delay = Duration::from_millis(150);
+            }
+            play.uplink.loss = LossConfig::Bernoulli(0.01);
+            let played = play.run(SECOND);
+            let mut times: Vec<u64> = played.whole().values().map(|(_, at)| ms(*at)).collect();
+            times.extend([600, 30_000]);
+            times.sort_unstable();
+            let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max();
+            assert!(
+                longest <= Some(1_000),
+                "seed {seed}, {kbps} kb/s: {longest:?} ms"
+            );
+        }
+    }
 }
 
 /// Twice the capacity of the path, without frames that may be skipped: packets wait for six seconds

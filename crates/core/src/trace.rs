@@ -188,8 +188,10 @@ pub enum BreakerCause {
 pub enum FeedbackFault {
     /// Not parsable as RTCP.
     Malformed,
-    /// Reports no arrival, or one of a packet that was never sent.
+    /// Refers to packets that were never sent.
     NeverSent,
+    /// Reports no arrival of a recent packet.
+    NoArrival,
     /// Older than feedback already processed.
     Stale,
     /// The clock of the receiver was stepped, and no second report has confirmed it.

@@ -9,8 +9,8 @@ use crate::control::Context;
 use crate::trace::{Event, FeedbackFault};
 use crate::wire::ccfb::{Arrival, Ccfb};
 
-/// Validates reports. Nothing of a report is used, its timestamp included, unless a block is about
-/// packets that were sent.
+/// Validates reports. Nothing of a report is used, its timestamp included, unless a block reports
+/// the arrival of a packet that was sent.
 #[derive(Debug, Default)]
 pub struct FeedbackReader {
     clock: ReportClock,
@@ -33,6 +33,7 @@ impl FeedbackReader {
     ) -> Option<Learnt> {
         self.lines.clear();
         self.blocks.clear();
+        let mut proven = false;
         for block in report.blocks() {
             let stream = match block.ssrc {
                 ssrc if ssrc == streams.media_ssrc => Stream::Media,
@@ -54,14 +55,18 @@ impl FeedbackReader {
                 },
             }));
             match history.check(stream, &self.lines[start..]) {
-                Ok(()) => self.blocks.push((stream, self.lines.len())),
+                Ok(known) => {
+                    proven |= known;
+                    self.blocks.push((stream, self.lines.len()));
+                }
                 Err(fault) => {
                     self.lines.truncate(start);
                     reject(cx, fault);
                 }
             }
         }
-        if self.blocks.is_empty() {
+        if !proven {
+            reject(cx, FeedbackFault::NoArrival);
             return None;
         }
         let at = match self.clock.at(cx.now, report.sender(), report.timestamp()) {

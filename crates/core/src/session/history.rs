@@ -130,25 +130,25 @@ impl History {
         }
     }
 
-    /// Whether the entries about one stream are credible: one is an arrival of a known packet, and
-    /// none is an arrival of a packet that was never sent.
+    /// Whether the entries about one stream prove that the reporter receives it: one is an arrival
+    /// of a packet that is still known.
     ///
     /// # Errors
-    /// [`FeedbackFault::NeverSent`] if they are not.
-    pub fn check(&self, stream: Stream, lines: &[Line]) -> Result<(), FeedbackFault> {
+    /// [`FeedbackFault::NeverSent`] if one is an arrival of a packet that was never sent.
+    pub fn check(&self, stream: Stream, lines: &[Line]) -> Result<bool, FeedbackFault> {
         let index = self.index(stream);
-        let mut credible = false;
+        let mut proven = false;
         for line in lines.iter().filter(|line| line.received.is_some()) {
             match index.find(line.seq) {
-                Found::At(_) => credible = true,
+                Found::At(_) => proven = true,
                 Found::Forgotten => {}
                 Found::NeverSent => return Err(FeedbackFault::NeverSent),
             }
         }
-        credible.then_some(()).ok_or(FeedbackFault::NeverSent)
+        Ok(proven)
     }
 
-    /// Applies [credible](Self::check) entries about one stream. `at` is the time of the report on
+    /// Applies entries about one stream that have passed [`check`](Self::check). `at` is the time of the report on
     /// the receiver's clock. Returns whether a packet that was sent as Not-ECT arrived with a CE
     /// mark: no conforming router sets it, so it is no sign of congestion (RFC 3168 section 5).
     pub fn on_feedback(&mut self, stream: Stream, at: RemoteTime, lines: &[Line]) -> bool {

@@ -61,7 +61,7 @@ pub struct MediaReceiver {
     has_sent: bool,
     presence: Presence,
     rejected: u64,
-    /// Number of takeovers by another sender.
+    /// Number of restarts of the jitter buffer: takeovers, and jumps of the numbers.
     restarts: u64,
 }
 
@@ -370,7 +370,7 @@ impl Endpoint for MediaReceiver {
     }
 }
 
-/// Queue lengths of a receiver, and the number of takeovers.
+/// Queue lengths of a receiver, and the number of restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLengths {
     /// Media packets of incomplete frames.
@@ -379,7 +379,7 @@ pub struct QueueLengths {
     pub bytes: usize,
     /// Arrivals kept for reports.
     pub arrivals: usize,
-    /// Number of takeovers by another sender.
+    /// Number of restarts for another stream.
     pub restarts: u64,
 }
 

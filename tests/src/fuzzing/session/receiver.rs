@@ -24,6 +24,7 @@ pub fn receiver(data: &[u8]) {
         scene.act(&mut story);
         scene.settle();
     }
+    scene.recover();
     scene.receiver.finish();
     scene.watch_frames();
 }
@@ -37,6 +38,7 @@ struct ReceiverScene {
     last_out: Option<u64>,
     decodable: bool,
     restarts: u64,
+    key_requested: bool,
 }
 
 impl ReceiverScene {
@@ -54,6 +56,7 @@ impl ReceiverScene {
             last_out: None,
             decodable: false,
             restarts: 0,
+            key_requested: false,
         }
     }
 
@@ -74,6 +77,33 @@ impl ReceiverScene {
             5 => self.receiver.on_decoder_trouble(self.now),
             _ => self.frames(story),
         }
+    }
+
+    /// An honest sender is shown within [`RECOVERY`], whatever came before.
+    fn recover(&mut self) {
+        let end = self.now + RECOVERY;
+        let (mut shown, mut last_key) = (false, None);
+        while self.now < end {
+            let due = last_key.is_none_or(|at| self.now.since(at) >= Duration::from_secs(1));
+            if due || core::mem::take(&mut self.key_requested) {
+                last_key = Some(self.now);
+            }
+            let key = last_key == Some(self.now);
+            let header = RtpHeader {
+                payload_type: MEDIA_TYPE,
+                sequence: self.seq,
+                timestamp: self.timestamp,
+                ssrc: MEDIA,
+                marker: true,
+            };
+            let payload = [if key { 0x67 } else { 0x41 }, 0x88, 0, 0];
+            self.packet(header, &payload, Ecn::NotEct);
+            shown = self.decodable;
+            self.seq = self.seq.wrapping_add(1);
+            self.timestamp = self.timestamp.wrapping_add(3_000);
+            self.pass(Duration::from_millis(33));
+        }
+        assert!(shown, "the stream of an honest sender is not shown");
     }
 
     /// One packet with arbitrary numbers.
@@ -211,6 +241,7 @@ impl ReceiverScene {
                 match packet {
                     Rtcp::Ccfb(ccfb) => assert!(ccfb.blocks().all(|b| b.len() <= 500)),
                     Rtcp::Nack(nack) => assert!(nack.lost().count() <= 64),
+                    Rtcp::Pli(_) => self.key_requested = true,
                     _ => {}
                 }
             }
@@ -240,3 +271,6 @@ impl ReceiverScene {
         }
     }
 }
+
+/// Two seconds until a silent or foreign source may be replaced, and a key frame.
+const RECOVERY: Duration = Duration::from_secs(4);

@@ -32,6 +32,7 @@ pub fn sender(data: &[u8]) {
         scene.act(&mut story);
         scene.settle();
     }
+    scene.recover();
     scene.sender.stop_capture();
     // The circuit breaker may have to trip first, and its timeout may have to expire.
     (0..3).for_each(|_| scene.pass(Duration::from_mins(1)));
@@ -53,6 +54,7 @@ struct SenderScene {
     now: Time,
     /// Selects the results of the encoder.
     manner: u8,
+    encoder_failed: bool,
     /// Next sequence number of each stream.
     next: [Option<u16>; 2],
     sent: VecDeque<(u32, u16, Time)>,
@@ -94,6 +96,7 @@ impl SenderScene {
             rng,
             now: Time::from_secs(1),
             manner: 0,
+            encoder_failed: false,
             next: [None; 2],
             sent: VecDeque::new(),
         }
@@ -130,7 +133,10 @@ impl SenderScene {
                 media: ssrc(story),
             }
             .emit(&mut out),
-            10 => self.manner = story.byte(),
+            10 => {
+                self.manner = story.byte();
+                self.encoder_failed |= self.manner == 0xff;
+            }
             _ => {
                 let seqs: Vec<_> = self.sent.iter().rev().map(|(_, seq, _)| *seq).collect();
                 let lost = seqs.into_iter().take(usize::from(story.byte()));
@@ -144,6 +150,60 @@ impl SenderScene {
             };
             let mut cx = cx(self.now, &mut self.rng);
             self.sender.on_datagram(&mut cx, datagram);
+        }
+    }
+
+    /// Honest feedback brings the stream back: within [`RECOVERY`], or after the pause of the
+    /// circuit breaker if it has tripped.
+    fn recover(&mut self) {
+        if self.config.one_way || self.encoder_failed {
+            return;
+        }
+        self.manner = 0;
+        self.answer(RECOVERY);
+        if self.sender.status().stopped {
+            self.answer(BREAKER_PAUSE);
+        }
+        let before = self.contract().next;
+        self.answer(Duration::from_secs(2));
+        assert!(
+            self.sender.is_done() || self.contract().next > before,
+            "honest feedback does not bring the stream back"
+        );
+    }
+
+    /// Reports every packet as received, and every second a round trip of [`HOP`].
+    fn answer(&mut self, span: Duration) {
+        let (end, mut next_report) = (self.now + span, self.now);
+        while self.now < end {
+            let mut out = Vec::new();
+            if self.now >= next_report {
+                next_report = self.now + Duration::from_secs(1);
+                let block = ReportBlock {
+                    ssrc: MEDIA,
+                    highest_sequence: (self.now.as_nanos() >> 20) as u32,
+                    last_sr: EPOCH.at(self.now.before(HOP)).middle(),
+                    ..ReportBlock::default()
+                };
+                rtcp::emit_receiver_report(PEER, &[block], &mut out);
+            }
+            let mut builder = CcfbBuilder::new(PEER, self.now, &mut out);
+            for stream in [MEDIA, REPAIR] {
+                let mut of_stream = self.sent.iter().filter(|(ssrc, ..)| *ssrc == stream);
+                let first = of_stream.clone().next().map(|(_, seq, _)| *seq);
+                let ecn = Ecn::NotEct;
+                let lines = of_stream
+                    .by_ref()
+                    .map(|&(.., at)| Some(Received { ecn, at }));
+                if let Some(first) = first {
+                    let _ = builder.block(stream, first, lines.collect::<Vec<_>>());
+                }
+            }
+            builder.finish(EPOCH);
+            let mut cx = cx(self.now, &mut self.rng);
+            let (ecn, payload) = (Ecn::NotEct, &out[..]);
+            self.sender.on_datagram(&mut cx, Datagram { ecn, payload });
+            self.pass(Duration::from_millis(25));
         }
     }
 
@@ -405,6 +465,9 @@ impl RateController for Watched {
 }
 
 const HOP: Duration = Duration::from_millis(40);
+const RECOVERY: Duration = Duration::from_secs(3);
+/// Pause after a trip for congestion (RFC 8083 leaves it open), and the probes after it.
+const BREAKER_PAUSE: Duration = Duration::from_secs(45);
 
 /// Limit at one time: a second of frames of 10 kB in packets of 100 bytes.
 const MOST_PACKETS: u32 = 30_000;

@@ -186,6 +186,7 @@ impl MediaReceiver {
         } else if now.since(*self.refused_since.get_or_insert(now)) >= REFUSAL {
             self.refused_since = None;
             self.frames.start_over();
+            self.restarts += 1;
         }
         if self.frames.is_intact() {
             self.undecodable_since = None;

@@ -36,13 +36,14 @@ use viewer::{Viewer, Watch};
 
 /// Arguments of `tidegate recv`.
 #[derive(Debug, clap::Args)]
-#[command(group(ArgGroup::new("source").required(true).args(["listen", "from", "sdp"])))]
+#[command(group(ArgGroup::new("source").required(true).multiple(true).args(["listen", "from", "sdp"])))]
 pub(crate) struct RecvArgs {
     /// Port to listen on, on one address or all
     #[arg(long, value_name = "[ADDR:]PORT")]
     listen: Option<String>,
-    /// Connect to a sender that waits for players (TCP only)
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["sdp", "listen"])]
+    /// Accept packets of this host only, from any port or from PORT [default: the description's
+    /// source filter, or any host]. With TCP: connect to a sender that waits for players
+    #[arg(long, value_name = "HOST[:PORT]")]
     from: Option<String>,
     /// Description of the stream, as written by `tidegate send --sdp`
     #[arg(long, value_name = "FILE", conflicts_with = "listen")]
@@ -113,17 +114,25 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         one"
     );
     if args.transport == Transport::Tcp {
+        ensure!(
+            args.from.is_none() || args.listen.is_none(),
+            "over TCP, --from connects to a sender and --listen waits for one: leave one of them \
+            out"
+        );
         return tcp::run(args);
     }
-    for (name, is_given) in [("--from", args.from.is_some()), ("--window", args.window)] {
-        ensure!(
-            !is_given,
-            "{name} requires --transport tcp: add it, or leave {name} out"
-        );
-    }
+    ensure!(
+        !args.window,
+        "--window requires --transport tcp: add it, or leave --window out"
+    );
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
     let types = payload_types(sdp.as_ref(), codec(args));
-    let mut sockets = address::open(args.listen.as_deref(), sdp.as_ref(), types)?;
+    let mut sockets = address::open(
+        args.listen.as_deref(),
+        sdp.as_ref(),
+        args.from.as_deref(),
+        types,
+    )?;
     let port = sockets[0].local_addr()?.port();
     let described = sdp.as_ref().and_then(|sdp| sdp.frame_rate);
     let fps = args.fps.or(described).unwrap_or(FrameRate::fps(30));

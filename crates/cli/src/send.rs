@@ -359,6 +359,8 @@ fn write_sdp(
             rtx_ssrc: Some(config.streams.repair_ssrc),
             cname: config.cname.clone(),
         }),
+        source_filter: Vec::new(),
+        crypto: Vec::new(),
         feedback: Feedback {
             nack: true,
             pli: true,

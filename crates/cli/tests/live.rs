@@ -21,7 +21,7 @@ use tidegate_core::wire::rtcp::{self, Cname, ReportBlock, Rtcp};
 use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::clock::Clock;
-use tidegate_live::udp::Socket;
+use tidegate_live::udp::{Recognition, Socket, SourceFilter};
 use tidegate_sim::run::Run;
 
 /// A receiver at a free port.
@@ -238,7 +238,7 @@ fn ecn_marks_are_requested_and_reported() {
     let front = UdpSocket::bind("127.0.0.1:0").unwrap();
     let back = UdpSocket::bind("127.0.0.1:0").unwrap();
     let way = front.local_addr().unwrap().port();
-    let front = Socket::listening(front, |_| true).unwrap();
+    let front = Socket::listening(front, Recognition::any(), SourceFilter::default()).unwrap();
     let back = Socket::connected(back, (Ipv4Addr::LOCALHOST, port).into()).unwrap();
     let relay = thread::spawn(move || relay(front, back));
     let sender = sender(way, "--ecn --duration 2s").wait();

@@ -319,7 +319,8 @@ fn a_plain_receiver_is_served_cautiously() {
     media.set_read_timeout(Some(GUARD)).unwrap();
     let reports = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = media.local_addr().unwrap().port();
-    let mut sending = sender(port, &format!("--sdp {}", text(&description)));
+    let options = format!("--insecure --sdp {}", text(&description));
+    let mut sending = sender(port, &options);
     let source = sending.number(" from port ");
     let sdp = fs::read_to_string(&description).unwrap();
     let sdp = Sdp::parse(&sdp).unwrap();
@@ -385,7 +386,10 @@ fn ffmpeg_accepts_the_description() {
     let description = scratch.path("stream.sdp");
     let mut sending = sender(
         free_pair(),
-        &format!("--one-way --floor 500kb/s --sdp {}", text(&description)),
+        &format!(
+            "--insecure --one-way --floor 500kb/s --sdp {}",
+            text(&description)
+        ),
     );
     sending.wait_for_line("sending");
     let mut ffmpeg = Command::new("ffmpeg");

@@ -98,7 +98,8 @@ impl Cipher {
                 Self::CounterMode {
                     cipher: Aes128::new(key.into()),
                     salt: salt.try_into().expect(length),
-                    mac: <Hmac<Sha1> as Mac>::new_from_slice(mac_key).expect("HMAC takes any length"),
+                    mac: <Hmac<Sha1> as Mac>::new_from_slice(mac_key)
+                        .expect("HMAC takes any length"),
                     tag_len: tag_len(suite, protocol),
                 }
             }

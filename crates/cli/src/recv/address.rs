@@ -3,52 +3,111 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 
-use anyhow::{Context as _, Error, Result, anyhow, bail};
+use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use tidegate_core::wire::rtcp::{self, Rtcp};
 use tidegate_core::wire::rtp::{PayloadType, RtpPacket};
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::udp::{Recognition, Socket, SourceFilter};
 
-/// Socket for RTP and RTCP. For senders without multiplexing, also a socket on the next port for
-/// RTCP. `from` or the description limits the sources.
-///
-/// # Errors
-/// An address is invalid, or the port is in use.
-pub(super) fn open(
-    listen: Option<&str>,
-    sdp: Option<&Sdp>,
-    from: Option<&str>,
-    types: (PayloadType, PayloadType),
-) -> Result<Vec<Socket>> {
-    let udp = match (listen, sdp) {
-        (Some(listen), _) => bind(listen)?,
-        (None, Some(sdp)) => bind(&sdp.port.to_string())?,
-        (None, None) => {
-            bail!("--from needs the port to listen at: give --listen PORT or --sdp FILE")
-        }
-    };
-    let hosts = sdp.map_or_else(Vec::new, |sdp| sdp.source_filter.clone());
-    let filter = from.map_or(Ok(SourceFilter { hosts, port: None }), source_filter)?;
-    let address = udp.local_addr()?;
-    let ssrcs = sdp.and_then(|sdp| sdp.source.as_ref());
-    let ssrcs = ssrcs.map(|source| (source.ssrc, source.rtx_ssrc));
-    let stream = ExpectedStream { types, ssrcs };
-    let is_media = Recognition::payload(move |payload| stream.may_contain(payload));
-    let mut sockets = vec![Socket::listening(udp, is_media, filter.clone())?];
-    if sdp.is_some_and(|sdp| !sdp.rtcp_mux)
-        && let Some(port) = address.port().checked_add(1)
-    {
-        let control = UdpSocket::bind((address.ip(), port));
-        let control = control.map_err(|e| bind_error(&port.to_string(), &e))?;
-        let is_report = Recognition::payload(move |payload| stream.may_report(payload));
-        // RTCP may have another source port than the media.
-        let filter = SourceFilter {
-            port: None,
-            ..filter
+use crate::security::is_local;
+
+/// Where a receiver listens, and for which stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listen<'a> {
+    /// `PORT` or `ADDR:PORT`.
+    pub(super) at: Option<&'a str>,
+    pub(super) sdp: Option<&'a Sdp>,
+    /// `HOST` or `HOST:PORT` of the sender.
+    pub(super) from: Option<&'a str>,
+    /// Payload types of media and retransmissions.
+    pub(super) types: (PayloadType, PayloadType),
+    /// The endpoint authenticates datagrams.
+    pub(super) is_authenticated: bool,
+    /// Other hosts cannot send.
+    pub(super) local_only: bool,
+}
+
+impl Listen<'_> {
+    /// Socket for RTP and RTCP. For senders without multiplexing, also a socket on the next port
+    /// for RTCP. `from` or the description limits the sources.
+    ///
+    /// # Errors
+    /// An address is invalid or not permitted, or the port is in use.
+    pub(super) fn open(self) -> Result<Vec<Socket>> {
+        let udp = self.bind()?;
+        let address = udp.local_addr()?;
+        let filter = self.filter()?;
+        let ssrcs = self.sdp.and_then(|sdp| sdp.source.as_ref());
+        let stream = ExpectedStream {
+            types: self.types,
+            ssrcs: ssrcs.map(|source| (source.ssrc, source.rtx_ssrc)),
         };
-        sockets.push(Socket::listening(control, is_report, filter)?);
+        let is_media = self.recognition(move |payload| stream.may_contain(payload));
+        let mut sockets = vec![Socket::listening(udp, is_media, filter.clone())?];
+        if self.sdp.is_some_and(|sdp| !sdp.rtcp_mux)
+            && let Some(port) = address.port().checked_add(1)
+        {
+            let control = UdpSocket::bind((address.ip(), port));
+            let control = control.map_err(|e| bind_error(&port.to_string(), &e))?;
+            let is_report = self.recognition(move |payload| stream.may_report(payload));
+            // RTCP may have another source port than the media.
+            let filter = SourceFilter {
+                port: None,
+                ..filter
+            };
+            sockets.push(Socket::listening(control, is_report, filter)?);
+        }
+        Ok(sockets)
     }
-    Ok(sockets)
+
+    fn bind(self) -> Result<UdpSocket> {
+        let port = self.sdp.map(|sdp| sdp.port.to_string());
+        let at = self
+            .at
+            .or(port.as_deref())
+            .context("--from needs the port to listen at: give --listen PORT or --sdp FILE")?;
+        if !self.local_only {
+            return bind(at);
+        }
+        if let Some(address) = self.sdp.map(|sdp| sdp.address) {
+            ensure!(
+                is_local(address),
+                "the description has no key, and its address {address} is reached from other \
+                hosts: use a description with a=crypto, as `tidegate send --sdp` writes it, or \
+                give --insecure"
+            );
+            return bind(
+                &SocketAddr::from((address, self.sdp.map_or(0, |sdp| sdp.port))).to_string(),
+            );
+        }
+        if at.parse::<u16>().is_ok() {
+            return bind(&format!("{}:{at}", Ipv4Addr::LOCALHOST));
+        }
+        let udp = bind(at)?;
+        let address = udp.local_addr()?.ip();
+        ensure!(
+            is_local(address),
+            "{at} is reached from other hosts, and the stream has no key: give --key-file FILE at \
+            both ends (`tidegate key FILE` makes one), or --insecure"
+        );
+        Ok(udp)
+    }
+
+    fn filter(self) -> Result<SourceFilter> {
+        let hosts = self
+            .sdp
+            .map_or_else(Vec::new, |sdp| sdp.source_filter.clone());
+        let described = Ok(SourceFilter { hosts, port: None });
+        self.from.map_or(described, source_filter)
+    }
+
+    fn recognition(self, is_plausible: impl Fn(&[u8]) -> bool + Send + 'static) -> Recognition {
+        if self.is_authenticated {
+            Recognition::Endpoint
+        } else {
+            Recognition::payload(is_plausible)
+        }
+    }
 }
 
 /// Filter for `HOST` or `HOST:PORT`.

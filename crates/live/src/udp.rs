@@ -33,7 +33,7 @@ enum Peer {
     /// Any port of one host; receive only.
     Host(IpAddr),
     /// Learnt from received datagrams.
-    Learned(Learned),
+    Learned(Box<Learned>),
 }
 
 /// A received datagram.
@@ -81,7 +81,8 @@ impl Socket {
         recognition: Recognition,
         filter: SourceFilter,
     ) -> io::Result<Self> {
-        Self::new(udp, Peer::Learned(Learned::new(recognition, filter)))
+        let learned = Learned::new(recognition, filter);
+        Self::new(udp, Peer::Learned(Box::new(learned)))
     }
 
     fn new(udp: UdpSocket, peer: Peer) -> io::Result<Self> {

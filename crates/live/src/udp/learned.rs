@@ -281,7 +281,7 @@ pub const AMPLIFICATION: usize = 3;
 const ESTABLISHED: (u32, u64) = (8, 4_096);
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a replaced peer has precedence over an established successor.
-const PRECEDENCE: Duration = Duration::from_secs(60);
+const PRECEDENCE: Duration = Duration::from_mins(1);
 /// Sources that are counted at the same time.
 const MOST_CHALLENGERS: usize = 16;
 

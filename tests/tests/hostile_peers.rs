@@ -22,4 +22,9 @@ proptest! {
     fn a_tcp_sender_withstands_any_input(input in vec(any::<u8>(), 0..800)) {
         fuzzing::tcp_sender(&input);
     }
+
+    #[test]
+    fn secure_endpoints_withstand_an_attacker(input in vec(any::<u8>(), 0..300)) {
+        fuzzing::secure(&input);
+    }
 }

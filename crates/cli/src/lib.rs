@@ -9,6 +9,7 @@
 mod demo;
 mod encoder_speed;
 mod events;
+mod key;
 mod lab;
 mod live;
 mod memory;
@@ -16,6 +17,7 @@ mod papers;
 mod recv;
 mod report_verb;
 mod run_folder;
+mod security;
 mod send;
 mod sim;
 mod sweep;
@@ -38,6 +40,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse_from(join_negative_numbers(env::args_os())).verb {
         Verb::Demo(args) => demo::run(&args),
         Verb::Events(args) => events::run(&args),
+        Verb::Key(args) => key::run(&args),
         Verb::Lab(args) => lab::run(&args),
         Verb::Papers(args) => paper_verb::run(&args, &papers::Parts),
         Verb::Recv(args) => recv::run(&args),
@@ -98,6 +101,8 @@ enum Verb {
     Demo(demo::DemoArgs),
     /// Report TCP events of the kernel: timeouts, recovery, states, with their variables
     Events(events::EventsArgs),
+    /// Make a key that both ends of a stream share
+    Key(key::KeyArgs),
     /// Run a scenario on the kernel's network stack, between network namespaces
     Lab(lab::LabArgs),
     /// Reproduce figures and tables of papers and compare them with the published values

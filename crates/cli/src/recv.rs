@@ -23,10 +23,12 @@ use tidegate_core::wire::payload;
 use tidegate_core::wire::rtp::PayloadType;
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::driver::{RunLimits, drive};
+use tidegate_secure::SecureEndpoint;
 use tidegate_sim::run::{FlowInfo, FlowPath, Side};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, FLOW, Folder, Transport};
+use crate::security::{Protection, SecurityArgs};
 use crate::send::source;
 use report::Reporter;
 use tidegate_console::arguments;
@@ -36,13 +38,14 @@ use viewer::{Viewer, Watch};
 
 /// Arguments of `tidegate recv`.
 #[derive(Debug, clap::Args)]
-#[command(group(ArgGroup::new("source").required(true).args(["listen", "from", "sdp"])))]
+#[command(group(ArgGroup::new("source").required(true).multiple(true).args(["listen", "from", "sdp"])))]
 pub(crate) struct RecvArgs {
     /// Port to listen on, on one address or all
     #[arg(long, value_name = "[ADDR:]PORT")]
     listen: Option<String>,
-    /// Connect to a sender that waits for players (TCP only)
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["sdp", "listen"])]
+    /// Accept packets of this host only, from any port or from PORT [default: the description's
+    /// source filter, or any host]. With TCP: connect to a sender that waits for players
+    #[arg(long, value_name = "HOST[:PORT]")]
     from: Option<String>,
     /// Description of the stream, as written by `tidegate send --sdp`
     #[arg(long, value_name = "FILE", conflicts_with = "listen")]
@@ -82,6 +85,8 @@ pub(crate) struct RecvArgs {
     /// Print the summary as one JSON object at the end
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    security: SecurityArgs,
     /// Transport of the stream: `rtp` or `tcp`
     #[arg(long, default_value = "rtp", value_parser = live::transport)]
     transport: Transport,
@@ -113,17 +118,30 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         one"
     );
     if args.transport == Transport::Tcp {
+        ensure!(
+            args.from.is_none() || args.listen.is_none(),
+            "over TCP, --from connects to a sender and --listen waits for one: leave one of them \
+            out"
+        );
         return tcp::run(args);
     }
-    for (name, is_given) in [("--from", args.from.is_some()), ("--window", args.window)] {
-        ensure!(
-            !is_given,
-            "{name} requires --transport tcp: add it, or leave {name} out"
-        );
-    }
+    ensure!(
+        !args.window,
+        "--window requires --transport tcp: add it, or leave --window out"
+    );
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
     let types = payload_types(sdp.as_ref(), codec(args));
-    let mut sockets = address::open(args.listen.as_deref(), sdp.as_ref(), types)?;
+    let protection = protection(args, sdp.as_ref())?;
+    let local_only = !protection.is_secure() && !args.security.insecure;
+    let mut sockets = address::Listen {
+        at: args.listen.as_deref(),
+        sdp: sdp.as_ref(),
+        from: args.from.as_deref(),
+        types,
+        is_authenticated: protection.is_secure(),
+        local_only,
+    }
+    .open()?;
     let port = sockets[0].local_addr()?.port();
     let described = sdp.as_ref().and_then(|sdp| sdp.frame_rate);
     let fps = args.fps.or(described).unwrap_or(FrameRate::fps(30));
@@ -132,10 +150,11 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
     let viewer = viewer(args, payload::codec(types.0), fps, &around)?;
-    let mut reporter = Reporter::new(args, port, fps, folder, viewer)?;
+    let mut reporter = Reporter::new(args, port, local_only, fps, folder, viewer)?;
     let mut rng = context::secret_seed().stream("session");
     let config = receiver_config(args, sdp.as_ref(), &around, &mut rng);
-    let mut receiver = MediaReceiver::new(config);
+    let receiver = MediaReceiver::new(config);
+    let mut receiver = protection.receiver(receiver, ssrcs(sdp.as_ref()))?;
     let conditions = RunLimits {
         clock: around.clock,
         // The session ends after the receiver's BYE.
@@ -150,6 +169,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         &mut rng,
         &mut (),
         |receiver, now| {
+            let receiver = receiver.inner_mut();
             reporter.turn(receiver, now);
             left = left.or_else(|| reason_to_leave(args, receiver, now, around.interrupts.count()));
             if left.is_some() {
@@ -158,7 +178,8 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
             ControlFlow::Continue(())
         },
     );
-    let summary = reporter.finish(&mut receiver, around.clock.now())?;
+    let rejected = receiver.counts().rejected;
+    let summary = reporter.finish(receiver.inner_mut(), rejected, around.clock.now())?;
     summary
         .as_ref()
         .filter(|_| args.json)
@@ -167,20 +188,45 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     verdict(args, left, &receiver, port)
 }
 
+/// Protection of the stream.
+fn protection(args: &RecvArgs, sdp: Option<&Sdp>) -> Result<Protection> {
+    let Some(crypto) = sdp.and_then(|sdp| sdp.crypto.first()) else {
+        return Protection::of_file(args.security.key_file.as_deref());
+    };
+    ensure!(
+        args.security.key_file.is_none(),
+        "the description has a key: leave --key-file out"
+    );
+    Ok(Protection::Described(crypto.clone()))
+}
+
+/// SSRCs of the sender, if the description names them.
+fn ssrcs(sdp: Option<&Sdp>) -> Vec<u32> {
+    let source = sdp.and_then(|sdp| sdp.source.as_ref());
+    source.map_or_else(Vec::new, |source| {
+        [source.ssrc].into_iter().chain(source.rtx_ssrc).collect()
+    })
+}
+
 /// Result of the session.
 fn verdict(
     args: &RecvArgs,
     left: Option<Left>,
-    receiver: &MediaReceiver,
+    receiver: &SecureEndpoint<MediaReceiver>,
     port: u16,
 ) -> Result<ExitCode> {
+    let never = receiver.inner().last_arrival().is_none();
     match left {
         Some(Left::Idle) => bail!(
             "no packet has arrived for {} s and the sender sent no BYE: the sender has stopped, \
             or the path is interrupted",
             args.idle_timeout.as_secs_f64()
         ),
-        Some(Left::TimeOver) if receiver.last_arrival().is_none() => bail!(
+        Some(Left::TimeOver) if never && receiver.counts().rejected > 0 => bail!(
+            "no packet at port {port} was protected with the key of this receiver: check that the \
+            sender uses the same key"
+        ),
+        Some(Left::TimeOver) if never => bail!(
             "no packet of this stream arrived at port {port}: check that the sender runs and \
             sends to this port"
         ),
@@ -229,7 +275,13 @@ fn receiver_config(
     rng: &mut dyn rand_core::Rng,
 ) -> ReceiverConfig {
     let name = live::random_name(rng);
-    let mut config = ReceiverConfig::new(rng.next_u32(), name, args.delay_bound);
+    // With one key for both directions, equal SSRCs would use the same key stream.
+    let taken = ssrcs(sdp);
+    let mut ssrc = rng.next_u32();
+    while taken.contains(&ssrc) {
+        ssrc = rng.next_u32();
+    }
+    let mut config = ReceiverConfig::new(ssrc, name, args.delay_bound);
     config.epoch = around.epoch;
     config.payload_types = payload_types(sdp, codec(args));
     config.feedback = feedback(args.feedback, sdp);

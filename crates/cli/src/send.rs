@@ -26,7 +26,7 @@ use tidegate_core::session::stream::Streamer;
 use tidegate_core::trace::BreakerCause;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::payload;
-use tidegate_core::wire::sdp::{Feedback, Sdp, Source};
+use tidegate_core::wire::sdp::{Crypto, CryptoSuite, Feedback, Sdp, Source};
 use tidegate_live::driver::{DriveError, RunLimits, drive};
 use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_media::{Preset, Size};
@@ -36,6 +36,7 @@ use tidegate_sim::scenario::quantity;
 
 use crate::encoder_speed::Timed;
 use crate::live::{self, FLOW, Folder, Limits, TraceBuffer, Transport};
+use crate::security::{self, Protection, SecurityArgs};
 use crate::tcp::TcpArgs;
 use addresses::Route;
 use report::Reporter;
@@ -87,9 +88,15 @@ pub(crate) struct SendArgs {
     /// Preset of x264
     #[arg(long, default_value = "superfast", value_parser = source::preset)]
     preset: Preset,
-    /// Write a description of the stream (SDP) for players and receivers; `-` is standard output
-    #[arg(long, value_name = "FILE")]
+    /// Write a description of the stream (SDP) for players and receivers, with a fresh key unless
+    /// --insecure is given; `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "key_file")]
     sdp: Option<PathBuf>,
+    /// Crypto-suite of the description [default: AES_CM_128_HMAC_SHA1_80]
+    #[arg(long, value_name = "NAME", requires = "sdp", conflicts_with = "insecure", value_parser = security::suite)]
+    crypto_suite: Option<CryptoSuite>,
+    #[command(flatten)]
+    security: SecurityArgs,
     /// Write a run folder here [default: none]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
@@ -131,11 +138,13 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let to = receiver(args)?;
     let opened = open_input(args)?;
     let route = addresses::resolve(to)?;
+    let protection = protection(args, route.peer)?;
     let mut rng = context::secret_seed().stream("session");
     let around = LiveContext::enter()?;
-    let config = sender_config(args, &opened, &around, &mut rng);
+    let mut config = sender_config(args, &opened, &around, &mut rng);
+    config.packet_size = protection.inner_size(config.packet_size);
     if let Some(file) = &args.sdp {
-        write_sdp(file, &route, &config, &opened)?;
+        write_sdp(file, &route, &config, &opened, protection.description())?;
     }
     let flow = flow_info(args, &config);
     let manifest = live::manifest(&format!("send to {to}"), args.duration, flow);
@@ -148,7 +157,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     );
     let pipe = EncoderThread::start(encoder, around.stop.clone())
         .context("cannot start the encoder thread")?;
-    let mut stream = Streamer::new(sender, pipe);
+    let mut stream = protection.sender(Streamer::new(sender, pipe))?;
     let mut reporter = Reporter::new(args, &opened.what, &route, folder, pace);
     let events = TraceBuffer::default();
     let mut shutdown = Shutdown::default();
@@ -165,12 +174,21 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         &mut rng,
         &mut &events,
         |stream, now| {
-            shutdown.turn(stream, now, around.interrupts.count());
-            reporter.turn(stream, now, &events.take());
+            let interrupts = around.interrupts.count();
+            if !stream.is_ready() {
+                // Nothing was sent that could be shut down.
+                return if interrupts > 0 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                };
+            }
+            shutdown.turn(stream.inner_mut(), now, interrupts);
+            reporter.turn(stream.inner_mut(), now, &events.take());
             ControlFlow::Continue(())
         },
     );
-    let summary = reporter.finish(&mut stream, around.clock.now(), &events.take())?;
+    let summary = reporter.finish(stream.inner_mut(), around.clock.now(), &events.take())?;
     summary
         .as_ref()
         .filter(|_| args.json)
@@ -179,7 +197,29 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         // The stream ended before the driver gave up.
         bail!(DriveError::ConnectionRefused { peer });
     }
-    verdict(&stream, peer)
+    if stream.has_failed() {
+        bail!(
+            "no answer from {peer} with this key: check that `tidegate recv` runs there with the \
+            same --key-file, and that no firewall is on the path"
+        );
+    }
+    verdict(stream.inner(), peer)
+}
+
+/// Protection of the stream to `peer`.
+fn protection(args: &SendArgs, peer: SocketAddr) -> Result<Protection> {
+    let protection = Protection::of_file(args.security.key_file.as_deref())?;
+    if args.sdp.is_some() && !args.security.insecure {
+        let suite = args.crypto_suite;
+        let suite = suite.unwrap_or(CryptoSuite::AesCm128HmacSha1_80);
+        return security::fresh_key(suite).map(Protection::Described);
+    }
+    ensure!(
+        protection.is_secure() || args.security.insecure || security::is_local(peer.ip()),
+        "{peer} is another host, and the stream has no key: give --key-file FILE at both ends \
+        (`tidegate key FILE` makes one), --sdp FILE for other players, or --insecure"
+    );
+    Ok(protection)
 }
 
 /// Result of the session.
@@ -345,6 +385,7 @@ fn write_sdp(
     route: &Route,
     config: &SenderConfig,
     opened: &OpenedSource,
+    crypto: Vec<Crypto>,
 ) -> Result<()> {
     let sdp = Sdp {
         session: u64::from(config.streams.media_ssrc),
@@ -359,6 +400,8 @@ fn write_sdp(
             rtx_ssrc: Some(config.streams.repair_ssrc),
             cname: config.cname.clone(),
         }),
+        source_filter: Vec::new(),
+        crypto,
         feedback: Feedback {
             nack: true,
             pli: true,
@@ -371,8 +414,7 @@ fn write_sdp(
         // A closed pipe is an error here, failure_text the stream is not sent.
         return write!(output(), "{sdp}").map_err(|e| anyhow!("--sdp: {e}"));
     }
-    std::fs::write(file, sdp.to_string())
-        .with_context(|| format!("cannot write {}", file.display()))
+    security::write_private(file, &sdp.to_string())
 }
 
 /// Text for a failure. A BYE of the receiver is not a failure.

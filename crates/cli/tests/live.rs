@@ -21,7 +21,7 @@ use tidegate_core::wire::rtcp::{self, Cname, ReportBlock, Rtcp};
 use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::clock::Clock;
-use tidegate_live::udp::Socket;
+use tidegate_live::udp::{Recognition, Socket, SourceFilter};
 use tidegate_sim::run::Run;
 
 /// A receiver at a free port.
@@ -238,7 +238,7 @@ fn ecn_marks_are_requested_and_reported() {
     let front = UdpSocket::bind("127.0.0.1:0").unwrap();
     let back = UdpSocket::bind("127.0.0.1:0").unwrap();
     let way = front.local_addr().unwrap().port();
-    let front = Socket::listening(front, |_| true).unwrap();
+    let front = Socket::listening(front, Recognition::any(), SourceFilter::default()).unwrap();
     let back = Socket::connected(back, (Ipv4Addr::LOCALHOST, port).into()).unwrap();
     let relay = thread::spawn(move || relay(front, back));
     let sender = sender(way, "--ecn --duration 2s").wait();
@@ -319,7 +319,8 @@ fn a_plain_receiver_is_served_cautiously() {
     media.set_read_timeout(Some(GUARD)).unwrap();
     let reports = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = media.local_addr().unwrap().port();
-    let mut sending = sender(port, &format!("--sdp {}", text(&description)));
+    let options = format!("--insecure --sdp {}", text(&description));
+    let mut sending = sender(port, &options);
     let source = sending.number(" from port ");
     let sdp = fs::read_to_string(&description).unwrap();
     let sdp = Sdp::parse(&sdp).unwrap();
@@ -385,7 +386,10 @@ fn ffmpeg_accepts_the_description() {
     let description = scratch.path("stream.sdp");
     let mut sending = sender(
         free_pair(),
-        &format!("--one-way --floor 500kb/s --sdp {}", text(&description)),
+        &format!(
+            "--insecure --one-way --floor 500kb/s --sdp {}",
+            text(&description)
+        ),
     );
     sending.wait_for_line("sending");
     let mut ffmpeg = Command::new("ffmpeg");

@@ -277,7 +277,10 @@ fn invalid_options_are_rejected_with_the_fix() {
             "recv --listen 127.0.0.1:0 --window",
             "--window requires --transport tcp",
         ),
-        ("recv --from 127.0.0.1:9", "--from requires --transport tcp"),
+        (
+            "recv --from 127.0.0.1:9",
+            "--from needs the port to listen at",
+        ),
         (
             "send --transport tcp --to 127.0.0.1:9 --control tfrc",
             "--control requires --transport rtp",

@@ -140,6 +140,8 @@ pub enum TimerReason {
     Deadline,
     /// A feedback packet or a report is due.
     Feedback,
+    /// A message of the key handshake is sent again, or the handshake is given up.
+    Handshake,
     /// The rate grows unless a packet was lost.
     Increase,
     /// A packet may be presumed lost.

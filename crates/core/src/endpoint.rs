@@ -28,6 +28,37 @@ pub trait Endpoint: Debug + Send {
     fn is_done(&self) -> bool {
         false
     }
+
+    /// What the last datagram proves about its source. A driver whose socket learns its peer asks
+    /// after each [`on_datagram`](Self::on_datagram).
+    fn source_check(&self) -> SourceCheck {
+        SourceCheck::Unchecked
+    }
+
+    /// Writes an answer to the source of the last datagram, which need not be the peer, to the
+    /// empty `buffer`. Returns whether there is one. An answer that is not fetched before
+    /// [`poll_transmit`](Self::poll_transmit) is sent to the peer.
+    fn poll_answer(&mut self, _cx: &mut Context<'_>, _buffer: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    /// The peer was replaced by another one, which has sent the next datagram.
+    fn on_peer_change(&mut self, _cx: &mut Context<'_>) {}
+}
+
+/// What a datagram proves about its source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceCheck {
+    /// The endpoint does not authenticate datagrams.
+    #[default]
+    Unchecked,
+    /// The datagram is not authentic.
+    Rejected,
+    /// The datagram was protected with the keys of the current session.
+    Authenticated,
+    /// The datagram is the first that was protected with new keys: its source has received an
+    /// answer of this endpoint, and is the peer from now on.
+    NewSession,
 }
 
 /// A received UDP payload with the ECN field of the IP header.

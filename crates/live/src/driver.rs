@@ -10,13 +10,14 @@ use std::{fmt, io, thread};
 
 use rand_core::Rng;
 use tidegate_core::control::Context;
-use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::endpoint::{Datagram, Endpoint, SourceCheck};
 use tidegate_core::trace::Trace;
 use tidegate_core::units::Time;
+use tidegate_core::wire::rtcp;
 
 use crate::clock::Clock;
 use crate::events::{self, Events, Ready, eventfd};
-use crate::udp::Socket;
+use crate::udp::{Arrival, Socket};
 
 mod interrupts;
 
@@ -118,7 +119,9 @@ pub enum EndReason {
 }
 
 /// Drives an endpoint until it is done. Datagrams of all sockets are passed to the endpoint, and
-/// its datagrams are sent from the first socket.
+/// its datagrams are sent from the first socket. A socket for RTCP at a separate port
+/// ([`Socket::from_host`]) is closed when RTCP arrives at the first socket (RFC 5761 section
+/// 5.1.1).
 ///
 /// `on_turn` is called after every input, and at least every [`TICK`], to take rows, print progress
 /// or stop. It may change the endpoint.
@@ -128,7 +131,7 @@ pub enum EndReason {
 /// See [`DriveError`].
 pub fn drive<E: Endpoint>(
     endpoint: &mut E,
-    sockets: &mut [Socket],
+    sockets: &mut Vec<Socket>,
     conditions: &RunLimits,
     rng: &mut dyn Rng,
     trace: &mut dyn Trace,
@@ -163,7 +166,7 @@ pub fn drive<E: Endpoint>(
 
 struct Driver<'a, E> {
     endpoint: &'a mut E,
-    sockets: &'a mut [Socket],
+    sockets: &'a mut Vec<Socket>,
     rng: &'a mut dyn Rng,
     trace: &'a mut dyn Trace,
     clock: Clock,
@@ -231,20 +234,13 @@ impl<E: Endpoint> Driver<'_, E> {
     /// Reads up to [`BATCH`] datagrams. The event queue is level-triggered and reports the rest.
     fn hear(&mut self, socket: usize) -> Result<(), DriveError> {
         for _ in 0..BATCH {
+            // The socket may have been closed since the event.
+            let Some(source) = self.sockets.get_mut(socket) else {
+                break;
+            };
             let mut buffer = core::mem::take(&mut self.incoming);
-            let result = self.sockets[socket].receive(self.clock, &mut buffer);
-            let heard = match result {
-                Ok(Some(arrival)) => {
-                    self.advance(arrival.at);
-                    self.counts.received += 1;
-                    let datagram = Datagram {
-                        ecn: arrival.ecn,
-                        payload: &buffer[..arrival.length],
-                    };
-                    let (mut cx, endpoint) = self.cx();
-                    endpoint.on_datagram(&mut cx, datagram);
-                    Some(self.drain())
-                }
+            let heard = match source.receive(self.clock, &mut buffer) {
+                Ok(Some(arrival)) => Some(self.on_arrival(socket, arrival, &buffer)),
                 Ok(None) => None,
                 Err(e) => Some(self.on_failure(socket, e)),
             };
@@ -255,6 +251,50 @@ impl<E: Endpoint> Driver<'_, E> {
             }
         }
         Ok(())
+    }
+
+    fn on_arrival(
+        &mut self,
+        socket: usize,
+        arrival: Arrival,
+        buffer: &[u8],
+    ) -> Result<(), DriveError> {
+        self.advance(arrival.at);
+        self.counts.received += 1;
+        let payload = &buffer[..arrival.length];
+        let (mut cx, endpoint) = self.cx();
+        if arrival.is_new_peer {
+            endpoint.on_peer_change(&mut cx);
+        }
+        let ecn = arrival.ecn;
+        endpoint.on_datagram(&mut cx, Datagram { ecn, payload });
+        let check = endpoint.source_check();
+        self.sockets[socket].on_check(check);
+        self.answer(socket);
+        let is_genuine = match check {
+            SourceCheck::Unchecked => rtcp::form(payload).is_ok(),
+            SourceCheck::Rejected => false,
+            SourceCheck::Authenticated | SourceCheck::NewSession => true,
+        };
+        if socket == 0 && is_genuine && rtcp::is_rtcp(payload) {
+            self.sockets.retain(|socket| !socket.is_rtcp_fallback());
+        }
+        self.drain()
+    }
+
+    /// Sends the endpoint's answer to the source of the last datagram. A failure concerns this
+    /// source only, which need not exist.
+    fn answer(&mut self, socket: usize) {
+        let mut buffer = core::mem::take(&mut self.outgoing);
+        buffer.clear();
+        let (mut cx, endpoint) = self.cx();
+        if endpoint.poll_answer(&mut cx, &mut buffer) {
+            match self.sockets[socket].answer(&buffer) {
+                Ok(()) => self.counts.sent += 1,
+                Err(_) => self.counts.failures += 1,
+            }
+        }
+        self.outgoing = buffer;
     }
 
     fn time_out(&mut self) -> Result<(), DriveError> {
@@ -287,7 +327,8 @@ impl<E: Endpoint> Driver<'_, E> {
     /// datagram was ever received and the failures persist for [`REFUSALS`].
     fn on_failure(&mut self, socket: usize, cause: io::Error) -> Result<(), DriveError> {
         self.counts.failures += 1;
-        let known = self.sockets[socket].peer().or(self.sockets[0].peer());
+        let known = self.sockets.get(socket).and_then(Socket::peer);
+        let known = known.or(self.sockets[0].peer());
         let Some(peer) = known.filter(|_| self.counts.received == 0) else {
             return Ok(());
         };

@@ -41,7 +41,7 @@ impl Ready {
 }
 
 impl Events {
-    /// Watches sources, which must stay open as long as this value.
+    /// Watches sources until they are closed.
     pub(crate) fn new<'a>(
         sources: impl Iterator<Item = BorrowedFd<'a>>,
         event: &Arc<OwnedFd>,

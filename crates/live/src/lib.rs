@@ -5,6 +5,7 @@ pub mod clock;
 pub mod driver;
 pub mod emulator;
 pub mod encoder_thread;
+pub mod entropy;
 mod events;
 pub mod limits;
 pub mod netns;

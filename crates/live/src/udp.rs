@@ -3,15 +3,20 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
-use std::{fmt, io, mem, ptr};
+use std::{io, mem, ptr};
 
 use tidegate_core::control::Ecn;
-use tidegate_core::endpoint::Transmit;
+use tidegate_core::endpoint::{SourceCheck, Transmit};
 use tidegate_core::units::{Time, nanos};
 
 use crate::clock::Clock;
 use crate::netns::check;
 use crate::sockaddr::SockAddr;
+
+mod learned;
+
+pub use learned::{AMPLIFICATION, Recognition, SourceFilter, TAKEOVER};
+use learned::{Admission, Learned};
 
 /// A non-blocking UDP socket.
 #[derive(Debug)]
@@ -27,22 +32,8 @@ enum Peer {
     Connected(SocketAddr),
     /// Any port of one host; receive only.
     Host(IpAddr),
-    /// The source of the first plausible datagram, until it is silent for [`TAKEOVER`].
-    Learned {
-        is_plausible: Plausibility,
-        known: Option<(SocketAddr, Time)>,
-    },
-}
-
-/// Whether a datagram of an unknown peer is plausible.
-struct Plausibility(Box<Plausible>);
-
-type Plausible = dyn Fn(&[u8]) -> bool + Send;
-
-impl fmt::Debug for Plausibility {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Judge").finish_non_exhaustive()
-    }
+    /// Learnt from received datagrams.
+    Learned(Box<Learned>),
 }
 
 /// A received datagram.
@@ -54,6 +45,8 @@ pub struct Arrival {
     pub ecn: Ecn,
     /// Length of the payload.
     pub length: usize,
+    /// The source has replaced another peer of a listening socket.
+    pub is_new_peer: bool,
 }
 
 impl Socket {
@@ -76,21 +69,20 @@ impl Socket {
         Self::new(udp, Peer::Host(host.to_canonical()))
     }
 
-    /// Receives from and sends to the source of the first datagram that `is_plausible`. After a
-    /// silence of [`TAKEOVER`] another source may replace it.
+    /// Learns its peer from received datagrams: the source of the first plausible one, subject to
+    /// the rules of [`TAKEOVER`], if `filter` accepts it. At most [`AMPLIFICATION`] times the bytes
+    /// received from an address are sent to it.
     ///
     /// # Errors
     ///
     /// The error of the system.
     pub fn listening(
         udp: UdpSocket,
-        is_plausible: impl Fn(&[u8]) -> bool + Send + 'static,
+        recognition: Recognition,
+        filter: SourceFilter,
     ) -> io::Result<Self> {
-        let peer = Peer::Learned {
-            is_plausible: Plausibility(Box::new(is_plausible)),
-            known: None,
-        };
-        Self::new(udp, peer)
+        let learned = Learned::new(recognition, filter);
+        Self::new(udp, Peer::Learned(Box::new(learned)))
     }
 
     fn new(udp: UdpSocket, peer: Peer) -> io::Result<Self> {
@@ -122,36 +114,76 @@ impl Socket {
         match self.peer {
             Peer::Connected(peer) => Some(peer),
             Peer::Host(_) => None,
-            Peer::Learned { known, .. } => known.map(|(peer, _)| peer),
+            Peer::Learned(ref learned) => learned.address(),
         }
     }
 
+    /// Whether this socket only receives RTCP of peers that do not multiplex it with RTP.
+    pub(crate) fn is_rtcp_fallback(&self) -> bool {
+        matches!(self.peer, Peer::Host(_))
+    }
+
     /// Reads the next datagram into `buffer`, truncated to its size; `None` if there is none.
-    /// Datagrams of other sources are discarded.
+    /// Datagrams of other sources are discarded. After [`MOST_DISCARDED`] of them, `None` is
+    /// returned although more may be waiting, so that a flood does not delay the caller's timers.
     ///
     /// # Errors
     ///
     /// The error of the system. Errors such as `ConnectionRefused` concern a datagram sent earlier.
     pub fn receive(&mut self, clock: Clock, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
-        loop {
-            let Some((arrival, source)) = self.read(clock, buffer)? else {
+        for _ in 0..MOST_DISCARDED {
+            let Some((mut arrival, source)) = self.read(clock, buffer)? else {
                 return Ok(None);
             };
-            if self.is_welcome(source, arrival.at, &buffer[..arrival.length]) {
+            let admission = self.admit(source, arrival.at, &buffer[..arrival.length]);
+            if admission != Admission::Refused {
+                arrival.is_new_peer = admission == Admission::Replaced;
                 return Ok(Some(arrival));
             }
         }
+        Ok(None)
     }
 
-    /// Sends a datagram. Without a known peer it is discarded, which is not an error.
+    /// Applies the endpoint's check of the last received datagram, for a socket with
+    /// [`Recognition::Endpoint`]. Other sockets ignore it.
+    pub fn on_check(&mut self, check: SourceCheck) {
+        if let Peer::Learned(learned) = &mut self.peer {
+            learned.on_check(check);
+        }
+    }
+
+    /// Sends a datagram. It is discarded without an error if there is no peer, or if the peer has
+    /// not sent enough for it.
     ///
     /// # Errors
     ///
     /// The error of `sendmsg`, which may concern an earlier datagram that was refused.
-    pub fn send(&self, payload: &[u8], how: Transmit) -> io::Result<()> {
-        let Some(peer) = self.peer() else {
-            return Ok(());
+    pub fn send(&mut self, payload: &[u8], how: Transmit) -> io::Result<()> {
+        let peer = match &mut self.peer {
+            Peer::Connected(peer) => Some(*peer),
+            Peer::Host(_) => None,
+            Peer::Learned(learned) => learned.spend(payload.len()),
         };
+        peer.map_or(Ok(()), |peer| self.send_to(peer, payload, how))
+    }
+
+    /// Sends an answer to the source of the last received datagram, which need not be the peer. It
+    /// is discarded without an error if it exceeds [`AMPLIFICATION`] times that datagram.
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Self::send).
+    pub fn answer(&self, payload: &[u8]) -> io::Result<()> {
+        let source = match &self.peer {
+            Peer::Connected(peer) => Some(*peer),
+            Peer::Host(_) => None,
+            Peer::Learned(learned) => learned.answer_to(payload.len()),
+        };
+        let how = Transmit::default();
+        source.map_or(Ok(()), |source| self.send_to(source, payload, how))
+    }
+
+    fn send_to(&self, peer: SocketAddr, payload: &[u8], how: Transmit) -> io::Result<()> {
         let mut name = SockAddr::from(peer);
         let mut part = libc::iovec {
             iov_base: payload.as_ptr().cast_mut().cast(),
@@ -159,7 +191,7 @@ impl Socket {
         };
         // SAFETY: a msghdr consists of integers and pointers, for which zero is valid.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        if matches!(self.peer, Peer::Learned { .. }) {
+        if matches!(self.peer, Peer::Learned(_)) {
             message.msg_name = (&raw mut name.storage).cast();
             message.msg_namelen = name.length;
         }
@@ -206,25 +238,25 @@ impl Socket {
         // newer, never older.
         let (wall, now) = (wall(), clock.now());
         let at = stamp.map_or(now, |stamp| on_clock(stamp, wall, now));
-        Ok(Some((Arrival { at, ecn, length }, source)))
+        let arrival = Arrival {
+            at,
+            ecn,
+            length,
+            is_new_peer: false,
+        };
+        Ok(Some((arrival, source)))
     }
 
-    fn is_welcome(&mut self, source: SocketAddr, at: Time, payload: &[u8]) -> bool {
-        match &mut self.peer {
+    fn admit(&mut self, source: SocketAddr, at: Time, payload: &[u8]) -> Admission {
+        let is_accepted = match &mut self.peer {
             Peer::Connected(_) => true,
             Peer::Host(host) => source.ip().to_canonical() == *host,
-            Peer::Learned {
-                is_plausible,
-                known,
-            } => {
-                let is_known = known.is_some_and(|(peer, _)| peer == source);
-                let is_silent = known.is_none_or(|(_, last)| at.since(last) > TAKEOVER);
-                let is_welcome = is_known || is_silent && (is_plausible.0)(payload);
-                if is_welcome {
-                    *known = Some((source, at));
-                }
-                is_welcome
-            }
+            Peer::Learned(learned) => return learned.admit(source, at, payload),
+        };
+        if is_accepted {
+            Admission::Received
+        } else {
+            Admission::Refused
         }
     }
 }
@@ -329,9 +361,8 @@ fn option(udp: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> io::Res
     .map(drop)
 }
 
-/// Silence of a learnt peer after which another one may replace it. Equal to the time after which
-/// the receiver of a session accepts another SSRC.
-pub const TAKEOVER: Duration = Duration::from_secs(2);
+/// Datagrams of other sources that one call discards: about 100 µs.
+const MOST_DISCARDED: usize = 32;
 /// The kernel expects the traffic class as an integer.
 const OCTET: libc::c_uint = mem::size_of::<libc::c_int>() as libc::c_uint;
 /// One second at 8 Mb/s: key frames arrive as bursts while the reader may be delayed.
@@ -393,7 +424,7 @@ mod tests {
         // IPv6 may be disabled.
         addresses.extend(UdpSocket::bind("[::1]:0").is_ok().then_some("[::1]:0"));
         for address in addresses {
-            let (a, mut b) = pair(address);
+            let (mut a, mut b) = pair(address);
             for (ecn, dscp) in [
                 (Ecn::NotEct, 0),
                 (Ecn::Ect0, 1),
@@ -419,33 +450,23 @@ mod tests {
     fn listener_keeps_the_learnt_peer() {
         let clock = Clock::start();
         let any = || UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut listener = Socket::listening(any(), |payload| payload == b"hello").unwrap();
+        let hello = Recognition::payload(|payload| payload.starts_with(b"hello"));
+        let mut listener = Socket::listening(any(), hello, SourceFilter::default()).unwrap();
         let address = listener.local_addr().unwrap();
         let (friend, stranger) = (any(), any());
         listener.send(b"nobody", Transmit::default()).unwrap();
         // Loopback delivers in order, so the second datagram of `friend` is read last.
         stranger.send_to(b"junk", address).unwrap();
-        friend.send_to(b"hello", address).unwrap();
+        friend.send_to(b"hello there", address).unwrap();
         stranger.send_to(b"hello", address).unwrap();
         friend.send_to(b"again", address).unwrap();
         let mut buffer = [0; 16];
-        for word in [&b"hello"[..], b"again"] {
+        for word in [&b"hello there"[..], b"again"] {
             let arrival = wait(&mut listener, clock, &mut buffer);
             assert_eq!(&buffer[..arrival.length], word);
             assert_eq!(listener.peer(), Some(friend.local_addr().unwrap()));
         }
         listener.send(b"answer", Transmit::default()).unwrap();
         assert_eq!(friend.recv(&mut buffer).unwrap(), 6);
-    }
-
-    #[test]
-    fn listener_accepts_another_peer_after_silence() {
-        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut listener = Socket::listening(udp, |_| true).unwrap();
-        let [old, new] = [1, 2].map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
-        assert!(listener.is_welcome(old, Time::from_secs(1), b""));
-        assert!(!listener.is_welcome(new, Time::from_secs(3), b""));
-        assert!(listener.is_welcome(new, Time::from_millis(3_001), b""));
-        assert!(!listener.is_welcome(old, Time::from_millis(3_002), b""));
     }
 }

@@ -16,20 +16,26 @@ use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
 
 mod receiver;
+mod secure;
 mod sender;
 mod tcp;
 mod tcp_sender;
 
 pub use receiver::receiver;
+pub use secure::secure;
 pub use sender::sender;
 pub use tcp::tcp_receiver;
 pub use tcp_sender::tcp_sender;
 
 /// All targets.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
     Target {
         name: "receiver",
         run: receiver,
+    },
+    Target {
+        name: "secure",
+        run: secure,
     },
     Target {
         name: "sender",

@@ -59,7 +59,7 @@ impl NetnsPair<'_> {
         // error at the sender.
         let socket = self.namespaces[host].within(|| UdpSocket::bind(own))??;
         let job = move |conditions: &RunLimits| {
-            let mut sockets = [Socket::connected(socket, peer.into())?];
+            let mut sockets = vec![Socket::connected(socket, peer.into())?];
             let (mut takings, mut said) = (FlowResult::default(), TimedEvents::new());
             conditions.sleep_until(start);
             drive(

@@ -1,40 +1,137 @@
 //! Opens the sockets of a receiver from a port or a description.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 
-use anyhow::{Context as _, Error, Result, anyhow, bail};
+use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use tidegate_core::wire::rtcp::{self, Rtcp};
 use tidegate_core::wire::rtp::{PayloadType, RtpPacket};
 use tidegate_core::wire::sdp::Sdp;
-use tidegate_live::udp::Socket;
+use tidegate_live::udp::{Recognition, Socket, SourceFilter};
 
-/// Socket for RTP and RTCP. For senders without multiplexing, also a socket on the next port for
-/// RTCP.
-///
-/// # Errors
-/// The address is invalid or in use.
-pub(super) fn open(
-    listen: Option<&str>,
-    sdp: Option<&Sdp>,
-    types: (PayloadType, PayloadType),
-) -> Result<Vec<Socket>> {
-    let udp = match (listen, sdp) {
-        (Some(listen), _) => bind(listen)?,
-        (None, Some(sdp)) => bind(&sdp.port.to_string())?,
-        (None, None) => bail!("give --listen PORT or --sdp FILE"),
-    };
-    let address = udp.local_addr()?;
-    let is_media = move |payload: &[u8]| is_of_a_sender(payload, types);
-    let mut sockets = vec![Socket::listening(udp, is_media)?];
-    if sdp.is_some_and(|sdp| !sdp.rtcp_mux)
-        && let Some(port) = address.port().checked_add(1)
-    {
-        let control = UdpSocket::bind((address.ip(), port));
-        let control = control.map_err(|e| bind_error(&port.to_string(), &e))?;
-        sockets.push(Socket::listening(control, is_report)?);
+use crate::security::is_local;
+
+/// Where a receiver listens, and for which stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listen<'a> {
+    /// `PORT` or `ADDR:PORT`.
+    pub(super) at: Option<&'a str>,
+    pub(super) sdp: Option<&'a Sdp>,
+    /// `HOST` or `HOST:PORT` of the sender.
+    pub(super) from: Option<&'a str>,
+    /// Payload types of media and retransmissions.
+    pub(super) types: (PayloadType, PayloadType),
+    /// The endpoint authenticates datagrams.
+    pub(super) is_authenticated: bool,
+    /// Other hosts cannot send.
+    pub(super) local_only: bool,
+}
+
+impl Listen<'_> {
+    /// Socket for RTP and RTCP. For senders without multiplexing, also a socket on the next port
+    /// for RTCP. `from` or the description limits the sources.
+    ///
+    /// # Errors
+    /// An address is invalid or not permitted, or the port is in use.
+    pub(super) fn open(self) -> Result<Vec<Socket>> {
+        let udp = self.bind()?;
+        let address = udp.local_addr()?;
+        let filter = self.filter()?;
+        let ssrcs = self.sdp.and_then(|sdp| sdp.source.as_ref());
+        let stream = ExpectedStream {
+            types: self.types,
+            ssrcs: ssrcs.map(|source| (source.ssrc, source.rtx_ssrc)),
+        };
+        let is_media = self.recognition(move |payload| stream.may_contain(payload));
+        let mut sockets = vec![Socket::listening(udp, is_media, filter.clone())?];
+        if self.sdp.is_some_and(|sdp| !sdp.rtcp_mux)
+            && let Some(port) = address.port().checked_add(1)
+        {
+            let control = UdpSocket::bind((address.ip(), port));
+            let control = control.map_err(|e| bind_error(&port.to_string(), &e))?;
+            let is_report = self.recognition(move |payload| stream.may_report(payload));
+            // RTCP may have another source port than the media.
+            let filter = SourceFilter {
+                port: None,
+                ..filter
+            };
+            sockets.push(Socket::listening(control, is_report, filter)?);
+        }
+        Ok(sockets)
     }
-    Ok(sockets)
+
+    fn bind(self) -> Result<UdpSocket> {
+        let port = self.sdp.map(|sdp| sdp.port.to_string());
+        let at = self
+            .at
+            .or(port.as_deref())
+            .context("--from needs the port to listen at: give --listen PORT or --sdp FILE")?;
+        if !self.local_only {
+            return bind(at);
+        }
+        if let Some(address) = self.sdp.map(|sdp| sdp.address) {
+            ensure!(
+                is_local(address),
+                "the description has no key, and its address {address} is reached from other \
+                hosts: use a description with a=crypto, as `tidegate send --sdp` writes it, or \
+                give --insecure"
+            );
+            return bind(
+                &SocketAddr::from((address, self.sdp.map_or(0, |sdp| sdp.port))).to_string(),
+            );
+        }
+        if at.parse::<u16>().is_ok() {
+            return bind(&format!("{}:{at}", Ipv4Addr::LOCALHOST));
+        }
+        let udp = bind(at)?;
+        let address = udp.local_addr()?.ip();
+        ensure!(
+            is_local(address),
+            "{at} is reached from other hosts, and the stream has no key: give --key-file FILE at \
+            both ends (`tidegate key FILE` makes one), or --insecure"
+        );
+        Ok(udp)
+    }
+
+    fn filter(self) -> Result<SourceFilter> {
+        let hosts = self
+            .sdp
+            .map_or_else(Vec::new, |sdp| sdp.source_filter.clone());
+        let described = Ok(SourceFilter { hosts, port: None });
+        self.from.map_or(described, source_filter)
+    }
+
+    fn recognition(self, is_plausible: impl Fn(&[u8]) -> bool + Send + 'static) -> Recognition {
+        if self.is_authenticated {
+            Recognition::Endpoint
+        } else {
+            Recognition::payload(is_plausible)
+        }
+    }
+}
+
+/// Filter for `HOST` or `HOST:PORT`.
+fn source_filter(from: &str) -> Result<SourceFilter> {
+    let fix = "give --from as HOST or HOST:PORT, for example 192.0.2.7 or [2001:db8::7]:5004";
+    let plain = from
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    if let Ok(host) = plain.unwrap_or(from).parse::<IpAddr>() {
+        let hosts = vec![host];
+        return Ok(SourceFilter { hosts, port: None });
+    }
+    let (found, port) = if let Some((_, port)) = from.rsplit_once(':') {
+        let port = port.parse().ok().filter(|port| *port > 0);
+        let port = port.with_context(|| format!("\"{from}\" has no valid port: {fix}"))?;
+        (from.to_socket_addrs(), Some(port))
+    } else {
+        ((from, 0).to_socket_addrs(), None)
+    };
+    let found = found.with_context(|| format!("\"{from}\" is no host: {fix}"))?;
+    Ok(SourceFilter {
+        hosts: found.map(|address| address.ip()).collect(),
+        port,
+    })
 }
 
 fn bind(listen: &str) -> Result<UdpSocket> {
@@ -78,18 +175,42 @@ fn bind_error(listen: &str, cause: &io::Error) -> Error {
     anyhow!("cannot listen at {listen}: {cause}: {fix}")
 }
 
-/// Whether a datagram is RTP of this stream or a sender report.
-fn is_of_a_sender(payload: &[u8], (media, repair): (PayloadType, PayloadType)) -> bool {
-    if rtcp::is_rtcp(payload) {
-        return is_report(payload);
-    }
-    let packet = RtpPacket::new_checked(payload);
-    packet.is_ok_and(|packet| [media, repair].contains(&packet.header().payload_type))
+/// Properties of the expected stream that its packets show.
+#[derive(Clone, Copy, Debug)]
+struct ExpectedStream {
+    /// Payload types of media and retransmissions.
+    types: (PayloadType, PayloadType),
+    /// SSRCs of media and retransmissions, if a description names them.
+    ssrcs: Option<(u32, Option<u32>)>,
 }
 
-fn is_report(payload: &[u8]) -> bool {
-    let mut packets = rtcp::packets(payload).flatten();
-    rtcp::form(payload).is_ok() && packets.any(|p| matches!(p, Rtcp::SenderReport(_)))
+impl ExpectedStream {
+    /// Whether a datagram may be RTP or a sender report of the stream.
+    fn may_contain(self, payload: &[u8]) -> bool {
+        if rtcp::is_rtcp(payload) {
+            return self.may_report(payload);
+        }
+        let Ok(packet) = RtpPacket::new_checked(payload) else {
+            return false;
+        };
+        let (header, (media, repair)) = (packet.header(), self.types);
+        [media, repair].contains(&header.payload_type) && self.has_ssrc(header.ssrc)
+    }
+
+    /// Whether a datagram may be a sender report of the stream.
+    fn may_report(self, payload: &[u8]) -> bool {
+        let mut packets = rtcp::packets(payload).flatten();
+        let is_ours = |packet| match packet {
+            Rtcp::SenderReport(report) => self.has_ssrc(report.info().ssrc),
+            _ => false,
+        };
+        rtcp::form(payload).is_ok() && packets.any(is_ours)
+    }
+
+    fn has_ssrc(self, ssrc: u32) -> bool {
+        self.ssrcs
+            .is_none_or(|(media, repair)| ssrc == media || Some(ssrc) == repair)
+    }
 }
 
 #[cfg(test)]
@@ -97,19 +218,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_packets_of_a_sender_are_accepted() {
-        let types = (PayloadType::new(96).unwrap(), PayloadType::new(97).unwrap());
+    fn only_packets_of_the_stream_are_accepted() {
+        let mut stream = ExpectedStream {
+            types: (PayloadType::new(96).unwrap(), PayloadType::new(97).unwrap()),
+            ssrcs: None,
+        };
         let mut rtp = vec![0x80, 96, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 1, 2];
-        assert!(is_of_a_sender(&rtp, types));
+        assert!(stream.may_contain(&rtp));
+        for (ssrcs, is_ours) in [((9, None), true), ((8, Some(9)), true), ((8, None), false)] {
+            stream.ssrcs = Some(ssrcs);
+            assert_eq!(stream.may_contain(&rtp), is_ours, "{ssrcs:?}");
+        }
+        stream.ssrcs = None;
         rtp[1] = 98;
-        assert!(!is_of_a_sender(&rtp, types));
+        assert!(!stream.may_contain(&rtp));
         for junk in [
             &b""[..],
             b"hello",
             &[0x80, 200, 0, 1],
             &[0x80, 201, 0, 1, 0, 0, 0, 1],
         ] {
-            assert!(!is_of_a_sender(junk, types), "{junk:?}");
+            assert!(!stream.may_contain(junk), "{junk:?}");
+        }
+    }
+
+    #[test]
+    fn sources_are_hosts_with_an_optional_port() {
+        let host = IpAddr::from([192, 0, 2, 7]);
+        let filter = |port| SourceFilter {
+            hosts: vec![host],
+            port,
+        };
+        assert_eq!(source_filter("192.0.2.7").unwrap(), filter(None));
+        assert_eq!(source_filter("192.0.2.7:5").unwrap(), filter(Some(5)));
+        for v6 in ["2001:db8::7", "[2001:db8::7]", "[2001:db8::7]:9"] {
+            let filter = source_filter(v6).unwrap();
+            assert_eq!(filter.hosts, ["2001:db8::7".parse::<IpAddr>().unwrap()]);
+            assert_eq!(filter.port, v6.ends_with(":9").then_some(9));
+        }
+        for wrong in ["192.0.2.7:0", "192.0.2.7:x", "[2001:db8::7", ""] {
+            let error = format!("{:#}", source_filter(wrong).unwrap_err());
+            assert!(error.contains("--from"), "{error}");
         }
     }
 

@@ -43,6 +43,7 @@ impl Reporter {
     pub(super) fn new(
         args: &RecvArgs,
         port: u16,
+        local_only: bool,
         fps: FrameRate,
         folder: Folder,
         viewer: Option<Viewer>,
@@ -52,9 +53,14 @@ impl Reporter {
             Progress::default(),
             folder,
         );
+        let from = if local_only {
+            " of this host; --key-file or --insecure admits other hosts"
+        } else {
+            ""
+        };
         keeper
             .progress
-            .say(&format!("waiting for a stream at port {port}"));
+            .say(&format!("waiting for a stream at port {port}{from}"));
         Ok(Self {
             keeper,
             bound: args.delay_bound,
@@ -88,13 +94,15 @@ impl Reporter {
         }
     }
 
-    /// Writes the last rows and prints the final message.
+    /// Writes the last rows and prints the final message. `not_authentic` is the number of
+    /// datagrams that were not protected with the key of the stream.
     ///
     /// # Errors
     /// The run folder or the byte stream cannot be completed.
     pub(super) fn finish(
         mut self,
         receiver: &mut MediaReceiver,
+        not_authentic: u64,
         now: Time,
     ) -> Result<Option<Summary>> {
         receiver.finish();
@@ -122,13 +130,15 @@ impl Reporter {
             )
         };
         keeper.progress.say(&last_words);
-        let rejected = receiver.rejected();
-        if rejected > 0 {
+        for (rejected, why) in [
+            (receiver.rejected(), "part of this stream"),
+            (not_authentic, "protected with its key, or arrived twice"),
+        ] {
             let verb = if rejected == 1 { "was" } else { "were" };
-            keeper.progress.say(&format!(
-                "{} {verb} not part of this stream",
-                counted(rejected, "datagram")
-            ));
+            let many = counted(rejected, "datagram");
+            if rejected > 0 {
+                keeper.progress.say(&format!("{many} {verb} not {why}"));
+            }
         }
         keeper.finish(now)
     }

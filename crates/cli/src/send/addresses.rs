@@ -11,7 +11,7 @@ use tidegate_live::udp::Socket;
 pub(super) struct Route {
     /// Socket for RTP and RTCP, and the socket on the next port, where receivers without
     /// multiplexing send RTCP.
-    pub(super) sockets: [Socket; 2],
+    pub(super) sockets: Vec<Socket>,
     /// Address of the receiver.
     pub(super) peer: SocketAddr,
 }
@@ -44,7 +44,7 @@ pub(super) fn resolve(to: &str) -> Result<Route> {
 }
 
 /// Sockets on a pair of ports with an even lower port (RFC 3550 section 11).
-fn connect(peer: SocketAddr) -> io::Result<[Socket; 2]> {
+fn connect(peer: SocketAddr) -> io::Result<Vec<Socket>> {
     let any: SocketAddr = if peer.is_ipv4() {
         (Ipv4Addr::UNSPECIFIED, 0).into()
     } else {
@@ -63,7 +63,7 @@ fn connect(peer: SocketAddr) -> io::Result<[Socket; 2]> {
         }
         tries += 1;
     };
-    Ok([
+    Ok(vec![
         Socket::connected(media, peer)?,
         Socket::from_host(control, peer.ip())?,
     ])
@@ -80,8 +80,9 @@ mod tests {
     fn the_lower_port_of_a_pair_is_even() {
         let route = resolve("127.0.0.1:5004").unwrap();
         assert_eq!(route.peer, "127.0.0.1:5004".parse().unwrap());
-        let [media, control] = route.sockets.map(|s| s.local_addr().unwrap().port());
-        assert_eq!((media % 2, control), (0, media + 1));
+        let ports = route.sockets.iter().map(|s| s.local_addr().unwrap().port());
+        let ports: Vec<_> = ports.collect();
+        assert_eq!((ports[0] % 2, &ports[1..]), (0, &[ports[0] + 1][..]));
     }
 
     #[test]

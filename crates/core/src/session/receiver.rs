@@ -368,6 +368,14 @@ impl Endpoint for MediaReceiver {
     fn is_done(&self) -> bool {
         (self.ended || self.presence == Presence::Left) && self.outgoing.is_empty()
     }
+
+    fn on_peer_change(&mut self, cx: &mut Context<'_>) {
+        if self.media.ssrc.is_some() {
+            self.start_over();
+            // A new stream begins with a key frame; one that continues must be asked for it.
+            self.want_key = Some(cx.now + KEY_RETRY);
+        }
+    }
 }
 
 /// Queue lengths of a receiver, and the number of restarts.

@@ -1,7 +1,7 @@
-//! Base64 (RFC 4648 section 4), for parameter sets in session descriptions.
+//! Base64 (RFC 4648 section 4), for parameter sets and keys.
 
 /// Encodes with padding.
-pub(super) fn encode(bytes: &[u8]) -> String {
+pub fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
         let byte = |i| u32::from(group.get(i).copied().unwrap_or(0));
@@ -20,7 +20,7 @@ pub(super) fn encode(bytes: &[u8]) -> String {
 }
 
 /// Decodes `text`; `None` if it is not base64. Padding is optional, since some senders omit it.
-pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
+pub fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches(PAD).as_bytes();
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
     for group in text.chunks(4) {

@@ -5,6 +5,7 @@
 //! and do not allocate. `emit` appends a value to a `Vec<u8>`, and parsing restores the same value.
 //! `specs/*.toml` lists the implemented and omitted requirements.
 
+pub mod base64;
 pub mod ccfb;
 pub mod framing;
 pub mod h264;
@@ -16,8 +17,6 @@ pub mod rtp;
 pub mod rtx;
 pub mod sdp;
 pub mod seq;
-
-mod base64;
 
 /// Big-endian reads that return zeros beyond the end. Views validate lengths first.
 mod bytes {

@@ -9,8 +9,10 @@ use super::rtcp::Cname;
 use super::rtp::PayloadType;
 use crate::media::{Codec, FrameRate};
 
+mod crypto;
 mod parse;
 
+pub use crypto::{Crypto, CryptoSuite};
 pub use parse::{SdpError, SdpFault};
 
 /// Description of one H.264 or MPEG-2 stream over RTP, by its payload type, with an optional
@@ -36,6 +38,10 @@ pub struct Sdp {
     pub frame_rate: Option<FrameRate>,
     /// SSRCs and CNAME of the sender.
     pub source: Option<Source>,
+    /// Addresses of hosts that may send (RFC 4570); empty for all.
+    pub source_filter: Vec<IpAddr>,
+    /// Keys of the stream, by descending preference; empty without SRTP.
+    pub crypto: Vec<Crypto>,
     /// Feedback that the receiver may send.
     pub feedback: Feedback,
     /// RTCP shares the port of the media (RFC 5761).
@@ -119,6 +125,7 @@ impl fmt::Display for Sdp {
         line(f, format_args!("c=IN {family} {address}{reach}"))?;
         line(f, format_args!("t=0 0"))?;
         self.media(f)?;
+        self.security_lines(f)?;
         self.feedback_lines(f)?;
         self.source_lines(f)
     }
@@ -128,7 +135,13 @@ impl Sdp {
     fn media(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (port, media) = (self.port, self.payload_type.get());
         //= rfc4585-4.1-profile
-        write!(f, "m=video {port} RTP/AVPF {media}")?;
+        let profile = if self.crypto.is_empty() {
+            "RTP/AVPF"
+        } else {
+            // RFC 5124.
+            "RTP/SAVPF"
+        };
+        write!(f, "m=video {port} {profile} {media}")?;
         if let Some(rtx) = self.rtx {
             write!(f, " {}", rtx.get())?;
         }
@@ -147,6 +160,22 @@ impl Sdp {
             let thousandths = thousandths(rate);
             let (whole, part) = (thousandths / 1000, thousandths % 1000);
             line(f, format_args!("a=framerate:{whole}.{part:03}"))?;
+        }
+        Ok(())
+    }
+
+    fn security_lines(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (tag, crypto) in (1..).zip(&self.crypto) {
+            let suite = crypto.suite().name();
+            let key = base64::encode(crypto.key_and_salt());
+            line(f, format_args!("a=crypto:{tag} {suite} inline:{key}"))?;
+        }
+        for source in &self.source_filter {
+            let family = if source.is_ipv4() { "IP4" } else { "IP6" };
+            line(
+                f,
+                format_args!("a=source-filter: incl IN {family} * {source}"),
+            )?;
         }
         Ok(())
     }
@@ -263,6 +292,8 @@ mod tests {
                 rtx_ssrc: Some(2),
                 cname: Cname::new("tide@gate").unwrap(),
             }),
+            source_filter: vec![IpAddr::from([192, 0, 2, 1])],
+            crypto: vec![],
             feedback: Feedback {
                 nack: true,
                 pli: true,
@@ -282,6 +313,7 @@ a=fmtp:96 packetization-mode=1;profile-level-id=42c01f;sprop-parameter-sets=Z0LA
 a=rtpmap:97 rtx/90000
 a=fmtp:97 apt=96
 a=framerate:29.970
+a=source-filter: incl IN IP4 * 192.0.2.1
 a=rtcp-mux
 a=rtcp-rsize
 a=rtcp-fb:96 nack
@@ -307,6 +339,28 @@ a=ssrc:2 cname:tide@gate
             },
             sdp
         );
+    }
+
+    #[test]
+    fn keys_select_the_secure_profile_and_are_not_logged() {
+        let plain = "v=0\no=- 7 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\n\
+                     m=video 5004 RTP/AVP 32\n";
+        let mut sdp = Sdp::parse(plain).unwrap();
+        for suite in CryptoSuite::ALL {
+            let key = (0..(suite.key_len() + suite.salt_len()) as u8).collect();
+            sdp.crypto.extend(Crypto::new(suite, key));
+        }
+        let text = sdp.to_string();
+        assert!(text.contains("m=video 5004 RTP/SAVPF 32\r\n"), "{text}");
+        let line = "a=crypto:4 AES_CM_128_HMAC_SHA1_80 \
+                    inline:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwd\r\n";
+        assert!(text.contains(line), "{text}");
+        assert_eq!(Sdp::parse(&text), Ok(sdp.clone()));
+        assert_eq!(sdp.crypto[1].key().len(), 32);
+        assert_eq!(sdp.crypto[3].salt(), (16..30).collect::<Vec<u8>>());
+        assert_eq!(Crypto::new(CryptoSuite::AeadAes128Gcm, vec![0; 30]), None);
+        let shown = format!("{:?}", sdp.crypto[3]);
+        assert_eq!(shown, "Crypto { suite: AesCm128HmacSha1_80, .. }");
     }
 
     #[test]

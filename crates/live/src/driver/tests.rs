@@ -6,6 +6,7 @@ use tidegate_core::endpoint::Transmit;
 use tidegate_core::random::Seed;
 
 use super::*;
+use crate::udp::{Recognition, SourceFilter};
 
 /// Sends `left` datagrams at intervals of `every`, and keeps the received ones.
 #[derive(Debug, Default)]
@@ -82,7 +83,7 @@ fn go(
     let mut rng = Seed(1).stream("test");
     drive(
         talker,
-        &mut [socket],
+        &mut vec![socket],
         conditions,
         &mut rng,
         &mut (),
@@ -99,7 +100,7 @@ fn datagrams_are_sent_on_time_and_the_sender_ends() {
     let (here, there) = (any(), any());
     let far = there.local_addr().unwrap();
     let every = Duration::from_millis(5);
-    let listening = Socket::listening(there, |_| true).unwrap();
+    let listening = Socket::listening(there, Recognition::any(), SourceFilter::default()).unwrap();
     let ears = conditions(Some(GUARD));
     let stop = ears.stop.clone();
     let listener = thread::spawn(move || {
@@ -140,7 +141,7 @@ fn another_thread_wakes_and_stops_the_driver() {
     let conditions = conditions(Some(GUARD));
     let stop = conditions.stop.clone();
     let mut talker = Talker::default();
-    let socket = Socket::listening(any(), |_| true).unwrap();
+    let socket = Socket::listening(any(), Recognition::any(), SourceFilter::default()).unwrap();
     let mut woken = false;
     let ended = go(&mut talker, socket, &conditions, |talker, _| {
         if !core::mem::replace(&mut woken, true) {
@@ -157,7 +158,7 @@ fn another_thread_wakes_and_stops_the_driver() {
 
 #[test]
 fn callback_is_called_without_events_and_the_time_limit_ends_the_driver() {
-    let idle = || Socket::listening(any(), |_| true).unwrap();
+    let idle = || Socket::listening(any(), Recognition::any(), SourceFilter::default()).unwrap();
     let mut turns = 0;
     let conditions_without_end = conditions(Some(GUARD));
     let ended = go(
@@ -236,7 +237,7 @@ fn oversized_datagram_is_an_error() {
     let conditions = conditions(Some(GUARD));
     let result = drive(
         &mut Giant,
-        &mut [socket],
+        &mut vec![socket],
         &conditions,
         &mut rng,
         &mut (),

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use core::str::FromStr;
 
 use super::super::{base64, mpeg2, payload, rtcp::Cname, rtp::PayloadType};
-use super::{Feedback, PPS, ParameterSets, SPS, Sdp, Source};
+use super::{Crypto, CryptoSuite, Feedback, PPS, ParameterSets, SPS, Sdp, Source};
 use crate::media::{Codec, FrameRate};
 
 impl Sdp {
@@ -53,6 +53,8 @@ impl Sdp {
             parameter_sets,
             frame_rate: lines.attribute("framerate").map(frame_rate).transpose()?,
             source: lines.source()?,
+            source_filter: lines.source_filter()?,
+            crypto: lines.crypto(media)?,
             feedback: lines.feedback(&of_media),
             rtcp_mux: lines.attribute("rtcp-mux").is_some(),
             rtcp_reduced_size: lines.attribute("rtcp-rsize").is_some(),
@@ -218,6 +220,54 @@ impl<'a> Lines<'a> {
         Ok(None)
     }
 
+    /// Addresses of the lines that include sources.
+    fn source_filter(&self) -> Result<Vec<IpAddr>, SdpError> {
+        let mut sources = Vec::new();
+        for line in self.attributes("source-filter") {
+            let wrong = line.wrong(SdpFault::SourceFilter);
+            let mut words = line.value.split_ascii_whitespace();
+            if words.next() != Some("incl") {
+                return Err(wrong);
+            }
+            // Network type, address type and destination.
+            for source in words.skip(3) {
+                sources.push(parsed(source).ok_or(wrong)?);
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Supported keys, in the order of the lines. A secure profile needs at least one.
+    fn crypto(&self, media: Line<'_>) -> Result<Vec<Crypto>, SdpError> {
+        let mut keys = Vec::new();
+        for line in self.attributes("crypto") {
+            let name = line.word(1).unwrap_or_default();
+            let suite = CryptoSuite::ALL.into_iter().find(|s| s.name() == name);
+            // A session parameter that is not marked as optional must be understood (RFC 4568
+            // section 6.3.8); none is.
+            let is_plain = line.word(3).is_none_or(|option| option.starts_with('-'));
+            let Some(suite) = suite.filter(|_| is_plain) else {
+                continue;
+            };
+            let wrong = line.wrong(SdpFault::Crypto);
+            let inline = line.word(2).and_then(|word| word.strip_prefix("inline:"));
+            let mut parts = inline.ok_or(wrong)?.split('|');
+            let key = parts.next().and_then(base64::decode).ok_or(wrong)?;
+            // A lifetime may follow, but no key identifier, which would extend each packet.
+            if parts.any(|part| part.contains([':', ';'])) {
+                return Err(wrong);
+            }
+            keys.push(Crypto::new(suite, key).ok_or(wrong)?);
+        }
+        let is_secure = media.word(1).is_some_and(|word| word.contains("/SAVP"));
+        if is_secure && keys.is_empty() {
+            return Err(SdpError::Missing {
+                what: "a=crypto of a supported suite",
+            });
+        }
+        Ok(keys)
+    }
+
     fn feedback(&self, of_media: &str) -> Feedback {
         let offers = |what: &str| {
             self.attributes("rtcp-fb").any(|line| {
@@ -278,6 +328,8 @@ pub enum SdpFault {
     ClockRate,
     /// The canonical name is empty, too long or contains control characters.
     Cname,
+    /// The key is not base64, has another length than its suite, or has an identifier.
+    Crypto,
     /// The frame rate is not a decimal number.
     FrameRate,
     /// The line does not begin with a letter and an equals sign.
@@ -292,8 +344,10 @@ pub enum SdpFault {
     PayloadType,
     /// The UDP port is invalid.
     Port,
-    /// The transport is neither RTP/AVP nor RTP/AVPF.
+    /// The transport is none of RTP/AVP, RTP/AVPF, RTP/SAVP and RTP/SAVPF.
     Protocol,
+    /// The source filter does not list addresses that are included.
+    SourceFilter,
     /// The SSRC is not a 32-bit number.
     Ssrc,
 }
@@ -316,6 +370,9 @@ impl fmt::Display for SdpFault {
             Self::Base64 => "sprop-parameter-sets is not base64",
             Self::ClockRate => "the clock rate must be 90000",
             Self::Cname => "the canonical name must have 1 to 255 bytes and no control characters",
+            Self::Crypto => {
+                "the key must be inline: and base64 of the suite's length, without an identifier"
+            }
             Self::FrameRate => "the frame rate must be a decimal number such as 29.97",
             Self::NoType => "a line must begin with a letter and =",
             Self::Origin => "the second word of the origin must be a number below 2^64",
@@ -327,7 +384,8 @@ impl fmt::Display for SdpFault {
             }
             Self::PayloadType => "a payload type must be a number from 0 to 127",
             Self::Port => "the port must be a number from 0 to 65535, without a count",
-            Self::Protocol => "the transport must be RTP/AVP or RTP/AVPF",
+            Self::Protocol => "the transport must be RTP/AVP, RTP/AVPF, RTP/SAVP or RTP/SAVPF",
+            Self::SourceFilter => "a source filter must be incl, and list numeric addresses",
             Self::Ssrc => "a source identifier must be a number below 2^32",
         })
     }
@@ -350,7 +408,10 @@ fn port_and_formats(media: Line<'_>) -> Result<(u16, Vec<PayloadType>), SdpError
         .word(0)
         .and_then(parsed)
         .ok_or(media.wrong(SdpFault::Port))?;
-    if !matches!(media.word(1), Some("RTP/AVP" | "RTP/AVPF")) {
+    if !matches!(
+        media.word(1),
+        Some("RTP/AVP" | "RTP/AVPF" | "RTP/SAVP" | "RTP/SAVPF")
+    ) {
         return Err(media.wrong(SdpFault::Protocol));
     }
     let formats = media

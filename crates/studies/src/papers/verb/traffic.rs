@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::driver::{RunLimits, drive};
-use tidegate_live::udp::Socket;
+use tidegate_live::udp::{Recognition, Socket, SourceFilter};
 use tidegate_sim::flow_endpoints::{Actor, Framed, Passage};
 use tidegate_sim::scenario::quantity;
 use tidegate_sim::traffic::udp::{Source, SourceConfig, Spacing};
@@ -123,7 +123,8 @@ fn count(args: &TrafficArgs, port: u16, around: &LiveContext) -> Result<Count> {
         .local_addr()
         .context("cannot read the port of the socket")?
         .port();
-    let socket = Socket::listening(socket, |_| true).context("cannot use the UDP socket")?;
+    let socket = Socket::listening(socket, Recognition::any(), SourceFilter::default())
+        .context("cannot use the UDP socket")?;
     say(format_args!("{COUNTS}{port}"));
     pass(Actor::UdpSink(Box::default()), socket, args, around)
 }
@@ -149,7 +150,7 @@ fn pass(actor: Actor, socket: Socket, args: &TrafficArgs, around: &LiveContext) 
     };
     drive(
         &mut party,
-        &mut [socket],
+        &mut vec![socket],
         &conditions,
         &mut rng,
         &mut (),

@@ -18,6 +18,13 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn crypto()(suite in 0..CryptoSuite::ALL.len(), key: [u8; 46]) -> Crypto {
+        let suite = CryptoSuite::ALL[suite];
+        Crypto::new(suite, key[..suite.key_len() + suite.salt_len()].to_vec()).unwrap()
+    }
+}
+
+prop_compose! {
     fn sdp()(
         session: u64,
         address: IpAddr,
@@ -27,6 +34,8 @@ prop_compose! {
         parameter_sets in proptest::option::of(sets()),
         millis in proptest::option::of(any::<u32>()),
         source in proptest::option::of(source()),
+        source_filter in proptest::collection::vec(any::<IpAddr>(), 0..3),
+        crypto in proptest::collection::vec(crypto(), 0..3),
         flags: (bool, bool, bool, bool, bool),
     ) -> Sdp {
         let (nack, pli, ccfb, rtcp_mux, rtcp_reduced_size) = flags;
@@ -41,6 +50,8 @@ prop_compose! {
                 FrameRate { num: millis / divisor, den: 1000 / divisor }
             }),
             source,
+            source_filter,
+            crypto,
             feedback: Feedback { nack, pli, ccfb },
             rtcp_mux,
             rtcp_reduced_size,
@@ -102,6 +113,35 @@ fn descriptions_of_other_senders_are_parsed() {
 }
 
 #[test]
+fn keys_of_other_senders_are_parsed() {
+    let with = |lines: &str| {
+        let secure = FOREIGN.replace("5004 RTP/AVP", "5004 RTP/SAVP");
+        Sdp::parse(&secure.replace("b=AS:800", lines))
+    };
+    let key = "d0RmdmcmVCspeEc3QGZiNWpVLFJhQX1cfHAwJSoj";
+    let sdp = with(&format!(
+        "a=crypto:1 F8_128_HMAC_SHA1_80 inline:{key}\n\
+         a=crypto:2 AES_CM_128_HMAC_SHA1_32 inline:{key} UNENCRYPTED_SRTP\n\
+         a=crypto:3 AES_CM_128_HMAC_SHA1_80 inline:{key}|2^20 -WSH=64"
+    ));
+    let crypto = sdp.unwrap().crypto;
+    assert_eq!(crypto.len(), 1);
+    assert_eq!(crypto[0].suite(), CryptoSuite::AesCm128HmacSha1_80);
+    assert_eq!(crypto[0].key(), b"wDfvg&T+)xG7@fb5");
+    assert!(with("a=x").unwrap_err().to_string().contains("a=crypto"));
+    for wrong in [
+        format!("AEAD_AES_128_GCM inline:{key}"),
+        format!("AES_CM_128_HMAC_SHA1_80 {key}"),
+        format!("AES_CM_128_HMAC_SHA1_80 inline:{key}|2^20|1:4"),
+        "AES_CM_128_HMAC_SHA1_80 inline:!".to_owned(),
+    ] {
+        let (number, fault) = (10, SdpFault::Crypto);
+        let error = Err(SdpError::Line { number, fault });
+        assert_eq!(with(&format!("a=crypto:1 {wrong}")), error);
+    }
+}
+
+#[test]
 fn errors_name_the_line() {
     let error = |from: &str, to: &str| Sdp::parse(&FOREIGN.replace(from, to)).unwrap_err();
     let line = |number, fault| SdpError::Line { number, fault };
@@ -124,6 +164,17 @@ fn errors_name_the_line() {
         line(9, SdpFault::Protocol)
     );
     assert_eq!(error("96 98", "96 x"), line(9, SdpFault::PayloadType));
+    assert_eq!(
+        error("tool:libavformat", "source-filter: excl IN IP4 * 192.0.2.1"),
+        line(6, SdpFault::SourceFilter)
+    );
+    assert_eq!(
+        error(
+            "tool:libavformat",
+            "source-filter: incl IN IP4 * example.org"
+        ),
+        line(6, SdpFault::SourceFilter)
+    );
     assert_eq!(
         error("h264/90000", "h264/8000"),
         line(12, SdpFault::ClockRate)

@@ -1,0 +1,218 @@
+//! Keys of streams over UDP, and addresses that need none.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tidegate_core::endpoint::Endpoint;
+use tidegate_core::units::Bytes;
+use tidegate_core::wire::sdp::{Crypto, CryptoSuite};
+use tidegate_live::entropy;
+use tidegate_secure::random::Generator;
+use tidegate_secure::{MasterKey, SecureEndpoint, SharedSecret, handshake, keys, srtp};
+
+/// Options for the security of a stream.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct SecurityArgs {
+    /// Encrypt with keys from this secret, which the other end needs, too (see `tidegate key`)
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Permit streams to and from other hosts without encryption and authentication
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+/// Protection of a stream.
+#[derive(Clone, Debug)]
+pub(crate) enum Protection {
+    /// None.
+    Plain,
+    /// A key of a session description.
+    Described(Crypto),
+    /// A handshake with a secret of both ends.
+    Shared(SharedSecret),
+}
+
+impl Protection {
+    /// Reads the key file, if given.
+    ///
+    /// # Errors
+    /// The file is unreadable, has no key, or can be read by others.
+    pub(crate) fn of_file(file: Option<&Path>) -> Result<Self> {
+        file.map_or(Ok(Self::Plain), |file| read_secret(file).map(Self::Shared))
+    }
+
+    /// Whether datagrams are authenticated.
+    pub(crate) fn is_secure(&self) -> bool {
+        !matches!(self, Self::Plain)
+    }
+
+    /// Key for a session description, if there is one.
+    pub(crate) fn description(&self) -> Vec<Crypto> {
+        match self {
+            Self::Described(crypto) => vec![crypto.clone()],
+            Self::Plain | Self::Shared(_) => Vec::new(),
+        }
+    }
+
+    /// Largest packet that has at most `size` bytes with its protection.
+    pub(crate) fn inner_size(&self, size: Bytes) -> Bytes {
+        let overhead = match self {
+            Self::Plain => 0,
+            Self::Described(crypto) => srtp::rtp_overhead(crypto.suite()),
+            Self::Shared(_) => srtp::rtp_overhead(handshake::SUITE),
+        };
+        size.saturating_sub(Bytes(overhead as u64))
+    }
+
+    /// Endpoint of a sender.
+    ///
+    /// # Errors
+    /// The system provides no random bytes.
+    pub(crate) fn sender<E: Endpoint>(&self, inner: E) -> Result<SecureEndpoint<E>> {
+        Ok(match self {
+            Self::Plain => SecureEndpoint::plain(inner),
+            Self::Described(crypto) => {
+                let key = MasterKey::from_description(crypto);
+                SecureEndpoint::with_key(inner, &key, Vec::new())
+            }
+            Self::Shared(secret) => SecureEndpoint::initiator(inner, secret.clone(), seed()?),
+        })
+    }
+
+    /// Endpoint of a receiver. If `expected` contains SSRCs, packets of others are rejected.
+    ///
+    /// # Errors
+    /// The system provides no random bytes.
+    pub(crate) fn receiver<E: Endpoint>(
+        &self,
+        inner: E,
+        expected: Vec<u32>,
+    ) -> Result<SecureEndpoint<E>> {
+        Ok(match self {
+            Self::Plain => SecureEndpoint::plain(inner),
+            Self::Described(crypto) => {
+                let key = MasterKey::from_description(crypto);
+                SecureEndpoint::with_key(inner, &key, expected)
+            }
+            Self::Shared(secret) => SecureEndpoint::responder(inner, secret.clone(), seed()?),
+        })
+    }
+}
+
+/// A fresh key for a session description.
+///
+/// # Errors
+/// The system provides no random bytes.
+pub(crate) fn fresh_key(suite: CryptoSuite) -> Result<Crypto> {
+    Ok(keys::fresh(suite, &mut Generator::new(seed()?)))
+}
+
+/// Whether packets to and from this address stay on this host.
+pub(crate) fn is_local(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Parses the name of a crypto-suite.
+pub(crate) fn suite(text: &str) -> Result<CryptoSuite, String> {
+    let found = CryptoSuite::ALL.into_iter().find(|s| s.name() == text);
+    found.ok_or_else(|| {
+        let names = CryptoSuite::ALL.map(CryptoSuite::name).join(", ");
+        format!("\"{text}\" is not a supported crypto-suite: choose one of {names}")
+    })
+}
+
+/// Writes a text that may contain a key: only its owner can read the file.
+///
+/// # Errors
+/// The error of the system.
+pub(crate) fn write_private(file: &Path, text: &str) -> Result<()> {
+    let name = file.display();
+    let write = || {
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true);
+        let mut opened = options.mode(0o600).open(file)?;
+        let metadata = opened.metadata()?;
+        // An earlier description may be readable by others.
+        if metadata.is_file() && metadata.mode() & OTHERS != 0 {
+            let mut private = metadata.permissions();
+            private.set_mode(0o600);
+            opened.set_permissions(private)?;
+        }
+        opened.write_all(text.as_bytes())
+    };
+    write().with_context(|| format!("cannot write {name}"))
+}
+
+fn read_secret(file: &Path) -> Result<SharedSecret> {
+    let name = file.display();
+    let opened = File::open(file).with_context(|| {
+        format!("cannot read the key file {name}: `tidegate key {name}` makes one")
+    })?;
+    let metadata = opened.metadata();
+    let metadata = metadata.with_context(|| format!("cannot read the key file {name}"))?;
+    ensure!(
+        metadata.mode() & OTHERS == 0,
+        "other users can read or write the key file {name}: run `chmod 600 {name}`, and make a \
+        new key if they may have read it"
+    );
+    let mut text = String::new();
+    let read = opened.take(LONGEST).read_to_string(&mut text);
+    if read.is_err() {
+        bail!("the key file {name} is no text: `tidegate key` makes a valid one");
+    }
+    SharedSecret::parse(&text)
+        .with_context(|| format!("{name} has no key: `tidegate key` makes a valid file"))
+}
+
+fn seed() -> Result<[u8; 32]> {
+    entropy::seed().context("the system provides no random bytes")
+}
+
+/// Access of group and others.
+const OTHERS: u32 = 0o077;
+/// A key has 65 bytes with its line end.
+const LONGEST: u64 = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_host_are_local() {
+        for (address, local) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("0.0.0.0", false),
+            ("192.0.2.1", false),
+            ("::", false),
+        ] {
+            assert_eq!(is_local(address.parse().unwrap()), local, "{address}");
+        }
+    }
+
+    #[test]
+    fn suites_are_named() {
+        assert_eq!(suite("AEAD_AES_128_GCM"), Ok(CryptoSuite::AeadAes128Gcm));
+        assert!(
+            suite("NULL")
+                .unwrap_err()
+                .contains("AES_CM_128_HMAC_SHA1_80")
+        );
+    }
+
+    #[test]
+    fn protection_counts_in_the_packet_size() {
+        let size = Bytes(1_200);
+        assert_eq!(Protection::Plain.inner_size(size), size);
+        let key = fresh_key(CryptoSuite::AesCm128HmacSha1_80).unwrap();
+        assert_eq!(Protection::Described(key).inner_size(size), Bytes(1_190));
+        let secret = SharedSecret::new([1; 32]);
+        assert_eq!(Protection::Shared(secret).inner_size(size), Bytes(1_184));
+    }
+}

@@ -1,0 +1,419 @@
+//! An endpoint whose datagrams are protected.
+
+use core::time::Duration;
+
+use tidegate_core::control::{Context, TimerReason, sooner};
+use tidegate_core::endpoint::{Datagram, Endpoint, SourceCheck, Transmit};
+use tidegate_core::units::Time;
+use tidegate_core::wire::rtcp::is_rtcp;
+
+use crate::handshake::{self, Initiator, MESSAGE, SessionKeys};
+use crate::keys::MasterKey;
+use crate::random::Generator;
+use crate::secret::SharedSecret;
+use crate::srtp::{Protector, Unprotector};
+
+mod responder;
+
+use responder::Responder;
+
+/// Protects an endpoint's datagrams as SRTP and SRTCP.
+///
+/// Nothing of the inner endpoint leaves before there are keys, and nothing that is not authentic
+/// reaches it. An initiator does not start the inner endpoint before that, so that its timers do
+/// not expire meanwhile.
+///
+/// A datagram grows by [`rtp_overhead`](crate::srtp::rtp_overhead), which the caller subtracts from
+/// the packet size of the inner endpoint.
+#[derive(Debug)]
+pub struct SecureEndpoint<E> {
+    inner: E,
+    keying: Keying,
+    session: Option<Session>,
+    /// Result for the last datagram.
+    check: SourceCheck,
+    counts: SecurityCounts,
+    /// Copy of a received datagram, which is decrypted in place.
+    scratch: Vec<u8>,
+}
+
+/// Source of the keys.
+#[derive(Debug)]
+enum Keying {
+    /// No protection.
+    Plain,
+    /// A session description; the keys never change.
+    Described,
+    /// The handshake of a sender.
+    Initiator(Box<Greeting>),
+    /// The handshake of a receiver.
+    Responder(Box<Responder>),
+}
+
+/// Contexts of both directions.
+#[derive(Debug)]
+struct Session {
+    protector: Protector,
+    unprotector: Unprotector,
+}
+
+/// Handshakes of an initiator.
+#[derive(Debug)]
+struct Greeting {
+    secret: SharedSecret,
+    generator: Generator,
+    /// The handshake in progress.
+    open: Option<Initiator>,
+    /// Time of the next hello.
+    next: Time,
+    /// Interval after the next hello.
+    interval: Duration,
+    /// Time of the first hello without answer.
+    since: Option<Time>,
+    is_due: bool,
+    /// Time of the last authentic datagram.
+    last: Time,
+    has_failed: bool,
+}
+
+/// Counters of a [`SecureEndpoint`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SecurityCounts {
+    /// Datagrams that were not authentic, or were received before.
+    pub rejected: u64,
+    /// Sessions whose keys were confirmed by an authentic datagram.
+    pub sessions: u64,
+    /// Packets of the inner endpoint that were discarded for lack of keys.
+    pub unsent: u64,
+}
+
+impl<E: Endpoint> SecureEndpoint<E> {
+    /// Without protection: all datagrams pass unchanged.
+    pub fn plain(inner: E) -> Self {
+        Self::with_keying(inner, Keying::Plain)
+    }
+
+    /// With the key of a session description, which both directions share. If `expected` contains
+    /// SSRCs, datagrams of others are rejected. The SSRCs of both ends must differ.
+    pub fn with_key(inner: E, key: &MasterKey, expected: Vec<u32>) -> Self {
+        let session = Session {
+            protector: Protector::new(key),
+            unprotector: Unprotector::joining(key, expected),
+        };
+        Self {
+            session: Some(session),
+            ..Self::with_keying(inner, Keying::Described)
+        }
+    }
+
+    /// Begins a handshake, and another one when the peer is silent for [`PEER_SILENCE`], as after
+    /// its restart. `seed` is 32 bytes of the system's randomness.
+    pub fn initiator(inner: E, secret: SharedSecret, seed: [u8; 32]) -> Self {
+        let greeting = Greeting {
+            secret,
+            generator: Generator::new(seed),
+            open: None,
+            next: Time::ZERO,
+            interval: FIRST_INTERVAL,
+            since: None,
+            is_due: false,
+            last: Time::ZERO,
+            has_failed: false,
+        };
+        Self::with_keying(inner, Keying::Initiator(Box::new(greeting)))
+    }
+
+    /// Waits for handshakes. `seed` is 32 bytes of the system's randomness.
+    pub fn responder(inner: E, secret: SharedSecret, seed: [u8; 32]) -> Self {
+        let responder = Responder::new(secret, Generator::new(seed));
+        Self::with_keying(inner, Keying::Responder(Box::new(responder)))
+    }
+
+    fn with_keying(inner: E, keying: Keying) -> Self {
+        Self {
+            inner,
+            keying,
+            session: None,
+            check: SourceCheck::Unchecked,
+            counts: SecurityCounts::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The inner endpoint.
+    pub fn inner(&self) -> &E {
+        &self.inner
+    }
+
+    /// The inner endpoint.
+    pub fn inner_mut(&mut self) -> &mut E {
+        &mut self.inner
+    }
+
+    /// Counters.
+    pub fn counts(&self) -> SecurityCounts {
+        self.counts
+    }
+
+    /// Whether datagrams are authenticated.
+    pub fn is_secure(&self) -> bool {
+        !matches!(self.keying, Keying::Plain)
+    }
+
+    /// Whether the inner endpoint can send: there are keys, or it needs none.
+    pub fn is_ready(&self) -> bool {
+        self.session.is_some() || !self.is_secure()
+    }
+
+    /// Whether no answer to the first handshake arrived within [`PATIENCE`].
+    pub fn has_failed(&self) -> bool {
+        matches!(&self.keying, Keying::Initiator(greeting) if greeting.has_failed)
+    }
+
+    /// Whether the inner endpoint is started.
+    fn is_started(&self) -> bool {
+        self.session.is_some() || !matches!(self.keying, Keying::Initiator(_))
+    }
+
+    fn receive(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) -> SourceCheck {
+        if let Keying::Initiator(greeting) = &mut self.keying
+            && handshake::is_answer(datagram.payload)
+        {
+            return match greeting.on_answer(cx.now, datagram.payload) {
+                Some(keys) => {
+                    self.session = Some(Session::of_initiator(&keys));
+                    self.counts.sessions += 1;
+                    SourceCheck::NewSession
+                }
+                None => SourceCheck::Rejected,
+            };
+        }
+        if let Keying::Responder(responder) = &mut self.keying
+            && handshake::is_hello(datagram.payload)
+        {
+            responder.on_hello(cx.now, datagram.payload);
+            return SourceCheck::Rejected;
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(datagram.payload);
+        let session = self.session.as_mut();
+        let is_current = session.is_some_and(|session| session.open(&mut self.scratch));
+        let check = if is_current {
+            SourceCheck::Authenticated
+        } else if self.confirm(cx) {
+            SourceCheck::NewSession
+        } else {
+            return SourceCheck::Rejected;
+        };
+        if let Keying::Initiator(greeting) = &mut self.keying {
+            greeting.on_authentic(cx.now);
+        }
+        let payload = &self.scratch;
+        let ecn = datagram.ecn;
+        self.inner.on_datagram(cx, Datagram { ecn, payload });
+        check
+    }
+
+    /// Whether the datagram in `scratch` is the first with the keys of an answered handshake. If it
+    /// is, these are the keys of the session from now on.
+    fn confirm(&mut self, cx: &mut Context<'_>) -> bool {
+        let Keying::Responder(responder) = &mut self.keying else {
+            return false;
+        };
+        let Some(session) = responder.confirm(cx.now, &mut self.scratch) else {
+            return false;
+        };
+        self.counts.sessions += 1;
+        let old = self.session.replace(session);
+        // A sender that continues its stream after an interruption keeps its SSRC.
+        let is_other = old.is_some_and(|old| {
+            sender(&self.scratch).is_none_or(|ssrc| !old.unprotector.knows(ssrc))
+        });
+        if is_other {
+            self.inner.on_peer_change(cx);
+        }
+        true
+    }
+}
+
+impl<E: Endpoint> Endpoint for SecureEndpoint<E> {
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
+        if !self.is_secure() {
+            return self.inner.on_datagram(cx, datagram);
+        }
+        self.check = self.receive(cx, datagram);
+        let is_answered =
+            matches!(&self.keying, Keying::Responder(responder) if responder.has_answer());
+        if self.check == SourceCheck::Rejected && !is_answered {
+            self.counts.rejected += 1;
+        }
+    }
+
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        let has_session = self.session.is_some();
+        if let Keying::Initiator(greeting) = &mut self.keying {
+            greeting.on_timeout(cx.now, has_session);
+        }
+        if self.is_started() {
+            self.inner.on_timeout(cx);
+        }
+    }
+
+    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        match &mut self.keying {
+            Keying::Plain => return self.inner.poll_transmit(cx, buffer),
+            Keying::Described => {}
+            Keying::Initiator(greeting) => {
+                if let Some(hello) = greeting.take_hello() {
+                    buffer.extend_from_slice(&hello);
+                    return Some(Transmit::default());
+                }
+                self.session.as_ref()?;
+            }
+            Keying::Responder(responder) => {
+                if let Some(answer) = responder.take_answer() {
+                    buffer.extend_from_slice(&answer);
+                    return Some(Transmit::default());
+                }
+            }
+        }
+        loop {
+            buffer.clear();
+            let how = self.inner.poll_transmit(cx, buffer)?;
+            let session = self.session.as_mut();
+            if session.is_some_and(|session| session.protector.protect(buffer).is_ok()) {
+                return Some(how);
+            }
+            self.counts.unsent += 1;
+        }
+    }
+
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        let inner = self.is_started().then(|| self.inner.next_timeout());
+        let Keying::Initiator(greeting) = &self.keying else {
+            return inner.flatten();
+        };
+        let handshake = greeting.next_timeout(self.session.is_some());
+        let handshake = handshake.map(|at| (at, TimerReason::Handshake));
+        sooner(inner.flatten(), handshake)
+    }
+
+    fn is_done(&self) -> bool {
+        self.has_failed() || self.inner.is_done()
+    }
+
+    fn source_check(&self) -> SourceCheck {
+        self.check
+    }
+
+    fn poll_answer(&mut self, _cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> bool {
+        let Keying::Responder(responder) = &mut self.keying else {
+            return false;
+        };
+        let answer = responder.take_answer();
+        if let Some(answer) = &answer {
+            buffer.extend_from_slice(answer);
+        }
+        answer.is_some()
+    }
+
+    fn on_peer_change(&mut self, cx: &mut Context<'_>) {
+        self.inner.on_peer_change(cx);
+    }
+}
+
+impl Session {
+    fn of_initiator(keys: &SessionKeys) -> Self {
+        Self {
+            protector: Protector::new(&keys.initiator),
+            unprotector: Unprotector::new(&keys.responder),
+        }
+    }
+
+    fn of_responder(keys: &SessionKeys) -> Self {
+        Self {
+            protector: Protector::new(&keys.responder),
+            unprotector: Unprotector::new(&keys.initiator),
+        }
+    }
+
+    fn open(&mut self, datagram: &mut Vec<u8>) -> bool {
+        self.unprotector.unprotect(datagram).is_ok()
+    }
+}
+
+impl Greeting {
+    fn on_timeout(&mut self, now: Time, has_session: bool) {
+        let is_due = self.next_timeout(has_session).is_some_and(|at| at <= now);
+        if !is_due {
+            return;
+        }
+        let since = *self.since.get_or_insert(now);
+        if !has_session && now.since(since) >= PATIENCE {
+            self.has_failed = true;
+            return;
+        }
+        if self.open.is_none() {
+            self.open = Some(Initiator::new(&self.secret, &mut self.generator));
+            self.interval = FIRST_INTERVAL;
+        }
+        self.is_due = true;
+        self.next = now + self.interval;
+        self.interval = (self.interval * 2).min(LAST_INTERVAL);
+    }
+
+    fn next_timeout(&self, has_session: bool) -> Option<Time> {
+        if self.has_failed {
+            return None;
+        }
+        let silent = self.last + PEER_SILENCE;
+        Some(if has_session {
+            self.next.max(silent)
+        } else {
+            self.next
+        })
+    }
+
+    fn take_hello(&mut self) -> Option<[u8; MESSAGE]> {
+        let is_due = core::mem::take(&mut self.is_due);
+        self.open
+            .as_ref()
+            .filter(|_| is_due)
+            .map(|open| *open.hello())
+    }
+
+    fn on_answer(&mut self, now: Time, datagram: &[u8]) -> Option<SessionKeys> {
+        let keys = self.open.as_mut()?.read_answer(datagram)?;
+        self.on_authentic(now);
+        Some(keys)
+    }
+
+    /// The peer has the keys of the session: no other handshake is needed.
+    fn on_authentic(&mut self, now: Time) {
+        self.last = now;
+        self.since = None;
+        self.open = None;
+        self.is_due = false;
+    }
+}
+
+/// SSRC of the sender of an RTP or RTCP packet.
+fn sender(packet: &[u8]) -> Option<u32> {
+    let at = if is_rtcp(packet) { 4 } else { 8 };
+    let ssrc = packet.get(at..at + 4)?;
+    Some(u32::from_be_bytes(ssrc.try_into().ok()?))
+}
+
+/// Time after which an initiator without any answer gives up. Equal to the patience of a session
+/// without feedback.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Silence of the peer after which an initiator begins another handshake. Equal to the time after
+/// which a receiver accepts another SSRC.
+pub const PEER_SILENCE: Duration = Duration::from_secs(2);
+/// Intervals between hellos: above most round-trip times, then doubled to this maximum.
+const FIRST_INTERVAL: Duration = Duration::from_millis(250);
+const LAST_INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

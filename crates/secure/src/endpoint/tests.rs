@@ -1,0 +1,327 @@
+use rand_pcg::Pcg64Mcg;
+use tidegate_core::control::Ecn;
+use tidegate_core::wire::sdp::CryptoSuite;
+
+use super::*;
+use crate::keys;
+
+/// Sends an RTP packet every 10 ms, or an RTCP packet for each received datagram.
+#[derive(Debug, Default)]
+struct Peer {
+    ssrc: u32,
+    is_sender: bool,
+    sequence: u16,
+    next: Time,
+    ready: u32,
+    received: Vec<Vec<u8>>,
+    peer_changes: u32,
+}
+
+impl Endpoint for Peer {
+    fn on_datagram(&mut self, _: &mut Context<'_>, datagram: Datagram<'_>) {
+        self.received.push(datagram.payload.to_vec());
+        self.ready += u32::from(!self.is_sender);
+    }
+
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        if self.is_sender && cx.now >= self.next {
+            self.next = cx.now + INTERVAL;
+            self.ready = 1;
+        }
+    }
+
+    fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+        self.ready = self.ready.checked_sub(1)?;
+        if self.is_sender {
+            buffer.extend_from_slice(&[0x80, 96]);
+            buffer.extend_from_slice(&self.sequence.to_be_bytes());
+            buffer.extend_from_slice(&[0; 4]);
+            self.sequence += 1;
+        } else {
+            buffer.extend_from_slice(&[0x80, 201, 0, 1]);
+        }
+        buffer.extend_from_slice(&self.ssrc.to_be_bytes());
+        Some(Transmit::default())
+    }
+
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        self.is_sender.then_some((self.next, TimerReason::Schedule))
+    }
+
+    fn on_peer_change(&mut self, _: &mut Context<'_>) {
+        self.peer_changes += 1;
+    }
+}
+
+type End = SecureEndpoint<Peer>;
+
+fn secret() -> SharedSecret {
+    SharedSecret::new([7; 32])
+}
+
+fn sender(ssrc: u32) -> End {
+    let peer = Peer {
+        ssrc,
+        is_sender: true,
+        ..Peer::default()
+    };
+    SecureEndpoint::initiator(peer, secret(), [ssrc as u8; 32])
+}
+
+fn receiver(seed: u8) -> End {
+    let peer = Peer {
+        ssrc: 99,
+        ..Peer::default()
+    };
+    SecureEndpoint::responder(peer, secret(), [seed; 32])
+}
+
+fn with_cx<T>(now: Time, then: impl FnOnce(&mut Context<'_>) -> T) -> T {
+    let mut rng = Pcg64Mcg::new(1);
+    let (rng, trace) = (&mut rng, &mut ());
+    then(&mut Context { now, rng, trace })
+}
+
+/// Datagrams that an end sends now.
+fn drain(end: &mut End, now: Time) -> Vec<Vec<u8>> {
+    let mut sent = Vec::new();
+    loop {
+        let mut buffer = Vec::new();
+        let more = with_cx(now, |cx| end.poll_transmit(cx, &mut buffer).is_some());
+        if !more {
+            return sent;
+        }
+        sent.push(buffer);
+    }
+}
+
+fn deliver(end: &mut End, now: Time, payload: &[u8]) -> SourceCheck {
+    let ecn = Ecn::NotEct;
+    with_cx(now, |cx| end.on_datagram(cx, Datagram { ecn, payload }));
+    end.source_check()
+}
+
+/// Runs both ends for a time without delay. Returns what the left one has sent.
+fn run(left: &mut End, right: &mut End, from: Time, span: Duration) -> Vec<Vec<u8>> {
+    let (mut now, mut sent) = (from, Vec::new());
+    while now < from + span {
+        with_cx(now, |cx| left.on_timeout(cx));
+        let mut there = drain(left, now);
+        sent.extend_from_slice(&there);
+        while !there.is_empty() {
+            for datagram in &there {
+                deliver(right, now, datagram);
+            }
+            let back = drain(right, now);
+            for datagram in &back {
+                deliver(left, now, datagram);
+            }
+            there = drain(left, now);
+            sent.extend_from_slice(&there);
+        }
+        let next = left.next_timeout().map_or(from + span, |(at, _)| at);
+        now = next.max(now + Duration::from_millis(1));
+    }
+    sent
+}
+
+const INTERVAL: Duration = Duration::from_millis(10);
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn packets_flow_after_one_round_trip_and_none_in_the_clear() {
+    let (mut left, mut right) = (sender(1), receiver(2));
+    let sent = run(&mut left, &mut right, Time::ZERO, SECOND);
+    assert!(handshake::is_hello(&sent[0]) && !sent[1..].iter().any(|d| handshake::is_hello(d)));
+    assert!(right.inner().received.len() >= 90);
+    let received = &right.inner().received;
+    assert!(received.iter().all(|plain| !sent.contains(plain)));
+    assert!(left.inner().received.len() >= 90 && left.is_ready());
+    assert_eq!((right.counts().sessions, right.counts().rejected), (1, 0));
+}
+
+#[test]
+fn another_secret_gives_no_answer_and_an_error_after_the_patience() {
+    let (mut left, mut right) = (sender(1), receiver(2));
+    right.keying = Keying::Responder(Box::new(Responder::new(
+        SharedSecret::new([8; 32]),
+        Generator::new([2; 32]),
+    )));
+    run(&mut left, &mut right, Time::ZERO, PATIENCE - SECOND);
+    assert!(!left.has_failed() && !left.is_done());
+    let sent = run(
+        &mut left,
+        &mut right,
+        Time::ZERO + PATIENCE.saturating_sub(SECOND),
+        SECOND * 3,
+    );
+    assert!(left.has_failed() && left.is_done() && left.next_timeout().is_none());
+    assert!(sent.len() <= 3, "a hello a second");
+    assert!(right.counts().rejected > 10 && drain(&mut right, Time::ZERO).is_empty());
+}
+
+#[test]
+fn a_sender_that_restarts_is_received_at_once() {
+    let (mut left, mut right) = (sender(1), receiver(2));
+    run(&mut left, &mut right, Time::ZERO, SECOND);
+    let before = right.inner().received.len();
+    let mut again = sender(3);
+    run(&mut again, &mut right, Time::ZERO + SECOND, INTERVAL * 3);
+    assert!(right.inner().received.len() > before);
+    assert_eq!(right.inner().peer_changes, 1);
+    // The former sender has no session any more.
+    let check = drain_one(&mut left, Time::ZERO + SECOND * 2);
+    assert_eq!(
+        deliver(&mut right, Time::ZERO + SECOND * 2, &check),
+        SourceCheck::Rejected
+    );
+}
+
+fn drain_one(end: &mut End, now: Time) -> Vec<u8> {
+    with_cx(now, |cx| end.on_timeout(cx));
+    drain(end, now).pop().unwrap()
+}
+
+#[test]
+fn a_receiver_that_restarts_gets_new_keys() {
+    let (mut left, mut right) = (sender(1), receiver(2));
+    run(&mut left, &mut right, Time::ZERO, SECOND);
+    let mut again = receiver(3);
+    run(
+        &mut left,
+        &mut again,
+        Time::ZERO + SECOND,
+        PEER_SILENCE + SECOND,
+    );
+    assert!(again.inner().received.len() >= 90);
+    assert_eq!(left.counts().sessions, 2);
+}
+
+/// The stream continues with its SSRC: the receiver must not start over.
+#[test]
+fn an_interruption_that_renews_the_keys_does_not_change_the_peer() {
+    let (mut left, mut right) = (sender(1), receiver(2));
+    run(&mut left, &mut right, Time::ZERO, SECOND);
+    let mut now = Time::ZERO + SECOND;
+    for _ in 0..300 {
+        now = now + INTERVAL;
+        with_cx(now, |cx| left.on_timeout(cx));
+        drain(&mut left, now);
+    }
+    run(&mut left, &mut right, now, SECOND);
+    let received = right.inner().received.len();
+    assert!(received >= 180, "{received}");
+    assert_eq!(right.inner().peer_changes, 0);
+}
+
+#[test]
+fn a_replayed_hello_changes_nothing_and_gets_no_longer_answer() {
+    let (mut left, mut right) = (sender(1), receiver(2));
+    let sent = run(&mut left, &mut right, Time::ZERO, SECOND);
+    let mut other = sender(3);
+    let recorded = drain_one(&mut other, Time::ZERO);
+    let now = Time::ZERO + SECOND;
+    for hello in [&recorded, &recorded, &sent[0]] {
+        assert_eq!(deliver(&mut right, now, hello), SourceCheck::Rejected);
+        let mut answer = Vec::new();
+        with_cx(now, |cx| right.poll_answer(cx, &mut answer));
+        assert!(answer.len() <= hello.len());
+    }
+    let before = right.inner().received.len();
+    run(&mut left, &mut right, now, SECOND);
+    assert!(right.inner().received.len() >= before + 90);
+    assert_eq!(
+        (right.counts().sessions, right.inner().peer_changes),
+        (1, 0)
+    );
+}
+
+#[test]
+fn replayed_and_altered_packets_are_rejected() {
+    let (mut left, mut right) = (sender(1), receiver(2));
+    let sent = run(&mut left, &mut right, Time::ZERO, SECOND);
+    let before = right.inner().received.len();
+    for packet in &sent {
+        deliver(&mut right, Time::ZERO + SECOND, packet);
+        let mut altered = packet.clone();
+        *altered.last_mut().unwrap() ^= 1;
+        deliver(&mut right, Time::ZERO + SECOND, &altered);
+    }
+    assert_eq!(right.inner().received.len(), before);
+    assert_eq!(right.counts().rejected as usize, 2 * sent.len());
+}
+
+#[test]
+fn a_flood_of_recorded_hellos_is_answered_a_few_times_and_passes_the_stream() {
+    let (mut left, mut right) = (sender(1), receiver(2));
+    run(&mut left, &mut right, Time::ZERO, SECOND);
+    let mut now = Time::ZERO + SECOND;
+    let mut answers = 0;
+    for n in 0..1_000_u64 {
+        let mut generator = Generator::new([9; 32]);
+        for _ in 0..n % 256 {
+            generator.block();
+        }
+        let hello = *Initiator::new(&secret(), &mut generator).hello();
+        now = now + Duration::from_millis(1);
+        deliver(&mut right, now, &hello);
+        answers += drain(&mut right, now).len();
+    }
+    // Eight at once and five a second; the last eight of 256 again while they are pending.
+    assert!((8..=60).contains(&answers), "{answers}");
+    let before = right.inner().received.len();
+    run(&mut left, &mut right, now, SECOND);
+    assert!(right.inner().received.len() >= before + 90);
+    let mut again = sender(5);
+    run(&mut again, &mut right, now + SECOND, SECOND);
+    assert!(right.inner().received.len() >= before + 180);
+}
+
+#[test]
+fn a_lost_answer_is_sent_again() {
+    let (mut left, mut right) = (sender(1), receiver(2));
+    let mut now = Time::ZERO;
+    let hello = drain_one(&mut left, now);
+    deliver(&mut right, now, &hello);
+    let lost = drain(&mut right, now);
+    now = now + FIRST_INTERVAL;
+    assert_eq!(left.next_timeout(), Some((now, TimerReason::Handshake)));
+    let again = drain_one(&mut left, now);
+    assert_eq!(again, hello);
+    deliver(&mut right, now, &again);
+    let answer = drain(&mut right, now);
+    assert_eq!(answer, lost);
+    assert_eq!(deliver(&mut left, now, &answer[0]), SourceCheck::NewSession);
+    let media = drain_one(&mut left, now);
+    assert_eq!(deliver(&mut right, now, &media), SourceCheck::NewSession);
+}
+
+#[test]
+fn keys_of_a_description_need_no_handshake() {
+    let mut generator = Generator::new([1; 32]);
+    for suite in CryptoSuite::ALL {
+        let key = MasterKey::from_description(&keys::fresh(suite, &mut generator));
+        let with_key = |end: End, ssrcs| SecureEndpoint::with_key(end.inner, &key, ssrcs);
+        let mut left = with_key(sender(1), vec![]);
+        let mut right = with_key(receiver(2), vec![1, 2]);
+        let sent = run(&mut left, &mut right, Time::ZERO, SECOND);
+        assert!(right.inner().received.len() >= 90, "{suite:?}");
+        assert!(left.inner().received.len() >= 90, "{suite:?}");
+        assert!(sent.iter().all(|d| d[0] == 0x80));
+        let mut strange = with_key(sender(3), vec![]);
+        let strange = drain_one(&mut strange, Time::ZERO + SECOND);
+        assert_eq!(
+            deliver(&mut right, Time::ZERO, &strange),
+            SourceCheck::Rejected
+        );
+    }
+}
+
+#[test]
+fn without_keys_datagrams_pass_unchanged() {
+    let mut left = SecureEndpoint::plain(sender(1).inner);
+    let mut right = SecureEndpoint::plain(receiver(2).inner);
+    let sent = run(&mut left, &mut right, Time::ZERO, SECOND);
+    assert_eq!(right.inner().received, sent);
+    assert_eq!(right.source_check(), SourceCheck::Unchecked);
+}

@@ -19,7 +19,7 @@ use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Limits};
 use crate::send::source::{self, Encoding};
-use crate::tcp::endpoints::{End, Incoming};
+use crate::tcp::endpoints::End;
 use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Sending, StreamResult, numbered};
 use crate::tcp::{StreamConfig, TcpArgs, max_pictures};
@@ -118,7 +118,8 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
             .map_or(Ok(()), print_json)?;
         Ok(played)
     };
-    end.each(&mut around, &args.tcp.options(), over, each)?;
+    let idle = args.tcp.idle_timeout();
+    end.each(&mut around, &args.tcp.options(), idle, over, each)?;
     match input {
         Input::Live(relay) => relay.finish(),
         Input::Stored(..) => Ok(()),
@@ -155,16 +156,15 @@ fn open_input(
         say(format_args!("waiting for a stream at port {port}"));
     }
     let interrupted = || around.interrupts.count() > 0;
-    // The stream may stay silent until the user interrupts.
-    let incoming = server.open_stream(&around.conditions(), Duration::MAX, interrupted)?;
-    let Some(Incoming { socket, .. }) = incoming else {
+    let idle = args.tcp.idle_timeout();
+    let Some(incoming) = server.open_stream(&around.conditions(), idle, interrupted)? else {
         return Ok(None);
     };
     // Twice the queue limit: pictures also arrive between the sender's count and the encoder's
     // request.
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
     let kept = 2 * max_pictures(args.delay_bound, fps) + 60;
-    let relay = Relay::start(socket, fps, kept, around.clock, around.stop.clone())?;
+    let relay = Relay::start(incoming, fps, kept, idle, around)?;
     if !relay.wait_for_picture(interrupted) {
         relay.finish()?;
         return Ok(None);

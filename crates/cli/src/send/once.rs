@@ -2,16 +2,15 @@
 
 use std::ffi::OsString;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Parser;
 use tidegate_core::units::Time;
 use tidegate_live::driver::RunLimits;
-use tidegate_live::tcp::TcpSocket;
 
 use super::tcp;
 use super::{SendArgs, check, open_input};
 use crate::live::Transport;
-use crate::tcp::endpoints::End;
+use crate::tcp::endpoints::dial;
 use crate::tcp::ready::{Ready, ready};
 use crate::tcp::sending::StreamResult;
 use tidegate_console::context::LiveContext;
@@ -71,10 +70,10 @@ impl Once {
             until: Some(until),
             ..around.conditions()
         };
-        let end = End::new(self.args.to.as_deref(), None)?;
-        let stream = end.open(&conditions, || around.interrupts.count() > 0)?;
-        let (stream, peer) = stream.ok_or_else(|| anyhow!("no connection to the player"))?;
-        let mut socket = TcpSocket::of_peer(stream, peer, &self.args.tcp.options())?;
+        let to = self.args.to.as_deref().context("players need --to")?;
+        let socket = dial(to, &conditions, || around.interrupts.count() > 0)?;
+        let mut socket = socket.context("no connection to the player")?;
+        socket.configure(&self.args.tcp.options())?;
         tcp::play(&self.args, around, &conditions, &mut socket, picked, 1)
     }
 }

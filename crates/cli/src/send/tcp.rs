@@ -45,7 +45,13 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
             .map_or(Ok(()), print_json)?;
         Ok(played)
     };
-    end.each(&mut around, &args.tcp.options(), || false, each)?;
+    end.each(
+        &mut around,
+        &args.tcp.options(),
+        args.tcp.idle_timeout(),
+        || false,
+        each,
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

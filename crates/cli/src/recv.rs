@@ -27,7 +27,9 @@ use tidegate_sim::run::{FlowInfo, FlowPath, Side};
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, FLOW, Folder, Transport};
+use crate::security::SecurityArgs;
 use crate::send::source;
+use crate::tcp::encryption::TlsArgs;
 use report::Reporter;
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
@@ -82,6 +84,10 @@ pub(crate) struct RecvArgs {
     /// Print the summary as one JSON object at the end
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    security: SecurityArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Transport of the stream: `rtp` or `tcp`
     #[arg(long, default_value = "rtp", value_parser = live::transport)]
     transport: Transport,
@@ -120,6 +126,9 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
             !is_given,
             "{name} requires --transport tcp: add it, or leave {name} out"
         );
+    }
+    if let Some(name) = args.tls.first_given() {
+        bail!("{name} requires --transport tcp: add it, or leave {name} out");
     }
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
     let types = payload_types(sdp.as_ref(), codec(args));

@@ -36,6 +36,7 @@ use tidegate_sim::scenario::quantity;
 
 use crate::encoder_speed::Timed;
 use crate::live::{self, FLOW, Folder, Limits, TraceBuffer, Transport};
+use crate::security::SecurityArgs;
 use crate::tcp::TcpArgs;
 use addresses::Route;
 use report::Reporter;
@@ -106,6 +107,8 @@ pub(crate) struct SendArgs {
     /// Print the summary as one JSON object at the end
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    security: SecurityArgs,
     /// Transport of the stream: `rtp` or `tcp`
     #[arg(long, default_value = "rtp", value_parser = live::transport)]
     transport: Transport,

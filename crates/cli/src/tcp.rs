@@ -1,5 +1,6 @@
 //! Streams over kernel TCP: common parts of sending and transcoding.
 
+pub(crate) mod encryption;
 pub(crate) mod endpoints;
 mod modes;
 pub(crate) mod outgoing;
@@ -22,6 +23,7 @@ use tidegate_live::tcp::TcpOptions;
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Limits};
+use encryption::TlsArgs;
 use modes::{Choice, ModeArgs};
 use rates::Channel;
 use tidegate_console::arguments::{self, RtoBackoff};
@@ -67,6 +69,8 @@ pub(crate) struct TcpArgs {
     /// transcoder from one frame to the next
     #[arg(long, value_name = "TIME", value_parser = arguments::lasting)]
     idle_timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 impl TcpArgs {
@@ -159,6 +163,7 @@ impl TcpArgs {
         own.filter(|(_, is_given)| *is_given)
             .map(|(name, _)| name)
             .next()
+            .or_else(|| self.tls.first_given())
     }
 
     pub(crate) fn options(&self) -> TcpOptions {

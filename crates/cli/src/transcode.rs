@@ -19,6 +19,7 @@ use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Limits};
 use crate::send::source::{self, Encoding};
+use crate::tcp::encryption::Encryption;
 use crate::tcp::endpoints::End;
 use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Sending, StreamResult, numbered};
@@ -69,6 +70,9 @@ pub(crate) struct TranscodeArgs {
     /// Print the summary as one JSON object at the end
     #[arg(long)]
     json: bool,
+    /// Permit streams to and from other hosts without encryption and authentication
+    #[arg(long)]
+    insecure: bool,
     #[command(flatten)]
     tcp: TcpArgs,
 }
@@ -89,17 +93,21 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     // Check before a sender or player connects, because an error now would break its stream.
     live::claim(args.run.as_deref())?;
     let _ready = ready(&args.tcp)?;
+    let listens = args.listen.is_some() || args.tcp.serve.is_some();
+    let connects = args.from.is_some() || args.to.is_some();
+    let encryption = args.tcp.tls.load(listens, connects, args.insecure)?;
     let open = |name: &String| FileSource::open(name, FileOptions::default());
     let stored = args.input.as_ref().map(open).transpose()?;
     for remark in remarks(&args.tcp) {
         say(&remark);
     }
     let mut around = LiveContext::enter()?;
-    let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref())?;
+    let serve = args.tcp.serve.as_deref();
+    let end = End::new(args.to.as_deref(), serve, encryption.clone())?;
     if let Some(port) = end.port() {
         say(format_args!("waiting for players at port {port}"));
     }
-    let Some(input) = open_input(args, stored, &around)? else {
+    let Some(input) = open_input(args, stored, encryption, &around)? else {
         return Ok(ExitCode::SUCCESS);
     };
     let over = || match &input {
@@ -143,6 +151,7 @@ fn check(args: &TranscodeArgs) -> Result<()> {
 fn open_input(
     args: &TranscodeArgs,
     stored: Option<FileSource>,
+    encryption: Encryption,
     around: &LiveContext,
 ) -> Result<Option<Input>> {
     if let Some(name) = &args.input {
@@ -151,7 +160,7 @@ fn open_input(
             RefCell::new(stored.map(Box::new)),
         )));
     }
-    let server = End::new(args.from.as_deref(), args.listen.as_deref())?;
+    let server = End::new(args.from.as_deref(), args.listen.as_deref(), encryption)?;
     if let Some(port) = server.port() {
         say(format_args!("waiting for a stream at port {port}"));
     }

@@ -430,7 +430,7 @@ fn a_player_without_an_address_listens_on_both_families() {
     }
     for host in ["127.0.0.1", "[::1]"] {
         let mut player =
-            Program::tidegate("recv --transport tcp --listen 0 --discard-threshold 30s");
+            Program::tidegate("recv --transport tcp --listen 0 --insecure --discard-threshold 30s");
         let port = player.number("waiting for a stream at port ");
         let server = server(&format!("--to {host}:{port}"), "--duration 1s");
         server.wait().succeeded();

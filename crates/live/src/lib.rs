@@ -13,5 +13,6 @@ mod sockaddr;
 pub mod tcp;
 pub mod tcp_sysctls;
 pub mod terminal;
+pub mod tls;
 pub mod tun;
 pub mod udp;

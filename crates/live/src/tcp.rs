@@ -282,6 +282,13 @@ pub enum TcpError {
     },
     /// The socket or the event queue failed.
     System(io::Error),
+    /// TLS failed.
+    Tls {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// The reason.
+        cause: io::Error,
+    },
 }
 
 impl TcpError {
@@ -294,6 +301,7 @@ impl TcpError {
                     cause: Some(cause),
                 }
             }
+            Kind::InvalidData => Self::Tls { peer, cause },
             _ => Self::System(cause),
         }
     }
@@ -350,6 +358,23 @@ impl fmt::Display for TcpError {
                 "this system rejects {option}: {cause}; omit the option, or choose a supported \
                  value"
             ),
+            Self::Tls { peer, cause } => match cause.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => write!(
+                    f,
+                    "{peer} closed the connection during the TLS handshake: does it have \
+                     --tls-cert?"
+                ),
+                io::ErrorKind::TimedOut => write!(
+                    f,
+                    "{peer} did not complete the TLS handshake in time: does it have --tls-cert, \
+                     and serve no other peer?"
+                ),
+                _ => write!(
+                    f,
+                    "TLS with {peer} failed: {cause}; check --tls-fingerprint or --tls-ca at the \
+                     connecting end, and --tls-cert at the listening one"
+                ),
+            },
             Self::System(e) => write!(f, "the socket or its event queue failed: {e}"),
         }
     }

@@ -106,7 +106,10 @@ fn connect(
     conditions: &RunLimits,
     progress: &mut Progress,
 ) -> Result<Option<Admitted<TcpReceiver>>> {
-    let end = End::new(args.from.as_deref(), args.listen.as_deref())?;
+    let (from, listen) = (args.from.as_deref(), args.listen.as_deref());
+    let (listens, connects) = (listen.is_some(), from.is_some());
+    let encryption = args.tls.load(listens, connects, args.security.insecure)?;
+    let end = End::new(from, listen, encryption)?;
     if let Some(port) = end.port() {
         progress.say(&format!("waiting for a stream at port {port}"));
     }

@@ -65,13 +65,16 @@ impl Once {
     /// The connection is refused, or the source cannot be read.
     pub(crate) fn play(&self, around: &LiveContext, until: Time) -> Result<StreamResult> {
         let _ready = self.ready()?;
+        let encryption = tcp::encryption(&self.args)?;
         let picked = open_input(&self.args)?;
         let conditions = RunLimits {
             until: Some(until),
             ..around.conditions()
         };
         let to = self.args.to.as_deref().context("players need --to")?;
-        let socket = dial(to, &conditions, || around.interrupts.count() > 0)?;
+        let socket = dial(to, &encryption, &conditions, || {
+            around.interrupts.count() > 0
+        })?;
         let mut socket = socket.context("no connection to the player")?;
         socket.configure(&self.args.tcp.options())?;
         tcp::play(&self.args, around, &conditions, &mut socket, picked, 1)

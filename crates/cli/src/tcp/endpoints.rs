@@ -12,15 +12,23 @@ use tidegate_live::tcp::{
     Admitted, Listener, Opening, Refusal, TcpError, TcpOptions, TcpSocket, connect,
 };
 
+use super::encryption::Encryption;
 use super::sending::StreamResult;
 use crate::recv::address::bind_any;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::describe;
 use tidegate_console::progress::{counted, say};
 
+/// End of a connection to be made.
+#[derive(Debug)]
+pub(crate) struct End {
+    way: Way,
+    encryption: Encryption,
+}
+
 /// Way to establish a connection.
 #[derive(Debug)]
-pub(crate) enum End {
+enum Way {
     /// Connect to an address.
     To(String),
     /// Accept at a port.
@@ -28,23 +36,36 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Connects to `to`, or listens at `at`.
+    /// Connects to `to`, or listens at `at`. Prints the fingerprint of a listening end.
     ///
     /// # Errors
-    /// Neither is given, or the port cannot be bound.
-    pub(crate) fn new(to: Option<&str>, at: Option<&str>) -> Result<Self> {
-        match (to, at) {
-            (Some(to), _) => Ok(Self::To(to.to_owned())),
-            (None, Some(at)) => listen(at).map(Self::At),
+    /// Neither is given, the port cannot be bound, or other hosts are reached without TLS.
+    pub(crate) fn new(to: Option<&str>, at: Option<&str>, encryption: Encryption) -> Result<Self> {
+        let way = match (to, at) {
+            (Some(to), _) => {
+                encryption.check_address(to)?;
+                Way::To(to.to_owned())
+            }
+            (None, Some(at)) => {
+                let listener = listen(at)?;
+                encryption.check_listener(&listener)?;
+                if let Some(fingerprint) = encryption.fingerprint() {
+                    say(format_args!(
+                        "TLS: the other end verifies this one by --tls-fingerprint {fingerprint}"
+                    ));
+                }
+                Way::At(listener)
+            }
             (None, None) => bail!("no address of the other end: give an address or a port"),
-        }
+        };
+        Ok(Self { way, encryption })
     }
 
     /// Listening port.
     pub(crate) fn port(&self) -> Option<u16> {
-        match self {
-            Self::To(_) => None,
-            Self::At(listener) => listener.local_addr().ok().map(|address| address.port()),
+        match &self.way {
+            Way::To(_) => None,
+            Way::At(listener) => listener.local_addr().ok().map(|address| address.port()),
         }
     }
 
@@ -64,17 +85,20 @@ impl End {
         mut over: impl FnMut() -> bool,
         mut play: impl FnMut(&LiveContext, &mut TcpSocket, u32) -> Result<StreamResult>,
     ) -> Result<()> {
-        let listener = match self {
-            Self::To(to) => {
+        let listener = match &self.way {
+            Way::To(to) => {
                 let asked = || around.interrupts.count() > 0 || over();
-                let Some(mut socket) = dial(to, &around.conditions(), asked)? else {
+                let Some(mut socket) = dial(to, &self.encryption, &around.conditions(), asked)?
+                else {
                     return Ok(());
                 };
                 around.renew();
                 socket.configure(options)?;
                 return play(around, &mut socket, 1)?.ended.map(drop);
             }
-            Self::At(listener) => start::<PlayerRtcp>(listener, idle, &around.conditions())?,
+            Way::At(listener) => {
+                start::<PlayerRtcp>(listener, idle, &self.encryption, &around.conditions())?
+            }
         };
         let mut player = 1;
         loop {
@@ -123,9 +147,9 @@ impl End {
         patience: Duration,
         asked: impl FnMut() -> bool,
     ) -> Result<Option<Admitted<TcpReceiver>>> {
-        match self {
-            Self::To(to) => {
-                let Some(mut socket) = dial(to, conditions, asked)? else {
+        match &self.way {
+            Way::To(to) => {
+                let Some(mut socket) = dial(to, &self.encryption, conditions, asked)? else {
                     return Ok(None);
                 };
                 let ssrc = context::secret_seed().stream("player").next_u32();
@@ -136,8 +160,8 @@ impl End {
                     since: conditions.clock.now(),
                 }))
             }
-            Self::At(listener) => {
-                let listener = start(listener, patience, conditions)?;
+            Way::At(listener) => {
+                let listener = start(listener, patience, &self.encryption, conditions)?;
                 let refused = |refusal: &Refusal, omitted| {
                     say_refusal(refusal, omitted, "waiting for another sender");
                 };
@@ -151,11 +175,13 @@ impl End {
 fn start<O: Opening>(
     listener: &TcpListener,
     limit: Duration,
+    encryption: &Encryption,
     conditions: &RunLimits,
 ) -> Result<Listener<O>> {
+    let tls = encryption.server();
     let started = listener
         .try_clone()
-        .and_then(|listener| Listener::start(listener, limit, conditions));
+        .and_then(|listener| Listener::start(listener, limit, tls, conditions));
     started.context("cannot start the thread that accepts connections")
 }
 
@@ -185,19 +211,26 @@ fn listen(at: &str) -> Result<TcpListener> {
     })
 }
 
-/// Connects to an address. `None` if the user interrupts the wait.
+/// Connects to an address, with TLS if it is configured. `None` if the user interrupts the wait.
 ///
 /// # Errors
-/// As [`connect_to`].
+/// As [`connect_to`]; the address is another host without TLS, or the handshake fails.
 pub(crate) fn dial(
     to: &str,
+    encryption: &Encryption,
     conditions: &RunLimits,
-    asked: impl FnMut() -> bool,
+    mut asked: impl FnMut() -> bool,
 ) -> Result<Option<TcpSocket>> {
-    let Some((stream, peer)) = connect_to(to, conditions, asked)? else {
+    let Some((stream, peer)) = connect_to(to, conditions, &mut asked)? else {
         return Ok(None);
     };
-    let socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
+    encryption.check_peer(peer)?;
+    let mut socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
+    if let Some((tls, name)) = encryption.client(to)
+        && !socket.secure(tls, name, PATIENCE, conditions, asked)?
+    {
+        return Ok(None);
+    }
     Ok(Some(socket))
 }
 
@@ -241,5 +274,5 @@ pub(crate) fn connect_to(
     }
 }
 
-/// Limit of a connection attempt.
+/// Limit of a connection attempt, and of a TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -17,6 +17,7 @@ use super::socket::{TcpSocket, poll, wait};
 use crate::clock::Clock;
 use crate::driver::{RunLimits, StopFlag, TICK};
 use crate::limits::open_files;
+use crate::tls::TlsServer;
 
 /// Data that a peer must send before it is served.
 pub trait Opening: Default + fmt::Debug + Send + 'static {
@@ -104,6 +105,13 @@ pub enum Refusal {
         /// Error in the data.
         fault: StreamFault,
     },
+    /// The TLS handshake failed.
+    Tls {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// The reason.
+        cause: io::Error,
+    },
 }
 
 /// Listening socket that serves one peer at a time, and accepts others meanwhile.
@@ -130,13 +138,15 @@ struct Shared<O> {
 
 impl<O: Opening> Listener<O> {
     /// Starts to accept. Openings must be complete within `limit`. A driver that waits under
-    /// `conditions` is woken for each admitted connection; times are those of its clock.
+    /// `conditions` is woken for each admitted connection; times are those of its clock. With `tls`,
+    /// the handshake is a part of the opening.
     ///
     /// # Errors
     /// The thread or its event cannot be created.
     pub fn start(
         listener: TcpListener,
         limit: Duration,
+        tls: Option<TlsServer>,
         conditions: &RunLimits,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
@@ -151,6 +161,7 @@ impl<O: Opening> Listener<O> {
         let mut acceptor = Acceptor {
             listener,
             limit,
+            tls,
             clock: conditions.clock,
             stop: stop.clone(),
             driver: conditions.stop.clone(),
@@ -223,6 +234,7 @@ impl<O> Drop for Listener<O> {
 struct Acceptor<O> {
     listener: TcpListener,
     limit: Duration,
+    tls: Option<TlsServer>,
     clock: Clock,
     stop: StopFlag,
     driver: StopFlag,
@@ -347,7 +359,7 @@ impl<O: Opening> Acceptor<O> {
         if self.pending.len() >= self.most {
             self.evict();
         }
-        match TcpSocket::accepted(stream, peer) {
+        match TcpSocket::accepted(stream, peer, self.tls.as_ref()) {
             Ok(socket) => self.pending.push(Pending {
                 socket,
                 opening: O::default(),
@@ -401,6 +413,9 @@ impl<O: Opening> Pending<O> {
         match self.socket.read(buffer) {
             Ok(None) => Ok(false),
             Ok(Some(0)) => Err(closed(self.bytes, None)),
+            Err(cause) if cause.kind() == io::ErrorKind::InvalidData => {
+                Err(Refusal::Tls { peer, cause })
+            }
             Err(cause) => Err(closed(self.bytes, Some(cause))),
             Ok(Some(count)) => {
                 self.bytes += count as u64;
@@ -463,6 +478,9 @@ impl fmt::Display for Refusal {
                 absent,
                 fault,
             } => write!(f, "{peer} connected and sent {absent}: {fault}"),
+            Self::Tls { peer, cause } => {
+                write!(f, "{peer} connected and failed the TLS handshake: {cause}")
+            }
         }
     }
 }

@@ -13,8 +13,9 @@ use tidegate_core::units::{Bytes, Time};
 
 use super::TcpError;
 use super::linear::LinearTimeouts;
-use crate::driver::{RunLimits, StopFlag};
+use crate::driver::{RunLimits, StopFlag, TICK};
 use crate::netns::check;
+use crate::tls::{TlsClient, TlsServer, TlsSession};
 
 /// Options of a sending socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,7 @@ pub struct TcpOptions {
 pub struct TcpSocket {
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
+    tls: Option<Box<TlsSession>>,
     /// RTCP of the peer, if it is a player.
     pub(super) player: PlayerRtcp,
     watch: Option<Box<dyn ConnectionObserver>>,
@@ -91,13 +93,19 @@ impl TcpSocket {
         peer: SocketAddr,
         options: &TcpOptions,
     ) -> Result<Self, TcpError> {
-        let mut socket = Self::accepted(stream, peer).map_err(TcpError::System)?;
+        let mut socket = Self::accepted(stream, peer, None).map_err(TcpError::System)?;
         socket.configure(options)?;
         Ok(socket)
     }
 
-    /// A connection without options.
-    pub(super) fn accepted(stream: TcpStream, mut peer: SocketAddr) -> io::Result<Self> {
+    /// A connection without options, with TLS as its server if it has one.
+    pub(super) fn accepted(
+        stream: TcpStream,
+        mut peer: SocketAddr,
+        tls: Option<&TlsServer>,
+    ) -> io::Result<Self> {
+        let tls = tls.map(TlsServer::session).transpose();
+        let tls = tls.map_err(io::Error::other)?;
         // An IPv6 socket also accepts IPv4 peers.
         peer.set_ip(peer.ip().to_canonical());
         stream.set_nonblocking(true)?;
@@ -105,6 +113,7 @@ impl TcpSocket {
         Ok(Self {
             stream,
             peer,
+            tls: tls.map(Box::new),
             player: PlayerRtcp::default(),
             watch: None,
             linear: None,
@@ -240,27 +249,83 @@ impl TcpSocket {
         Ok((unsent, all.saturating_sub(unsent)))
     }
 
-    /// Writes as many bytes as the socket accepts; zero if it is full.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Starts TLS and waits for the end of the handshake. `name` is the DNS name or the address of
+    /// the peer. False if the stop flag is set or `asked` returns true before.
+    ///
+    /// # Errors
+    /// [`TcpError::Tls`] if the handshake fails or takes longer than `limit`.
+    pub fn secure(
+        &mut self,
+        tls: &TlsClient,
+        name: &str,
+        limit: Duration,
+        conditions: &RunLimits,
+        mut asked: impl FnMut() -> bool,
+    ) -> Result<bool, TcpError> {
+        let peer = self.peer;
+        let failed = |cause| TcpError::Tls { peer, cause };
+        let session = tls
+            .session(name)
+            .map_err(io::Error::other)
+            .map_err(failed)?;
+        self.tls = Some(Box::new(session));
+        let end = conditions.clock.now() + limit;
         loop {
-            let written = match &mut self.watch {
+            let received = self
+                .tls
+                .as_mut()
+                .map(|tls| tls.handshake(&mut &self.stream));
+            // The server learns the reason of a failure from an alert.
+            let sent = self.write(&[]);
+            received.unwrap_or(Ok(())).and(sent).map_err(failed)?;
+            if !self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+                return Ok(true);
+            }
+            let now = conditions.clock.now();
+            if now >= end {
+                return Err(failed(io::ErrorKind::TimedOut.into()));
+            }
+            if conditions.stop.is_set() || asked() {
+                return Ok(false);
+            }
+            let until = end.min(now + TICK);
+            wait(&[self.interest()], conditions, now, until).map_err(TcpError::System)?;
+        }
+    }
+
+    /// Writes as many bytes as the socket accepts; zero if it is full. With TLS, bytes are accepted
+    /// once their record is; the next call must begin with the byte after the accepted ones.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (stream, watch, written) = (&self.stream, &mut self.watch, &mut self.written);
+        let mut put = |bytes: &[u8]| loop {
+            let accepted = match watch {
                 Some(watch) => watch.write(bytes),
-                None => self.stream.write(bytes),
+                None => (&*stream).write(bytes),
             };
-            match written {
+            match accepted {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                written => {
-                    self.written += Bytes(written.as_ref().map_or(0, |count| *count as u64));
-                    return written;
+                accepted => {
+                    *written += Bytes(accepted.as_ref().map_or(0, |count| *count as u64));
+                    return accepted;
                 }
             }
+        };
+        match &mut self.tls {
+            Some(tls) => tls.write(bytes, put),
+            None => put(bytes),
         }
+    }
+
+    /// Whether records of TLS wait for the socket.
+    fn wants_write(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
     /// Descriptor and the events to wait for before the next read.
     pub(super) fn interest(&self) -> (RawFd, libc::c_short) {
-        (self.stream.as_raw_fd(), libc::POLLIN)
+        let out = if self.wants_write() { libc::POLLOUT } else { 0 };
+        (self.stream.as_raw_fd(), libc::POLLIN | out)
     }
 
     /// Sends the first report of a player ([`first_report`]).
@@ -279,10 +344,18 @@ impl TcpSocket {
     /// Reads available data; `None` if there is none, zero at the end of the stream.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
-            match self.stream.read(buffer) {
+            let read = match &mut self.tls {
+                Some(tls) => tls.read(&mut &self.stream, buffer),
+                None => self.stream.read(buffer).map(Some),
+            };
+            if self.wants_write() {
+                // Answers of the handshake, or an alert: a failure to send them shows in a read.
+                let _ = self.write(&[]);
+            }
+            match read {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                read => return read.map(Some),
+                read => return read,
             }
         }
     }
@@ -317,14 +390,21 @@ impl TcpSocket {
         patience: Duration,
         conditions: &RunLimits,
     ) -> io::Result<()> {
-        let mut unsent = Some(words);
+        let (mut unsent, mut closing) = (Some(words), false);
         let mut buffer = vec![0; 1 << 16];
         let end = conditions.clock.now() + patience;
         loop {
             let now = conditions.clock.now();
             if let Some(words) = unsent {
                 let rest = &words[self.write(words)?..];
-                unsent = (!rest.is_empty()).then_some(rest);
+                if rest.is_empty()
+                    && let Some(tls) = &mut self.tls
+                    && !mem::replace(&mut closing, true)
+                {
+                    tls.close();
+                    self.write(&[])?;
+                }
+                unsent = (!rest.is_empty() || self.wants_write()).then_some(rest);
                 if unsent.is_none() {
                     self.stream.shutdown(Shutdown::Write)?;
                 }

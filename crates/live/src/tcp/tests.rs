@@ -1,5 +1,7 @@
 //! Senders and receivers on connections over loopback.
 
+mod tls;
+
 use std::io::Read as _;
 use std::thread;
 

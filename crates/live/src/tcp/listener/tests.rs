@@ -18,7 +18,10 @@ const LONG: Duration = Duration::from_mins(10);
 fn listen<O: Opening>(limit: Duration, conditions: &RunLimits) -> (Listener<O>, SocketAddr) {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = socket.local_addr().unwrap();
-    (Listener::start(socket, limit, conditions).unwrap(), at)
+    (
+        Listener::start(socket, limit, None, conditions).unwrap(),
+        at,
+    )
 }
 
 /// The next connection and the messages before it.

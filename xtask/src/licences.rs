@@ -250,7 +250,7 @@ struct Native {
 }
 
 /// Native libraries whose licence the linking package's manifest does not declare.
-const NATIVE: [Native; 5] = [
+const NATIVE: [Native; 6] = [
     Native {
         // Used while bindings are generated; not part of any program.
         package: "clang-sys",
@@ -276,6 +276,12 @@ const NATIVE: [Native; 5] = [
         package: "rayon-core",
         name: "nothing",
         licence: "MIT OR Apache-2.0",
+        copyleft: false,
+    },
+    Native {
+        package: "ring",
+        name: "its own C and assembly",
+        licence: "Apache-2.0 AND ISC",
         copyleft: false,
     },
     Native {

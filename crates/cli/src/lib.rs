@@ -23,6 +23,7 @@ mod sim;
 mod sweep;
 mod table;
 mod tcp;
+mod tls;
 mod transcode;
 mod video_quality;
 mod video_source;
@@ -38,6 +39,7 @@ use tidegate_studies::papers::verb::{self as paper_verb, PapersArgs};
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
     let result = match Cli::parse_from(join_negative_numbers(env::args_os())).verb {
+        Verb::Certificate(args) => tls::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Events(args) => events::run(&args),
         Verb::Key(args) => key::run(&args),
@@ -97,6 +99,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Make a self-signed certificate for streams over TLS, and print its fingerprint
+    Certificate(tls::CertificateArgs),
     /// Run the demo: live video over an impaired network, with and without Tidegate
     Demo(demo::DemoArgs),
     /// Report TCP events of the kernel: timeouts, recovery, states, with their variables

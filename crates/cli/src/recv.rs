@@ -30,6 +30,7 @@ use tidegate_sim::scenario::quantity;
 use crate::live::{self, FLOW, Folder, Transport};
 use crate::security::{Protection, SecurityArgs};
 use crate::send::source;
+use crate::tcp::encryption::TlsArgs;
 use report::Reporter;
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
@@ -87,6 +88,8 @@ pub(crate) struct RecvArgs {
     json: bool,
     #[command(flatten)]
     security: SecurityArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Transport of the stream: `rtp` or `tcp`
     #[arg(long, default_value = "rtp", value_parser = live::transport)]
     transport: Transport,
@@ -129,6 +132,9 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         !args.window,
         "--window requires --transport tcp: add it, or leave --window out"
     );
+    if let Some(name) = args.tls.first_given() {
+        bail!("{name} requires --transport tcp: add it, or leave {name} out");
+    }
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
     let types = payload_types(sdp.as_ref(), codec(args));
     let protection = protection(args, sdp.as_ref())?;

@@ -1,5 +1,6 @@
 //! Streams over kernel TCP: common parts of sending and transcoding.
 
+pub(crate) mod encryption;
 pub(crate) mod endpoints;
 mod modes;
 pub(crate) mod outgoing;
@@ -22,6 +23,7 @@ use tidegate_live::tcp::TcpOptions;
 use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Limits};
+use encryption::TlsArgs;
 use modes::{Choice, ModeArgs};
 use rates::Channel;
 use tidegate_console::arguments::{self, RtoBackoff};
@@ -62,12 +64,24 @@ pub(crate) struct TcpArgs {
     /// kernel's]
     #[arg(long, value_name = "TIME", value_parser = arguments::rto_max)]
     pub(crate) rto_max: Option<Duration>,
+    /// Time limit of a peer that listens or sends too slowly [default: 30s]: with --serve for a
+    /// player to introduce itself, and to acknowledge the data in the socket; for the input of a
+    /// transcoder from one frame to the next
+    #[arg(long, value_name = "TIME", value_parser = arguments::lasting)]
+    idle_timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
 }
 
 impl TcpArgs {
     /// Mode given by the user, or implied by other options.
     pub(crate) fn choice(&self) -> Choice {
         self.modes.choice(self.rate_from.is_some())
+    }
+
+    /// Time limit of slow peers.
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        self.idle_timeout.unwrap_or(IDLE_TIMEOUT)
     }
 
     /// Rate of the encoder.
@@ -143,11 +157,13 @@ impl TcpArgs {
             ("--notsent-lowat", self.notsent_lowat.is_some()),
             ("--rto-backoff", self.rto_backoff.is_some()),
             ("--rto-max", self.rto_max.is_some()),
+            ("--idle-timeout", self.idle_timeout.is_some()),
         ];
         let own = given.into_iter().chain(self.modes.given());
         own.filter(|(_, is_given)| *is_given)
             .map(|(name, _)| name)
             .next()
+            .or_else(|| self.tls.first_given())
     }
 
     pub(crate) fn options(&self) -> TcpOptions {
@@ -228,6 +244,8 @@ pub(crate) fn max_pictures(bound: Duration, frame_rate: FrameRate) -> usize {
 
 const RATE: Rate = Rate::kbps(2_000);
 const LOWAT: Bytes = Bytes(16_000);
+/// As of a player.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A minute at 8 Mb/s.
 const MAX_QUEUED: Bytes = Bytes(60_000_000);
 /// Ten seconds at 30 frames per second: 100 MB at 640x360.

@@ -19,7 +19,8 @@ use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Limits};
 use crate::send::source::{self, Encoding};
-use crate::tcp::endpoints::{End, Incoming};
+use crate::tcp::encryption::Encryption;
+use crate::tcp::endpoints::End;
 use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Sending, StreamResult, numbered};
 use crate::tcp::{StreamConfig, TcpArgs, max_pictures};
@@ -69,6 +70,9 @@ pub(crate) struct TranscodeArgs {
     /// Print the summary as one JSON object at the end
     #[arg(long)]
     json: bool,
+    /// Permit streams to and from other hosts without encryption and authentication
+    #[arg(long)]
+    insecure: bool,
     #[command(flatten)]
     tcp: TcpArgs,
 }
@@ -89,17 +93,21 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     // Check before a sender or player connects, because an error now would break its stream.
     live::claim(args.run.as_deref())?;
     let _ready = ready(&args.tcp)?;
+    let listens = args.listen.is_some() || args.tcp.serve.is_some();
+    let connects = args.from.is_some() || args.to.is_some();
+    let encryption = args.tcp.tls.load(listens, connects, args.insecure)?;
     let open = |name: &String| FileSource::open(name, FileOptions::default());
     let stored = args.input.as_ref().map(open).transpose()?;
     for remark in remarks(&args.tcp) {
         say(&remark);
     }
     let mut around = LiveContext::enter()?;
-    let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref())?;
+    let serve = args.tcp.serve.as_deref();
+    let end = End::new(args.to.as_deref(), serve, encryption.clone())?;
     if let Some(port) = end.port() {
         say(format_args!("waiting for players at port {port}"));
     }
-    let Some(input) = open_input(args, stored, &around)? else {
+    let Some(input) = open_input(args, stored, encryption, &around)? else {
         return Ok(ExitCode::SUCCESS);
     };
     let over = || match &input {
@@ -118,7 +126,8 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
             .map_or(Ok(()), print_json)?;
         Ok(played)
     };
-    end.each(&mut around, &args.tcp.options(), over, each)?;
+    let idle = args.tcp.idle_timeout();
+    end.each(&mut around, &args.tcp.options(), idle, over, each)?;
     match input {
         Input::Live(relay) => relay.finish(),
         Input::Stored(..) => Ok(()),
@@ -142,6 +151,7 @@ fn check(args: &TranscodeArgs) -> Result<()> {
 fn open_input(
     args: &TranscodeArgs,
     stored: Option<FileSource>,
+    encryption: Encryption,
     around: &LiveContext,
 ) -> Result<Option<Input>> {
     if let Some(name) = &args.input {
@@ -150,21 +160,20 @@ fn open_input(
             RefCell::new(stored.map(Box::new)),
         )));
     }
-    let server = End::new(args.from.as_deref(), args.listen.as_deref())?;
+    let server = End::new(args.from.as_deref(), args.listen.as_deref(), encryption)?;
     if let Some(port) = server.port() {
         say(format_args!("waiting for a stream at port {port}"));
     }
     let interrupted = || around.interrupts.count() > 0;
-    // The stream may stay silent until the user interrupts.
-    let incoming = server.open_stream(&around.conditions(), Duration::MAX, interrupted)?;
-    let Some(Incoming { socket, .. }) = incoming else {
+    let idle = args.tcp.idle_timeout();
+    let Some(incoming) = server.open_stream(&around.conditions(), idle, interrupted)? else {
         return Ok(None);
     };
     // Twice the queue limit: pictures also arrive between the sender's count and the encoder's
     // request.
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
     let kept = 2 * max_pictures(args.delay_bound, fps) + 60;
-    let relay = Relay::start(socket, fps, kept, around.clock, around.stop.clone())?;
+    let relay = Relay::start(incoming, fps, kept, idle, around)?;
     if !relay.wait_for_picture(interrupted) {
         relay.finish()?;
         return Ok(None);

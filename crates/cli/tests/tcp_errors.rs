@@ -183,7 +183,7 @@ fn immediately_reset_connections_are_ignored() {
     let messages = server
         .succeeded()
         .said
-        .matches("connected and accepted no data");
+        .matches("connected and sent nothing");
     assert_eq!(messages.count(), 2, "{}", server.said);
 }
 
@@ -290,7 +290,7 @@ fn each_player_has_its_own_run_folder_or_none() {
 
 /// A health check of the server is no player: it has neither a run folder nor a summary.
 #[test]
-fn a_client_that_reads_nothing_has_no_run_folder() {
+fn a_client_that_sends_nothing_has_no_run_folder() {
     let scratch = Scratch::new("no-player");
     let folder = |name| scratch.path(name);
     // A run folder of an earlier run.
@@ -306,7 +306,7 @@ fn a_client_that_reads_nothing_has_no_run_folder() {
     let port = server.number("waiting for players at port ");
     let health_check = |server: &mut Program| {
         connect_unseen(server, port, drop);
-        let line = server.wait_for_line("connected and accepted no data");
+        let line = server.wait_for_line("connected and sent nothing");
         assert!(line.ends_with("waiting for the next player"), "{line}");
     };
     health_check(&mut server);
@@ -430,7 +430,7 @@ fn a_player_without_an_address_listens_on_both_families() {
     }
     for host in ["127.0.0.1", "[::1]"] {
         let mut player =
-            Program::tidegate("recv --transport tcp --listen 0 --discard-threshold 30s");
+            Program::tidegate("recv --transport tcp --listen 0 --insecure --discard-threshold 30s");
         let port = player.number("waiting for a stream at port ");
         let server = server(&format!("--to {host}:{port}"), "--duration 1s");
         server.wait().succeeded();

@@ -1,6 +1,10 @@
 //! Events as data: logs, plots, metrics and replay read these events only.
 
+mod limiter;
+
 use core::time::Duration;
+
+pub use limiter::{PER_SECOND, RecordLimiter};
 
 use crate::tcp_rate::TcpEvent;
 use crate::units::{Bytes, Rate, Time};
@@ -126,6 +130,12 @@ pub enum Event {
         #[cfg_attr(feature = "serde", serde(rename = "reaction_ms", with = "ms"))]
         reaction: Duration,
     },
+    /// Rejected feedback that is counted here instead of having an event each: the recorder keeps
+    /// [`PER_SECOND`] of them.
+    RejectedOmitted {
+        /// Number of [`FeedbackRejected`](Self::FeedbackRejected) since the last one on record.
+        count: u64,
+    },
     /// A lost packet was retransmitted.
     Retransmitted {
         /// Extended sequence number of the original.
@@ -164,6 +174,13 @@ pub enum Event {
         /// Event of the transport.
         event: TcpEvent,
     },
+}
+
+impl Event {
+    /// Whether the number of such events depends on packets of strangers.
+    pub const fn is_of_strangers(&self) -> bool {
+        matches!(self, Self::FeedbackRejected { .. })
+    }
 }
 
 /// Reason that stopped a stream: a condition of RFC 8083, or the receiver left.

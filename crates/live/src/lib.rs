@@ -14,5 +14,6 @@ mod sockaddr;
 pub mod tcp;
 pub mod tcp_sysctls;
 pub mod terminal;
+pub mod tls;
 pub mod tun;
 pub mod udp;

@@ -5,6 +5,7 @@
 
 mod connect;
 mod linear;
+mod listener;
 mod socket;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,11 +15,12 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use tidegate_core::session::stream::EncodePipe;
-use tidegate_core::session::tcp::{Listener, StreamFault, TcpReceiver, TcpSender, TcpStreamer};
+use tidegate_core::session::tcp::{StreamFault, TcpReceiver, TcpSender, TcpStreamer};
 use tidegate_core::units::Time;
 
 use crate::driver::{RunLimits, TICK};
 pub use connect::connect;
+pub use listener::{Admitted, Listener, Opening, Refusal};
 use socket::wait;
 pub use socket::{ConnectionObserver, TcpOptions, TcpSocket, set_rto_max};
 
@@ -77,17 +79,18 @@ pub fn send<P: EncodePipe>(
 ) -> Result<SenderEnd, TcpError> {
     let peer = socket.peer;
     let gone = |cause: io::Error| TcpError::of(cause, peer);
-    let mut listener = Listener::default();
     loop {
         let now = conditions.clock.now();
         hear(&mut stream.sender, socket, now).map_err(gone)?;
+        let backlog = stream.sender.backlog();
+        socket.check_stall(now, backlog.unsent + backlog.unacknowledged)?;
         // First, so that a new rate applies to a picture that is due now.
         let asked = on_turn(stream, now).is_break() || conditions.stop.is_set();
         stream.turn(now);
         let written = write_all(stream, socket, now);
         // The peer may have sent a BYE before writes failed.
-        let read = listen(&mut listener, socket);
-        if listener.has_left() {
+        let read = listen(socket);
+        if socket.player.has_left() {
             return Ok(SenderEnd::PlayerLeft);
         }
         let full = written.map_err(gone)?;
@@ -158,13 +161,14 @@ enum Reading {
     End,
 }
 
-fn listen(listener: &mut Listener, socket: &mut TcpSocket) -> io::Result<Reading> {
+fn listen(socket: &mut TcpSocket) -> io::Result<Reading> {
     let mut buffer = [0; 4_096];
     while let Some(count) = socket.read(&mut buffer)? {
         if count == 0 {
             return Ok(Reading::End);
         }
-        listener.on_bytes(&buffer[..count]);
+        // Packets of another format are ignored once the player is served.
+        let _ = socket.player.on_bytes(&buffer[..count]);
     }
     Ok(Reading::Open)
 }
@@ -193,7 +197,7 @@ pub fn receive(
 ) -> Result<ReceiverEnd, TcpError> {
     let peer = socket.peer;
     let mut buffer = vec![0; 1 << 16];
-    let mut silent = true;
+    let mut silent = receiver.codec().is_none();
     loop {
         let now = conditions.clock.now();
         let asked = on_turn(receiver, now).is_break() || conditions.stop.is_set();
@@ -262,6 +266,13 @@ pub enum TcpError {
         /// Error in the data.
         fault: StreamFault,
     },
+    /// The player does not acknowledge the data in the socket.
+    Stalled {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// Time limit.
+        limit: Duration,
+    },
     /// The system rejects a socket option.
     Option {
         /// Name of the option, and the command-line option that sets it.
@@ -271,6 +282,13 @@ pub enum TcpError {
     },
     /// The socket or the event queue failed.
     System(io::Error),
+    /// TLS failed.
+    Tls {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// The reason.
+        cause: io::Error,
+    },
 }
 
 impl TcpError {
@@ -283,6 +301,7 @@ impl TcpError {
                     cause: Some(cause),
                 }
             }
+            Kind::InvalidData => Self::Tls { peer, cause },
             _ => Self::System(cause),
         }
     }
@@ -328,11 +347,34 @@ impl fmt::Display for TcpError {
                 "{peer} sends no stream of RTP packets (RFC 4571): {fault}; is it `tidegate send \
                  --transport tcp`?"
             ),
+            Self::Stalled { peer, limit } => write!(
+                f,
+                "{peer} has not acknowledged the data in the socket for {} s: the player hangs, or \
+                 the path is interrupted; a longer --idle-timeout waits longer",
+                limit.as_secs_f64()
+            ),
             Self::Option { option, cause } => write!(
                 f,
                 "this system rejects {option}: {cause}; omit the option, or choose a supported \
                  value"
             ),
+            Self::Tls { peer, cause } => match cause.kind() {
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => write!(
+                    f,
+                    "{peer} closed the connection during the TLS handshake: does it have \
+                     --tls-cert?"
+                ),
+                io::ErrorKind::TimedOut => write!(
+                    f,
+                    "{peer} did not complete the TLS handshake in time: does it have --tls-cert, \
+                     and serve no other peer?"
+                ),
+                _ => write!(
+                    f,
+                    "TLS with {peer} failed: {cause}; check --tls-fingerprint or --tls-ca at the \
+                     connecting end, and --tls-cert at the listening one"
+                ),
+            },
             Self::System(e) => write!(f, "the socket or its event queue failed: {e}"),
         }
     }

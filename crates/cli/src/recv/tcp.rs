@@ -11,7 +11,7 @@ use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::tcp::{Punctuality, TcpReceiver};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::{RunLimits, StopFlag};
-use tidegate_live::tcp::{ReceiverEnd, receive};
+use tidegate_live::tcp::{Admitted, ReceiverEnd, receive};
 use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::run::{ShownFrame, Side, Summary};
 
@@ -21,7 +21,7 @@ use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
 use super::{RecvArgs, flow_info};
 use crate::live::{self, Folder};
-use crate::tcp::endpoints::{End, Incoming};
+use crate::tcp::endpoints::End;
 use tidegate_console::context::LiveContext;
 use tidegate_console::output::print_json;
 use tidegate_console::progress::{Progress, millis};
@@ -45,17 +45,20 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
         until: args.duration.map(|span| Time::ZERO + span),
         ..around.conditions()
     };
-    let Some(Incoming { mut socket, since }) = connect(args, &around, &conditions, &mut progress)?
-    else {
+    let Some(incoming) = connect(args, &around, &conditions, &mut progress)? else {
         return Ok(ExitCode::SUCCESS);
     };
+    let Admitted {
+        mut socket,
+        opening: mut receiver,
+        since,
+    } = incoming;
     let name = format!("receive from {} over TCP", socket.peer());
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
     let keeper = Keeper::new(byte_stream, progress, folder);
     let stop = around.stop.clone();
     let mut player = Player::new(args, fps, keeper, stop, since)?;
-    let mut receiver = TcpReceiver::new();
     let mut idle = false;
     let ended = receive(&mut receiver, &mut socket, &conditions, |receiver, now| {
         player.turn(receiver, now);
@@ -88,8 +91,8 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     }
     if idle {
         bail!(
-            "no data has arrived for {} s and the sender sent no BYE: the sender hangs, or the \
-            path is interrupted",
+            "no complete frame has arrived for {} s and the sender sent no BYE: the sender hangs, \
+            or the path is interrupted",
             args.idle_timeout.as_secs_f64()
         );
     }
@@ -102,8 +105,11 @@ fn connect(
     around: &LiveContext,
     conditions: &RunLimits,
     progress: &mut Progress,
-) -> Result<Option<Incoming>> {
-    let end = End::new(args.from.as_deref(), args.listen.as_deref())?;
+) -> Result<Option<Admitted<TcpReceiver>>> {
+    let (from, listen) = (args.from.as_deref(), args.listen.as_deref());
+    let (listens, connects) = (listen.is_some(), from.is_some());
+    let encryption = args.tls.load(listens, connects, args.security.insecure)?;
+    let end = End::new(from, listen, encryption)?;
     if let Some(port) = end.port() {
         progress.say(&format!("waiting for a stream at port {port}"));
     }
@@ -142,8 +148,9 @@ struct Player<'a> {
     turns: Turns,
     on_screen: Option<u64>,
     packets: u64,
-    /// Time of the connection or of the last packet.
-    last_news: Time,
+    /// Time of the connection or of the last complete frame. Packets alone do not count: a peer
+    /// that sends a few bytes at a time would hold the session.
+    last_frame: Time,
     recent: Recent,
     discarded: u64,
     failed: Option<anyhow::Error>,
@@ -180,7 +187,7 @@ impl<'a> Player<'a> {
             turns: Turns::new(fps),
             on_screen: None,
             packets: 0,
-            last_news: now,
+            last_frame: now,
             recent: Recent::default(),
             discarded: 0,
             failed: None,
@@ -193,11 +200,11 @@ impl<'a> Player<'a> {
         {
             self.failed = self.begin(codec).err();
         }
-        if receiver.packets() > self.packets {
-            self.packets = receiver.packets();
-            self.last_news = now;
-        }
+        self.packets = receiver.packets();
         while let Some(frame) = receiver.poll_frame() {
+            if frame.complete.is_some() {
+                self.last_frame = now;
+            }
             self.take(frame);
         }
         while let Some(judged) = self.viewer.as_ref().and_then(Viewer::poll) {
@@ -230,7 +237,7 @@ impl<'a> Player<'a> {
     }
 
     fn is_idle(&self, now: Time, patience: Duration) -> bool {
-        now.since(self.last_news) >= patience
+        now.since(self.last_frame) >= patience
     }
 
     fn take(&mut self, frame: ReceivedFrame) {

@@ -2,16 +2,15 @@
 
 use std::ffi::OsString;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Parser;
 use tidegate_core::units::Time;
 use tidegate_live::driver::RunLimits;
-use tidegate_live::tcp::TcpSocket;
 
 use super::tcp;
 use super::{SendArgs, check, open_input};
 use crate::live::Transport;
-use crate::tcp::endpoints::End;
+use crate::tcp::endpoints::dial;
 use crate::tcp::ready::{Ready, ready};
 use crate::tcp::sending::StreamResult;
 use tidegate_console::context::LiveContext;
@@ -66,15 +65,18 @@ impl Once {
     /// The connection is refused, or the source cannot be read.
     pub(crate) fn play(&self, around: &LiveContext, until: Time) -> Result<StreamResult> {
         let _ready = self.ready()?;
+        let encryption = tcp::encryption(&self.args)?;
         let picked = open_input(&self.args)?;
         let conditions = RunLimits {
             until: Some(until),
             ..around.conditions()
         };
-        let end = End::new(self.args.to.as_deref(), None)?;
-        let stream = end.open(&conditions, || around.interrupts.count() > 0)?;
-        let (stream, peer) = stream.ok_or_else(|| anyhow!("no connection to the player"))?;
-        let mut socket = TcpSocket::of_peer(stream, peer, &self.args.tcp.options())?;
+        let to = self.args.to.as_deref().context("players need --to")?;
+        let socket = dial(to, &encryption, &conditions, || {
+            around.interrupts.count() > 0
+        })?;
+        let mut socket = socket.context("no connection to the player")?;
+        socket.configure(&self.args.tcp.options())?;
         tcp::play(&self.args, around, &conditions, &mut socket, picked, 1)
     }
 }

@@ -11,6 +11,7 @@ use super::source::OpenedSource;
 use super::{SendArgs, frames_in, open_input, slow_encoder_advice};
 use crate::live;
 use crate::tcp::StreamConfig;
+use crate::tcp::encryption::Encryption;
 use crate::tcp::endpoints::End;
 use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Sending, StreamResult, numbered};
@@ -25,12 +26,13 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     // Check before a player connects, because an error now would break its stream.
     live::claim(args.run.as_deref())?;
     let _ready = ready(&args.tcp)?;
+    let encryption = encryption(args)?;
     let mut opened = Some(open_input(args)?);
     let mut around = LiveContext::enter()?;
     for remark in remarks(&args.tcp) {
         say(&remark);
     }
-    let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref())?;
+    let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref(), encryption)?;
     if let Some(port) = end.port() {
         say(format_args!("waiting for players at port {port}"));
     }
@@ -45,8 +47,23 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
             .map_or(Ok(()), print_json)?;
         Ok(played)
     };
-    end.each(&mut around, &args.tcp.options(), || false, each)?;
+    end.each(
+        &mut around,
+        &args.tcp.options(),
+        args.tcp.idle_timeout(),
+        || false,
+        each,
+    )?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// TLS of the connection.
+///
+/// # Errors
+/// An option is without effect, or a file is unusable.
+pub(super) fn encryption(args: &SendArgs) -> Result<Encryption> {
+    let (listens, connects) = (args.tcp.serve.is_some(), args.to.is_some());
+    args.tcp.tls.load(listens, connects, args.security.insecure)
 }
 
 /// Rejects options that do not apply to TCP.

@@ -5,19 +5,30 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use tidegate_core::units::Time;
+use rand_core::Rng as _;
+use tidegate_core::session::tcp::{PlayerRtcp, TcpReceiver};
 use tidegate_live::driver::RunLimits;
-use tidegate_live::tcp::{TcpError, TcpOptions, TcpSocket, accept, connect};
+use tidegate_live::tcp::{
+    Admitted, Listener, Opening, Refusal, TcpError, TcpOptions, TcpSocket, connect,
+};
 
+use super::encryption::Encryption;
 use super::sending::StreamResult;
 use crate::recv::address::bind_any;
-use tidegate_console::context::LiveContext;
+use tidegate_console::context::{self, LiveContext};
 use tidegate_console::describe;
-use tidegate_console::progress::say;
+use tidegate_console::progress::{counted, say};
+
+/// End of a connection to be made.
+#[derive(Debug)]
+pub(crate) struct End {
+    way: Way,
+    encryption: Encryption,
+}
 
 /// Way to establish a connection.
 #[derive(Debug)]
-pub(crate) enum End {
+enum Way {
     /// Connect to an address.
     To(String),
     /// Accept at a port.
@@ -25,29 +36,44 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Connects to `to`, or listens at `at`.
+    /// Connects to `to`, or listens at `at`. Prints the fingerprint of a listening end.
     ///
     /// # Errors
-    /// Neither is given, or the port cannot be bound.
-    pub(crate) fn new(to: Option<&str>, at: Option<&str>) -> Result<Self> {
-        match (to, at) {
-            (Some(to), _) => Ok(Self::To(to.to_owned())),
-            (None, Some(at)) => listen(at).map(Self::At),
+    /// Neither is given, the port cannot be bound, or other hosts are reached without TLS.
+    pub(crate) fn new(to: Option<&str>, at: Option<&str>, encryption: Encryption) -> Result<Self> {
+        let way = match (to, at) {
+            (Some(to), _) => {
+                encryption.check_address(to)?;
+                Way::To(to.to_owned())
+            }
+            (None, Some(at)) => {
+                let listener = listen(at)?;
+                encryption.check_listener(&listener)?;
+                if let Some(fingerprint) = encryption.fingerprint() {
+                    say(format_args!(
+                        "TLS: the other end verifies this one by --tls-fingerprint {fingerprint}"
+                    ));
+                }
+                Way::At(listener)
+            }
             (None, None) => bail!("no address of the other end: give an address or a port"),
-        }
+        };
+        Ok(Self { way, encryption })
     }
 
     /// Listening port.
     pub(crate) fn port(&self) -> Option<u16> {
-        match self {
-            Self::To(_) => None,
-            Self::At(listener) => listener.local_addr().ok().map(|address| address.port()),
+        match &self.way {
+            Way::To(_) => None,
+            Way::At(listener) => listener.local_addr().ok().map(|address| address.port()),
         }
     }
 
     /// Calls `play` for the only player, or for each player that connects, until `over` or Ctrl-C.
     /// Its last argument is the number of the player, from 1. A player that accepts no data is not
-    /// counted. The clock restarts for each player.
+    /// counted. The clock restarts for each player. A listening end drops a player that does not
+    /// acknowledge the data in the socket within `idle`, and serves connections in the order of
+    /// their first reports, which have to arrive within the same time.
     ///
     /// # Errors
     /// The connection is refused, `play` fails, or the connection to the only player breaks.
@@ -55,64 +81,63 @@ impl End {
         &self,
         around: &mut LiveContext,
         options: &TcpOptions,
+        idle: Duration,
         mut over: impl FnMut() -> bool,
         mut play: impl FnMut(&LiveContext, &mut TcpSocket, u32) -> Result<StreamResult>,
     ) -> Result<()> {
+        let listener = match &self.way {
+            Way::To(to) => {
+                let asked = || around.interrupts.count() > 0 || over();
+                let Some(mut socket) = dial(to, &self.encryption, &around.conditions(), asked)?
+                else {
+                    return Ok(());
+                };
+                around.renew();
+                socket.configure(options)?;
+                return play(around, &mut socket, 1)?.ended.map(drop);
+            }
+            Way::At(listener) => {
+                start::<PlayerRtcp>(listener, idle, &self.encryption, &around.conditions())?
+            }
+        };
         let mut player = 1;
         loop {
             let asked = || around.interrupts.count() > 0 || over();
-            let Some((stream, peer)) = self.open(&around.conditions(), asked)? else {
-                break;
+            let refused = |refusal: &Refusal, omitted| {
+                say_refusal(refusal, omitted, "waiting for the next player");
+            };
+            let next = listener.next(&around.conditions(), asked, refused)?;
+            let Some(Admitted { mut socket, .. }) = next else {
+                return Ok(());
             };
             around.renew();
-            let (took, ended) = match TcpSocket::of_peer(stream, peer, options) {
-                Ok(mut socket) => {
+            socket.limit_stall(idle);
+            let (took, ended) = match socket.configure(options) {
+                Ok(()) => {
                     let played = play(around, &mut socket, player)?;
                     player += u32::from(played.took);
                     (played.took, played.ended)
                 }
                 Err(error) => (false, Err(error.into())),
             };
-            match (ended, self) {
-                (Err(error), Self::To(_)) => return Err(error),
-                (Err(error), Self::At(_)) => {
-                    let why = match error.downcast_ref::<TcpError>() {
-                        Some(TcpError::Closed { peer, cause }) if !took => {
-                            format!(
-                                "{peer} connected and accepted no data{}",
-                                in_brackets(cause.as_ref())
-                            )
-                        }
-                        _ => describe(&error),
-                    };
-                    say(format_args!("{why}; waiting for the next player"));
-                }
-                (Ok(_), Self::To(_)) => break,
-                (Ok(_), Self::At(_)) => {}
+            if let Err(error) = ended {
+                let why = match error.downcast_ref::<TcpError>() {
+                    Some(TcpError::Closed { peer, cause }) if !took => {
+                        format!(
+                            "{peer} connected and accepted no data{}",
+                            in_brackets(cause.as_ref())
+                        )
+                    }
+                    _ => describe(&error),
+                };
+                say(format_args!("{why}; waiting for the next player"));
             }
         }
-        Ok(())
     }
 
-    /// A connection and the address of its peer. `None` if the user interrupts the wait.
-    ///
-    /// # Errors
-    /// The connection is refused.
-    pub(crate) fn open(
-        &self,
-        conditions: &RunLimits,
-        asked: impl FnMut() -> bool,
-    ) -> Result<Option<(TcpStream, SocketAddr)>> {
-        match self {
-            Self::To(to) => connect_to(to, conditions, asked),
-            Self::At(listener) => Ok(accept(listener, conditions, asked)?),
-        }
-    }
-
-    /// A connection from which a stream can be read. The listening end rejects connections that
-    /// close without data or use another protocol, such as port scans and health checks, prints the
-    /// reason and waits for the next one. A silent connection is accepted after `patience`. `None`
-    /// if the user interrupts the wait.
+    /// A connection from which a stream can be read. The listening end accepts the first peer that
+    /// sends a decodable frame within `patience`. Refusals of others, such as port scans and health
+    /// checks, are printed. `None` if the user interrupts the wait.
     ///
     /// # Errors
     /// The connection is refused, or a system call fails.
@@ -120,49 +145,57 @@ impl End {
         &self,
         conditions: &RunLimits,
         patience: Duration,
-        mut asked: impl FnMut() -> bool,
-    ) -> Result<Option<Incoming>> {
-        loop {
-            let Some((stream, peer)) = self.open(conditions, &mut asked)? else {
-                return Ok(None);
-            };
-            let since = conditions.clock.now();
-            let socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
-            let there = match self {
-                // A peer that the user named is not checked.
-                Self::To(_) => Ok(()),
-                Self::At(_) => {
-                    socket.wait_for_first_packet(since + patience, conditions, &mut asked)
-                }
-            };
-            match there {
-                Ok(()) => return Ok(Some(Incoming { socket, since })),
-                Err(TcpError::Silent { peer, cause }) => say(format_args!(
-                    "{peer} connected and sent nothing{}; waiting for another sender",
-                    in_brackets(cause.as_ref())
-                )),
-                Err(TcpError::NoStream { peer, fault }) => say(format_args!(
-                    "{peer} connected and sent no stream of RTP packets (RFC 4571): {fault}; \
-                    waiting \
-                     for another sender"
-                )),
-                Err(error) => return Err(error.into()),
+        asked: impl FnMut() -> bool,
+    ) -> Result<Option<Admitted<TcpReceiver>>> {
+        match &self.way {
+            Way::To(to) => {
+                let Some(mut socket) = dial(to, &self.encryption, conditions, asked)? else {
+                    return Ok(None);
+                };
+                let ssrc = context::secret_seed().stream("player").next_u32();
+                socket.send_first_report(ssrc)?;
+                Ok(Some(Admitted {
+                    socket,
+                    opening: TcpReceiver::new(),
+                    since: conditions.clock.now(),
+                }))
+            }
+            Way::At(listener) => {
+                let listener = start(listener, patience, &self.encryption, conditions)?;
+                let refused = |refusal: &Refusal, omitted| {
+                    say_refusal(refusal, omitted, "waiting for another sender");
+                };
+                Ok(listener.next(conditions, asked, refused)?)
             }
         }
     }
 }
 
+/// Accepts connections of `listener` on a thread.
+fn start<O: Opening>(
+    listener: &TcpListener,
+    limit: Duration,
+    encryption: &Encryption,
+    conditions: &RunLimits,
+) -> Result<Listener<O>> {
+    let tls = encryption.server();
+    let started = listener
+        .try_clone()
+        .and_then(|listener| Listener::start(listener, limit, tls, conditions));
+    started.context("cannot start the thread that accepts connections")
+}
+
+fn say_refusal(refusal: &Refusal, omitted: u64, next: &str) {
+    let others = match omitted {
+        0 => String::new(),
+        many => format!(", after {} like it", counted(many, "connection")),
+    };
+    say(format_args!("{refusal}{others}; {next}"));
+}
+
 /// System error in brackets, if any.
 fn in_brackets(cause: Option<&io::Error>) -> String {
     cause.map_or_else(String::new, |cause| format!(" ({cause})"))
-}
-
-/// Connection that is expected to carry a stream.
-#[derive(Debug)]
-pub(crate) struct Incoming {
-    pub(crate) socket: TcpSocket,
-    /// Time of the connection.
-    pub(crate) since: Time,
 }
 
 fn listen(at: &str) -> Result<TcpListener> {
@@ -178,7 +211,30 @@ fn listen(at: &str) -> Result<TcpListener> {
     })
 }
 
-/// Connects to an address. `None` if the user interrupts the wait.
+/// Connects to an address, with TLS if it is configured. `None` if the user interrupts the wait.
+///
+/// # Errors
+/// As [`connect_to`]; the address is another host without TLS, or the handshake fails.
+pub(crate) fn dial(
+    to: &str,
+    encryption: &Encryption,
+    conditions: &RunLimits,
+    mut asked: impl FnMut() -> bool,
+) -> Result<Option<TcpSocket>> {
+    let Some((stream, peer)) = connect_to(to, conditions, &mut asked)? else {
+        return Ok(None);
+    };
+    encryption.check_peer(peer)?;
+    let mut socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
+    if let Some((tls, name)) = encryption.client(to)
+        && !socket.secure(tls, name, PATIENCE, conditions, asked)?
+    {
+        return Ok(None);
+    }
+    Ok(Some(socket))
+}
+
+/// Connects to an address, without options. `None` if the user interrupts the wait.
 ///
 /// # Errors
 /// The address is not HOST:PORT, or the connection is refused.
@@ -218,5 +274,5 @@ pub(crate) fn connect_to(
     }
 }
 
-/// Limit of a connection attempt.
+/// Limit of a connection attempt, and of a TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);

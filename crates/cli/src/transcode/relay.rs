@@ -13,10 +13,11 @@ use tidegate_core::session::tcp::TcpReceiver;
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{RunLimits, StopFlag};
-use tidegate_live::tcp::{TcpSocket, receive};
+use tidegate_live::tcp::{Admitted, receive};
 use tidegate_media::{Decoder, Picture, Size, SourceError, VideoSource};
 
 use crate::recv::numbering::{MISFIT, Numbering};
+use tidegate_console::context::LiveContext;
 
 /// Handle of the decoder thread.
 #[derive(Debug)]
@@ -60,18 +61,19 @@ impl Shared {
 }
 
 impl Relay {
-    /// Starts to read. `driver` is woken for each picture and at the end. At most `kept` pictures
-    /// wait for the encoder.
+    /// Starts to read. The driver of `around` is woken for each picture and at the end. At most `kept` pictures
+    /// wait for the encoder. A sender of which no frame is complete for `idle` is an error.
     ///
     /// # Errors
     /// The thread cannot be started.
     pub(super) fn start(
-        mut socket: TcpSocket,
+        incoming: Admitted<TcpReceiver>,
         rate: FrameRate,
         kept: usize,
-        clock: Clock,
-        driver: StopFlag,
+        idle: Duration,
+        around: &LiveContext,
     ) -> Result<Self> {
+        let clock = around.clock;
         let shared = Arc::new(Shared::default());
         let stop = StopFlag::new().context("cannot create the event that stops the decoder")?;
         let conditions = RunLimits {
@@ -79,17 +81,18 @@ impl Relay {
             until: None,
             stop: stop.clone(),
         };
-        let name = socket.peer().to_string();
+        let name = incoming.socket.peer().to_string();
         let mut decoder = DecoderThread {
             shared: Arc::clone(&shared),
-            driver,
+            driver: around.stop.clone(),
             kept,
+            idle,
             decoder: None,
             numbering: Numbering::of_connection(rate),
             next: 0,
         };
         let work = move || {
-            let ended = decoder.read(&mut socket, &conditions);
+            let ended = decoder.read(incoming, &conditions);
             decoder.close(ended.err());
         };
         let thread = thread::Builder::new().name("decoder".into());
@@ -182,6 +185,8 @@ struct DecoderThread {
     shared: Arc<Shared>,
     driver: StopFlag,
     kept: usize,
+    /// Longest time between frames.
+    idle: Duration,
     decoder: Option<Decoder>,
     numbering: Numbering,
     /// Lowest valid number of the next picture.
@@ -189,15 +194,31 @@ struct DecoderThread {
 }
 
 impl DecoderThread {
-    fn read(&mut self, socket: &mut TcpSocket, conditions: &RunLimits) -> Result<()> {
-        let mut receiver = TcpReceiver::new();
+    fn read(&mut self, incoming: Admitted<TcpReceiver>, conditions: &RunLimits) -> Result<()> {
+        let Admitted {
+            mut socket,
+            opening: mut receiver,
+            since,
+        } = incoming;
+        let mut last_frame = since;
         let mut failed = None;
-        let ended = receive(&mut receiver, socket, conditions, |receiver, _| {
+        let ended = receive(&mut receiver, &mut socket, conditions, |receiver, now| {
             while let Some(frame) = receiver.poll_frame() {
+                if frame.complete.is_some() {
+                    last_frame = now;
+                }
                 if let Err(e) = self.decode(receiver, &frame) {
                     failed = Some(e);
                     return ControlFlow::Break(());
                 }
+            }
+            if now.since(last_frame) >= self.idle {
+                failed = Some(anyhow!(
+                    "no complete frame has arrived for {} s and the sender sent no BYE: the sender \
+                    hangs, or the path is interrupted; a longer --idle-timeout waits longer",
+                    self.idle.as_secs_f64()
+                ));
+                return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         });

@@ -103,6 +103,29 @@ fn check(tcp: &str, iopt: &ModeRun, classic: &ModeRun) {
     );
 }
 
+/// Records of TLS add bytes and a buffer to the connection, and the mode responds to an outage as
+/// without them.
+#[test]
+fn iopt_over_tls_is_as_timely_as_without() {
+    in_real_time("iopt_over_tls_is_as_timely_as_without", compare_tls);
+}
+
+fn compare_tls() {
+    const IOPT: &str = "iopt --events-from unprivileged --congestion reno";
+    let classic = thread::spawn(|| play("classic-tls", "classic --congestion reno"));
+    let plain = thread::spawn(|| play("plain", IOPT));
+    let options = format!("--size 320x180 --rate 2Mb/s --duration 12s --mode {IOPT}");
+    let tls = thread::spawn(move || ModeRun::over_tls("iopt", cut_path, ("2s", &options)));
+    // Joins all threads before a panic, so that none is left running.
+    let [classic, plain, tls] = [classic, plain, tls].map(thread::JoinHandle::join);
+    let [classic, plain, tls] = [classic, plain, tls].map(Result::unwrap);
+    print("iopt without TLS", &plain);
+    check("reno over TLS", &tls, &classic);
+    let ((_, before), (_, after)) = (plain.came(), tls.came());
+    // Three frames in a hundred, for differences of timing.
+    assert!(after * 100 >= before * 97, "{after} of {before} in time");
+}
+
 fn print(mode: &str, run: &ModeRun) {
     let (came, in_time) = run.came();
     println!("{mode}: {came} of 360 frames came, {in_time} in time");

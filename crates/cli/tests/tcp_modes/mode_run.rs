@@ -63,6 +63,22 @@ impl ModeRun {
         Self::beside_daemon(name, path, (bound, options), absent, meanwhile)
     }
 
+    /// The same over TLS.
+    pub(crate) fn over_tls(
+        name: &str,
+        path: fn() -> EmulatorConfig,
+        (bound, options): (&str, &str),
+    ) -> Self {
+        let scratch = Scratch::new(&format!("modes-{name}-tls"));
+        let [certificate, key] = ["cert.pem", "key.pem"].map(|name| scratch.path(name));
+        let files = format!("--tls-cert {} --tls-key {}", text(&certificate), text(&key));
+        let made = Program::tidegate(&format!("certificate {files}")).wait();
+        let fingerprint = format!("--tls-fingerprint {}", made.succeeded().output.trim());
+        let absent = Path::new("/nonexistent/events.sock");
+        let security = (&*fingerprint, &*files);
+        Self::secured(name, path, (bound, options), absent, security, |_| ())
+    }
+
     /// The same, with an event daemon at `socket`.
     pub(crate) fn beside_daemon(
         name: &str,
@@ -71,16 +87,30 @@ impl ModeRun {
         socket: &Path,
         meanwhile: impl FnOnce(&mut Program),
     ) -> Self {
+        let plain = ("--insecure", "--insecure");
+        Self::secured(name, path, (bound, options), socket, plain, meanwhile)
+    }
+
+    /// `security` has options of sender and player.
+    fn secured(
+        name: &str,
+        path: fn() -> EmulatorConfig,
+        (bound, options): (&str, &str),
+        socket: &Path,
+        security: (&str, &str),
+        meanwhile: impl FnOnce(&mut Program),
+    ) -> Self {
         let scratch = Scratch::new(&format!("modes-{name}"));
         let [sent, seen] = ["sent", "seen"].map(|name| scratch.path(name));
         let hosts = UnconnectedHosts::new(2).unwrap();
-        let player = player(&hosts, bound, text(&seen));
+        let player = player(&hosts, bound, text(&seen), security.1);
         // Started after all slow preparations, since its clock starts now.
         let emulator = Emulator::join(hosts, &path()).unwrap();
         let sender = format!(
             "send --transport tcp --to {}:5004 --preset ultrafast --delay-bound {bound} {options} \
-             --run {}",
+             {} --run {}",
             Host::B.address(),
+            security.0,
             text(&sent)
         );
         let host = emulator.namespace(Host::A);
@@ -145,9 +175,10 @@ impl ModeRun {
 }
 
 /// A player on the far host that discards frames later than `bound`.
-pub(crate) fn player(hosts: &UnconnectedHosts, bound: &str, run: &str) -> Program {
-    let player =
-        format!("recv --transport tcp --listen 5004 --discard-threshold {bound} --run {run}");
+pub(crate) fn player(hosts: &UnconnectedHosts, bound: &str, run: &str, security: &str) -> Program {
+    let player = format!(
+        "recv --transport tcp --listen 5004 --discard-threshold {bound} --run {run} {security}"
+    );
     let host = hosts.namespace(Host::B);
     let mut player = host.within(|| Program::tidegate(&player)).unwrap();
     player.wait_for_line("waiting for a stream");

@@ -28,11 +28,11 @@ impl Figure7 {
         let scratch = Scratch::new(&format!("figure-7-{name}"));
         let [made, seen] = ["made", "seen"].map(|name| scratch.path(name));
         let hosts = UnconnectedHosts::new(2).unwrap();
-        let player = player(&hosts, "2s", text(&seen));
+        let player = player(&hosts, "2s", text(&seen), "--insecure");
         let near = hosts.namespace(Host::A);
         let transcode = format!(
             "transcode --listen 127.0.0.1:0 --to {}:5004 --rate 1Mb/s --delay-bound 2s \
-             --congestion reno {options} --run {}",
+             --congestion reno --insecure {options} --run {}",
             Host::B.address(),
             text(&made)
         );

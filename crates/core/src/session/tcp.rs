@@ -9,26 +9,28 @@
 //! The drivers are `live::tcp` for sockets and `sim::interactive` for a model.
 //!
 //! Wire format: RTP packets (payloads of RFC 6184 or RFC 2250, identified by their payload type),
-//! sender reports and a BYE, each preceded by its length (RFC 4571). A player that leaves sends a
-//! BYE as well, which a [`Listener`] detects.
+//! sender reports and a BYE, each preceded by its length (RFC 4571). A player that connects sends a
+//! receiver report first, and a player that leaves sends a BYE; [`PlayerRtcp`] detects both.
 
 mod flight;
 mod interactive;
 mod packets;
+mod player;
+mod progress;
 mod rate_policy;
 mod receiver;
 mod sender;
-mod shutdown;
 mod streamer;
 
 #[cfg(test)]
 mod tests;
 
 pub use interactive::Interactive;
+pub use player::{PlayerRtcp, first_report};
+pub use progress::AckProgress;
 pub use rate_policy::{
     Advice, Backlog, Classic, Follow, Place, RatePolicy, Verdict, Waiting, Work,
 };
 pub use receiver::{Punctuality, StreamFault, TcpReceiver};
 pub use sender::{Capture, TcpSender, TcpSenderConfig};
-pub use shutdown::Listener;
 pub use streamer::TcpStreamer;

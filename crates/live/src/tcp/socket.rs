@@ -7,14 +7,15 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 use std::{mem, ptr};
 
-use tidegate_core::session::tcp::TcpReceiver;
+use tidegate_core::session::tcp::{AckProgress, PlayerRtcp, first_report};
 use tidegate_core::tcp_rate::{EventNotification, TcpView};
 use tidegate_core::units::{Bytes, Time};
 
 use super::TcpError;
 use super::linear::LinearTimeouts;
-use crate::driver::{RunLimits, TICK};
+use crate::driver::{RunLimits, StopFlag, TICK};
 use crate::netns::check;
+use crate::tls::{TlsClient, TlsServer, TlsSession};
 
 /// Options of a sending socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,8 +39,14 @@ pub struct TcpOptions {
 pub struct TcpSocket {
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
+    tls: Option<Box<TlsSession>>,
+    /// RTCP of the peer, if it is a player.
+    pub(super) player: PlayerRtcp,
     watch: Option<Box<dyn ConnectionObserver>>,
     linear: Option<LinearTimeouts>,
+    /// Bytes accepted by the kernel.
+    written: Bytes,
+    stall: Option<(AckProgress, Duration)>,
 }
 
 /// Observer of a connection: its events and its state.
@@ -83,14 +90,44 @@ impl TcpSocket {
     /// The option that the system rejects.
     pub fn of_peer(
         stream: TcpStream,
-        mut peer: SocketAddr,
+        peer: SocketAddr,
         options: &TcpOptions,
     ) -> Result<Self, TcpError> {
+        let mut socket = Self::accepted(stream, peer, None).map_err(TcpError::System)?;
+        socket.configure(options)?;
+        Ok(socket)
+    }
+
+    /// A connection without options, with TLS as its server if it has one.
+    pub(super) fn accepted(
+        stream: TcpStream,
+        mut peer: SocketAddr,
+        tls: Option<&TlsServer>,
+    ) -> io::Result<Self> {
+        let tls = tls.map(TlsServer::session).transpose();
+        let tls = tls.map_err(io::Error::other)?;
         // An IPv6 socket also accepts IPv4 peers.
         peer.set_ip(peer.ip().to_canonical());
-        stream.set_nonblocking(true).map_err(TcpError::System)?;
-        stream.set_nodelay(true).map_err(TcpError::System)?;
-        let fd = stream.as_raw_fd();
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            peer,
+            tls: tls.map(Box::new),
+            player: PlayerRtcp::default(),
+            watch: None,
+            linear: None,
+            written: Bytes(0),
+            stall: None,
+        })
+    }
+
+    /// Sets the options of a sending socket.
+    ///
+    /// # Errors
+    /// The option that the system rejects.
+    pub fn configure(&mut self, options: &TcpOptions) -> Result<(), TcpError> {
+        let fd = self.stream.as_raw_fd();
         let refused = |option| move |cause| TcpError::Option { option, cause };
         if let Some(name) = &options.congestion {
             set(fd, libc::TCP_CONGESTION, name.as_bytes())
@@ -102,7 +139,8 @@ impl TcpSocket {
                 .map_err(refused("TCP_NOTSENT_LOWAT (--notsent-lowat)"))?;
         }
         if let Some(span) = options.rto_max {
-            set_rto_max(stream.as_fd(), span).map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
+            set_rto_max(self.stream.as_fd(), span)
+                .map_err(refused("TCP_RTO_MAX_MS (--rto-max)"))?;
             // Otherwise the kernel would close the connection after 15 such timeouts, which is 14.4
             // s for a maximum of one second.
             set(fd, libc::TCP_USER_TIMEOUT, &PATIENCE.to_ne_bytes())
@@ -114,15 +152,29 @@ impl TcpSocket {
                 .map_err(refused("SO_MAX_PACING_RATE"))?;
         }
         let linear = options.linear_timeouts;
-        let linear = linear.then(|| LinearTimeouts::start(stream.as_fd()));
-        let linear = linear.transpose();
-        let linear = linear.map_err(TcpError::System)?;
-        Ok(Self {
-            stream,
-            peer,
-            watch: None,
-            linear,
-        })
+        let linear = linear.then(|| LinearTimeouts::start(self.stream.as_fd()));
+        self.linear = linear.transpose().map_err(TcpError::System)?;
+        Ok(())
+    }
+
+    /// Ends the stream with [`TcpError::Stalled`] if the peer does not acknowledge the data in the
+    /// socket within `limit`.
+    pub fn limit_stall(&mut self, limit: Duration) {
+        self.stall = Some((AckProgress::new(limit), limit));
+    }
+
+    /// # Errors
+    /// [`TcpError::Stalled`] if the limit has passed; `pending` bytes are not acknowledged.
+    pub(super) fn check_stall(&mut self, now: Time, pending: Bytes) -> Result<(), TcpError> {
+        let (peer, written) = (self.peer, self.written);
+        let Some((progress, limit)) = &mut self.stall else {
+            return Ok(());
+        };
+        if progress.is_over(now, written, pending) {
+            let limit = *limit;
+            return Err(TcpError::Stalled { peer, limit });
+        }
+        Ok(())
     }
 
     /// Sets the observer, for a sender that follows the state of the connection.
@@ -197,87 +249,113 @@ impl TcpSocket {
         Ok((unsent, all.saturating_sub(unsent)))
     }
 
-    /// Writes as many bytes as the socket accepts; zero if it is full.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Starts TLS and waits for the end of the handshake. `name` is the DNS name or the address of
+    /// the peer. False if the stop flag is set or `asked` returns true before.
+    ///
+    /// # Errors
+    /// [`TcpError::Tls`] if the handshake fails or takes longer than `limit`.
+    pub fn secure(
+        &mut self,
+        tls: &TlsClient,
+        name: &str,
+        limit: Duration,
+        conditions: &RunLimits,
+        mut asked: impl FnMut() -> bool,
+    ) -> Result<bool, TcpError> {
+        let peer = self.peer;
+        let failed = |cause| TcpError::Tls { peer, cause };
+        let session = tls
+            .session(name)
+            .map_err(io::Error::other)
+            .map_err(failed)?;
+        self.tls = Some(Box::new(session));
+        let end = conditions.clock.now() + limit;
         loop {
-            let written = match &mut self.watch {
-                Some(watch) => watch.write(bytes),
-                None => self.stream.write(bytes),
-            };
-            match written {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                written => return written,
+            let received = self
+                .tls
+                .as_mut()
+                .map(|tls| tls.handshake(&mut &self.stream));
+            // The server learns the reason of a failure from an alert.
+            let sent = self.write(&[]);
+            received.unwrap_or(Ok(())).and(sent).map_err(failed)?;
+            if !self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+                return Ok(true);
             }
+            let now = conditions.clock.now();
+            if now >= end {
+                return Err(failed(io::ErrorKind::TimedOut.into()));
+            }
+            if conditions.stop.is_set() || asked() {
+                return Ok(false);
+            }
+            let until = end.min(now + TICK);
+            wait(&[self.interest()], conditions, now, until).map_err(TcpError::System)?;
         }
     }
 
-    /// Waits for the first packet of a stream, until `until`, the stop flag is set, or `asked`
-    /// returns true. The data stays in the socket. Keep-alive detects an unreachable host within a
-    /// minute.
+    /// Writes as many bytes as the socket accepts; zero if it is full. With TLS, bytes are accepted
+    /// once their record is; the next call must begin with the byte after the accepted ones.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (stream, watch, written) = (&self.stream, &mut self.watch, &mut self.written);
+        let mut put = |bytes: &[u8]| loop {
+            let accepted = match watch {
+                Some(watch) => watch.write(bytes),
+                None => (&*stream).write(bytes),
+            };
+            match accepted {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                accepted => {
+                    *written += Bytes(accepted.as_ref().map_or(0, |count| *count as u64));
+                    return accepted;
+                }
+            }
+        };
+        match &mut self.tls {
+            Some(tls) => tls.write(bytes, put),
+            None => put(bytes),
+        }
+    }
+
+    /// Whether records of TLS wait for the socket.
+    fn wants_write(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Descriptor and the events to wait for before the next read.
+    pub(super) fn interest(&self) -> (RawFd, libc::c_short) {
+        let out = if self.wants_write() { libc::POLLOUT } else { 0 };
+        (self.stream.as_raw_fd(), libc::POLLIN | out)
+    }
+
+    /// Sends the first report of a player ([`first_report`]).
     ///
     /// # Errors
-    /// [`TcpError::Silent`] if the peer closes the connection before its first packet,
-    /// [`TcpError::NoStream`] if its first bytes are of another protocol, or an error of the
-    /// system.
-    pub fn wait_for_first_packet(
-        &self,
-        until: Time,
-        conditions: &RunLimits,
-        mut asked: impl FnMut() -> bool,
-    ) -> Result<(), TcpError> {
-        let (peer, fd) = (self.peer, self.stream.as_raw_fd());
-        keep_asking(fd).map_err(TcpError::System)?;
-        let wake_at = |least: usize| {
-            let least = least as libc::c_int;
-            let level = libc::SOL_SOCKET;
-            set_at(fd, level, libc::SO_RCVLOWAT, &least.to_ne_bytes()).map_err(TcpError::System)
-        };
-        let (mut words, mut known) = ([0; WORDS], 0);
-        loop {
-            match self.stream.peek(&mut words) {
-                Ok(0) => return Err(TcpError::Silent { peer, cause: None }),
-                Ok(count) => {
-                    let (now, words) = (conditions.clock.now(), &words[..count]);
-                    let judged = TcpReceiver::new().on_bytes(now, words);
-                    judged.map_err(|fault| TcpError::no_stream(peer, fault))?;
-                    if has_begun(words) || count == WORDS {
-                        return wake_at(1);
-                    }
-                    // The bytes stay in the socket, so a lower SO_RCVLOWAT would wake up again.
-                    if count == known && has_ended(fd).map_err(TcpError::System)? {
-                        return Err(TcpError::Silent { peer, cause: None });
-                    }
-                    known = count;
-                    wake_at(count + 1)?;
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
-                    return Err(TcpError::of(e, peer).before_any_data());
-                }
-                Err(_) => {}
-            }
-            let now = conditions.clock.now();
-            if conditions.stop.is_set() || now >= until || asked() {
-                return wake_at(1);
-            }
-            wait(
-                &[(fd, libc::POLLIN)],
-                conditions,
-                now,
-                until.min(now + TICK),
-            )
-            .map_err(TcpError::System)?;
-        }
+    /// [`TcpError::Silent`] if the peer has closed the connection.
+    pub fn send_first_report(&mut self, ssrc: u32) -> Result<(), TcpError> {
+        let peer = self.peer;
+        // The send buffer of a new connection has room for it.
+        let written = self.write(&first_report(ssrc));
+        written
+            .map(drop)
+            .map_err(|cause| TcpError::of(cause, peer).before_any_data())
     }
 
     /// Reads available data; `None` if there is none, zero at the end of the stream.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
-            match self.stream.read(buffer) {
+            let read = match &mut self.tls {
+                Some(tls) => tls.read(&mut &self.stream, buffer),
+                None => self.stream.read(buffer).map(Some),
+            };
+            if self.wants_write() {
+                // Answers of the handshake, or an alert: a failure to send them shows in a read.
+                let _ = self.write(&[]);
+            }
+            match read {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                read => return read.map(Some),
+                read => return read,
             }
         }
     }
@@ -312,14 +390,21 @@ impl TcpSocket {
         patience: Duration,
         conditions: &RunLimits,
     ) -> io::Result<()> {
-        let mut unsent = Some(words);
+        let (mut unsent, mut closing) = (Some(words), false);
         let mut buffer = vec![0; 1 << 16];
         let end = conditions.clock.now() + patience;
         loop {
             let now = conditions.clock.now();
             if let Some(words) = unsent {
                 let rest = &words[self.write(words)?..];
-                unsent = (!rest.is_empty()).then_some(rest);
+                if rest.is_empty()
+                    && let Some(tls) = &mut self.tls
+                    && !mem::replace(&mut closing, true)
+                {
+                    tls.close();
+                    self.write(&[])?;
+                }
+                unsent = (!rest.is_empty() || self.wants_write()).then_some(rest);
                 if unsent.is_none() {
                     self.stream.shutdown(Shutdown::Write)?;
                 }
@@ -340,37 +425,6 @@ impl TcpSocket {
     }
 }
 
-/// Whether the first byte of a packet has arrived, which identifies the protocol. Empty packets do
-/// not count.
-fn has_begun(mut words: &[u8]) -> bool {
-    while let [0, 0, rest @ ..] = words {
-        words = rest;
-    }
-    words.len() > 2
-}
-
-/// Whether the peer has closed its sending direction.
-fn has_ended(fd: RawFd) -> io::Result<bool> {
-    let mut polled = libc::pollfd {
-        fd,
-        events: libc::POLLRDHUP,
-        revents: 0,
-    };
-    // SAFETY: `polled` is one initialised pollfd.
-    check(unsafe { libc::poll(&raw mut polled, 1, 0) })?;
-    Ok(polled.revents != 0)
-}
-
-/// Enables keep-alive probes: after 30 s of silence, three probes 10 s apart.
-fn keep_asking(fd: RawFd) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    set_at(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, &on.to_ne_bytes())?;
-    let [silence, pause, times]: [libc::c_int; 3] = [30, 10, 3];
-    set(fd, libc::TCP_KEEPIDLE, &silence.to_ne_bytes())?;
-    set(fd, libc::TCP_KEEPINTVL, &pause.to_ne_bytes())?;
-    set(fd, libc::TCP_KEEPCNT, &times.to_ne_bytes())
-}
-
 /// Sleeps until a descriptor is ready (negative ones are ignored), the driver is woken, or `until`.
 pub(super) fn wait(
     descriptors: &[(RawFd, libc::c_short)],
@@ -378,7 +432,17 @@ pub(super) fn wait(
     now: Time,
     until: Time,
 ) -> io::Result<()> {
-    let bell = (conditions.stop.event_fd(), libc::POLLIN);
+    poll(descriptors, &conditions.stop, now, until).map(drop)
+}
+
+/// Sleeps as [`wait`]. Returns the events of each descriptor.
+pub(super) fn poll(
+    descriptors: &[(RawFd, libc::c_short)],
+    stop: &StopFlag,
+    now: Time,
+    until: Time,
+) -> io::Result<Vec<libc::c_short>> {
+    let bell = (stop.event_fd(), libc::POLLIN);
     let polled = |&(fd, events): &(RawFd, libc::c_short)| libc::pollfd {
         fd,
         events,
@@ -404,9 +468,9 @@ pub(super) fn wait(
         _ => {}
     }
     if fds[0].revents != 0 {
-        conditions.stop.clear_wake();
+        stop.clear_wake();
     }
-    Ok(())
+    Ok(fds.iter().skip(1).map(|fd| fd.revents).collect())
 }
 
 pub(super) fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
@@ -446,9 +510,6 @@ const _: () = assert!(
     mem::size_of::<libc::c_int>() == 4,
     "size of the ioctl result"
 );
-
-/// Number of bytes examined at the start of a stream.
-const WORDS: usize = 64;
 
 /// Pacing rate limit in bytes per second, 34 Gb/s. The next larger value disables pacing.
 const FASTEST: u32 = u32::MAX - 1;

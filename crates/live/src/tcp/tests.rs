@@ -1,5 +1,7 @@
 //! Senders and receivers on connections over loopback.
 
+mod tls;
+
 use std::io::Read as _;
 use std::thread;
 
@@ -59,7 +61,7 @@ fn streamer(frames: u64) -> TcpStreamer<Direct<Slices>> {
     )
 }
 
-fn conditions() -> RunLimits {
+pub(super) fn conditions() -> RunLimits {
     RunLimits {
         clock: Clock::start(),
         until: None,
@@ -145,6 +147,21 @@ fn close_in_mid_stream_names_the_peer() {
         ControlFlow::Continue(())
     });
     assert!(matches!(error, Err(TcpError::Closed { .. })), "{error:?}");
+}
+
+/// A player that reads a few bytes at a time: the kernel acknowledges what fits into its buffer, and
+/// the rest stays.
+#[test]
+fn a_player_that_reads_too_slowly_is_dropped() {
+    let (mut near, mut far) = pair(&TcpOptions::default());
+    let conditions = conditions();
+    near.limit_stall(Duration::from_millis(200));
+    let mut stream = streamer(u64::MAX);
+    let ended = send(&mut stream, &mut near, &conditions, |_, _| {
+        far.read(&mut [0; 14]).unwrap();
+        ControlFlow::Continue(())
+    });
+    assert!(matches!(ended, Err(TcpError::Stalled { .. })), "{ended:?}");
 }
 
 #[test]
@@ -238,7 +255,7 @@ fn bye_that_the_peer_does_not_accept_is_an_error() {
 }
 
 /// Resets a connection, as a port scan does.
-fn reset(stream: TcpStream) {
+pub(super) fn reset(stream: TcpStream) {
     let at_once = libc::linger {
         l_onoff: 1,
         l_linger: 0,
@@ -283,74 +300,6 @@ fn reset_right_after_connect_is_reported_as_reset() {
     reset(listener.accept().unwrap().0);
     let answer = connect::answer(near, Duration::from_secs(10), &conditions(), || false);
     assert_eq!(answer.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-}
-
-#[test]
-fn close_without_data_names_the_peer() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    for (go, words) in [(drop as fn(_), "closed the connection"), (reset, "reset")] {
-        let near = TcpStream::connect(at).unwrap();
-        let name = near.local_addr().unwrap().to_string();
-        let (far, peer) = accept(&listener, &conditions(), || false).unwrap().unwrap();
-        go(near);
-        // From then on the system does not report the peer.
-        while words == "reset" && far.peer_addr().is_ok() {
-            thread::yield_now();
-        }
-        let far = TcpSocket::of_peer(far, peer, &TcpOptions::default()).unwrap();
-        let error = far.wait_for_first_packet(Time::FAR, &conditions(), || false);
-        let error = error.unwrap_err().to_string();
-        assert!(error.contains(&name) && error.contains(words), "{error}");
-    }
-}
-
-#[test]
-fn close_before_the_first_packet_is_silent() {
-    for early in [&[b'\n'][..], &[0, 0, 0, 0]] {
-        let (mut near, far) = pair(&TcpOptions::default());
-        near.write(early).unwrap();
-        drop(near);
-        let error = far.wait_for_first_packet(Time::FAR, &conditions(), || false);
-        assert!(matches!(error, Err(TcpError::Silent { .. })), "{error:?}");
-    }
-}
-
-/// Number of calls of `asked` while waiting for data; the call number `most` ends the wait.
-fn looks(far: &TcpSocket, most: u32) -> u32 {
-    let mut looks = 0;
-    let asked = || {
-        looks += 1;
-        looks == most
-    };
-    far.wait_for_first_packet(Time::FAR, &conditions(), asked)
-        .unwrap();
-    looks
-}
-
-#[test]
-fn first_packet_is_awaited_and_stays_readable() {
-    let (mut near, mut far) = pair(&TcpOptions::default());
-    assert_eq!(looks(&far, 3), 3);
-    far.wait_for_first_packet(Time::ZERO, &conditions(), || unreachable!())
-        .unwrap();
-    // Neither too few bytes to identify the protocol nor an empty packet is a start.
-    for early in [&[0][..], &[0, 0]] {
-        near.write(early).unwrap();
-        assert_eq!(looks(&far, 4), 4);
-    }
-    let mut heard = [0; 8];
-    assert_eq!(far.read(&mut heard).unwrap(), Some(3));
-    // The first bytes of a packet of twelve.
-    let begun = [0, 12, 0x80];
-    near.write(&begun).unwrap();
-    far.wait_for_first_packet(Time::FAR, &conditions(), || false)
-        .unwrap();
-    assert_eq!(far.read(&mut heard).unwrap(), Some(3));
-    assert!(heard.starts_with(&begun));
-    near.write(b"GET / HTTP/1.1").unwrap();
-    let other = far.wait_for_first_packet(Time::FAR, &conditions(), || false);
-    assert!(matches!(other, Err(TcpError::NoStream { .. })), "{other:?}");
 }
 
 #[test]

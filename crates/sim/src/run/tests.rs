@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate_core::control::Kind;
 use tidegate_core::media::{FrameRate, Quality};
-use tidegate_core::trace::{DropCause, Event, KeyCause};
+use tidegate_core::trace::{DropCause, Event, FeedbackFault, KeyCause};
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::*;
@@ -179,6 +179,35 @@ fn written_rows_are_read_back() {
     assert!(flow.savable[0].savable);
     assert_eq!(run.links.iter().next().unwrap().queue, Bytes(3_000));
     assert_eq!(run.summary, Some(Summary::default()));
+}
+
+/// 100,000 invalid reports of ten seconds, flushed twice per second as in a live run.
+#[test]
+fn a_flood_of_invalid_reports_leaves_a_few_rows() {
+    let scratch = Scratch::new("flood");
+    let mut writer = RunWriter::create(&scratch.0).expect("the folder can be created");
+    writer.manifest(&manifest()).expect("disk");
+    let cause = FeedbackFault::UnknownSource;
+    for report in 0..100_000_u64 {
+        let at = Time::from_nanos(report * 100_000);
+        let event = Event::FeedbackRejected { cause };
+        writer
+            .event(at, "tide-1", Side::Sender, &event)
+            .expect("disk");
+        if report % 5_000 == 4_999 {
+            writer.flush().expect("disk");
+        }
+    }
+    writer.flush().expect("disk");
+    let run = RunReader::load(&scratch.0).expect("readable run");
+    assert!(run.events.len() <= 60, "{} rows", run.events.len());
+    let counted = |row: &EventRow| match row.event {
+        Event::FeedbackRejected { .. } => 1,
+        Event::RejectedOmitted { count } => count,
+        _ => 0,
+    };
+    assert_eq!(run.events.iter().map(counted).sum::<u64>(), 100_000);
+    assert!(run.events.is_sorted_by_key(|row| row.at));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tidegate_core::trace::Event;
+use tidegate_core::trace::{Event, RecordLimiter};
 use tidegate_core::units::Time;
 
 use super::cells::{Row, seconds, word};
@@ -27,6 +27,8 @@ use super::rows::{
 pub struct RunWriter {
     dir: PathBuf,
     events: Option<BufWriter<File>>,
+    /// Limits of the events of strangers, by flow and side.
+    limiters: BTreeMap<(String, Side), StrangerEvents>,
     tables: BTreeMap<PathBuf, csv::Writer<File>>,
 }
 
@@ -83,6 +85,7 @@ impl RunWriter {
         Ok(Self {
             dir,
             events: None,
+            limiters: BTreeMap::new(),
             tables: BTreeMap::new(),
         })
     }
@@ -104,11 +107,32 @@ impl RunWriter {
         self.json(MANIFEST, manifest)
     }
 
-    /// Appends to `events.jsonl`.
+    /// Appends to `events.jsonl`. Of [events of strangers](Event::is_of_strangers) only
+    /// [`PER_SECOND`](tidegate_core::trace::PER_SECOND) of each side of a flow are written; the
+    /// number of the others follows with the next one or with [`flush`](Self::flush).
     ///
     /// # Errors
     /// If the write fails.
     pub fn event(
+        &mut self,
+        at: Time,
+        flow: &str,
+        side: Side,
+        event: &Event,
+    ) -> Result<(), WriteError> {
+        if event.is_of_strangers() {
+            let of = self.limiters.entry((flow.to_owned(), side)).or_default();
+            of.last = at;
+            match of.limiter.admit(at) {
+                None => return Ok(()),
+                Some(0) => {}
+                Some(count) => self.append(at, flow, side, &Event::RejectedOmitted { count })?,
+            }
+        }
+        self.append(at, flow, side, event)
+    }
+
+    fn append(
         &mut self,
         at: Time,
         flow: &str,
@@ -247,6 +271,16 @@ impl RunWriter {
     /// # Errors
     /// If the write fails.
     pub fn flush(&mut self) -> Result<(), WriteError> {
+        let mut omitted = Vec::new();
+        for ((flow, side), of) in &mut self.limiters {
+            let count = of.limiter.take_omitted();
+            if count > 0 {
+                omitted.push((of.last, flow.clone(), *side, count));
+            }
+        }
+        for (at, flow, side, count) in omitted {
+            self.append(at, &flow, side, &Event::RejectedOmitted { count })?;
+        }
         let path = self.dir.join(EVENTS);
         self.events_file()
             .and_then(io::Write::flush)
@@ -289,6 +323,14 @@ impl RunWriter {
         };
         write().map_err(|e| WriteError::at(&path, e))
     }
+}
+
+/// Limit of the events of strangers.
+#[derive(Clone, Copy, Debug, Default)]
+struct StrangerEvents {
+    limiter: RecordLimiter,
+    /// Time of the last event, on record or not.
+    last: Time,
 }
 
 /// Error of creating a run folder.

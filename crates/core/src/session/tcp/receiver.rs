@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::shutdown::bye;
+use super::player::bye;
 use crate::media::{Codec, MEDIA_CLOCK};
 use crate::session::config::MEDIA_TYPE;
 use crate::session::jitter_buffer::ReceivedFrame;
@@ -100,6 +100,14 @@ impl TcpReceiver {
     /// The next frame, in order. An incomplete frame has no data.
     pub fn poll_frame(&mut self) -> Option<ReceivedFrame> {
         self.out.pop_front()
+    }
+
+    /// Discards incomplete frames before the first decodable one. Returns whether there is one.
+    pub fn skip_to_decodable(&mut self) -> bool {
+        while self.out.front().is_some_and(|f| f.complete.is_none()) {
+            self.out.pop_front();
+        }
+        !self.out.is_empty()
     }
 
     /// Codec of the stream; `None` before the first packet.
@@ -247,6 +255,13 @@ impl Punctuality {
 pub enum StreamFault {
     /// A packet exceeds the maximum length.
     Framing(PacketTooLong),
+    /// The first packet of a player is not RTCP.
+    NoRtcp,
+    /// No frame is complete after this many bytes.
+    NoFrame {
+        /// Number of bytes.
+        bytes: u64,
+    },
     /// A packet belongs to another stream than the first one.
     OtherStream,
     /// The payload type is not supported.
@@ -262,6 +277,8 @@ impl fmt::Display for StreamFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Framing(error) => error.fmt(f),
+            Self::NoFrame { bytes } => write!(f, "no decodable frame in {bytes} bytes"),
+            Self::NoRtcp => f.write_str("the first packet is not RTCP"),
             Self::OtherStream => f.write_str("packets of two streams on one connection"),
             Self::PayloadType { payload_type } => write!(
                 f,

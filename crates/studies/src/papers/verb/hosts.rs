@@ -180,8 +180,9 @@ fn check(args: &HostsArgs, program: &dyn Program) -> Result<Vec<Box<dyn Any>>> {
 }
 
 /// Options of `send` that [`words`] sets.
-const OWN: [&str; 6] = [
+const OWN: [&str; 7] = [
     "--transport",
+    "--insecure",
     "--to",
     "--duration",
     "--delay-bound",
@@ -194,6 +195,8 @@ const HERE: [&str; 3] = ["--duration", "--delay-bound", "--mode"];
 /// Arguments of `send`.
 fn words(args: &HostsArgs, mode: &str, to: &str, dir: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> = ["--transport", "tcp", "--to", to].map(Into::into).into();
+    // Generated pictures; TLS would change what is measured.
+    words.push("--insecure".into());
     words.extend(["--duration".into(), time(args.duration).into()]);
     words.extend(["--delay-bound".into(), time(args.delay_bound).into()]);
     words.extend(["--run".into(), dir.join("sender").into()]);
@@ -378,7 +381,9 @@ impl Play<'_> {
 
     /// Starts the player of a run.
     fn start(&self, host: &Host, mode: &str, dir: &Path, limit: Duration) -> Result<Player> {
-        let mut player = vec!["--transport".to_owned(), "tcp".to_owned()];
+        let mut player = ["--transport", "tcp", "--insecure"]
+            .map(str::to_owned)
+            .to_vec();
         player.extend(["--listen".to_owned(), host.listen()]);
         player.extend(["--delay-bound".to_owned(), time(self.args.delay_bound)]);
         // Limit in case that the end of the connection does not reach the player.

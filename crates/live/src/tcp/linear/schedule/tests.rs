@@ -155,7 +155,7 @@ fn only_the_second_timeout_doubles() {
     assert!((ms(740)..ms(840)).contains(&gaps[0]), "{gaps:?}");
     // The limit is independent of late timers, so the next timer is shorter.
     let linear = ms(270 - 60)..ms(270 + 60);
-    let slack = |gap: &&Duration| !linear.contains(gap);
+    let slack = |gap: &&Duration| !linear.contains(*gap);
     // The first is longer by up to a sampling interval.
     let others: Vec<_> = gaps[2..32].iter().filter(slack).collect();
     assert!(others.is_empty() && gaps[1] < ms(270 + 110), "{gaps:?}");

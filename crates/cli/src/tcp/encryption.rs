@@ -1,0 +1,160 @@
+//! TLS of streams over TCP, and addresses that need none.
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::path::PathBuf;
+
+use anyhow::{Result, bail, ensure};
+use tidegate_live::tls::{Authorities, Fingerprint, TlsClient, TlsServer};
+
+use crate::security::is_local;
+
+/// Options for TLS.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "TLS, with TCP")]
+pub(crate) struct TlsArgs {
+    /// Certificate of the listening end, in PEM (see `tidegate certificate`)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Connect with TLS to an end whose certificate has this fingerprint; repeatable
+    #[arg(long, value_name = "sha256:HEX")]
+    tls_fingerprint: Vec<Fingerprint>,
+    /// Connect with TLS to an end whose certificate was issued by an authority of this PEM file, or
+    /// by one of the `system`
+    #[arg(long, value_name = "FILE", value_parser = authorities, conflicts_with = "tls_fingerprint")]
+    tls_ca: Option<Authorities>,
+    /// Name in that certificate [default: the host of the address]
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    tls_name: Option<String>,
+}
+
+/// TLS of the ends of this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Encryption {
+    server: Option<(TlsServer, Fingerprint)>,
+    client: Option<TlsClient>,
+    name: Option<String>,
+    insecure: bool,
+}
+
+impl TlsArgs {
+    /// Reads the files. The process `listens`, `connects`, or both.
+    ///
+    /// # Errors
+    /// An option is without effect, or a file is unusable.
+    pub(crate) fn load(&self, listens: bool, connects: bool, insecure: bool) -> Result<Encryption> {
+        ensure!(
+            listens || self.tls_cert.is_none(),
+            "--tls-cert and --tls-key are for the listening end: leave them out, and verify the \
+            other end by --tls-fingerprint or --tls-ca"
+        );
+        let client = self.client()?;
+        ensure!(
+            connects || client.is_none(),
+            "--tls-fingerprint and --tls-ca are for the connecting end: leave them out, and give \
+            --tls-cert and --tls-key"
+        );
+        let server = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((
+                TlsServer::read(certificate, key)?,
+                Fingerprint::read(certificate)?,
+            )),
+            _ => None,
+        };
+        Ok(Encryption {
+            server,
+            client,
+            name: self.tls_name.clone(),
+            insecure,
+        })
+    }
+
+    fn client(&self) -> Result<Option<TlsClient>> {
+        Ok(match &self.tls_ca {
+            Some(authorities) => Some(TlsClient::issued_by(authorities)?),
+            None if self.tls_fingerprint.is_empty() => None,
+            None => Some(TlsClient::pinned(self.tls_fingerprint.clone())?),
+        })
+    }
+
+    /// First of these options that was given, for error messages of other transports.
+    pub(crate) fn first_given(&self) -> Option<&'static str> {
+        let given = [
+            ("--tls-cert", self.tls_cert.is_some()),
+            ("--tls-fingerprint", !self.tls_fingerprint.is_empty()),
+            ("--tls-ca", self.tls_ca.is_some()),
+        ];
+        given
+            .into_iter()
+            .find(|(_, is_given)| *is_given)
+            .map(|(name, _)| name)
+    }
+}
+
+impl Encryption {
+    /// TLS of a connecting end, and the name of the other end at `to`.
+    pub(crate) fn client<'a>(&'a self, to: &'a str) -> Option<(&'a TlsClient, &'a str)> {
+        let host = to.rsplit_once(':').map_or(to, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let client = self.client.as_ref()?;
+        Some((client, self.name.as_deref().unwrap_or(host)))
+    }
+
+    /// TLS of a listening end.
+    pub(crate) fn server(&self) -> Option<TlsServer> {
+        self.server.as_ref().map(|(server, _)| server.clone())
+    }
+
+    /// Fingerprint of the listening end.
+    pub(crate) fn fingerprint(&self) -> Option<Fingerprint> {
+        self.server.as_ref().map(|(_, fingerprint)| *fingerprint)
+    }
+
+    /// # Errors
+    /// A connection to `peer` would leave this host without TLS.
+    pub(crate) fn check_peer(&self, peer: SocketAddr) -> Result<()> {
+        if self.client.is_none() && !self.insecure && !is_local(peer.ip()) {
+            bail!(
+                "{peer} is another host, and the stream would be neither encrypted nor \
+                authenticated: give --tls-fingerprint or --tls-ca (and --tls-cert at the other \
+                end), or --insecure"
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks an address before other preparations. One that cannot be resolved is reported by the
+    /// connection attempt.
+    ///
+    /// # Errors
+    /// As [`check_peer`](Self::check_peer).
+    pub(crate) fn check_address(&self, to: &str) -> Result<()> {
+        let addresses = to.to_socket_addrs().into_iter().flatten();
+        addresses.map(|peer| self.check_peer(peer)).collect()
+    }
+
+    /// # Errors
+    /// Other hosts could connect to `listener` without TLS.
+    pub(crate) fn check_listener(&self, listener: &TcpListener) -> Result<()> {
+        let at = listener.local_addr()?;
+        if self.server.is_none() && !self.insecure && !is_local(at.ip()) {
+            bail!(
+                "other hosts can connect to {at}, and the stream would be neither encrypted nor \
+                authenticated: give --tls-cert and --tls-key (`tidegate certificate` makes them), \
+                listen at 127.0.0.1:{}, or give --insecure",
+                at.port()
+            );
+        }
+        Ok(())
+    }
+}
+
+fn authorities(text: &str) -> Result<Authorities, String> {
+    match text {
+        "" => Err("give a PEM file, or `system`".to_owned()),
+        "system" => Ok(Authorities::System),
+        file => Ok(Authorities::File(file.into())),
+    }
+}

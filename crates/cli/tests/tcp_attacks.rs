@@ -1,0 +1,153 @@
+//! Strangers at the listening ends of streams over TCP, as processes.
+
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod program;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread::{self, JoinHandle};
+
+use program::{Program, player, to};
+use tidegate_core::session::tcp::first_report;
+
+/// A sender of small pictures.
+fn server(way: &str, options: &str) -> Program {
+    let usual = "--size 160x90 --preset ultrafast --codec mpeg2";
+    Program::tidegate(&format!("send --transport tcp {way} {usual} {options}"))
+}
+
+fn from(port: u16) -> Program {
+    Program::tidegate(&format!(
+        "recv --transport tcp --from 127.0.0.1:{port} --discard-threshold 30s"
+    ))
+}
+
+fn connect(port: u16) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", port)).unwrap()
+}
+
+/// Connections that stay open: silent ones, and one that sends packets of 14 bytes without a frame
+/// until it is closed.
+struct Strangers {
+    _silent: Vec<TcpStream>,
+    drip: JoinHandle<()>,
+}
+
+impl Strangers {
+    fn at(port: u16) -> Self {
+        let silent = (0..10).map(|_| connect(port)).collect();
+        let mut stream = connect(port);
+        let packet = [0, 12, 0x80, 96, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
+        stream.write_all(&packet).unwrap();
+        let drip = thread::spawn(move || {
+            // Ends with the program, at the latest.
+            while stream.write_all(&packet).is_ok() {
+                thread::yield_now();
+            }
+        });
+        Self {
+            _silent: silent,
+            drip,
+        }
+    }
+}
+
+#[test]
+fn a_player_and_a_transcoder_pass_over_silent_and_slow_senders() {
+    let (player, seen_at) = player("--idle-timeout 20s");
+    let at_player = Strangers::at(seen_at);
+    let mut transcoder =
+        Program::tidegate(&format!("transcode --listen 127.0.0.1:0 {}", to(seen_at)));
+    let port = transcoder.number("waiting for a stream at port ");
+    let at_transcoder = Strangers::at(port);
+    server(&to(port), "--duration 1s").wait().succeeded();
+    transcoder.wait().succeeded();
+    player.wait().succeeded();
+    for strangers in [at_player, at_transcoder] {
+        strangers.drip.join().unwrap();
+    }
+}
+
+#[test]
+fn a_server_passes_over_silent_and_slow_players() {
+    let mut server = server("--serve 127.0.0.1:0", "--duration 1s --idle-timeout 1s");
+    let port = server.number("waiting for players at port ");
+    let strangers = Strangers::at(port);
+    server.wait_for_line("connected and sent no receiver report");
+    strangers.drip.join().unwrap();
+    from(port).wait().succeeded();
+    server.interrupt();
+    server.wait().succeeded();
+
+    // Introduces itself and never reads.
+    let mut endless = self::server("--serve 127.0.0.1:0", "--rate 8Mb/s --idle-timeout 1s");
+    let port = endless.number("waiting for players at port ");
+    let mut deaf = connect(port);
+    deaf.write_all(&first_report(1)).unwrap();
+    let mut waiting = from(port);
+    endless.wait_for_line("has not acknowledged the data in the socket for 1 s");
+    waiting.wait_for_line("the stream has started");
+    waiting.interrupt();
+    waiting.wait().succeeded();
+    endless.interrupt();
+    endless.wait().succeeded();
+}
+
+/// Leaves two descriptors to a running program.
+fn limit_descriptors(program: &Program) {
+    let open = format!("/proc/{}/fd", program.id());
+    let most = fs::read_dir(open).unwrap().count() as u64 + 2;
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    let id = libc::pid_t::try_from(program.id()).unwrap();
+    // SAFETY: reads the initialised structure. The child has not been waited for, so the id is its
+    // own.
+    let set = unsafe {
+        libc::prlimit(
+            id,
+            libc::RLIMIT_NOFILE,
+            &raw const limit,
+            std::ptr::null_mut(),
+        )
+    };
+    assert_eq!(set, 0);
+}
+
+/// The oldest connections are closed for newer ones, also if the process has no descriptors left.
+#[test]
+fn a_thousand_connections_end_neither_player_nor_server() {
+    let flood = |port| {
+        let mut held = Vec::new();
+        for _ in 0..1_000 {
+            held.push(connect(port));
+            if held.len() > 200 {
+                held.remove(0);
+            }
+        }
+        // The oldest one that is held has been closed.
+        let closed = held.remove(0).read(&mut [0]);
+        assert!(closed.map_or_else(|_| true, |count| count == 0));
+        held
+    };
+    for is_short in [false, true] {
+        let (player, port) = player("");
+        if is_short {
+            limit_descriptors(&player);
+        }
+        let _held = flood(port);
+        server(&to(port), "--duration 1s").wait().succeeded();
+        let ended = player.wait();
+        let said = &ended.succeeded().said;
+        let refusals = said.matches("waiting for another sender").count();
+        assert!((1..100).contains(&refusals), "{said}");
+    }
+    let mut server = server("--serve 127.0.0.1:0", "--duration 1s");
+    let port = server.number("waiting for players at port ");
+    let _held = flood(port);
+    from(port).wait().succeeded();
+    server.interrupt();
+    server.wait().succeeded();
+}

@@ -26,6 +26,7 @@ use tidegate_live::driver::{RunLimits, drive};
 use tidegate_sim::run::{FlowInfo, FlowPath, Side};
 use tidegate_sim::scenario::quantity;
 
+use crate::decoding::DecoderArgs;
 use crate::live::{self, FLOW, Folder, Transport};
 use crate::send::source;
 use report::Reporter;
@@ -66,6 +67,8 @@ pub(crate) struct RecvArgs {
     /// Show the pictures that arrive in time with `ffplay` (TCP only)
     #[arg(long)]
     window: bool,
+    #[command(flatten)]
+    decoding: DecoderArgs,
     /// Feedback to the sender [default: per-packet if the sender supports it]
     #[arg(long, value_enum)]
     feedback: Option<Feedback>,
@@ -201,7 +204,7 @@ fn viewer(
     let watch = Watch {
         reference: Some(reference),
         window: None,
-        codec,
+        decoder: args.decoding.config(codec),
         rate,
     };
     Viewer::start(watch, around.stop.clone()).map(Some)

@@ -11,6 +11,13 @@ pub struct Size {
 }
 
 impl Size {
+    /// Largest 16:9 picture of H.264 levels 5.1 and 5.2, 36,864 macroblocks: more than 4K at 60
+    /// frames a second needs (3840x2160).
+    pub const LEVEL_5_2: Self = Self {
+        width: 4096,
+        height: 2304,
+    };
+
     /// Validates width and height.
     ///
     /// # Errors
@@ -134,6 +141,11 @@ impl Picture {
     /// Y, U and V in the order of a raw `.yuv` file.
     pub fn as_i420(&self) -> &[u8] {
         &self.data
+    }
+
+    /// [`as_i420`](Self::as_i420), mutable.
+    pub fn as_i420_mut(&mut self) -> &mut [u8] {
+        &mut self.data
     }
 
     /// The three planes.

@@ -14,8 +14,9 @@ use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{RunLimits, StopFlag};
 use tidegate_live::tcp::{TcpSocket, receive};
-use tidegate_media::{Decoder, Picture, Size, SourceError, VideoSource};
+use tidegate_media::{Decoded, Decoder, Picture, Size, SourceError, VideoSource};
 
+use crate::decoding::DecoderArgs;
 use crate::recv::numbering::{MISFIT, Numbering};
 
 /// Handle of the decoder thread.
@@ -67,6 +68,7 @@ impl Relay {
     /// The thread cannot be started.
     pub(super) fn start(
         mut socket: TcpSocket,
+        decoding: DecoderArgs,
         rate: FrameRate,
         kept: usize,
         clock: Clock,
@@ -84,6 +86,7 @@ impl Relay {
             shared: Arc::clone(&shared),
             driver,
             kept,
+            decoding,
             decoder: None,
             numbering: Numbering::of_connection(rate),
             next: 0,
@@ -182,6 +185,7 @@ struct DecoderThread {
     shared: Arc<Shared>,
     driver: StopFlag,
     kept: usize,
+    decoding: DecoderArgs,
     decoder: Option<Decoder>,
     numbering: Numbering,
     /// Lowest valid number of the next picture.
@@ -213,9 +217,15 @@ impl DecoderThread {
         let number = self.numbering.number(frame.timestamp, frame.first).frame;
         let decoder = match &mut self.decoder {
             Some(decoder) => decoder,
-            none => none.insert(Decoder::open(codec)?),
+            none => none.insert(Decoder::open(self.decoding.config(codec))?),
         };
-        let Some(picture) = decoder.decode(&frame.data).picture() else {
+        let decoded = decoder.decode(&frame.data);
+        if let Decoded::Refused(refusal) = decoded {
+            return Err(anyhow!(
+                "cannot decode the input: {refusal} (--max-picture)"
+            ));
+        }
+        let Some(picture) = decoded.picture() else {
             // Skip undecodable frames; the next key frame recovers.
             return Ok(());
         };

@@ -1,0 +1,130 @@
+//! Limits of a decoder process: memory, files and system calls.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use libc::{c_long, rlimit};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+
+use crate::picture::Size;
+use crate::picture_limit::max_samples;
+
+/// Descriptor of the socket, for requests and replies.
+pub(super) const SOCKET: i32 = 0;
+/// Descriptor of the file for pictures.
+pub(super) const PICTURES: i32 = 1;
+
+/// Bounds the memory of this process to what it has now and what pictures of up to `max` need, and
+/// closes all descriptors but the first three.
+pub(super) fn limit_resources(max: Size) -> io::Result<()> {
+    let more = max_samples(max) * BYTES_PER_SAMPLE + FIXED_BYTES;
+    // Pages: all, resident, shared, text, unused, data and stack (proc_pid_statm(5)).
+    let sizes = std::fs::read_to_string("/proc/self/statm")?;
+    let mut sizes = sizes.split(' ').map(|pages| pages.parse().unwrap_or(0));
+    // SAFETY: sysconf takes an integer and has no other effect.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    let mut now = |n| sizes.nth(n).map_or(0, |pages: u64| pages * page);
+    let (all, data) = (now(0), now(4));
+    limit(libc::RLIMIT_AS, all + more)?;
+    limit(libc::RLIMIT_DATA, data + more)?;
+    limit(libc::RLIMIT_FSIZE, max_samples(max) / 2 * 3)?;
+    limit(libc::RLIMIT_CORE, 0)?;
+    // Older kernels lack the call. The filter restricts descriptors as well.
+    // SAFETY: the arguments are integers. This process uses only the first three descriptors.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
+    // The process must not outlive its user while it decodes; otherwise the socket ends it.
+    // SAFETY: the arguments are integers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    Ok(())
+}
+
+fn limit(resource: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
+    let limit = rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: the pointer is valid during the call.
+    match unsafe { libc::setrlimit(resource, &raw const limit) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets any system call but those of a decoder end this process. Returns whether the kernel and the
+/// machine support it.
+pub(super) fn restrict_system_calls() -> bool {
+    // Without filters there is nothing to be done about an error but to report it.
+    let program = std::env::consts::ARCH
+        .try_into()
+        .and_then(|arch| {
+            SeccompFilter::new(
+                allowed()?,
+                SeccompAction::KillProcess,
+                SeccompAction::Allow,
+                arch,
+            )
+        })
+        .and_then(BpfProgram::try_from);
+    program.is_ok_and(|program| seccompiler::apply_filter(&program).is_ok())
+}
+
+type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
+
+/// System calls of a decoder. An empty list of rules allows any arguments.
+fn allowed() -> Result<Rules, seccompiler::BackendError> {
+    let equal = |argument, value: i32| {
+        SeccompCondition::new(
+            argument,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::Eq,
+            value as u64,
+        )
+    };
+    let masked = |argument, mask: i32, value: i32| {
+        SeccompCondition::new(
+            argument,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::MaskedEq(mask as u64),
+            value as u64,
+        )
+    };
+    let only = |conditions| Ok(vec![SeccompRule::new(conditions)?]);
+    let no_code = masked(2, libc::PROT_EXEC, 0)?;
+    let mut rules = Rules::from([
+        (libc::SYS_read, only(vec![equal(0, SOCKET)?])?),
+        (libc::SYS_write, only(vec![equal(0, SOCKET)?])?),
+        (libc::SYS_pwrite64, only(vec![equal(0, PICTURES)?])?),
+        (
+            libc::SYS_mmap,
+            only(vec![
+                no_code.clone(),
+                masked(3, libc::MAP_ANONYMOUS, libc::MAP_ANONYMOUS)?,
+            ])?,
+        ),
+        (libc::SYS_mprotect, only(vec![no_code])?),
+    ]);
+    let unrestricted = [
+        libc::SYS_brk,
+        libc::SYS_clock_gettime,
+        libc::SYS_exit_group,
+        libc::SYS_futex,
+        libc::SYS_getrandom,
+        libc::SYS_madvise,
+        libc::SYS_mremap,
+        libc::SYS_munmap,
+        libc::SYS_restart_syscall,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigreturn,
+    ];
+    rules.extend(unrestricted.map(|call| (call, Vec::new())));
+    Ok(rules)
+}
+
+/// Bytes per luma sample of the largest picture: 20 pictures, 16 of them references (H.264), of 1.5
+/// bytes a sample and 0.6 of motion vectors and block types.
+const BYTES_PER_SAMPLE: u64 = 42;
+/// Tables of the decoder, the largest access unit, and fragmentation.
+const FIXED_BYTES: u64 = 64 << 20;

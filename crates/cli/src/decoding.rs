@@ -29,7 +29,6 @@ impl DecoderArgs {
 
 /// Messages about a decoder for the user, each once.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(crate) struct DecoderNotes {
     unfiltered: bool,
     refused: bool,

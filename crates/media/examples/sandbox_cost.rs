@@ -1,5 +1,5 @@
 //! Cost of the decoder process: time to decode a picture in this process and in the other one, in
-//! pairs.
+//! pairs, by the clock and of the processor.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ fn main() -> ExitCode {
     if let Some(code) = sandbox::run_child() {
         return code;
     }
-    println!("size       rate      one process  two processes  ratio  difference");
+    println!("                    in this process   in a process of its own   ratio");
+    println!("size       rate       clock     CPU        clock     CPU        clock  CPU");
     for (width, height, rate) in [
         (640, 360, Rate::kbps(2_000)),
         (1_920, 1_080, Rate::kbps(8_000)),
@@ -41,21 +42,29 @@ fn measure(size: Size, rate: Rate) {
     for (n, unit) in units.iter().cycle().take(4 * units.len()).enumerate() {
         // The first of a pair finds the access unit in no cache: take turns.
         for which in [n % 2, 1 - n % 2] {
-            let start = Instant::now();
+            let ids = [Some(std::process::id()), decoders[which].process_id()];
+            let spent = || ids.into_iter().flatten().map(processor_time).sum::<f64>();
+            let (start, before) = (Instant::now(), spent());
             let decoded = decoders[which].decode(unit);
             assert!(matches!(decoded, Decoded::Whole(_)), "{decoded:?}");
-            times[which].push(start.elapsed());
+            let elapsed = start.elapsed();
+            times[which].push((millis(elapsed), spent() - before));
         }
     }
-    let [one, two] = times.map(median);
+    let [one, two] = times.map(|both| {
+        let (clock, processor): (Vec<f64>, Vec<f64>) = both.into_iter().unzip();
+        [median(clock), median(processor)]
+    });
     println!(
-        "{:9}  {:8}  {:8.2} ms  {:10.2} ms  {:5.3}  {:7.2} ms",
+        "{:9}  {:8}  {:6.2} ms {:6.2} ms  {:6.2} ms {:6.2} ms  {:8.2} {:6.2}",
         size.to_string(),
         rate.to_string(),
-        millis(one),
-        millis(two),
-        two.as_secs_f64() / one.as_secs_f64(),
-        millis(two) - millis(one),
+        one[0],
+        one[1],
+        two[0],
+        two[1],
+        two[0] / one[0],
+        two[1] / one[1],
     );
 }
 
@@ -78,8 +87,26 @@ fn units(size: Size, rate: Rate) -> Vec<Vec<u8>> {
     (0..FRAMES).map(unit).collect()
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
+/// Processor time of a process, in ms.
+fn processor_time(id: u32) -> f64 {
+    let (mut clock, mut time) = (
+        0,
+        libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        },
+    );
+    // SAFETY: both pointers are valid during the calls.
+    let failed = unsafe {
+        libc::clock_getcpuclockid(id as libc::pid_t, &raw mut clock)
+            | libc::clock_gettime(clock, &raw mut time)
+    };
+    assert_eq!(failed, 0, "the process has ended");
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
     times[times.len() / 2]
 }
 

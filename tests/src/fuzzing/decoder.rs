@@ -24,7 +24,7 @@ pub fn decoder_replies(data: &[u8]) {
     let most = width.next_multiple_of(16) as usize * height.next_multiple_of(32) as usize;
     for bytes in replies
         .chunks_exact(Reply::LEN)
-        .flat_map(<[u8]>::first_chunk)
+        .filter_map(<[u8]>::first_chunk)
     {
         match Reply::parse(*bytes, max) {
             Ok(reply) => {
@@ -38,7 +38,7 @@ pub fn decoder_replies(data: &[u8]) {
     }
     for bytes in replies
         .chunks_exact(Request::LEN)
-        .flat_map(<[u8]>::first_chunk)
+        .filter_map(<[u8]>::first_chunk)
     {
         if let Some(request) = Request::parse(*bytes) {
             assert_eq!(request.emit()[0], bytes[0]);

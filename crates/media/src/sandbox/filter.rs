@@ -5,8 +5,8 @@ use std::io;
 
 use libc::{c_long, rlimit};
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule,
 };
 
 use crate::picture::Size;
@@ -56,25 +56,20 @@ fn limit(resource: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
 /// Lets any system call but those of a decoder end this process. Returns whether the kernel and the
 /// machine support it.
 pub(super) fn restrict_system_calls() -> bool {
-    // Without filters there is nothing to be done about an error but to report it.
-    let program = std::env::consts::ARCH
-        .try_into()
-        .and_then(|arch| {
-            SeccompFilter::new(
-                allowed()?,
-                SeccompAction::KillProcess,
-                SeccompAction::Allow,
-                arch,
-            )
-        })
-        .and_then(BpfProgram::try_from);
-    program.is_ok_and(|program| seccompiler::apply_filter(&program).is_ok())
+    program().is_ok_and(|program| seccompiler::apply_filter(&program).is_ok())
+}
+
+/// The filter for this machine.
+fn program() -> Result<BpfProgram, BackendError> {
+    let architecture = std::env::consts::ARCH.try_into()?;
+    let (otherwise, listed) = (SeccompAction::KillProcess, SeccompAction::Allow);
+    SeccompFilter::new(allowed()?, otherwise, listed, architecture)?.try_into()
 }
 
 type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
 /// System calls of a decoder. An empty list of rules allows any arguments.
-fn allowed() -> Result<Rules, seccompiler::BackendError> {
+fn allowed() -> Result<Rules, BackendError> {
     let equal = |argument, value: i32| {
         SeccompCondition::new(
             argument,
@@ -109,6 +104,7 @@ fn allowed() -> Result<Rules, seccompiler::BackendError> {
     let unrestricted = [
         libc::SYS_brk,
         libc::SYS_clock_gettime,
+        libc::SYS_close,
         libc::SYS_exit_group,
         libc::SYS_futex,
         libc::SYS_getrandom,
@@ -128,3 +124,68 @@ fn allowed() -> Result<Rules, seccompiler::BackendError> {
 const BYTES_PER_SAMPLE: u64 = 42;
 /// Tables of the decoder, the largest access unit, and fragmentation.
 const FIXED_BYTES: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Signal that ends a process which makes this system call after the filter, if any.
+    fn signal(call: c_long, arguments: [i32; 4]) -> Option<i32> {
+        let [a, b, c, d] = arguments.map(c_long::from);
+        let program = program().unwrap();
+        // SAFETY: the new process only makes system calls: `apply_filter` allocates nothing unless
+        // it fails.
+        let id = unsafe { libc::fork() };
+        if id == 0 {
+            let code = i32::from(seccompiler::apply_filter(&program).is_err());
+            // SAFETY: the arguments are integers, and no memory is used that a call maps.
+            unsafe {
+                libc::syscall(call, a, b, c, d, -1 as c_long, 0 as c_long);
+                libc::_exit(code)
+            }
+        }
+        let mut status = 0;
+        // SAFETY: the pointer is valid during the call, and the id is that of a child.
+        assert_eq!(unsafe { libc::waitpid(id, &raw mut status, 0) }, id);
+        assert!(libc::WIFSIGNALED(status) || libc::WEXITSTATUS(status) == 0);
+        libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status))
+    }
+
+    #[test]
+    fn system_calls_of_a_decoder_are_allowed() {
+        let anonymous = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE;
+        for (call, arguments) in [
+            (libc::SYS_close, [99, 0, 0, 0]),
+            (libc::SYS_write, [SOCKET, 0, 0, 0]),
+            (libc::SYS_pwrite64, [PICTURES, 0, 0, 0]),
+            (libc::SYS_mmap, [0, 4_096, libc::PROT_WRITE, anonymous]),
+        ] {
+            assert_eq!(signal(call, arguments), None, "{call}");
+        }
+    }
+
+    #[test]
+    fn other_system_calls_end_the_process() {
+        let anonymous = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE;
+        for (call, arguments) in [
+            (libc::SYS_socket, [libc::AF_INET, libc::SOCK_STREAM, 0, 0]),
+            (libc::SYS_openat, [libc::AT_FDCWD, 0, libc::O_RDONLY, 0]),
+            (libc::SYS_execve, [0; 4]),
+            (libc::SYS_clone, [libc::SIGCHLD, 0, 0, 0]),
+            (libc::SYS_kill, [1, 0, 0, 0]),
+            (libc::SYS_ptrace, [libc::PTRACE_TRACEME as i32, 0, 0, 0]),
+            (libc::SYS_getpid, [0; 4]),
+            (libc::SYS_write, [2, 0, 0, 0]),
+            (libc::SYS_read, [PICTURES, 0, 0, 0]),
+            (libc::SYS_pwrite64, [SOCKET, 0, 0, 0]),
+            (libc::SYS_mmap, [0, 4_096, libc::PROT_EXEC, anonymous]),
+            (
+                libc::SYS_mmap,
+                [0, 4_096, libc::PROT_READ, libc::MAP_PRIVATE],
+            ),
+            (libc::SYS_mprotect, [0, 4_096, libc::PROT_EXEC, 0]),
+        ] {
+            assert_eq!(signal(call, arguments), Some(libc::SIGSYS), "{call}");
+        }
+    }
+}

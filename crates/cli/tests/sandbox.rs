@@ -281,7 +281,11 @@ struct RawChild {
 impl RawChild {
     fn start() -> Self {
         let scratch = Scratch::new("raw-child");
-        let pictures = File::create(scratch.path("pictures")).unwrap();
+        let mut file = File::options();
+        let path = scratch.path("pictures");
+        let pictures = file.read(true).write(true).create_new(true).open(path);
+        let pictures = pictures.unwrap();
+        pictures.set_len(4_096 * 2_304 / 2 * 3).unwrap();
         let (socket, theirs) = UnixStream::pair().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command

@@ -119,14 +119,21 @@ impl Decoder {
             return Decoded::Refused(refusal);
         }
         let outcome = match &mut self.backend {
-            Backend::InProcess(decoder) => Ok(decoder.decode(unit, &mut self.picture)),
+            Backend::InProcess(decoder) => {
+                let outcome = decoder.decode(unit);
+                if let Outcome::Whole(size) | Outcome::Damaged(size) = outcome {
+                    let picture = Picture::resized(&mut self.picture, size);
+                    decoder.copy_picture(size, picture.as_i420_mut());
+                }
+                Ok(outcome)
+            }
             Backend::Process(process) => process.decode(unit, &mut self.picture),
         };
-        self.errors += u64::from(outcome != Ok(Outcome::Whole));
+        self.errors += u64::from(!matches!(outcome, Ok(Outcome::Whole(_))));
         match (outcome, &self.picture) {
             (Err(failure), _) => Decoded::Failed(failure),
-            (Ok(Outcome::Whole), Some(picture)) => Decoded::Whole(picture),
-            (Ok(Outcome::Damaged), Some(picture)) => Decoded::Damaged(picture),
+            (Ok(Outcome::Whole(_)), Some(picture)) => Decoded::Whole(picture),
+            (Ok(Outcome::Damaged(_)), Some(picture)) => Decoded::Damaged(picture),
             (Ok(_), _) => Decoded::Nothing,
         }
     }

@@ -6,7 +6,7 @@ use ffmpeg_the_third as ffmpeg;
 use tidegate_core::media::Codec;
 
 use crate::decoder::DecodeError;
-use crate::picture::{Picture, PlanesMut, Size};
+use crate::picture::{Picture, Size};
 use crate::picture_limit::max_samples;
 
 /// Decoder without reordering and without delay, in this process.
@@ -21,9 +21,9 @@ pub(crate) enum Outcome {
     /// No picture.
     Nothing,
     /// A picture without detected damage.
-    Whole,
+    Whole(Size),
     /// A picture with concealed parts.
-    Damaged,
+    Damaged(Size),
 }
 
 impl NativeDecoder {
@@ -56,8 +56,8 @@ impl NativeDecoder {
         })
     }
 
-    /// Decodes one access unit, and copies its picture to `slot`.
-    pub(crate) fn decode(&mut self, unit: &[u8], slot: &mut Option<Picture>) -> Outcome {
+    /// Decodes one access unit. Its picture is available until the next call.
+    pub(crate) fn decode(&mut self, unit: &[u8]) -> Outcome {
         // Without reordering the decoder holds back no frame, so one packet yields at most one
         // frame.
         let sent = self.inner.send_packet(&ffmpeg::Packet::copy(unit));
@@ -65,11 +65,16 @@ impl NativeDecoder {
             return Outcome::Nothing;
         }
         let whole = sent.is_ok() && intact(&self.frame);
-        match copy(&self.frame, slot) {
+        match size(&self.frame) {
             None => Outcome::Nothing,
-            Some(_) if whole => Outcome::Whole,
-            Some(_) => Outcome::Damaged,
+            Some(size) if whole => Outcome::Whole(size),
+            Some(size) => Outcome::Damaged(size),
         }
+    }
+
+    /// Copies the picture to `out`, planes without gaps. `out` has exactly its bytes.
+    pub(crate) fn copy_picture(&self, size: Size, out: &mut [u8]) {
+        copy_planes(&self.frame, size, out);
     }
 
     /// Discards all reference pictures.
@@ -98,19 +103,28 @@ pub(crate) fn intact(frame: &ffmpeg::frame::Video) -> bool {
     errors == 0 && flags & ffmpeg::ffi::AV_FRAME_FLAG_CORRUPT == 0
 }
 
+/// Size of an I420 frame. `None` if the format or the size is not supported.
+fn size(frame: &ffmpeg::frame::Video) -> Option<Size> {
+    use ffmpeg::format::Pixel;
+    let supported = matches!(frame.format(), Pixel::YUV420P | Pixel::YUVJ420P);
+    let size = Size::new(frame.width(), frame.height()).ok();
+    size.filter(|_| supported)
+}
+
 /// Copies an I420 frame into `slot`. Does nothing if the format or the size is not supported.
 pub(crate) fn copy<'a>(
     frame: &ffmpeg::frame::Video,
     slot: &'a mut Option<Picture>,
 ) -> Option<&'a Picture> {
-    use ffmpeg::format::Pixel;
-    if !matches!(frame.format(), Pixel::YUV420P | Pixel::YUVJ420P) {
-        return None;
-    }
-    let size = Size::new(frame.width(), frame.height()).ok()?;
-    let picture = slot.get_or_insert_with(|| Picture::black(size));
-    picture.resize(size);
-    let PlanesMut { y, u, v } = picture.planes_mut();
+    let size = size(frame)?;
+    let picture = Picture::resized(slot, size);
+    copy_planes(frame, size, picture.as_i420_mut());
+    Some(picture)
+}
+
+fn copy_planes(frame: &ffmpeg::frame::Video, size: Size, out: &mut [u8]) {
+    let (y, chroma) = out.split_at_mut(size.luma());
+    let (u, v) = chroma.split_at_mut(chroma.len() / 2);
     let width = size.width() as usize;
     for (k, (plane, width)) in [(y, width), (u, width / 2), (v, width / 2)]
         .into_iter()
@@ -122,7 +136,6 @@ pub(crate) fn copy<'a>(
             to.copy_from_slice(&from[..width]);
         }
     }
-    Some(picture)
 }
 
 /// FFmpeg counts rows padded to the alignment of vector instructions: at most 64 samples more in

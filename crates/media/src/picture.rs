@@ -144,7 +144,7 @@ impl Picture {
     }
 
     /// [`as_i420`](Self::as_i420), mutable.
-    pub fn as_i420_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn as_i420_mut(&mut self) -> &mut [u8] {
         &mut self.data
     }
 
@@ -160,6 +160,13 @@ impl Picture {
         let (y, chroma) = self.data.split_at_mut(self.size.luma());
         let (u, v) = chroma.split_at_mut(chroma.len() / 2);
         PlanesMut { y, u, v }
+    }
+
+    /// The picture in `slot`, with this size. The content is lost if the size differs.
+    pub(crate) fn resized(slot: &mut Option<Self>, size: Size) -> &mut Self {
+        let picture = slot.get_or_insert_with(|| Self::black(size));
+        picture.resize(size);
+        picture
     }
 
     /// Changes the size. The content is lost if the size differs.

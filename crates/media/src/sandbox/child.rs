@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::FromRawFd as _;
-use std::os::unix::fs::FileExt as _;
 use std::process::ExitCode;
+use std::{ptr, slice};
 
 use tidegate_core::media::Codec;
 
@@ -36,10 +36,9 @@ pub fn run_child() -> Option<ExitCode> {
     let (Some(codec), Some(max)) = (codec, max) else {
         return Some(ExitCode::from(NO_ARGUMENTS));
     };
-    // SAFETY: the process was started with these descriptors, and nothing else uses them: neither
-    // standard input nor standard output.
-    let (socket, pictures) = unsafe { (File::from_raw_fd(SOCKET), File::from_raw_fd(PICTURES)) };
-    let code = match serve(socket, &pictures, codec, max) {
+    // SAFETY: the process was started with this descriptor, and does not use standard input.
+    let socket = unsafe { File::from_raw_fd(SOCKET) };
+    let code = match serve(socket, codec, max) {
         Ok(()) => 0,
         Err(_) => FAILED,
     };
@@ -49,13 +48,13 @@ pub fn run_child() -> Option<ExitCode> {
 }
 
 /// Serves requests until the socket is closed.
-fn serve(mut socket: File, pictures: &File, codec: Codec, max: Size) -> io::Result<()> {
+fn serve(mut socket: File, codec: Codec, max: Size) -> io::Result<()> {
     let mut decoder = NativeDecoder::open(codec, max).map_err(io::Error::other)?;
+    let pictures = map_pictures(max)?;
     filter::limit_resources(max)?;
     let filtered = filter::restrict_system_calls();
     socket.write_all(&Reply::Ready { filtered }.emit())?;
     let mut unit = Vec::new();
-    let mut picture = None;
     let mut head = [0; Request::LEN];
     loop {
         socket.read_exact(&mut head)?;
@@ -64,19 +63,49 @@ fn serve(mut socket: File, pictures: &File, codec: Codec, max: Size) -> io::Resu
             Request::Decode { len } => {
                 unit.resize(len as usize, 0);
                 socket.read_exact(&mut unit)?;
-                let outcome = decoder.decode(&unit, &mut picture);
-                let reply = match (outcome, &picture) {
-                    (Outcome::Whole, Some(picture)) => Reply::Whole(picture.size()),
-                    (Outcome::Damaged, Some(picture)) => Reply::Damaged(picture.size()),
-                    _ => Reply::Nothing,
-                };
-                if let Some(picture) = picture.as_ref().filter(|_| reply != Reply::Nothing) {
-                    pictures.write_all_at(picture.as_i420(), 0)?;
-                }
+                let reply = decode(&mut decoder, &unit, pictures);
                 socket.write_all(&reply.emit())?;
             }
         }
     }
+}
+
+/// Decodes an access unit to the shared memory.
+fn decode(decoder: &mut NativeDecoder, unit: &[u8], pictures: &mut [u8]) -> Reply {
+    let (size, reply) = match decoder.decode(unit) {
+        Outcome::Nothing => return Reply::Nothing,
+        Outcome::Whole(size) => (size, Reply::Whole(size)),
+        Outcome::Damaged(size) => (size, Reply::Damaged(size)),
+    };
+    // FFmpeg accepts slightly more than the limit.
+    let Some(out) = pictures.get_mut(..size.bytes()) else {
+        return Reply::Nothing;
+    };
+    decoder.copy_picture(size, out);
+    reply
+}
+
+/// The file for pictures as memory.
+fn map_pictures(max: Size) -> io::Result<&'static mut [u8]> {
+    let len = filter::picture_bytes(max) as usize;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the kernel chooses the address.
+    let start = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            len,
+            protection,
+            libc::MAP_SHARED,
+            PICTURES,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the mapping has this length and is never removed. The parent only reads the file, and
+    // only between a reply and the next request. It has sealed the length.
+    Ok(unsafe { slice::from_raw_parts_mut(start.cast(), len) })
 }
 
 /// Exit codes.

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use tidegate_core::media::Codec;
 
 use super::child;
+use super::filter::picture_bytes;
 use super::protocol::{Reply, ReplyError, Request};
 use crate::native::Outcome;
 use crate::picture::{Picture, Size};
-use crate::picture_limit::max_samples;
 
 /// What separates a decoder from the program that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl DecoderProcess {
 impl Running {
     fn start(program: &Path, codec: Codec, max: Size) -> Result<(Self, Isolation), ProcessFailure> {
         let failed = |e: io::Error| ProcessFailure::Start(e.kind());
-        let pictures = memory_file(max_samples(max) / 2 * 3).map_err(failed)?;
+        let pictures = memory_file(picture_bytes(max)).map_err(failed)?;
         let (socket, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(program);
         command.arg0(child::NAME).args(child::arguments(codec, max));
@@ -166,12 +166,11 @@ impl Running {
         self.send(unit, until)?;
         let (size, outcome) = match self.receive(max, until)? {
             Reply::Nothing => return Ok(Outcome::Nothing),
-            Reply::Whole(size) => (size, Outcome::Whole),
-            Reply::Damaged(size) => (size, Outcome::Damaged),
+            Reply::Whole(size) => (size, Outcome::Whole(size)),
+            Reply::Damaged(size) => (size, Outcome::Damaged(size)),
             other @ Reply::Ready { .. } => return Err(unexpected(other)),
         };
-        let picture = slot.get_or_insert_with(|| Picture::black(size));
-        picture.resize(size);
+        let picture = Picture::resized(slot, size);
         // A mapping would show writes of the child during the copy, which Rust does not allow for
         // borrowed memory.
         let read = self.pictures.read_exact_at(picture.as_i420_mut(), 0);

@@ -16,6 +16,7 @@ mod mpeg2;
 #[cfg(feature = "ffmpeg")]
 mod native;
 mod picture;
+#[cfg(feature = "ffmpeg")]
 mod picture_limit;
 mod quality;
 #[cfg(feature = "ffmpeg")]
@@ -35,6 +36,7 @@ pub use file::{FileOptions, FileSource};
 #[cfg(feature = "ffmpeg")]
 pub use mpeg2::{Mpeg2Config, Mpeg2Encoder};
 pub use picture::{Picture, PictureError, Planes, PlanesMut, Size, SizeError};
+#[cfg(feature = "ffmpeg")]
 pub use picture_limit::PictureRefusal;
 pub use quality::{SizesDiffer, quality, variance};
 pub use scene::{Motion, Scene};

@@ -7,7 +7,6 @@ use tidegate_core::media::Codec;
 
 use crate::decoder::DecodeError;
 use crate::picture::{Picture, Size};
-use crate::picture_limit::max_samples;
 
 /// Decoder without reordering and without delay, in this process.
 pub(crate) struct NativeDecoder {
@@ -44,7 +43,7 @@ impl NativeDecoder {
         // SAFETY: the pointer is valid as long as the context; one integer is written before the
         // decoder is opened.
         unsafe {
-            (*context.as_mut_ptr()).max_pixels = (max_samples(max) + ALIGNMENT) as i64;
+            (*context.as_mut_ptr()).max_pixels = (max.coded_samples() + ALIGNMENT) as i64;
         }
         let opened = context.decoder().open_as(native);
         let inner = opened

@@ -46,6 +46,12 @@ impl Size {
         self.width as usize * self.height as usize
     }
 
+    /// Most luma samples of a picture that a decoder with this limit holds.
+    pub(crate) fn coded_samples(self) -> u64 {
+        let [width, height] = coded_size(self.width, self.height);
+        u64::from(width) * u64::from(height)
+    }
+
     /// Bytes of a picture, all planes.
     pub const fn bytes(self) -> usize {
         self.luma() / 2 * 3
@@ -69,6 +75,14 @@ impl FromStr for Size {
             .ok_or_else(|| SizeError::NotASize(text.to_owned()))
             .and_then(|(w, h)| Self::new(w, h))
     }
+}
+
+/// Width and height in whole macroblocks, or pairs of macroblocks in interlaced video.
+pub(crate) fn coded_size(width: u32, height: u32) -> [u32; 2] {
+    [
+        width.next_multiple_of(LEAST),
+        height.next_multiple_of(2 * LEAST),
+    ]
 }
 
 /// Error of a picture size.
@@ -144,6 +158,7 @@ impl Picture {
     }
 
     /// [`as_i420`](Self::as_i420), mutable.
+    #[cfg(feature = "ffmpeg")]
     pub(crate) fn as_i420_mut(&mut self) -> &mut [u8] {
         &mut self.data
     }
@@ -163,6 +178,7 @@ impl Picture {
     }
 
     /// The picture in `slot`, with this size. The content is lost if the size differs.
+    #[cfg(feature = "ffmpeg")]
     pub(crate) fn resized(slot: &mut Option<Self>, size: Size) -> &mut Self {
         let picture = slot.get_or_insert_with(|| Self::black(size));
         picture.resize(size);

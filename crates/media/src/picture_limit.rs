@@ -6,7 +6,7 @@ use tidegate_core::media::Codec;
 use tidegate_core::wire::h264::{Sps, SpsError, nal_units};
 use tidegate_core::wire::mpeg2::{SequenceError, sequences};
 
-use crate::picture::Size;
+use crate::picture::{Size, coded_size};
 
 /// Checks each picture size that the access unit announces. The size may change within the limit.
 ///
@@ -29,27 +29,13 @@ pub(crate) fn check(codec: Codec, unit: &[u8], max: Size) -> Result<(), PictureR
         Codec::Mpeg2 => sequences(unit).try_for_each(|sequence| {
             let sequence = sequence.map_err(PictureRefusal::Sequence)?;
             let format = Format {
-                coded: padded(sequence.width, sequence.height),
+                coded: coded_size(sequence.width, sequence.height),
                 shown: [sequence.width, sequence.height],
                 is_supported: sequence.chroma_format == YUV_420,
             };
             format.check(max)
         }),
     }
-}
-
-/// Largest number of coded luma samples under a limit: the size in whole macroblocks, or pairs of
-/// macroblocks in interlaced video.
-pub(crate) fn max_samples(max: Size) -> u64 {
-    let [width, height] = padded(max.width(), max.height());
-    u64::from(width) * u64::from(height)
-}
-
-fn padded(width: u32, height: u32) -> [u32; 2] {
-    [
-        width.next_multiple_of(MACROBLOCK),
-        height.next_multiple_of(2 * MACROBLOCK),
-    ]
 }
 
 /// Announced pictures; width and height in luma samples.
@@ -63,7 +49,7 @@ struct Format {
 impl Format {
     fn check(self, max: Size) -> Result<(), PictureRefusal> {
         let [width, height] = self.coded;
-        if u64::from(width) * u64::from(height) > max_samples(max) {
+        if u64::from(width) * u64::from(height) > max.coded_samples() {
             return Err(PictureRefusal::TooLarge { width, height, max });
         }
         let [width, height] = self.shown;
@@ -124,7 +110,6 @@ impl core::error::Error for PictureRefusal {}
 /// Type of a NAL unit in its first byte, and the type of sequence parameter sets.
 const NAL_TYPE: u8 = 0x1f;
 const SPS: u8 = 7;
-const MACROBLOCK: u32 = 16;
 /// `chroma_format` of both codecs.
 const YUV_420: u8 = 1;
 

@@ -10,7 +10,6 @@ use seccompiler::{
 };
 
 use crate::picture::Size;
-use crate::picture_limit::max_samples;
 
 /// Descriptor of the socket, for requests and replies.
 pub(super) const SOCKET: i32 = 0;
@@ -19,13 +18,13 @@ pub(super) const PICTURES: i32 = 1;
 
 /// Bytes of the file for pictures.
 pub(super) fn picture_bytes(max: Size) -> u64 {
-    max_samples(max) / 2 * 3
+    max.coded_samples() / 2 * 3
 }
 
 /// Bounds the memory of this process to what it has now and what pictures of up to `max` need, and
 /// closes all descriptors but the first three.
 pub(super) fn limit_resources(max: Size) -> io::Result<()> {
-    let more = max_samples(max) * BYTES_PER_SAMPLE + FIXED_BYTES;
+    let more = max.coded_samples() * BYTES_PER_SAMPLE + FIXED_BYTES;
     // Pages: all, resident, shared, text, unused, data and stack (proc_pid_statm(5)).
     let sizes = std::fs::read_to_string("/proc/self/statm")?;
     let mut sizes = sizes.split(' ').map(|pages| pages.parse().unwrap_or(0));

@@ -8,7 +8,6 @@
 use core::fmt;
 
 use crate::picture::Size;
-use crate::picture_limit::max_samples;
 
 /// Message to the decoder process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +89,7 @@ impl Reply {
         let [width, height] = [[w0, w1, w2, w3], [h0, h1, h2, h3]].map(u32::from_be_bytes);
         let size = || {
             let size = Size::new(width, height).ok();
-            size.filter(|size| size.luma() as u64 <= max_samples(max))
+            size.filter(|size| size.luma() as u64 <= max.coded_samples())
                 .ok_or(ReplyError {
                     kind,
                     width,

@@ -6,6 +6,7 @@
 // These macros panic on write errors; `progress::say` and `output` do not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
+mod decoding;
 mod demo;
 mod encoder_speed;
 mod events;
@@ -34,10 +35,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tidegate_console::{describe, output, progress};
+use tidegate_media::sandbox;
 use tidegate_studies::papers::verb::{self as paper_verb, PapersArgs};
 
-/// Runs the program with the arguments of this process.
+/// Runs the program with the arguments of this process, or the decoder process of another one.
 pub fn main() -> ExitCode {
+    if let Some(code) = sandbox::run_child() {
+        return code;
+    }
     let result = match Cli::parse_from(join_negative_numbers(env::args_os())).verb {
         Verb::Certificate(args) => tls::run(&args),
         Verb::Demo(args) => demo::run(&args),

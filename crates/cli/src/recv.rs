@@ -27,6 +27,7 @@ use tidegate_secure::SecureEndpoint;
 use tidegate_sim::run::{FlowInfo, FlowPath, Side};
 use tidegate_sim::scenario::quantity;
 
+use crate::decoding::DecoderArgs;
 use crate::live::{self, FLOW, Folder, Transport};
 use crate::security::{Protection, SecurityArgs};
 use crate::send::source;
@@ -70,6 +71,8 @@ pub(crate) struct RecvArgs {
     /// Show the pictures that arrive in time with `ffplay` (TCP only)
     #[arg(long)]
     window: bool,
+    #[command(flatten)]
+    decoding: DecoderArgs,
     /// Feedback to the sender [default: per-packet if the sender supports it]
     #[arg(long, value_enum)]
     feedback: Option<Feedback>,
@@ -253,7 +256,7 @@ fn viewer(
     let watch = Watch {
         reference: Some(reference),
         window: None,
-        codec,
+        decoder: args.decoding.config(codec),
         rate,
     };
     Viewer::start(watch, around.stop.clone()).map(Some)

@@ -17,6 +17,7 @@ use tidegate_live::tcp::TcpSocket;
 use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
 use tidegate_sim::scenario::quantity;
 
+use crate::decoding::DecoderArgs;
 use crate::live::{self, Limits};
 use crate::send::source::{self, Encoding};
 use crate::tcp::encryption::Encryption;
@@ -56,6 +57,8 @@ pub(crate) struct TranscodeArgs {
     /// Preset of x264
     #[arg(long, default_value = "superfast", value_parser = source::preset)]
     preset: Preset,
+    #[command(flatten)]
+    decoding: DecoderArgs,
     #[command(flatten)]
     limits: Limits,
     /// Maximum delay of a frame from its arrival, for the report and for `--mode iopt`
@@ -173,7 +176,7 @@ fn open_input(
     // request.
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
     let kept = 2 * max_pictures(args.delay_bound, fps) + 60;
-    let relay = Relay::start(incoming, fps, kept, idle, around)?;
+    let relay = Relay::start(incoming, args.decoding, fps, kept, idle, around)?;
     if !relay.wait_for_picture(interrupted) {
         relay.finish()?;
         return Ok(None);

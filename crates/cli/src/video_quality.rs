@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use tidegate_core::media::{Codec, Quality};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
-use tidegate_media::{Decoder, Picture, VideoSource, quality};
+use tidegate_media::{Decoder, DecoderConfig, Picture, VideoSource, quality};
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::run::{ReceivedFrame, SentFrame, ShownFrame};
 use tidegate_sim::scenario::EncoderKind;
@@ -92,10 +92,14 @@ struct PictureScreen {
 
 impl PictureScreen {
     fn new(originals: Box<dyn VideoSource>, codec: Codec) -> Result<Self> {
+        let decoder = DecoderConfig {
+            max_picture: originals.size(),
+            ..codec.into()
+        };
         Ok(Self {
             original: Picture::black(originals.size()),
             originals,
-            decoder: Decoder::open(codec).context("cannot decode the pictures")?,
+            decoder: Decoder::open(decoder).context("cannot decode the pictures")?,
             at: None,
             screen: None,
         })

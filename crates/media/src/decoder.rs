@@ -1,30 +1,70 @@
 //! H.264 and MPEG-2 decoder (FFmpeg): decodes an access unit to its picture.
 
 use core::fmt;
-use std::sync::Once;
+use std::path::PathBuf;
 
-use ffmpeg_the_third as ffmpeg;
 use tidegate_core::media::Codec;
 
-use crate::picture::{Picture, PlanesMut, Size};
+use crate::native::{NativeDecoder, Outcome};
+use crate::picture::{Picture, Size};
+use crate::picture_limit::{self, PictureRefusal};
+use crate::sandbox::{DecoderProcess, Isolation, ProcessFailure};
+
+/// Configuration of a [`Decoder`]. A [`Codec`] is the default configuration for it.
+#[derive(Clone, Debug)]
+pub struct DecoderConfig {
+    /// Codec of the stream.
+    pub codec: Codec,
+    /// Limit of the picture size: a picture of this size, or of another size with as many samples.
+    /// Memory grows with it.
+    pub max_picture: Size,
+    /// Program that decodes in a process of its own, for streams of strangers; see
+    /// [`sandbox`](crate::sandbox). `None` decodes in this process.
+    pub program: Option<PathBuf>,
+}
+
+impl From<Codec> for DecoderConfig {
+    /// Pictures of up to [`Size::LEVEL_5_2`], decoded in this process.
+    fn from(codec: Codec) -> Self {
+        Self {
+            codec,
+            max_picture: Size::LEVEL_5_2,
+            program: None,
+        }
+    }
+}
 
 /// Decoder of streams without reordering and without delay.
 ///
 /// It continues after damage. Missing parts are concealed, and the picture is
 /// [`Decoded::Damaged`] if FFmpeg detects the damage. FFmpeg does not always detect a missing
 /// reference picture. The caller can detect it by frame numbers.
+///
+/// The picture size may change at a key frame, within the limit.
+#[derive(Debug)]
 pub struct Decoder {
-    inner: ffmpeg::decoder::Video,
-    frame: ffmpeg::frame::Video,
+    codec: Codec,
+    max_picture: Size,
+    backend: Backend,
     picture: Option<Picture>,
     errors: u64,
+}
+
+enum Backend {
+    InProcess(NativeDecoder),
+    Process(DecoderProcess),
 }
 
 /// Result of decoding an access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
-    /// No picture: the access unit is not decodable.
+    /// No picture: the access unit is not decodable, or the decoder process has failed a short time
+    /// ago.
     Nothing,
+    /// No picture: the access unit was not decoded, because of its headers.
+    Refused(PictureRefusal),
+    /// No picture: the decoder process failed. The next access unit must be a key frame.
+    Failed(ProcessFailure),
     /// A picture without detected damage.
     Whole(&'a Picture),
     /// A picture with concealed parts.
@@ -35,7 +75,7 @@ impl<'a> Decoded<'a> {
     /// The picture, damaged or not.
     pub const fn picture(self) -> Option<&'a Picture> {
         match self {
-            Self::Nothing => None,
+            Self::Nothing | Self::Refused(_) | Self::Failed(_) => None,
             Self::Whole(picture) | Self::Damaged(picture) => Some(picture),
         }
     }
@@ -45,28 +85,24 @@ impl Decoder {
     /// Opens a decoder.
     ///
     /// # Errors
-    /// If the installed FFmpeg lacks the decoder.
-    pub fn open(kind: Codec) -> Result<Self, DecodeError> {
-        quiet();
-        let id = match kind {
-            Codec::H264 => ffmpeg::codec::Id::H264,
-            Codec::Mpeg2 => ffmpeg::codec::Id::MPEG2VIDEO,
+    /// If the installed FFmpeg lacks the decoder, or the decoder process does not start.
+    pub fn open(config: impl Into<DecoderConfig>) -> Result<Self, DecodeError> {
+        let DecoderConfig {
+            codec,
+            max_picture,
+            program,
+        } = config.into();
+        let backend = match program {
+            None => Backend::InProcess(NativeDecoder::open(codec, max_picture)?),
+            Some(program) => {
+                let process = DecoderProcess::start(program, codec, max_picture);
+                Backend::Process(process.map_err(|e| DecodeError::Process(codec, e))?)
+            }
         };
-        let codec = ffmpeg::decoder::find(id).ok_or(DecodeError::NoCodec(kind))?;
-        let mut context = ffmpeg::codec::Context::new_with_codec(codec);
-        context.set_flags(ffmpeg::codec::Flags::LOW_DELAY);
-        context.set_threading(ffmpeg::threading::Config {
-            kind: ffmpeg::threading::Type::None,
-            count: 1,
-            ..ffmpeg::threading::Config::default()
-        });
-        let opened = context.decoder().open_as(codec);
-        let inner = opened
-            .and_then(ffmpeg::decoder::Opened::video)
-            .map_err(|e| DecodeError::Refused(kind, e.to_string()))?;
         Ok(Self {
-            inner,
-            frame: ffmpeg::frame::Video::empty(),
+            codec,
+            max_picture,
+            backend,
             picture: None,
             errors: 0,
         })
@@ -78,26 +114,27 @@ impl Decoder {
             // An empty packet would be the end of the stream for FFmpeg.
             return Decoded::Nothing;
         }
-        let mut whole = true;
-        // Without reordering the decoder holds back no frame, so one packet yields at most one
-        // frame.
-        if self.inner.send_packet(&ffmpeg::Packet::copy(unit)).is_err() {
-            whole = false;
-        }
-        if self.inner.receive_frame(&mut self.frame).is_err() {
+        if let Err(refusal) = picture_limit::check(self.codec, unit, self.max_picture) {
             self.errors += 1;
-            return Decoded::Nothing;
+            return Decoded::Refused(refusal);
         }
-        whole &= intact(&self.frame);
-        let Some(picture) = copy(&self.frame, &mut self.picture) else {
-            self.errors += 1;
-            return Decoded::Nothing;
+        let outcome = match &mut self.backend {
+            Backend::InProcess(decoder) => {
+                let outcome = decoder.decode(unit);
+                if let Outcome::Whole(size) | Outcome::Damaged(size) = outcome {
+                    let picture = Picture::resized(&mut self.picture, size);
+                    decoder.copy_picture(size, picture.as_i420_mut());
+                }
+                Ok(outcome)
+            }
+            Backend::Process(process) => process.decode(unit, &mut self.picture),
         };
-        if whole {
-            Decoded::Whole(picture)
-        } else {
-            self.errors += 1;
-            Decoded::Damaged(picture)
+        self.errors += u64::from(!matches!(outcome, Ok(Outcome::Whole(_))));
+        match (outcome, &self.picture) {
+            (Err(failure), _) => Decoded::Failed(failure),
+            (Ok(Outcome::Whole(_)), Some(picture)) => Decoded::Whole(picture),
+            (Ok(Outcome::Damaged(_)), Some(picture)) => Decoded::Damaged(picture),
+            (Ok(_), _) => Decoded::Nothing,
         }
     }
 
@@ -111,19 +148,38 @@ impl Decoder {
         self.errors
     }
 
+    /// What separates the decoder from this process.
+    pub fn isolation(&self) -> Isolation {
+        match &self.backend {
+            Backend::InProcess(_) => Isolation::None,
+            Backend::Process(process) => process.isolation(),
+        }
+    }
+
+    /// Identifier of the decoder process, while there is one.
+    pub fn process_id(&self) -> Option<u32> {
+        match &self.backend {
+            Backend::InProcess(_) => None,
+            Backend::Process(process) => process.id(),
+        }
+    }
+
     /// Discards all reference pictures. The next access unit must be a key frame.
     pub fn reset(&mut self) {
-        self.inner.flush();
+        match &mut self.backend {
+            Backend::InProcess(decoder) => decoder.reset(),
+            Backend::Process(process) => process.reset(),
+        }
         self.picture = None;
     }
 }
 
-impl fmt::Debug for Decoder {
+impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Decoder")
-            .field("picture", &self.picture)
-            .field("errors", &self.errors)
-            .finish_non_exhaustive()
+        f.write_str(match self {
+            Self::InProcess(_) => "InProcess",
+            Self::Process(_) => "Process",
+        })
     }
 }
 
@@ -135,6 +191,8 @@ pub enum DecodeError {
     NoCodec(Codec),
     /// FFmpeg failed to open the decoder.
     Refused(Codec, String),
+    /// The decoder process does not start.
+    Process(Codec, ProcessFailure),
 }
 
 impl fmt::Display for DecodeError {
@@ -149,55 +207,14 @@ impl fmt::Display for DecodeError {
             Self::Refused(codec, why) => {
                 write!(f, "cannot open FFmpeg's {} decoder: {why}", codec.name())
             }
+            Self::Process(codec, why) => write!(
+                f,
+                "cannot start the {} decoder process: {why}; check that FFmpeg has the decoder and \
+                 that /proc is mounted",
+                codec.name()
+            ),
         }
     }
 }
 
 impl core::error::Error for DecodeError {}
-
-/// Disables FFmpeg's messages on standard error, and registers devices.
-pub(crate) fn quiet() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        ffmpeg::log::set_level(ffmpeg::log::Level::Quiet);
-        // Registers devices; it cannot fail.
-        let _ = ffmpeg::init();
-    });
-}
-
-/// Whether FFmpeg decoded the whole frame.
-pub(crate) fn intact(frame: &ffmpeg::frame::Video) -> bool {
-    // SAFETY: the pointer of a frame is valid as long as the frame; two integers are read.
-    let (errors, flags) = unsafe {
-        let raw = frame.as_ptr();
-        ((*raw).decode_error_flags, (*raw).flags)
-    };
-    errors == 0 && flags & ffmpeg::ffi::AV_FRAME_FLAG_CORRUPT == 0
-}
-
-/// Copies an I420 frame into `slot`. Does nothing if the format or the size is not supported.
-pub(crate) fn copy<'a>(
-    frame: &ffmpeg::frame::Video,
-    slot: &'a mut Option<Picture>,
-) -> Option<&'a Picture> {
-    use ffmpeg::format::Pixel;
-    if !matches!(frame.format(), Pixel::YUV420P | Pixel::YUVJ420P) {
-        return None;
-    }
-    let size = Size::new(frame.width(), frame.height()).ok()?;
-    let picture = slot.get_or_insert_with(|| Picture::black(size));
-    picture.resize(size);
-    let PlanesMut { y, u, v } = picture.planes_mut();
-    let width = size.width() as usize;
-    for (k, (plane, width)) in [(y, width), (u, width / 2), (v, width / 2)]
-        .into_iter()
-        .enumerate()
-    {
-        let stride = frame.stride(k);
-        let rows = frame.data(k).chunks(stride);
-        for (to, from) in plane.chunks_exact_mut(width).zip(rows) {
-            to.copy_from_slice(&from[..width]);
-        }
-    }
-    Some(picture)
-}

@@ -7,7 +7,7 @@ use ffmpeg_the_third::format::Pixel;
 use ffmpeg_the_third::software::scaling;
 use tidegate_core::media::FrameRate;
 
-use crate::decoder::copy;
+use crate::native::copy;
 use crate::picture::{Picture, Size};
 use crate::reader::Reader;
 use crate::source::{SourceError, VideoSource};

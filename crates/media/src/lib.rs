@@ -13,10 +13,15 @@ mod decoder;
 mod file;
 #[cfg(feature = "ffmpeg")]
 mod mpeg2;
+#[cfg(feature = "ffmpeg")]
+mod native;
 mod picture;
+#[cfg(feature = "ffmpeg")]
+mod picture_limit;
 mod quality;
 #[cfg(feature = "ffmpeg")]
 mod reader;
+pub mod sandbox;
 mod scene;
 mod session;
 mod source;
@@ -25,12 +30,14 @@ mod world;
 mod x264;
 
 #[cfg(feature = "ffmpeg")]
-pub use decoder::{DecodeError, Decoded, Decoder};
+pub use decoder::{DecodeError, Decoded, Decoder, DecoderConfig};
 #[cfg(feature = "ffmpeg")]
 pub use file::{FileOptions, FileSource};
 #[cfg(feature = "ffmpeg")]
 pub use mpeg2::{Mpeg2Config, Mpeg2Encoder};
 pub use picture::{Picture, PictureError, Planes, PlanesMut, Size, SizeError};
+#[cfg(feature = "ffmpeg")]
+pub use picture_limit::PictureRefusal;
 pub use quality::{SizesDiffer, quality, variance};
 pub use scene::{Motion, Scene};
 pub use session::{EncodedPicture, EncoderSession, PictureEncoder};

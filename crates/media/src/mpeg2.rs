@@ -17,7 +17,8 @@ use tidegate_core::media::{Codec, EncodeError, FrameRate};
 use tidegate_core::units::Rate;
 
 use crate::budget::{self, Budget};
-use crate::decoder::{Decoder, quiet};
+use crate::decoder::{Decoder, DecoderConfig};
+use crate::native::quiet;
 use crate::picture::{Picture, Size};
 use crate::quality::quality;
 use crate::session::{EncodedPicture, PictureEncoder};
@@ -69,6 +70,10 @@ impl Mpeg2Encoder {
         quiet();
         budget::check(config.key_shares, config.rate)?;
         let pels = config.size.luma() as f64;
+        let decoder = DecoderConfig {
+            max_picture: config.size,
+            ..Codec::Mpeg2.into()
+        };
         Ok(Self {
             inner: open(&config)?,
             frame: ffmpeg::frame::Video::new(
@@ -76,7 +81,7 @@ impl Mpeg2Encoder {
                 config.size.width(),
                 config.size.height(),
             ),
-            decoder: Decoder::open(Codec::Mpeg2).map_err(|e| EncodeError::Codec(e.to_string()))?,
+            decoder: Decoder::open(decoder).map_err(|e| EncodeError::Codec(e.to_string()))?,
             config,
             budget: Budget::default(),
             keys: Complexity::first(pels * KEY_COMPLEXITY),

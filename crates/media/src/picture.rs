@@ -11,6 +11,13 @@ pub struct Size {
 }
 
 impl Size {
+    /// Largest 16:9 picture of H.264 levels 5.1 and 5.2, 36,864 macroblocks: more than 4K at 60
+    /// frames a second needs (3840x2160).
+    pub const LEVEL_5_2: Self = Self {
+        width: 4096,
+        height: 2304,
+    };
+
     /// Validates width and height.
     ///
     /// # Errors
@@ -39,6 +46,12 @@ impl Size {
         self.width as usize * self.height as usize
     }
 
+    /// Most luma samples of a picture that a decoder with this limit holds.
+    pub(crate) fn coded_samples(self) -> u64 {
+        let [width, height] = coded_size(self.width, self.height);
+        u64::from(width) * u64::from(height)
+    }
+
     /// Bytes of a picture, all planes.
     pub const fn bytes(self) -> usize {
         self.luma() / 2 * 3
@@ -62,6 +75,14 @@ impl FromStr for Size {
             .ok_or_else(|| SizeError::NotASize(text.to_owned()))
             .and_then(|(w, h)| Self::new(w, h))
     }
+}
+
+/// Width and height in whole macroblocks, or pairs of macroblocks in interlaced video.
+pub(crate) fn coded_size(width: u32, height: u32) -> [u32; 2] {
+    [
+        width.next_multiple_of(LEAST),
+        height.next_multiple_of(2 * LEAST),
+    ]
 }
 
 /// Error of a picture size.
@@ -136,6 +157,12 @@ impl Picture {
         &self.data
     }
 
+    /// [`as_i420`](Self::as_i420), mutable.
+    #[cfg(feature = "ffmpeg")]
+    pub(crate) fn as_i420_mut(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+
     /// The three planes.
     pub fn planes(&self) -> Planes<'_> {
         let (y, chroma) = self.data.split_at(self.size.luma());
@@ -148,6 +175,14 @@ impl Picture {
         let (y, chroma) = self.data.split_at_mut(self.size.luma());
         let (u, v) = chroma.split_at_mut(chroma.len() / 2);
         PlanesMut { y, u, v }
+    }
+
+    /// The picture in `slot`, with this size. The content is lost if the size differs.
+    #[cfg(feature = "ffmpeg")]
+    pub(crate) fn resized(slot: &mut Option<Self>, size: Size) -> &mut Self {
+        let picture = slot.get_or_insert_with(|| Self::black(size));
+        picture.resize(size);
+        picture
     }
 
     /// Changes the size. The content is lost if the size differs.

@@ -6,7 +6,7 @@ use ffmpeg_the_third as ffmpeg;
 use libc::EAGAIN;
 use tidegate_core::media::FrameRate;
 
-use crate::decoder::{intact, quiet};
+use crate::native::{intact, quiet};
 use crate::picture::Size;
 use crate::source::SourceError;
 

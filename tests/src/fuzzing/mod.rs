@@ -2,6 +2,7 @@
 //! corpora on a stable compiler (`tests/corpora.rs`), and by property tests.
 
 pub mod controller;
+pub mod decoder;
 pub mod session;
 pub mod wire;
 
@@ -16,7 +17,13 @@ pub struct Target {
 
 /// All targets, in alphabetical order.
 pub fn targets() -> Vec<Target> {
-    let mut targets = [&wire::TARGETS[..], &session::TARGETS, &controller::TARGETS].concat();
+    let mut targets = [
+        &wire::TARGETS[..],
+        &session::TARGETS,
+        &controller::TARGETS,
+        &decoder::TARGETS,
+    ]
+    .concat();
     targets.sort_by_key(|target| target.name);
     targets
 }

@@ -6,7 +6,7 @@ use super::Target;
 use tidegate_core::wire::ccfb::{Arrival, Ccfb};
 use tidegate_core::wire::framing::{self, Deframer};
 use tidegate_core::wire::h264::{
-    Depacketiser, contents, is_key_frame, nal_units, packetise, parameter_sets,
+    Depacketiser, Sps, contents, is_key_frame, nal_units, packetise, parameter_sets,
 };
 use tidegate_core::wire::mpeg2;
 use tidegate_core::wire::rtcp::{self, Cname, Nack, NackEntry, Rtcp, Sdes};
@@ -15,12 +15,13 @@ use tidegate_core::wire::rtx::{self, StreamId};
 use tidegate_core::wire::sdp::Sdp;
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     target("framing", framing),
     target("h264_assemble", h264_assemble),
     target("h264_packetise", h264_packetise),
     target("mpeg2_assemble", mpeg2_assemble),
     target("mpeg2_packetise", mpeg2_packetise),
+    target("picture_size", picture_size),
     target("rtcp", rtcp),
     target("rtp", rtp),
     target("rtx", rtx),
@@ -281,7 +282,8 @@ pub fn mpeg2_assemble(data: &[u8]) {
     assert!(assembler.is_empty());
 }
 
-/// An access unit after the maximum payload size in two bytes: reassembly yields the same bytes.
+/// An access unit after the maximum payload size in two bytes: reassembly yields the same units.
+/// Start codes and zero stuffing are those of H.264.
 pub fn mpeg2_packetise(data: &[u8]) {
     let (head, access_unit) = data.split_at(data.len().min(2));
     let max_payload =
@@ -302,8 +304,30 @@ pub fn mpeg2_packetise(data: &[u8]) {
     }
     assert!(marked);
     match assembler.take() {
-        Ok(joined) => assert_eq!(joined.data, access_unit),
+        Ok(joined) => assert!(nal_units(&joined.data).eq(nal_units(access_unit))),
         Err(error) => assert_eq!(error, mpeg2::AssembleError::Empty),
+    }
+}
+
+/// A sequence parameter set of H.264, and an access unit of MPEG video: sizes are in range.
+pub fn picture_size(data: &[u8]) {
+    match Sps::parse(data) {
+        Ok(sps) => {
+            assert!((16..=32_768).contains(&sps.coded_width) && sps.coded_width % 16 == 0);
+            assert!((16..=32_768).contains(&sps.coded_height) && sps.coded_height % 16 == 0);
+            assert!((1..=sps.coded_width).contains(&sps.width));
+            assert!((1..=sps.coded_height).contains(&sps.height));
+            assert!(sps.chroma_format <= 3 && (8..=14).contains(&sps.bit_depth));
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    for sequence in mpeg2::sequences(data) {
+        match sequence {
+            Ok(mpeg2::Sequence { width, height, .. }) => {
+                assert!((1..16_384).contains(&width) && (1..16_384).contains(&height));
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
     }
 }
 

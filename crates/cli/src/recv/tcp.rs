@@ -229,7 +229,7 @@ impl<'a> Player<'a> {
         let watch = Watch {
             reference,
             window: self.window.take(),
-            codec,
+            decoder: self.args.decoding.config(codec),
             rate: self.fps,
         };
         self.viewer = Some(Viewer::start(watch, self.stop.clone())?);

@@ -4,15 +4,17 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, bail};
-use tidegate_core::media::{Codec, FrameRate, Quality};
+use tidegate_core::media::{FrameRate, Quality};
 use tidegate_live::driver::StopFlag;
 use tidegate_media::{
-    Decoder, FileOptions, FileSource, Picture, Scene, SceneSource, Size, VideoSource, quality,
+    Decoder, DecoderConfig, FileOptions, FileSource, Picture, Scene, SceneSource, Size,
+    VideoSource, quality,
 };
 use tidegate_sim::run::{ReceivedFrame, ShownFrame};
 
 use super::numbering::Turns;
 use super::window::Window;
+use crate::decoding::DecoderNotes;
 use crate::live::SCENE_SEED;
 
 /// Handle of the decoder thread.
@@ -40,7 +42,7 @@ pub(super) struct Watch<'a> {
     pub(super) reference: Option<&'a str>,
     /// Window that shows the pictures.
     pub(super) window: Option<Window>,
-    pub(super) codec: Codec,
+    pub(super) decoder: DecoderConfig,
     pub(super) rate: FrameRate,
 }
 
@@ -134,6 +136,7 @@ struct Screen {
     window: Option<Window>,
     rate: FrameRate,
     decoder: Decoder,
+    notes: DecoderNotes,
     original: Option<Original>,
     shown: Option<(u64, Picture)>,
     turns: Turns,
@@ -151,15 +154,17 @@ impl Screen {
         let Watch {
             reference,
             window,
-            codec,
+            decoder,
             rate,
         } = watch;
         reference.map_or(Ok(()), check_reference)?;
+        let decoder = Decoder::open(decoder).context("cannot decode the pictures")?;
         Ok(Self {
             reference: reference.unwrap_or_default().to_owned(),
             window,
             rate,
-            decoder: Decoder::open(codec).context("cannot decode the pictures")?,
+            notes: DecoderNotes::new(&decoder),
+            decoder,
             original: None,
             shown: None,
             turns: Turns::new(rate),
@@ -186,6 +191,7 @@ impl Screen {
         let mut trouble = false;
         if row.decodable && !data.is_empty() {
             let decoded = self.decoder.decode(&data);
+            note = note.or(self.notes.note(&decoded));
             match decoded.picture() {
                 Some(picture) if accepted => self.shown = Some((row.frame, picture.clone())),
                 Some(_) => {}
@@ -313,7 +319,7 @@ const DIFFERENT_PSNR: f64 = 18.0;
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::media::{FrameEncoder as _, FrameOrder};
+    use tidegate_core::media::{Codec, FrameEncoder as _, FrameOrder};
     use tidegate_core::units::{Rate, Time};
     use tidegate_media::EncoderSession;
     use tidegate_sim::run::FrameKind;
@@ -357,7 +363,7 @@ mod tests {
         Watch {
             reference: Some(reference),
             window: None,
-            codec: Codec::H264,
+            decoder: Codec::H264.into(),
             rate: FPS,
         }
     }

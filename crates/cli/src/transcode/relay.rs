@@ -14,8 +14,9 @@ use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{RunLimits, StopFlag};
 use tidegate_live::tcp::{Admitted, receive};
-use tidegate_media::{Decoder, Picture, Size, SourceError, VideoSource};
+use tidegate_media::{Decoded, Decoder, Picture, Size, SourceError, VideoSource};
 
+use crate::decoding::DecoderArgs;
 use crate::recv::numbering::{MISFIT, Numbering};
 use tidegate_console::context::LiveContext;
 
@@ -68,6 +69,7 @@ impl Relay {
     /// The thread cannot be started.
     pub(super) fn start(
         incoming: Admitted<TcpReceiver>,
+        decoding: DecoderArgs,
         rate: FrameRate,
         kept: usize,
         idle: Duration,
@@ -87,6 +89,7 @@ impl Relay {
             driver: around.stop.clone(),
             kept,
             idle,
+            decoding,
             decoder: None,
             numbering: Numbering::of_connection(rate),
             next: 0,
@@ -187,6 +190,7 @@ struct DecoderThread {
     kept: usize,
     /// Longest time between frames.
     idle: Duration,
+    decoding: DecoderArgs,
     decoder: Option<Decoder>,
     numbering: Numbering,
     /// Lowest valid number of the next picture.
@@ -234,9 +238,15 @@ impl DecoderThread {
         let number = self.numbering.number(frame.timestamp, frame.first).frame;
         let decoder = match &mut self.decoder {
             Some(decoder) => decoder,
-            none => none.insert(Decoder::open(codec)?),
+            none => none.insert(Decoder::open(self.decoding.config(codec))?),
         };
-        let Some(picture) = decoder.decode(&frame.data).picture() else {
+        let decoded = decoder.decode(&frame.data);
+        if let Decoded::Refused(refusal) = decoded {
+            return Err(anyhow!(
+                "cannot decode the input: {refusal} (--max-picture)"
+            ));
+        }
+        let Some(picture) = decoded.picture() else {
             // Skip undecodable frames; the next key frame recovers.
             return Ok(());
         };

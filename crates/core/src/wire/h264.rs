@@ -3,11 +3,13 @@
 mod annexb;
 mod assemble;
 mod packetise;
+mod sps;
 
 pub(in crate::wire) use annexb::find_start_code;
 pub use annexb::{Contents, NalUnits, contents, is_key_frame, nal_units, parameter_sets};
 pub use assemble::{AccessUnit, AssembleError, Depacketiser};
 pub use packetise::{PacketiseError, Payload, Payloads, packetise};
+pub use sps::{Sps, SpsError};
 
 /// NAL unit type: the low five bits of the first byte.
 fn nal_type(nal: &[u8]) -> u8 {

@@ -3,11 +3,13 @@
 mod assemble;
 mod header;
 mod packetise;
+mod sequence;
 mod stream;
 
 pub use assemble::{AssembleError, Depacketiser, Picture};
 pub use header::{HeaderError, VideoHeader, VideoPayload};
 pub use packetise::{PacketiseError, Payload, Payloads, packetise};
+pub use sequence::{Sequence, SequenceError, Sequences, sequences};
 pub use stream::{Contents, contents};
 
 use super::rtp::PayloadType;

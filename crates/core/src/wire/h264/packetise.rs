@@ -298,9 +298,25 @@ mod tests {
         }
 
         #[test]
-        fn random_bytes_do_not_panic(bytes in vec(0_u8..8, 0..200), max_payload in 0_usize..40) {
-            if let Ok(payloads) = packetise(&bytes, max_payload) {
-                prop_assert!(payloads.map(|p| p.len()).sum::<usize>() > 0);
+        fn accepted_access_units_are_accepted_by_the_assembler(
+            bytes in vec(prop_oneof![2 => Just(0_u8), 2 => Just(1), 1 => any::<u8>()], 0..400),
+            max_payload in 0_usize..60,
+        ) {
+            let access_unit = [&[0, 0, 1, 0x65][..], &bytes].concat();
+            for access_unit in [&access_unit[..], &bytes] {
+                let Ok(payloads) = packetise(access_unit, max_payload) else {
+                    continue;
+                };
+                // Start codes of three bytes become four bytes long.
+                let codes = nal_units(access_unit).count();
+                let mut assembler = Depacketiser::new(access_unit.len() + codes);
+                for payload in payloads {
+                    let mut out = Vec::new();
+                    payload.emit(&mut out);
+                    prop_assert_eq!(assembler.push(&out), Ok(()));
+                }
+                let joined = assembler.take().unwrap();
+                prop_assert!(nal_units(&joined.data).eq(nal_units(access_unit)));
             }
         }
     }

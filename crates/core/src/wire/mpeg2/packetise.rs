@@ -9,7 +9,8 @@ use super::stream::{Kind, PictureHeader, picture_header, unit};
 /// payloads of at most `max_payload` bytes, and at most 65,535 bytes, the limit of a datagram.
 ///
 /// Headers are not fragmented. Slices that fit are sent whole, several per payload if possible;
-/// others are fragmented. Nothing is allocated: a payload refers to `access_unit` until
+/// others are fragmented. Zero stuffing (H.262 section 5.2.3, `zero_byte`) is omitted before the
+/// first start code, and after a header as far as it does not fit. Nothing is allocated: a payload refers to `access_unit` until
 /// [`Payload::emit`] copies it.
 ///
 /// # Errors
@@ -26,19 +27,21 @@ pub fn packetise(access_unit: &[u8], max_payload: usize) -> Result<Payloads<'_>,
         return Err(PacketiseError::NoStartCode);
     }
     let mut picture = None;
-    let mut at = 0;
+    let start = skip_stuffing(access_unit, 0);
+    let mut at = start;
     while let Some((kind, end)) = unit(access_unit, at) {
         if kind == Kind::Picture && picture.is_none() {
             picture = Some(picture_header(&access_unit[at..end]));
         }
-        if kind != Kind::Slice && end - at > max {
-            return Err(PacketiseError::Header { len: end - at, max });
+        let len = header_len(&access_unit[at..end]);
+        if kind != Kind::Slice && len > max {
+            return Err(PacketiseError::Header { len, max });
         }
         at = end;
     }
     Ok(Payloads {
         data: access_unit,
-        at: 0,
+        at: start,
         max,
         slice_end: None,
         picture: picture.ok_or(PacketiseError::NoPicture)?,
@@ -73,7 +76,10 @@ impl<'a> Iterator for Payloads<'a> {
             None => self.gather(&mut found),
         };
         let data = self.data.get(self.at..end)?;
-        self.at = end;
+        self.at = match self.slice_end {
+            Some(_) => end,
+            None => skip_stuffing(self.data, end),
+        };
         Some(Payload {
             data,
             header: VideoHeader {
@@ -85,7 +91,7 @@ impl<'a> Iterator for Payloads<'a> {
                 vectors: self.picture.vectors,
             },
             //= rfc2250-3.3-marker
-            marker: end == self.data.len(),
+            marker: self.at == self.data.len(),
         })
     }
 }
@@ -137,7 +143,11 @@ impl Payloads<'_> {
             }
             found.ends_slice = kind == Kind::Slice;
             if unit_end - self.at > self.max {
-                return self.fragment(unit_end, found);
+                return match kind {
+                    Kind::Slice => self.fragment(unit_end, found),
+                    // What exceeds the payload is stuffing: `packetise` has checked headers.
+                    _ => self.at + self.max,
+                };
             }
             end = unit_end;
         }
@@ -151,6 +161,24 @@ impl Payloads<'_> {
         self.slice_end = (end < slice_end).then_some(slice_end);
         end
     }
+}
+
+/// Position of the start code after the zero stuffing at `at`; `at` if there is no stuffing, and the
+/// end of the stream if only zeros follow.
+fn skip_stuffing(stream: &[u8], at: usize) -> usize {
+    let zeros = stream[at..].iter().position(|byte| *byte != 0);
+    match zeros {
+        Some(zeros) if stream[at + zeros] == 1 => at + zeros.saturating_sub(START_CODE_ZEROS),
+        Some(_) => at,
+        None => stream.len(),
+    }
+}
+
+/// Length of a header without the zeros at its end, which may be stuffing.
+fn header_len(unit: &[u8]) -> usize {
+    unit.iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |at| at + 1)
 }
 
 /// One RTP payload, not serialised yet.
@@ -227,6 +255,8 @@ impl core::error::Error for PacketiseError {}
 
 /// The largest header of MPEG-2 has 261 bytes (RFC 2250 section 3.1).
 const MIN_PAYLOAD: usize = 261 + VideoHeader::LEN;
+/// Zeros of a start code; any before them are stuffing.
+const START_CODE_ZEROS: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -235,6 +265,7 @@ mod tests {
 
     use super::super::{Depacketiser, VideoPayload};
     use super::*;
+    use crate::wire::h264::nal_units;
 
     /// A unit of `len` bytes behind its start code.
     fn part(code: u8, len: usize) -> Vec<u8> {
@@ -294,14 +325,73 @@ mod tests {
         }
 
         #[test]
-        fn random_bytes_do_not_panic(
+        fn stuffed_access_units_reassemble_to_the_same_units(
+            units in vec((any::<u8>(), 0_usize..300, 0_usize..700), 1..12),
+            before in 2_usize..700,
+            max_payload in MIN_PAYLOAD..600,
+        ) {
+            let mut access_unit = vec![0; before - 2];
+            for (code, len, stuffing) in units {
+                // Every second unit is a picture or a slice.
+                let code = if code % 2 == 0 { code } else { code % 4 / 2 };
+                access_unit.extend(part(code, len));
+                access_unit.resize(access_unit.len() + stuffing, 0);
+            }
+            check(&access_unit, max_payload);
+        }
+
+        #[test]
+        fn random_bytes_reassemble_to_the_same_units(
             bytes in vec(0_u8..3, 0..600),
             max_payload in 260_usize..300,
         ) {
-            if let Ok(payloads) = packetise(&bytes, max_payload) {
-                let all: usize = payloads.map(|p| p.len() - VideoHeader::LEN).sum();
-                prop_assert_eq!(all, bytes.len());
-            }
+            check(&[&[0, 0, 1, 0][..], &bytes].concat(), max_payload);
+            check(&bytes, max_payload);
+        }
+    }
+
+    /// If the access unit is accepted, the assembler accepts every payload, and returns the same
+    /// units. Start codes are those of H.264, and so is stuffing.
+    fn check(access_unit: &[u8], max_payload: usize) {
+        let Ok(payloads) = packetise(access_unit, max_payload) else {
+            return;
+        };
+        let mut assembler = Depacketiser::new(access_unit.len());
+        let mut joined = Vec::new();
+        let mut marker = false;
+        for payload in payloads {
+            let mut out = Vec::new();
+            payload.emit(&mut out);
+            assert!(out.len() <= max_payload && !marker);
+            assembler.push(&out).unwrap();
+            joined.extend_from_slice(&out[VideoHeader::LEN..]);
+            marker = payload.marker();
+        }
+        assert!(marker);
+        assert!(nal_units(&joined).eq(nal_units(access_unit)));
+        let slices = super::super::contents(access_unit).slices;
+        assert_eq!(assembler.take().is_ok(), slices);
+    }
+
+    #[test]
+    fn stuffing_has_no_payload_of_its_own() {
+        // Zeros before a slice before the picture, as before the sequence header, and zeros after
+        // the picture header: more than a payload holds.
+        let stuffing = vec![0; 700];
+        let picture = part(0x00, 5);
+        for first in [part(1, 40), part(0xb3, 8)] {
+            let access_unit = [
+                stuffing.clone(),
+                first,
+                picture.clone(),
+                stuffing.clone(),
+                part(2, 40),
+            ]
+            .concat();
+            check(&access_unit, 300);
+            let found = cut(&access_unit, 300);
+            let heads: Vec<_> = found.iter().map(|(_, data)| data[..3].to_vec()).collect();
+            assert_eq!(heads, vec![vec![0, 0, 1]; found.len()]);
         }
     }
 

@@ -1,0 +1,142 @@
+//! FFmpeg's decoders of H.264 and MPEG-2.
+
+use std::sync::Once;
+
+use ffmpeg_the_third as ffmpeg;
+use tidegate_core::media::Codec;
+
+use crate::decoder::DecodeError;
+use crate::picture::{Picture, Size};
+
+/// Decoder without reordering and without delay, in this process.
+pub(crate) struct NativeDecoder {
+    inner: ffmpeg::decoder::Video,
+    frame: ffmpeg::frame::Video,
+}
+
+/// Result of decoding an access unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// No picture.
+    Nothing,
+    /// A picture without detected damage.
+    Whole(Size),
+    /// A picture with concealed parts.
+    Damaged(Size),
+}
+
+impl NativeDecoder {
+    pub(crate) fn open(codec: Codec, max: Size) -> Result<Self, DecodeError> {
+        ffmpeg::log::set_level(ffmpeg::log::Level::Quiet);
+        let id = match codec {
+            Codec::H264 => ffmpeg::codec::Id::H264,
+            Codec::Mpeg2 => ffmpeg::codec::Id::MPEG2VIDEO,
+        };
+        let native = ffmpeg::decoder::find(id).ok_or(DecodeError::NoCodec(codec))?;
+        let mut context = ffmpeg::codec::Context::new_with_codec(native);
+        context.set_flags(ffmpeg::codec::Flags::LOW_DELAY);
+        context.set_threading(ffmpeg::threading::Config {
+            kind: ffmpeg::threading::Type::None,
+            count: 1,
+            ..ffmpeg::threading::Config::default()
+        });
+        // SAFETY: the pointer is valid as long as the context; one integer is written before the
+        // decoder is opened.
+        unsafe {
+            (*context.as_mut_ptr()).max_pixels = (max.coded_samples() + ALIGNMENT) as i64;
+        }
+        let opened = context.decoder().open_as(native);
+        let inner = opened
+            .and_then(ffmpeg::decoder::Opened::video)
+            .map_err(|e| DecodeError::Refused(codec, e.to_string()))?;
+        Ok(Self {
+            inner,
+            frame: ffmpeg::frame::Video::empty(),
+        })
+    }
+
+    /// Decodes one access unit. Its picture is available until the next call.
+    pub(crate) fn decode(&mut self, unit: &[u8]) -> Outcome {
+        // Without reordering the decoder holds back no frame, so one packet yields at most one
+        // frame.
+        let sent = self.inner.send_packet(&ffmpeg::Packet::copy(unit));
+        if self.inner.receive_frame(&mut self.frame).is_err() {
+            return Outcome::Nothing;
+        }
+        let whole = sent.is_ok() && intact(&self.frame);
+        match size(&self.frame) {
+            None => Outcome::Nothing,
+            Some(size) if whole => Outcome::Whole(size),
+            Some(size) => Outcome::Damaged(size),
+        }
+    }
+
+    /// Copies the picture to `out`, planes without gaps. `out` has exactly its bytes.
+    pub(crate) fn copy_picture(&self, size: Size, out: &mut [u8]) {
+        copy_planes(&self.frame, size, out);
+    }
+
+    /// Discards all reference pictures.
+    pub(crate) fn reset(&mut self) {
+        self.inner.flush();
+    }
+}
+
+/// Disables FFmpeg's messages on standard error, and registers devices.
+pub(crate) fn quiet() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        ffmpeg::log::set_level(ffmpeg::log::Level::Quiet);
+        // Registers devices; it cannot fail.
+        let _ = ffmpeg::init();
+    });
+}
+
+/// Whether FFmpeg decoded the whole frame.
+pub(crate) fn intact(frame: &ffmpeg::frame::Video) -> bool {
+    // SAFETY: the pointer of a frame is valid as long as the frame; two integers are read.
+    let (errors, flags) = unsafe {
+        let raw = frame.as_ptr();
+        ((*raw).decode_error_flags, (*raw).flags)
+    };
+    errors == 0 && flags & ffmpeg::ffi::AV_FRAME_FLAG_CORRUPT == 0
+}
+
+/// Size of an I420 frame. `None` if the format or the size is not supported.
+fn size(frame: &ffmpeg::frame::Video) -> Option<Size> {
+    use ffmpeg::format::Pixel;
+    let supported = matches!(frame.format(), Pixel::YUV420P | Pixel::YUVJ420P);
+    let size = Size::new(frame.width(), frame.height()).ok();
+    size.filter(|_| supported)
+}
+
+/// Copies an I420 frame into `slot`. Does nothing if the format or the size is not supported.
+pub(crate) fn copy<'a>(
+    frame: &ffmpeg::frame::Video,
+    slot: &'a mut Option<Picture>,
+) -> Option<&'a Picture> {
+    let size = size(frame)?;
+    let picture = Picture::resized(slot, size);
+    copy_planes(frame, size, picture.as_i420_mut());
+    Some(picture)
+}
+
+fn copy_planes(frame: &ffmpeg::frame::Video, size: Size, out: &mut [u8]) {
+    let (y, chroma) = out.split_at_mut(size.luma());
+    let (u, v) = chroma.split_at_mut(chroma.len() / 2);
+    let width = size.width() as usize;
+    for (k, (plane, width)) in [(y, width), (u, width / 2), (v, width / 2)]
+        .into_iter()
+        .enumerate()
+    {
+        let stride = frame.stride(k);
+        let rows = frame.data(k).chunks(stride);
+        for (to, from) in plane.chunks_exact_mut(width).zip(rows) {
+            to.copy_from_slice(&from[..width]);
+        }
+    }
+}
+
+/// FFmpeg counts rows padded to the alignment of vector instructions: at most 64 samples more in
+/// each of up to 8,192 rows.
+const ALIGNMENT: u64 = 64 * 8_192;

@@ -261,7 +261,7 @@ impl MediaReceiver {
     }
 
     /// Resets the state for another stream, whose sequence numbers and timestamps are unrelated.
-    fn start_over(&mut self) {
+    pub(super) fn start_over(&mut self) {
         if self.last_media.is_some() {
             self.restarts += 1;
         }

@@ -85,7 +85,7 @@ impl Path {
                 unprotected.expect("the keys are equal");
             }
         }
-        (processor_time() - began).as_secs_f64() * 1e6 / f64::from(PACKETS)
+        processor_time().saturating_sub(began).as_secs_f64() * 1e6 / f64::from(PACKETS)
     }
 }
 

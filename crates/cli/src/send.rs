@@ -92,7 +92,7 @@ pub(crate) struct SendArgs {
     /// --insecure is given; `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "key_file")]
     sdp: Option<PathBuf>,
-    /// Crypto-suite of the description [default: AES_CM_128_HMAC_SHA1_80]
+    /// Crypto-suite of the description [default: `AES_CM_128_HMAC_SHA1_80`]
     #[arg(long, value_name = "NAME", requires = "sdp", conflicts_with = "insecure", value_parser = security::suite)]
     crypto_suite: Option<CryptoSuite>,
     #[command(flatten)]

@@ -3,6 +3,7 @@
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod program;
 
+use std::fmt::Write as _;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
@@ -460,5 +461,8 @@ fn gstreamer_decodes_a_protected_stream() {
 
 fn hex_of_base64(text: &str) -> String {
     let bytes = tidegate_core::wire::base64::decode(text).unwrap();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
 }

@@ -17,10 +17,10 @@ use crate::keys::{Label, MasterKey};
 #[derive(Clone)]
 pub(crate) enum Cipher {
     CounterMode {
-        cipher: Aes128,
+        cipher: Box<Aes128>,
         salt: [u8; 14],
         /// Keyed, and copied for each packet.
-        mac: Hmac<Sha1>,
+        mac: Box<Hmac<Sha1>>,
         tag_len: usize,
     },
     Gcm {
@@ -96,10 +96,9 @@ impl Cipher {
             },
             CryptoSuite::AesCm128HmacSha1_32 | CryptoSuite::AesCm128HmacSha1_80 => {
                 Self::CounterMode {
-                    cipher: Aes128::new(key.into()),
+                    cipher: Box::new(Aes128::new(key.into())),
                     salt: salt.try_into().expect(length),
-                    mac: <Hmac<Sha1> as Mac>::new_from_slice(mac_key)
-                        .expect("HMAC takes any length"),
+                    mac: Box::new(hmac(mac_key)),
                     tag_len: tag_len(suite, protocol),
                 }
             }
@@ -129,7 +128,7 @@ impl Cipher {
                 cipher, salt, mac, ..
             } => {
                 key_stream(cipher, salt, at).apply_keystream(&mut packet[clear..]);
-                let mac = mac.clone().chain_update(packet);
+                let mac = Hmac::clone(mac).chain_update(packet);
                 let digest = mac.chain_update(trailer.counter_mode()).finalize();
                 tag.copy_from_slice(&digest.into_bytes()[..16]);
             }
@@ -162,7 +161,7 @@ impl Cipher {
             Self::CounterMode {
                 cipher, salt, mac, ..
             } => {
-                let mac = mac.clone().chain_update(&*packet);
+                let mac = Hmac::clone(mac).chain_update(&*packet);
                 let mac = mac.chain_update(trailer.counter_mode());
                 // The comparison takes constant time.
                 if mac.verify_truncated_left(tag).is_err() {
@@ -191,6 +190,10 @@ impl Cipher {
             }
         }
     }
+}
+
+fn hmac(key: &[u8]) -> Hmac<Sha1> {
+    <Hmac<Sha1> as Mac>::new_from_slice(key).expect("HMAC takes any length")
 }
 
 impl fmt::Debug for Cipher {

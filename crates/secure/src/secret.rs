@@ -31,7 +31,9 @@ impl SharedSecret {
 
     /// Hexadecimal digits, as [`parse`](Self::parse) reads them.
     pub fn to_hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0x0f]);
+        let digits = digits.map(|digit| char::from_digit(u32::from(digit), 16));
+        digits.map(|digit| digit.expect("below 16")).collect()
     }
 
     pub(crate) fn bytes(&self) -> &[u8; 32] {

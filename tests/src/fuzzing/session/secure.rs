@@ -131,7 +131,7 @@ impl Scene {
         let end = self.now + span;
         while self.now < end {
             self.exchange(true);
-            self.now = self.now + STEP;
+            self.now += STEP;
         }
     }
 
@@ -140,7 +140,7 @@ impl Scene {
         let end = self.now + span;
         while self.now < end {
             self.exchange(false);
-            self.now = self.now + STEP;
+            self.now += STEP;
         }
     }
 

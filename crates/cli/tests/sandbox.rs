@@ -5,7 +5,7 @@ mod program;
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -26,8 +26,8 @@ use tidegate_media::{
     PictureEncoder as _, PictureRefusal, Scene, SceneSource, Size, VideoSource as _,
 };
 
-/// Memory of a decoder process for the sizes of these tests: measured 40 MB, of which 30 MB are the
-/// program and FFmpeg's libraries.
+/// Memory of a decoder process for the sizes of these tests: it has 48 MB at its start, nearly all of
+/// it the program and FFmpeg's libraries.
 const SMALL: u64 = 96 << 20;
 
 #[test]
@@ -100,6 +100,15 @@ fn memory_of_the_process_is_limited_without_the_check_of_its_parent() {
         let peak = peak_memory(child.process.id());
         assert!(peak < SMALL + 42 * 9_437_184, "{peak}");
     }
+}
+
+#[test]
+fn the_process_ends_with_its_connection() {
+    let mut child = RawChild::start();
+    assert_eq!(child.reply(), Some(Reply::Ready { filtered: true }));
+    child.socket.shutdown(Shutdown::Both).unwrap();
+    let status = child.process.wait().unwrap();
+    assert!(status.success(), "{status}");
 }
 
 #[test]

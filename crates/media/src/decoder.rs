@@ -18,7 +18,7 @@ pub struct DecoderConfig {
     /// Limit of the picture size: a picture of this size, or of another size with as many samples.
     /// Memory grows with it.
     pub max_picture: Size,
-    /// Program that decodes in a process of its own, for streams of strangers; see
+    /// Program that decodes in a process of its own, for untrusted streams; see
     /// [`sandbox`](crate::sandbox). `None` decodes in this process.
     pub program: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
-//! Decoder in a process of its own, for streams of strangers.
+//! Decoder in a process of its own, for untrusted streams.
 //!
-//! FFmpeg's decoders are large, and parse bytes that anyone can send. `Decoder`
+//! FFmpeg's decoders are large, and parse bytes of untrusted senders. `Decoder`
 //! can run them in a child process that has no files and no network: it may read and write one
 //! socket, write one file in memory, and allocate a bounded amount of memory. Other system calls
 //! end it. When it ends, or answers late or invalidly, one picture is lost, and another process

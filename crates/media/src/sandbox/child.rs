@@ -37,18 +37,19 @@ pub fn run_child() -> Option<ExitCode> {
         return Some(ExitCode::from(NO_ARGUMENTS));
     };
     // SAFETY: the process was started with this descriptor, and does not use standard input.
-    let socket = unsafe { File::from_raw_fd(SOCKET) };
-    let code = match serve(socket, codec, max) {
-        Ok(()) => 0,
-        Err(_) => FAILED,
+    let mut socket = unsafe { File::from_raw_fd(SOCKET) };
+    let code = match serve(&mut socket, codec, max) {
+        // The parent has closed the connection.
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => 0,
+        Ok(()) | Err(_) => FAILED,
     };
-    // Other handlers of the exit would need more system calls.
+    // Handlers of the exit, and the end of the file's owner, would need more system calls.
     // SAFETY: it ends the process, whose state no longer matters.
     unsafe { libc::_exit(code) }
 }
 
 /// Serves requests until the socket is closed.
-fn serve(mut socket: File, codec: Codec, max: Size) -> io::Result<()> {
+fn serve(socket: &mut File, codec: Codec, max: Size) -> io::Result<()> {
     let mut decoder = NativeDecoder::open(codec, max).map_err(io::Error::other)?;
     let pictures = map_pictures(max)?;
     filter::limit_resources(max)?;

@@ -38,6 +38,7 @@ mod set;
 mod stream;
 mod system;
 mod tcp;
+mod trusted_path;
 mod unprivileged;
 mod variables;
 
@@ -52,7 +53,7 @@ pub use events::{Events, default_path};
 pub use exec_handler::{Executable, Fault, Report};
 pub use handlers::{Handler, Handlers, Signals};
 pub use policy::{Limits, Policy, PolicyError};
-pub use server::{ServeError, Server, interruptions};
+pub use server::{ServeError, Server, hangups, interruptions};
 pub use stream::EventStream;
 pub use system::monotonic;
 pub use tcp::{NotTcp, probe, set_congestion_control};

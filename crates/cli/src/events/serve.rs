@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use tidegate_kernel::{Policy, Server, default_path, interruptions};
+use tidegate_kernel::{Policy, Server, default_path, hangups, interruptions};
 
 use tidegate_console::output::output;
 use tidegate_console::progress::say;
@@ -32,7 +32,7 @@ pub(crate) struct ServeArgs {
     check: bool,
 }
 
-/// Serves until SIGINT or SIGTERM.
+/// Serves until SIGINT or SIGTERM. SIGHUP reads the policy again.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
     let policy = match &args.policy {
         Some(path) => Policy::load(path)?,
@@ -46,7 +46,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
         say(format_args!("events: policy: {note}"));
     }
     // Signals are blocked before the first thread starts.
-    let stop = interruptions().context("cannot block SIGINT and SIGTERM")?;
+    let stop = interruptions()?;
+    let reload = hangups()?;
     let log = |line: &str| say(format_args!("events: {line}"));
     let mut server = Server::new(policy, log)?;
     if args.quiet {
@@ -54,6 +55,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
     }
     let socket = args.socket.clone().unwrap_or_else(default_path);
     server.listen(&socket)?;
+    server.reload_policy_on(reload, args.policy.as_deref());
     server.drop_privileges(args.user.as_deref())?;
     // From here on messages go through the log, which never blocks the server.
     server.announce(&format!("serving at {}", socket.display()));

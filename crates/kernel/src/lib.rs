@@ -25,6 +25,8 @@ mod event;
 mod events;
 mod exec_handler;
 mod ffi;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handlers;
 mod memory_map;
 mod peer_cred;

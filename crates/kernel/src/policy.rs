@@ -99,6 +99,11 @@ impl Policy {
         all
     }
 
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
     /// The limits.
     pub fn limits(&self) -> Limits {
         self.limits
@@ -163,12 +168,13 @@ impl Default for Limits {
     }
 }
 
+/// Users, and what they may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Rule {
-    users: Vec<u32>,
-    groups: Vec<u32>,
-    everybody: bool,
-    wanted: EventRequest,
+pub(crate) struct Rule {
+    pub(crate) users: Vec<u32>,
+    pub(crate) groups: Vec<u32>,
+    pub(crate) everybody: bool,
+    pub(crate) wanted: EventRequest,
 }
 
 impl Rule {

@@ -4,20 +4,24 @@
 //! The server frees the resources of a client that crashes, delays one that floods, and a client
 //! that does not read loses its own events only.
 
+mod activation;
 mod cleanup_process;
 mod client;
 mod deferred_close;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod listener;
 mod log_limiter;
 mod log_writer;
 mod reload;
+mod seccomp;
 mod slot_allocator;
 mod user;
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io, mem, ptr};
@@ -121,6 +125,35 @@ impl Server {
     pub fn listen(&mut self, path: &Path) -> Result<(), ServeError> {
         self.listener = Some(Listener::open(path)?);
         Ok(())
+    }
+
+    /// Serves at the socket that a service manager has passed to this process (socket activation,
+    /// `LISTEN_PID` and `LISTEN_FDS`). Returns its path; `None` if there is no such socket. The
+    /// socket stays when the server is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The manager passes several sockets, or one that is not a listening local socket of type
+    /// `SOCK_SEQPACKET`.
+    pub fn listen_inherited(&mut self) -> Result<Option<PathBuf>, ServeError> {
+        let Some(socket) = activation::inherited()? else {
+            return Ok(None);
+        };
+        let listener = Listener::inherited(socket);
+        let path = listener.path().to_owned();
+        self.listener = Some(listener);
+        Ok(Some(path))
+    }
+
+    /// Restricts the system calls of all threads of this process to those of a daemon that serves.
+    /// Others fail with `EPERM`; executing a program or controlling a process ends this one. It
+    /// cannot be undone. To be called after [`Self::drop_privileges`].
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no seccomp filters.
+    pub fn restrict_system_calls(&self) -> Result<(), ServeError> {
+        seccomp::restrict().map_err(ServeError::Seccomp)
     }
 
     /// Drops all privileges but the one to create rings, and becomes another user if one is given:

@@ -2,10 +2,12 @@
 //! corpora on a stable compiler (`tests/corpora.rs`), and by property tests.
 
 pub mod controller;
+pub mod files;
+pub mod privileged;
 pub mod session;
 pub mod wire;
 
-/// A fuzz target.
+/// A fuzz target. `fuzz/README.md` lists what each asserts.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Name of the target and of its corpus directory.
@@ -16,7 +18,14 @@ pub struct Target {
 
 /// All targets, in alphabetical order.
 pub fn targets() -> Vec<Target> {
-    let mut targets = [&wire::TARGETS[..], &session::TARGETS, &controller::TARGETS].concat();
+    let mut targets = [
+        &wire::TARGETS[..],
+        &session::TARGETS,
+        &controller::TARGETS,
+        &files::TARGETS,
+        &privileged::TARGETS,
+    ]
+    .concat();
     targets.sort_by_key(|target| target.name);
     targets
 }

@@ -9,6 +9,8 @@ use crate::system;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
+    /// The service manager passes something other than the socket of the daemon.
+    Activation(String),
     /// Other users could exchange the socket.
     Exposed {
         /// Its path.
@@ -30,6 +32,8 @@ pub enum ServeError {
     Others(PathBuf),
     /// The privileges cannot be dropped.
     Privileges(io::Error),
+    /// The system calls of the process cannot be restricted.
+    Seccomp(io::Error),
     /// Signals cannot be received through a descriptor.
     Signals(io::Error),
     /// The socket cannot be created.
@@ -44,6 +48,10 @@ pub enum ServeError {
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Activation(why) => write!(
+                f,
+                "{why}: write one ListenSequentialPacket= into the socket unit, or unset LISTEN_FDS"
+            ),
             Self::Exposed { path, why } => write!(
                 f,
                 "other users could exchange the socket {}: {why}",
@@ -87,6 +95,10 @@ impl fmt::Display for ServeError {
                     "the daemon has no descriptor left for its socket ({e}): {fix}"
                 )
             }
+            Self::Seccomp(e) => write!(
+                f,
+                "the system calls of the daemon cannot be restricted ({e}): use a kernel with CONFIG_SECCOMP_FILTER=y"
+            ),
             Self::Signals(e) => write!(f, "signals cannot be received through a descriptor ({e})"),
             Self::Privileges(e) => write!(
                 f,

@@ -1,6 +1,8 @@
 //! The listening socket of the daemon, and the directories that were made for it.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
@@ -18,6 +20,8 @@ use crate::trusted_path::{self, PathError};
 pub(super) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    /// Whether the socket file was made here, and is removed at the end.
+    is_own: bool,
     directories: Directories,
     /// Removes the socket and the directories if this process may not.
     cleanup: Option<CleanupProcess>,
@@ -45,6 +49,7 @@ impl Listener {
         let listener = Self {
             socket,
             path: resolved,
+            is_own: true,
             directories,
             cleanup: None,
             blocks_descriptors,
@@ -52,6 +57,24 @@ impl Listener {
         // SAFETY: takes numbers and touches no memory.
         check(unsafe { libc::listen(listener.socket.as_raw_fd(), 64) }).map_err(error)?;
         Ok(listener)
+    }
+
+    /// A socket that listens already. Its file stays at the end.
+    pub(super) fn inherited(socket: OwnedFd) -> Self {
+        let blocks_descriptors = pass_rights(socket.as_fd(), false).is_ok();
+        Self {
+            path: bound_path(socket.as_fd()).unwrap_or_default(),
+            socket,
+            is_own: false,
+            directories: Directories::default(),
+            cleanup: None,
+            blocks_descriptors,
+        }
+    }
+
+    /// Empty for a socket without a path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -82,6 +105,9 @@ impl Listener {
     /// Starts a process that removes the socket and the directories with the present rights of this
     /// process, whichever user it becomes later.
     pub(super) fn delegate_cleanup(&mut self) -> io::Result<()> {
+        if !self.is_own {
+            return Ok(());
+        }
         let directories = self.directories.0.iter().rev().map(PathBuf::as_path);
         self.cleanup = Some(CleanupProcess::start(&self.path, directories)?);
         self.directories.0.clear();
@@ -91,7 +117,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if self.cleanup.take().is_none() {
+        if self.cleanup.take().is_none() && self.is_own {
             // The directories follow when their field is dropped.
             let _ = fs::remove_file(&self.path);
         }
@@ -174,21 +200,26 @@ fn bind_for_all(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
             error => Err(io::Error::from_raw_os_error(error)),
         },
         // SIGCHLD is ignored in this process, so the status is not known.
-        _ if is_bound(socket) => Ok(()),
+        _ if bound_path(socket).is_some() => Ok(()),
         _ => Err(io::Error::other("the process that binds it has failed")),
     }
 }
 
-/// Whether a local socket has an address.
-fn is_bound(socket: BorrowedFd<'_>) -> bool {
+/// The path of a local socket; `None` if it has none.
+fn bound_path(socket: BorrowedFd<'_>) -> Option<PathBuf> {
     // SAFETY: an address is integers, for which zero is a value; it is passed with its size.
-    unsafe {
+    let (address, size) = unsafe {
         let mut address: libc::sockaddr_un = mem::zeroed();
         let mut size = mem::size_of_val(&address) as libc::socklen_t;
         let place = (&raw mut address).cast();
-        libc::getsockname(socket.as_raw_fd(), place, &raw mut size) == 0
-            && size as usize > mem::size_of::<libc::sa_family_t>()
-    }
+        let found = libc::getsockname(socket.as_raw_fd(), place, &raw mut size);
+        check(found).ok()?;
+        (address, size as usize)
+    };
+    let length = size.checked_sub(mem::offset_of!(libc::sockaddr_un, sun_path))?;
+    let bytes = address.sun_path.iter().take(length).map(|&c| c as u8);
+    let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+    (!bytes.is_empty()).then(|| OsString::from_vec(bytes).into())
 }
 
 /// Sets whether descriptors can be sent to a local socket. Accepted sockets inherit the option.

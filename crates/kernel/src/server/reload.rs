@@ -75,7 +75,8 @@ impl Server {
         }
     }
 
-    fn apply(&mut self, policy: Policy) {
+    /// Applies a new policy to all clients.
+    pub(super) fn apply(&mut self, policy: Policy) {
         for note in policy.notes() {
             self.shared.log.announce(format!("policy: {note}"));
         }

@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 
 use daemon::{ANYTHING, Daemon, chmod, policy_file};
 use program::GUARD;
-use tidegate_kernel::{EventDetails, EventRequest, Events, EventsError, VariableSet};
+use tidegate_kernel::{EventDetails, EventRequest, Events, EventsError, Variable, VariableSet};
 
 const STATE: &str = "[[allow]]\neverybody = true\nevents = ['timeout']\nvariables = ['srtt']\n";
 
@@ -57,7 +57,7 @@ fn standing_subscriptions_lose_what_a_new_policy_does_not_allow() {
     drop((socket, peer));
     let event = events.next(Some(GUARD)).unwrap().unwrap();
     assert_eq!((event.subscription, event.what), (id, EventDetails::Ended));
-    let known: Vec<_> = event.state.known().iter().map(|v| v.name()).collect();
+    let known: Vec<_> = event.state.known().iter().map(Variable::name).collect();
     assert!(known.iter().all(|name| *name == "srtt"), "{known:?}");
     // A policy that allows more again gives the next requests more.
     reload(&mut daemon, ANYTHING, READ);

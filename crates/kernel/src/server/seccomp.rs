@@ -22,12 +22,11 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// Restricts the system calls of all threads of this process. It cannot be undone. Needs
 /// `PR_SET_NO_NEW_PRIVS`.
 pub(super) fn restrict() -> io::Result<()> {
-    // Loads the modules of the C library that look users up: a new policy may have names, and
-    // executable memory cannot be mapped any more.
-    let _ = (
-        system::user_and_group(c"root"),
-        system::group_number(c"root"),
-    );
+    // A name that does not exist loads all modules of the C library that look users up
+    // (nsswitch.conf(5)): a new policy may have names, and executable memory cannot be mapped any
+    // more.
+    let absent = c"tidegate-no-such-name";
+    let _ = (system::user_and_group(absent), system::group_number(absent));
     let fatal = FATAL.map(|call| (call, Vec::new()));
     let fatal = fatal.into_iter().collect();
     install(fatal, SeccompAction::Allow, SeccompAction::KillProcess)?;

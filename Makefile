@@ -10,7 +10,7 @@ SCENARIOS ?=
 PEERS ?=
 
 # Installation prefix [default: /usr/local]; root folder for packages; folder of build products.
-export PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR BUILT
+export PREFIX DESTDIR LIBDIR INCLUDEDIR BINDIR UNITDIR BUILT
 
 .PHONY: help demo test check bench bench-emulator bench-events bench-sim fuzz peers install uninstall clean
 
@@ -25,9 +25,10 @@ help:
 	@echo '             delay and cost of kernel TCP events (root)'
 	@echo 'make bench-sim'
 	@echo '             speed of the simulator, also compared with ns-2 and ns-3 if installed'
-	@echo 'make fuzz    $(FUZZ_SECONDS) s of fuzzing per wire format'
+	@echo 'make fuzz    $(FUZZ_SECONDS) s of fuzzing per target (fuzz/README.md)'
 	@echo 'make peers   other projects'\'' controllers on SCENARIOS; results in runs/peers'
-	@echo 'make install installs program, C header and shared library below PREFIX (/usr/local);'
+	@echo 'make install installs program, event daemon with systemd units, C header and shared library'
+	@echo '             below PREFIX (/usr/local);'
 	@echo '             DESTDIR and make uninstall as usual'
 	@echo 'make clean   removes build products; keeps runs'
 

@@ -42,6 +42,11 @@ fn every_corpus_has_a_target_and_every_target_a_program() {
         .filter_map(|path| path.file_stem()?.to_str())
         .collect();
     assert_eq!(programs, known);
+    let table = fs::read_to_string(corpora().with_file_name("README.md"));
+    let table = table.expect("the table of what targets assert can be read");
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows: Vec<_> = rows.filter_map(|row| row.split('`').next()).collect();
+    assert_eq!(rows, known, "fuzz/README.md");
 }
 
 /// Files and folders of a directory in alphabetical order.

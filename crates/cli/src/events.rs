@@ -1,6 +1,5 @@
 //! `tidegate events`: live events of the kernel's TCP.
 
-mod serve;
 mod show;
 mod transfer;
 mod watch;
@@ -20,7 +19,7 @@ pub(crate) struct EventsArgs {
 enum EventsVerb {
     /// Serve TCP events of their own sockets to applications, subject to a policy (requires root at
     /// start)
-    Serve(serve::ServeArgs),
+    Serve(tidegate_eventsd::ServeArgs),
     /// Run a transfer over a lossy path and print its TCP events
     Watch(watch::WatchArgs),
 }
@@ -28,7 +27,7 @@ enum EventsVerb {
 /// Runs the selected subcommand.
 pub(crate) fn run(args: &EventsArgs) -> Result<ExitCode> {
     match &args.verb {
-        EventsVerb::Serve(args) => serve::run(args),
+        EventsVerb::Serve(args) => tidegate_eventsd::run(args),
         EventsVerb::Watch(args) => watch::run(args),
     }
 }

@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use std::{fs, io, thread};
 
-use daemon::{ANYTHING, Daemon, is_without_rights, socket};
+use daemon::{ANYTHING, Daemon, chmod, is_without_rights, policy_file, socket};
 use program::{GUARD, Program, ProgramResult, Scratch, text};
 use tidegate_kernel::{EventDetails, EventRequest, Events, EventsError};
 
@@ -23,12 +23,11 @@ use tidegate_kernel::{EventDetails, EventRequest, Events, EventsError};
 #[test]
 fn write_errors_of_check_cause_no_panic() {
     let scratch = Scratch::new("check-unwritten");
-    let file = scratch.path("policy.toml");
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     let (reader, closed) = io::pipe().unwrap();
     drop(reader);
     let check = |policy: &str, out: Stdio| {
-        fs::write(&file, policy).unwrap();
+        let file = policy_file(&scratch, policy);
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(["events", "serve", "--check", "--policy", text(&file)]);
         let ended = command.stdout(out).output().unwrap();
@@ -47,8 +46,7 @@ fn write_errors_of_check_cause_no_panic() {
 /// Checks a policy.
 fn check(test: &str, policy: &[u8]) -> ProgramResult {
     let scratch = Scratch::new(test);
-    let file = scratch.path("policy.toml");
-    fs::write(&file, policy).unwrap();
+    let file = policy_file(&scratch, policy);
     Program::tidegate(&format!("events serve --check --policy {}", text(&file))).wait()
 }
 
@@ -111,6 +109,18 @@ fn an_invalid_policy_is_rejected_with_line_and_fix() {
     // A usage error of clap.
     let ended = Program::tidegate("events serve --check").wait();
     assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
+}
+
+#[test]
+fn a_policy_that_others_can_write_is_rejected() {
+    let scratch = Scratch::new("check-exposed");
+    let file = policy_file(&scratch, ANYTHING);
+    chmod(&file, 0o666);
+    let line = format!("events serve --check --policy {}", text(&file));
+    let ended = Program::tidegate(&line).wait();
+    assert_eq!(ended.output, "");
+    ended.failed_with("other users could change the policy");
+    ended.failed_with(&format!("chmod go-w {}", text(&file)));
 }
 
 /// Both ends of a connection over the loopback interface.
@@ -378,7 +388,42 @@ fn start_errors_of_the_daemon_name_the_reason() {
         .wait()
         .failed_with("give the group, too, as --user 4000000001:GID");
     assert!(!daemon.scratch.path("other").exists());
+    let open = daemon.scratch.path("open");
+    fs::create_dir(&open).unwrap();
+    chmod(&open, 0o777);
+    let open = text(&open);
+    Program::tidegate(&format!("events serve --socket {open}/events.sock"))
+        .wait()
+        .failed_with(&format!(
+            "other users can write to the folder {open} (mode 0777)"
+        ));
     daemon.interrupted();
+}
+
+/// Any user may connect, whatever the umask of the daemon.
+#[test]
+fn the_umask_of_the_daemon_does_not_matter() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if is_without_rights("umask") {
+        return;
+    }
+    let scratch = Scratch::new("umask");
+    let socket = socket(&scratch);
+    let mut command = serve(&socket);
+    // SAFETY: takes a number, in a child that has one thread.
+    unsafe {
+        command.pre_exec(|| {
+            libc::umask(0o077);
+            Ok(())
+        });
+    }
+    let mut daemon = Program::start(&mut command);
+    daemon.wait_for_line("events: serving at");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(&socket), 0o666);
+    assert_eq!(mode(socket.parent().unwrap()), 0o755);
+    daemon.interrupt();
+    daemon.wait().succeeded();
 }
 
 /// As with a full disk, and with a closed pipe.

@@ -25,6 +25,8 @@ mod event;
 mod events;
 mod exec_handler;
 mod ffi;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod handlers;
 mod memory_map;
 mod peer_cred;
@@ -38,6 +40,7 @@ mod set;
 mod stream;
 mod system;
 mod tcp;
+mod trusted_path;
 mod unprivileged;
 mod variables;
 
@@ -52,7 +55,7 @@ pub use events::{Events, default_path};
 pub use exec_handler::{Executable, Fault, Report};
 pub use handlers::{Handler, Handlers, Signals};
 pub use policy::{Limits, Policy, PolicyError};
-pub use server::{ServeError, Server, interruptions};
+pub use server::{ServeError, Server, hangups, interruptions};
 pub use stream::EventStream;
 pub use system::monotonic;
 pub use tcp::{NotTcp, probe, set_congestion_control};

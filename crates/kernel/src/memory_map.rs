@@ -7,6 +7,12 @@ use std::{io, mem, slice};
 
 use aya::Pod;
 
+/// Bytes of a page.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: takes a number and touches no memory. It does not fail for this number.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// Mapped pages of a BPF map.
 #[derive(Debug)]
 pub(crate) struct Mapping {

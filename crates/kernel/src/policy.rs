@@ -2,11 +2,14 @@
 
 mod file;
 
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
 use crate::bpf::events::EventRequest;
-use crate::peer_cred::PeerCred;
+use crate::peer_cred::{PeerCred, effective_user};
+use crate::trusted_path::{self, PathError};
 
 /// Rules and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,15 +49,29 @@ impl Policy {
         }
     }
 
-    /// Reads a policy file.
+    /// Reads a policy file. The file, and the folders and symbolic links of its path, have to belong
+    /// to root or to the effective user of this thread, and others may not write to them, except to
+    /// sticky folders.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or has an error; the message names file, line and key.
+    /// The file cannot be read, others can change it, or it has an error; the message names file,
+    /// line and key.
     pub fn load(path: &Path) -> Result<Self, PolicyError> {
-        let bytes = fs::read(path).map_err(|e| PolicyError::Unreadable {
-            path: path.into(),
-            cause: e,
+        Self::load_of(path, effective_user())
+    }
+
+    /// As [`Self::load`], with the user who may own the file beside root.
+    pub(crate) fn load_of(path: &Path, user: u32) -> Result<Self, PolicyError> {
+        let bytes = read_trusted(path, user).map_err(|e| match e {
+            PathError::System(cause) => PolicyError::Unreadable {
+                path: path.into(),
+                cause,
+            },
+            untrusted @ PathError::Untrusted { .. } => PolicyError::Exposed {
+                path: path.into(),
+                why: untrusted.to_string(),
+            },
         })?;
         let text = str::from_utf8(&bytes).map_err(|e| {
             let at = file::line(&bytes, e.valid_up_to());
@@ -82,6 +99,11 @@ impl Policy {
         all
     }
 
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
     /// The limits.
     pub fn limits(&self) -> Limits {
         self.limits
@@ -91,6 +113,26 @@ impl Policy {
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
+}
+
+/// Reads a file that only root or `user` can change or exchange.
+fn read_trusted(path: &Path, user: u32) -> Result<Vec<u8>, PathError> {
+    let path = trusted_path::resolve(path, user)?;
+    let mut options = fs::File::options();
+    // Opening a FIFO would wait for a writer.
+    let options = options
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let mut file = options.open(&path).map_err(PathError::System)?;
+    let found = file.metadata().map_err(PathError::System)?;
+    if !found.is_file() {
+        let kind = io::Error::other("it is not a regular file");
+        return Err(PathError::System(kind));
+    }
+    trusted_path::check(&path, &found, user)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(PathError::System)?;
+    Ok(bytes)
 }
 
 /// Limits of the daemon.
@@ -126,12 +168,13 @@ impl Default for Limits {
     }
 }
 
+/// Users, and what they may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Rule {
-    users: Vec<u32>,
-    groups: Vec<u32>,
-    everybody: bool,
-    wanted: EventRequest,
+pub(crate) struct Rule {
+    pub(crate) users: Vec<u32>,
+    pub(crate) groups: Vec<u32>,
+    pub(crate) everybody: bool,
+    pub(crate) wanted: EventRequest,
 }
 
 impl Rule {
@@ -146,6 +189,13 @@ impl Rule {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PolicyError {
+    /// Other users can change the file, or exchange it.
+    Exposed {
+        /// Its path.
+        path: PathBuf,
+        /// The file or folder that they can change, and the fix.
+        why: String,
+    },
     /// The file cannot be read.
     Unreadable {
         /// Its path.
@@ -165,6 +215,11 @@ pub enum PolicyError {
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Exposed { path, why } => write!(
+                f,
+                "other users could change the policy {}: {why}",
+                path.display()
+            ),
             Self::Unreadable { path, cause } => {
                 write!(
                     f,
@@ -188,6 +243,8 @@ impl std::error::Error for PolicyError {}
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::event::EventKind;
     use crate::variables::Variable;
@@ -298,9 +355,88 @@ mod tests {
         assert_eq!(Policy::everybody().notes(), [""; 0]);
     }
 
+    /// An empty file that only this user can write, whatever the umask.
+    fn own_file(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("tg-{}-{name}.toml", std::process::id()));
+        fs::write(&path, "").unwrap();
+        chmod(&path, 0o600);
+        path
+    }
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_policy_that_others_can_write_is_refused() {
+        let path = own_file("writable");
+        let named = path.display();
+        for mode in [0o620, 0o602, 0o666] {
+            chmod(&path, mode);
+            let error = Policy::load(&path).unwrap_err().to_string();
+            for words in [
+                format!("could change the policy {named}"),
+                format!("write to the file {named} (mode {mode:04o})"),
+                format!("chmod go-w {named}"),
+            ] {
+                assert!(error.contains(&words), "{error}");
+            }
+        }
+        chmod(&path, 0o644);
+        assert_eq!(Policy::load(&path).unwrap(), Policy::parse("").unwrap());
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_policy_of_another_user_is_refused() {
+        let path = own_file("foreign");
+        let own = effective_user();
+        // The file belongs to this user, or to nobody if that is root.
+        let other = if own == 0 {
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            0
+        } else {
+            own + 1
+        };
+        let error = Policy::load_of(&path, other).unwrap_err().to_string();
+        let owner = if own == 0 { 65_534 } else { own };
+        let words = format!("user {owner} owns the file {}", path.display());
+        assert!(
+            error.contains(&words) && error.contains("chown root"),
+            "{error}"
+        );
+        assert!(Policy::load_of(&path, owner).is_ok());
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_policy_in_a_folder_that_others_can_write_is_refused() {
+        let folder = std::env::temp_dir().join(format!("tg-{}-policies", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let (path, file) = (folder.join("policy.toml"), own_file("linked"));
+        std::os::unix::fs::symlink(&file, &path).unwrap();
+        chmod(&folder, 0o755);
+        Policy::load(&path).unwrap();
+        chmod(&folder, 0o777);
+        let error = Policy::load(&path).unwrap_err().to_string();
+        let words = format!("write to the folder {}", folder.display());
+        assert!(error.contains(&words), "{error}");
+        fs::remove_file(file).unwrap();
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Opening a FIFO would wait for a writer, and reading a device might not end.
+    #[test]
+    fn a_policy_has_to_be_a_regular_file() {
+        let error = Policy::load(Path::new("/dev/zero"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("is not a regular file"), "{error}");
+    }
+
     #[test]
     fn a_policy_in_another_encoding_is_an_error_with_a_fix() {
-        let path = std::env::temp_dir().join(format!("tg-{}-latin.toml", std::process::id()));
+        let path = own_file("latin");
         // "für" in Latin-1.
         fs::write(&path, b"[limits]\nclients = 4 # f\xfcr\n").unwrap();
         let error = Policy::load(&path).unwrap_err().to_string();

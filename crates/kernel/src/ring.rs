@@ -7,7 +7,7 @@ use std::{io, mem};
 
 use crate::bpf::layout::Record;
 use crate::event::{Event, EventDetails, EventKind, SubscriptionId};
-use crate::memory_map::Mapping;
+use crate::memory_map::{Mapping, page_size};
 use crate::variables::{Snapshot, VariableSet};
 
 /// A ring of records.
@@ -26,9 +26,7 @@ pub(crate) struct Ring {
 impl Ring {
     /// Maps the ring of `size` bytes behind a descriptor.
     pub(crate) fn map(fd: OwnedFd, size: u32) -> io::Result<Self> {
-        // SAFETY: takes a number and touches no memory.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        let page = usize::try_from(page).map_err(|_| io::Error::last_os_error())?;
+        let page = page_size();
         let consumed = Mapping::shared(fd.as_fd(), 0, page)?;
         let produced = Mapping::readable(fd.as_fd(), page, page + 2 * size as usize)?;
         Ok(Self {
@@ -44,7 +42,14 @@ impl Ring {
     pub(crate) fn next(&self) -> Option<Event> {
         loop {
             let at = end(&self.consumed).load(Ordering::Acquire);
-            if at == end(&self.produced).load(Ordering::Acquire) {
+            let produced = end(&self.produced).load(Ordering::Acquire);
+            if at == produced || !produced.is_multiple_of(8) {
+                return None;
+            }
+            // A length that leads beyond the writer's position. The kernel writes none; without this
+            // check the loop would run through 2^64 bytes.
+            if produced.wrapping_sub(at) > self.size {
+                end(&self.consumed).store(produced, Ordering::SeqCst);
                 return None;
             }
             let offset = self.page + (at % self.size) as usize;
@@ -59,7 +64,8 @@ impl Ring {
             let event = is_whole
                 .then(|| parse(&self.produced.copy(offset + HEADER)))
                 .flatten();
-            let next = at + (size as usize + HEADER).next_multiple_of(8) as u64;
+            let length = (size as usize + HEADER).next_multiple_of(8) as u64;
+            let next = at.wrapping_add(length);
             // Sequentially consistent, so that either the kernel sees the new position and sends a
             // notification, or this reader sees the new record.
             end(&self.consumed).store(next, Ordering::SeqCst);
@@ -99,6 +105,9 @@ pub(crate) fn parse(record: &Record) -> Option<Event> {
     })
 }
 
-const BUSY: u32 = 1 << 31;
-const DISCARDED: u32 = 1 << 30;
-const HEADER: usize = 8;
+/// Flag of a record that is not complete.
+pub(crate) const BUSY: u32 = 1 << 31;
+/// Flag of a record that is to be skipped.
+pub(crate) const DISCARDED: u32 = 1 << 30;
+/// Size of the header of a record: its length and the kernel's page offset.
+pub(crate) const HEADER: usize = 8;

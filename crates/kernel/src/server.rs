@@ -4,12 +4,18 @@
 //! The server frees the resources of a client that crashes, delays one that floods, and a client
 //! that does not read loses its own events only.
 
+mod activation;
 mod cleanup_process;
 mod client;
 mod deferred_close;
+mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod listener;
 mod log_limiter;
 mod log_writer;
+mod reload;
+mod seccomp;
 mod slot_allocator;
 mod user;
 
@@ -33,7 +39,10 @@ use deferred_close::DeferredClose;
 use listener::Listener;
 use log_limiter::LogLimiter;
 use log_writer::Sink;
+use reload::PolicySource;
 use slot_allocator::SlotAllocator;
+
+pub use error::ServeError;
 
 /// The daemon of the event service.
 pub struct Server {
@@ -43,6 +52,8 @@ pub struct Server {
     /// Number of the next client.
     next: u64,
     listener: Option<Listener>,
+    /// Where the policy is read again.
+    policy: Option<PolicySource>,
     /// No connection is accepted until then, since the process has no descriptor left.
     full_until: Option<Instant>,
 }
@@ -88,6 +99,7 @@ impl Server {
             clients: BTreeMap::new(),
             next: 0,
             listener: None,
+            policy: None,
             full_until: None,
         })
     }
@@ -103,14 +115,45 @@ impl Server {
     }
 
     /// Listens on a local socket at this path. Missing directories are made, and removed with the
-    /// socket when the server is dropped.
+    /// socket when the server is dropped. Any user may connect, since the policy decides about
+    /// rights. A child process creates the socket, with a umask of its own.
     ///
     /// # Errors
     ///
-    /// Another daemon listens there, the path has another file, or it cannot be used.
+    /// Another daemon listens there, the path has another file, another user can write to a folder
+    /// of the path (unless it is sticky) or owns one, or the path cannot be used.
     pub fn listen(&mut self, path: &Path) -> Result<(), ServeError> {
         self.listener = Some(Listener::open(path)?);
         Ok(())
+    }
+
+    /// Serves at the socket that a service manager has passed to this process (socket activation,
+    /// `LISTEN_PID` and `LISTEN_FDS`). Returns its path; `None` if there is no such socket. The
+    /// socket stays when the server is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The manager passes several sockets, or one that is not a listening local socket of type
+    /// `SOCK_SEQPACKET`.
+    pub fn listen_inherited(&mut self) -> Result<Option<PathBuf>, ServeError> {
+        let Some(socket) = activation::inherited()? else {
+            return Ok(None);
+        };
+        let listener = Listener::inherited(socket);
+        let path = listener.path().to_owned();
+        self.listener = Some(listener);
+        Ok(Some(path))
+    }
+
+    /// Restricts the system calls of all threads of this process to those of a daemon that serves.
+    /// Others fail with `EPERM`; executing a program or controlling a process ends this one. It
+    /// cannot be undone. To be called after [`Self::drop_privileges`].
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no seccomp filters.
+    pub fn restrict_system_calls(&self) -> Result<(), ServeError> {
+        seccomp::restrict().map_err(ServeError::Seccomp)
     }
 
     /// Drops all privileges but the one to create rings, and becomes another user if one is given:
@@ -158,6 +201,7 @@ impl Server {
                     _ if !polled.is_ready() => {}
                     Source::Stop => return Ok(()),
                     Source::Listener => self.accept(),
+                    Source::Reload => self.reload(),
                     Source::Client(number) => self.serve(number),
                 }
             }
@@ -182,6 +226,9 @@ impl Server {
             limits.push(wait);
         } else if let Some(listener) = &self.listener {
             sources.push((Source::Listener, Polled::input(listener.socket())));
+        }
+        if let Some(policy) = &self.policy {
+            sources.push((Source::Reload, Polled::input(policy.signals())));
         }
         for (&number, client) in &mut self.clients {
             let wait = if client.is_discarding() {
@@ -393,6 +440,7 @@ impl Shared {
 enum Source {
     Stop,
     Listener,
+    Reload,
     Client(u64),
 }
 
@@ -425,13 +473,27 @@ pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 ///
 /// The system refuses the descriptor.
-pub fn interruptions() -> io::Result<OwnedFd> {
+pub fn interruptions() -> Result<OwnedFd, ServeError> {
+    signals(&[libc::SIGINT, libc::SIGTERM]).map_err(ServeError::Signals)
+}
+
+/// A descriptor that becomes readable with SIGHUP, as [`interruptions`].
+///
+/// # Errors
+///
+/// The system refuses the descriptor.
+pub fn hangups() -> Result<OwnedFd, ServeError> {
+    signals(&[libc::SIGHUP]).map_err(ServeError::Signals)
+}
+
+fn signals(which: &[libc::c_int]) -> io::Result<OwnedFd> {
     // SAFETY: the set is whole, and is filled before its use.
     unsafe {
         let mut set: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, libc::SIGINT);
-        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        for &signal in which {
+            libc::sigaddset(&raw mut set, signal);
+        }
         check(libc::sigprocmask(
             libc::SIG_BLOCK,
             &raw const set,
@@ -440,85 +502,6 @@ pub fn interruptions() -> io::Result<OwnedFd> {
         owned(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC))
     }
 }
-
-/// Reason why the daemon cannot serve.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The user has no entry on this system, so its group is not known.
-    GroupUnknown(u32),
-    /// Another daemon listens at the path.
-    InUse(PathBuf),
-    /// The group does not exist.
-    NoGroup(String),
-    /// The file at the path is not a socket.
-    NoSocket(PathBuf),
-    /// The user does not exist.
-    NoUser(String),
-    /// The socket at the path belongs to another program.
-    Others(PathBuf),
-    /// The privileges cannot be dropped.
-    Privileges(io::Error),
-    /// The socket cannot be created.
-    Socket {
-        /// Its path.
-        path: PathBuf,
-        /// The error of the system.
-        cause: io::Error,
-    },
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::GroupUnknown(user) => write!(
-                f,
-                "the group of user {user} is not known, since the user has no entry on this system: \
-                 give the group, too, as --user {user}:GID"
-            ),
-            Self::InUse(path) => write!(
-                f,
-                "another daemon serves at {}: stop it, or choose another --socket",
-                path.display()
-            ),
-            Self::NoGroup(name) => write!(
-                f,
-                "there is no group `{name}` on this system: create it, or give a number"
-            ),
-            Self::NoSocket(path) => write!(
-                f,
-                "the file at {} is not a socket: choose another --socket, or remove the file",
-                path.display()
-            ),
-            Self::NoUser(name) => write!(
-                f,
-                "there is no user `{name}` on this system: create it, give numbers as UID:GID, or leave \
-                 --user out"
-            ),
-            Self::Others(path) => write!(
-                f,
-                "another program's socket is at {}: choose another --socket",
-                path.display()
-            ),
-            Self::Privileges(e) | Self::Socket { cause: e, .. } if system::is_short(e) => write!(
-                f,
-                "the daemon has no descriptor left for its socket ({e}): {}",
-                system::more_descriptors(e)
-            ),
-            Self::Privileges(e) => write!(
-                f,
-                "the privileges cannot be dropped ({e}): start the daemon as root, or leave --user out"
-            ),
-            Self::Socket { path, cause } => write!(
-                f,
-                "the socket {} cannot be created ({cause}): choose another --socket",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {}
 
 /// Pause of accepting connections once no descriptor is left.
 const FULL: Duration = Duration::from_secs(1);

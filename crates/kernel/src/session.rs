@@ -51,7 +51,7 @@ impl Session {
     /// Starts a server on a thread of this process, for this session only.
     pub(crate) fn local(ring: u32) -> Result<Self, EventsError> {
         let [ours, its] = system::local_pair()?;
-        set_nonblocking(its.as_fd())?;
+        system::set_nonblocking(its.as_fd())?;
         let number = its.as_raw_fd();
         let (sender, ready) = mpsc::channel();
         let serve = move |stop: &Bell| match local_server(number, stop) {
@@ -282,14 +282,6 @@ fn shut_down(socket: &OwnedFd) {
 
 fn unexpected(reply: &Reply) -> EventsError {
     EventsError::Strange(format!("{reply:?}"))
-}
-
-fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes numbers and touches no memory.
-    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
-    let flags = system::check(flags)? | libc::O_NONBLOCK;
-    // SAFETY: as above.
-    system::check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) }).map(drop)
 }
 
 #[cfg(test)]

@@ -119,6 +119,15 @@ pub(crate) fn epoll_add(epoll: &OwnedFd, fd: RawFd, events: i32, key: u64) -> io
     check(unsafe { libc::epoll_ctl(epoll, add, fd, &raw mut event) }).map(drop)
 }
 
+/// Makes calls on a descriptor return at once.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: takes numbers and touches no memory.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    let flags = flags | libc::O_NONBLOCK;
+    // SAFETY: as above.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) }).map(drop)
+}
+
 /// Sets the time-out of blocking calls on a socket.
 pub(crate) fn limit(socket: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     let limit = libc::timeval {

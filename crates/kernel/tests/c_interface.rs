@@ -69,8 +69,10 @@ fn the_installation_is_found_by_pkg_config_and_can_be_removed() {
     let _ = fs::remove_dir_all(&scratch);
     let (built, below) = (scratch.join("built"), scratch.join("below"));
     fs::create_dir_all(&built).unwrap();
-    // A placeholder for the program, which is of another package and may not be built.
-    symlink("/bin/true", built.join("tidegate")).unwrap();
+    // Placeholders for the programs, which are of other packages and may not be built.
+    for program in ["tidegate", "tidegate-eventsd"] {
+        symlink("/bin/true", built.join(program)).unwrap();
+    }
     symlink(libraries().join(LIBRARY), built.join(LIBRARY)).unwrap();
     let make = |target: &str| {
         let mut make = Command::new("make");
@@ -86,6 +88,13 @@ fn the_installation_is_found_by_pkg_config_and_can_be_removed() {
     make("install");
     let here = below.join("opt/tidegate");
     succeeds(&mut Command::new(here.join("bin/tidegate")));
+    succeeds(&mut Command::new(here.join("bin/tidegate-eventsd")));
+    let unit = here.join("lib/systemd/system/tidegate-events.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    assert!(
+        unit.contains("ExecStart=/opt/tidegate/bin/tidegate-eventsd --policy"),
+        "{unit}"
+    );
     let flags = Command::new("pkg-config")
         .args(["--cflags", "--libs", "tidegate-kernel"])
         .env("PKG_CONFIG_LIBDIR", here.join("lib/pkgconfig"))

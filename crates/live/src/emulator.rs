@@ -7,6 +7,8 @@
 mod blackhole;
 mod engine;
 mod frame;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod report;
 mod timing;
 

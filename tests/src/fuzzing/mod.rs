@@ -3,10 +3,12 @@
 
 pub mod controller;
 pub mod decoder;
+pub mod files;
+pub mod privileged;
 pub mod session;
 pub mod wire;
 
-/// A fuzz target.
+/// A fuzz target. `fuzz/README.md` lists what each asserts.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Name of the target and of its corpus directory.
@@ -22,6 +24,8 @@ pub fn targets() -> Vec<Target> {
         &session::TARGETS,
         &controller::TARGETS,
         &decoder::TARGETS,
+        &files::TARGETS,
+        &privileged::TARGETS,
     ]
     .concat();
     targets.sort_by_key(|target| target.name);

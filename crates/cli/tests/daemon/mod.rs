@@ -1,5 +1,6 @@
 //! The event daemon as a child process. Tests are skipped with a message where it is unavailable.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
@@ -24,8 +25,7 @@ impl Daemon {
             return None;
         }
         let scratch = Scratch::new(test);
-        let file = scratch.path("policy.toml");
-        fs::write(&file, policy).unwrap();
+        let file = policy_file(&scratch, policy);
         let (socket, file) = (socket(&scratch), text(&file));
         let socket = text(&socket);
         let command = format!("events serve --socket {socket} --policy {file} {options}");
@@ -47,6 +47,19 @@ impl Daemon {
         assert!(!self.scratch.path("made").exists(), "its folders remain");
         ended
     }
+}
+
+/// Writes a policy that only this user can change, whatever the umask.
+pub(crate) fn policy_file(scratch: &Scratch, policy: impl AsRef<[u8]>) -> PathBuf {
+    let file = scratch.path("policy.toml");
+    fs::write(&file, policy).unwrap();
+    chmod(&file, 0o644);
+    chmod(file.parent().unwrap(), 0o755);
+    file
+}
+
+pub(crate) fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 pub(crate) fn socket(scratch: &Scratch) -> PathBuf {

@@ -11,7 +11,7 @@ use super::layout::{
 };
 use super::loader::{self, Link, LoadError, Object};
 use super::raw;
-use crate::event::EventSet;
+use crate::event::{EventKind, EventSet};
 use crate::memory_map::Mapping;
 use crate::variables::{Snapshot, VariableSet};
 
@@ -113,6 +113,16 @@ impl EventPrograms {
         let known = wanted.variables.and(self.available());
         entry.known.store(known.bits(), Ordering::Relaxed);
         entry.events.store(wanted.events.bits(), Ordering::Release);
+    }
+
+    /// Removes events and variables from a subscription that are not in `allowed`. The event of the
+    /// end stays.
+    pub(crate) fn restrict(&self, place: u32, allowed: EventRequest) {
+        let entry = self.entry(place);
+        let events = allowed.events.with(EventKind::Ended).bits();
+        entry.events.fetch_and(events, Ordering::AcqRel);
+        let variables = allowed.variables.bits();
+        entry.known.fetch_and(variables, Ordering::AcqRel);
     }
 
     /// Ends a subscription. Programs that are running may still write one record, so the slot

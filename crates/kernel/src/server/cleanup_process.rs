@@ -66,9 +66,21 @@ impl CleanupProcess {
 impl Drop for CleanupProcess {
     fn drop(&mut self) {
         self.alive = None;
-        // SAFETY: the status is not asked for.
-        let wait = || unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
-        while wait() == -1 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {}
+        // It fails if SIGCHLD is ignored, once the process has ended.
+        let _ = wait(self.process);
+    }
+}
+
+/// Waits for the end of a child process, and returns its status.
+pub(super) fn wait(process: libc::pid_t) -> io::Result<libc::c_int> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is a valid place for the answer.
+        match check(unsafe { libc::waitpid(process, &raw mut status, 0) }) {
+            Ok(_) => return Ok(status),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
     }
 }
 

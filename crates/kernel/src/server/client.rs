@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::deferred_close::ReceivedFd;
-use crate::bpf::events::{self, BindError, EventCounts, EventRequest};
+use crate::bpf::events::{self, BindError, EventCounts, EventPrograms, EventRequest};
 use crate::bpf::raw;
 use crate::capability;
 use crate::event::{EventKind, EventSet};
 use crate::peer_cred::PeerCred;
-use crate::policy::Limits;
+use crate::policy::{Limits, Policy};
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
 use crate::scm_rights;
 use crate::system;
@@ -71,6 +71,18 @@ impl Client {
             limits,
             rate: RateLimit::new(limits.requests_per_second),
         }
+    }
+
+    /// Applies a new policy; `false` if it allows this client nothing. Subscriptions lose what it
+    /// does not allow.
+    pub(super) fn apply(&mut self, policy: &Policy, monitor: &EventPrograms) -> bool {
+        self.allowed = policy.allows(&self.peer);
+        self.limits = policy.limits();
+        self.rate.set_limit(self.limits.requests_per_second);
+        for &slot in self.slots.values() {
+            monitor.restrict(slot, self.allowed);
+        }
+        self.allowed != EventRequest::default()
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -426,6 +438,11 @@ impl RateLimit {
             left: per_second,
             since: None,
         }
+    }
+
+    fn set_limit(&mut self, per_second: u32) {
+        self.per_second = f64::from(per_second);
+        self.left = self.left.min(self.per_second);
     }
 
     fn wait(&mut self, now: Instant) -> Duration {

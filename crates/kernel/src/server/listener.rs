@@ -1,19 +1,27 @@
 //! The listening socket of the daemon, and the directories that were made for it.
 
+use std::ffi::OsString;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{self, Path, PathBuf};
-use std::{fs, io, ptr};
+use std::{fs, io, mem, ptr};
 
-use super::cleanup_process::CleanupProcess;
+use super::cleanup_process::{self, CleanupProcess};
 use super::{ServeError, connect};
+use crate::peer_cred::effective_user;
 use crate::system::{self, check, owned, set_option};
+use crate::trusted_path::{self, PathError};
 
 /// The listening socket. Dropping it removes the socket and the directories.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    /// Whether the socket file was made here, and is removed at the end.
+    is_own: bool,
     directories: Directories,
     /// Removes the socket and the directories if this process may not.
     cleanup: Option<CleanupProcess>,
@@ -23,31 +31,50 @@ pub(super) struct Listener {
 impl Listener {
     pub(super) fn open(path: &Path) -> Result<Self, ServeError> {
         let error = |cause| socket_error(path, cause);
+        let exposed = |cause| path_error(path, cause);
+        let absolute = path::absolute(path).map_err(error)?;
+        let (Some(folder), Some(name)) = (absolute.parent(), absolute.file_name()) else {
+            let cause = io::Error::new(io::ErrorKind::InvalidInput, "it has no file name");
+            return Err(error(cause));
+        };
+        let user = effective_user();
+        let folder = trusted_path::resolve(folder, user).map_err(exposed)?;
         let mut directories = Directories::default();
-        let path = &path::absolute(path).map_err(error)?;
-        if let Some(parent) = path.parent() {
-            directories.make(parent).map_err(error)?;
-        }
-        remove_stale(path)?;
+        directories.make(&folder, user).map_err(exposed)?;
+        let resolved = folder.join(name);
+        remove_stale(&resolved)?;
         let socket = system::local_socket().map_err(error)?;
-        let (address, size) = system::local_address(path).map_err(error)?;
         let blocks_descriptors = pass_rights(socket.as_fd(), false).is_ok();
-        // SAFETY: the address is whole and passed with its size.
-        unsafe {
-            let address = (&raw const address).cast();
-            check(libc::bind(socket.as_raw_fd(), address, size)).map_err(error)?;
-            check(libc::listen(socket.as_raw_fd(), 64)).map_err(error)?;
-        }
-        // The policy decides about rights, so any user may connect.
-        let any_user = fs::Permissions::from_mode(0o666);
-        fs::set_permissions(path, any_user).map_err(error)?;
-        Ok(Self {
+        bind_for_all(socket.as_fd(), &resolved).map_err(error)?;
+        let listener = Self {
             socket,
-            path: path.into(),
+            path: resolved,
+            is_own: true,
             directories,
             cleanup: None,
             blocks_descriptors,
-        })
+        };
+        // SAFETY: takes numbers and touches no memory.
+        check(unsafe { libc::listen(listener.socket.as_raw_fd(), 64) }).map_err(error)?;
+        Ok(listener)
+    }
+
+    /// A socket that listens already. Its file stays at the end.
+    pub(super) fn inherited(socket: OwnedFd) -> Self {
+        let blocks_descriptors = pass_rights(socket.as_fd(), false).is_ok();
+        Self {
+            path: bound_path(socket.as_fd()).unwrap_or_default(),
+            socket,
+            is_own: false,
+            directories: Directories::default(),
+            cleanup: None,
+            blocks_descriptors,
+        }
+    }
+
+    /// Empty for a socket without a path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -78,6 +105,9 @@ impl Listener {
     /// Starts a process that removes the socket and the directories with the present rights of this
     /// process, whichever user it becomes later.
     pub(super) fn delegate_cleanup(&mut self) -> io::Result<()> {
+        if !self.is_own {
+            return Ok(());
+        }
         let directories = self.directories.0.iter().rev().map(PathBuf::as_path);
         self.cleanup = Some(CleanupProcess::start(&self.path, directories)?);
         self.directories.0.clear();
@@ -87,7 +117,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if self.cleanup.take().is_none() {
+        if self.cleanup.take().is_none() && self.is_own {
             // The directories follow when their field is dropped.
             let _ = fs::remove_file(&self.path);
         }
@@ -129,6 +159,69 @@ fn socket_error(path: &Path, cause: io::Error) -> ServeError {
     }
 }
 
+fn path_error(path: &Path, cause: PathError) -> ServeError {
+    match cause {
+        PathError::System(cause) => socket_error(path, cause),
+        untrusted @ PathError::Untrusted { .. } => ServeError::Exposed {
+            path: path.into(),
+            why: untrusted.to_string(),
+        },
+    }
+}
+
+/// Binds a socket to a path where any user may connect: the policy decides about rights. The kernel
+/// takes the mode of the new file from the umask, so no call changes a mode by name afterwards. The
+/// umask belongs to all threads of a process; a child process has its own.
+fn bind_for_all(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let (address, size) = system::local_address(path)?;
+    // The child shares the table of descriptors. Copies of sockets of other threads would keep them
+    // open after their close.
+    let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
+    // SAFETY: without a stack of its own the child has a copy of the memory, as after fork(2). It
+    // makes system calls only, because another thread may have held the allocator's lock. The
+    // address is whole and passed with its size.
+    let child = unsafe {
+        let child = check(libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) as libc::pid_t)?;
+        if child == 0 {
+            libc::umask(0o111);
+            let bound = libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size);
+            // Error numbers of Linux are below 134, and fit into an exit status.
+            libc::_exit(if bound == 0 {
+                0
+            } else {
+                *libc::__errno_location()
+            });
+        }
+        child
+    };
+    match cleanup_process::wait(child) {
+        Ok(status) if libc::WIFEXITED(status) => match libc::WEXITSTATUS(status) {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error)),
+        },
+        // SIGCHLD is ignored in this process, so the status is not known.
+        _ if bound_path(socket).is_some() => Ok(()),
+        _ => Err(io::Error::other("the process that binds it has failed")),
+    }
+}
+
+/// The path of a local socket; `None` if it has none.
+fn bound_path(socket: BorrowedFd<'_>) -> Option<PathBuf> {
+    // SAFETY: an address is integers, for which zero is a value; it is passed with its size.
+    let (address, size) = unsafe {
+        let mut address: libc::sockaddr_un = mem::zeroed();
+        let mut size = mem::size_of_val(&address) as libc::socklen_t;
+        let place = (&raw mut address).cast();
+        let found = libc::getsockname(socket.as_raw_fd(), place, &raw mut size);
+        check(found).ok()?;
+        (address, size as usize)
+    };
+    let length = size.checked_sub(mem::offset_of!(libc::sockaddr_un, sun_path))?;
+    let bytes = address.sun_path.iter().take(length).map(|&c| c as u8);
+    let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+    (!bytes.is_empty()).then(|| OsString::from_vec(bytes).into())
+}
+
 /// Sets whether descriptors can be sent to a local socket. Accepted sockets inherit the option.
 /// Linux has it since 6.16.
 fn pass_rights(socket: BorrowedFd<'_>, may: bool) -> io::Result<()> {
@@ -143,24 +236,39 @@ const SO_PASSRIGHTS: i32 = 83;
 struct Directories(Vec<PathBuf>);
 
 impl Directories {
-    /// Makes a directory and its missing parents.
-    fn make(&mut self, directory: &Path) -> io::Result<()> {
-        let is_missing = |d: &&Path| !d.as_os_str().is_empty() && !d.exists();
+    /// Makes a directory and its missing parents. The others belong to root or to `user`.
+    fn make(&mut self, directory: &Path, user: u32) -> Result<(), PathError> {
+        let is_missing = |d: &&Path| !d.exists();
         let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
         for &directory in missing.iter().rev() {
-            match fs::create_dir(directory) {
+            match fs::DirBuilder::new().mode(0o755).create(directory) {
                 Ok(()) => {
                     self.0.push(directory.into());
-                    // Any user may connect, whatever the umask of this process.
-                    fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+                    open_to_all(directory).map_err(PathError::System)?;
                 }
-                // Another process has made it, and owns it.
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
-                Err(e) => return Err(e),
+                // Another process has made it.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                    let found = fs::symlink_metadata(directory).map_err(PathError::System)?;
+                    if !found.is_dir() {
+                        return Err(PathError::System(e));
+                    }
+                    trusted_path::check(directory, &found, user)?;
+                }
+                Err(e) => return Err(PathError::System(e)),
             }
         }
         Ok(())
     }
+}
+
+/// Lets any user search a directory, whatever the umask of this process.
+fn open_to_all(directory: &Path) -> io::Result<()> {
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let opened = fs::File::options()
+        .read(true)
+        .custom_flags(flags)
+        .open(directory)?;
+    opened.set_permissions(fs::Permissions::from_mode(0o755))
 }
 
 impl Drop for Directories {
@@ -175,6 +283,8 @@ impl Drop for Directories {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::thread;
 
     use super::*;
     use crate::scm_rights;
@@ -183,7 +293,94 @@ mod tests {
     fn own(name: &str) -> PathBuf {
         let directory = std::env::temp_dir().join(format!("tg-{}-{name}", std::process::id()));
         fs::create_dir(&directory).unwrap();
+        // The umask may let others write.
+        chmod(&directory, 0o755);
         directory
+    }
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    /// As soon as the socket exists, an attacker replaces it by a link to a file of the daemon's
+    /// user. A change of its mode by name would follow the link (the attacker won in the ninth
+    /// start).
+    #[test]
+    fn an_exchanged_name_changes_no_mode() {
+        let there = own("race");
+        let (path, victim, link) = (there.join("sock"), there.join("victim"), there.join("link"));
+        fs::write(&victim, "secret").unwrap();
+        chmod(&victim, 0o600);
+        let stop = AtomicBool::new(false);
+        let exchanged = AtomicU32::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let found = fs::symlink_metadata(&path);
+                    if found.is_ok_and(|found| found.file_type().is_socket()) {
+                        symlink(&victim, &link).unwrap();
+                        fs::rename(&link, &path).unwrap();
+                        exchanged.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+            let (mut starts, mut changed) = (0, false);
+            while !changed && (starts < 300 || exchanged.load(Ordering::Relaxed) < 100) {
+                starts += 1;
+                let listener = Listener::open(&path);
+                changed = mode(&victim) != 0o600;
+                drop(listener);
+                let _ = fs::remove_file(&path);
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(!changed, "the mode of the file changed in start {starts}");
+        });
+        fs::remove_dir_all(there).unwrap();
+    }
+
+    #[test]
+    fn any_user_may_connect_from_the_start() {
+        let there = own("mode");
+        let path = there.join("made/events.sock");
+        let listener = Listener::open(&path).unwrap();
+        assert_eq!((mode(&path), mode(&there.join("made"))), (0o666, 0o755));
+        drop(listener);
+        fs::remove_dir(there).unwrap();
+    }
+
+    #[test]
+    fn folders_that_others_can_change_are_refused() {
+        let there = own("exposed");
+        let refused = |path: &Path, word: &str| {
+            let why = Listener::open(path).unwrap_err();
+            assert!(matches!(why, ServeError::Exposed { .. }), "{why}");
+            let why = why.to_string();
+            let words = format!("{word} {}", there.display());
+            assert!(
+                why.contains("exchange the socket") && why.contains(&words),
+                "{why}"
+            );
+        };
+        chmod(&there, 0o777);
+        refused(&there.join("events.sock"), "write to the folder");
+        refused(&there.join("new/events.sock"), "write to the folder");
+        assert_eq!(entries(&there), 0, "a folder was made");
+        chmod(&there, 0o755);
+        if effective_user() == 0 {
+            std::os::unix::fs::chown(&there, Some(65_534), None).unwrap();
+            refused(&there.join("events.sock"), "user 65534 owns the folder");
+            // Also a sticky one, whose owner can rename all entries.
+            chmod(&there, 0o1777);
+            refused(&there.join("events.sock"), "user 65534 owns the folder");
+            std::os::unix::fs::chown(&there, Some(0), None).unwrap();
+        }
+        chmod(&there, 0o1777);
+        drop(Listener::open(&there.join("events.sock")).unwrap());
+        fs::remove_dir(there).unwrap();
     }
 
     fn entries(directory: &Path) -> usize {

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
@@ -49,9 +50,10 @@ impl Daemon {
     }
 
     fn start_with(name: &str, policy: &str, turn: Turn) -> Option<Self> {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-        let file = dir.join(format!("{}-{name}.toml", std::process::id()));
+        let file = env::temp_dir().join(format!("tg-{}-{name}.toml", std::process::id()));
         fs::write(&file, policy).unwrap();
+        // Policies that others can write are refused, and the umask may allow it.
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let its_log = Arc::clone(&log);
         let sink = move |line: &str| its_log.lock().unwrap().push(line.to_owned());

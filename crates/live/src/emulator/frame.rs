@@ -42,11 +42,13 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Parses a packet; `None` if the bytes are not an IPv4 packet of this length, or too long.
+    /// Parses a packet; `None` if the bytes are not an IPv4 packet of this length, or too long, or
+    /// have an impossible header length.
     pub(super) fn new(bytes: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER] = bytes.first_chunk()?;
         let whole = usize::from(u16::from_be_bytes([header[2], header[3]])) == bytes.len();
-        let ours = header[0] >> 4 == 4 && bytes.len() <= MTU && whole;
+        // RFC 791 section 3.1: a header has at least five words.
+        let ours = header[0] >> 4 == 4 && header[0] & 0xf >= 5 && bytes.len() <= MTU && whole;
         ours.then(|| Self {
             destination: Ipv4Addr::from([header[16], header[17], header[18], header[19]]),
             segment: segment(header, bytes),
@@ -138,7 +140,11 @@ fn segment(header: &[u8; HEADER], bytes: &[u8]) -> Option<Segment> {
     }
     let tcp = bytes.get(4 * usize::from(header[0] & 0xf)..)?;
     let first: &[u8; TCP_HEADER] = tcp.first_chunk()?;
-    let payload = tcp.len().checked_sub(4 * usize::from(first[12] >> 4))?;
+    let offset = 4 * usize::from(first[12] >> 4);
+    let payload = tcp.len().checked_sub(offset)?;
+    if offset < TCP_HEADER {
+        return None;
+    }
     Some(Segment {
         sequence: u32::from_be_bytes([first[4], first[5], first[6], first[7]]),
         payload: payload as u16,

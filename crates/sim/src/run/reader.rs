@@ -20,7 +20,7 @@ use super::rows::{
 };
 use super::writer::{
     BINS, EVENTS, FLOWS, FRAMES_RECEIVED, FRAMES_SENT, LINKS, MANIFEST, PACKETS, SAVABLE, SHOWN,
-    SUMMARY, TOTALS,
+    SUMMARY, TOTALS, check_name,
 };
 use crate::meter::Totals;
 
@@ -269,6 +269,12 @@ impl RunReader {
     }
 
     fn flow(&mut self, flow: &mut FlowRun, world: World) {
+        // A manifest of unknown origin may name files outside of the folder.
+        if let Err(e) = check_name(&flow.info.name) {
+            self.notes
+                .push(format!("{MANIFEST}: {e}; its tables were skipped"));
+            return;
+        }
         let file = |name: &str| format!("{FLOWS}/{}/{name}", flow.info.name);
         let video = flow.info.has_video();
         flow.packets = self.table(&file(PACKETS), flow.info.logs_packets());

@@ -491,7 +491,7 @@ fn remove(file: &Path) -> io::Result<()> {
     }
 }
 
-fn check_name(name: &str) -> Result<(), WriteError> {
+pub(super) fn check_name(name: &str) -> Result<(), WriteError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || !name.chars().all(plain) {
         let name = name.to_owned();

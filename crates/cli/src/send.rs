@@ -113,8 +113,6 @@ pub(crate) struct SendArgs {
     /// Print the summary as one JSON object at the end
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    security: SecurityArgs,
     /// Transport of the stream: `rtp` or `tcp`
     #[arg(long, default_value = "rtp", value_parser = live::transport)]
     transport: Transport,

@@ -35,7 +35,7 @@ fn reports_about_nothing_change_nothing() {
                 builder.block(0xdead_beef, 5, [packet]).unwrap();
             }
             builder.finish(EPOCH);
-            session.to_sender(&out);
+            session.send_to_sender(&out);
         }
     });
     assert_eq!(attacked.media, quiet.media);
@@ -51,7 +51,7 @@ fn empty_blocks_change_nothing() {
         let mut builder = CcfbBuilder::new(RECEIVER, at, &mut out);
         builder.block(MEDIA, session.newest, []).unwrap();
         builder.finish(EPOCH);
-        session.to_sender(&out);
+        session.send_to_sender(&out);
     });
     assert_eq!(attacked.media, quiet.media);
 }
@@ -91,7 +91,7 @@ fn nacks_are_not_amplified() {
             let mut out = Vec::new();
             let recent = (0..64).map(|back| session.newest.wrapping_sub(back));
             rtcp::emit_nack(RECEIVER, MEDIA, recent, &mut out);
-            session.to_sender(&out);
+            session.send_to_sender(&out);
         });
         let (media, repairs) = (session.media, session.repairs);
         assert!(repairs * 4 <= media + 4 * 9_600, "{repairs} of {media}");
@@ -128,7 +128,7 @@ fn stray_packets_do_not_blind_the_receiver() {
                 ssrc: MEDIA,
                 marker: true,
             };
-            session.to_receiver(&packet(header, KEY_FRAME));
+            session.send_to_receiver(&packet(header, KEY_FRAME));
         }
         session.run_to(3_500, |_| ());
         let before = session.frames;
@@ -198,7 +198,7 @@ fn owner_has_precedence_over_a_stranger() {
             ssrc: 666,
             marker: true,
         };
-        session.to_receiver(&packet(header, KEY_FRAME));
+        session.send_to_receiver(&packet(header, KEY_FRAME));
     };
     let mut n = 0;
     session.run_to(6_000, |session| {
@@ -299,10 +299,10 @@ impl Session {
             due.then(|| path.pop_front()).flatten()
         };
         while let Some((_, packet)) = arrived(&mut self.path[0]) {
-            self.to_receiver(&packet);
+            self.send_to_receiver(&packet);
         }
         while let Some((_, packet)) = arrived(&mut self.path[1]) {
-            self.to_sender(&packet);
+            self.send_to_sender(&packet);
         }
         let mut cx = Context {
             now,
@@ -359,7 +359,7 @@ impl Session {
         }
     }
 
-    fn to_sender(&mut self, packet: &[u8]) {
+    fn send_to_sender(&mut self, packet: &[u8]) {
         let mut cx = Context {
             now: self.now,
             rng: &mut self.rng,
@@ -368,7 +368,7 @@ impl Session {
         self.sender.on_datagram(&mut cx, datagram(packet));
     }
 
-    fn to_receiver(&mut self, packet: &[u8]) {
+    fn send_to_receiver(&mut self, packet: &[u8]) {
         let mut cx = Context {
             now: self.now,
             rng: &mut self.rng,

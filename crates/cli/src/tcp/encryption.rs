@@ -13,21 +13,40 @@ use crate::security::is_local;
 #[command(next_help_heading = "TLS, with TCP")]
 pub(crate) struct TlsArgs {
     /// Certificate of the listening end, in PEM (see `tidegate certificate`)
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
+    #[arg(
+        id = "tls_cert",
+        long = "tls-cert",
+        value_name = "FILE",
+        requires = "tls_key"
+    )]
+    certificate: Option<PathBuf>,
     /// Its private key, in PEM
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
+    #[arg(
+        id = "tls_key",
+        long = "tls-key",
+        value_name = "FILE",
+        requires = "tls_cert"
+    )]
+    key: Option<PathBuf>,
     /// Connect with TLS to an end whose certificate has this fingerprint; repeatable
-    #[arg(long, value_name = "sha256:HEX")]
-    tls_fingerprint: Vec<Fingerprint>,
+    #[arg(
+        id = "tls_fingerprint",
+        long = "tls-fingerprint",
+        value_name = "sha256:HEX"
+    )]
+    fingerprints: Vec<Fingerprint>,
     /// Connect with TLS to an end whose certificate was issued by an authority of this PEM file, or
     /// by one of the `system`
-    #[arg(long, value_name = "FILE", value_parser = authorities, conflicts_with = "tls_fingerprint")]
-    tls_ca: Option<Authorities>,
+    #[arg(id = "tls_ca", long = "tls-ca", value_name = "FILE", value_parser = authorities, conflicts_with = "tls_fingerprint")]
+    authorities: Option<Authorities>,
     /// Name in that certificate [default: the host of the address]
-    #[arg(long, value_name = "NAME", requires = "tls_ca")]
-    tls_name: Option<String>,
+    #[arg(
+        id = "tls_name",
+        long = "tls-name",
+        value_name = "NAME",
+        requires = "tls_ca"
+    )]
+    name: Option<String>,
 }
 
 /// TLS of the ends of this process.
@@ -46,7 +65,7 @@ impl TlsArgs {
     /// An option is without effect, or a file is unusable.
     pub(crate) fn load(&self, listens: bool, connects: bool, insecure: bool) -> Result<Encryption> {
         ensure!(
-            listens || self.tls_cert.is_none(),
+            listens || self.certificate.is_none(),
             "--tls-cert and --tls-key are for the listening end: leave them out, and verify the \
             other end by --tls-fingerprint or --tls-ca"
         );
@@ -56,7 +75,7 @@ impl TlsArgs {
             "--tls-fingerprint and --tls-ca are for the connecting end: leave them out, and give \
             --tls-cert and --tls-key"
         );
-        let server = match (&self.tls_cert, &self.tls_key) {
+        let server = match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => Some((
                 TlsServer::read(certificate, key)?,
                 Fingerprint::read(certificate)?,
@@ -66,25 +85,25 @@ impl TlsArgs {
         Ok(Encryption {
             server,
             client,
-            name: self.tls_name.clone(),
+            name: self.name.clone(),
             insecure,
         })
     }
 
     fn client(&self) -> Result<Option<TlsClient>> {
-        Ok(match &self.tls_ca {
+        Ok(match &self.authorities {
             Some(authorities) => Some(TlsClient::issued_by(authorities)?),
-            None if self.tls_fingerprint.is_empty() => None,
-            None => Some(TlsClient::pinned(self.tls_fingerprint.clone())?),
+            None if self.fingerprints.is_empty() => None,
+            None => Some(TlsClient::pinned(self.fingerprints.clone())?),
         })
     }
 
     /// First of these options that was given, for error messages of other transports.
     pub(crate) fn first_given(&self) -> Option<&'static str> {
         let given = [
-            ("--tls-cert", self.tls_cert.is_some()),
-            ("--tls-fingerprint", !self.tls_fingerprint.is_empty()),
-            ("--tls-ca", self.tls_ca.is_some()),
+            ("--tls-cert", self.certificate.is_some()),
+            ("--tls-fingerprint", !self.fingerprints.is_empty()),
+            ("--tls-ca", self.authorities.is_some()),
         ];
         given
             .into_iter()
@@ -131,8 +150,8 @@ impl Encryption {
     /// # Errors
     /// As [`check_peer`](Self::check_peer).
     pub(crate) fn check_address(&self, to: &str) -> Result<()> {
-        let addresses = to.to_socket_addrs().into_iter().flatten();
-        addresses.map(|peer| self.check_peer(peer)).collect()
+        let mut addresses = to.to_socket_addrs().into_iter().flatten();
+        addresses.try_for_each(|peer| self.check_peer(peer))
     }
 
     /// # Errors

@@ -11,6 +11,10 @@ use crate::security::is_local;
 /// Options for TLS.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "TLS, with TCP")]
+#[expect(
+    clippy::struct_field_names,
+    reason = "names of fields are names of options"
+)]
 pub(crate) struct TlsArgs {
     /// Certificate of the listening end, in PEM (see `tidegate certificate`)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -131,8 +135,8 @@ impl Encryption {
     /// # Errors
     /// As [`check_peer`](Self::check_peer).
     pub(crate) fn check_address(&self, to: &str) -> Result<()> {
-        let addresses = to.to_socket_addrs().into_iter().flatten();
-        addresses.map(|peer| self.check_peer(peer)).collect()
+        let mut addresses = to.to_socket_addrs().into_iter().flatten();
+        addresses.try_for_each(|peer| self.check_peer(peer))
     }
 
     /// # Errors

@@ -19,6 +19,7 @@ use tidegate_core::session::tcp::{StreamFault, TcpReceiver, TcpSender, TcpStream
 use tidegate_core::units::Time;
 
 use crate::driver::{RunLimits, TICK};
+use crate::tls::reason;
 pub use connect::connect;
 pub use listener::{Admitted, Listener, Opening, Refusal};
 use socket::wait;
@@ -371,8 +372,9 @@ impl fmt::Display for TcpError {
                 ),
                 _ => write!(
                     f,
-                    "TLS with {peer} failed: {cause}; check --tls-fingerprint or --tls-ca at the \
-                     connecting end, and --tls-cert at the listening one"
+                    "TLS with {peer} failed: {}; check --tls-fingerprint or --tls-ca at the \
+                     connecting end, and --tls-cert at the listening one",
+                    reason(cause)
                 ),
             },
             Self::System(e) => write!(f, "the socket or its event queue failed: {e}"),

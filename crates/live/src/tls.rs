@@ -335,6 +335,17 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
+/// Reason of a failed session, in words. `rustls` prints reasons of other verifiers as Rust values.
+pub(crate) fn reason(failed: &io::Error) -> String {
+    let cause = failed.get_ref().and_then(|cause| cause.downcast_ref());
+    match cause {
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(other))) => {
+            format!("another certificate than expected: {}", other.0)
+        }
+        _ => failed.to_string(),
+    }
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

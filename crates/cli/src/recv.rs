@@ -129,6 +129,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
             "over TCP, --from connects to a sender and --listen waits for one: leave one of them \
             out"
         );
+        args.security.check_tcp()?;
         return tcp::run(args);
     }
     ensure!(

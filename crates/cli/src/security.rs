@@ -25,6 +25,21 @@ pub(crate) struct SecurityArgs {
     pub(crate) insecure: bool,
 }
 
+impl SecurityArgs {
+    /// Checks that a stream over TCP has no key for SRTP.
+    ///
+    /// # Errors
+    /// A key file is given: it would protect nothing.
+    pub(crate) fn check_tcp(&self) -> Result<()> {
+        ensure!(
+            self.key_file.is_none(),
+            "--key-file is for streams over UDP: leave it out, and give --tls-cert and --tls-key \
+            at the listening end and --tls-fingerprint at the other"
+        );
+        Ok(())
+    }
+}
+
 /// Protection of a stream.
 #[derive(Clone, Debug)]
 pub(crate) enum Protection {

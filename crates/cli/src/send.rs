@@ -133,6 +133,7 @@ type Stream = Streamer<EncoderThread>;
 pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     check(args)?;
     if args.transport == Transport::Tcp {
+        args.security.check_tcp()?;
         return tcp::run(args);
     }
     let to = receiver(args)?;

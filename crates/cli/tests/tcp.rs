@@ -278,6 +278,10 @@ fn invalid_options_are_rejected_with_the_fix() {
             "--window requires --transport tcp",
         ),
         (
+            "recv --listen 127.0.0.1:0 --transport tcp --key-file x",
+            "--key-file is for streams over UDP",
+        ),
+        (
             "recv --from 127.0.0.1:9",
             "--from needs the port to listen at",
         ),

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         println!("{elapsed:5} s  {}", line.collect::<Vec<_>>().join("   "));
         samples.push(usage);
     });
-    let arrived = pairs.map(|pair| pair.finish());
+    let arrived = pairs.map(Pair::finish);
     let _ = fs::remove_dir_all(&dir);
     verdict(&samples, &arrived)
 }

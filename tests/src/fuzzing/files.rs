@@ -66,7 +66,7 @@ pub fn scenario(data: &[u8]) {
 /// Run folders: reading returns no more rows than the files have lines, and reads no file outside the
 /// folder; what was read can be written, and is read again as the same run.
 ///
-/// The input is the contents of the files, separated by the byte 0, in the order of [`FILES`].
+/// The input is the contents of the files, separated by the byte 0, in the order of `FILES`.
 pub fn run_folder(data: &[u8]) {
     let folder = Folder::new("in");
     let mut lines = 0;

@@ -15,7 +15,7 @@ use tidegate_secure::endpoint::PEER_SILENCE;
 use tidegate_secure::{SecureEndpoint, SharedSecret};
 
 /// Asserts that only packets of the honest sender reach the receiver, each at most once; that
-/// answers are no longer than what they answer; and that media arrives within [`RECOVERY`] after
+/// answers are no longer than what they answer; and that media arrives within `RECOVERY` after
 /// the last hostile input.
 pub fn secure(data: &[u8]) {
     let mut story = Story::new(data);

@@ -124,7 +124,7 @@ impl Socket {
     }
 
     /// Reads the next datagram into `buffer`, truncated to its size; `None` if there is none.
-    /// Datagrams of other sources are discarded. After [`MOST_DISCARDED`] of them, `None` is
+    /// Datagrams of other sources are discarded. After `MOST_DISCARDED` of them, `None` is
     /// returned although more may be waiting, so that a flood does not delay the caller's timers.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use crate::variables::VariableSet;
 /// grants nothing beyond the policy, frees everything after the client, and answers another client,
 /// whose subscription is unchanged.
 ///
-/// The input is a sequence of operations; see [`operation`].
+/// The input is a sequence of operations; see `operation`.
 pub fn requests(data: &[u8]) {
     if let Ok(request) = serde_json::from_slice::<Request>(data) {
         let again = serde_json::from_slice::<Request>(&request.message());

@@ -2,8 +2,8 @@
 //!
 //! The peer is the source of the first plausible datagram, and remains so under these rules:
 //!
-//! - A peer is *established* once it has sent media at a minimum rate. Until then, another source
-//!   that does so replaces it.
+//! - A peer is *established* once it has sent media at a minimum rate: RTP packets of one source in
+//!   ascending order. Until then, another source that does so replaces it.
 //! - An established peer that is silent for [`TAKEOVER`] may be replaced. If it returns, it
 //!   replaces its successor immediately.
 //! - No more than [`AMPLIFICATION`] times the bytes received from an address are sent to it, so
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use tidegate_core::endpoint::SourceCheck;
 use tidegate_core::units::Time;
+use tidegate_core::wire::rtp::RtpPacket;
 
 /// Sources from which a socket receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,7 +119,7 @@ impl Learned {
             return Admission::Received;
         };
         if let Some(peer) = self.peer.as_mut().filter(|peer| peer.address == source) {
-            peer.receive(at, payload.len());
+            peer.receive(at, payload);
             self.forget_former(at);
             return Admission::Received;
         }
@@ -126,10 +127,10 @@ impl Learned {
             return Admission::Refused;
         }
         let Some(peer) = &self.peer else {
-            self.peer = Some(Source::new(source, at, payload.len()));
+            self.peer = Some(Source::new(source, at, payload));
             return Admission::Received;
         };
-        let mut successor = Source::new(source, at, payload.len());
+        let mut successor = Source::new(source, at, payload);
         if self.former.is_some_and(|(former, _)| former == source) {
             successor.is_established = true;
             self.peer = Some(successor);
@@ -144,21 +145,21 @@ impl Learned {
         if peer.is_established {
             return Admission::Refused;
         }
-        self.challenge(source, at, payload.len())
+        self.challenge(source, at, payload)
     }
 
     /// Counts a datagram of a source that is not the peer.
-    fn challenge(&mut self, source: SocketAddr, at: Time, length: usize) -> Admission {
+    fn challenge(&mut self, source: SocketAddr, at: Time, payload: &[u8]) -> Admission {
         let known = self.challengers.iter().position(|c| c.address == source);
         let Some(index) = known else {
             if self.challengers.len() == MOST_CHALLENGERS {
                 let oldest = self.challengers.iter().map(|c| c.last).min();
                 self.challengers.retain(|c| Some(c.last) != oldest);
             }
-            self.challengers.push(Source::new(source, at, length));
+            self.challengers.push(Source::new(source, at, payload));
             return Admission::Refused;
         };
-        self.challengers[index].receive(at, length);
+        self.challengers[index].receive(at, payload);
         if !self.challengers[index].is_established {
             return Admission::Refused;
         }
@@ -174,11 +175,13 @@ impl Learned {
         };
         match (&mut self.peer, check) {
             (_, SourceCheck::Unchecked | SourceCheck::Rejected) => {}
-            (Some(peer), _) if peer.address == source => peer.receive(at, length),
+            (Some(peer), _) if peer.address == source => peer.count(at, length),
             // Another path of the same peer, e.g. after its NAT has chosen another port.
             (Some(peer), SourceCheck::Authenticated) if !peer.is_silent(at) => {}
             (peer, SourceCheck::Authenticated | SourceCheck::NewSession) => {
-                *peer = Some(Source::new(source, at, length));
+                let mut authentic = Source::new(source, at, &[]);
+                authentic.count(at, length);
+                *peer = Some(authentic);
             }
         }
     }
@@ -236,10 +239,12 @@ struct Source {
     /// Begin of the current interval, datagrams and bytes in it.
     interval: (Time, u32, u64),
     is_established: bool,
+    /// SSRC and sequence number of its last RTP packet.
+    rtp: Option<(u32, u16)>,
 }
 
 impl Source {
-    fn new(address: SocketAddr, at: Time, length: usize) -> Self {
+    fn new(address: SocketAddr, at: Time, payload: &[u8]) -> Self {
         let mut source = Self {
             address,
             last: at,
@@ -247,21 +252,38 @@ impl Source {
             sent: 0,
             interval: (at, 0, 0),
             is_established: false,
+            rtp: None,
         };
-        source.receive(at, length);
+        source.receive(at, payload);
         source
     }
 
-    fn receive(&mut self, at: Time, length: usize) {
+    /// Counts bytes for the budget of the address.
+    fn count(&mut self, at: Time, length: usize) {
         self.last = at;
         self.received = self.received.saturating_add(length as u64);
+    }
+
+    fn receive(&mut self, at: Time, payload: &[u8]) {
+        self.count(at, payload.len());
+        let Ok(packet) = RtpPacket::new_checked(payload) else {
+            return;
+        };
+        let header = packet.header();
+        let last = self.rtp.replace((header.ssrc, header.sequence));
+        let follows = last.is_some_and(|(ssrc, sequence)| {
+            ssrc == header.ssrc && (1..MAX_GAP).contains(&header.sequence.wrapping_sub(sequence))
+        });
+        if !follows {
+            return;
+        }
         let (began, ..) = self.interval;
         if at.since(began) > INTERVAL {
             self.interval = (at, 0, 0);
         }
         let (_, datagrams, bytes) = &mut self.interval;
         *datagrams = datagrams.saturating_add(1);
-        *bytes = bytes.saturating_add(length as u64);
+        *bytes = bytes.saturating_add(payload.len() as u64);
         self.is_established |= *datagrams >= ESTABLISHED.0 && *bytes >= ESTABLISHED.1;
     }
 
@@ -279,6 +301,8 @@ pub const AMPLIFICATION: usize = 3;
 /// Datagrams and bytes within [`INTERVAL`] that establish a peer: 33 kb/s, far below the lowest
 /// rate of a video and far above a few packets that only occupy the socket.
 const ESTABLISHED: (u32, u64) = (8, 4_096);
+/// RFC 3550 appendix A.1, `MAX_DROPOUT`.
+const MAX_GAP: u16 = 3_000;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a replaced peer has precedence over an established successor.
 const PRECEDENCE: Duration = Duration::from_mins(1);
@@ -291,7 +315,13 @@ mod tests {
 
     const OWNER: u16 = 1;
     const STRANGER: u16 = 2;
-    const MEDIA: [u8; 1_000] = [0; 1_000];
+
+    /// An RTP packet of 1,000 bytes.
+    fn media(sequence: u64, ssrc: u8) -> Vec<u8> {
+        let mut packet = vec![0; 1_000];
+        (packet[0], packet[1], packet[3], packet[11]) = (0x80, 96, sequence as u8, ssrc);
+        packet
+    }
 
     fn address(port: u16) -> SocketAddr {
         ([10, 0, 0, 1], port).into()
@@ -305,7 +335,7 @@ mod tests {
     /// Ten datagrams of 1,000 bytes in 100 ms.
     fn stream(learned: &mut Learned, port: u16, from: Time) -> Admission {
         let step = |i: u64| from + Duration::from_millis(10 * i);
-        let each = (0..10).map(|i| learned.admit(address(port), step(i), &MEDIA));
+        let each = (0..10).map(|i| learned.admit(address(port), step(i), &media(i, port as u8)));
         each.last().expect("ten datagrams")
     }
 
@@ -321,7 +351,7 @@ mod tests {
             "it replaces the silent peer and is received since"
         );
         assert_eq!(learned.address(), Some(address(STRANGER)));
-        let back = learned.admit(address(OWNER), ms(2_200), &MEDIA);
+        let back = learned.admit(address(OWNER), ms(2_200), &media(10, 1));
         assert_eq!(back, Admission::Replaced);
         // The stranger was established, but has no precedence over the peer that it replaced.
         assert_eq!(
@@ -339,8 +369,17 @@ mod tests {
             learned.admit(address(STRANGER), Time::from_secs(s), &[0; 12]);
         };
         trickle(&mut learned, 1);
-        let steps = (0..8)
-            .map(|i| learned.admit(address(OWNER), Time::from_millis(1_100 + i * 10), &MEDIA));
+        // Packets of unrelated sources do not establish a peer.
+        for i in 0..100 {
+            let noise = media(i * 7, i as u8);
+            let at = Time::from_millis(1_050 + i / 10);
+            let result = learned.admit(address(STRANGER + 1), at, &noise);
+            assert_eq!(result, Admission::Refused);
+        }
+        let steps = (0..9).map(|i| {
+            let at = Time::from_millis(1_100 + i * 10);
+            learned.admit(address(OWNER), at, &media(i, 1))
+        });
         let steps: Vec<_> = steps.collect();
         assert_eq!(steps.last(), Some(&Admission::Replaced), "{steps:?}");
         trickle(&mut learned, 2);

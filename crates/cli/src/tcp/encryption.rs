@@ -11,10 +11,6 @@ use crate::security::is_local;
 /// Options for TLS.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "TLS, with TCP")]
-#[expect(
-    clippy::struct_field_names,
-    reason = "names of fields are names of options"
-)]
 pub(crate) struct TlsArgs {
     /// Certificate of the listening end, in PEM (see `tidegate certificate`)
     #[arg(

@@ -79,9 +79,9 @@ impl ReceiverScene {
         }
     }
 
-    /// An honest sender is shown within [`RECOVERY`], whatever came before.
+    /// A frame of an honest sender is shown within [`RECOVERY`], whatever came before.
     fn recover(&mut self) {
-        let end = self.now + RECOVERY;
+        let (end, first) = (self.now + RECOVERY, self.timestamp);
         let (mut shown, mut last_key) = (false, None);
         while self.now < end {
             let due = last_key.is_none_or(|at| self.now.since(at) >= Duration::from_secs(1));
@@ -98,7 +98,9 @@ impl ReceiverScene {
             };
             let payload = [if key { 0x67 } else { 0x41 }, 0x88, 0, 0];
             self.packet(header, &payload, Ecn::NotEct);
-            shown = self.decodable;
+            let since = |timestamp: u64| (timestamp as u32).wrapping_sub(first);
+            let is_honest = self.last_out.is_some_and(|at| since(at) < 60 * 90_000);
+            shown |= self.decodable && is_honest;
             self.seq = self.seq.wrapping_add(1);
             self.timestamp = self.timestamp.wrapping_add(3_000);
             self.pass(Duration::from_millis(33));

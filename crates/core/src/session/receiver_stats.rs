@@ -106,6 +106,12 @@ impl Arrivals {
             self.first = seq;
             self.reported = seq;
         }
+        // The first arrival was not the first packet.
+        let before = self.first.saturating_sub(seq);
+        if before > 0 && before + self.seen.len() as u64 <= WINDOW {
+            (0..before).for_each(|_| self.seen.push_front(None));
+            self.first = seq;
+        }
         let Some(place) = seq.checked_sub(self.first) else {
             return false;
         };
@@ -140,10 +146,11 @@ impl Arrivals {
         self.fresh
     }
 
-    /// Whether `seq` is between the stored arrivals and has not arrived.
-    pub fn is_missing(&self, seq: u64) -> bool {
+    /// Whether `seq` is among the stored arrivals.
+    pub fn has(&self, seq: u64) -> bool {
         let place = seq.checked_sub(self.first).map(|place| place as usize);
-        place.and_then(|place| self.seen.get(place)) == Some(&None)
+        let slot = place.and_then(|place| self.seen.get(place));
+        slot.is_some_and(Option::is_some)
     }
 
     /// Missing sequence numbers from `from` to the newest arrival.
@@ -241,6 +248,15 @@ mod tests {
         let (begin, lines) = a.report(Time::from_secs(1), overlap).unwrap();
         assert_eq!((begin, lines.len()), (13, 2));
         assert_eq!(a.missing_since(0).collect::<Vec<_>>(), [12]);
+    }
+
+    #[test]
+    fn packets_before_the_first_arrival_are_accepted() {
+        let mut a = Arrivals::default();
+        assert!(a.on_packet(5_000, at(0)));
+        assert!(a.on_packet(4_000, at(1)) && a.on_packet(4_001, at(2)));
+        assert!(!a.on_packet(4_000, at(3)) && !a.on_packet(800, at(4)));
+        assert_eq!((a.len(), a.missing_since(0).count()), (1_001, 998));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::wire::ntp::{NtpShort, RemoteClock};
 /// Maps the report timestamps of all reporters to one remote time scale.
 ///
 /// A timestamp is bounded by local time: it may not be ahead of the fastest earlier report by more
-/// than [`MAX_STEP`], and not behind the latest one of its reporter. A larger step is accepted once
-/// a second report agrees with the first, as for sequence numbers in RFC 3550 appendix A.1. After
+/// than [`MAX_STEP`], and not behind the latest one of its reporter. Such a step is accepted once a
+/// second report agrees with the first, as for sequence numbers in RFC 3550 appendix A.1. After
 /// such a step, and for another reporter, the scale continues at the rate of the local clock, so
 /// that one-way delays remain comparable.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ impl ReportClock {
                 .fastest
                 .map_or(0, |fastest| own + reporter.shift - local - fastest);
             let behind = i128::from(reporter.last.0) - own - reporter.shift;
-            if ahead.max(behind) > MAX_STEP {
+            if ahead > MAX_STEP || behind > MAX_REORDERING {
                 reporter.confirm_step(now, own, self.fastest)
             } else if behind > 0 {
                 Err(FeedbackFault::Stale)
@@ -72,7 +72,7 @@ impl ReportClock {
             let at = RemoteTime(u64::try_from(remote).unwrap_or(0));
             (reporter.clock, reporter.last, reporter.step) = (clock, at, None);
             let fastest = self.fastest.get_or_insert(remote - local);
-            *fastest = (*fastest).max(remote - local);
+            *fastest = (*fastest).max((remote - local).min(*fastest + MAX_GAIN));
             at
         });
         self.reporters.push_back(reporter);
@@ -117,6 +117,10 @@ impl Reporter {
 /// One second in ns: exceeds the change of delay when a terrestrial route is replaced by a
 /// geostationary one.
 const MAX_STEP: i128 = 1_000_000_000;
+/// 100 ms in ns: a report that is older by less was overtaken by another one.
+const MAX_REORDERING: i128 = 100_000_000;
+/// 20 ms in ns: increase of the maximum per report, so that one report cannot move it far.
+const MAX_GAIN: i128 = 20_000_000;
 /// A receiver and its successors, or translators of a small group.
 const MAX_REPORTERS: usize = 4;
 
@@ -180,6 +184,22 @@ mod tests {
             }
         }
         assert!(rejected < 100, "{rejected}");
+    }
+
+    /// A forged report per second, 0.95 s ahead: below the step that is refused at once.
+    #[test]
+    fn small_forged_steps_do_not_stop_an_honest_reporter() {
+        let mut clock = ReportClock::default();
+        clock.at(local(0), 1, stamp(500_000)).unwrap();
+        let mut rejected = 0;
+        for n in 1..400_u64 {
+            let ms = n * 25;
+            rejected += usize::from(clock.at(local(ms), 1, stamp(500_000 + ms)).is_err());
+            if n % 36 == 0 {
+                let _ = clock.at(local(ms + 1), 1, stamp(500_950 + ms));
+            }
+        }
+        assert!(rejected <= 2 * 400 / 36, "{rejected}");
     }
 
     #[test]

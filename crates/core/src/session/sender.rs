@@ -25,6 +25,7 @@ use crate::endpoint::Datagram;
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
 use crate::trace::{BreakerCause, DropCause, Event, FeedbackFault, KeyCause};
 use crate::units::{Bytes, Rate, Time};
+use crate::wire::ntp::NtpShort;
 use crate::wire::{payload, rtx};
 
 mod capture;
@@ -71,6 +72,8 @@ pub struct MediaSender {
     last_progress: Time,
     first_media: Option<Time>,
     next_report: Option<Time>,
+    /// Middle of the NTP timestamps of the last sender reports.
+    sent_reports: VecDeque<NtpShort>,
     /// Last RTCP about one of the sender's streams.
     last_rtcp: Time,
     last_media: Time,
@@ -165,6 +168,7 @@ impl MediaSender {
             last_progress: Time::ZERO,
             first_media: None,
             next_report: None,
+            sent_reports: VecDeque::new(),
             last_rtcp: Time::ZERO,
             last_media: Time::ZERO,
             last_key_left: None,

@@ -115,22 +115,20 @@ impl MediaReceiver {
         );
     }
 
-    /// A retransmission. Its SSRC may change to one that repairs a missing packet.
+    /// A retransmission. Its SSRC may change to one that repairs a missing packet. Only media moves
+    /// the state of the stream: a packet that has arrived, or that is far from it, is rejected.
     fn on_repair(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
         let header = packet.header();
-        let original = RtxPayload::parse(packet.payload()).ok();
-        let original = original.zip(self.media.unwrap.highest());
-        let Some((original, seq)) = original.and_then(|(original, newest)| {
-            Some((original, nearest16(newest, original.original_sequence)?))
+        let Some((seq, payload)) = self.original(packet).filter(|(seq, _)| {
+            let far = self
+                .last_media
+                .is_none_or(|last| !last.is_timestamp_near(now, header.timestamp));
+            !far && !self.media.arrivals.has(*seq)
         }) else {
             self.rejected += 1;
             return;
         };
         if self.repair.is_other(header.ssrc) {
-            if !self.media.arrivals.is_missing(seq) {
-                self.rejected += 1;
-                return;
-            }
             self.repair = Source::default();
         }
         self.repair.ssrc = Some(header.ssrc);
@@ -138,16 +136,24 @@ impl MediaReceiver {
         let Some(timestamp) = self.on_arrival(now, datagram, &header, own, true) else {
             return;
         };
-        self.assemble(
-            now,
-            &MediaPacket {
-                seq,
-                timestamp,
-                marker: header.marker,
-                repaired: true,
-                payload: original.payload,
-            },
-        );
+        let repair = MediaPacket {
+            seq,
+            timestamp,
+            marker: header.marker,
+            repaired: true,
+            payload,
+        };
+        self.assemble(now, &repair);
+    }
+
+    /// Sequence number and payload of the original packet in a retransmission.
+    fn original<'p>(&self, packet: &RtpPacket<'p>) -> Option<(u64, &'p [u8])> {
+        let original = RtxPayload::parse(packet.payload()).ok()?;
+        let newest = self.media.unwrap.highest()?;
+        Some((
+            nearest16(newest, original.original_sequence)?,
+            original.payload,
+        ))
     }
 
     /// Counts a packet and schedules feedback. Returns its unwrapped timestamp, or `None` for a
@@ -167,7 +173,11 @@ impl MediaReceiver {
         };
         let ecn = datagram.ecn;
         let fresh = source.arrivals.on_packet(seq, Received { ecn, at: now });
-        let timestamp = self.timestamps.unwrap(header.timestamp);
+        let timestamp = if repaired {
+            self.timestamps.peek(header.timestamp)
+        } else {
+            self.timestamps.unwrap(header.timestamp)
+        };
         let ticks = u128::from(now.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
         source.stats.on_packet(seq, timestamp as i64, ticks as i64);
         self.last_arrival = Some(now);
@@ -244,14 +254,14 @@ impl MediaReceiver {
     }
 
     fn take_over(&mut self, now: Time, ssrc: u32) {
-        let left = self.bye.is_some() || self.ended;
         let displaced = match self.displaced {
             Some(displaced) if displaced == ssrc => None,
             // The first of several displaced sources keeps its precedence.
             Some(displaced) => Some(displaced),
             None => self.media.ssrc,
         };
-        self.displaced = displaced.filter(|_| !left);
+        // A BYE that has not taken effect may be forged.
+        self.displaced = displaced.filter(|_| !self.ended);
         self.start_over();
         self.media.ssrc = Some(ssrc);
         let announced = self.newcomer.take().filter(|n| n.ssrc == ssrc);

@@ -53,9 +53,10 @@ impl MediaSender {
         }
         let now = self.config.epoch.at(cx.now).middle();
         let sample = round_trip(now, block.last_sr, block.delay_since_last_sr);
-        // A sample longer than the session is forged, or answers a sender report of another
-        // session.
-        let sample = sample.filter(|&rtt| rtt <= cx.now.since(self.started));
+        // Another sender report than those of this session is forged, or of another session.
+        let sample = sample.filter(|&rtt| {
+            rtt <= cx.now.since(self.started) && self.sent_reports.contains(&block.last_sr)
+        });
         if let Some(rtt) = sample {
             self.path.on_rtt(cx.now, rtt);
         }
@@ -351,9 +352,14 @@ impl MediaSender {
             return;
         }
         let mut out = Vec::with_capacity(96);
+        let ntp = self.config.epoch.at(now);
+        self.sent_reports.push_back(ntp.middle());
+        if self.sent_reports.len() > MAX_SENT_REPORTS {
+            self.sent_reports.pop_front();
+        }
         SenderInfo {
             ssrc: self.config.streams.media_ssrc,
-            ntp: self.config.epoch.at(now),
+            ntp,
             rtp_timestamp: self.timestamp(now),
             packets: self.counts.packets,
             octets: self.counts.octets,
@@ -417,6 +423,8 @@ impl MediaSender {
 
 /// Report interval of a Tidegate receiver.
 const FAST_REPORTS: Duration = Duration::from_secs(1);
+/// Five seconds of probes, the longest reporting interval of a plain receiver.
+const MAX_SENT_REPORTS: usize = 256;
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const GREETING_RETRY: Duration = Duration::from_millis(100);
 /// Time from the first media packet after which a peer counts as sending no per-packet feedback.

@@ -93,6 +93,7 @@ impl MediaReceiver {
         let header = packet.header();
         let last = self.last_media.map(|last| last.next(now, &header));
         self.last_media = Some(last.unwrap_or_else(|| LastPacket::new(now, &header)));
+        self.last_arrival = Some(now);
         let seq = self.media.unwrap.unwrap(header.sequence);
         let Some(timestamp) = self.on_arrival(now, datagram, &header, seq, false) else {
             return;
@@ -115,27 +116,32 @@ impl MediaReceiver {
         );
     }
 
-    /// A retransmission. Its SSRC may change to one that repairs a missing packet. Only media moves
-    /// the state of the stream: a packet that has arrived, or that is far from it, is rejected.
+    /// A retransmission. Each one is reported, but only one of a missing packet near the stream is
+    /// used, and only such a one may change the SSRC of retransmissions.
     fn on_repair(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
         let header = packet.header();
-        let Some((seq, payload)) = self.original(packet).filter(|(seq, _)| {
-            let far = self
-                .last_media
-                .is_none_or(|last| !last.is_timestamp_near(now, header.timestamp));
-            !far && !self.media.arrivals.has(*seq)
-        }) else {
+        let Some((seq, payload)) = self.original(packet) else {
             self.rejected += 1;
             return;
         };
+        let is_near = self
+            .last_media
+            .is_some_and(|last| last.is_timestamp_near(now, header.timestamp));
+        let is_useful = is_near && !self.media.arrivals.has(seq);
         if self.repair.is_other(header.ssrc) {
+            if !is_useful {
+                self.rejected += 1;
+                return;
+            }
             self.repair = Source::default();
         }
         self.repair.ssrc = Some(header.ssrc);
         let own = self.repair.unwrap.unwrap(header.sequence);
-        let Some(timestamp) = self.on_arrival(now, datagram, &header, own, true) else {
+        let arrived = self.on_arrival(now, datagram, &header, own, true);
+        let Some(timestamp) = arrived.filter(|_| is_useful) else {
             return;
         };
+        self.last_arrival = Some(now);
         let repair = MediaPacket {
             seq,
             timestamp,
@@ -180,7 +186,6 @@ impl MediaReceiver {
         };
         let ticks = u128::from(now.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
         source.stats.on_packet(seq, timestamp as i64, ticks as i64);
-        self.last_arrival = Some(now);
         self.report_due
             .get_or_insert(now + self.config.report_interval);
         self.plan_feedback(now, seq, repaired);

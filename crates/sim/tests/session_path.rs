@@ -63,20 +63,27 @@ fn expired_packets_are_not_retransmitted() {
     }
 }
 
+/// In the median of ten seeds: the queue may overflow during the search for the rate, which costs
+/// the frames of a round trip.
 #[test]
 fn reordered_packets_are_not_retransmitted() {
     for jitter in [2, 4, 6, 10] {
-        let mut play = SessionSetup::new();
-        play.jitter = Duration::from_millis(jitter);
-        let played = play.run(SECOND);
-        let repairs = played.log.rtp.iter().filter(|p| p.repair).count();
-        let lost = played.packets.iter();
-        let lost = lost.filter(|p| p.outcome == Some(Outcome::Lost)).count();
-        // The queue may overflow during the search for the rate, which costs the frames of a round
-        // trip.
-        let few = 1_000 * lost <= played.packets.len();
-        assert!(repairs <= 8 && few, "{jitter} ms: {repairs}, {lost}");
-        assert!(played.on_time(0, 20) >= 0.96);
+        let mut counts: Vec<(usize, usize)> = (1..=10)
+            .map(|seed| {
+                let mut play = SessionSetup::new();
+                play.seed = seed;
+                play.jitter = Duration::from_millis(jitter);
+                let played = play.run(SECOND);
+                assert!(played.on_time(0, 20) >= 0.96, "{jitter} ms, seed {seed}");
+                let lost = played.packets.iter();
+                let lost = lost.filter(|p| p.outcome == Some(Outcome::Lost)).count();
+                let repairs = played.log.rtp.iter().filter(|p| p.repair).count();
+                (repairs, 1_000 * lost / played.packets.len())
+            })
+            .collect();
+        counts.sort_unstable();
+        let (repairs, lost) = counts[counts.len() / 2];
+        assert!(repairs <= 8 && lost <= 1, "{jitter} ms: {counts:?}");
     }
 }
 

@@ -102,6 +102,8 @@ impl Scene {
             &mut self.right
         };
         let mut cx = cx(self.now, &mut self.rng);
+        // Reports on earlier packets, which were authentic.
+        while !is_left && end.poll_transmit(&mut cx, &mut Vec::new()).is_some() {}
         let ecn = Ecn::NotEct;
         end.on_datagram(&mut cx, Datagram { ecn, payload });
         let check = end.source_check();

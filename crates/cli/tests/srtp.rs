@@ -45,6 +45,12 @@ fn frames_per_second(said: &ProgramResult) -> u32 {
     rate.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
+/// Number of whole frames in the last message of a receiver.
+fn whole_frames(said: &ProgramResult) -> u32 {
+    let (_, rest) = said.said.split_once("\nreceived ").unwrap();
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
 #[test]
 fn a_stream_with_a_key_file_arrives_and_a_sender_that_restarts_continues_at_once() {
     let scratch = Scratch::new("srtp-key");
@@ -300,7 +306,8 @@ fn a_flood_of_forged_hellos_gets_no_answer_and_costs_no_memory() {
     sender.wait().succeeded();
     let received = receiver.wait();
     received.succeeded();
-    assert!(frames_per_second(&received) >= 15, "{}", received.said);
+    // Half of the frames of four seconds: the last interval may be short on a busy machine.
+    assert!(whole_frames(&received) >= 60, "{}", received.said);
 }
 
 /// An even port with a free port above it, for RTCP.

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::{fs, io, thread};
 
 use calm::judged;
-use program::{GUARD, Program, Scratch, load, text};
+use program::{GUARD, Program, Scratch, free_pair, load, text};
 use rand_core::Rng as _;
 use tidegate_core::control::Ecn;
 use tidegate_core::endpoint::Transmit;
@@ -100,7 +100,7 @@ fn a_closed_port_is_named() {
 
 #[test]
 fn invalid_options_are_rejected_with_the_fix() {
-    for (arguments, mend) in [
+    for (arguments, fix) in [
         ("send --to nowhere", "HOST:PORT"),
         (
             "send --to 127.0.0.1:9 --input /nowhere/film.mp4",
@@ -126,7 +126,7 @@ fn invalid_options_are_rejected_with_the_fix() {
             "no packet of this stream arrived",
         ),
     ] {
-        Program::tidegate(arguments).wait().failed_with(mend);
+        Program::tidegate(arguments).wait().failed_with(fix);
     }
     let waited = Program::tidegate("recv --listen 127.0.0.1:0 --duration 100ms").wait();
     assert!(
@@ -134,7 +134,7 @@ fn invalid_options_are_rejected_with_the_fix() {
         "{}",
         waited.said
     );
-    for (arguments, mend) in [
+    for (arguments, fix) in [
         (
             "send --to 127.0.0.1:9 --transport quic",
             "\"quic\" is not a transport",
@@ -158,7 +158,7 @@ fn invalid_options_are_rejected_with_the_fix() {
     ] {
         let usage = Program::tidegate(arguments).wait();
         assert_eq!(usage.status.code(), Some(2), "{}", usage.said);
-        assert!(usage.said.contains(mend), "{}", usage.said);
+        assert!(usage.said.contains(fix), "{}", usage.said);
     }
 }
 
@@ -407,20 +407,6 @@ fn ffmpeg_accepts_the_description() {
         played.output,
         played.said
     );
-}
-
-/// An even port with a free port above it, for RTCP.
-fn free_pair() -> u16 {
-    loop {
-        let low = UdpSocket::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        if low.is_multiple_of(2) && UdpSocket::bind(("127.0.0.1", low + 1)).is_ok() {
-            return low;
-        }
-    }
 }
 
 #[test]

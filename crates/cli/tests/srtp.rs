@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use program::{GUARD, Program, ProgramResult, Scratch, text};
+use program::{GUARD, Program, Scratch, free_pair, text};
 
 /// A key file in a temporary folder.
 fn key(scratch: &Scratch, name: &str) -> PathBuf {
@@ -35,20 +35,6 @@ fn sender(to: SocketAddr, key: &Path, options: &str) -> Program {
     let size = "--size 320x180 --ceiling 1Mb/s --preset ultrafast";
     let key = text(key);
     Program::tidegate(&format!("send --to {to} {size} --key-file {key} {options}"))
-}
-
-/// Frames per second in the last progress line of a receiver.
-fn frames_per_second(said: &ProgramResult) -> u32 {
-    let line = said.said.lines().rfind(|line| line.contains("frames/s"));
-    let line = line.unwrap_or_else(|| panic!("no rate in:\n{}", said.said));
-    let rate = line.split(" frames/s").next().unwrap();
-    rate.rsplit(' ').next().unwrap().parse().unwrap()
-}
-
-/// Number of whole frames in the last message of a receiver.
-fn whole_frames(said: &ProgramResult) -> u32 {
-    let (_, rest) = said.said.split_once("\nreceived ").unwrap();
-    rest.split(' ').next().unwrap().parse().unwrap()
 }
 
 #[test]
@@ -91,7 +77,7 @@ fn a_receiver_that_restarts_gets_the_stream_again() {
     sender.wait().succeeded();
     let received = second.wait();
     received.succeeded();
-    assert!(frames_per_second(&received) >= 15, "{}", received.said);
+    assert!(received.frames_per_second() >= 15, "{}", received.said);
 }
 
 #[test]
@@ -237,7 +223,7 @@ fn recorded_packets_from_another_address_change_nothing() {
     sender.wait().succeeded();
     let received = receiver.wait();
     received.succeeded();
-    assert!(frames_per_second(&received) >= 15, "{}", received.said);
+    assert!(received.frames_per_second() >= 15, "{}", received.said);
     assert!(
         received.said.contains("were not protected with its key"),
         "{}",
@@ -269,7 +255,7 @@ fn altered_packets_count_as_lost() {
         "{}",
         received.said
     );
-    assert!(frames_per_second(&received) >= 15, "{}", received.said);
+    assert!(received.frames_per_second() >= 15, "{}", received.said);
 }
 
 /// Hellos of hosts without the key: random bytes with the first byte of a hello.
@@ -307,21 +293,7 @@ fn a_flood_of_forged_hellos_gets_no_answer_and_costs_no_memory() {
     let received = receiver.wait();
     received.succeeded();
     // Half of the frames of four seconds: the last interval may be short on a busy machine.
-    assert!(whole_frames(&received) >= 60, "{}", received.said);
-}
-
-/// An even port with a free port above it, for RTCP.
-fn free_pair() -> u16 {
-    loop {
-        let low = UdpSocket::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        if low.is_multiple_of(2) && UdpSocket::bind(("127.0.0.1", low + 1)).is_ok() {
-            return low;
-        }
-    }
+    assert!(received.whole_frames() >= 60, "{}", received.said);
 }
 
 fn described(port: u16, description: &Path, options: &str) -> Program {
@@ -354,7 +326,7 @@ fn a_description_has_the_key_for_a_receiver_that_joins_late() {
         let received = Program::tidegate(&format!("recv --sdp {}", text(&description))).wait();
         received.succeeded();
         sender.wait().succeeded();
-        assert!(frames_per_second(&received) >= 15, "{}", received.said);
+        assert!(received.frames_per_second() >= 15, "{}", received.said);
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use program::{GUARD, Program, ProgramResult};
+use program::{GUARD, Program};
 
 /// A receiver at a free port.
 fn receiver(options: &str) -> (Program, SocketAddr) {
@@ -72,20 +72,6 @@ fn flood(
     unreachable!()
 }
 
-/// Frames per second in the last progress line of a receiver.
-fn frames_per_second(said: &ProgramResult) -> u32 {
-    let line = said.said.lines().rfind(|line| line.contains("frames/s"));
-    let line = line.unwrap_or_else(|| panic!("no rate in:\n{}", said.said));
-    let rate = line.split(" frames/s").next().unwrap();
-    rate.rsplit(' ').next().unwrap().parse().unwrap()
-}
-
-/// Number of whole frames in the last message of a receiver.
-fn whole_frames(said: &ProgramResult) -> u32 {
-    let (_, rest) = said.said.split_once("\nreceived ").unwrap();
-    rest.split(' ').next().unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_first_stranger_with_a_packet_a_second_does_not_keep_the_stream_out() {
     let (mut receiver, address) = receiver("");
@@ -107,8 +93,8 @@ fn a_first_stranger_with_a_packet_a_second_does_not_keep_the_stream_out() {
     sender.wait().succeeded();
     let received = receiver.wait();
     received.succeeded();
-    assert!(whole_frames(&received) >= 60, "{}", received.said);
-    assert!(frames_per_second(&received) >= 15, "{}", received.said);
+    assert!(received.whole_frames() >= 60, "{}", received.said);
+    assert!(received.frames_per_second() >= 15, "{}", received.said);
 }
 
 #[test]
@@ -129,7 +115,7 @@ fn a_stranger_during_a_stream_is_ignored() {
     sender.wait().succeeded();
     let received = receiver.wait();
     received.succeeded();
-    assert!(frames_per_second(&received) >= 15, "{}", received.said);
+    assert!(received.frames_per_second() >= 15, "{}", received.said);
 }
 
 /// A stopped process, as after an interruption of the path.
@@ -162,7 +148,7 @@ fn a_sender_that_returns_has_precedence_over_a_stranger() {
     sender.wait().succeeded();
     let received = receiver.wait();
     received.succeeded();
-    assert!(frames_per_second(&received) >= 15, "{}", received.said);
+    assert!(received.frames_per_second() >= 15, "{}", received.said);
 }
 
 /// The address of the stranger stands for that of a victim, which a spoofed packet names.

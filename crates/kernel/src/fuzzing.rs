@@ -15,7 +15,7 @@ use crate::variables::{COUNT, Variable};
 
 pub use crate::server::fuzzing::requests;
 
-/// A ring with any contents, by whoever writes it instead of the kernel: reading ends, returns no
+/// A ring with any contents, written by another program than the kernel: reading ends, returns no
 /// more records than the ring has room for, and none that the library does not know; afterwards a
 /// valid record is read.
 ///

@@ -391,7 +391,7 @@ mod tests {
     fn a_policy_of_another_user_is_refused() {
         let path = own_file("foreign");
         let own = effective_user();
-        // The file belongs to this user, or to nobody if that is root.
+        // The file belongs to this user, or to the user `nobody` if that is root.
         let other = if own == 0 {
             std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
             0

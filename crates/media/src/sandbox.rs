@@ -7,7 +7,7 @@
 //! starts.
 //!
 //! The process is a program that calls `run_child` first in `main`, usually the same one. It is
-//! executed anew rather than forked, because a fork of a process with threads may use no locks, and
+//! executed again rather than forked, because a fork of a process with threads may use no locks, and
 //! so that it has no copy of the memory of its parent.
 
 #[cfg(feature = "ffmpeg")]

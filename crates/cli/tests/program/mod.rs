@@ -1,6 +1,7 @@
 //! The program as a child process, with waits for lines of its output.
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -158,7 +159,35 @@ impl Drop for Program {
     }
 }
 
+/// An even port with a free port above it, for RTCP.
+pub(crate) fn free_pair() -> u16 {
+    loop {
+        let low = UdpSocket::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        if low.is_multiple_of(2) && UdpSocket::bind(("127.0.0.1", low + 1)).is_ok() {
+            return low;
+        }
+    }
+}
+
 impl ProgramResult {
+    /// Frames per second in the last progress line of a receiver.
+    pub(crate) fn frames_per_second(&self) -> u32 {
+        let line = self.said.lines().rfind(|line| line.contains("frames/s"));
+        let line = line.unwrap_or_else(|| panic!("no rate in:\n{}", self.said));
+        let rate = line.split(" frames/s").next().unwrap();
+        rate.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// Number of whole frames in the last message of a receiver.
+    pub(crate) fn whole_frames(&self) -> u32 {
+        let (_, rest) = self.said.split_once("\nreceived ").unwrap();
+        rest.split(' ').next().unwrap().parse().unwrap()
+    }
+
     pub(crate) fn succeeded(&self) -> &Self {
         assert!(self.status.success(), "{}\n{}", self.status, self.said);
         self

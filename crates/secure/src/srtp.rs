@@ -228,12 +228,15 @@ impl Unprotector {
         if window.is_some_and(|window| !window.is_new(at.index)) {
             return Err(UnprotectError::Replay);
         }
-        if window.is_none() && self.rtcp_sources.len() == MOST_SOURCES {
-            return Err(UnprotectError::TooManySources);
-        }
+        let is_new = window.is_none();
         let trailer = Trailer::Index(index);
         if !self.rtcp.open(at, packet_part, RTCP_CLEAR, trailer, tag) {
             return Err(UnprotectError::NotAuthentic);
+        }
+        if is_new && self.rtcp_sources.len() == MOST_SOURCES {
+            // Receivers that restart have an SSRC each. A replayed report of a former one is about
+            // packets that are no longer known.
+            self.rtcp_sources.remove(0);
         }
         packet.truncate(end);
         if let Some(window) = window_mut(&mut self.rtcp_sources, ssrc) {
@@ -356,13 +359,12 @@ fn join(rollover: u32, sequence: u16) -> u64 {
 }
 
 /// Possible indices of a packet: the nearest to the highest one received (RFC 3711 section 3.3.1),
-/// and the next two, in case more than 2^15 packets were lost.
+/// and the next two, in case more than 2^15 packets, or the first ones before a wrap, were lost.
 fn candidates(highest: Option<u64>, sequence: u16) -> impl Iterator<Item = u64> {
     let nearest = highest.map_or(u64::from(sequence), |highest| {
         nearest16(highest, sequence).unwrap_or(u64::from(sequence))
     });
-    let more = if highest.is_some() { AFTER_LOSS } else { 0 };
-    (0..=more).map(move |rounds| nearest + (rounds << 16))
+    (0..=AFTER_LOSS).map(move |rounds| nearest + (rounds << 16))
 }
 
 fn known(sources: &[(u32, ReplayWindow)], ssrc: u32) -> Option<&ReplayWindow> {

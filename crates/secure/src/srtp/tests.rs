@@ -248,15 +248,30 @@ fn no_index_is_used_twice() {
     );
 }
 
+/// New RTP sources are refused, and new RTCP sources replace the oldest.
 #[test]
 fn sources_of_a_key_are_limited() {
     let master = any_master(CryptoSuite::AeadAes128Gcm);
     let mut unprotector = Unprotector::new(&master);
     for ssrc in 0..40 {
-        for mut packet in [rtp(ssrc, 1), rtcp(ssrc)] {
+        let accepts = |unprotector: &mut Unprotector, mut packet| {
             Protector::new(&master).protect(&mut packet).unwrap();
-            let result = unprotector.unprotect(&mut packet);
-            assert_eq!(result.is_ok(), ssrc < MOST_SOURCES as u32, "{result:?}");
-        }
+            unprotector.unprotect(&mut packet).is_ok()
+        };
+        let is_room = ssrc < MOST_SOURCES as u32;
+        assert_eq!(accepts(&mut unprotector, rtp(ssrc, 1)), is_room, "{ssrc}");
+        assert!(accepts(&mut unprotector, rtcp(ssrc)), "{ssrc}");
+        assert!(unprotector.rtcp_sources.len() <= MOST_SOURCES);
     }
+}
+
+/// All packets before the first wrap are lost.
+#[test]
+fn first_packet_may_follow_a_wrap() {
+    let master = any_master(CryptoSuite::AeadAes128Gcm);
+    let (mut protector, mut unprotector) = (Protector::new(&master), Unprotector::new(&master));
+    protector.protect(&mut rtp(7, 65_530)).unwrap();
+    let mut packet = rtp(7, 3);
+    protector.protect(&mut packet).unwrap();
+    unprotector.unprotect(&mut packet).unwrap();
 }

@@ -8,6 +8,7 @@ mod tcp;
 mod viewer;
 mod window;
 
+use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,13 +30,14 @@ use tidegate_sim::scenario::quantity;
 
 use crate::decoding::DecoderArgs;
 use crate::live::{self, FLOW, Folder, Transport};
-use crate::security::{Protection, SecurityArgs};
+use crate::security::{self, Protection, SecurityArgs};
 use crate::send::source;
 use crate::tcp::encryption::TlsArgs;
 use report::Reporter;
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::output::print_json;
+use tidegate_console::progress::say;
 use viewer::{Viewer, Watch};
 
 /// Arguments of `tidegate recv`.
@@ -318,9 +320,17 @@ fn reason_to_leave(
 
 fn read_sdp(file: &std::path::Path) -> Result<Sdp> {
     let name = file.display();
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read the description {name}"))?;
-    Sdp::parse(&text).with_context(|| format!("{name} describes no supported stream"))
+    let unreadable = || format!("cannot read the description {name}");
+    let mut opened = File::open(file).with_context(unreadable)?;
+    let is_public = security::is_public(&opened).with_context(unreadable)?;
+    let text = std::io::read_to_string(&mut opened).with_context(unreadable)?;
+    let sdp = Sdp::parse(&text).with_context(|| format!("{name} describes no supported stream"))?;
+    if is_public && !sdp.crypto.is_empty() {
+        say(format_args!(
+            "other users can read the key in {name}: run `chmod 600 {name}`"
+        ));
+    }
+    Ok(sdp)
 }
 
 /// Codec of a stream without description.

@@ -1,9 +1,9 @@
 //! Keys of streams over UDP, and addresses that need none.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -145,21 +145,36 @@ pub(crate) fn suite(text: &str) -> Result<CryptoSuite, String> {
 /// # Errors
 /// The error of the system.
 pub(crate) fn write_private(file: &Path, text: &str) -> Result<()> {
-    let name = file.display();
     let write = || {
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(true);
-        let mut opened = options.mode(0o600).open(file)?;
-        let metadata = opened.metadata()?;
-        // An earlier description may be readable by others.
-        if metadata.is_file() && metadata.mode() & OTHERS != 0 {
-            let mut private = metadata.permissions();
-            private.set_mode(0o600);
-            opened.set_permissions(private)?;
+        // A device or a pipe.
+        if file.exists() && !file.is_file() {
+            return std::fs::write(file, text);
         }
-        opened.write_all(text.as_bytes())
+        // Readers see the former content or the new one, and whoever has opened the former file
+        // does not see the new key.
+        let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        let mut partial = target.clone().into_os_string();
+        partial.push(format!(".{}.partial", std::process::id()));
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create_new(true).mode(0o600);
+        let written = options.open(&partial).and_then(|mut opened| {
+            opened.write_all(text.as_bytes())?;
+            std::fs::rename(&partial, &target)
+        });
+        if written.is_err() {
+            let _ = std::fs::remove_file(&partial);
+        }
+        written
     };
-    write().with_context(|| format!("cannot write {name}"))
+    write().with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Whether other users can read or write a file.
+///
+/// # Errors
+/// The error of the system.
+pub(crate) fn is_public(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.mode() & OTHERS != 0)
 }
 
 fn read_secret(file: &Path) -> Result<SharedSecret> {
@@ -167,10 +182,9 @@ fn read_secret(file: &Path) -> Result<SharedSecret> {
     let opened = File::open(file).with_context(|| {
         format!("cannot read the key file {name}: `tidegate key {name}` makes one")
     })?;
-    let metadata = opened.metadata();
-    let metadata = metadata.with_context(|| format!("cannot read the key file {name}"))?;
+    let is_public = is_public(&opened);
     ensure!(
-        metadata.mode() & OTHERS == 0,
+        !is_public.with_context(|| format!("cannot read the key file {name}"))?,
         "other users can read or write the key file {name}: run `chmod 600 {name}`, and make a \
         new key if they may have read it"
     );
@@ -209,6 +223,27 @@ mod tests {
         ] {
             assert_eq!(is_local(address.parse().unwrap()), local, "{address}");
         }
+    }
+
+    #[test]
+    fn private_files_replace_public_ones_and_keep_links() {
+        let folder = std::env::temp_dir().join(format!("tidegate-private-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [file, link] = ["stream.sdp", "link.sdp"].map(|name| folder.join(name));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let mut former = File::open(&file).unwrap();
+        assert!(is_public(&former).unwrap());
+        write_private(&link, "new").unwrap();
+        assert!(link.is_symlink());
+        assert!(!is_public(&File::open(&file).unwrap()).unwrap());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        let mut seen = String::new();
+        former.read_to_string(&mut seen).unwrap();
+        assert_eq!(seen, "old");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+        assert!(write_private(&folder.join("none/x.sdp"), "").is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

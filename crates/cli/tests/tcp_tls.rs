@@ -11,10 +11,12 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use program::{Program, Scratch, player, text, to};
 
-/// A certificate, as options of the listening and of the connecting end.
+/// A certificate, as options of the end that has it, and of the connecting and the listening end
+/// that verify it.
 struct Pair {
     listens: String,
     connects: String,
+    admits: String,
 }
 
 impl Pair {
@@ -25,8 +27,12 @@ impl Pair {
         let made = Program::tidegate(&format!("certificate {listens}")).wait();
         let mode = fs::metadata(&key).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let connects = format!("--tls-fingerprint {}", made.succeeded().output.trim());
-        Self { listens, connects }
+        let fingerprint = made.succeeded().output.trim();
+        Self {
+            listens,
+            connects: format!("--tls-fingerprint {fingerprint}"),
+            admits: format!("--tls-client-fingerprint {fingerprint}"),
+        }
     }
 }
 
@@ -113,6 +119,45 @@ fn peers_without_tls_and_impostors_are_refused() {
 }
 
 #[test]
+fn a_listening_end_serves_only_verified_ends() {
+    let scratch = Scratch::new("tls-clients");
+    let [pair, camera, stranger] =
+        ["pair", "camera", "stranger"].map(|name| Pair::new(&scratch, name));
+    let (mut player, port) = player(&format!("{} {}", pair.listens, camera.admits));
+    for shown in ["", &stranger.listens] {
+        let refused = server(&format!("{} {} {shown}", to(port), pair.connects)).wait();
+        refused.failed_with("accepts only ends with a certificate that it knows");
+        player.wait_for_line("failed the TLS handshake");
+    }
+    server(&format!(
+        "{} {} {}",
+        to(port),
+        pair.connects,
+        camera.listens
+    ))
+    .wait()
+    .succeeded();
+    let player = player.wait();
+    let said = &player.succeeded().said;
+    assert!(!said.contains("received 0 "), "{said}");
+
+    // A server of players, with the certificate as its own authority.
+    let admitted = format!("--tls-client-ca {}", text(&scratch.path("camera-cert")));
+    let mut server = server(&format!("--serve 127.0.0.1:0 {} {admitted}", pair.listens));
+    let port = server.number("waiting for players at port ");
+    let from = format!("recv --transport tcp --from 127.0.0.1:{port} --discard-threshold 30s");
+    let from = format!("{from} {}", pair.connects);
+    Program::tidegate(&format!("{from} {}", stranger.listens))
+        .wait()
+        .failed_with("accepts only ends with a certificate that it knows");
+    Program::tidegate(&format!("{from} {}", camera.listens))
+        .wait()
+        .succeeded();
+    server.interrupt();
+    server.wait().succeeded();
+}
+
+#[test]
 fn other_hosts_need_tls_or_the_user_s_word() {
     let scratch = Scratch::new("tls-needed");
     let pair = Pair::new(&scratch, "pair");
@@ -145,11 +190,23 @@ fn other_hosts_need_tls_or_the_user_s_word() {
 fn tls_options_without_effect_are_refused() {
     let scratch = Scratch::new("tls-options");
     let pair = Pair::new(&scratch, "pair");
-    let Pair { listens, connects } = &pair;
+    let Pair {
+        listens,
+        connects,
+        admits,
+    } = &pair;
     for (line, fix) in [
         (
             format!("send --transport tcp --to 127.0.0.1:9 {listens}"),
+            "have no effect without TLS",
+        ),
+        (
+            format!("send --transport tcp --to 127.0.0.1:9 {connects} {listens} {admits}"),
             "for the listening end",
+        ),
+        (
+            format!("recv --listen 127.0.0.1:0 {listens} {admits}"),
+            "requires --transport tcp",
         ),
         (
             format!("recv --transport tcp --listen 127.0.0.1:0 {connects}"),

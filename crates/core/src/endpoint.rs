@@ -54,8 +54,12 @@ pub enum SourceCheck {
     Unchecked,
     /// The datagram is not authentic.
     Rejected,
-    /// The datagram was protected with the keys of the current session.
+    /// The datagram was protected with the keys of the current session, and a later one was
+    /// received before.
     Authenticated,
+    /// The datagram was protected with the keys of the current session, and is the newest of its
+    /// SSRC: its source is the present address of the peer.
+    Newest,
     /// The datagram is the first that was protected with new keys: its source has received an
     /// answer of this endpoint, and is the peer from now on.
     NewSession,

@@ -274,7 +274,7 @@ impl<E: Endpoint> Driver<'_, E> {
         let is_genuine = match check {
             SourceCheck::Unchecked => rtcp::form(payload).is_ok(),
             SourceCheck::Rejected => false,
-            SourceCheck::Authenticated | SourceCheck::NewSession => true,
+            SourceCheck::Authenticated | SourceCheck::Newest | SourceCheck::NewSession => true,
         };
         if socket == 0 && is_genuine && rtcp::is_rtcp(payload) {
             self.sockets.retain(|socket| !socket.is_rtcp_fallback());

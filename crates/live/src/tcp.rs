@@ -19,7 +19,7 @@ use tidegate_core::session::tcp::{StreamFault, TcpReceiver, TcpSender, TcpStream
 use tidegate_core::units::Time;
 
 use crate::driver::{RunLimits, TICK};
-use crate::tls::reason;
+use crate::tls::{is_certificate_refused, reason};
 pub use connect::connect;
 pub use listener::{Admitted, Listener, Opening, Refusal};
 use socket::wait;
@@ -369,6 +369,11 @@ impl fmt::Display for TcpError {
                     f,
                     "{peer} did not complete the TLS handshake in time: does it have --tls-cert, \
                      and serve no other peer?"
+                ),
+                _ if is_certificate_refused(cause) => write!(
+                    f,
+                    "{peer} accepts only ends with a certificate that it knows: give --tls-cert and \
+                     --tls-key, and at the other end --tls-client-fingerprint or --tls-client-ca"
                 ),
                 _ => write!(
                     f,

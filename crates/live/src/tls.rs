@@ -3,39 +3,54 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, ServerConfig,
-    SignatureScheme,
-};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
+mod pinned;
 mod session;
 
+use pinned::Pinned;
 pub(crate) use session::TlsSession;
 
-/// Certificate and key of the listening end.
+/// TLS of a listening end.
 #[derive(Clone, Debug)]
 pub struct TlsServer(Arc<ServerConfig>);
 
-/// Verification of the listening end by the connecting one.
+/// TLS of a connecting end.
 #[derive(Clone, Debug)]
 pub struct TlsClient(Arc<ClientConfig>);
+
+/// Certificate chain and private key of one end.
+#[derive(Debug)]
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+/// Certificates that the other end may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// Those with one of these fingerprints, whatever their names, dates and authority.
+    Pinned(Vec<Fingerprint>),
+    /// Those that one of these authorities has issued; for a listening end also for its name.
+    IssuedBy(Authorities),
+}
 
 /// SHA-256 of a certificate (DER).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
-/// Authorities that a connecting end trusts.
+/// Authorities that issue certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authorities {
     /// Those of a PEM file.
@@ -44,32 +59,58 @@ pub enum Authorities {
     System,
 }
 
-impl TlsServer {
+impl Identity {
     /// Reads a certificate chain and its private key from PEM files.
     ///
     /// # Errors
-    /// A file cannot be read, has no such object, is readable by all users, or the key is not that
-    /// of the certificate.
+    /// A file cannot be read or has no such object, or other users can read the key.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let chain = certificates(certificate)?;
-        let text = read(key)?;
-        let mode = File::open(key).and_then(|file| file.metadata());
-        let mode = mode
-            .map_err(TlsError::unreadable(key))?
-            .permissions()
-            .mode();
-        if mode & 0o007 != 0 {
+        let (text, mode) = read(key)?;
+        if mode & 0o077 != 0 {
             return Err(TlsError::KeyIsPublic { path: key.into() });
         }
-        let private = PrivateKeyDer::from_pem_slice(&text).map_err(TlsError::no_pem(key))?;
-        let mut config = ServerConfig::builder_with_provider(provider())
+        let key = PrivateKeyDer::from_pem_slice(&text).map_err(TlsError::no_pem(key))?;
+        Ok(Self { chain, key })
+    }
+
+    /// Fingerprint of the certificate.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.chain[0])
+    }
+
+    fn chain_and_key(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        (self.chain.clone(), self.key.clone_key())
+    }
+}
+
+impl TlsServer {
+    /// Accepts connecting ends with these certificates only; with `None` all, with or without a
+    /// certificate.
+    ///
+    /// # Errors
+    /// The key is not that of the certificate, or there are no authorities.
+    pub fn new(identity: &Identity, clients: Option<&Accepted>) -> Result<Self, TlsError> {
+        let provider = provider();
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13])
-            .and_then(|builder| {
-                builder
-                    .with_no_client_auth()
-                    .with_single_cert(chain, private)
-            })
             .map_err(TlsError::Rejected)?;
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(Accepted::Pinned(fingerprints)) => {
+                let verifier = Pinned::new(fingerprints.clone(), provider);
+                builder.with_client_cert_verifier(Arc::new(verifier))
+            }
+            Some(Accepted::IssuedBy(authorities)) => {
+                let roots = Arc::new(authorities.read()?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                let verifier = verifier.build().map_err(|_| TlsError::NoAuthorities)?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let (chain, key) = identity.chain_and_key();
+        let config = builder.with_single_cert(chain, key);
+        let mut config = config.map_err(TlsError::Rejected)?;
         // A stream has one connection, so no session is resumed.
         config.send_tls13_tickets = 0;
         Ok(Self(Arc::new(config)))
@@ -84,46 +125,30 @@ impl TlsServer {
 }
 
 impl TlsClient {
-    /// Accepts a certificate with one of these fingerprints, whatever its names, dates and
-    /// authority.
+    /// Accepts listening ends with these certificates only, and shows them `identity` if they ask
+    /// for a certificate.
     ///
     /// # Errors
-    /// The cryptography is unusable.
-    pub fn pinned(fingerprints: Vec<Fingerprint>) -> Result<Self, TlsError> {
+    /// The key is not that of the certificate, or there are no authorities.
+    pub fn new(servers: &Accepted, identity: Option<&Identity>) -> Result<Self, TlsError> {
         let provider = provider();
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13])
             .map_err(TlsError::Rejected)?;
-        let verifier = Pinned {
-            fingerprints,
-            provider,
+        let builder = match servers {
+            Accepted::Pinned(fingerprints) => {
+                let verifier = Pinned::new(fingerprints.clone(), provider);
+                let builder = builder.dangerous();
+                builder.with_custom_certificate_verifier(Arc::new(verifier))
+            }
+            Accepted::IssuedBy(authorities) => builder.with_root_certificates(authorities.read()?),
         };
-        let builder = builder.dangerous();
-        let config = builder
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_no_client_auth();
-        Ok(Self(Arc::new(config)))
-    }
-
-    /// Accepts a certificate that one of these authorities issued for the name of the peer.
-    ///
-    /// # Errors
-    /// There are no authorities, or their file cannot be read.
-    pub fn issued_by(authorities: &Authorities) -> Result<Self, TlsError> {
-        let issuers = match authorities {
-            Authorities::File(path) => certificates(path)?,
-            Authorities::System => rustls_native_certs::load_native_certs().certs,
+        let config = match identity.map(Identity::chain_and_key) {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => builder
+                .with_client_auth_cert(chain, key)
+                .map_err(TlsError::Rejected)?,
         };
-        let mut roots = RootCertStore::empty();
-        let (usable, _) = roots.add_parsable_certificates(issuers);
-        if usable == 0 {
-            return Err(TlsError::NoAuthorities);
-        }
-        let config = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])
-            .map_err(TlsError::Rejected)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
         Ok(Self(Arc::new(config)))
     }
 
@@ -139,21 +164,26 @@ impl TlsClient {
     }
 }
 
+impl Authorities {
+    fn read(&self) -> Result<RootCertStore, TlsError> {
+        let issuers = match self {
+            Self::File(path) => certificates(path)?,
+            Self::System => rustls_native_certs::load_native_certs().certs,
+        };
+        let mut roots = RootCertStore::empty();
+        match roots.add_parsable_certificates(issuers) {
+            (0, _) => Err(TlsError::NoAuthorities),
+            _ => Ok(roots),
+        }
+    }
+}
+
 impl Fingerprint {
     /// Fingerprint of a certificate in DER.
     pub fn of(certificate: &[u8]) -> Self {
         let hash = digest(&SHA256, certificate);
         // SHA-256 has this length.
         Self(hash.as_ref().try_into().unwrap_or([0; 32]))
-    }
-
-    /// Fingerprint of the first certificate in a PEM file.
-    ///
-    /// # Errors
-    /// The file cannot be read, or has no certificate.
-    pub fn read(path: &Path) -> Result<Self, TlsError> {
-        let chain = certificates(path)?;
-        Ok(Self::of(&chain[0]))
     }
 }
 
@@ -193,74 +223,11 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// Accepts certificates by their fingerprint.
-#[derive(Debug)]
-struct Pinned {
-    fingerprints: Vec<Fingerprint>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let found = Fingerprint::of(end_entity);
-        if self.fingerprints.contains(&found) {
-            return Ok(ServerCertVerified::assertion());
-        }
-        let other = OtherError(Arc::new(OtherCertificate { found }));
-        Err(CertificateError::Other(other).into())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(rustls::Error::General("TLS 1.2 is disabled".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        algorithms.supported_schemes()
-    }
-}
-
-/// The certificate of the peer is not the pinned one.
-#[derive(Debug)]
-struct OtherCertificate {
-    found: Fingerprint,
-}
-
-impl fmt::Display for OtherCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "its fingerprint is {}", self.found)
-    }
-}
-
-impl std::error::Error for OtherCertificate {}
-
 /// Error of a TLS configuration.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// All users can read the private key.
+    /// Other users can read the private key.
     KeyIsPublic {
         /// The file.
         path: PathBuf,
@@ -308,7 +275,7 @@ impl fmt::Display for TlsError {
                 let path = path.display();
                 write!(
                     f,
-                    "all users can read the private key {path}: run `chmod 600 {path}`"
+                    "other users can read the private key {path}: run `chmod 600 {path}`"
                 )
             }
             Self::NoAuthorities => f.write_str(
@@ -346,22 +313,36 @@ pub(crate) fn reason(failed: &io::Error) -> String {
     }
 }
 
+/// Whether the other end has rejected the certificate of this one, or requires one.
+pub(crate) fn is_certificate_refused(failed: &io::Error) -> bool {
+    use AlertDescription::{BadCertificate, CertificateRequired, CertificateUnknown, UnknownCA};
+    let cause = failed.get_ref().and_then(|cause| cause.downcast_ref());
+    matches!(
+        cause,
+        Some(rustls::Error::AlertReceived(
+            BadCertificate | CertificateRequired | CertificateUnknown | UnknownCA
+        ))
+    )
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+/// Content and mode of a file.
+fn read(path: &Path) -> Result<(Vec<u8>, u32), TlsError> {
     let mut text = Vec::new();
     let file = File::open(path).map_err(TlsError::unreadable(path))?;
+    let mode = file.metadata().map_err(TlsError::unreadable(path))?.mode();
     // A chain of certificates has a few kilobytes.
     let all = file.take(MAX_FILE).read_to_end(&mut text);
     all.map_err(TlsError::unreadable(path))?;
-    Ok(text)
+    Ok((text, mode))
 }
 
 /// At least one certificate.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let text = read(path)?;
+    let (text, _) = read(path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let all = all.map_err(TlsError::no_pem(path))?;
     if all.is_empty() {

@@ -11,7 +11,7 @@ use crate::handshake::{self, Initiator, MESSAGE, SessionKeys};
 use crate::keys::MasterKey;
 use crate::random::Generator;
 use crate::secret::SharedSecret;
-use crate::srtp::{Protector, Unprotector};
+use crate::srtp::{PacketOrder, Protector, Unprotector};
 
 mod responder;
 
@@ -68,7 +68,8 @@ struct Greeting {
     next: Time,
     /// Interval after the next hello.
     interval: Duration,
-    /// Time of the first hello without answer.
+    /// Begin of the handshake in progress, and of the first one without answer.
+    opened: Time,
     since: Option<Time>,
     is_due: bool,
     /// Time of the last authentic datagram.
@@ -116,6 +117,7 @@ impl<E: Endpoint> SecureEndpoint<E> {
             open: None,
             next: Time::ZERO,
             interval: FIRST_INTERVAL,
+            opened: Time::ZERO,
             since: None,
             is_due: false,
             last: Time::ZERO,
@@ -198,13 +200,12 @@ impl<E: Endpoint> SecureEndpoint<E> {
         self.scratch.clear();
         self.scratch.extend_from_slice(datagram.payload);
         let session = self.session.as_mut();
-        let is_current = session.is_some_and(|session| session.open(&mut self.scratch));
-        let check = if is_current {
-            SourceCheck::Authenticated
-        } else if self.confirm(cx) {
-            SourceCheck::NewSession
-        } else {
-            return SourceCheck::Rejected;
+        let order = session.and_then(|session| session.open(&mut self.scratch));
+        let check = match order {
+            Some(PacketOrder::Newest) => SourceCheck::Newest,
+            Some(PacketOrder::Late) => SourceCheck::Authenticated,
+            None if self.confirm(cx) => SourceCheck::NewSession,
+            None => return SourceCheck::Rejected,
         };
         if let Keying::Initiator(greeting) = &mut self.keying {
             greeting.on_authentic(cx.now);
@@ -338,8 +339,13 @@ impl Session {
         }
     }
 
-    fn open(&mut self, datagram: &mut Vec<u8>) -> bool {
-        self.unprotector.unprotect(datagram).is_ok()
+    /// Decrypts an authentic datagram of the other end. Both directions may have the same key: a
+    /// datagram with an SSRC of this end was reflected.
+    fn open(&mut self, datagram: &mut Vec<u8>) -> Option<PacketOrder> {
+        if sender(datagram).is_some_and(|ssrc| self.protector.knows(ssrc)) {
+            return None;
+        }
+        self.unprotector.unprotect(datagram).ok()
     }
 }
 
@@ -354,9 +360,11 @@ impl Greeting {
             self.has_failed = true;
             return;
         }
-        if self.open.is_none() {
+        let is_old = now.since(self.opened) >= HELLO_LIFETIME;
+        if self.open.is_none() || is_old {
             self.open = Some(Initiator::new(&self.secret, &mut self.generator));
             self.interval = FIRST_INTERVAL;
+            self.opened = now;
         }
         self.is_due = true;
         self.next = now + self.interval;
@@ -411,6 +419,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Silence of the peer after which an initiator begins another handshake. Equal to the time after
 /// which a receiver accepts another SSRC.
 pub const PEER_SILENCE: Duration = Duration::from_secs(2);
+/// Age at which a hello is replaced by another one: a responder answers each for 5 s at most.
+const HELLO_LIFETIME: Duration = Duration::from_secs(4);
 /// Intervals between hellos: above most round-trip times, then doubled to this maximum.
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 const LAST_INTERVAL: Duration = Duration::from_secs(1);

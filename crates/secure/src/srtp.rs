@@ -23,7 +23,7 @@ pub fn rtp_overhead(suite: CryptoSuite) -> usize {
 pub struct Protector {
     rtp: Cipher,
     rtcp: Cipher,
-    /// Highest index of each SSRC.
+    /// Highest index of each SSRC; `None` before its first RTP packet.
     streams: Vec<(u32, Option<u64>)>,
     /// Index of the last SRTCP packet.
     rtcp_index: u32,
@@ -52,6 +52,11 @@ impl Protector {
         }
     }
 
+    /// Whether a packet of `ssrc` was protected.
+    pub(crate) fn knows(&self, ssrc: u32) -> bool {
+        self.streams.iter().any(|(known, _)| *known == ssrc)
+    }
+
     fn protect_rtp(&mut self, packet: &mut Vec<u8>) -> Result<(), ProtectError> {
         let header = RtpHeader::parse(packet).ok_or(ProtectError::Malformed)?;
         let last = stream_mut(&mut self.streams, header.ssrc);
@@ -73,6 +78,7 @@ impl Protector {
 
     fn protect_rtcp(&mut self, packet: &mut Vec<u8>) -> Result<(), ProtectError> {
         let ssrc = word(packet, 4).ok_or(ProtectError::Malformed)?;
+        stream_mut(&mut self.streams, ssrc).ok_or(ProtectError::TooManyStreams)?;
         if self.rtcp_index >= MAX_RTCP_INDEX {
             return Err(ProtectError::KeyExhausted);
         }
@@ -98,6 +104,15 @@ impl Protector {
         }
         Ok(())
     }
+}
+
+/// Order of an authentic packet among those of its SSRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketOrder {
+    /// Its index is above those of all packets received before.
+    Newest,
+    /// A later packet was received before.
+    Late,
 }
 
 /// Verifies and decrypts the packets of the other end.
@@ -143,7 +158,7 @@ impl Unprotector {
     ///
     /// # Errors
     /// See [`UnprotectError`]. The packet is unchanged, and must be discarded.
-    pub fn unprotect(&mut self, packet: &mut Vec<u8>) -> Result<(), UnprotectError> {
+    pub fn unprotect(&mut self, packet: &mut Vec<u8>) -> Result<PacketOrder, UnprotectError> {
         if is_rtcp(packet) {
             self.unprotect_rtcp(packet)
         } else {
@@ -157,7 +172,7 @@ impl Unprotector {
         all.any(|(known, _)| *known == ssrc)
     }
 
-    fn unprotect_rtp(&mut self, packet: &mut Vec<u8>) -> Result<(), UnprotectError> {
+    fn unprotect_rtp(&mut self, packet: &mut Vec<u8>) -> Result<PacketOrder, UnprotectError> {
         let header = RtpHeader::parse(packet).ok_or(UnprotectError::Malformed)?;
         let end = packet.len().checked_sub(self.rtp.tag_len());
         let end = end.filter(|&end| end >= header.length);
@@ -201,10 +216,10 @@ impl Unprotector {
         if let Some(window) = window_mut(&mut self.sources, header.ssrc) {
             window.insert(index);
         }
-        Ok(())
+        Ok(PacketOrder::of(index, highest))
     }
 
-    fn unprotect_rtcp(&mut self, packet: &mut Vec<u8>) -> Result<(), UnprotectError> {
+    fn unprotect_rtcp(&mut self, packet: &mut Vec<u8>) -> Result<PacketOrder, UnprotectError> {
         let tag_len = self.rtcp.tag_len();
         let end = packet.len().checked_sub(tag_len + INDEX);
         let end = end.filter(|&end| end >= RTCP_CLEAR);
@@ -228,7 +243,7 @@ impl Unprotector {
         if window.is_some_and(|window| !window.is_new(at.index)) {
             return Err(UnprotectError::Replay);
         }
-        let is_new = window.is_none();
+        let (is_new, highest) = (window.is_none(), window.and_then(ReplayWindow::highest));
         let trailer = Trailer::Index(index);
         if !self.rtcp.open(at, packet_part, RTCP_CLEAR, trailer, tag) {
             return Err(UnprotectError::NotAuthentic);
@@ -242,7 +257,7 @@ impl Unprotector {
         if let Some(window) = window_mut(&mut self.rtcp_sources, ssrc) {
             window.insert(at.index);
         }
-        Ok(())
+        Ok(PacketOrder::of(at.index, highest))
     }
 
     fn check_source(&self, ssrc: u32) -> Result<(), UnprotectError> {
@@ -250,6 +265,16 @@ impl Unprotector {
             Ok(())
         } else {
             Err(UnprotectError::UnknownSource)
+        }
+    }
+}
+
+impl PacketOrder {
+    fn of(index: u64, highest: Option<u64>) -> Self {
+        if highest.is_none_or(|highest| index > highest) {
+            Self::Newest
+        } else {
+            Self::Late
         }
     }
 }

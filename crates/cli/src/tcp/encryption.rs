@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
-use tidegate_live::tls::{Authorities, Fingerprint, TlsClient, TlsServer};
+use tidegate_live::tls::{Accepted, Authorities, Fingerprint, Identity, TlsClient, TlsServer};
 
 use crate::security::is_local;
 
@@ -12,7 +12,8 @@ use crate::security::is_local;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "TLS, with TCP")]
 pub(crate) struct TlsArgs {
-    /// Certificate of the listening end, in PEM (see `tidegate certificate`)
+    /// Certificate of this end, in PEM (see `tidegate certificate`). A listening end needs one, a
+    /// connecting one if the other end asks for it
     #[arg(
         id = "tls_cert",
         long = "tls-cert",
@@ -47,12 +48,31 @@ pub(crate) struct TlsArgs {
         requires = "tls_ca"
     )]
     name: Option<String>,
+    /// Accept connections only from ends whose certificate has this fingerprint; repeatable
+    #[arg(
+        id = "tls_client_fingerprint",
+        long = "tls-client-fingerprint",
+        value_name = "sha256:HEX",
+        requires = "tls_cert"
+    )]
+    client_fingerprints: Vec<Fingerprint>,
+    /// Accept connections only from ends whose certificate was issued by an authority of this PEM
+    /// file
+    #[arg(
+        id = "tls_client_ca",
+        long = "tls-client-ca",
+        value_name = "FILE",
+        requires = "tls_cert",
+        conflicts_with = "tls_client_fingerprint"
+    )]
+    client_authorities: Option<PathBuf>,
 }
 
 /// TLS of the ends of this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Encryption {
     server: Option<(TlsServer, Fingerprint)>,
+    verifies_clients: bool,
     client: Option<TlsClient>,
     name: Option<String>,
     insecure: bool,
@@ -64,37 +84,40 @@ impl TlsArgs {
     /// # Errors
     /// An option is without effect, or a file is unusable.
     pub(crate) fn load(&self, listens: bool, connects: bool, insecure: bool) -> Result<Encryption> {
+        let servers = accepted(&self.fingerprints, self.authorities.clone());
+        let clients = self.client_authorities.clone().map(Authorities::File);
+        let clients = accepted(&self.client_fingerprints, clients);
         ensure!(
-            listens || self.certificate.is_none(),
-            "--tls-cert and --tls-key are for the listening end: leave them out, and verify the \
-            other end by --tls-fingerprint or --tls-ca"
+            connects || servers.is_none(),
+            "--tls-fingerprint and --tls-ca are for the connecting end: leave them out, give \
+            --tls-cert and --tls-key, and verify connecting ends by --tls-client-fingerprint or \
+            --tls-client-ca"
         );
-        let client = self.client()?;
         ensure!(
-            connects || client.is_none(),
-            "--tls-fingerprint and --tls-ca are for the connecting end: leave them out, and give \
-            --tls-cert and --tls-key"
+            listens || clients.is_none(),
+            "--tls-client-fingerprint and --tls-client-ca are for the listening end: leave them \
+            out, and verify the other end by --tls-fingerprint or --tls-ca"
         );
-        let server = match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => Some((
-                TlsServer::read(certificate, key)?,
-                Fingerprint::read(certificate)?,
-            )),
+        ensure!(
+            listens || servers.is_some() || self.certificate.is_none(),
+            "--tls-cert and --tls-key have no effect without TLS: verify the other end by \
+            --tls-fingerprint or --tls-ca"
+        );
+        let identity = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => Some(Identity::read(certificate, key)?),
             _ => None,
         };
+        let client = servers.map(|servers| TlsClient::new(&servers, identity.as_ref()));
+        let server = identity.filter(|_| listens).map(|identity| {
+            let server = TlsServer::new(&identity, clients.as_ref())?;
+            Ok::<_, anyhow::Error>((server, identity.fingerprint()))
+        });
         Ok(Encryption {
-            server,
-            client,
+            verifies_clients: clients.is_some(),
+            server: server.transpose()?,
+            client: client.transpose()?,
             name: self.name.clone(),
             insecure,
-        })
-    }
-
-    fn client(&self) -> Result<Option<TlsClient>> {
-        Ok(match &self.authorities {
-            Some(authorities) => Some(TlsClient::issued_by(authorities)?),
-            None if self.fingerprints.is_empty() => None,
-            None => Some(TlsClient::pinned(self.fingerprints.clone())?),
         })
     }
 
@@ -129,6 +152,14 @@ impl Encryption {
     /// Fingerprint of the listening end.
     pub(crate) fn fingerprint(&self) -> Option<Fingerprint> {
         self.server.as_ref().map(|(_, fingerprint)| *fingerprint)
+    }
+
+    /// Whether other hosts can connect to `listener`, and none is verified.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub(crate) fn accepts_all(&self, listener: &TcpListener) -> Result<bool> {
+        Ok(!self.verifies_clients && !is_local(listener.local_addr()?.ip()))
     }
 
     /// # Errors
@@ -167,6 +198,14 @@ impl Encryption {
             );
         }
         Ok(())
+    }
+}
+
+fn accepted(fingerprints: &[Fingerprint], authorities: Option<Authorities>) -> Option<Accepted> {
+    match authorities {
+        Some(authorities) => Some(Accepted::IssuedBy(authorities)),
+        None if fingerprints.is_empty() => None,
+        None => Some(Accepted::Pinned(fingerprints.to_vec())),
     }
 }
 

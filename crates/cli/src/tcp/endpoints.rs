@@ -53,6 +53,12 @@ impl End {
                     say(format_args!(
                         "TLS: the other end verifies this one by --tls-fingerprint {fingerprint}"
                     ));
+                    if encryption.accepts_all(&listener)? {
+                        say(
+                            "TLS: every host that reaches this port can connect; to verify the other \
+                            end, give --tls-client-fingerprint or --tls-client-ca",
+                        );
+                    }
                 }
                 Way::At(listener)
             }

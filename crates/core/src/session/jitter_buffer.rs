@@ -257,7 +257,7 @@ impl JitterBuffer {
         self.stored -= frame.packets.len();
         self.waiting -= frame.bytes as usize;
         let end = frame.end.unwrap_or_default();
-        let mut unit = payload::Depacketiser::new(self.codec, MAX_FRAME);
+        let mut unit = payload::Depacketiser::new(self.codec, payload::MAX_ACCESS_UNIT);
         // `take` fails if a payload was rejected.
         let _ = frame.packets.values().try_for_each(|p| unit.push(p));
         let data = unit.take().map(|(data, _)| data);
@@ -387,8 +387,6 @@ const MEMORY: Duration = Duration::from_secs(30);
 const MAX_PACKETS: usize = 4_096;
 /// Bytes of stored packets, and of frames not yet fetched: 640 ms at 100 Mb/s.
 const MAX_BYTES: usize = 8 << 20;
-/// H.264 level 5.2 allows pictures of up to 30 MB; pictures of a live stream are far smaller.
-const MAX_FRAME: usize = 4 << 20;
 /// Frames not yet fetched.
 const MAX_FRAMES: usize = 1_024;
 

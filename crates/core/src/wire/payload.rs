@@ -28,13 +28,17 @@ pub const fn payload_type(codec: Codec) -> PayloadType {
 /// payload, and with whether it is the last one.
 ///
 /// # Errors
-/// Those of the codec's `packetise`.
+/// Those of the codec's `packetise`, or the access unit has more than [`MAX_ACCESS_UNIT`] bytes.
 pub fn packetise(
     codec: Codec,
     access_unit: &[u8],
     max_payload: usize,
     mut each: impl FnMut(Payload<'_>, bool),
 ) -> Result<(), PacketiseError> {
+    if access_unit.len() > MAX_ACCESS_UNIT {
+        let len = access_unit.len();
+        return Err(PacketiseError::TooLong { len });
+    }
     match codec {
         Codec::H264 => {
             let payloads = h264::packetise(access_unit, max_payload);
@@ -191,6 +195,11 @@ pub enum PacketiseError {
     H264(h264::PacketiseError),
     /// Error of the MPEG-2 packetiser.
     Mpeg2(mpeg2::PacketiseError),
+    /// A receiver would discard the access unit.
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
 }
 
 impl fmt::Display for PacketiseError {
@@ -198,11 +207,19 @@ impl fmt::Display for PacketiseError {
         match self {
             Self::H264(error) => error.fmt(f),
             Self::Mpeg2(error) => error.fmt(f),
+            Self::TooLong { len } => write!(
+                f,
+                "an access unit of {len} bytes, where {MAX_ACCESS_UNIT} are the maximum"
+            ),
         }
     }
 }
 
 impl core::error::Error for PacketiseError {}
+
+/// Maximum length of an access unit in bytes. H.264 level 5.2 permits pictures of up to 30 MB;
+/// pictures of a live stream are far smaller.
+pub const MAX_ACCESS_UNIT: usize = 4 << 20;
 
 /// Reason why payloads do not form an access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Accepts connections on a thread and passes on those whose peer has sent its opening.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -17,7 +17,7 @@ use super::socket::{TcpSocket, poll, wait};
 use crate::clock::Clock;
 use crate::driver::{RunLimits, StopFlag, TICK};
 use crate::limits::open_files;
-use crate::tls::TlsServer;
+use crate::tls::{TlsServer, reason};
 
 /// Data that a peer must send before it is served.
 pub trait Opening: Default + fmt::Debug + Send + 'static {
@@ -118,8 +118,8 @@ pub enum Refusal {
 ///
 /// A connection is passed on once its peer has sent its [`Opening`] as a whole. Until then it is
 /// one of a bounded number of pending connections: it is closed after a time limit, independent of
-/// how much of the opening has arrived, and if there are too many, the oldest one of the host with
-/// the most pending connections is closed.
+/// how much of the opening has arrived, and if there are too many, the oldest one of the network
+/// (IPv4 address or IPv6 /64) with the most pending connections is closed.
 #[derive(Debug)]
 pub struct Listener<O> {
     shared: Arc<Mutex<Shared<O>>>,
@@ -370,14 +370,14 @@ impl<O: Opening> Acceptor<O> {
         }
     }
 
-    /// Closes the oldest pending connection of the host with the most of them.
+    /// Closes the oldest pending connection of the network with the most of them.
     fn evict(&mut self) {
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for pending in &self.pending {
-            *counts.entry(pending.socket.peer().ip()).or_default() += 1;
+            *counts.entry(pending.network()).or_default() += 1;
         }
         let most = counts.values().max();
-        let is_victim = |pending: &Pending<O>| counts.get(&pending.socket.peer().ip()) == most;
+        let is_victim = |pending: &Pending<O>| counts.get(&pending.network()) == most;
         if let Some(oldest) = self.pending.iter().position(is_victim) {
             let peer = self.pending.remove(oldest).socket.peer();
             let absent = Some(O::ABSENT);
@@ -401,6 +401,10 @@ impl<O: Opening> Acceptor<O> {
 }
 
 impl<O: Opening> Pending<O> {
+    fn network(&self) -> IpAddr {
+        network(self.socket.peer().ip())
+    }
+
     /// Reads once. Returns whether the opening is complete.
     fn read(&mut self, now: Time, buffer: &mut [u8]) -> Result<bool, Refusal> {
         let (peer, absent) = (self.socket.peer(), O::ABSENT);
@@ -479,9 +483,18 @@ impl fmt::Display for Refusal {
                 fault,
             } => write!(f, "{peer} connected and sent {absent}: {fault}"),
             Self::Tls { peer, cause } => {
+                let cause = reason(cause);
                 write!(f, "{peer} connected and failed the TLS handshake: {cause}")
             }
         }
+    }
+}
+
+/// Addresses that one host may have: an IPv4 address, or an IPv6 /64.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
     }
 }
 

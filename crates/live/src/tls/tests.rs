@@ -33,13 +33,25 @@ impl Files {
         self.0.join("key.pem")
     }
 
+    fn identity(&self) -> Identity {
+        Identity::read(&self.certificate(), &self.key()).unwrap()
+    }
+
+    fn pinned(&self) -> Accepted {
+        Accepted::Pinned(vec![self.identity().fingerprint()])
+    }
+
+    fn issued(&self) -> Accepted {
+        Accepted::IssuedBy(Authorities::File(self.certificate()))
+    }
+
     pub(crate) fn server(&self) -> TlsServer {
-        TlsServer::read(&self.certificate(), &self.key()).unwrap()
+        TlsServer::new(&self.identity(), None).unwrap()
     }
 
     /// A client that knows the certificate.
     pub(crate) fn client(&self) -> TlsClient {
-        TlsClient::pinned(vec![Fingerprint::read(&self.certificate()).unwrap()]).unwrap()
+        TlsClient::new(&self.pinned(), None).unwrap()
     }
 }
 
@@ -193,7 +205,7 @@ fn other_certificates_are_rejected_with_their_fingerprint() {
     let mut client = other.client().session("localhost").unwrap();
     let mut server = files.server().session().unwrap();
     let error = reason(&handshake(&mut client, &mut server).unwrap_err());
-    let found = Fingerprint::read(&files.certificate()).unwrap();
+    let found = files.identity().fingerprint();
     assert!(
         error.contains(&format!("its fingerprint is {found}")),
         "{error}"
@@ -203,23 +215,44 @@ fn other_certificates_are_rejected_with_their_fingerprint() {
 #[test]
 fn an_authority_vouches_for_a_name() {
     let files = Files::new("authority");
-    let trusted = Authorities::File(files.certificate());
-    let connect = |authorities: &Authorities, name| {
-        let client = TlsClient::issued_by(authorities).unwrap();
+    let connect = |accepted: &Accepted, name| {
+        let client = TlsClient::new(accepted, None).unwrap();
         let mut client = client.session(name).unwrap();
         handshake(&mut client, &mut files.server().session().unwrap())
     };
-    connect(&trusted, "localhost").unwrap();
-    assert!(connect(&trusted, "example.org").is_err());
-    let other = Files::new("authority-2");
-    assert!(connect(&Authorities::File(other.certificate()), "localhost").is_err());
+    connect(&files.issued(), "localhost").unwrap();
+    assert!(connect(&files.issued(), "example.org").is_err());
+    assert!(connect(&Files::new("authority-2").issued(), "localhost").is_err());
+}
+
+#[test]
+fn a_listening_end_verifies_connecting_ends() {
+    let (files, camera) = (Files::new("listening"), Files::new("camera"));
+    let stranger = Files::new("stranger");
+    for accepted in [camera.pinned(), camera.issued()] {
+        let server = TlsServer::new(&files.identity(), Some(&accepted)).unwrap();
+        let connect = |shown: Option<&Files>| {
+            let shown = shown.map(Files::identity);
+            let client = TlsClient::new(&files.pinned(), shown.as_ref()).unwrap();
+            let mut client = client.session("localhost").unwrap();
+            handshake(&mut client, &mut server.session().unwrap())
+        };
+        connect(Some(&camera)).unwrap();
+        assert!(connect(Some(&stranger)).is_err());
+        assert!(connect(None).is_err());
+    }
+    // A listening end that asks for no certificate.
+    let client = TlsClient::new(&files.pinned(), Some(&camera.identity())).unwrap();
+    let mut client = client.session("localhost").unwrap();
+    handshake(&mut client, &mut files.server().session().unwrap()).unwrap();
 }
 
 #[test]
 fn unusable_files_are_named() {
     let (files, other) = (Files::new("files"), Files::new("files-2"));
     let read = |certificate: &Path, key: &Path| {
-        let refused = TlsServer::read(certificate, key);
+        let refused = Identity::read(certificate, key);
+        let refused = refused.and_then(|identity| TlsServer::new(&identity, None));
         refused.unwrap_err().to_string()
     };
     let error = read(&files.certificate(), &other.key());
@@ -228,15 +261,17 @@ fn unusable_files_are_named() {
     assert!(error.contains("cannot read /nosuch/key"), "{error}");
     let error = read(&files.key(), &files.key());
     assert!(error.contains("key.pem has no certificate"), "{error}");
-    fs::set_permissions(files.key(), Permissions::from_mode(0o644)).unwrap();
-    let error = read(&files.certificate(), &files.key());
-    assert!(error.contains("chmod 600"), "{error}");
+    for mode in [0o644, 0o640, 0o620] {
+        fs::set_permissions(files.key(), Permissions::from_mode(mode)).unwrap();
+        let error = read(&files.certificate(), &files.key());
+        assert!(error.contains("chmod 600"), "{error}");
+    }
 }
 
 #[test]
 fn fingerprints_are_read_as_they_are_printed() {
     let files = Files::new("fingerprint");
-    let fingerprint = Fingerprint::read(&files.certificate()).unwrap();
+    let fingerprint = files.identity().fingerprint();
     let text = fingerprint.to_string();
     assert_eq!(text.len(), 71);
     assert_eq!(text.parse(), Ok(fingerprint));

@@ -176,9 +176,10 @@ impl Learned {
         match (&mut self.peer, check) {
             (_, SourceCheck::Unchecked | SourceCheck::Rejected) => {}
             (Some(peer), _) if peer.address == source => peer.count(at, length),
-            // Another path of the same peer, e.g. after its NAT has chosen another port.
+            // A packet of an earlier address of the peer, or one that was recorded and delayed.
             (Some(peer), SourceCheck::Authenticated) if !peer.is_silent(at) => {}
-            (peer, SourceCheck::Authenticated | SourceCheck::NewSession) => {
+            // Newest: another path of the same peer, e.g. after its NAT has chosen another port.
+            (peer, SourceCheck::Authenticated | SourceCheck::Newest | SourceCheck::NewSession) => {
                 let mut authentic = Source::new(source, at, &[]);
                 authentic.count(at, length);
                 *peer = Some(authentic);
@@ -447,5 +448,6 @@ mod tests {
         assert_eq!(check(2, 2, SourceCheck::NewSession), Some(2));
         assert_eq!(check(3, 4, SourceCheck::Authenticated), Some(2));
         assert_eq!(check(3, 5, SourceCheck::Authenticated), Some(3));
+        assert_eq!(check(4, 5, SourceCheck::Newest), Some(4));
     }
 }

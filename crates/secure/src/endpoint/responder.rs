@@ -1,7 +1,7 @@
 //! Handshakes of a receiver.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use tidegate_core::units::Time;
 
@@ -18,8 +18,8 @@ pub(super) struct Responder {
     generator: Generator,
     /// Answered handshakes without packets, the oldest first.
     pending: VecDeque<Pending>,
-    /// The last confirmed hello. It may arrive again, if it was sent before its answer arrived.
-    confirmed: Option<[u8; MESSAGE]>,
+    /// Hellos that were answered and are no longer pending: later copies are replays.
+    spent: SpentHellos,
     answer: Option<[u8; MESSAGE]>,
     /// Handshakes that may be answered now, and the time of the last change.
     budget: u32,
@@ -40,7 +40,7 @@ impl Responder {
             secret,
             generator,
             pending: VecDeque::new(),
-            confirmed: None,
+            spent: SpentHellos::default(),
             answer: None,
             budget: MOST_PENDING as u32,
             budget_at: Time::ZERO,
@@ -54,9 +54,6 @@ impl Responder {
         let Ok(hello) = datagram.try_into() else {
             return;
         };
-        if self.confirmed == Some(hello) {
-            return;
-        }
         // The hello is sent until its answer arrives, which may be lost. The same answer keeps the
         // keys that the initiator may already use.
         if let Some(known) = self.pending.iter().find(|p| p.hello == hello) {
@@ -64,7 +61,7 @@ impl Responder {
             return;
         }
         self.refill(now);
-        if self.budget == 0 {
+        if self.budget == 0 || self.spent.contains(&hello) {
             return;
         }
         let made = handshake::answer(&self.secret, &mut self.generator, &hello);
@@ -72,6 +69,7 @@ impl Responder {
             return;
         };
         self.budget -= 1;
+        self.spent.insert(&hello);
         if self.pending.len() == MOST_PENDING {
             self.pending.pop_front();
         }
@@ -100,11 +98,10 @@ impl Responder {
         self.expire(now);
         // The newest first: an initiator uses the keys of its last hello.
         let mut pending = self.pending.iter_mut().rev();
-        let hello = pending.find_map(|p| p.session.open(datagram).then_some(p.hello))?;
+        let hello = pending.find_map(|p| p.session.open(datagram).map(|_| p.hello))?;
         let index = self.pending.iter().position(|p| p.hello == hello)?;
         let confirmed = self.pending.remove(index)?;
         self.pending.clear();
-        self.confirmed = Some(confirmed.hello);
         Some(confirmed.session)
     }
 
@@ -123,10 +120,45 @@ impl Responder {
     }
 }
 
+/// The last hellos that were answered.
+#[derive(Debug, Default)]
+struct SpentHellos {
+    known: BTreeSet<Tag>,
+    /// In the order of their arrival.
+    order: VecDeque<Tag>,
+}
+
+/// Authentication tag of a hello, which identifies it.
+type Tag = [u8; 16];
+
+impl SpentHellos {
+    fn contains(&self, hello: &[u8; MESSAGE]) -> bool {
+        self.known.contains(&tag(hello))
+    }
+
+    fn insert(&mut self, hello: &[u8; MESSAGE]) {
+        if self.order.len() == MOST_SPENT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+        let tag = tag(hello);
+        self.known.insert(tag);
+        self.order.push_back(tag);
+    }
+}
+
+fn tag(hello: &[u8; MESSAGE]) -> Tag {
+    *hello.last_chunk().expect("a hello is longer than its tag")
+}
+
+/// A recorded hello takes a place among the pending ones at most once: at the rate of [`REFILL`],
+/// more than 13 minutes pass before one can be used again.
+const MOST_SPENT: usize = 4_096;
 /// Each rejected packet is tested with the keys of all pending handshakes.
 const MOST_PENDING: usize = 8;
 /// Time for the first packet after the answer: several intervals of the hello.
 const PENDING_TIME: Duration = Duration::from_secs(5);
-/// An answer costs about 100 µs. Recorded hellos in any number cost 2 % of a processor at this
-/// interval, and leave each pending handshake more than a second before its replacement.
+/// An answer costs about 100 µs. Recorded hellos in any number cost at most 0.1 % of a processor at
+/// this interval, and leave each pending handshake more than a second before its replacement.
 const REFILL: Duration = Duration::from_millis(200);

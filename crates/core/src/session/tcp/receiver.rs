@@ -169,7 +169,7 @@ impl TcpReceiver {
         let partial = self.partial.get_or_insert_with(|| Partial {
             timestamp,
             first: now,
-            unit: payload::Depacketiser::new(codec, MAX_FRAME),
+            unit: payload::Depacketiser::new(codec, payload::MAX_ACCESS_UNIT),
             bytes: 0,
         });
         // `take` fails if a payload was rejected.
@@ -290,6 +290,3 @@ impl fmt::Display for StreamFault {
 }
 
 impl core::error::Error for StreamFault {}
-
-/// As in the jitter buffer.
-const MAX_FRAME: usize = 4 << 20;

@@ -227,6 +227,15 @@ fn room_is_made_by_the_host_with_the_most_connections() {
 
 /// Peers that have sent their opening wait in turn, up to a limit.
 #[test]
+fn addresses_of_one_network_count_together() {
+    let same = |a: &str, b: &str| network(a.parse().unwrap()) == network(b.parse().unwrap());
+    assert!(same("2001:db8:1:2::1", "2001:db8:1:2:ffff::9"));
+    assert!(!same("2001:db8:1:2::1", "2001:db8:1:3::1"));
+    assert!(same("192.0.2.1", "::ffff:192.0.2.1"));
+    assert!(!same("192.0.2.1", "192.0.2.2"));
+}
+
+#[test]
 fn waiting_players_are_bounded() {
     let conditions = conditions();
     let (listener, at) = listen::<PlayerRtcp>(LONG, &conditions);

@@ -412,9 +412,11 @@ fn gstreamer_decodes_a_protected_stream() {
     let sdp = fs::read_to_string(&description).unwrap();
     let (_, key) = sdp.split_once("inline:").unwrap();
     let key = hex_of_base64(key.lines().next().unwrap());
+    let (_, source) = sdp.split_once("a=ssrc:").unwrap();
+    let (source, _) = source.split_once(' ').unwrap();
     let caps = format!(
         "caps=application/x-srtp,media=video,encoding-name=H264,payload=96,clock-rate=90000,\
-         srtp-key=(buffer){key},srtp-cipher=aes-128-gcm,srtp-auth=null,srtcp-cipher=aes-128-gcm,\
+         ssrc=(uint){source},roc=(uint)0,srtp-key=(buffer){key},srtp-cipher=aes-128-gcm,srtp-auth=null,srtcp-cipher=aes-128-gcm,\
          srtcp-auth=null"
     );
     let mut player = Command::new("gst-launch-1.0");
@@ -425,8 +427,11 @@ fn gstreamer_decodes_a_protected_stream() {
         "num-buffers=200",
         &caps,
     ]);
-    player.args(["!", "srtpdec", "!", "rtph264depay", "!", "filesink"]);
-    player.arg(format!("location={}", text(&film)));
+    let location = format!("location={}", text(&film));
+    player.args(["!", "srtpdec", "name=srtp", "!", "rtph264depay", "!"]);
+    player.args(["filesink", &location]);
+    // Sender reports come from the same port.
+    player.args(["srtp.rtcp_src", "!", "tee", "allow-not-linked=true"]);
     let played = Program::start(&mut player).wait();
     sending.interrupt();
     sending.wait().succeeded();

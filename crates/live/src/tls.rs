@@ -315,12 +315,14 @@ pub(crate) fn reason(failed: &io::Error) -> String {
 
 /// Whether the other end has rejected the certificate of this one, or requires one.
 pub(crate) fn is_certificate_refused(failed: &io::Error) -> bool {
-    use AlertDescription::{BadCertificate, CertificateRequired, CertificateUnknown, UnknownCA};
+    use AlertDescription::{
+        BadCertificate, CertificateRequired, CertificateUnknown, DecryptError, UnknownCA,
+    };
     let cause = failed.get_ref().and_then(|cause| cause.downcast_ref());
     matches!(
         cause,
         Some(rustls::Error::AlertReceived(
-            BadCertificate | CertificateRequired | CertificateUnknown | UnknownCA
+            BadCertificate | CertificateRequired | CertificateUnknown | DecryptError | UnknownCA
         ))
     )
 }

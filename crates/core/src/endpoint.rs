@@ -85,3 +85,6 @@ pub struct Transmit {
 
 /// Overhead of a datagram on the wire: IPv4 and UDP headers.
 pub const OVERHEAD: Bytes = Bytes(28);
+
+/// DSCP of packets below best effort, LE (RFC 8622 section 3).
+pub const LOWER_EFFORT: u8 = 1;

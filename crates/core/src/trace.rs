@@ -141,6 +141,16 @@ pub enum Event {
         /// Extended sequence number of the original.
         seq: u64,
     },
+    /// The controller is in another state.
+    StateChanged {
+        /// The state.
+        state: ControllerState,
+        /// Data rate in it.
+        #[cfg_attr(feature = "serde", serde(rename = "rate_bps"))]
+        rate: Rate,
+        /// Number of dummy packets whose reports do not raise the rate; negative: none does.
+        reserve: i64,
+    },
     /// State of the sender, once per report.
     Sample {
         /// Smoothed round-trip time.
@@ -181,6 +191,21 @@ impl Event {
     pub const fn is_of_strangers(&self) -> bool {
         matches!(self, Self::FeedbackRejected { .. })
     }
+}
+
+/// State of a controller that has several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum ControllerState {
+    /// Dummy packets search for the first rate.
+    Initial,
+    /// The rate grows.
+    Steady,
+    /// A packet was lost, and dummy packets search for the cause.
+    Detected,
+    /// Nothing is reported: the rate stays as it is.
+    Backoff,
 }
 
 /// Reason that stopped a stream: a condition of RFC 8083, or the receiver left.
@@ -247,6 +272,27 @@ pub enum KeyCause {
     Requested,
     /// A dropped or lost frame broke the reference chain.
     Repair,
+}
+
+/// The same for a duration that may be absent.
+#[cfg(feature = "serde")]
+pub(crate) mod ms_option {
+    use core::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+        let ms = d.map(|d| d.as_nanos() as f64 / 1e6);
+        ms.serialize(s)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let ms = Option::<f64>::deserialize(d)?;
+        let of_ms = |ms: f64| Duration::try_from_secs_f64(ms / 1e3);
+        ms.map(of_ms).transpose().map_err(serde::de::Error::custom)
+    }
 }
 
 #[cfg(feature = "serde")]

@@ -182,7 +182,7 @@ impl FlowInstance {
                 config.pace = FIXED_PACE;
                 config.circuit_breaker = false;
             }
-            ControllerConfig::Rap(_) | ControllerConfig::Tfrc(_) => {
+            ControllerConfig::Rap(_) | ControllerConfig::Rcs(_) | ControllerConfig::Tfrc(_) => {
                 config.delay_bound = Some(video.delay_bound);
             }
         }

@@ -26,6 +26,7 @@ pub struct Meter {
     arrived: Cursors,
     returned: Cursors,
     lost: Vec<Lost>,
+    dummies: Vec<Dummies>,
     /// First transmission of each flow.
     begun: Vec<Option<Time>>,
     delays: Delays,
@@ -43,6 +44,7 @@ impl Meter {
             arrived: Cursors::default(),
             returned: Cursors::default(),
             lost: vec![Lost::default(); flows],
+            dummies: vec![Dummies::default(); flows],
             begun: vec![None; flows],
             delays: Delays::new(flows),
             window,
@@ -111,6 +113,17 @@ impl Meter {
         let tally = &mut self.spans[self.returned.now.place].1[flow];
         tally.returned += 1;
         tally.back += between(entered, at);
+    }
+
+    /// Counts a dummy packet that the sender puts on its first link. All other counters are about
+    /// data.
+    pub fn dummy_sent(&mut self, flow: usize, at: Time) {
+        self.dummies[flow].sent += u64::from(self.is_inside(at));
+    }
+
+    /// Counts a dummy packet at the flow's receiver.
+    pub fn dummy_arrived(&mut self, flow: usize, at: Time) {
+        self.dummies[flow].received += u64::from(self.is_inside(at));
     }
 
     /// Counts a packet of the flow that a link drops.
@@ -214,6 +227,7 @@ impl Meter {
             delay_p95: percentile(95),
             delay_p99: percentile(99),
             delay_max: Duration::from_nanos(longest),
+            dummies: self.dummies[flow],
             first_sent: self.begun[flow],
             done: None,
         }
@@ -309,6 +323,8 @@ pub struct Totals {
     pub delay_p99: Duration,
     /// Maximum delay, exact.
     pub delay_max: Duration,
+    /// Dummy packets, which no other field counts.
+    pub dummies: Dummies,
     /// First transmission of the sender, within the window or not; none if no packet was sent or
     /// the time was not recorded.
     pub first_sent: Option<Time>,
@@ -326,6 +342,12 @@ impl Totals {
     /// Share of sent packets that were dropped; none if no packet was sent.
     pub fn loss(&self) -> Option<f64> {
         share(self.dropped, self.sent.packets)
+    }
+
+    /// Share of dummy packets in all packets sent (the paper of RCS, section V-C); none if no packet
+    /// was sent.
+    pub fn overhead(&self) -> Option<f64> {
+        share(self.dummies.sent, self.sent.packets + self.dummies.sent)
     }
 
     /// Loss events per sent packet; none if no packet was sent.
@@ -348,6 +370,15 @@ impl Count {
         self.packets += more.packets;
         self.bytes += more.bytes;
     }
+}
+
+/// Dummy packets of a flow, which test the path at low priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dummies {
+    /// Sent by the sender.
+    pub sent: u64,
+    /// Received.
+    pub received: u64,
 }
 
 /// Counters of a flow in a bin.

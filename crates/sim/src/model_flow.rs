@@ -101,7 +101,7 @@ impl SenderConfig {
 }
 
 /// Sender and receiver of a flow of packets of this size with this controller: those of ns-2 for
-/// RAP and for TFRC of RFC 3448, those of RFC 5348 otherwise. The controller itself must be built
+/// RAP and for TFRC of RFC 3448, a report per packet for RCS, those of RFC 5348 otherwise. The controller itself must be built
 /// from [`ControllerConfig::with_native_feedback`].
 pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverConfig) {
     match control {
@@ -109,6 +109,7 @@ pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverC
         ControllerConfig::Tfrc(tfrc) if tfrc.flavour == Flavour::Rfc3448 => {
             (SenderConfig::ns2_tfrc(size), ReceiverConfig::ns2_tfrc())
         }
+        ControllerConfig::Rcs(_) => (SenderConfig::new(size), ReceiverConfig::rap()),
         ControllerConfig::Fixed { .. } | ControllerConfig::Tfrc(_) => {
             (SenderConfig::new(size), ReceiverConfig::tfrc())
         }
@@ -139,9 +140,12 @@ pub struct Sender {
     controller: Box<dyn RateController>,
     window: Window,
     backlog: Backlog,
-    /// Rate of the controller, and the resulting packet interval in ns.
+    /// Rate of the controller, its part for dummy packets, and the resulting packet interval in ns.
     rate: Rate,
+    filler: Rate,
     interval: u64,
+    /// Dummy packets are due at multiples of `rate`. Grows by `filler` with each packet.
+    credit: u64,
     /// Due time of the latest packet. `None` before the first.
     last: Option<Time>,
     /// Due time of the next packet, and its random delay in ns.
@@ -167,7 +171,9 @@ impl Sender {
             window: Window::new(),
             backlog: Backlog::new(&config.workload, config.start, config.size),
             rate: Rate::ZERO,
+            filler: Rate::ZERO,
             interval: u64::MAX,
+            credit: 0,
             last: None,
             due: config.start,
             held: 0,
@@ -199,21 +205,27 @@ impl Sender {
     }
 
     fn send(&mut self, cx: &mut AgentCx<'_>) {
-        let seq = self.window.push(cx.now);
+        let is_dummy = self.next_is_dummy();
+        let seq = self.window.push(cx.now, is_dummy);
         let open = u32::try_from(seq - self.window.base()).unwrap_or(u32::MAX);
-        let app_limited = self.backlog.take(cx.now) == Supply::Empty;
+        let app_limited = !is_dummy && self.backlog.take(cx.now) == Supply::Empty;
         let body = Body::Data {
             seq,
             sent: cx.now,
             rtt: self.rtt_nanos,
             open,
+            is_dummy,
         };
-        cx.send(self.config.size, self.config.ecn, body);
+        if is_dummy {
+            cx.send_low(self.config.size, self.config.ecn, body);
+        } else {
+            cx.send(self.config.size, self.config.ecn, body);
+        }
         let packet = Sent {
             flow: self.config.flow,
             seq,
             size: self.config.size,
-            kind: Kind::Media,
+            kind: if is_dummy { Kind::Dummy } else { Kind::Media },
             app_limited,
         };
         self.controller.on_sent(&mut inner(cx), &packet);
@@ -226,13 +238,29 @@ impl Sender {
         }
     }
 
+    /// Whether the next packet is a dummy packet. They are spread evenly among the others, which are
+    /// the first after a change of the rates.
+    #[inline]
+    fn next_is_dummy(&mut self) -> bool {
+        if self.filler == Rate::ZERO {
+            return false;
+        }
+        self.credit += self.filler.as_bps();
+        let is_due = self.credit >= self.rate.as_bps();
+        if is_due {
+            self.credit -= self.rate.as_bps();
+        }
+        is_due
+    }
+
     /// Reads the rate again. Returns whether it has changed.
     fn rate_changed(&mut self) -> bool {
-        let rate = self.controller.target().send;
+        let target = self.controller.target();
+        let rate = target.send;
         if rate == self.rate {
             return false;
         }
-        self.rate = rate;
+        (self.rate, self.filler, self.credit) = (rate, target.filler, 0);
         self.interval = interval(self.config.size, rate);
         true
     }
@@ -285,6 +313,9 @@ impl Sender {
     /// Departure of the next packet. A packet that its application generates later is due later.
     #[inline]
     fn next_packet(&mut self, now: Time) -> Time {
+        if self.filler > Rate::ZERO {
+            return later(self.due, self.held);
+        }
         let Some(ready) = self.backlog.ready(now) else {
             return Time::FAR;
         };
@@ -300,7 +331,9 @@ impl Sender {
         let mut runs = seen.iter();
         let mut run = runs.next()?;
         let (config, fates) = (&self.config, &mut self.fates);
-        self.window.review(last.seq, |seq, sent| {
+        // A router may delay a dummy packet behind others, by up to its queue.
+        let patience = Duration::from_nanos(self.rtt_nanos);
+        self.window.review(last.seq, |seq, sent, is_dummy| {
             while run.seq < seq
                 && let Some(next) = runs.next()
             {
@@ -311,6 +344,11 @@ impl Sender {
                     at: RemoteTime(run.at.as_nanos()),
                     ecn: run.ecn,
                 }
+            } else if is_dummy {
+                if now < sent + 2 * patience {
+                    return false;
+                }
+                Outcome::Lost
             } else if seq + u64::from(config.reordering) <= last.seq {
                 Outcome::Lost
             } else {

@@ -10,6 +10,7 @@ use core::fmt::Debug;
 use prefetch_index::prefetch_index;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Ecn, TimerReason};
+use tidegate_core::endpoint::LOWER_EFFORT;
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Time};
 
@@ -105,6 +106,8 @@ pub enum Body {
         /// Distance to the oldest packet that is neither acknowledged nor lost. Reports need not
         /// cover packets before that.
         open: u32,
+        /// Whether the packet only tests the path, at low priority.
+        is_dummy: bool,
     },
     /// Packets of [`Data`](Self::Data) received since the last report, and some of earlier reports
     /// again, because reports may be lost.
@@ -227,6 +230,16 @@ impl<'a> AgentCx<'a> {
             size: size.get() as u32,
             ecn,
             dscp: None,
+            body,
+        });
+    }
+
+    /// The same at the lowest priority (RFC 8622).
+    pub fn send_low(&mut self, size: Bytes, ecn: Ecn, body: Body) {
+        self.out.push(Outgoing {
+            size: size.get() as u32,
+            ecn,
+            dscp: Some(LOWER_EFFORT),
             body,
         });
     }

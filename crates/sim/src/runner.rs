@@ -7,6 +7,7 @@ mod sim_flow;
 use core::fmt;
 use core::time::Duration;
 
+use tidegate_core::endpoint::LOWER_EFFORT;
 use tidegate_core::link::{DropReason, LinkEvent, LinkId, Network, NetworkError, StepsError};
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
@@ -169,7 +170,7 @@ fn take(
             world.agent_mut(NodeId(i * 2)).drain(result);
             world.agent_mut(NodeId(i * 2 + 1)).drain(result);
         }
-        count_drops(world.network(), &mut stage.meter);
+        count_drops(world.network(), &mut stage.meter, instances);
         progress(at.as_secs_f64() / (end + TAIL).as_secs_f64());
     }
     let reached = world.now();
@@ -220,7 +221,7 @@ fn nodes(
             peer: NodeId(peer),
             route,
             flow: flow as u32,
-            dscp: 0,
+            dscp: role.plan.dscp,
             start: Time::ZERO + role.plan.start,
             stop: Time::ZERO + role.plan.stop + TAIL,
         };
@@ -233,10 +234,15 @@ fn nodes(
 }
 
 /// Counts the drops of all links since the last call.
-fn count_drops(network: &mut Network<SimPacket>, meter: &mut Meter) {
+fn count_drops(network: &mut Network<SimPacket>, meter: &mut Meter, instances: &[FlowInstance]) {
+    let dscps: Vec<u8> = instances.iter().map(|flow| flow.plan.dscp).collect();
     for link in (0..network.len()).map(LinkId) {
         while let Some(note) = network.pop_note(link) {
             let flow = note.flow as usize;
+            // A dummy packet.
+            if note.dscp == LOWER_EFFORT && dscps.get(flow) != Some(&LOWER_EFFORT) {
+                continue;
+            }
             meter.dropped(flow, note.at);
             if note.happening == LinkEvent::Dropped(DropReason::Queue) {
                 meter.overflowed(flow, note.at);

@@ -2,6 +2,7 @@
 
 pub mod fixed;
 pub mod rap;
+pub mod rcs;
 pub mod replay;
 pub mod tfrc;
 
@@ -11,6 +12,7 @@ use crate::control::{Algorithm, RateController, Start};
 use crate::units::Rate;
 use fixed::Fixed;
 use rap::RapConfig;
+use rcs::RcsConfig;
 use tfrc::TfrcConfig;
 
 /// Selection and configuration of a controller. In files: a table with the key `algorithm`, e.g.
@@ -30,6 +32,8 @@ pub enum ControllerConfig {
     },
     /// The rate adaptation protocol: additive increase, multiplicative decrease.
     Rap(RapConfig),
+    /// RCS: dummy packets of low priority find out whether a loss was caused by congestion.
+    Rcs(RcsConfig),
     /// TCP-friendly rate control (RFC 5348).
     Tfrc(TfrcConfig),
 }
@@ -40,6 +44,7 @@ impl ControllerConfig {
         match self {
             Self::Fixed { .. } => "fixed",
             Self::Rap(_) => "rap",
+            Self::Rcs(_) => "rcs",
             Self::Tfrc(_) => "tfrc",
         }
     }
@@ -50,7 +55,7 @@ impl ControllerConfig {
     /// packet for RAP, one per round trip for TFRC. Modelled receivers do so.
     pub fn with_native_feedback(mut self) -> Self {
         match &mut self {
-            Self::Fixed { .. } => {}
+            Self::Fixed { .. } | Self::Rcs(_) => {}
             Self::Rap(config) => config.report_interval = Duration::ZERO,
             Self::Tfrc(config) => {
                 config.report_interval = Duration::ZERO;
@@ -72,6 +77,7 @@ impl Algorithm for ControllerConfig {
         match self {
             Self::Fixed { rate } => Box::new(Fixed::new(*rate)),
             Self::Rap(config) => config.start(start),
+            Self::Rcs(config) => config.start(start),
             Self::Tfrc(config) => config.start(start),
         }
     }
@@ -98,8 +104,11 @@ mod tests {
         assert_eq!(rap.start(&start).target().send, Rate::bps(4_800));
         let tfrc = ControllerConfig::default();
         assert_eq!(tfrc.start(&start).target().send, Rate::bps(9_600));
-        let names = [fixed, rap, tfrc].map(|config| config.name());
-        assert_eq!(names, ["fixed", "rap", "tfrc"]);
+        let rcs = ControllerConfig::Rcs(RcsConfig::default());
+        // Four dummy packets per second measure the round-trip time.
+        assert_eq!(rcs.start(&start).target().filler, Rate::bps(38_400));
+        let names = [fixed, rap, rcs, tfrc].map(|config| config.name());
+        assert_eq!(names, ["fixed", "rap", "rcs", "tfrc"]);
     }
 
     #[test]
@@ -130,6 +139,13 @@ mod tests {
         };
         let text = toml::to_string(&ControllerConfig::Rap(fine.clone())).unwrap();
         assert_eq!(parse(&text).unwrap(), ControllerConfig::Rap(fine));
+        let probing = RcsConfig {
+            target: Some(rate),
+            rtt: Some(Duration::from_millis(550)),
+            ..RcsConfig::default()
+        };
+        let text = toml::to_string(&ControllerConfig::Rcs(probing.clone())).unwrap();
+        assert_eq!(parse(&text).unwrap(), ControllerConfig::Rcs(probing));
         let damped = TfrcConfig {
             damping: true,
             ..TfrcConfig::default()

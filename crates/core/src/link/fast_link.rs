@@ -431,7 +431,8 @@ impl FastLink {
     /// Drops a packet at the queue.
     #[cold]
     fn lose<P: Packet>(&mut self, store: &mut PacketPool<P>, at: Time, size: Bytes, slot: u32) {
-        let flow = store.take(slot).map_or(0, |packet| packet.flow());
+        let lost = store.take(slot);
+        let (flow, dscp) = lost.map_or((0, 0), |packet| (packet.flow(), packet.dscp()));
         let fresh = self.fresh();
         let rare = &mut *self.rare;
         if let Some(notes) = &mut rare.notes {
@@ -440,6 +441,7 @@ impl FastLink {
                 packet: rare.taken + fresh + rare.dropped,
                 flow,
                 size,
+                dscp,
                 happening: LinkEvent::Dropped(DropReason::Queue),
             });
         }

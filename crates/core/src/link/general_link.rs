@@ -339,6 +339,7 @@ impl GeneralLink {
             packet: held.number,
             flow: held.flow,
             size: held.size,
+            dscp: held.dscp,
             happening,
         });
     }

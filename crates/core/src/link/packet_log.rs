@@ -16,6 +16,8 @@ pub struct LinkLogEntry {
     pub flow: u32,
     /// Size of the packet.
     pub size: Bytes,
+    /// DSCP of the packet.
+    pub dscp: u8,
     /// The event.
     pub happening: LinkEvent,
 }

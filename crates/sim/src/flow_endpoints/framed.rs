@@ -1,7 +1,7 @@
 //! Adapter from an agent to an endpoint: modelled packets become datagrams for real sockets.
 
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Context, Ecn, TimerReason};
+use tidegate_core::control::{Context, Ecn, Kind, TimerReason};
 use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD, Transmit};
 use tidegate_core::units::Time;
 
@@ -33,6 +33,8 @@ pub struct Passage {
     pub size: u32,
     /// `true` for an arrival, `false` for a departure.
     pub arrived: bool,
+    /// Content of the packet.
+    pub kind: Kind,
 }
 
 impl Framed {
@@ -81,6 +83,7 @@ impl Endpoint for Framed {
             sent,
             size,
             arrived: true,
+            kind: kind(&body),
         });
         let arrival = Arrival {
             size,
@@ -103,6 +106,7 @@ impl Endpoint for Framed {
             sent: cx.now,
             size: buffer.len() as u32 + OVERHEAD.get() as u32,
             arrived: false,
+            kind: kind(&packet.body),
         });
         Some(Transmit {
             ecn: packet.ecn,
@@ -122,6 +126,13 @@ impl Endpoint for Framed {
     }
 }
 
+fn kind(body: &Body) -> Kind {
+    match body {
+        Body::Data { is_dummy: true, .. } => Kind::Dummy,
+        _ => Kind::Media,
+    }
+}
+
 fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
     out.extend(now.as_nanos().to_le_bytes());
     match body {
@@ -130,12 +141,14 @@ fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
             sent,
             rtt,
             open,
+            is_dummy,
         } => {
             out.push(DATA);
             out.extend(seq.to_le_bytes());
             out.extend(sent.as_nanos().to_le_bytes());
             out.extend(rtt.to_le_bytes());
             out.extend(open.to_le_bytes());
+            out.push(u8::from(*is_dummy));
         }
         Body::Report { sent, seen } => {
             out.push(REPORT);
@@ -189,6 +202,7 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
             sent: rest.time()?,
             rtt: rest.u64()?,
             open: rest.u32()?,
+            is_dummy: rest.byte()? != 0,
         },
         REPORT => {
             let sent = rest.time()?;
@@ -359,14 +373,20 @@ mod tests {
             });
         let sack = [(); 3].map(|()| (any::<u32>(), any::<u32>()));
         prop_oneof![
-            (any::<u64>(), time.clone(), any::<u64>(), any::<u32>()).prop_map(
-                |(seq, sent, rtt, open)| Body::Data {
+            (
+                any::<u64>(),
+                time.clone(),
+                any::<u64>(),
+                any::<u32>(),
+                any::<bool>()
+            )
+                .prop_map(|(seq, sent, rtt, open, is_dummy)| Body::Data {
                     seq,
                     sent,
                     rtt,
                     open,
-                }
-            ),
+                    is_dummy,
+                }),
             (time.clone(), prop::collection::vec(seen, 0..MOST_SEEN))
                 .prop_map(|(sent, seen)| Body::Report { sent, seen }),
             (any::<[u32; 3]>(), any::<u64>()).prop_map(|([number, group, first], bytes)| {

@@ -107,12 +107,12 @@ impl Receiver {
         }
     }
 
-    /// Number of packets received.
+    /// Number of data packets received.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Bytes received, on the wire.
+    /// Bytes of data packets received, on the wire.
     pub fn bytes(&self) -> Bytes {
         self.bytes
     }
@@ -153,7 +153,8 @@ impl Receiver {
         }
     }
 
-    fn report(&mut self, cx: &mut AgentCx<'_>) {
+    /// The report of a dummy packet has its priority.
+    fn report(&mut self, cx: &mut AgentCx<'_>, is_low: bool) {
         let repeats = match self.config.reporting {
             Reporting::EachPacket => REPEATED_PER_PACKET,
             Reporting::EachRoundTrip | Reporting::Every(_) | Reporting::OnArrival => REPEATED,
@@ -162,7 +163,11 @@ impl Receiver {
         let mut seen = cx.report();
         seen.extend_from_slice(&self.runs);
         let body = Body::Report { sent: cx.now, seen };
-        cx.send(self.config.report_size, Ecn::NotEct, body);
+        if is_low {
+            cx.send_low(self.config.report_size, Ecn::NotEct, body);
+        } else {
+            cx.send(self.config.report_size, Ecn::NotEct, body);
+        }
         // New runs become repeated runs, and the oldest repeated runs are discarded.
         let surplus = self.runs.len().saturating_sub(repeats);
         self.runs.drain(..surplus);
@@ -197,12 +202,15 @@ impl Agent for Receiver {
             sent,
             rtt,
             open,
+            is_dummy,
         } = *body
         else {
             return;
         };
-        self.packets += 1;
-        self.bytes += Bytes(u64::from(arrival.size));
+        if !is_dummy {
+            self.packets += 1;
+            self.bytes += Bytes(u64::from(arrival.size));
+        }
         self.news = true;
         self.rtt = rtt;
         self.settled = self.settled.max(seq.saturating_sub(open.into()));
@@ -220,7 +228,7 @@ impl Agent for Receiver {
             ecn: arrival.ecn,
         });
         if self.is_due(cx.now, event) {
-            self.report(cx);
+            self.report(cx, is_dummy);
         } else if self.timer == Time::FAR {
             self.set_timer(cx.now);
         }
@@ -231,7 +239,7 @@ impl Agent for Receiver {
             return;
         }
         if self.news {
-            return self.report(cx);
+            return self.report(cx, false);
         }
         self.waiting = true;
         // The next packet is reported immediately, and restarts the timer. Waking up each round

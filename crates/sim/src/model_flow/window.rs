@@ -2,11 +2,12 @@
 
 use tidegate_core::units::Time;
 
-/// Send times of packets from the oldest one with unknown fate. A ring that grows with the largest
-/// number of packets in flight, up to [`MOST`].
+/// Send times and kinds of packets from the oldest one with unknown fate. A ring that grows with the
+/// largest number of packets in flight, up to [`MOST`].
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Nanoseconds, or [`SETTLED`]; the length is a power of two.
+    /// Nanoseconds, the lowest bit of which is set for dummy packets, or [`SETTLED`]; the length is a
+    /// power of two.
     slots: Vec<u64>,
     base: u64,
     next: u64,
@@ -33,13 +34,13 @@ impl Window {
     }
 
     /// Adds a packet. Returns its number.
-    pub(super) fn push(&mut self, at: Time) -> u64 {
+    pub(super) fn push(&mut self, at: Time, is_dummy: bool) -> u64 {
         let seq = self.next;
         if seq - self.base == self.slots.len() as u64 {
             self.make_room();
         }
         let slot = self.slot(seq);
-        self.slots[slot] = at.as_nanos();
+        self.slots[slot] = at.as_nanos() & !1 | u64::from(is_dummy);
         self.next += 1;
         seq
     }
@@ -50,17 +51,17 @@ impl Window {
             return None;
         }
         let nanos = self.slots[self.slot(seq)];
-        (nanos != SETTLED).then_some(Time::from_nanos(nanos))
+        (nanos != SETTLED).then_some(Time::from_nanos(nanos & !1))
     }
 
-    /// Calls `known` for the packets with unknown fate up to `last`, in order, with their send
-    /// times. Those for which it returns true are settled.
-    pub(super) fn review(&mut self, last: u64, mut known: impl FnMut(u64, Time) -> bool) {
+    /// Calls `known` for the packets with unknown fate up to `last`, in order, with their send times
+    /// and whether they are dummy packets. Those for which it returns true are settled.
+    pub(super) fn review(&mut self, last: u64, mut known: impl FnMut(u64, Time, bool) -> bool) {
         let mask = self.slots.len() as u64 - 1;
         let mut seq = self.base;
         while seq < self.next && seq <= last {
             let slot = &mut self.slots[(seq & mask) as usize];
-            if *slot != SETTLED && known(seq, Time::from_nanos(*slot)) {
+            if *slot != SETTLED && known(seq, Time::from_nanos(*slot & !1), *slot & 1 == 1) {
                 *slot = SETTLED;
             }
             if *slot == SETTLED && seq == self.base {
@@ -108,19 +109,19 @@ mod tests {
     fn keeps_unsettled_packets_and_grows() {
         let mut window = Window::new();
         for seq in 0..1_000 {
-            assert_eq!(window.push(Time::from_nanos(seq)), seq);
+            assert_eq!(window.push(Time::from_nanos(2 * seq), seq % 3 == 0), seq);
         }
-        window.review(998, |seq, sent| {
-            assert_eq!(sent, Time::from_nanos(seq));
+        window.review(998, |seq, sent, is_dummy| {
+            assert_eq!((sent, is_dummy), (Time::from_nanos(2 * seq), seq % 3 == 0));
             seq % 2 == 1
         });
         assert_eq!((window.base(), window.next()), (0, 1_000));
         assert_eq!(window.sent(1), None);
-        assert_eq!(window.sent(998), Some(Time::from_nanos(998)));
-        window.review(0, |seq, _| seq == 0);
+        assert_eq!(window.sent(998), Some(Time::from_nanos(1_996)));
+        window.review(0, |seq, _, _| seq == 0);
         assert_eq!(window.base(), 2);
         let mut shown = vec![];
-        window.review(u64::MAX, |seq, _| {
+        window.review(u64::MAX, |seq, _, _| {
             shown.push(seq);
             true
         });
@@ -137,10 +138,10 @@ mod tests {
     fn discards_the_oldest_packets_beyond_its_bound() {
         let mut window = Window::new();
         for seq in 0..MOST as u64 + 3 {
-            window.push(Time::from_nanos(seq));
+            window.push(Time::from_nanos(2 * seq), false);
         }
         assert_eq!(window.base(), 3);
         assert_eq!(window.sent(2), None);
-        assert_eq!(window.sent(3), Some(Time::from_nanos(3)));
+        assert_eq!(window.sent(3), Some(Time::from_nanos(6)));
     }
 }

@@ -13,7 +13,7 @@ use super::rows::{
     BinRow, DropCauses, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame,
     TotalsRow,
 };
-use crate::meter::{Bin, Count, Totals};
+use crate::meter::{Bin, Count, Dummies, Totals};
 
 /// A row of a table.
 pub(super) trait Row: Sized {
@@ -366,9 +366,11 @@ impl Row for TotalsRow {
         "delay_max_s",
         "first_sent_s",
         "done_s",
+        "dummies_sent",
+        "dummies_received",
     ];
 
-    const ADDED: usize = 2;
+    const ADDED: usize = 4;
 
     fn cells(&self) -> Vec<String> {
         let totals = &self.totals;
@@ -390,6 +392,8 @@ impl Row for TotalsRow {
             span(totals.delay_max),
             totals.first_sent.map(seconds).unwrap_or_default(),
             totals.done.map(seconds).unwrap_or_default(),
+            totals.dummies.sent.to_string(),
+            totals.dummies.received.to_string(),
         ]
     }
 
@@ -411,9 +415,17 @@ impl Row for TotalsRow {
                 delay_max: cells.span()?,
                 first_sent: cells.maybe(parse_time)?,
                 done: cells.maybe(parse_time)?,
+                dummies: Dummies {
+                    sent: cells.maybe(number)?.unwrap_or(0),
+                    received: cells.maybe(number)?.unwrap_or(0),
+                },
             },
         })
     }
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok()
 }
 
 /// Formats a duration as [`seconds`] does.

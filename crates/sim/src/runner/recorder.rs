@@ -9,6 +9,7 @@ use super::Keep;
 use super::packet_log::PacketLog;
 use crate::flow_endpoints::FlowInstance;
 use crate::meter::Meter;
+use crate::packet_agent::Body;
 use crate::run;
 use crate::scenario::Scenario;
 use crate::world::{Flight, NodeId, Observer, Sample};
@@ -74,6 +75,9 @@ impl Observer for Recorder<'_> {
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
         if flight.node.0.is_multiple_of(2) {
             let flow = flight.node.0 / 2;
+            if is_dummy(flight.body) {
+                return self.meter.dummy_sent(flow, at);
+            }
             self.meter.sent(flow, at, flight.size);
             if let Some(Some(log)) = self.logs.get_mut(flow) {
                 log.sent(at, flight.size);
@@ -87,6 +91,8 @@ impl Observer for Recorder<'_> {
         let flow = flight.node.0 / 2;
         if flight.node.0.is_multiple_of(2) {
             self.meter.count_returned(flow, at, flight.entered);
+        } else if is_dummy(flight.body) {
+            self.meter.dummy_arrived(flow, at);
         } else {
             self.meter.arrived(flow, at, flight.size, flight.entered);
             if let Some(Some(log)) = self.logs.get_mut(flow) {
@@ -127,6 +133,11 @@ impl Observer for Recorder<'_> {
             }),
         });
     }
+}
+
+#[inline]
+fn is_dummy(body: &Body) -> bool {
+    matches!(body, Body::Data { is_dummy: true, .. })
 }
 
 /// Packet log of a single modelled flow. Endpoints log their own packets, and multiplied flows are

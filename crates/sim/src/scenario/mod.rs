@@ -160,6 +160,8 @@ pub struct FlowPlan {
     /// ECN codepoint of its packets. Queues may mark ECT(0) and ECT(1) packets instead of dropping
     /// them.
     pub ecn: Ecn,
+    /// DSCP of the packets of both directions.
+    pub dscp: u8,
     /// Whether the delay bound of a video keeps its small margin while competing traffic shares the
     /// queue.
     pub yielding: bool,

@@ -250,6 +250,7 @@ impl Source {
             sent: cx.now,
             rtt: 0,
             open: 0,
+            is_dummy: false,
         };
         cx.send(self.config.packet, self.config.ecn, body);
         self.sent += 1;

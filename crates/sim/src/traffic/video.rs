@@ -222,6 +222,7 @@ impl Source {
             sent: cx.now,
             rtt: 0,
             open: 0,
+            is_dummy: false,
         };
         cx.send(size, self.config.ecn, body);
         self.counters.packets += 1;

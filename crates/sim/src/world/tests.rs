@@ -336,6 +336,7 @@ impl Agent for Hasty {
                 sent: cx.now,
                 rtt: 0,
                 open: 0,
+                is_dummy: false,
             };
             cx.send(Bytes(1_000), Ecn::NotEct, body);
         }

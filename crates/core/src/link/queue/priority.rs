@@ -2,6 +2,7 @@
 
 use super::fifo::Fifo;
 use super::{Limit, Queue, QueuedPacket, Verdict};
+use crate::endpoint::LOWER_EFFORT;
 use crate::units::{Bytes, Time};
 
 /// Parameters of a queue with two priorities. Packets with DSCP LE, 1, have the lower priority:
@@ -72,9 +73,6 @@ impl Queue for Priority {
         self.normal.bytes() + self.low.bytes()
     }
 }
-
-/// Lower effort, LE (RFC 8622 section 3).
-const LOWER_EFFORT: u8 = 1;
 
 #[cfg(test)]
 mod tests {

@@ -2,17 +2,18 @@
 
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
+use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::controller::tfrc::{Flavour, PacketSize, TfrcConfig};
 
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 
 fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
-    const WANTED: &str =
-        "\"tfrc\", { tfrc = { … } }, \"rap\", { rap = { … } } or { fixed = \"2Mb/s\" }";
+    const WANTED: &str = "\"tfrc\", { tfrc = { … } }, \"rap\", { rap = { … } }, \"rcs\", { rcs = { … } } or { fixed = \"2Mb/s\" }";
     match value.kind() {
         Form::Text => match value.text(WANTED)? {
             "rap" => Ok(ControllerConfig::Rap(RapConfig::default())),
+            "rcs" => Ok(ControllerConfig::Rcs(RcsConfig::default())),
             "tfrc" => Ok(ControllerConfig::Tfrc(TfrcConfig::default())),
             other => Err(value.range(
                 &format!("there is no controller \"{other}\""),
@@ -21,10 +22,14 @@ fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
         },
         Form::Table => {
             let table = value.table(CONTROL, WANTED)?;
-            match (table.get("tfrc"), table.get("rap"), table.get("fixed")) {
-                (Some(config), None, None) => tfrc(&config).map(ControllerConfig::Tfrc),
-                (None, Some(config), None) => rap(&config).map(ControllerConfig::Rap),
-                (None, None, Some(rate)) => Ok(ControllerConfig::Fixed {
+            let mut given = CONTROL
+                .iter()
+                .filter_map(|name| Some((*name, table.get(name)?)));
+            match (given.next(), given.next()) {
+                (Some(("tfrc", config)), None) => tfrc(&config).map(ControllerConfig::Tfrc),
+                (Some(("rap", config)), None) => rap(&config).map(ControllerConfig::Rap),
+                (Some(("rcs", config)), None) => rcs(&config).map(ControllerConfig::Rcs),
+                (Some((_, rate)), None) => Ok(ControllerConfig::Fixed {
                     rate: rate.positive_rate("a flow of rate zero sends nothing")?,
                 }),
                 _ => Err(value.range(
@@ -42,6 +47,27 @@ fn rap(value: &Value<'_>) -> Result<RapConfig, ScenarioError> {
     let mut config = RapConfig::default();
     if let Some(value) = table.get("fine_grain") {
         config.fine_grain = value.boolean()?;
+    }
+    Ok(config)
+}
+
+fn rcs(value: &Value<'_>) -> Result<RcsConfig, ScenarioError> {
+    let table = value.table(RCS, "{ target = \"10Mb/s\" }")?;
+    let mut config = RcsConfig::default();
+    if let Some(value) = table.get("target") {
+        config.target = Some(value.positive_rate("a stream needs a target rate above zero")?);
+    }
+    if let Some(value) = table.get("rtt") {
+        config.rtt = Some(value.positive_duration("a path has a round-trip time above zero")?);
+    }
+    if let Some(value) = table.get("backoff") {
+        config.backoff = value.boolean()?;
+    }
+    if let Some(value) = table.get("backoff_timeout") {
+        config.backoff_timeout = value.positive_duration("a timeout is above zero")?;
+    }
+    if let Some(value) = table.get("reserve") {
+        config.reserve = value.share()?;
     }
     Ok(config)
 }
@@ -123,7 +149,9 @@ pub(super) fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, S
     }
 }
 
-pub(super) const CONTROL: &[&str] = &["tfrc", "rap", "fixed"];
+pub(super) const CONTROL: &[&str] = &["tfrc", "rap", "rcs", "fixed"];
+
+pub(super) const RCS: &[&str] = &["target", "rtt", "backoff", "backoff_timeout", "reserve"];
 
 pub(super) const RAP: &[&str] = &["fine_grain"];
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_core::control::Ecn;
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::endpoint::LOWER_EFFORT;
 use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::units::Rate;
@@ -66,6 +67,7 @@ pub(super) fn flow(
         media: media(&table, count, (start, stop), scenario.duration, open)?,
         yielding: false,
         ecn: Ecn::NotEct,
+        dscp: table.get("dscp").map_or(Ok(0), |value| dscp(&value))?,
         start,
         start_spread,
         stop,
@@ -73,6 +75,14 @@ pub(super) fn flow(
     let plan = super::ecn::with(&table, plan)?;
     let yielding = yielding(&table, &plan)?;
     Ok(FlowPlan { yielding, ..plan })
+}
+
+/// A code point (RFC 2474), or the name of lower effort (RFC 8622).
+fn dscp(value: &Value<'_>) -> Result<u8, ScenarioError> {
+    if value.kind() == Form::Text {
+        return value.choice(&["le"], &[LOWER_EFFORT]);
+    }
+    Ok(value.whole(0..=63)? as u8)
 }
 
 /// Only flows with a delay bound can yield.
@@ -406,6 +416,7 @@ pub(super) const FLOW: &[&str] = &[
     "delay_bound",
     "yielding",
     "ecn",
+    "dscp",
     "start",
     "stop",
 ];

@@ -1,0 +1,490 @@
+//! RCS, a rate control scheme for real-time media over lossy and long paths: additive increase and
+//! multiplicative decrease of a paced rate, and low-priority dummy packets that find out whether a
+//! loss was caused by congestion.
+//!
+//! Source: I. F. Akyildiz, Ö. B. Akan, G. Morabito, *A Rate Control Scheme for Adaptive Real-Time
+//! Applications in IP Networks With Lossy Links and Long Round Trip Times*, IEEE/ACM Transactions on
+//! Networking 13(3), 2005, section III. `docs/rcs.md` lists the readings of its pseudo-code.
+//!
+//! Every router of the path has to drop dummy packets first (DSCP LE, RFC 8622). The share of the
+//! target that dummy packets use is [`Target::filler`].
+
+mod round_trip;
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use crate::control::{
+    Algorithm, Change, Context, Ecn, Kind, Outcome, PacketOutcome, RateController, Report, Sent,
+    Start, Summary, Target, TimerReason, sooner,
+};
+use crate::trace::{ControllerState, Event};
+use crate::units::{Rate, Time};
+use round_trip::RoundTrip;
+
+/// Configuration of RCS. Values are clamped to their range.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct RcsConfig {
+    /// Rate of the stream in its highest quality on the wire, all headers included (`S_Target`).
+    /// `None`: the ceiling of the demand.
+    #[cfg_attr(feature = "serde", serde(rename = "target_bps"))]
+    pub target: Option<Rate>,
+    /// Round-trip time before the first measurement, from 1 ms to 60 s. `None`: that of the prior,
+    /// or else the first dummy packet measures it.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "rtt_ms", with = "crate::trace::ms_option")
+    )]
+    pub rtt: Option<Duration>,
+    /// Whether a round trip without any report leads to the state Backoff, which keeps the rate.
+    /// Otherwise each further round trip halves it (the comparison of Figure 22a).
+    pub backoff: bool,
+    /// Time without a report in Backoff after which the state is Initial again (`T_B`), from 1 s to
+    /// 1 h.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "backoff_timeout_ms", with = "crate::trace::ms")
+    )]
+    pub backoff_timeout: Duration,
+    /// Value of `wdsn` at the beginning of Detected, as a multiple of the packets per round trip of
+    /// the halved rate, from 0 to 2. 1 in the paper: so many reported dummy packets are no sign of
+    /// unused capacity.
+    pub reserve: f64,
+}
+
+impl Default for RcsConfig {
+    fn default() -> Self {
+        Self {
+            target: None,
+            rtt: None,
+            backoff: true,
+            backoff_timeout: Duration::from_mins(1),
+            reserve: 1.0,
+        }
+    }
+}
+
+impl Algorithm for RcsConfig {
+    fn start(&self, start: &Start) -> Box<dyn RateController> {
+        Box::new(Rcs::new(self, start))
+    }
+}
+
+/// State of the source, Figure 1 of the paper.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// Initial before there is a round-trip time.
+    Unmeasured,
+    /// First half of Initial: dummy packets at the target rate.
+    Probing {
+        end: Time,
+        reported: u64,
+    },
+    /// Second half of Initial: reports of the dummy packets arrive.
+    Collecting {
+        end: Time,
+        reported: u64,
+    },
+    Steady,
+    Detected {
+        end: Time,
+        is_reported: bool,
+    },
+    Backoff {
+        end: Time,
+    },
+}
+
+/// One path under RCS. Rates are in packets per second.
+#[derive(Debug)]
+struct Rcs {
+    config: RcsConfig,
+    /// Mean size of a data packet, in bytes.
+    size: f64,
+    ceiling: Rate,
+    state: State,
+    /// Data rate `S`.
+    rate: f64,
+    /// Number of dummy packets whose reports do not raise the rate (`wdsn`). Negative: none does.
+    reserve: i64,
+    rtt: RoundTrip,
+    /// Time of the next additive increase, in Steady.
+    increase: Time,
+    /// Data packets since the last increase.
+    sent: u32,
+    /// Dummy packets without outcome, in order.
+    dummies: VecDeque<u64>,
+    /// Number of the next packet, and of the first packet whose loss is a new loss event.
+    next: u64,
+    event: u64,
+    /// Newest data packets sent and reported.
+    newest: (u64, u64),
+    /// Time at which the retransmission timer of TCP would expire.
+    timeout: Option<Time>,
+    published: Rate,
+    totals: Summary,
+    /// Loss events, and the packets sent.
+    events: u64,
+}
+
+impl Rcs {
+    fn new(config: &RcsConfig, start: &Start) -> Self {
+        let within = |value: f64, least: f64, most: f64| value.max(least).min(most);
+        let config = RcsConfig {
+            backoff_timeout: config
+                .backoff_timeout
+                .clamp(Duration::from_secs(1), Duration::from_hours(1)),
+            reserve: within(config.reserve, 0.0, 2.0),
+            ..config.clone()
+        };
+        let known = config.rtt.or(start.prior.map(|prior| prior.rtt));
+        let mut rcs = Self {
+            size: start.packet_size.get().max(1) as f64,
+            ceiling: start.demand.ceiling,
+            state: State::Unmeasured,
+            rate: 0.0,
+            reserve: -1,
+            rtt: known.map_or_else(RoundTrip::default, RoundTrip::assumed),
+            increase: Time::FAR,
+            sent: 0,
+            dummies: VecDeque::new(),
+            next: 0,
+            event: 0,
+            newest: (0, 0),
+            timeout: None,
+            published: Rate::ZERO,
+            totals: Summary::default(),
+            events: 0,
+            config,
+        };
+        if known.is_some() {
+            rcs.state = rcs.initial(start.now);
+        }
+        rcs.published = rcs.target().send;
+        rcs
+    }
+
+    /// `S_Target` in packets per second. A target of zero would never send.
+    fn most(&self) -> f64 {
+        let target = self.config.target.unwrap_or(self.ceiling);
+        let most = target.min(MAX_TARGET).as_f64() / (self.size * 8.0);
+        most.max(MIN_RATE)
+    }
+
+    /// Figure 2. Dummy packets that were sent before do not count.
+    fn initial(&mut self, now: Time) -> State {
+        self.event = self.next;
+        State::Probing {
+            end: now + self.rtt.duration(),
+            reported: 0,
+        }
+    }
+
+    fn enter(&mut self, cx: &mut Context<'_>, state: State) {
+        self.state = state;
+        if state == State::Steady {
+            self.increase = cx.now + self.rtt.duration();
+            self.sent = 0;
+        } else {
+            self.increase = Time::FAR;
+        }
+        let (state, rate) = (self.name(), self.bits(self.rate));
+        let reserve = self.reserve;
+        let event = Event::StateChanged {
+            state,
+            rate,
+            reserve,
+        };
+        cx.trace.record(cx.now, event);
+    }
+
+    /// `None` before there is a round-trip time.
+    const fn name(&self) -> ControllerState {
+        match self.state {
+            State::Unmeasured | State::Probing { .. } | State::Collecting { .. } => {
+                ControllerState::Initial
+            }
+            State::Steady => ControllerState::Steady,
+            State::Detected { .. } => ControllerState::Detected,
+            State::Backoff { .. } => ControllerState::Backoff,
+        }
+    }
+
+    /// Equation (3): one packet per round trip more, up to the target.
+    fn grow(&mut self) {
+        self.set_rate(self.rate + 1.0 / self.rtt.mean());
+    }
+
+    fn set_rate(&mut self, rate: f64) {
+        // TCP's window has one packet at least.
+        let least = (1.0 / self.rtt.mean()).min(self.most());
+        self.rate = rate.clamp(least, self.most().max(least));
+    }
+
+    /// Figure 4: the rate is halved, and two dummy packets accompany each data packet.
+    fn detect(&mut self, cx: &mut Context<'_>) {
+        self.events += 1;
+        self.totals.loss_event_rate = self.events as f64 / self.next.max(self.events) as f64;
+        let loss_event_rate = self.totals.loss_event_rate;
+        cx.trace
+            .record(cx.now, Event::LossEvent { loss_event_rate });
+        self.event = self.next;
+        self.set_rate(self.rate / 2.0);
+        let window = self.rtt.mean() * self.rate * self.config.reserve;
+        // Rates are halves and sums of 1 / SRTT: rounding errors must not take a packet away.
+        self.reserve = (window + 1e-6) as i64;
+        let end = cx.now + self.rtt.duration();
+        let is_reported = false;
+        self.enter(cx, State::Detected { end, is_reported });
+        self.timeout = None;
+    }
+
+    /// Timed transitions.
+    fn advance(&mut self, cx: &mut Context<'_>) {
+        match self.state {
+            State::Probing { end, reported } if end <= cx.now => {
+                let end = end + self.rtt.duration();
+                self.state = State::Collecting { end, reported };
+            }
+            State::Collecting { end, reported } if end <= cx.now => {
+                self.reserve = -1;
+                self.set_rate(reported.max(1) as f64 / self.rtt.mean());
+                self.event = self.next;
+                self.enter(cx, State::Steady);
+            }
+            State::Detected { end, is_reported } if end <= cx.now => {
+                if is_reported || !self.config.backoff {
+                    self.enter(cx, State::Steady);
+                    self.rearm(cx.now);
+                } else {
+                    self.reserve = 0;
+                    let end = cx.now + self.config.backoff_timeout;
+                    self.enter(cx, State::Backoff { end });
+                }
+            }
+            State::Backoff { end } if end <= cx.now => {
+                let state = self.initial(cx.now);
+                self.enter(cx, state);
+            }
+            State::Steady => {
+                if self.timeout.is_some_and(|at| at <= cx.now) {
+                    return self.detect(cx);
+                }
+                if self.increase <= cx.now {
+                    self.step();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Additive increase. A source that uses less than half of its rate does not test the path.
+    fn step(&mut self) {
+        let window = self.rate * self.rtt.mean();
+        if f64::from(self.sent) >= LEAST_USE * window {
+            self.grow();
+        }
+        self.sent = 0;
+        self.increase += self.rtt.duration();
+    }
+
+    /// Restarts the retransmission timer, as TCP does on an acknowledgement of new data (RFC 6298
+    /// section 5).
+    fn rearm(&mut self, now: Time) {
+        let (sent, reported) = self.newest;
+        self.timeout = (sent > reported).then(|| now + self.rtt.timeout());
+    }
+
+    /// Removes a dummy packet. Returns whether the packet is one.
+    fn take_dummy(&mut self, seq: u64) -> bool {
+        let found = self.dummies.binary_search(&seq).ok();
+        found.and_then(|index| self.dummies.remove(index)).is_some()
+    }
+
+    /// A packet was reported as received.
+    fn on_received(&mut self, now: Time, packet: &PacketOutcome, is_dummy: bool) {
+        self.totals.delivered += packet.size;
+        match &mut self.state {
+            State::Probing { reported, .. } | State::Collecting { reported, .. } => {
+                *reported += u64::from(is_dummy && packet.seq >= self.event);
+            }
+            State::Detected { is_reported, .. } => *is_reported = true,
+            State::Steady if is_dummy && self.reserve == 0 => self.grow(),
+            State::Steady if is_dummy => self.reserve -= 1,
+            _ => {}
+        }
+        if !is_dummy && packet.seq >= self.newest.1 {
+            self.newest.1 = packet.seq + 1;
+            self.rearm(now);
+        }
+    }
+
+    /// Round-trip samples of dummy packets contain their wait behind other packets; they count only
+    /// as long as there are no others.
+    fn on_rtt(&mut self, cx: &mut Context<'_>, sample: Duration, is_data: bool) {
+        let least = self.totals.min_rtt.map_or(sample, |min| min.min(sample));
+        self.totals.min_rtt = Some(least);
+        match self.state {
+            State::Unmeasured => {
+                self.rtt.update(sample);
+                let state = self.initial(cx.now);
+                self.enter(cx, state);
+            }
+            _ if is_data => self.rtt.update(sample),
+            _ => {}
+        }
+    }
+
+    fn bits(&self, packets: f64) -> Rate {
+        Rate::bps((packets * self.size * 8.0 + 0.5) as u64)
+    }
+
+    fn publish(&mut self, cx: &mut Context<'_>) {
+        let (from, to) = (self.published, self.target().send);
+        if from != to {
+            self.published = to;
+            cx.trace.record(cx.now, Event::RateChanged { from, to });
+        }
+    }
+}
+
+impl RateController for Rcs {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
+        self.next = packet.seq + 1;
+        if packet.kind == Kind::Dummy {
+            if self.dummies.len() == MOST_DUMMIES {
+                self.dummies.pop_front();
+            }
+            self.dummies.push_back(packet.seq);
+            return;
+        }
+        self.sent = self.sent.saturating_add(1);
+        self.size += (packet.size.get().max(1) as f64 - self.size) * SIZE_GAIN;
+        self.newest.0 = packet.seq + 1;
+        if self.timeout.is_none() {
+            self.rearm(cx.now);
+        }
+    }
+
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
+        self.advance(cx);
+        let (mut is_lost, mut is_any, mut is_data) = (false, false, false);
+        for packet in report.packets {
+            let is_dummy = self.take_dummy(packet.seq);
+            match packet.outcome {
+                Outcome::Received { ecn, .. } => {
+                    is_any = true;
+                    is_data = !is_dummy;
+                    self.on_received(cx.now, packet, is_dummy);
+                    is_lost |= ecn == Ecn::Ce && !is_dummy && packet.seq >= self.event;
+                }
+                Outcome::Lost => {
+                    self.totals.lost = self.totals.lost.saturating_add(1);
+                    is_lost |= !is_dummy && packet.seq >= self.event;
+                }
+            }
+        }
+        if let Some(sample) = report.rtt {
+            self.on_rtt(cx, sample, is_data);
+        }
+        match self.state {
+            State::Backoff { .. } if is_any => {
+                // The losses of the interruption are one event.
+                self.event = self.next;
+                self.enter(cx, State::Steady);
+                self.rearm(cx.now);
+            }
+            State::Steady if is_lost => self.detect(cx),
+            _ => {}
+        }
+        self.publish(cx);
+    }
+
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        self.advance(cx);
+        self.publish(cx);
+    }
+
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
+        match change {
+            Change::Demand(demand) => {
+                self.ceiling = demand.ceiling;
+                if self.rate > 0.0 {
+                    self.set_rate(self.rate);
+                }
+            }
+            Change::Path { packet_size, prior } => {
+                let demand = crate::control::Demand {
+                    floor: Rate::ZERO,
+                    ceiling: self.ceiling,
+                    shares: 1,
+                };
+                let mut start = Start::new(cx.now, *packet_size, demand);
+                start.prior = *prior;
+                let (published, next) = (self.published, self.next);
+                *self = Self::new(&self.config, &start);
+                (self.next, self.event, self.published) = (next, next, published);
+            }
+        }
+        self.publish(cx);
+    }
+
+    fn target(&self) -> Target {
+        let data = self.bits(self.rate);
+        let (media, filler) = match self.state {
+            State::Unmeasured => (Rate::ZERO, self.bits(FIRST_RATE.min(self.most()))),
+            State::Probing { .. } => (Rate::ZERO, self.bits(self.most())),
+            State::Collecting { .. } => (Rate::ZERO, Rate::ZERO),
+            State::Steady => (data, Rate::ZERO),
+            State::Detected { .. } => (data, data.scale(2, 1)),
+            State::Backoff { .. } => (data, data),
+        };
+        Target {
+            send: media + filler,
+            media,
+            filler,
+            in_flight: None,
+        }
+    }
+
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        match self.state {
+            State::Unmeasured => None,
+            State::Probing { end, .. } | State::Collecting { end, .. } => {
+                Some((end, TimerReason::Probe))
+            }
+            State::Steady => {
+                let increase = Some((self.increase, TimerReason::Increase));
+                sooner(increase, self.timeout.map(|at| (at, TimerReason::Loss)))
+            }
+            State::Detected { end, .. } => Some((end, TimerReason::Loss)),
+            State::Backoff { end } => Some((end, TimerReason::Silence)),
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            rate: self.bits(self.rate),
+            ..self.totals
+        }
+    }
+}
+
+/// Packets per second of the dummy packets that measure the first round-trip time.
+const FIRST_RATE: f64 = 4.0;
+/// Lowest rate: a packet in two seconds, the first interval of RAP.
+const MIN_RATE: f64 = 0.5;
+/// Highest target rate.
+const MAX_TARGET: Rate = Rate::bps(10_000_000_000);
+/// Part of a round trip's packets that a source sends to increase its rate, as in RAP.
+const LEAST_USE: f64 = 0.5;
+/// Weight of a packet in the mean size, as in RAP.
+const SIZE_GAIN: f64 = 0.1;
+/// Dummy packets without outcome that are remembered: five seconds at the highest quality of a video
+/// with 100 Mb/s.
+const MOST_DUMMIES: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ mod itcp;
 mod law;
 mod outages;
 mod outcome;
+mod rcs;
 mod runs;
 pub mod verb;
 
@@ -177,6 +178,8 @@ enum Nodes {
     Itcp,
     /// None: a single run over the entry's own path, with default time-outs.
     None,
+    /// None: many flows over the entry's own path, with every seed.
+    Flows,
 }
 
 /// Whether the name of a node begins with the requested prefix, ignoring ASCII case.
@@ -190,7 +193,7 @@ impl Nodes {
         match self {
             Self::Abone => abone::NODES.map(|node| node.name).to_vec(),
             Self::Itcp => itcp::node_names().to_vec(),
-            Self::None => Vec::new(),
+            Self::None | Self::Flows => Vec::new(),
         }
     }
 }
@@ -199,7 +202,17 @@ impl Entry {
     /// Whether the entry has several runs to nodes. Otherwise `seeds`, `nodes`, `rto_max` and
     /// `bottleneck` of [`Options`] have no effect.
     pub fn has_nodes(&self) -> bool {
+        !matches!(self.nodes, Nodes::None | Nodes::Flows)
+    }
+
+    /// Whether the entry is played with several seeds.
+    pub fn has_seeds(&self) -> bool {
         self.nodes != Nodes::None
+    }
+
+    /// Whether the entry can be played in the lab.
+    pub fn has_lab(&self) -> bool {
+        self.nodes != Nodes::Flows
     }
 
     /// Whether the injector cuts the entry's path.
@@ -256,7 +269,7 @@ impl Entry {
         if let Some(encoder) = options.encoder.filter(|_| self.has_nodes()) {
             figure.source = format!("{}; video by {}", figure.source, encoder.name());
         }
-        if let Some(world) = options.world.name() {
+        if let Some(world) = options.world.name().filter(|_| self.has_lab()) {
             figure.source = format!("{}; played on {world}", figure.source);
         }
         if let Some(longest) = options.rto_max.filter(|_| self.has_nodes()) {
@@ -289,6 +302,12 @@ impl Entry {
         let names = options.stacks(self.compares_growth);
         let names: Vec<&str> = names.into_iter().map(Stack::name).collect();
         let over = format!("over {}", names.join(", "));
+        if self.nodes == Nodes::Flows {
+            return match options.seeds {
+                1 => "seed 1".to_owned(),
+                seeds => format!("seeds 1 to {seeds}; mean, smallest and largest value"),
+            };
+        }
         if self.tcps.is_empty() {
             return self.bounds.to_owned();
         }
@@ -360,4 +379,20 @@ pub const ENTRIES: &[Entry] = &[
     abone::FIG8,
     abone::FIG9,
     abone::FIG10,
+    rcs::FIG12,
+    rcs::FIG14,
+    rcs::FIG16,
+    rcs::FIG17A,
+    rcs::FIG17B,
+    rcs::FIG17C,
+    rcs::FIG17D,
+    rcs::FIG18,
+    rcs::FIG19,
+    rcs::HOMOGENEOUS,
+    rcs::FIG20,
+    rcs::FIG21A,
+    rcs::FIG21B,
+    rcs::FIG21C,
+    rcs::FIG22A,
+    rcs::FIG22B,
 ];

@@ -105,8 +105,8 @@ mod tests {
         let tfrc = ControllerConfig::default();
         assert_eq!(tfrc.start(&start).target().send, Rate::bps(9_600));
         let rcs = ControllerConfig::Rcs(RcsConfig::default());
-        // Four dummy packets per second measure the round-trip time.
-        assert_eq!(rcs.start(&start).target().filler, Rate::bps(38_400));
+        // Four packets per second measure the round-trip time.
+        assert_eq!(rcs.start(&start).target().send, Rate::bps(38_400));
         let names = [fixed, rap, rcs, tfrc].map(|config| config.name());
         assert_eq!(names, ["fixed", "rap", "rcs", "tfrc"]);
     }

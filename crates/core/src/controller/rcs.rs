@@ -32,7 +32,7 @@ pub struct RcsConfig {
     #[cfg_attr(feature = "serde", serde(rename = "target_bps"))]
     pub target: Option<Rate>,
     /// Round-trip time before the first measurement, from 1 ms to 60 s. `None`: that of the prior,
-    /// or else the first dummy packet measures it.
+    /// or else the first data packets measure it.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "rtt_ms", with = "crate::trace::ms_option")
@@ -434,7 +434,8 @@ impl RateController for Rcs {
     fn target(&self) -> Target {
         let data = self.bits(self.rate);
         let (media, filler) = match self.state {
-            State::Unmeasured => (Rate::ZERO, self.bits(FIRST_RATE.min(self.most()))),
+            // Data, because other traffic may starve a dummy packet.
+            State::Unmeasured => (self.bits(FIRST_RATE.min(self.most())), Rate::ZERO),
             State::Probing { .. } => (Rate::ZERO, self.bits(self.most())),
             State::Collecting { .. } => (Rate::ZERO, Rate::ZERO),
             State::Steady => (data, Rate::ZERO),
@@ -472,7 +473,8 @@ impl RateController for Rcs {
     }
 }
 
-/// Packets per second of the dummy packets that measure the first round-trip time.
+/// Packets per second before the first round-trip time: as RAP and TFRC, far below the rate of any
+/// stream.
 const FIRST_RATE: f64 = 4.0;
 /// Lowest rate: a packet in two seconds, the first interval of RAP.
 const MIN_RATE: f64 = 0.5;

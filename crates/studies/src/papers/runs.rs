@@ -387,7 +387,7 @@ pub(super) fn play_seeds(
 }
 
 /// Parses a generated scenario.
-fn scenario(name: &str, text: &str) -> Result<Scenario, PapersError> {
+pub(super) fn scenario(name: &str, text: &str) -> Result<Scenario, PapersError> {
     let none = |_: &str| Err("generated scenarios have no files".to_owned());
     Scenario::parse(name, text, &none).map_err(PapersError::Scenario)
 }

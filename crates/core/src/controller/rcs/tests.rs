@@ -206,7 +206,7 @@ fn initial_finds_the_rate_of_the_path_in_two_round_trips() {
 }
 
 #[test]
-fn without_a_configured_round_trip_time_the_first_dummy_packet_measures_it() {
+fn without_a_configured_round_trip_time_the_first_packet_measures_it() {
     let mut path = Path::new(&RcsConfig::default(), |_, _, _| true);
     path.run_until(Time::from_millis(2_000));
     let states = path.states();

@@ -90,6 +90,8 @@ fn are_known(nodes: &[String], entries: &[&Entry]) -> Result<()> {
 fn reject_unused(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
     type Takes<'a> = &'a dyn Fn(&Entry) -> bool;
     let with_nodes: Takes<'_> = &Entry::has_nodes;
+    let with_seeds: Takes<'_> = &Entry::has_seeds;
+    let with_lab: Takes<'_> = &Entry::has_lab;
     let with_cuts: Takes<'_> = &Entry::has_outages;
     let with_gap: Takes<'_> = &Entry::accepts_bursts;
     let with_lengths: Takes<'_> = &|entry| entry.accepts_bursts() && entry.longest_cut().is_none();
@@ -98,8 +100,9 @@ fn reject_unused(args: &RunArgs, entries: &[&Entry]) -> Result<Vec<String>> {
     let with_tcp: Takes<'_> = &|entry| !entry.tcps().is_empty();
     let options = [
         ("--tcp", !args.tcps.is_empty(), with_tcp),
-        ("--seeds", args.seeds.is_some(), with_nodes),
-        ("--runs", args.runs.is_some(), with_nodes),
+        ("--lab", args.lab, with_lab),
+        ("--seeds", args.seeds.is_some(), with_seeds),
+        ("--runs", args.runs.is_some(), with_seeds),
         ("--node", !args.nodes.is_empty(), with_nodes),
         ("--encoder", args.encoder.is_some(), with_nodes),
         ("--bottleneck", args.bottleneck.is_some(), with_nodes),
@@ -165,7 +168,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Entry>> {
         if !ENTRIES.iter().any(|entry| wanted(entry, name)) {
             let known: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
             bail!(
-                "unknown figure or table \"{name}\"; use one of {}, itcp/, abone/ or all",
+                "unknown figure or table \"{name}\"; use one of {}, itcp/, abone/, rcs/ or all",
                 known.join(", ")
             );
         }

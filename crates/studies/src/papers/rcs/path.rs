@@ -1,0 +1,245 @@
+//! Scenarios of the paper's section V-A: flows over a satellite link, as text.
+
+use core::fmt::Write as _;
+
+/// Rate control of a group of flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Control {
+    Rcs,
+    /// RCS without the state Backoff.
+    RcsWithoutBackoff,
+    Rap,
+    /// SACK TCP of ns-2, without a limit of its window.
+    Tcp,
+    /// The same with ns-2's default window of 20 packets.
+    TcpOfSmallWindow,
+}
+
+impl Control {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Rcs => "RCS",
+            Self::RcsWithoutBackoff => "RCS without Backoff",
+            Self::Rap => "RAP",
+            Self::Tcp => "TCP",
+            Self::TcpOfSmallWindow => "TCP with a window of 20 packets",
+        }
+    }
+
+    fn keys(self, target: u32) -> String {
+        let rcs = |more: &str| {
+            let target = u64::from(target) * PACKET_BITS;
+            // Longer than the longest loss of the signal: the paper's curves show no second start.
+            format!(
+                "control = {{ rcs = {{ target = \"{target}b/s\", backoff_timeout = \"100s\"{more} }} \
+                 }}\nbulk = {{ packet = \"1000B\", overhead = \"1ms\" }}"
+            )
+        };
+        match self {
+            Self::Rcs => rcs(""),
+            Self::RcsWithoutBackoff => rcs(", backoff = false"),
+            Self::Rap => {
+                "control = \"rap\"\nbulk = { packet = \"1000B\", overhead = \"1ms\" }".to_owned()
+            }
+            Self::Tcp => "tcp = { kind = \"sack\", packet = \"1000B\" }".to_owned(),
+            Self::TcpOfSmallWindow => {
+                "tcp = { kind = \"sack\", packet = \"1000B\", window = \"20 packets\" }".to_owned()
+            }
+        }
+    }
+}
+
+/// Low-priority traffic in the background.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Background {
+    /// Packets per second without rate control.
+    Constant(f64),
+    /// RAP with at most so many packets per second.
+    Friendly(f64),
+}
+
+/// Flows of one group share all properties.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) name: &'static str,
+    pub(super) control: Control,
+    pub(super) count: u32,
+    /// Over the satellite link; otherwise over wires with a round-trip time of 110 ms.
+    pub(super) is_satellite: bool,
+}
+
+/// The network of section V-A: a bottleneck of 1,300 packets per second.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    pub(super) groups: Vec<Group>,
+    /// Round-trip time of satellite flows, in ms.
+    pub(super) rtt: f64,
+    /// Loss probability of the satellite link.
+    pub(super) loss: f64,
+    /// Buffer of the bottleneck in packets.
+    pub(super) buffer: u32,
+    pub(super) background: Option<Background>,
+    /// Duration of a loss of the signal at [`SIGNAL_LOSS_AT`], in seconds.
+    pub(super) blockage: f64,
+    /// Duration and begin of the measurement, in seconds.
+    pub(super) duration: f64,
+    pub(super) measure_from: f64,
+}
+
+impl Path {
+    /// Ten flows over the satellite link, with the paper's values.
+    pub(super) fn of(control: Control) -> Self {
+        Self::with(vec![Group {
+            name: "flow",
+            control,
+            count: 10,
+            is_satellite: true,
+        }])
+    }
+
+    pub(super) fn with(groups: Vec<Group>) -> Self {
+        Self {
+            groups,
+            rtt: 550.0,
+            loss: 1e-3,
+            buffer: 50,
+            background: None,
+            blockage: 0.0,
+            duration: 350.0,
+            measure_from: 50.0,
+        }
+    }
+
+    /// The scenario as the text of a file.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!(
+            "name = \"rcs\"\nabout = \"Flows over a satellite link\"\nduration = \"{}s\"\nmeasure = \
+             [\"{}s\", \"{}s\"]\n",
+            self.duration, self.measure_from, self.duration
+        );
+        // The limit of ns-2 includes the packet in transmission.
+        let buffer = self.buffer.max(2) - 1;
+        let shared = |limit| {
+            format!("rate = \"{CAPACITY}b/s\"\nqueue = {{ priority = \"{limit} packets\" }}")
+        };
+        link(&mut text, ("there", "a", "b"), &shared(buffer));
+        link(&mut text, ("back", "b", "a"), &shared(NO_LIMIT));
+        // Half of a round trip without the access links, which have 1 ms each.
+        let delay = ((self.rtt / 2.0 - 2.0).max(0.0) * 1e3) as u64;
+        let outage = if self.blockage > 0.0 {
+            let lasts = self.blockage;
+            format!("\noutage = [{{ at = \"{SIGNAL_LOSS_AT}s\", lasts = \"{lasts}s\" }}]")
+        } else {
+            String::new()
+        };
+        let satellite = |loss: f64| format!("delay = \"{delay}us\"\nloss = {loss:?}{outage}");
+        link(&mut text, ("up", "b", "c"), &satellite(self.loss));
+        link(&mut text, ("down", "c", "b"), &satellite(0.0));
+        for group in &self.groups {
+            self.group(&mut text, group);
+        }
+        self.background(&mut text);
+        text
+    }
+
+    fn group(&self, text: &mut String, group: &Group) {
+        let (route, access) = if group.is_satellite {
+            (
+                "path = [\"there\", \"up\"]\nback = [\"down\", \"back\"]",
+                1.0,
+            )
+        } else {
+            ("path = [\"there\"]\nback = [\"back\"]", 110.0 / 4.0)
+        };
+        // A source asks for the capacity of the link at most.
+        let keys = group.control.keys(PACKETS_PER_SECOND);
+        let _ = write!(
+            text,
+            "[[flow]]\nname = \"{}\"\ncount = {}\n{route}\n{}{}start = [\"0s\", \"5s\"]\n{keys}\n",
+            group.name,
+            group.count,
+            end("access", access),
+            end("exit", access),
+        );
+    }
+
+    fn background(&self, text: &mut String) {
+        let (rate, kind) = match self.background {
+            Some(Background::Constant(rate)) => (rate, "udp = { rate = "),
+            Some(Background::Friendly(rate)) => (rate, "control = \"rap\"\nbulk = { demand = "),
+            None => return,
+        };
+        if rate > 0.0 {
+            let bits = (rate * PACKET_BITS as f64) as u64;
+            let _ = write!(
+                text,
+                "[[flow]]\nname = \"background\"\npath = [\"there\", \"up\"]\nback = [\"down\", \
+                 \"back\"]\ndscp = \"le\"\n{kind}\"{bits}b/s\", packet = \"1000B\" }}\n"
+            );
+        }
+    }
+}
+
+fn link(text: &mut String, (name, from, to): (&str, &str, &str), keys: &str) {
+    let _ = write!(
+        text,
+        "[[link]]\nname = \"{name}\"\nfrom = \"{from}\"\nto = \"{to}\"\n{keys}\n"
+    );
+}
+
+/// An access link, with its delay in ms.
+fn end(name: &str, delay: f64) -> String {
+    format!(
+        "{name} = {{ rate = \"100Mb/s\", delay = \"{}us\", queue = {{ priority = \"{NO_LIMIT} packets\" }} }}\n",
+        (delay * 1e3) as u64
+    )
+}
+
+/// Capacity of the bottleneck.
+pub(super) const PACKETS_PER_SECOND: u32 = 1_300;
+const PACKET_BITS: u64 = 8_000;
+const CAPACITY: u64 = PACKETS_PER_SECOND as u64 * PACKET_BITS;
+/// Limit of a queue that loses no packet.
+const NO_LIMIT: u32 = 9_999;
+/// Begin of a loss of the signal, in seconds.
+pub(super) const SIGNAL_LOSS_AT: f64 = 100.0;
+
+#[cfg(test)]
+mod tests {
+    use tidegate_sim::scenario::Scenario;
+
+    use super::*;
+
+    #[test]
+    fn all_paths_are_valid_scenarios() {
+        let controls = [
+            Control::Rcs,
+            Control::RcsWithoutBackoff,
+            Control::Rap,
+            Control::Tcp,
+            Control::TcpOfSmallWindow,
+        ];
+        for control in controls {
+            let mut path = Path::of(control);
+            path.groups.push(Group {
+                name: "short",
+                control: Control::Tcp,
+                count: 5,
+                is_satellite: false,
+            });
+            for background in [
+                None,
+                Some(Background::Constant(400.0)),
+                Some(Background::Friendly(400.0)),
+            ] {
+                path.background = background;
+                path.blockage += 1.5;
+                let none = |_: &str| Err("no files".to_owned());
+                let text = path.text();
+                let read = Scenario::parse("rcs", &text, &none);
+                let scenario = read.unwrap_or_else(|e| panic!("{e}\n{text}"));
+                assert_eq!(scenario.flows.len(), 2 + usize::from(background.is_some()));
+            }
+        }
+    }
+}

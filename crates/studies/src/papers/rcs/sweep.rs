@@ -1,0 +1,241 @@
+//! Simulated runs over values of a parameter, with the seeds of the options.
+
+use core::time::Duration;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tidegate_core::random::Seed;
+use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
+use tidegate_sim::meter::Totals;
+use tidegate_sim::runner::{self, Keep, RunResult};
+
+use super::path::Path;
+use crate::papers::runs::scenario;
+use crate::papers::{Options, PapersError, Progress};
+
+/// Counters of one run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Run {
+    /// Name of the group and counters of each flow.
+    flows: Vec<(String, Totals)>,
+}
+
+impl Run {
+    /// Data packets per second of each flow of a group.
+    pub(super) fn shares(&self, group: &str) -> Vec<f64> {
+        let of_group = self.flows.iter().filter(|(name, _)| name == group);
+        let rate = |totals: &Totals| totals.received.packets as f64 / totals.span.as_secs_f64();
+        of_group.map(|(_, totals)| rate(totals)).collect()
+    }
+
+    /// Mean of the flows of a group.
+    pub(super) fn mean(&self, group: &str) -> f64 {
+        mean(&self.shares(group))
+    }
+
+    /// Share of dummy packets in all packets sent by a group.
+    pub(super) fn overhead(&self, group: &str) -> f64 {
+        let of_group = || self.flows.iter().filter(|(name, _)| name == group);
+        let dummies: u64 = of_group().map(|(_, totals)| totals.dummies.sent).sum();
+        let data: u64 = of_group().map(|(_, totals)| totals.sent.packets).sum();
+        dummies as f64 / (dummies + data) as f64
+    }
+
+    /// Jain's index of all flows, equation (8).
+    pub(super) fn jain(&self, groups: &[&str]) -> f64 {
+        let shares: Vec<f64> = groups.iter().flat_map(|group| self.shares(group)).collect();
+        let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), share| {
+            (sum + share, squares + share * share)
+        });
+        sum * sum / (shares.len() as f64 * squares)
+    }
+}
+
+pub(super) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// One curve: a path for each value of the parameter.
+pub(super) struct Curve<'a> {
+    pub(super) name: String,
+    pub(super) path: Box<dyn Fn(f64) -> Path + 'a>,
+}
+
+impl<'a> Curve<'a> {
+    pub(super) fn new(name: impl Into<String>, path: impl Fn(f64) -> Path + 'a) -> Self {
+        Self {
+            name: name.into(),
+            path: Box::new(path),
+        }
+    }
+}
+
+/// All runs of a figure.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    pub(super) values: Vec<f64>,
+    pub(super) names: Vec<String>,
+    /// By curve, value and seed.
+    runs: Vec<Vec<Vec<Run>>>,
+}
+
+impl Sweep {
+    /// Plays every curve at every value with every seed.
+    ///
+    /// # Errors
+    /// A run fails.
+    pub(super) fn play(
+        values: &[f64],
+        curves: &[Curve<'_>],
+        options: &Options,
+        progress: Progress<'_>,
+    ) -> Result<Self, PapersError> {
+        let mut jobs = Vec::new();
+        for curve in curves {
+            for value in values {
+                let text = (curve.path)(*value).text();
+                jobs.extend((1..=options.seeds).map(|seed| (text.clone(), seed)));
+            }
+        }
+        let mut played = play_all(&jobs, options.threads, progress)?.into_iter();
+        let mut seeds = || played.by_ref().take(options.seeds as usize).collect();
+        let runs = curves
+            .iter()
+            .map(|_| values.iter().map(|_| seeds()).collect());
+        Ok(Self {
+            runs: runs.collect(),
+            values: values.to_vec(),
+            names: curves.iter().map(|curve| curve.name.clone()).collect(),
+        })
+    }
+
+    /// A quantity of each run of a curve at a value.
+    pub(super) fn each(&self, curve: usize, value: usize, of: impl Fn(&Run) -> f64) -> Vec<f64> {
+        self.runs[curve][value].iter().map(of).collect()
+    }
+
+    /// Its mean over the seeds.
+    pub(super) fn mean(&self, curve: usize, value: usize, of: impl Fn(&Run) -> f64) -> f64 {
+        mean(&self.each(curve, value, of))
+    }
+
+    /// Position of the value closest to `value`.
+    pub(super) fn at(&self, value: f64) -> usize {
+        let distance = |n: &usize| (self.values[*n] - value).abs();
+        let all = 0..self.values.len();
+        all.min_by(|a, b| distance(a).total_cmp(&distance(b)))
+            .unwrap_or(0)
+    }
+
+    /// Points of a curve.
+    pub(super) fn series(
+        &self,
+        name: String,
+        units: (&str, &str),
+        curve: usize,
+        of: impl Fn(&Run) -> f64,
+    ) -> Series {
+        let point = |n: usize| Point::over(self.values[n], &self.each(curve, n, &of));
+        let points = (0..self.values.len()).filter_map(point).collect();
+        Series::new(name, units, points)
+    }
+
+    /// Adds a column per curve to the table and a series to the drawing.
+    pub(super) fn draw(
+        &self,
+        figure: &mut Figure,
+        panel: &str,
+        units: (&str, &str),
+        of: impl Fn(&Run) -> f64,
+        curves: impl IntoIterator<Item = usize>,
+    ) {
+        let table = figure.table.get_or_insert_with(|| Table {
+            columns: vec![units.0.to_owned()],
+            rows: self
+                .values
+                .iter()
+                .map(|value| vec![short(*value)])
+                .collect(),
+        });
+        for curve in curves {
+            let name = &self.names[curve];
+            let heading = if panel.is_empty() {
+                name.clone()
+            } else {
+                format!("{panel}: {name}")
+            };
+            for end in ["", " from", " to"] {
+                table.columns.push(format!("{heading}{end}"));
+            }
+            for (n, row) in table.rows.iter_mut().enumerate() {
+                let values = self.each(curve, n, &of);
+                let point = Point::over(self.values[n], &values);
+                let ends = point.map(|point| [point.y, point.lo, point.hi]);
+                row.extend(ends.into_iter().flatten().map(Cell::from));
+            }
+            figure.series.push(self.series(heading, units, curve, &of));
+        }
+    }
+}
+
+/// Small probabilities would be rounded to zero.
+fn short(value: f64) -> Cell {
+    Cell::Text(format!("{value}"))
+}
+
+/// Plays the jobs on so many threads.
+fn play_all(
+    jobs: &[(String, u64)],
+    threads: usize,
+    progress: Progress<'_>,
+) -> Result<Vec<Run>, PapersError> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Result<Run, PapersError>)>> = Mutex::default();
+    let work = || {
+        while let Some((n, (text, seed))) = {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            jobs.get(n).map(|job| (n, job))
+        } {
+            let run = play(text, *seed, KEEP).map(|run| counters(&run));
+            if let Ok(mut done) = done.lock() {
+                done.push((n, run));
+                progress(done.len() as f64 / jobs.len() as f64);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
+            scope.spawn(work);
+        }
+    });
+    let mut done = done
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.sort_by_key(|(n, _)| *n);
+    done.into_iter().map(|(_, run)| run).collect()
+}
+
+/// Plays one run.
+///
+/// # Errors
+/// The run fails.
+pub(super) fn play(text: &str, seed: u64, keep: Keep) -> Result<RunResult, PapersError> {
+    let scenario = scenario("rcs", text)?;
+    let encoder = |_: &str, _: &_, _| unreachable!("no flow has video");
+    runner::flows(&scenario, Seed(seed), keep, &encoder).map_err(PapersError::Play)
+}
+
+fn counters(run: &RunResult) -> Run {
+    let flows = run.flows.iter().enumerate();
+    let flows = flows.map(|(n, (flow, _))| (flow.class.clone(), run.meter.totals(n)));
+    Run {
+        flows: flows.collect(),
+    }
+}
+
+const KEEP: Keep = Keep {
+    packets: false,
+    events: false,
+    links: false,
+    bin: Duration::from_secs(10),
+};

@@ -281,6 +281,7 @@ pub(crate) mod ms_option {
 
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
+    #[expect(clippy::ref_option, reason = "the signature is serde's")]
     pub(crate) fn serialize<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
         let ms = d.map(|d| d.as_nanos() as f64 / 1e6);
         ms.serialize(s)

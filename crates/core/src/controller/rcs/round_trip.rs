@@ -63,7 +63,7 @@ fn seconds(rtt: Duration) -> f64 {
 
 /// Range of a sample.
 const LEAST: Duration = Duration::from_millis(1);
-const MOST: Duration = Duration::from_secs(60);
+const MOST: Duration = Duration::from_mins(1);
 /// Used before the first sample, as in RFC 6298 section 2.
 const FIRST: Duration = Duration::from_secs(1);
 /// Minimum of the margin above the mean, as in Linux (`TCP_RTO_MIN`).

@@ -1,3 +1,5 @@
+#![expect(clippy::float_cmp, reason = "these rates are exact")]
+
 use super::*;
 use crate::control::{Demand, FlowId, Prior};
 use crate::random::Seed;
@@ -189,7 +191,7 @@ fn config() -> RcsConfig {
 #[test]
 fn initial_finds_the_rate_of_the_path_in_two_round_trips() {
     // The path takes every second dummy packet: 10 packets per second are available.
-    let mut path = Path::new(&config(), |_, seq, _| seq % 2 == 0);
+    let mut path = Path::new(&config(), |_, seq, _| seq.is_multiple_of(2));
     path.run_until(Time::from_millis(499));
     assert_eq!(path.rcs.target().filler, rate(S0));
     path.run_until(Time::from_millis(999));
@@ -255,7 +257,7 @@ fn after_congestion_the_rate_stays_halved_and_grows_by_a_packet_per_round_trip()
     let lost = |kind, seq: u64, _| match kind {
         Kind::Media => seq != LOST,
         // None in Initial.
-        _ => seq < 10 || seq % 3 == 0,
+        _ => seq < 10 || seq.is_multiple_of(3),
     };
     let mut path = Path::new(&config(), lost);
     path.run_until(Time::from_millis(8_000));
@@ -315,6 +317,8 @@ fn after_a_signal_loss_the_rate_is_back_a_round_trip_later() {
 
 #[test]
 fn a_long_signal_loss_leads_back_to_initial() {
+    use ControllerState::{Backoff, Detected, Initial, Steady};
+
     let short = RcsConfig {
         backoff_timeout: Duration::from_secs(2),
         ..config()
@@ -323,7 +327,6 @@ fn a_long_signal_loss_leads_back_to_initial() {
     let mut path = Path::new(&short, gone);
     path.run_until(Time::from_secs(30));
     let states: Vec<_> = path.states().iter().map(|state| state.1).collect();
-    use ControllerState::{Backoff, Detected, Initial, Steady};
     assert_eq!(states[..5], [Steady, Detected, Backoff, Initial, Steady]);
     assert_eq!(path.media(), 20.0);
 }

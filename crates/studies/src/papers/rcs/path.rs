@@ -136,31 +136,10 @@ impl Path {
         link(&mut text, ("up", "b", "c"), &satellite(self.loss));
         link(&mut text, ("down", "c", "b"), &satellite(0.0));
         for group in &self.groups {
-            self.group(&mut text, group);
+            flows(&mut text, group);
         }
         self.background(&mut text);
         text
-    }
-
-    fn group(&self, text: &mut String, group: &Group) {
-        let (route, access) = if group.is_satellite {
-            (
-                "path = [\"there\", \"up\"]\nback = [\"down\", \"back\"]",
-                1.0,
-            )
-        } else {
-            ("path = [\"there\"]\nback = [\"back\"]", 110.0 / 4.0)
-        };
-        // A source asks for the capacity of the link at most.
-        let keys = group.control.keys(PACKETS_PER_SECOND);
-        let _ = write!(
-            text,
-            "[[flow]]\nname = \"{}\"\ncount = {}\n{route}\n{}{}start = [\"0s\", \"5s\"]\n{keys}\n",
-            group.name,
-            group.count,
-            end("access", access),
-            end("exit", access),
-        );
     }
 
     fn background(&self, text: &mut String) {
@@ -178,6 +157,27 @@ impl Path {
             );
         }
     }
+}
+
+fn flows(text: &mut String, group: &Group) {
+    let (route, access) = if group.is_satellite {
+        (
+            "path = [\"there\", \"up\"]\nback = [\"down\", \"back\"]",
+            1.0,
+        )
+    } else {
+        ("path = [\"there\"]\nback = [\"back\"]", 110.0 / 4.0)
+    };
+    // A source asks for the capacity of the link at most.
+    let keys = group.control.keys(PACKETS_PER_SECOND);
+    let _ = write!(
+        text,
+        "[[flow]]\nname = \"{}\"\ncount = {}\n{route}\n{}{}start = [\"0s\", \"5s\"]\n{keys}\n",
+        group.name,
+        group.count,
+        end("access", access),
+        end("exit", access),
+    );
 }
 
 fn link(text: &mut String, (name, from, to): (&str, &str, &str), keys: &str) {

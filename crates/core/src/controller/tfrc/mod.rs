@@ -157,6 +157,16 @@ impl Tfrc {
         }
     }
 
+    /// A packet has arrived that was reported lost before.
+    fn on_spurious(&mut self, fate: &PacketOutcome) {
+        self.totals.lost = self.totals.lost.saturating_sub(1);
+        self.totals.delivered += fate.size;
+        if self.losses.on_spurious(fate.seq) {
+            // Slow start continues.
+            self.fair = None;
+        }
+    }
+
     fn on_congestion(&mut self, seq: u64, sent: Time, rtt: Duration) {
         match self.losses.on_congestion(seq, sent, rtt) {
             LossClass::SameEvent => return,
@@ -348,7 +358,10 @@ impl RateController for Tfrc {
             self.on_rtt(cx.now, sample);
         }
         let (rtt, period) = (self.round_trip(), self.period());
-        let mut arrived = false;
+        for fate in report.spurious {
+            self.on_spurious(fate);
+        }
+        let mut arrived = !report.spurious.is_empty();
         for fate in report.packets {
             arrived |= self.on_outcome(cx.now, fate, rtt, period);
         }

@@ -466,12 +466,17 @@ impl MediaSender {
         });
     }
 
-    /// Drops captured frames that can no longer be in time while nothing can be sent. In the open
+    /// Drops captured frames that can no longer be in time while nothing can be sent, except for the
+    /// newest one before the first was sent: the stream begins with it, even if late. In the open
     /// state, limits the frames that accumulate behind a slow encoder or a suspended driver.
     fn expire_captures(&mut self, cx: &mut Context<'_>) {
         let closed = self.phase != Phase::Open;
+        let kept = usize::from(self.first_media.is_none());
         while let Some((frame, captured)) = self.capture.front()
-            && (self.capture.is_crowded() || closed && self.is_late(cx.now, captured, Bytes::ZERO))
+            && (self.capture.is_crowded()
+                || closed
+                    && self.capture.waiting() > kept
+                    && self.is_late(cx.now, captured, Bytes::ZERO))
         {
             self.capture.pop();
             self.skip(cx, frame, captured, DropCause::Skipped);
@@ -480,6 +485,9 @@ impl MediaSender {
 
     fn oldest_capture_deadline(&self) -> Option<Time> {
         let (_, captured) = self.capture.front()?;
+        if self.first_media.is_none() && self.capture.waiting() == 1 {
+            return None;
+        }
         let margin = self.path.one_way() + self.queueing();
         let bound = self.config.delay_bound?.saturating_sub(margin);
         Some(captured + bound + Duration::from_nanos(1))

@@ -23,7 +23,7 @@ use crate::units::{Bytes, Rate, Time, nanos};
 pub use config::{Flavour, PacketSize, TfrcConfig};
 use loss::{LossClass, LossHistory};
 use packet_log::PacketLog;
-use receive::{Arrivals, Feedback, ReceiveRates, Round};
+use receive::{Arrival, Arrivals, Feedback, ReceiveRates, Round};
 pub use rfc3448::Rfc3448;
 
 impl Algorithm for TfrcConfig {
@@ -145,7 +145,15 @@ impl Tfrc {
                 // Packets sent before the no-feedback timer reduced the rate measure the earlier
                 // state of the path. They restart the timer, but must not undo the reduction.
                 if sent >= self.cut {
-                    self.arrivals.add(at, fate.size, period);
+                    let (seq, size) = (fate.seq, fate.size);
+                    let spacing = duration(size.get() as f64 / self.rate);
+                    let arrival = Arrival {
+                        seq,
+                        sent,
+                        at,
+                        size,
+                    };
+                    self.arrivals.add(arrival, spacing, period);
                     self.round.on_arrival(unlimited);
                 }
                 //= rfc5348-5.1-ecn
@@ -224,6 +232,20 @@ impl Tfrc {
         //= rfc5348-4.5-damping
         if self.config.damping {
             self.damper = rtt.damper();
+        }
+    }
+
+    /// Processes the feedback of a round that is complete.
+    fn end_round(&mut self, cx: &mut Context<'_>, rtt: Duration, period: Duration) {
+        // A receiver that reports once per round trip sends the RFC's feedback packets itself.
+        // Separate rounds here would miss every second report while the round-trip time grows.
+        let round = match self.config.report_interval {
+            Duration::ZERO => Duration::ZERO,
+            _ => rtt,
+        };
+        if self.rtt.is_some() && self.round.is_due(cx.now, round) {
+            let feedback = self.round.close(cx.now, &mut self.arrivals, period);
+            self.on_feedback(cx, &feedback);
         }
     }
 
@@ -363,6 +385,11 @@ impl RateController for Tfrc {
         }
         let mut arrived = !report.spurious.is_empty();
         for fate in report.packets {
+            if self.arrivals.is_after_pause(fate.seq, fate.sent, period) {
+                self.end_round(cx, rtt, period);
+                // The earliest time at which its report could arrive.
+                self.round.restart((fate.sent + rtt).min(cx.now));
+            }
             arrived |= self.on_outcome(cx.now, fate, rtt, period);
         }
         if let Some(measured) = report.measured.filter(|_| report.packets.is_empty()) {
@@ -371,16 +398,7 @@ impl RateController for Tfrc {
             self.round.on_measured(measured.receive_rate, unlimited);
             arrived = true;
         }
-        // A receiver that reports once per round trip sends the RFC's feedback packets itself.
-        // Separate rounds here would miss every second report while the round-trip time grows.
-        let round = match self.config.report_interval {
-            Duration::ZERO => Duration::ZERO,
-            _ => rtt,
-        };
-        if self.rtt.is_some() && self.round.is_due(cx.now, round) {
-            let feedback = self.round.close(cx.now, &mut self.arrivals, period);
-            self.on_feedback(cx, &feedback);
-        }
+        self.end_round(cx, rtt, period);
         if arrived {
             //= rfc5348-4.3-restart-timer
             self.set_timer(cx.now);

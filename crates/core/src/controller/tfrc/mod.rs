@@ -145,14 +145,14 @@ impl Tfrc {
                 // Packets sent before the no-feedback timer reduced the rate measure the earlier
                 // state of the path. They restart the timer, but must not undo the reduction.
                 if sent >= self.cut {
-                    let (seq, size) = (fate.seq, fate.size);
-                    let spacing = duration(size.get() as f64 / self.rate);
                     let arrival = Arrival {
-                        seq,
+                        seq: fate.seq,
                         sent,
                         at,
-                        size,
+                        size: fate.size,
+                        unlimited,
                     };
+                    let spacing = duration(fate.size.get() as f64 / self.rate);
                     self.arrivals.add(arrival, spacing, period);
                     self.round.on_arrival(unlimited);
                 }

@@ -119,7 +119,8 @@ pub(super) struct Feedback {
 pub(super) struct Arrivals {
     here: ReceivedBytes,
     before: ReceivedBytes,
-    last: Option<Last>,
+    /// The newest packet, with the latest arrival time of any packet.
+    last: Option<Arrival>,
 }
 
 /// A packet that has arrived.
@@ -129,54 +130,40 @@ pub(super) struct Arrival {
     pub(super) sent: Time,
     pub(super) at: RemoteTime,
     pub(super) size: Bytes,
-}
-
-/// The newest packet that has arrived.
-#[derive(Clone, Copy, Debug)]
-struct Last {
-    seq: u64,
-    sent: Time,
-    /// Latest arrival of any packet.
-    at: RemoteTime,
+    /// More data was waiting when the packet was sent.
+    pub(super) unlimited: bool,
 }
 
 impl Arrivals {
-    /// Whether the sender paused for a period or longer before packet `seq`, sent at `sent`.
+    /// Whether the sender had nothing to send for a period or longer before packet `seq`, sent at
+    /// `sent`.
     pub(super) fn is_after_pause(&self, seq: u64, sent: Time, period: Duration) -> bool {
-        let last = self
-            .last
-            .filter(|last| last.seq.checked_add(1) == Some(seq));
-        last.is_some_and(|last| sent.since(last.sent) >= period)
+        self.last.is_some_and(|last| {
+            let next = last.seq.checked_add(1) == Some(seq);
+            next && !last.unlimited && sent.since(last.sent) >= period
+        })
     }
 
     /// Records an arrival. A pause of the sender does not measure the path and counts as `spacing`,
-    /// the time between two packets at the sending rate. After lost packets, a gap counts as one
-    /// period at most.
+    /// the time between two packets at the sending rate. Any other gap, as after lost packets,
+    /// counts as one period at most.
     pub(super) fn add(&mut self, packet: Arrival, spacing: Duration, period: Duration) {
-        let Arrival {
-            seq,
-            sent,
-            at,
-            size,
-        } = packet;
-        let paused = self.is_after_pause(seq, sent, period);
+        let paused = self.is_after_pause(packet.seq, packet.sent, period);
         let period = nanos(period);
         if self.here.span >= period {
             self.roll();
         }
-        let last = self.last.unwrap_or(Last { seq, sent, at });
-        let gap = at.0.saturating_sub(last.at.0);
-        let gap = if paused {
-            let pause = nanos(sent.since(last.sent));
-            gap.saturating_sub(pause).saturating_add(nanos(spacing))
-        } else {
-            gap
-        };
+        let last = self.last.unwrap_or(packet);
+        let mut gap = packet.at.0.saturating_sub(last.at.0);
+        if paused {
+            let pause = nanos(packet.sent.since(last.sent));
+            gap = gap.saturating_sub(pause).saturating_add(nanos(spacing));
+        }
         self.here.span = self.here.span.saturating_add(gap.min(period));
-        self.here.bytes += size;
-        let (seq, sent) = (seq, sent).max((last.seq, last.sent));
-        let at = last.at.max(at);
-        self.last = Some(Last { seq, sent, at });
+        self.here.bytes += packet.size;
+        let newest = if packet.seq >= last.seq { packet } else { last };
+        let at = last.at.max(packet.at);
+        self.last = Some(Arrival { at, ..newest });
     }
 
     /// Discards the arrivals up to now. The gap to the next arrival still counts: the first packet
@@ -308,6 +295,7 @@ mod tests {
             sent: at(ms),
             at: RemoteTime(ms * 1_000_000),
             size: Bytes(size),
+            unlimited: false,
         }
     }
 

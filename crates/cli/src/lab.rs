@@ -100,6 +100,7 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     let scenario = &script.scenario;
     kernel::check_kernel_tcp(scenario)?;
     memory::check(scenario, 1)?;
+    script.warn_of_slow_pictures();
     check_limits(&FlowCounts::of(scenario), limits::open_files()?)?;
     check_supported(scenario)?;
     // Ctrl-C ends the current run; its results so far are kept.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use tidegate_console::progress::say;
+use tidegate_core::delay_bound::check_frame_time;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
@@ -38,6 +40,19 @@ impl LoadedScenario {
             text,
             video,
         })
+    }
+}
+
+impl LoadedScenario {
+    /// Prints a warning for each flow over RTP with a delay bound that is shorter than its frames.
+    pub(crate) fn warn_of_slow_pictures(&self) {
+        for flow in &self.scenario.flows {
+            let video = flow.media.video().filter(|video| video.stream.is_none());
+            let checked = video.map(|v| check_frame_time(v.delay_bound, v.frame_rate, v.floor));
+            if let Some(Err(slow)) = checked {
+                say(format_args!("warning: flow {:?}: {slow}", flow.name));
+            }
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use clap::ArgGroup;
 use tidegate_core::control::{Algorithm as _, Demand, Start};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
-use tidegate_core::delay_bound::PlannerConfig;
+use tidegate_core::delay_bound::{PlannerConfig, check_frame_time};
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::config::{SenderConfig, Streams};
 use tidegate_core::session::sender::{MediaSender, SenderFailure};
@@ -44,6 +44,7 @@ use source::{Encoding, OpenedSource};
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::output::{output, print_json};
+use tidegate_console::progress::say;
 
 /// Arguments of `tidegate send`.
 #[derive(Debug, clap::Args)]
@@ -144,6 +145,11 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let around = LiveContext::enter()?;
     let mut config = sender_config(args, &opened, &around, &mut rng);
     config.packet_size = protection.inner_size(config.packet_size);
+    if let Some(bound) = config.delay_bound
+        && let Err(slow) = check_frame_time(bound, config.frame_rate, config.rates.0)
+    {
+        say(format_args!("warning: {slow} (--delay-bound, --fps)"));
+    }
     if let Some(file) = &args.sdp {
         write_sdp(file, &route, &config, &opened, protection.description())?;
     }

@@ -93,6 +93,7 @@ fn run_one(args: &RunArgs) -> Result<ExitCode> {
 /// Runs a scenario in the simulator and writes a run folder if the run completes.
 pub(crate) fn simulate(loaded: LoadedScenario, seed: Seed, dir: &Path) -> Result<End> {
     memory::check(&loaded.scenario, 1)?;
+    loaded.warn_of_slow_pictures();
     let interrupts = signals::catch()?;
     let made = CreatedFolders::by(dir);
     run_folder::claim(dir)?;

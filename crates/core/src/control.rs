@@ -16,7 +16,8 @@ use crate::units::{Bytes, Rate, RemoteTime, Time};
 ///
 /// The caller guarantees that
 /// - `cx.now` never goes back between two calls;
-/// - each packet given to `on_sent` has at most one [`PacketOutcome`] in the later reports;
+/// - each packet given to `on_sent` has at most one [`PacketOutcome`] in the later reports, and one
+///   more in [`Report::spurious`] if it was reported lost and has arrived after all;
 /// - `on_timeout` is called at `next_timeout` or later. Earlier is harmless.
 ///
 /// One controller may serve one flow or many. It sees the union of the flows' packets, each
@@ -284,6 +285,8 @@ impl Ecn {
 pub struct Report<'a> {
     /// Outcomes of packets, in sending order. Empty if the feedback is only a summary.
     pub packets: &'a [PacketOutcome],
+    /// Packets that have arrived after an earlier report had called them lost, in sending order.
+    pub spurious: &'a [PacketOutcome],
     /// New round-trip sample, less the receiver's holding time.
     pub rtt: Option<Duration>,
     /// Measurement made by a receiver (TFRC, RTCP receiver report) or an aggregation point.
@@ -297,6 +300,12 @@ impl<'a> Report<'a> {
             packets: fates,
             ..Self::default()
         }
+    }
+
+    /// Adds spurious losses.
+    pub fn spurious(mut self, arrived: &'a [PacketOutcome]) -> Self {
+        self.spurious = arrived;
+        self
     }
 
     /// Adds a round-trip sample.

@@ -41,6 +41,7 @@ pub(super) struct Reporter {
 struct Reported {
     silence: bool,
     reports_only: bool,
+    too_far: bool,
     path: PathState,
 }
 
@@ -183,6 +184,18 @@ impl Reporter {
             self.progress.say(&format!(
                 "{peer} sends receiver reports only, without per-packet feedback: the rate stays \
                 low, with a key frame every two seconds"
+            ));
+        }
+        if let (Some(bound), Some(rtt)) = (self.bound, status.rtt)
+            && rtt / 2 >= bound
+            && !std::mem::replace(&mut told.too_far, true)
+        {
+            self.progress.say(&format!(
+                "warning: half of the round-trip time to {peer} is {}, not less than the delay \
+                bound: every picture is late, and one per second is sent; give a --delay-bound \
+                above {}",
+                millis(rtt / 2),
+                millis(rtt / 2)
             ));
         }
         let path = match () {

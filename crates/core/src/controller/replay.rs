@@ -13,6 +13,8 @@ pub enum Input {
     Report {
         /// Fates of the packets of the report.
         packets: Vec<PacketOutcome>,
+        /// Arrivals of packets that an earlier report called lost.
+        spurious: Vec<PacketOutcome>,
         /// New round-trip sample.
         rtt: Option<Duration>,
         /// External measurement of receive rate and loss event rate.
@@ -31,10 +33,11 @@ impl Input {
             Self::Change(change) => controller.on_change(cx, change),
             Self::Report {
                 packets: fates,
+                spurious,
                 rtt,
                 measured,
             } => {
-                let mut report = Report::new(fates);
+                let mut report = Report::new(fates).spurious(spurious);
                 report.rtt = *rtt;
                 report.measured = *measured;
                 controller.on_report(cx, &report);
@@ -49,6 +52,7 @@ impl From<&Report<'_>> for Input {
     fn from(report: &Report<'_>) -> Self {
         Self::Report {
             packets: report.packets.to_vec(),
+            spurious: report.spurious.to_vec(),
             rtt: report.rtt,
             measured: report.measured,
         }

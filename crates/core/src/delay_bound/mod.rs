@@ -10,6 +10,7 @@ mod curve;
 mod decorator;
 mod delays;
 mod exact;
+mod frame_time;
 mod jitter;
 mod meter;
 mod paper;
@@ -24,6 +25,7 @@ pub use exact::{
     Binding, Burst, FrameSet, Frames, Plan, PlanProblem, Skip, is_return_feasible, plan, recovery,
     smallest_budget,
 };
+pub use frame_time::{SlowPicture, check_frame_time};
 pub use meter::{PathMeter, Reading, Sample};
 pub use paper::{
     CongestionEvent, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate,

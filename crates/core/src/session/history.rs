@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::reordering::Reordering;
 use crate::control::{Ecn, FlowId, Kind, Outcome, PacketOutcome, Sent};
 use crate::trace::FeedbackFault;
 use crate::units::{Bytes, RemoteTime, Time};
@@ -44,10 +45,13 @@ pub struct History {
     /// All packets before this one are resolved.
     settled: u64,
     in_flight: Bytes,
-    /// The packet with the latest arrival time, and that time.
-    latest: Option<(u64, RemoteTime)>,
-    /// Whether reordering has been observed.
-    reordered: bool,
+    reordering: Reordering,
+    /// Among the packets with a known arrival, the departure time of the newest, and its arrival.
+    front: Option<(Time, RemoteTime)>,
+    /// Arrivals of the present feedback packet: arrival and departure time.
+    arrivals: Vec<(RemoteTime, Time)>,
+    /// Packets of the present feedback packet that were declared lost before.
+    spurious: Vec<u64>,
     log: Option<Vec<PacketRow>>,
 }
 
@@ -73,6 +77,8 @@ pub struct Learnt {
     pub fates: Vec<PacketOutcome>,
     /// Contents of the lost ones, in the same order.
     pub lost: Vec<Content>,
+    /// Packets that were declared lost before and have arrived, in sending order.
+    pub spurious: Vec<PacketOutcome>,
     /// Round-trip time of the newest packet, excluding the receiver's holding time.
     pub rtt: Option<Duration>,
 }
@@ -168,45 +174,86 @@ impl History {
                 ecn = Ecn::NotEct;
                 mangled = true;
             }
-            if entry.outcome.is_none() {
-                entry.outcome = Some((Outcome::Received { at: arrived, ecn }, false));
-                let (size, sent) = (entry.size, entry.sent);
+            let (size, sent, before) = (entry.size, entry.sent, entry.outcome);
+            let spurious = match before {
+                None => false,
+                Some((Outcome::Lost, _)) => true,
+                Some((Outcome::Received { .. }, _)) => continue,
+            };
+            // The controller receives a spurious loss apart from the fates.
+            entry.outcome = Some((Outcome::Received { at: arrived, ecn }, spurious));
+            self.arrivals.push((arrived, sent));
+            if spurious {
+                self.spurious.push(seq);
+            } else {
                 self.in_flight -= size;
-                self.compare_order(seq, arrived);
-                if self.newest.is_none_or(|(s, _)| seq >= s) {
-                    self.newest = Some((seq, sent));
-                }
+            }
+            if self.newest.is_none_or(|(s, _)| seq >= s) {
+                self.newest = Some((seq, sent));
             }
         }
         mangled
     }
 
-    /// Whether packets were reordered on this path by more than the resolution of the report clock.
+    /// Whether packets were reordered on this path recently.
     pub fn is_reordered(&self) -> bool {
-        self.reordered
+        self.reordering.is_observed()
     }
 
-    fn compare_order(&mut self, seq: u64, arrived: RemoteTime) {
-        let Some((last, at)) = self.latest else {
-            self.latest = Some((seq, arrived));
-            return;
-        };
-        let (ahead, behind) = (arrived.since(at), at.since(arrived));
-        self.reordered |= seq < last && ahead > CLOCK_UNIT || seq > last && behind > CLOCK_UNIT;
-        if arrived >= at {
-            self.latest = Some((seq, arrived));
+    /// Measures the displacement of the packets of a feedback packet. Their arrival times have the
+    /// same error, so their order is known. An earlier feedback packet has earlier arrivals, unless
+    /// it is of another receiver.
+    fn measure_reordering(&mut self, now: Time) {
+        self.arrivals.sort_unstable();
+        for (arrived, sent) in self.arrivals.drain(..) {
+            let (newest, at) = *self.front.get_or_insert((sent, arrived));
+            let overtaken = arrived >= at && sent < newest;
+            let displacement = if overtaken {
+                newest.since(sent)
+            } else {
+                Duration::ZERO
+            };
+            self.reordering.on_arrival(now, displacement);
+            if sent >= newest {
+                self.front = Some((sent, arrived));
+            }
         }
+    }
+
+    /// Moves the spurious losses of a feedback packet to `learnt`.
+    fn take_spurious(&mut self, learnt: &mut Learnt) {
+        let mut spurious = core::mem::take(&mut self.spurious);
+        spurious.sort_unstable();
+        let found = spurious.drain(..).filter_map(|seq| self.fate(seq));
+        learnt.spurious.extend(found);
+        self.spurious = spurious;
+    }
+
+    fn fate(&self, seq: u64) -> Option<PacketOutcome> {
+        let entry = self.entry(seq)?;
+        let (outcome, _) = entry.outcome?;
+        Some(PacketOutcome {
+            flow: FlowId::default(),
+            seq,
+            size: entry.size,
+            sent: entry.sent,
+            outcome,
+        })
     }
 
     /// Declares losses after all blocks of a feedback packet were applied, and returns the new
     /// fates.
     ///
     /// A packet is lost when three packets sent after it have arrived (RFC 5348 section 5.1), or
-    /// one that was sent at least `reordering` later (RFC 8985 section 6.2: at a few packets per
-    /// frame, three arrivals take too long). Once reordering was observed, only the time criterion
-    /// applies (RFC 8985 section 3.1).
-    pub fn settle(&mut self, now: Time, at: RemoteTime, reordering: Duration) -> Learnt {
+    /// one that was sent a reordering window later (RFC 8985 section 6.2: at a few packets per
+    /// frame, three arrivals take too long). While there is reordering, only the time criterion
+    /// applies (RFC 8985 section 3.1). The window is at least `least`. A loss is taken back if the
+    /// packet arrives after all.
+    pub fn settle(&mut self, now: Time, at: RemoteTime, least: Duration) -> Learnt {
+        self.measure_reordering(now);
         let mut learnt = Learnt::default();
+        self.take_spurious(&mut learnt);
+        let window = self.reordering.window(least);
         let Some((newest, newest_sent)) = self.newest else {
             return learnt;
         };
@@ -214,7 +261,11 @@ impl History {
         let upto = ((newest + 1).saturating_sub(self.base) as usize).min(self.packets.len());
         // Written-off packets are resolved although no newer packet has arrived.
         let from = from.min(upto);
-        let duplicates = if self.reordered { u32::MAX } else { DUPLICATES };
+        let duplicates = if self.is_reordered() {
+            u32::MAX
+        } else {
+            DUPLICATES
+        };
         let mut later = 0;
         // From the newest backwards, counting later arrivals.
         for entry in self.packets.range_mut(from..upto).rev() {
@@ -222,7 +273,7 @@ impl History {
                 Some((Outcome::Received { .. }, _)) => later += 1,
                 //= rfc5348-5.1-three-later
                 None if later >= duplicates
-                    || later > 0 && newest_sent.since(entry.sent) >= reordering =>
+                    || later > 0 && newest_sent.since(entry.sent) >= window =>
                 {
                     entry.outcome = Some((Outcome::Lost, false));
                     self.in_flight -= entry.size;
@@ -297,6 +348,15 @@ impl History {
         rest.find(|e| e.outcome.is_none()).map(|e| e.sent)
     }
 
+    /// Whether a packet of the media stream is known to have arrived.
+    pub fn has_arrived(&self, wire_seq: u16) -> bool {
+        let Found::At(seq) = self.media.find(wire_seq) else {
+            return false;
+        };
+        let outcome = self.entry(seq).and_then(|entry| entry.outcome);
+        matches!(outcome, Some((Outcome::Received { .. }, _)))
+    }
+
     /// Content of a packet of the media stream that may be lost, for a NACK: no feedback has
     /// reported its arrival and, if there is feedback per packet, a later packet has arrived.
     pub fn missing_content(&self, wire_seq: u16) -> Option<Content> {
@@ -304,9 +364,8 @@ impl History {
             return None;
         };
         let entry = self.entry(seq)?;
-        let arrived = matches!(entry.outcome, Some((Outcome::Received { .. }, _)));
         let in_flight = self.newest.is_some_and(|(newest, _)| seq > newest);
-        (!arrived && !in_flight).then_some(entry.content)
+        (!self.has_arrived(wire_seq) && !in_flight).then_some(entry.content)
     }
 
     /// Moves rows of packets that no longer change to `rows`.

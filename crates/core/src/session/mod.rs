@@ -13,6 +13,7 @@ pub mod pacer;
 mod path;
 pub mod receiver;
 pub mod receiver_stats;
+pub mod reordering;
 mod report_clock;
 pub mod rr_fallback;
 pub mod sender;

@@ -51,6 +51,11 @@ impl PathView {
         }
     }
 
+    /// Takes back losses of packets that have arrived after all.
+    pub(super) fn on_spurious(&mut self, losses: usize) {
+        self.loss = (self.loss - LOSS_GAIN * losses as f64).max(0.0);
+    }
+
     /// Resets rate and loss after a blackout: its losses do not describe the restored path.
     pub(super) fn forget_rates(&mut self) {
         self.arrivals.clear();
@@ -72,9 +77,9 @@ impl PathView {
         self.least_rtt() / 2
     }
 
-    /// Reordering window: a quarter of the minimum round-trip time (RFC 8985 section 6.2), between
-    /// 8 and 25 ms.
-    pub(super) fn reordering(&self) -> Duration {
+    /// Smallest reordering window: a quarter of the minimum round-trip time (RFC 8985 section 6.2),
+    /// between 8 and 25 ms.
+    pub(super) fn least_reordering(&self) -> Duration {
         (self.least_rtt() / 4).clamp(Duration::from_millis(8), Duration::from_millis(25))
     }
 

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use self::intake::Newcomer;
+use self::nack_schedule::NackSchedule;
 use self::probation::{LastPacket, Probation};
 use super::config::{FeedbackMode, ReceiverConfig};
 use super::jitter_buffer::{JitterBuffer, ReceivedFrame};
@@ -19,6 +20,7 @@ use crate::wire::rtcp::{self, ReportBlock};
 use crate::wire::seq::{Unwrap16, Unwrap32};
 
 mod intake;
+mod nack_schedule;
 mod probation;
 
 /// Receives one media stream and its retransmission stream.
@@ -48,9 +50,9 @@ pub struct MediaReceiver {
     undecodable_since: Option<Time>,
     /// Since when the jitter buffer has refused all packets.
     refused_since: Option<Time>,
-    /// Missing packets up to this sequence number have been requested.
-    nack_upto: u64,
-    want_nack: bool,
+    nacks: NackSchedule,
+    /// Packets to request in the next feedback.
+    missing: Vec<u64>,
     want_key: Option<Time>,
     outgoing: VecDeque<Vec<u8>>,
     /// Arrival of the sender's BYE.
@@ -86,8 +88,8 @@ impl MediaReceiver {
             feedback_due: None,
             feedback_sent: Time::ZERO,
             report_due: None,
-            nack_upto: 0,
-            want_nack: false,
+            nacks: NackSchedule::default(),
+            missing: Vec::new(),
             want_key: None,
             outgoing: VecDeque::new(),
             bye: None,
@@ -154,38 +156,18 @@ impl MediaReceiver {
         }
     }
 
-    /// Schedules feedback: periodic, or early when a packet is missing.
-    fn plan_feedback(&mut self, now: Time, seq: u64, repaired: bool) {
-        let gap = !repaired && seq > self.nack_upto + 1 && self.nack_upto > 0;
-        if !repaired {
-            if gap
-                && self
-                    .media
-                    .arrivals
-                    .missing_since(self.nack_upto)
-                    .next()
-                    .is_some()
-            {
-                self.want_nack = true;
-            }
-            if !self.want_nack {
-                self.nack_upto = self.nack_upto.max(seq);
-            }
-        }
-        let wait = if self.want_nack {
-            MIN_INTERVAL
-        } else {
-            self.config.feedback_interval
-        };
-        self.feedback_soon(now, wait);
-    }
-
     fn feedback_soon(&mut self, now: Time, wait: Duration) {
         if self.config.feedback == FeedbackMode::ReceiverReports {
             return;
         }
         let due = (now + wait).max(self.feedback_sent + MIN_INTERVAL);
         self.feedback_due = Some(self.feedback_due.map_or(due, |d| d.min(due)));
+    }
+
+    /// Next time at which a missing packet may have to be requested.
+    fn nacks_due(&self) -> Option<Time> {
+        let due = self.nacks.due()?.max(self.feedback_sent + MIN_INTERVAL);
+        (self.config.feedback != FeedbackMode::ReceiverReports).then_some(due)
     }
 
     fn is_silent(&self, now: Time) -> bool {
@@ -262,15 +244,10 @@ impl MediaReceiver {
             }
             builder.finish(self.config.epoch);
         }
-        if core::mem::take(&mut self.want_nack)
-            && let Some(ssrc) = self.media.ssrc
-        {
-            let missing = self.media.arrivals.missing_since(self.nack_upto);
-            let missing: Vec<u16> = missing.take(MAX_NACKS).map(|s| s as u16).collect();
-            self.nack_upto = self.media.unwrap.highest().unwrap_or(0);
-            if !missing.is_empty() {
-                rtcp::emit_nack(self.config.ssrc, ssrc, missing, out);
-            }
+        let missing = core::mem::take(&mut self.missing);
+        if let Some(ssrc) = self.media.ssrc.filter(|_| !missing.is_empty()) {
+            let missing = missing.iter().map(|&seq| seq as u16);
+            rtcp::emit_nack(self.config.ssrc, ssrc, missing, out);
         }
         if let (Some(since), Some(media)) = (self.want_key, self.media.ssrc) {
             if self.frames.is_intact() {
@@ -329,11 +306,15 @@ impl Endpoint for MediaReceiver {
             self.feedback_soon(now, Duration::ZERO);
         }
         let is_due = |due: Option<Time>| due.is_some_and(|at| at <= now);
+        if is_due(self.nacks_due()) {
+            self.missing
+                .extend(self.nacks.take(now, &self.media.arrivals));
+        }
         if is_due(self.report_due) || is_due(self.keep_alive()) {
             self.write_report(now);
             self.feedback_sent = now;
             self.report_due = (!self.ended).then(|| now + self.config.report_interval);
-        } else if is_due(self.feedback_due) {
+        } else if is_due(self.feedback_due) || !self.missing.is_empty() {
             let mut out = Vec::with_capacity(256);
             self.write_feedback(now, &mut out);
             if !out.is_empty() {
@@ -359,7 +340,12 @@ impl Endpoint for MediaReceiver {
             .frames
             .next_timeout()
             .map(|at| (at, TimerReason::Playout));
-        let reports = [self.feedback_due, self.report_due, self.keep_alive()];
+        let reports = [
+            self.feedback_due,
+            self.nacks_due(),
+            self.report_due,
+            self.keep_alive(),
+        ];
         let feedback = reports.into_iter().flatten().min();
         let next = sooner(assembly, feedback.map(|at| (at, TimerReason::Feedback)));
         sooner(next, self.ends_at().map(|at| (at, TimerReason::Silence)))
@@ -420,12 +406,10 @@ impl Source {
     }
 }
 
-/// Minimum interval between feedback packets; also the reordering tolerance before a NACK.
+/// Minimum interval between feedback packets; also the smallest reordering window before a NACK.
 const MIN_INTERVAL: Duration = Duration::from_millis(4);
 /// Number of regular reports that contain each arrival.
 const OVERLAP: u32 = 4;
-/// Maximum number of sequence numbers in one NACK packet.
-const MAX_NACKS: usize = 64;
 /// Interval between key frame requests: one round trip of an intercontinental path.
 const KEY_RETRY: Duration = Duration::from_millis(300);
 const KEEP_ALIVE_SLOW: Duration = Duration::from_millis(250);

@@ -161,6 +161,20 @@ impl Arrivals {
             .map(|(i, _)| self.first + i as u64)
     }
 
+    /// Sequence number of the newest packet that arrived at `at` or before.
+    pub fn newest_until(&self, at: Time) -> Option<u64> {
+        let until = |slot: &Option<Received>| slot.is_some_and(|packet| packet.at <= at);
+        let place = self.seen.iter().rposition(until)?;
+        Some(self.first + place as u64)
+    }
+
+    /// Time of the first arrival of a packet after `seq`; `None` if there is none.
+    pub fn first_after(&self, seq: u64) -> Option<Time> {
+        let skip = (seq + 1).saturating_sub(self.first) as usize;
+        let later = self.seen.iter().skip(skip).flatten();
+        later.map(|packet| packet.at).min()
+    }
+
     /// Entries of a report made now: the first sequence number and one entry per packet up to the
     /// newest. Consecutive reports overlap by `overlap`, so that the loss of one report loses no
     /// information.

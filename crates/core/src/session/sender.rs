@@ -79,7 +79,7 @@ pub struct MediaSender {
     last_media: Time,
     /// Departure time of the last packet of the newest key frame; `None` until it has left.
     last_key_left: Option<Time>,
-    /// Frame that is sent as a probe although it will be late.
+    /// Frame that is sent as a probe, even if late.
     probe_frame: Option<u64>,
     /// Departure time of the first sender report of the handshake.
     started: Time,
@@ -201,19 +201,14 @@ impl MediaSender {
             self.control
                 .replan(cx, backlog, &self.path, self.capture.lag());
             let key = self.key_cause(frame);
-            let rate = self.frame_rate(cx.now, captured);
+            let rate = self.frame_rate(cx.now, captured, key.is_some());
             let budget = rate * self.config.frame_rate.interval();
-            let floor = self.config.rates.0 * self.config.frame_rate.interval();
-            let least = if key.is_some() {
-                floor.scale(KEY_BUDGETS, 1)
-            } else {
-                floor
-            };
+            let least = self.config.rates.0 * self.config.frame_rate.interval();
             let full = self.frames.backlog() >= MAX_BACKLOG;
             // If more frames wait, a later one may be in time and serve as the probe.
-            let probe_frame = self.capture.waiting() == 1 && self.is_probe_due(cx.now);
+            let probe = self.capture.waiting() == 1 && self.is_probe_due(cx.now);
             let late = self.is_late(cx.now, captured, self.frames.backlog() + least);
-            if full || late && !probe_frame {
+            if full || late && !probe {
                 self.capture.pop();
                 self.skip(cx, frame, captured, DropCause::Skipped);
                 continue;
@@ -222,13 +217,13 @@ impl MediaSender {
                 cx.trace
                     .record(cx.now, Event::KeyFrameOrdered { frame, cause });
             }
-            if late {
+            if probe {
                 self.probe_frame = Some(frame);
             }
             let order = FrameOrder {
                 frame,
                 captured,
-                rate: if late { self.config.rates.0 } else { rate },
+                rate,
                 key: key.is_some(),
             };
             self.capture.order(cx.now, order, budget);
@@ -471,12 +466,17 @@ impl MediaSender {
         });
     }
 
-    /// Drops captured frames that can no longer be in time while nothing can be sent. In the open
+    /// Drops captured frames that can no longer be in time while nothing can be sent, except for the
+    /// newest one before the first was sent: the stream begins with it, even if late. In the open
     /// state, limits the frames that accumulate behind a slow encoder or a suspended driver.
     fn expire_captures(&mut self, cx: &mut Context<'_>) {
         let closed = self.phase != Phase::Open;
+        let kept = usize::from(self.first_media.is_none());
         while let Some((frame, captured)) = self.capture.front()
-            && (self.capture.is_crowded() || closed && self.is_late(cx.now, captured, Bytes::ZERO))
+            && (self.capture.is_crowded()
+                || closed
+                    && self.capture.waiting() > kept
+                    && self.is_late(cx.now, captured, Bytes::ZERO))
         {
             self.capture.pop();
             self.skip(cx, frame, captured, DropCause::Skipped);
@@ -485,6 +485,9 @@ impl MediaSender {
 
     fn oldest_capture_deadline(&self) -> Option<Time> {
         let (_, captured) = self.capture.front()?;
+        if self.first_media.is_none() && self.capture.waiting() == 1 {
+            return None;
+        }
         let margin = self.path.one_way() + self.queueing();
         let bound = self.config.delay_bound?.saturating_sub(margin);
         Some(captured + bound + Duration::from_nanos(1))
@@ -522,8 +525,6 @@ pub struct Status {
 /// Timeout of the handshake: three times the longest terrestrial round-trip time. A peer that is
 /// silent for longer sends no per-packet feedback.
 const GREETING: Duration = Duration::from_millis(600);
-/// Maximum size of a key frame, in frame budgets.
-const KEY_BUDGETS: u64 = 4;
 /// Backlog limit without a delay bound: 15 minutes at the minimum rate.
 const MAX_BACKLOG: Bytes = Bytes(16 << 20);
 /// RFC 3550 section 6.2: reporting interval of a peer that is not known to report faster.

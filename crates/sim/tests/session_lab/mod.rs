@@ -45,6 +45,8 @@ pub(crate) struct SessionSetup {
     pub(crate) bound: Option<Duration>,
     pub(crate) floor: Rate,
     pub(crate) seconds: u64,
+    /// Frames per second.
+    pub(crate) fps: u32,
     pub(crate) ecn: bool,
     pub(crate) patience: Duration,
     pub(crate) feedback: FeedbackMode,
@@ -73,6 +75,7 @@ impl SessionSetup {
             bound: Some(Duration::from_millis(400)),
             floor: Rate::kbps(150),
             seconds: 20,
+            fps: 30,
             ecn: false,
             patience: Duration::from_secs(20),
             feedback: FeedbackMode::PerPacket,
@@ -154,7 +157,8 @@ impl SessionSetup {
         config.delay_bound = self.bound;
         config.ecn = self.ecn;
         config.patience = self.patience;
-        config.frames = Some(self.seconds * 30);
+        config.frame_rate = FrameRate::fps(self.fps);
+        config.frames = Some(self.seconds * u64::from(self.fps));
         config.log = true;
         let demand = Demand {
             floor: config.rates.0,
@@ -167,7 +171,7 @@ impl SessionSetup {
         let model = VideoModelConfig {
             width: 640,
             height: 360,
-            frame_rate: FrameRate::fps(30),
+            frame_rate: FrameRate::fps(self.fps),
         };
         let model = VideoModel::new(model, seed.stream("video"));
         let sender = MediaSender::new(config, controller, Some(planner), &mut rng);

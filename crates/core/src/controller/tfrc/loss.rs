@@ -39,7 +39,7 @@ impl LossHistory {
     /// Records that packet `seq`, sent at `sent`, was lost or marked.
     pub(super) fn on_congestion(&mut self, seq: u64, sent: Time, rtt: Duration) -> LossClass {
         let Some(event) = self.event else {
-            self.event = Some(Start { seq, sent });
+            self.event = Some(Start::new(seq, sent));
             return LossClass::First;
         };
         //= rfc5348-5.2-event
@@ -47,18 +47,84 @@ impl LossHistory {
         // time is known, and departures are as far apart as the arrivals would have been.
         // A late report of a loss of an earlier event does not split a closed interval.
         if seq <= event.seq || sent <= event.sent + rtt {
+            if let Some(event) = self.event_of(seq) {
+                event.losses = event.losses.saturating_add(1);
+            }
             return LossClass::SameEvent;
         }
         //= rfc5348-5.3-interval
         let length = (seq - event.seq) as f64;
-        self.close(length);
-        self.event = Some(Start { seq, sent });
+        self.close(length, Some(event));
+        self.event = Some(Start::new(seq, sent));
         LossClass::Another
+    }
+
+    //= rfc5348-5.1-late-arrival
+    /// Takes back the loss of packet `seq`, which has arrived. An event without another loss is
+    /// removed. Returns whether it was the only event, so that there was no loss so far.
+    pub(super) fn on_spurious(&mut self, seq: u64) -> bool {
+        let Some(event) = self.event_of(seq) else {
+            return false;
+        };
+        event.losses = event.losses.saturating_sub(1);
+        if event.losses > 0 {
+            return false;
+        }
+        let start = event.seq;
+        if self.event.is_some_and(|event| event.seq == start) {
+            self.reopen();
+        } else {
+            self.join(start);
+        }
+        self.past = self.past_mean();
+        self.event.is_none()
+    }
+
+    /// The newest event that began with `seq` or before it.
+    fn event_of(&mut self, seq: u64) -> Option<&mut Start> {
+        let closed = self.closed[..self.known].iter_mut();
+        let closed = closed.filter_map(|interval| interval.event.as_mut());
+        let mut events = self.event.as_mut().into_iter().chain(closed);
+        events.find(|event| event.seq <= seq)
+    }
+
+    /// Removes the newest event: the interval before it is open again.
+    fn reopen(&mut self) {
+        let Some(last) = self.closed[..self.known].first().copied() else {
+            self.event = None;
+            return;
+        };
+        self.event = last.event;
+        self.remove(0);
+        for interval in &mut self.closed {
+            interval.discount /= last.discounted;
+        }
+    }
+
+    /// Removes an earlier event: its interval continues the one before it. The length of the
+    /// interval before the first event is synthetic, and stays. The oldest interval stays as well,
+    /// because the one before it is forgotten.
+    fn join(&mut self, start: u64) {
+        let is_it = |interval: &Interval| interval.event.is_some_and(|e| e.seq == start);
+        let at = self.intervals().position(is_it);
+        let Some(at) = at.filter(|at| at + 1 < self.known) else {
+            return;
+        };
+        let length = self.closed[at].length;
+        if self.closed[at + 1].event.is_some() {
+            self.closed[at + 1].length += length;
+        }
+        self.remove(at);
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.closed[at..].rotate_left(1);
+        self.known -= 1;
     }
 
     /// Sets the interval before the first loss, in packets.
     pub(super) fn seed(&mut self, length: f64) {
-        self.close(length.max(1.0));
+        self.close(length.max(1.0), None);
     }
 
     /// The loss event rate in 0..=1; zero before the first loss.
@@ -113,7 +179,8 @@ impl LossHistory {
         }
     }
 
-    fn close(&mut self, length: f64) {
+    /// Closes the interval that began with `event`.
+    fn close(&mut self, length: f64, event: Option<Start>) {
         //= rfc5348-5.5-keep
         let discount = if self.known > 0 {
             self.discount(length, self.past)
@@ -125,8 +192,10 @@ impl LossHistory {
         }
         self.closed.rotate_right(1);
         self.closed[0] = Interval {
+            event,
             length,
             discount: 1.0,
+            discounted: discount,
         };
         self.known = (self.known + 1).min(INTERVALS);
         self.past = self.past_mean();
@@ -150,20 +219,38 @@ pub(super) enum LossClass {
 struct Start {
     seq: u64,
     sent: Time,
+    /// Number of losses and marks of the event, less those taken back.
+    losses: u32,
+}
+
+impl Start {
+    fn new(seq: u64, sent: Time) -> Self {
+        Self {
+            seq,
+            sent,
+            losses: 1,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Interval {
+    /// The event that began the interval; `None` before the first loss.
+    event: Option<Start>,
     /// Length in packets. The first interval is synthetic and may be fractional.
     length: f64,
     discount: f64,
+    /// Factor by which the end of this interval discounted the older ones.
+    discounted: f64,
 }
 
 impl Default for Interval {
     fn default() -> Self {
         Self {
+            event: None,
             length: 0.0,
             discount: 1.0,
+            discounted: 1.0,
         }
     }
 }
@@ -219,6 +306,46 @@ mod tests {
             LossClass::SameEvent,
             "a late report"
         );
+    }
+
+    //= rfc5348-5.1-late-arrival (test)
+    #[test]
+    fn spurious_losses_leave_no_trace() {
+        let lost: Vec<u64> = (1..=6).map(|i| i * 100).collect();
+        let rate = |without: &[u64], late: &[u64]| {
+            let lost: Vec<u64> = lost
+                .iter()
+                .copied()
+                .filter(|l| !without.contains(l))
+                .collect();
+            let mut history = history(&lost, 1_500, true);
+            for &seq in late {
+                assert!(!history.on_spurious(seq));
+            }
+            history.event_rate()
+        };
+        for gone in [600, 300, 200] {
+            let (undone, never) = (rate(&[], &[gone]), rate(&[gone], &[]));
+            assert!((undone - never).abs() < 1e-12, "{gone}: {undone} {never}");
+        }
+        let undone = rate(&[], &[600, 500, 400]);
+        assert!((undone - rate(&[600, 500, 400], &[])).abs() < 1e-12);
+        // Packet 100 began the first event: the interval before it is synthetic.
+        assert!((rate(&[], &[100]) - rate(&[100], &[])).abs() < 1e-12);
+    }
+
+    //= rfc5348-5.1-late-arrival (test)
+    #[test]
+    fn an_event_ends_with_its_last_spurious_loss() {
+        let mut history = history(&[100, 101, 103], 400, true);
+        let before = history.event_rate();
+        assert!(before > 0.0 && !history.on_spurious(100) && !history.on_spurious(103));
+        assert!(!history.on_spurious(99), "never lost");
+        assert_eq!(history.event_rate().to_bits(), before.to_bits());
+        assert!(history.on_spurious(101));
+        assert_eq!(history.event_rate().to_bits(), 0.0_f64.to_bits());
+        let first = history.on_congestion(500, Time::from_secs(5), RTT);
+        assert_eq!(first, LossClass::First);
     }
 
     //= rfc5348-5.4-average (test)

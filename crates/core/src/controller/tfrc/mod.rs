@@ -23,7 +23,7 @@ use crate::units::{Bytes, Rate, Time, nanos};
 pub use config::{Flavour, PacketSize, TfrcConfig};
 use loss::{LossClass, LossHistory};
 use packet_log::PacketLog;
-use receive::{Arrivals, Feedback, ReceiveRates, Round};
+use receive::{Arrival, Arrivals, Feedback, ReceiveRates, Round};
 pub use rfc3448::Rfc3448;
 
 impl Algorithm for TfrcConfig {
@@ -145,7 +145,15 @@ impl Tfrc {
                 // Packets sent before the no-feedback timer reduced the rate measure the earlier
                 // state of the path. They restart the timer, but must not undo the reduction.
                 if sent >= self.cut {
-                    self.arrivals.add(at, fate.size, period);
+                    let arrival = Arrival {
+                        seq: fate.seq,
+                        sent,
+                        at,
+                        size: fate.size,
+                        unlimited,
+                    };
+                    let spacing = duration(fate.size.get() as f64 / self.rate);
+                    self.arrivals.add(arrival, spacing, period);
                     self.round.on_arrival(unlimited);
                 }
                 //= rfc5348-5.1-ecn
@@ -154,6 +162,16 @@ impl Tfrc {
                 }
                 true
             }
+        }
+    }
+
+    /// A packet has arrived that was reported lost before.
+    fn on_spurious(&mut self, fate: &PacketOutcome) {
+        self.totals.lost = self.totals.lost.saturating_sub(1);
+        self.totals.delivered += fate.size;
+        if self.losses.on_spurious(fate.seq) {
+            // Slow start continues.
+            self.fair = None;
         }
     }
 
@@ -214,6 +232,20 @@ impl Tfrc {
         //= rfc5348-4.5-damping
         if self.config.damping {
             self.damper = rtt.damper();
+        }
+    }
+
+    /// Processes the feedback of a round that is complete.
+    fn end_round(&mut self, cx: &mut Context<'_>, rtt: Duration, period: Duration) {
+        // A receiver that reports once per round trip sends the RFC's feedback packets itself.
+        // Separate rounds here would miss every second report while the round-trip time grows.
+        let round = match self.config.report_interval {
+            Duration::ZERO => Duration::ZERO,
+            _ => rtt,
+        };
+        if self.rtt.is_some() && self.round.is_due(cx.now, round) {
+            let feedback = self.round.close(cx.now, &mut self.arrivals, period);
+            self.on_feedback(cx, &feedback);
         }
     }
 
@@ -348,8 +380,16 @@ impl RateController for Tfrc {
             self.on_rtt(cx.now, sample);
         }
         let (rtt, period) = (self.round_trip(), self.period());
-        let mut arrived = false;
+        for fate in report.spurious {
+            self.on_spurious(fate);
+        }
+        let mut arrived = !report.spurious.is_empty();
         for fate in report.packets {
+            if self.arrivals.is_after_pause(fate.seq, fate.sent, period) {
+                self.end_round(cx, rtt, period);
+                // The earliest time at which its report could arrive.
+                self.round.restart((fate.sent + rtt).min(cx.now));
+            }
             arrived |= self.on_outcome(cx.now, fate, rtt, period);
         }
         if let Some(measured) = report.measured.filter(|_| report.packets.is_empty()) {
@@ -358,16 +398,7 @@ impl RateController for Tfrc {
             self.round.on_measured(measured.receive_rate, unlimited);
             arrived = true;
         }
-        // A receiver that reports once per round trip sends the RFC's feedback packets itself.
-        // Separate rounds here would miss every second report while the round-trip time grows.
-        let round = match self.config.report_interval {
-            Duration::ZERO => Duration::ZERO,
-            _ => rtt,
-        };
-        if self.rtt.is_some() && self.round.is_due(cx.now, round) {
-            let feedback = self.round.close(cx.now, &mut self.arrivals, period);
-            self.on_feedback(cx, &feedback);
-        }
+        self.end_round(cx, rtt, period);
         if arrived {
             //= rfc5348-4.3-restart-timer
             self.set_timer(cx.now);

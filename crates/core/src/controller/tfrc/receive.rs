@@ -33,6 +33,11 @@ impl Round {
         }
     }
 
+    /// The sender had paused: the round begins with the first packet after the pause.
+    pub(super) fn restart(&mut self, now: Time) {
+        self.began = now;
+    }
+
     /// Adds a round-trip sample in seconds.
     pub(super) fn on_rtt(&mut self, sample: f64) {
         self.rtt_sum += sample;
@@ -114,22 +119,51 @@ pub(super) struct Feedback {
 pub(super) struct Arrivals {
     here: ReceivedBytes,
     before: ReceivedBytes,
-    last: Option<RemoteTime>,
+    /// The newest packet, with the latest arrival time of any packet.
+    last: Option<Arrival>,
+}
+
+/// A packet that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) seq: u64,
+    pub(super) sent: Time,
+    pub(super) at: RemoteTime,
+    pub(super) size: Bytes,
+    /// More data was waiting when the packet was sent.
+    pub(super) unlimited: bool,
 }
 
 impl Arrivals {
-    /// Records an arrival. A gap between arrivals counts as one period at most, because an idle
-    /// sender does not measure the path.
-    pub(super) fn add(&mut self, at: RemoteTime, size: Bytes, period: Duration) {
+    /// Whether the sender had nothing to send for a period or longer before packet `seq`, sent at
+    /// `sent`.
+    pub(super) fn is_after_pause(&self, seq: u64, sent: Time, period: Duration) -> bool {
+        self.last.is_some_and(|last| {
+            let next = last.seq.checked_add(1) == Some(seq);
+            next && !last.unlimited && sent.since(last.sent) >= period
+        })
+    }
+
+    /// Records an arrival. A pause of the sender does not measure the path and counts as `spacing`,
+    /// the time between two packets at the sending rate. Any other gap, as after lost packets,
+    /// counts as one period at most.
+    pub(super) fn add(&mut self, packet: Arrival, spacing: Duration, period: Duration) {
+        let paused = self.is_after_pause(packet.seq, packet.sent, period);
         let period = nanos(period);
         if self.here.span >= period {
             self.roll();
         }
-        let last = self.last.unwrap_or(at);
-        let gap = at.0.saturating_sub(last.0).min(period);
-        self.here.span = self.here.span.saturating_add(gap);
-        self.here.bytes += size;
-        self.last = Some(last.max(at));
+        let last = self.last.unwrap_or(packet);
+        let mut gap = packet.at.0.saturating_sub(last.at.0);
+        if paused {
+            let pause = nanos(packet.sent.since(last.sent));
+            gap = gap.saturating_sub(pause).saturating_add(nanos(spacing));
+        }
+        self.here.span = self.here.span.saturating_add(gap.min(period));
+        self.here.bytes += packet.size;
+        let newest = if packet.seq >= last.seq { packet } else { last };
+        let at = last.at.max(packet.at);
+        self.last = Some(Arrival { at, ..newest });
     }
 
     /// Discards the arrivals up to now. The gap to the next arrival still counts: the first packet
@@ -252,27 +286,37 @@ mod tests {
         Time::from_millis(ms)
     }
 
-    fn far(ms: u64) -> RemoteTime {
-        RemoteTime(ms * 1_000_000)
+    const SPACING: Duration = Duration::from_millis(10);
+
+    /// Arrives at its departure time, by another clock.
+    fn packet(seq: u64, ms: u64, size: u64) -> Arrival {
+        Arrival {
+            seq,
+            sent: at(ms),
+            at: RemoteTime(ms * 1_000_000),
+            size: Bytes(size),
+            unlimited: false,
+        }
     }
 
     //= rfc5348-6.2-receive-rate (test)
     #[test]
     fn receive_rate_excludes_idle_time() {
         let mut arrivals = Arrivals::default();
+        let mut next = 0..;
         let mut arrive = |range: core::ops::RangeInclusive<u64>, size| {
-            for ms in range.step_by(10) {
-                arrivals.add(far(ms), Bytes(size), RTT);
+            for (ms, seq) in range.step_by(10).zip(&mut next) {
+                arrivals.add(packet(seq, ms, size), SPACING, RTT);
             }
             let rate = arrivals.rate(RTT);
             arrivals.end_round(RTT);
             rate
         };
         arrive(0..=100, 1_000);
-        // A gap of five seconds counts as one period of 100 ms. The rest is 9 packets in 90 ms.
+        // A pause of five seconds counts as one packet. The rest is 9 packets in 90 ms.
         let rate = arrive(5_100..=5_190, 1_000);
         assert!((rate - 100_000.0).abs() < 1.0, "{rate}");
-        // One packet 10 ms later is combined with the interval before: 10 in 100 ms.
+        // One packet 10 ms later is combined with the interval before: 11 in 110 ms.
         let rate = arrive(5_200..=5_200, 1_000);
         assert!((rate - 100_000.0).abs() < 1.0, "{rate}");
         // A report on two seconds gives the rate of their last 100 ms to 150 ms.
@@ -286,15 +330,16 @@ mod tests {
     fn first_packet_after_an_outage_counts_over_a_round_trip() {
         let mut arrivals = Arrivals::default();
         for ms in (0..=500).step_by(10) {
-            arrivals.add(far(ms), Bytes(1_000), RTT);
+            arrivals.add(packet(ms, ms, 1_000), SPACING, RTT);
         }
         arrivals.forget();
+        // The packets in between are lost.
         for (ms, rate) in [
             (5_500, 10_000.0),
             (5_525, 16_000.0),
             (5_575, 80_000.0 / 3.0),
         ] {
-            arrivals.add(far(ms), Bytes(1_000), RTT);
+            arrivals.add(packet(ms, ms, 1_000), SPACING, RTT);
             let counted = arrivals.rate(RTT);
             assert!((counted - rate).abs() < 1.0, "{counted} at {ms} ms");
         }

@@ -70,6 +70,7 @@ fn on_a_reordering_path_only_time_declares_a_loss() {
     // Packet 0 arrived 5 ms after packet 1.
     let lines = [got(0, 1), got(1, 6)];
     h.on_feedback(Stream::Media, remote(100), &lines);
+    h.settle(Time::from_millis(60), remote(100), REORDERING);
     assert!(h.is_reordered());
     let lines = [got(3, 4), got(4, 3), got(5, 2), got(6, 1)];
     h.on_feedback(Stream::Media, remote(110), &lines);
@@ -92,7 +93,7 @@ fn one_much_later_arrival_declares_a_loss() {
 }
 
 #[test]
-fn feedback_on_written_off_packets_is_ignored() {
+fn a_written_off_packet_that_arrives_is_a_spurious_loss() {
     let mut h = History::new(false);
     (0..9).for_each(|i| send(&mut h, i, i));
     h.on_feedback(Stream::Media, remote(100), &[got(0, 1)]);
@@ -100,8 +101,32 @@ fn feedback_on_written_off_packets_is_ignored() {
     assert_eq!(h.write_off(Time::from_secs(1)).fates.len(), 8);
     h.on_feedback(Stream::Media, remote(1_100), &[got(3, 1)]);
     let learnt = h.settle(Time::from_secs(1), remote(1_100), REORDERING);
-    assert_eq!(learnt, Learnt::default());
+    let arrived: Vec<u64> = learnt.spurious.iter().map(|f| f.seq).collect();
+    assert_eq!((learnt.fates.len(), arrived), (0, vec![3]));
     assert_eq!(h.in_flight(), Bytes::ZERO);
+    h.on_feedback(Stream::Media, remote(1_200), &[got(3, 101)]);
+    let again = h.settle(Time::from_secs(2), remote(1_200), REORDERING);
+    assert_eq!(again, Learnt::default());
+}
+
+//= rfc5348-5.1-late-arrival (test)
+#[test]
+fn a_spurious_loss_is_taken_back_and_extends_the_window() {
+    let mut h = History::new(false);
+    (0..10).for_each(|i| send(&mut h, i * 10, i));
+    h.on_feedback(Stream::Media, remote(200), &[got(0, 60), got(4, 1)]);
+    let learnt = h.settle(Time::from_millis(150), remote(200), REORDERING);
+    assert_eq!(learnt.lost.len(), 2);
+    assert!(!h.has_arrived(1));
+    // Packet 1 arrives 30 ms behind packet 4, so 3 and 5 may be as late; and 2 is lost.
+    h.on_feedback(Stream::Media, remote(210), &[got(1, 1), got(7, 0)]);
+    let learnt = h.settle(Time::from_millis(160), remote(210), REORDERING);
+    let arrived: Vec<u64> = learnt.spurious.iter().map(|f| f.seq).collect();
+    assert_eq!((arrived, learnt.lost.len()), (vec![1], 1));
+    assert!(h.has_arrived(1));
+    h.on_feedback(Stream::Media, remote(220), &[got(8, 1)]);
+    let learnt = h.settle(Time::from_millis(170), remote(220), REORDERING);
+    assert!(learnt.lost.is_empty(), "{learnt:?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::nack_schedule::NackSchedule;
 use super::probation::LastPacket;
 use super::{MediaReceiver, Source};
 use crate::endpoint::Datagram;
@@ -188,7 +189,10 @@ impl MediaReceiver {
         source.stats.on_packet(seq, timestamp as i64, ticks as i64);
         self.report_due
             .get_or_insert(now + self.config.report_interval);
-        self.plan_feedback(now, seq, repaired);
+        if !repaired && fresh {
+            self.nacks.on_packet(now, seq, &self.media.arrivals);
+        }
+        self.feedback_soon(now, self.config.feedback_interval);
         fresh.then_some(timestamp)
     }
 
@@ -286,7 +290,8 @@ impl MediaReceiver {
         self.slowdown = SlowdownDetector::default();
         (self.last_sr, self.want_key, self.last_media) = (None, None, None);
         (self.undecodable_since, self.refused_since) = (None, None);
-        (self.nack_upto, self.want_nack) = (0, false);
+        self.nacks = NackSchedule::default();
+        self.missing.clear();
         (self.bye, self.ended) = (None, false);
     }
 

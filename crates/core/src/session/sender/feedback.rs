@@ -116,7 +116,7 @@ impl MediaSender {
 
     /// Per-packet feedback (RFC 8888).
     fn on_ccfb(&mut self, cx: &mut Context<'_>, report: &Ccfb<'_>) {
-        let (streams, reordering) = (self.config.streams, self.path.reordering());
+        let (streams, reordering) = (self.config.streams, self.path.least_reordering());
         let learnt = self
             .reader
             .read(cx, report, streams, &mut self.history, reordering);
@@ -128,7 +128,8 @@ impl MediaSender {
             self.breaker.set_interval(FAST_REPORTS);
         }
         self.breaker.on_rtcp(cx.now);
-        let progress = learnt.fates.iter().any(|f| f.outcome != Outcome::Lost);
+        let arrived = learnt.fates.iter().any(|f| f.outcome != Outcome::Lost);
+        let progress = arrived || !learnt.spurious.is_empty();
         if progress {
             self.disprove_bye(cx.now);
             self.last_progress = cx.now;
@@ -142,14 +143,15 @@ impl MediaSender {
 
     /// Passes new packet outcomes to the controller and the path statistics, and schedules retransmissions.
     fn take(&mut self, cx: &mut Context<'_>, learnt: &Learnt) {
-        if learnt.fates.is_empty() {
+        if learnt.fates.is_empty() && learnt.spurious.is_empty() {
             return;
         }
         if let Some(rtt) = learnt.rtt {
             self.path.on_rtt(cx.now, rtt);
         }
         self.path.on_fates(&learnt.fates);
-        let mut report = Report::new(&learnt.fates);
+        self.path.on_spurious(learnt.spurious.len());
+        let mut report = Report::new(&learnt.fates).spurious(&learnt.spurious);
         report.rtt = learnt.rtt;
         //= rfc8083-7-ecn
         self.control.on_report(cx, &report);

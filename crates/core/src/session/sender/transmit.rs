@@ -68,6 +68,10 @@ impl MediaSender {
 
     fn write_repair(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
         while let Some(content) = self.repairs.pop_front() {
+            // It was reordered, and not lost.
+            if self.history.has_arrived(content.media_seq as u16) {
+                continue;
+            }
             let (now, pause) = (cx.now, self.path.srtt());
             let Some(frame) = self.frames.sent_mut(content.frame) else {
                 continue;

@@ -290,6 +290,7 @@ impl<C: RateController> RateController for DelayBound<C> {
                 self.competing = CompetingFlows::default();
                 self.planner.forget_path();
             }
+            Change::Reports { .. } => {}
         }
         self.planner.reconfigure(config);
     }

@@ -53,6 +53,9 @@ pub struct SenderConfig {
     pub packet_size: Bytes,
     /// Retransmit lost packets that can still meet the delay bound.
     pub retransmit: bool,
+    /// Number packets for transport-wide feedback (RTP header extension
+    /// [`TRANSPORT_SEQUENCE_ID`](crate::wire::sdp::TRANSPORT_SEQUENCE_ID)).
+    pub transport_cc: bool,
     /// Send packets as ECT(0), so that routers mark instead of drop.
     pub ecn: bool,
     /// Interval between periodic key frames, in frames.
@@ -60,7 +63,8 @@ pub struct SenderConfig {
     /// Pacing rate relative to the target rate. 1.0 spaces packets evenly at the target (RFC 5348
     /// section 4.6); larger values send frames as bursts.
     pub pace: f64,
-    /// The peer sends no RTCP. The stream continues at the minimum rate without feedback.
+    /// The peer sends no RTCP. The stream begins without a handshake, at the minimum rate, and never
+    /// stops for lack of feedback.
     pub one_way: bool,
     /// Use the circuit breaker of RFC 8083. Disable it only in reference runs for comparison.
     pub circuit_breaker: bool,
@@ -88,6 +92,7 @@ impl SenderConfig {
             rates: (Rate::kbps(150), Rate::kbps(8_000)),
             packet_size: Bytes(1_200),
             retransmit: true,
+            transport_cc: false,
             ecn: false,
             key_interval: None,
             pace: 1.0,

@@ -307,6 +307,10 @@ impl<E: Endpoint> Endpoint for SecureEndpoint<E> {
         self.check
     }
 
+    fn is_believed(&self) -> bool {
+        self.check != SourceCheck::Rejected && self.inner.is_believed()
+    }
+
     fn poll_answer(&mut self, _cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> bool {
         let Keying::Responder(responder) = &mut self.keying else {
             return false;

@@ -28,8 +28,8 @@ pub(super) struct Listen<'a> {
 }
 
 impl Listen<'_> {
-    /// Socket for RTP and RTCP. For senders without multiplexing, also a socket on the next port
-    /// for RTCP. `from` or the description limits the sources.
+    /// Socket for RTP and RTCP. For senders without multiplexing, also a socket for RTCP, on the
+    /// port that the description names (RFC 3605) or the next one. `from` or the description limits the sources.
     ///
     /// # Errors
     /// An address is invalid or not permitted, or the port is in use.
@@ -44,8 +44,9 @@ impl Listen<'_> {
         };
         let is_media = self.recognition(move |payload| stream.may_contain(payload));
         let mut sockets = vec![Socket::listening(udp, is_media, filter.clone())?];
-        if self.sdp.is_some_and(|sdp| !sdp.rtcp_mux)
-            && let Some(port) = address.port().checked_add(1)
+        let next = address.port().checked_add(1);
+        if let Some(sdp) = self.sdp.filter(|sdp| !sdp.rtcp_mux)
+            && let Some(port) = sdp.rtcp_port.or(next)
         {
             let control = UdpSocket::bind((address.ip(), port));
             let control = control.map_err(|e| bind_error(&port.to_string(), &e))?;

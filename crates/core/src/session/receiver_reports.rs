@@ -15,8 +15,8 @@ use crate::wire::rtcp::ReportBlock;
 /// interval.
 ///
 /// Reports are up to 6 s apart (RFC 3550 section 6.2, 5 s times 1.5 / 1.218), which is many round
-/// trips. A controller that assumes one report per round trip may send any rate meanwhile, so
-/// [`limit`](Self::limit) bounds the rate until the next report.
+/// trips, and a controller assumes one report per round trip. [`Bounds`] limit the changes of its
+/// rate from one report to the next.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverReports {
     reporter: Option<u32>,
@@ -25,9 +25,33 @@ pub struct ReceiverReports {
     newest: Option<(Time, Duration)>,
     last: Option<Time>,
     interval: Duration,
-    limit: Rate,
-    /// Bytes that arrived, and span of their departure, since the limit was last set.
-    measured: (Bytes, Duration),
+    bounds: Bounds,
+    /// Rate that arrived at the last loss; `None` in slow start.
+    full: Option<Rate>,
+    /// The last report has lowered the rate.
+    is_lowered: bool,
+    /// Size of the next probe above that rate, in percent.
+    probe: u64,
+    /// Rate sent before the last report.
+    sent: Rate,
+    open: Traffic,
+}
+
+/// Bounds of the rate on the wire until the next report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// A rate that the reports do not contradict.
+    pub least: Rate,
+    /// Increase over the rate that has arrived.
+    pub most: Rate,
+}
+
+/// Traffic since the bounds were last set.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traffic {
+    span: Duration,
+    sent: Bytes,
+    received: Bytes,
 }
 
 /// What one block shows.
@@ -40,11 +64,6 @@ pub struct ReportedInterval {
 }
 
 impl ReceiverReports {
-    /// Rate on the wire from the first to the second report, and the lowest limit: half a megabit
-    /// per second, which any access link of video carries. RFC 5348 section 4.2 allows a window of
-    /// four packets per round trip, as if a report came after it.
-    pub const FIRST_LIMIT: Rate = Rate::kbps(500);
-
     /// Before the first report.
     pub fn new() -> Self {
         Self {
@@ -53,15 +72,30 @@ impl ReceiverReports {
             newest: None,
             last: None,
             interval: Duration::ZERO,
-            limit: Self::FIRST_LIMIT,
-            measured: (Bytes::ZERO, Duration::ZERO),
+            bounds: FIRST,
+            full: None,
+            is_lowered: false,
+            probe: FIRST_PROBE,
+            sent: Rate::ZERO,
+            open: Traffic::default(),
         }
     }
 
-    /// Maximum rate on the wire until the next report: twice the rate that has arrived in the
-    /// last interval (RFC 5348 section 4.3).
-    pub fn limit(&self) -> Rate {
-        self.limit
+    /// Bounds until the next report.
+    ///
+    /// Before a loss of [`SIGNIFICANT`], both bounds are twice the rate that has arrived in the last
+    /// interval, as in slow start (RFC 5348 section 4.3), and at least [`FIRST`]. The initial window
+    /// of RFC 5348 section 4.2, four packets per round trip, is meant for reports once per round
+    /// trip. It would be any rate on a short path, and too low a start on a long one.
+    ///
+    /// A loss fraction `l` lowers the rate by at most the factor `1 - √l` per report (Sisalem and
+    /// Wolisz, "LDA+: A TCP-Friendly Adaptation Scheme for Multimedia Communication", 2000): most
+    /// losses follow from the sender's own last increase, to which it could not react before the
+    /// report. After it, the rate grows at most half of the way to the rate that arrived at the
+    /// loss, and then by a probe that doubles per report (Xu, Harfoush and Rhee, "Binary Increase
+    /// Congestion Control for Fast Long-Distance Networks", 2004), so that the next losses are few.
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     /// Maximum interval of the last reports; zero before the first.
@@ -107,38 +141,95 @@ impl ReceiverReports {
         let gap = now.since(self.last.replace(now).unwrap_or(started));
         // The largest of about eight intervals.
         self.interval = gap.max(self.interval * 7 / 8);
-        let received = learnt.fates.iter().filter(|f| f.outcome.is_received());
-        let (mut packets, mut bytes) = (0_usize, Bytes::ZERO);
-        for fate in received {
-            packets += 1;
-            bytes += fate.size;
+        let mut packets = 0_usize;
+        for fate in &learnt.fates {
+            self.open.sent += fate.size;
+            if fate.outcome.is_received() {
+                packets += 1;
+                self.open.received += fate.size;
+            }
         }
-        self.measure(bytes, Duration::from_nanos(span));
+        self.open.span += Duration::from_nanos(span);
+        if self.open.span >= SPAN {
+            self.set_bounds();
+        }
         let loss = 1.0 - packets as f64 / learnt.fates.len() as f64;
         ReportedInterval { learnt, loss }
     }
 
-    /// Starts again at the first limit: the path is unknown.
+    /// Starts again: the path is unknown.
     pub fn restart(&mut self) {
-        self.limit = Self::FIRST_LIMIT;
-        self.measured = (Bytes::ZERO, Duration::ZERO);
-        (self.newest, self.last) = (None, None);
+        *self = Self {
+            reporter: self.reporter,
+            cumulative_lost: self.cumulative_lost,
+            ..Self::new()
+        };
     }
 
-    /// Sets the limit from the bytes that arrived, once they span [`SPAN`].
-    fn measure(&mut self, bytes: Bytes, span: Duration) {
-        self.measured.0 += bytes;
-        self.measured.1 += span;
-        let (bytes, span) = self.measured;
-        if span >= SPAN {
-            self.limit = (bytes / span).scale(2, 1).max(Self::FIRST_LIMIT);
-            self.measured = (Bytes::ZERO, Duration::ZERO);
+    /// Cuts the rate to a tenth of the rate before the last report.
+    pub fn cut(&mut self) {
+        let rate = self.sent.scale(1, 10);
+        let (least, most) = (rate, rate);
+        self.bounds = Bounds { least, most };
+        self.is_lowered = true;
+    }
+
+    fn set_bounds(&mut self) {
+        let open = core::mem::take(&mut self.open);
+        let (sent, arrived) = (open.sent / open.span, open.received / open.span);
+        let loss = 1.0 - open.received.get() as f64 / open.sent.get().max(1) as f64;
+        self.sent = sent;
+        if loss >= SIGNIFICANT || loss > 0.0 && self.full.is_some() {
+            // Losses after a decrease may precede it, and then say nothing of the present rate.
+            if !self.is_lowered {
+                self.full = Some(arrived);
+            }
+            self.is_lowered = !self.is_lowered;
+            self.probe = FIRST_PROBE;
+            let least = Rate::from_f64(sent.as_f64() * (1.0 - loss.sqrt()));
+            self.bounds = Bounds {
+                least,
+                most: least.max(arrived),
+            };
+            return;
         }
+        self.is_lowered = false;
+        let double = arrived.scale(2, 1);
+        self.bounds = match self.full {
+            None => {
+                let rate = double.max(FIRST.most);
+                let (least, most) = (rate, rate);
+                Bounds { least, most }
+            }
+            Some(full) if arrived < full.scale(100 - FIRST_PROBE, 100) => {
+                let half = (arrived + full).scale(1, 2).min(double);
+                let (least, most) = (half, half);
+                Bounds { least, most }
+            }
+            Some(_) => {
+                let most = arrived.scale(100 + self.probe, 100);
+                self.probe = (2 * self.probe).min(LAST_PROBE);
+                let least = arrived;
+                Bounds { least, most }
+            }
+        };
     }
 }
 
+/// Bounds from the first to the second report: a rate that any access link of video carries, from
+/// which three reports lead to 8 Mb/s.
+const FIRST: Bounds = Bounds {
+    least: Rate::kbps(1_000),
+    most: Rate::kbps(1_000),
+};
+/// One packet in 100.
+const SIGNIFICANT: f64 = 0.01;
+/// Percent. Loses 2 % at most, far from the limit of the circuit breaker.
+const FIRST_PROBE: u64 = 2;
+/// Percent.
+const LAST_PROBE: u64 = 50;
 /// Several frames at any usual rate. A shorter span measures single frames, and would let many
-/// reports raise the limit quickly.
+/// reports raise the rate quickly.
 const SPAN: Duration = Duration::from_millis(200);
 
 impl Default for ReceiverReports {

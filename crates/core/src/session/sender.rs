@@ -494,9 +494,10 @@ impl MediaSender {
         let target = match self.peer {
             Peer::PerPacket { .. } => return self.under_ceiling(self.control.target()),
             Peer::Unknown => self.control.target(),
-            Peer::Silent | Peer::ReceiverReports => {
-                let target = self.under_ceiling(self.control.target());
-                self.under_limit(target, self.reports.limit())
+            Peer::Silent => self.within(self.control.target(), ReceiverReports::new().bounds()),
+            Peer::ReceiverReports => {
+                let target = self.within(self.control.target(), self.reports.bounds());
+                self.under_ceiling(target)
             }
         };
         // Until the kind of feedback is known, silence of the peer is not evidence about the path.

@@ -6,6 +6,8 @@
     reason = "each test program uses a part of it"
 )]
 
+mod plain;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -36,6 +38,9 @@ use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
 use tidegate_sim::world::{EndpointAgent, Flight, Node, NodeId, Observer, World};
 
+pub(crate) use plain::PlainFeedback;
+use plain::PlainReceiver;
+
 /// Parameters of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionSetup {
@@ -48,6 +53,9 @@ pub(crate) struct SessionSetup {
     pub(crate) ecn: bool,
     pub(crate) patience: Duration,
     pub(crate) feedback: FeedbackMode,
+    /// A receiver with this feedback replaces ours.
+    pub(crate) plain: Option<PlainFeedback>,
+    pub(crate) fps: u32,
     /// The receiver's process is dead in this interval; a new process replaces it.
     pub(crate) away: Option<(Time, Time)>,
     /// The receiver's decoder fails at this time.
@@ -76,6 +84,8 @@ impl SessionSetup {
             ecn: false,
             patience: Duration::from_secs(20),
             feedback: FeedbackMode::PerPacket,
+            plain: None,
+            fps: 30,
             away: None,
             trouble: None,
             jitter: Duration::ZERO,
@@ -107,9 +117,13 @@ impl SessionSetup {
             start: Time::ZERO,
             stop: Time::FAR,
         };
+        let receiver = match self.plain {
+            Some(feedback) => Peer::Plain(Box::new(PlainReceiver::new(feedback))),
+            None => Peer::Receiver(Box::new(self.ear(seed))),
+        };
         let parties = vec![
             party("sender", Peer::Sender(Box::new(self.sender(seed))), 1),
-            party("receiver", Peer::Receiver(Box::new(self.ear(seed))), 0),
+            party("receiver", receiver, 0),
         ];
         let mut world = World::new(network, parties, seed).expect("valid world");
         let mut log = Log::default();
@@ -141,6 +155,7 @@ impl SessionSetup {
                     ear.fetch();
                     played.received = ear.frames;
                 }
+                Peer::Plain(_) => {}
             }
         }
         played
@@ -154,7 +169,9 @@ impl SessionSetup {
         config.delay_bound = self.bound;
         config.ecn = self.ecn;
         config.patience = self.patience;
-        config.frames = Some(self.seconds * 30);
+        config.transport_cc = self.plain.is_some_and(|plain| plain.transport.is_some());
+        config.frame_rate = FrameRate::fps(self.fps);
+        config.frames = Some(self.seconds * u64::from(self.fps));
         config.log = true;
         let demand = Demand {
             floor: config.rates.0,
@@ -167,7 +184,7 @@ impl SessionSetup {
         let model = VideoModelConfig {
             width: 640,
             height: 360,
-            frame_rate: FrameRate::fps(30),
+            frame_rate: FrameRate::fps(self.fps),
         };
         let model = VideoModel::new(model, seed.stream("video"));
         let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
@@ -261,6 +278,14 @@ impl SessionRun {
         dropped.count()
     }
 
+    /// Rate on the wire of the RTP packets that arrived between two seconds.
+    pub(crate) fn arrival_rate(&self, from: u64, to: u64) -> Rate {
+        let span = Time::from_secs(from)..Time::from_secs(to);
+        let arrived = self.log.arrivals.iter().filter(|(at, _)| span.contains(at));
+        let bytes: u64 = arrived.map(|(_, size)| size.get()).sum();
+        Bytes(bytes) / Duration::from_secs(to - from)
+    }
+
     /// Rate of media and retransmissions on the wire between two seconds.
     pub(crate) fn wire_rate(&self, from: u64, to: u64) -> Rate {
         let span = Time::from_secs(from)..Time::from_secs(to);
@@ -276,6 +301,8 @@ pub(crate) struct Log {
     pub(crate) events: Vec<(NodeId, Time, Event)>,
     /// RTP packets at transmission.
     pub(crate) rtp: Vec<Rtp>,
+    /// RTP packets at arrival.
+    pub(crate) arrivals: Vec<(Time, Bytes)>,
     /// RTCP packets at transmission, by node.
     pub(crate) reports: [u64; 2],
     /// FNV-1a over all sent and received packets with their times.
@@ -328,6 +355,9 @@ impl Observer for Log {
 
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
         self.mix(at, flight);
+        if !rtcp::is_rtcp(flight.payload()) {
+            self.arrivals.push((at, flight.size));
+        }
     }
 }
 
@@ -335,6 +365,7 @@ impl Observer for Log {
 enum Peer {
     Sender(Box<Streamer<Direct<VideoModel>>>),
     Receiver(Box<TestReceiver>),
+    Plain(Box<PlainReceiver>),
 }
 
 /// A receiver with optional absence and decoder failure.
@@ -436,6 +467,7 @@ impl Endpoint for Peer {
         match self {
             Self::Sender(e) => e.on_datagram(cx, datagram),
             Self::Receiver(e) => e.on_datagram(cx, datagram),
+            Self::Plain(e) => e.on_datagram(cx, datagram),
         }
     }
 
@@ -443,6 +475,7 @@ impl Endpoint for Peer {
         match self {
             Self::Sender(e) => e.on_timeout(cx),
             Self::Receiver(e) => e.on_timeout(cx),
+            Self::Plain(e) => e.on_timeout(cx),
         }
     }
 
@@ -450,6 +483,7 @@ impl Endpoint for Peer {
         match self {
             Self::Sender(e) => e.poll_transmit(cx, buffer),
             Self::Receiver(e) => e.poll_transmit(cx, buffer),
+            Self::Plain(e) => e.poll_transmit(cx, buffer),
         }
     }
 
@@ -457,6 +491,7 @@ impl Endpoint for Peer {
         match self {
             Self::Sender(e) => e.next_timeout(),
             Self::Receiver(e) => e.next_timeout(),
+            Self::Plain(e) => e.next_timeout(),
         }
     }
 
@@ -464,6 +499,8 @@ impl Endpoint for Peer {
         match self {
             Self::Sender(e) => e.is_done(),
             Self::Receiver(e) => e.is_done(),
+            // It has nothing to say on its own.
+            Self::Plain(_) => true,
         }
     }
 }

@@ -173,7 +173,13 @@ impl MediaSender {
     fn update_breaker(&mut self, cx: &mut Context<'_>, view: ReportView) {
         let cause = self.breaker.on_report(cx.now, view);
         self.ceiling = self.breaker.ceiling(view.rtt);
-        if let Some(cause) = cause.filter(|_| self.config.circuit_breaker) {
+        let Some(cause) = cause.filter(|_| self.config.circuit_breaker) else {
+            return;
+        };
+        // Receiver reports come too late to avoid the congestion. Per-packet feedback does not.
+        if self.peer == Peer::ReceiverReports && self.breaker.reduce() {
+            self.reports.cut();
+        } else {
             self.stop(cx, cause);
         }
     }
@@ -427,6 +433,7 @@ impl MediaSender {
         self.control.on_report(cx, &Report::default().rtt(rtt));
         self.reader.forget_reporters();
         self.reports.restart();
+        self.outcomes = [0; 2];
         self.path = PathView::default();
         self.path.on_rtt(cx.now, rtt);
         self.ceiling = None;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::frames::HEADERS;
 use super::{KEY_BUDGETS, MediaSender, Peer, Phase};
 use crate::control::Target;
+use crate::session::receiver_reports::Bounds;
 use crate::trace::KeyCause;
 use crate::units::{Bytes, Rate, Time};
 
@@ -20,11 +21,11 @@ impl MediaSender {
         target.media(target.media.min(most))
     }
 
-    /// Limits the rate on the wire.
-    pub(super) fn under_limit(&self, mut target: Target, limit: Rate) -> Target {
+    /// Moves a target into the bounds of the rate on the wire.
+    pub(super) fn within(&self, target: Target, bounds: Bounds) -> Target {
         let packet = self.config.packet_size.get();
-        target.send = target.send.min(limit);
-        target.media(target.media.min(limit.scale(packet - HEADERS, packet)))
+        let wire = target.send.max(bounds.least).min(bounds.most);
+        Target::of(wire).media(wire.scale(packet - HEADERS, packet))
     }
 
     pub(super) fn pace(&self) -> Rate {

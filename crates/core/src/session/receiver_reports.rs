@@ -179,12 +179,14 @@ impl ReceiverReports {
         let (sent, arrived) = (open.sent / open.span, open.received / open.span);
         let loss = 1.0 - open.received.get() as f64 / open.sent.get().max(1) as f64;
         self.sent = sent;
-        if loss >= SIGNIFICANT || loss > 0.0 && self.full.is_some() {
-            // Losses after a decrease may precede it, and then say nothing of the present rate.
-            if !self.is_lowered {
+        // Losses of the last round trip before a decrease say nothing of the present rate.
+        let earlier = core::mem::take(&mut self.is_lowered);
+        let tolerated = if earlier { EARLIER_LOSS } else { 0.0 };
+        if loss >= SIGNIFICANT.max(tolerated) || loss > tolerated && self.full.is_some() {
+            if !earlier {
                 self.full = Some(arrived);
+                self.is_lowered = true;
             }
-            self.is_lowered = !self.is_lowered;
             self.probe = FIRST_PROBE;
             let least = Rate::from_f64(sent.as_f64() * (1.0 - loss.sqrt()));
             self.bounds = Bounds {
@@ -193,16 +195,14 @@ impl ReceiverReports {
             };
             return;
         }
-        self.is_lowered = false;
-        let double = arrived.scale(2, 1);
         self.bounds = match self.full {
             None => {
-                let rate = double.max(FIRST.most);
+                let rate = arrived.scale(2, 1).max(FIRST.most);
                 let (least, most) = (rate, rate);
                 Bounds { least, most }
             }
             Some(full) if arrived < full.scale(100 - FIRST_PROBE, 100) => {
-                let half = (arrived + full).scale(1, 2).min(double);
+                let half = (arrived + full).scale(1, 2).min(arrived.scale(2, 1));
                 let (least, most) = (half, half);
                 Bounds { least, most }
             }
@@ -224,6 +224,8 @@ const FIRST: Bounds = Bounds {
 };
 /// One packet in 100.
 const SIGNIFICANT: f64 = 0.01;
+/// A tenth of a second at ten times the present rate, half of it lost, in an interval of 5 s.
+const EARLIER_LOSS: f64 = 0.1;
 /// Percent. Loses 2 % at most, far from the limit of the circuit breaker.
 const FIRST_PROBE: u64 = 2;
 /// Percent.

@@ -64,6 +64,8 @@ pub struct MediaSender {
     ceiling: Option<Rate>,
     reports: ReceiverReports,
     reader: FeedbackReader,
+    /// Time of the last transport-wide feedback, and its maximum interval.
+    transport: Option<(Time, Duration)>,
     /// Outcomes since the breaker was last updated from per-packet feedback: lost and received
     /// packets.
     outcomes: [u32; 2],
@@ -185,6 +187,7 @@ impl MediaSender {
             ceiling: None,
             reports: ReceiverReports::new(),
             reader: FeedbackReader::default(),
+            transport: None,
             outcomes: [0; 2],
             newest_arrival: 0,
             breaker_updated: Time::ZERO,

@@ -20,17 +20,21 @@ impl MediaSender {
         if rtcp::form(payload).is_err() {
             return reject(cx, FeedbackFault::Malformed);
         }
+        // The blocks before per-packet feedback give a round-trip time only.
+        let is_detailed = rtcp::packets(payload)
+            .flatten()
+            .any(|packet| matches!(packet, Rtcp::Ccfb(_) | Rtcp::Twcc(_)));
         for packet in rtcp::packets(payload).flatten() {
             match packet {
                 Rtcp::ReceiverReport(report) => {
                     let from = report.sender();
                     let blocks = report.reports();
-                    blocks.for_each(|block| self.on_block(cx, from, &block));
+                    blocks.for_each(|block| self.on_block(cx, from, &block, is_detailed));
                 }
                 Rtcp::SenderReport(report) => {
                     let from = report.info().ssrc;
                     let blocks = report.reports();
-                    blocks.for_each(|block| self.on_block(cx, from, &block));
+                    blocks.for_each(|block| self.on_block(cx, from, &block, is_detailed));
                 }
                 Rtcp::Ccfb(report) => {
                     let (streams, reordering) = (self.config.streams, self.path.reordering());
@@ -42,6 +46,7 @@ impl MediaSender {
                     let (streams, reordering) = (self.config.streams, self.path.reordering());
                     let (reader, history) = (&mut self.reader, &mut self.history);
                     let learnt = reader.read_transport(cx, &report, streams, history, reordering);
+                    let learnt = learnt.map(|learnt| self.on_transport(cx, learnt));
                     self.on_per_packet(cx, learnt, false);
                 }
                 Rtcp::Nack(nack) => self.on_nack(cx, &nack),
@@ -54,7 +59,14 @@ impl MediaSender {
     }
 
     /// A report block of a receiver or sender report (RFC 3550 section 6.4.1).
-    fn on_block(&mut self, cx: &mut Context<'_>, from: u32, block: &ReportBlock) {
+    /// `is_detailed`: per-packet feedback follows in the same datagram.
+    fn on_block(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: u32,
+        block: &ReportBlock,
+        is_detailed: bool,
+    ) {
         let streams = self.config.streams;
         if block.ssrc == streams.repair_ssrc {
             //= rfc8083-4.1-other-streams
@@ -92,7 +104,7 @@ impl MediaSender {
                 }
             }
             Peer::Unknown | Peer::Silent | Peer::ReceiverReports => {
-                self.on_receiver_report(cx, from, block, sample);
+                self.on_receiver_report(cx, from, block, sample, is_detailed);
             }
         }
         let answered = sample.map(|rtt| {
@@ -109,6 +121,7 @@ impl MediaSender {
         from: u32,
         block: &ReportBlock,
         rtt: Option<Duration>,
+        is_detailed: bool,
     ) {
         let rtt = match (rtt, self.peer) {
             // A receiver that quotes no sender report does not receive any.
@@ -119,7 +132,7 @@ impl MediaSender {
             (rtt, _) => rtt,
         };
         match (self.peer, self.first_media) {
-            (Peer::Silent | Peer::ReceiverReports, Some(started)) => {
+            (Peer::Silent | Peer::ReceiverReports, Some(started)) if !is_detailed => {
                 let delay = rtt.unwrap_or(self.path.srtt());
                 let (now, history) = (cx.now, &mut self.history);
                 let timing = (started, delay);
@@ -184,13 +197,29 @@ impl MediaSender {
         }
     }
 
+    /// Transport-wide feedback: its interval is that of the peer's RTCP (RFC 3550 section 6.3.1),
+    /// which depends on the rate of the stream. The time for which feedback waits for the next
+    /// RTCP packet is unknown, so sender reports give the round-trip time where there are any.
+    fn on_transport(&mut self, cx: &mut Context<'_>, mut learnt: Learnt) -> Learnt {
+        if self.path.has_rtt() {
+            learnt.rtt = None;
+        }
+        let (last, interval) = self.transport.unwrap_or((cx.now, FIRST_INTERVAL));
+        if last < cx.now || self.transport.is_none() {
+            let interval = cx.now.since(last).max(interval * 3 / 4);
+            self.transport = Some((cx.now, interval));
+            self.control.on_interval(cx, interval);
+        }
+        learnt
+    }
+
     /// Processes valid per-packet feedback, with ECN fields or without; `None` was rejected.
     fn on_per_packet(&mut self, cx: &mut Context<'_>, learnt: Option<Learnt>, ecn: bool) {
         let Some(learnt) = learnt else {
             return;
         };
         self.is_believed = true;
-        if !self.peer.is_per_packet() {
+        if ecn && self.peer != (Peer::PerPacket { ecn }) {
             self.breaker.set_interval(FAST_REPORTS);
             self.control.on_interval(cx, Duration::ZERO);
         }
@@ -353,9 +382,10 @@ impl MediaSender {
     }
 
     /// Start time of a blackout: packets have been in flight for longer than a round trip, and no
-    /// feedback has reported an arrival for [`SILENCE`].
+    /// feedback has reported an arrival for [`SILENCE`]. Other feedback than that of RFC 8888 has no
+    /// fixed interval.
     pub(super) fn blackout_start(&self) -> Option<Time> {
-        if self.phase != Phase::Open || !self.peer.is_per_packet() {
+        if self.phase != Phase::Open || self.peer != (Peer::PerPacket { ecn: true }) {
             return None;
         }
         let oldest = self.history.oldest_unresolved()?;
@@ -524,6 +554,9 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const GREETING_RETRY: Duration = Duration::from_millis(100);
 /// RFC 3550 section 6.3.1: 5 s times 1.5 / 1.21828.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(6_200);
+/// Interval of transport-wide feedback before it is known: a receiver of GStreamer reports so
+/// seldom in the first seconds.
+const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 /// Round-trip time of a peer whose reports quote no sender report: a long terrestrial path.
 const ASSUMED_RTT: Duration = Duration::from_millis(300);
 /// Six feedback intervals: tolerates the loss of a few feedback packets, and sends at most five

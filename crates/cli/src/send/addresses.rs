@@ -39,16 +39,14 @@ pub(super) fn resolve(to: &str, local: Option<u16>) -> Result<Route> {
         }
     }
     match failure {
-        Some((peer, e)) => {
-            Err(e).with_context(|| match local {
-                Some(port) => format!(
-                    "cannot send to {peer} from port {port} with RTCP at {}: choose two free ports \
+        Some((peer, e)) => Err(e).with_context(|| match local {
+            Some(port) => format!(
+                "cannot send to {peer} from port {port} with RTCP at {}: choose two free ports \
                      with --local-port, or check the route",
-                    port.saturating_add(1)
-                ),
-                None => format!("no socket towards {peer}: check the route to it"),
-            })
-        }
+                port.saturating_add(1)
+            ),
+            None => format!("no socket towards {peer}: check the route to it"),
+        }),
         None => bail!("\"{to}\" has no port to send to: {fix}"),
     }
 }

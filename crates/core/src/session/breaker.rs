@@ -421,6 +421,37 @@ mod tests {
         assert!(b.on_answer(Time::from_secs(40)));
     }
 
+    //= rfc8083-4.3-tenth (test)
+    #[test]
+    fn a_cut_to_a_tenth_continues_once() {
+        let reports = [1, 2, 3, 4, 5, 6].map(|highest| view(highest, 0.05));
+        let (mut b, tripped) = run(555, &reports);
+        assert_eq!(tripped, Some((3, BreakerCause::Congestion)));
+        assert!(b.reduce() && b.tripped().is_none());
+        let mut go_on = |seconds: core::ops::Range<u64>, packets| {
+            seconds.into_iter().find_map(|s| {
+                (0..packets).for_each(|_| b.on_sent(Time::from_secs(s), Bytes(1_200)));
+                b.on_report(Time::from_secs(s), view(s as u32, 0.05))
+            })
+        };
+        // Three reports at a tenth of the rate show no congestion, so that another cut is allowed.
+        assert_eq!(go_on(5..9, 55), None);
+        assert_eq!(go_on(9..20, 555), Some(BreakerCause::Congestion));
+        assert!(b.reduce());
+        // Without effect of the cut, the stream stops.
+        let mut again = |s| {
+            (0..555).for_each(|_| b.on_sent(Time::from_secs(s), Bytes(1_200)));
+            b.on_report(Time::from_secs(s), view(s as u32, 0.05))
+        };
+        assert_eq!(
+            (20..30).find_map(&mut again),
+            Some(BreakerCause::Congestion)
+        );
+        assert!(!b.reduce());
+        assert_eq!(b.on_goodbye(Time::from_secs(40)), BreakerCause::Goodbye);
+        assert!(!b.reduce());
+    }
+
     //= rfc8083-4.3-average (test)
     #[test]
     fn loss_is_averaged_over_three_intervals() {

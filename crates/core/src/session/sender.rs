@@ -533,7 +533,8 @@ impl MediaSender {
     /// Drops captured frames that can no longer be in time while nothing can be sent. In the open
     /// state, limits the frames that accumulate behind a slow encoder or a suspended driver.
     fn expire_captures(&mut self, cx: &mut Context<'_>) {
-        let closed = self.phase != Phase::Open;
+        // Without an answer, the stream begins after the handshake.
+        let closed = !matches!(self.phase, Phase::Open | Phase::Greeting { .. });
         while let Some((frame, captured)) = self.capture.front()
             && (self.capture.is_crowded() || closed && self.is_late(cx.now, captured, Bytes::ZERO))
         {

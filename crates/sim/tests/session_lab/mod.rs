@@ -49,6 +49,7 @@ pub(crate) struct SessionSetup {
     pub(crate) control: ControllerConfig,
     pub(crate) bound: Option<Duration>,
     pub(crate) floor: Rate,
+    pub(crate) ceiling: Rate,
     pub(crate) seconds: u64,
     pub(crate) ecn: bool,
     pub(crate) patience: Duration,
@@ -80,6 +81,7 @@ impl SessionSetup {
             control: ControllerConfig::default(),
             bound: Some(Duration::from_millis(400)),
             floor: Rate::kbps(150),
+            ceiling: Rate::kbps(6_000),
             seconds: 20,
             ecn: false,
             patience: Duration::from_secs(20),
@@ -165,7 +167,7 @@ impl SessionSetup {
         let mut rng = seed.stream("session");
         let streams = Streams::with_ssrcs(rng.next_u32(), rng.next_u32());
         let mut config = SenderConfig::new(streams, name("sender@lab"));
-        config.rates = (self.floor, Rate::kbps(6_000));
+        config.rates = (self.floor, self.ceiling);
         config.delay_bound = self.bound;
         config.ecn = self.ecn;
         config.patience = self.patience;

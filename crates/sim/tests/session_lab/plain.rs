@@ -107,13 +107,16 @@ impl PlainReceiver {
     }
 
     fn transport(&mut self, ssrc: u32) {
-        let (Some((&first, _)), Some((&last, _))) =
-            (self.arrivals.first_key_value(), self.arrivals.last_key_value())
-        else {
+        let (Some((&first, _)), Some((&last, _))) = (
+            self.arrivals.first_key_value(),
+            self.arrivals.last_key_value(),
+        ) else {
             return;
         };
         let ticks = |at: &Time| Ticks((at.as_nanos() / Ticks::NANOS) as i64);
-        let reports: Vec<_> = (first..=last).map(|n| self.arrivals.get(&n).map(ticks)).collect();
+        let reports: Vec<_> = (first..=last)
+            .map(|n| self.arrivals.get(&n).map(ticks))
+            .collect();
         self.arrivals.retain(|n, _| *n == last);
         let mut out = Vec::new();
         let place = (first as u16, self.number);

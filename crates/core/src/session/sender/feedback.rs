@@ -5,10 +5,10 @@ use core::time::Duration;
 use super::{MediaSender, Peer, Phase, SenderFailure};
 use crate::control::{Context, Report};
 use crate::session::breaker::ReportView;
-use crate::session::receiver_reports::ReportedInterval;
 use crate::session::feedback::reject;
 use crate::session::history::{Content, Learnt};
 use crate::session::path::PathView;
+use crate::session::receiver_reports::ReportedInterval;
 use crate::trace::{BreakerCause, Event, FeedbackFault, KeyCause};
 use crate::units::Time;
 use crate::wire::ntp::round_trip;
@@ -205,8 +205,10 @@ impl MediaSender {
             learnt.rtt = None;
         }
         let (last, interval) = self.transport.unwrap_or((cx.now, FIRST_INTERVAL));
-        if last < cx.now || self.transport.is_none() {
-            let interval = cx.now.since(last).max(interval * 3 / 4);
+        let gap = cx.now.since(last);
+        // GStreamer sends several packets at once.
+        if gap >= SAME_TIME || self.transport.is_none() {
+            let interval = gap.max(interval * 3 / 4);
             self.transport = Some((cx.now, interval));
             self.control.on_interval(cx, interval);
         }
@@ -557,6 +559,8 @@ const LONGEST_INTERVAL: Duration = Duration::from_millis(6_200);
 /// Interval of transport-wide feedback before it is known: a receiver of GStreamer reports so
 /// seldom in the first seconds.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
+/// Less than the interval of any feedback.
+const SAME_TIME: Duration = Duration::from_millis(10);
 /// Round-trip time of a peer whose reports quote no sender report: a long terrestrial path.
 const ASSUMED_RTT: Duration = Duration::from_millis(300);
 /// Six feedback intervals: tolerates the loss of a few feedback packets, and sends at most five

@@ -81,7 +81,9 @@ fn the_layout_matches_the_figures_of_the_draft() {
     assert_eq!(packets.len(), 26);
     assert_eq!((packets[0].sequence, packets[25].sequence), (0xfffe, 23));
     let arrived = packets.iter().enumerate();
-    let arrived: Vec<_> = arrived.filter_map(|(i, p)| Some((i, p.arrival?.0))).collect();
+    let arrived: Vec<_> = arrived
+        .filter_map(|(i, p)| Some((i, p.arrival?.0)))
+        .collect();
     assert_eq!(
         arrived,
         [(3, 517), (17, 524), (18, 523), (24, 523), (25, 524)]
@@ -92,8 +94,8 @@ fn the_layout_matches_the_figures_of_the_draft() {
 fn incomplete_feedback_is_rejected() {
     let fault = |count: u8, chunk: [u8; 2], deltas: [u8; 2]| {
         let bytes = [
-            0x8f, 205, 0, 5, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, count, 0, 0, 0, 0, chunk[0], chunk[1],
-            deltas[0], deltas[1],
+            0x8f, 205, 0, 5, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, count, 0, 0, 0, 0, chunk[0],
+            chunk[1], deltas[0], deltas[1],
         ];
         parse(&bytes).map(|twcc| twcc.packets().count())
     };
@@ -107,7 +109,12 @@ fn incomplete_feedback_is_rejected() {
         Err(TwccError::TooManyReports)
     );
     assert_eq!(
-        emit_twcc((1, 2), (0, 0), &[Some(Ticks(0)), Some(Ticks(40_000))], &mut long),
+        emit_twcc(
+            (1, 2),
+            (0, 0),
+            &[Some(Ticks(0)), Some(Ticks(40_000))],
+            &mut long
+        ),
         Err(TwccError::DeltaTooLarge)
     );
     assert!(long.is_empty());

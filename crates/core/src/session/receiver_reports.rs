@@ -30,6 +30,8 @@ pub struct ReceiverReports {
     full: Option<Rate>,
     /// The last report has lowered the rate.
     is_lowered: bool,
+    /// Number of reports until the circuit breaker may trip again without stopping the stream.
+    cautious: u8,
     /// Size of the next probe above that rate, in percent.
     probe: u64,
     /// Rate sent before the last report.
@@ -75,6 +77,7 @@ impl ReceiverReports {
             bounds: FIRST,
             full: None,
             is_lowered: false,
+            cautious: 0,
             probe: FIRST_PROBE,
             sent: Rate::ZERO,
             open: Traffic::default(),
@@ -172,6 +175,7 @@ impl ReceiverReports {
         let (least, most) = (rate, rate);
         self.bounds = Bounds { least, most };
         self.is_lowered = true;
+        self.cautious = CAUTIOUS_REPORTS;
     }
 
     fn set_bounds(&mut self) {
@@ -195,6 +199,8 @@ impl ReceiverReports {
             };
             return;
         }
+        let half_again = self.cautious > 0;
+        self.cautious = self.cautious.saturating_sub(1);
         self.bounds = match self.full {
             None => {
                 let rate = arrived.scale(2, 1).max(FIRST.most);
@@ -202,7 +208,8 @@ impl ReceiverReports {
                 Bounds { least, most }
             }
             Some(full) if arrived < full.scale(100 - FIRST_PROBE, 100) => {
-                let half = (arrived + full).scale(1, 2).min(arrived.scale(2, 1));
+                let most = arrived.scale(if half_again { 3 } else { 4 }, 2);
+                let half = (arrived + full).scale(1, 2).min(most);
                 let (least, most) = (half, half);
                 Bounds { least, most }
             }
@@ -226,6 +233,8 @@ const FIRST: Bounds = Bounds {
 const SIGNIFICANT: f64 = 0.01;
 /// A tenth of a second at ten times the present rate, half of it lost, in an interval of 5 s.
 const EARLIER_LOSS: f64 = 0.1;
+/// Reports in `CB_INTERVAL` of RFC 8083 section 4.3.
+const CAUTIOUS_REPORTS: u8 = 3;
 /// Percent. Loses 2 % at most, far from the limit of the circuit breaker.
 const FIRST_PROBE: u64 = 2;
 /// Percent.

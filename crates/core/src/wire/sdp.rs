@@ -65,6 +65,7 @@ pub struct Source {
 
 /// Feedback that the sender accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent offers")]
 pub struct Feedback {
     /// Generic NACK (RFC 4585).
     pub nack: bool,

@@ -1,6 +1,6 @@
 //! Transport-wide congestion control feedback: the arrival time of each packet of a transport, by
 //! its transport-wide sequence number
-//! (draft-holmer-rmcat-transport-wide-cc-extensions-01, as sent by GStreamer and WebRTC).
+//! (draft-holmer-rmcat-transport-wide-cc-extensions-01).
 
 use core::fmt;
 

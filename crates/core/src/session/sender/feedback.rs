@@ -206,7 +206,7 @@ impl MediaSender {
         }
         let (last, interval) = self.transport.unwrap_or((cx.now, FIRST_INTERVAL));
         let gap = cx.now.since(last);
-        // GStreamer sends several packets at once.
+        // A receiver may send several packets at once.
         if gap >= SAME_TIME || self.transport.is_none() {
             let interval = gap.max(interval * 3 / 4);
             self.transport = Some((cx.now, interval));
@@ -556,7 +556,7 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const GREETING_RETRY: Duration = Duration::from_millis(100);
 /// RFC 3550 section 6.3.1: 5 s times 1.5 / 1.21828.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(6_200);
-/// Interval of transport-wide feedback before it is known: a receiver of GStreamer reports so
+/// Interval of transport-wide feedback before it is known: receivers report so
 /// seldom in the first seconds.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 /// Less than the interval of any feedback.

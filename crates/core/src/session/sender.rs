@@ -457,7 +457,7 @@ impl MediaSender {
             return;
         };
         let answered = self.path.has_rtt();
-        if answered || self.config.one_way || now.since(since) >= GREETING {
+        if answered || now.since(since) >= GREETING {
             self.phase = Phase::Open;
             self.last_progress = now;
             if !answered {

@@ -244,6 +244,40 @@ mod tests {
     }
 
     #[test]
+    fn rtcp_is_received_at_the_described_port() {
+        let ports = |attribute: &str| {
+            let (media, rtcp) = (bind("127.0.0.1:0").unwrap(), bind("127.0.0.1:0").unwrap());
+            let ports = [media, rtcp].map(|socket| socket.local_addr().unwrap().port());
+            let sdp = format!(
+                "v=0\no=- 1 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video {} \
+                 RTP/AVP 32\n{}",
+                ports[0],
+                attribute.replace("RTCP", &ports[1].to_string())
+            );
+            let sdp = Sdp::parse(&sdp).unwrap();
+            let types = (PayloadType::new(32).unwrap(), PayloadType::new(97).unwrap());
+            let listen = Listen {
+                at: None,
+                sdp: Some(&sdp),
+                from: None,
+                types,
+                is_authenticated: false,
+                local_only: true,
+            };
+            let sockets = listen.open().unwrap();
+            let open = sockets.iter().map(|socket| socket.local_addr().unwrap());
+            (
+                ports,
+                open.map(|address| address.port()).collect::<Vec<_>>(),
+            )
+        };
+        let (described, open) = ports("a=rtcp:RTCP IN IP4 127.0.0.1\n");
+        assert_eq!(open, described);
+        let (described, open) = ports("a=rtcp:RTCP\na=rtcp-mux\n");
+        assert_eq!(open, described[..1]);
+    }
+
+    #[test]
     fn sources_are_hosts_with_an_optional_port() {
         let host = IpAddr::from([192, 0, 2, 7]);
         let filter = |port| SourceFilter {

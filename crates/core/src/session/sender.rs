@@ -424,7 +424,7 @@ impl MediaSender {
             stopped: self.phase == Phase::Stopped,
             left: self.is_left(),
             reports_only: self.peer == Peer::ReceiverReports,
-            has_answered: self.peer != Peer::Unknown || self.path.has_rtt(),
+            has_answered: self.has_reported(),
             frames: self.capture.made(),
         }
     }
@@ -470,8 +470,12 @@ impl MediaSender {
     /// Whether the circuit breaker requires RTCP of the peer. A peer that has never reported is
     /// served at the minimum rate for as long as the application asks.
     fn expects_rtcp(&self) -> bool {
-        let has_reported = self.has_report_block || self.peer.is_per_packet();
-        self.config.circuit_breaker && !self.config.one_way && has_reported
+        self.config.circuit_breaker && !self.config.one_way && self.has_reported()
+    }
+
+    /// Whether the peer has ever reported on this session.
+    fn has_reported(&self) -> bool {
+        self.has_report_block || self.peer.is_per_packet()
     }
 
     /// IPv4, UDP and RTP headers of a packet, with the header extension.

@@ -241,7 +241,14 @@ fn rtcp_from_other_ports_is_received_until_the_peer_multiplexes() {
             true => ControlFlow::Break(()),
             false => ON,
         };
-        let ended = drive(&mut talker, sockets, &conditions, &mut rng, &mut (), on_turn);
+        let ended = drive(
+            &mut talker,
+            sockets,
+            &conditions,
+            &mut rng,
+            &mut (),
+            on_turn,
+        );
         assert_eq!(ended.unwrap().why, EndReason::Callback);
         sockets.len()
     };

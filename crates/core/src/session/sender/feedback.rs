@@ -81,7 +81,11 @@ impl MediaSender {
         let sample = sample.filter(|&rtt| {
             rtt <= cx.now.since(self.started) && self.sent_reports.contains(&block.last_sr)
         });
-        let highest = self.history.check_highest(block.highest_sequence as u16);
+        // Before the first packet, the highest sequence number of a receiver has no meaning.
+        let highest = match self.first_media {
+            Some(_) => self.history.check_highest(block.highest_sequence as u16),
+            None => Ok(None),
+        };
         // A quoted sender report proves that the source receives this stream. Without one, the
         // highest sequence number must be that of a packet that was sent.
         if let (Err(fault), None) = (highest, sample) {

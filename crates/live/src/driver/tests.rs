@@ -237,9 +237,12 @@ fn rtcp_from_other_ports_is_received_until_the_peer_multiplexes() {
     let mut hear = |sockets: &mut Vec<Socket>, source: &UdpSocket, to, from| {
         source.send_to(&report(from), to).unwrap();
         let before = talker.heard.len();
-        let on_turn = |talker: &mut Talker, _: Time| match talker.heard.len() > before {
-            true => ControlFlow::Break(()),
-            false => ON,
+        let on_turn = |talker: &mut Talker, _: Time| {
+            if talker.heard.len() > before {
+                ControlFlow::Break(())
+            } else {
+                ON
+            }
         };
         let ended = drive(
             &mut talker,

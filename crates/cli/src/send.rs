@@ -57,6 +57,9 @@ pub(crate) struct SendArgs {
     /// Address of the receiver; RTP and RTCP share the port
     #[arg(long, value_name = "HOST:PORT")]
     to: Option<String>,
+    /// Source port of the media; RTCP is also received at the next port [default: a free even port]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65_535))]
+    local_port: Option<u16>,
     /// Video: `scene` (generated), a file, a device, a URL, or `-` for standard input
     #[arg(long, value_name = "SOURCE", default_value = "scene")]
     input: String,
@@ -139,7 +142,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     }
     let to = receiver(args)?;
     let opened = open_input(args)?;
-    let route = addresses::resolve(to)?;
+    let route = addresses::resolve(to, args.local_port)?;
     let protection = protection(args, route.peer)?;
     let mut rng = context::secret_seed().stream("session");
     let around = LiveContext::enter()?;
@@ -360,6 +363,7 @@ fn sender_config(
     config.packet_size = args.packet_size;
     config.one_way = args.one_way;
     config.ecn = args.ecn;
+    config.transport_cc = args.sdp.is_some();
     config.log = true;
     config.frames = args.duration.map(|span| frames_in(span, opened.frame_rate));
     if let ControllerConfig::Fixed { rate } = args.control() {
@@ -413,8 +417,10 @@ fn write_sdp(
             nack: true,
             pli: true,
             ccfb: true,
+            transport_cc: config.transport_cc,
         },
         rtcp_mux: true,
+        rtcp_port: None,
         rtcp_reduced_size: true,
     };
     if file.as_os_str() == "-" {
@@ -433,7 +439,7 @@ fn failure_text(failure: SenderFailure, peer: SocketAddr) -> Option<String> {
         BreakerCause::Goodbye => return None,
         BreakerCause::RtcpTimeout => format!(
             "no RTCP report arrived from {peer} for too long, so the stream was stopped: check \
-            that the receiver runs, or give --one-way if it sends no RTCP"
+            that the receiver still runs"
         ),
         BreakerCause::MediaTimeout => format!(
             "{peer} reports that no packets arrive, so the stream was stopped: check for a \

@@ -309,11 +309,17 @@ fn sender_without_marks() -> String {
     ended.said.clone()
 }
 
-/// A typical receiver: RTP at an even port, receiver reports from another port to the port above
-/// the sender's.
+/// A typical receiver: RTP at an even port, receiver reports from another port.
 #[test]
-fn a_plain_receiver_is_served_cautiously() {
-    let scratch = Scratch::new("plain");
+fn a_plain_receiver_is_served_by_its_reports() {
+    // Reports to the port above the sender's, or to the sender's own.
+    for above in [1, 0] {
+        a_plain_receiver_reports_to(above);
+    }
+}
+
+fn a_plain_receiver_reports_to(above: u16) {
+    let scratch = Scratch::new(&format!("plain-{above}"));
     let description = scratch.path("stream.sdp");
     let media = UdpSocket::bind("127.0.0.1:0").unwrap();
     media.set_read_timeout(Some(GUARD)).unwrap();
@@ -329,8 +335,7 @@ fn a_plain_receiver_is_served_cautiously() {
 
     let mut buffer = [0; 2_048];
     let mut frames = 0;
-    // Three seconds: the sender waits for two before it decides.
-    while frames < 90 {
+    while frames < 60 {
         let length = media.recv(&mut buffer).unwrap();
         let datagram = &buffer[..length];
         if rtcp::is_rtcp(datagram) {
@@ -355,7 +360,9 @@ fn a_plain_receiver_is_served_cautiously() {
             let mut out = Vec::new();
             rtcp::emit_receiver_report(7, &[block], &mut out);
             rtcp::emit_sdes(7, &Cname::new("plain").unwrap(), &mut out);
-            reports.send_to(&out, ("127.0.0.1", source + 1)).unwrap();
+            reports
+                .send_to(&out, ("127.0.0.1", source + above))
+                .unwrap();
         }
     }
     sending.wait_for_line("receiver reports only");
@@ -363,6 +370,41 @@ fn a_plain_receiver_is_served_cautiously() {
     let ended = sending.wait();
     ended.succeeded();
     assert_eq!(ended.said.matches("receiver reports only").count(), 1);
+}
+
+/// A receiver that never reports, and one that starts when the stream runs.
+#[test]
+fn a_silent_receiver_is_served_and_a_late_one_is_noticed() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    silent.set_read_timeout(Some(GUARD)).unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let mut sending = sender(port, "--fps 5");
+    sending.wait_for_line("has not answered yet: sending at the lowest rate");
+    // The first frame has sequence parameter set, picture parameter set and slices.
+    let (mut buffer, mut timestamps) = ([0; 2_048], Vec::new());
+    while timestamps.len() < 16 {
+        let length = silent.recv(&mut buffer).unwrap();
+        if !rtcp::is_rtcp(&buffer[..length]) {
+            let packet = RtpPacket::new_checked(&buffer[..length]).unwrap();
+            timestamps.push(packet.header().timestamp);
+            timestamps.dedup();
+        }
+    }
+    // 90,000 / 5, and no frame is missing.
+    let gaps = timestamps.windows(2).map(|w| w[1].wrapping_sub(w[0]));
+    assert!(
+        gaps.into_iter().all(|gap| gap.abs_diff(18_000) <= 1),
+        "{timestamps:?}"
+    );
+    drop(silent);
+    let mut late = Program::tidegate(&format!("recv --listen 127.0.0.1:{port}"));
+    late.wait_for_line("frames/s");
+    late.wait_for_line("frames/s");
+    sending.interrupt();
+    sending.wait().succeeded();
+    let received = late.wait();
+    received.succeeded();
+    assert!(received.whole_frames() >= 5, "{}", received.said);
 }
 
 #[test]

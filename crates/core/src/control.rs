@@ -236,6 +236,13 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Whether the packet was received.
+    pub const fn is_received(self) -> bool {
+        matches!(self, Self::Received { .. })
+    }
+}
+
 /// The ECN field of the IP header (RFC 3168; ECT(1) as in RFC 9331).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -353,6 +360,12 @@ pub enum Change {
         packet_size: Bytes,
         /// What is known about the new route.
         prior: Option<Prior>,
+    },
+    /// Maximum interval between two reports in normal operation. It replaces that of the
+    /// controller's configuration if it is longer.
+    Reports {
+        /// Zero restores the configured interval.
+        interval: Duration,
     },
 }
 

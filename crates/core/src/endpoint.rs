@@ -35,6 +35,11 @@ pub trait Endpoint: Debug + Send {
         SourceCheck::Unchecked
     }
 
+    /// Whether the last accepted datagram held a report about packets that this node has sent.
+    fn is_believed(&self) -> bool {
+        false
+    }
+
     /// Writes an answer to the source of the last datagram, which need not be the peer, to the
     /// empty `buffer`. Returns whether there is one. An answer that is not fetched before
     /// [`poll_transmit`](Self::poll_transmit) is sent to the peer.

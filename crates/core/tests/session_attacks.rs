@@ -17,7 +17,7 @@ use tidegate_core::session::sender::MediaSender;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ccfb::{CcfbBuilder, Received};
 use tidegate_core::wire::ntp::Ntp;
-use tidegate_core::wire::rtcp::{self, Cname};
+use tidegate_core::wire::rtcp::{self, Cname, ReportBlock};
 use tidegate_core::wire::rtp::{RtpHeader, RtpPacket};
 
 /// Reports without a block about this stream, with timestamps from a minute behind to hours ahead.
@@ -80,6 +80,44 @@ fn ce_marks_without_ect_are_no_congestion() {
     session.mark = true;
     let marked = session.run(10, |_| ());
     assert_eq!(marked.media, quiet.media);
+}
+
+/// Receiver reports of 90 % loss, every millisecond. The attacker knows the session.
+#[test]
+fn loss_counts_do_not_affect_a_peer_with_per_packet_feedback() {
+    let quiet = Session::new().run(20, |_| ());
+    let attacked = Session::new().run(20, |session| {
+        let block = forged_block(u32::from(session.newest));
+        let mut out = Vec::new();
+        rtcp::emit_receiver_report(RECEIVER, &[block], &mut out);
+        session.send_to_sender(&out);
+    });
+    assert_eq!(attacked.media, quiet.media);
+    assert_eq!(attacked.frames, quiet.frames);
+}
+
+/// Receiver reports about packets that were never sent, to the sender of a peer with receiver
+/// reports only. The attacker knows the SSRC.
+#[test]
+fn reports_about_packets_never_sent_change_nothing() {
+    let quiet = Session::with(FeedbackMode::ReceiverReports).run(20, |_| ());
+    let attacked = Session::with(FeedbackMode::ReceiverReports).run(20, |session| {
+        let block = forged_block(u32::from(session.newest) + 2_000);
+        let mut out = Vec::new();
+        rtcp::emit_receiver_report(RECEIVER, &[block], &mut out);
+        session.send_to_sender(&out);
+    });
+    assert_eq!(attacked.media, quiet.media);
+}
+
+fn forged_block(highest_sequence: u32) -> ReportBlock {
+    ReportBlock {
+        ssrc: MEDIA,
+        fraction_lost: 230,
+        cumulative_lost: 1 << 20,
+        highest_sequence,
+        ..ReportBlock::default()
+    }
 }
 
 /// NACKs of all recent packets, every millisecond. The attacker knows the session.

@@ -10,7 +10,7 @@ use std::{fmt, io, thread};
 
 use rand_core::Rng;
 use tidegate_core::control::Context;
-use tidegate_core::endpoint::{Datagram, Endpoint, SourceCheck};
+use tidegate_core::endpoint::{Datagram, Endpoint};
 use tidegate_core::trace::Trace;
 use tidegate_core::units::Time;
 use tidegate_core::wire::rtcp;
@@ -119,9 +119,9 @@ pub enum EndReason {
 }
 
 /// Drives an endpoint until it is done. Datagrams of all sockets are passed to the endpoint, and
-/// its datagrams are sent from the first socket. A socket for RTCP at a separate port
-/// ([`Socket::from_host`]) is closed when RTCP arrives at the first socket (RFC 5761 section
-/// 5.1.1).
+/// its datagrams are sent from the first socket. Sockets for RTCP from other ports
+/// ([`Socket::from_host`]) are closed when a report that the endpoint believes arrives at the first
+/// socket: the peer multiplexes RTCP with RTP (RFC 5761 section 5.1.1).
 ///
 /// `on_turn` is called after every input, and at least every [`TICK`], to take rows, print progress
 /// or stop. It may change the endpoint.
@@ -271,12 +271,7 @@ impl<E: Endpoint> Driver<'_, E> {
         let check = endpoint.source_check();
         self.sockets[socket].on_check(check);
         self.answer(socket);
-        let is_genuine = match check {
-            SourceCheck::Unchecked => rtcp::form(payload).is_ok(),
-            SourceCheck::Rejected => false,
-            SourceCheck::Authenticated | SourceCheck::Newest | SourceCheck::NewSession => true,
-        };
-        if socket == 0 && is_genuine && rtcp::is_rtcp(payload) {
+        if socket == 0 && rtcp::is_rtcp(payload) && self.endpoint.is_believed() {
             self.sockets.retain(|socket| !socket.is_rtcp_fallback());
         }
         self.drain()

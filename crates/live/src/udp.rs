@@ -1,7 +1,7 @@
 //! UDP sockets with ECN, DSCP and arrival time per datagram.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _};
 use std::time::Duration;
 use std::{io, mem, ptr};
 
@@ -60,7 +60,8 @@ impl Socket {
         Self::new(udp, Peer::Connected(peer))
     }
 
-    /// Receives from all ports of `host` and does not send: for RTCP at the port after that of RTP.
+    /// Receives from all ports of `host` and does not send: for RTCP of a peer that sends it from
+    /// another port than it receives RTP at.
     ///
     /// # Errors
     ///
@@ -259,6 +260,29 @@ impl Socket {
             Admission::Refused
         }
     }
+}
+
+/// Binds a socket that shares its port with others of this user (`SO_REUSEPORT`). The kernel passes
+/// the datagrams of a connected peer to the connected socket, and all others to the last one.
+///
+/// # Errors
+///
+/// The error of the system, e.g. that the port is in use.
+pub fn bind_shared(address: SocketAddr) -> io::Result<UdpSocket> {
+    let family = if address.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    // SAFETY: creates a socket from integers.
+    let fd = check(unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: the descriptor is new and owned by no other object.
+    let udp = unsafe { UdpSocket::from_raw_fd(fd) };
+    option(&udp, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    let name = SockAddr::from(address);
+    // SAFETY: the address outlives the call and has the given length.
+    check(unsafe { libc::bind(fd, (&raw const name.storage).cast(), name.length) })?;
+    Ok(udp)
 }
 
 impl AsFd for Socket {

@@ -308,6 +308,10 @@ impl<E: Endpoint> Endpoint for SecureEndpoint<E> {
         self.check
     }
 
+    fn is_believed(&self) -> bool {
+        self.check != SourceCheck::Rejected && self.inner.is_believed()
+    }
+
     fn poll_answer(&mut self, _cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> bool {
         let Keying::Responder(responder) = &mut self.keying else {
             return false;
@@ -419,8 +423,9 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Silence of the peer after which an initiator begins another handshake. Equal to the time after
 /// which a receiver accepts another SSRC.
 pub const PEER_SILENCE: Duration = Duration::from_secs(2);
-/// Age at which a hello is replaced by another one: a responder answers each for 5 s at most.
-const HELLO_LIFETIME: Duration = Duration::from_secs(4);
+/// Age at which a hello is replaced by another one: far above any round-trip time. A responder
+/// answers a hello only while its handshake is pending.
+const HELLO_LIFETIME: Duration = Duration::from_secs(2);
 /// Intervals between hellos: above most round-trip times, then doubled to this maximum.
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 const LAST_INTERVAL: Duration = Duration::from_secs(1);

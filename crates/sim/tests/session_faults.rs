@@ -60,19 +60,36 @@ fn stream_stops_when_the_receiver_disappears() {
     assert_eq!(played.failure, failure);
 }
 
-//= rfc8083-4.5-cease (test)
+/// A peer that never reports is not stopped: it may send no RTCP, or a firewall may block it.
 #[test]
-fn unanswered_stream_has_a_low_rate_and_stops() {
+fn unanswered_stream_continues_at_the_lowest_rate() {
     let mut play = SessionSetup::new();
     play.seconds = 40;
     play.away = Some((Time::ZERO, Time::FAR));
-    let played = play.run(SECOND);
-    let (trip, _) = played.first(Time::ZERO, tripped).unwrap();
-    // Three times the default reporting interval of five seconds, after the greeting.
-    assert!((15_000..16_000).contains(&ms(trip)), "{trip:?}");
-    assert!(played.wire_rate(1, 15) < Rate::kbps(200));
-    assert!(played.log.rtp.iter().all(|p| p.at <= trip));
-    assert!(played.failure.is_some());
+    for fps in [30, 5, 2] {
+        play.fps = fps;
+        let played = play.run(SECOND);
+        assert_eq!(played.events(tripped), []);
+        for second in (2..40).step_by(2) {
+            let rate = played.wire_rate(second - 1, second + 1);
+            assert!(
+                rate > Rate::kbps(75) && rate < Rate::kbps(300),
+                "{fps} frames per second, {second} s: {rate}"
+            );
+        }
+        // Every frame leaves, and a key frame at least every two seconds.
+        assert_eq!(played.sent.len(), 40 * fps as usize);
+        let left = played.sent.iter().filter(|f| f.left.is_some()).count();
+        assert!(
+            left + 1 >= 40 * fps as usize,
+            "{fps} frames per second: {left}"
+        );
+        assert!(played.sent[0].key && played.sent[0].left.is_some());
+        let keys: Vec<_> = played.sent.iter().filter(|f| f.key).collect();
+        let gaps = keys.windows(2).map(|w| w[1].captured.since(w[0].captured));
+        assert!(gaps.max().unwrap() <= SECOND * 2);
+        assert_eq!(played.failure, None);
+    }
 }
 
 #[test]
@@ -95,22 +112,21 @@ fn stream_resumes_after_a_restart_of_the_receiver() {
 }
 
 #[test]
-fn peer_with_receiver_reports_only_gets_a_low_rate() {
+fn peer_with_receiver_reports_only_gets_the_rate_of_the_path() {
     let mut play = SessionSetup::new();
     play.seconds = 40;
     play.feedback = FeedbackMode::ReceiverReports;
     let played = play.run(SECOND);
     let known = |e| (e == Event::PeerReportsOnly).then_some(());
     let (at, ()) = played.first(Time::ZERO, known).unwrap();
-    assert!((2_000..3_500).contains(&ms(at)), "{at:?}");
-    for second in 0..39 {
-        let rate = played.wire_rate(second, second + 1);
-        // A key frame every two seconds, and headers.
-        assert!(rate >= Rate::kbps(130) && rate < Rate::kbps(600), "{rate}");
-    }
-    let (first, last) = (played.wire_rate(3, 5), played.wire_rate(36, 38));
-    assert!(last > first.scale(2, 1), "{first} {last}");
-    assert!(played.on_time(0, 40) >= 0.99, "{}", played.on_time(0, 40));
+    assert!((1_000..2_500).contains(&ms(at)), "{at:?}");
+    let first = played.wire_rate(0, 1);
+    assert!(
+        first < Rate::kbps(1_100),
+        "no burst before the first report: {first}"
+    );
+    let rate = played.arrival_rate(10, 40);
+    assert!(rate > Rate::kbps(3_200), "{rate}");
 }
 
 #[test]
@@ -198,7 +214,8 @@ fn stream_that_floods_its_path_is_stopped() {
     let played = play.run(SECOND);
     let (trip, cause) = played.first(Time::ZERO, tripped).unwrap();
     assert_eq!(cause, BreakerCause::Congestion);
-    assert!((8_000..15_000).contains(&ms(trip)), "{trip:?}");
+    // Fifteen reports of one second, from the first feedback on.
+    assert!((8_000..17_000).contains(&ms(trip)), "{trip:?}");
 }
 
 /// The pause of half a minute is longer than the time-out for a silent peer, but this peer answers

@@ -13,6 +13,7 @@ use tidegate_core::control::{
     RateController, Sent, Start,
 };
 use tidegate_core::controller::rap::RapConfig;
+use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::controller::replay::Input;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::delay_bound::{DelayBound, PlannerConfig};
@@ -20,7 +21,7 @@ use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
 /// All targets.
-pub const TARGETS: [Target; 3] = [
+pub const TARGETS: [Target; 4] = [
     Target {
         name: "delay_bound",
         run: delay_bound,
@@ -28,6 +29,10 @@ pub const TARGETS: [Target; 3] = [
     Target {
         name: "rap",
         run: rap,
+    },
+    Target {
+        name: "rcs",
+        run: rcs,
     },
     Target {
         name: "tfrc",
@@ -45,6 +50,25 @@ pub fn rap(data: &[u8]) {
     };
     let mut controller = config.start(&start());
     apply(story, &mut controller, &mut |_, _, _| {});
+}
+
+/// RCS. The first byte selects the target rate and the configuration. The rate never exceeds three
+/// times the target, with two dummy packets for each data packet.
+pub fn rcs(data: &[u8]) {
+    let (first, story) = data.split_first().unwrap_or((&0, &[]));
+    let target =
+        [Rate::ZERO, Rate::kbps(500), Rate::kbps(10_000), Rate::MAX][usize::from(first & 3)];
+    let config = RcsConfig {
+        target: Some(target),
+        rtt: (first & 4 != 0).then_some(Duration::from_millis(550)),
+        backoff: first & 8 == 0,
+        ..RcsConfig::default()
+    };
+    let mut controller = config.start(&start());
+    apply(story, &mut controller, &mut |_, _, _| {});
+    let sent = controller.target();
+    assert_eq!(sent.send, sent.media + sent.filler);
+    assert!(sent.send <= Rate::kbps(30_000_000), "{sent:?}");
 }
 
 /// TFRC in its variants.
@@ -119,7 +143,7 @@ fn sent(story: &mut Story<'_>, seq: &mut u64) -> Input {
         flow: FlowId(0),
         seq: *seq,
         size: Bytes(number(story)),
-        kind: Kind::Media,
+        kind: [Kind::Media, Kind::Dummy][usize::from(story.byte() > 200)],
         app_limited: story.byte().is_multiple_of(2),
     };
     *seq += 1;
@@ -153,8 +177,11 @@ fn report(story: &mut Story<'_>, newest: u64, now: Time) -> Input {
             outcome,
         }
     });
+    let packets: Vec<PacketOutcome> = fates.collect();
+    let spurious = packets.iter().filter(|_| story.byte() > 250).copied();
     Input::Report {
-        packets: fates.collect(),
+        spurious: spurious.collect(),
+        packets,
         rtt: count.is_multiple_of(3).then(|| story.span()),
         measured: None,
     }

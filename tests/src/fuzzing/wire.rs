@@ -13,6 +13,7 @@ use tidegate_core::wire::rtcp::{self, Cname, Nack, NackEntry, Rtcp, Sdes};
 use tidegate_core::wire::rtp::{PayloadType, RtpHeader, RtpPacket};
 use tidegate_core::wire::rtx::{self, StreamId};
 use tidegate_core::wire::sdp::Sdp;
+use tidegate_core::wire::twcc::{Twcc, TwccError, emit_twcc};
 
 /// All targets.
 pub const TARGETS: [Target; 10] = [
@@ -99,6 +100,7 @@ fn rtcp_packet(packet: Rtcp<'_>) {
             assert!(matches!(first(&out), Rtcp::SenderReport(again)
                 if again.info() == report.info() && again.reports().eq(blocks)));
         }
+        Rtcp::Twcc(twcc) => rtcp_twcc(&twcc),
         Rtcp::Other(packet) => assert_eq!(packet.body().len() % 4, 0),
         other => panic!("a new kind of packet without assertions: {other:?}"),
     }
@@ -119,6 +121,34 @@ fn rtcp_ccfb(ccfb: &Ccfb<'_>) {
         if let Arrival::Received { offset, .. } = packet.arrival {
             assert!(offset.as_span().is_none_or(|span| span.as_secs() < 8));
         }
+    }
+}
+
+/// What a packet reports survives a round trip, unless its deltas need more than one packet. Its
+/// times are relative, because the clock wraps.
+fn rtcp_twcc(twcc: &Twcc<'_>) {
+    let packets: Vec<_> = twcc.packets().collect();
+    assert!(packets.len() <= 16_384);
+    let Some(first) = packets.first() else { return };
+    for (i, packet) in packets.iter().enumerate() {
+        assert_eq!(packet.sequence, first.sequence.wrapping_add(i as u16));
+    }
+    let reports: Vec<_> = packets.iter().map(|packet| packet.arrival).collect();
+    let (ssrcs, mut out) = ((twcc.sender(), twcc.media()), Vec::new());
+    match emit_twcc(ssrcs, (first.sequence, 0), &reports, &mut out) {
+        Ok(()) => {
+            let Rtcp::Twcc(again) = self::first(&out) else {
+                panic!("emitted feedback parses")
+            };
+            let relative = |twcc: &Twcc<'_>| {
+                let start = twcc.packets().find_map(|p| p.arrival).map_or(0, |at| at.0);
+                let times = twcc.packets().map(|p| p.arrival.map(|at| at.0 - start));
+                times.collect::<Vec<_>>()
+            };
+            assert_eq!(relative(&again), relative(twcc));
+            assert_eq!(again.media(), twcc.media());
+        }
+        Err(error) => assert_eq!(error, TwccError::DeltaTooLarge),
     }
 }
 

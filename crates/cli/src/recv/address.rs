@@ -28,8 +28,8 @@ pub(super) struct Listen<'a> {
 }
 
 impl Listen<'_> {
-    /// Socket for RTP and RTCP. For senders without multiplexing, also a socket on the next port
-    /// for RTCP. `from` or the description limits the sources.
+    /// Socket for RTP and RTCP. For senders without multiplexing, also a socket for RTCP, on the
+    /// port that the description names (RFC 3605) or the next one. `from` or the description limits the sources.
     ///
     /// # Errors
     /// An address is invalid or not permitted, or the port is in use.
@@ -44,8 +44,9 @@ impl Listen<'_> {
         };
         let is_media = self.recognition(move |payload| stream.may_contain(payload));
         let mut sockets = vec![Socket::listening(udp, is_media, filter.clone())?];
-        if self.sdp.is_some_and(|sdp| !sdp.rtcp_mux)
-            && let Some(port) = address.port().checked_add(1)
+        let next = address.port().checked_add(1);
+        if let Some(sdp) = self.sdp.filter(|sdp| !sdp.rtcp_mux)
+            && let Some(port) = sdp.rtcp_port.or(next)
         {
             let control = UdpSocket::bind((address.ip(), port));
             let control = control.map_err(|e| bind_error(&port.to_string(), &e))?;
@@ -240,6 +241,40 @@ mod tests {
         ] {
             assert!(!stream.may_contain(junk), "{junk:?}");
         }
+    }
+
+    #[test]
+    fn rtcp_is_received_at_the_described_port() {
+        let ports = |attribute: &str| {
+            let (media, rtcp) = (bind("127.0.0.1:0").unwrap(), bind("127.0.0.1:0").unwrap());
+            let ports = [media, rtcp].map(|socket| socket.local_addr().unwrap().port());
+            let sdp = format!(
+                "v=0\no=- 1 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video {} \
+                 RTP/AVP 32\n{}",
+                ports[0],
+                attribute.replace("RTCP", &ports[1].to_string())
+            );
+            let sdp = Sdp::parse(&sdp).unwrap();
+            let types = (PayloadType::new(32).unwrap(), PayloadType::new(97).unwrap());
+            let listen = Listen {
+                at: None,
+                sdp: Some(&sdp),
+                from: None,
+                types,
+                is_authenticated: false,
+                local_only: true,
+            };
+            let sockets = listen.open().unwrap();
+            let open = sockets.iter().map(|socket| socket.local_addr().unwrap());
+            (
+                ports,
+                open.map(|address| address.port()).collect::<Vec<_>>(),
+            )
+        };
+        let (described, open) = ports("a=rtcp:RTCP IN IP4 127.0.0.1\n");
+        assert_eq!(open, described);
+        let (described, open) = ports("a=rtcp:RTCP\na=rtcp-mux\n");
+        assert_eq!(open, described[..1]);
     }
 
     #[test]

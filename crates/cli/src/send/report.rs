@@ -177,13 +177,14 @@ impl Reporter {
         let silent = !status.has_answered && !self.one_way && now >= Time::ZERO + FIRST_WORD;
         if silent && !std::mem::replace(&mut told.silence, true) {
             self.progress.say(&format!(
-                "{peer} has not answered yet: sending at the lowest rate"
+                "{peer} has not answered yet: sending at the lowest rate (--floor), with a key \
+                 frame every two seconds"
             ));
         }
         if status.reports_only && !std::mem::replace(&mut told.reports_only, true) {
             self.progress.say(&format!(
-                "{peer} sends receiver reports only, without per-packet feedback: the rate stays \
-                low, with a key frame every two seconds"
+                "{peer} sends receiver reports only, without per-packet feedback: the rate changes \
+                with each report, with a key frame every two seconds"
             ));
         }
         if let (Some(bound), Some(rtt)) = (self.bound, status.rtt)

@@ -77,6 +77,8 @@ impl Algorithm for RapConfig {
 #[derive(Clone, Debug)]
 struct Rap {
     config: RapConfig,
+    /// Maximum interval between two reports.
+    report_interval: Duration,
     /// Mean size of a packet, in bytes.
     size: f64,
     /// Inter-packet gap.
@@ -109,6 +111,7 @@ impl Rap {
             ..config.clone()
         };
         let mut rap = Self {
+            report_interval: config.report_interval,
             config,
             size: packet_size.get().max(1) as f64,
             gap: FIRST_GAP,
@@ -141,7 +144,7 @@ impl Rap {
 
     /// Whether a packet is overdue: its report should have arrived.
     fn is_overdue(&self, now: Time) -> bool {
-        let wait = duration(self.rtt.timeout) + self.config.report_interval;
+        let wait = duration(self.rtt.timeout) + self.report_interval;
         self.flight.oldest().is_some_and(|sent| sent + wait <= now)
     }
 
@@ -248,11 +251,17 @@ impl RateController for Rap {
     }
 
     fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
-        if let Change::Path { packet_size, .. } = change {
-            let published = self.published;
-            *self = Self::new(&self.config, *packet_size);
-            self.published = published;
-            self.publish(cx);
+        match change {
+            Change::Path { packet_size, .. } => {
+                let published = self.published;
+                *self = Self::new(&self.config, *packet_size);
+                self.published = published;
+                self.publish(cx);
+            }
+            Change::Reports { interval } => {
+                self.report_interval = self.config.report_interval.max(*interval);
+            }
+            Change::Demand(_) => {}
         }
     }
 

@@ -121,8 +121,9 @@ struct Rcs {
     event: u64,
     /// Newest data packets sent and reported.
     newest: (u64, u64),
-    /// Time at which the retransmission timer of TCP would expire.
+    /// Time at which the retransmission timer of TCP would expire, and the time between two reports.
     timeout: Option<Time>,
+    interval: Duration,
     published: Rate,
     totals: Summary,
     /// Loss events, and the packets sent.
@@ -154,6 +155,7 @@ impl Rcs {
             event: 0,
             newest: (0, 0),
             timeout: None,
+            interval: Duration::ZERO,
             published: Rate::ZERO,
             totals: Summary::default(),
             events: 0,
@@ -294,7 +296,7 @@ impl Rcs {
     /// section 5).
     fn rearm(&mut self, now: Time) {
         let (sent, reported) = self.newest;
-        self.timeout = (sent > reported).then(|| now + self.rtt.timeout());
+        self.timeout = (sent > reported).then(|| now + self.rtt.timeout() + self.interval);
     }
 
     /// Removes a dummy packet. Returns whether the packet is one.
@@ -423,10 +425,12 @@ impl RateController for Rcs {
                 };
                 let mut start = Start::new(cx.now, *packet_size, demand);
                 start.prior = *prior;
-                let (published, next) = (self.published, self.next);
+                let (published, next, interval) = (self.published, self.next, self.interval);
                 *self = Self::new(&self.config, &start);
                 (self.next, self.event, self.published) = (next, next, published);
+                self.interval = interval;
             }
+            Change::Reports { interval } => self.interval = *interval,
         }
         self.publish(cx);
     }

@@ -17,6 +17,9 @@ use crate::units::{Bytes, Rate, Time};
 /// [`set_backlog`](Self::set_backlog), [`set_budget`](Self::set_budget),
 /// [`set_next_frame`](Self::set_next_frame) and [`set_stall`](Self::set_stall). It calls
 /// [`replan`](Self::replan) for a decision between two reports, such as before a frame.
+///
+/// While reports are more than [`MAX_INTERVAL`] apart ([`Change::Reports`]), the decorator has no
+/// effect: a queue would be known too late, and the rate of the forecast grows per report.
 #[derive(Debug)]
 pub struct DelayBound<C> {
     inner: C,
@@ -31,6 +34,8 @@ pub struct DelayBound<C> {
     /// Duration of a stall that starts at the next plan.
     stall: Option<Duration>,
     decision: Option<Decision>,
+    /// Reports are too far apart to measure a queue in time.
+    suspended: bool,
 }
 
 impl<C: RateController> DelayBound<C> {
@@ -47,6 +52,7 @@ impl<C: RateController> DelayBound<C> {
             next_frame: None,
             stall: None,
             decision: None,
+            suspended: false,
         }
     }
 
@@ -93,7 +99,7 @@ impl<C: RateController> DelayBound<C> {
                 feasible: decision.feasible(),
             },
         );
-        self.decision = Some(decision);
+        self.decision = Some(decision).filter(|_| !self.suspended);
         decision
     }
 
@@ -244,6 +250,8 @@ impl<C: RateController> DelayBound<C> {
     }
 }
 
+/// Four feedback intervals of the slowest per-packet feedback, 50 ms.
+const MAX_INTERVAL: Duration = Duration::from_millis(200);
 /// Growth of the queue, in ns, that is tolerated next to competing flows: two frames, as their
 /// queue grows as well. At rates below one packet in that time (160 kb/s) the sender cannot cause
 /// more.
@@ -259,13 +267,18 @@ const OVERFLOW_FRACTION: f64 = 0.7;
 
 impl<C: RateController> RateController for DelayBound<C> {
     fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
-        self.meter.on_sent(cx.now, packet);
+        if !self.suspended {
+            self.meter.on_sent(cx.now, packet);
+        }
         self.inner.on_sent(cx, packet);
     }
 
     fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
         self.inner.on_report(cx, report);
         self.planner.set_upper(self.inner.target().send);
+        if self.suspended {
+            return;
+        }
         if let Some(reading) = self.meter.on_report(cx.now, report) {
             self.update(cx, report, &reading);
         }
@@ -289,6 +302,15 @@ impl<C: RateController> RateController for DelayBound<C> {
                 self.meter = PathMeter::new();
                 self.competing = CompetingFlows::default();
                 self.planner.forget_path();
+            }
+            Change::Reports { interval } => {
+                let suspended = *interval > MAX_INTERVAL;
+                if suspended != self.suspended {
+                    // The meter expects outcomes of all packets.
+                    self.meter = PathMeter::new();
+                    self.decision = None;
+                    self.suspended = suspended;
+                }
             }
         }
         self.planner.reconfigure(config);

@@ -32,6 +32,8 @@ pub struct Breaker {
     /// `MEDIA_TIMEOUT`: value of `stalled_intervals` that trips the breaker.
     stall_limit: u32,
     tripped: Option<(Time, BreakerCause)>,
+    /// The rate was cut to a tenth, and the reports since do not suffice for another decision.
+    is_cut: bool,
 }
 
 /// Fields of a receiver report that the breaker evaluates.
@@ -71,6 +73,7 @@ impl Breaker {
             stalled_intervals: 0,
             stall_limit: 0,
             tripped: None,
+            is_cut: false,
         }
     }
 
@@ -122,6 +125,19 @@ impl Breaker {
             return None;
         };
         Some(self.trip(now, cause))
+    }
+
+    /// Continues after a trip for congestion, if the sender now cuts its rate to a tenth. The
+    /// reports so far no longer count. Returns false, and remains tripped, if the last cut did not
+    /// end the congestion, or after any other trip.
+    //= rfc8083-4.3-tenth
+    pub fn reduce(&mut self) -> bool {
+        let is_congestion = matches!(self.tripped, Some((_, BreakerCause::Congestion)));
+        let may = is_congestion && !self.is_cut;
+        if may {
+            (self.tripped, self.known, self.is_cut) = (None, 0, true);
+        }
+        may
     }
 
     /// Maximum send rate, headers included, at which the losses reported so far do not trip the
@@ -226,7 +242,10 @@ impl Breaker {
         let span: f64 = window.iter().map(|i| i.span.as_secs_f64()).sum();
         let size = interval.sent.scale(1, u64::from(interval.packets));
         let tcp = tcp_rate(lost / span, rtt, size);
-        lost > 0.0 && (interval.sent / interval.span).as_f64() > TCP_FACTOR * tcp.as_f64()
+        let congested =
+            lost > 0.0 && (interval.sent / interval.span).as_f64() > TCP_FACTOR * tcp.as_f64();
+        self.is_cut &= congested;
+        congested
     }
 
     fn trip(&mut self, now: Time, cause: BreakerCause) -> BreakerCause {
@@ -400,6 +419,37 @@ mod tests {
         assert_eq!(tripped, Some((3, BreakerCause::Congestion)));
         assert!(!b.on_answer(Time::from_secs(20)));
         assert!(b.on_answer(Time::from_secs(40)));
+    }
+
+    //= rfc8083-4.3-tenth (test)
+    #[test]
+    fn a_cut_to_a_tenth_continues_once() {
+        let reports = [1, 2, 3, 4, 5, 6].map(|highest| view(highest, 0.05));
+        let (mut b, tripped) = run(555, &reports);
+        assert_eq!(tripped, Some((3, BreakerCause::Congestion)));
+        assert!(b.reduce() && b.tripped().is_none());
+        let mut go_on = |seconds: core::ops::Range<u64>, packets| {
+            seconds.into_iter().find_map(|s| {
+                (0..packets).for_each(|_| b.on_sent(Time::from_secs(s), Bytes(1_200)));
+                b.on_report(Time::from_secs(s), view(s as u32, 0.05))
+            })
+        };
+        // Three reports at a tenth of the rate show no congestion, so that another cut is allowed.
+        assert_eq!(go_on(5..9, 55), None);
+        assert_eq!(go_on(9..20, 555), Some(BreakerCause::Congestion));
+        assert!(b.reduce());
+        // Without effect of the cut, the stream stops.
+        let mut again = |s| {
+            (0..555).for_each(|_| b.on_sent(Time::from_secs(s), Bytes(1_200)));
+            b.on_report(Time::from_secs(s), view(s as u32, 0.05))
+        };
+        assert_eq!(
+            (20..30).find_map(&mut again),
+            Some(BreakerCause::Congestion)
+        );
+        assert!(!b.reduce());
+        assert_eq!(b.on_goodbye(Time::from_secs(40)), BreakerCause::Goodbye);
+        assert!(!b.reduce());
     }
 
     //= rfc8083-4.3-average (test)

@@ -53,6 +53,9 @@ pub struct SenderConfig {
     pub packet_size: Bytes,
     /// Retransmit lost packets that can still meet the delay bound.
     pub retransmit: bool,
+    /// Number packets for transport-wide feedback (RTP header extension
+    /// [`TRANSPORT_SEQUENCE_ID`](crate::wire::sdp::TRANSPORT_SEQUENCE_ID)).
+    pub transport_cc: bool,
     /// Send packets as ECT(0), so that routers mark instead of drop.
     pub ecn: bool,
     /// Interval between periodic key frames, in frames.
@@ -88,6 +91,7 @@ impl SenderConfig {
             rates: (Rate::kbps(150), Rate::kbps(8_000)),
             packet_size: Bytes(1_200),
             retransmit: true,
+            transport_cc: false,
             ecn: false,
             key_interval: None,
             pace: 1.0,

@@ -1,13 +1,15 @@
-//! Converts RFC 8888 reports to packet outcomes.
+//! Converts per-packet feedback (RFC 8888, transport-wide) to packet outcomes.
 
 use core::time::Duration;
 
 use super::config::Streams;
 use super::history::{History, Learnt, Line, Stream};
 use super::report_clock::ReportClock;
-use crate::control::Context;
+use crate::control::{Context, Ecn};
 use crate::trace::{Event, FeedbackFault};
 use crate::wire::ccfb::{Arrival, Ccfb};
+use crate::wire::ntp::NtpShort;
+use crate::wire::twcc::{Ticks, Twcc};
 
 /// Validates reports. Nothing of a report is used, its timestamp included, unless a block reports
 /// the arrival of a packet that was sent.
@@ -86,10 +88,56 @@ impl FeedbackReader {
         Some(history.settle(cx.now, at, reordering))
     }
 
+    /// Applies a transport-wide report to `history`. It has no timestamp: the time of the report is
+    /// that of its newest arrival, so the round-trip time includes the receiver's holding time.
+    /// `None` if the report is rejected, which is recorded as [`Event::FeedbackRejected`].
+    pub fn read_transport(
+        &mut self,
+        cx: &mut Context<'_>,
+        report: &Twcc<'_>,
+        streams: Streams,
+        history: &mut History,
+        reordering: Duration,
+    ) -> Option<Learnt> {
+        if ![streams.media_ssrc, streams.repair_ssrc].contains(&report.media()) {
+            reject(cx, FeedbackFault::UnknownSource);
+            return None;
+        }
+        let latest = report.packets().filter_map(|packet| packet.arrival).max();
+        let latest = latest.unwrap_or(Ticks(0));
+        self.lines.clear();
+        self.lines.extend(report.packets().map(|packet| Line {
+            seq: packet.sequence,
+            received: packet.arrival.map(|at| {
+                let ago = latest.0.saturating_sub(at.0).max(0).unsigned_abs();
+                (Duration::from_nanos(ago * Ticks::NANOS), Ecn::NotEct)
+            }),
+        }));
+        let proven = history.check(Stream::Transport, &self.lines);
+        let proven = proven.and_then(|proven| proven.then_some(()).ok_or(FeedbackFault::NoArrival));
+        let at = proven.and_then(|()| self.clock.at(cx.now, report.sender(), timestamp(latest)));
+        match at {
+            Ok(at) => {
+                history.on_feedback(Stream::Transport, at, &self.lines);
+                Some(history.settle(cx.now, at, reordering))
+            }
+            Err(fault) => {
+                reject(cx, fault);
+                None
+            }
+        }
+    }
+
     /// Forgets the clocks of all reporters, e.g. after a BYE.
     pub fn forget_reporters(&mut self) {
         self.clock = ReportClock::default();
     }
+}
+
+/// The 16 low bits of the seconds, and 16 bits of their fraction.
+fn timestamp(at: Ticks) -> NtpShort {
+    // 4,000 units per second; the numbers of 33 bits and 16 bits fit into 64 bits.
+    NtpShort((at.0.saturating_mul(1 << 16).div_euclid(4_000)) as u32)
 }
 
 /// Records rejected feedback.

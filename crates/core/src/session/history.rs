@@ -9,13 +9,16 @@ use crate::control::{Ecn, FlowId, Kind, Outcome, PacketOutcome, Sent};
 use crate::trace::FeedbackFault;
 use crate::units::{Bytes, RemoteTime, Time};
 
-/// The two RTP streams of a session (RFC 4588, SSRC multiplexing).
+/// Sequence number space: that of one of the two RTP streams of a session (RFC 4588, SSRC
+/// multiplexing), or of the whole transport.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stream {
     /// First transmissions.
     Media,
     /// Retransmissions.
     Repair,
+    /// Packets of both, by their transport-wide sequence number.
+    Transport,
 }
 
 /// Content of a packet, for its retransmission.
@@ -40,6 +43,9 @@ pub struct History {
     base: u64,
     media: Index,
     repair: Index,
+    /// Transport-wide sequence numbers, if the packets have them.
+    transport: Index,
+    next_transport: Option<u64>,
     /// Newest path sequence number reported as received, and its departure time.
     newest: Option<(u64, Time)>,
     /// All packets before this one are resolved.
@@ -102,6 +108,16 @@ impl History {
         }
     }
 
+    /// Numbers all packets with a transport-wide sequence number, from `first` on.
+    pub fn number_transport(&mut self, first: u16) {
+        self.next_transport = Some(u64::from(first));
+    }
+
+    /// Transport-wide sequence number of the next packet, modulo 2¹⁶; `None` if packets have none.
+    pub fn next_transport(&self) -> Option<u16> {
+        self.next_transport.map(|next| next as u16)
+    }
+
     /// Records a departing packet; returns the description for the controller.
     pub fn on_sent(
         &mut self,
@@ -123,6 +139,10 @@ impl History {
             outcome: None,
         });
         self.index_mut(stream).push(wire_seq, seq);
+        if let Some(next) = &mut self.next_transport {
+            self.transport.push(*next, seq);
+            *next += 1;
+        }
         self.in_flight += size;
         while self.packets.len() > MAX_PACKETS {
             self.forget_first();
@@ -307,6 +327,81 @@ impl History {
         learnt
     }
 
+    /// Whether a receiver report is about this session: the 16 low bits of its highest sequence
+    /// number belong to a packet of the media stream that was sent. Returns the departure time of
+    /// that packet, `None` if it was forgotten.
+    ///
+    /// # Errors
+    /// [`FeedbackFault::NeverSent`] for a packet that was never sent.
+    pub fn check_highest(&self, highest: u16) -> Result<Option<Time>, FeedbackFault> {
+        match self.media.find(highest) {
+            Found::At(seq) => Ok(self.entry(seq).map(|entry| entry.sent)),
+            Found::Forgotten => Ok(None),
+            Found::NeverSent => Err(FeedbackFault::NeverSent),
+        }
+    }
+
+    /// Number of unresolved packets up to the media packet `highest`.
+    pub fn unresolved(&self, highest: u16) -> u64 {
+        let Found::At(newest) = self.media.find(highest) else {
+            return 0;
+        };
+        let from = (self.settled.max(self.base) - self.base) as usize;
+        let upto = ((newest + 1).saturating_sub(self.base) as usize).min(self.packets.len());
+        let open = self.packets.range(from.min(upto)..upto);
+        open.filter(|entry| entry.outcome.is_none()).count() as u64
+    }
+
+    /// Resolves all packets up to the media packet `highest`, for a receiver report, of which
+    /// `lost` were lost. `arrival` gives the arrival time of a packet by its departure time.
+    ///
+    /// The report has the number of losses, and not their positions. They are spread evenly: of all
+    /// distributions this has the most loss events (RFC 5348 section 5.2). The newest packet has
+    /// arrived. The result does not name lost contents.
+    pub fn settle_evenly(
+        &mut self,
+        now: Time,
+        highest: u16,
+        lost: u64,
+        arrival: impl Fn(Time) -> RemoteTime,
+    ) -> Learnt {
+        let mut learnt = Learnt::default();
+        let Found::At(newest) = self.media.find(highest) else {
+            return learnt;
+        };
+        let from = (self.settled.max(self.base) - self.base) as usize;
+        let upto = ((newest + 1).saturating_sub(self.base) as usize).min(self.packets.len());
+        let total = self.unresolved(highest);
+        let lost = lost.min(total.saturating_sub(1));
+        let mut count = 0;
+        for (i, entry) in self.packets.range_mut(from.min(upto)..upto).enumerate() {
+            if entry.outcome.is_some() {
+                continue;
+            }
+            let is_lost = ((count + 1) * lost).div_ceil(total) > (count * lost).div_ceil(total);
+            count += 1;
+            let ecn = Ecn::NotEct;
+            let at = arrival(entry.sent);
+            let outcome = if is_lost {
+                Outcome::Lost
+            } else {
+                Outcome::Received { at, ecn }
+            };
+            entry.outcome = Some((outcome, true));
+            self.in_flight -= entry.size;
+            learnt.fates.push(PacketOutcome {
+                flow: FlowId::default(),
+                seq: self.base + (from + i) as u64,
+                size: entry.size,
+                sent: entry.sent,
+                outcome,
+            });
+        }
+        self.newest = self.entry(newest).map(|entry| (newest, entry.sent));
+        self.advance(now);
+        learnt
+    }
+
     /// Declares all packets in flight lost, after an outage.
     pub fn write_off(&mut self, now: Time) -> Learnt {
         let mut learnt = Learnt::default();
@@ -423,6 +518,7 @@ impl History {
         self.base += 1;
         self.media.forget_before(self.base);
         self.repair.forget_before(self.base);
+        self.transport.forget_before(self.base);
     }
 
     fn entry(&self, seq: u64) -> Option<&Entry> {
@@ -437,6 +533,7 @@ impl History {
         match stream {
             Stream::Media => &self.media,
             Stream::Repair => &self.repair,
+            Stream::Transport => &self.transport,
         }
     }
 
@@ -444,6 +541,7 @@ impl History {
         match stream {
             Stream::Media => &mut self.media,
             Stream::Repair => &mut self.repair,
+            Stream::Transport => &mut self.transport,
         }
     }
 }

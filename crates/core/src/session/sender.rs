@@ -18,7 +18,7 @@ use super::feedback::{FeedbackReader, reject};
 use super::history::{Content, History, PacketRow};
 use super::pacer::Pacer;
 use super::path::PathView;
-use super::rr_fallback::RrFallback;
+use super::receiver_reports::ReceiverReports;
 use crate::control::{Context, RateController, Target, TimerReason, sooner};
 use crate::delay_bound::PlannerConfig;
 use crate::endpoint::Datagram;
@@ -26,6 +26,7 @@ use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
 use crate::trace::{BreakerCause, DropCause, Event, FeedbackFault, KeyCause};
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::ntp::NtpShort;
+use crate::wire::rtp::RtpHeader;
 use crate::wire::{payload, rtx};
 
 mod capture;
@@ -61,8 +62,17 @@ pub struct MediaSender {
     breaker: Breaker,
     /// Media rate above which the breaker would trip, headers included.
     ceiling: Option<Rate>,
-    fallback: RrFallback,
+    reports: ReceiverReports,
     reader: FeedbackReader,
+    /// Time of the last transport-wide feedback, and its maximum interval.
+    transport: Option<(Time, Duration)>,
+    /// Outcomes since the breaker was last updated from per-packet feedback: lost and received
+    /// packets.
+    outcomes: [u32; 2],
+    /// Path sequence number of the newest arrival.
+    newest_arrival: u64,
+    /// Time of that update.
+    breaker_updated: Time,
     chain: ReferenceChain,
     media_seq: u64,
     repair_seq: u64,
@@ -85,6 +95,8 @@ pub struct MediaSender {
     started: Time,
     /// Whether a report block about the media stream was received.
     has_report_block: bool,
+    /// Whether the last datagram held a report about packets or sender reports of this session.
+    is_believed: bool,
     /// SSRC of the receiver that sent the latest such block.
     reporter: Option<u32>,
     /// Arrival of the reporter's BYE, until feedback disproves it or [`BYE_DELAY`] has passed.
@@ -125,8 +137,19 @@ pub enum SenderFailure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
     Unknown,
-    PerPacket,
+    /// No feedback about media in the time in which a peer with per-packet feedback answers.
+    Silent,
+    PerPacket {
+        /// With ECN fields.
+        ecn: bool,
+    },
     ReceiverReports,
+}
+
+impl Peer {
+    fn is_per_packet(self) -> bool {
+        matches!(self, Self::PerPacket { .. })
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,6 +168,10 @@ impl MediaSender {
         rng: &mut dyn Rng,
     ) -> Self {
         let control = Control::new(controller, planner, &config);
+        let mut history = History::new(config.log);
+        if config.transport_cc {
+            history.number_transport((rng.next_u32() & 0x7fff) as u16);
+        }
         Self {
             control,
             phase: Phase::Greeting { since: Time::FAR },
@@ -153,13 +180,17 @@ impl MediaSender {
             frames: Frames::default(),
             repairs: VecDeque::new(),
             repair_budget: RepairBudget::default(),
-            history: History::new(config.log),
+            history,
             pacer: Pacer::default(),
             path: PathView::default(),
             breaker: Breaker::new(SLOW_REPORTS),
             ceiling: None,
-            fallback: RrFallback::new(config.rates.0),
+            reports: ReceiverReports::new(),
             reader: FeedbackReader::default(),
+            transport: None,
+            outcomes: [0; 2],
+            newest_arrival: 0,
+            breaker_updated: Time::ZERO,
             chain: ReferenceChain::default(),
             media_seq: u64::from(rng.next_u32() & 0x7fff),
             repair_seq: u64::from(rng.next_u32() & 0x7fff),
@@ -175,6 +206,7 @@ impl MediaSender {
             probe_frame: None,
             started: Time::ZERO,
             has_report_block: false,
+            is_believed: false,
             reporter: None,
             bye: None,
             last_sample: Time::ZERO,
@@ -259,9 +291,10 @@ impl MediaSender {
             quality: encoded.quality,
         };
         let deadline = self.config.delay_bound.map(|bound| order.captured + bound);
-        let max_payload = (self.config.packet_size.get() - HEADERS - rtx::OSN as u64) as usize;
+        let headers = self.headers();
+        let max_payload = (self.config.packet_size.get() - headers - rtx::OSN as u64) as usize;
         let codec = payload::codec(self.config.streams.media_type);
-        match OutFrame::new(codec, &encoded.data, row, deadline, max_payload) {
+        match OutFrame::new(codec, &encoded.data, row, deadline, (headers, max_payload)) {
             Ok(frame) => self.frames.push(frame),
             // The access unit is invalid: no receiver could decode it.
             Err(_) => self.chain.break_at(order.frame, KeyCause::Repair),
@@ -278,6 +311,11 @@ impl MediaSender {
         self.open_if_greeted(cx.now);
     }
 
+    /// Whether the last datagram held a report about packets or sender reports of this session.
+    pub fn is_believed(&self) -> bool {
+        self.is_believed
+    }
+
     /// Processes the deadline of [`next_timeout`](Self::next_timeout).
     pub fn on_timeout(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
@@ -288,6 +326,7 @@ impl MediaSender {
             self.next_report = Some(now);
         }
         self.open_if_greeted(now);
+        self.detect_silence(cx);
         self.capture.advance(now);
         self.expire_captures(cx);
         if self.control.next_timeout().is_some_and(|(at, _)| at <= now) {
@@ -380,7 +419,7 @@ impl MediaSender {
             stopped: self.phase == Phase::Stopped,
             left: self.is_left(),
             reports_only: self.peer == Peer::ReceiverReports,
-            has_answered: self.peer != Peer::Unknown || self.path.has_rtt(),
+            has_answered: self.has_reported(),
             frames: self.capture.made(),
         }
     }
@@ -409,16 +448,35 @@ impl MediaSender {
     }
 
     fn open_if_greeted(&mut self, now: Time) {
-        if let Phase::Greeting { since } = self.phase
-            && (self.path.has_rtt() || now.since(since) >= GREETING)
-        {
+        let Phase::Greeting { since } = self.phase else {
+            return;
+        };
+        let answered = self.path.has_rtt();
+        if answered || now.since(since) >= GREETING {
             self.phase = Phase::Open;
             self.last_progress = now;
+            if !answered {
+                // The frames captured during the handshake would be late: the stream begins now.
+                self.capture.restart(now);
+            }
         }
     }
 
+    /// Whether the circuit breaker requires RTCP of the peer. A peer that has never reported is
+    /// served at the minimum rate for as long as the application asks.
     fn expects_rtcp(&self) -> bool {
-        self.config.circuit_breaker && !self.config.one_way
+        self.config.circuit_breaker && !self.config.one_way && self.has_reported()
+    }
+
+    /// Whether the peer has ever reported on this session.
+    fn has_reported(&self) -> bool {
+        self.has_report_block || self.peer.is_per_packet()
+    }
+
+    /// IPv4, UDP and RTP headers of a packet, with the header extension.
+    fn headers(&self) -> u64 {
+        let extension = RtpHeader::ELEMENT_LEN as u64;
+        HEADERS + extension * u64::from(self.config.transport_cc)
     }
 
     fn log(&mut self, row: SentFrame) {
@@ -432,19 +490,24 @@ impl MediaSender {
         self.timestamp_base.wrapping_add(ticks as u32)
     }
 
-    /// Target rates of the controller, or of the fallback for peers without per-packet feedback.
+    /// Target rates of the controller. Without per-packet feedback they are limited until the next
+    /// receiver report, and at least the minimum rate.
     fn target(&self) -> Target {
-        let fallback = |rate: Rate| Target::of(rate.scale(2, 1)).media(rate);
-        match self.peer {
-            Peer::PerPacket => self.under_ceiling(self.control.target()),
-            // Until the kind of feedback is known, silence of the peer is not evidence about the
-            // path.
-            Peer::Unknown
-                if self.path.has_rtt() && self.control.target().media > self.fallback.rate() =>
-            {
-                self.control.target()
+        let target = match self.peer {
+            Peer::PerPacket { .. } => return self.under_ceiling(self.control.target()),
+            Peer::Unknown => self.control.target(),
+            Peer::Silent => self.within(self.control.target(), ReceiverReports::new().bounds()),
+            Peer::ReceiverReports => {
+                let target = self.within(self.control.target(), self.reports.bounds());
+                self.under_ceiling(target)
             }
-            Peer::Unknown | Peer::ReceiverReports => fallback(self.fallback.rate()),
+        };
+        // Until the kind of feedback is known, silence of the peer is not evidence about the path.
+        let floor = self.config.rates.0;
+        if self.path.has_rtt() && target.media > floor {
+            target
+        } else {
+            Target::of(floor.scale(2, 1)).media(floor)
         }
     }
 
@@ -470,7 +533,8 @@ impl MediaSender {
     /// newest one before the first was sent: the stream begins with it, even if late. In the open
     /// state, limits the frames that accumulate behind a slow encoder or a suspended driver.
     fn expire_captures(&mut self, cx: &mut Context<'_>) {
-        let closed = self.phase != Phase::Open;
+        // Without an answer, the stream begins after the handshake.
+        let closed = !matches!(self.phase, Phase::Open | Phase::Greeting { .. });
         let kept = usize::from(self.first_media.is_none());
         while let Some((frame, captured)) = self.capture.front()
             && (self.capture.is_crowded()

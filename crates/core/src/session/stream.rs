@@ -134,4 +134,8 @@ impl<P: EncodePipe> Endpoint for Streamer<P> {
     fn is_done(&self) -> bool {
         self.sender.is_done()
     }
+
+    fn is_believed(&self) -> bool {
+        self.sender.is_believed()
+    }
 }

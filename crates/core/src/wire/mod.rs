@@ -17,6 +17,7 @@ pub mod rtp;
 pub mod rtx;
 pub mod sdp;
 pub mod seq;
+pub mod twcc;
 
 /// Big-endian reads that return zeros beyond the end. Views validate lengths first.
 mod bytes {

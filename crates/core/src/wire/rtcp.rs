@@ -5,6 +5,7 @@ use core::fmt;
 use super::bytes::{u8_at, u16_at};
 use super::ccfb::Ccfb;
 use super::rtp::VERSION;
+use super::twcc::Twcc;
 
 mod bye;
 mod feedback;
@@ -122,6 +123,8 @@ pub enum Rtcp<'a> {
     Sdes(Sdes<'a>),
     /// A sender report.
     SenderReport(SenderReport<'a>),
+    /// Arrival times by transport-wide sequence number.
+    Twcc(Twcc<'a>),
 }
 
 impl<'a> Rtcp<'a> {
@@ -134,6 +137,7 @@ impl<'a> Rtcp<'a> {
             (BYE, _) => Self::Bye(Bye::new_checked(packet)?),
             (TRANSPORT_FEEDBACK, Nack::FORMAT) => Self::Nack(Nack::new_checked(packet)?),
             (TRANSPORT_FEEDBACK, Ccfb::FORMAT) => Self::Ccfb(Ccfb::new_checked(packet)?),
+            (TRANSPORT_FEEDBACK, Twcc::FORMAT) => Self::Twcc(Twcc::new_checked(packet)?),
             (PAYLOAD_FEEDBACK, Pli::FORMAT) => Self::Pli(Pli::parse(packet)?),
             _ => Self::Other(packet),
         })
@@ -178,7 +182,9 @@ impl<'a> RtcpPacket<'a> {
         let padding = if padded { u8_at(packet, need - 1) } else { 0 };
         let room = need - HEADER;
         //= rfc3550-6.4.1-padding
-        let plausible = padding % 4 == 0 && usize::from(padding) <= room;
+        // Transport-wide feedback of WebRTC counts the bytes that fill the last word as padding.
+        let is_twcc = u8_at(packet, 1) == TRANSPORT_FEEDBACK && first & 0x1f == Twcc::FORMAT;
+        let plausible = (padding % 4 == 0 || is_twcc) && usize::from(padding) <= room;
         if padded && (padding == 0 || !plausible) {
             return Err(RtcpError::Padding { at, padding, room });
         }

@@ -40,7 +40,7 @@ impl<'a> RtpPacket<'a> {
         //= rfc3550-5.1-csrc
         let mut start = RtpHeader::LEN + 4 * usize::from(first & 0x0f);
         //= rfc3550-5.3.1-extension
-        if first & 0x10 != 0 {
+        if first & EXTENDED != 0 {
             long_enough(start + 4)?;
             start += 4 + 4 * usize::from(u16_at(bytes, start + 2));
         }
@@ -79,7 +79,7 @@ impl<'a> RtpPacket<'a> {
     /// The header extension.
     pub fn extension(&self) -> Option<RtpExtension<'a>> {
         let at = RtpHeader::LEN + 4 * self.csrc_count();
-        (u8_at(self.bytes, 0) & 0x10 != 0).then(|| RtpExtension {
+        (u8_at(self.bytes, 0) & EXTENDED != 0).then(|| RtpExtension {
             profile: u16_at(self.bytes, at),
             data: self.bytes.get(at + 4..self.start).unwrap_or_default(),
         })
@@ -130,11 +130,22 @@ pub struct RtpHeader {
 impl RtpHeader {
     /// Length of the fixed header in bytes.
     pub const LEN: usize = 12;
+    /// Length of a header extension of one element of two bytes, its own header included.
+    pub const ELEMENT_LEN: usize = 8;
 
     /// Appends the header, without padding, extension or contributing sources. The caller appends
     /// the payload.
     pub fn emit(&self, out: &mut Vec<u8>) {
         self.emit_first(VERSION << 6, out);
+    }
+
+    /// Like [`emit`](Self::emit), with a header extension of one element with a one-byte header
+    /// (RFC 8285 section 4.2): identifier `id`, in 1..=14, and a value of two bytes. Adds
+    /// [`ELEMENT_LEN`](Self::ELEMENT_LEN) bytes.
+    pub fn emit_with_element(&self, id: u8, value: [u8; 2], out: &mut Vec<u8>) {
+        self.emit_first(VERSION << 6 | EXTENDED, out);
+        out.extend_from_slice(&ONE_BYTE.to_be_bytes());
+        out.extend_from_slice(&[0, 1, id << 4 | 1, value[0], value[1], 0]);
     }
 
     /// Like `emit`, with the flags and the CSRC count of the first byte `first`.
@@ -275,6 +286,8 @@ impl fmt::Display for RtpError {
 impl core::error::Error for RtpError {}
 
 pub(super) const VERSION: u8 = 2;
+/// The X bit of the first byte.
+const EXTENDED: u8 = 0x10;
 const ONE_BYTE: u16 = 0xbede;
 const TWO_BYTE: u16 = 0x1000;
 
@@ -308,6 +321,17 @@ mod tests {
             prop_assert_eq!(packet.header(), header);
             prop_assert_eq!(packet.payload(), &payload);
             prop_assert_eq!((packet.padding(), packet.csrcs().count(), packet.extension()), (0, 0, None));
+        }
+
+        #[test]
+        fn elements_round_trip(header in header(), id in 1_u8..15, value: [u8; 2]) {
+            let mut bytes = Vec::new();
+            header.emit_with_element(id, value, &mut bytes);
+            prop_assert_eq!(bytes.len(), RtpHeader::LEN + RtpHeader::ELEMENT_LEN);
+            let packet = RtpPacket::new_checked(&bytes).unwrap();
+            prop_assert_eq!(packet.header(), header);
+            let elements: Vec<_> = packet.extension().unwrap().elements().collect();
+            prop_assert_eq!(elements, [(id, &value[..])]);
         }
 
         #[test]

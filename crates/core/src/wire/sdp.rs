@@ -46,6 +46,8 @@ pub struct Sdp {
     pub feedback: Feedback,
     /// RTCP shares the port of the media (RFC 5761).
     pub rtcp_mux: bool,
+    /// UDP port of RTCP without multiplexing (RFC 3605); `None` is the port after that of the media.
+    pub rtcp_port: Option<u16>,
     /// Reduced-size RTCP is allowed (RFC 5506).
     pub rtcp_reduced_size: bool,
 }
@@ -63,6 +65,7 @@ pub struct Source {
 
 /// Feedback that the sender accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent offers")]
 pub struct Feedback {
     /// Generic NACK (RFC 4585).
     pub nack: bool,
@@ -70,7 +73,15 @@ pub struct Feedback {
     pub pli: bool,
     /// Congestion control feedback (RFC 8888).
     pub ccfb: bool,
+    /// Transport-wide feedback ([`super::twcc`]). Packets have the header extension
+    /// [`TRANSPORT_SEQUENCE_ID`].
+    pub transport_cc: bool,
 }
+
+/// Identifier of the header extension with the transport-wide sequence number (RFC 8285).
+pub const TRANSPORT_SEQUENCE_ID: u8 = 1;
+const TRANSPORT_SEQUENCE_URI: &str =
+    "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01";
 
 /// A sequence and a picture parameter set of H.264.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +157,8 @@ impl Sdp {
             write!(f, " {}", rtx.get())?;
         }
         line(f, format_args!(""))?;
+        line(f, format_args!("b=RS:{RTCP_SENDERS}"))?;
+        line(f, format_args!("b=RR:{RTCP_RECEIVERS}"))?;
         match payload::codec(self.payload_type) {
             Codec::H264 => self.h264(f)?,
             // RFC 3555 section 4.2.4 has no required parameter.
@@ -205,6 +218,9 @@ impl Sdp {
         if self.rtcp_mux {
             line(f, format_args!("a=rtcp-mux"))?;
         }
+        if let Some(port) = self.rtcp_port {
+            line(f, format_args!("a=rtcp:{port}"))?;
+        }
         if self.rtcp_reduced_size {
             //= rfc5506-5-rsize
             line(f, format_args!("a=rtcp-rsize"))?;
@@ -219,6 +235,11 @@ impl Sdp {
         if self.feedback.ccfb {
             //= rfc8888-6-sdp
             line(f, format_args!("a=rtcp-fb:* ack ccfb"))?;
+        }
+        if self.feedback.transport_cc {
+            line(f, format_args!("a=rtcp-fb:* transport-cc"))?;
+            let id = TRANSPORT_SEQUENCE_ID;
+            line(f, format_args!("a=extmap:{id} {TRANSPORT_SEQUENCE_URI}"))?;
         }
         Ok(())
     }
@@ -258,6 +279,12 @@ fn thousandths(rate: FrameRate) -> u32 {
     u32::try_from(nearest).unwrap_or(u32::MAX)
 }
 
+/// RTCP bandwidth of the senders in bit/s (RFC 3556): a sender report with its source description
+/// every 100 ms.
+const RTCP_SENDERS: u32 = 10_000;
+/// RTCP bandwidth of the receivers in bit/s: about 20 receiver reports per second. The default, 5 %
+/// of the session bandwidth, is unknown to a receiver of a stream at a variable rate.
+const RTCP_RECEIVERS: u32 = 20_000;
 const SPS: u8 = 7;
 const PPS: u8 = 8;
 
@@ -298,8 +325,10 @@ mod tests {
                 nack: true,
                 pli: true,
                 ccfb: true,
+                transport_cc: true,
             },
             rtcp_mux: true,
+            rtcp_port: Some(5009),
             rtcp_reduced_size: true,
         };
         let expected = "v=0
@@ -308,6 +337,8 @@ s=Tidegate
 c=IN IP4 127.0.0.1
 t=0 0
 m=video 5004 RTP/AVPF 96 97
+b=RS:10000
+b=RR:20000
 a=rtpmap:96 H264/90000
 a=fmtp:96 packetization-mode=1;profile-level-id=42c01f;sprop-parameter-sets=Z0LAH9o=,aM4=
 a=rtpmap:97 rtx/90000
@@ -315,10 +346,13 @@ a=fmtp:97 apt=96
 a=framerate:29.970
 a=source-filter: incl IN IP4 * 192.0.2.1
 a=rtcp-mux
+a=rtcp:5009
 a=rtcp-rsize
 a=rtcp-fb:96 nack
 a=rtcp-fb:96 nack pli
 a=rtcp-fb:* ack ccfb
+a=rtcp-fb:* transport-cc
+a=extmap:1 http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01
 a=ssrc-group:FID 1 2
 a=ssrc:1 cname:tide@gate
 a=ssrc:2 cname:tide@gate

@@ -6,7 +6,7 @@ use tidegate_core::endpoint::Transmit;
 use tidegate_core::random::Seed;
 
 use super::*;
-use crate::udp::{Recognition, SourceFilter};
+use crate::udp::{Recognition, SourceFilter, bind_shared};
 
 /// Sends `left` datagrams at intervals of `every`, and keeps the received ones.
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ struct Talker {
     ready: bool,
     timeouts: Vec<Time>,
     heard: Vec<(Time, Ecn, Vec<u8>)>,
+    /// Whether datagrams of this source are believed, by their SSRC.
+    trusted: Option<u8>,
 }
 
 impl Talker {
@@ -59,6 +61,11 @@ impl Endpoint for Talker {
 
     fn is_done(&self) -> bool {
         self.left == 0 && self.every > Duration::ZERO
+    }
+
+    fn is_believed(&self) -> bool {
+        let last = self.heard.last().and_then(|(.., payload)| payload.get(7));
+        self.trusted.is_some() && last.copied() == self.trusted
     }
 }
 
@@ -201,6 +208,61 @@ fn closed_port_is_an_error_after_three_seconds() {
         text.contains("connection refused") && text.contains(&closed.to_string()),
         "{text}"
     );
+}
+
+/// An empty receiver report of the SSRC `from`.
+fn report(from: u8) -> [u8; 8] {
+    [0x80, 201, 0, 1, 0, 0, 0, from]
+}
+
+/// The receiver's host sends RTCP from any port, to the port of the media and to the next one. Those
+/// sockets are closed by a believed report at the media socket, and by nothing else.
+#[test]
+fn rtcp_from_other_ports_is_received_until_the_peer_multiplexes() {
+    let peer = any();
+    let media = bind_shared("127.0.0.1:0".parse().unwrap()).unwrap();
+    let here = media.local_addr().unwrap();
+    let media = Socket::connected(media, peer.local_addr().unwrap()).unwrap();
+    let others = Socket::from_host(bind_shared(here).unwrap(), here.ip()).unwrap();
+    let control = any();
+    let next = control.local_addr().unwrap();
+    let control = Socket::from_host(control, here.ip()).unwrap();
+    let mut sockets = vec![media, others, control];
+    let mut talker = Talker {
+        trusted: Some(1),
+        ..Talker::default()
+    };
+    let (stranger, conditions) = (any(), conditions(Some(GUARD)));
+    let mut rng = Seed(1).stream("test");
+    let mut hear = |sockets: &mut Vec<Socket>, source: &UdpSocket, to, from| {
+        source.send_to(&report(from), to).unwrap();
+        let before = talker.heard.len();
+        let on_turn = |talker: &mut Talker, _: Time| {
+            if talker.heard.len() > before {
+                ControlFlow::Break(())
+            } else {
+                ON
+            }
+        };
+        let ended = drive(
+            &mut talker,
+            sockets,
+            &conditions,
+            &mut rng,
+            &mut (),
+            on_turn,
+        );
+        assert_eq!(ended.unwrap().why, EndReason::Callback);
+        sockets.len()
+    };
+    // Believed or not, at the other sockets.
+    for from in [1, 2] {
+        assert_eq!(hear(&mut sockets, &stranger, here, from), 3);
+        assert_eq!(hear(&mut sockets, &stranger, next, from), 3);
+    }
+    // RTCP of the peer's port about another stream.
+    assert_eq!(hear(&mut sockets, &peer, here, 2), 3);
+    assert_eq!(hear(&mut sockets, &peer, here, 1), 1);
 }
 
 #[test]

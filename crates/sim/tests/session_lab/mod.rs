@@ -6,6 +6,8 @@
     reason = "each test program uses a part of it"
 )]
 
+mod plain;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -36,6 +38,9 @@ use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
 use tidegate_sim::world::{EndpointAgent, Flight, Node, NodeId, Observer, World};
 
+pub(crate) use plain::PlainFeedback;
+use plain::PlainReceiver;
+
 /// Parameters of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionSetup {
@@ -44,12 +49,15 @@ pub(crate) struct SessionSetup {
     pub(crate) control: ControllerConfig,
     pub(crate) bound: Option<Duration>,
     pub(crate) floor: Rate,
+    pub(crate) ceiling: Rate,
     pub(crate) seconds: u64,
     /// Frames per second.
     pub(crate) fps: u32,
     pub(crate) ecn: bool,
     pub(crate) patience: Duration,
     pub(crate) feedback: FeedbackMode,
+    /// A receiver with this feedback replaces ours.
+    pub(crate) plain: Option<PlainFeedback>,
     /// The receiver's process is dead in this interval; a new process replaces it.
     pub(crate) away: Option<(Time, Time)>,
     /// The receiver's decoder fails at this time.
@@ -74,11 +82,13 @@ impl SessionSetup {
             control: ControllerConfig::default(),
             bound: Some(Duration::from_millis(400)),
             floor: Rate::kbps(150),
+            ceiling: Rate::kbps(6_000),
             seconds: 20,
             fps: 30,
             ecn: false,
             patience: Duration::from_secs(20),
             feedback: FeedbackMode::PerPacket,
+            plain: None,
             away: None,
             trouble: None,
             jitter: Duration::ZERO,
@@ -110,9 +120,13 @@ impl SessionSetup {
             start: Time::ZERO,
             stop: Time::FAR,
         };
+        let receiver = match self.plain {
+            Some(feedback) => Peer::Plain(Box::new(PlainReceiver::new(feedback))),
+            None => Peer::Receiver(Box::new(self.ear(seed))),
+        };
         let parties = vec![
             party("sender", Peer::Sender(Box::new(self.sender(seed))), 1),
-            party("receiver", Peer::Receiver(Box::new(self.ear(seed))), 0),
+            party("receiver", receiver, 0),
         ];
         let mut world = World::new(network, parties, seed).expect("valid world");
         let mut log = Log::default();
@@ -144,6 +158,7 @@ impl SessionSetup {
                     ear.fetch();
                     played.received = ear.frames;
                 }
+                Peer::Plain(_) => {}
             }
         }
         played
@@ -153,10 +168,11 @@ impl SessionSetup {
         let mut rng = seed.stream("session");
         let streams = Streams::with_ssrcs(rng.next_u32(), rng.next_u32());
         let mut config = SenderConfig::new(streams, name("sender@lab"));
-        config.rates = (self.floor, Rate::kbps(6_000));
+        config.rates = (self.floor, self.ceiling);
         config.delay_bound = self.bound;
         config.ecn = self.ecn;
         config.patience = self.patience;
+        config.transport_cc = self.plain.is_some_and(|plain| plain.transport.is_some());
         config.frame_rate = FrameRate::fps(self.fps);
         config.frames = Some(self.seconds * u64::from(self.fps));
         config.log = true;
@@ -265,6 +281,14 @@ impl SessionRun {
         dropped.count()
     }
 
+    /// Rate on the wire of the RTP packets that arrived between two seconds.
+    pub(crate) fn arrival_rate(&self, from: u64, to: u64) -> Rate {
+        let span = Time::from_secs(from)..Time::from_secs(to);
+        let arrived = self.log.arrivals.iter().filter(|(at, _)| span.contains(at));
+        let bytes: u64 = arrived.map(|(_, size)| size.get()).sum();
+        Bytes(bytes) / Duration::from_secs(to - from)
+    }
+
     /// Rate of media and retransmissions on the wire between two seconds.
     pub(crate) fn wire_rate(&self, from: u64, to: u64) -> Rate {
         let span = Time::from_secs(from)..Time::from_secs(to);
@@ -280,6 +304,8 @@ pub(crate) struct Log {
     pub(crate) events: Vec<(NodeId, Time, Event)>,
     /// RTP packets at transmission.
     pub(crate) rtp: Vec<Rtp>,
+    /// RTP packets at arrival.
+    pub(crate) arrivals: Vec<(Time, Bytes)>,
     /// RTCP packets at transmission, by node.
     pub(crate) reports: [u64; 2],
     /// FNV-1a over all sent and received packets with their times.
@@ -332,6 +358,9 @@ impl Observer for Log {
 
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
         self.mix(at, flight);
+        if !rtcp::is_rtcp(flight.payload()) {
+            self.arrivals.push((at, flight.size));
+        }
     }
 }
 
@@ -339,6 +368,7 @@ impl Observer for Log {
 enum Peer {
     Sender(Box<Streamer<Direct<VideoModel>>>),
     Receiver(Box<TestReceiver>),
+    Plain(Box<PlainReceiver>),
 }
 
 /// A receiver with optional absence and decoder failure.
@@ -440,6 +470,7 @@ impl Endpoint for Peer {
         match self {
             Self::Sender(e) => e.on_datagram(cx, datagram),
             Self::Receiver(e) => e.on_datagram(cx, datagram),
+            Self::Plain(e) => e.on_datagram(cx, datagram),
         }
     }
 
@@ -447,6 +478,7 @@ impl Endpoint for Peer {
         match self {
             Self::Sender(e) => e.on_timeout(cx),
             Self::Receiver(e) => e.on_timeout(cx),
+            Self::Plain(e) => e.on_timeout(cx),
         }
     }
 
@@ -454,6 +486,7 @@ impl Endpoint for Peer {
         match self {
             Self::Sender(e) => e.poll_transmit(cx, buffer),
             Self::Receiver(e) => e.poll_transmit(cx, buffer),
+            Self::Plain(e) => e.poll_transmit(cx, buffer),
         }
     }
 
@@ -461,6 +494,7 @@ impl Endpoint for Peer {
         match self {
             Self::Sender(e) => e.next_timeout(),
             Self::Receiver(e) => e.next_timeout(),
+            Self::Plain(e) => e.next_timeout(),
         }
     }
 
@@ -468,6 +502,8 @@ impl Endpoint for Peer {
         match self {
             Self::Sender(e) => e.is_done(),
             Self::Receiver(e) => e.is_done(),
+            // It has nothing to say on its own.
+            Self::Plain(_) => true,
         }
     }
 }

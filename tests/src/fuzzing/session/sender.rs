@@ -23,6 +23,7 @@ use tidegate_core::wire::ccfb::{CcfbBuilder, Received};
 use tidegate_core::wire::ntp::NtpShort;
 use tidegate_core::wire::rtcp::{self, ReportBlock};
 use tidegate_core::wire::rtp::RtpPacket;
+use tidegate_core::wire::twcc::{Ticks, emit_twcc};
 
 /// A sender with an untrusted encoder and an untrusted peer.
 pub fn sender(data: &[u8]) {
@@ -58,6 +59,8 @@ struct SenderScene {
     /// Next sequence number of each stream.
     next: [Option<u16>; 2],
     sent: VecDeque<(u32, u16, Time)>,
+    /// Transport-wide sequence numbers of the last packets, and their departure.
+    transport: VecDeque<(u16, Time)>,
 }
 
 impl SenderScene {
@@ -69,6 +72,7 @@ impl SenderScene {
         config.delay_bound = (choice & 1 == 0).then_some(Duration::from_millis(300));
         config.one_way = choice & 6 == 6;
         config.retransmit = choice & 8 == 0;
+        config.transport_cc = choice & 32 != 0;
         config.log = true;
         let algorithm = match choice & 16 {
             0 => ControllerConfig::default(),
@@ -99,6 +103,7 @@ impl SenderScene {
             encoder_failed: false,
             next: [None; 2],
             sent: VecDeque::new(),
+            transport: VecDeque::new(),
         }
     }
 
@@ -116,6 +121,7 @@ impl SenderScene {
                 let len = usize::from(story.byte());
                 out.extend_from_slice(story.take(len));
             }
+            3 if self.config.transport_cc => self.transport_feedback(story, &mut out),
             3 | 4 => self.valid_feedback(story, &mut out),
             5 => self.false_feedback(story, &mut out),
             6 => self.report(story, &mut out),
@@ -233,6 +239,23 @@ impl SenderScene {
         builder.finish(EPOCH);
     }
 
+    /// Transport-wide feedback on recent packets or, for some of the data, on arbitrary ones.
+    fn transport_feedback(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
+        let (most, shift) = (usize::from(story.byte()), u16::from(story.byte() / 16));
+        let lines: Vec<_> = self.transport.iter().collect();
+        let lines = &lines[lines.len().saturating_sub(most)..];
+        let Some((begin, _)) = lines.first() else {
+            return;
+        };
+        let reports = lines.iter().map(|(_, at)| {
+            let ticks = (at.as_nanos() / Ticks::NANOS) as i64;
+            (story.byte() & 3 != 0).then_some(Ticks(ticks))
+        });
+        let reports: Vec<_> = reports.collect();
+        let place = (begin.wrapping_add(shift), story.byte());
+        let _ = emit_twcc((PEER, ssrc(story)), place, &reports, out);
+    }
+
     /// Feedback on arbitrary packets, with an arbitrary time.
     fn false_feedback(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
         let at = match story.byte() % 4 {
@@ -328,6 +351,15 @@ impl SenderScene {
             }
             assert!(Bytes(buffer.len() as u64) + OVERHEAD <= self.config.packet_size);
             let packet = RtpPacket::new_checked(&buffer).expect("the sender emits valid packets");
+            let element = packet.extension().and_then(|e| e.elements().next());
+            assert_eq!(element.is_some(), self.config.transport_cc);
+            if let Some((_, &[high, low])) = element {
+                let number = u16::from_be_bytes([high, low]);
+                self.transport.push_back((number, self.now));
+                if self.transport.len() > 1_024 {
+                    self.transport.pop_front();
+                }
+            }
             let header = packet.header();
             let repair = usize::from(header.ssrc == REPAIR);
             assert!([MEDIA, REPAIR].contains(&header.ssrc) && !packet.payload().is_empty());

@@ -39,6 +39,8 @@ impl Algorithm for TfrcConfig {
 #[derive(Clone, Debug)]
 struct Tfrc {
     config: TfrcConfig,
+    /// Maximum interval between two reports.
+    report_interval: Duration,
     /// `s`.
     size: f64,
     /// `X`.
@@ -79,6 +81,7 @@ impl Tfrc {
         let size = packet_size.get().max(1) as f64;
         let mut tfrc = Self {
             config: config.clone(),
+            report_interval: config.report_interval,
             size,
             //= rfc5348-4.2-first-rate
             rate: size,
@@ -339,7 +342,7 @@ impl Tfrc {
 
     /// Period of the control loop: the round-trip time or the report interval, whichever is longer.
     fn period(&self) -> Duration {
-        self.round_trip().max(self.config.report_interval)
+        self.round_trip().max(self.report_interval)
     }
 
     fn allow(&self) -> Rate {
@@ -428,11 +431,19 @@ impl RateController for Tfrc {
     }
 
     fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
-        if let Change::Path { packet_size, .. } = change {
-            let published = self.published;
-            *self = Self::new(&self.config, cx.now, *packet_size);
-            self.published = published;
-            self.publish(cx);
+        match change {
+            Change::Path { packet_size, .. } => {
+                let published = self.published;
+                *self = Self::new(&self.config, cx.now, *packet_size);
+                self.published = published;
+                self.publish(cx);
+            }
+            Change::Reports { interval } => {
+                self.report_interval = self.config.report_interval.max(*interval);
+                let patience = self.patience();
+                self.silence = self.silence.map(|_| cx.now + patience);
+            }
+            Change::Demand(_) => {}
         }
     }
 

@@ -70,7 +70,7 @@ fn queue_then_transmission_then_delay() {
         packet: waited,
         flow: waited as u32,
         size: Bytes(1_000),
-        dscp: 0,
+        dscp: u8::from(waited == 0),
         happening: LinkEvent::Departed {
             waited: Duration::from_millis(waited),
             served: Duration::from_millis(1),

@@ -46,6 +46,14 @@ impl Capture {
         self.start.get_or_insert(now);
     }
 
+    /// Starts again with the first frame at `now`. No frame may have been ordered.
+    pub(super) fn restart(&mut self, now: Time) {
+        self.start = Some(now);
+        self.next = 0;
+        self.waiting.clear();
+        self.skip_pauses();
+    }
+
     /// Queues the frames due at `now`.
     pub(super) fn advance(&mut self, now: Time) {
         while self.next().is_some_and(|at| at <= now) {

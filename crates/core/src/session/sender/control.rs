@@ -92,6 +92,12 @@ impl Control {
         self.inner_mut().on_change(cx, &change);
     }
 
+    /// The maximum interval between two reports has changed; zero for per-packet feedback.
+    pub(super) fn on_interval(&mut self, cx: &mut Context<'_>, interval: Duration) {
+        let change = Change::Reports { interval };
+        self.inner_mut().on_change(cx, &change);
+    }
+
     pub(super) fn target(&self) -> Target {
         self.inner().target()
     }

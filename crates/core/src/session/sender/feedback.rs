@@ -3,35 +3,52 @@
 use core::time::Duration;
 
 use super::{MediaSender, Peer, Phase, SenderFailure};
-use crate::control::{Context, Outcome, Report};
+use crate::control::{Context, Report};
 use crate::session::breaker::ReportView;
 use crate::session::feedback::reject;
 use crate::session::history::{Content, Learnt};
 use crate::session::path::PathView;
+use crate::session::receiver_reports::ReportedInterval;
 use crate::trace::{BreakerCause, Event, FeedbackFault, KeyCause};
 use crate::units::Time;
-use crate::wire::ccfb::Ccfb;
 use crate::wire::ntp::round_trip;
 use crate::wire::rtcp::{self, Nack, ReportBlock, Rtcp, SenderInfo};
 
 impl MediaSender {
     pub(super) fn on_rtcp(&mut self, cx: &mut Context<'_>, payload: &[u8]) {
+        self.is_believed = false;
         if rtcp::form(payload).is_err() {
             return reject(cx, FeedbackFault::Malformed);
         }
+        // The blocks before per-packet feedback give a round-trip time only.
+        let is_detailed = rtcp::packets(payload)
+            .flatten()
+            .any(|packet| matches!(packet, Rtcp::Ccfb(_) | Rtcp::Twcc(_)));
         for packet in rtcp::packets(payload).flatten() {
             match packet {
                 Rtcp::ReceiverReport(report) => {
                     let from = report.sender();
                     let blocks = report.reports();
-                    blocks.for_each(|block| self.on_block(cx, from, &block));
+                    blocks.for_each(|block| self.on_block(cx, from, &block, is_detailed));
                 }
                 Rtcp::SenderReport(report) => {
                     let from = report.info().ssrc;
                     let blocks = report.reports();
-                    blocks.for_each(|block| self.on_block(cx, from, &block));
+                    blocks.for_each(|block| self.on_block(cx, from, &block, is_detailed));
                 }
-                Rtcp::Ccfb(report) => self.on_ccfb(cx, &report),
+                Rtcp::Ccfb(report) => {
+                    let (streams, reordering) = (self.config.streams, self.path.least_reordering());
+                    let (reader, history) = (&mut self.reader, &mut self.history);
+                    let learnt = reader.read(cx, &report, streams, history, reordering);
+                    self.on_per_packet(cx, learnt, true);
+                }
+                Rtcp::Twcc(report) => {
+                    let (streams, reordering) = (self.config.streams, self.path.least_reordering());
+                    let (reader, history) = (&mut self.reader, &mut self.history);
+                    let learnt = reader.read_transport(cx, &report, streams, history, reordering);
+                    let learnt = learnt.map(|learnt| self.on_transport(cx, learnt));
+                    self.on_per_packet(cx, learnt, false);
+                }
                 Rtcp::Nack(nack) => self.on_nack(cx, &nack),
                 Rtcp::Pli(pli) if pli.media == self.config.streams.media_ssrc => self.on_pli(cx),
                 Rtcp::Pli(_) => reject(cx, FeedbackFault::UnknownSource),
@@ -42,7 +59,14 @@ impl MediaSender {
     }
 
     /// A report block of a receiver or sender report (RFC 3550 section 6.4.1).
-    fn on_block(&mut self, cx: &mut Context<'_>, from: u32, block: &ReportBlock) {
+    /// `is_detailed`: per-packet feedback follows in the same datagram.
+    fn on_block(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: u32,
+        block: &ReportBlock,
+        is_detailed: bool,
+    ) {
         let streams = self.config.streams;
         if block.ssrc == streams.repair_ssrc {
             //= rfc8083-4.1-other-streams
@@ -57,30 +81,35 @@ impl MediaSender {
         let sample = sample.filter(|&rtt| {
             rtt <= cx.now.since(self.started) && self.sent_reports.contains(&block.last_sr)
         });
+        // Before the first packet, the highest sequence number of a receiver has no meaning.
+        let highest = match self.first_media {
+            Some(_) => self.history.check_highest(block.highest_sequence as u16),
+            None => Ok(None),
+        };
+        // A quoted sender report proves that the source receives this stream. Without one, the
+        // highest sequence number must be that of a packet that was sent.
+        if let (Err(fault), None) = (highest, sample) {
+            return reject(cx, fault);
+        }
+        self.is_believed |= sample.is_some() || matches!(highest, Ok(Some(_)));
         if let Some(rtt) = sample {
             self.path.on_rtt(cx.now, rtt);
         }
-        // A quoted sender report proves that the source receives this stream.
         if sample.is_some() || self.reporter.is_none() {
             self.reporter = Some(from);
         }
         self.disprove_bye(cx.now);
-        let loss = f64::from(block.fraction_lost) / 256.0;
         let first = core::mem::replace(&mut self.has_report_block, true);
-        if self.peer != Peer::PerPacket {
-            self.classify_peer(cx, loss, sample);
-        } else if !first && let Some(rtt) = sample {
-            self.control.on_report(cx, &Report::default().rtt(rtt));
-        }
-        let view = ReportView {
-            highest: block.highest_sequence,
-            loss,
-            rtt: self.path.srtt(),
-        };
-        let cause = self.breaker.on_report(cx.now, view);
-        self.ceiling = self.breaker.ceiling(view.rtt);
-        if let Some(cause) = cause.filter(|_| self.config.circuit_breaker) {
-            self.stop(cx, cause);
+        match self.peer {
+            Peer::PerPacket { .. } => {
+                self.breaker.on_rtcp(cx.now);
+                if let Some(rtt) = sample.filter(|_| !first) {
+                    self.control.on_report(cx, &Report::default().rtt(rtt));
+                }
+            }
+            Peer::Unknown | Peer::Silent | Peer::ReceiverReports => {
+                self.on_receiver_report(cx, from, block, sample, is_detailed);
+            }
         }
         let answered = sample.map(|rtt| {
             let asked = cx.now.before(rtt + block.delay_since_last_sr.as_span());
@@ -89,47 +118,121 @@ impl MediaSender {
         self.on_sign_of_life(cx, answered);
     }
 
-    /// Determines whether a peer without per-packet feedback sends reports only.
-    fn classify_peer(&mut self, cx: &mut Context<'_>, loss: f64, rtt: Option<Duration>) {
-        let overdue = self
-            .first_media
-            .is_some_and(|at| cx.now.since(at) >= PATIENCE);
-        match self.peer {
-            Peer::Unknown if overdue => {
-                self.peer = Peer::ReceiverReports;
-                cx.trace.record(cx.now, Event::PeerReportsOnly);
+    /// A block of a peer without per-packet feedback.
+    fn on_receiver_report(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: u32,
+        block: &ReportBlock,
+        rtt: Option<Duration>,
+        is_detailed: bool,
+    ) {
+        let rtt = match (rtt, self.peer) {
+            // A receiver that quotes no sender report does not receive any.
+            (None, Peer::Silent | Peer::ReceiverReports) if !self.path.has_rtt() => {
+                self.path.on_rtt(cx.now, ASSUMED_RTT);
+                Some(ASSUMED_RTT)
             }
-            Peer::Unknown => {
-                // The report answers the handshake: the controller gets its first round-trip
-                // sample.
+            (rtt, _) => rtt,
+        };
+        match (self.peer, self.first_media) {
+            (Peer::Silent | Peer::ReceiverReports, Some(started)) if !is_detailed => {
+                let delay = rtt.unwrap_or(self.path.srtt());
+                let (now, history) = (cx.now, &mut self.history);
+                let timing = (started, delay);
+                let reported = self.reports.on_block(now, from, block, timing, history);
+                self.on_reported_interval(cx, reported, rtt);
+            }
+            // The report answers the handshake: the controller gets its first round-trip sample.
+            _ => {
                 if let Some(rtt) = rtt {
                     self.control.on_report(cx, &Report::default().rtt(rtt));
                 }
             }
-            Peer::ReceiverReports => {
-                let rtt = self.path.has_rtt().then(|| self.path.srtt());
-                self.fallback.on_report(loss, rtt, self.config.packet_size);
+        }
+        let view = ReportView {
+            highest: block.highest_sequence,
+            loss: f64::from(block.fraction_lost) / 256.0,
+            rtt: self.path.srtt(),
+        };
+        self.update_breaker(cx, view);
+    }
+
+    fn on_reported_interval(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut reported: ReportedInterval,
+        rtt: Option<Duration>,
+    ) {
+        if !reported.learnt.fates.is_empty() {
+            if self.peer == Peer::Silent {
+                self.peer = Peer::ReceiverReports;
+                cx.trace.record(cx.now, Event::PeerReportsOnly);
             }
-            Peer::PerPacket => {}
+            self.control.on_interval(cx, self.reports.interval());
+            self.last_progress = cx.now;
+        }
+        reported.learnt.rtt = rtt;
+        self.take(cx, &reported.learnt);
+    }
+
+    /// After [`SILENCE`] without feedback about the first packets, the controller must not expect
+    /// more than the receiver reports of RFC 3550.
+    pub(super) fn detect_silence(&mut self, cx: &mut Context<'_>) {
+        let wait = self.path.srtt() + SILENCE;
+        let overdue = self.first_media.is_some_and(|at| cx.now.since(at) >= wait);
+        if self.peer == Peer::Unknown && overdue {
+            self.peer = Peer::Silent;
+            self.control.on_interval(cx, LONGEST_INTERVAL);
         }
     }
 
-    /// Per-packet feedback (RFC 8888).
-    fn on_ccfb(&mut self, cx: &mut Context<'_>, report: &Ccfb<'_>) {
-        let (streams, reordering) = (self.config.streams, self.path.least_reordering());
-        let learnt = self
-            .reader
-            .read(cx, report, streams, &mut self.history, reordering);
+    fn update_breaker(&mut self, cx: &mut Context<'_>, view: ReportView) {
+        let cause = self.breaker.on_report(cx.now, view);
+        self.ceiling = self.breaker.ceiling(view.rtt);
+        let Some(cause) = cause.filter(|_| self.config.circuit_breaker) else {
+            return;
+        };
+        // Receiver reports come too late to avoid the congestion. Per-packet feedback does not.
+        if self.peer == Peer::ReceiverReports && self.breaker.reduce() {
+            self.reports.cut();
+        } else {
+            self.stop(cx, cause);
+        }
+    }
+
+    /// Transport-wide feedback: its interval is that of the peer's RTCP (RFC 3550 section 6.3.1),
+    /// which depends on the rate of the stream. The time for which feedback waits for the next
+    /// RTCP packet is unknown, so sender reports give the round-trip time where there are any.
+    fn on_transport(&mut self, cx: &mut Context<'_>, mut learnt: Learnt) -> Learnt {
+        if self.path.has_rtt() {
+            learnt.rtt = None;
+        }
+        let (last, interval) = self.transport.unwrap_or((cx.now, FIRST_INTERVAL));
+        let gap = cx.now.since(last);
+        // A receiver may send several packets at once.
+        if gap >= SAME_TIME || self.transport.is_none() {
+            let interval = gap.max(interval * 3 / 4);
+            self.transport = Some((cx.now, interval));
+            self.control.on_interval(cx, interval);
+        }
+        learnt
+    }
+
+    /// Processes valid per-packet feedback, with ECN fields or without; `None` was rejected.
+    fn on_per_packet(&mut self, cx: &mut Context<'_>, learnt: Option<Learnt>, ecn: bool) {
         let Some(learnt) = learnt else {
             return;
         };
-        if self.peer != Peer::PerPacket {
-            self.peer = Peer::PerPacket;
+        self.is_believed = true;
+        if ecn && self.peer != (Peer::PerPacket { ecn }) {
             self.breaker.set_interval(FAST_REPORTS);
+            self.control.on_interval(cx, Duration::ZERO);
         }
+        self.peer = Peer::PerPacket { ecn };
         self.breaker.on_rtcp(cx.now);
-        let arrived = learnt.fates.iter().any(|f| f.outcome != Outcome::Lost);
-        let progress = arrived || !learnt.spurious.is_empty();
+        let progress = learnt.fates.iter().any(|f| f.outcome.is_received());
+        let progress = progress || !learnt.spurious.is_empty();
         if progress {
             self.disprove_bye(cx.now);
             self.last_progress = cx.now;
@@ -139,6 +242,24 @@ impl MediaSender {
             }
         }
         self.take(cx, &learnt);
+        self.report_outcomes(cx);
+    }
+
+    /// Gives the breaker one report per [`FAST_REPORTS`] from the per-packet feedback. Loss counts
+    /// of receiver reports need no proof of an arrival.
+    //= rfc8083-5-early
+    fn report_outcomes(&mut self, cx: &mut Context<'_>) {
+        if cx.now.since(self.breaker_updated) < FAST_REPORTS {
+            return;
+        }
+        self.breaker_updated = cx.now;
+        let [lost, received] = core::mem::take(&mut self.outcomes).map(f64::from);
+        let view = ReportView {
+            highest: self.newest_arrival as u32,
+            loss: lost / (lost + received).max(1.0),
+            rtt: self.path.srtt(),
+        };
+        self.update_breaker(cx, view);
     }
 
     /// Passes new packet outcomes to the controller and the path statistics, and schedules retransmissions.
@@ -151,6 +272,13 @@ impl MediaSender {
         }
         self.path.on_fates(&learnt.fates);
         self.path.on_spurious(learnt.spurious.len());
+        for fate in &learnt.fates {
+            let received = fate.outcome.is_received();
+            self.outcomes[usize::from(received)] += 1;
+            if received {
+                self.newest_arrival = self.newest_arrival.max(fate.seq);
+            }
+        }
         let mut report = Report::new(&learnt.fates).spurious(&learnt.spurious);
         report.rtt = learnt.rtt;
         //= rfc8083-7-ecn
@@ -197,7 +325,7 @@ impl MediaSender {
         }
         self.breaker.on_rtcp(cx.now);
         // On a path with reordering, most NACKs are premature.
-        if self.peer == Peer::PerPacket && self.history.is_reordered() {
+        if self.peer.is_per_packet() && self.history.is_reordered() {
             return;
         }
         for seq in nack.lost().take(MAX_NACKS) {
@@ -262,9 +390,10 @@ impl MediaSender {
     }
 
     /// Start time of a blackout: packets have been in flight for longer than a round trip, and no
-    /// feedback has reported an arrival for [`SILENCE`].
+    /// feedback has reported an arrival for [`SILENCE`]. Other feedback than that of RFC 8888 has no
+    /// fixed interval.
     pub(super) fn blackout_start(&self) -> Option<Time> {
-        if self.phase != Phase::Open || self.peer != Peer::PerPacket {
+        if self.phase != Phase::Open || self.peer != (Peer::PerPacket { ecn: true }) {
             return None;
         }
         let oldest = self.history.oldest_unresolved()?;
@@ -341,6 +470,8 @@ impl MediaSender {
         self.control.restart(cx, self.config.packet_size);
         self.control.on_report(cx, &Report::default().rtt(rtt));
         self.reader.forget_reporters();
+        self.reports.restart();
+        self.outcomes = [0; 2];
         self.path = PathView::default();
         self.path.on_rtt(cx.now, rtt);
         self.ceiling = None;
@@ -429,8 +560,15 @@ const FAST_REPORTS: Duration = Duration::from_secs(1);
 const MAX_SENT_REPORTS: usize = 256;
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const GREETING_RETRY: Duration = Duration::from_millis(100);
-/// Time from the first media packet after which a peer counts as sending no per-packet feedback.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// RFC 3550 section 6.3.1: 5 s times 1.5 / 1.21828.
+const LONGEST_INTERVAL: Duration = Duration::from_millis(6_200);
+/// Interval of transport-wide feedback before it is known: receivers report so
+/// seldom in the first seconds.
+const FIRST_INTERVAL: Duration = Duration::from_secs(1);
+/// Less than the interval of any feedback.
+const SAME_TIME: Duration = Duration::from_millis(10);
+/// Round-trip time of a peer whose reports quote no sender report: a long terrestrial path.
+const ASSUMED_RTT: Duration = Duration::from_millis(300);
 /// Six feedback intervals: tolerates the loss of a few feedback packets, and sends at most five
 /// frames into a failed path.
 const SILENCE: Duration = Duration::from_millis(150);

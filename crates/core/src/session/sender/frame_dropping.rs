@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::frames::HEADERS;
 use super::{MediaSender, Peer, Phase};
 use crate::control::Target;
+use crate::session::receiver_reports::Bounds;
 use crate::trace::KeyCause;
 use crate::units::{Bytes, Rate, Time};
 
@@ -18,6 +19,13 @@ impl MediaSender {
         let packet = self.config.packet_size.get();
         let most = ceiling.scale(packet - HEADERS, packet);
         target.media(target.media.min(most))
+    }
+
+    /// Moves a target into the bounds of the rate on the wire.
+    pub(super) fn within(&self, target: Target, bounds: Bounds) -> Target {
+        let packet = self.config.packet_size.get();
+        let wire = target.send.max(bounds.least).min(bounds.most);
+        Target::of(wire).media(wire.scale(packet - HEADERS, packet))
     }
 
     pub(super) fn pace(&self) -> Rate {
@@ -82,10 +90,10 @@ impl MediaSender {
         let every = match (self.config.key_interval, self.peer) {
             (Some(every), _) => Some(every),
             // Plain receivers cannot request key frames: send one every two seconds.
-            (None, Peer::Unknown | Peer::ReceiverReports) => {
+            (None, Peer::Unknown | Peer::Silent | Peer::ReceiverReports) => {
                 Some((self.config.frame_rate.as_f64() * 2.0) as u64)
             }
-            (None, Peer::PerPacket) => None,
+            (None, Peer::PerPacket { .. }) => None,
         };
         let since = self.chain.since_key(frame);
         let periodic = every.is_some_and(|n| since.is_some_and(|s| s >= n.max(1)));
@@ -95,9 +103,14 @@ impl MediaSender {
 
     /// Whether `ahead` bytes that leave from now on arrive too late for the frame.
     pub(super) fn is_late(&self, now: Time, captured: Time, ahead: Bytes) -> bool {
-        let Some(bound) = self.config.delay_bound else {
+        let Some(mut bound) = self.config.delay_bound else {
             return false;
         };
+        if !self.path.has_rtt() {
+            // The delay of the path is unknown. A key frame at the minimum rate must not be late at
+            // any frame rate.
+            bound = bound.max(self.config.frame_rate.interval() * KEY_BUDGETS);
+        }
         let leave = self
             .pacer
             .time_to_send(now, Bytes::ZERO, ahead, self.pace());

@@ -15,6 +15,8 @@ use crate::wire::rtp::RtpHeader;
 pub(super) struct OutFrame {
     pub(super) row: SentFrame,
     pub(super) deadline: Option<Time>,
+    /// Headers of each packet, in bytes.
+    headers: u64,
     /// Concatenated payloads, and the end of each.
     payloads: Vec<u8>,
     ends: Vec<usize>,
@@ -62,7 +64,7 @@ impl OutFrame {
         access_unit: &[u8],
         row: SentFrame,
         deadline: Option<Time>,
-        max_payload: usize,
+        (headers, max_payload): (u64, usize),
     ) -> Result<Self, PacketiseError> {
         let mut payloads = Vec::with_capacity(access_unit.len() + 64);
         let mut ends = Vec::with_capacity(access_unit.len() / max_payload + 2);
@@ -70,10 +72,11 @@ impl OutFrame {
             payload.emit(&mut payloads);
             ends.push(payloads.len());
         })?;
-        let wire = Bytes(payloads.len() as u64 + ends.len() as u64 * HEADERS);
+        let wire = Bytes(payloads.len() as u64 + ends.len() as u64 * headers);
         Ok(Self {
             row: SentFrame { wire, ..row },
             deadline,
+            headers,
             left: wire,
             repairs: vec![(0, Time::ZERO); ends.len()],
             payloads,
@@ -138,7 +141,7 @@ impl OutFrame {
 
     /// Size of payload `index` on the wire.
     pub(super) fn size_of(&self, index: u32) -> Bytes {
-        Bytes(self.payload(index).len() as u64 + HEADERS)
+        Bytes(self.payload(index).len() as u64 + self.headers)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::{Bytes, Time};
 use crate::wire::rtp::{PayloadType, RtpHeader};
 use crate::wire::rtx::RtxPayload;
+use crate::wire::sdp::TRANSPORT_SEQUENCE_ID;
 
 impl MediaSender {
     /// Appends the next datagram to the empty `buffer`.
@@ -34,14 +35,16 @@ impl MediaSender {
         let size = Bytes(buffer.len() as u64) + OVERHEAD;
         // A peer that does not report CE marks prevents a reaction to them (RFC 6679 section
         // 7.2.1).
-        let ecn = if self.config.ecn && self.peer != Peer::ReceiverReports {
+        let reports_ecn = matches!(self.peer, Peer::Unknown | Peer::PerPacket { ecn: true });
+        let ecn = if self.config.ecn && reports_ecn {
             Ecn::Ect0
         } else {
             Ecn::NotEct
         };
-        let seq = match stream {
-            Stream::Media => &mut self.media_seq,
-            Stream::Repair => &mut self.repair_seq,
+        let seq = if stream == Stream::Media {
+            &mut self.media_seq
+        } else {
+            &mut self.repair_seq
         };
         let wire_seq = core::mem::replace(seq, *seq + 1);
         let kinds = (kind, ecn);
@@ -83,6 +86,7 @@ impl MediaSender {
             }
             let streams = self.config.streams;
             let sequence = self.repair_seq as u16;
+            let transport = self.history.next_transport();
             let Some(frame) = self.frames.sent_mut(content.frame) else {
                 continue;
             };
@@ -91,21 +95,21 @@ impl MediaSender {
             }
             if !self.repair_budget.spend(size) {
                 // Without feedback per packet, the request is no proof of a loss.
-                if self.peer == Peer::PerPacket {
+                if self.peer.is_per_packet() {
                     self.chain.break_at(content.frame, KeyCause::Repair);
                 }
                 continue;
             }
             frame.on_repair(content.fragment, now);
             let last = frame.is_last(content.fragment);
-            header(
+            let header = header(
                 frame,
                 streams.repair_ssrc,
                 streams.repair_type,
                 sequence,
                 last,
-            )
-            .emit(buffer);
+            );
+            emit(header, transport, buffer);
             let original_sequence = content.media_seq as u16;
             let payload = frame.payload(content.fragment);
             RtxPayload {
@@ -139,14 +143,14 @@ impl MediaSender {
         let front = self.frames.front()?;
         let streams = self.config.streams;
         let (sequence, last) = (self.media_seq as u16, front.next_is_last());
-        header(
+        let header = header(
             front,
             streams.media_ssrc,
             streams.media_type,
             sequence,
             last,
-        )
-        .emit(buffer);
+        );
+        emit(header, self.history.next_transport(), buffer);
         let (row, fragment) = self.frames.take_next(cx.now, buffer)?;
         if row.left.is_some() {
             if row.key {
@@ -199,6 +203,16 @@ fn header(
         timestamp: frame.row.timestamp,
         ssrc,
         marker,
+    }
+}
+
+/// Writes the header, with the transport-wide sequence number if there is one.
+fn emit(header: RtpHeader, transport: Option<u16>, buffer: &mut Vec<u8>) {
+    match transport {
+        Some(sequence) => {
+            header.emit_with_element(TRANSPORT_SEQUENCE_ID, sequence.to_be_bytes(), buffer);
+        }
+        None => header.emit(buffer),
     }
 }
 

@@ -57,6 +57,7 @@ impl Sdp {
             crypto: lines.crypto(media)?,
             feedback: lines.feedback(&of_media),
             rtcp_mux: lines.attribute("rtcp-mux").is_some(),
+            rtcp_port: lines.rtcp_port()?,
             rtcp_reduced_size: lines.attribute("rtcp-rsize").is_some(),
         })
     }
@@ -268,6 +269,16 @@ impl<'a> Lines<'a> {
         Ok(keys)
     }
 
+    /// An address that may follow the port is not supported, and ignored.
+    fn rtcp_port(&self) -> Result<Option<u16>, SdpError> {
+        let line = self.attribute("rtcp");
+        line.map(|line| {
+            let port = line.word(0).and_then(parsed);
+            port.ok_or(line.wrong(SdpFault::Port))
+        })
+        .transpose()
+    }
+
     fn feedback(&self, of_media: &str) -> Feedback {
         let offers = |what: &str| {
             self.attributes("rtcp-fb").any(|line| {
@@ -281,6 +292,7 @@ impl<'a> Lines<'a> {
             nack: offers("nack"),
             pli: offers("nack pli"),
             ccfb: offers("ack ccfb"),
+            transport_cc: offers("transport-cc"),
         }
     }
 }

@@ -36,9 +36,10 @@ prop_compose! {
         source in proptest::option::of(source()),
         source_filter in proptest::collection::vec(any::<IpAddr>(), 0..3),
         crypto in proptest::collection::vec(crypto(), 0..3),
-        flags: (bool, bool, bool, bool, bool),
+        rtcp_port: Option<u16>,
+        flags: (bool, bool, bool, bool, bool, bool),
     ) -> Sdp {
-        let (nack, pli, ccfb, rtcp_mux, rtcp_reduced_size) = flags;
+        let (nack, pli, ccfb, transport_cc, rtcp_mux, rtcp_reduced_size) = flags;
         Sdp {
             session, address, port,
             payload_type: PayloadType::new(media).unwrap(),
@@ -52,8 +53,9 @@ prop_compose! {
             source,
             source_filter,
             crypto,
-            feedback: Feedback { nack, pli, ccfb },
+            feedback: Feedback { nack, pli, ccfb, transport_cc },
             rtcp_mux,
+            rtcp_port,
             rtcp_reduced_size,
         }
     }

@@ -1,0 +1,253 @@
+//! Converts RTCP receiver reports (RFC 3550 section 6.4) to packet outcomes, for peers without
+//! per-packet feedback.
+
+use core::time::Duration;
+
+use super::history::{History, Learnt};
+use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
+use crate::wire::rtcp::ReportBlock;
+
+/// Reads the report blocks of one receiver.
+///
+/// A block counts the losses up to the highest sequence number that arrived, and answers a sender
+/// report. The delay of the packets between two blocks is interpolated between their two round-trip
+/// times, so that a controller sees a queue grow, and a receive rate that is the mean of the
+/// interval.
+///
+/// Reports are up to 6 s apart (RFC 3550 section 6.2, 5 s times 1.5 / 1.218), which is many round
+/// trips, and a controller assumes one report per round trip. [`Bounds`] limit the changes of its
+/// rate from one report to the next.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiverReports {
+    reporter: Option<u32>,
+    cumulative_lost: i32,
+    /// Departure time of the newest packet that was reported, and the delay assumed for it.
+    newest: Option<(Time, Duration)>,
+    last: Option<Time>,
+    interval: Duration,
+    bounds: Bounds,
+    /// Rate that arrived at the last loss; `None` in slow start.
+    full: Option<Rate>,
+    /// The last report has lowered the rate.
+    is_lowered: bool,
+    /// Number of reports until the circuit breaker may trip again without stopping the stream.
+    cautious: u8,
+    /// Size of the next probe above that rate, in percent.
+    probe: u64,
+    /// Rate sent before the last report.
+    sent: Rate,
+    open: Traffic,
+}
+
+/// Bounds of the rate on the wire until the next report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// A rate that the reports do not contradict.
+    pub least: Rate,
+    /// Increase over the rate that has arrived.
+    pub most: Rate,
+}
+
+/// Traffic since the bounds were last set.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traffic {
+    span: Duration,
+    sent: Bytes,
+    received: Bytes,
+}
+
+/// What one block shows.
+#[derive(Debug)]
+pub struct ReportedInterval {
+    /// Outcomes of the packets since the last block.
+    pub learnt: Learnt,
+    /// Share of them that was lost, in 0..=1.
+    pub loss: f64,
+}
+
+impl ReceiverReports {
+    /// Before the first report.
+    pub fn new() -> Self {
+        Self {
+            reporter: None,
+            cumulative_lost: 0,
+            newest: None,
+            last: None,
+            interval: Duration::ZERO,
+            bounds: FIRST,
+            full: None,
+            is_lowered: false,
+            cautious: 0,
+            probe: FIRST_PROBE,
+            sent: Rate::ZERO,
+            open: Traffic::default(),
+        }
+    }
+
+    /// Bounds until the next report.
+    ///
+    /// Before a loss of [`SIGNIFICANT`], both bounds are twice the rate that has arrived in the last
+    /// interval, as in slow start (RFC 5348 section 4.3), and at least [`FIRST`]. The initial window
+    /// of RFC 5348 section 4.2, four packets per round trip, is meant for reports once per round
+    /// trip. It would be any rate on a short path, and too low a start on a long one.
+    ///
+    /// A loss fraction `l` lowers the rate by at most the factor `1 - √l` per report (Sisalem and
+    /// Wolisz, "LDA+: A TCP-Friendly Adaptation Scheme for Multimedia Communication", 2000): most
+    /// losses follow from the sender's own last increase, to which it could not react before the
+    /// report. After it, the rate grows at most half of the way to the rate that arrived at the
+    /// loss, and then by a probe that doubles per report (Xu, Harfoush and Rhee, "Binary Increase
+    /// Congestion Control for Fast Long-Distance Networks", 2004), so that the next losses are few.
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Maximum interval of the last reports; zero before the first.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Processes a block of receiver `from` whose highest sequence number has passed
+    /// [`History::check_highest`]. `started` is the departure time of the first packet, `rtt` the
+    /// round-trip time to the receiver.
+    pub fn on_block(
+        &mut self,
+        now: Time,
+        from: u32,
+        block: &ReportBlock,
+        (started, rtt): (Time, Duration),
+        history: &mut History,
+    ) -> ReportedInterval {
+        let highest = block.highest_sequence as u16;
+        let known = self.reporter.replace(from) == Some(from);
+        let lost = if known {
+            let lost = block.cumulative_lost.saturating_sub(self.cumulative_lost);
+            u64::try_from(lost).unwrap_or(0)
+        } else {
+            history.unresolved(highest) * u64::from(block.fraction_lost) / 256
+        };
+        self.cumulative_lost = block.cumulative_lost;
+        let (began, delay) = self.newest.unwrap_or((started, rtt));
+        let newest = history.check_highest(highest).ok().flatten();
+        let end = newest.unwrap_or(began).max(began);
+        let span = nanos(end.since(began)).max(1);
+        let arrival = |sent: Time| {
+            let part = nanos(sent.since(began)).min(span);
+            let (from, to) = (i128::from(nanos(delay)), i128::from(nanos(rtt)));
+            let delay = from + (to - from) * i128::from(part) / i128::from(span);
+            RemoteTime(sent.as_nanos().saturating_add(delay as u64))
+        };
+        let learnt = history.settle_evenly(now, highest, lost, arrival);
+        if learnt.fates.is_empty() {
+            return ReportedInterval { learnt, loss: 0.0 };
+        }
+        self.newest = Some((end, rtt));
+        let gap = now.since(self.last.replace(now).unwrap_or(started));
+        // The largest of about eight intervals.
+        self.interval = gap.max(self.interval * 7 / 8);
+        let mut packets = 0_usize;
+        for fate in &learnt.fates {
+            self.open.sent += fate.size;
+            if fate.outcome.is_received() {
+                packets += 1;
+                self.open.received += fate.size;
+            }
+        }
+        self.open.span += Duration::from_nanos(span);
+        if self.open.span >= SPAN {
+            self.set_bounds();
+        }
+        let loss = 1.0 - packets as f64 / learnt.fates.len() as f64;
+        ReportedInterval { learnt, loss }
+    }
+
+    /// Starts again: the path is unknown.
+    pub fn restart(&mut self) {
+        *self = Self {
+            reporter: self.reporter,
+            cumulative_lost: self.cumulative_lost,
+            ..Self::new()
+        };
+    }
+
+    /// Cuts the rate to a tenth of the rate before the last report.
+    pub fn cut(&mut self) {
+        let rate = self.sent.scale(1, 10);
+        let (least, most) = (rate, rate);
+        self.bounds = Bounds { least, most };
+        self.is_lowered = true;
+        self.cautious = CAUTIOUS_REPORTS;
+    }
+
+    fn set_bounds(&mut self) {
+        let open = core::mem::take(&mut self.open);
+        let (sent, arrived) = (open.sent / open.span, open.received / open.span);
+        let loss = 1.0 - open.received.get() as f64 / open.sent.get().max(1) as f64;
+        self.sent = sent;
+        // Losses of the last round trip before a decrease say nothing of the present rate.
+        let earlier = core::mem::take(&mut self.is_lowered);
+        let tolerated = if earlier { EARLIER_LOSS } else { 0.0 };
+        if loss >= SIGNIFICANT.max(tolerated) || loss > tolerated && self.full.is_some() {
+            if !earlier {
+                self.full = Some(arrived);
+                self.is_lowered = true;
+            }
+            self.probe = FIRST_PROBE;
+            let least = Rate::from_f64(sent.as_f64() * (1.0 - loss.sqrt()));
+            self.bounds = Bounds {
+                least,
+                most: least.max(arrived),
+            };
+            return;
+        }
+        let half_again = self.cautious > 0;
+        self.cautious = self.cautious.saturating_sub(1);
+        self.bounds = match self.full {
+            None => {
+                let rate = arrived.scale(2, 1).max(FIRST.most);
+                let (least, most) = (rate, rate);
+                Bounds { least, most }
+            }
+            Some(full) if arrived < full.scale(100 - FIRST_PROBE, 100) => {
+                let most = arrived.scale(if half_again { 3 } else { 4 }, 2);
+                let half = (arrived + full).scale(1, 2).min(most);
+                let (least, most) = (half, half);
+                Bounds { least, most }
+            }
+            Some(_) => {
+                let most = arrived.scale(100 + self.probe, 100);
+                self.probe = (2 * self.probe).min(LAST_PROBE);
+                let least = arrived;
+                Bounds { least, most }
+            }
+        };
+    }
+}
+
+/// Bounds from the first to the second report: a rate that any access link of video carries, from
+/// which three reports lead to 8 Mb/s.
+const FIRST: Bounds = Bounds {
+    least: Rate::kbps(1_000),
+    most: Rate::kbps(1_000),
+};
+/// One packet in 100.
+const SIGNIFICANT: f64 = 0.01;
+/// A tenth of a second at ten times the present rate, half of it lost, in an interval of 5 s.
+const EARLIER_LOSS: f64 = 0.1;
+/// Reports in `CB_INTERVAL` of RFC 8083 section 4.3.
+const CAUTIOUS_REPORTS: u8 = 3;
+/// Percent. Loses 2 % at most, far from the limit of the circuit breaker.
+const FIRST_PROBE: u64 = 2;
+/// Percent.
+const LAST_PROBE: u64 = 50;
+/// Several frames at any usual rate. A shorter span measures single frames, and would let many
+/// reports raise the rate quickly.
+const SPAN: Duration = Duration::from_millis(200);
+
+impl Default for ReceiverReports {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -305,7 +305,7 @@ impl Entry {
         if self.nodes == Nodes::Flows {
             return match options.seeds {
                 1 => "seed 1".to_owned(),
-                seeds => format!("seeds 1 to {seeds}; mean, smallest and largest value"),
+                seeds => format!("seeds 1 to {seeds}"),
             };
         }
         if self.tcps.is_empty() {

@@ -128,9 +128,13 @@ fn draw(figure: &mut Figure, runs: &[Vec<Step>]) {
     };
     let mut points: Vec<Point> = Vec::new();
     for step in first {
-        // A line in steps.
+        // A line in steps. Its points are in strict order of time.
         if let Some(last) = points.last().copied() {
-            points.push(Point::single(step.at, last.y));
+            if step.at - last.x <= 2.0 * INSTANT {
+                points.pop();
+            } else {
+                points.push(Point::single(step.at - INSTANT, last.y));
+            }
         }
         points.push(Point::single(step.at, step.rate));
     }
@@ -277,5 +281,7 @@ fn recovered(some: usize, all: usize) -> String {
 const S0: u32 = 22;
 const RTT: f64 = 0.55;
 const PACKET_BITS: u32 = 8_000;
+/// Duration of a step in the drawing, in seconds.
+const INSTANT: f64 = 1e-6;
 /// Duration of a run in seconds.
 const DURATION: f64 = 10.0;

@@ -235,12 +235,12 @@ fn nodes(
 
 /// Counts the drops of all links since the last call.
 fn count_drops(network: &mut Network<SimPacket>, meter: &mut Meter, instances: &[FlowInstance]) {
-    let dscps: Vec<u8> = instances.iter().map(|flow| flow.plan.dscp).collect();
     for link in (0..network.len()).map(LinkId) {
         while let Some(note) = network.pop_note(link) {
             let flow = note.flow as usize;
             // A dummy packet.
-            if note.dscp == LOWER_EFFORT && dscps.get(flow) != Some(&LOWER_EFFORT) {
+            let own = instances.get(flow).map(|flow| flow.plan.dscp);
+            if note.dscp == LOWER_EFFORT && own != Some(LOWER_EFFORT) {
                 continue;
             }
             meter.dropped(flow, note.at);

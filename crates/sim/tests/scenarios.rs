@@ -183,6 +183,7 @@ fn documentation_lists_all_keys() {
         ("web", FLOW, "web = { nonsense = 1 }\n"),
         ("access", FLOW, "access = { nonsense = 1 }\n"),
         ("rap", "\"tfrc\"", "{ rap = { nonsense = 1 } }"),
+        ("rcs", "\"tfrc\"", "{ rcs = { nonsense = 1 } }"),
         ("pause", "fps = 30", "pause = [{ nonsense = 1 }]"),
         ("encoder", "fps = 30", "encoder = { nonsense = 1 }"),
         ("baseline", BASELINE, "nonsense = 1\n"),

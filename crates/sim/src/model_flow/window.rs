@@ -6,8 +6,7 @@ use tidegate_core::units::Time;
 /// largest number of packets in flight, up to [`MOST`].
 #[derive(Debug)]
 pub(super) struct Window {
-    /// Nanoseconds, the lowest bit of which is set for dummy packets, or [`SETTLED`]; the length is a
-    /// power of two.
+    /// Nanoseconds, with [`DUMMY`] for dummy packets, or [`SETTLED`]; the length is a power of two.
     slots: Vec<u64>,
     base: u64,
     next: u64,
@@ -40,7 +39,7 @@ impl Window {
             self.make_room();
         }
         let slot = self.slot(seq);
-        self.slots[slot] = at.as_nanos() & !1 | u64::from(is_dummy);
+        self.slots[slot] = at.as_nanos() & !DUMMY | if is_dummy { DUMMY } else { 0 };
         self.next += 1;
         seq
     }
@@ -51,7 +50,7 @@ impl Window {
             return None;
         }
         let nanos = self.slots[self.slot(seq)];
-        (nanos != SETTLED).then_some(Time::from_nanos(nanos & !1))
+        (nanos != SETTLED).then_some(Time::from_nanos(nanos & !DUMMY))
     }
 
     /// Calls `known` for the packets with unknown fate up to `last`, in order, with their send times
@@ -61,7 +60,8 @@ impl Window {
         let mut seq = self.base;
         while seq < self.next && seq <= last {
             let slot = &mut self.slots[(seq & mask) as usize];
-            if *slot != SETTLED && known(seq, Time::from_nanos(*slot & !1), *slot & 1 == 1) {
+            if *slot != SETTLED && known(seq, Time::from_nanos(*slot & !DUMMY), *slot & DUMMY != 0)
+            {
                 *slot = SETTLED;
             }
             if *slot == SETTLED && seq == self.base {
@@ -94,6 +94,8 @@ impl Window {
     }
 }
 
+/// The highest bit of a time that ends 292 years after the start.
+const DUMMY: u64 = 1 << 63;
 /// No packet is sent at the end of time.
 const SETTLED: u64 = u64::MAX;
 /// Initial length.

@@ -24,7 +24,7 @@ use super::table::{Document, Form, Table, Value};
 use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, MediaPlan, Scenario};
 use crate::run::expect::Needs;
 use crate::run::{ExpectError, Expectation};
-use control::{CONTROL, RAP, TFRC};
+use control::{CONTROL, RAP, RCS, TFRC};
 use flow::{ACCESS, FLOW, PAUSE, VIDEO};
 use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
 use models::{BULK, ON_OFF, TCP, UDP, WEB};
@@ -370,6 +370,7 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in the access or exit of a flow", ACCESS),
     ("in the control of a flow", CONTROL),
     ("in the rap of a control", RAP),
+    ("in the rcs of a control", RCS),
     ("in the tfrc of a control", TFRC),
     ("in the transport of a flow", TRANSPORT),
     ("in the flags of a transport", FLAGS),

@@ -19,7 +19,7 @@ use crate::control::{
     Start, Summary, Target, TimerReason, sooner,
 };
 use crate::trace::{ControllerState, Event};
-use crate::units::{Rate, Time};
+use crate::units::{Bytes, Rate, Time};
 use round_trip::RoundTrip;
 
 /// Configuration of RCS. Values are clamped to their range.
@@ -142,7 +142,7 @@ impl Rcs {
         };
         let known = config.rtt.or(start.prior.map(|prior| prior.rtt));
         let mut rcs = Self {
-            size: start.packet_size.get().max(1) as f64,
+            size: bytes(start.packet_size),
             ceiling: start.demand.ceiling,
             state: State::Unmeasured,
             rate: 0.0,
@@ -352,6 +352,11 @@ impl Rcs {
     }
 }
 
+/// Size of a packet, of at most the length of an IP packet.
+fn bytes(size: Bytes) -> f64 {
+    size.get().clamp(1, 65_535) as f64
+}
+
 impl RateController for Rcs {
     fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
         self.next = packet.seq + 1;
@@ -363,7 +368,7 @@ impl RateController for Rcs {
             return;
         }
         self.sent = self.sent.saturating_add(1);
-        self.size += (packet.size.get().max(1) as f64 - self.size) * SIZE_GAIN;
+        self.size += (bytes(packet.size) - self.size) * SIZE_GAIN;
         self.newest.0 = packet.seq + 1;
         if self.timeout.is_none() {
             self.rearm(cx.now);
@@ -436,7 +441,8 @@ impl RateController for Rcs {
     }
 
     fn target(&self) -> Target {
-        let data = self.bits(self.rate);
+        // Packets may have become larger since the rate was set.
+        let data = self.bits(self.rate.min(self.most()));
         let (media, filler) = match self.state {
             // Data, because other traffic may starve a dummy packet.
             State::Unmeasured => (self.bits(FIRST_RATE.min(self.most())), Rate::ZERO),

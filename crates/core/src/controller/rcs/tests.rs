@@ -3,7 +3,7 @@
 use super::*;
 use crate::control::{Demand, FlowId, Prior};
 use crate::random::Seed;
-use crate::units::{Bytes, RemoteTime};
+use crate::units::RemoteTime;
 
 /// RCS on a path without queue, with packets of 1,000 bytes and a report per packet after half a
 /// round trip each way.

@@ -62,8 +62,9 @@ struct Session {
 struct Greeting {
     secret: SharedSecret,
     generator: Generator,
-    /// The handshake in progress.
+    /// The handshake in progress, and the one before, whose answer may be on its way.
     open: Option<Initiator>,
+    before: Option<Initiator>,
     /// Time of the next hello.
     next: Time,
     /// Interval after the next hello.
@@ -115,6 +116,7 @@ impl<E: Endpoint> SecureEndpoint<E> {
             secret,
             generator: Generator::new(seed),
             open: None,
+            before: None,
             next: Time::ZERO,
             interval: FIRST_INTERVAL,
             opened: Time::ZERO,
@@ -365,9 +367,12 @@ impl Greeting {
             return;
         }
         let is_old = now.since(self.opened) >= HELLO_LIFETIME;
-        if self.open.is_none() || is_old {
-            self.open = Some(Initiator::new(&self.secret, &mut self.generator));
+        if self.open.is_none() {
             self.interval = FIRST_INTERVAL;
+        }
+        if self.open.is_none() || is_old {
+            let fresh = Initiator::new(&self.secret, &mut self.generator);
+            self.before = self.open.replace(fresh);
             self.opened = now;
         }
         self.is_due = true;
@@ -396,7 +401,8 @@ impl Greeting {
     }
 
     fn on_answer(&mut self, now: Time, datagram: &[u8]) -> Option<SessionKeys> {
-        let keys = self.open.as_mut()?.read_answer(datagram)?;
+        let mut handshakes = self.open.iter_mut().chain(&mut self.before);
+        let keys = handshakes.find_map(|handshake| handshake.read_answer(datagram))?;
         self.on_authentic(now);
         Some(keys)
     }
@@ -406,6 +412,7 @@ impl Greeting {
         self.last = now;
         self.since = None;
         self.open = None;
+        self.before = None;
         self.is_due = false;
     }
 }
@@ -423,9 +430,9 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Silence of the peer after which an initiator begins another handshake. Equal to the time after
 /// which a receiver accepts another SSRC.
 pub const PEER_SILENCE: Duration = Duration::from_secs(2);
-/// Age at which a hello is replaced by another one: far above any round-trip time. A responder
-/// answers a hello only while its handshake is pending.
-const HELLO_LIFETIME: Duration = Duration::from_secs(2);
+/// Age at which a hello is replaced by another one: a responder answers a hello only while its
+/// handshake is pending. The answer is accepted for twice this time.
+const HELLO_LIFETIME: Duration = Duration::from_millis(700);
 /// Intervals between hellos: above most round-trip times, then doubled to this maximum.
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 const LAST_INTERVAL: Duration = Duration::from_secs(1);

@@ -243,8 +243,14 @@ impl Rcs {
         self.timeout = None;
     }
 
-    /// Timed transitions.
+    /// All timed transitions that are due.
     fn advance(&mut self, cx: &mut Context<'_>) {
+        while self.next_timeout().is_some_and(|(at, _)| at <= cx.now) {
+            self.transit(cx);
+        }
+    }
+
+    fn transit(&mut self, cx: &mut Context<'_>) {
         match self.state {
             State::Probing { end, reported } if end <= cx.now => {
                 let end = end + self.rtt.duration();
@@ -275,7 +281,7 @@ impl Rcs {
                     return self.detect(cx);
                 }
                 if self.increase <= cx.now {
-                    self.step();
+                    self.step(cx.now);
                 }
             }
             _ => {}
@@ -283,13 +289,16 @@ impl Rcs {
     }
 
     /// Additive increase. A source that uses less than half of its rate does not test the path.
-    fn step(&mut self) {
+    fn step(&mut self, now: Time) {
         let window = self.rate * self.rtt.mean();
         if f64::from(self.sent) >= LEAST_USE * window {
             self.grow();
         }
         self.sent = 0;
         self.increase += self.rtt.duration();
+        if self.increase <= now {
+            self.increase = now + self.rtt.duration();
+        }
     }
 
     /// Restarts the retransmission timer, as TCP does on an acknowledgement of new data (RFC 6298
@@ -318,7 +327,7 @@ impl Rcs {
             _ => {}
         }
         if !is_dummy && packet.seq >= self.newest.1 {
-            self.newest.1 = packet.seq + 1;
+            self.newest.1 = packet.seq.saturating_add(1);
             self.rearm(now);
         }
     }
@@ -359,7 +368,8 @@ fn bytes(size: Bytes) -> f64 {
 
 impl RateController for Rcs {
     fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
-        self.next = packet.seq + 1;
+        self.advance(cx);
+        self.next = packet.seq.saturating_add(1);
         if packet.kind == Kind::Dummy {
             if self.dummies.len() == MOST_DUMMIES {
                 self.dummies.pop_front();
@@ -369,7 +379,7 @@ impl RateController for Rcs {
         }
         self.sent = self.sent.saturating_add(1);
         self.size += (bytes(packet.size) - self.size) * SIZE_GAIN;
-        self.newest.0 = packet.seq + 1;
+        self.newest.0 = packet.seq.saturating_add(1);
         if self.timeout.is_none() {
             self.rearm(cx.now);
         }
@@ -437,6 +447,7 @@ impl RateController for Rcs {
             }
             Change::Reports { interval } => self.interval = *interval,
         }
+        self.advance(cx);
         self.publish(cx);
     }
 

@@ -150,7 +150,7 @@ pub(crate) fn write_private(file: &Path, text: &str) -> Result<()> {
         if file.exists() && !file.is_file() {
             return std::fs::write(file, text);
         }
-        // Readers see the former content or the new one, and whoever has opened the former file
+        // Readers see the former content or the new one. A process that has opened the former file
         // does not see the new key.
         let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let mut partial = target.clone().into_os_string();

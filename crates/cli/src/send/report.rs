@@ -24,7 +24,7 @@ pub(super) struct Reporter {
     peer: String,
     bound: Option<Duration>,
     one_way: bool,
-    told: Reported,
+    reported: Reported,
     frames: Vec<SentFrame>,
     packets: Vec<PacketRow>,
     recent: Recent,
@@ -86,7 +86,7 @@ impl Reporter {
             peer: route.peer.to_string(),
             bound: promised.then_some(args.delay_bound),
             one_way: args.one_way,
-            told: Reported::default(),
+            reported: Reported::default(),
             frames: Vec::new(),
             packets: Vec::new(),
             recent: Recent::default(),
@@ -173,15 +173,15 @@ impl Reporter {
 
     fn tell_changes(&mut self, now: Time, status: &Status) {
         let peer = &self.peer;
-        let told = &mut self.told;
+        let reported = &mut self.reported;
         let silent = !status.has_answered && !self.one_way && now >= Time::ZERO + FIRST_WORD;
-        if silent && !std::mem::replace(&mut told.silence, true) {
+        if silent && !std::mem::replace(&mut reported.silence, true) {
             self.progress.say(&format!(
                 "{peer} has not answered yet: sending at the lowest rate (--floor), with a key \
                  frame every two seconds"
             ));
         }
-        if status.reports_only && !std::mem::replace(&mut told.reports_only, true) {
+        if status.reports_only && !std::mem::replace(&mut reported.reports_only, true) {
             self.progress.say(&format!(
                 "{peer} sends receiver reports only, without per-packet feedback: the rate changes \
                 with each report, with a key frame every two seconds"
@@ -189,7 +189,7 @@ impl Reporter {
         }
         if let (Some(bound), Some(rtt)) = (self.bound, status.rtt)
             && rtt / 2 >= bound
-            && !std::mem::replace(&mut told.too_far, true)
+            && !std::mem::replace(&mut reported.too_far, true)
         {
             self.progress.say(&format!(
                 "warning: half of the round-trip time to {peer} is {}, not less than the delay \
@@ -205,7 +205,7 @@ impl Reporter {
             () if status.blackout => PathState::Blackout,
             () => PathState::Open,
         };
-        if std::mem::replace(&mut told.path, path) != path {
+        if std::mem::replace(&mut reported.path, path) != path {
             self.progress.say(&match path {
                 PathState::Open => format!("{peer} answers again: the stream continues"),
                 PathState::Blackout => format!("no feedback from {peer}: waiting for the path"),

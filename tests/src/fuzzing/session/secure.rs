@@ -23,7 +23,9 @@ pub fn secure(data: &[u8]) {
     while !story.is_over() {
         scene.act(&mut story);
     }
-    // A sender without an answer for its patience has ended; its user starts another one.
+    // A sender without an answer for its patience has ended, or ends before its next hello; its user
+    // starts another one.
+    scene.pass(LAST_INTERVAL);
     if scene.left.has_failed() {
         scene.left = sender(&scene.secret, 0);
     }
@@ -252,6 +254,8 @@ impl Endpoint for Talker {
     }
 }
 
+/// Longest interval between two hellos.
+const LAST_INTERVAL: Duration = Duration::from_secs(1);
 /// The sender notices the silence, and a hello is sent every second.
 const RECOVERY: Duration = PEER_SILENCE.saturating_add(Duration::from_secs(2));
 const STEP: Duration = Duration::from_millis(20);

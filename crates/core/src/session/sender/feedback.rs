@@ -79,7 +79,8 @@ impl MediaSender {
         let sample = round_trip(now, block.last_sr, block.delay_since_last_sr);
         // Another sender report than those of this session is forged, or of another session.
         let sample = sample.filter(|&rtt| {
-            rtt <= cx.now.since(self.started) && self.sent_reports.contains(&block.last_sr)
+            let is_possible = rtt <= cx.now.since(self.started).min(MAX_RTT);
+            is_possible && self.sent_reports.contains(&block.last_sr)
         });
         // Before the first packet, the highest sequence number of a receiver has no meaning.
         let highest = match self.first_media {
@@ -556,6 +557,9 @@ impl MediaSender {
 
 /// Report interval of a Tidegate receiver.
 const FAST_REPORTS: Duration = Duration::from_secs(1);
+/// Longest round-trip time. A report that quotes an older sender report was held by the path, or is a
+/// replay: it says nothing about the delay of packets that leave now.
+const MAX_RTT: Duration = Duration::from_secs(10);
 /// Five seconds of probes, the longest reporting interval of a plain receiver.
 const MAX_SENT_REPORTS: usize = 256;
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);

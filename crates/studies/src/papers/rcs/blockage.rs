@@ -22,7 +22,7 @@ fn path(control: Control, lasts: f64, measured: f64) -> Path {
 }
 
 fn total(run: &Run) -> f64 {
-    run.shares("flow").iter().sum()
+    run.total("flow")
 }
 
 pub(super) fn throughput(entry: &Entry, options: &Options, progress: Progress<'_>) -> Played {

@@ -28,6 +28,11 @@ impl Run {
         of_group.map(|(_, totals)| rate(totals)).collect()
     }
 
+    /// Data packets per second of a group.
+    pub(super) fn total(&self, group: &str) -> f64 {
+        self.shares(group).iter().sum()
+    }
+
     /// Mean of the flows of a group.
     pub(super) fn mean(&self, group: &str) -> f64 {
         mean(&self.shares(group))

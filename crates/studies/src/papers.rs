@@ -388,7 +388,7 @@ pub const ENTRIES: &[Entry] = &[
     rcs::FIG17D,
     rcs::FIG18,
     rcs::FIG19,
-    rcs::HOMOGENEOUS,
+    rcs::SHARES,
     rcs::FIG20,
     rcs::FIG21A,
     rcs::FIG21B,

@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::path::MAX_RTT;
 use super::reordering::Reordering;
 use crate::control::{Ecn, FlowId, Kind, Outcome, PacketOutcome, Sent};
 use crate::trace::FeedbackFault;
@@ -310,7 +311,8 @@ impl History {
             if let (Outcome::Received { at: arrived, .. }, true) = (*outcome, seq == newest) {
                 let (held, elapsed) = (at.since(arrived), now.since(entry.sent));
                 // A holding time above the elapsed time is unknown or false.
-                learnt.rtt = (held <= elapsed + CLOCK_UNIT).then(|| elapsed.saturating_sub(held));
+                let rtt = (held <= elapsed + CLOCK_UNIT).then(|| elapsed.saturating_sub(held));
+                learnt.rtt = rtt.filter(|rtt| *rtt <= MAX_RTT);
             }
             learnt.fates.push(PacketOutcome {
                 flow: FlowId::default(),

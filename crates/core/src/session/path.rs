@@ -112,6 +112,9 @@ impl Default for PathView {
     }
 }
 
+/// Longest round-trip time. Feedback that implies more was held by the path, or is a replay: it says
+/// nothing about the delay of packets that leave now.
+pub(super) const MAX_RTT: Duration = Duration::from_secs(10);
 /// Round-trip time assumed before the first sample.
 const GUESS: Duration = Duration::from_millis(100);
 /// Averages over about the last 100 packets.

@@ -7,7 +7,7 @@ use crate::control::{Context, Report};
 use crate::session::breaker::ReportView;
 use crate::session::feedback::reject;
 use crate::session::history::{Content, Learnt};
-use crate::session::path::PathView;
+use crate::session::path::{MAX_RTT, PathView};
 use crate::session::receiver_reports::ReportedInterval;
 use crate::trace::{BreakerCause, Event, FeedbackFault, KeyCause};
 use crate::units::Time;
@@ -557,9 +557,6 @@ impl MediaSender {
 
 /// Report interval of a Tidegate receiver.
 const FAST_REPORTS: Duration = Duration::from_secs(1);
-/// Longest round-trip time. A report that quotes an older sender report was held by the path, or is a
-/// replay: it says nothing about the delay of packets that leave now.
-const MAX_RTT: Duration = Duration::from_secs(10);
 /// Five seconds of probes, the longest reporting interval of a plain receiver.
 const MAX_SENT_REPORTS: usize = 256;
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);

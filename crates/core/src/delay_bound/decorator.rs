@@ -18,7 +18,7 @@ use crate::units::{Bytes, Rate, Time};
 /// [`set_next_frame`](Self::set_next_frame) and [`set_stall`](Self::set_stall). It calls
 /// [`replan`](Self::replan) for a decision between two reports, such as before a frame.
 ///
-/// While reports are more than [`MAX_INTERVAL`] apart ([`Change::Reports`]), the decorator has no
+/// While reports are more than 200 ms apart ([`Change::Reports`]), the decorator has no
 /// effect: a queue would be known too late, and the rate of the forecast grows per report.
 #[derive(Debug)]
 pub struct DelayBound<C> {

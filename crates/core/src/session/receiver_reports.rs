@@ -86,8 +86,8 @@ impl ReceiverReports {
 
     /// Bounds until the next report.
     ///
-    /// Before a loss of [`SIGNIFICANT`], both bounds are twice the rate that has arrived in the last
-    /// interval, as in slow start (RFC 5348 section 4.3), and at least [`FIRST`]. The initial window
+    /// Before a loss of 1 %, both bounds are twice the rate that has arrived in the last
+    /// interval, as in slow start (RFC 5348 section 4.3), and at least 1 Mb/s. The initial window
     /// of RFC 5348 section 4.2, four packets per round trip, is meant for reports once per round
     /// trip. It would be any rate on a short path, and too low a start on a long one.
     ///

@@ -21,6 +21,7 @@ mod run_folder;
 mod security;
 mod send;
 mod sim;
+mod source_speed;
 mod sweep;
 mod table;
 mod tcp;

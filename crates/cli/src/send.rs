@@ -163,6 +163,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let (encoder, pace) = Timed::new(
         opened.session,
         around.clock,
+        opened.watch,
         slow_encoder_advice(args.codec),
     );
     let pipe = EncoderThread::start(encoder, around.stop.clone())

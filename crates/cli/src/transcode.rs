@@ -20,6 +20,7 @@ use tidegate_sim::scenario::quantity;
 use crate::decoding::DecoderArgs;
 use crate::live::{self, Limits};
 use crate::send::source::{self, Encoding};
+use crate::source_speed::{PacedSource, SourceWatch};
 use crate::tcp::encryption::Encryption;
 use crate::tcp::endpoints::End;
 use crate::tcp::ready::{ready, remarks};
@@ -191,11 +192,13 @@ fn play(
     socket: &mut TcpSocket,
     player: u32,
 ) -> Result<StreamResult> {
+    let watch = SourceWatch::new();
     let (name, pictures, capture): (_, Box<dyn VideoSource>, _) = match input {
         Input::Live(relay) => (relay.name(), Box::new(relay.source()?), Capture::Source),
         Input::Stored(name, first) => {
             let again = || FileSource::open(name, FileOptions::default()).map(Box::new);
             let file = first.take().map_or_else(again, Ok)?;
+            let file = Box::new(PacedSource::new(file, watch.clone()));
             (name.clone(), file, Capture::Clock { frames: None })
         }
     };
@@ -217,6 +220,7 @@ fn play(
             delay_bound: args.delay_bound,
         },
         encoder: encoding.session(pictures)?,
+        source: watch,
         slow_encoder_advice: "send smaller or fewer pictures to this transcoder, or give a faster \
         --preset",
         greeting: format!("transcoding {what} to {codec} for {peer}"),

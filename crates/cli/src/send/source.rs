@@ -11,6 +11,7 @@ use tidegate_media::{
 };
 
 use crate::live::SCENE_SEED;
+use crate::source_speed::{PacedSource, SourceWatch};
 
 /// Codec and preset of an encoder.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct OpenedSource {
     pub(crate) frame_rate: FrameRate,
     pub(crate) parameter_sets: Option<ParameterSets>,
     pub(crate) session: EncoderSession,
+    /// Times of the readings of the source.
+    pub(crate) watch: SourceWatch,
 }
 
 impl OpenedSource {
@@ -67,6 +70,8 @@ impl OpenedSource {
             Box::new(FileSource::open(input, FileOptions { size, rate, looped })?)
         };
         let (size, frame_rate) = (source.size(), source.frame_rate());
+        let watch = SourceWatch::new();
+        let source = Box::new(PacedSource::new(source, watch.clone()));
         Ok(Self {
             what: what(input, size, frame_rate),
             frame_rate,
@@ -75,6 +80,7 @@ impl OpenedSource {
                 Codec::Mpeg2 => None,
             },
             session: encoding.session(source)?,
+            watch,
         })
     }
 }

@@ -104,6 +104,7 @@ pub(super) fn play(
         },
         greeting: format!("sending {} to {peer}", opened.what),
         encoder: opened.session,
+        source: opened.watch,
         slow_encoder_advice: slow_encoder_advice(args.codec),
         name: format!("send to {peer} over TCP"),
         duration: args.duration,

@@ -17,6 +17,7 @@ use super::watch::watch;
 use super::{StreamConfig, TcpArgs};
 use crate::encoder_speed::Timed;
 use crate::live::{self, FLOW, Folder};
+use crate::source_speed::SourceWatch;
 use tidegate_console::context::LiveContext;
 use tidegate_console::describe;
 use tidegate_console::progress::Progress;
@@ -26,6 +27,8 @@ pub(crate) struct Sending<'a> {
     pub(crate) tcp: &'a TcpArgs,
     pub(crate) config: StreamConfig,
     pub(crate) encoder: EncoderSession,
+    /// Times of the readings of the encoder's source.
+    pub(crate) source: SourceWatch,
     /// Advice for a slow encoder.
     pub(crate) slow_encoder_advice: &'static str,
     /// First message; the mode is appended.
@@ -82,7 +85,12 @@ impl Sending<'_> {
         // With many players, create the folder late: port scans accept no data and get none.
         let at_once = self.tcp.serve.is_none();
         let trouble = at_once.then(|| folder.begin()).flatten();
-        let (encoder, pace) = Timed::new(self.encoder, conditions.clock, self.slow_encoder_advice);
+        let (encoder, pace) = Timed::new(
+            self.encoder,
+            conditions.clock,
+            self.source,
+            self.slow_encoder_advice,
+        );
         let mut reporter = Reporter::new(self.tcp, folder, sayings, pace)?;
         if let Some(trouble) = trouble {
             reporter.progress.say(&trouble);

@@ -228,6 +228,11 @@ impl MediaSender {
             if self.is_held(cx.now, captured) {
                 return None;
             }
+            if self.is_passed_over(cx.now, captured) {
+                self.capture.pop();
+                self.skip(cx, frame, captured, DropCause::Skipped);
+                continue;
+            }
             let waiting = self.waiting_raw();
             let backlog = self.frames.backlog() + waiting;
             self.control

@@ -17,6 +17,10 @@ pub(super) struct Capture {
     pauses: Vec<(u64, u64)>,
     waiting: VecDeque<u64>,
     open: Option<Open>,
+    /// Since when the encoder has had an order without a pause.
+    busy_since: Time,
+    /// Time of the last answer.
+    answered: Option<Time>,
     /// Encoding time: a decaying maximum.
     lag: Duration,
 }
@@ -36,6 +40,8 @@ impl Capture {
             pauses: pauses.iter().rev().map(span).collect(),
             waiting: VecDeque::new(),
             open: None,
+            busy_since: Time::ZERO,
+            answered: None,
             lag: Duration::ZERO,
         };
         capture.skip_pauses();
@@ -108,6 +114,9 @@ impl Capture {
     /// Moves the oldest queued frame to the encoder.
     pub(super) fn order(&mut self, now: Time, order: FrameOrder, budget: Bytes) {
         self.waiting.pop_front();
+        if self.answered != Some(now) {
+            self.busy_since = now;
+        }
         self.open = Some(Open {
             since: now,
             order,
@@ -122,9 +131,16 @@ impl Capture {
     /// The encoder has finished the open order.
     pub(super) fn answer(&mut self, now: Time) -> Option<(FrameOrder, Bytes)> {
         let open = self.open.take()?;
+        self.answered = Some(now);
         // A slow frame counts immediately and decays within a second or two.
         self.lag = now.since(open.since).max(self.lag * 31 / 32);
         Some((open.order, open.budget))
+    }
+
+    /// Whether a queued frame captured at `captured` has waited for the encoder alone, which has
+    /// been busy from then until now.
+    pub(super) fn waits_for_encoder(&self, now: Time, captured: Time) -> bool {
+        self.answered == Some(now) && captured >= self.busy_since
     }
 
     /// Recent maximum of the encoding time.
@@ -184,6 +200,33 @@ mod tests {
         let wanted: Vec<u64> = (0..10).chain(30..40).chain(50..55).collect();
         assert_eq!(frames, wanted);
         assert_eq!(capture.next(), None);
+    }
+
+    #[test]
+    fn a_frame_waits_for_the_encoder_if_that_was_busy_since_its_capture() {
+        let at = Time::from_millis;
+        let mut capture = Capture::new(FrameRate::fps(10), None, &[]);
+        capture.start(Time::ZERO);
+        capture.advance(at(300));
+        let order = |frame: u64| FrameOrder {
+            frame,
+            captured: at(frame * 100),
+            rate: Rate::kbps(500),
+            key: false,
+        };
+        // Frames 0 to 3 have waited for the network, and frame 4 for the encoder.
+        capture.order(at(300), order(0), Bytes(0));
+        assert!(capture.answer(at(450)).is_some());
+        assert!(!capture.waits_for_encoder(at(450), at(200)));
+        assert!(capture.waits_for_encoder(at(450), at(400)));
+        capture.order(at(450), order(1), Bytes(0));
+        assert!(capture.answer(at(600)).is_some());
+        assert!(capture.waits_for_encoder(at(600), at(400)));
+        // After a pause of the encoder.
+        assert!(!capture.waits_for_encoder(at(610), at(400)));
+        capture.order(at(610), order(2), Bytes(0));
+        assert!(capture.answer(at(700)).is_some());
+        assert!(!capture.waits_for_encoder(at(700), at(400)));
     }
 
     #[test]

@@ -38,7 +38,9 @@ impl MediaSender {
     /// minimum rate.
     pub(super) fn frame_rate(&self, now: Time, captured: Time, key: bool) -> Rate {
         let (floor, ceiling) = self.config.rates;
-        let waited = self.has_waited(now, captured) && self.config.delay_bound.is_some();
+        let waited = self.config.delay_bound.is_some()
+            && self.has_waited(now, captured)
+            && !self.capture.waits_for_encoder(now, captured);
         let rate = if waited {
             floor
         } else {
@@ -73,6 +75,15 @@ impl MediaSender {
     pub(super) fn is_held(&self, now: Time, captured: Time) -> bool {
         let key_waits = self.last_key_left.is_none() && !self.frames.is_empty();
         key_waits && self.config.delay_bound.is_some() && self.has_waited(now, captured)
+    }
+
+    /// Whether the frame is not encoded because the encoder or the source is slower than the frame
+    /// rate. Without this, all frames would wait for as long as the delay bound permits, and be
+    /// encoded at the minimum rate.
+    pub(super) fn is_passed_over(&self, now: Time, captured: Time) -> bool {
+        self.capture.waiting() > 1
+            && self.has_waited(now, captured)
+            && self.capture.waits_for_encoder(now, captured)
     }
 
     /// Whether the frame was ordered later than the encoding time explains.

@@ -1,0 +1,124 @@
+//! A sender with an encoder that is slower than the frame rate.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use tidegate_core::control::{Context, Ecn};
+use tidegate_core::controller::fixed::Fixed;
+use tidegate_core::endpoint::{Datagram, Endpoint as _};
+use tidegate_core::media::{Encoded, FrameOrder};
+use tidegate_core::random::Seed;
+use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
+use tidegate_core::session::receiver::MediaReceiver;
+use tidegate_core::session::sender::{MediaSender, SentFrame};
+use tidegate_core::units::{Rate, Time};
+use tidegate_core::wire::rtcp::Cname;
+
+/// Frames per second of the source.
+const FPS: u64 = 30;
+
+/// A tenth to a third too slow: the encoder is always busy, and its frames have the full rate and a
+/// delay of at most three frame intervals and the encoding time.
+#[test]
+fn a_slow_encoder_loses_the_share_that_it_cannot_encode() {
+    for encoding_ms in [37, 40, 43, 50] {
+        let sent = run(|_| encoding_ms);
+        let encoded = sent.iter().filter(|row| row.left.is_some()).count() as u64;
+        let most = SECONDS * 1_000 / encoding_ms;
+        assert!(
+            encoded >= most - 5,
+            "{encoded} of {most} at {encoding_ms} ms"
+        );
+        let full = Rate::kbps(500) * Duration::from_nanos(1_000_000_000 / FPS);
+        // The path is known after the first report.
+        let settled = |row: &&SentFrame| row.left.is_some() && row.frame > FPS;
+        for row in sent.iter().filter(settled) {
+            assert!(row.target_bits + 8 >= full.bits(), "{row:?}");
+            let delay = row.left.unwrap().since(row.captured);
+            assert!(delay <= Duration::from_millis(100 + encoding_ms), "{row:?}");
+        }
+        let keys = sent.iter().filter(settled).filter(|row| row.key);
+        assert_eq!(keys.count(), 0, "no reference is missing");
+    }
+}
+
+/// The encoder is slow once, for nearly four frame intervals: one frame is lost.
+#[test]
+fn a_single_slow_frame_costs_one_frame() {
+    let sent = run(|frame| if frame == 60 { 130 } else { 5 });
+    let skipped = sent.iter().filter(|row| row.skipped).count();
+    assert_eq!((sent.len() as u64, skipped), (SECONDS * FPS, 1));
+}
+
+/// Frames of a stream over a path without delay; `encoding_ms` is the time to encode a frame.
+fn run(encoding_ms: impl Fn(u64) -> u64) -> Vec<SentFrame> {
+    let mut rng = Seed(1).stream("session");
+    let mut config = SenderConfig::new(
+        Streams::with_ssrcs(1, 2),
+        Cname::new("sender@example").unwrap(),
+    );
+    config.delay_bound = Some(Duration::from_millis(400));
+    config.rates = (Rate::kbps(50), Rate::kbps(500));
+    config.frames = Some(SECONDS * FPS);
+    config.log = true;
+    let control = Box::new(Fixed::new(Rate::kbps(1_000)));
+    let mut sender = MediaSender::new(config, control, None, &mut rng);
+    let name = Cname::new("receiver@example").unwrap();
+    let mut receiver = MediaReceiver::new(ReceiverConfig::new(9, name, Duration::from_millis(400)));
+    let mut open: Option<(Time, FrameOrder)> = None;
+    let (mut rows, mut packets) = (BTreeMap::new(), Vec::new());
+    for ms in 0..(SECONDS + 1) * 1_000 {
+        let mut cx = Context {
+            now: Time::from_millis(ms),
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        sender.on_timeout(&mut cx);
+        if let Some((_, order)) = open.take_if(|(ready, _)| *ready <= cx.now) {
+            sender.on_encoded(cx.now, Ok(access_unit(&order)));
+        }
+        if let Some(order) = sender.poll_order(&mut cx) {
+            let took = Duration::from_millis(encoding_ms(order.frame));
+            open = Some((cx.now + took, order));
+        }
+        let mut buffer = Vec::new();
+        while sender.poll_transmit(&mut cx, &mut buffer).is_some() {
+            receiver.on_datagram(&mut cx, datagram(&buffer));
+            buffer.clear();
+        }
+        if receiver.next_timeout().is_some_and(|(at, _)| at <= cx.now) {
+            receiver.on_timeout(&mut cx);
+        }
+        while receiver.poll_transmit(&mut cx, &mut buffer).is_some() {
+            sender.on_datagram(&mut cx, datagram(&buffer));
+            buffer.clear();
+        }
+        let mut frames = Vec::new();
+        sender.drain_rows(&mut frames, &mut packets);
+        rows.extend(frames.into_iter().map(|row| (row.frame, row)));
+    }
+    rows.into_values().collect()
+}
+
+/// An access unit of the ordered size.
+fn access_unit(order: &FrameOrder) -> Encoded {
+    let share = order.rate * Duration::from_nanos(1_000_000_000 / FPS);
+    let mut data = vec![0, 0, 0, 1, if order.key { 0x65 } else { 0x41 }];
+    data.resize(share.get().max(8) as usize, 0x88);
+    Encoded {
+        frame: order.frame,
+        captured: order.captured,
+        key: order.key,
+        data,
+        quality: None,
+    }
+}
+
+fn datagram(payload: &[u8]) -> Datagram<'_> {
+    Datagram {
+        ecn: Ecn::NotEct,
+        payload,
+    }
+}
+
+const SECONDS: u64 = 10;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
-use tidegate_media::{Picture, Size, SourceError, VideoSource};
+use tidegate_media::{Colour, Picture, Size, SourceError, VideoSource};
 
 /// Source that answers each request with the requested picture or, if that is not available yet,
 /// with the newest one.
@@ -65,6 +65,14 @@ impl VideoSource for PacedSource {
 
     fn position(&self) -> u64 {
         self.position
+    }
+
+    fn colour(&self) -> Colour {
+        self.source.colour()
+    }
+
+    fn picture(&self) -> Option<u64> {
+        self.source.picture()
     }
 
     fn next(&mut self, picture: &mut Picture) -> Result<bool, SourceError> {

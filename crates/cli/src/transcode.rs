@@ -193,18 +193,20 @@ fn play(
     player: u32,
 ) -> Result<StreamResult> {
     let watch = SourceWatch::new();
+    let mut changes = Vec::new();
     let (name, pictures, capture): (_, Box<dyn VideoSource>, _) = match input {
         Input::Live(relay) => (relay.name(), Box::new(relay.source()?), Capture::Source),
         Input::Stored(name, first) => {
             let again = || FileSource::open(name, FileOptions::default()).map(Box::new);
             let file = first.take().map_or_else(again, Ok)?;
+            changes = file.changes().to_vec();
             let file = Box::new(PacedSource::new(file, watch.clone()));
             (name.clone(), file, Capture::Clock { frames: None })
         }
     };
     let (peer, codec) = (socket.peer(), args.codec.name());
     let frame_rate = pictures.frame_rate();
-    let what = source::what(&name, pictures.size(), frame_rate);
+    let what = source::what(&name, &*pictures, &changes);
     let encoding = Encoding {
         codec: args.codec,
         preset: args.preset,

@@ -125,6 +125,9 @@ impl FrameRate {
 pub enum EncodeError {
     /// The source has no more pictures.
     EndOfSource,
+    /// The source has no new picture for this frame, because its frame rate varies. The stream
+    /// continues with the next frame.
+    Unchanged,
     /// The codec failed.
     Codec(String),
     /// The source failed.
@@ -135,9 +138,17 @@ impl core::fmt::Display for EncodeError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::EndOfSource => f.write_str("the video source is at its end"),
+            Self::Unchanged => f.write_str("the video source has no new picture"),
             Self::Codec(what) => write!(f, "the encoder failed: {what}"),
             Self::Source(what) => write!(f, "the video source failed: {what}"),
         }
+    }
+}
+
+impl EncodeError {
+    /// Whether the encoder or the source failed.
+    pub fn is_failure(&self) -> bool {
+        !matches!(self, Self::EndOfSource | Self::Unchanged)
     }
 }
 

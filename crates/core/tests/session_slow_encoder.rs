@@ -1,4 +1,4 @@
-//! A sender with an encoder that is slower than the frame rate.
+//! A sender with an encoder or a source that is slower than the frame rate.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tidegate_core::control::{Context, Ecn};
 use tidegate_core::controller::fixed::Fixed;
 use tidegate_core::endpoint::{Datagram, Endpoint as _};
-use tidegate_core::media::{Encoded, FrameOrder};
+use tidegate_core::media::{EncodeError, Encoded, FrameOrder};
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
 use tidegate_core::session::receiver::MediaReceiver;
@@ -50,8 +50,30 @@ fn a_single_slow_frame_costs_one_frame() {
     assert_eq!((sent.len() as u64, skipped), (SECONDS * FPS, 1));
 }
 
+/// A source with a picture for every third frame, which waits for each: the frames between are no
+/// encoded, dropped or late ones, and the waits are no encoding times.
+#[test]
+fn frames_without_a_picture_are_passed_over() {
+    let has_picture = |frame| frame % 3 == 0;
+    let sent = run_pictures(|frame| if has_picture(frame) { 2 } else { 30 }, has_picture);
+    let frames: Vec<u64> = sent.iter().map(|row| row.frame).collect();
+    assert_eq!(frames, (0..SECONDS * FPS).step_by(3).collect::<Vec<_>>());
+    assert!(sent.iter().all(|row| row.left.is_some()));
+    let late = Duration::from_millis(60);
+    let mut settled = sent.iter().filter(|row| row.frame > FPS);
+    assert!(settled.all(|row| row.left.unwrap().since(row.captured) < late));
+}
+
 /// Frames of a stream over a path without delay; `encoding_ms` is the time to encode a frame.
 fn run(encoding_ms: impl Fn(u64) -> u64) -> Vec<SentFrame> {
+    run_pictures(encoding_ms, |_| true)
+}
+
+/// The same for a source without a picture for some frames.
+fn run_pictures(
+    encoding_ms: impl Fn(u64) -> u64,
+    has_picture: impl Fn(u64) -> bool,
+) -> Vec<SentFrame> {
     let mut rng = Seed(1).stream("session");
     let mut config = SenderConfig::new(
         Streams::with_ssrcs(1, 2),
@@ -75,7 +97,9 @@ fn run(encoding_ms: impl Fn(u64) -> u64) -> Vec<SentFrame> {
         };
         sender.on_timeout(&mut cx);
         if let Some((_, order)) = open.take_if(|(ready, _)| *ready <= cx.now) {
-            sender.on_encoded(cx.now, Ok(access_unit(&order)));
+            let has_picture = order.key || has_picture(order.frame);
+            let unit = has_picture.then(|| access_unit(&order));
+            sender.on_encoded(cx.now, unit.ok_or(EncodeError::Unchanged));
         }
         if let Some(order) = sender.poll_order(&mut cx) {
             let took = Duration::from_millis(encoding_ms(order.frame));

@@ -3,11 +3,12 @@
 use core::fmt;
 
 use ffmpeg_the_third as ffmpeg;
-use ffmpeg_the_third::format::Pixel;
-use ffmpeg_the_third::software::scaling;
 use tidegate_core::media::FrameRate;
 
+use crate::colour::Colour;
+use crate::conversion::{Conversion, changes, grid, is_rgb, square};
 use crate::native::copy;
+use crate::orientation::Orientation;
 use crate::picture::{Picture, Size};
 use crate::reader::Reader;
 use crate::source::{SourceError, VideoSource};
@@ -15,68 +16,128 @@ use crate::source::{SourceError, VideoSource};
 /// Options of a [`FileSource`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Scale to this size; `None` for the size of the file, made even. The pixel aspect ratio is
-    /// ignored.
+    /// Scale to this size, without regard to the shape of the pictures; `None` for the size of the
+    /// file with square pixels, made even.
     pub size: Option<Size>,
-    /// Drop and repeat pictures to reach this rate; `None` for the mean rate of the file.
+    /// Drop and repeat pictures to reach this rate. `None` for the rate of the file; if that varies,
+    /// for a rate at which each picture has a frame of its own.
     pub rate: Option<FrameRate>,
     /// Restart at the end of the file, without limit.
     pub looped: bool,
 }
 
-/// Any input of FFmpeg, scaled and converted to a constant frame rate.
+/// Any input of FFmpeg as upright pictures with square pixels, 4:2:0 with 8 bits.
 ///
 /// Damaged pictures are skipped, and the previous one is repeated. A live source is not read beyond
-/// the requested frame, so a frame does not wait for the next picture.
+/// the requested frame, so a frame does not wait for the next picture. A source of one picture is a
+/// still picture, which is repeated without end.
 pub struct FileSource {
     name: String,
     options: FileOptions,
     size: Size,
     rate: FrameRate,
+    /// Some frames have no picture of their own.
+    is_variable: bool,
+    colour: Colour,
+    changes: Vec<String>,
+    orientation: Orientation,
     reader: Reader,
-    scaler: Option<Scaler>,
+    conversion: Conversion,
     /// Picture that is repeated until the next one is due.
     shown: Option<Picture>,
+    /// Number of pictures shown so far.
+    pictures: u64,
+    /// Picture as decoded.
+    decoded: ffmpeg::frame::Video,
+    /// Picture as converted.
     frame: ffmpeg::frame::Video,
     /// Frame number of the picture in `frame`, if it is not due yet.
     ahead: Option<i64>,
     clock: Clock,
     position: u64,
+    /// All pictures of the reader have entered the conversion.
+    is_read: bool,
     ended: bool,
 }
 
 impl FileSource {
     /// Opens a file, a device (`/dev/video0`), a URL (`rtsp://…`, `srt://…`) or, as `-`, standard
-    /// input. FFmpeg reads as much of it as it needs to detect the format.
+    /// input, and reads its first complete picture. A stream that is joined between two key frames
+    /// is read until the next one.
     ///
     /// # Errors
-    /// If the input cannot be read, has no video, or cannot be looped because it can be read only
-    /// once.
+    /// If the input cannot be read, has no video or high dynamic range, or cannot be looped because
+    /// it can be read only once.
     pub fn open(name: &str, options: FileOptions) -> Result<Self, SourceError> {
         if options.looped && name == "-" {
             return Err(SourceError::CannotLoop {
                 name: name.to_owned(),
             });
         }
-        let reader = Reader::open(name)?;
+        let mut reader = Reader::open(name)?;
+        let mut first = ffmpeg::frame::Video::empty();
+        let time = match reader.next(&mut first) {
+            Ok(Some(time)) => time,
+            // Streams without a key frame among them.
+            Ok(None) | Err(SourceError::Truncated { pictures: 0, .. }) => {
+                return Err(reader.no_video());
+            }
+            Err(error) => return Err(error),
+        };
+        let colour = Colour::of(&first);
+        if let Some(transfer) = colour.high_dynamic_range() {
+            return Err(SourceError::HighDynamicRange {
+                name: name.to_owned(),
+                transfer,
+            });
+        }
+        let orientation = reader.orientation(&first);
+        let pixel = match options.size {
+            Some(_) => (1, 1),
+            None => reader.pixel(&mut first),
+        };
         let size = match options.size {
             Some(size) => size,
-            None => reader.size()?,
+            None => natural_size(name, &first, pixel, orientation)?,
         };
-        Ok(Self {
+        let matrix = if is_rgb(first.format()) {
+            Colour::matrix_for_rgb(size)
+        } else {
+            colour.matrix
+        };
+        let base = reader.base_rate().filter(|_| !first.is_interlaced());
+        let (rate, is_variable) = match options.rate {
+            Some(rate) => (rate, false),
+            None => grid(reader.rate(), base),
+        };
+        let mut source = Self {
             name: name.to_owned(),
             options,
             size,
-            rate: options.rate.unwrap_or(reader.rate),
+            rate,
+            is_variable,
+            colour: Colour { matrix, ..colour },
+            changes: changes(&first, orientation, pixel),
+            orientation,
             reader,
-            scaler: None,
+            conversion: Conversion::new(size, orientation),
             shown: None,
+            pictures: 0,
+            decoded: first,
             frame: ffmpeg::frame::Video::empty(),
             ahead: None,
             clock: Clock::default(),
             position: 0,
+            is_read: false,
             ended: false,
-        })
+        };
+        source.convert(time)?;
+        Ok(source)
+    }
+
+    /// What the conversion changes in the first picture, for the user, such as "deinterlaced".
+    pub fn changes(&self) -> &[String] {
+        &self.changes
     }
 
     /// Sets `shown` to the picture of the frame `due`; returns false at the end.
@@ -91,50 +152,62 @@ impl FileSource {
                         return Ok(true);
                     }
                 }
-                // The last picture is not repeated, because its duration is unknown.
-                None if self.ended => return Ok(false),
+                // The last of several pictures is not repeated, because its duration is unknown.
+                None if self.ended => return Ok(self.pictures == 1),
                 None => self.read()?,
             }
         }
     }
 
+    /// Reads until a converted picture is in `frame`, or the source ends.
     fn read(&mut self) -> Result<(), SourceError> {
-        if let Some(time) = self.reader.next(&mut self.frame)? {
-            self.ahead = Some(self.clock.number(time, self.rate));
-        } else if !self.options.looped {
-            self.ended = true;
-        } else if self.clock.is_set() {
-            self.reader = Reader::open(&self.name)?;
-            self.clock.restart();
-        } else {
-            return Err(self.reader.broken(&"there is no complete picture to loop"));
+        loop {
+            if let Some(time) = self.conversion.pull(&mut self.frame) {
+                self.ahead = Some(self.clock.number(time, self.rate));
+                return Ok(());
+            }
+            if self.is_read {
+                return self.end();
+            }
+            if let Some(time) = self.reader.next(&mut self.decoded)? {
+                self.convert(time)?;
+            } else {
+                self.conversion.finish();
+                self.is_read = true;
+            }
         }
+    }
+
+    /// Passes the picture in `decoded` to the conversion.
+    fn convert(&mut self, time: i64) -> Result<(), SourceError> {
+        let pushed = self.conversion.push(&mut self.decoded, time);
+        pushed.map_err(|e| {
+            let why = format!("the pixel format cannot be converted to 8-bit 4:2:0: {e}");
+            self.reader.broken(&why)
+        })
+    }
+
+    /// The file has no more pictures: restarts it, or ends.
+    fn end(&mut self) -> Result<(), SourceError> {
+        if !self.options.looped {
+            self.ended = true;
+            return Ok(());
+        }
+        self.reader = Reader::open(&self.name)?;
+        self.conversion = Conversion::new(self.size, self.orientation);
+        self.is_read = false;
+        self.clock.restart();
         Ok(())
     }
 
-    /// Scales `frame` into `shown`.
+    /// Copies `frame` to `shown`.
     fn show(&mut self) -> Result<(), SourceError> {
-        let frame = &self.frame;
-        let fits = (frame.width(), frame.height()) == (self.size.width(), self.size.height());
-        let done = if fits && frame.format() == Pixel::YUV420P {
-            copy(frame, &mut self.shown).is_some()
-        } else {
-            let scaler = match &mut self.scaler {
-                Some(scaler) if scaler.takes(frame) => scaler,
-                other => {
-                    let made = Scaler::new(frame, self.size);
-                    other.insert(made.map_err(|e| self.reader.broken(&e))?)
-                }
-            };
-            let scaled = scaler.run(frame).map_err(|e| self.reader.broken(&e))?;
-            copy(scaled, &mut self.shown).is_some()
-        };
-        if done {
-            Ok(())
-        } else {
-            Err(self
+        self.pictures += 1;
+        match copy(&self.frame, &mut self.shown) {
+            Some(_) => Ok(()),
+            None => Err(self
                 .reader
-                .broken(&"the pixel format cannot be converted to 8-bit 4:2:0"))
+                .broken(&"the converted picture is not 8-bit 4:2:0")),
         }
     }
 }
@@ -150,6 +223,16 @@ impl VideoSource for FileSource {
 
     fn position(&self) -> u64 {
         self.position
+    }
+
+    fn colour(&self) -> Colour {
+        self.colour
+    }
+
+    fn picture(&self) -> Option<u64> {
+        // A still picture is sent at the frame rate.
+        let is_still = self.ended && self.pictures == 1;
+        (self.is_variable && !is_still).then_some(self.pictures)
     }
 
     fn next(&mut self, picture: &mut Picture) -> Result<bool, SourceError> {
@@ -185,10 +268,6 @@ struct Clock {
 }
 
 impl Clock {
-    const fn is_set(&self) -> bool {
-        self.anchor.is_some()
-    }
-
     /// Makes the next picture follow the last one, independent of its timestamp.
     fn restart(&mut self) {
         self.anchor = None;
@@ -222,46 +301,18 @@ impl Clock {
     }
 }
 
-/// Converts size and pixel format.
-struct Scaler {
-    context: scaling::Context,
-    output: ffmpeg::frame::Video,
-}
-
-// SAFETY: a libswscale context is plain memory that is not bound to a thread, and it is used here
-// only through `&mut`.
-unsafe impl Send for Scaler {}
-
-impl Scaler {
-    fn new(frame: &ffmpeg::frame::Video, size: Size) -> Result<Self, ffmpeg::Error> {
-        let context = scaling::Context::get(
-            frame.format(),
-            frame.width(),
-            frame.height(),
-            Pixel::YUV420P,
-            size.width(),
-            size.height(),
-            // The same result on every machine, for reproducible runs.
-            scaling::Flags::BICUBIC | scaling::Flags::ACCURATE_RND | scaling::Flags::BITEXACT,
-        )?;
-        Ok(Self {
-            context,
-            output: ffmpeg::frame::Video::empty(),
-        })
-    }
-
-    fn takes(&self, frame: &ffmpeg::frame::Video) -> bool {
-        let input = self.context.input();
-        (input.format, input.width, input.height) == (frame.format(), frame.width(), frame.height())
-    }
-
-    fn run(
-        &mut self,
-        frame: &ffmpeg::frame::Video,
-    ) -> Result<&ffmpeg::frame::Video, ffmpeg::Error> {
-        self.context.run(frame, &mut self.output)?;
-        Ok(&self.output)
-    }
+/// Size of the upright pictures with square pixels.
+fn natural_size(
+    name: &str,
+    frame: &ffmpeg::frame::Video,
+    pixel: (u32, u32),
+    orientation: Orientation,
+) -> Result<Size, SourceError> {
+    let (width, height) = square((frame.width(), frame.height()), pixel, orientation);
+    Size::new(width, height).map_err(|e| SourceError::Unreadable {
+        name: name.to_owned(),
+        why: format!("{e}; ask for a smaller size"),
+    })
 }
 
 /// In ns. A longer gap between timestamps is a discontinuity, not a still picture.

@@ -7,6 +7,9 @@
 
 #[cfg(any(feature = "ffmpeg", feature = "x264"))]
 mod budget;
+mod colour;
+#[cfg(feature = "ffmpeg")]
+mod conversion;
 #[cfg(feature = "ffmpeg")]
 mod decoder;
 #[cfg(feature = "ffmpeg")]
@@ -15,6 +18,8 @@ mod file;
 mod mpeg2;
 #[cfg(feature = "ffmpeg")]
 mod native;
+#[cfg(feature = "ffmpeg")]
+mod orientation;
 mod picture;
 #[cfg(feature = "ffmpeg")]
 mod picture_limit;
@@ -29,6 +34,7 @@ mod world;
 #[cfg(feature = "x264")]
 mod x264;
 
+pub use colour::Colour;
 #[cfg(feature = "ffmpeg")]
 pub use decoder::{DecodeError, Decoded, Decoder, DecoderConfig};
 #[cfg(feature = "ffmpeg")]

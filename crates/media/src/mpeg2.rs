@@ -12,11 +12,13 @@
 use core::fmt;
 
 use ffmpeg_the_third as ffmpeg;
+use ffmpeg_the_third::ffi::{AVColorPrimaries, AVColorSpace, AVColorTransferCharacteristic};
 use libc::c_int;
 use tidegate_core::media::{Codec, EncodeError, FrameRate};
 use tidegate_core::units::Rate;
 
 use crate::budget::{self, Budget};
+use crate::colour::Colour;
 use crate::decoder::{Decoder, DecoderConfig};
 use crate::native::quiet;
 use crate::picture::{Picture, Size};
@@ -31,6 +33,8 @@ pub struct Mpeg2Config {
     /// Frame rate of the source, used by the rate control. MPEG-2 supports only certain frame
     /// rates, and the nearest one is written into the stream.
     pub rate: FrameRate,
+    /// Colour description of the pictures, written into the sequence display extension.
+    pub colour: Colour,
     /// Maximum size of a key frame, in shares of the rate; within `1.0..=20.0`.
     pub key_shares: f64,
 }
@@ -41,6 +45,7 @@ impl Mpeg2Config {
         Self {
             size,
             rate,
+            colour: Colour::UNSPECIFIED,
             key_shares: 3.0,
         }
     }
@@ -283,6 +288,9 @@ fn open(config: &Mpeg2Config) -> Result<ffmpeg::encoder::video::Encoder, EncodeE
     // SAFETY: the context is valid and not yet open; integers are written.
     unsafe {
         let context = video.as_mut_ptr();
+        (*context).color_primaries = AVColorPrimaries(config.colour.primaries.into());
+        (*context).color_trc = AVColorTransferCharacteristic(config.colour.transfer.into());
+        (*context).colorspace = AVColorSpace(config.colour.matrix.into());
         (*context).rc_buffer_size = BUFFER;
         (*context).rc_initial_buffer_occupancy = FILL;
         (*context).bit_rate = 0;

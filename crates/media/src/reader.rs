@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use ffmpeg_the_third as ffmpeg;
-use libc::EAGAIN;
+use ffmpeg_the_third::ffi::AVStream;
+use libc::{EAGAIN, c_int, c_void};
 use tidegate_core::media::FrameRate;
 
 use crate::native::{intact, quiet};
-use crate::picture::Size;
+use crate::orientation::Orientation;
 use crate::source::SourceError;
 
 pub(crate) struct Reader {
@@ -18,7 +19,11 @@ pub(crate) struct Reader {
     /// Unit of timestamps in seconds.
     unit: ffmpeg::Rational,
     /// Mean frame rate according to the file.
-    pub(crate) rate: FrameRate,
+    mean: Option<FrameRate>,
+    /// Frame rate of which the times of all pictures are multiples, as far as FFmpeg found one.
+    base: Option<FrameRate>,
+    /// Turn that makes the pictures upright, according to the file.
+    orientation: Option<Orientation>,
     /// Number of frames returned.
     pictures: u64,
     /// Duration according to the file, in ns; zero if unknown.
@@ -47,20 +52,21 @@ impl Reader {
         };
         let best = input.streams().best(ffmpeg::media::Type::Video);
         let best = best.ok_or_else(no_video)?;
-        let rates = [best.avg_frame_rate(), best.rate()];
+        let mean = plausible(best.avg_frame_rate());
+        let base = plausible(best.rate()).or_else(|| fine_grid(best.rate(), mean?));
+        let orientation = stated_orientation(&best);
         let stream = best.index();
         let decoder = ffmpeg::codec::Context::from_parameters(best.parameters())
             .and_then(|context| context.decoder().video())
             .map_err(|e| unreadable(&e))?;
-        if decoder.width() == 0 || decoder.height() == 0 {
-            return Err(no_video());
-        }
         Ok(Self {
             name: name.to_owned(),
             decoder,
             stream,
             unit: best.time_base(),
-            rate: rates.into_iter().find_map(plausible).unwrap_or(ASSUMED),
+            mean,
+            base,
+            orientation,
             pictures: 0,
             stated_duration: stated_duration(&input),
             span: None,
@@ -70,15 +76,47 @@ impl Reader {
         })
     }
 
-    /// Size of the pictures, made even and raised to the minimum.
-    pub(crate) fn size(&self) -> Result<Size, SourceError> {
-        let even = |n: u32| n.next_multiple_of(2).max(16);
-        Size::new(even(self.decoder.width()), even(self.decoder.height())).map_err(|e| {
-            SourceError::Unreadable {
-                name: self.name.clone(),
-                why: format!("{e}; ask for a smaller size"),
-            }
-        })
+    /// Mean frame rate; of the stream if the file has none.
+    pub(crate) fn rate(&self) -> FrameRate {
+        let of_stream = || self.decoder.frame_rate().and_then(plausible);
+        self.mean
+            .or_else(of_stream)
+            .or(self.base)
+            .unwrap_or(ASSUMED)
+    }
+
+    /// Frame rate of which the times of all pictures are multiples, as far as FFmpeg found one.
+    pub(crate) const fn base_rate(&self) -> Option<FrameRate> {
+        self.base
+    }
+
+    /// Turn that makes this picture upright.
+    pub(crate) fn orientation(&self, frame: &ffmpeg::frame::Video) -> Orientation {
+        let matrix = frame.side_data(ffmpeg::frame::side_data::Type::DisplayMatrix);
+        let of_frame = matrix.and_then(|matrix| Orientation::of_bytes(matrix.data()));
+        of_frame.or(self.orientation).unwrap_or_default()
+    }
+
+    /// Shape of a pixel, width to height.
+    pub(crate) fn pixel(&mut self, frame: &mut ffmpeg::frame::Video) -> (u32, u32) {
+        // SAFETY: the pointers are valid as long as their owners, which are borrowed; FFmpeg only
+        // reads.
+        let shape = unsafe {
+            let input = self.input.as_mut_ptr();
+            let stream = *(*input).streams.add(self.stream);
+            ffmpeg::ffi::av_guess_sample_aspect_ratio(input, stream, frame.as_mut_ptr())
+        };
+        match (u32::try_from(shape.num), u32::try_from(shape.den)) {
+            (Ok(width @ 1..), Ok(height @ 1..)) if is_possible(width, height) => (width, height),
+            _ => (1, 1),
+        }
+    }
+
+    /// No complete picture was found.
+    pub(crate) fn no_video(&self) -> SourceError {
+        SourceError::NoVideo {
+            name: self.name.clone(),
+        }
     }
 
     /// Decodes the next complete picture into `frame`, and returns its time in ns relative to an
@@ -160,7 +198,7 @@ impl Reader {
             Some(ticks) => nanos(ticks, self.unit),
             None => self
                 .time
-                .saturating_add(self.rate.interval().as_nanos() as i64),
+                .saturating_add(self.rate().interval().as_nanos() as i64),
         };
         self.time
     }
@@ -172,6 +210,30 @@ impl Reader {
             why: why.to_string(),
         }
     }
+}
+
+/// Turn in the display matrix of a stream. From FFmpeg 6.1 on, each frame has the matrix, and from
+/// FFmpeg 8 on this function is missing, so it is searched at run time.
+fn stated_orientation(stream: &ffmpeg::Stream<'_>) -> Option<Orientation> {
+    type SideData = unsafe extern "C" fn(*const AVStream, c_int, *mut usize) -> *const u8;
+    // SAFETY: the name is a string that ends with zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"av_stream_get_side_data".as_ptr()) };
+    if found.is_null() {
+        return None;
+    }
+    let kind = ffmpeg::ffi::AVPacketSideDataType::DISPLAYMATRIX.0 as c_int;
+    // SAFETY: a function of this name in libavformat has this type. The data that it returns is
+    // valid as long as the stream.
+    let matrix = unsafe {
+        let side_data = core::mem::transmute::<*mut c_void, SideData>(found);
+        let mut length = 0;
+        let data = side_data(stream.as_ptr(), kind, &raw mut length);
+        if data.is_null() {
+            return None;
+        }
+        core::slice::from_raw_parts(data, length)
+    };
+    Orientation::of_bytes(matrix)
 }
 
 /// Duration according to the file, in ns. FFmpeg's estimates from a bit rate are not used.
@@ -211,11 +273,24 @@ fn plausible(rate: ffmpeg::Rational) -> Option<FrameRate> {
         num: u32::try_from(num).ok()?,
         den: u32::try_from(den).ok()?,
     };
-    (den > 0 && (1.0..=240.0).contains(&rate.as_f64())).then_some(rate)
+    (den > 0 && (1.0..=MAX_FPS).contains(&rate.as_f64())).then_some(rate)
+}
+
+/// Grid for pictures whose times have no common frame rate below the plausible ones.
+fn fine_grid(base: ffmpeg::Rational, mean: FrameRate) -> Option<FrameRate> {
+    let is_finer = base.denominator() > 0 && f64::from(base) > MAX_FPS;
+    is_finer.then(|| FrameRate::fps(if mean.as_f64() > 40.0 { 120 } else { 60 }))
+}
+
+/// Whether pixels have such a shape; anything else is an error of the file.
+fn is_possible(width: u32, height: u32) -> bool {
+    let (width, height) = (u64::from(width), u64::from(height));
+    width <= 10 * height && height <= 10 * width
 }
 
 /// Frame rate if the file has none.
 const ASSUMED: FrameRate = FrameRate::fps(25);
+const MAX_FPS: f64 = 240.0;
 /// Tolerance in ns: headers are rounded, and the streams of a file may have different ends.
 const SLACK: i64 = 1_000_000_000;
 
@@ -226,7 +301,7 @@ mod tests {
     use tidegate_core::units::Rate;
 
     use super::*;
-    use crate::picture::Picture;
+    use crate::picture::{Picture, Size};
     use crate::session::PictureEncoder as _;
     use crate::x264::{X264Config, X264Encoder};
 

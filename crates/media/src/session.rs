@@ -41,6 +41,8 @@ pub struct EncoderSession {
     source: Box<dyn VideoSource>,
     encoder: Box<dyn PictureEncoder>,
     picture: Picture,
+    /// Number of the last encoded frame, and its picture if the frame rate of the source varies.
+    encoded: Option<(u64, u64)>,
 }
 
 impl EncoderSession {
@@ -49,6 +51,7 @@ impl EncoderSession {
         Self {
             encoder: Box::new(encoder),
             picture: Picture::black(source.size()),
+            encoded: None,
             source,
         }
     }
@@ -69,6 +72,7 @@ impl EncoderSession {
         let encoder = X264Encoder::open(X264Config {
             size,
             rate,
+            colour: source.colour(),
             ..config
         })?;
         Ok(Self::new(source, encoder))
@@ -80,13 +84,33 @@ impl EncoderSession {
     }
 }
 
+impl EncoderSession {
+    /// Frames after which a picture is encoded again: one second, so that the path is known.
+    fn most_gap(&self) -> u64 {
+        self.source.frame_rate().as_f64() as u64
+    }
+}
+
 impl FrameEncoder for EncoderSession {
     fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError> {
         let read = self.source.advance_to(order.frame, &mut self.picture);
         if !read.map_err(|e| EncodeError::Source(e.to_string()))? {
             return Err(EncodeError::EndOfSource);
         }
-        let coded = self.encoder.encode(&self.picture, order.rate, order.key)?;
+        let rate = match (self.source.picture(), self.encoded) {
+            (Some(picture), Some((frame, before))) => {
+                let frames = order.frame.saturating_sub(frame);
+                let is_repeat = picture == before && frames < self.most_gap();
+                if is_repeat && !order.key {
+                    return Err(EncodeError::Unchanged);
+                }
+                // The frames without a picture have left their bits.
+                order.rate.scale(frames.clamp(1, MAX_SHARES), 1)
+            }
+            _ => order.rate,
+        };
+        let coded = self.encoder.encode(&self.picture, rate, order.key)?;
+        self.encoded = self.source.picture().map(|picture| (order.frame, picture));
         Ok(Encoded {
             frame: order.frame,
             captured: order.captured,
@@ -100,3 +124,7 @@ impl FrameEncoder for EncoderSession {
         self.source.frame_rate()
     }
 }
+
+/// Shares of the rate that one picture may have after frames without a picture, fewer than those of
+/// a key frame.
+const MAX_SHARES: u64 = 3;

@@ -4,6 +4,7 @@ use core::fmt::{self, Debug};
 
 use tidegate_core::media::FrameRate;
 
+use crate::colour::Colour;
 use crate::picture::{Picture, Size};
 use crate::scene::Scene;
 
@@ -17,6 +18,17 @@ pub trait VideoSource: Debug + Send {
 
     /// Number of the frame that [`Self::next`] reads, from zero.
     fn position(&self) -> u64;
+
+    /// Colour description of the pictures.
+    fn colour(&self) -> Colour {
+        Colour::UNSPECIFIED
+    }
+
+    /// Number of the picture that was read last, if the frame rate of the source varies: then
+    /// frames without a picture of their own repeat the previous one, and need not be encoded.
+    fn picture(&self) -> Option<u64> {
+        None
+    }
 
     /// Reads the next frame into `picture`, which is resized to the size of the source. Returns
     /// false at the end.
@@ -112,10 +124,17 @@ pub enum SourceError {
         /// Error of FFmpeg.
         why: String,
     },
-    /// The source has no video stream.
+    /// The source has no video stream, or none with a complete key frame.
     NoVideo {
         /// File, device or URL.
         name: String,
+    },
+    /// The source has high dynamic range.
+    HighDynamicRange {
+        /// File, device or URL.
+        name: String,
+        /// Name of the transfer characteristics.
+        transfer: &'static str,
     },
     /// The source ends within a picture, or much earlier than its header states.
     Truncated {
@@ -157,7 +176,14 @@ impl fmt::Display for SourceError {
             ),
             Self::NoVideo { name } => write!(
                 f,
-                "\"{name}\" has no video stream; give a file, device or URL with one"
+                "\"{name}\" has no video stream with a key frame; give a file, device or URL with one"
+            ),
+            Self::HighDynamicRange { name, transfer } => write!(
+                f,
+                "\"{name}\" has high dynamic range ({transfer}), which pictures with 8 bits cannot \
+                 show; convert it first: `ffmpeg -i INPUT -vf \
+                 zscale=t=linear:npl=100,format=gbrpf32le,zscale=p=bt709,tonemap=hable,\
+                 zscale=t=bt709:m=bt709:r=tv,format=yuv420p OUTPUT`"
             ),
             Self::Truncated { name, pictures } => write!(
                 f,

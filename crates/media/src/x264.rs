@@ -15,6 +15,7 @@ use tidegate_core::units::Rate;
 use x264_sys as sys;
 
 use crate::budget::{self, Budget};
+use crate::colour::Colour;
 use crate::picture::{Picture, Size};
 use crate::session::{EncodedPicture, PictureEncoder};
 
@@ -71,6 +72,8 @@ pub struct X264Config {
     pub size: Size,
     /// Frame rate of the source.
     pub rate: FrameRate,
+    /// Colour description of the pictures, written into the sequence parameter set.
+    pub colour: Colour,
     /// Speed preset.
     pub preset: Preset,
     /// Maximum size of a key frame, in shares of the rate; within `1.0..=20.0`. A larger key frame
@@ -85,6 +88,7 @@ impl X264Config {
         Self {
             size,
             rate,
+            colour: Colour::UNSPECIFIED,
             preset: Preset::Veryfast,
             key_shares: 3.5,
         }
@@ -313,6 +317,9 @@ fn settings(param: &mut sys::x264_param_t, config: &X264Config) {
     param.i_fps_den = config.rate.den;
     // Skipped frames do not change the share, which follows from the nominal frame rate.
     param.b_vfr_input = 0;
+    param.vui.i_colorprim = config.colour.primaries.into();
+    param.vui.i_transfer = config.colour.transfer.into();
+    param.vui.i_colmatrix = config.colour.matrix.into();
     param.i_level_idc = level(config);
     param.i_threads = 1;
     param.b_sliced_threads = 0;

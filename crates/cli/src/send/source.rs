@@ -33,7 +33,8 @@ impl Encoding {
         match self.codec {
             Codec::H264 => EncoderSession::open(source, |config| config.preset = self.preset),
             Codec::Mpeg2 => {
-                let config = Mpeg2Config::new(source.size(), source.frame_rate());
+                let mut config = Mpeg2Config::new(source.size(), source.frame_rate());
+                config.colour = source.colour();
                 let encoder = Mpeg2Encoder::open(config)?;
                 Ok(EncoderSession::new(source, encoder))
             }
@@ -62,21 +63,24 @@ impl OpenedSource {
         looped: bool,
         encoding: Encoding,
     ) -> Result<Self> {
+        let mut changes = Vec::new();
         let source: Box<dyn VideoSource> = if input == "scene" {
             let size = size.map_or_else(|| Size::new(640, 360), Ok)?;
             let rate = rate.unwrap_or(FrameRate::fps(30));
             Box::new(SceneSource::new(Scene::new(SCENE_SEED, size), rate))
         } else {
-            Box::new(FileSource::open(input, FileOptions { size, rate, looped })?)
+            let file = FileSource::open(input, FileOptions { size, rate, looped })?;
+            changes = file.changes().to_vec();
+            Box::new(file)
         };
-        let (size, frame_rate) = (source.size(), source.frame_rate());
+        let frame_rate = source.frame_rate();
         let watch = SourceWatch::new();
         let source = Box::new(PacedSource::new(source, watch.clone()));
         Ok(Self {
-            what: what(input, size, frame_rate),
+            what: what(input, &*source, &changes),
             frame_rate,
             parameter_sets: match encoding.codec {
-                Codec::H264 => parameter_sets(size, frame_rate, encoding.preset)?,
+                Codec::H264 => parameter_sets(&*source, encoding.preset)?,
                 Codec::Mpeg2 => None,
             },
             session: encoding.session(source)?,
@@ -85,12 +89,21 @@ impl OpenedSource {
     }
 }
 
-/// Description of a video for the user.
-pub(crate) fn what(input: &str, size: Size, frame_rate: FrameRate) -> String {
-    let fps = format!("{:.3}", frame_rate.as_f64());
+/// Description of a video for the user, with the changes of its pictures.
+pub(crate) fn what(input: &str, source: &dyn VideoSource, changes: &[String]) -> String {
+    let fps = format!("{:.3}", source.frame_rate().as_f64());
     let fps = fps.trim_end_matches('0').trim_end_matches('.');
-    let (width, height) = (size.width(), size.height());
-    format!("{input}, {width}x{height} at {fps} frames/s")
+    let (width, height) = (source.size().width(), source.size().height());
+    let most = if source.picture().is_some() {
+        "up to "
+    } else {
+        ""
+    };
+    let changes = match changes {
+        [] => String::new(),
+        _ => format!(" ({})", changes.join(", ")),
+    };
+    format!("{input}, {width}x{height} at {most}{fps} frames/s{changes}")
 }
 
 /// Parses the name of a codec.
@@ -104,8 +117,10 @@ pub(crate) fn codec(text: &str) -> Result<Codec, String> {
 
 /// Parameter sets of an encoder with this configuration. A second encoder produces them, because
 /// the stream's first picture is not available yet.
-fn parameter_sets(size: Size, rate: FrameRate, preset: Preset) -> Result<Option<ParameterSets>> {
-    let mut config = X264Config::new(size, rate);
+fn parameter_sets(source: &dyn VideoSource, preset: Preset) -> Result<Option<ParameterSets>> {
+    let size = source.size();
+    let mut config = X264Config::new(size, source.frame_rate());
+    config.colour = source.colour();
     config.preset = preset;
     let mut encoder = X264Encoder::open(config)?;
     let coded = encoder

@@ -271,6 +271,9 @@ impl MediaSender {
 
     /// Result of the encoder for the open order.
     pub fn on_encoded(&mut self, now: Time, result: Result<Encoded, EncodeError>) {
+        if result == Err(EncodeError::Unchanged) {
+            return self.capture.withdraw(now);
+        }
         let Some((order, budget)) = self.capture.answer(now) else {
             return;
         };

@@ -98,7 +98,7 @@ impl<P: EncodePipe> Streamer<P> {
         loop {
             while let Some(result) = self.pipe.poll() {
                 if let Err(error) = &result
-                    && *error != EncodeError::EndOfSource
+                    && error.is_failure()
                 {
                     self.error.get_or_insert(error.clone());
                 }

@@ -137,6 +137,14 @@ impl Capture {
         Some((open.order, open.budget))
     }
 
+    /// There is no picture for the open order. The time of the answer is that of the source's next
+    /// picture and no encoding time.
+    pub(super) fn withdraw(&mut self, now: Time) {
+        if self.open.take().is_some() {
+            self.answered = Some(now);
+        }
+    }
+
     /// Whether a queued frame captured at `captured` has waited for the encoder alone, which has
     /// been busy from then until now.
     pub(super) fn waits_for_encoder(&self, now: Time, captured: Time) -> bool {

@@ -228,7 +228,9 @@ impl TcpSender {
         let Some(order) = self.open.take() else {
             return;
         };
-        if let Ok(encoded) = result {
+        if result == Err(EncodeError::Unchanged) {
+            // The frame rate of the source varies.
+        } else if let Ok(encoded) = result {
             let work = Work {
                 ordered: self.ordered,
                 took,

@@ -271,6 +271,22 @@ fn an_encoder_error_or_a_closed_connection_ends_the_stream() {
 }
 
 #[test]
+fn a_frame_without_a_picture_is_passed_over() {
+    let mut pair = Pair::new(100, Classic::new(RATE));
+    pair.step(at(0), usize::MAX);
+    pair.sender.on_timeout(at(40));
+    assert!(pair.sender.poll_order(at(40)).is_some());
+    pair.sender
+        .on_encoded(at(41), Duration::ZERO, Err(EncodeError::Unchanged));
+    pair.step(at(80), usize::MAX);
+    pair.sender.stop_capture();
+    pair.step(at(81), usize::MAX);
+    let frames: Vec<u64> = pair.rows.iter().map(|row| row.frame).collect();
+    assert_eq!(frames, [0, 2]);
+    assert!(pair.sender.is_done() && pair.receiver.is_over());
+}
+
+#[test]
 fn stream_errors_name_the_cause() {
     let fault = |bytes: &[u8]| {
         TcpReceiver::new()

@@ -118,7 +118,7 @@ fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
     }
     let room = terminal::columns(out.as_fd());
     write!(out, "{}", table::render(run, summary, room))?;
-    for note in &run.manifest.notes {
+    for note in table::notes(&run.manifest) {
         writeln!(out, "note: {note}")?;
     }
     writeln!(out, "\nreport: {}", page.display())?;

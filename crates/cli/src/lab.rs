@@ -28,7 +28,7 @@ use tidegate_sim::topology;
 
 pub(crate) use self::capture_file::captures;
 pub(crate) use self::injector::Injector;
-pub(crate) use self::lab_run::{LabResult, LabRun, describe, timing};
+pub(crate) use self::lab_run::{LabResult, LabRun, timing};
 pub(crate) use self::service::Service;
 use crate::memory;
 use crate::run_folder::{self, LoadedScenario};
@@ -140,9 +140,7 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
             ));
         };
         let played = stage.play_in_time(&cast, &mut progress, &again)?;
-        let timing = timing(&cast[0].name, &played.report);
-        manifest.notes.push(describe(&timing));
-        manifest.timing.push(timing);
+        manifest.timing.push(timing(&cast[0].name, &played.report));
         kept.push(captures(&played));
         ended = played.ended;
         is_whole = played.is_whole;

@@ -159,10 +159,6 @@ pub(crate) fn manifest(name: &str, duration: Option<Duration>, flow: FlowInfo) -
     manifest.started = Some(rfc3339(since_1970()));
     manifest.host = Some(host());
     manifest.flows = vec![flow];
-    manifest.notes.push(
-        "sender and receiver have clocks of their own: delays are variations above the smallest"
-            .to_owned(),
-    );
     manifest
 }
 

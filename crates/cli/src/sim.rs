@@ -150,7 +150,7 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
     } else {
         let room = terminal::columns(out.as_fd());
         write!(out, "{}", table::render(run, summary, room))?;
-        for note in &run.manifest.notes {
+        for note in table::notes(&run.manifest) {
             writeln!(out, "note: {note}")?;
         }
         match page {

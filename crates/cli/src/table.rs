@@ -4,9 +4,15 @@ use core::fmt::Write as _;
 
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_sim::run::metrics::LinkSummary;
-use tidegate_sim::run::{ExpectationResult, FlowInfo, Run, Summary};
+use tidegate_sim::run::{ExpectationResult, FlowInfo, Manifest, Run, Summary, Timing};
 
 use tidegate_report::class::{Class, classes};
+
+/// Notes on a run, for the lines below its tables: timing of the emulator, and warnings.
+pub(crate) fn notes(manifest: &Manifest) -> impl Iterator<Item = String> + '_ {
+    let timing = manifest.timing.iter().map(Timing::to_string);
+    timing.chain(manifest.notes.iter().cloned())
+}
 
 /// Tables of videos, other flows and links, followed by the expectations. If a table is wider than
 /// `room`, columns are dropped by rank, down to one.

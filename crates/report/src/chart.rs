@@ -1,6 +1,10 @@
 //! A column of panels over one time axis.
 
+mod legend;
+
 use core::fmt::Write as _;
+
+pub use legend::{MOST_COLOURS, Mark, Sample};
 
 use super::scale::{Scale, Ticks};
 use super::series::Bins;
@@ -61,23 +65,6 @@ pub struct Chart {
     /// Vertical position of the next element.
     y: f64,
     clips: usize,
-}
-
-/// Symbol of a legend entry.
-#[derive(Clone, Copy, Debug)]
-pub enum Sample {
-    /// Thick line segment in the colour of a flow.
-    Flow(&'static str),
-    /// Line segment.
-    Line(&'static str),
-    /// Filled square.
-    Square(&'static str),
-    /// Dot.
-    Dot(&'static str),
-    /// Cross.
-    Cross(&'static str),
-    /// Vertical stroke.
-    Tick(&'static str),
 }
 
 /// The vertical axis of a panel.
@@ -157,58 +144,6 @@ impl Chart {
     /// Seconds per pixel.
     pub fn resolution(&self) -> f64 {
         (self.time.to - self.time.from) / (self.time.end - self.time.start)
-    }
-
-    /// Draws a legend, wrapped to as many lines as necessary.
-    pub fn legend(&mut self, entries: &[(Sample, &str)]) {
-        let (left, right) = (self.time.start, self.time.end);
-        let mut x = left;
-        let mut y = self.y + 14.0;
-        for (sample, text) in entries {
-            let width = KEY + text_width(text, 12.0);
-            if x > left && x + width > right {
-                x = left;
-                y += 19.0;
-            }
-            self.sample(*sample, x, y - 4.0);
-            let at = (x + KEY, y);
-            self.svg.text("soft", at, Anchor::Start, text);
-            x += width + 18.0;
-        }
-        self.y = y + 6.0;
-    }
-
-    fn sample(&mut self, sample: Sample, x: f64, y: f64) {
-        match sample {
-            Sample::Flow(class) => {
-                let class = format!("{class} line");
-                self.svg.line(&class, (x, y), (x + 18.0, y));
-            }
-            Sample::Line(class) => self.svg.line(class, (x, y), (x + 18.0, y)),
-            Sample::Square(class) => self.svg.rect(
-                class,
-                Area {
-                    x: x + 3.0,
-                    y: y - 6.0,
-                    width: 12.0,
-                    height: 12.0,
-                },
-            ),
-            Sample::Dot(class) => self.svg.path(
-                &format!("{class} dots"),
-                &format!("M{} {}h0", number(x + 9.0), number(y)),
-            ),
-            Sample::Cross(class) => {
-                let mut d = String::new();
-                cross(&mut d, (x + 9.0, y));
-                self.svg.path(&format!("{class} cross"), &d);
-            }
-            Sample::Tick(class) => {
-                let class = format!("{class} tick");
-                let x = x + 9.0;
-                self.svg.line(&class, (x, y - 5.0), (x, y + 5.0));
-            }
-        }
     }
 
     /// Starts a panel with a title: a colour class, which may be empty, and two texts, the first in
@@ -501,9 +436,6 @@ pub fn cross(d: &mut String, (x, y): (f64, f64)) {
 
 /// Right margin, so that the label of the last tick is not cut.
 const RIGHT: f64 = 14.0;
-
-/// Distance from a legend symbol to its text.
-const KEY: f64 = 24.0;
 
 /// Distance from a title's square to its text.
 const SQUARE: f64 = 16.0;

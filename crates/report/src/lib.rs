@@ -8,6 +8,7 @@ pub mod chart;
 pub mod claims;
 pub mod class;
 mod figures;
+mod files;
 mod page;
 pub mod plot;
 pub mod png;
@@ -75,7 +76,7 @@ pub fn write(runs: &[Run], out: &Path) -> Result<Written, ReportError> {
         chapters.push(page::Chapter { view, summary });
     }
     let page = out.join("report.html");
-    fs::write(&page, page::page(&chapters)).map_err(failed(&page))?;
+    fs::write(&page, page::page(&chapters, out)).map_err(failed(&page))?;
     Ok(Written { page, figures })
 }
 

@@ -2,15 +2,16 @@
 
 use core::fmt::Write as _;
 use core::time::Duration;
+use std::path::Path;
 
 use tidegate_core::units::Time;
-use tidegate_sim::run::{ExpectationResult, Run, Summary};
+use tidegate_sim::run::{ExpectationResult, Run, Summary, Timing};
 
 use super::chart::Form;
-use super::figures::FIGURES;
+use super::figures::{FIGURES, Figure};
 use super::svg::escape;
 use super::view::View;
-use super::{summary_text, table, theme};
+use super::{files, summary_text, table, theme};
 
 /// One run, prepared for the page.
 #[derive(Debug)]
@@ -19,8 +20,8 @@ pub(super) struct Chapter<'a> {
     pub(super) summary: Summary,
 }
 
-/// HTML of the whole page.
-pub(super) fn page(chapters: &[Chapter<'_>]) -> String {
+/// HTML of the whole page, for a file in the folder `out`.
+pub(super) fn page(chapters: &[Chapter<'_>], out: &Path) -> String {
     let title = match chapters {
         [one] => one.view.run.manifest.scenario.clone(),
         many => format!("{} runs", many.len()),
@@ -41,7 +42,7 @@ pub(super) fn page(chapters: &[Chapter<'_>]) -> String {
         overview(&mut html, chapters);
     }
     for (i, chapter) in chapters.iter().enumerate() {
-        chapter_of(&mut html, i, chapter, chapters.len() > 1);
+        chapter_of(&mut html, i, chapter, (chapters.len() > 1, out));
     }
     html.push_str(include_str!("meaning.html"));
     html.push_str("</main></body></html>\n");
@@ -68,7 +69,7 @@ fn overview(html: &mut String, chapters: &[Chapter<'_>]) {
     html.push_str("</ol></nav>");
 }
 
-fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, many: bool) {
+fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, (many, out): (bool, &Path)) {
     let Chapter { view, summary } = chapter;
     let run = view.run;
     let heading = if many { "h2" } else { "h1" };
@@ -77,41 +78,37 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, many: bool
     } else {
         String::new()
     };
+    let id = format!("run-{}", index + 1);
     let _ = write!(
         html,
-        "<section id=\"run-{}\"><header><{heading}>{number}{}</{heading}><p class=\"facts\">{}</p>\
+        "<section id=\"{id}\"><header><{heading}>{number}{}</{heading}><p class=\"facts\">{}</p>\
          </header>",
-        index + 1,
         escape(&run.manifest.scenario),
         escape(&facts(run, view.span.1))
     );
-    html.push_str("<div class=\"headline\">");
-    for sentence in summary_text::headline(run, summary) {
-        let _ = write!(html, "<p>{}</p>", escape(&sentence));
-    }
-    html.push_str("</div>");
-    notes(html, run);
-    html.push_str(&table::flows(view, summary));
-    expectations(html, summary);
+    let mut sentences = summary_text::headline(run, summary).into_iter();
+    let result = sentences.next().unwrap_or_default();
+    let _ = write!(html, "<p class=\"result\">{}</p>", escape(&result));
+    warnings(html, run, summary, &id);
+    let files = files::list(run, out, &format!("{id}-files"));
+    contents(html, &id, summary, !files.is_empty());
+    let _ = write!(html, "<h3 id=\"{id}-charts\">Over time</h3>");
     for figure in &FIGURES {
-        let _ = write!(html, "<figure><h3>{}</h3>", figure.title);
-        let mut drawn = false;
-        for (form, class) in [(Form::Wide, "wide"), (Form::Narrow, "narrow")] {
-            if let Some(chart) = figure.draw(view, &format!("r{index}"), form) {
-                let (svg, height) = chart.finish();
-                html.push_str(&svg.into_element(height, class, figure.title));
-                drawn = true;
-            }
-        }
-        let text = if drawn {
-            figure.caption
-        } else {
-            figure.missing
-        };
-        let class = if drawn { "" } else { " class=\"missing\"" };
-        let _ = write!(html, "<figcaption{class}>{text}</figcaption></figure>");
+        draw(html, figure, view, index);
     }
+    let _ = write!(
+        html,
+        "<h3 id=\"{id}-tables\">Results</h3><ul class=\"results\">"
+    );
+    for sentence in sentences {
+        let _ = write!(html, "<li>{}</li>", escape(&sentence));
+    }
+    html.push_str("</ul>");
+    html.push_str(&table::flows(view, summary));
+    expectations(html, summary, &id);
     html.push_str(&table::links(summary));
+    conditions(html, run);
+    html.push_str(&files);
     if let Some(text) = &run.manifest.scenario_text {
         let _ = write!(
             html,
@@ -120,6 +117,40 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, many: bool
         );
     }
     html.push_str("</section>");
+}
+
+/// Links to the parts of a run.
+fn contents(html: &mut String, id: &str, summary: &Summary, files: bool) {
+    let parts = [
+        ("charts", "Charts", true),
+        ("tables", "Tables", true),
+        ("expectations", "Expectations", !summary.expect.is_empty()),
+        ("files", "Files", files),
+    ];
+    html.push_str("<nav class=\"contents\">");
+    for (part, name, _) in parts.iter().filter(|(.., there)| *there) {
+        let _ = write!(html, "<a href=\"#{id}-{part}\">{name}</a> ");
+    }
+    html.push_str("</nav>");
+}
+
+fn draw(html: &mut String, figure: &Figure, view: &View<'_>, index: usize) {
+    let _ = write!(html, "<figure><h4>{}</h4>", figure.title);
+    let mut drawn = false;
+    for (form, class) in [(Form::Wide, "wide"), (Form::Narrow, "narrow")] {
+        if let Some(chart) = figure.draw(view, &format!("r{index}"), form) {
+            let (svg, height) = chart.finish();
+            html.push_str(&svg.into_element(height, class, figure.title));
+            drawn = true;
+        }
+    }
+    let text = if drawn {
+        figure.caption
+    } else {
+        figure.missing
+    };
+    let class = if drawn { "" } else { " class=\"missing\"" };
+    let _ = write!(html, "<figcaption{class}>{text}</figcaption></figure>");
 }
 
 /// Line below the title.
@@ -138,7 +169,8 @@ fn facts(run: &Run, end: f64) -> String {
     facts.join(" · ")
 }
 
-fn notes(html: &mut String, run: &Run) {
+/// Box with all that is wrong with the run or its results; nothing if nothing is wrong.
+fn warnings(html: &mut String, run: &Run, summary: &Summary, id: &str) {
     let planned = run.manifest.duration.as_secs_f64();
     let end = run.end().as_secs_f64();
     // A second allows for packets in flight at the end.
@@ -147,28 +179,52 @@ fn notes(html: &mut String, run: &Run) {
             let (planned, end) = (summary_text::duration(planned), summary_text::duration(end));
             format!("The planned duration is {planned}, but its records end after {end}.")
         });
-    let notes: Vec<&String> = run
-        .manifest
-        .notes
-        .iter()
-        .chain(&run.notes)
-        .chain(&cut)
-        .collect();
-    if notes.is_empty() {
+    let of_run = run.manifest.warnings().into_iter();
+    let of_run = of_run.chain(run.notes.iter().cloned()).chain(cut);
+    let mut items: Vec<String> = of_run.map(|warning| escape(&warning)).collect();
+    if summary.expect.iter().any(|verdict| !verdict.holds) {
+        let verdict = summary_text::expectations(summary).unwrap_or_default();
+        let verdict = escape(&verdict);
+        items.push(format!("<a href=\"#{id}-expectations\">{verdict}</a>"));
+    }
+    if items.is_empty() {
         return;
     }
-    html.push_str("<aside><h3>Notes on validity</h3><ul>");
-    for note in notes {
-        let _ = write!(html, "<li>{}</li>", escape(note));
+    html.push_str("<aside><h3>Warnings</h3><ul>");
+    for item in items {
+        let _ = write!(html, "<li>{item}</li>");
     }
     html.push_str("</ul></aside>");
 }
 
-fn expectations(html: &mut String, summary: &Summary) {
+/// Facts about the measurement that are needed to read it, and are not faults.
+fn conditions(html: &mut String, run: &Run) {
+    let timely = run.manifest.timing.iter().filter(|timing| timing.kept_up);
+    let mut items: Vec<String> = timely.map(Timing::to_string).collect();
+    if run.flows.iter().any(|flow| !flow.info.one_clock) {
+        items.push(
+            "Sender and receiver have separate clocks: delays are variations above the minimum."
+                .to_owned(),
+        );
+    }
+    if items.is_empty() {
+        return;
+    }
+    html.push_str("<h3>Conditions</h3><ul class=\"results\">");
+    for item in items {
+        let _ = write!(html, "<li>{}</li>", escape(&item));
+    }
+    html.push_str("</ul>");
+}
+
+fn expectations(html: &mut String, summary: &Summary, id: &str) {
     if summary.expect.is_empty() {
         return;
     }
-    html.push_str("<h3>Expectations</h3><ul class=\"expect\">");
+    let _ = write!(
+        html,
+        "<h3 id=\"{id}-expectations\">Expectations</h3><ul class=\"expect\">"
+    );
     for verdict in &summary.expect {
         let (class, sign, word) = match summary.held(verdict.holds) {
             ExpectationResult::Yes => ("holds", '✓', "holds"),

@@ -145,7 +145,8 @@ fn compared(others: &[&Class<'_>], value: impl Fn(&Class<'_>) -> Option<String>)
     format!(" ({})", values.join(", "))
 }
 
-fn expectations(summary: &Summary) -> Option<String> {
+/// Verdict over all expectations as a sentence; `None` without expectations.
+pub fn expectations(summary: &Summary) -> Option<String> {
     let all = summary.expect.len();
     let failed = summary
         .expect

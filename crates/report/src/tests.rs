@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::env;
 
-use tidegate_sim::run::{FlowInfo, Manifest, RunReader, RunWriter, World};
+use tidegate_sim::run::{FlowInfo, Manifest, RunReader, RunWriter, Timing, World};
 
 use super::*;
 
@@ -63,6 +63,98 @@ fn full_run_gives_a_page_and_all_figures() {
     assert!(page.contains("tidegate delivered"));
     for figure in &FIGURES {
         assert!(page.contains(figure.title) && page.contains(figure.caption));
+    }
+}
+
+/// Parts of a page in the order in which a reader needs them.
+#[test]
+fn result_and_charts_come_before_tables() {
+    let page = Out::new("order").page(&[testing::run()]);
+    let parts = [
+        "<p class=\"result\">tidegate delivered",
+        "<a href=\"#run-1-charts\">",
+        "id=\"run-1-charts\"",
+        "Rates over time",
+        "States of the controller",
+        "id=\"run-1-tables\"",
+        "Displayed frames had",
+        "<th>frames on time</th>",
+        "id=\"run-1-expectations\"",
+    ];
+    let places = parts.map(|part| page.find(part).expect(part));
+    assert!(places.is_sorted(), "{places:?}");
+}
+
+#[test]
+fn warnings_are_shown_only_if_something_is_wrong() {
+    let timing = |kept_up| Timing {
+        run: "tidegate".to_owned(),
+        packets: 9_000,
+        p50: Duration::from_micros(60),
+        p99: Duration::from_micros(200),
+        worst: Duration::from_millis(4),
+        read_p99: Duration::from_micros(100),
+        lost_unread: 0,
+        real_time: true,
+        kept_up,
+    };
+    let mut run = testing::run();
+    let summary = run.summary.as_mut().expect("the run is whole");
+    summary.expect.retain(|verdict| verdict.holds);
+    run.manifest.timing.push(timing(true));
+    let out = Out::new("warnings");
+    let page = out.page(&[run.clone()]);
+    assert!(!page.contains("<aside>"), "nothing is wrong");
+    // Timing of the emulator is a condition, not a warning.
+    let conditions = page.find(">Conditions<").expect("timing");
+    assert!(page[conditions..].contains("9000 packets, written p50 0.060 ms"));
+
+    let mut late = run.clone();
+    late.manifest.timing[0] = timing(false);
+    let mut failed = testing::run();
+    failed.summary.as_mut().expect("whole").expect.truncate(5);
+    let mut noted = run.clone();
+    noted.manifest.notes.push("interrupted".to_owned());
+    for (run, warning) in [
+        (late, "COULD NOT KEEP UP"),
+        (failed, "<a href=\"#run-1-expectations\">"),
+        (noted, "<li>interrupted</li>"),
+    ] {
+        let page = out.page(&[run]);
+        let at = page.find("<aside>").expect(warning);
+        let end = page.find("</aside>").expect(warning);
+        assert!(page[at..end].contains(warning), "{warning}");
+    }
+}
+
+/// Colours of the legend are those of the lines that it describes.
+#[test]
+fn legends_have_the_colours_of_their_lines() {
+    let run = testing::run();
+    let view = View::new(&run);
+    let colours = ["f0", "f1", "f2"];
+    for (name, text, classes) in [
+        ("rates", ">arrived<", colours.map(|c| format!("{c} line"))),
+        ("delay", ">frame<", colours.map(|c| format!("{c} dots"))),
+        (
+            "queues",
+            ">shortest to longest<",
+            colours.map(|c| format!("{c} band")),
+        ),
+    ] {
+        let figure = FIGURES.iter().find(|figure| figure.name == name);
+        let chart = figure.and_then(|figure| figure.draw(&view, "r", Form::Wide));
+        let (svg, height) = chart.expect(name).finish();
+        let drawn = svg.into_element(height, "", "");
+        let entry = drawn.find(text).expect(text);
+        // The marks of an entry are before its text and after that of the last entry.
+        let before = &drawn[..entry];
+        let marks = before.rfind("</text>").map_or(before, |at| &before[at..]);
+        for class in &classes {
+            assert!(marks.contains(class), "{name}: {class} in {marks}");
+            assert!(drawn[entry..].contains(class), "{name}: no line is {class}");
+        }
+        assert!(!marks.contains("note"), "{name}: {marks}");
     }
 }
 
@@ -157,6 +249,7 @@ fn a_run_on_the_disk_gives_the_same_report() {
 
     let read = RunReader::load(&dir).expect("just written");
     assert_eq!(read.notes, Vec::<String>::new());
+    linked_files_exist(&out, &read);
     let expect: Vec<_> = summary
         .expect
         .iter()
@@ -176,6 +269,28 @@ fn a_run_on_the_disk_gives_the_same_report() {
     }
     assert_eq!(summary.links, again.links);
     assert_eq!(read.summary, run.summary);
+}
+
+/// The page links to every table of the run, also from another folder.
+fn linked_files_exist(out: &Out, run: &Run) {
+    for folder in ["run", "elsewhere/a page"] {
+        let folder = out.path.join(folder);
+        let written = write(std::slice::from_ref(run), &folder).expect("a folder of our own");
+        let page = fs::read_to_string(written.page).expect("just written");
+        let links = page.split("href=\"").skip(1);
+        let links = links.filter_map(|rest| rest.split('"').next());
+        let (anchors, files): (Vec<_>, Vec<_>) = links.partition(|link| link.starts_with('#'));
+        for anchor in anchors {
+            let id = format!("id=\"{}\"", &anchor[1..]);
+            assert!(page.contains(&id), "{anchor}");
+        }
+        // Manifest, summary, links and events, and five tables of each flow.
+        assert_eq!(files.len(), 4 + 3 * 5, "{files:?}");
+        for file in files {
+            let file = folder.join(file.replace("%20", " "));
+            assert!(file.is_file(), "{}", file.display());
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Colours and strokes of figures, for light and dark mode.
 //!
-//! The first flows use the palette of Okabe and Ito, which is readable with any kind of colour
-//! vision; further flows use darker and lighter variants. Red is reserved for faults, and
-//! everything marked in red also has a shape, a sign or a position of its own.
+//! The colours of the first four flows are distinguishable with any kind of colour vision, in light
+//! and in dark mode, and have a contrast of 3 to the ground (WCAG 2.2, section 1.4.11). Further
+//! flows use other hues and lightnesses. Red is reserved for faults, and everything marked in red
+//! also has a shape, a sign or a position of its own.
 
 /// The style sheet of a page, without [`page_style`].
 pub const PAGE: &str = include_str!("page.css");
@@ -42,10 +43,10 @@ fn colours() -> impl Iterator<Item = (&'static str, &'static str, &'static str, 
 }
 
 const FLOWS: [(&str, &str, &str); 10] = [
-    ("f0", "#0072b2", "#56b4e9"),
-    ("f1", "#009e73", "#2fc59a"),
-    ("f2", "#cc79a7", "#e79ac4"),
-    ("f3", "#b27a00", "#f0b429"),
+    ("f0", "#0072b2", "#38c0ff"),
+    ("f1", "#00a651", "#43a85a"),
+    ("f2", "#b180b3", "#ff85b3"),
+    ("f3", "#a15200", "#ffd21f"),
     ("f4", "#5b7083", "#a9bccb"),
     ("f5", "#7b5ea7", "#b79ae0"),
     ("f6", "#1797b5", "#6fdcf0"),
@@ -97,3 +98,112 @@ const STROKES: &str = ".bold{font-weight:700}\
 .solid{fill:currentColor}\
 .band{fill:currentColor;fill-opacity:.16}\
 .halo{stroke-width:3;stroke-linejoin:round;paint-order:stroke}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Rgb = [f64; 3];
+
+    /// Matrices of Machado, Oliveira and Fernandes (2009) at full severity, for linear RGB.
+    const VISIONS: [(&str, [Rgb; 3]); 4] = [
+        (
+            "normal",
+            [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        ),
+        (
+            "protanopia",
+            [
+                [0.152_286, 1.052_583, -0.204_868],
+                [0.114_503, 0.786_281, 0.099_216],
+                [-0.003_882, -0.048_116, 1.051_998],
+            ],
+        ),
+        (
+            "deuteranopia",
+            [
+                [0.367_322, 0.860_646, -0.227_968],
+                [0.280_085, 0.672_501, 0.047_413],
+                [-0.011_820, 0.042_940, 0.968_881],
+            ],
+        ),
+        (
+            "tritanopia",
+            [
+                [1.255_528, -0.076_749, -0.178_779],
+                [-0.078_411, 0.930_809, 0.147_602],
+                [0.004_733, 0.691_367, 0.303_900],
+            ],
+        ),
+    ];
+
+    /// To the cone responses and from their cube roots to `OKLab` (Ottosson, 2020).
+    const CONES: [Rgb; 3] = [
+        [0.412_221_470_8, 0.536_332_536_3, 0.051_445_992_9],
+        [0.211_903_498_2, 0.680_699_545_1, 0.107_396_956_6],
+        [0.088_302_461_9, 0.281_718_837_6, 0.629_978_700_5],
+    ];
+    const LAB: [Rgb; 3] = [
+        [0.210_454_255_3, 0.793_617_785_0, -0.004_072_046_8],
+        [1.977_998_495_1, -2.428_592_205_0, 0.450_593_709_9],
+        [0.025_904_037_1, 0.782_771_766_2, -0.808_675_766_0],
+    ];
+
+    fn times(matrix: &[Rgb; 3], vector: Rgb) -> Rgb {
+        matrix.map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum())
+    }
+
+    fn linear(colour: &str) -> Rgb {
+        [1, 3, 5].map(|at| {
+            let channel = u8::from_str_radix(&colour[at..at + 2], 16).expect("a colour");
+            let c = f64::from(channel) / 255.0;
+            if c <= 0.04045 {
+                c / 12.92
+            } else {
+                ((c + 0.055) / 1.055).powf(2.4)
+            }
+        })
+    }
+
+    fn seen(vision: &[Rgb; 3], colour: &str) -> Rgb {
+        let light = times(vision, linear(colour)).map(|c| c.clamp(0.0, 1.0));
+        times(&LAB, times(&CONES, light).map(f64::cbrt))
+    }
+
+    fn difference(one: Rgb, other: Rgb) -> f64 {
+        let squares = one.iter().zip(other).map(|(a, b)| (a - b).powi(2));
+        squares.sum::<f64>().sqrt()
+    }
+
+    #[test]
+    fn first_colours_differ_with_any_colour_vision() {
+        for dark in [false, true] {
+            let colour =
+                |flow: &(_, &'static str, &'static str)| if dark { flow.2 } else { flow.1 };
+            for (vision, matrix) in &VISIONS {
+                let flows: Vec<Rgb> = FLOWS[..4].iter().map(|f| seen(matrix, colour(f))).collect();
+                for (i, one) in flows.iter().enumerate() {
+                    for (j, other) in flows[..i].iter().enumerate() {
+                        let apart = difference(*one, *other);
+                        // Four times a just noticeable difference of about 0.02.
+                        assert!(apart > 0.08, "{vision}: {i} and {j}, {apart}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn first_colours_stand_out_from_the_ground() {
+        let light = |colour: &str| times(&[[0.2126, 0.7152, 0.0722]; 3], linear(colour))[0];
+        let ground = PAINTS[0];
+        assert_eq!(ground.0, "ground");
+        for (class, day, night) in &FLOWS[..4] {
+            for (colour, ground) in [(day, ground.2), (night, ground.3)] {
+                let (a, b) = (light(colour), light(ground));
+                let contrast = (a.max(b) + 0.05) / (a.min(b) + 0.05);
+                assert!(contrast >= 3.0, "{class}: {colour} on {ground}, {contrast}");
+            }
+        }
+    }
+}

@@ -7,7 +7,7 @@ use tidegate_sim::run::metrics::{FrameOutcome, frame_outcomes};
 use tidegate_sim::run::{BinRow, FlowInfo, FlowPath, FlowRun, LinkInfo, Run};
 use tidegate_sim::runner::BIN;
 
-use super::chart::Sample;
+use super::chart::{Mark, Sample};
 use super::states::joined;
 use super::theme;
 
@@ -109,7 +109,7 @@ impl<'a> View<'a> {
     pub(super) fn legend(&self, with: impl Fn(&FlowView<'a>) -> bool) -> Vec<(Sample, &str)> {
         let flows = self.flows.iter().filter(|flow| with(flow));
         flows
-            .map(|flow| (Sample::Flow(flow.colour), flow.name))
+            .map(|flow| (Sample::of(Mark::Flow, flow.colour), flow.name))
             .collect()
     }
 }

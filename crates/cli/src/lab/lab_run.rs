@@ -2,7 +2,6 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -454,29 +453,6 @@ pub(crate) fn timing(flow: &str, report: &EmulatorReport) -> Timing {
         real_time: report.realtime_priority,
         kept_up: report.kept_up,
     }
-}
-
-/// The timing as text for the notes of a run.
-pub(crate) fn describe(timing: &Timing) -> String {
-    let ms = |d: Duration| d.as_secs_f64() * 1e3;
-    let [p50, p99, worst, read] = [timing.p50, timing.p99, timing.worst, timing.read_p99].map(ms);
-    let (flow, packets) = (&timing.run, timing.packets);
-    let mut text = format!(
-        "emulator, run of {flow}: {packets} packets, written p50 {p50:.3} ms, p99 {p99:.3} ms, worst \
-         {worst:.2} ms after their time"
-    );
-    if !timing.real_time {
-        text.push_str("; without real-time priority");
-    }
-    if !timing.kept_up {
-        let _ = write!(
-            text,
-            "; IT COULD NOT KEEP UP (read p99 {read:.2} ms after the device was last seen empty, \
-             {} lost unread): this machine was too busy, the delays are unreliable",
-            timing.lost_unread
-        );
-    }
-    text
 }
 
 /// Each flow has its own sender and receiver hosts, so that its routes are independent.

@@ -16,7 +16,7 @@ use tidegate_sim::{run, topology};
 use tidegate_studies::papers::verb;
 use tidegate_studies::papers::{Job, PapersError, PictureSource, Testbed};
 
-use crate::lab::{self, Injector, LabResult, LabRun, Service, describe};
+use crate::lab::{self, Injector, LabResult, LabRun, Service};
 use crate::run_folder::{self, LoadedScenario};
 use crate::video_source::VideoInput;
 use tidegate_console::progress::say;
@@ -120,9 +120,7 @@ impl Lab {
     ) -> Result<()> {
         let dir = self.out.join(format!("{}-{}", job.label, job.seed));
         let mut manifest = run_folder::manifest(run::World::Lab, &script.scenario);
-        let timing = lab::timing("video", &result.report);
-        manifest.notes.push(describe(&timing));
-        manifest.timing.push(timing);
+        manifest.timing.push(lab::timing("video", &result.report));
         if let Ok(mut said) = self.said.lock() {
             said.extend(result.notes.iter().cloned());
         }

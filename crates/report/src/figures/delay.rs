@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tidegate_sim::run::metrics::{FrameOutcome, FrameState, has_one_clock};
 
-use super::super::chart::{Chart, Panel, Sample, Vertical, cross, title_width};
+use super::super::chart::{Chart, Mark, Panel, Sample, Vertical, cross, title_width};
 use super::super::scale::round_top;
 use super::super::svg::{Anchor, number, text_width};
 use super::super::view::{FlowView, View};
@@ -17,21 +17,22 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     }
     let members = || flows().flat_map(|flow| &flow.members);
     let any = |fate| members().any(|m| m.stories.iter().any(|s| s.fate == fate));
-    let mut entries = vec![(Sample::Dot("note"), "frame (in the flow's colour)")];
+    let colours = flows().map(|flow| flow.colour);
+    let mut entries = vec![(Sample::each(Mark::Dot, colours), "frame")];
     if any(FrameState::Late) {
-        entries.push((Sample::Cross("bad"), "late"));
+        entries.push((Sample::of(Mark::Cross, "bad"), "late"));
     }
     if any(FrameState::Lost) {
-        entries.push((Sample::Tick("bad"), "lost"));
+        entries.push((Sample::of(Mark::Tick, "bad"), "lost"));
     }
     if any(FrameState::Dropped) {
-        entries.push((Sample::Tick("gone"), "given up by the sender"));
+        entries.push((Sample::of(Mark::Tick, "gone"), "given up by the sender"));
     }
     if flows().any(|flow| bound(flow).is_some()) {
-        entries.push((Sample::Line("bound"), "bound"));
+        entries.push((Sample::of(Mark::Line, "bound"), "bound"));
     }
     if flows().any(|flow| !flow.outages.is_empty()) {
-        entries.push((Sample::Square("outage"), "outage"));
+        entries.push((Sample::of(Mark::Square, "outage"), "outage"));
     }
     chart.legend(&entries);
     let vertical = vertical(view);

@@ -4,7 +4,7 @@ use tidegate_core::control::Kind;
 use tidegate_sim::run::PacketOutcome;
 use tidegate_sim::run::metrics::queueing_delays;
 
-use super::super::chart::{Chart, Panel, Sample, Vertical};
+use super::super::chart::{Chart, Mark, Panel, Sample, Vertical};
 use super::super::scale::{top_of, top_of_percent};
 use super::super::series::{Bin, Bins};
 use super::super::summary_text;
@@ -26,7 +26,7 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     let drawn = |flow: &FlowView<'_>| curves.iter().any(|(other, _)| other.name == flow.name);
     let mut entries = view.legend(drawn);
     if !view.outages.is_empty() {
-        entries.push((Sample::Square("outage"), "outage"));
+        entries.push((Sample::of(Mark::Square, "outage"), "outage"));
     }
     chart.legend(&entries);
     draw_queue(chart, &curves);
@@ -177,7 +177,7 @@ fn bars(chart: &mut Chart, panel: &Panel, colour: &str, bins: &Bins) {
     chart.svg().path(&format!("{colour} solid"), &d);
     let points: Vec<(f64, f64)> = bins.filled().map(|(at, bin)| (at, bin.mean())).collect();
     let show = |percent: f64| format!("{percent:.0} %");
-    chart.beyond(panel, [("note", &points[..])], show);
+    chart.beyond(panel, [(colour, &points[..])], show);
 }
 
 /// In seconds: several packets at video rates.

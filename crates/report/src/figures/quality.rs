@@ -1,6 +1,6 @@
 //! PSNR of displayed pictures.
 
-use super::super::chart::{Chart, Sample, Vertical};
+use super::super::chart::{Chart, Mark, Sample, Vertical};
 use super::super::series::{Bin, Bins};
 use super::super::states::{frozen, joined};
 use super::super::view::{FlowView, SimFlow, View};
@@ -17,7 +17,7 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     }
     let mut entries = view.legend(|flow| flow.members.iter().any(|m| !m.flow.shown.is_empty()));
     if !view.outages.is_empty() {
-        entries.push((Sample::Square("outage"), "outage"));
+        entries.push((Sample::of(Mark::Square, "outage"), "outage"));
     }
     chart.legend(&entries);
     let panel = chart.panel(None, HEIGHT, &vertical(&curves));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_core::units::{Rate, Time};
 use tidegate_sim::run::{LinkInfo, LinkSample};
 
-use super::super::chart::{Chart, Sample, Vertical};
+use super::super::chart::{Chart, Mark, Sample, Vertical};
 use super::super::scale::top_of;
 use super::super::series::{Bin, Bins};
 use super::super::summary_text;
@@ -196,9 +196,11 @@ fn legend(view: &View<'_>, chart: &mut Chart, shown: &[&Link<'_>]) {
     let mut entries = if several {
         view.legend(|flow| runs().any(|run| *run.run == *flow.name))
     } else {
-        vec![(Sample::Flow("queue"), "queue")]
+        vec![(Sample::of(Mark::Flow, "queue"), "queue")]
     };
-    entries.push((Sample::Square("note band"), "shortest to longest"));
+    let colours = || runs().map(|run| colour(view, several, run));
+    let ranges = Sample::each(Mark::Band, colours());
+    entries.push((ranges, "shortest to longest"));
     let strokes = [
         (
             runs().any(|run| run.dropped.count > 0),
@@ -212,12 +214,16 @@ fn legend(view: &View<'_>, chart: &mut Chart, shown: &[&Link<'_>]) {
         ),
     ];
     for (_, class, name) in strokes.iter().filter(|(any, ..)| *any) {
-        let class = if several { "note" } else { class };
-        entries.push((Sample::Tick(class), name));
+        let sample = if several {
+            Sample::each(Mark::Tick, colours())
+        } else {
+            Sample::of(Mark::Tick, class)
+        };
+        entries.push((sample, name));
     }
     let dark = |link: &&Link<'_>| !outages(link.info, view.span.1).is_empty();
     if shown.iter().any(dark) {
-        entries.push((Sample::Square("outage"), "outage"));
+        entries.push((Sample::of(Mark::Square, "outage"), "outage"));
     }
     chart.legend(&entries);
 }
@@ -227,11 +233,7 @@ fn draw_link(view: &View<'_>, chart: &mut Chart, link: &Link<'_>) {
     chart.set_outages(&outages(link.info, view.span.1));
     let panel = chart.panel(Some(("", &link.name, &about(link))), HEIGHT, &vertical);
     let several = link.runs.len() > 1;
-    let colour = |run: &Samples| {
-        let mut flows = view.flows.iter();
-        let flow = flows.find(|flow| several && *flow.name == *run.run);
-        flow.map_or("queue", |flow| flow.colour)
-    };
+    let colour = |run: &Samples| colour(view, several, run);
     chart.begin_clip(&panel);
     let mut lines = Vec::new();
     for run in &link.runs {
@@ -265,6 +267,13 @@ fn draw_link(view: &View<'_>, chart: &mut Chart, link: &Link<'_>) {
             chart.strokes(&lane, class, moments(run).at.iter().copied());
         }
     }
+}
+
+/// Colour of the queue of a run: that of its flow where runs are compared.
+fn colour(view: &View<'_>, several: bool, run: &Samples) -> &'static str {
+    let mut flows = view.flows.iter();
+    let flow = flows.find(|flow| several && *flow.name == *run.run);
+    flow.map_or("queue", |flow| flow.colour)
 }
 
 /// Description of a link: capacity, queue, drops and marks.

@@ -4,7 +4,7 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
 use tidegate_sim::run::{FlowRun, Run};
 
-use super::super::chart::{Chart, Panel, Sample, Vertical};
+use super::super::chart::{Chart, Mark, Panel, Sample, Vertical};
 use super::super::scale::round_top;
 use super::super::series::{Bins, steps, thin};
 use super::super::summary_text;
@@ -65,7 +65,12 @@ fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], allowed: &'stat
     let arrived = if several {
         "arrived, of several flows their sum"
     } else {
-        "arrived (in the flow's colour)"
+        "arrived"
+    };
+    let flows = || view.flows.iter().zip(curves);
+    let colours = |mark, has: fn(&Curves) -> bool| {
+        let with = flows().filter(|(_, curves)| has(curves));
+        Sample::each(mark, with.map(|(flow, _)| flow.colour))
     };
     let paths = view.flows.iter().map(|flow| flow.path.len());
     let capacity = if paths.max() > Some(1) {
@@ -76,28 +81,32 @@ fn legend(view: &View<'_>, chart: &mut Chart, curves: &[Curves], allowed: &'stat
     let entries = [
         (
             any(|c| !c.capacity.is_empty()),
-            Sample::Square("cap"),
+            Sample::of(Mark::Square, "cap"),
             capacity,
         ),
         (
             any(|c| !c.allowed.is_empty()),
-            Sample::Line(allowed),
+            Sample::of(Mark::Line, allowed),
             "allowed rate",
         ),
         (
             any(|c| !c.target.is_empty()),
-            Sample::Line("target"),
+            Sample::of(Mark::Line, "target"),
             "encoder target",
         ),
-        (!view.outages.is_empty(), Sample::Square("outage"), "outage"),
+        (
+            !view.outages.is_empty(),
+            Sample::of(Mark::Square, "outage"),
+            "outage",
+        ),
         (
             any(|c| !c.arrived.is_empty()),
-            Sample::Flow("note"),
+            colours(Mark::Flow, |c| !c.arrived.is_empty()),
             arrived,
         ),
         (
             several,
-            Sample::Square("note band"),
+            colours(Mark::Band, |c| !c.range.is_empty()),
             "slowest to fastest of several",
         ),
     ];

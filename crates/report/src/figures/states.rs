@@ -3,7 +3,7 @@
 use tidegate_core::trace::Event;
 use tidegate_sim::run::Run;
 
-use super::super::chart::{Chart, Panel, Sample};
+use super::super::chart::{Chart, Mark, Panel, Sample};
 use super::super::states::{States, moments, states};
 use super::super::view::{FlowView, View};
 
@@ -18,10 +18,10 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
         return false;
     }
     let strips = || all.iter().flat_map(|(_, strips)| strips);
-    let mut entries = vec![(Sample::Square("steady"), "steady")];
+    let mut entries = vec![(Sample::of(Mark::Square, "steady"), "steady")];
     for (class, name, spans) in LOOKS {
         if strips().any(|strip| !spans(&strip.states).is_empty()) {
-            entries.push((Sample::Square(class), name));
+            entries.push((Sample::of(Mark::Square, class), name));
         }
     }
     let stroked = |moments: for<'a> fn(&'a Strip) -> &'a [f64]| {
@@ -32,11 +32,11 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     };
     for (class, name, moments) in STROKES {
         if stroked(moments) {
-            entries.push((Sample::Tick(class), name));
+            entries.push((Sample::of(Mark::Tick, class), name));
         }
     }
     if all.iter().any(|(flow, _)| !flow.outages.is_empty()) {
-        entries.push((Sample::Square("outage"), "outage of the link"));
+        entries.push((Sample::of(Mark::Square, "outage"), "outage of the link"));
     }
     chart.legend(&entries);
     for (flow, strips) in &all {

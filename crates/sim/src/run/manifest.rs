@@ -1,5 +1,6 @@
 //! `manifest.json`: description of a run.
 
+use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ pub struct Manifest {
     /// Measured interval; `None`: the whole run.
     #[serde(rename = "measure_s", default)]
     pub measure: Option<Span>,
-    /// Warnings about the validity of the results.
+    /// Warnings: what restricts the validity of the results. Empty if nothing is wrong.
     pub notes: Vec<String>,
     /// Timeliness of the emulator, one entry per emulated run; empty outside of the lab.
     #[serde(default)]
@@ -84,6 +85,13 @@ impl Manifest {
         let mut takes = self.timing.iter();
         (!self.timing.is_empty()).then(|| takes.all(|take| take.kept_up))
     }
+
+    /// Timing of the runs in which the emulator missed its deadlines, then the notes.
+    pub fn warnings(&self) -> Vec<String> {
+        let late = self.timing.iter().filter(|timing| !timing.kept_up);
+        let late = late.map(Timing::to_string);
+        late.chain(self.notes.iter().cloned()).collect()
+    }
 }
 
 /// Timeliness of the emulator in one run.
@@ -112,6 +120,32 @@ pub struct Timing {
     pub real_time: bool,
     /// Whether the emulator met its deadlines, so that the emulated network was the configured one.
     pub kept_up: bool,
+}
+
+impl fmt::Display for Timing {
+    /// For a user, with a warning if the emulator did not meet its deadlines.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |d: Duration| d.as_secs_f64() * 1e3;
+        let [p50, p99, worst, read] = [self.p50, self.p99, self.worst, self.read_p99].map(ms);
+        let (flow, packets) = (&self.run, self.packets);
+        write!(
+            f,
+            "emulator, run of {flow}: {packets} packets, written p50 {p50:.3} ms, p99 {p99:.3} ms, \
+             worst {worst:.2} ms after their time"
+        )?;
+        if !self.real_time {
+            f.write_str("; without real-time priority")?;
+        }
+        if !self.kept_up {
+            write!(
+                f,
+                "; IT COULD NOT KEEP UP (read p99 {read:.2} ms after the device was last seen \
+                 empty, {} lost unread): this machine was too busy, the delays are unreliable",
+                self.lost_unread
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// Environment of a run.

@@ -10,6 +10,7 @@
 mod cells;
 mod conclusion;
 pub mod expect;
+mod files;
 mod links;
 mod manifest;
 pub mod metrics;
@@ -19,6 +20,7 @@ mod writer;
 
 pub use conclusion::ExpectationResult;
 pub use expect::{ExpectError, Expectation};
+pub use files::RunFile;
 pub use links::{Iter as LinkSamples, LinkLog};
 pub use manifest::{
     CapacityStep, FORMAT, FlowInfo, FlowPath, LinkInfo, Manifest, Span, TOOL, Timing, World,

@@ -276,13 +276,14 @@ impl RunReader {
             return;
         }
         let file = |name: &str| format!("{FLOWS}/{}/{name}", flow.info.name);
-        let video = flow.info.has_video();
-        flow.packets = self.table(&file(PACKETS), flow.info.logs_packets());
+        // A live sender and a live receiver have a folder each, with the tables of their side.
+        let whole = world != World::Live;
+        let video = whole && flow.info.has_video();
+        flow.packets = self.table(&file(PACKETS), whole && flow.info.logs_packets());
         flow.sent = self.table(&file(FRAMES_SENT), video);
         flow.received = self.table(&file(FRAMES_RECEIVED), video);
         flow.shown = self.table(&file(SHOWN), video);
-        // A live run has no offline optimum: the capacity of its path is unknown.
-        flow.savable = self.table(&file(SAVABLE), video && world != World::Live);
+        flow.savable = self.table(&file(SAVABLE), video);
     }
 
     fn table<R: Row, C: FromIterator<R> + Default>(&mut self, file: &str, wanted: bool) -> C {

@@ -451,6 +451,25 @@ fn missing_tables_of_a_group_are_reported_only_if_expected() {
     assert_eq!(notes(&scratch.0), ["flows/tcp/packets.csv is missing"]);
 }
 
+/// A live sender has a folder of its own, without the tables of the receiver.
+#[test]
+fn one_side_of_a_live_run_is_complete() {
+    let scratch = Scratch::new("one-side");
+    write(&scratch.0);
+    let mut live = manifest();
+    live.world = World::Live;
+    let path = scratch.0.join("manifest.json");
+    fs::write(&path, serde_json::to_string(&live).expect("a manifest")).expect("disk");
+    let received = scratch.0.join("flows/tide-1/frames-received.csv");
+    fs::remove_file(received).expect("written");
+    let run = RunReader::load(&scratch.0).expect("readable run");
+    assert_eq!(run.notes, Vec::<String>::new());
+    let files = run.files();
+    let has = |path: &str| files.iter().any(|file| file.path == path);
+    assert!(has("manifest.json") && has("flows/tide-1/frames-sent.csv"));
+    assert!(!has("flows/tide-1/frames-received.csv"));
+}
+
 /// A folder from before drop causes were recorded is read in full otherwise.
 #[test]
 fn links_without_causes_are_read() {

@@ -7,7 +7,7 @@ use tidegate_core::units::Rate;
 use tidegate_sim::run::LinkInfo;
 use tidegate_sim::scenario::{FlowPlan, LinkPlan, Scenario};
 
-use tidegate_report::chart::{Chart, Form, Panel, Sample, Vertical};
+use tidegate_report::chart::{Chart, Form, Mark, Panel, Sample, Vertical};
 use tidegate_report::scale::top_of;
 use tidegate_report::series::steps;
 use tidegate_report::svg::polyline;
@@ -86,14 +86,14 @@ impl<'a> Stage<'a> {
     /// Draws rates in the upper panel and one-way delays in the lower.
     pub(super) fn draw(&self, id: &str, form: Form, curves: &[Curve], scales: &Scales) -> Chart {
         let mut chart = Chart::new(id, form, (0.0, self.end), &self.outages);
-        let mut legend = vec![(Sample::Square("cap"), "capacity")];
+        let mut legend = vec![(Sample::of(Mark::Square, "cap"), "capacity")];
         for (i, (name, curve)) in self.names.iter().zip(curves).enumerate() {
             if !curve.rates.is_empty() {
-                legend.push((Sample::Flow(theme::flow(i)), name.as_str()));
+                legend.push((Sample::of(Mark::Flow, theme::flow(i)), name.as_str()));
             }
         }
         if !self.outages.is_empty() {
-            legend.push((Sample::Square("outage"), "outage"));
+            legend.push((Sample::of(Mark::Square, "outage"), "outage"));
         }
         chart.legend(&legend);
         let panel = chart.panel(Some(("", "Rate", "")), 130.0, &scales.rate);

@@ -1,10 +1,14 @@
 //! A column of panels over one time axis.
 
 mod legend;
+mod readout;
 
 use core::fmt::Write as _;
 
 pub use legend::{MOST_COLOURS, Mark, Sample};
+pub use readout::{Reading, Readout, Unit};
+
+use readout::PanelReadout;
 
 use super::scale::{Scale, Ticks};
 use super::series::Bins;
@@ -65,6 +69,7 @@ pub struct Chart {
     /// Vertical position of the next element.
     y: f64,
     clips: usize,
+    readouts: Vec<PanelReadout>,
 }
 
 /// The vertical axis of a panel.
@@ -83,7 +88,7 @@ pub struct Vertical {
 }
 
 /// Plotting area of a chart.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Panel {
     /// Position and size.
     pub area: Area,
@@ -91,6 +96,8 @@ pub struct Panel {
     pub x: Scale,
     /// Scale from values to pixels.
     pub y: Scale,
+    /// Unit of the values.
+    pub unit: Unit,
 }
 
 impl Panel {
@@ -128,6 +135,7 @@ impl Chart {
             outages: outages.to_vec(),
             y: 4.0,
             clips: 0,
+            readouts: Vec::new(),
         }
     }
 
@@ -178,6 +186,7 @@ impl Chart {
             area,
             x: self.time,
             y,
+            unit: Unit::of(vertical.unit, vertical.name, vertical.to),
         };
         self.shade_outages(&panel);
         let (from, to) = (vertical.from / vertical.unit, vertical.to / vertical.unit);
@@ -245,6 +254,7 @@ impl Chart {
             area,
             x: self.time,
             y,
+            unit: Unit::NONE,
         };
         self.shade_outages(&panel);
         panel

@@ -1,7 +1,8 @@
 //! The report: a self-contained HTML page, and its figures as files.
 //!
 //! The report reads only run folders, so it has the same form for simulated, emulated and live
-//! runs. The page has no scripts and loads nothing from the network. It follows the browser's light
+//! runs. The page loads nothing from the network, and is complete without its script, which shows the
+//! values under the pointer. It follows the browser's light
 //! or dark preference, and contains each figure twice, for wide screens and for phones.
 
 pub mod chart;

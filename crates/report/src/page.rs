@@ -45,7 +45,9 @@ pub(super) fn page(chapters: &[Chapter<'_>], out: &Path) -> String {
         chapter_of(&mut html, i, chapter, (chapters.len() > 1, out));
     }
     html.push_str(include_str!("meaning.html"));
-    html.push_str("</main></body></html>\n");
+    html.push_str("</main><script>");
+    html.push_str(include_str!("readout.js"));
+    html.push_str("</script></body></html>\n");
     html
 }
 
@@ -136,9 +138,13 @@ fn contents(html: &mut String, id: &str, summary: &Summary, files: bool) {
 
 fn draw(html: &mut String, figure: &Figure, view: &View<'_>, index: usize) {
     let _ = write!(html, "<figure><h4>{}</h4>", figure.title);
-    let mut drawn = false;
+    let (mut drawn, mut wide) = (false, None);
     for (form, class) in [(Form::Wide, "wide"), (Form::Narrow, "narrow")] {
-        if let Some(chart) = figure.draw(view, &format!("r{index}"), form) {
+        if let Some(mut chart) = figure.draw(view, &format!("r{index}"), form) {
+            let readout = chart.readout();
+            if form == Form::Wide {
+                wide = readout;
+            }
             let (svg, height) = chart.finish();
             html.push_str(&svg.into_element(height, class, figure.title));
             drawn = true;
@@ -150,7 +156,13 @@ fn draw(html: &mut String, figure: &Figure, view: &View<'_>, index: usize) {
         figure.missing
     };
     let class = if drawn { "" } else { " class=\"missing\"" };
-    let _ = write!(html, "<figcaption{class}>{text}</figcaption></figure>");
+    let _ = write!(html, "<figcaption{class}>{text}</figcaption>");
+    // One set of values serves both forms.
+    if let Some(readout) = wide {
+        html.push_str(&readout.data());
+        html.push_str(&readout.table());
+    }
+    html.push_str("</figure>");
 }
 
 /// Line below the title.

@@ -162,10 +162,94 @@ fn legends_have_the_colours_of_their_lines() {
 fn page_loads_no_resources() {
     let page = Out::new("alone").page(&[testing::run()]);
     for way_out in [
-        "<script", "<link", "src=", "http:", "https:", "@import", "url(h",
+        "<script src",
+        "<link",
+        " src=",
+        "http:",
+        "https:",
+        "@import",
+        "url(h",
+        "import(",
+        "fetch(",
+        "XMLHttpRequest",
+        "WebSocket",
     ] {
         assert!(!page.contains(way_out), "{way_out}");
     }
+}
+
+/// Values of the charts as data for the script, which shows them under the pointer.
+fn readouts(page: &str) -> Vec<serde_json::Value> {
+    let start = "<script type=\"application/json\" class=\"readout-data\">";
+    let parts = page.split(start).skip(1);
+    let texts = parts.map(|rest| rest.split("</script>").next().expect("an end"));
+    texts
+        .map(|text| serde_json::from_str(text).expect("JSON"))
+        .collect()
+}
+
+#[test]
+fn values_under_the_pointer_are_those_of_the_run() {
+    let run = testing::run();
+    let page = Out::new("pointer").page(std::slice::from_ref(&run));
+    assert_eq!(page.matches("document.querySelectorAll(").count(), 1);
+    let readouts = readouts(&page);
+    assert_eq!(readouts.len(), FIGURES.len());
+    for readout in &readouts {
+        // Each panel has an area for the pointer in both forms.
+        assert_eq!(readout["span"], serde_json::json!([0.0, 60.0]));
+    }
+    let panels = readouts
+        .iter()
+        .map(|r| r["panels"].as_array().expect("panels").len());
+    assert_eq!(
+        page.matches("class=\"hit\"").count(),
+        2 * panels.sum::<usize>()
+    );
+
+    let series = |figure: usize, panel: usize, name: &str| {
+        let panel = &readouts[figure]["panels"][panel];
+        let mut all = panel["series"].as_array().expect("series").iter();
+        let series = all.find(|series| series["name"] == name).expect(name);
+        (panel["unit"].clone(), series.clone())
+    };
+    let (unit, capacity) = series(0, 0, "capacity");
+    assert_eq!(unit, "Mb/s");
+    // The outage begins at 28 s.
+    for corner in [[18.0, 2.0], [18.0, 0.9], [28.0, 0.9], [28.0, 0.0]] {
+        let line = capacity["lines"][0].as_array().expect("a line");
+        assert!(
+            line.contains(&serde_json::json!(corner)),
+            "{corner:?} in {line:?}"
+        );
+    }
+    let (unit, frames) = series(1, 2, "frame");
+    assert_eq!((unit, &frames["colour"]), ("ms".into(), &"f2".into()));
+    let dots = frames["dots"]["points"].as_array().expect("dots");
+    let stories = tidegate_sim::run::metrics::frame_outcomes(&run.flows[2]);
+    assert_eq!(dots.len(), stories.len());
+    for (dot, story) in dots.iter().zip(&stories) {
+        let delay = story.delay.map(|nanos| nanos as f64 / 1e6);
+        let shown = dot[1].as_f64();
+        assert_eq!(shown.is_some(), delay.is_some());
+        assert!((shown.unwrap_or(0.0) - delay.unwrap_or(0.0)).abs() <= 0.5);
+    }
+}
+
+#[test]
+fn values_are_in_a_table_without_the_script() {
+    let page = Out::new("values").page(&[testing::run()]);
+    let tables = page.split("<summary>Values as a table</summary>").skip(1);
+    let tables: Vec<&str> = tables.collect();
+    assert_eq!(tables.len(), FIGURES.len());
+    assert!(tables[0].contains("<th>tidegate<small>capacity, Mb/s</small></th>"));
+    let row = tables[0].split("<tr><th>5</th>").nth(1).expect("5 s");
+    let row = row.split("</tr>").next().expect("an end");
+    assert_eq!(
+        row.matches("<td>2.00</td>").count(),
+        3,
+        "three links of 2 Mb/s: {row}"
+    );
 }
 
 #[test]

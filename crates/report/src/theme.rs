@@ -56,7 +56,7 @@ const FLOWS: [(&str, &str, &str); 10] = [
 ];
 
 /// Class, property, light, dark.
-const PAINTS: [(&str, &str, &str, &str); 23] = [
+const PAINTS: [(&str, &str, &str, &str); 24] = [
     ("ground", "fill", "#ffffff", "#14181d"),
     ("ink", "fill", "#1b2128", "#e8edf2"),
     ("soft", "fill", "#5d6873", "#9aa7b4"),
@@ -72,6 +72,7 @@ const PAINTS: [(&str, &str, &str, &str); 23] = [
     ("note", "color", "#1b2128", "#e8edf2"),
     ("queue", "color", "#34566f", "#8fb4d0"),
     ("marked", "color", "#a06a00", "#f0b429"),
+    ("limit", "color", "#9aa6b2", "#6b7885"),
     ("gone", "color", "#6b7681", "#8c99a6"),
     ("steady", "fill", "#e6eaee", "#2a323b"),
     ("start", "fill", "#8cc9ec", "#2f7fb0"),
@@ -96,6 +97,7 @@ const STROKES: &str = ".bold{font-weight:700}\
 .cross{fill:none;stroke:currentColor;stroke-width:1.3}\
 .tick{fill:none;stroke:currentColor;stroke-width:1.3}\
 .solid{fill:currentColor}\
+.hit{fill:none;pointer-events:all}\
 .band{fill:currentColor;fill-opacity:.16}\
 .halo{stroke-width:3;stroke-linejoin:round;paint-order:stroke}";
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tidegate_sim::run::metrics::{FrameOutcome, FrameState, has_one_clock};
 
-use super::super::chart::{Chart, Mark, Panel, Sample, Vertical, cross, title_width};
+use super::super::chart::{Chart, Mark, Panel, Reading, Sample, Vertical, cross, title_width};
 use super::super::scale::round_top;
 use super::super::svg::{Anchor, number, text_width};
 use super::super::view::{FlowView, View};
@@ -68,6 +68,7 @@ fn draw_flow(chart: &mut Chart, flow: &FlowView<'_>, vertical: &Vertical) {
         chart.svg().line("bound", ends.0, ends.1);
     }
     chart.svg().end_clip();
+    chart.read(&panel, name, frames(chart.resolution(), colour, &stories));
     label_bound(chart, &panel, flow);
     let room = panel.area.width - title_width(name, &more);
     label_beyond(chart, &panel, &stories, vertical.to, room);
@@ -98,6 +99,21 @@ fn marks(panel: &Panel, stories: &[FrameOutcome], top: f64) -> (String, String) 
         }
     }
     (dots, crosses)
+}
+
+/// Delays and fates of the frames, for the pointer.
+fn frames(resolution: f64, colour: &'static str, stories: &[FrameOutcome]) -> Reading {
+    let dots = stories.iter().map(|story| {
+        let fate = match story.fate {
+            FrameState::Late => "late",
+            FrameState::Lost => "lost",
+            FrameState::Dropped => "given up by the sender",
+            FrameState::Delivered => "",
+        };
+        (story.captured.as_secs_f64(), millis(story), fate)
+    });
+    // A pointer is accurate to a few pixels.
+    Reading::dots("frame", colour, 3.0 * resolution, dots)
 }
 
 fn label_bound(chart: &mut Chart, panel: &Panel, flow: &FlowView<'_>) {

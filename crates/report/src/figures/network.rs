@@ -4,7 +4,7 @@ use tidegate_core::control::Kind;
 use tidegate_sim::run::PacketOutcome;
 use tidegate_sim::run::metrics::queueing_delays;
 
-use super::super::chart::{Chart, Mark, Panel, Sample, Vertical};
+use super::super::chart::{Chart, Mark, Panel, Reading, Sample, Vertical};
 use super::super::scale::{top_of, top_of_percent};
 use super::super::series::{Bin, Bins};
 use super::super::summary_text;
@@ -83,6 +83,8 @@ fn draw_queue(chart: &mut Chart, curves: &[(&FlowView<'_>, Bins)]) {
     for (flow, bins) in curves {
         let pieces = bins.pieces(Bin::mean);
         chart.line(&panel, &format!("{} line", flow.colour), &pieces);
+        let reading = Reading::lines(flow.name, flow.colour, &pieces);
+        chart.read(&panel, "Queueing delay", reading);
         lines.extend(pieces.into_iter().map(|piece| (flow.colour, piece)));
     }
     chart.svg().end_clip();
@@ -118,6 +120,9 @@ fn draw_losses(view: &View<'_>, chart: &mut Chart) {
         chart.set_outages(&flow.outages);
         let panel = chart.panel(Some((colour, name, &more)), 44.0, &vertical);
         bars(chart, &panel, colour, bins);
+        let shares = bins.filled().map(|(at, bin)| (at, bin.mean()));
+        let reading = Reading::bars("packets", colour, bins.width() / 2.0, shares);
+        chart.read(&panel, name, reading);
     }
 }
 

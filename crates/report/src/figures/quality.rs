@@ -1,6 +1,6 @@
 //! PSNR of displayed pictures.
 
-use super::super::chart::{Chart, Mark, Sample, Vertical};
+use super::super::chart::{Chart, Mark, Reading, Sample, Vertical};
 use super::super::series::{Bin, Bins};
 use super::super::states::{frozen, joined};
 use super::super::view::{FlowView, SimFlow, View};
@@ -27,11 +27,10 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
         chart.svg().path(&format!("{} band", flow.colour), &range);
     }
     for (flow, bins) in &curves {
-        chart.line(
-            &panel,
-            &format!("{} line", flow.colour),
-            &bins.pieces(Bin::mean),
-        );
+        let pieces = bins.pieces(Bin::mean);
+        chart.line(&panel, &format!("{} line", flow.colour), &pieces);
+        let reading = Reading::lines(flow.name, flow.colour, &pieces);
+        chart.read(&panel, "PSNR", reading);
     }
     chart.svg().end_clip();
     for (i, (flow, _)) in curves.iter().enumerate() {

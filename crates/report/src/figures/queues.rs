@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_core::units::{Rate, Time};
 use tidegate_sim::run::{LinkInfo, LinkSample};
 
-use super::super::chart::{Chart, Mark, Sample, Vertical};
+use super::super::chart::{Chart, Mark, Reading, Sample, Vertical};
 use super::super::scale::top_of;
 use super::super::series::{Bin, Bins};
 use super::super::summary_text;
@@ -242,6 +242,8 @@ fn draw_link(view: &View<'_>, chart: &mut Chart, link: &Link<'_>) {
         chart.svg().path(&format!("{colour} band"), &range);
         let pieces = run.queue.pieces(Bin::mean);
         chart.line(&panel, &format!("{colour} line"), &pieces);
+        let name = if several { &run.run } else { "queue" };
+        chart.read(&panel, &link.name, Reading::lines(name, colour, &pieces));
         let most = run.queue.filled().map(|(at, bin)| (at, bin.max));
         lines.push((colour, most.collect::<Vec<_>>()));
     }

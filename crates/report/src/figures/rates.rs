@@ -4,7 +4,7 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
 use tidegate_sim::run::{FlowRun, Run};
 
-use super::super::chart::{Chart, Mark, Panel, Sample, Vertical};
+use super::super::chart::{Chart, Mark, Panel, Reading, Sample, Vertical};
 use super::super::scale::round_top;
 use super::super::series::{Bins, steps, thin};
 use super::super::summary_text;
@@ -39,9 +39,31 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
         draw_capacity(chart, &panel, &curves.capacity);
         draw_curves(chart, &panel, (flow.colour, allowed), curves);
         chart.svg().end_clip();
+        read(chart, &panel, flow, curves);
     }
     chart.time_axis();
     true
+}
+
+fn read(chart: &mut Chart, panel: &Panel, flow: &FlowView<'_>, curves: &Curves) {
+    let (least, most): (Vec<_>, Vec<_>) = curves
+        .range
+        .iter()
+        .map(|(t, l, m)| ((*t, *l), (*t, *m)))
+        .unzip();
+    let lines = [
+        ("arrived", flow.colour, vec![curves.arrived.clone()]),
+        ("slowest flow", flow.colour, vec![least]),
+        ("fastest flow", flow.colour, vec![most]),
+        ("encoder target", "note", vec![curves.target.clone()]),
+        ("allowed", "gone", vec![curves.allowed.clone()]),
+        ("capacity", "limit", curves.capacity.clone()),
+    ];
+    for (name, colour, pieces) in lines {
+        if pieces.iter().any(|piece| !piece.is_empty()) {
+            chart.read(panel, flow.name, Reading::lines(name, colour, &pieces));
+        }
+    }
 }
 
 /// Text for the capacity of a link above the upper edge of the panel.

@@ -3,7 +3,7 @@
 use tidegate_core::trace::Event;
 use tidegate_sim::run::Run;
 
-use super::super::chart::{Chart, Mark, Panel, Sample};
+use super::super::chart::{Chart, Mark, Panel, Reading, Sample};
 use super::super::states::{States, moments, states};
 use super::super::view::{FlowView, View};
 
@@ -83,6 +83,13 @@ fn strips<'a>(run: &'a Run, flow: &FlowView<'a>) -> Vec<Strip> {
 fn single(chart: &mut Chart, flow: &FlowView<'_>, strip: &Strip) {
     let panel = chart.strip(flow.title(), 16.0);
     shade(chart, &panel, strip);
+    let steady = [(strip.began, strip.until, "steady")];
+    let other = LOOKS.iter().flat_map(|(_, name, spans)| {
+        let spans = spans(&strip.states).iter();
+        spans.map(move |(from, to)| (*from, *to, *name))
+    });
+    let reading = Reading::spans("state", steady.into_iter().chain(other));
+    chart.read(&panel, flow.name, reading);
     let strokes = STROKES.iter();
     if flow.outages.is_empty() && strokes.clone().all(|s| (s.2)(strip).is_empty()) {
         return;

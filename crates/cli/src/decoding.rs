@@ -1,5 +1,6 @@
 //! Decoder of received streams: its options, and its messages.
 
+use tidegate_console::progress::counted;
 use tidegate_core::media::Codec;
 use tidegate_media::sandbox::{Isolation, this_program};
 use tidegate_media::{Decoded, Decoder, DecoderConfig, Size};
@@ -29,10 +30,12 @@ impl DecoderArgs {
 
 /// Messages about a decoder for the user, each once.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(crate) struct DecoderNotes {
     unfiltered: bool,
     refused: bool,
     failed: bool,
+    reordered: bool,
 }
 
 impl DecoderNotes {
@@ -42,7 +45,20 @@ impl DecoderNotes {
             unfiltered: decoder.isolation() == Isolation::Process,
             refused: false,
             failed: false,
+            reordered: false,
         }
+    }
+
+    /// Message about pictures whose access unit was `behind` others.
+    pub(crate) fn order(&mut self, behind: u8) -> Option<String> {
+        if behind == 0 || std::mem::replace(&mut self.reordered, true) {
+            return None;
+        }
+        Some(format!(
+            "the stream has B pictures: pictures are shown {} after they arrive; an encoder \
+             without them (x264: bframes=0) avoids this delay",
+            counted(behind.into(), "frame")
+        ))
     }
 
     /// Message about the decoder or about the access unit that it has decoded.

@@ -8,6 +8,7 @@ use tidegate_core::media::Codec;
 use crate::native::{NativeDecoder, Outcome};
 use crate::picture::{Picture, Size};
 use crate::picture_limit::{self, PictureRefusal};
+use crate::sandbox::protocol::Output;
 use crate::sandbox::{DecoderProcess, Isolation, ProcessFailure};
 
 /// Configuration of a [`Decoder`]. A [`Codec`] is the default configuration for it.
@@ -34,7 +35,8 @@ impl From<Codec> for DecoderConfig {
     }
 }
 
-/// Decoder of streams without reordering and without delay.
+/// Decoder whose pictures leave in display order: at once, unless the stream has B pictures. Then a
+/// picture leaves with a later access unit, see [`behind`](Self::behind).
 ///
 /// It continues after damage. Missing parts are concealed, and the picture is
 /// [`Decoded::Damaged`] if FFmpeg detects the damage. FFmpeg does not always detect a missing
@@ -47,6 +49,7 @@ pub struct Decoder {
     max_picture: Size,
     backend: Backend,
     picture: Option<Picture>,
+    behind: u8,
     errors: u64,
 }
 
@@ -61,6 +64,8 @@ pub enum Decoded<'a> {
     /// No picture: the access unit is not decodable, or the decoder process has failed a short time
     /// ago.
     Nothing,
+    /// No picture yet: it is displayed after a later one.
+    Delayed,
     /// No picture: the access unit was not decoded, because of its headers.
     Refused(PictureRefusal),
     /// No picture: the decoder process failed. The next access unit must be a key frame.
@@ -75,7 +80,7 @@ impl<'a> Decoded<'a> {
     /// The picture, damaged or not.
     pub const fn picture(self) -> Option<&'a Picture> {
         match self {
-            Self::Nothing | Self::Refused(_) | Self::Failed(_) => None,
+            Self::Nothing | Self::Delayed | Self::Refused(_) | Self::Failed(_) => None,
             Self::Whole(picture) | Self::Damaged(picture) => Some(picture),
         }
     }
@@ -104,6 +109,7 @@ impl Decoder {
             max_picture,
             backend,
             picture: None,
+            behind: 0,
             errors: 0,
         })
     }
@@ -121,7 +127,9 @@ impl Decoder {
         let outcome = match &mut self.backend {
             Backend::InProcess(decoder) => {
                 let outcome = decoder.decode(unit);
-                if let Outcome::Whole(size) | Outcome::Damaged(size) = outcome {
+                if let Outcome::Whole(Output { size, .. }) | Outcome::Damaged(Output { size, .. }) =
+                    outcome
+                {
                     let picture = Picture::resized(&mut self.picture, size);
                     decoder.copy_picture(size, picture.as_i420_mut());
                 }
@@ -129,9 +137,14 @@ impl Decoder {
             }
             Backend::Process(process) => process.decode(unit, &mut self.picture),
         };
-        self.errors += u64::from(!matches!(outcome, Ok(Outcome::Whole(_))));
+        let is_error = !matches!(outcome, Ok(Outcome::Whole(_) | Outcome::Delayed));
+        self.errors += u64::from(is_error);
+        if let Ok(Outcome::Whole(output) | Outcome::Damaged(output)) = outcome {
+            self.behind = output.behind;
+        }
         match (outcome, &self.picture) {
             (Err(failure), _) => Decoded::Failed(failure),
+            (Ok(Outcome::Delayed), _) => Decoded::Delayed,
             (Ok(Outcome::Whole(_)), Some(picture)) => Decoded::Whole(picture),
             (Ok(Outcome::Damaged(_)), Some(picture)) => Decoded::Damaged(picture),
             (Ok(_), _) => Decoded::Nothing,
@@ -141,6 +154,12 @@ impl Decoder {
     /// Last decoded picture.
     pub const fn last(&self) -> Option<&Picture> {
         self.picture.as_ref()
+    }
+
+    /// Number of access units by which that of the last picture precedes the one decoded last: zero
+    /// without B pictures.
+    pub const fn behind(&self) -> u8 {
+        self.behind
     }
 
     /// Number of access units without a picture or with a damaged one.

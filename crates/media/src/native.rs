@@ -7,11 +7,16 @@ use tidegate_core::media::Codec;
 
 use crate::decoder::DecodeError;
 use crate::picture::{Picture, Size};
+use crate::sandbox::protocol::Output;
 
-/// Decoder without reordering and without delay, in this process.
+/// Decoder in this process. Pictures leave in display order.
 pub(crate) struct NativeDecoder {
     inner: ffmpeg::decoder::Video,
     frame: ffmpeg::frame::Video,
+    /// Number of the next access unit.
+    next: i64,
+    /// Access units whose pictures wait for their turn.
+    held: i32,
 }
 
 /// Result of decoding an access unit.
@@ -19,10 +24,12 @@ pub(crate) struct NativeDecoder {
 pub(crate) enum Outcome {
     /// No picture.
     Nothing,
+    /// No picture yet: it is shown after a later one.
+    Delayed,
     /// A picture without detected damage.
-    Whole(Size),
+    Whole(Output),
     /// A picture with concealed parts.
-    Damaged(Size),
+    Damaged(Output),
 }
 
 impl NativeDecoder {
@@ -34,7 +41,6 @@ impl NativeDecoder {
         };
         let native = ffmpeg::decoder::find(id).ok_or(DecodeError::NoCodec(codec))?;
         let mut context = ffmpeg::codec::Context::new_with_codec(native);
-        context.set_flags(ffmpeg::codec::Flags::LOW_DELAY);
         context.set_threading(ffmpeg::threading::Config {
             kind: ffmpeg::threading::Type::None,
             count: 1,
@@ -52,23 +58,42 @@ impl NativeDecoder {
         Ok(Self {
             inner,
             frame: ffmpeg::frame::Video::empty(),
+            next: 0,
+            held: 0,
         })
     }
 
     /// Decodes one access unit. Its picture is available until the next call.
     pub(crate) fn decode(&mut self, unit: &[u8]) -> Outcome {
-        // Without reordering the decoder holds back no frame, so one packet yields at most one
-        // frame.
-        let sent = self.inner.send_packet(&ffmpeg::Packet::copy(unit));
+        // The decoder holds back pictures as long as their order requires, and one packet yields at
+        // most one frame.
+        let mut packet = ffmpeg::Packet::copy(unit);
+        packet.set_pts(Some(self.next));
+        packet.set_dts(Some(self.next));
+        self.next += 1;
+        let sent = self.inner.send_packet(&packet);
         if self.inner.receive_frame(&mut self.frame).is_err() {
-            return Outcome::Nothing;
+            return if sent.is_ok() && self.held < self.reordering() {
+                self.held += 1;
+                Outcome::Delayed
+            } else {
+                Outcome::Nothing
+            };
         }
+        let number = self.frame.pts().unwrap_or(self.next - 1);
+        let behind = u8::try_from(self.next - 1 - number).unwrap_or(0);
         let whole = sent.is_ok() && intact(&self.frame);
-        match size(&self.frame) {
+        match size(&self.frame).map(|size| Output { size, behind }) {
             None => Outcome::Nothing,
-            Some(size) if whole => Outcome::Whole(size),
-            Some(size) => Outcome::Damaged(size),
+            Some(output) if whole => Outcome::Whole(output),
+            Some(output) => Outcome::Damaged(output),
         }
+    }
+
+    /// Number of pictures that may wait for their turn, according to the stream or as measured.
+    fn reordering(&self) -> i32 {
+        // SAFETY: the pointer is valid as long as the context; one integer is read.
+        unsafe { (*self.inner.as_ptr()).has_b_frames }
     }
 
     /// Copies the picture to `out`, planes without gaps. `out` has exactly its bytes.
@@ -78,6 +103,7 @@ impl NativeDecoder {
 
     /// Discards all reference pictures.
     pub(crate) fn reset(&mut self) {
+        self.held = 0;
         self.inner.flush();
     }
 }

@@ -10,8 +10,9 @@ use tidegate_core::media::{Codec, EncodeError, FrameEncoder as _, FrameOrder, Fr
 use tidegate_core::units::{Rate, Time};
 use tidegate_core::wire::h264;
 use tidegate_media::{
-    Colour, Decoder, EncoderSession, FileOptions, FileSource, Picture, PictureEncoder as _, Preset,
-    Size, SourceError, VideoSource as _, X264Config, X264Encoder, quality,
+    Colour, Decoded, Decoder, EncoderSession, FileOptions, FileSource, Picture,
+    PictureEncoder as _, Preset, Size, SourceError, VideoSource as _, X264Config, X264Encoder,
+    quality,
 };
 
 #[test]
@@ -325,6 +326,57 @@ fn ultra_high_definition_is_encoded_and_decoded() {
             .picture()
             .is_some_and(|picture| picture.size() == size)
     );
+}
+
+/// The decoder returns pictures in display order, each with the place of its access unit.
+#[test]
+fn b_pictures_are_decoded_in_display_order() {
+    let options = "-t 2 -c:v libx264 -bf 2 -x264-params aud=1:b-adapt=0:scenecut=0";
+    let Some(path) = film("order.h264", "testsrc2=size=320x180:rate=30", options) else {
+        return;
+    };
+    let (bytes, raw) = (fs::read(&path).unwrap(), crate::path("order.yuv"));
+    assert!(run(&[
+        "-i",
+        text(&path),
+        "-pix_fmt",
+        "yuv420p",
+        "-f",
+        "rawvideo",
+        text(&raw)
+    ]));
+    let wanted = fs::read(raw).unwrap();
+    let wanted: Vec<&[u8]> = wanted.chunks(320 * 180 * 3 / 2).collect();
+    let mut decoder = Decoder::open(Codec::H264).unwrap();
+    let (mut shown, mut units, mut delayed) = (0, Vec::new(), 0);
+    for (n, unit) in access_units(&bytes).into_iter().enumerate() {
+        match decoder.decode(unit) {
+            Decoded::Delayed => delayed += 1,
+            Decoded::Whole(picture) => {
+                assert!(picture.as_i420() == wanted[shown], "picture {shown}");
+                shown += 1;
+                units.push(n - usize::from(decoder.behind()));
+            }
+            other => panic!("unit {n}: {other:?}"),
+        }
+    }
+    assert_eq!((shown, delayed, decoder.errors()), (58, 2, 0));
+    // I, then each P before the two B pictures that are shown before it.
+    assert_eq!(units[..7], [0, 2, 3, 1, 5, 6, 4]);
+    units.sort_unstable();
+    units.dedup();
+    assert_eq!(units.len(), shown, "each unit has one picture");
+}
+
+/// Access units, each of which begins with a delimiter (NAL unit type 9).
+fn access_units(bytes: &[u8]) -> Vec<&[u8]> {
+    let is_start = |at: &usize| bytes[*at..].starts_with(&[0, 0, 0, 1, 9]);
+    let mut starts: Vec<usize> = (0..bytes.len()).filter(is_start).collect();
+    starts.push(bytes.len());
+    starts
+        .windows(2)
+        .map(|pair| &bytes[pair[0]..pair[1]])
+        .collect()
 }
 
 /// Makes a film of a generated picture; `None` without the program.

@@ -133,6 +133,9 @@ impl Turns {
     }
 }
 
+/// Most access units by which the order of pictures may differ from that of access units (ITU-T
+/// H.264 section A.3.1: at most 16 frames are buffered), and the newest.
+pub(crate) const MAX_UNITS: usize = 17;
 /// Message for timestamps that do not fit the frame rate.
 pub(crate) const MISFIT: &str = "the timestamps do not fit the frame rate, so frame numbers are \
 wrong: give the --fps of the sender";

@@ -1,5 +1,6 @@
 //! Decodes received frames and compares them with the originals, on a thread of its own.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
@@ -7,12 +8,12 @@ use anyhow::{Context as _, Result, bail};
 use tidegate_core::media::{FrameRate, Quality};
 use tidegate_live::driver::StopFlag;
 use tidegate_media::{
-    Decoder, DecoderConfig, FileOptions, FileSource, Picture, Scene, SceneSource, Size,
+    Decoded, Decoder, DecoderConfig, FileOptions, FileSource, Picture, Scene, SceneSource, Size,
     VideoSource, quality,
 };
 use tidegate_sim::run::{ReceivedFrame, ShownFrame};
 
-use super::numbering::Turns;
+use super::numbering::{MAX_UNITS, Turns};
 use super::window::Window;
 use crate::decoding::DecoderNotes;
 use crate::live::SCENE_SEED;
@@ -137,11 +138,23 @@ struct Screen {
     rate: FrameRate,
     decoder: Decoder,
     notes: DecoderNotes,
+    /// Frame numbers of the last decoded access units, newest first, and whether they arrived in
+    /// time.
+    units: VecDeque<(u64, bool)>,
     original: Option<Original>,
     shown: Option<(u64, Picture)>,
     turns: Turns,
     /// The first comparison has been made.
     warned: bool,
+}
+
+/// Result of decoding an access unit.
+enum Output {
+    /// Next frame in display order, and its picture if it arrived in time.
+    Picture(u64, Option<Picture>),
+    /// The picture is displayed after a later one.
+    Delayed,
+    Nothing,
 }
 
 struct Original {
@@ -165,6 +178,7 @@ impl Screen {
             rate,
             notes: DecoderNotes::new(&decoder),
             decoder,
+            units: VecDeque::new(),
             original: None,
             shown: None,
             turns: Turns::new(rate),
@@ -180,31 +194,36 @@ impl Screen {
         } = unit;
         let mut note = None;
         let mut shown = Vec::new();
-        let turns = self.turns.until(row.frame, row.first);
-        for frame in *turns.start()..row.frame {
-            shown.push(if row.frame - frame > LONGEST_GAP {
-                self.unchanged(frame)
-            } else {
-                self.slot(frame, &mut note)
-            });
-        }
         let mut trouble = false;
+        // Frame whose turn it is on the screen, and its picture.
+        let (mut due, mut picture) = (Some(row.frame), None);
         if row.decodable && !data.is_empty() {
-            let decoded = self.decoder.decode(&data);
-            note = note.or(self.notes.note(&decoded));
-            match decoded.picture() {
-                Some(picture) if accepted => self.shown = Some((row.frame, picture.clone())),
-                Some(_) => {}
-                None => trouble = true,
+            match self.decode_unit((row.frame, accepted), &data, &mut note) {
+                Output::Picture(frame, decoded) => (due, picture) = (Some(frame), decoded),
+                Output::Delayed => due = None,
+                Output::Nothing => trouble = true,
             }
         }
-        if !turns.is_empty() {
-            let slot = self.slot(row.frame, &mut note);
-            if slot.on_time {
-                row.quality = slot.quality;
-                note = note.or(self.check_first(slot.quality));
+        if let Some(due) = due {
+            let turns = self.turns.until(due, row.first);
+            for frame in *turns.start()..due {
+                shown.push(if due - frame > LONGEST_GAP {
+                    self.unchanged(frame)
+                } else {
+                    self.slot(frame, &mut note)
+                });
             }
-            shown.push(slot);
+            if let Some(picture) = picture {
+                self.shown = Some((due, picture));
+            }
+            if !turns.is_empty() {
+                let slot = self.slot(due, &mut note);
+                if slot.on_time {
+                    note = note.or(self.check_first(slot.quality));
+                    row.quality = slot.quality.filter(|_| due == row.frame);
+                }
+                shown.push(slot);
+            }
         }
         DecodedFrame {
             row,
@@ -212,6 +231,25 @@ impl Screen {
             trouble,
             note,
         }
+    }
+
+    /// Decodes the access unit of a frame.
+    fn decode_unit(&mut self, unit: (u64, bool), data: &[u8], note: &mut Option<String>) -> Output {
+        self.units.push_front(unit);
+        self.units.truncate(MAX_UNITS);
+        let decoded = self.decoder.decode(data);
+        *note = self.notes.note(&decoded);
+        let picture = match decoded {
+            Decoded::Delayed => return Output::Delayed,
+            decoded => decoded.picture().cloned(),
+        };
+        let Some(picture) = picture else {
+            return Output::Nothing;
+        };
+        let behind = self.decoder.behind();
+        *note = note.take().or_else(|| self.notes.order(behind));
+        let (frame, accepted) = self.units.get(usize::from(behind)).copied().unwrap_or(unit);
+        Output::Picture(frame, accepted.then_some(picture))
     }
 
     /// Picture on the screen for `frame`, without a comparison.
@@ -319,6 +357,8 @@ const DIFFERENT_PSNR: f64 = 18.0;
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use tidegate_core::media::{Codec, FrameEncoder as _, FrameOrder};
     use tidegate_core::units::{Rate, Time};
     use tidegate_media::EncoderSession;
@@ -332,31 +372,34 @@ mod tests {
         let scene = Scene::new(SCENE_SEED, Size::new(160, 96).unwrap());
         let source = SceneSource::new(scene, FPS);
         let mut session = EncoderSession::open(Box::new(source), |_| {}).unwrap();
-        let unit = |frame| {
+        let encoded = |frame| {
             let order = FrameOrder {
                 frame,
                 captured: Time::ZERO,
                 rate: Rate::kbps(400),
                 key: frame == 0,
             };
-            let data = session.encode(&order).unwrap().data;
-            let row = ReceivedFrame {
-                frame,
-                rtp_timestamp: 3_000 * frame as u32,
-                first: Time::ZERO,
-                complete: Some(Time::ZERO),
-                kind: FrameKind::Delta,
-                bits: 8 * data.len() as u64,
-                decodable: true,
-                quality: None,
-            };
-            Unit {
-                row,
-                data,
-                accepted: true,
-            }
+            unit(frame, session.encode(&order).unwrap().data)
         };
-        (0..frames).map(unit).collect()
+        (0..frames).map(encoded).collect()
+    }
+
+    fn unit(frame: u64, data: Vec<u8>) -> Unit {
+        let row = ReceivedFrame {
+            frame,
+            rtp_timestamp: 3_000 * frame as u32,
+            first: Time::ZERO,
+            complete: Some(Time::ZERO),
+            kind: FrameKind::Delta,
+            bits: 8 * data.len() as u64,
+            decodable: true,
+            quality: None,
+        };
+        Unit {
+            row,
+            data,
+            accepted: true,
+        }
     }
 
     fn watch(reference: &str) -> Watch<'_> {
@@ -366,6 +409,69 @@ mod tests {
             decoder: Codec::H264.into(),
             rate: FPS,
         }
+    }
+
+    /// A stream of `ffmpeg` with two B pictures after each P picture in decoding order.
+    #[test]
+    fn frames_are_shown_in_display_order() {
+        let mut program = Command::new("ffmpeg");
+        program.args([
+            "-nostdin",
+            "-loglevel",
+            "error",
+            "-f",
+            "lavfi",
+            "-t",
+            "1",
+            "-i",
+        ]);
+        program.args([
+            "testsrc2=size=160x96:rate=30",
+            "-c:v",
+            "libx264",
+            "-bf",
+            "2",
+        ]);
+        program.args([
+            "-x264-params",
+            "aud=1:b-adapt=0:scenecut=0",
+            "-f",
+            "h264",
+            "-",
+        ]);
+        let Ok(made) = program.output() else {
+            return;
+        };
+        let is_start = |at: &usize| made.stdout[*at..].starts_with(&[0, 0, 0, 1, 9]);
+        let mut starts: Vec<usize> = (0..made.stdout.len()).filter(is_start).collect();
+        starts.push(made.stdout.len());
+        let units = starts
+            .windows(2)
+            .map(|pair| made.stdout[pair[0]..pair[1]].to_vec());
+        let mut screen = Screen::open(Watch {
+            reference: None,
+            ..watch("")
+        })
+        .unwrap();
+        let (mut shown, mut notes) = (Vec::new(), Vec::new());
+        for (n, data) in (0..).zip(units).take(25) {
+            // Frames 0 3 1 2 6 4 5 and so on.
+            let frame = match n % 3 {
+                _ if n == 0 => 0,
+                1 => n + 2,
+                _ => n - 1,
+            };
+            let decoded = screen.decode(unit(frame, data));
+            assert!(!decoded.trouble, "unit {n}");
+            shown.extend(decoded.shown);
+            notes.extend(decoded.note);
+        }
+        assert!(shown.iter().map(|slot| slot.frame).eq(0..23), "{shown:?}");
+        assert!(shown.iter().all(|slot| slot.on_time), "{shown:?}");
+        assert!(
+            matches!(&notes[..], [note] if note.contains("B pictures")),
+            "{notes:?}"
+        );
     }
 
     #[test]

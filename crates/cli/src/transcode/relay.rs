@@ -17,7 +17,7 @@ use tidegate_live::tcp::{Admitted, receive};
 use tidegate_media::{Decoded, Decoder, Picture, Size, SourceError, VideoSource};
 
 use crate::decoding::DecoderArgs;
-use crate::recv::numbering::{MISFIT, Numbering};
+use crate::recv::numbering::{MAX_UNITS, MISFIT, Numbering};
 use tidegate_console::context::LiveContext;
 
 /// Handle of the decoder thread.
@@ -92,6 +92,7 @@ impl Relay {
             decoding,
             decoder: None,
             numbering: Numbering::of_connection(rate),
+            units: VecDeque::new(),
             next: 0,
         };
         let work = move || {
@@ -193,6 +194,8 @@ struct DecoderThread {
     decoding: DecoderArgs,
     decoder: Option<Decoder>,
     numbering: Numbering,
+    /// Numbers and arrivals of the last access units, newest first.
+    units: VecDeque<(u64, Time)>,
     /// Lowest valid number of the next picture.
     next: u64,
 }
@@ -240,14 +243,22 @@ impl DecoderThread {
             Some(decoder) => decoder,
             none => none.insert(Decoder::open(self.decoding.config(codec))?),
         };
+        self.units
+            .push_front((number, frame.complete.unwrap_or(frame.first)));
+        self.units.truncate(MAX_UNITS);
         let decoded = decoder.decode(&frame.data);
         if let Decoded::Refused(refusal) = decoded {
             return Err(anyhow!(
                 "cannot decode the input: {refusal} (--max-picture)"
             ));
         }
-        let Some(picture) = decoded.picture() else {
+        let Some(picture) = decoded.picture().cloned() else {
             // Skip undecodable frames; the next key frame recovers.
+            return Ok(());
+        };
+        // A stream with B pictures has another order of access units.
+        let unit = self.units.get(usize::from(decoder.behind()));
+        let Some(&(number, at)) = unit else {
             return Ok(());
         };
         let mut state = self.shared.state();
@@ -270,8 +281,7 @@ impl DecoderThread {
         if state.pictures.len() >= self.kept {
             state.pictures.pop_front();
         }
-        let at = frame.complete.unwrap_or(frame.first);
-        state.pictures.push_back((number, picture.clone()));
+        state.pictures.push_back((number, picture));
         state.arrivals.push((number, at));
         drop(state);
         self.shared.begun.notify_all();

@@ -9,7 +9,7 @@ use std::{ptr, slice};
 use tidegate_core::media::Codec;
 
 use super::filter::{self, PICTURES, SOCKET};
-use super::protocol::{Reply, Request};
+use super::protocol::{Output, Reply, Request};
 use crate::native::{NativeDecoder, Outcome};
 use crate::picture::Size;
 
@@ -73,10 +73,11 @@ fn serve(socket: &mut File, codec: Codec, max: Size) -> io::Result<()> {
 
 /// Decodes an access unit to the shared memory.
 fn decode(decoder: &mut NativeDecoder, unit: &[u8], pictures: &mut [u8]) -> Reply {
-    let (size, reply) = match decoder.decode(unit) {
+    let (Output { size, .. }, reply) = match decoder.decode(unit) {
         Outcome::Nothing => return Reply::Nothing,
-        Outcome::Whole(size) => (size, Reply::Whole(size)),
-        Outcome::Damaged(size) => (size, Reply::Damaged(size)),
+        Outcome::Delayed => return Reply::Delayed,
+        Outcome::Whole(output) => (output, Reply::Whole(output)),
+        Outcome::Damaged(output) => (output, Reply::Damaged(output)),
     };
     // FFmpeg accepts slightly more than the limit.
     let Some(out) = pictures.get_mut(..size.bytes()) else {

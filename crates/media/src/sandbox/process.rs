@@ -15,7 +15,7 @@ use tidegate_core::media::Codec;
 
 use super::child;
 use super::filter::picture_bytes;
-use super::protocol::{Reply, ReplyError, Request};
+use super::protocol::{Output, Reply, ReplyError, Request};
 use crate::native::Outcome;
 use crate::picture::{Picture, Size};
 
@@ -164,10 +164,11 @@ impl Running {
         let len = unit.len() as u32;
         self.send(&Request::Decode { len }.emit(), until)?;
         self.send(unit, until)?;
-        let (size, outcome) = match self.receive(max, until)? {
+        let (Output { size, .. }, outcome) = match self.receive(max, until)? {
             Reply::Nothing => return Ok(Outcome::Nothing),
-            Reply::Whole(size) => (size, Outcome::Whole(size)),
-            Reply::Damaged(size) => (size, Outcome::Damaged(size)),
+            Reply::Delayed => return Ok(Outcome::Delayed),
+            Reply::Whole(output) => (output, Outcome::Whole(output)),
+            Reply::Damaged(output) => (output, Outcome::Damaged(output)),
             other @ Reply::Ready { .. } => return Err(unexpected(other)),
         };
         let picture = Picture::resized(slot, size);

@@ -56,10 +56,21 @@ pub enum Reply {
     },
     /// The access unit has no picture.
     Nothing,
+    /// The picture is displayed after a later one.
+    Delayed,
     /// A picture without detected damage.
-    Whole(Size),
+    Whole(Output),
     /// A picture with concealed parts.
-    Damaged(Size),
+    Damaged(Output),
+}
+
+/// A picture of the decoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Its size.
+    pub size: Size,
+    /// Number of access units by which its own precedes the one decoded last.
+    pub behind: u8,
 }
 
 impl Reply {
@@ -71,8 +82,9 @@ impl Reply {
         let (kind, width, height) = match self {
             Self::Ready { filtered } => (READY, u32::from(filtered), 0),
             Self::Nothing => (NOTHING, 0, 0),
-            Self::Whole(size) => (WHOLE, size.width(), size.height()),
-            Self::Damaged(size) => (DAMAGED, size.width(), size.height()),
+            Self::Delayed => (DELAYED, 0, 0),
+            Self::Whole(output) => (WHOLE, first_word(output), output.size.height()),
+            Self::Damaged(output) => (DAMAGED, first_word(output), output.size.height()),
         };
         let mut bytes = [kind; Self::LEN];
         bytes[1..5].copy_from_slice(&width.to_be_bytes());
@@ -87,12 +99,13 @@ impl Reply {
     pub fn parse(bytes: [u8; Self::LEN], max: Size) -> Result<Self, ReplyError> {
         let [kind, w0, w1, w2, w3, h0, h1, h2, h3] = bytes;
         let [width, height] = [[w0, w1, w2, w3], [h0, h1, h2, h3]].map(u32::from_be_bytes);
-        let size = || {
-            let size = Size::new(width, height).ok();
+        let output = || {
+            let size = Size::new(width & WIDTH, height).ok();
             size.filter(|size| size.luma() as u64 <= max.coded_samples())
+                .map(|size| Output { size, behind: w0 })
                 .ok_or(ReplyError {
                     kind,
-                    width,
+                    width: width & WIDTH,
                     height,
                 })
         };
@@ -101,8 +114,9 @@ impl Reply {
                 filtered: width == 1,
             }),
             (NOTHING, 0, 0) => Ok(Self::Nothing),
-            (WHOLE, ..) => Ok(Self::Whole(size()?)),
-            (DAMAGED, ..) => Ok(Self::Damaged(size()?)),
+            (DELAYED, 0, 0) => Ok(Self::Delayed),
+            (WHOLE, ..) => Ok(Self::Whole(output()?)),
+            (DAMAGED, ..) => Ok(Self::Damaged(output()?)),
             _ => Err(ReplyError {
                 kind,
                 width,
@@ -145,6 +159,13 @@ const READY: u8 = 0x81;
 const NOTHING: u8 = 0x82;
 const WHOLE: u8 = 0x83;
 const DAMAGED: u8 = 0x84;
+const DELAYED: u8 = 0x85;
+/// Width in its word; the highest byte is the number of access units that the picture is behind.
+const WIDTH: u32 = 0x00ff_ffff;
+
+fn first_word(output: Output) -> u32 {
+    u32::from(output.behind) << 24 | output.size.width()
+}
 
 #[cfg(test)]
 mod tests {
@@ -154,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_reply_is_valid_or_an_error(bytes: [u8; Reply::LEN], kind in READY..=DAMAGED) {
+        fn any_reply_is_valid_or_an_error(bytes: [u8; Reply::LEN], kind in READY..=DELAYED) {
             let mut known = bytes;
             known[0] = kind;
             for bytes in [bytes, known] {
@@ -175,16 +196,21 @@ mod tests {
     #[test]
     fn replies_round_trip_up_to_the_limit() {
         let max = Size::new(640, 360).unwrap();
+        let at_once = |size| Output { size, behind: 0 };
         for reply in [
             Reply::Ready { filtered: true },
             Reply::Ready { filtered: false },
             Reply::Nothing,
-            Reply::Whole(max),
-            Reply::Damaged(Size::new(320, 720).unwrap()),
+            Reply::Delayed,
+            Reply::Whole(at_once(max)),
+            Reply::Damaged(Output {
+                size: Size::new(320, 720).unwrap(),
+                behind: 16,
+            }),
         ] {
             assert_eq!(Reply::parse(reply.emit(), max), Ok(reply));
         }
-        let larger = Reply::Whole(Size::new(640, 386).unwrap()).emit();
+        let larger = Reply::Whole(at_once(Size::new(640, 386).unwrap())).emit();
         let error = Reply::parse(larger, max).unwrap_err();
         assert_eq!((error.width, error.height), (640, 386));
     }

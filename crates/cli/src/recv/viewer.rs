@@ -143,6 +143,8 @@ struct Screen {
     units: VecDeque<(u64, bool)>,
     original: Option<Original>,
     shown: Option<(u64, Picture)>,
+    /// Size of the shown pictures, and the frame at which it changed last.
+    size: Option<(Size, u64)>,
     turns: Turns,
     /// The first comparison has been made.
     warned: bool,
@@ -181,6 +183,7 @@ impl Screen {
             units: VecDeque::new(),
             original: None,
             shown: None,
+            size: None,
             turns: Turns::new(rate),
             warned: false,
         })
@@ -213,7 +216,9 @@ impl Screen {
                     self.slot(frame, &mut note)
                 });
             }
-            if let Some(picture) = picture {
+            if let Some(picture) = picture
+                && self.admits(picture.size(), due, &mut note)
+            {
                 self.shown = Some((due, picture));
             }
             if !turns.is_empty() {
@@ -250,6 +255,25 @@ impl Screen {
         *note = note.take().or_else(|| self.notes.order(behind));
         let (frame, accepted) = self.units.get(usize::from(behind)).copied().unwrap_or(unit);
         Output::Picture(frame, accepted.then_some(picture))
+    }
+
+    /// Whether a picture of this size is shown. The size may change once a second, because a window
+    /// and the originals of another size take time to open.
+    fn admits(&mut self, size: Size, frame: u64, note: &mut Option<String>) -> bool {
+        let second = self.rate.as_f64() as u64;
+        match self.size {
+            Some((known, _)) if known == size => return true,
+            Some((_, since)) if frame < since.saturating_add(second) => return false,
+            Some((known, _)) => {
+                note.get_or_insert_with(|| {
+                    format!("the picture size changes from {known} to {size}")
+                });
+                self.original = None;
+            }
+            None => {}
+        }
+        self.size = Some((size, frame));
+        true
     }
 
     /// Picture on the screen for `frame`, without a comparison.
@@ -361,7 +385,7 @@ mod tests {
 
     use tidegate_core::media::{Codec, FrameEncoder as _, FrameOrder};
     use tidegate_core::units::{Rate, Time};
-    use tidegate_media::EncoderSession;
+    use tidegate_media::{EncoderSession, PictureEncoder as _, X264Config, X264Encoder};
     use tidegate_sim::run::FrameKind;
 
     use super::*;
@@ -472,6 +496,45 @@ mod tests {
             matches!(&notes[..], [note] if note.contains("B pictures")),
             "{notes:?}"
         );
+    }
+
+    #[test]
+    fn another_size_is_followed_once_a_second() {
+        let mut screen = Screen::open(watch("scene")).unwrap();
+        let [small, large] = [(160, 96), (192, 112)].map(|(w, h)| Size::new(w, h).unwrap());
+        let sizes = [
+            (0, small),
+            (1, small),
+            (2, large),
+            (35, large),
+            (36, small),
+            (70, small),
+        ];
+        let mut seen = Vec::new();
+        for (frame, size) in sizes {
+            let scene = Scene::new(SCENE_SEED, size);
+            let mut picture = Picture::black(size);
+            scene.render(frame, &mut picture);
+            let mut encoder = X264Encoder::open(X264Config::new(size, FPS)).unwrap();
+            let coded = encoder.encode(&picture, Rate::kbps(2_000), true).unwrap();
+            let decoded = screen.decode(unit(frame, coded.data));
+            let shown = decoded.shown.last().unwrap();
+            assert!(
+                shown.quality.is_none_or(|quality| quality.psnr_y > 15.0),
+                "{shown:?}"
+            );
+            seen.push((
+                shown.on_time,
+                shown.quality.is_some(),
+                decoded.note.is_some(),
+            ));
+        }
+        let (same, change, refused) = ((true, true, false), (true, true, true), false);
+        assert_eq!(seen[..2], [same, same]);
+        assert_eq!(seen[2].0, refused, "a second has not passed");
+        assert_eq!(seen[3], change);
+        assert_eq!(seen[4].0, refused);
+        assert_eq!(seen[5], change);
     }
 
     #[test]

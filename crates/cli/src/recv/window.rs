@@ -10,6 +10,7 @@ use tidegate_media::{Picture, Size};
 /// Open window; closed on drop.
 #[derive(Debug)]
 pub(super) struct Window {
+    player: String,
     child: Child,
     pipe: Option<ChildStdin>,
     rate: FrameRate,
@@ -30,13 +31,9 @@ impl Window {
     }
 
     fn with(player: &str, rate: FrameRate) -> io::Result<Self> {
-        let mut command = Command::new(player);
-        command.args(["-hide_banner", "-loglevel", "fatal", "-autoexit"]);
-        command.args(["-fflags", "nobuffer", "-probesize", "32", "-sync", "ext"]);
-        command.args(["-window_title", "tidegate", "-f", "yuv4mpegpipe", "-i"]);
-        command.arg("pipe:0").stdin(Stdio::piped());
-        let mut child = command.stdout(Stdio::null()).spawn()?;
+        let mut child = start(player)?;
         Ok(Self {
+            player: player.to_owned(),
             pipe: child.stdin.take(),
             child,
             rate,
@@ -44,11 +41,19 @@ impl Window {
         })
     }
 
-    /// Shows a picture for one frame.
+    /// Shows a picture for one frame. A picture of another size is shown in another window, since
+    /// the player takes the size from the header of its input.
     ///
     /// # Errors
-    /// The user closed the window, or the picture size changed.
+    /// The user closed the window.
     pub(super) fn show(&mut self, picture: &Picture) -> io::Result<()> {
+        if self.size.is_some_and(|size| size != picture.size()) {
+            // A player that has ended was closed by the user.
+            if self.child.try_wait()?.is_some() {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            *self = Self::with(&self.player, self.rate)?;
+        }
         let Some(pipe) = &mut self.pipe else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
@@ -62,12 +67,19 @@ impl Window {
             )?;
             self.size = Some(size);
         }
-        if self.size != Some(size) {
-            return Err(io::Error::other("the picture size changed"));
-        }
         pipe.write_all(b"FRAME\n")?;
         pipe.write_all(picture.as_i420())
     }
+}
+
+/// Starts a player of a stream of pictures on its standard input.
+fn start(player: &str) -> io::Result<Child> {
+    let mut command = Command::new(player);
+    command.args(["-hide_banner", "-loglevel", "fatal", "-autoexit"]);
+    command.args(["-fflags", "nobuffer", "-probesize", "32", "-sync", "ext"]);
+    command.args(["-window_title", "tidegate", "-f", "yuv4mpegpipe", "-i"]);
+    command.arg("pipe:0").stdin(Stdio::piped());
+    command.stdout(Stdio::null()).spawn()
 }
 
 impl Drop for Window {
@@ -83,6 +95,22 @@ impl Drop for Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Without a way to behave in its name, it reads its input to the end.
+    const PLAYER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile_decoder.sh");
+
+    #[test]
+    fn a_picture_of_another_size_is_shown_in_another_window() {
+        let [small, large] = [(64, 48), (96, 64)].map(|(w, h)| Size::new(w, h).unwrap());
+        let mut window = Window::with(PLAYER, FrameRate::fps(30)).unwrap();
+        window.show(&Picture::black(small)).unwrap();
+        let first = window.child.id();
+        window.show(&Picture::black(small)).unwrap();
+        assert_eq!(window.child.id(), first);
+        window.show(&Picture::black(large)).unwrap();
+        assert_ne!(window.child.id(), first);
+        assert_eq!(window.size, Some(large));
+    }
 
     #[test]
     fn a_closed_window_is_an_error_rather_than_a_hang() {

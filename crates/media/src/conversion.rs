@@ -242,7 +242,8 @@ const fn matrix_name(code: u8) -> &'static str {
     }
 }
 
-fn is_full_range(frame: &ffmpeg::frame::Video) -> bool {
+/// Whether black is 0 and white 255.
+pub(crate) fn is_full_range(frame: &ffmpeg::frame::Video) -> bool {
     use ffmpeg::color::Range;
     let old_names = [
         Pixel::YUVJ420P,

@@ -5,6 +5,7 @@ use std::sync::Once;
 use ffmpeg_the_third as ffmpeg;
 use tidegate_core::media::Codec;
 
+use crate::conversion::is_full_range;
 use crate::decoder::DecodeError;
 use crate::picture::{Picture, Size};
 use crate::sandbox::protocol::Output;
@@ -96,9 +97,13 @@ impl NativeDecoder {
         unsafe { (*self.inner.as_ptr()).has_b_frames }
     }
 
-    /// Copies the picture to `out`, planes without gaps. `out` has exactly its bytes.
+    /// Copies the picture to `out`, planes without gaps, with limited range. `out` has exactly its
+    /// bytes.
     pub(crate) fn copy_picture(&self, size: Size, out: &mut [u8]) {
         copy_planes(&self.frame, size, out);
+        if is_full_range(&self.frame) {
+            limit_range(size, out);
+        }
     }
 
     /// Discards all reference pictures.
@@ -161,6 +166,20 @@ fn copy_planes(frame: &ffmpeg::frame::Video, size: Size, out: &mut [u8]) {
             to.copy_from_slice(&from[..width]);
         }
     }
+}
+
+/// Converts full range to limited range (ITU-T H.273 section 8.3): luma from 0 to 255 becomes 16 to
+/// 235, and chroma 16 to 240.
+fn limit_range(size: Size, picture: &mut [u8]) {
+    let (luma, chroma) = picture.split_at_mut(size.luma());
+    let scale = |samples: &mut [u8], span: u32| {
+        let table: [u8; 256] = std::array::from_fn(|n| 16 + ((n as u32 * span + 127) / 255) as u8);
+        for sample in samples {
+            *sample = table[usize::from(*sample)];
+        }
+    };
+    scale(luma, 219);
+    scale(chroma, 224);
 }
 
 /// FFmpeg counts rows padded to the alignment of vector instructions: at most 64 samples more in

@@ -257,6 +257,24 @@ fn full_range_becomes_limited() {
 }
 
 #[test]
+fn received_pictures_of_full_range_become_limited() {
+    for (colour, luma) in [("white", 235), ("black", 16)] {
+        let source = format!("color={colour}:size=64x48:rate=25");
+        let options =
+            "-frames:v 1 -vf scale=out_range=full,format=yuvj420p -c:v libx264 -bf 0 -qp 1";
+        let Some(path) = film(&format!("{colour}.h264"), &source, options) else {
+            return;
+        };
+        let mut decoder = Decoder::open(Codec::H264).unwrap();
+        let unit = fs::read(path).unwrap();
+        let picture = decoder.decode(&unit).picture().unwrap();
+        let planes = picture.planes();
+        assert!(planes.y[1_000].abs_diff(luma) <= 1, "{}", planes.y[1_000]);
+        assert!(planes.u[100].abs_diff(128) <= 1, "{}", planes.u[100]);
+    }
+}
+
+#[test]
 fn the_colour_description_is_kept_in_the_stream() {
     let Some(path) = film(
         "tagged.mp4",

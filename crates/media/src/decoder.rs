@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tidegate_core::media::Codec;
 
+use crate::colour::Colour;
 use crate::native::{NativeDecoder, Outcome};
 use crate::picture::{Picture, Size};
 use crate::picture_limit::{self, PictureRefusal};
@@ -50,6 +51,7 @@ pub struct Decoder {
     backend: Backend,
     picture: Option<Picture>,
     behind: u8,
+    colour: Colour,
     errors: u64,
 }
 
@@ -110,6 +112,7 @@ impl Decoder {
             backend,
             picture: None,
             behind: 0,
+            colour: Colour::UNSPECIFIED,
             errors: 0,
         })
     }
@@ -120,9 +123,12 @@ impl Decoder {
             // An empty packet would be the end of the stream for FFmpeg.
             return Decoded::Nothing;
         }
-        if let Err(refusal) = picture_limit::check(self.codec, unit, self.max_picture) {
-            self.errors += 1;
-            return Decoded::Refused(refusal);
+        match picture_limit::check(self.codec, unit, self.max_picture) {
+            Ok(colour) => self.colour = colour.unwrap_or(self.colour),
+            Err(refusal) => {
+                self.errors += 1;
+                return Decoded::Refused(refusal);
+            }
         }
         let outcome = match &mut self.backend {
             Backend::InProcess(decoder) => {
@@ -160,6 +166,11 @@ impl Decoder {
     /// without B pictures.
     pub const fn behind(&self) -> u8 {
         self.behind
+    }
+
+    /// Colour description in the last sequence parameter set; of MPEG-2 unspecified.
+    pub const fn colour(&self) -> Colour {
+        self.colour
     }
 
     /// Number of access units without a picture or with a damaged one.

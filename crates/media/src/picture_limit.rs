@@ -6,14 +6,21 @@ use tidegate_core::media::Codec;
 use tidegate_core::wire::h264::{Sps, SpsError, nal_units};
 use tidegate_core::wire::mpeg2::{SequenceError, sequences};
 
+use crate::colour::Colour;
 use crate::picture::{Size, coded_size};
 
 /// Checks each picture size that the access unit announces. The size may change within the limit.
+/// Returns the last colour description, if there is one (of H.264 only).
 ///
 /// # Errors
 /// A picture would have more samples than one of `max`, or its format is not supported, or the
 /// headers are malformed.
-pub(crate) fn check(codec: Codec, unit: &[u8], max: Size) -> Result<(), PictureRefusal> {
+pub(crate) fn check(
+    codec: Codec,
+    unit: &[u8],
+    max: Size,
+) -> Result<Option<Colour>, PictureRefusal> {
+    let mut colour = None;
     match codec {
         Codec::H264 => nal_units(unit)
             .filter(|nal| nal[0] & NAL_TYPE == SPS)
@@ -24,6 +31,12 @@ pub(crate) fn check(codec: Codec, unit: &[u8], max: Size) -> Result<(), PictureR
                     shown: [sps.width, sps.height],
                     is_supported: (sps.chroma_format, sps.bit_depth) == (YUV_420, 8),
                 };
+                let [primaries, transfer, matrix] = sps.colour;
+                colour = Some(Colour {
+                    primaries,
+                    transfer,
+                    matrix,
+                });
                 format.check(max)
             }),
         Codec::Mpeg2 => sequences(unit).try_for_each(|sequence| {
@@ -35,7 +48,8 @@ pub(crate) fn check(codec: Codec, unit: &[u8], max: Size) -> Result<(), PictureR
             };
             format.check(max)
         }),
-    }
+    }?;
+    Ok(colour)
 }
 
 /// Announced pictures; width and height in luma samples.
@@ -148,7 +162,7 @@ mod tests {
         let unit = mpeg2(1_920, 1_080, 1);
         let max = Size::new(1_920, 1_080).unwrap();
         // 1,088 lines are coded.
-        assert_eq!(check(Codec::Mpeg2, &unit, max), Ok(()));
+        assert_eq!(check(Codec::Mpeg2, &unit, max), Ok(None));
     }
 
     #[test]

@@ -298,8 +298,12 @@ fn the_colour_description_is_kept_in_the_stream() {
         key: true,
     };
     let sent = crate::path("sent.h264");
-    fs::write(&sent, session.encode(&order).unwrap().data).unwrap();
+    let data = session.encode(&order).unwrap().data;
+    fs::write(&sent, &data).unwrap();
     assert_eq!(open(&sent).colour(), colour);
+    let mut decoder = Decoder::open(Codec::H264).unwrap();
+    assert!(decoder.decode(&data).picture().is_some());
+    assert_eq!(decoder.colour(), colour);
 }
 
 #[test]

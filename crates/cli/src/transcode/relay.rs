@@ -14,7 +14,7 @@ use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{RunLimits, StopFlag};
 use tidegate_live::tcp::{Admitted, receive};
-use tidegate_media::{Decoded, Decoder, Picture, Size, SourceError, VideoSource};
+use tidegate_media::{Colour, Decoded, Decoder, Picture, Size, SourceError, VideoSource};
 
 use crate::decoding::DecoderArgs;
 use crate::recv::numbering::{MAX_UNITS, MISFIT, Numbering};
@@ -44,8 +44,8 @@ struct State {
     pictures: VecDeque<(u64, Picture)>,
     /// Numbers and arrival times of new pictures.
     arrivals: Vec<(u64, Time)>,
-    /// Size of the first picture.
-    size: Option<Size>,
+    /// Size and colour description of the first picture.
+    format: Option<(Size, Colour)>,
     /// The timestamps do not fit the frame rate.
     misfits: bool,
     /// The user has been notified.
@@ -122,11 +122,11 @@ impl Relay {
     /// true.
     pub(super) fn wait_for_picture(&self, interrupted: impl Fn() -> bool) -> bool {
         let mut state = self.shared.state();
-        while state.size.is_none() && !state.over && !interrupted() {
+        while state.format.is_none() && !state.over && !interrupted() {
             let waited = self.shared.begun.wait_timeout(state, LOOK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.size.is_some()
+        state.format.is_some()
     }
 
     /// Pictures since the last call, with their arrival time by `clock`.
@@ -161,11 +161,13 @@ impl Relay {
     /// # Errors
     /// No picture has arrived.
     pub(super) fn source(&self) -> Result<RelaySource> {
-        let size = self.shared.state().size;
+        let format = self.shared.state().format;
+        let (size, colour) = format.context("no picture has arrived")?;
         Ok(RelaySource {
             shared: Arc::clone(&self.shared),
             name: self.name.clone(),
-            size: size.context("no picture has arrived")?,
+            size,
+            colour,
             rate: self.rate,
             next: 0,
         })
@@ -263,7 +265,8 @@ impl DecoderThread {
         };
         let mut state = self.shared.state();
         state.misfits |= self.numbering.misfits();
-        let size = *state.size.get_or_insert(picture.size());
+        let format = (picture.size(), decoder.colour());
+        let (size, _) = *state.format.get_or_insert(format);
         if size != picture.size() {
             return Err(anyhow!(
                 "the picture size of the input changes from {size} to {}: start a transcoder for \
@@ -305,6 +308,7 @@ pub(super) struct RelaySource {
     shared: Arc<Shared>,
     name: String,
     size: Size,
+    colour: Colour,
     rate: FrameRate,
     next: u64,
 }
@@ -320,6 +324,10 @@ impl VideoSource for RelaySource {
 
     fn position(&self) -> u64 {
         self.next
+    }
+
+    fn colour(&self) -> Colour {
+        self.colour
     }
 
     fn next(&mut self, picture: &mut Picture) -> Result<bool, SourceError> {

@@ -21,11 +21,14 @@ pub struct Sps {
     pub chroma_format: u8,
     /// Bits of a sample, the larger of luma and chroma: `8..=14`.
     pub bit_depth: u8,
+    /// Colour primaries, transfer characteristics and matrix coefficients (sections E.2.1): 2 is
+    /// unspecified.
+    pub colour: [u8; 3],
 }
 
 impl Sps {
-    /// Parses a NAL unit of type 7, without start code, up to its cropping rectangle. Usability
-    /// information after it is ignored.
+    /// Parses a NAL unit of type 7, without start code, up to the colour description. Malformed
+    /// usability information is ignored.
     ///
     /// # Errors
     /// If the unit has another type, ends early, or has a value that the standard excludes; and if
@@ -49,7 +52,9 @@ impl Sps {
         bits.at_most("max_num_ref_frames", 16)?;
         // gaps_in_frame_num_value_allowed_flag
         bits.read(1)?;
-        picture_size(&mut bits, chroma_format, bit_depth)
+        let sps = picture_size(&mut bits, chroma_format, bit_depth)?;
+        let colour = colour(&mut bits).unwrap_or(UNSPECIFIED);
+        Ok(Self { colour, ..sps })
     }
 }
 
@@ -141,6 +146,7 @@ fn picture_size(bits: &mut Bits<'_>, chroma_format: u8, bit_depth: u8) -> Result
         height: coded_height,
         chroma_format,
         bit_depth,
+        colour: UNSPECIFIED,
     };
     if bits.read(1)? == 1 {
         // Units of the cropping rectangle, equations 7-19 to 7-22.
@@ -150,6 +156,33 @@ fn picture_size(bits: &mut Bits<'_>, chroma_format: u8, bit_depth: u8) -> Result
         sps.height = cropped(bits, coded_height, y)?;
     }
     Ok(sps)
+}
+
+/// Colour description in the usability information (section E.1.1).
+fn colour(bits: &mut Bits<'_>) -> Result<[u8; 3], SpsError> {
+    // vui_parameters_present_flag
+    if bits.read(1)? == 0 {
+        return Ok(UNSPECIFIED);
+    }
+    // aspect_ratio_info_present_flag
+    if bits.read(1)? == 1 && bits.read(8)? == EXTENDED_SAR {
+        bits.read(32)?;
+    }
+    // overscan_info_present_flag
+    if bits.read(1)? == 1 {
+        bits.read(1)?;
+    }
+    // video_signal_type_present_flag
+    if bits.read(1)? == 0 {
+        return Ok(UNSPECIFIED);
+    }
+    // Format and range, then colour_description_present_flag.
+    bits.read(4)?;
+    if bits.read(1)? == 0 {
+        return Ok(UNSPECIFIED);
+    }
+    let mut code = || bits.read(8).map(|code| code as u8);
+    Ok([code()?, code()?, code()?])
 }
 
 /// Reads two cropping offsets in units of `unit` samples, and returns what they leave of `coded`.
@@ -292,6 +325,8 @@ impl core::error::Error for SpsError {}
 const MAX_COORDINATE: u32 = 1 << 15;
 const MACROBLOCK: u32 = 16;
 const EMULATION_PREVENTION: u8 = 3;
+const EXTENDED_SAR: u32 = 255;
+const UNSPECIFIED: [u8; 3] = [2; 3];
 const YUV_420: u8 = 1;
 const YUV_444: u8 = 3;
 const BASELINE: u8 = 66;
@@ -400,8 +435,23 @@ mod tests {
             height: 1_080,
             chroma_format: 3,
             bit_depth: 14,
+            colour: UNSPECIFIED,
         };
         assert_eq!(found, wanted);
+    }
+
+    #[test]
+    fn the_colour_description_is_read() {
+        // No cropping; a pixel of 64:45, overscan, full range, and BT.2020 with PQ.
+        let mut writer = baseline(640, 368);
+        writer.bits(0b011, 3).bits(255, 8).bits(64, 16).bits(45, 16);
+        writer.bits(0b10, 2).bits(1, 1).bits(5, 3).bits(0b11, 2);
+        writer.bits(9, 8).bits(16, 8).bits(9, 8);
+        let nal = writer.nal();
+        assert_eq!(Sps::parse(&nal).unwrap().colour, [9, 16, 9]);
+        // Cut within the description.
+        let cut = Sps::parse(&nal[..nal.len() - 3]).unwrap();
+        assert_eq!((cut.width, cut.colour), (640, UNSPECIFIED));
     }
 
     #[test]

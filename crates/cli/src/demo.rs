@@ -14,6 +14,7 @@ use crate::run_folder::{self, LoadedScenario};
 use crate::sim::End;
 use crate::video_source::VideoInput;
 use crate::{lab, sim, table};
+use tidegate_console::exit::EnvironmentError;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
 use tidegate_console::signals;
@@ -82,7 +83,9 @@ fn choose_world(simulate: bool) -> Result<World> {
         return Ok(World::Lab);
     };
     if std::env::var_os("TIDEGATE_REQUIRE_NETNS").is_some_and(|v| v == "1") {
-        bail!("{missing:#}\nTIDEGATE_REQUIRE_NETNS=1 forbids the simulator as a substitute");
+        bail!(EnvironmentError::new(format_args!(
+            "{missing:#}\nTIDEGATE_REQUIRE_NETNS=1 forbids the simulator as a substitute"
+        )));
     }
     say(format_args!(
         "{missing:#}\nThe demo runs in the simulator instead: same links, same sender, virtual \

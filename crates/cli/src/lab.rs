@@ -15,7 +15,7 @@ mod tcp_sampler;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
@@ -34,6 +34,7 @@ use crate::memory;
 use crate::run_folder::{self, LoadedScenario};
 use crate::sim::End;
 use crate::sim::{self, RunArgs};
+use tidegate_console::exit::EnvironmentError;
 use tidegate_console::progress::Bar;
 use tidegate_console::progress::say;
 use tidegate_console::signals::{self, CreatedFolders};
@@ -73,7 +74,11 @@ pub(crate) fn run(args: &LabArgs) -> Result<ExitCode> {
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| run_folder::default_dir("lab", &script.scenario, seed));
     // Only here: other callers of `prepare` have no scenario file to simulate.
-    prepare().map_err(|e| anyhow!("{e:#}\nThe simulator runs the same file: tidegate sim run"))?;
+    prepare().map_err(|e| {
+        EnvironmentError::new(format_args!(
+            "{e:#}\nThe simulator runs the same file: tidegate sim run"
+        ))
+    })?;
     let end = play_with(&script, seed, &dir, *injector)?;
     sim::finish(&end, args, &dir)
 }
@@ -87,7 +92,9 @@ pub(crate) fn prepare() -> Result<()> {
     match availability() {
         Availability::Root => Ok(()),
         Availability::UserNamespace => enter_user_namespace().context("no user namespace"),
-        Availability::Missing(missing) => bail!("the lab is unavailable: {missing}"),
+        Availability::Missing(missing) => bail!(EnvironmentError::new(format_args!(
+            "the lab is unavailable: {missing}"
+        ))),
     }
 }
 
@@ -238,11 +245,11 @@ fn check_limits(counts: &FlowCounts, files: u64) -> Result<()> {
     }
     let wanted = counts.files();
     if wanted > files {
-        bail!(
+        bail!(EnvironmentError::new(format_args!(
             "{flows} flows in the lab need up to {wanted} open files, and the limit of this \
             process is {files}: raise the hard limit (ulimit -Hn {wanted}, as root), or reduce \
             the number of flows"
-        );
+        )));
     }
     Ok(())
 }

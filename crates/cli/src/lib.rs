@@ -10,6 +10,7 @@ mod decoding;
 mod demo;
 mod encoder_speed;
 mod events;
+mod exit_code;
 mod key;
 mod lab;
 mod live;
@@ -34,8 +35,8 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use tidegate_console::{describe, output, progress};
+use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use tidegate_console::{describe, exit, output, progress};
 use tidegate_media::sandbox;
 use tidegate_studies::papers::verb::{self as paper_verb, PapersArgs};
 
@@ -44,7 +45,9 @@ pub fn main() -> ExitCode {
     if let Some(code) = sandbox::run_child() {
         return code;
     }
-    let result = match Cli::parse_from(join_negative_numbers(env::args_os())).verb {
+    let matches = command().get_matches_from(join_negative_numbers(env::args_os()));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let result = match cli.verb {
         Verb::Certificate(args) => tls::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Events(args) => events::run(&args),
@@ -63,8 +66,18 @@ pub fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         progress::say(format_args!("tidegate: {}", describe(&error)));
-        ExitCode::FAILURE
+        ExitCode::from(exit_code::of(&error))
     })
+}
+
+/// The command line, with the exit codes in the help of each command.
+fn command() -> Command {
+    fn with_exit_codes(command: Command) -> Command {
+        command
+            .after_help(exit::HELP)
+            .mut_subcommands(with_exit_codes)
+    }
+    with_exit_codes(Cli::command())
 }
 
 /// Command line in which an argument that looks like a negative number, with or without a unit, is
@@ -131,8 +144,6 @@ enum Verb {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
@@ -141,8 +152,20 @@ mod tests {
     }
 
     #[test]
+    fn rates_and_durations_have_the_spellings_of_other_programs() {
+        for line in [
+            "send --to h:1 --duration 5 --ceiling 5M --floor 500k",
+            "send --to h:1 --duration 5s --ceiling 5Mbps --control fixed:5Mbit/s",
+            "recv --listen 1 --duration 5 --idle-timeout 2 --delay-bound 0.4",
+            "events watch --for 4 --rate 5Mbps",
+        ] {
+            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line));
+        }
+    }
+
+    #[test]
     fn a_negative_number_is_a_value() {
-        Cli::command().debug_assert();
+        command().debug_assert();
         for (line, word) in [
             ("sim run --seed -1 x.toml", "a whole number from"),
             ("papers run all --seeds -1", "a whole number from"),

@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use tidegate_sim::scenario::{PacketEstimate, Scenario};
 
+use tidegate_console::exit::EnvironmentError;
 use tidegate_console::progress::say;
 
 /// Checks that memory suffices for the packet logs of `times` concurrent runs. Prints a warning if
@@ -17,7 +18,7 @@ pub(crate) fn check(scenario: &Scenario, times: usize) -> Result<()> {
     let available = available / times as f64;
     let logged = scenario.logged_packets();
     if let Some(why) = lacks(&logged, available, |logged| logged.sure) {
-        bail!("{why}");
+        bail!(EnvironmentError::new(why));
     }
     if let Some(why) = lacks(&logged, available, |_| true) {
         say(format_args!(

@@ -36,6 +36,7 @@ use crate::tcp::encryption::TlsArgs;
 use report::Reporter;
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
+use tidegate_console::exit::EnvironmentError;
 use tidegate_console::output::print_json;
 use tidegate_console::progress::say;
 use viewer::{Viewer, Watch};
@@ -229,19 +230,21 @@ fn verdict(
 ) -> Result<ExitCode> {
     let never = receiver.inner().last_arrival().is_none();
     match left {
-        Some(Left::Idle) => bail!(
+        Some(Left::Idle) => bail!(EnvironmentError::new(format_args!(
             "no packet has arrived for {} s and the sender sent no BYE: the sender has stopped, \
             or the path is interrupted",
             args.idle_timeout.as_secs_f64()
-        ),
-        Some(Left::TimeOver) if never && receiver.counts().rejected > 0 => bail!(
-            "no packet at port {port} was protected with the key of this receiver: check that the \
+        ))),
+        Some(Left::TimeOver) if never && receiver.counts().rejected > 0 => {
+            bail!(EnvironmentError::new(format_args!(
+                "no packet at port {port} was protected with the key of this receiver: check that the \
             sender uses the same key"
-        ),
-        Some(Left::TimeOver) if never => bail!(
+            )))
+        }
+        Some(Left::TimeOver) if never => bail!(EnvironmentError::new(format_args!(
             "no packet of this stream arrived at port {port}: check that the sender runs and \
             sends to this port"
-        ),
+        ))),
         _ => Ok(ExitCode::SUCCESS),
     }
 }

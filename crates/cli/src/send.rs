@@ -1,6 +1,6 @@
 //! `tidegate send`: sends a stream over RTP or TCP.
 
-mod addresses;
+pub(crate) mod addresses;
 pub(crate) mod once;
 mod report;
 pub(crate) mod source;
@@ -38,11 +38,12 @@ use crate::encoder_speed::Timed;
 use crate::live::{self, FLOW, Folder, Limits, TraceBuffer, Transport};
 use crate::security::{self, Protection, SecurityArgs};
 use crate::tcp::TcpArgs;
-use addresses::Route;
+use addresses::{Route, check_target};
 use report::Reporter;
 use source::{Encoding, OpenedSource};
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
+use tidegate_console::exit::EnvironmentError;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
 
@@ -209,10 +210,10 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         bail!(DriveError::ConnectionRefused { peer });
     }
     if stream.has_failed() {
-        bail!(
+        bail!(EnvironmentError::new(format_args!(
             "no answer from {peer} with this key: check that `tidegate recv` runs there with the \
             same --key-file, and that no firewall is on the path"
-        );
+        )));
     }
     verdict(stream.inner(), peer)
 }
@@ -240,7 +241,7 @@ fn verdict(stream: &Stream, peer: SocketAddr) -> Result<ExitCode> {
     }
     let failure = stream.sender().failure();
     match failure.and_then(|failure| failure_text(failure, peer)) {
-        Some(why) => bail!(why),
+        Some(why) => bail!(EnvironmentError::new(why)),
         None => Ok(ExitCode::SUCCESS),
     }
 }
@@ -314,6 +315,7 @@ impl Shutdown {
 
 fn check(args: &SendArgs) -> Result<()> {
     args.limits.check()?;
+    args.to.as_deref().map_or(Ok(()), check_target)?;
     ensure!(
         PACKET_SIZES.contains(&args.packet_size.get()),
         "packets of {} bytes are out of range: choose a --packet-size from {} to {} B",

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use tidegate_console::arguments;
+use tidegate_console::exit::{EXPECTATION_FAILS, INCONCLUSIVE};
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
 use tidegate_console::signals::{self, CreatedFolders};
@@ -163,10 +164,7 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
     }
     Ok(match summary.all_held() {
         ExpectationResult::Yes => ExitCode::SUCCESS,
-        ExpectationResult::Unsure => ExitCode::from(EX_TEMPFAIL),
-        ExpectationResult::No => ExitCode::FAILURE,
+        ExpectationResult::Unsure => ExitCode::from(INCONCLUSIVE),
+        ExpectationResult::No => ExitCode::from(EXPECTATION_FAILS),
     })
 }
-
-/// `EX_TEMPFAIL` of `sysexits.h`: the result is inconclusive, and another run may decide.
-const EX_TEMPFAIL: u8 = 75;

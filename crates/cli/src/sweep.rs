@@ -22,6 +22,7 @@ use crate::run_folder::LoadedScenario;
 use crate::video_source::VideoInput;
 use results_file::{Job, ResultsFile};
 use rows::{Figure, Row};
+use tidegate_console::exit::EXPECTATION_FAILS;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::{counted, say};
 use tidegate_console::signals;
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
     Ok(if failures.is_empty() {
         ExitCode::SUCCESS
     } else {
-        ExitCode::FAILURE
+        ExitCode::from(EXPECTATION_FAILS)
     })
 }
 

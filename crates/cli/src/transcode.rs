@@ -19,6 +19,7 @@ use tidegate_sim::scenario::quantity;
 
 use crate::decoding::DecoderArgs;
 use crate::live::{self, Limits};
+use crate::send::addresses::check_target;
 use crate::send::source::{self, Encoding};
 use crate::source_speed::{PacedSource, SourceWatch};
 use crate::tcp::encryption::Encryption;
@@ -141,6 +142,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
 
 fn check(args: &TranscodeArgs) -> Result<()> {
     args.limits.check()?;
+    args.to.as_deref().map_or(Ok(()), check_target)?;
     args.tcp.check(args.limits)?;
     args.tcp
         .check_input(args.input.as_deref().unwrap_or_default())?;

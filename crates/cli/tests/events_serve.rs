@@ -38,7 +38,7 @@ fn write_errors_of_check_cause_no_panic() {
         let closed = closed.try_clone().unwrap();
         assert_eq!(check(policy, closed.into()), (Some(0), String::new()));
         let (code, said) = check(policy, full().into());
-        assert_eq!(code, Some(1), "{said}");
+        assert_eq!(code, Some(3), "{said}");
         assert!(said.contains("cannot write standard output"), "{said}");
     }
 }

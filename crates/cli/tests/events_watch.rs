@@ -180,7 +180,7 @@ fn a_full_disk_is_an_error() {
     });
     let ended = command.output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert_eq!(ended.status.code(), Some(3), "{said}");
     assert!(said.contains("cannot write standard output"), "{said}");
     swallow.join().unwrap();
 }

@@ -77,7 +77,7 @@ fn a_full_disk_is_an_error() {
     for line in LINES {
         let ran = play(line, &dir, full(), Stdio::piped());
         let said = text(&ran.stderr);
-        assert_eq!(ran.status.code(), Some(1), "{line}: {said}");
+        assert_eq!(ran.status.code(), Some(3), "{line}: {said}");
         assert!(said.contains("standard output"), "{line}: {said}");
         assert!(said.contains("No space left on device"), "{line}: {said}");
         assert!(!said.contains("panicked"), "{line}: {said}");

@@ -108,7 +108,7 @@ fn the_laws_answer_for_given_parameters() {
     assert!((number("exact", "h_best_bps") - 400_000.0).abs() < 0.1);
     assert!((number("exact", "largest_delay_s") - 2.0).abs() < 1e-6);
     let without = tidegate(&["papers", "law", "--d", "2s"], &dir);
-    assert_eq!(without.status.code(), Some(1));
+    assert_eq!(without.status.code(), Some(2));
     assert!(
         text(&without.stderr).contains("give m as --m"),
         "{}",

@@ -145,7 +145,7 @@ fn a_flood_is_rejected_before_the_start() {
     std::fs::write(&scenario, flood).unwrap();
     let out = tidegate(&["sim", "run", path(&scenario), "--out", "run"], &dir);
     let error = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(1), "{error}");
+    assert_eq!(out.status.code(), Some(3), "{error}");
     assert!(
         error.contains("the flow \"flood\" sends about 10800000 million packets"),
         "{error}"
@@ -173,7 +173,7 @@ fn invalid_scenarios_are_reported_with_file_line_and_fix() {
     ] {
         std::fs::write(&scenario, short("").replacen(change.0, change.1, 1)).unwrap();
         let out = tidegate(&["sim", "run", path(&scenario)], &dir);
-        assert_eq!(out.status.code(), Some(1));
+        assert_eq!(out.status.code(), Some(2));
         let error = text(&out.stderr);
         assert!(error.contains(&format!("wrong.toml:{line}:")), "{error}");
         assert!(error.contains(words), "{error}");
@@ -185,7 +185,7 @@ fn invalid_scenarios_are_reported_with_file_line_and_fix() {
     for verb in [["sim", "run"], ["sim", "sweep"], ["lab", "run"]] {
         let out = tidegate(&[verb[0], verb[1], path(&scenario)], &dir);
         let error = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(1), "{error}");
+        assert_eq!(out.status.code(), Some(2), "{error}");
         let wanted = format!("wrong.toml:{line}: sweep: flow.other.start: there is no flow");
         assert!(error.contains(&wanted), "{error}");
     }
@@ -199,7 +199,7 @@ fn invalid_scenarios_are_reported_with_file_line_and_fix() {
     let out = tidegate(&["sim", "run", "nowhere.toml"], &dir);
     assert!(text(&out.stderr).contains("nowhere.toml"));
     let out = tidegate(&["demo", "--input", "nowhere.mp4"], &dir);
-    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stderr).contains("nowhere.mp4"));
     let out = tidegate(&["report", "nowhere"], &dir);
     assert!(text(&out.stderr).contains("nowhere"));

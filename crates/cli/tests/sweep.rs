@@ -164,7 +164,7 @@ fn errors_of_a_sweep_are_reported_before_the_first_run() {
     ] {
         write(&dir, &short("4s", "", table));
         let out = sweep(&dir, &[]);
-        assert_eq!(out.status.code(), Some(1));
+        assert_eq!(out.status.code(), Some(2));
         let error = text(&out.stderr);
         assert!(
             error.contains(&format!("s.toml:{line}: sweep: ")),
@@ -186,7 +186,7 @@ fn another_sweep_is_overwritten_with_fresh_only_and_other_files_never() {
     let first = fs::read(&results).unwrap();
     write(&dir, &short("3s", "", "seeds = 1"));
     let out = sweep(&dir, &[]);
-    assert_eq!(out.status.code(), Some(1));
+    assert_eq!(out.status.code(), Some(2));
     assert!(
         text(&out.stderr).contains("another text of the scenario"),
         "{}",

@@ -7,6 +7,7 @@
 
 pub mod arguments;
 pub mod context;
+pub mod exit;
 pub mod output;
 pub mod progress;
 pub mod signals;

@@ -12,6 +12,7 @@ use std::{fs, thread};
 use anyhow::{Context as _, Result};
 use tidegate_live::driver::{Interrupts, StopFlag};
 
+use crate::exit::INTERRUPTED;
 use crate::progress::Bar;
 
 /// Installs the handler of Ctrl-C.
@@ -24,7 +25,7 @@ pub fn catch() -> Result<Interrupts> {
 
 /// Exit code of a program that Ctrl-C ended, as a shell reports it.
 pub fn exit_code() -> ExitCode {
-    ExitCode::from(130)
+    ExitCode::from(INTERRUPTED)
 }
 
 /// Prints that no results of `what` are kept, and that an existing `dir` is unchanged.

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use tidegate_kernel::{Policy, Server, default_path, hangups, interruptions};
+use tidegate_kernel::{
+    EventsError, LoadError, Policy, ServeError, Server, default_path, hangups, interruptions,
+};
 
 /// Options of the daemon.
 #[derive(Debug, clap::Args)]
@@ -69,6 +71,24 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
     server.run(stop.as_fd()).context("the daemon failed")?;
     server.announce("stopping; unloading the BPF programs");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether an error is one of the machine or of another process: exit code 3. Other errors are those
+/// of arguments and of the policy: exit code 2.
+pub fn is_environment(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let of_daemon = cause.downcast_ref().is_some_and(|error| {
+        use ServeError as Error;
+        matches!(
+            error,
+            Error::InUse(_)
+                | Error::Others(_)
+                | Error::Privileges(_)
+                | Error::Seccomp(_)
+                | Error::Signals(_)
+                | Error::Socket { .. }
+        )
+    });
+    of_daemon || cause.is::<EventsError>() || cause.is::<LoadError>()
 }
 
 /// Listens, and returns the path.

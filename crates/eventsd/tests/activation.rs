@@ -209,6 +209,6 @@ fn other_descriptors_are_refused_with_the_fix() {
     ] {
         let mut daemon = Daemon::start(socket, many, "$$", options);
         daemon.logs(words);
-        assert_eq!(daemon.status(), Some(1), "{}", daemon.seen);
+        assert_eq!(daemon.status(), Some(2), "{}", daemon.seen);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -17,6 +17,7 @@ use tidegate_live::driver::{Interrupts, RunLimits, StopFlag};
 use tidegate_live::emulator::{Emulator, EmulatorConfig, Host};
 
 use crate::tcp::endpoints;
+use tidegate_console::exit::EnvironmentError;
 use tidegate_console::progress::say;
 
 /// Parameters of the emulated path.
@@ -56,11 +57,13 @@ impl ConnectLimits<'_> {
                 Ok(stream) => return stream.map(Some),
                 Err(_) if self.interrupts.count() > 0 => return Ok(None),
                 Err(RecvTimeoutError::Timeout) if left > GLANCE => {}
-                Err(RecvTimeoutError::Timeout) => bail!(
+                Err(RecvTimeoutError::Timeout) => bail!(EnvironmentError::new(format_args!(
                     "no connection within {:?}: give a longer --for, or a path with more capacity",
                     self.span
-                ),
-                Err(RecvTimeoutError::Disconnected) => bail!("the attempt to connect broke off"),
+                ))),
+                Err(RecvTimeoutError::Disconnected) => bail!(EnvironmentError::new(format_args!(
+                    "the attempt to connect broke off"
+                ))),
             }
         }
     }
@@ -210,8 +213,9 @@ impl Transfer {
     /// Number of written bytes.
     pub(super) fn written(self) -> Result<u64> {
         let written = self.writer.join().expect("the writer does not panic");
-        // As text, because callers interpret an I/O error as one of standard output.
-        written.map_err(|why| anyhow!("the transfer failed: {why}"))
+        // Without its source, because callers interpret an I/O error as one of standard output.
+        written
+            .map_err(|why| EnvironmentError::new(format_args!("the transfer failed: {why}")).into())
     }
 }
 

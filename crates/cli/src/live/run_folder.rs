@@ -10,6 +10,7 @@ use tidegate_core::units::Time;
 use tidegate_sim::run::{Manifest, RunReader, RunWriter, Side, Summary, WriteError, summarise};
 
 use tidegate_console::context::secret_seed;
+use tidegate_console::exit::EnvironmentError;
 
 use super::FLOW;
 use tidegate_console::describe;
@@ -129,8 +130,10 @@ impl Folder {
         let Some(mut writer) = self.writer.take() else {
             ensure!(
                 !self.summary || self.is_due(),
-                "no summary for --json, because the run folder is incomplete (see the message \
-                above): choose a --run with free space"
+                EnvironmentError::new(
+                    "no summary for --json, because the run folder is incomplete (see the message \
+                    above): choose a --run with free space"
+                )
             );
             return Ok(None);
         };

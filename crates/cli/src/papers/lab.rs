@@ -19,6 +19,7 @@ use tidegate_studies::papers::{Job, PapersError, PictureSource, Testbed};
 use crate::lab::{self, Injector, LabResult, LabRun, Service};
 use crate::run_folder::{self, LoadedScenario};
 use crate::video_source::VideoInput;
+use tidegate_console::exit::EnvironmentError;
 use tidegate_console::progress::say;
 
 /// The labs of this process.
@@ -154,7 +155,7 @@ impl verb::Lab for Lab {
         }
         ensure!(
             self.is_interrupted(),
-            "no run succeeded; the errors are printed above"
+            EnvironmentError::new("no run succeeded; the errors are printed above")
         );
         Ok(false)
     }

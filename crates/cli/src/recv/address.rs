@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 
-use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
 use tidegate_core::wire::rtcp::{self, Rtcp};
 use tidegate_core::wire::rtp::{PayloadType, RtpPacket};
 use tidegate_core::wire::sdp::Sdp;
@@ -49,7 +49,7 @@ impl Listen<'_> {
             && let Some(port) = sdp.rtcp_port.or(next)
         {
             let control = UdpSocket::bind((address.ip(), port));
-            let control = control.map_err(|e| bind_error(&port.to_string(), &e))?;
+            let control = control.map_err(|e| bind_error(&port.to_string(), e))?;
             let is_report = self.recognition(move |payload| stream.may_report(payload));
             // RTCP may have another source port than the media.
             let filter = SourceFilter {
@@ -137,14 +137,14 @@ fn source_filter(from: &str) -> Result<SourceFilter> {
 
 fn bind(listen: &str) -> Result<UdpSocket> {
     if let Ok(port) = listen.parse::<u16>() {
-        return bind_any(port, UdpSocket::bind).map_err(|e| bind_error(listen, &e));
+        return bind_any(port, UdpSocket::bind).map_err(|e| bind_error(listen, e));
     }
     let fix = "give --listen as PORT or ADDR:PORT, for example 5004 or 192.0.2.7:5004";
     let mut addresses = listen
         .to_socket_addrs()
         .with_context(|| format!("\"{listen}\" is no address of this host: {fix}"))?;
     match addresses.next() {
-        Some(address) => UdpSocket::bind(address).map_err(|e| bind_error(listen, &e)),
+        Some(address) => UdpSocket::bind(address).map_err(|e| bind_error(listen, e)),
         None => bail!("\"{listen}\" is no address of this host: {fix}"),
     }
 }
@@ -159,7 +159,7 @@ pub(crate) fn bind_any<S>(port: u16, bind: impl Fn(SocketAddr) -> io::Result<S>)
     })
 }
 
-fn bind_error(listen: &str, cause: &io::Error) -> Error {
+fn bind_error(listen: &str, cause: io::Error) -> Error {
     let fix = match cause.kind() {
         io::ErrorKind::AddrInUse => {
             "another program uses the port; choose a free one with \
@@ -173,7 +173,8 @@ fn bind_error(listen: &str, cause: &io::Error) -> Error {
         }
         _ => "choose another with --listen",
     };
-    anyhow!("cannot listen at {listen}: {cause}: {fix}")
+    let message = format!("cannot listen at {listen}: {cause}: {fix}");
+    Error::new(cause).context(message)
 }
 
 /// Properties of the expected stream that its packets show.

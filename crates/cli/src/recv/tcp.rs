@@ -23,6 +23,7 @@ use super::{RecvArgs, flow_info};
 use crate::live::{self, Folder};
 use crate::tcp::endpoints::End;
 use tidegate_console::context::LiveContext;
+use tidegate_console::exit::EnvironmentError;
 use tidegate_console::output::print_json;
 use tidegate_console::progress::{Progress, millis};
 
@@ -82,19 +83,19 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     }
     let asked = ended? == ReceiverEnd::Callback;
     if asked && receiver.packets() == 0 && around.interrupts.count() == 0 {
-        bail!(
+        bail!(EnvironmentError::new(format_args!(
             "no data arrived from {} in time: it has no data yet, or serves another player; wait \
             until that player has left, or give a longer {}",
             socket.peer(),
             if idle { "--idle-timeout" } else { "--duration" }
-        );
+        )));
     }
     if idle {
-        bail!(
+        bail!(EnvironmentError::new(format_args!(
             "no complete frame has arrived for {} s and the sender sent no BYE: the sender hangs, \
             or the path is interrupted",
             args.idle_timeout.as_secs_f64()
-        );
+        )));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -123,14 +124,14 @@ fn connect(
         let after = end.as_secs_f64();
         match &args.from {
             _ if around.interrupts.count() > 0 => return Ok(None),
-            Some(from) => bail!(
+            Some(from) => bail!(EnvironmentError::new(format_args!(
                 "{from} did not answer in {after:.1} s: check address and routes, or give a \
                 longer --duration"
-            ),
-            None => bail!(
+            ))),
+            None => bail!(EnvironmentError::new(format_args!(
                 "no sender connected in {after:.1} s: check that the sender runs, and give it \
                 this address"
-            ),
+            ))),
         }
     }
     Ok(incoming)

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context as _, Result};
+use tidegate_console::exit::EnvironmentError;
 use tidegate_core::media::FrameRate;
 use tidegate_media::{Picture, Size};
 
@@ -24,10 +25,11 @@ impl Window {
     /// # Errors
     /// `ffplay` is not installed.
     pub(super) fn open(rate: FrameRate) -> Result<Self> {
-        Self::with("ffplay", rate).context(
+        let opened = Self::with("ffplay", rate).context(
             "--window needs ffplay: install FFmpeg's programs (package ffmpeg on Debian), or \
             leave --window out",
-        )
+        );
+        Ok(opened.map_err(EnvironmentError::of)?)
     }
 
     fn with(player: &str, rate: FrameRate) -> io::Result<Self> {

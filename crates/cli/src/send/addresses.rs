@@ -51,6 +51,38 @@ pub(super) fn resolve(to: &str, local: Option<u16>) -> Result<Route> {
     }
 }
 
+/// Checks that the target of a stream is no URL. The error has the address to give, or a command that
+/// forwards the stream to the URL.
+///
+/// # Errors
+/// `to` is a URL.
+pub(crate) fn check_target(to: &str) -> Result<()> {
+    let Some((scheme, rest)) = to.split_once("://") else {
+        return Ok(());
+    };
+    let scheme = scheme.to_ascii_lowercase();
+    let format = match scheme.as_str() {
+        "rtp" | "srtp" | "udp" | "tcp" => {
+            let address = rest.split(['/', '?']).next().unwrap_or(rest);
+            let transport = if scheme == "tcp" {
+                "--transport tcp "
+            } else {
+                ""
+            };
+            bail!("\"{to}\" is a URL, and --to is an address: give {transport}--to {address}");
+        }
+        "rtmp" | "rtmps" => "flv",
+        "rtsp" | "rtsps" => "rtsp",
+        _ => "mpegts",
+    };
+    bail!(
+        "\"{to}\": streams are sent over RTP or TCP, not over {scheme}: send to a receiver on this \
+        host (--to 127.0.0.1:5004) that forwards the stream through ffmpeg, without rate control \
+        on the path behind it: `tidegate recv --listen 127.0.0.1:5004 --out - | ffmpeg -f h264 -i \
+        - -c copy -f {format} \"{to}\"`"
+    )
+}
+
 /// Sockets on a pair of ports, with an even lower port (RFC 3550 section 11) unless `local` is given.
 fn connect(peer: SocketAddr, local: Option<u16>) -> io::Result<Vec<Socket>> {
     let any: SocketAddr = if peer.is_ipv4() {
@@ -107,6 +139,38 @@ mod tests {
         let route = resolve("127.0.0.1:5004", Some(ports[0])).unwrap();
         let port = route.sockets[0].local_addr().unwrap().port();
         assert_eq!(port, ports[0]);
+    }
+
+    #[test]
+    fn a_url_is_refused_with_the_way_to_send_there() {
+        for (url, words) in [
+            (
+                "srt://192.0.2.7:9000?mode=caller",
+                "-f mpegts \"srt://192.0.2.7:9000?mode=caller\"",
+            ),
+            (
+                "rtmp://example.org/live/key",
+                "-f flv \"rtmp://example.org/live/key\"",
+            ),
+            (
+                "RTSP://example.org/live",
+                "-f rtsp \"RTSP://example.org/live\"",
+            ),
+            ("http://example.org/in.ts", "not over http: "),
+            ("rtp://192.0.2.7:5004", "give --to 192.0.2.7:5004"),
+            (
+                "udp://192.0.2.7:5004?pkt_size=1316",
+                "give --to 192.0.2.7:5004",
+            ),
+            (
+                "tcp://192.0.2.7:5006",
+                "give --transport tcp --to 192.0.2.7:5006",
+            ),
+        ] {
+            let error = check_target(url).unwrap_err().to_string();
+            assert!(error.contains(url) && error.contains(words), "{error}");
+        }
+        assert!(check_target("[2001:db8::7]:5004").is_ok());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use tidegate_console::exit::EnvironmentError;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
@@ -53,11 +54,11 @@ impl<'a> ResultsFile<'a> {
             .with_context(|| format!("cannot write {}", path.display()))?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => bail!(
+            Err(TryLockError::WouldBlock) => bail!(EnvironmentError::new(format_args!(
                 "another process runs the sweep in {}: wait for its end, or choose another folder \
                 with --out",
                 dir.display()
-            ),
+            ))),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
         let wanted = describe(sweep);

@@ -17,6 +17,7 @@ use super::sending::StreamResult;
 use crate::recv::address::bind_any;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::describe;
+use tidegate_console::exit::EnvironmentError;
 use tidegate_console::progress::{counted, say};
 
 /// End of a connection to be made.
@@ -269,7 +270,9 @@ pub(crate) fn connect_to(
     };
     match e.kind() {
         io::ErrorKind::ConnectionRefused => {
-            bail!("connection refused by {peer}: start the other end first, or correct the address")
+            bail!(EnvironmentError::new(format_args!(
+                "connection refused by {peer}: start the other end first, or correct the address"
+            )))
         }
         // The peer accepted and closed the connection at once.
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {

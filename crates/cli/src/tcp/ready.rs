@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
+use tidegate_console::exit::EnvironmentError;
 
 use anyhow::{Context as _, Result, ensure};
 use tidegate_core::tcp_rate::{Mode, Subscription, TcpEvent};
@@ -102,8 +103,10 @@ fn events(from: EventsFrom, subscribed: Subscription) -> Result<()> {
     let missing = Connection::kinds(subscribed).without(allowed);
     ensure!(
         missing.is_empty(),
-        "{who} {missing}, which the mode requires: {fix}{}",
-        reduced_subscription(subscribed, allowed)
+        EnvironmentError::new(format_args!(
+            "{who} {missing}, which the mode requires: {fix}{}",
+            reduced_subscription(subscribed, allowed)
+        ))
     );
     Ok(())
 }

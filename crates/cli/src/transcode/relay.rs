@@ -19,6 +19,7 @@ use tidegate_media::{Colour, Decoded, Decoder, Picture, Size, SourceError, Video
 use crate::decoding::DecoderArgs;
 use crate::recv::numbering::{MAX_UNITS, MISFIT, Numbering};
 use tidegate_console::context::LiveContext;
+use tidegate_console::exit::EnvironmentError;
 
 /// Handle of the decoder thread.
 #[derive(Debug)]
@@ -222,11 +223,12 @@ impl DecoderThread {
                 }
             }
             if now.since(last_frame) >= self.idle {
-                failed = Some(anyhow!(
+                let error = EnvironmentError::new(format_args!(
                     "no complete frame has arrived for {} s and the sender sent no BYE: the sender \
                     hangs, or the path is interrupted; a longer --idle-timeout waits longer",
                     self.idle.as_secs_f64()
                 ));
+                failed = Some(error.into());
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())

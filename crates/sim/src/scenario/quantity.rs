@@ -1,7 +1,8 @@
 //! Numbers with units: `4Mb/s`, `400ms`, `60kB`, `50 packets`, `0.1%`.
 //!
 //! Decimals are exact: digits are scaled as integers. A value finer than the base unit is rejected,
-//! not rounded.
+//! not rounded. Rates and time spans also have the spellings of other programs: `5M`, `5Mbps`,
+//! `5Mbit/s`, and `5` for five seconds.
 
 use core::fmt;
 use core::time::Duration;
@@ -9,7 +10,7 @@ use core::time::Duration;
 use tidegate_core::link::Limit;
 use tidegate_core::units::{Bytes, Rate};
 
-/// Parses a rate, as `4Mb/s`.
+/// Parses a rate, as `4Mb/s`, `4Mbps`, `4Mbit/s` or `4M`.
 ///
 /// # Errors
 /// [`QuantityError`] with the text and the cause.
@@ -17,7 +18,7 @@ pub fn rate(text: &str) -> Result<Rate, QuantityError> {
     read(text, Quantity::Rate).map(|(bps, _)| Rate::bps(bps))
 }
 
-/// Parses a time span, as `400ms`.
+/// Parses a time span, as `400ms`. A number without unit is in seconds.
 ///
 /// # Errors
 /// [`QuantityError`] with the text and the cause.
@@ -249,6 +250,23 @@ impl Quantity {
     }
 }
 
+impl Quantity {
+    /// The unit of this program for the spelling of another one. Upper and lower case are
+    /// distinguished, because `MBps` means bytes and `m` is a thousandth, a metre or a minute.
+    fn standard(self, unit: &str) -> &str {
+        match (self, unit) {
+            (Self::Duration, "sec") => "s",
+            (Self::Duration, "µs" | "μs") => "us",
+            (Self::Rate, "bps" | "bit/s") => "b/s",
+            (Self::Rate, "k" | "K" | "kbps" | "Kbps" | "kbit" | "kbit/s" | "Kb/s") => "kb/s",
+            (Self::Rate, "M" | "Mbps" | "Mbit" | "Mbit/s") => "Mb/s",
+            (Self::Rate, "G" | "Gbps" | "Gbit" | "Gbit/s") => "Gb/s",
+            (Self::Rate, "T" | "Tbps" | "Tbit" | "Tbit/s") => "Tb/s",
+            (_, unit) => unit,
+        }
+    }
+}
+
 /// The value in base units, and its unit in the text.
 fn read(text: &str, quantity: Quantity) -> Result<(u64, &'static str), QuantityError> {
     let fault = |fault| QuantityError::new(text, quantity, fault);
@@ -256,9 +274,11 @@ fn read(text: &str, quantity: Quantity) -> Result<(u64, &'static str), QuantityE
     if digits.is_empty() {
         return Err(fault(no_number(text.trim())));
     }
-    if unit.is_empty() {
-        return Err(fault(QuantityFault::NoUnit));
-    }
+    let unit = match (unit, quantity) {
+        ("", Quantity::Duration) if digits != "." => "s",
+        ("", _) => return Err(fault(QuantityFault::NoUnit)),
+        (unit, _) => quantity.standard(unit),
+    };
     let &(unit, worth) = quantity
         .units()
         .iter()
@@ -338,6 +358,38 @@ mod tests {
         assert_eq!(limit("60kB"), Ok(Limit::Bytes(Bytes(60_000))));
         assert_eq!(share("0.1%"), Ok(0.001));
         assert_eq!(share("0.25"), Ok(0.25));
+    }
+
+    #[test]
+    fn spellings_of_other_programs_are_read() {
+        for text in [
+            "5Mb/s",
+            "5M",
+            "5Mbps",
+            "5 Mb/s",
+            "5 Mbps",
+            "5Mbit/s",
+            "5Mbit",
+            "5000k",
+            "5000kbps",
+            "5000K",
+            "5000Kbps",
+            "0.005G",
+            "5000000bps",
+        ] {
+            assert_eq!(rate(text), Ok(Rate::kbps(5_000)), "{text}");
+        }
+        assert_eq!(rate("500k"), Ok(Rate::kbps(500)));
+        for text in ["5", "5s", "5 s", "5.0", "5sec", "5000ms", "5000000µs"] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(5)), "{text}");
+        }
+        // Bytes, thousandths, and a rate without its magnitude.
+        for text in ["5MB/s", "5MBps", "5m", "5mbps", "5", "5s"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+        for text in ["", ".", "5M", "5m", "5x"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
     }
 
     /// Detects errors as in 0.1 + 0.2: 0.3 Gb/s is exactly 300,000,000 b/s.

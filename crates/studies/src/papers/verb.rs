@@ -33,6 +33,7 @@ use self::text::{summary, text};
 use self::traffic::TrafficArgs;
 pub use program::{Injector, Lab, Program, Sender, Streamed};
 use tidegate_console::arguments::{self, RtoBackoff};
+use tidegate_console::exit::EXPECTATION_FAILS;
 use tidegate_console::output::{self, output};
 use tidegate_console::progress::say;
 use tidegate_console::signals::{self, CreatedFolders};
@@ -235,7 +236,7 @@ fn play_plan(
     }
     let fails = |figure: &Figure| figure.claims.iter().any(|claim| claim.holds == Some(false));
     Ok(if args.strict && figures.iter().any(fails) {
-        ExitCode::FAILURE
+        ExitCode::from(EXPECTATION_FAILS)
     } else {
         ExitCode::SUCCESS
     })

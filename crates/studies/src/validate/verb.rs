@@ -16,6 +16,7 @@ use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 
 use tidegate_console::arguments;
+use tidegate_console::exit::EXPECTATION_FAILS;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::{counted, say};
 use tidegate_console::signals::{self, CreatedFolders, Share};
@@ -108,7 +109,7 @@ pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
     Ok(if sound {
         ExitCode::SUCCESS
     } else {
-        ExitCode::FAILURE
+        ExitCode::from(EXPECTATION_FAILS)
     })
 }
 

@@ -170,8 +170,7 @@ fn number_with_unit_is_rejected_with_its_plain_value() {
         ),
         (
             "a.rate_bps >= 5Mbps",
-            "\"5Mbps\" is not a plain number, and rate_bps is in bits per second; write one, as \
-                 2000000",
+            "\"5Mbps\" is not a plain number, and rate_bps is in bits per second; write 5000000",
         ),
         (
             "a.rate_bps >= 5,000,000",

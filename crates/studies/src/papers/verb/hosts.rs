@@ -37,6 +37,7 @@ use self::player::{Player, Ssh};
 use super::bursts::BurstArgs;
 use super::{Program, Sender, Streamed};
 use tidegate_console::context::LiveContext;
+use tidegate_console::exit::ENVIRONMENT;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
 use tidegate_console::signals::{self, CreatedFolders};
@@ -464,7 +465,7 @@ impl Play<'_> {
         }
         let lost = !self.failed.is_empty() || self.outcomes.is_empty();
         Ok(if lost {
-            ExitCode::FAILURE
+            ExitCode::from(ENVIRONMENT)
         } else {
             ExitCode::SUCCESS
         })

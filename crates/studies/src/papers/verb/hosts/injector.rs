@@ -25,6 +25,7 @@ use tidegate_core::units::Time;
 use super::list::Host;
 use super::remote_process::here;
 use tidegate_console::context::LiveContext;
+use tidegate_console::exit::EnvironmentError;
 use tidegate_console::progress::say;
 
 /// Method of cutting the path.
@@ -90,11 +91,13 @@ pub(super) fn check(means: &InjectorKind, host: &Host) -> Result<()> {
     let mut guard = InjectorShell::start(means, to)?;
     match guard.order("try") {
         Ok(()) => Ok(()),
-        Err(InjectorError(why)) if why.contains("not permitted") => bail!(
-            "{}: no permission to change the route to {to} ({why}): run as root or with \
+        Err(InjectorError(why)) if why.contains("not permitted") => {
+            bail!(EnvironmentError::new(format_args!(
+                "{}: no permission to change the route to {to} ({why}): run as root or with \
              CAP_NET_ADMIN, or give --injector a command that has it",
-            host.name
-        ),
+                host.name
+            )))
+        }
         Err(why) => bail!(
             "{}: the injector fails: {why}; give --injector a command that accepts \"cut ADDRESS\" \
              and \"mend ADDRESS\" as its last arguments",
@@ -109,7 +112,8 @@ fn is_elsewhere(to: IpAddr) -> Result<()> {
         .args([family(to), "route", "get"])
         .arg(to.to_string())
         .output();
-    let output = output.context("cannot run ip, which changes the routes: install iproute2")?;
+    let output = output.context("cannot run ip, which changes the routes: install iproute2");
+    let output = output.map_err(EnvironmentError::of)?;
     let route = String::from_utf8_lossy(&output.stdout);
     ensure!(
         !route.trim_start().starts_with("local "),

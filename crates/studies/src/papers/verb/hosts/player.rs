@@ -16,6 +16,7 @@ use tidegate_core::units::Time;
 use super::list::Host;
 use super::remote_process::{last, receive_lines};
 use tidegate_console::context::LiveContext;
+use tidegate_console::exit::EnvironmentError;
 
 /// The ssh program and its options.
 #[derive(Clone, Debug)]
@@ -67,7 +68,8 @@ impl Ssh {
         let mut command = self.command(host, CHECK, &arguments);
         let pipes = command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = pipes.stderr(Stdio::piped()).spawn();
-        let mut child = child.with_context(|| self.missing())?;
+        let child = child.with_context(|| self.missing());
+        let mut child = child.map_err(EnvironmentError::of)?;
         let end = around.clock.now() + START;
         let status = loop {
             if let Some(status) = child.try_wait().context("cannot wait for ssh")? {
@@ -80,10 +82,13 @@ impl Ssh {
                 child.wait().context("cannot wait for ssh")?;
                 ensure!(
                     interrupted,
-                    "{}: no reply from `{} --version` within {} s: check whether the host responds",
-                    host.name,
-                    host.tidegate,
-                    START.as_secs()
+                    EnvironmentError::new(format_args!(
+                        "{}: no reply from `{} --version` within {} s: check whether the host \
+                         responds",
+                        host.name,
+                        host.tidegate,
+                        START.as_secs()
+                    ))
                 );
                 return Ok(false);
             }
@@ -309,7 +314,7 @@ fn failure(host: &Host, status: ExitStatus, said: &[String]) -> Result<()> {
         ),
         _ => anyhow!("{name}: the player failed: {last}"),
     };
-    Err(error)
+    Err(EnvironmentError::of(error).into())
 }
 
 /// Whether the line is the message of `tidegate recv` that another process has its port.

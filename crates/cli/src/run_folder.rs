@@ -12,7 +12,7 @@ use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::offline_optimum::FloorSender;
 use tidegate_sim::run::{
     BinRow, FlowInfo, FlowRun, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter,
-    SavableRow, SentFrame, ShownFrame, Span, TotalsRow, World, summarise,
+    SavableRow, SentFrame, ShownFrame, Span, StoredPicture, TotalsRow, World, summarise,
 };
 use tidegate_sim::runner::RunResult;
 use tidegate_sim::scenario::{EncoderKind, Scenario};
@@ -125,7 +125,7 @@ pub(crate) fn assemble(
     manifest.flows = flows.filter_map(played).collect();
     manifest.links = scenario.link_infos();
     let mut run = Run::new(Path::new(""), manifest);
-    let mut rows: BTreeMap<String, Rows> = flow_rows(script, &takes, seed)?;
+    let mut rows: BTreeMap<String, Rows> = flow_rows(script, &run.manifest, &takes, seed)?;
     for flow in &mut run.flows {
         if let Some(rows) = rows.remove(&flow.info.name) {
             rows.fill(flow);
@@ -152,6 +152,7 @@ struct Rows {
     shown: Vec<ShownFrame>,
     packets: Vec<PacketRow>,
     savable: Vec<SavableRow>,
+    pictures: Vec<StoredPicture>,
 }
 
 impl Rows {
@@ -161,6 +162,7 @@ impl Rows {
         flow.shown = self.shown;
         flow.packets = self.packets;
         flow.savable = self.savable;
+        flow.pictures = self.pictures;
     }
 }
 
@@ -168,13 +170,14 @@ impl Rows {
 /// thread.
 fn flow_rows(
     script: &LoadedScenario,
+    manifest: &Manifest,
     takes: &[RunResult],
     seed: Seed,
 ) -> Result<BTreeMap<String, Rows>> {
     let flows = takes.iter().flat_map(|take| &take.flows);
     std::thread::scope(|scope| {
         let judge = |(role, takings): &'_ (FlowInstance, FlowResult)| {
-            let rows = judge_flow(script, role, takings, seed)?;
+            let rows = judge_flow(script, manifest, (role, takings), seed)?;
             Ok((role.name.clone(), rows))
         };
         let has_pictures = |role: &FlowInstance| {
@@ -201,12 +204,16 @@ fn flow_rows(
 
 fn judge_flow(
     script: &LoadedScenario,
-    role: &FlowInstance,
-    takings: &FlowResult,
+    manifest: &Manifest,
+    (role, takings): (&FlowInstance, &FlowResult),
     seed: Seed,
 ) -> Result<Rows> {
     let (sent, mut received, packets) = takings.rows();
-    let shown = video_quality::judge(role, takings, &sent, &mut received, &script.video, seed)?;
+    let info = manifest.flows.iter().find(|info| info.name == role.name);
+    let moments = info.map_or_else(Vec::new, |info| manifest.moments(info));
+    let at: Vec<Time> = moments.into_iter().map(|(_, at)| at).collect();
+    let frames = (&sent[..], &mut received[..], &at[..]);
+    let (shown, pictures) = video_quality::judge(role, takings, frames, &script.video, seed)?;
     let savable = role.plan.media.video().map_or_else(Vec::new, |video| {
         let oracle = FloorSender {
             floor: video.floor,
@@ -232,6 +239,7 @@ fn judge_flow(
         shown,
         packets,
         savable,
+        pictures,
     })
 }
 

@@ -1,33 +1,34 @@
 //! Video quality: the displayed picture at the deadline of each frame, against the original.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::media::{Codec, Quality};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
-use tidegate_media::{Decoder, DecoderConfig, Picture, VideoSource, quality};
+use tidegate_media::{Decoder, DecoderConfig, Picture, VideoSource, jpeg, quality};
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
-use tidegate_sim::run::{ReceivedFrame, SentFrame, ShownFrame};
+use tidegate_sim::run::{PictureKind, ReceivedFrame, SentFrame, ShownFrame, StoredPicture};
 use tidegate_sim::scenario::EncoderKind;
 
 use crate::video_source::VideoInput;
 
 /// For each captured frame the picture on the screen at its deadline; also sets the quality of the
-/// received frames. The screen shows the newest frame that is decodable by then.
+/// received frames. The screen shows the newest frame that is decodable by then. At each of
+/// `moments`, the screen and the original of the first frame captured from then on are kept as
+/// pictures, unless the encoder is a model.
 ///
 /// # Errors
 /// FFmpeg has no decoder, or the originals are unavailable.
 pub(crate) fn judge(
     role: &FlowInstance,
     takings: &FlowResult,
-    sent: &[SentFrame],
-    received: &mut [ReceivedFrame],
+    (sent, received, moments): (&[SentFrame], &mut [ReceivedFrame], &[Time]),
     studio: &VideoInput,
     seed: Seed,
-) -> Result<Vec<ShownFrame>> {
+) -> Result<(Vec<ShownFrame>, Vec<StoredPicture>)> {
     let Some(video) = role.plan.media.video() else {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), Vec::new()));
     };
     let mut screen: Box<dyn Screen> = match video.encoder {
         EncoderKind::Model | EncoderKind::Trace(_) => Box::new(ModelScreen::new(sent)),
@@ -43,6 +44,12 @@ pub(crate) fn judge(
     let mut next = 0;
     let mut shown = Vec::with_capacity(sent.len());
     let mut on_screen = None;
+    let mut pictures = Vec::new();
+    let kept = moments.iter().filter_map(|moment| {
+        let mut later = sent.iter().filter(|slot| slot.captured >= *moment);
+        later.next().map(|slot| slot.frame)
+    });
+    let kept: BTreeSet<u64> = kept.collect();
     for slot in sent {
         let due = slot.captured + video.delay_bound;
         while let Some(frame) = received
@@ -62,8 +69,11 @@ pub(crate) fn judge(
             on_time: on_screen == Some(slot.frame),
             quality: on_screen.and_then(|frame| screen.compare(frame, slot.frame)),
         });
+        if kept.contains(&slot.frame) {
+            screen.keep(slot.frame, &mut pictures)?;
+        }
     }
-    Ok(shown)
+    Ok((shown, pictures))
 }
 
 /// Whether a received frame is decoded before the slot of frame `slot` is displayed.
@@ -78,6 +88,12 @@ trait Screen {
 
     /// Quality of the displayed picture, which is frame `shown`, against the original of `slot`.
     fn compare(&mut self, shown: u64, slot: u64) -> Option<Quality>;
+
+    /// Adds the displayed picture and the original of `slot`, as far as they exist.
+    ///
+    /// # Errors
+    /// FFmpeg cannot encode a picture.
+    fn keep(&mut self, slot: u64, pictures: &mut Vec<StoredPicture>) -> Result<()>;
 }
 
 /// Screen of decoded pictures.
@@ -108,12 +124,18 @@ impl PictureScreen {
     /// Quality of the screen against the original of `frame`. `None` if the source is past this
     /// frame or fails.
     fn quality_of(&mut self, frame: u64) -> Option<Quality> {
+        self.original_of(frame)?;
+        quality(&self.original, self.screen.as_ref()?).ok()
+    }
+
+    /// Original of `frame`. `None` if the source is past this frame or fails.
+    fn original_of(&mut self, frame: u64) -> Option<&Picture> {
         if self.at != Some(frame) {
             let read = self.originals.advance_to(frame, &mut self.original);
             read.ok().filter(|there| *there)?;
             self.at = Some(frame);
         }
-        quality(&self.original, self.screen.as_ref()?).ok()
+        Some(&self.original)
     }
 }
 
@@ -126,6 +148,19 @@ impl Screen for PictureScreen {
 
     fn compare(&mut self, _shown: u64, slot: u64) -> Option<Quality> {
         self.quality_of(slot)
+    }
+
+    fn keep(&mut self, slot: u64, pictures: &mut Vec<StoredPicture>) -> Result<()> {
+        let mut add = |kind, picture: Option<&Picture>| -> Result<()> {
+            if let Some(picture) = picture {
+                let jpeg = jpeg(picture).context("cannot keep a picture for the report")?;
+                let frame = slot;
+                pictures.push(StoredPicture { frame, kind, jpeg });
+            }
+            Ok(())
+        };
+        add(PictureKind::Camera, self.original_of(slot))?;
+        add(PictureKind::Shown, self.screen.as_ref())
     }
 }
 
@@ -152,5 +187,9 @@ impl Screen for ModelScreen {
         (shown == slot)
             .then(|| self.0.get(&slot).copied())
             .flatten()
+    }
+
+    fn keep(&mut self, _slot: u64, _pictures: &mut Vec<StoredPicture>) -> Result<()> {
+        Ok(())
     }
 }

@@ -15,6 +15,8 @@ mod decoder;
 #[cfg(feature = "ffmpeg")]
 mod file;
 #[cfg(feature = "ffmpeg")]
+mod jpeg;
+#[cfg(feature = "ffmpeg")]
 mod mpeg2;
 #[cfg(feature = "ffmpeg")]
 mod native;
@@ -39,6 +41,8 @@ pub use colour::Colour;
 pub use decoder::{DecodeError, Decoded, Decoder, DecoderConfig};
 #[cfg(feature = "ffmpeg")]
 pub use file::{FileOptions, FileSource};
+#[cfg(feature = "ffmpeg")]
+pub use jpeg::jpeg;
 #[cfg(feature = "ffmpeg")]
 pub use mpeg2::{Mpeg2Config, Mpeg2Encoder};
 pub use picture::{Picture, PictureError, Planes, PlanesMut, Size, SizeError};

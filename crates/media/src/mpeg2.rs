@@ -325,7 +325,7 @@ fn used_step(packet: &ffmpeg::Packet) -> Option<usize> {
 }
 
 /// Copies a picture into a frame of the same size.
-fn fill(frame: &mut ffmpeg::frame::Video, picture: &Picture) {
+pub(crate) fn fill(frame: &mut ffmpeg::frame::Video, picture: &Picture) {
     // SAFETY: the pointer is valid as long as the frame. If libavcodec still holds the buffers,
     // this call allocates new ones. It fails only if memory is exhausted.
     unsafe {
@@ -356,7 +356,7 @@ const QUANTISERS: [f64; 32] = [
 /// again.
 const COARSEST: usize = 28;
 /// `FF_QP2LAMBDA`.
-const LAMBDA_PER_STEP: c_int = 118;
+pub(crate) const LAMBDA_PER_STEP: c_int = 118;
 /// Initial complexity of key frames, in bits times quantiser per luma sample, from the generated
 /// scene at 640x360. TM5 starts with 160/115 of the rate, and 60/115 for predicted pictures.
 const KEY_COMPLEXITY: f64 = 6.0;

@@ -11,6 +11,7 @@ pub mod class;
 mod figures;
 mod files;
 mod page;
+mod pictures;
 pub mod plot;
 pub mod png;
 pub mod scale;

@@ -11,7 +11,7 @@ use super::chart::Form;
 use super::figures::{FIGURES, Figure};
 use super::svg::escape;
 use super::view::View;
-use super::{files, summary_text, table, theme};
+use super::{files, pictures, summary_text, table, theme};
 
 /// One run, prepared for the page.
 #[derive(Debug)]
@@ -93,7 +93,10 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, (many, out
     let _ = write!(html, "<p class=\"result\">{}</p>", escape(&result));
     warnings(html, run, summary, &id);
     let files = files::list(run, out, &format!("{id}-files"));
-    contents(html, &id, summary, !files.is_empty());
+    let pictures = pictures::compared(view, &format!("{id}-pictures"));
+    let (has_pictures, has_files) = (!pictures.is_empty(), !files.is_empty());
+    contents(html, &id, summary, (has_pictures, has_files));
+    html.push_str(&pictures);
     let _ = write!(html, "<h3 id=\"{id}-charts\">Over time</h3>");
     for figure in &FIGURES {
         draw(html, figure, view, index);
@@ -122,8 +125,9 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, (many, out
 }
 
 /// Links to the parts of a run.
-fn contents(html: &mut String, id: &str, summary: &Summary, files: bool) {
+fn contents(html: &mut String, id: &str, summary: &Summary, (pictures, files): (bool, bool)) {
     let parts = [
+        ("pictures", "Pictures", pictures),
         ("charts", "Charts", true),
         ("tables", "Tables", true),
         ("expectations", "Expectations", !summary.expect.is_empty()),

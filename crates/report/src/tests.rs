@@ -3,7 +3,9 @@
 use core::time::Duration;
 use std::env;
 
-use tidegate_sim::run::{FlowInfo, Manifest, RunReader, RunWriter, Timing, World};
+use tidegate_sim::run::{
+    FlowInfo, Manifest, PictureKind, RunReader, RunWriter, StoredPicture, Timing, World,
+};
 
 use super::*;
 
@@ -160,7 +162,8 @@ fn legends_have_the_colours_of_their_lines() {
 
 #[test]
 fn page_loads_no_resources() {
-    let page = Out::new("alone").page(&[testing::run()]);
+    let page = Out::new("alone").page(&[pictured()]);
+    let page = page.replace(" src=\"data:image/jpeg;base64,", "");
     for way_out in [
         "<script src",
         "<link",
@@ -176,6 +179,70 @@ fn page_loads_no_resources() {
     ] {
         assert!(!page.contains(way_out), "{way_out}");
     }
+}
+
+/// A run with pictures of its flows at the three moments.
+fn pictured() -> Run {
+    let mut run = testing::run();
+    for (number, flow) in run.flows.iter_mut().enumerate() {
+        let moments = run.manifest.moments(&flow.info);
+        assert_eq!(moments.len(), 3);
+        for (_, at) in moments {
+            let due = flow.sent.iter().find(|row| row.captured >= at);
+            let frame = due.expect("the flow sends until the end").frame;
+            for kind in [PictureKind::Camera, PictureKind::Shown] {
+                let jpeg = format!("{kind:?} {number}").into_bytes();
+                flow.pictures.push(StoredPicture { frame, kind, jpeg });
+            }
+        }
+    }
+    run
+}
+
+#[test]
+fn pictures_are_side_by_side_before_the_charts() {
+    let mut run = pictured();
+    // In the fall: one flow on time, one late, one without a picture so far.
+    let due = run.flows[0].pictures[2].frame;
+    for (number, shown) in [Some(due), Some(due - 45), None].into_iter().enumerate() {
+        let flow = &mut run.flows[number];
+        let mut rows = flow.shown.iter_mut();
+        let row = rows.find(|row| row.frame == due).expect("a row");
+        (row.shown_frame, row.on_time) = (shown, shown == Some(due));
+        if shown.is_none() {
+            row.quality = None;
+            let due = |picture: &StoredPicture| picture.frame == due;
+            flow.pictures.retain(|picture| !due(picture));
+        }
+    }
+    let page = Out::new("pictures").page(&[run]);
+    let section = page.find("id=\"run-1-pictures\"").expect("pictures");
+    let charts = page.find("id=\"run-1-charts\"").expect("charts");
+    assert!(section < charts && page.contains("<a href=\"#run-1-pictures\">"));
+    let rows: Vec<&str> = page[section..charts].split("<h4>").skip(1).collect();
+    // The capacity is lowest from 18 s to 38 s.
+    let titles = [
+        "Before the capacity falls, at 17 s",
+        "At the lowest capacity, at 28 s",
+        "After the capacity has returned, at 39 s",
+    ];
+    for (row, title) in rows.iter().zip(titles) {
+        assert!(row.starts_with(title), "{title}: {row}");
+        assert_eq!(row.matches("<figure>").count(), 4, "camera and three flows");
+    }
+    assert_eq!(rows.len(), titles.len());
+    let fallen = rows[1];
+    // "Shown 0" and "Shown 1", in base64.
+    for image in ["U2hvd24gMA==", "U2hvd24gMQ=="] {
+        assert_eq!(fallen.matches(image).count(), 1, "{image}");
+    }
+    assert!(fallen.contains("<b>tidegate</b> <span>on time</span>, "));
+    let late = "<b>tfrc</b> <span class=\"late\">late: picture of 1.5 s earlier</span>";
+    assert!(fallen.contains(late), "{fallen}");
+    assert!(fallen.contains("<b>fixed</b> <span class=\"late\">no picture yet</span>"));
+    assert_eq!(fallen.matches("class=\"blank\"").count(), 1);
+    let without = Out::new("no-pictures").page(&[testing::run()]);
+    assert!(!without.contains("run-1-pictures") && !without.contains("<img"));
 }
 
 /// Values of the charts as data for the script, which shows them under the pointer.

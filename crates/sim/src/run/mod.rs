@@ -14,6 +14,8 @@ mod files;
 mod links;
 mod manifest;
 pub mod metrics;
+mod moments;
+mod pictures;
 mod reader;
 mod rows;
 mod writer;
@@ -26,6 +28,8 @@ pub use manifest::{
     CapacityStep, FORMAT, FlowInfo, FlowPath, LinkInfo, Manifest, Span, TOOL, Timing, World,
 };
 pub use metrics::{Summary, summarise};
+pub use moments::Moment;
+pub use pictures::{PictureKind, StoredPicture};
 pub use reader::{FlowRun, LoadError, Run, RunReader};
 pub use rows::{
     BinRow, DropCauses, EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame,

@@ -14,6 +14,7 @@ use super::cells::{Cells, Row, as_kept};
 use super::links::LinkLog;
 use super::manifest::{FORMAT, FlowInfo, FlowPath, Manifest, World, time};
 use super::metrics::Summary;
+use super::pictures::{self, StoredPicture};
 use super::rows::{
     BinRow, EventRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame,
     Side, TotalsRow,
@@ -132,6 +133,8 @@ pub struct FlowRun {
     pub packets: Vec<PacketRow>,
     /// `savable.csv`.
     pub savable: Vec<SavableRow>,
+    /// `pictures/*.jpg`.
+    pub pictures: Vec<StoredPicture>,
 }
 
 impl FlowRun {
@@ -144,6 +147,7 @@ impl FlowRun {
             shown: Vec::new(),
             packets: Vec::new(),
             savable: Vec::new(),
+            pictures: Vec::new(),
         }
     }
 }
@@ -284,6 +288,7 @@ impl RunReader {
         flow.received = self.table(&file(FRAMES_RECEIVED), video);
         flow.shown = self.table(&file(SHOWN), video);
         flow.savable = self.table(&file(SAVABLE), video);
+        flow.pictures = pictures::read(&self.dir.join(FLOWS).join(&flow.info.name));
     }
 
     fn table<R: Row, C: FromIterator<R> + Default>(&mut self, file: &str, wanted: bool) -> C {

@@ -451,6 +451,44 @@ fn missing_tables_of_a_group_are_reported_only_if_expected() {
     assert_eq!(notes(&scratch.0), ["flows/tcp/packets.csv is missing"]);
 }
 
+#[test]
+fn pictures_are_kept_until_the_next_run() {
+    let scratch = Scratch::new("pictures");
+    let manifest = manifest();
+    let mut flow = FlowRun::new(manifest.flows[0].clone());
+    let picture = |frame, kind, jpeg: &[u8]| StoredPicture {
+        frame,
+        kind,
+        jpeg: jpeg.to_vec(),
+    };
+    flow.pictures = vec![
+        picture(9, PictureKind::Camera, b"one"),
+        picture(9, PictureKind::Shown, b"two"),
+        picture(570, PictureKind::Shown, b"three"),
+    ];
+    let mut writer = RunWriter::create(&scratch.0).expect("the folder can be created");
+    writer.manifest(&manifest).expect("disk");
+    writer.flow(&flow).expect("disk");
+    writer.flush().expect("disk");
+    let folder = scratch
+        .0
+        .join("flows")
+        .join(&flow.info.name)
+        .join("pictures");
+    let large = fs::File::create(folder.join("600-shown.jpg")).expect("disk");
+    large.set_len(5 << 20).expect("disk");
+    fs::write(folder.join("mine.jpg"), "mine").expect("disk");
+    let read = RunReader::load(&scratch.0).expect("readable run");
+    assert_eq!(
+        read.flows[0].pictures, flow.pictures,
+        "a large one is ignored"
+    );
+    RunWriter::create(&scratch.0).expect("an earlier run");
+    let left: Vec<_> = fs::read_dir(&folder).expect("kept").flatten().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(left[0].file_name(), "mine.jpg");
+}
+
 /// A live sender has a folder of its own, without the tables of the receiver.
 #[test]
 fn one_side_of_a_live_run_is_complete() {

@@ -13,6 +13,7 @@ use tidegate_core::units::Time;
 use super::cells::{Row, seconds, word};
 use super::manifest::Manifest;
 use super::metrics::Summary;
+use super::pictures;
 use super::reader::FlowRun;
 use super::rows::{
     BinRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, Side,
@@ -157,7 +158,7 @@ impl RunWriter {
         })
     }
 
-    /// Writes all tables of a flow and closes them: a run may have more flows than a process may
+    /// Writes all tables and pictures of a flow and closes them: a run may have more flows than a process may
     /// have open files. Tables of a complete run exist even without rows.
     ///
     /// # Errors
@@ -168,7 +169,10 @@ impl RunWriter {
         self.flow_table(flow, FRAMES_SENT, &flow.sent, video)?;
         self.flow_table(flow, FRAMES_RECEIVED, &flow.received, video)?;
         self.flow_table(flow, SHOWN, &flow.shown, video)?;
-        self.flow_table(flow, SAVABLE, &flow.savable, video)
+        self.flow_table(flow, SAVABLE, &flow.savable, video)?;
+        check_name(&flow.info.name)?;
+        let dir = self.dir.join(FLOWS).join(&flow.info.name);
+        pictures::write(&dir, &flow.pictures).map_err(|e| WriteError::at(&dir, e))
     }
 
     fn flow_table<R: Row>(
@@ -461,6 +465,7 @@ fn clear(dir: &Path) -> io::Result<()> {
             for file in tables.into_iter().chain([CAPTURE, CONNECTION]) {
                 remove(&flow.join(file))?;
             }
+            pictures::remove(&flow)?;
         }
     }
     for file in [BINS, EVENTS, LINKS, SUMMARY, TOTALS] {

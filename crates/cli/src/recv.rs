@@ -300,6 +300,7 @@ fn receiver_config(
     config.epoch = around.epoch;
     config.payload_types = payload_types(sdp, codec(args));
     config.feedback = feedback(args.feedback, sdp);
+    config.parameter_sets = sdp.and_then(|sdp| sdp.parameter_sets.clone());
     config
 }
 

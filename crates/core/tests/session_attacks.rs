@@ -447,5 +447,5 @@ const RECEIVER: u32 = 7;
 const EPOCH: Ntp = Ntp(0xe800_0000_0000_0000);
 const DELAY: Duration = Duration::from_millis(20);
 /// Parameter sets and a slice in one packet; a slice alone.
-const KEY_FRAME: &[u8] = &[0x78, 0, 2, 0x67, 0x42, 0, 2, 0x65, 0x88];
+const KEY_FRAME: &[u8] = &[0x78, 0, 2, 0x67, 0x42, 0, 2, 0x68, 0xce, 0, 2, 0x65, 0x88];
 const DELTA_FRAME: &[u8] = &[0x61, 0x88];

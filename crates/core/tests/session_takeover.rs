@@ -269,7 +269,7 @@ fn header(ssrc: u32, sequence: u16, timestamp: u32) -> RtpHeader {
 /// Parameter sets with a slice, or a slice alone.
 fn payload(key: bool) -> &'static [u8] {
     if key {
-        &[0x78, 0, 2, 0x67, 0x42, 0, 2, 0x65, 0x88]
+        &[0x78, 0, 2, 0x67, 0x42, 0, 2, 0x68, 0xce, 0, 2, 0x65, 0x88]
     } else {
         &[0x61, 0x88]
     }

@@ -1,5 +1,6 @@
 //! Output of an RTP receiver: the progress line, the run folder, the byte stream.
 
+use std::mem::replace;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -27,7 +28,14 @@ pub(super) struct Reporter {
     smallest: Option<i128>,
     recent: Recent,
     told_first: bool,
+    /// The user knows that parameter sets are missing.
+    told_sets: bool,
 }
+
+/// Message for key frames without parameter sets.
+const NO_SETS: &str = "the stream has no parameter sets (SPS and PPS), so its pictures cannot be \
+decoded and are not counted: give the description of the sender as --sdp, or have the sender repeat \
+them in the stream";
 
 /// Counts since the last progress line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,6 +77,7 @@ impl Reporter {
             smallest: None,
             recent: Recent::default(),
             told_first: false,
+            told_sets: false,
         })
     }
 
@@ -84,6 +93,9 @@ impl Reporter {
             self.keeper.judged(judged);
         }
         self.keeper.keep(now);
+        if receiver.without_parameter_sets() > 0 && !replace(&mut self.told_sets, true) {
+            self.keeper.progress.say(NO_SETS);
+        }
         if !self.told_first && receiver.last_arrival().is_some() {
             self.told_first = true;
             self.keeper.progress.say("the stream has started");
@@ -191,7 +203,7 @@ impl Reporter {
             frames,
             bits,
             slowest,
-        } = std::mem::replace(&mut self.recent, fresh);
+        } = replace(&mut self.recent, fresh);
         let span = now.since(since).max(Duration::from_millis(1));
         let rate = Bytes(bits / 8) / span;
         let fps = frames as f64 / span.as_secs_f64();

@@ -6,6 +6,7 @@ use crate::units::{Bytes, Rate};
 use crate::wire::ntp::Ntp;
 use crate::wire::rtcp::Cname;
 use crate::wire::rtp::PayloadType;
+use crate::wire::sdp::ParameterSets;
 
 /// SSRCs and payload types of the two RTP streams of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +125,8 @@ pub struct ReceiverConfig {
     pub report_interval: Duration,
     /// Feedback in addition to receiver reports.
     pub feedback: FeedbackMode,
+    /// Parameter sets for key frames that have none (`sprop-parameter-sets` of a description).
+    pub parameter_sets: Option<ParameterSets>,
 }
 
 impl ReceiverConfig {
@@ -140,6 +143,7 @@ impl ReceiverConfig {
             //= rfc8083-4.1-report-interval
             report_interval: Duration::from_secs(1),
             feedback: FeedbackMode::PerPacket,
+            parameter_sets: None,
         }
     }
 }

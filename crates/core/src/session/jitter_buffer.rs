@@ -1,33 +1,51 @@
 //! Jitter buffer: reassembles frames from packets and discards late ones.
 
 use core::time::Duration;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
+use self::markers::Markers;
+use self::sets::Sets;
+use self::unit::{Head, Unit};
 use crate::media::{Codec, MEDIA_CLOCK};
 use crate::units::Time;
-use crate::wire::payload::{self, begins_frame, is_key};
+use crate::wire::payload::{self, Role};
+use crate::wire::sdp::ParameterSets;
 
-/// Reassembles frames and releases them in decoding order.
+mod markers;
+mod sets;
+mod unit;
+
+/// Reassembles frames and releases them in decoding order, which is that of their sequence numbers:
+/// timestamps are those of presentation.
 ///
 /// A frame waits for missing packets until its discard deadline: `hold` after the earliest possible
 /// arrival of its timestamp, estimated from the fastest packet of the last 30 to 60 s. An overdue
 /// frame waits for another [`LATE_REPAIR`], because a late retransmission still saves its
 /// dependents, unless a complete key frame follows. After that the frame is discarded, with its
 /// dependents up to the next key frame.
+///
+/// A frame ends with a marker, or where the next one begins. Where senders set the marker on each
+/// NAL unit or on none, the second rule is used alone, and each frame waits for the next one.
 #[derive(Debug)]
 pub struct JitterBuffer {
     codec: Codec,
     hold: Duration,
-    frames: BTreeMap<u64, Partial>,
-    /// Timestamp of the newest released or discarded frame, and the sequence number after it.
-    done: Option<(u64, u64)>,
+    /// Access units and filler between them, by their first sequence number.
+    units: BTreeMap<u64, Unit>,
+    /// Sequence number after the newest released or discarded frame.
+    next: Option<u64>,
+    /// Timestamp of the newest frame if it was discarded. Late packets of it are useless.
+    discarded: Option<u64>,
+    markers: Markers,
+    sets: Sets,
+    /// Key frames that were discarded for lack of parameter sets.
+    without_sets: u64,
     /// Whether the decoder has the references of the next delta frame.
     intact: bool,
     /// Time at which all released frames were complete.
     decodable_at: Time,
     fastest: Fastest,
-    /// Timestamp of the oldest frame if it is past its deadline and still waiting.
+    /// First sequence number of the oldest frame if it is past its deadline and still waiting.
     overdue: Option<u64>,
     out: VecDeque<ReceivedFrame>,
     stored: usize,
@@ -57,11 +75,20 @@ pub struct ReceivedFrame {
 impl JitterBuffer {
     /// A jitter buffer that discards a frame `hold` after its earliest possible arrival.
     pub fn new(codec: Codec, hold: Duration) -> Self {
+        Self::with_sets(codec, hold, None)
+    }
+
+    /// Like [`new`](Self::new), with parameter sets for key frames that have none.
+    pub fn with_sets(codec: Codec, hold: Duration, sets: Option<&ParameterSets>) -> Self {
         Self {
             codec,
             hold,
-            frames: BTreeMap::new(),
-            done: None,
+            units: BTreeMap::new(),
+            next: None,
+            discarded: None,
+            markers: Markers::default(),
+            sets: Sets::new(sets),
+            without_sets: 0,
             intact: false,
             decodable_at: Time::ZERO,
             fastest: Fastest::default(),
@@ -76,38 +103,20 @@ impl JitterBuffer {
     /// A media packet arrived, directly or by retransmission. Returns false if it precedes the
     /// newest released or discarded frame.
     pub fn on_packet(&mut self, now: Time, packet: &MediaPacket<'_>) -> bool {
-        let MediaPacket { seq, timestamp, .. } = *packet;
         if !packet.repaired {
-            self.fastest.on_arrival(now, timestamp);
-        }
-        if self
-            .done
-            .is_some_and(|(ts, next)| timestamp <= ts || seq < next)
-        {
-            return false;
+            self.fastest.on_arrival(now, packet.timestamp);
         }
         while self.stored >= MAX_PACKETS || self.waiting >= MAX_BYTES {
             self.discard_oldest();
         }
-        let frame = self.frames.entry(timestamp).or_insert_with(|| Partial {
-            first: now,
-            packets: BTreeMap::new(),
-            bytes: 0,
-            end: None,
-            complete: None,
-            key: false,
-        });
-        frame.key |= is_key(self.codec, packet.payload);
-        if packet.marker {
-            frame.end = Some(seq);
+        let role = Role::of(self.codec, packet.payload);
+        let is_discarded = self.discarded == Some(packet.timestamp) && role.is_continuation();
+        if self.next.is_some_and(|next| packet.seq < next) || is_discarded {
+            return false;
         }
-        if let Entry::Vacant(place) = frame.packets.entry(seq) {
-            place.insert(packet.payload.to_vec());
-            frame.bytes += packet.payload.len() as u64;
-            self.stored += 1;
-            self.waiting += packet.payload.len();
-        }
-        self.mark_complete(now, timestamp);
+        let first = self.store(now, packet, role);
+        let first = self.join(first);
+        self.mark_complete(now, first);
         self.release();
         if self.overdue.is_some() {
             self.on_timeout(now);
@@ -115,27 +124,85 @@ impl JitterBuffer {
         true
     }
 
+    /// Adds a packet to its unit, or to a new one. Returns the key of the unit.
+    fn store(&mut self, now: Time, packet: &MediaPacket<'_>, role: Role) -> u64 {
+        let MediaPacket { seq, timestamp, .. } = *packet;
+        let head = Head {
+            seq,
+            timestamp,
+            role,
+        };
+        let before = self.units.range_mut(..=seq).next_back();
+        let own = before.filter(|(_, unit)| seq <= unit.last() || unit.goes_on_with(head));
+        let (first, unit) = if let Some((&first, unit)) = own {
+            (first, unit)
+        } else {
+            let unit = Unit::new(now, packet, role);
+            (seq, self.units.entry(seq).or_insert(unit))
+        };
+        if let Some(len) = unit.add(now, packet, role, &mut self.markers) {
+            self.stored += 1;
+            self.waiting += len;
+        }
+        first
+    }
+
+    /// Joins a unit to its predecessor and its successor if they are parts of one, and closes units
+    /// directly before another one. Returns the key of the unit.
+    fn join(&mut self, first: u64) -> u64 {
+        let before = self.units.range(..first).next_back().map(|(&key, _)| key);
+        let first = before.filter(|&key| self.join_next(key)).unwrap_or(first);
+        while self.join_next(first) {}
+        first
+    }
+
+    /// Joins the unit of this key and its successor, or closes it. Returns whether they were joined.
+    fn join_next(&mut self, key: u64) -> bool {
+        let mut two = self.units.range_mut(key..);
+        let (Some((_, unit)), Some((&next, after))) = (two.next(), two.next()) else {
+            return false;
+        };
+        if unit.goes_on_with(after.head()) {
+            let Some(after) = self.units.remove(&next) else {
+                return false;
+            };
+            if let Some(unit) = self.units.get_mut(&key) {
+                unit.append(after, &mut self.markers);
+            }
+            return true;
+        }
+        if next == unit.last() + 1 {
+            unit.close(&mut self.markers);
+        }
+        false
+    }
+
     /// Deadline of the oldest frame, for [`on_timeout`](Self::on_timeout).
     pub fn next_timeout(&self) -> Option<Time> {
-        let (&timestamp, _) = self.frames.first_key_value()?;
-        let late = self.overdue == Some(timestamp);
+        let (&first, unit) = self.units.first_key_value()?;
+        let late = self.overdue == Some(first);
         let extra = if late { LATE_REPAIR } else { Duration::ZERO };
-        Some(self.deadline(timestamp) + extra)
+        Some(self.deadline(unit) + extra)
     }
 
     /// Discards frames past their deadline. Returns true if a reference was lost, so that a key
     /// frame must be requested.
     pub fn on_timeout(&mut self, now: Time) -> bool {
         let before = self.intact;
-        while let Some((&timestamp, frame)) = self.frames.first_key_value() {
-            let deadline = self.deadline(timestamp);
+        while let Some((&first, unit)) = self.units.first_key_value() {
+            let deadline = self.deadline(unit);
             if deadline > now {
                 self.overdue = None;
                 break;
             }
-            self.overdue = Some(timestamp);
-            if frame.complete.is_some() && frame.key {
-                self.emit(timestamp);
+            self.overdue = Some(first);
+            if self.close_last(first) {
+                self.release();
+                continue;
+            }
+            let unit = &self.units[&first];
+            if unit.complete.is_some() && unit.key {
+                self.emit(first);
             } else if now >= deadline + LATE_REPAIR || !self.intact || self.has_later_key() {
                 self.discard_oldest();
             } else {
@@ -146,10 +213,28 @@ impl JitterBuffer {
         before && !self.intact
     }
 
+    /// Closes the only unit of a stream whose markers are unreliable: nothing has followed it until
+    /// its deadline, so it is the last one. Returns whether it is now complete.
+    fn close_last(&mut self, first: u64) -> bool {
+        let is_only = self.units.len() == 1 && !self.markers.are_trusted();
+        let (before, apart) = (self.next, self.sets.are_apart());
+        let Some(unit) = self.units.get_mut(&first).filter(|_| is_only) else {
+            return false;
+        };
+        if unit.complete.is_some() || !unit.has_picture() {
+            return false;
+        }
+        unit.end.get_or_insert(unit.last());
+        if unit.is_whole(before, apart) {
+            unit.complete = Some(unit.arrivals.1);
+        }
+        unit.complete.is_some()
+    }
+
     /// Whether a complete key frame follows the oldest frame.
     fn has_later_key(&self) -> bool {
-        let mut later = self.frames.values().skip(1);
-        later.any(|frame| frame.key && frame.complete.is_some())
+        let mut later = self.units.values().skip(1);
+        later.any(|unit| unit.key && unit.complete.is_some())
     }
 
     /// The next frame in decoding order. Discarded frames are included, without data.
@@ -169,19 +254,34 @@ impl JitterBuffer {
         self.intact = false;
     }
 
+    /// Number of key frames that no decoder can decode, since neither the stream nor its description
+    /// has parameter sets.
+    pub fn without_sets(&self) -> u64 {
+        self.without_sets
+    }
+
     /// Releases or discards all remaining frames at the end of a stream.
     pub fn finish(&mut self) {
-        while !self.frames.is_empty() {
+        while let Some((&first, _)) = self.units.first_key_value() {
             self.release();
-            self.discard_oldest();
+            if !self.close_last(first) {
+                self.discard_oldest();
+            }
         }
     }
 
     /// Resets the state for another stream, whose sequence numbers and timestamps are unrelated.
     pub fn start_over(&mut self) {
         self.finish();
-        (self.done, self.overdue, self.intact) = (None, None, false);
+        (self.next, self.discarded, self.overdue) = (None, None, None);
+        self.intact = false;
         (self.decodable_at, self.fastest) = (Time::ZERO, Fastest::default());
+        self.markers = Markers::default();
+    }
+
+    /// Another source may have other parameter sets.
+    pub(super) fn forget_sets(&mut self) {
+        self.sets.forget();
     }
 
     /// Packets of incomplete frames; and bytes of these packets and of frames not yet fetched.
@@ -189,41 +289,46 @@ impl JitterBuffer {
         (self.stored, self.waiting + self.ready)
     }
 
-    fn deadline(&self, timestamp: u64) -> Time {
-        self.fastest.earliest(timestamp) + self.hold
+    fn deadline(&self, unit: &Unit) -> Time {
+        self.fastest.earliest(unit.timestamp) + self.hold
     }
 
-    /// Marks the frame of `timestamp` and its successor if they have become complete.
-    fn mark_complete(&mut self, now: Time, timestamp: u64) {
-        let mut before = self
-            .frames
-            .range(..timestamp)
-            .next_back()
-            .and_then(|(_, f)| f.end.map(|e| e + 1))
-            .or_else(|| self.done.map(|(_, next)| next));
-        for (_, frame) in self.frames.range_mut(timestamp..).take(2) {
-            if frame.complete.is_none() && frame.is_whole(self.codec, before) {
-                frame.complete = Some(now);
+    /// Marks the unit of this key and its neighbours if they have become complete.
+    fn mark_complete(&mut self, now: Time, first: u64) {
+        let mut before = self.next;
+        let apart = self.sets.are_apart();
+        let from = self.units.range(..first).next_back();
+        let from = from.map_or(first, |(&key, _)| key);
+        if let Some((_, earlier)) = self.units.range(..from).next_back() {
+            before = earlier.end.map(|end| end + 1);
+        }
+        for (_, unit) in self.units.range_mut(from..).take(3) {
+            if unit.complete.is_none() && unit.is_whole(before, apart) {
+                unit.complete = Some(now);
+                if unit.has_picture() {
+                    self.markers.on_use();
+                }
             }
-            before = frame.end.map(|e| e + 1);
+            before = unit.end.map(|end| end + 1);
         }
     }
 
     /// Releases the frames that are decodable now.
     fn release(&mut self) {
         self.skip_to_key();
-        while let Some((&timestamp, frame)) = self.frames.first_key_value() {
-            let first = frame.packets.keys().next().copied();
-            let follows = match self.done {
-                Some((_, next)) => first == Some(next),
+        while let Some((&first, unit)) = self.units.first_key_value() {
+            let follows = match self.next {
+                Some(next) => first == next,
                 // At the start of a stream only a key frame is decodable.
-                None => frame.key,
+                None => unit.key || unit.is_filler(),
             };
-            if frame.complete.is_none() || !follows {
+            if unit.complete.is_none() || !follows {
                 return;
             }
-            if frame.key || self.intact {
-                self.emit(timestamp);
+            if unit.is_filler() {
+                self.drop_filler();
+            } else if unit.key || self.intact {
+                self.emit(first);
             } else {
                 self.discard_oldest();
             }
@@ -235,74 +340,88 @@ impl JitterBuffer {
         if self.intact {
             return;
         }
-        let key = |(_, f): &(&u64, &Partial)| f.key && f.complete.is_some();
-        let Some(key) = self
-            .frames
-            .iter()
-            .find(key)
-            .map(|(&timestamp, _)| timestamp)
-        else {
+        let key = |(_, unit): &(&u64, &Unit)| unit.key && unit.complete.is_some();
+        let Some(key) = self.units.iter().find(key).map(|(&first, _)| first) else {
             return;
         };
-        while self.frames.first_key_value().is_some_and(|(&t, _)| t < key) {
+        while self.units.first_key_value().is_some_and(|(&k, _)| k < key) {
             self.discard_oldest();
         }
         self.emit(key);
     }
 
-    fn emit(&mut self, timestamp: u64) {
-        let Some(frame) = self.frames.remove(&timestamp) else {
+    fn emit(&mut self, first: u64) {
+        let Some(unit) = self.take(first) else {
             return;
         };
-        self.stored -= frame.packets.len();
-        self.waiting -= frame.bytes as usize;
-        let end = frame.end.unwrap_or_default();
-        let mut unit = payload::Depacketiser::new(self.codec, payload::MAX_ACCESS_UNIT);
+        let mut joined = payload::Depacketiser::new(self.codec, payload::MAX_ACCESS_UNIT);
+        let payloads = unit.packets.values().filter(|p| !p.is_empty());
         // `take` fails if a payload was rejected.
-        let _ = frame.packets.values().try_for_each(|p| unit.push(p));
-        let data = unit.take().map(|(data, _)| data);
-        let good = data.is_ok();
-        let own = frame.complete.unwrap_or(frame.first);
-        self.decodable_at = if frame.key {
+        let _ = payloads.into_iter().try_for_each(|p| joined.push(p));
+        let mut data = joined.take().map(|(data, _)| data).unwrap_or_default();
+        if !data.is_empty()
+            && unit.key
+            && self.codec == Codec::H264
+            && !self.sets.complete(&mut data)
+        {
+            self.without_sets += 1;
+            data = Vec::new();
+        }
+        let good = !data.is_empty();
+        let own = unit.complete.unwrap_or(unit.arrivals.0);
+        self.decodable_at = if unit.key {
             own
         } else {
             own.max(self.decodable_at)
         };
-        self.intact = good && (frame.key || self.intact);
-        self.done = Some((timestamp, end + 1));
+        self.intact = good && (unit.key || self.intact);
+        (self.next, self.discarded) = (Some(unit.next()), None);
         self.enqueue(ReceivedFrame {
-            timestamp,
-            key: frame.key,
-            first: frame.first,
+            timestamp: unit.timestamp,
+            key: unit.key,
+            first: unit.arrivals.0,
             complete: good.then_some(self.decodable_at),
-            data: data.unwrap_or_default(),
-            bytes: frame.bytes,
+            data,
+            bytes: unit.bytes,
         });
     }
 
     fn discard_oldest(&mut self) {
-        let Some((timestamp, frame)) = self.frames.pop_first() else {
+        let Some((&first, _)) = self.units.first_key_value() else {
             return;
         };
-        self.stored -= frame.packets.len();
-        self.waiting -= frame.bytes as usize;
-        let last = frame
-            .packets
-            .keys()
-            .next_back()
-            .copied()
-            .unwrap_or_default();
-        let next = frame.end.unwrap_or(last) + 1;
-        self.done = Some((timestamp, next.max(self.done.map_or(0, |(_, n)| n))));
+        let Some(unit) = self.take(first) else { return };
+        self.next = self.next.max(Some(unit.next()));
         self.intact = false;
+        let lacks_sets = unit.key && unit.is_whole(None, true) && !self.sets.are_known();
+        self.without_sets += u64::from(lacks_sets && self.codec == Codec::H264);
+        if unit.is_filler() {
+            return;
+        }
+        self.discarded = Some(unit.timestamp);
         self.enqueue(ReceivedFrame {
-            timestamp,
-            key: frame.key,
-            first: frame.first,
+            timestamp: unit.timestamp,
+            key: unit.key,
+            first: unit.arrivals.0,
             complete: None,
             data: Vec::new(),
-            bytes: frame.bytes,
+            bytes: unit.bytes,
         });
+    }
+
+    /// Removes filler that directly follows the newest frame.
+    fn drop_filler(&mut self) {
+        let oldest = self.units.first_key_value().map(|(&first, _)| first);
+        if let Some(filler) = oldest.and_then(|first| self.take(first)) {
+            self.next = self.next.map(|_| filler.next());
+        }
+    }
+
+    fn take(&mut self, first: u64) -> Option<Unit> {
+        let unit = self.units.remove(&first)?;
+        self.stored -= unit.packets.len();
+        self.waiting -= unit.bytes as usize;
+        Some(unit)
     }
 
     fn enqueue(&mut self, frame: ReceivedFrame) {
@@ -321,34 +440,12 @@ pub struct MediaPacket<'a> {
     pub seq: u64,
     /// Unwrapped RTP timestamp.
     pub timestamp: u64,
-    /// RTP marker: the last packet of the frame.
+    /// RTP marker: perhaps the last packet of the frame.
     pub marker: bool,
     /// The packet is a retransmission, so its arrival time does not measure the path delay.
     pub repaired: bool,
     /// Payload in the format of RFC 6184 or RFC 2250.
     pub payload: &'a [u8],
-}
-
-#[derive(Debug)]
-struct Partial {
-    first: Time,
-    packets: BTreeMap<u64, Vec<u8>>,
-    bytes: u64,
-    end: Option<u64>,
-    complete: Option<Time>,
-    key: bool,
-}
-
-impl Partial {
-    /// `before` is the first sequence number of the frame, if its predecessor is known.
-    fn is_whole(&self, codec: Codec, before: Option<u64>) -> bool {
-        let (Some((&first, payload)), Some(end)) = (self.packets.first_key_value(), self.end)
-        else {
-            return false;
-        };
-        let begins = before == Some(first) || begins_frame(codec, payload);
-        begins && end + 1 - first == self.packets.len() as u64
-    }
 }
 
 /// Minimum of arrival time minus timestamp over one to two [`MEMORY`] spans, which adapts to longer

@@ -71,7 +71,11 @@ impl MediaReceiver {
     /// A receiver that has received no packet.
     pub fn new(config: ReceiverConfig) -> Self {
         Self {
-            frames: JitterBuffer::new(payload::codec(config.payload_types.0), config.hold),
+            frames: JitterBuffer::with_sets(
+                payload::codec(config.payload_types.0),
+                config.hold,
+                config.parameter_sets.as_ref(),
+            ),
             config,
             media: Source::default(),
             repair: Source::default(),
@@ -121,6 +125,12 @@ impl MediaReceiver {
     /// Statistics of the media stream so far: packets received and lost (RFC 3550 section A.3).
     pub fn counts(&self) -> (u64, i64) {
         (self.media.stats.received(), self.media.stats.lost())
+    }
+
+    /// Number of key frames without parameter sets: neither the stream nor the configuration has
+    /// them, so nothing is decodable.
+    pub fn without_parameter_sets(&self) -> u64 {
+        self.frames.without_sets()
     }
 
     /// Number of rejected datagrams.
@@ -358,6 +368,7 @@ impl Endpoint for MediaReceiver {
     fn on_peer_change(&mut self, cx: &mut Context<'_>) {
         if self.media.ssrc.is_some() {
             self.start_over();
+            self.frames.forget_sets();
             // A new stream begins with a key frame; one that continues must be asked for it.
             self.want_key = Some(cx.now + KEY_RETRY);
         }

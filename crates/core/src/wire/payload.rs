@@ -133,48 +133,124 @@ impl Depacketiser {
     }
 }
 
-/// Whether a payload can only be the first one of its frame.
-pub fn begins_frame(codec: Codec, payload: &[u8]) -> bool {
-    match codec {
-        Codec::H264 => match first_unit(payload) {
-            // Parameter sets, a delimiter, or the first slice of a delta frame (key frames begin
-            // with their parameter sets).
-            Some((SPS | DELIMITER, _)) => true,
+/// Role of a payload in its access unit, from the headers of its units. A payload without a lead and
+/// without a slice is filler: padding, ends of sequences, and layers of extensions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
+pub struct Role {
+    /// The payload begins with a unit that precedes a picture: a delimiter, parameter sets, or
+    /// supplemental information. After a picture it belongs to the next access unit (ITU-T H.264
+    /// section 7.4.1.2.3).
+    pub leads: bool,
+    /// The first data of a picture in the payload.
+    pub slice: Option<Slice>,
+    /// The payload can only be the first one of its access unit.
+    pub begins: bool,
+    /// The access unit is a key frame.
+    pub key: bool,
+    /// The payload ends within a fragmented unit.
+    pub is_open: bool,
+}
+
+/// Data of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slice {
+    /// The first slice of the picture, or the beginning of it.
+    First,
+    /// Any other part.
+    Other,
+}
+
+impl Role {
+    /// Role of a payload of RFC 6184 or RFC 2250. A payload that is neither is a part of a picture,
+    /// whose assembly then fails.
+    pub fn of(codec: Codec, payload: &[u8]) -> Self {
+        match codec {
+            _ if payload.is_empty() => Self::default(),
+            Codec::H264 => Self::of_h264(payload),
+            Codec::Mpeg2 => Self::of_mpeg2(payload),
+        }
+    }
+
+    /// Whether the payload is filler.
+    pub fn is_filler(self) -> bool {
+        !self.leads && self.slice.is_none()
+    }
+
+    /// Whether the payload continues a picture.
+    pub fn is_continuation(self) -> bool {
+        !self.leads && self.slice == Some(Slice::Other)
+    }
+
+    fn of_h264(payload: &[u8]) -> Self {
+        let mut role = Self::default();
+        each_unit(payload, |unit, next| {
             // first_mb_in_slice of zero is a single 1 bit (Exp-Golomb).
-            Some((SLICE, next)) => next & 0x80 != 0,
-            _ => false,
-        },
-        // A sequence header, a group or a picture. Frames of two field pictures are not produced
-        // here; the second field of such a frame from another sender looks like an incomplete
-        // frame.
-        Codec::Mpeg2 => mpeg2_code(payload).is_some_and(|code| matches!(code, 0xb3 | 0xb8 | 0)),
+            let is_first = next.is_some_and(|next| next & 0x80 != 0);
+            let slice = match unit {
+                SLICE | PARTITION_A | IDR if is_first => Some(Slice::First),
+                SEI..=DELIMITER | END_OF_SEQUENCE..TYPE_24 => None,
+                _ => Some(Slice::Other),
+            };
+            if role.is_filler() {
+                role.leads = matches!(unit, SEI..=DELIMITER | SUBSET_SPS..=DEPTH_SETS);
+                // Parameter sets, a delimiter, or the first slice of a delta frame (key frames
+                // begin with their parameter sets).
+                let is_first = slice == Some(Slice::First);
+                role.begins = match unit {
+                    SPS | DELIMITER => next.is_some(),
+                    SLICE => is_first,
+                    _ => false,
+                };
+            }
+            role.key |= next.is_some() && matches!(unit, SPS | IDR);
+            role.slice = role.slice.or(slice);
+        });
+        // The end bit of an FU-A.
+        role.is_open = matches!(*payload, [28 | 60 | 92 | 124, head, ..] if head & 0x40 == 0);
+        role
+    }
+
+    /// The second field picture of a frame looks like another frame, unless both have the same
+    /// timestamp.
+    fn of_mpeg2(payload: &[u8]) -> Self {
+        let key = mpeg2::VideoPayload::new_checked(payload)
+            .is_ok_and(|payload| payload.header().sequence && payload.header().picture_type == 1);
+        Self {
+            leads: false,
+            slice: Some(Slice::Other),
+            // A sequence header, a group or a picture.
+            begins: mpeg2_code(payload).is_some_and(|code| matches!(code, 0xb3 | 0xb8 | 0)),
+            key,
+            is_open: false,
+        }
     }
 }
 
-/// Whether a payload belongs to a key frame.
-pub fn is_key(codec: Codec, payload: &[u8]) -> bool {
-    match codec {
-        Codec::H264 => matches!(first_unit(payload), Some((SPS | IDR, _))),
-        Codec::Mpeg2 => mpeg2::VideoPayload::new_checked(payload)
-            .is_ok_and(|payload| payload.header().sequence && payload.header().picture_type == 1),
-    }
-}
-
-/// NAL unit type in an RFC 6184 payload and the byte after its header, if the payload contains the
-/// beginning of a unit.
-fn first_unit(payload: &[u8]) -> Option<(u8, u8)> {
+/// Calls `each` with the type of every NAL unit in an RFC 6184 payload, and with the byte after its
+/// header: `None` if the payload does not contain the beginning of the unit.
+fn each_unit(payload: &[u8], mut each: impl FnMut(u8, Option<u8>)) {
     match *payload {
         // FU-A: the second byte has the unit's type and the start bit.
-        [indicator, head, next, ..] if indicator & 0x1f == 28 && head & 0x80 != 0 => {
-            Some((head & 0x1f, next))
+        [indicator, head, ref body @ ..] if indicator & 0x1f == 28 => {
+            let is_start = head & 0x80 != 0;
+            let next = body.first().copied().filter(|_| is_start);
+            each(head & 0x1f, next);
         }
-        [indicator, ..] if indicator & 0x1f == 28 => None,
-        // STAP-A: the first unit follows a length of two bytes.
-        [indicator, _, _, unit, ..] if indicator & 0x1f == 24 => {
-            Some((unit & 0x1f, payload.get(4).copied().unwrap_or(0)))
+        // STAP-A: each unit follows a length of two bytes.
+        [indicator, ref units @ ..] if indicator & 0x1f == 24 => {
+            let mut rest = units;
+            while let [high, low, after @ ..] = rest {
+                let len = usize::from(u16::from_be_bytes([*high, *low]));
+                let unit = &after[..len.min(after.len())];
+                if let [first, body @ ..] = unit {
+                    each(first & 0x1f, Some(body.first().copied().unwrap_or(0)));
+                }
+                rest = &after[unit.len()..];
+            }
         }
-        [unit, next, ..] => Some((unit & 0x1f, next)),
-        _ => None,
+        [unit, ref body @ ..] => each(unit & 0x1f, Some(body.first().copied().unwrap_or(0))),
+        [] => {}
     }
 }
 
@@ -242,10 +318,18 @@ impl fmt::Display for AssembleError {
 
 impl core::error::Error for AssembleError {}
 
+/// NAL unit types (ITU-T H.264 table 7-1).
 const SLICE: u8 = 1;
+const PARTITION_A: u8 = 2;
 const IDR: u8 = 5;
+const SEI: u8 = 6;
 const SPS: u8 = 7;
 const DELIMITER: u8 = 9;
+const END_OF_SEQUENCE: u8 = 10;
+const SUBSET_SPS: u8 = 15;
+const DEPTH_SETS: u8 = 16;
+/// RFC 6184 redefines this type and those above.
+const TYPE_24: u8 = 24;
 
 #[cfg(test)]
 mod tests {
@@ -259,16 +343,42 @@ mod tests {
     }
 
     #[test]
-    fn frame_starts_and_key_frames_are_detected_in_payloads() {
-        let both = |codec, payload: &[u8]| (begins_frame(codec, payload), is_key(codec, payload));
-        let (h264, mpeg2) = (Codec::H264, Codec::Mpeg2);
-        assert_eq!(both(h264, &[0x67, 1]), (true, true));
-        assert_eq!(both(h264, &[0x61, 0x80]), (true, false));
-        assert_eq!(both(h264, &[0x61, 0x40]), (false, false));
-        assert_eq!(both(h264, &[0x7c, 0x45, 1]), (false, false));
-        assert_eq!(both(mpeg2, &[0, 0, 0x21, 0, 0, 0, 1, 0xb3]), (true, true));
-        assert_eq!(both(mpeg2, &[0, 0, 0x12, 0, 0, 0, 1, 0]), (true, false));
-        assert_eq!(both(mpeg2, &[0, 0, 0x19, 0, 0, 0, 1, 2]), (false, false));
-        assert_eq!(both(mpeg2, &[0, 0]), (false, false));
+    fn roles_follow_the_headers_of_units() {
+        let role = |codec, payload: &[u8]| {
+            let role = Role::of(codec, payload);
+            assert_eq!(role.is_filler(), !role.leads && role.slice.is_none());
+            (role.leads, role.slice, role.begins, role.key)
+        };
+        let (first, other) = (Some(Slice::First), Some(Slice::Other));
+        let h264 = |payload: &[u8]| role(Codec::H264, payload);
+        assert_eq!(h264(&[0x67, 1]), (true, None, true, true));
+        assert_eq!(h264(&[0x06, 1]), (true, None, false, false));
+        assert_eq!(h264(&[0x09, 0xf0]), (true, None, true, false));
+        assert_eq!(h264(&[0x61, 0x80]), (false, first, true, false));
+        assert_eq!(h264(&[0x61, 0x40]), (false, other, false, false));
+        assert_eq!(h264(&[0x65, 0x80]), (false, first, false, true));
+        for filler in [&[][..], &[0x0c, 0xff], &[0x0a], &[0x6e, 0x40, 0, 0]] {
+            assert_eq!(h264(filler), (false, None, false, false), "{filler:?}");
+        }
+        // Fragments: only the first one shows the macroblock.
+        assert_eq!(h264(&[0x7c, 0x85, 0x80]), (false, first, false, true));
+        assert_eq!(h264(&[0x7c, 0x45, 0x80]), (false, other, false, false));
+        assert!(Role::of(Codec::H264, &[0x7c, 0x05, 0x80]).is_open);
+        assert!(!Role::of(Codec::H264, &[0x7c, 0x45, 0x80]).is_open);
+        // Aggregates: parameter sets alone, and with the picture.
+        let sets = [0x78, 0, 1, 0x67, 0, 1, 0x68];
+        assert_eq!(h264(&sets), (true, None, true, true));
+        let whole = [0x78, 0, 1, 0x06, 0, 1, 0x67, 0, 2, 0x65, 0x80];
+        assert_eq!(h264(&whole), (true, first, false, true));
+
+        let mpeg2 = |payload: &[u8]| role(Codec::Mpeg2, payload);
+        let key = [0, 0, 0x21, 0, 0, 0, 1, 0xb3];
+        assert_eq!(mpeg2(&key), (false, other, true, true));
+        let delta = [0, 0, 0x12, 0, 0, 0, 1, 0];
+        assert_eq!(mpeg2(&delta), (false, other, true, false));
+        let slice = [0, 0, 0x19, 0, 0, 0, 1, 2];
+        assert_eq!(mpeg2(&slice), (false, other, false, false));
+        assert_eq!(mpeg2(&[0, 0]), (false, other, false, false));
+        assert_eq!(mpeg2(&[]), (false, None, false, false));
     }
 }

@@ -83,11 +83,12 @@ pub const TRANSPORT_SEQUENCE_ID: u8 = 1;
 const TRANSPORT_SEQUENCE_URI: &str =
     "http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01";
 
-/// A sequence and a picture parameter set of H.264.
+/// A sequence and a picture parameter set of H.264, and perhaps further ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParameterSets {
     sps: Vec<u8>,
     pps: Vec<u8>,
+    others: Vec<Vec<u8>>,
 }
 
 impl ParameterSets {
@@ -98,7 +99,21 @@ impl ParameterSets {
         (is(sps, SPS, 4) && is(pps, PPS, 2)).then(|| Self {
             sps: sps.to_vec(),
             pps: pps.to_vec(),
+            others: Vec::new(),
         })
+    }
+
+    /// The same sets with further ones. Units of other types are left out.
+    pub fn with_others(self, mut others: Vec<Vec<u8>>) -> Self {
+        let is_set = |nal: &Vec<u8>| nal.len() >= 2 && matches!(nal[0] & 0x9f, SPS | PPS);
+        others.retain(is_set);
+        Self { others, ..self }
+    }
+
+    /// All units: the sequence and the picture parameter set, then the others.
+    pub fn units(&self) -> impl Iterator<Item = &[u8]> {
+        let first = [&self.sps, &self.pps];
+        first.into_iter().chain(&self.others).map(Vec::as_slice)
     }
 
     /// The sequence parameter set.
@@ -207,8 +222,8 @@ impl Sdp {
                 ";profile-level-id={profile:02x}{constraints:02x}{level:02x}"
             )?;
             //= rfc6184-8.1-sprop
-            let (sps, pps) = (base64::encode(&sets.sps), base64::encode(&sets.pps));
-            write!(f, ";sprop-parameter-sets={sps},{pps}")?;
+            let units: Vec<_> = sets.units().map(base64::encode).collect();
+            write!(f, ";sprop-parameter-sets={}", units.join(","))?;
         }
         line(f, format_args!(""))
     }

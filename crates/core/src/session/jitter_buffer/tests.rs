@@ -6,7 +6,7 @@ const STEP: u64 = 3_000;
 /// A frame of `n` slice payloads; a key frame starts with parameter sets.
 fn payloads(key: bool, n: usize) -> Vec<Vec<u8>> {
     let slice = |i: usize| match (key, i) {
-        (true, 0) => vec![0x78, 0, 2, 0x67, 0x42, 0, 2, 0x65, 0x88],
+        (true, 0) => vec![0x78, 0, 2, 0x67, 0x42, 0, 2, 0x68, 0xce, 0, 2, 0x65, 0x88],
         (true, _) => vec![0x65, 0x10, i as u8],
         (false, 0) => vec![0x61, 0x88],
         (false, _) => vec![0x61, 0x10, i as u8],
@@ -159,4 +159,262 @@ fn memory_is_bounded_under_a_flood() {
     }
     assert!(f.buffer.stored <= MAX_PACKETS);
     assert!(f.buffer.out.len() <= MAX_FRAMES);
+}
+
+/// Packets as other senders make them.
+struct Foreign {
+    buffer: JitterBuffer,
+    now: Time,
+    seq: u64,
+}
+
+const SPS: &[u8] = &[0x67, 0x42, 0, 0x1f];
+const PPS: &[u8] = &[0x68, 0xce];
+const SEI: &[u8] = &[0x06, 5];
+
+impl Foreign {
+    fn new() -> Self {
+        Self::with(None)
+    }
+
+    fn with(sets: Option<&ParameterSets>) -> Self {
+        Self {
+            buffer: JitterBuffer::with_sets(Codec::H264, HOLD, sets),
+            now: Time::from_millis(1_000),
+            seq: 65_600,
+        }
+    }
+
+    /// Delivers the next packet; returns its number.
+    fn packet(&mut self, n: u64, marker: bool, payload: &[u8]) -> u64 {
+        let seq = self.seq;
+        self.seq += 1;
+        self.deliver(seq, n, marker, payload);
+        seq
+    }
+
+    fn deliver(&mut self, seq: u64, n: u64, marker: bool, payload: &[u8]) {
+        let packet = MediaPacket {
+            seq,
+            timestamp: (1_000 + n) * STEP,
+            marker,
+            repaired: false,
+            payload,
+        };
+        self.buffer.on_packet(self.now, &packet);
+    }
+
+    /// Delivers frame `n` of two slices with these units before it; returns its byte stream.
+    fn frame(&mut self, n: u64, before: &[&[u8]], marker: impl Fn(bool) -> bool) -> Vec<u8> {
+        let unit = if before.is_empty() { 0x41 } else { 0x65 };
+        let slices = [[unit, 0x88, n as u8], [unit, 0x20, n as u8]];
+        let units = before.iter().copied().chain(slices.iter().map(|s| &s[..]));
+        let units: Vec<&[u8]> = units.collect();
+        for (i, unit) in units.iter().enumerate() {
+            self.packet(n, marker(i + 1 == units.len()), unit);
+        }
+        self.now += Duration::from_millis(33);
+        stream(&units)
+    }
+
+    /// Frame numbers, and byte streams of whole frames, since the last call.
+    fn out(&mut self) -> Vec<(u64, Vec<u8>)> {
+        core::iter::from_fn(|| self.buffer.poll())
+            .inspect(|frame| assert_eq!(frame.complete.is_some(), !frame.data.is_empty()))
+            .map(|frame| (frame.timestamp / STEP - 1_000, frame.data))
+            .collect()
+    }
+}
+
+fn stream(units: &[&[u8]]) -> Vec<u8> {
+    let marked = units.iter().flat_map(|unit| [&[0, 0, 0, 1], *unit]);
+    marked.collect::<Vec<_>>().concat()
+}
+
+//= rfc6184-5.1-marker-hint (test)
+#[test]
+fn access_units_do_not_depend_on_the_marker() {
+    for is_marked in [true, false] {
+        let mut f = Foreign::new();
+        let (mut sent, mut whole) = (Vec::new(), Vec::new());
+        for n in 0..60 {
+            let key: &[&[u8]] = if n % 20 == 0 { &[SPS, PPS, SEI] } else { &[] };
+            sent.push((n, f.frame(n, key, |_| is_marked)));
+            whole.extend(f.out());
+            assert_eq!(
+                whole.len() as u64,
+                n,
+                "the newest frame waits for the next one"
+            );
+        }
+        // Nothing follows the last frame.
+        let end = f.buffer.next_timeout().unwrap();
+        assert!(!f.buffer.on_timeout(end));
+        whole.extend(f.out());
+        assert_eq!(whole, sent);
+    }
+}
+
+#[test]
+fn parameter_sets_with_the_time_of_the_picture_before_belong_to_the_next_one() {
+    let mut f = Foreign::new();
+    let (mut sent, mut whole) = (Vec::new(), Vec::new());
+    for n in 0..60_u64 {
+        let slice: &[u8] = &[if n % 20 == 0 { 0x65 } else { 0x41 }, 0x88, n as u8];
+        if n % 20 == 0 {
+            f.packet(n.saturating_sub(1), true, SPS);
+            f.packet(n.saturating_sub(1), false, PPS);
+            sent.push((n, stream(&[SPS, PPS, slice])));
+        } else {
+            sent.push((n, stream(&[slice])));
+        }
+        f.packet(n, true, slice);
+        whole.extend(f.out());
+        // The marker of the first sequence parameter set raises a doubt, which ten pictures dispel.
+        let waits = u64::from(n <= 10);
+        assert_eq!(whole.len() as u64, n + 1 - waits, "frame {n}");
+        f.now += Duration::from_millis(33);
+    }
+    assert_eq!(whole, sent);
+}
+
+#[test]
+fn packets_without_payload_are_no_gaps() {
+    let mut f = Foreign::new();
+    let mut sent = vec![(0, f.frame(0, &[SPS, PPS], |last| last))];
+    for n in 1..40 {
+        let slices: [&[u8]; 2] = [&[0x41, 0x88, n as u8], &[0x41, 0x20]];
+        let filler: &[u8] = if n % 2 == 0 { &[] } else { &[0x0c, 0xff] };
+        let seq = f.seq;
+        f.seq += 6;
+        let packets = [
+            (0, n, false, slices[0]),
+            (1, n, false, filler),
+            (2, n, true, slices[1]),
+            (3, n, false, filler),
+            (4, n, false, filler),
+            // Some senders use the time of the next picture.
+            (5, n + 1, false, filler),
+        ];
+        // In order, and reordered.
+        for i in 0..6 {
+            let (place, time, marker, payload) = packets[(i + n as usize % 5) % 6];
+            f.deliver(seq + place, time, marker, payload);
+        }
+        f.now += Duration::from_millis(33);
+        sent.push((n, stream(&slices)));
+        let whole = f.out();
+        assert_eq!(whole.last().map(|(n, _)| *n), Some(n), "at once");
+        for (n, data) in whole {
+            let (number, units) = &sent[n as usize];
+            assert_eq!((n, data.starts_with(&units[..7])), (*number, true));
+        }
+    }
+    assert_eq!(f.buffer.held().0, 0);
+}
+
+#[test]
+fn frames_keep_their_decoding_order() {
+    let mut f = Foreign::new();
+    f.frame(0, &[SPS, PPS], |last| last);
+    // I P B B P B B, by presentation time.
+    for n in [3, 1, 2, 6, 4, 5] {
+        f.frame(n, &[], |last| last);
+    }
+    let order: Vec<u64> = f
+        .out()
+        .into_iter()
+        .map(|(n, data)| n + u64::from(data.is_empty()) * 100)
+        .collect();
+    assert_eq!(order, [0, 3, 1, 2, 6, 4, 5]);
+
+    // A lost B picture is waited for, and nothing overtakes it.
+    f.seq += 1;
+    f.frame(8, &[], |last| last);
+    assert!(f.out().is_empty());
+    f.deliver(f.seq - 3, 9, true, &[0x41, 0x88, 1]);
+    let order: Vec<u64> = f.out().into_iter().map(|(n, _)| n).collect();
+    assert_eq!(order, [9, 8]);
+}
+
+#[test]
+fn a_frame_whose_rest_was_never_sent_is_not_whole() {
+    let mut f = Foreign::new();
+    f.frame(0, &[SPS, PPS], |last| last);
+    // Cut within a fragmented slice, and after a whole slice.
+    for (n, cut) in [(1, &[0x7c, 0x81, 0x88][..]), (31, &[0x41, 0x88])] {
+        f.now = Time::from_millis(1_000 + 33 * n);
+        f.packet(n, false, cut);
+        let key = f.frame(n + 1, &[SPS, PPS], |last| last);
+        f.now += HOLD;
+        f.buffer.on_timeout(f.now);
+        let mut out = f.out();
+        assert_eq!(
+            out.split_off(out.len() - 2),
+            [(n, Vec::new()), (n + 1, key)]
+        );
+    }
+    // The sender no longer sets markers.
+    f.now = Time::from_millis(1_000 + 33 * 60);
+    for n in 60..65 {
+        f.frame(n, &[], |_| false);
+    }
+    f.now += HOLD;
+    f.buffer.on_timeout(f.now);
+    f.now = Time::from_millis(1_000 + 33 * 90);
+    let mut sent = vec![(90, f.frame(90, &[SPS, PPS], |_| false))];
+    sent.extend((91..100).map(|n| (n, f.frame(n, &[], |_| false))));
+    f.frame(100, &[], |_| false);
+    let out = f.out();
+    assert!(out.ends_with(&sent), "{out:?}");
+}
+
+/// At the start of the stream nothing shows that no packet precedes it.
+#[test]
+fn a_stream_may_begin_with_supplemental_information() {
+    let mut f = Foreign::new();
+    let key = f.frame(0, &[SEI, SPS, PPS, SEI], |last| last);
+    assert_eq!(f.out(), [(0, key)]);
+    // Without its parameter sets a frame is incomplete, and waits.
+    let mut f = Foreign::new();
+    f.frame(0, &[PPS, SEI], |last| last);
+    assert_eq!(f.out(), []);
+}
+
+//= rfc6184-8.1-sprop (test)
+#[test]
+fn key_frames_without_parameter_sets_get_those_of_the_description() {
+    let sets = ParameterSets::new(SPS, PPS).unwrap();
+    let mut f = Foreign::with(Some(&sets));
+    let key: &[u8] = &[0x65, 0x88];
+    f.packet(0, true, key);
+    f.packet(1, true, &[0x41, 0x88]);
+    assert_eq!(
+        f.out(),
+        [(0, stream(&[SPS, PPS, key])), (1, stream(&[&[0x41, 0x88]]))]
+    );
+    // Sets of the stream replace them.
+    let other: &[u8] = &[0x67, 0x64, 0, 0x1f];
+    let with_sets = f.frame(2, &[other, PPS], |last| last);
+    let (_, data) = f.out().remove(0);
+    assert!(data.ends_with(&with_sets));
+    f.packet(3, true, key);
+    assert_eq!(f.out(), [(3, stream(&[key]))]);
+    assert_eq!(f.buffer.without_sets(), 0);
+}
+
+#[test]
+fn frames_without_any_parameter_sets_do_not_count() {
+    let mut f = Foreign::new();
+    for n in 0..30 {
+        let unit = if n % 10 == 0 { 0x65 } else { 0x41 };
+        f.packet(n, true, &[unit, 0x88]);
+        f.now += Duration::from_millis(33);
+    }
+    assert!(f.out().iter().all(|(_, data)| data.is_empty()));
+    assert_eq!(f.buffer.without_sets(), 3);
+    assert!(!f.buffer.is_intact());
+    // The first key frame with sets is decodable.
+    let key = f.frame(30, &[SPS, PPS], |last| last);
+    assert_eq!(f.out().pop(), Some((30, key)));
 }

@@ -272,6 +272,7 @@ impl MediaReceiver {
         // A BYE that has not taken effect may be forged.
         self.displaced = displaced.filter(|_| !self.ended);
         self.start_over();
+        self.frames.forget_sets();
         self.media.ssrc = Some(ssrc);
         let announced = self.newcomer.take().filter(|n| n.ssrc == ssrc);
         self.last_sr = announced.map(|n| n.last_sr);

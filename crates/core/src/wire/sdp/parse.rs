@@ -171,21 +171,19 @@ impl<'a> Lines<'a> {
         let Some(line) = self.parameter(format, "sprop-parameter-sets") else {
             return Ok(None);
         };
-        let units = line
-            .value
-            .split(',')
-            .map(base64::decode)
-            .collect::<Option<Vec<_>>>();
-        let units = units.ok_or(line.wrong(SdpFault::Base64))?;
-        let of_kind = |kind| {
-            units
-                .iter()
-                .find(|unit| unit.first().is_some_and(|first| first & 0x1f == kind))
+        let units = line.value.split(',').filter(|unit| !unit.is_empty());
+        let units: Option<Vec<_>> = units.map(base64::decode).collect();
+        let mut units = units.ok_or(line.wrong(SdpFault::Base64))?;
+        let mut take = |kind| {
+            let is_kind = |unit: &Vec<u8>| unit.first().is_some_and(|first| first & 0x1f == kind);
+            units.iter().position(is_kind).map(|at| units.remove(at))
         };
-        let sets = of_kind(SPS)
-            .zip(of_kind(PPS))
-            .and_then(|(sps, pps)| ParameterSets::new(sps, pps));
-        sets.map(Some).ok_or(line.wrong(SdpFault::ParameterSets))
+        // Sets of one kind only are useless without those of the stream.
+        let (Some(sps), Some(pps)) = (take(SPS), take(PPS)) else {
+            return Ok(None);
+        };
+        let sets = ParameterSets::new(&sps, &pps).ok_or(line.wrong(SdpFault::ParameterSets))?;
+        Ok(Some(sets.with_others(units)))
     }
 
     fn source(&self) -> Result<Option<Source>, SdpError> {
@@ -350,7 +348,7 @@ pub enum SdpFault {
     Origin,
     /// The packetisation mode is interleaved.
     PacketisationMode,
-    /// The parameter sets are not a sequence and a picture parameter set.
+    /// The sequence or the picture parameter set is too short.
     ParameterSets,
     /// The payload type is not in 0..=127.
     PayloadType,
@@ -391,9 +389,7 @@ impl fmt::Display for SdpFault {
             Self::PacketisationMode => {
                 "packetization-mode must be 0 or 1: configure the sender for one of them"
             }
-            Self::ParameterSets => {
-                "sprop-parameter-sets must have a sequence and a picture parameter set"
-            }
+            Self::ParameterSets => "the sets of sprop-parameter-sets are too short",
             Self::PayloadType => "a payload type must be a number from 0 to 127",
             Self::Port => "the port must be a number from 0 to 65535, without a count",
             Self::Protocol => "the transport must be RTP/AVP, RTP/AVPF, RTP/SAVP or RTP/SAVPF",

@@ -186,7 +186,7 @@ fn errors_name_the_line() {
         line(13, SdpFault::PacketisationMode)
     );
     assert_eq!(error("Z0L", "Z!L"), line(13, SdpFault::Base64));
-    assert_eq!(error("Z0L", "aM4,"), line(13, SdpFault::ParameterSets));
+    assert_eq!(error("Z0L", "Zw==,"), line(13, SdpFault::ParameterSets));
     assert_eq!(
         error("b=AS:800", "a=framerate:x"),
         line(10, SdpFault::FrameRate)

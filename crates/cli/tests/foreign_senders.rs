@@ -1,0 +1,115 @@
+//! `tidegate recv` with streams as other senders make them, over loopback.
+
+#[expect(dead_code, reason = "the other tests use the rest")]
+mod program;
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::PathBuf;
+
+use program::{Program, Scratch, free_pair, text};
+use tidegate_core::wire::rtcp;
+use tidegate_core::wire::rtp::{PayloadType, RtpHeader};
+
+#[test]
+fn parameter_sets_of_the_description_are_used() {
+    let scratch = Scratch::new("described");
+    let film = scratch.path("film.h264");
+    let mut sender = Sender::new();
+    // Base64 of the two sets below.
+    let sdp = sender.description(&scratch, ";sprop-parameter-sets=Z0IAH9o=,aM4=");
+    let receiver = format!("recv --sdp {} --out {}", text(&sdp), text(&film));
+    let said = sender.play(&receiver, &[SLICES]);
+    assert!(said.contains("received 10 whole frames"), "{said}");
+    let film = fs::read(film).unwrap();
+    let begin = [&[0, 0, 0, 1], SPS, &[0, 0, 0, 1], PPS].concat();
+    assert!(film.starts_with(&begin), "{film:?}");
+}
+
+#[test]
+fn missing_parameter_sets_are_named_once() {
+    let mut sender = Sender::new();
+    let receiver = format!("recv --listen 127.0.0.1:{}", sender.port);
+    let said = sender.play(&receiver, &[SLICES; 3]);
+    assert!(said.contains("received no complete frame"), "{said}");
+    assert_eq!(said.matches("has no parameter sets").count(), 1, "{said}");
+}
+
+/// A sender of RTP to a port of the loopback.
+struct Sender {
+    socket: UdpSocket,
+    port: u16,
+    seq: u16,
+    frames: u32,
+}
+
+impl Sender {
+    fn new() -> Self {
+        Self {
+            socket: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            port: free_pair(),
+            seq: 100,
+            frames: 0,
+        }
+    }
+
+    /// Writes a description with further parameters of the format.
+    fn description(&self, scratch: &Scratch, parameters: &str) -> PathBuf {
+        let path = scratch.path("stream.sdp");
+        let port = self.port;
+        let text = format!(
+            "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video {port} RTP/AVP \
+             96\na=rtpmap:96 H264/90000\na=fmtp:96 packetization-mode=1{parameters}\n"
+        );
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Starts a receiver, sends frames and a BYE. Returns the messages of the receiver.
+    fn play(&mut self, receiver: &str, groups: &[&[&[u8]]]) -> String {
+        let mut receiver = Program::tidegate(receiver);
+        receiver.wait_for_line("waiting for a stream");
+        for group in groups {
+            self.group(group);
+        }
+        let mut bye = Vec::new();
+        rtcp::emit_receiver_report(SSRC, &[], &mut bye);
+        rtcp::emit_bye(&[SSRC], None, &mut bye);
+        self.socket.send_to(&bye, ("127.0.0.1", self.port)).unwrap();
+        receiver.wait().said
+    }
+
+    /// Ten frames of one slice, of which the first one is a key frame.
+    fn group(&mut self, units: &[&[u8]]) {
+        for frame in 0..10 {
+            let key = frame == 0;
+            let of_frame = units.iter().filter(|unit| key == (unit[0] & 0x1f != 1));
+            let of_frame: Vec<_> = of_frame.collect();
+            for (i, unit) in of_frame.iter().enumerate() {
+                self.packet(i + 1 == of_frame.len(), unit);
+            }
+            self.frames += 1;
+        }
+    }
+
+    fn packet(&mut self, marker: bool, payload: &[u8]) {
+        let header = RtpHeader {
+            payload_type: PayloadType::new(96).unwrap(),
+            sequence: self.seq,
+            timestamp: self.frames * 3_000,
+            ssrc: SSRC,
+            marker,
+        };
+        self.seq += 1;
+        let mut out = Vec::new();
+        header.emit(&mut out);
+        out.extend(payload);
+        self.socket.send_to(&out, ("127.0.0.1", self.port)).unwrap();
+    }
+}
+
+const SSRC: u32 = 7;
+const SPS: &[u8] = &[0x67, 0x42, 0, 0x1f, 0xda];
+const PPS: &[u8] = &[0x68, 0xce];
+/// Slices of a key frame and of a delta frame.
+const SLICES: &[&[u8]] = &[&[0x65, 0x88], &[0x41, 0x88]];

@@ -1,0 +1,170 @@
+//! A receiver of streams as other senders make them: headers, limits of access units, padding.
+
+use core::time::Duration;
+
+use tidegate_core::control::{Context, Ecn};
+use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::random::Seed;
+use tidegate_core::session::config::{MEDIA_TYPE, ReceiverConfig};
+use tidegate_core::session::receiver::MediaReceiver;
+use tidegate_core::units::Time;
+use tidegate_core::wire::rtcp::Cname;
+use tidegate_core::wire::rtp::RtpHeader;
+
+#[test]
+fn header_parts_and_padding_change_nothing() {
+    type Change = fn(&mut Sender);
+    let changes: [Change; 4] = [
+        |_| (),
+        |sender| sender.padding = 17,
+        |sender| (sender.csrcs, sender.extension) = (3, 4),
+        |sender| sender.padding_only = true,
+    ];
+    for (case, change) in changes.into_iter().enumerate() {
+        let mut sender = Sender::new();
+        change(&mut sender);
+        let mut receiver = Receiver::new();
+        for n in 0..180 {
+            sender.frame(&mut receiver, n);
+        }
+        let (whole, lost) = receiver.frames();
+        assert_eq!((whole.len(), lost), (180, 0), "case {case}");
+        assert!(whole.into_iter().eq(0..180), "case {case}");
+    }
+}
+
+/// Presentation times of pictures in decoding order, two B pictures between each two others.
+#[test]
+fn pictures_arrive_in_decoding_order() {
+    let (mut sender, mut receiver) = (Sender::new(), Receiver::new());
+    let order = |n: u64| match n {
+        0 => 0,
+        n if n % 3 == 1 => n + 2,
+        n => n - 1,
+    };
+    for n in 0..121 {
+        sender.picture(&mut receiver, n, order(n));
+    }
+    let (whole, lost) = receiver.frames();
+    assert_eq!(lost, 0);
+    assert!(whole.into_iter().eq((0..121).map(order)));
+}
+
+/// A sender with a key frame per second, of two packets per frame.
+struct Sender {
+    seq: u16,
+    csrcs: u8,
+    /// Words of the header extension; zero without one.
+    extension: u16,
+    padding: u8,
+    /// A packet of padding after each tenth frame.
+    padding_only: bool,
+}
+
+impl Sender {
+    fn new() -> Self {
+        Self {
+            seq: 65_500,
+            csrcs: 0,
+            extension: 0,
+            padding: 0,
+            padding_only: false,
+        }
+    }
+
+    fn frame(&mut self, receiver: &mut Receiver, n: u64) {
+        self.picture(receiver, n, n);
+        if self.padding_only && n % 10 == 9 {
+            let before = core::mem::replace(&mut self.padding, 200);
+            self.packet(receiver, n, false, &[]);
+            self.padding = before;
+        }
+    }
+
+    fn picture(&mut self, receiver: &mut Receiver, n: u64, presented: u64) {
+        if n.is_multiple_of(30) {
+            self.packet(receiver, presented, false, SETS);
+            self.packet(receiver, presented, true, &[0x65, 0x88, 1]);
+        } else {
+            self.packet(receiver, presented, false, &[0x41, 0x88, 1]);
+            self.packet(receiver, presented, true, &[0x41, 0x20, 1]);
+        }
+        receiver.now += Duration::from_millis(33);
+    }
+
+    fn packet(&mut self, receiver: &mut Receiver, time: u64, marker: bool, payload: &[u8]) {
+        let header = RtpHeader {
+            payload_type: MEDIA_TYPE,
+            sequence: self.seq,
+            timestamp: 4_294_960_000_u32.wrapping_add(time as u32 * STEP),
+            ssrc: 9,
+            marker,
+        };
+        self.seq = self.seq.wrapping_add(1);
+        let mut out = Vec::new();
+        header.emit(&mut out);
+        out[0] |= self.csrcs;
+        out.extend((0..self.csrcs).flat_map(|csrc| [0xc0, 0, 0, csrc]));
+        if self.extension > 0 {
+            out[0] |= 0x10;
+            out.extend([0xbe, 0xde]);
+            out.extend(self.extension.to_be_bytes());
+            out.extend((0..self.extension).flat_map(|_| [0x10, 0xaa, 0, 0]));
+        }
+        out.extend(payload);
+        if self.padding > 0 {
+            out[0] |= 0x20;
+            out.extend((1..self.padding).map(|_| 0));
+            out.push(self.padding);
+        }
+        receiver.deliver(&out);
+    }
+}
+
+struct Receiver {
+    receiver: MediaReceiver,
+    now: Time,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        let name = Cname::new("receiver@example").unwrap();
+        let config = ReceiverConfig::new(3, name, Duration::from_millis(400));
+        Self {
+            receiver: MediaReceiver::new(config),
+            now: Time::from_secs(5),
+        }
+    }
+
+    fn deliver(&mut self, payload: &[u8]) {
+        let mut rng = Seed(1).stream("receiver");
+        let mut cx = Context {
+            now: self.now,
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        let ecn = Ecn::NotEct;
+        self.receiver.on_timeout(&mut cx);
+        self.receiver
+            .on_datagram(&mut cx, Datagram { ecn, payload });
+    }
+
+    /// Presentation numbers of the whole frames so far, and the number of others.
+    fn frames(&mut self) -> (Vec<u64>, usize) {
+        let (mut whole, mut lost) = (Vec::new(), 0);
+        let first = (1 << 32) + 4_294_960_000;
+        while let Some(frame) = self.receiver.poll_frame() {
+            if frame.complete.is_some() {
+                whole.push((frame.timestamp - first) / u64::from(STEP));
+            } else {
+                lost += 1;
+            }
+        }
+        (whole, lost)
+    }
+}
+
+/// A sequence and a picture parameter set in one packet.
+const SETS: &[u8] = &[0x78, 0, 4, 0x67, 0x42, 0, 0x1f, 0, 2, 0x68, 0xce];
+/// Ticks between two frames.
+const STEP: u32 = 3_000;

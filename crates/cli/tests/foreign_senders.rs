@@ -35,6 +35,24 @@ fn missing_parameter_sets_are_named_once() {
     assert_eq!(said.matches("has no parameter sets").count(), 1, "{said}");
 }
 
+/// A sender behind a NAT that chooses another port, or one that opens a socket of its own.
+#[test]
+fn a_stream_goes_on_from_another_port() {
+    let mut sender = Sender::new();
+    let mut receiver = Program::tidegate(&format!("recv --listen 127.0.0.1:{}", sender.port));
+    receiver.wait_for_line("waiting for a stream");
+    let whole: &[&[u8]] = &[SPS, PPS, SLICES[0], &LARGE];
+    sender.group(whole);
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let first = std::mem::replace(&mut sender.socket, other);
+    sender.group(whole);
+    // RTCP of the other port has an effect once the first one is silent.
+    sender.socket = first;
+    sender.bye();
+    let said = receiver.wait().said;
+    assert!(said.contains("received 20 whole frames"), "{said}");
+}
+
 /// A sender of RTP to a port of the loopback.
 struct Sender {
     socket: UdpSocket,
@@ -72,11 +90,15 @@ impl Sender {
         for group in groups {
             self.group(group);
         }
+        self.bye();
+        receiver.wait().said
+    }
+
+    fn bye(&self) {
         let mut bye = Vec::new();
         rtcp::emit_receiver_report(SSRC, &[], &mut bye);
         rtcp::emit_bye(&[SSRC], None, &mut bye);
         self.socket.send_to(&bye, ("127.0.0.1", self.port)).unwrap();
-        receiver.wait().said
     }
 
     /// Ten frames of one slice, of which the first one is a key frame.
@@ -111,5 +133,11 @@ impl Sender {
 const SSRC: u32 = 7;
 const SPS: &[u8] = &[0x67, 0x42, 0, 0x1f, 0xda];
 const PPS: &[u8] = &[0x68, 0xce];
+/// The slice of a delta frame of half a packet: nine of them are proof of a sender.
+const LARGE: [u8; 600] = {
+    let mut slice = [0x88; 600];
+    slice[0] = 0x41;
+    slice
+};
 /// Slices of a key frame and of a delta frame.
 const SLICES: &[&[u8]] = &[&[0x65, 0x88], &[0x41, 0x88]];

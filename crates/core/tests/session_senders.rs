@@ -50,9 +50,76 @@ fn pictures_arrive_in_decoding_order() {
     assert!(whole.into_iter().eq((0..121).map(order)));
 }
 
+/// Encoders and senders that restart: with numbers or timestamps of their own, or with all.
+#[test]
+fn a_restart_loses_no_frame() {
+    type Change = fn(&mut Sender);
+    let restarts: [(Change, u64); 7] = [
+        // Two frames, half a second, an hour back; an hour ahead.
+        (|sender| sender.offset = 0_u32.wrapping_sub(6_000), 400),
+        (|sender| sender.offset = 0_u32.wrapping_sub(45_000), 400),
+        (
+            |sender| sender.offset = 0_u32.wrapping_sub(324_000_000),
+            400,
+        ),
+        (|sender| sender.offset = 324_000_000, 400),
+        (|sender| (sender.seq, sender.offset) = (40_000, 7), 400),
+        // Numbers of packets that are not that late, at the time of the next frame.
+        (|sender| sender.seq = sender.seq.wrapping_sub(110), 400),
+        (
+            |sender| (sender.ssrc, sender.seq, sender.offset) = (8, 7, 7),
+            3_000,
+        ),
+    ];
+    for (case, (restart, bound)) in restarts.into_iter().enumerate() {
+        let (mut sender, mut receiver) = (Sender::new(), Receiver::new());
+        let (mut whole, mut longest) = (0, Duration::ZERO);
+        let mut last = receiver.now;
+        for n in 0..180 {
+            if n == 60 {
+                restart(&mut sender);
+            }
+            sender.frame(&mut receiver, n);
+            let new = receiver.frames();
+            assert_eq!(new.1, 0, "case {case}, frame {n}");
+            whole += new.0.len();
+            if !new.0.is_empty() {
+                longest = longest.max(receiver.now.since(last));
+                last = receiver.now;
+            }
+        }
+        assert_eq!(whole, 180, "case {case}");
+        assert_eq!(receiver.receiver.rejected(), 0, "case {case}");
+        assert_eq!(receiver.receiver.counts(), (360, 0), "case {case}");
+        assert!(
+            longest <= Duration::from_millis(bound),
+            "case {case}: {longest:?}"
+        );
+    }
+}
+
+/// Two sources at a time: the second one has to wait, and gets nothing of the stream.
+#[test]
+fn a_source_beside_the_stream_is_no_restart() {
+    let (mut own, mut other, mut receiver) = (Sender::new(), Sender::new(), Receiver::new());
+    other.ssrc = 8;
+    for n in 0..180 {
+        // Three frames per second each.
+        own.picture(&mut receiver, n, 10 * n);
+        receiver.now += Duration::from_millis(267);
+        other.picture(&mut receiver, n, 10 * n);
+    }
+    let (whole, lost) = receiver.frames();
+    assert_eq!((whole.len(), lost), (180, 0));
+    assert!(receiver.receiver.rejected() >= 360);
+}
+
 /// A sender with a key frame per second, of two packets per frame.
 struct Sender {
+    ssrc: u32,
     seq: u16,
+    /// Offset of the timestamps.
+    offset: u32,
     csrcs: u8,
     /// Words of the header extension; zero without one.
     extension: u16,
@@ -64,7 +131,9 @@ struct Sender {
 impl Sender {
     fn new() -> Self {
         Self {
+            ssrc: 9,
             seq: 65_500,
+            offset: 0,
             csrcs: 0,
             extension: 0,
             padding: 0,
@@ -96,8 +165,10 @@ impl Sender {
         let header = RtpHeader {
             payload_type: MEDIA_TYPE,
             sequence: self.seq,
-            timestamp: 4_294_960_000_u32.wrapping_add(time as u32 * STEP),
-            ssrc: 9,
+            timestamp: 4_294_960_000_u32
+                .wrapping_add(time as u32 * STEP)
+                .wrapping_add(self.offset),
+            ssrc: self.ssrc,
             marker,
         };
         self.seq = self.seq.wrapping_add(1);
@@ -155,7 +226,7 @@ impl Receiver {
         let first = (1 << 32) + 4_294_960_000;
         while let Some(frame) = self.receiver.poll_frame() {
             if frame.complete.is_some() {
-                whole.push((frame.timestamp - first) / u64::from(STEP));
+                whole.push(frame.timestamp.wrapping_sub(first) / u64::from(STEP));
             } else {
                 lost += 1;
             }

@@ -132,17 +132,41 @@ impl Socket {
     ///
     /// The error of the system. Errors such as `ConnectionRefused` concern a datagram sent earlier.
     pub fn receive(&mut self, clock: Clock, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
+        if let Some(arrival) = self.replay(buffer) {
+            return Ok(Some(arrival));
+        }
         for _ in 0..MOST_DISCARDED {
-            let Some((mut arrival, source)) = self.read(clock, buffer)? else {
+            let Some((arrival, source)) = self.read(clock, buffer)? else {
                 return Ok(None);
             };
-            let admission = self.admit(source, arrival.at, &buffer[..arrival.length]);
-            if admission != Admission::Refused {
-                arrival.is_new_peer = admission == Admission::Replaced;
-                return Ok(Some(arrival));
+            let payload = &buffer[..arrival.length];
+            match (self.admit(source, arrival.at, payload), &mut self.peer) {
+                (Admission::Received, _) => return Ok(Some(arrival)),
+                (Admission::Held, Peer::Learned(learned)) => learned.hold(arrival, payload),
+                (Admission::Replaced, Peer::Learned(learned)) => {
+                    learned.replay_before(arrival, payload);
+                    let first = self.replay(buffer);
+                    return Ok(first.map(|arrival| Arrival {
+                        is_new_peer: true,
+                        ..arrival
+                    }));
+                }
+                _ => {}
             }
         }
         Ok(None)
+    }
+
+    /// Reads a datagram that arrived before its source was the peer.
+    fn replay(&mut self, buffer: &mut [u8]) -> Option<Arrival> {
+        let Peer::Learned(learned) = &mut self.peer else {
+            return None;
+        };
+        let held = learned.next_replay()?;
+        let length = held.payload.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&held.payload[..length]);
+        let arrival = held.arrival;
+        Some(Arrival { length, ..arrival })
     }
 
     /// Applies the endpoint's check of the last received datagram, for a socket with

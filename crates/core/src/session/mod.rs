@@ -11,6 +11,7 @@ pub mod history;
 pub mod jitter_buffer;
 pub mod pacer;
 mod path;
+pub mod pauses;
 pub mod receiver;
 pub mod receiver_reports;
 pub mod receiver_stats;

@@ -8,6 +8,7 @@ use self::nack_schedule::NackSchedule;
 use self::probation::{LastPacket, Probation};
 use super::config::{FeedbackMode, ReceiverConfig};
 use super::jitter_buffer::{JitterBuffer, ReceivedFrame};
+use super::pauses::Pauses;
 use super::receiver_stats::{Arrivals, ReceiverStats};
 use super::slowdown_detector::SlowdownDetector;
 use crate::control::{Context, TimerReason, sooner};
@@ -43,6 +44,8 @@ pub struct MediaReceiver {
     report_due: Option<Time>,
     last_media: Option<LastPacket>,
     probation: Probation,
+    /// Pauses of the current source.
+    pauses: Pauses,
     newcomer: Option<Newcomer>,
     /// A source that was replaced while silent. It has precedence over its successor.
     displaced: Option<u32>,
@@ -63,6 +66,8 @@ pub struct MediaReceiver {
     has_sent: bool,
     presence: Presence,
     rejected: u64,
+    /// Packets received and lost in earlier streams.
+    earlier: (u64, i64),
     /// Number of restarts of the jitter buffer: takeovers, and jumps of the numbers.
     restarts: u64,
 }
@@ -84,6 +89,7 @@ impl MediaReceiver {
             last_arrival: None,
             last_media: None,
             probation: Probation::default(),
+            pauses: Pauses::default(),
             newcomer: None,
             displaced: None,
             undecodable_since: None,
@@ -101,6 +107,7 @@ impl MediaReceiver {
             has_sent: false,
             presence: Presence::Active,
             rejected: 0,
+            earlier: (0, 0),
             restarts: 0,
         }
     }
@@ -122,9 +129,11 @@ impl MediaReceiver {
         self.feedback_soon(now, Duration::ZERO);
     }
 
-    /// Statistics of the media stream so far: packets received and lost (RFC 3550 section A.3).
+    /// Packets received and lost so far (RFC 3550 section A.3), in all media streams.
     pub fn counts(&self) -> (u64, i64) {
-        (self.media.stats.received(), self.media.stats.lost())
+        let (received, lost) = self.earlier;
+        let stats = &self.media.stats;
+        (received + stats.received(), lost + stats.lost())
     }
 
     /// Number of key frames without parameter sets: neither the stream nor the configuration has

@@ -4,20 +4,28 @@
 //!
 //! - A peer is *established* once it has sent media at a minimum rate: RTP packets of one source in
 //!   ascending order. Until then, another source that does so replaces it.
-//! - An established peer that is silent for [`TAKEOVER`] may be replaced. If it returns, it
-//!   replaces its successor immediately.
+//! - The stream of an established peer may go on from another address, if its SSRC and sequence
+//!   numbers go on. The address is the new peer after [`MOVE`] without a packet from the old one.
+//! - An established peer that is silent for [`TAKEOVER`] may be replaced; if it is silent for longer
+//!   than its pauses, by a source of the same host that began after it. If it returns, it replaces
+//!   its successor immediately.
 //! - No more than [`AMPLIFICATION`] times the bytes received from an address are sent to it, so
 //!   that a spoofed source address does not turn the socket against its owner.
 //!
 //! If the endpoint authenticates datagrams, its result replaces the first two rules.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tidegate_core::endpoint::SourceCheck;
+use tidegate_core::session::pauses::Pauses;
+pub use tidegate_core::session::pauses::TAKEOVER;
 use tidegate_core::units::Time;
-use tidegate_core::wire::rtp::RtpPacket;
+use tidegate_core::wire::rtp::{RtpHeader, RtpPacket};
+
+use super::Arrival;
 
 /// Sources from which a socket receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,8 +85,12 @@ pub(super) struct Learned {
     peer: Option<Source>,
     /// Established peer that was replaced during its silence, and the time of its replacement.
     former: Option<(SocketAddr, Time)>,
-    /// Sources that send plausible datagrams while the peer is not established.
+    /// Address from which the stream of the peer goes on.
+    moved: Option<Source>,
+    /// Other sources that send plausible datagrams.
     challengers: Vec<Source>,
+    /// Datagrams of the peer from before it was the peer, for the reader.
+    replay: VecDeque<Held>,
     /// Source and length of the datagram that the endpoint checks.
     unchecked: Option<(SocketAddr, Time, usize)>,
 }
@@ -88,10 +100,19 @@ pub(super) struct Learned {
 pub(super) enum Admission {
     /// The datagram is discarded.
     Refused,
+    /// The datagram is kept until its source is the peer or refused.
+    Held,
     /// The datagram is received.
     Received,
     /// The datagram is received, and its source has replaced another peer.
     Replaced,
+}
+
+/// A datagram of a source that is not the peer.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) arrival: Arrival,
+    pub(super) payload: Vec<u8>,
 }
 
 impl Learned {
@@ -101,7 +122,9 @@ impl Learned {
             filter,
             peer: None,
             former: None,
+            moved: None,
             challengers: Vec::new(),
+            replay: VecDeque::new(),
             unchecked: None,
         }
     }
@@ -130,42 +153,113 @@ impl Learned {
             self.peer = Some(Source::new(source, at, payload));
             return Admission::Received;
         };
-        let mut successor = Source::new(source, at, payload);
-        if self.former.is_some_and(|(former, _)| former == source) {
+        let is_former = self.former.is_some_and(|(former, _)| former == source);
+        if peer.is_continued_by(payload, is_former) {
+            self.follow(source, at, payload, is_former);
+            return Admission::Received;
+        }
+        if is_former {
+            let mut successor = Source::new(source, at, payload);
             successor.is_established = true;
             self.peer = Some(successor);
             self.former = None;
             self.challengers.clear();
             return Admission::Replaced;
         }
-        if peer.is_silent(at) {
-            self.replace(successor);
-            return Admission::Replaced;
-        }
-        if peer.is_established {
-            return Admission::Refused;
-        }
         self.challenge(source, at, payload)
+    }
+
+    /// The stream of the peer goes on from another address, as after a NAT has chosen another port.
+    /// Feedback follows once the old address is silent, or at once to the owner of the stream.
+    fn follow(&mut self, source: SocketAddr, at: Time, payload: &[u8], is_former: bool) {
+        let Some(peer) = &mut self.peer else { return };
+        peer.note(payload);
+        let known = self.moved.take().filter(|moved| moved.address == source);
+        let mut moved = known.unwrap_or_else(|| Source {
+            is_established: true,
+            ..Source::empty(source, at)
+        });
+        let is_first = moved.received == 0;
+        moved.receive(at, payload);
+        let is_silent = moved.first > peer.last && at.since(peer.last) >= MOVE;
+        if !is_former && (is_first || !is_silent) {
+            self.moved = Some(moved);
+            return;
+        }
+        (moved.streams, moved.pauses) = (peer.streams.clone(), peer.pauses);
+        let old = (peer.address, at);
+        self.peer = Some(moved);
+        self.former = (!is_former).then_some(old);
+        self.challengers.clear();
     }
 
     /// Counts a datagram of a source that is not the peer.
     fn challenge(&mut self, source: SocketAddr, at: Time, payload: &[u8]) -> Admission {
-        let known = self.challengers.iter().position(|c| c.address == source);
-        let Some(index) = known else {
-            if self.challengers.len() == MOST_CHALLENGERS {
-                let oldest = self.challengers.iter().map(|c| c.last).min();
-                self.challengers.retain(|c| Some(c.last) != oldest);
-            }
-            self.challengers.push(Source::new(source, at, payload));
+        let Some(peer) = &self.peer else {
             return Admission::Refused;
         };
-        self.challengers[index].receive(at, payload);
-        if !self.challengers[index].is_established {
-            return Admission::Refused;
+        let known = self.challengers.iter().position(|c| c.address == source);
+        let known = known.map(|index| self.challengers.swap_remove(index));
+        let mut challenger = match known {
+            Some(mut known) if !known.is_silent(at) => {
+                known.receive(at, payload);
+                known
+            }
+            _ => Source::new(source, at, payload),
+        };
+        let is_same_host = source.ip().to_canonical() == peer.address.ip().to_canonical();
+        let is_free = if peer.is_established {
+            is_same_host && peer.pauses.is_followed_by(challenger.first, at)
+        } else {
+            true
+        };
+        if peer.is_silent(at) || challenger.is_established && is_free {
+            self.replay = std::mem::take(&mut challenger.held).into();
+            self.replace(challenger);
+            return Admission::Replaced;
         }
-        let winner = self.challengers.swap_remove(index);
-        self.replace(winner);
-        Admission::Replaced
+        // Nothing of a source beside an established peer can be of use later.
+        let may_follow = !peer.is_established || challenger.first > peer.last;
+        if !may_follow {
+            challenger.held.clear();
+        }
+        if self.challengers.len() == MOST_CHALLENGERS {
+            let oldest = self.challengers.iter().map(|c| c.last).min();
+            self.challengers.retain(|c| Some(c.last) != oldest);
+        }
+        self.challengers.push(challenger);
+        if may_follow {
+            Admission::Held
+        } else {
+            Admission::Refused
+        }
+    }
+
+    /// Keeps the last datagram of a challenger.
+    pub(super) fn hold(&mut self, arrival: Arrival, payload: &[u8]) {
+        let bytes = self.challengers.iter().flat_map(|c| &c.held);
+        let bytes: usize = bytes.map(|held| held.payload.len() + HELD_COST).sum();
+        if bytes + payload.len() <= MAX_HELD
+            && let Some(challenger) = self.challengers.last_mut()
+        {
+            challenger.held.push(Held {
+                arrival,
+                payload: payload.to_vec(),
+            });
+        }
+    }
+
+    /// Puts the datagram that has replaced the peer behind the earlier ones of its source.
+    pub(super) fn replay_before(&mut self, arrival: Arrival, payload: &[u8]) {
+        self.replay.push_back(Held {
+            arrival,
+            payload: payload.to_vec(),
+        });
+    }
+
+    /// The next datagram from before its source was the peer.
+    pub(super) fn next_replay(&mut self) -> Option<Held> {
+        self.replay.pop_front()
     }
 
     /// Applies the endpoint's check of the last datagram.
@@ -233,30 +327,42 @@ impl Learned {
 #[derive(Debug)]
 struct Source {
     address: SocketAddr,
+    /// Arrival of the first and the last datagram.
+    first: Time,
     last: Time,
+    pauses: Pauses,
     /// Bytes received from it and sent to it.
     received: u64,
     sent: u64,
     /// Begin of the current interval, datagrams and bytes in it.
     interval: (Time, u32, u64),
     is_established: bool,
-    /// SSRC and sequence number of its last RTP packet.
-    rtp: Option<(u32, u16)>,
+    /// SSRCs and last sequence numbers of its RTP streams.
+    streams: Vec<(u32, u16)>,
+    /// Datagrams of a source that may be the next peer.
+    held: Vec<Held>,
 }
 
 impl Source {
     fn new(address: SocketAddr, at: Time, payload: &[u8]) -> Self {
-        let mut source = Self {
+        let mut source = Self::empty(address, at);
+        source.receive(at, payload);
+        source
+    }
+
+    fn empty(address: SocketAddr, at: Time) -> Self {
+        Self {
             address,
+            first: at,
             last: at,
+            pauses: Pauses::default(),
             received: 0,
             sent: 0,
             interval: (at, 0, 0),
             is_established: false,
-            rtp: None,
-        };
-        source.receive(at, payload);
-        source
+            streams: Vec::new(),
+            held: Vec::new(),
+        }
     }
 
     /// Counts bytes for the budget of the address.
@@ -267,15 +373,8 @@ impl Source {
 
     fn receive(&mut self, at: Time, payload: &[u8]) {
         self.count(at, payload.len());
-        let Ok(packet) = RtpPacket::new_checked(payload) else {
-            return;
-        };
-        let header = packet.header();
-        let last = self.rtp.replace((header.ssrc, header.sequence));
-        let follows = last.is_some_and(|(ssrc, sequence)| {
-            ssrc == header.ssrc && (1..MAX_GAP).contains(&header.sequence.wrapping_sub(sequence))
-        });
-        if !follows {
+        self.pauses.on_packet(at);
+        if !self.note(payload) {
             return;
         }
         let (began, ..) = self.interval;
@@ -288,14 +387,47 @@ impl Source {
         self.is_established |= *datagrams >= ESTABLISHED.0 && *bytes >= ESTABLISHED.1;
     }
 
+    /// Records the sequence number of an RTP packet. Returns whether it is in ascending order.
+    fn note(&mut self, payload: &[u8]) -> bool {
+        let Some(header) = rtp_header(payload) else {
+            return false;
+        };
+        let ahead = self.ahead(&header);
+        self.streams.retain(|(ssrc, _)| *ssrc != header.ssrc);
+        if self.streams.len() == MOST_STREAMS {
+            self.streams.remove(0);
+        }
+        self.streams.push((header.ssrc, header.sequence));
+        ahead.is_some_and(|ahead| (1..MAX_GAP).contains(&ahead))
+    }
+
+    /// Distance of an RTP packet from the last one of its stream, if that is known.
+    fn ahead(&self, header: &RtpHeader) -> Option<i16> {
+        let own = self.streams.iter().find(|(ssrc, _)| *ssrc == header.ssrc);
+        own.map(|(_, sequence)| header.sequence.wrapping_sub(*sequence).cast_signed())
+    }
+
+    /// Whether an RTP packet of another address goes on with a stream of this source. A packet from
+    /// an earlier address of the source may be older.
+    fn is_continued_by(&self, payload: &[u8], is_former: bool) -> bool {
+        let ahead = rtp_header(payload).and_then(|header| self.ahead(&header));
+        let oldest = if is_former { -MAX_GAP } else { 0 };
+        self.is_established && ahead.is_some_and(|ahead| oldest < ahead && ahead < MAX_GAP)
+    }
+
     fn is_silent(&self, at: Time) -> bool {
         at.since(self.last) > TAKEOVER
     }
 }
 
-/// Silence of a peer after which another one may replace it. Equal to the time after which the
-/// receiver of a session accepts another SSRC.
-pub const TAKEOVER: Duration = Duration::from_secs(2);
+fn rtp_header(payload: &[u8]) -> Option<RtpHeader> {
+    let packet = RtpPacket::new_checked(payload).ok()?;
+    Some(packet.header())
+}
+
+/// Silence of a peer after which feedback goes to the address from which its stream goes on: less
+/// than the time after which a sender without feedback stops.
+const MOVE: Duration = Duration::from_millis(50);
 /// Maximum ratio of bytes sent to an address and bytes received from it, as for unvalidated
 /// addresses in QUIC (RFC 9000 section 8.1).
 pub const AMPLIFICATION: usize = 3;
@@ -303,15 +435,22 @@ pub const AMPLIFICATION: usize = 3;
 /// rate of a video and far above a few packets that only occupy the socket.
 const ESTABLISHED: (u32, u64) = (8, 4_096);
 /// RFC 3550 appendix A.1, `MAX_DROPOUT`.
-const MAX_GAP: u16 = 3_000;
+const MAX_GAP: i16 = 3_000;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a replaced peer has precedence over an established successor.
 const PRECEDENCE: Duration = Duration::from_mins(1);
 /// Sources that are counted at the same time.
 const MOST_CHALLENGERS: usize = 16;
+/// RTP streams of a source: media, retransmissions and parity, and one more.
+const MOST_STREAMS: usize = 4;
+/// Bytes of held datagrams, and those that each one costs besides its own: two seconds at 4 Mb/s.
+const MAX_HELD: usize = 1 << 20;
+const HELD_COST: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::control::Ecn;
+
     use super::*;
 
     const OWNER: u16 = 1;
@@ -333,6 +472,15 @@ mod tests {
         Learned::new(plausible, SourceFilter::default())
     }
 
+    fn arrival(at: Time) -> Arrival {
+        Arrival {
+            at,
+            ecn: Ecn::NotEct,
+            length: 1_000,
+            is_new_peer: false,
+        }
+    }
+
     /// Ten datagrams of 1,000 bytes in 100 ms.
     fn stream(learned: &mut Learned, port: u16, from: Time) -> Admission {
         let step = |i: u64| from + Duration::from_millis(10 * i);
@@ -340,12 +488,21 @@ mod tests {
         each.last().expect("ten datagrams")
     }
 
+    /// A socket whose owner has sent such streams until 1,490 ms.
+    fn owned() -> Learned {
+        let mut learned = learned();
+        for begin in (0..1_500).step_by(100) {
+            stream(&mut learned, OWNER, Time::from_millis(begin));
+        }
+        learned
+    }
+
     #[test]
     fn an_established_peer_is_replaced_only_after_silence_and_has_precedence_when_it_returns() {
         let mut learned = learned();
         let ms = Time::from_millis;
         assert_eq!(stream(&mut learned, OWNER, ms(0)), Admission::Received);
-        assert_eq!(stream(&mut learned, STRANGER, ms(100)), Admission::Refused);
+        assert_eq!(stream(&mut learned, STRANGER, ms(60)), Admission::Refused);
         assert_eq!(
             stream(&mut learned, STRANGER, ms(2_089)),
             Admission::Received,
@@ -355,10 +512,74 @@ mod tests {
         let back = learned.admit(address(OWNER), ms(2_200), &media(10, 1));
         assert_eq!(back, Admission::Replaced);
         // The stranger was established, but has no precedence over the peer that it replaced.
-        assert_eq!(
-            stream(&mut learned, STRANGER, ms(2_201)),
-            Admission::Refused
-        );
+        assert_eq!(stream(&mut learned, STRANGER, ms(2_201)), Admission::Held);
+    }
+
+    /// A sender that restarts behind another port and with another SSRC.
+    #[test]
+    fn a_successor_of_the_same_host_begins_with_its_first_packet() {
+        let (ms, mut learned) = (Time::from_millis, owned());
+        let mut admitted = Vec::new();
+        for i in 0..40 {
+            let (at, packet) = (ms(1_510 + 10 * i), media(i, 9));
+            admitted.push(learned.admit(address(7), at, &packet));
+            match admitted.last() {
+                Some(Admission::Held) => learned.hold(arrival(at), &packet),
+                Some(Admission::Replaced) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        // 250 ms after the last packet of the owner, at 1,490 ms.
+        assert_eq!(admitted.len(), 25, "{admitted:?}");
+        let replayed = std::iter::from_fn(|| learned.next_replay());
+        let sequences = replayed.map(|held| u64::from(held.payload[3]));
+        assert!(sequences.eq(0..24));
+    }
+
+    #[test]
+    fn a_source_beside_the_owner_or_of_another_host_waits_longer() {
+        let ms = Time::from_millis;
+        let elsewhere = SocketAddr::from(([10, 0, 0, 2], 7));
+        for (from, begin) in [(address(7), 1_450), (elsewhere, 1_510)] {
+            let mut learned = owned();
+            for at in (begin..3_490).step_by(10) {
+                let admission = learned.admit(from, ms(at), &media(at, 9));
+                assert_ne!(admission, Admission::Replaced, "{from} at {at} ms");
+            }
+            let admission = learned.admit(from, ms(3_500), &media(0, 9));
+            assert_eq!(admission, Admission::Replaced, "{from}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_goes_on_at_another_port_is_received_at_once() {
+        let (ms, mut learned) = (Time::from_millis, owned());
+        let mut peers = Vec::new();
+        for i in 0..6 {
+            let admission = learned.admit(address(7), ms(1_500 + 20 * i), &media(10 + i, 1));
+            assert_eq!(admission, Admission::Received);
+            peers.push(learned.address().map(|peer| peer.port()));
+        }
+        // 50 ms after the last packet of the old port, at 1,490 ms.
+        let (old, new) = (Some(OWNER), Some(7));
+        assert_eq!(peers, [old, old, new, new, new, new]);
+        // The owner of the stream gets its reports back with one packet.
+        let late = learned.admit(address(OWNER), ms(1_630), &media(14, 1));
+        assert_eq!(late, Admission::Received);
+        assert_eq!(learned.address(), Some(address(OWNER)));
+    }
+
+    /// An observer that sends copies, or packets ahead of those of the owner.
+    #[test]
+    fn packets_beside_those_of_the_owner_do_not_move_the_peer() {
+        let (ms, mut learned) = (Time::from_millis, owned());
+        for i in 0..50 {
+            let at = ms(1_500 + 60 * i);
+            learned.admit(address(7), at, &media(10 + i, 1));
+            let admission = learned.admit(address(OWNER), at, &media(10 + i, 1));
+            assert_eq!(admission, Admission::Received);
+            assert_eq!(learned.address(), Some(address(OWNER)));
+        }
     }
 
     #[test]
@@ -375,7 +596,7 @@ mod tests {
             let noise = media(i * 7, i as u8);
             let at = Time::from_millis(1_050 + i / 10);
             let result = learned.admit(address(STRANGER + 1), at, &noise);
-            assert_eq!(result, Admission::Refused);
+            assert_eq!(result, Admission::Held);
         }
         let steps = (0..9).map(|i| {
             let at = Time::from_millis(1_100 + i * 10);
@@ -404,13 +625,14 @@ mod tests {
     fn a_flood_of_sources_needs_bounded_memory() {
         let mut learned = learned();
         learned.admit(address(1), Time::ZERO, &[0; 12]);
+        let large = vec![0; 60_000];
         for port in 2..10_000 {
             let at = Time::from_millis(u64::from(port) / 10);
-            assert_eq!(
-                learned.admit(address(port), at, &[0; 12]),
-                Admission::Refused
-            );
+            assert_eq!(learned.admit(address(port), at, &[0; 12]), Admission::Held);
+            learned.hold(arrival(at), &large);
             assert!(learned.challengers.len() <= MOST_CHALLENGERS);
+            let held = learned.challengers.iter().flat_map(|c| &c.held);
+            assert!(held.map(|held| held.payload.len()).sum::<usize>() <= MAX_HELD);
         }
     }
 

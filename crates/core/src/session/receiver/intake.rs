@@ -8,6 +8,7 @@ use super::{MediaReceiver, Source};
 use crate::endpoint::Datagram;
 use crate::media::MEDIA_CLOCK;
 use crate::session::jitter_buffer::MediaPacket;
+use crate::session::pauses::{Pauses, TAKEOVER};
 use crate::session::slowdown_detector::SlowdownDetector;
 use crate::units::Time;
 use crate::wire::ccfb::Received;
@@ -45,32 +46,35 @@ impl MediaReceiver {
         if is_current && self.continues(now, &header) {
             return self.accept_media(now, datagram, packet);
         }
-        if !is_current && !self.may_take_over(now, header.ssrc) {
-            self.rejected += 1;
+        let may_replace = is_current || self.may_take_over(now, header.ssrc);
+        self.rejected += u64::from(!may_replace);
+        // A jump of the current source follows its own packets.
+        let current = self.last_arrival.filter(|_| !is_current);
+        let evidence = self
+            .probation
+            .hold(now, &header, datagram, !may_replace, current);
+        let is_announced = self.newcomer.is_some_and(|n| n.ssrc == header.ssrc) && !is_current;
+        let is_successor = may_replace || self.pauses.is_followed_by(evidence.began, now);
+        if !is_successor || !(evidence.is_proven || is_announced) {
             return;
         }
-        if !is_current && self.newcomer.is_some_and(|n| n.ssrc == header.ssrc) {
-            self.take_over(now, header.ssrc);
-            return self.accept_media(now, datagram, packet);
-        }
-        let (ecn, payload) = (datagram.ecn, datagram.payload);
-        let Some(held) = self.probation.confirm(now, &header, ecn, payload) else {
-            return;
-        };
+        let held = self.probation.take(header.ssrc);
         if !is_current {
             self.take_over(now, header.ssrc);
         } else if !self.skips_ahead(now, &header) {
             self.start_over();
             self.media.ssrc = Some(header.ssrc);
         }
-        let first = Datagram {
-            ecn: held.ecn,
-            payload: &held.datagram,
-        };
-        if let Ok(packet) = RtpPacket::new_checked(first.payload) {
-            self.accept_media(held.at, &first, &packet);
+        for packet in held {
+            self.rejected -= u64::from(packet.is_rejected);
+            let datagram = Datagram {
+                ecn: packet.ecn,
+                payload: &packet.datagram,
+            };
+            if let Ok(parsed) = RtpPacket::new_checked(datagram.payload) {
+                self.accept_media(packet.at, &datagram, &parsed);
+            }
         }
-        self.accept_media(now, datagram, packet);
     }
 
     /// Whether a packet of the current source is near the ones before it.
@@ -78,6 +82,7 @@ impl MediaReceiver {
     fn continues(&self, now: Time, header: &RtpHeader) -> bool {
         self.last_media.is_none_or(|last| {
             last.ahead(header.sequence).unsigned_abs() < MAX_DROPOUT
+                && last.is_in_order(header)
                 && last.is_timestamp_near(now, header.timestamp)
         })
     }
@@ -95,6 +100,7 @@ impl MediaReceiver {
         let last = self.last_media.map(|last| last.next(now, &header));
         self.last_media = Some(last.unwrap_or_else(|| LastPacket::new(now, &header)));
         self.last_arrival = Some(now);
+        self.pauses.on_packet(now);
         let seq = self.media.unwrap.unwrap(header.sequence);
         let Some(timestamp) = self.on_arrival(now, datagram, &header, seq, false) else {
             return;
@@ -285,12 +291,14 @@ impl MediaReceiver {
         if self.last_media.is_some() {
             self.restarts += 1;
         }
+        self.earlier = self.counts();
         self.frames.start_over();
         (self.media, self.repair) = Default::default();
         self.timestamps = Unwrap32::new();
         self.slowdown = SlowdownDetector::default();
         (self.last_sr, self.want_key, self.last_media) = (None, None, None);
         (self.undecodable_since, self.refused_since) = (None, None);
+        self.pauses = Pauses::default();
         self.nacks = NackSchedule::default();
         self.missing.clear();
         (self.bye, self.ended) = (None, false);
@@ -305,8 +313,6 @@ impl MediaReceiver {
 /// RFC 3550 appendix A.1: maximum gap, and here also the maximum reordering, of sequence numbers
 /// without probation.
 const MAX_DROPOUT: u16 = 3_000;
-/// Silence after which another SSRC is accepted.
-const TAKEOVER: Duration = Duration::from_secs(2);
 /// Time without a decodable frame after which a key frame is requested: more than the transmission
 /// of a key frame takes, and less than half of the second in which a stream must be back.
 const KEY_PATIENCE: Duration = Duration::from_millis(400);

@@ -3,72 +3,145 @@
 use std::collections::VecDeque;
 
 use crate::control::Ecn;
+use crate::endpoint::Datagram;
 use crate::media::MEDIA_CLOCK;
+use crate::session::pauses::TAKEOVER;
 use crate::units::Time;
 use crate::wire::rtp::RtpHeader;
 
-/// Holds packets of unknown sources and packets with implausible numbers, until the next packet of
-/// the same source follows the held one. A single packet, forged or stray, therefore changes no
-/// state.
+/// Holds packets of unknown sources and packets with implausible numbers, until two in sequence
+/// prove their source and the source may replace the current stream. A single packet, forged or
+/// stray, therefore changes no state, and the first packets of a successor are not lost.
 #[derive(Debug, Default)]
 pub(super) struct Probation {
-    held: VecDeque<HeldPacket>,
+    candidates: VecDeque<Candidate>,
+}
+
+/// A source in probation.
+#[derive(Debug)]
+struct Candidate {
+    ssrc: u32,
+    /// Arrival of its first packet.
+    began: Time,
+    newest: LastPacket,
+    /// Two successive packets were in sequence.
+    is_proven: bool,
+    packets: VecDeque<HeldPacket>,
+    bytes: usize,
+}
+
+/// What is known of a source in probation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Evidence {
+    /// Arrival of its first packet.
+    pub(super) began: Time,
+    /// Two successive packets were in sequence.
+    pub(super) is_proven: bool,
 }
 
 /// A packet in probation.
 #[derive(Clone, Debug)]
 pub(super) struct HeldPacket {
-    ssrc: u32,
-    sequence: u16,
-    timestamp: u32,
     /// Arrival time.
     pub(super) at: Time,
     /// ECN field at arrival.
     pub(super) ecn: Ecn,
     /// The whole RTP packet.
     pub(super) datagram: Vec<u8>,
+    /// The packet was counted as rejected.
+    pub(super) is_rejected: bool,
 }
 
 impl Probation {
-    /// The packet that the present one confirms. If there is none, the present one is held.
+    /// Holds a packet with `header`. The packets of a source that began before `current`, the
+    /// newest packet of the stream, are of no use but for the last one.
     //= rfc3550-A.1-probation
-    pub(super) fn confirm(
+    pub(super) fn hold(
         &mut self,
         now: Time,
         header: &RtpHeader,
-        ecn: Ecn,
-        datagram: &[u8],
-    ) -> Option<HeldPacket> {
-        let same = self.held.iter().position(|held| held.ssrc == header.ssrc);
-        let before = same.and_then(|place| self.held.remove(place));
-        if let Some(held) = before.filter(|held| held.is_followed_by(now, header)) {
-            return Some(held);
+        datagram: &Datagram<'_>,
+        is_rejected: bool,
+        current: Option<Time>,
+    ) -> Evidence {
+        let same = |c: &Candidate| c.ssrc == header.ssrc;
+        let known = self.candidates.iter().position(same);
+        let known = known.and_then(|place| self.candidates.remove(place));
+        let mut candidate = known.map_or_else(
+            || Candidate::new(now, header),
+            |known| known.next(now, header),
+        );
+        if current.is_some_and(|current| candidate.began <= current) {
+            candidate.packets.clear();
+            candidate.bytes = 0;
         }
-        if self.held.len() >= MAX_HELD {
-            self.held.pop_front();
-        }
-        self.held.push_back(HeldPacket {
-            ssrc: header.ssrc,
-            sequence: header.sequence,
-            timestamp: header.timestamp,
+        candidate.bytes += datagram.payload.len();
+        candidate.packets.push_back(HeldPacket {
             at: now,
-            ecn,
-            datagram: datagram.to_vec(),
+            ecn: datagram.ecn,
+            datagram: datagram.payload.to_vec(),
+            is_rejected,
         });
-        None
+        candidate.limit();
+        let evidence = Evidence {
+            began: candidate.began,
+            is_proven: candidate.is_proven,
+        };
+        if self.candidates.len() >= MAX_CANDIDATES {
+            self.candidates.pop_front();
+        }
+        self.candidates.push_back(candidate);
+        evidence
+    }
+
+    /// The packets of a source, in order of arrival. Its probation ends.
+    pub(super) fn take(&mut self, ssrc: u32) -> VecDeque<HeldPacket> {
+        let place = self.candidates.iter().position(|c| c.ssrc == ssrc);
+        let candidate = place.and_then(|place| self.candidates.remove(place));
+        candidate.map(|c| c.packets).unwrap_or_default()
     }
 }
 
-impl HeldPacket {
-    fn is_followed_by(&self, now: Time, header: &RtpHeader) -> bool {
-        let last = LastPacket {
-            sequence: self.sequence,
-            timestamp: self.timestamp,
-            at: self.at,
-            queued: 0,
-        };
-        header.sequence == self.sequence.wrapping_add(1)
-            && last.is_timestamp_near(now, header.timestamp)
+impl Candidate {
+    fn new(now: Time, header: &RtpHeader) -> Self {
+        Self {
+            ssrc: header.ssrc,
+            began: now,
+            newest: LastPacket::new(now, header),
+            is_proven: false,
+            packets: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// The state before another packet is added.
+    fn next(mut self, now: Time, header: &RtpHeader) -> Self {
+        if now.since(self.newest.at) > TAKEOVER {
+            return Self::new(now, header);
+        }
+        let is_near = self.newest.is_timestamp_near(now, header.timestamp);
+        match self.newest.ahead(header.sequence) {
+            1 if is_near => self.is_proven = true,
+            // Lost packets, or reordered ones.
+            ahead if is_near && ahead.unsigned_abs() <= MAX_MISORDER => {}
+            _ => {
+                return Self {
+                    began: self.began,
+                    ..Self::new(now, header)
+                };
+            }
+        }
+        self.newest = LastPacket::new(now, header);
+        self
+    }
+
+    fn limit(&mut self) {
+        while self.packets.len() > MAX_PACKETS || self.bytes > MAX_BYTES {
+            let Some(oldest) = self.packets.pop_front() else {
+                return;
+            };
+            self.bytes -= oldest.datagram.len();
+        }
     }
 }
 
@@ -106,6 +179,13 @@ impl LastPacket {
         sequence.wrapping_sub(self.sequence).cast_signed()
     }
 
+    /// Whether a packet with an earlier sequence number may be late, or else shows that the numbers
+    /// have started again: a late packet is not newer than the last one.
+    pub(super) fn is_in_order(self, header: &RtpHeader) -> bool {
+        let behind = -i32::from(self.ahead(header.sequence));
+        behind <= i32::from(MAX_MISORDER) || self.later(header.timestamp) < 0
+    }
+
     /// Whether a packet with `timestamp` may arrive now: it was not captured more than [`NEAR`]
     /// before the last packet, and its transit time is not shorter than the minimum by more than
     /// that. A queue that drains delivers timestamps faster than real time.
@@ -127,14 +207,20 @@ impl LastPacket {
 /// shorter.
 const NEAR: i64 = MEDIA_CLOCK as i64;
 /// Sources in probation at a time.
-const MAX_HELD: usize = 4;
+const MAX_CANDIDATES: usize = 4;
+/// RFC 3550 appendix A.1.
+const MAX_MISORDER: u16 = 100;
+/// Packets and bytes of each: two seconds at 2 Mb/s.
+const MAX_PACKETS: usize = 1_024;
+const MAX_BYTES: usize = 512 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::session::config::MEDIA_TYPE;
 
-    fn confirms(probation: &mut Probation, ssrc: u32, sequence: u16, timestamp: u32) -> bool {
+    /// Holds a packet of one byte; returns whether its source is proven.
+    fn proves(probation: &mut Probation, ssrc: u32, sequence: u16, timestamp: u32) -> bool {
         let header = RtpHeader {
             payload_type: MEDIA_TYPE,
             sequence,
@@ -142,32 +228,68 @@ mod tests {
             ssrc,
             marker: false,
         };
+        let datagram = Datagram {
+            ecn: Ecn::NotEct,
+            payload: &[sequence as u8],
+        };
         let now = Time::from_secs(1);
-        let confirmed = probation.confirm(now, &header, Ecn::NotEct, &[sequence as u8]);
-        assert!(
-            confirmed
-                .iter()
-                .all(|held| held.datagram == [(sequence - 1) as u8])
-        );
-        confirmed.is_some()
+        probation
+            .hold(now, &header, &datagram, false, None)
+            .is_proven
+    }
+
+    fn held(probation: &mut Probation, ssrc: u32) -> Vec<u8> {
+        let packets = probation.take(ssrc);
+        packets
+            .iter()
+            .flat_map(|held| &held.datagram)
+            .copied()
+            .collect()
     }
 
     //= rfc3550-A.1-probation (test)
     #[test]
     fn two_packets_in_sequence_are_needed() {
         let mut probation = Probation::default();
-        assert!(!confirms(&mut probation, 1, 10, 0));
-        assert!(!confirms(&mut probation, 1, 12, 0));
-        assert!(!confirms(&mut probation, 2, 13, 0));
-        assert!(confirms(&mut probation, 1, 13, 3_000));
-        assert!(!confirms(&mut probation, 1, 14, 3_000));
-        assert!(!confirms(&mut probation, 1, 15, u32::MAX / 2));
+        assert!(!proves(&mut probation, 1, 10, 0));
+        assert!(!proves(&mut probation, 1, 12, 0));
+        assert!(!proves(&mut probation, 2, 13, 0));
+        assert!(proves(&mut probation, 1, 13, 3_000));
+        assert_eq!(held(&mut probation, 1), [10, 12, 13]);
+        assert!(!proves(&mut probation, 1, 14, 3_000));
+        assert!(!proves(&mut probation, 1, 15, u32::MAX / 2));
+        assert_eq!(held(&mut probation, 1), [15]);
+    }
+
+    #[test]
+    fn a_source_beside_the_stream_holds_one_packet() {
+        let mut probation = Probation::default();
+        let datagram = Datagram {
+            ecn: Ecn::NotEct,
+            payload: &[7; 100],
+        };
+        for n in 0..10 {
+            let now = Time::from_millis(20 * u64::from(n));
+            let header = RtpHeader {
+                payload_type: MEDIA_TYPE,
+                sequence: n,
+                timestamp: 0,
+                ssrc: 1,
+                marker: false,
+            };
+            let current = Time::from_millis(50);
+            let evidence = probation.hold(now, &header, &datagram, true, Some(current));
+            assert_eq!(evidence.began, Time::ZERO);
+        }
+        assert_eq!(probation.take(1).len(), 1);
     }
 
     #[test]
     fn memory_is_bounded() {
         let mut probation = Probation::default();
-        (0..1_000).for_each(|ssrc| assert!(!confirms(&mut probation, ssrc, 1, 0)));
-        assert_eq!(probation.held.len(), MAX_HELD);
+        (0..1_000).for_each(|ssrc| assert!(!proves(&mut probation, ssrc, 1, 0)));
+        assert_eq!(probation.candidates.len(), MAX_CANDIDATES);
+        (0..5_000).for_each(|n| assert_eq!(proves(&mut probation, 9, n, 0), n > 0));
+        assert_eq!(held(&mut probation, 9).len(), MAX_PACKETS);
     }
 }

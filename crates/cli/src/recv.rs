@@ -5,6 +5,7 @@ mod keep;
 pub(crate) mod numbering;
 mod report;
 mod tcp;
+mod unexpected;
 mod viewer;
 mod window;
 
@@ -39,6 +40,7 @@ use tidegate_console::context::{self, LiveContext};
 use tidegate_console::exit::EnvironmentError;
 use tidegate_console::output::print_json;
 use tidegate_console::progress::say;
+use unexpected::{Adviser, Expected, Unexpected};
 use viewer::{Viewer, Watch};
 
 /// Arguments of `tidegate recv`.
@@ -65,6 +67,9 @@ pub(crate) struct RecvArgs {
     /// RTP packets over TCP name the codec
     #[arg(long, conflicts_with = "sdp", value_parser = source::codec)]
     codec: Option<Codec>,
+    /// RTP payload type of an H.264 stream without a description [default: 96]
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["sdp", "codec"], value_parser = payload_type)]
+    payload_type: Option<PayloadType>,
     /// Write the decodable frames to a byte stream (H.264) or elementary stream (MPEG-2)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -132,6 +137,10 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
             "over TCP, --from connects to a sender and --listen waits for one: leave one of them \
             out"
         );
+        ensure!(
+            args.payload_type.is_none(),
+            "RTP packets over TCP name the codec: leave --payload-type out"
+        );
         args.security.check_tcp()?;
         return tcp::run(args);
     }
@@ -143,9 +152,10 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         bail!("{name} requires --transport tcp: add it, or leave {name} out");
     }
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
-    let types = payload_types(sdp.as_ref(), codec(args));
+    let types = payload_types(sdp.as_ref(), undescribed_type(args));
     let protection = protection(args, sdp.as_ref())?;
     let local_only = !protection.is_secure() && !args.security.insecure;
+    let unexpected = Unexpected::default();
     let mut sockets = address::Listen {
         at: args.listen.as_deref(),
         sdp: sdp.as_ref(),
@@ -154,7 +164,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         is_authenticated: protection.is_secure(),
         local_only,
     }
-    .open()?;
+    .open(&unexpected)?;
     let port = sockets[0].local_addr()?.port();
     let described = sdp.as_ref().and_then(|sdp| sdp.frame_rate);
     let fps = args.fps.or(described).unwrap_or(FrameRate::fps(30));
@@ -163,7 +173,13 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
     let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
     let viewer = viewer(args, payload::codec(types.0), fps, &around)?;
-    let mut reporter = Reporter::new(args, port, local_only, fps, folder, viewer)?;
+    let expected = if sdp.is_some() {
+        Expected::Described(types.0)
+    } else {
+        Expected::Default(types.0)
+    };
+    let adviser = Adviser::new(unexpected.clone(), expected);
+    let mut reporter = Reporter::new(args, port, local_only, fps, folder, viewer, adviser)?;
     let mut rng = context::secret_seed().stream("session");
     let config = receiver_config(args, sdp.as_ref(), &around, &mut rng);
     let receiver = MediaReceiver::new(config);
@@ -198,7 +214,13 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         .filter(|_| args.json)
         .map_or(Ok(()), print_json)?;
     ended?;
-    verdict(args, left, &receiver, port)
+    verdict(
+        args,
+        left,
+        &receiver,
+        port,
+        unexpected.advice(expected).as_deref(),
+    )
 }
 
 /// Protection of the stream.
@@ -221,12 +243,13 @@ fn ssrcs(sdp: Option<&Sdp>) -> Vec<u32> {
     })
 }
 
-/// Result of the session.
+/// Result of the session. `advice` concerns packets of other streams.
 fn verdict(
     args: &RecvArgs,
     left: Option<Left>,
     receiver: &SecureEndpoint<MediaReceiver>,
     port: u16,
+    advice: Option<&str>,
 ) -> Result<ExitCode> {
     let never = receiver.inner().last_arrival().is_none();
     match left {
@@ -242,8 +265,8 @@ fn verdict(
             )))
         }
         Some(Left::TimeOver) if never => bail!(EnvironmentError::new(format_args!(
-            "no packet of this stream arrived at port {port}: check that the sender runs and \
-            sends to this port"
+            "no packet of this stream arrived at port {port}: {}",
+            advice.unwrap_or("check that the sender runs and sends to this port")
         ))),
         _ => Ok(ExitCode::SUCCESS),
     }
@@ -298,7 +321,7 @@ fn receiver_config(
     }
     let mut config = ReceiverConfig::new(ssrc, name, args.delay_bound);
     config.epoch = around.epoch;
-    config.payload_types = payload_types(sdp, codec(args));
+    config.payload_types = payload_types(sdp, undescribed_type(args));
     config.feedback = feedback(args.feedback, sdp);
     config.parameter_sets = sdp.and_then(|sdp| sdp.parameter_sets.clone());
     config
@@ -337,21 +360,38 @@ fn read_sdp(file: &std::path::Path) -> Result<Sdp> {
     Ok(sdp)
 }
 
-/// Codec of a stream without description.
-fn codec(args: &RecvArgs) -> Codec {
-    args.codec.unwrap_or(Codec::H264)
+/// Payload type of a stream without description.
+fn undescribed_type(args: &RecvArgs) -> PayloadType {
+    let codec = args.codec.unwrap_or(Codec::H264);
+    args.payload_type
+        .unwrap_or_else(|| payload::payload_type(codec))
 }
 
 /// Payload types of media and retransmissions.
-fn payload_types(sdp: Option<&Sdp>, codec: Codec) -> (PayloadType, PayloadType) {
-    let Some(sdp) = sdp else {
-        return (payload::payload_type(codec), REPAIR_TYPE);
-    };
+fn payload_types(sdp: Option<&Sdp>, undescribed: PayloadType) -> (PayloadType, PayloadType) {
+    let media = sdp.map_or(undescribed, |sdp| sdp.payload_type);
     // A stream without retransmissions: any type other than that of the media.
     let spare = [REPAIR_TYPE, MEDIA_TYPE];
-    let spare = spare.into_iter().find(|spare| *spare != sdp.payload_type);
-    (sdp.payload_type, sdp.rtx.or(spare).unwrap_or(REPAIR_TYPE))
+    let spare = spare.into_iter().find(|spare| *spare != media);
+    let repair = sdp.and_then(|sdp| sdp.rtx).or(spare);
+    (media, repair.unwrap_or(REPAIR_TYPE))
 }
+
+/// A payload type for `--payload-type`.
+fn payload_type(text: &str) -> Result<PayloadType> {
+    let number = text.parse().ok().and_then(PayloadType::new);
+    number
+        .filter(|number| !matches!(number.get(), MPEG_VIDEO | 64..=95))
+        .with_context(|| {
+            format!(
+                "\"{text}\" is no payload type of H.264 in RTP: give a number from 96 to 127, or one \
+                 below 64 other than {MPEG_VIDEO}"
+            )
+        })
+}
+
+/// Static payload type of MPEG video (RFC 3551).
+const MPEG_VIDEO: u8 = 32;
 
 /// Requested mode, or else the best one that the sender supports.
 fn feedback(wanted: Option<Feedback>, sdp: Option<&Sdp>) -> FeedbackMode {
@@ -377,7 +417,7 @@ mod tests {
         assert_eq!(feedback(None, None), FeedbackMode::PerPacket);
         let requested = Some(Feedback::PerPacket);
         assert_eq!(feedback(requested, Some(&sdp)), FeedbackMode::PerPacket);
-        let (media, repair) = payload_types(Some(&sdp), Codec::H264);
+        let (media, repair) = payload_types(Some(&sdp), MEDIA_TYPE);
         assert_eq!((media.get(), repair.get()), (97, 96));
     }
 }

@@ -35,6 +35,46 @@ fn missing_parameter_sets_are_named_once() {
     assert_eq!(said.matches("has no parameter sets").count(), 1, "{said}");
 }
 
+#[test]
+fn another_payload_type_is_named_and_accepted_by_an_option() {
+    let mut sender = Sender::new();
+    sender.payload_type = 99;
+    let listen = format!("recv --listen 127.0.0.1:{}", sender.port);
+    let mut receiver = Program::tidegate(&format!("{listen} --duration 2s"));
+    receiver.wait_for_line("waiting for a stream");
+    sender.group(SLICES);
+    receiver
+        .wait()
+        .failed_with("RTP of payload type 99 arrives, and 96 is expected");
+    let units: &[&[u8]] = &[SPS, PPS, SLICES[0], SLICES[1]];
+    let said = sender.play(&format!("{listen} --payload-type 99"), &[units]);
+    assert!(said.contains("received 10 whole frames"), "{said}");
+    for wrong in ["32", "72", "128", "x"] {
+        let options = format!("{listen} --payload-type {wrong}");
+        Program::tidegate(&options)
+            .wait()
+            .failed_with("payload type");
+    }
+}
+
+#[test]
+fn h265_is_named() {
+    let mut sender = Sender::new();
+    // Parameter sets, and the first fragment of a key frame.
+    let units: &[&[u8]] = &[
+        &[0x40, 1, 12],
+        &[0x42, 1, 1],
+        &[0x44, 1, 0xc0],
+        &[0x62, 1, 0x93],
+    ];
+    let said = sender.play(
+        &format!("recv --listen 127.0.0.1:{}", sender.port),
+        &[units; 3],
+    );
+    assert_eq!(said.matches("the stream is H.265").count(), 1, "{said}");
+    assert!(!said.contains("--fps"), "{said}");
+}
+
 /// A sender behind a NAT that chooses another port, or one that opens a socket of its own.
 #[test]
 fn a_stream_goes_on_from_another_port() {
@@ -57,6 +97,7 @@ fn a_stream_goes_on_from_another_port() {
 struct Sender {
     socket: UdpSocket,
     port: u16,
+    payload_type: u8,
     seq: u16,
     frames: u32,
 }
@@ -66,6 +107,7 @@ impl Sender {
         Self {
             socket: UdpSocket::bind("127.0.0.1:0").unwrap(),
             port: free_pair(),
+            payload_type: 96,
             seq: 100,
             frames: 0,
         }
@@ -116,7 +158,7 @@ impl Sender {
 
     fn packet(&mut self, marker: bool, payload: &[u8]) {
         let header = RtpHeader {
-            payload_type: PayloadType::new(96).unwrap(),
+            payload_type: PayloadType::new(self.payload_type).unwrap(),
             sequence: self.seq,
             timestamp: self.frames * 3_000,
             ssrc: SSRC,

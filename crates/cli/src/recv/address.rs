@@ -9,6 +9,7 @@ use tidegate_core::wire::rtp::{PayloadType, RtpPacket};
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::udp::{Recognition, Socket, SourceFilter};
 
+use super::unexpected::Unexpected;
 use crate::security::is_local;
 
 /// Where a receiver listens, and for which stream.
@@ -29,11 +30,12 @@ pub(super) struct Listen<'a> {
 
 impl Listen<'_> {
     /// Socket for RTP and RTCP. For senders without multiplexing, also a socket for RTCP, on the
-    /// port that the description names (RFC 3605) or the next one. `from` or the description limits the sources.
+    /// port that the description names (RFC 3605) or the next one. `from` or the description limits
+    /// the sources. RTP of other payload types is recorded in `unexpected`.
     ///
     /// # Errors
     /// An address is invalid or not permitted, or the port is in use.
-    pub(super) fn open(self) -> Result<Vec<Socket>> {
+    pub(super) fn open(self, unexpected: &Unexpected) -> Result<Vec<Socket>> {
         let udp = self.bind()?;
         let address = udp.local_addr()?;
         let filter = self.filter()?;
@@ -42,7 +44,11 @@ impl Listen<'_> {
             types: self.types,
             ssrcs: ssrcs.map(|source| (source.ssrc, source.rtx_ssrc)),
         };
-        let is_media = self.recognition(move |payload| stream.may_contain(payload));
+        let unexpected = unexpected.clone();
+        let is_media = self.recognition(move |payload| {
+            stream.record(payload, &unexpected);
+            stream.may_contain(payload)
+        });
         let mut sockets = vec![Socket::listening(udp, is_media, filter.clone())?];
         let next = address.port().checked_add(1);
         if let Some(sdp) = self.sdp.filter(|sdp| !sdp.rtcp_mux)
@@ -199,6 +205,16 @@ impl ExpectedStream {
         [media, repair].contains(&header.payload_type) && self.has_ssrc(header.ssrc)
     }
 
+    /// Records RTP of another payload type than that of the media.
+    fn record(self, payload: &[u8], unexpected: &Unexpected) {
+        if !rtcp::is_rtcp(payload)
+            && let Ok(packet) = RtpPacket::new_checked(payload)
+            && packet.header().payload_type != self.types.0
+        {
+            unexpected.record(&packet);
+        }
+    }
+
     /// Whether a datagram may be a sender report of the stream.
     fn may_report(self, payload: &[u8]) -> bool {
         let mut packets = rtcp::packets(payload).flatten();
@@ -265,7 +281,7 @@ mod tests {
                 is_authenticated: false,
                 local_only: true,
             };
-            let sockets = listen.open().unwrap();
+            let sockets = listen.open(&Unexpected::default()).unwrap();
             let open = sockets.iter().map(|socket| socket.local_addr().unwrap());
             (
                 ports,

@@ -14,6 +14,7 @@ use tidegate_sim::run::Summary;
 use super::RecvArgs;
 use super::keep::{ByteStreamFile, Keeper};
 use super::numbering::Numbering;
+use super::unexpected::{Adviser, H265_ADVICE};
 use super::viewer::Viewer;
 use crate::live::Folder;
 use tidegate_console::progress::{Progress, counted, millis};
@@ -30,6 +31,9 @@ pub(super) struct Reporter {
     told_first: bool,
     /// The user knows that parameter sets are missing.
     told_sets: bool,
+    /// The user knows that the stream is H.265.
+    told_h265: bool,
+    adviser: Adviser,
 }
 
 /// Message for key frames without parameter sets.
@@ -55,6 +59,7 @@ impl Reporter {
         fps: FrameRate,
         folder: Folder,
         viewer: Option<Viewer>,
+        adviser: Adviser,
     ) -> Result<Self> {
         let mut keeper = Keeper::new(
             ByteStreamFile::create(args.out.as_deref())?,
@@ -78,6 +83,8 @@ impl Reporter {
             recent: Recent::default(),
             told_first: false,
             told_sets: false,
+            told_h265: false,
+            adviser,
         })
     }
 
@@ -95,6 +102,14 @@ impl Reporter {
         self.keeper.keep(now);
         if receiver.without_parameter_sets() > 0 && !replace(&mut self.told_sets, true) {
             self.keeper.progress.say(NO_SETS);
+        }
+        if receiver.is_h265() && !replace(&mut self.told_h265, true) {
+            self.keeper.progress.say(H265_ADVICE);
+        }
+        if receiver.last_arrival().is_none()
+            && let Some(advice) = self.adviser.due(now)
+        {
+            self.keeper.progress.say(&advice);
         }
         if !self.told_first && receiver.last_arrival().is_some() {
             self.told_first = true;
@@ -163,8 +178,8 @@ impl Reporter {
                 .say("the timestamps restarted: another stream");
             self.smallest = None;
         }
-        self.keeper.check(&self.numbering);
         if let Some(complete) = frame.complete {
+            self.keeper.check(&self.numbering);
             let captured = numbered.captured.as_nanos() as i128;
             let delay = i128::from(complete.as_nanos()) - captured;
             let smallest = *self

@@ -66,6 +66,8 @@ pub struct MediaReceiver {
     has_sent: bool,
     presence: Presence,
     rejected: u64,
+    /// Packets of the stream that show H.265, since a frame was decodable.
+    h265: u64,
     /// Packets received and lost in earlier streams.
     earlier: (u64, i64),
     /// Number of restarts of the jitter buffer: takeovers, and jumps of the numbers.
@@ -107,6 +109,7 @@ impl MediaReceiver {
             has_sent: false,
             presence: Presence::Active,
             rejected: 0,
+            h265: 0,
             earlier: (0, 0),
             restarts: 0,
         }
@@ -140,6 +143,11 @@ impl MediaReceiver {
     /// them, so nothing is decodable.
     pub fn without_parameter_sets(&self) -> u64 {
         self.frames.without_sets()
+    }
+
+    /// Whether the stream is H.265 instead of H.264, so nothing is decodable.
+    pub fn is_h265(&self) -> bool {
+        self.h265 >= H265_PACKETS
     }
 
     /// Number of rejected datagrams.
@@ -428,6 +436,8 @@ impl Source {
 
 /// Minimum interval between feedback packets; also the smallest reordering window before a NACK.
 const MIN_INTERVAL: Duration = Duration::from_millis(4);
+/// Packets that prove H.265: the parameter sets of one key frame.
+const H265_PACKETS: u64 = 3;
 /// Number of regular reports that contain each arrival.
 const OVERLAP: u32 = 4;
 /// Interval between key frame requests: one round trip of an intercontinental path.

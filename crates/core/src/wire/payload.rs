@@ -227,6 +227,13 @@ impl Role {
     }
 }
 
+/// Whether a payload shows that it is H.265 (RFC 7798): a parameter set, an aggregation packet or a
+/// fragment of the base layer. Read as H.264 (RFC 6184) its type is unspecified, or a data partition,
+/// which no known sender uses.
+pub fn is_h265(payload: &[u8]) -> bool {
+    matches!(payload, [0x40 | 0x42 | 0x44 | 0x60 | 0x62, 1, ..])
+}
+
 /// Calls `each` with the type of every NAL unit in an RFC 6184 payload, and with the byte after its
 /// header: `None` if the payload does not contain the beginning of the unit.
 fn each_unit(payload: &[u8], mut each: impl FnMut(u8, Option<u8>)) {

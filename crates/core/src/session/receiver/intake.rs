@@ -6,13 +6,14 @@ use super::nack_schedule::NackSchedule;
 use super::probation::LastPacket;
 use super::{MediaReceiver, Source};
 use crate::endpoint::Datagram;
-use crate::media::MEDIA_CLOCK;
+use crate::media::{Codec, MEDIA_CLOCK};
 use crate::session::jitter_buffer::MediaPacket;
 use crate::session::pauses::{Pauses, TAKEOVER};
 use crate::session::slowdown_detector::SlowdownDetector;
 use crate::units::Time;
 use crate::wire::ccfb::Received;
 use crate::wire::ntp::NtpShort;
+use crate::wire::payload;
 use crate::wire::rtcp::{self, Rtcp};
 use crate::wire::rtp::{RtpHeader, RtpPacket};
 use crate::wire::rtx::RtxPayload;
@@ -214,8 +215,10 @@ impl MediaReceiver {
             self.restarts += 1;
         }
         if self.frames.is_intact() {
-            self.undecodable_since = None;
+            (self.undecodable_since, self.h265) = (None, 0);
         } else {
+            let is_h264 = payload::codec(self.config.payload_types.0) == Codec::H264;
+            self.h265 += u64::from(is_h264 && payload::is_h265(packet.payload));
             let since = *self.undecodable_since.get_or_insert(now);
             if now.since(since) >= KEY_PATIENCE && self.want_key.is_none() {
                 self.want_key = Some(now);

@@ -24,9 +24,7 @@ impl Sdp {
             lines.format_of("H264", &formats, |format| Ok(format != mpeg2::PAYLOAD_TYPE))?;
         // MPEG video has a static payload type, which needs no rtpmap.
         let mpeg2 = formats.iter().copied().find(|f| *f == mpeg2::PAYLOAD_TYPE);
-        let payload_type = payload_type.or(mpeg2).ok_or(SdpError::Missing {
-            what: "a=rtpmap of H264/90000 or payload type 32",
-        })?;
+        let payload_type = payload_type.or(mpeg2).ok_or(lines.unsupported())?;
         let of_media = payload_type.get().to_string();
         let parameter_sets = match payload::codec(payload_type) {
             Codec::H264 => {
@@ -142,6 +140,20 @@ impl<'a> Lines<'a> {
             return Ok(Some(format));
         }
         Ok(None)
+    }
+
+    /// Error for a description without a supported format.
+    fn unsupported(&self) -> SdpError {
+        let maps = self.attributes("rtpmap");
+        let mut encodings = maps.filter_map(|line| Some((line, line.word(1)?)));
+        let is_h265 =
+            |(_, encoding): &(_, &str)| encoding.to_ascii_uppercase().starts_with("H265/");
+        encodings.find(is_h265).map_or(
+            SdpError::Missing {
+                what: "a=rtpmap of H264/90000 or payload type 32",
+            },
+            |(line, _)| line.wrong(SdpFault::H265),
+        )
     }
 
     /// A format parameter, as a line with the parameter's value.
@@ -342,6 +354,8 @@ pub enum SdpFault {
     Crypto,
     /// The frame rate is not a decimal number.
     FrameRate,
+    /// The stream is H.265.
+    H265,
     /// The line does not begin with a letter and an equals sign.
     NoType,
     /// The origin has no numeric session identifier.
@@ -384,6 +398,7 @@ impl fmt::Display for SdpFault {
                 "the key must be inline: and base64 of the suite's length, without an identifier"
             }
             Self::FrameRate => "the frame rate must be a decimal number such as 29.97",
+            Self::H265 => "H.265 is not supported: have the sender encode H.264",
             Self::NoType => "a line must begin with a letter and =",
             Self::Origin => "the second word of the origin must be a number below 2^64",
             Self::PacketisationMode => {

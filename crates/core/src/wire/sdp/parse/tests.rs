@@ -199,8 +199,9 @@ fn errors_name_the_line() {
         error("b=AS:800", "a=ssrc:1 cname:"),
         line(10, SdpFault::Cname)
     );
+    assert_eq!(error("h264/90000", "H265/90000"), line(12, SdpFault::H265));
     assert_eq!(
-        error("h264", "h265"),
+        error("h264", "vp8"),
         SdpError::Missing {
             what: "a=rtpmap of H264/90000 or payload type 32"
         }

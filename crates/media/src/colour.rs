@@ -3,6 +3,7 @@
 #[cfg(feature = "ffmpeg")]
 use ffmpeg_the_third as ffmpeg;
 
+#[cfg(feature = "ffmpeg")]
 use crate::picture::Size;
 
 /// Code points of a colour description (ITU-T H.273 section 8); 2 is unspecified. The range is
@@ -24,16 +25,16 @@ impl Colour {
         transfer: UNSPECIFIED,
         matrix: UNSPECIFIED,
     };
+}
 
+#[cfg(feature = "ffmpeg")]
+impl Colour {
     /// Matrix for pictures that were RGB: BT.709 from 720 lines on, and BT.601 below, as players
     /// assume.
     pub(crate) const fn matrix_for_rgb(size: Size) -> u8 {
         if size.height() >= 720 { BT709 } else { BT601 }
     }
-}
 
-#[cfg(feature = "ffmpeg")]
-impl Colour {
     /// Description of a frame. FFmpeg has the code points of H.273.
     pub(crate) fn of(frame: &ffmpeg::frame::Video) -> Self {
         // SAFETY: the pointer of a frame is valid as long as the frame; three integers are read.
@@ -66,5 +67,7 @@ impl Colour {
 }
 
 const UNSPECIFIED: u8 = 2;
+#[cfg(feature = "ffmpeg")]
 const BT709: u8 = 1;
+#[cfg(feature = "ffmpeg")]
 const BT601: u8 = 6;

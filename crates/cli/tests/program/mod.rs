@@ -176,10 +176,12 @@ pub(crate) fn free_pair() -> u16 {
 impl ProgramResult {
     /// Frames per second in the last progress line of a receiver.
     pub(crate) fn frames_per_second(&self) -> u32 {
-        let line = self.said.lines().rfind(|line| line.contains("frames/s"));
-        let line = line.unwrap_or_else(|| panic!("no rate in:\n{}", self.said));
-        let rate = line.split(" frames/s").next().unwrap();
-        rate.rsplit(' ').next().unwrap().parse().unwrap()
+        let lines = self.said.lines().rev();
+        let rates = lines.filter_map(|line| line.split_once(" frames/s")?.0.rsplit(' ').next());
+        // The last line may be of a second in which the stream ended.
+        let rates = rates.take(2).map(|rate| rate.parse().unwrap());
+        let most = rates.max();
+        most.unwrap_or_else(|| panic!("no rate in:\n{}", self.said))
     }
 
     /// Number of whole frames in the last message of a receiver.

@@ -8,6 +8,8 @@ use crate::units::{Bytes, Rate, Time};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     next: Time,
+    /// Size of the last packet.
+    last: Bytes,
     /// Credit for idle time before now, and the time at which this permission expires.
     burst: (Duration, Time),
 }
@@ -29,8 +31,17 @@ impl Pacer {
     //= rfc5348-4.6-burst
     pub fn on_sent(&mut self, now: Time, size: Bytes, rate: Rate) {
         self.next = self.start(now, SLACK) + size / rate.max(Rate::bps(1));
+        self.last = size;
         if self.next > now {
             self.burst = Default::default();
+        }
+    }
+
+    /// Accounts for a rate that the controller has changed: a long wait, of minutes after a silence
+    /// of the path, ends after one interval of the new rate. Shorter ones pass anyway.
+    pub fn on_rate(&mut self, now: Time, rate: Rate) {
+        if self.next.since(now) > LONG_WAIT {
+            self.next = self.next.min(now + self.last / rate.max(Rate::bps(1)));
         }
     }
 
@@ -55,6 +66,8 @@ impl Pacer {
 
 /// Two ticks of a 1 kHz timer.
 const SLACK: Duration = Duration::from_millis(2);
+/// Four reports.
+const LONG_WAIT: Duration = Duration::from_millis(100);
 /// Typical encoding time of a frame.
 const BURST_VALIDITY: Duration = Duration::from_millis(40);
 
@@ -92,6 +105,16 @@ mod tests {
             burst += 1;
         }
         assert_eq!(burst, 1);
+    }
+
+    #[test]
+    fn a_higher_rate_ends_a_long_wait() {
+        let (mut pacer, now) = (Pacer::default(), Time::from_secs(1));
+        pacer.on_sent(now, Bytes(1_250), Rate::bps(100));
+        pacer.on_rate(now, Rate::bps(50));
+        assert_eq!(pacer.next(), now.before(SLACK) + Duration::from_secs(100));
+        pacer.on_rate(now, Rate::kbps(1_000));
+        assert_eq!(pacer.next(), now + Duration::from_millis(10));
     }
 
     //= rfc5348-4.6-burst (test)

@@ -77,12 +77,13 @@ fn room(package: &str) -> &str {
 const ENDS: [&str; 3] = ["cli", "tests", "xtask"];
 
 /// External dependencies allowed for the core, dev-dependencies aside.
-const CORE_NEEDS: [&str; 6] = [
+const CORE_NEEDS: [&str; 7] = [
     "indexmap",
     "libm",
     "prefetch-index",
     "rand_core",
     "rand_pcg",
+    "reed-solomon-simd",
     "serde",
 ];
 

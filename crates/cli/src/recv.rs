@@ -239,7 +239,8 @@ fn protection(args: &RecvArgs, sdp: Option<&Sdp>) -> Result<Protection> {
 fn ssrcs(sdp: Option<&Sdp>) -> Vec<u32> {
     let source = sdp.and_then(|sdp| sdp.source.as_ref());
     source.map_or_else(Vec::new, |source| {
-        [source.ssrc].into_iter().chain(source.rtx_ssrc).collect()
+        let others = source.rtx_ssrc.into_iter().chain(source.parity_ssrc);
+        [source.ssrc].into_iter().chain(others).collect()
     })
 }
 
@@ -322,6 +323,9 @@ fn receiver_config(
     let mut config = ReceiverConfig::new(ssrc, name, args.delay_bound);
     config.epoch = around.epoch;
     config.payload_types = payload_types(sdp, undescribed_type(args));
+    if let Some(sdp) = sdp {
+        config.parity_type = sdp.parity;
+    }
     config.feedback = feedback(args.feedback, sdp);
     config.parameter_sets = sdp.and_then(|sdp| sdp.parameter_sets.clone());
     config

@@ -112,6 +112,10 @@ pub(crate) struct SendArgs {
     /// a few percent of the frames
     #[arg(long)]
     yielding: bool,
+    /// Send no parity packets. They replace retransmissions, to receivers that report on each packet,
+    /// while the round-trip time is too long for the delay bound
+    #[arg(long)]
+    no_parity: bool,
     /// Enable ECN: routers mark packets rather than drop them (RFC 3168)
     #[arg(long)]
     ecn: bool,
@@ -366,6 +370,7 @@ fn sender_config(
     config.packet_size = args.packet_size;
     config.one_way = args.one_way;
     config.ecn = args.ecn;
+    config.parity = !args.no_parity;
     config.transport_cc = args.sdp.is_some();
     config.log = true;
     config.frames = args.duration.map(|span| frames_in(span, opened.frame_rate));
@@ -407,11 +412,13 @@ fn write_sdp(
         port: route.peer.port(),
         payload_type: config.streams.media_type,
         rtx: Some(config.streams.repair_type),
+        parity: config.parity.then_some(config.streams.parity_type),
         parameter_sets: opened.parameter_sets.clone(),
         frame_rate: Some(config.frame_rate),
         source: Some(Source {
             ssrc: config.streams.media_ssrc,
             rtx_ssrc: Some(config.streams.repair_ssrc),
+            parity_ssrc: config.parity.then_some(config.streams.parity_ssrc),
             cname: config.cname.clone(),
         }),
         source_filter: Vec::new(),

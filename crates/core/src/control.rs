@@ -201,6 +201,8 @@ pub enum Kind {
     Dummy,
     /// New media.
     Media,
+    /// Forward error correction.
+    Parity,
     /// A keep-alive or a probe.
     Probe,
     /// A retransmission.

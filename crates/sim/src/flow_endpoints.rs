@@ -167,6 +167,7 @@ impl FlowInstance {
         config.frame_rate = video.frame_rate;
         config.rates = (video.floor, video.ceiling);
         config.ecn = self.plan.ecn.is_capable();
+        config.parity = self.plan.parity;
         config.log = true;
         let lasts = self.plan.stop.saturating_sub(self.plan.start);
         config.frames = Some(frames_in(video, lasts));

@@ -8,7 +8,7 @@ use crate::wire::rtcp::Cname;
 use crate::wire::rtp::PayloadType;
 use crate::wire::sdp::ParameterSets;
 
-/// SSRCs and payload types of the two RTP streams of a session.
+/// SSRCs and payload types of the RTP streams of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streams {
     /// SSRC of first transmissions.
@@ -19,17 +19,32 @@ pub struct Streams {
     pub media_type: PayloadType,
     /// Payload type of retransmissions.
     pub repair_type: PayloadType,
+    /// SSRC of parity packets.
+    pub parity_ssrc: u32,
+    /// Payload type of parity packets.
+    pub parity_type: PayloadType,
 }
 
 impl Streams {
-    /// Uses the customary dynamic payload types 96 and 97.
+    /// Uses the customary dynamic payload types from 96 on, and for parity packets an SSRC that
+    /// follows from the others.
     pub fn with_ssrcs(media_ssrc: u32, repair_ssrc: u32) -> Self {
+        let free = |ssrc: &u32| *ssrc != media_ssrc && *ssrc != repair_ssrc;
+        // One of three is free.
+        let parity_ssrc = (1..=3).map(|i| repair_ssrc.wrapping_add(i)).find(free);
         Self {
             media_ssrc,
             repair_ssrc,
             media_type: MEDIA_TYPE,
             repair_type: REPAIR_TYPE,
+            parity_ssrc: parity_ssrc.unwrap_or_default(),
+            parity_type: PARITY_TYPE,
         }
+    }
+
+    /// All SSRCs.
+    pub fn ssrcs(&self) -> [u32; 3] {
+        [self.media_ssrc, self.repair_ssrc, self.parity_ssrc]
     }
 }
 
@@ -54,6 +69,9 @@ pub struct SenderConfig {
     pub packet_size: Bytes,
     /// Retransmit lost packets that can still meet the delay bound.
     pub retransmit: bool,
+    /// Send parity packets while a retransmission cannot meet the delay bound, to receivers that
+    /// report on each packet (RFC 8888).
+    pub parity: bool,
     /// Number packets for transport-wide feedback (RTP header extension
     /// [`TRANSPORT_SEQUENCE_ID`](crate::wire::sdp::TRANSPORT_SEQUENCE_ID)).
     pub transport_cc: bool,
@@ -92,6 +110,7 @@ impl SenderConfig {
             rates: (Rate::kbps(150), Rate::kbps(8_000)),
             packet_size: Bytes(1_200),
             retransmit: true,
+            parity: true,
             transport_cc: false,
             ecn: false,
             key_interval: None,
@@ -117,6 +136,8 @@ pub struct ReceiverConfig {
     pub epoch: Ntp,
     /// Payload types of media and of retransmissions.
     pub payload_types: (PayloadType, PayloadType),
+    /// Payload type of parity packets; `None` if the sender has none.
+    pub parity_type: Option<PayloadType>,
     /// Time from the earliest possible arrival of a frame to its discard deadline.
     pub hold: Duration,
     /// Interval between feedback packets.
@@ -138,6 +159,7 @@ impl ReceiverConfig {
             cname,
             epoch: Ntp(0),
             payload_types: (MEDIA_TYPE, REPAIR_TYPE),
+            parity_type: Some(PARITY_TYPE),
             hold,
             feedback_interval: Duration::from_millis(25),
             //= rfc8083-4.1-report-interval
@@ -162,6 +184,8 @@ pub enum FeedbackMode {
 pub const MEDIA_TYPE: PayloadType = dynamic(96);
 /// Dynamic payload type of retransmissions.
 pub const REPAIR_TYPE: PayloadType = dynamic(97);
+/// Dynamic payload type of parity packets.
+pub const PARITY_TYPE: PayloadType = dynamic(98);
 
 const fn dynamic(number: u8) -> PayloadType {
     match PayloadType::new(number) {

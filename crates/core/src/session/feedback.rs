@@ -40,6 +40,7 @@ impl FeedbackReader {
             let stream = match block.ssrc {
                 ssrc if ssrc == streams.media_ssrc => Stream::Media,
                 ssrc if ssrc == streams.repair_ssrc => Stream::Repair,
+                ssrc if ssrc == streams.parity_ssrc => Stream::Parity,
                 _ => {
                     reject(cx, FeedbackFault::UnknownSource);
                     continue;
@@ -99,7 +100,7 @@ impl FeedbackReader {
         history: &mut History,
         reordering: Duration,
     ) -> Option<Learnt> {
-        if ![streams.media_ssrc, streams.repair_ssrc].contains(&report.media()) {
+        if !streams.ssrcs().contains(&report.media()) {
             reject(cx, FeedbackFault::UnknownSource);
             return None;
         }

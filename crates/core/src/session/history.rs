@@ -10,15 +10,17 @@ use crate::control::{Ecn, FlowId, Kind, Outcome, PacketOutcome, Sent};
 use crate::trace::FeedbackFault;
 use crate::units::{Bytes, RemoteTime, Time};
 
-/// Sequence number space: that of one of the two RTP streams of a session (RFC 4588, SSRC
-/// multiplexing), or of the whole transport.
+/// Sequence number space: that of one of the RTP streams of a session (SSRC multiplexing), or of the
+/// whole transport.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Stream {
     /// First transmissions.
     Media,
     /// Retransmissions.
     Repair,
-    /// Packets of both, by their transport-wide sequence number.
+    /// Parity packets.
+    Parity,
+    /// Packets of all, by their transport-wide sequence number.
     Transport,
 }
 
@@ -44,6 +46,7 @@ pub struct History {
     base: u64,
     media: Index,
     repair: Index,
+    parity: Index,
     /// Transport-wide sequence numbers, if the packets have them.
     transport: Index,
     next_transport: Option<u64>,
@@ -82,10 +85,12 @@ pub struct PacketRow {
 pub struct Learnt {
     /// Newly resolved packets, in sending order.
     pub fates: Vec<PacketOutcome>,
-    /// Contents of the lost ones, in the same order.
+    /// Media in the lost ones, in the same order.
     pub lost: Vec<Content>,
     /// Packets that were declared lost before and have arrived, in sending order.
     pub spurious: Vec<PacketOutcome>,
+    /// Media in these, in the same order.
+    pub restored: Vec<Content>,
     /// Round-trip time of the newest packet, excluding the receiver's holding time.
     pub rtt: Option<Duration>,
 }
@@ -127,7 +132,7 @@ impl History {
         wire_seq: u64,
         size: Bytes,
         (kind, ecn): (Kind, Ecn),
-        content: Content,
+        content: Option<Content>,
     ) -> Sent {
         //= rfc5348-5.1-retransmission
         let seq = self.base + self.packets.len() as u64;
@@ -245,8 +250,11 @@ impl History {
     fn take_spurious(&mut self, learnt: &mut Learnt) {
         let mut spurious = core::mem::take(&mut self.spurious);
         spurious.sort_unstable();
-        let found = spurious.drain(..).filter_map(|seq| self.fate(seq));
-        learnt.spurious.extend(found);
+        for seq in spurious.drain(..) {
+            learnt.spurious.extend(self.fate(seq));
+            let content = self.entry(seq).and_then(|entry| entry.content);
+            learnt.restored.extend(content);
+        }
         self.spurious = spurious;
     }
 
@@ -322,7 +330,7 @@ impl History {
                 outcome: *outcome,
             });
             if *outcome == Outcome::Lost {
-                learnt.lost.push(entry.content);
+                learnt.lost.extend(entry.content);
             }
         }
         self.advance(now);
@@ -422,7 +430,7 @@ impl History {
                 sent: entry.sent,
                 outcome: Outcome::Lost,
             });
-            learnt.lost.push(entry.content);
+            learnt.lost.extend(entry.content);
         }
         self.advance(now);
         learnt
@@ -462,7 +470,9 @@ impl History {
         };
         let entry = self.entry(seq)?;
         let in_flight = self.newest.is_some_and(|(newest, _)| seq > newest);
-        (!self.has_arrived(wire_seq) && !in_flight).then_some(entry.content)
+        entry
+            .content
+            .filter(|_| !self.has_arrived(wire_seq) && !in_flight)
     }
 
     /// Moves rows of packets that no longer change to `rows`.
@@ -520,6 +530,7 @@ impl History {
         self.base += 1;
         self.media.forget_before(self.base);
         self.repair.forget_before(self.base);
+        self.parity.forget_before(self.base);
         self.transport.forget_before(self.base);
     }
 
@@ -535,6 +546,7 @@ impl History {
         match stream {
             Stream::Media => &self.media,
             Stream::Repair => &self.repair,
+            Stream::Parity => &self.parity,
             Stream::Transport => &self.transport,
         }
     }
@@ -543,6 +555,7 @@ impl History {
         match stream {
             Stream::Media => &mut self.media,
             Stream::Repair => &mut self.repair,
+            Stream::Parity => &mut self.parity,
             Stream::Transport => &mut self.transport,
         }
     }
@@ -554,7 +567,7 @@ struct Entry {
     size: Bytes,
     kind: Kind,
     ecn: Ecn,
-    content: Content,
+    content: Option<Content>,
     /// The flag is set once the controller has received the outcome.
     outcome: Option<(Outcome, bool)>,
 }

@@ -10,6 +10,7 @@ pub mod feedback;
 pub mod history;
 pub mod jitter_buffer;
 pub mod pacer;
+mod parity;
 mod path;
 pub mod pauses;
 pub mod receiver;

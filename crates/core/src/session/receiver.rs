@@ -8,6 +8,7 @@ use self::nack_schedule::NackSchedule;
 use self::probation::{LastPacket, Probation};
 use super::config::{FeedbackMode, ReceiverConfig};
 use super::jitter_buffer::{JitterBuffer, ReceivedFrame};
+use super::parity::ParityDecoder;
 use super::pauses::Pauses;
 use super::receiver_stats::{Arrivals, ReceiverStats};
 use super::slowdown_detector::SlowdownDetector;
@@ -33,6 +34,8 @@ pub struct MediaReceiver {
     config: ReceiverConfig,
     media: Source,
     repair: Source,
+    parity: Source,
+    decoder: ParityDecoder,
     timestamps: Unwrap32,
     frames: JitterBuffer,
     /// Middle 32 bits of the NTP timestamp of the last sender report, and its arrival time.
@@ -70,6 +73,8 @@ pub struct MediaReceiver {
     h265: u64,
     /// Packets received and lost in earlier streams.
     earlier: (u64, i64),
+    /// Number of media packets restored from parity packets.
+    restored: u64,
     /// Number of restarts of the jitter buffer: takeovers, and jumps of the numbers.
     restarts: u64,
 }
@@ -86,6 +91,8 @@ impl MediaReceiver {
             config,
             media: Source::default(),
             repair: Source::default(),
+            parity: Source::default(),
+            decoder: ParityDecoder::default(),
             timestamps: Unwrap32::new(),
             last_sr: None,
             last_arrival: None,
@@ -111,6 +118,7 @@ impl MediaReceiver {
             rejected: 0,
             h265: 0,
             earlier: (0, 0),
+            restored: 0,
             restarts: 0,
         }
     }
@@ -155,6 +163,11 @@ impl MediaReceiver {
         self.rejected
     }
 
+    /// Number of lost media packets that were restored from parity packets.
+    pub fn restored(&self) -> u64 {
+        self.restored
+    }
+
     /// Arrival time of the last media packet.
     pub fn last_arrival(&self) -> Option<Time> {
         self.last_arrival
@@ -178,9 +191,13 @@ impl MediaReceiver {
         QueueLengths {
             packets,
             bytes,
-            arrivals: self.media.arrivals.len() + self.repair.arrivals.len(),
+            arrivals: self.sources().map(|source| source.arrivals.len()).sum(),
             restarts: self.restarts,
         }
+    }
+
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        [&self.media, &self.repair, &self.parity].into_iter()
     }
 
     fn feedback_soon(&mut self, now: Time, wait: Duration) {
@@ -212,8 +229,8 @@ impl MediaReceiver {
             })
         };
         let (last_sr, delay) = answer(self.last_sr);
-        let mut blocks = Vec::with_capacity(2);
-        for source in [&mut self.media, &mut self.repair] {
+        let mut blocks = Vec::with_capacity(4);
+        for source in [&mut self.media, &mut self.repair, &mut self.parity] {
             let Some(ssrc) = source.ssrc else { continue };
             let numbers = source.stats.report();
             blocks.push(ReportBlock {
@@ -258,10 +275,10 @@ impl MediaReceiver {
     }
 
     fn write_feedback(&mut self, now: Time, out: &mut Vec<u8>) {
-        if self.media.arrivals.is_fresh() || self.repair.arrivals.is_fresh() {
+        if self.sources().any(|source| source.arrivals.is_fresh()) {
             let mut builder = CcfbBuilder::new(self.config.ssrc, now, out);
             let overlap = self.config.feedback_interval * OVERLAP;
-            for source in [&mut self.media, &mut self.repair] {
+            for source in [&mut self.media, &mut self.repair, &mut self.parity] {
                 if let Some(ssrc) = source.ssrc
                     && let Some((begin, lines)) = source.arrivals.report(now, overlap)
                 {

@@ -10,6 +10,7 @@ use self::chain::ReferenceChain;
 use self::control::Control;
 pub use self::frames::SentFrame;
 use self::frames::{Frames, HEADERS, OutFrame};
+use self::protection::Protection;
 use self::repair_budget::RepairBudget;
 
 use super::breaker::Breaker;
@@ -36,6 +37,7 @@ mod feedback;
 mod frame_dropping;
 mod frames;
 pub mod held;
+mod protection;
 mod repair_budget;
 mod transmit;
 
@@ -56,6 +58,7 @@ pub struct MediaSender {
     frames: Frames,
     repairs: VecDeque<Content>,
     repair_budget: RepairBudget,
+    protection: Protection,
     history: History,
     pacer: Pacer,
     path: PathView,
@@ -180,6 +183,7 @@ impl MediaSender {
             frames: Frames::default(),
             repairs: VecDeque::new(),
             repair_budget: RepairBudget::default(),
+            protection: Protection::new(u64::from(config.streams.parity_ssrc & 0x7fff)),
             history,
             pacer: Pacer::default(),
             path: PathView::default(),
@@ -235,8 +239,8 @@ impl MediaSender {
             }
             let waiting = self.waiting_raw();
             let backlog = self.frames.backlog() + waiting;
-            self.control
-                .replan(cx, backlog, &self.path, self.capture.lag());
+            let repair = (self.capture.lag(), self.wants_parity());
+            self.control.replan(cx, backlog, &self.path, repair);
             let key = self.key_cause(frame);
             let rate = self.frame_rate(cx.now, captured, key.is_some());
             let budget = rate * self.config.frame_rate.interval();
@@ -300,7 +304,8 @@ impl MediaSender {
         };
         let deadline = self.config.delay_bound.map(|bound| order.captured + bound);
         let headers = self.headers();
-        let max_payload = (self.config.packet_size.get() - headers - rtx::OSN as u64) as usize;
+        let overhead = rtx::OSN.max(self.parity_overhead());
+        let max_payload = (self.config.packet_size.get() - headers - overhead as u64) as usize;
         let codec = payload::codec(self.config.streams.media_type);
         match OutFrame::new(codec, &encoded.data, row, deadline, (headers, max_payload)) {
             Ok(frame) => self.frames.push(frame),
@@ -352,6 +357,7 @@ impl MediaSender {
             self.stop(cx, cause);
         }
         self.frames.forget(now);
+        self.close_block_if_due(now);
         self.report_if_due(now);
         self.close_if_over(cx);
     }
@@ -378,7 +384,7 @@ impl MediaSender {
         }
         match self.phase {
             Phase::Greeting { since } => consider(Some(since + GREETING), TimerReason::Silence),
-            Phase::Open if !self.frames.is_empty() || !self.repairs.is_empty() => {
+            Phase::Open if self.has_packets() => {
                 consider(Some(self.pacer.next()), TimerReason::Pacing);
             }
             Phase::Open if self.capture.waiting() > 0 && !self.capture.is_busy() => {
@@ -387,8 +393,14 @@ impl MediaSender {
             Phase::Open => {}
             _ => consider(self.oldest_capture_deadline(), TimerReason::Deadline),
         }
+        consider(self.protection.closes(), TimerReason::Deadline);
         consider(self.closing_time(), TimerReason::Schedule);
         next
+    }
+
+    /// Whether packets wait to be sent.
+    fn has_packets(&self) -> bool {
+        !self.frames.is_empty() || !self.repairs.is_empty() || self.protection.is_waiting()
     }
 
     /// Stops capturing. Pending frames are still sent.
@@ -502,7 +514,11 @@ impl MediaSender {
     /// receiver report, and at least the minimum rate.
     fn target(&self) -> Target {
         let target = match self.peer {
-            Peer::PerPacket { .. } => return self.under_ceiling(self.control.target()),
+            Peer::PerPacket { .. } => {
+                let target = self.under_ceiling(self.control.target());
+                let media = target.media.as_f64() * (1.0 - self.protection.share());
+                return target.media(Rate::from_f64(media));
+            }
             Peer::Unknown => self.control.target(),
             Peer::Silent => self.within(self.control.target(), ReceiverReports::new().bounds()),
             Peer::ReceiverReports => {

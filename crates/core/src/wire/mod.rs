@@ -11,6 +11,7 @@ pub mod framing;
 pub mod h264;
 pub mod mpeg2;
 pub mod ntp;
+pub mod parity;
 pub mod payload;
 pub mod rtcp;
 pub mod rtp;

@@ -31,6 +31,8 @@ pub struct Sdp {
     pub payload_type: PayloadType,
     /// Payload type of the retransmissions, if any.
     pub rtx: Option<PayloadType>,
+    /// Payload type of the parity packets ([`super::parity`]), if any.
+    pub parity: Option<PayloadType>,
     /// Parameter sets that the decoder needs before the first picture, unless the stream contains
     /// them.
     pub parameter_sets: Option<ParameterSets>,
@@ -59,7 +61,9 @@ pub struct Source {
     pub ssrc: u32,
     /// SSRC of the retransmissions.
     pub rtx_ssrc: Option<u32>,
-    /// CNAME of both.
+    /// SSRC of the parity packets.
+    pub parity_ssrc: Option<u32>,
+    /// CNAME of all.
     pub cname: Cname,
 }
 
@@ -168,8 +172,8 @@ impl Sdp {
             "RTP/SAVPF"
         };
         write!(f, "m=video {port} {profile} {media}")?;
-        if let Some(rtx) = self.rtx {
-            write!(f, " {}", rtx.get())?;
+        for other in self.rtx.iter().chain(&self.parity) {
+            write!(f, " {}", other.get())?;
         }
         line(f, format_args!(""))?;
         line(f, format_args!("b=RS:{RTCP_SENDERS}"))?;
@@ -183,6 +187,9 @@ impl Sdp {
             //= rfc4588-8.6-apt
             line(f, format_args!("a=rtpmap:{} rtx/90000", rtx.get()))?;
             line(f, format_args!("a=fmtp:{} apt={media}", rtx.get()))?;
+        }
+        if let Some(parity) = self.parity {
+            line(f, format_args!("a=rtpmap:{} {PARITY}/90000", parity.get()))?;
         }
         if let Some(rate) = self.frame_rate {
             let thousandths = thousandths(rate);
@@ -263,6 +270,7 @@ impl Sdp {
         let Some(Source {
             ssrc,
             rtx_ssrc,
+            parity_ssrc,
             cname,
         }) = &self.source
         else {
@@ -272,9 +280,12 @@ impl Sdp {
         if let Some(rtx) = rtx_ssrc {
             line(f, format_args!("a=ssrc-group:FID {ssrc} {rtx}"))?;
         }
-        line(f, format_args!("a=ssrc:{ssrc} cname:{cname}"))?;
-        if let Some(rtx) = rtx_ssrc {
-            line(f, format_args!("a=ssrc:{rtx} cname:{cname}"))?;
+        if let Some(parity) = parity_ssrc {
+            // RFC 5956 section 4.3.
+            line(f, format_args!("a=ssrc-group:FEC-FR {ssrc} {parity}"))?;
+        }
+        for ssrc in [ssrc].into_iter().chain(rtx_ssrc).chain(parity_ssrc) {
+            line(f, format_args!("a=ssrc:{ssrc} cname:{cname}"))?;
         }
         Ok(())
     }
@@ -300,6 +311,8 @@ const RTCP_SENDERS: u32 = 10_000;
 /// RTCP bandwidth of the receivers in bit/s: about 20 receiver reports per second. The default, 5 %
 /// of the session bandwidth, is unknown to a receiver of a stream at a variable rate.
 const RTCP_RECEIVERS: u32 = 20_000;
+/// Encoding name of parity packets. It is not registered.
+const PARITY: &str = "x-reed-solomon";
 const SPS: u8 = 7;
 const PPS: u8 = 8;
 
@@ -324,6 +337,7 @@ mod tests {
             port: 5004,
             payload_type: PayloadType::new(96).unwrap(),
             rtx: PayloadType::new(97),
+            parity: PayloadType::new(98),
             parameter_sets: ParameterSets::new(&[0x67, 0x42, 0xc0, 0x1f, 0xda], &[0x68, 0xce]),
             frame_rate: Some(FrameRate {
                 num: 30_000,
@@ -332,6 +346,7 @@ mod tests {
             source: Some(Source {
                 ssrc: 1,
                 rtx_ssrc: Some(2),
+                parity_ssrc: Some(3),
                 cname: Cname::new("tide@gate").unwrap(),
             }),
             source_filter: vec![IpAddr::from([192, 0, 2, 1])],
@@ -351,13 +366,14 @@ o=- 7 0 IN IP4 127.0.0.1
 s=Tidegate
 c=IN IP4 127.0.0.1
 t=0 0
-m=video 5004 RTP/AVPF 96 97
+m=video 5004 RTP/AVPF 96 97 98
 b=RS:10000
 b=RR:20000
 a=rtpmap:96 H264/90000
 a=fmtp:96 packetization-mode=1;profile-level-id=42c01f;sprop-parameter-sets=Z0LAH9o=,aM4=
 a=rtpmap:97 rtx/90000
 a=fmtp:97 apt=96
+a=rtpmap:98 x-reed-solomon/90000
 a=framerate:29.970
 a=source-filter: incl IN IP4 * 192.0.2.1
 a=rtcp-mux
@@ -369,8 +385,10 @@ a=rtcp-fb:* ack ccfb
 a=rtcp-fb:* transport-cc
 a=extmap:1 http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01
 a=ssrc-group:FID 1 2
+a=ssrc-group:FEC-FR 1 3
 a=ssrc:1 cname:tide@gate
 a=ssrc:2 cname:tide@gate
+a=ssrc:3 cname:tide@gate
 ";
         assert_eq!(sdp.to_string(), expected.replace('\n', "\r\n"));
         let back = Sdp::parse(expected).unwrap();

@@ -165,6 +165,8 @@ pub struct FlowPlan {
     /// Whether the delay bound of a video keeps its small margin while competing traffic shares the
     /// queue.
     pub yielding: bool,
+    /// Whether a video sends parity packets while a retransmission cannot meet its delay bound.
+    pub parity: bool,
     /// Start time.
     pub start: Duration,
     /// Each flow starts later by a uniform random time up to this.

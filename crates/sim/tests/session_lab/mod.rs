@@ -54,6 +54,7 @@ pub(crate) struct SessionSetup {
     /// Frames per second.
     pub(crate) fps: u32,
     pub(crate) ecn: bool,
+    pub(crate) parity: bool,
     pub(crate) patience: Duration,
     pub(crate) feedback: FeedbackMode,
     /// A receiver with this feedback replaces ours.
@@ -86,6 +87,7 @@ impl SessionSetup {
             seconds: 20,
             fps: 30,
             ecn: false,
+            parity: true,
             patience: Duration::from_secs(20),
             feedback: FeedbackMode::PerPacket,
             plain: None,
@@ -171,6 +173,7 @@ impl SessionSetup {
         config.rates = (self.floor, self.ceiling);
         config.delay_bound = self.bound;
         config.ecn = self.ecn;
+        config.parity = self.parity;
         config.patience = self.patience;
         config.transport_cc = self.plain.is_some_and(|plain| plain.transport.is_some());
         config.frame_rate = FrameRate::fps(self.fps);

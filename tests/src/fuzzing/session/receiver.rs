@@ -8,10 +8,13 @@ use super::{MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ss
 use tidegate_core::control::Ecn;
 use tidegate_core::endpoint::{Datagram, Endpoint};
 use tidegate_core::random::Seed;
-use tidegate_core::session::config::{FeedbackMode, MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig};
+use tidegate_core::session::config::{
+    FeedbackMode, MEDIA_TYPE, PARITY_TYPE, REPAIR_TYPE, ReceiverConfig,
+};
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::units::Time;
 use tidegate_core::wire::ntp::Ntp;
+use tidegate_core::wire::parity::{Block, Parity};
 use tidegate_core::wire::rtcp::{self, Rtcp, SenderInfo};
 use tidegate_core::wire::rtp::RtpHeader;
 use tidegate_core::wire::rtx::RtxPayload;
@@ -112,10 +115,10 @@ impl ReceiverScene {
     fn jump(&mut self, story: &mut Story<'_>) {
         let choice = story.byte();
         let header = RtpHeader {
-            payload_type: if choice & 1 == 0 {
-                MEDIA_TYPE
-            } else {
-                REPAIR_TYPE
+            payload_type: match (choice >> 7, choice & 1) {
+                (1, _) => PARITY_TYPE,
+                (_, 0) => MEDIA_TYPE,
+                _ => REPAIR_TYPE,
             },
             sequence: self.seq.wrapping_add(story.word()),
             timestamp: self.timestamp.wrapping_add(u32::from(story.word()) << 16),
@@ -123,8 +126,25 @@ impl ReceiverScene {
             marker: choice & 2 == 2,
         };
         let len = usize::from(story.byte());
-        let payload = story.take(len);
-        self.packet(header, payload, Ecn::from_bits(choice >> 2));
+        let ecn = Ecn::from_bits(choice >> 2);
+        if header.payload_type == PARITY_TYPE {
+            let block = Block {
+                first: self.seq.wrapping_sub(u16::from(story.byte())),
+                media: story.byte() % 130,
+                parity: story.byte() % 34,
+            };
+            let index = story.byte() % 34;
+            let shard = story.take(len);
+            let mut payload = Vec::new();
+            Parity {
+                block,
+                index,
+                shard,
+            }
+            .emit(&mut payload);
+            return self.packet(header, &payload, ecn);
+        }
+        self.packet(header, story.take(len), ecn);
     }
 
     /// Packets of a valid sender, with losses and reordering.

@@ -14,7 +14,7 @@ fn send(h: &mut History, ms: u64, seq: u64) {
         seq,
         Bytes(1_200),
         (Kind::Media, Ecn::NotEct),
-        CONTENT,
+        Some(CONTENT),
     );
 }
 
@@ -36,7 +36,8 @@ fn a_retransmission_has_its_own_sequence_number() {
     let mut send = |stream, wire_seq, kind| {
         let (now, size) = (Time::ZERO, Bytes(1_200));
         let kinds = (kind, Ecn::NotEct);
-        h.on_sent(now, stream, wire_seq, size, kinds, CONTENT).seq
+        h.on_sent(now, stream, wire_seq, size, kinds, Some(CONTENT))
+            .seq
     };
     assert_eq!(send(Stream::Media, 900, Kind::Media), 0);
     assert_eq!(send(Stream::Repair, 20, Kind::Repair), 1);
@@ -160,7 +161,7 @@ fn ce_mark_counts_only_on_ect_packets() {
     for (sent, seen) in [(Ecn::NotEct, Ecn::NotEct), (Ecn::Ect0, Ecn::Ce)] {
         let mut h = History::new(false);
         let (size, kinds) = (Bytes(1_200), (Kind::Media, sent));
-        h.on_sent(Time::ZERO, Stream::Media, 7, size, kinds, CONTENT);
+        h.on_sent(Time::ZERO, Stream::Media, 7, size, kinds, Some(CONTENT));
         let line = Line {
             seq: 7,
             received: Some((Duration::ZERO, Ecn::Ce)),

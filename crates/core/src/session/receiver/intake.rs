@@ -7,12 +7,15 @@ use super::probation::LastPacket;
 use super::{MediaReceiver, Source};
 use crate::endpoint::Datagram;
 use crate::media::{Codec, MEDIA_CLOCK};
+use crate::session::history::Stream;
 use crate::session::jitter_buffer::MediaPacket;
+use crate::session::parity::Restored;
 use crate::session::pauses::{Pauses, TAKEOVER};
 use crate::session::slowdown_detector::SlowdownDetector;
 use crate::units::Time;
 use crate::wire::ccfb::Received;
 use crate::wire::ntp::NtpShort;
+use crate::wire::parity::{MediaShard, Parity};
 use crate::wire::payload;
 use crate::wire::rtcp::{self, Rtcp};
 use crate::wire::rtp::{RtpHeader, RtpPacket};
@@ -37,6 +40,7 @@ impl MediaReceiver {
         match packet.header().payload_type {
             pt if pt == media => self.on_media(now, datagram, &packet),
             pt if pt == repair => self.on_repair(now, datagram, &packet),
+            pt if Some(pt) == self.config.parity_type => self.on_parity(now, datagram, &packet),
             _ => self.rejected += 1,
         }
     }
@@ -103,7 +107,7 @@ impl MediaReceiver {
         self.last_arrival = Some(now);
         self.pauses.on_packet(now);
         let seq = self.media.unwrap.unwrap(header.sequence);
-        let Some(timestamp) = self.on_arrival(now, datagram, &header, seq, false) else {
+        let Some(timestamp) = self.on_arrival(now, datagram, &header, seq, Stream::Media) else {
             return;
         };
         if self.bye.is_some_and(|bye| now.since(bye) > REORDERED_BYE) {
@@ -122,6 +126,68 @@ impl MediaReceiver {
                 payload: packet.payload(),
             },
         );
+        let media = MediaShard {
+            marker: header.marker,
+            timestamp: header.timestamp,
+            payload: packet.payload(),
+        };
+        let restored = self.decoder.on_media(now, seq, media);
+        self.assemble_restored(now, &restored);
+    }
+
+    /// A parity packet. Each one is reported; only one that protects packets near the newest one is
+    /// used. Its SSRC is that of the first one, until it is silent.
+    fn on_parity(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
+        let header = packet.header();
+        let Ok(parity) = Parity::parse(packet.payload()) else {
+            self.rejected += 1;
+            return;
+        };
+        let newest = self.media.unwrap.highest();
+        let first = newest.and_then(|newest| nearest16(newest, parity.block.first));
+        let is_near = |first: &u64| newest.is_some_and(|newest| first.abs_diff(newest) < NEAR);
+        let Some(first) = first.filter(is_near) else {
+            self.rejected += 1;
+            return;
+        };
+        if self.parity.is_other(header.ssrc) {
+            if self.decoder.is_active(now) {
+                self.rejected += 1;
+                return;
+            }
+            self.parity = Source::default();
+        }
+        self.parity.ssrc = Some(header.ssrc);
+        let own = self.parity.unwrap.unwrap(header.sequence);
+        let arrived = self.on_arrival(now, datagram, &header, own, Stream::Parity);
+        if arrived.is_some() {
+            let restored = self.decoder.on_parity(now, first, parity);
+            self.assemble_restored(now, &restored);
+        }
+    }
+
+    fn assemble_restored(&mut self, now: Time, restored: &[Restored]) {
+        for packet in restored {
+            let Some(media) = MediaShard::parse(&packet.shard) else {
+                self.rejected += 1;
+                continue;
+            };
+            let is_near = self
+                .last_media
+                .is_some_and(|last| last.is_timestamp_near(now, media.timestamp));
+            if !is_near || self.media.arrivals.has(packet.seq) {
+                continue;
+            }
+            self.restored += 1;
+            let packet = MediaPacket {
+                seq: packet.seq,
+                timestamp: self.timestamps.peek(media.timestamp),
+                marker: media.marker,
+                repaired: true,
+                payload: media.payload,
+            };
+            self.assemble(now, &packet);
+        }
     }
 
     /// A retransmission. Each one is reported, but only one of a missing packet near the stream is
@@ -145,7 +211,7 @@ impl MediaReceiver {
         }
         self.repair.ssrc = Some(header.ssrc);
         let own = self.repair.unwrap.unwrap(header.sequence);
-        let arrived = self.on_arrival(now, datagram, &header, own, true);
+        let arrived = self.on_arrival(now, datagram, &header, own, Stream::Repair);
         let Some(timestamp) = arrived.filter(|_| is_useful) else {
             return;
         };
@@ -178,25 +244,26 @@ impl MediaReceiver {
         datagram: &Datagram<'_>,
         header: &RtpHeader,
         seq: u64,
-        repaired: bool,
+        stream: Stream,
     ) -> Option<u64> {
-        let source = if repaired {
-            &mut self.repair
-        } else {
-            &mut self.media
+        let is_media = stream == Stream::Media;
+        let source = match stream {
+            Stream::Repair => &mut self.repair,
+            Stream::Parity => &mut self.parity,
+            _ => &mut self.media,
         };
         let ecn = datagram.ecn;
         let fresh = source.arrivals.on_packet(seq, Received { ecn, at: now });
-        let timestamp = if repaired {
-            self.timestamps.peek(header.timestamp)
-        } else {
+        let timestamp = if is_media {
             self.timestamps.unwrap(header.timestamp)
+        } else {
+            self.timestamps.peek(header.timestamp)
         };
         let ticks = u128::from(now.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
         source.stats.on_packet(seq, timestamp as i64, ticks as i64);
         self.report_due
             .get_or_insert(now + self.config.report_interval);
-        if !repaired && fresh {
+        if is_media && fresh {
             self.nacks.on_packet(now, seq, &self.media.arrivals);
         }
         self.feedback_soon(now, self.config.feedback_interval);
@@ -296,7 +363,8 @@ impl MediaReceiver {
         }
         self.earlier = self.counts();
         self.frames.start_over();
-        (self.media, self.repair) = Default::default();
+        (self.media, self.repair, self.parity) = Default::default();
+        self.decoder.clear();
         self.timestamps = Unwrap32::new();
         self.slowdown = SlowdownDetector::default();
         (self.last_sr, self.want_key, self.last_media) = (None, None, None);
@@ -316,6 +384,9 @@ impl MediaReceiver {
 /// RFC 3550 appendix A.1: maximum gap, and here also the maximum reordering, of sequence numbers
 /// without probation.
 const MAX_DROPOUT: u16 = 3_000;
+/// Distance of a block of parity packets from the newest media packet: more than the packets of a
+/// round trip after which a block is of use.
+const NEAR: u64 = 1_024;
 /// Time without a decodable frame after which a key frame is requested: more than the transmission
 /// of a key frame takes, and less than half of the second in which a stream must be back.
 const KEY_PATIENCE: Duration = Duration::from_millis(400);

@@ -16,7 +16,14 @@ fn send(history: &mut History, seconds: core::ops::Range<u64>, first: u64) {
     for i in seconds.start * 100..seconds.end * 100 {
         let now = Time::from_millis(i * 10);
         let kinds = (Kind::Media, Ecn::NotEct);
-        history.on_sent(now, Stream::Media, first + i, Bytes(1_000), kinds, CONTENT);
+        history.on_sent(
+            now,
+            Stream::Media,
+            first + i,
+            Bytes(1_000),
+            kinds,
+            Some(CONTENT),
+        );
     }
 }
 
@@ -135,7 +142,7 @@ fn grow(reports: &mut ReceiverReports, history: &mut History, capacity: &[u64]) 
                 u64::from(seq),
                 Bytes(125),
                 kinds,
-                CONTENT,
+                Some(CONTENT),
             );
             seq += 1;
         }

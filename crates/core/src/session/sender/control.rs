@@ -16,6 +16,9 @@ pub(super) enum Control {
     Bounded {
         limiter: DelayBound<Box<dyn RateController>>,
         bound: Duration,
+        /// Duration of a block of media packets with parity packets; `None` if a retransmission is
+        /// in time, or nothing is.
+        protected: Option<Duration>,
     },
 }
 
@@ -39,27 +42,50 @@ impl Control {
         Self::Bounded {
             limiter: DelayBound::new(controller, planner, bound),
             bound,
+            protected: None,
         }
     }
 
-    /// Updates the plan before a frame is ordered.
+    /// Duration of a block of media packets with parity packets; `None` if they are of no use.
+    pub(super) fn protected(&self) -> Option<Duration> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Bounded { protected, .. } => *protected,
+        }
+    }
+
+    /// Updates the plan before a frame is ordered. `encoder` is its delay; `parity` permits parity
+    /// packets.
     pub(super) fn replan(
         &mut self,
         cx: &mut Context<'_>,
         backlog: Bytes,
         path: &PathView,
-        encoder: Duration,
+        (encoder, parity): (Duration, bool),
     ) {
-        if let Self::Bounded { limiter, bound, .. } = self {
+        if let Self::Bounded {
+            limiter,
+            bound,
+            protected,
+        } = self
+        {
             limiter.set_backlog(backlog);
             // Loss detection, request and retransmission must complete within the bound. If that is
-            // impossible even with an empty queue, the plan reserves no time for repairs.
+            // impossible even with an empty queue, parity packets repair, if `parity` permits. If a
+            // queue is the cause, the plan reserves no time for repairs.
             let repaired = path.srtt() + REPAIR;
             let standing = limiter.standing(cx.now);
-            let repair = if path.one_way() + standing + repaired > *bound {
-                Duration::ZERO
-            } else {
+            let arrival = path.one_way() + standing;
+            *protected = None;
+            let repair = if arrival + repaired <= *bound {
                 repaired.min(*bound / 3)
+            } else if parity && path.has_rtt() && path.one_way() * 3 + REPAIR > *bound {
+                let rest = bound.saturating_sub(arrival + encoder);
+                *protected = Some(rest * 2 / 5).filter(|span| *span >= SHORTEST_BLOCK);
+                // The parity packets of a block take part of its duration again.
+                protected.map_or(Duration::ZERO, |span| span * 5 / 4)
+            } else {
+                Duration::ZERO
             };
             let spent = path.one_way() + encoder + repair;
             limiter.set_budget(bound.saturating_sub(spent), repair);
@@ -140,3 +166,5 @@ impl Control {
 /// Duration of a repair in addition to the round-trip time: one feedback interval, the gap to the
 /// packets that prove the loss, and the timers of both endpoints.
 const REPAIR: Duration = Duration::from_millis(50);
+/// Shorter blocks than a frame interval at 60 frames per second need a parity packet per frame.
+const SHORTEST_BLOCK: Duration = Duration::from_millis(15);

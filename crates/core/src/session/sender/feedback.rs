@@ -68,7 +68,7 @@ impl MediaSender {
         is_detailed: bool,
     ) {
         let streams = self.config.streams;
-        if block.ssrc == streams.repair_ssrc {
+        if [streams.repair_ssrc, streams.parity_ssrc].contains(&block.ssrc) {
             //= rfc8083-4.1-other-streams
             return self.breaker.on_rtcp(cx.now);
         }
@@ -284,7 +284,13 @@ impl MediaSender {
         report.rtt = learnt.rtt;
         //= rfc8083-7-ecn
         self.control.on_report(cx, &report);
-        for &content in &learnt.lost {
+        self.pacer.on_rate(cx.now, self.pace());
+        self.protection.on_spurious(&learnt.restored);
+        let queueing = self.path.srtt().saturating_sub(self.path.one_way() * 2);
+        let hopeless = self
+            .protection
+            .on_outcomes(&learnt.fates, &learnt.lost, queueing);
+        for content in hopeless {
             self.on_lost(content);
         }
         if cx.now.since(self.last_sample) >= SAMPLE_INTERVAL {
@@ -334,7 +340,9 @@ impl MediaSender {
                 continue;
             };
             if self.repairs.len() < MAX_REPAIRS && !self.repairs.contains(&content) {
-                self.on_lost(content);
+                for content in self.protection.on_outcomes(&[], &[content], Duration::ZERO) {
+                    self.on_lost(content);
+                }
             }
         }
     }
@@ -410,6 +418,7 @@ impl MediaSender {
         };
         self.next_report = Some(cx.now);
         self.repairs.clear();
+        self.protection.interrupt();
     }
 
     fn end_blackout(&mut self, cx: &mut Context<'_>, since: Time) {
@@ -458,6 +467,7 @@ impl MediaSender {
         self.bye = None;
         self.next_report = Some(cx.now);
         self.repairs.clear();
+        self.protection.interrupt();
     }
 
     /// Restarts the stream after a trip. All path estimates are reset except the new round-trip
@@ -532,7 +542,7 @@ impl MediaSender {
         if !self.capture.is_over() {
             return None;
         }
-        let idle = self.frames.is_empty() && self.repairs.is_empty();
+        let idle = !self.has_packets();
         let quiet = self.last_media + self.config.delay_bound.unwrap_or(LAST_REPAIRS);
         (idle || self.phase != Phase::Open).then_some(quiet)
     }
@@ -549,7 +559,7 @@ impl MediaSender {
         self.next_report = Some(cx.now);
         self.report_if_due(cx.now);
         if let Some(last) = self.outgoing.back_mut() {
-            rtcp::emit_bye(&[streams.media_ssrc, streams.repair_ssrc], None, last);
+            rtcp::emit_bye(&streams.ssrcs(), None, last);
         }
         self.phase = Phase::Closed(failure);
     }

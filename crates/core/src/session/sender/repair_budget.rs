@@ -1,4 +1,4 @@
-//! Byte budget of retransmissions.
+//! Byte budget of retransmissions, and of parity packets.
 
 use crate::units::Bytes;
 
@@ -7,18 +7,27 @@ use crate::units::Bytes;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RepairBudget {
     credit: Bytes,
+    share: (u64, u64),
 }
 
 impl Default for RepairBudget {
     fn default() -> Self {
-        Self { credit: INITIAL }
+        Self::of(SHARE)
     }
 }
 
 impl RepairBudget {
+    /// A budget of another share of the media bytes, as numerator and denominator.
+    pub(super) fn of(share: (u64, u64)) -> Self {
+        Self {
+            credit: INITIAL,
+            share,
+        }
+    }
+
     /// A media packet of `size` was sent; `second` is the media of one second at the current rate.
     pub(super) fn on_media(&mut self, size: Bytes, second: Bytes) {
-        let (part, whole) = SHARE;
+        let (part, whole) = self.share;
         let most = second.max(INITIAL);
         self.credit = (self.credit + size.scale(part, whole)).min(most);
     }

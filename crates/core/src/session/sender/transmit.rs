@@ -8,8 +8,10 @@ use crate::control::{Context, Ecn, Kind};
 use crate::endpoint::{OVERHEAD, Transmit};
 use crate::session::history::{Content, Stream};
 use crate::session::jitter_buffer::LATE_REPAIR;
+use crate::session::parity::ParityPacket;
 use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::{Bytes, Time};
+use crate::wire::parity::MediaShard;
 use crate::wire::rtp::{PayloadType, RtpHeader};
 use crate::wire::rtx::RtxPayload;
 use crate::wire::sdp::TRANSPORT_SEQUENCE_ID;
@@ -28,10 +30,7 @@ impl MediaSender {
         if self.phase != Phase::Open || !self.pacer.is_open(cx.now) {
             return None;
         }
-        let (stream, kind, content) = match self.write_repair(cx, buffer) {
-            Some(content) => (Stream::Repair, Kind::Repair, content),
-            None => (Stream::Media, Kind::Media, self.write_media(cx, buffer)?),
-        };
+        let (stream, kind, content, parity) = self.write_next(cx, buffer)?;
         let size = Bytes(buffer.len() as u64) + OVERHEAD;
         // A peer that does not report CE marks prevents a reaction to them (RFC 6679 section
         // 7.2.1).
@@ -41,17 +40,20 @@ impl MediaSender {
         } else {
             Ecn::NotEct
         };
-        let seq = if stream == Stream::Media {
-            &mut self.media_seq
-        } else {
-            &mut self.repair_seq
+        let seq = match stream {
+            Stream::Repair => &mut self.repair_seq,
+            Stream::Parity => &mut self.protection.seq,
+            _ => &mut self.media_seq,
         };
         let wire_seq = core::mem::replace(seq, *seq + 1);
         let kinds = (kind, ecn);
         let mut sent = self
             .history
             .on_sent(cx.now, stream, wire_seq, size, kinds, content);
-        sent.app_limited = self.frames.is_empty() && self.repairs.is_empty();
+        if let Some(packet) = parity {
+            self.protection.on_sent(&packet, sent.seq);
+        }
+        sent.app_limited = !self.has_packets();
         self.control.on_sent(cx, &sent);
         self.pacer.on_sent(cx.now, size, self.pace());
         self.breaker.on_sent(cx.now, size);
@@ -67,6 +69,37 @@ impl MediaSender {
             .octets
             .wrapping_add(buffer.len() as u32 - RtpHeader::LEN as u32);
         Some(Transmit { ecn, dscp: 0 })
+    }
+
+    /// Writes the next packet: a retransmission, a parity packet or a media packet.
+    fn write_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<(Stream, Kind, Option<Content>, Option<ParityPacket>)> {
+        if let Some(content) = self.write_repair(cx, buffer) {
+            return Some((Stream::Repair, Kind::Repair, Some(content), None));
+        }
+        if let Some(parity) = self.write_parity(cx.now, buffer) {
+            return Some((Stream::Parity, Kind::Parity, None, Some(parity)));
+        }
+        let content = self.write_media(cx, buffer)?;
+        Some((Stream::Media, Kind::Media, Some(content), None))
+    }
+
+    fn write_parity(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<ParityPacket> {
+        let parity = self.protection.next()?;
+        let streams = self.config.streams;
+        let header = RtpHeader {
+            payload_type: streams.parity_type,
+            sequence: self.protection.seq as u16,
+            timestamp: self.timestamp(now),
+            ssrc: streams.parity_ssrc,
+            marker: false,
+        };
+        emit(header, self.history.next_transport(), buffer);
+        parity.emit(buffer);
+        Some(parity)
     }
 
     fn write_repair(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
@@ -151,7 +184,14 @@ impl MediaSender {
             last,
         );
         emit(header, self.history.next_transport(), buffer);
+        let start = buffer.len();
         let (row, fragment) = self.frames.take_next(cx.now, buffer)?;
+        let media = MediaShard {
+            marker: last,
+            timestamp: header.timestamp,
+            payload: buffer.get(start..).unwrap_or_default(),
+        };
+        self.protect(cx, media);
         if row.left.is_some() {
             if row.key {
                 self.last_key_left = row.left;

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use core::str::FromStr;
 
 use super::super::{base64, mpeg2, payload, rtcp::Cname, rtp::PayloadType};
-use super::{Crypto, CryptoSuite, Feedback, PPS, ParameterSets, SPS, Sdp, Source};
+use super::{Crypto, CryptoSuite, Feedback, PARITY, PPS, ParameterSets, SPS, Sdp, Source};
 use crate::media::{Codec, FrameRate};
 
 impl Sdp {
@@ -48,6 +48,7 @@ impl Sdp {
             port,
             payload_type,
             rtx,
+            parity: lines.format_of(PARITY, &formats, |_| Ok(true))?,
             parameter_sets,
             frame_rate: lines.attribute("framerate").map(frame_rate).transpose()?,
             source: lines.source()?,
@@ -199,17 +200,8 @@ impl<'a> Lines<'a> {
     }
 
     fn source(&self) -> Result<Option<Source>, SdpError> {
-        let group = self
-            .attributes("ssrc-group")
-            .find(|line| line.word(0) == Some("FID"));
-        let rtx_of = |line: Line<'_>| {
-            let ssrcs = (line.word(1).and_then(parsed), line.word(2).and_then(parsed));
-            match ssrcs {
-                (Some(media), Some(rtx)) => Ok((media, rtx)),
-                _ => Err(line.wrong(SdpFault::Ssrc)),
-            }
-        };
-        let group: Option<(u32, u32)> = group.map(rtx_of).transpose()?;
+        let group = self.ssrc_group("FID")?;
+        let parity = self.ssrc_group("FEC-FR")?;
         for line in self.attributes("ssrc") {
             let ssrc: u32 = line
                 .word(0)
@@ -225,10 +217,25 @@ impl<'a> Lines<'a> {
             return Ok(Some(Source {
                 ssrc,
                 rtx_ssrc: group.map(|(_, rtx)| rtx),
+                parity_ssrc: parity
+                    .filter(|(media, _)| *media == ssrc)
+                    .map(|(_, own)| own),
                 cname,
             }));
         }
         Ok(None)
+    }
+
+    /// The first two SSRCs of a group (RFC 5576 section 4.2).
+    fn ssrc_group(&self, semantics: &str) -> Result<Option<(u32, u32)>, SdpError> {
+        let mut groups = self.attributes("ssrc-group");
+        let Some(line) = groups.find(|line| line.word(0) == Some(semantics)) else {
+            return Ok(None);
+        };
+        match (line.word(1).and_then(parsed), line.word(2).and_then(parsed)) {
+            (Some(media), Some(other)) => Ok(Some((media, other))),
+            _ => Err(line.wrong(SdpFault::Ssrc)),
+        }
     }
 
     /// Addresses of the lines that include sources.

@@ -66,6 +66,9 @@ pub(super) fn flow(
         control: control_of(&table)?,
         media: media(&table, count, (start, stop), scenario.duration, open)?,
         yielding: false,
+        parity: table
+            .get("parity")
+            .map_or(Ok(true), |value| value.boolean())?,
         ecn: Ecn::NotEct,
         dscp: table.get("dscp").map_or(Ok(0), |value| dscp(&value))?,
         start,
@@ -432,6 +435,7 @@ pub(super) const FLOW: &[&str] = &[
     "transport",
     "delay_bound",
     "yielding",
+    "parity",
     "ecn",
     "dscp",
     "start",

@@ -12,8 +12,8 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn source()(ssrc: u32, rtx_ssrc: Option<u32>, cname in "[a-z日 :=]{1,9}") -> Source {
-        Source { ssrc, rtx_ssrc, cname: Cname::new(cname).unwrap() }
+    fn source()(ssrc: u32, rtx_ssrc: Option<u32>, parity_ssrc: Option<u32>, cname in "[a-z日 :=]{1,9}") -> Source {
+        Source { ssrc, rtx_ssrc, parity_ssrc, cname: Cname::new(cname).unwrap() }
     }
 }
 
@@ -31,6 +31,7 @@ prop_compose! {
         port: u16,
         media in 0_u8..64,
         rtx in proptest::option::of(64_u8..128),
+        parity in proptest::option::of(64_u8..128),
         parameter_sets in proptest::option::of(sets()),
         millis in proptest::option::of(any::<u32>()),
         source in proptest::option::of(source()),
@@ -44,6 +45,7 @@ prop_compose! {
             session, address, port,
             payload_type: PayloadType::new(media).unwrap(),
             rtx: rtx.and_then(PayloadType::new),
+            parity: parity.filter(|_| rtx.is_none()).or(rtx.map(|rtx| rtx ^ 1)).and_then(PayloadType::new),
             // MPEG-2 (type 32) has no parameter sets.
             parameter_sets: parameter_sets.filter(|_| media != 32),
             frame_rate: millis.map(|millis| {

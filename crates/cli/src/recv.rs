@@ -81,7 +81,11 @@ pub(crate) struct RecvArgs {
     window: bool,
     #[command(flatten)]
     decoding: DecoderArgs,
-    /// Feedback to the sender [default: per-packet if the sender supports it]
+    /// Go on after a loss with a picture that has blemishes until the next key frame [default: yes
+    /// if no key frame can be requested]
+    #[arg(long, value_enum, value_name = "YES|NO", num_args = 0..=1, default_missing_value = "yes")]
+    conceal: Option<YesNo>,
+    /// Feedback to the sender [default: what its description offers, or per-packet]
     #[arg(long, value_enum)]
     feedback: Option<Feedback>,
     /// Write a run folder here [default: none]
@@ -106,11 +110,20 @@ pub(crate) struct RecvArgs {
     transport: Transport,
 }
 
+/// Value of an option whose default depends on others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum YesNo {
+    Yes,
+    No,
+}
+
 /// Feedback mode of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Feedback {
     /// RFC 8888 feedback, NACK, PLI and receiver reports
     PerPacket,
+    /// PLI (RFC 4585) after a loss, and receiver reports
+    KeyRequests,
     /// Receiver reports only
     Reports,
 }
@@ -327,6 +340,10 @@ fn receiver_config(
         config.parity_type = sdp.parity;
     }
     config.feedback = feedback(args.feedback, sdp);
+    config.conceal = args.conceal.map_or(
+        config.feedback == FeedbackMode::ReceiverReports,
+        |conceal| conceal == YesNo::Yes,
+    );
     config.parameter_sets = sdp.and_then(|sdp| sdp.parameter_sets.clone());
     config
 }
@@ -399,10 +416,12 @@ const MPEG_VIDEO: u8 = 32;
 
 /// Requested mode, or else the best one that the sender supports.
 fn feedback(wanted: Option<Feedback>, sdp: Option<&Sdp>) -> FeedbackMode {
-    let understood = sdp.is_none_or(|sdp| sdp.feedback.ccfb);
+    let offers = |offer: fn(&Sdp) -> bool| sdp.is_none_or(offer);
     match wanted {
         Some(Feedback::PerPacket) => FeedbackMode::PerPacket,
-        None if understood => FeedbackMode::PerPacket,
+        Some(Feedback::KeyRequests) => FeedbackMode::KeyRequests,
+        None if offers(|sdp| sdp.feedback.ccfb) => FeedbackMode::PerPacket,
+        None if offers(|sdp| sdp.feedback.pli) => FeedbackMode::KeyRequests,
         Some(Feedback::Reports) | None => FeedbackMode::ReceiverReports,
     }
 }
@@ -419,6 +438,9 @@ mod tests {
         let sdp = Sdp::parse(SDP).unwrap();
         assert_eq!(feedback(None, Some(&sdp)), FeedbackMode::ReceiverReports);
         assert_eq!(feedback(None, None), FeedbackMode::PerPacket);
+        let offer = format!("{SDP}a=rtcp-fb:* nack pli\r\n");
+        let offer = Sdp::parse(&offer).unwrap();
+        assert_eq!(feedback(None, Some(&offer)), FeedbackMode::KeyRequests);
         let requested = Some(Feedback::PerPacket);
         assert_eq!(feedback(requested, Some(&sdp)), FeedbackMode::PerPacket);
         let (media, repair) = payload_types(Some(&sdp), MEDIA_TYPE);

@@ -75,6 +75,30 @@ fn h265_is_named() {
     assert!(!said.contains("--fps"), "{said}");
 }
 
+/// A sender that describes no feedback cannot be asked for a key frame.
+#[test]
+fn frames_after_a_loss_have_blemishes_or_are_left_out() {
+    let scratch = Scratch::new("blemishes");
+    let units: &[&[u8]] = &[SPS, PPS, SLICES[0], SLICES[1]];
+    for (options, is_shown) in [("", true), ("--conceal=no", false)] {
+        let mut sender = Sender::new();
+        let sdp = sender.description(&scratch, "");
+        let mut receiver = Program::tidegate(&format!("recv --sdp {} {options}", text(&sdp)));
+        receiver.wait_for_line("waiting for a stream");
+        sender.group(units);
+        sender.seq += 1;
+        sender.deltas();
+        sender.bye();
+        let said = receiver.wait().said;
+        assert!(said.contains("received 10 whole frames"), "{said}");
+        assert_eq!(
+            said.contains("10 frames with blemishes"),
+            is_shown,
+            "{said}"
+        );
+    }
+}
+
 /// A sender behind a NAT that chooses another port, or one that opens a socket of its own.
 #[test]
 fn a_stream_goes_on_from_another_port() {
@@ -152,6 +176,14 @@ impl Sender {
             for (i, unit) in of_frame.iter().enumerate() {
                 self.packet(i + 1 == of_frame.len(), unit);
             }
+            self.frames += 1;
+        }
+    }
+
+    /// Ten frames, none of them a key frame.
+    fn deltas(&mut self) {
+        for _ in 0..10 {
+            self.packet(true, SLICES[1]);
             self.frames += 1;
         }
     }

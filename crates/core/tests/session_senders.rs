@@ -5,10 +5,10 @@ use core::time::Duration;
 use tidegate_core::control::{Context, Ecn};
 use tidegate_core::endpoint::{Datagram, Endpoint};
 use tidegate_core::random::Seed;
-use tidegate_core::session::config::{MEDIA_TYPE, ReceiverConfig};
+use tidegate_core::session::config::{FeedbackMode, MEDIA_TYPE, ReceiverConfig};
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::units::Time;
-use tidegate_core::wire::rtcp::Cname;
+use tidegate_core::wire::rtcp::{self, Cname, Rtcp};
 use tidegate_core::wire::rtp::RtpHeader;
 
 #[test]
@@ -114,6 +114,47 @@ fn a_source_beside_the_stream_is_no_restart() {
     assert!(receiver.receiver.rejected() >= 360);
 }
 
+/// A sender that takes key frame requests but no reports on packets gets compound packets with a
+/// picture loss indication, until its key frame comes.
+#[test]
+fn a_key_frame_is_requested_after_a_loss() {
+    for (feedback, is_asked) in [
+        (FeedbackMode::KeyRequests, true),
+        (FeedbackMode::ReceiverReports, false),
+    ] {
+        let (mut sender, mut receiver) = (Sender::new(), Receiver::with(feedback));
+        let mut requests = Vec::new();
+        for n in 0..90 {
+            sender.seq += u16::from(n == 5);
+            // A key frame in frame 60 only.
+            let payload: [&[u8]; 2] = match n {
+                0 | 60 => [SETS, &[0x65, 0x88, 1]],
+                _ => [&[0x41, 0x88, 1], &[0x41, 0x20, 1]],
+            };
+            sender.packet(&mut receiver, n, false, payload[0]);
+            sender.packet(&mut receiver, n, true, payload[1]);
+            receiver.now += Duration::from_millis(33);
+            for packet in receiver.packets() {
+                assert!(rtcp::form(&packet).is_ok());
+                let kinds: Vec<_> = rtcp::packets(&packet).flatten().collect();
+                let begins = matches!(kinds[0], Rtcp::ReceiverReport(_));
+                assert!(begins && matches!(kinds[1], Rtcp::Sdes(_)), "compound");
+                for kind in &kinds[2..] {
+                    assert!(matches!(kind, Rtcp::Pli(pli) if pli.media == 9), "{kind:?}");
+                    requests.push(n);
+                }
+            }
+        }
+        assert_eq!(!requests.is_empty(), is_asked, "{requests:?}");
+        if is_asked {
+            // The loss is given up after 400 ms; requests are 300 ms apart.
+            assert!((12..20).contains(&requests[0]), "{requests:?}");
+            assert!((4..=5).contains(&requests.len()), "{requests:?}");
+            assert!(*requests.last().unwrap() < 61, "{requests:?}");
+        }
+    }
+}
+
 /// A sender with a key frame per second, of two packets per frame.
 struct Sender {
     ssrc: u32,
@@ -199,8 +240,13 @@ struct Receiver {
 
 impl Receiver {
     fn new() -> Self {
+        Self::with(FeedbackMode::PerPacket)
+    }
+
+    fn with(feedback: FeedbackMode) -> Self {
         let name = Cname::new("receiver@example").unwrap();
-        let config = ReceiverConfig::new(3, name, Duration::from_millis(400));
+        let mut config = ReceiverConfig::new(3, name, Duration::from_millis(400));
+        config.feedback = feedback;
         Self {
             receiver: MediaReceiver::new(config),
             now: Time::from_secs(5),
@@ -218,6 +264,23 @@ impl Receiver {
         self.receiver.on_timeout(&mut cx);
         self.receiver
             .on_datagram(&mut cx, Datagram { ecn, payload });
+    }
+
+    /// Datagrams that the receiver sends.
+    fn packets(&mut self) -> Vec<Vec<u8>> {
+        let mut rng = Seed(1).stream("receiver");
+        let mut cx = Context {
+            now: self.now,
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        self.receiver.on_timeout(&mut cx);
+        let mut packets = Vec::new();
+        let mut packet = Vec::new();
+        while self.receiver.poll_transmit(&mut cx, &mut packet).is_some() {
+            packets.push(std::mem::take(&mut packet));
+        }
+        packets
     }
 
     /// Presentation numbers of the whole frames so far, and the number of others.

@@ -28,6 +28,8 @@ pub(super) struct Reporter {
     /// Signed, because a later frame may have a shorter delay than the first.
     smallest: Option<i128>,
     recent: Recent,
+    /// Frames without their references that were written or shown.
+    concealed: u64,
     told_first: bool,
     /// The user knows that parameter sets are missing.
     told_sets: bool,
@@ -81,6 +83,7 @@ impl Reporter {
             viewer,
             smallest: None,
             recent: Recent::default(),
+            concealed: 0,
             told_first: false,
             told_sets: false,
             told_h265: false,
@@ -141,6 +144,10 @@ impl Reporter {
                 self.keeper.judged(judged);
             }
         }
+        let concealed = match self.concealed {
+            0 => String::new(),
+            many => format!(", {} with blemishes", counted(many, "frame")),
+        };
         let mut keeper = self.keeper;
         keeper.keep(now);
         let (received, lost) = receiver.counts();
@@ -150,7 +157,7 @@ impl Reporter {
         } else {
             let packets = received.saturating_add_signed(missing);
             format!(
-                "{}; {missing} of {} missing{}",
+                "{}{concealed}; {missing} of {} missing{}",
                 keeper.received_in_all(),
                 counted(packets, "packet"),
                 keeper.psnr_text(),
@@ -187,9 +194,12 @@ impl Reporter {
                 .insert(self.smallest.unwrap_or(delay).min(delay));
             let above = Duration::from_nanos(u64::try_from(delay - smallest).unwrap_or(0));
             self.recent.slowest = self.recent.slowest.max(above);
+            self.keeper.whole.add(frame.bytes * 8, complete, complete);
+        }
+        if !frame.data.is_empty() {
             self.recent.frames += 1;
             self.recent.bits += frame.bytes * 8;
-            self.keeper.whole.add(frame.bytes * 8, complete, complete);
+            self.concealed += u64::from(frame.complete.is_none());
         }
         self.keeper.write(&frame.data);
         let row = received_row(&frame, numbered.frame);

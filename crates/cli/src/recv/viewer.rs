@@ -200,7 +200,7 @@ impl Screen {
         let mut trouble = false;
         // Frame whose turn it is on the screen, and its picture.
         let (mut due, mut picture) = (Some(row.frame), None);
-        if row.decodable && !data.is_empty() {
+        if !data.is_empty() {
             match self.decode_unit((row.frame, accepted), &data, &mut note) {
                 Output::Picture(frame, decoded) => (due, picture) = (Some(frame), decoded),
                 Output::Delayed => due = None,

@@ -146,6 +146,9 @@ pub struct ReceiverConfig {
     pub report_interval: Duration,
     /// Feedback in addition to receiver reports.
     pub feedback: FeedbackMode,
+    /// Release whole frames whose references are lost, for a picture with blemishes until the next
+    /// key frame.
+    pub conceal: bool,
     /// Parameter sets for key frames that have none (`sprop-parameter-sets` of a description).
     pub parameter_sets: Option<ParameterSets>,
 }
@@ -165,6 +168,7 @@ impl ReceiverConfig {
             //= rfc8083-4.1-report-interval
             report_interval: Duration::from_secs(1),
             feedback: FeedbackMode::PerPacket,
+            conceal: false,
             parameter_sets: None,
         }
     }
@@ -176,6 +180,9 @@ pub enum FeedbackMode {
     /// Arrival time and ECN mark of every packet (RFC 8888), generic NACK and picture loss
     /// indication (RFC 4585).
     PerPacket,
+    /// Receiver reports, and picture loss indication for a key frame after a loss (RFC 4585), in
+    /// compound packets.
+    KeyRequests,
     /// Receiver reports only, as a plain RTP receiver sends.
     ReceiverReports,
 }

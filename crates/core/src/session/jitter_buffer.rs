@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use self::markers::Markers;
 use self::sets::Sets;
 use self::unit::{Head, Unit};
+use super::config::{FeedbackMode, ReceiverConfig};
 use crate::media::{Codec, MEDIA_CLOCK};
 use crate::units::Time;
 use crate::wire::payload::{self, Role};
-use crate::wire::sdp::ParameterSets;
 
 mod markers;
 mod sets;
@@ -24,12 +24,18 @@ mod unit;
 /// dependents, unless a complete key frame follows. After that the frame is discarded, with its
 /// dependents up to the next key frame.
 ///
+/// With [`conceal`](ReceiverConfig::conceal), whole frames are released although their references
+/// are lost, without a time of completion, and an overdue frame does not wait.
+///
 /// A frame ends with a marker, or where the next one begins. Where senders set the marker on each
 /// NAL unit or on none, the second rule is used alone, and each frame waits for the next one.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
 pub struct JitterBuffer {
     codec: Codec,
     hold: Duration,
+    /// Extra waiting time of an overdue frame: [`LATE_REPAIR`], or none without retransmissions.
+    patience: Duration,
     /// Access units and filler between them, by their first sequence number.
     units: BTreeMap<u64, Unit>,
     /// Sequence number after the newest released or discarded frame.
@@ -42,6 +48,12 @@ pub struct JitterBuffer {
     without_sets: u64,
     /// Whether the decoder has the references of the next delta frame.
     intact: bool,
+    /// A reference was lost since the last timeout.
+    is_broken: bool,
+    /// Frames without their references are released.
+    conceal: bool,
+    /// A key frame was released.
+    has_begun: bool,
     /// Time at which all released frames were complete.
     decodable_at: Time,
     fastest: Fastest,
@@ -66,7 +78,8 @@ pub struct ReceivedFrame {
     pub first: Time,
     /// Time at which the frame and its references were complete; `None` if that never happened.
     pub complete: Option<Time>,
-    /// Access unit in byte-stream format; empty if it is not decodable.
+    /// Access unit in byte-stream format; empty if it is not decodable. If `complete` is `None`, its
+    /// references are lost.
     pub data: Vec<u8>,
     /// Received payload bytes.
     pub bytes: u64,
@@ -75,21 +88,20 @@ pub struct ReceivedFrame {
 impl JitterBuffer {
     /// A jitter buffer that discards a frame `hold` after its earliest possible arrival.
     pub fn new(codec: Codec, hold: Duration) -> Self {
-        Self::with_sets(codec, hold, None)
-    }
-
-    /// Like [`new`](Self::new), with parameter sets for key frames that have none.
-    pub fn with_sets(codec: Codec, hold: Duration, sets: Option<&ParameterSets>) -> Self {
         Self {
             codec,
             hold,
+            patience: LATE_REPAIR,
             units: BTreeMap::new(),
             next: None,
             discarded: None,
             markers: Markers::default(),
-            sets: Sets::new(sets),
+            sets: Sets::default(),
             without_sets: 0,
             intact: false,
+            is_broken: false,
+            conceal: false,
+            has_begun: false,
             decodable_at: Time::ZERO,
             fastest: Fastest::default(),
             overdue: None,
@@ -97,6 +109,21 @@ impl JitterBuffer {
             stored: 0,
             waiting: 0,
             ready: 0,
+        }
+    }
+
+    /// The jitter buffer of a receiver.
+    pub fn of_receiver(config: &ReceiverConfig) -> Self {
+        let is_repaired = config.feedback == FeedbackMode::PerPacket;
+        Self {
+            patience: if is_repaired {
+                LATE_REPAIR
+            } else {
+                Duration::ZERO
+            },
+            sets: Sets::new(config.parameter_sets.as_ref()),
+            conceal: config.conceal,
+            ..Self::new(payload::codec(config.payload_types.0), config.hold)
         }
     }
 
@@ -119,7 +146,7 @@ impl JitterBuffer {
         self.mark_complete(now, first);
         self.release();
         if self.overdue.is_some() {
-            self.on_timeout(now);
+            self.is_broken = self.on_timeout(now);
         }
         true
     }
@@ -181,14 +208,14 @@ impl JitterBuffer {
     pub fn next_timeout(&self) -> Option<Time> {
         let (&first, unit) = self.units.first_key_value()?;
         let late = self.overdue == Some(first);
-        let extra = if late { LATE_REPAIR } else { Duration::ZERO };
+        let extra = if late { self.patience } else { Duration::ZERO };
         Some(self.deadline(unit) + extra)
     }
 
     /// Discards frames past their deadline. Returns true if a reference was lost, so that a key
     /// frame must be requested.
     pub fn on_timeout(&mut self, now: Time) -> bool {
-        let before = self.intact;
+        let before = core::mem::take(&mut self.is_broken) || self.intact;
         while let Some((&first, unit)) = self.units.first_key_value() {
             let deadline = self.deadline(unit);
             if deadline > now {
@@ -203,8 +230,12 @@ impl JitterBuffer {
             let unit = &self.units[&first];
             if unit.complete.is_some() && unit.key {
                 self.emit(first);
-            } else if now >= deadline + LATE_REPAIR || !self.intact || self.has_later_key() {
-                self.discard_oldest();
+            } else if self.conceals()
+                || now >= deadline + self.patience
+                || !self.intact
+                || self.has_later_key()
+            {
+                self.pass_oldest();
             } else {
                 break;
             }
@@ -229,6 +260,11 @@ impl JitterBuffer {
             unit.complete = Some(unit.arrivals.1);
         }
         unit.complete.is_some()
+    }
+
+    /// Whether frames without their references are of use.
+    fn conceals(&self) -> bool {
+        self.conceal && self.has_begun
     }
 
     /// Whether a complete key frame follows the oldest frame.
@@ -265,7 +301,7 @@ impl JitterBuffer {
         while let Some((&first, _)) = self.units.first_key_value() {
             self.release();
             if !self.close_last(first) {
-                self.discard_oldest();
+                self.pass_oldest();
             }
         }
     }
@@ -274,7 +310,7 @@ impl JitterBuffer {
     pub fn start_over(&mut self) {
         self.finish();
         (self.next, self.discarded, self.overdue) = (None, None, None);
-        self.intact = false;
+        (self.intact, self.has_begun) = (false, false);
         (self.decodable_at, self.fastest) = (Time::ZERO, Fastest::default());
         self.markers = Markers::default();
     }
@@ -327,7 +363,7 @@ impl JitterBuffer {
             }
             if unit.is_filler() {
                 self.drop_filler();
-            } else if unit.key || self.intact {
+            } else if unit.key || self.intact || self.conceals() {
                 self.emit(first);
             } else {
                 self.discard_oldest();
@@ -345,7 +381,7 @@ impl JitterBuffer {
             return;
         };
         while self.units.first_key_value().is_some_and(|(&k, _)| k < key) {
-            self.discard_oldest();
+            self.pass_oldest();
         }
         self.emit(key);
     }
@@ -375,15 +411,29 @@ impl JitterBuffer {
             own.max(self.decodable_at)
         };
         self.intact = good && (unit.key || self.intact);
+        self.has_begun |= self.intact;
         (self.next, self.discarded) = (Some(unit.next()), None);
         self.enqueue(ReceivedFrame {
             timestamp: unit.timestamp,
             key: unit.key,
             first: unit.arrivals.0,
-            complete: good.then_some(self.decodable_at),
+            complete: self.intact.then_some(self.decodable_at),
             data,
             bytes: unit.bytes,
         });
+    }
+
+    /// What precedes the oldest frame is lost: releases it if it is of use without, or discards it.
+    fn pass_oldest(&mut self) {
+        match self.units.first_key_value() {
+            Some((&first, unit))
+                if self.conceals() && unit.complete.is_some() && !unit.is_filler() =>
+            {
+                self.intact &= unit.key;
+                self.emit(first);
+            }
+            _ => self.discard_oldest(),
+        }
     }
 
     fn discard_oldest(&mut self) {

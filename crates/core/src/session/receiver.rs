@@ -17,7 +17,6 @@ use crate::endpoint::{Datagram, Endpoint, Transmit};
 use crate::units::Time;
 use crate::wire::ccfb::CcfbBuilder;
 use crate::wire::ntp::NtpShort;
-use crate::wire::payload;
 use crate::wire::rtcp::{self, ReportBlock};
 use crate::wire::seq::{Unwrap16, Unwrap32};
 
@@ -83,11 +82,7 @@ impl MediaReceiver {
     /// A receiver that has received no packet.
     pub fn new(config: ReceiverConfig) -> Self {
         Self {
-            frames: JitterBuffer::with_sets(
-                payload::codec(config.payload_types.0),
-                config.hold,
-                config.parameter_sets.as_ref(),
-            ),
+            frames: JitterBuffer::of_receiver(&config),
             config,
             media: Source::default(),
             repair: Source::default(),
@@ -201,7 +196,7 @@ impl MediaReceiver {
     }
 
     fn feedback_soon(&mut self, now: Time, wait: Duration) {
-        if self.config.feedback == FeedbackMode::ReceiverReports {
+        if self.config.feedback != FeedbackMode::PerPacket {
             return;
         }
         let due = (now + wait).max(self.feedback_sent + MIN_INTERVAL);
@@ -211,7 +206,14 @@ impl MediaReceiver {
     /// Next time at which a missing packet may have to be requested.
     fn nacks_due(&self) -> Option<Time> {
         let due = self.nacks.due()?.max(self.feedback_sent + MIN_INTERVAL);
-        (self.config.feedback != FeedbackMode::ReceiverReports).then_some(due)
+        (self.config.feedback == FeedbackMode::PerPacket).then_some(due)
+    }
+
+    /// Next time of a key frame request without other feedback.
+    fn key_request_due(&self) -> Option<Time> {
+        let is_alone = self.config.feedback == FeedbackMode::KeyRequests;
+        self.want_key
+            .filter(|_| is_alone && self.media.ssrc.is_some())
     }
 
     fn is_silent(&self, now: Time) -> bool {
@@ -255,8 +257,10 @@ impl MediaReceiver {
         //= rfc3550-6.1-first
         rtcp::emit_receiver_report(self.config.ssrc, &blocks, &mut out);
         rtcp::emit_sdes(self.config.ssrc, &self.config.cname, &mut out);
-        if self.config.feedback == FeedbackMode::PerPacket {
-            self.write_feedback(now, &mut out);
+        match self.config.feedback {
+            FeedbackMode::PerPacket => self.write_feedback(now, &mut out),
+            FeedbackMode::KeyRequests => self.write_key_request(now, &mut out),
+            FeedbackMode::ReceiverReports => {}
         }
         self.outgoing.push_back(out);
     }
@@ -293,6 +297,11 @@ impl MediaReceiver {
             let missing = missing.iter().map(|&seq| seq as u16);
             rtcp::emit_nack(self.config.ssrc, ssrc, missing, out);
         }
+        self.write_key_request(now, out);
+        (self.feedback_due, self.feedback_sent) = (None, now);
+    }
+
+    fn write_key_request(&mut self, now: Time, out: &mut Vec<u8>) {
         if let (Some(since), Some(media)) = (self.want_key, self.media.ssrc) {
             if self.frames.is_intact() {
                 self.want_key = None;
@@ -302,7 +311,6 @@ impl MediaReceiver {
                 self.want_key = Some(now + KEY_RETRY);
             }
         }
-        (self.feedback_due, self.feedback_sent) = (None, now);
     }
 
     /// Time of the next keep-alive report. While no media arrives, reports let the sender of an
@@ -310,7 +318,7 @@ impl MediaReceiver {
     /// end after 30 s or a BYE.
     fn keep_alive(&self) -> Option<Time> {
         let last = self.last_arrival?;
-        if self.ended || self.config.feedback == FeedbackMode::ReceiverReports {
+        if self.ended || self.config.feedback != FeedbackMode::PerPacket {
             return None;
         }
         let silence = self.feedback_sent.since(last);
@@ -350,6 +358,12 @@ impl Endpoint for MediaReceiver {
             self.feedback_soon(now, Duration::ZERO);
         }
         let is_due = |due: Option<Time>| due.is_some_and(|at| at <= now);
+        let requests_key = is_due(self.key_request_due());
+        if requests_key && self.frames.is_intact() {
+            self.want_key = None;
+        } else if requests_key {
+            self.write_report(now);
+        }
         if is_due(self.nacks_due()) {
             self.missing
                 .extend(self.nacks.take(now, &self.media.arrivals));
@@ -387,6 +401,7 @@ impl Endpoint for MediaReceiver {
         let reports = [
             self.feedback_due,
             self.nacks_due(),
+            self.key_request_due(),
             self.report_due,
             self.keep_alive(),
         ];

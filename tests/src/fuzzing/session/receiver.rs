@@ -42,15 +42,21 @@ struct ReceiverScene {
     decodable: bool,
     restarts: u64,
     key_requested: bool,
+    conceals: bool,
 }
 
 impl ReceiverScene {
     fn new(story: &mut Story<'_>) -> Self {
         let mut config = ReceiverConfig::new(PEER, name(), Duration::from_millis(300));
-        if story.byte() & 1 == 1 {
-            config.feedback = FeedbackMode::ReceiverReports;
-        }
+        let choice = story.byte();
+        config.feedback = match choice & 3 {
+            1 => FeedbackMode::ReceiverReports,
+            3 => FeedbackMode::KeyRequests,
+            _ => FeedbackMode::PerPacket,
+        };
+        config.conceal = choice & 4 == 4;
         Self {
+            conceals: config.conceal,
             receiver: MediaReceiver::new(config),
             rng: Seed(1).stream("fuzz"),
             now: Time::from_secs(1),
@@ -284,7 +290,12 @@ impl ReceiverScene {
         while let Some(frame) = self.receiver.poll_frame() {
             self.last_out = Some(frame.timestamp);
             let whole = frame.complete.is_some();
-            assert_eq!(whole, !frame.data.is_empty());
+            let has_data = !frame.data.is_empty();
+            assert!(if whole {
+                has_data
+            } else {
+                self.conceals || !has_data
+            });
             assert!(
                 !whole || frame.key || self.decodable,
                 "the reference frame is missing"

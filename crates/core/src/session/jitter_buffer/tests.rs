@@ -1,4 +1,6 @@
 use super::*;
+use crate::wire::rtcp::Cname;
+use crate::wire::sdp::ParameterSets;
 
 const HOLD: Duration = Duration::from_millis(400);
 const STEP: u64 = 3_000;
@@ -151,6 +153,69 @@ fn a_completely_lost_frame_is_waited_for() {
     assert_eq!(f.out(), [(1, Some(200)), (2, Some(200))]);
 }
 
+fn config() -> ReceiverConfig {
+    ReceiverConfig::new(3, Cname::new("receiver@example").unwrap(), HOLD)
+}
+
+/// A buffer that releases frames without their references.
+fn concealing() -> Feeder {
+    let config = ReceiverConfig {
+        conceal: true,
+        ..config()
+    };
+    let buffer = JitterBuffer::of_receiver(&config);
+    Feeder { buffer, seq: 100 }
+}
+
+#[test]
+fn frames_after_a_loss_are_released_with_blemishes() {
+    let mut f = concealing();
+    // Nothing precedes the first key frame.
+    f.frame(0, 7, false, 1, &[]);
+    f.frame(1, 40, true, 1, &[]);
+    assert_eq!(f.out(), [(0, None), (1, Some(40))]);
+    f.frame(2, 73, false, 2, &[0]);
+    f.frame(3, 107, false, 1, &[]);
+    assert_eq!(f.out(), []);
+    // At the deadline, without a wait for a late retransmission.
+    let due = f.buffer.next_timeout().unwrap();
+    assert_eq!(due.as_nanos() / 1_000_000, 473);
+    assert!(f.buffer.on_timeout(due));
+    let next = |f: &mut Feeder| {
+        f.buffer
+            .poll()
+            .map(|frame| (frame.timestamp / STEP, frame.complete, frame.data.len()))
+    };
+    assert_eq!(next(&mut f), Some((2, None, 0)));
+    assert_eq!(next(&mut f), Some((3, None, 6)));
+    // Later ones do not wait, whole ones before a key frame included.
+    f.frame(4, 480, false, 1, &[]);
+    assert_eq!(next(&mut f), Some((4, None, 6)));
+    f.frame(5, 510, false, 1, &[0]);
+    f.frame(6, 540, false, 1, &[]);
+    assert_eq!(next(&mut f), None);
+    f.frame(7, 570, true, 1, &[]);
+    assert_eq!(next(&mut f), Some((6, None, 6)));
+    assert_eq!(next(&mut f).map(|frame| frame.0), Some(7));
+    assert!(f.buffer.is_intact());
+    f.frame(8, 600, false, 1, &[]);
+    assert_eq!(f.out(), [(8, Some(600))]);
+}
+
+#[test]
+fn a_frame_after_a_lost_one_is_released_at_its_deadline() {
+    let mut f = concealing();
+    f.frame(0, 40, true, 1, &[]);
+    f.frame(1, 73, false, 1, &[0]);
+    f.frame(2, 107, false, 1, &[]);
+    assert_eq!(f.out(), [(0, Some(40))]);
+    let due = f.buffer.next_timeout().unwrap();
+    assert!(f.buffer.on_timeout(due), "a key frame is needed");
+    let frame = f.buffer.poll().unwrap();
+    assert_eq!((frame.timestamp, frame.complete), (2 * STEP, None));
+    assert_eq!(frame.data, [0, 0, 0, 1, 0x61, 0x88]);
+}
+
 #[test]
 fn memory_is_bounded_under_a_flood() {
     let mut f = Feeder::new();
@@ -177,9 +242,13 @@ impl Foreign {
         Self::with(None)
     }
 
-    fn with(sets: Option<&ParameterSets>) -> Self {
+    fn with(parameter_sets: Option<ParameterSets>) -> Self {
+        let config = ReceiverConfig {
+            parameter_sets,
+            ..config()
+        };
         Self {
-            buffer: JitterBuffer::with_sets(Codec::H264, HOLD, sets),
+            buffer: JitterBuffer::of_receiver(&config),
             now: Time::from_millis(1_000),
             seq: 65_600,
         }
@@ -385,7 +454,7 @@ fn a_stream_may_begin_with_supplemental_information() {
 #[test]
 fn key_frames_without_parameter_sets_get_those_of_the_description() {
     let sets = ParameterSets::new(SPS, PPS).unwrap();
-    let mut f = Foreign::with(Some(&sets));
+    let mut f = Foreign::with(Some(sets));
     let key: &[u8] = &[0x65, 0x88];
     f.packet(0, true, key);
     f.packet(1, true, &[0x41, 0x88]);

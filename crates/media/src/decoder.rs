@@ -120,7 +120,6 @@ impl Decoder {
     /// Decodes one access unit. Arbitrary bytes are allowed.
     pub fn decode(&mut self, unit: &[u8]) -> Decoded<'_> {
         if unit.is_empty() {
-            // An empty packet would be the end of the stream for FFmpeg.
             return Decoded::Nothing;
         }
         match picture_limit::check(self.codec, unit, self.max_picture) {
@@ -130,6 +129,17 @@ impl Decoder {
                 return Decoded::Refused(refusal);
             }
         }
+        self.pass(unit)
+    }
+
+    /// The next picture that waits for its turn at the end of a stream; [`Decoded::Nothing`] if there
+    /// is none. The next access unit must be a key frame.
+    pub fn drain(&mut self) -> Decoded<'_> {
+        // The backends take an empty unit for the end of the stream.
+        self.pass(&[])
+    }
+
+    fn pass(&mut self, unit: &[u8]) -> Decoded<'_> {
         let outcome = match &mut self.backend {
             Backend::InProcess(decoder) => {
                 let outcome = decoder.decode(unit);
@@ -144,7 +154,7 @@ impl Decoder {
             Backend::Process(process) => process.decode(unit, &mut self.picture),
         };
         let is_error = !matches!(outcome, Ok(Outcome::Whole(_) | Outcome::Delayed));
-        self.errors += u64::from(is_error);
+        self.errors += u64::from(is_error && !unit.is_empty());
         if let Ok(Outcome::Whole(output) | Outcome::Damaged(output)) = outcome {
             self.behind = output.behind;
         }

@@ -64,8 +64,12 @@ impl NativeDecoder {
         })
     }
 
-    /// Decodes one access unit. Its picture is available until the next call.
+    /// Decodes one access unit. Its picture is available until the next call. An empty one is the
+    /// end of the stream: each call yields a picture that has waited for its turn.
     pub(crate) fn decode(&mut self, unit: &[u8]) -> Outcome {
+        if unit.is_empty() {
+            return self.drain();
+        }
         // The decoder holds back pictures as long as their order requires, and one packet yields at
         // most one frame.
         let mut packet = ffmpeg::Packet::copy(unit);
@@ -81,9 +85,23 @@ impl NativeDecoder {
                 Outcome::Nothing
             };
         }
+        self.received(sent.is_ok())
+    }
+
+    fn drain(&mut self) -> Outcome {
+        // Fails from the second call on.
+        let _ = self.inner.send_eof();
+        if self.inner.receive_frame(&mut self.frame).is_err() {
+            self.reset();
+            return Outcome::Nothing;
+        }
+        self.received(true)
+    }
+
+    fn received(&self, is_unit_good: bool) -> Outcome {
         let number = self.frame.pts().unwrap_or(self.next - 1);
         let behind = u8::try_from(self.next - 1 - number).unwrap_or(0);
-        let whole = sent.is_ok() && intact(&self.frame);
+        let whole = is_unit_good && intact(&self.frame);
         match size(&self.frame).map(|size| Output { size, behind }) {
             None => Outcome::Nothing,
             Some(output) if whole => Outcome::Whole(output),

@@ -87,11 +87,13 @@ impl Keeper {
 
     /// Records a compared frame.
     pub(super) fn judged(&mut self, judged: DecodedFrame) {
-        if let Some(quality) = judged.row.quality {
+        // B pictures are compared when they are shown, with a later row.
+        let on_time = judged.shown.iter().filter(|slot| slot.on_time);
+        for quality in on_time.filter_map(|slot| slot.quality) {
             self.judged += 1;
             self.psnr += quality.psnr_y;
         }
-        self.rows.push(judged.row);
+        self.rows.extend(judged.row);
         self.shown.extend(judged.shown);
         if let Some(note) = judged.note {
             self.progress.say(&note);

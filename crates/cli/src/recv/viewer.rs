@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, bail};
 use tidegate_core::media::{FrameRate, Quality};
+use tidegate_core::units::Time;
 use tidegate_live::driver::StopFlag;
 use tidegate_media::{
     Decoded, Decoder, DecoderConfig, FileOptions, FileSource, Picture, Scene, SceneSource, Size,
@@ -50,8 +51,9 @@ pub(super) struct Watch<'a> {
 /// Decoded frame.
 #[derive(Debug)]
 pub(super) struct DecodedFrame {
-    /// With the quality of the picture, if it was compared.
-    pub(super) row: ReceivedFrame,
+    /// With the quality of the picture, if it was compared. `None` for a picture whose turn comes
+    /// after the last frame.
+    pub(super) row: Option<ReceivedFrame>,
     /// Picture on the screen for this frame, and for the missing frames before it.
     pub(super) shown: Vec<ShownFrame>,
     /// The decoder needs a key frame.
@@ -75,6 +77,11 @@ impl Viewer {
                     break;
                 }
                 driver.wake();
+            }
+            while let Some(last) = screen.drain() {
+                if outbox.send(last).is_err() {
+                    break;
+                }
             }
         };
         let thread = thread::Builder::new()
@@ -146,6 +153,8 @@ struct Screen {
     /// Size of the shown pictures, and the frame at which it changed last.
     size: Option<(Size, u64)>,
     turns: Turns,
+    /// Arrival of the newest frame.
+    newest: Time,
     /// The first comparison has been made.
     warned: bool,
 }
@@ -185,6 +194,7 @@ impl Screen {
             shown: None,
             size: None,
             turns: Turns::new(rate),
+            newest: Time::ZERO,
             warned: false,
         })
     }
@@ -196,7 +206,6 @@ impl Screen {
             accepted,
         } = unit;
         let mut note = None;
-        let mut shown = Vec::new();
         let mut trouble = false;
         // Frame whose turn it is on the screen, and its picture.
         let (mut due, mut picture) = (Some(row.frame), None);
@@ -207,35 +216,63 @@ impl Screen {
                 Output::Nothing => trouble = true,
             }
         }
-        if let Some(due) = due {
-            let turns = self.turns.until(due, row.first);
-            for frame in *turns.start()..due {
-                shown.push(if due - frame > LONGEST_GAP {
-                    self.unchanged(frame)
-                } else {
-                    self.slot(frame, &mut note)
-                });
-            }
-            if let Some(picture) = picture
-                && self.admits(picture.size(), due, &mut note)
-            {
-                self.shown = Some((due, picture));
-            }
-            if !turns.is_empty() {
-                let slot = self.slot(due, &mut note);
-                if slot.on_time {
-                    note = note.or(self.check_first(slot.quality));
-                    row.quality = slot.quality.filter(|_| due == row.frame);
-                }
-                shown.push(slot);
-            }
-        }
+        self.newest = row.first;
+        let shown = due.map_or_else(Vec::new, |due| self.present(due, picture, &mut note));
+        let own = shown
+            .last()
+            .filter(|slot| slot.on_time && slot.frame == row.frame);
+        row.quality = own.and_then(|slot| slot.quality);
         DecodedFrame {
-            row,
+            row: Some(row),
             shown,
             trouble,
             note,
         }
+    }
+
+    /// The next picture that has waited for its turn until the end of the stream.
+    fn drain(&mut self) -> Option<DecodedFrame> {
+        let picture = self.decoder.drain().picture().cloned()?;
+        let (due, accepted) = *self.units.get(usize::from(self.decoder.behind()))?;
+        let mut note = None;
+        let shown = self.present(due, accepted.then_some(picture), &mut note);
+        Some(DecodedFrame {
+            row: None,
+            shown,
+            trouble: false,
+            note,
+        })
+    }
+
+    /// The screen at the turn of a frame, and of the missing frames before it.
+    fn present(
+        &mut self,
+        due: u64,
+        picture: Option<Picture>,
+        note: &mut Option<String>,
+    ) -> Vec<ShownFrame> {
+        let mut shown = Vec::new();
+        let turns = self.turns.until(due, self.newest);
+        for frame in *turns.start()..due {
+            shown.push(if due - frame > LONGEST_GAP {
+                self.unchanged(frame)
+            } else {
+                self.slot(frame, note)
+            });
+        }
+        if let Some(picture) = picture
+            && self.admits(picture.size(), due, note)
+        {
+            self.shown = Some((due, picture));
+        }
+        if !turns.is_empty() {
+            let slot = self.slot(due, note);
+            if slot.on_time {
+                *note = note.take().or(self.check_first(slot.quality));
+            }
+            shown.push(slot);
+        }
+        shown
     }
 
     /// Decodes the access unit of a frame.
@@ -384,7 +421,7 @@ mod tests {
     use std::process::Command;
 
     use tidegate_core::media::{Codec, FrameEncoder as _, FrameOrder};
-    use tidegate_core::units::{Rate, Time};
+    use tidegate_core::units::Rate;
     use tidegate_media::{EncoderSession, PictureEncoder as _, X264Config, X264Encoder};
     use tidegate_sim::run::FrameKind;
 
@@ -491,6 +528,9 @@ mod tests {
             notes.extend(decoded.note);
         }
         assert!(shown.iter().map(|slot| slot.frame).eq(0..23), "{shown:?}");
+        // The end of the stream.
+        shown.extend(std::iter::from_fn(|| screen.drain()).flat_map(|last| last.shown));
+        assert!(shown.iter().map(|slot| slot.frame).eq(0..25), "{shown:?}");
         assert!(shown.iter().all(|slot| slot.on_time), "{shown:?}");
         assert!(
             matches!(&notes[..], [note] if note.contains("B pictures")),
@@ -548,7 +588,13 @@ mod tests {
             assert_eq!(shown.shown_frame, Some(if accepted { frame } else { 2 }));
             assert_eq!(shown.on_time, accepted);
             // Frame 4 refers to the frame that was not shown.
-            assert!(decoded_frames.row.quality.is_none_or(|q| q.psnr_y > 25.0));
+            assert!(
+                decoded_frames
+                    .row
+                    .unwrap()
+                    .quality
+                    .is_none_or(|q| q.psnr_y > 25.0)
+            );
         }
     }
 
@@ -591,9 +637,13 @@ mod tests {
             psnr(5),
             psnr(9)
         );
-        assert_eq!(decoded_frames[5].row.quality, shown[5].quality);
         assert_eq!(
-            decoded_frames[6].row.quality, None,
+            decoded_frames[5].row.as_ref().unwrap().quality,
+            shown[5].quality
+        );
+        assert_eq!(
+            decoded_frames[6].row.as_ref().unwrap().quality,
+            None,
             "nothing of frame 9 was decoded"
         );
     }

@@ -85,7 +85,9 @@ impl DecoderProcess {
     ) -> Result<Outcome, ProcessFailure> {
         let running = match &mut self.running {
             Some(running) => running,
-            None if self.started.elapsed() < RESTART_INTERVAL => return Ok(Outcome::Nothing),
+            None if self.started.elapsed() < RESTART_INTERVAL || unit.is_empty() => {
+                return Ok(Outcome::Nothing);
+            }
             none => {
                 self.started = Instant::now();
                 let (running, isolation) = Running::start(&self.program, self.codec, self.max)?;

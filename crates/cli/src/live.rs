@@ -1,6 +1,7 @@
 //! Common parts of sending and receiving over a real network: random names, the run folder, frame
 //! counts, picture sizes and frame rates.
 
+mod json;
 mod run_folder;
 
 use std::cell::RefCell;
@@ -17,6 +18,7 @@ use tidegate_media::Size;
 use tidegate_sim::run::{FlowInfo, Manifest, World};
 use tidegate_sim::scenario::quantity;
 
+pub(crate) use json::{JsonArgs, JsonLines, rounded};
 pub(crate) use run_folder::{Folder, claim};
 use tidegate_console::context::since_1970;
 use tidegate_console::progress::counted;

@@ -30,7 +30,7 @@ use tidegate_sim::run::{FlowInfo, FlowPath, Side};
 use tidegate_sim::scenario::quantity;
 
 use crate::decoding::DecoderArgs;
-use crate::live::{self, FLOW, Folder, Transport};
+use crate::live::{self, FLOW, Folder, JsonArgs, Transport};
 use crate::security::{self, Protection, SecurityArgs};
 use crate::send::source;
 use crate::tcp::encryption::TlsArgs;
@@ -38,7 +38,6 @@ use report::Reporter;
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::exit::EnvironmentError;
-use tidegate_console::output::print_json;
 use tidegate_console::progress::say;
 use unexpected::{Adviser, Expected, Unexpected};
 use viewer::{Viewer, Watch};
@@ -70,7 +69,8 @@ pub(crate) struct RecvArgs {
     /// RTP payload type of an H.264 stream without a description [default: 96]
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["sdp", "codec"], value_parser = payload_type)]
     payload_type: Option<PayloadType>,
-    /// Write the decodable frames to a byte stream (H.264) or elementary stream (MPEG-2)
+    /// Write the decodable frames to a byte stream (H.264) or elementary stream (MPEG-2); `-` is
+    /// standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Decode the stream and compare it with the original: `scene` or the file that is sent
@@ -98,9 +98,8 @@ pub(crate) struct RecvArgs {
     /// starts on a connection
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = arguments::lasting)]
     idle_timeout: Duration,
-    /// Print the summary as one JSON object at the end
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArgs,
     #[command(flatten)]
     security: SecurityArgs,
     #[command(flatten)]
@@ -115,6 +114,15 @@ pub(crate) struct RecvArgs {
 enum YesNo {
     Yes,
     No,
+}
+
+impl RecvArgs {
+    /// Whether standard output has the recording.
+    fn records_on_stdout(&self) -> bool {
+        self.out
+            .as_deref()
+            .is_some_and(|out| out.as_os_str() == "-")
+    }
 }
 
 /// Feedback mode of the receiver.
@@ -134,35 +142,16 @@ enum Left {
     Interrupted,
     Idle,
     TimeOver,
+    /// The reader of `--out -` has closed the pipe.
+    Unread,
 }
 
 /// Receives until the sender sends BYE, the user interrupts, or no more packets arrive. In the last
-/// case the exit code is 1.
+/// case the exit code is 3.
 pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
-    ensure!(
-        !args.delay_bound.is_zero(),
-        "a --delay-bound (--discard-threshold) of zero discards nearly all frames: give a longer \
-        one"
-    );
+    check_options(args)?;
     if args.transport == Transport::Tcp {
-        ensure!(
-            args.from.is_none() || args.listen.is_none(),
-            "over TCP, --from connects to a sender and --listen waits for one: leave one of them \
-            out"
-        );
-        ensure!(
-            args.payload_type.is_none(),
-            "RTP packets over TCP name the codec: leave --payload-type out"
-        );
-        args.security.check_tcp()?;
         return tcp::run(args);
-    }
-    ensure!(
-        !args.window,
-        "--window requires --transport tcp: add it, or leave --window out"
-    );
-    if let Some(name) = args.tls.first_given() {
-        bail!("{name} requires --transport tcp: add it, or leave {name} out");
     }
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
     let types = payload_types(sdp.as_ref(), undescribed_type(args));
@@ -184,7 +173,12 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let around = LiveContext::enter()?;
     let name = format!("receive at port {port}");
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
-    let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
+    let folder = Folder::create(
+        args.run.as_deref(),
+        args.json.summary(),
+        Side::Receiver,
+        manifest,
+    )?;
     let viewer = viewer(args, payload::codec(types.0), fps, &around)?;
     let expected = if sdp.is_some() {
         Expected::Described(types.0)
@@ -213,7 +207,15 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         |receiver, now| {
             let receiver = receiver.inner_mut();
             reporter.turn(receiver, now);
-            left = left.or_else(|| reason_to_leave(args, receiver, now, around.interrupts.count()));
+            left = left.or_else(|| {
+                let unread = reporter.is_unread().then_some(Left::Unread);
+                unread.or(reason_to_leave(
+                    args,
+                    receiver,
+                    now,
+                    around.interrupts.count(),
+                ))
+            });
             if left.is_some() {
                 receiver.close();
             }
@@ -221,11 +223,9 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         },
     );
     let rejected = receiver.counts().rejected;
-    let summary = reporter.finish(receiver.inner_mut(), rejected, around.clock.now())?;
-    summary
-        .as_ref()
-        .filter(|_| args.json)
-        .map_or(Ok(()), print_json)?;
+    let finished = reporter.finish(receiver.inner_mut(), rejected, around.clock.now())?;
+    args.json.print(finished.summary.as_ref())?;
+    finished.recording?;
     ended?;
     verdict(
         args,
@@ -234,6 +234,39 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         port,
         unexpected.advice(expected).as_deref(),
     )
+}
+
+/// Checks the combination of options.
+fn check_options(args: &RecvArgs) -> Result<()> {
+    ensure!(
+        !args.delay_bound.is_zero(),
+        "a --delay-bound (--discard-threshold) of zero discards nearly all frames: give a longer \
+        one"
+    );
+    ensure!(
+        !args.json.summary() || !args.records_on_stdout(),
+        "--out - and --json both write standard output: leave one of them out, or give --out a file"
+    );
+    if args.transport == Transport::Tcp {
+        ensure!(
+            args.from.is_none() || args.listen.is_none(),
+            "over TCP, --from connects to a sender and --listen waits for one: leave one of them \
+            out"
+        );
+        ensure!(
+            args.payload_type.is_none(),
+            "RTP packets over TCP name the codec: leave --payload-type out"
+        );
+        return args.security.check_tcp();
+    }
+    ensure!(
+        !args.window,
+        "--window requires --transport tcp: add it, or leave --window out"
+    );
+    if let Some(name) = args.tls.first_given() {
+        bail!("{name} requires --transport tcp: add it, or leave {name} out");
+    }
+    Ok(())
 }
 
 /// Protection of the stream.

@@ -35,7 +35,7 @@ use tidegate_sim::run::{FlowInfo, FlowPath, Side};
 use tidegate_sim::scenario::quantity;
 
 use crate::encoder_speed::Timed;
-use crate::live::{self, FLOW, Folder, Limits, TraceBuffer, Transport};
+use crate::live::{self, FLOW, Folder, JsonArgs, Limits, TraceBuffer, Transport};
 use crate::security::{self, Protection, SecurityArgs};
 use crate::tcp::TcpArgs;
 use addresses::{Route, check_target};
@@ -44,7 +44,7 @@ use source::{Encoding, OpenedSource};
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::exit::EnvironmentError;
-use tidegate_console::output::{output, print_json};
+use tidegate_console::output::output;
 use tidegate_console::progress::say;
 
 /// Arguments of `tidegate send`.
@@ -119,9 +119,8 @@ pub(crate) struct SendArgs {
     /// Enable ECN: routers mark packets rather than drop them (RFC 3168)
     #[arg(long)]
     ecn: bool,
-    /// Print the summary as one JSON object at the end
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArgs,
     /// Transport of the stream: `rtp` or `tcp`
     #[arg(long, default_value = "rtp", value_parser = live::transport)]
     transport: Transport,
@@ -163,7 +162,12 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     }
     let flow = flow_info(args, &config);
     let manifest = live::manifest(&format!("send to {to}"), args.duration, flow);
-    let folder = Folder::create(args.run.as_deref(), args.json, Side::Sender, manifest)?;
+    let folder = Folder::create(
+        args.run.as_deref(),
+        args.json.summary(),
+        Side::Sender,
+        manifest,
+    )?;
     let sender = make_sender(args, config, &mut rng);
     let (encoder, pace) = Timed::new(
         opened.session,
@@ -205,10 +209,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         },
     );
     let summary = reporter.finish(stream.inner_mut(), around.clock.now(), &events.take())?;
-    summary
-        .as_ref()
-        .filter(|_| args.json)
-        .map_or(Ok(()), print_json)?;
+    args.json.print(summary.as_ref())?;
     if ended?.refused && around.interrupts.count() == 0 {
         // The stream ended before the driver gave up.
         bail!(DriveError::ConnectionRefused { peer });

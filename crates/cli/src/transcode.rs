@@ -18,7 +18,7 @@ use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
 use tidegate_sim::scenario::quantity;
 
 use crate::decoding::DecoderArgs;
-use crate::live::{self, Limits};
+use crate::live::{self, JsonArgs, Limits};
 use crate::send::addresses::check_target;
 use crate::send::source::{self, Encoding};
 use crate::source_speed::{PacedSource, SourceWatch};
@@ -29,7 +29,6 @@ use crate::tcp::sending::{Sending, StreamResult, numbered};
 use crate::tcp::{StreamConfig, TcpArgs, max_pictures};
 use relay::Relay;
 use tidegate_console::context::LiveContext;
-use tidegate_console::output::print_json;
 use tidegate_console::progress::say;
 
 /// Arguments of `tidegate transcode`.
@@ -72,9 +71,8 @@ pub(crate) struct TranscodeArgs {
     /// Write a run folder here [default: none]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// Print the summary as one JSON object at the end
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    json: JsonArgs,
     /// Permit streams to and from other hosts without encryption and authentication
     #[arg(long)]
     insecure: bool,
@@ -124,11 +122,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     };
     let each = |around: &LiveContext, socket: &mut TcpSocket, player| {
         let played = play(args, &input, around, socket, player)?;
-        played
-            .summary
-            .as_ref()
-            .filter(|_| args.json)
-            .map_or(Ok(()), print_json)?;
+        args.json.print(played.summary.as_ref())?;
         Ok(played)
     };
     let idle = args.tcp.idle_timeout();

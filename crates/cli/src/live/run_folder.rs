@@ -20,8 +20,8 @@ use tidegate_console::describe;
 #[derive(Debug)]
 pub(crate) struct Folder {
     writer: Option<RunWriter>,
-    /// The caller needs the summary.
-    summary: bool,
+    /// The user wants the folder or its summary.
+    wanted: bool,
     manifest: Manifest,
     side: Side,
     next_flush: Time,
@@ -61,7 +61,7 @@ impl Folder {
         let scratch = (dir.is_none() && summary).then(scratch_dir);
         Self {
             writer: None,
-            summary,
+            wanted: dir.is_some() || summary,
             manifest,
             side,
             next_flush: Time::ZERO + FLUSH,
@@ -124,15 +124,14 @@ impl Folder {
     /// that was never created.
     ///
     /// # Errors
-    /// A write or the reading of the written files fails. An earlier write error is returned here
-    /// if the caller needs the summary.
+    /// A write or the reading of the written files fails, now or earlier.
     pub(crate) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
         let Some(mut writer) = self.writer.take() else {
             ensure!(
-                !self.summary || self.is_due(),
+                !self.wanted || self.is_due(),
                 EnvironmentError::new(
-                    "no summary for --json, because the run folder is incomplete (see the message \
-                    above): choose a --run with free space"
+                    "the run folder is incomplete and has no summary (see the message above): \
+                    choose a --run with free space"
                 )
             );
             return Ok(None);
@@ -170,12 +169,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_error_is_returned_at_the_end_if_the_summary_is_needed() {
+    fn a_write_error_is_returned_at_the_end() {
         let dir = scratch_dir();
         let manifest = Manifest::new(World::Live, "test", Duration::ZERO);
-        for wanted in [false, true] {
+        for (named, summary) in [(Some(dir.as_path()), false), (None, true)] {
             let manifest = manifest.clone();
-            let mut folder = Folder::create(Some(&dir), wanted, Side::Sender, manifest).unwrap();
+            let mut folder = Folder::create(named, summary, Side::Sender, manifest).unwrap();
             let row = SavableRow {
                 frame: 0,
                 savable: true,
@@ -183,11 +182,12 @@ mod tests {
             let ended = folder.record(Time::ZERO, &[], |writer| writer.savable("no/name", &row));
             let ended = ended.expect("no flow has such a name");
             assert!(ended.contains("the run folder is incomplete"), "{ended}");
-            match folder.finish(Time::ZERO) {
-                Err(e) => assert!(wanted && e.to_string().contains("--json"), "{e}"),
-                Ok(summary) => assert!(!wanted && summary.is_none()),
-            }
+            let error = folder.finish(Time::ZERO).unwrap_err().to_string();
+            assert!(error.contains("has no summary"), "{error}");
         }
+        let mut none = Folder::create(None, false, Side::Sender, manifest.clone()).unwrap();
+        assert_eq!(none.record(Time::ZERO, &[], |_| unreachable!()), None);
+        assert!(none.finish(Time::ZERO).unwrap().is_none());
         std::fs::write(dir.join("thesis.txt"), "years").unwrap();
         let other = dir.join("thesis.txt");
         let mut folder = Folder::later(Some(&other), true, Side::Sender, manifest);

@@ -1,37 +1,81 @@
 //! Output of each receiver: the run folder, the byte stream, and counts.
 
 use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use tidegate_core::session::receiver_stats::ReceivedTotal;
 use tidegate_core::units::Time;
-use tidegate_sim::run::{ReceivedFrame, ShownFrame, Summary};
+use tidegate_sim::meter::{Count, Totals};
+use tidegate_sim::run::{ReceivedFrame, RunWriter, ShownFrame, Summary, TotalsRow};
 
 use super::numbering::{MISFIT, Numbering};
 use super::viewer::DecodedFrame;
 use crate::live::{FLOW, Folder, Tally};
+use tidegate_console::output::{is_unread, output};
 use tidegate_console::progress::{Progress, counted};
 
 /// Output file of the byte stream.
 pub(super) struct ByteStreamFile {
     name: String,
-    file: BufWriter<File>,
+    file: BufWriter<Box<dyn Write>>,
+    /// Each frame is passed on at once to the reader of a pipe.
+    is_pipe: bool,
 }
 
 impl ByteStreamFile {
-    /// Creates the file of `--out`, if given.
+    /// Creates the file of `--out`, if given; `-` is standard output.
     ///
     /// # Errors
     /// The file cannot be created.
     pub(super) fn create(out: Option<&Path>) -> Result<Option<Self>> {
         let Some(path) = out else { return Ok(None) };
+        if path.as_os_str() == "-" {
+            return Ok(Some(Self {
+                name: "standard output".to_owned(),
+                file: BufWriter::new(Box::new(output())),
+                is_pipe: true,
+            }));
+        }
         let name = path.display().to_string();
         let file = File::create(path)
             .with_context(|| format!("cannot write {name}: choose another file for --out"))?;
-        let file = BufWriter::new(file);
-        Ok(Some(Self { name, file }))
+        Ok(Some(Self {
+            name,
+            file: BufWriter::new(Box::new(file)),
+            is_pipe: false,
+        }))
     }
+
+    fn write(&mut self, unit: &[u8]) -> io::Result<()> {
+        self.file.write_all(unit)?;
+        if self.is_pipe {
+            self.file.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// End of the output of a receiver.
+pub(super) struct Finished {
+    /// Metrics, if the receiver has a run folder.
+    pub(super) summary: Option<Summary>,
+    /// Whether the recording is complete.
+    pub(super) recording: Result<()>,
+}
+
+/// Counters of a receiver for its run folder: `expected` packets, of which `received` arrived. `None`
+/// if nothing arrived.
+pub(super) fn totals(total: ReceivedTotal, received: Count, expected: Count) -> Option<Totals> {
+    let (first, last) = total.span?;
+    Some(Totals {
+        span: last.since(first),
+        sent: expected,
+        received,
+        dropped: expected.packets.saturating_sub(received.packets),
+        ..Totals::default()
+    })
 }
 
 pub(super) struct Keeper {
@@ -40,6 +84,8 @@ pub(super) struct Keeper {
     pub(super) whole: Tally,
     folder: Folder,
     byte_stream: Option<ByteStreamFile>,
+    /// The first write error of the byte stream.
+    cut_short: Option<anyhow::Error>,
     rows: Vec<ReceivedFrame>,
     shown: Vec<ShownFrame>,
     judged: u64,
@@ -60,6 +106,7 @@ impl Keeper {
             whole: Tally::default(),
             folder,
             byte_stream,
+            cut_short: None,
             rows: Vec::new(),
             shown: Vec::new(),
             judged: 0,
@@ -102,14 +149,35 @@ impl Keeper {
 
     /// Appends bytes to the byte stream.
     pub(super) fn write(&mut self, unit: &[u8]) {
-        let Some(ByteStreamFile { name, file }) = &mut self.byte_stream else {
+        let Some(byte_stream) = &mut self.byte_stream else {
             return;
         };
-        if let Err(e) = file.write_all(unit) {
-            self.progress
-                .say(&format!("{name} is incomplete from here on: {e}"));
-            self.byte_stream = None;
+        if let Err(e) = byte_stream.write(unit) {
+            self.cut(e);
         }
+    }
+
+    /// Ends the byte stream after a write error.
+    fn cut(&mut self, error: io::Error) {
+        let Some(ByteStreamFile { name, file, .. }) = self.byte_stream.take() else {
+            return;
+        };
+        // What is left in the buffer has no space either, and a destructor would write it.
+        let _ = file.into_parts();
+        let cut =
+            anyhow::Error::new(error).context(format!("the recording in {name} is cut short"));
+        if !is_unread(&cut) {
+            self.progress.say(&format!(
+                "{name} is incomplete from here on: {:#}",
+                cut.root_cause()
+            ));
+        }
+        self.cut_short = Some(cut);
+    }
+
+    /// Whether the reader of the recording has closed the pipe.
+    pub(super) fn is_unread(&self) -> bool {
+        self.cut_short.as_ref().is_some_and(is_unread)
     }
 
     /// Writes new rows and events to the run folder.
@@ -151,15 +219,27 @@ impl Keeper {
         format!("; PSNR {psnr:.1} dB over {}", counted(judged, "frame"))
     }
 
-    /// Completes the byte stream and the run folder.
+    /// Completes the byte stream and the run folder, to which `totals` are added.
     ///
     /// # Errors
-    /// One of them cannot be completed.
-    pub(super) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
-        if let Some(ByteStreamFile { name, mut file }) = self.byte_stream.take() {
-            file.flush()
-                .with_context(|| format!("cannot write {name}"))?;
+    /// The run folder cannot be completed.
+    pub(super) fn finish(mut self, totals: Option<Totals>, now: Time) -> Result<Finished> {
+        let flushed = self.byte_stream.as_mut().map(|out| out.file.flush());
+        if let Some(Err(e)) = flushed {
+            self.cut(e);
         }
-        self.folder.finish(now)
+        let rows = |writer: &mut RunWriter| {
+            totals.map_or(Ok(()), |totals| {
+                let flow = FLOW.to_owned();
+                writer.totals(&TotalsRow { flow, totals })
+            })
+        };
+        if let Some(trouble) = self.folder.record(now, &[], rows) {
+            self.progress.say(&trouble);
+        }
+        Ok(Finished {
+            summary: self.folder.finish(now)?,
+            recording: self.cut_short.map_or(Ok(()), Err),
+        })
     }
 }

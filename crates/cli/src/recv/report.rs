@@ -4,19 +4,20 @@ use std::mem::replace;
 use std::time::Duration;
 
 use anyhow::Result;
+use serde_json::json;
 use tidegate_core::media::FrameRate;
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::receiver::MediaReceiver;
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::flow_endpoints::received_row;
-use tidegate_sim::run::Summary;
+use tidegate_sim::meter::Count;
 
 use super::RecvArgs;
-use super::keep::{ByteStreamFile, Keeper};
+use super::keep::{ByteStreamFile, Finished, Keeper, totals};
 use super::numbering::Numbering;
 use super::unexpected::{Adviser, H265_ADVICE};
 use super::viewer::Viewer;
-use crate::live::Folder;
+use crate::live::{Folder, JsonLines, rounded};
 use tidegate_console::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
@@ -30,6 +31,9 @@ pub(super) struct Reporter {
     recent: Recent,
     /// Frames without their references that were written or shown.
     concealed: u64,
+    json: Option<JsonLines>,
+    /// Counts since the last JSON object.
+    second: Recent,
     told_first: bool,
     /// The user knows that parameter sets are missing.
     told_sets: bool,
@@ -51,6 +55,42 @@ struct Recent {
     bits: u64,
     /// Largest delay above the smallest.
     slowest: Duration,
+}
+
+impl Recent {
+    /// The counts until `now`, from which on they start again.
+    fn restart(&mut self, now: Time) -> Self {
+        let fresh = Self {
+            since: now,
+            ..Self::default()
+        };
+        std::mem::replace(self, fresh)
+    }
+
+    fn span(&self, now: Time) -> Duration {
+        now.since(self.since).max(Duration::from_millis(1))
+    }
+
+    fn rate(&self, now: Time) -> Rate {
+        Bytes(self.bits / 8) / self.span(now)
+    }
+
+    fn json(&self, receiver: &MediaReceiver, now: Time) -> serde_json::Value {
+        json!({
+            "time_s": rounded(now.as_secs_f64()),
+            "frames": self.frames,
+            "rate_bps": self.rate(now).as_f64(),
+            "missing": rounded(missing_share(receiver)),
+            "delay_variation_ms": rounded(self.slowest.as_secs_f64() * 1e3),
+        })
+    }
+}
+
+/// Share of the packets of the stream so far that are missing, in 0..=1.
+fn missing_share(receiver: &MediaReceiver) -> f64 {
+    let (received, lost) = receiver.counts();
+    let lost = lost.max(0) as f64;
+    lost / (received as f64 + lost).max(1.0)
 }
 
 impl Reporter {
@@ -84,6 +124,8 @@ impl Reporter {
             smallest: None,
             recent: Recent::default(),
             concealed: 0,
+            json: args.json.lines(),
+            second: Recent::default(),
             told_first: false,
             told_sets: false,
             told_h265: false,
@@ -122,6 +164,14 @@ impl Reporter {
             let line = self.line(receiver, now);
             self.keeper.progress.show(&line);
         }
+        if let Some(json) = &mut self.json {
+            json.print_if_due(now, || self.second.restart(now).json(receiver, now));
+        }
+    }
+
+    /// Whether the reader of the recording has closed the pipe.
+    pub(super) fn is_unread(&self) -> bool {
+        self.keeper.is_unread()
     }
 
     /// Writes the last rows and prints the final message. `not_authentic` is the number of
@@ -134,7 +184,7 @@ impl Reporter {
         receiver: &mut MediaReceiver,
         not_authentic: u64,
         now: Time,
-    ) -> Result<Option<Summary>> {
+    ) -> Result<Finished> {
         receiver.finish();
         while let Some(frame) = receiver.poll_frame() {
             self.take(frame);
@@ -174,7 +224,18 @@ impl Reporter {
                 keeper.progress.say(&format!("{many} {verb} not {why}"));
             }
         }
-        keeper.finish(now)
+        let total = receiver.received();
+        let count = |packets: u64, bytes: u64| Count {
+            packets,
+            bytes: Bytes(bytes),
+        };
+        let bytes = total.bytes.get();
+        let missing = missing.unsigned_abs();
+        // Missing packets have the mean size of the others.
+        let absent = bytes.saturating_mul(missing) / received.max(1);
+        let arrived = count(received, bytes);
+        let expected = count(received + missing, bytes.saturating_add(absent));
+        keeper.finish(totals(total, arrived, expected), now)
     }
 
     fn take(&mut self, frame: ReceivedFrame) {
@@ -193,12 +254,16 @@ impl Reporter {
                 .smallest
                 .insert(self.smallest.unwrap_or(delay).min(delay));
             let above = Duration::from_nanos(u64::try_from(delay - smallest).unwrap_or(0));
-            self.recent.slowest = self.recent.slowest.max(above);
+            for recent in [&mut self.recent, &mut self.second] {
+                recent.slowest = recent.slowest.max(above);
+            }
             self.keeper.whole.add(frame.bytes * 8, complete, complete);
         }
         if !frame.data.is_empty() {
-            self.recent.frames += 1;
-            self.recent.bits += frame.bytes * 8;
+            for recent in [&mut self.recent, &mut self.second] {
+                recent.frames += 1;
+                recent.bits += frame.bytes * 8;
+            }
             self.concealed += u64::from(frame.complete.is_none());
         }
         self.keeper.write(&frame.data);
@@ -219,26 +284,14 @@ impl Reporter {
     }
 
     fn line(&mut self, receiver: &MediaReceiver, now: Time) -> String {
-        let fresh = Recent {
-            since: now,
-            ..Recent::default()
-        };
-        let Recent {
-            since,
-            frames,
-            bits,
-            slowest,
-        } = replace(&mut self.recent, fresh);
-        let span = now.since(since).max(Duration::from_millis(1));
-        let rate = Bytes(bits / 8) / span;
-        let fps = frames as f64 / span.as_secs_f64();
-        let (received, lost) = receiver.counts();
-        let lost = lost.max(0) as f64;
-        let loss = 100.0 * lost / (received as f64 + lost).max(1.0);
+        let recent = self.recent.restart(now);
+        let rate = recent.rate(now);
+        let fps = recent.frames as f64 / recent.span(now).as_secs_f64();
+        let loss = 100.0 * missing_share(receiver);
         format!(
             "{:6.1} s  {rate}  {fps:.0} frames/s  missing {loss:.1} %  delay variation {} of {}",
             now.as_secs_f64(),
-            millis(slowest),
+            millis(recent.slowest),
             millis(self.bound),
         )
     }

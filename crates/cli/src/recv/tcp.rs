@@ -6,25 +6,27 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use serde_json::json;
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
+use tidegate_core::session::receiver_stats::ReceivedTotal;
 use tidegate_core::session::tcp::{Punctuality, TcpReceiver};
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::driver::{RunLimits, StopFlag};
 use tidegate_live::tcp::{Admitted, ReceiverEnd, receive};
 use tidegate_sim::flow_endpoints::received_row;
-use tidegate_sim::run::{ShownFrame, Side, Summary};
+use tidegate_sim::meter::Count;
+use tidegate_sim::run::{ShownFrame, Side};
 
-use super::keep::{ByteStreamFile, Keeper};
+use super::keep::{ByteStreamFile, Finished, Keeper, totals};
 use super::numbering::{Numbering, Turns};
 use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
 use super::{RecvArgs, flow_info};
-use crate::live::{self, Folder};
+use crate::live::{self, Folder, JsonLines, rounded};
 use crate::tcp::endpoints::End;
 use tidegate_console::context::LiveContext;
 use tidegate_console::exit::EnvironmentError;
-use tidegate_console::output::print_json;
 use tidegate_console::progress::{Progress, millis};
 
 /// Plays one stream. The exit code is 1 if the sender closes without BYE.
@@ -56,7 +58,12 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     } = incoming;
     let name = format!("receive from {} over TCP", socket.peer());
     let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
-    let folder = Folder::create(args.run.as_deref(), args.json, Side::Receiver, manifest)?;
+    let folder = Folder::create(
+        args.run.as_deref(),
+        args.json.summary(),
+        Side::Receiver,
+        manifest,
+    )?;
     let keeper = Keeper::new(byte_stream, progress, folder);
     let stop = around.stop.clone();
     let mut player = Player::new(args, fps, keeper, stop, since)?;
@@ -64,7 +71,8 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let ended = receive(&mut receiver, &mut socket, &conditions, |receiver, now| {
         player.turn(receiver, now);
         idle = player.is_idle(now, args.idle_timeout);
-        if idle || player.failed.is_some() || around.interrupts.count() > 0 {
+        let over = player.failed.is_some() || player.keeper.is_unread();
+        if idle || over || around.interrupts.count() > 0 {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -73,11 +81,9 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     receiver.finish();
     player.turn(&mut receiver, around.clock.now());
     let failed = player.failed.take();
-    let summary = player.finish(around.clock.now())?;
-    summary
-        .as_ref()
-        .filter(|_| args.json)
-        .map_or(Ok(()), print_json)?;
+    let finished = player.finish(receiver.received(), around.clock.now())?;
+    args.json.print(finished.summary.as_ref())?;
+    finished.recording?;
     if let Some(failed) = failed {
         return Err(failed);
     }
@@ -153,6 +159,9 @@ struct Player<'a> {
     /// that sends a few bytes at a time would hold the session.
     last_frame: Time,
     recent: Recent,
+    json: Option<JsonLines>,
+    /// Counts since the last JSON object.
+    second: Recent,
     discarded: u64,
     failed: Option<anyhow::Error>,
 }
@@ -165,6 +174,35 @@ struct Recent {
     bits: u64,
     discarded: u64,
     latest: Duration,
+}
+
+impl Recent {
+    /// The counts until `now`, from which on they start again.
+    fn restart(&mut self, now: Time) -> Self {
+        let fresh = Self {
+            since: now,
+            ..Self::default()
+        };
+        std::mem::replace(self, fresh)
+    }
+
+    fn span(&self, now: Time) -> Duration {
+        now.since(self.since).max(Duration::from_millis(1))
+    }
+
+    fn rate(&self, now: Time) -> Rate {
+        Bytes(self.bits / 8) / self.span(now)
+    }
+
+    fn json(&self, now: Time) -> serde_json::Value {
+        json!({
+            "time_s": rounded(now.as_secs_f64()),
+            "frames": self.frames,
+            "rate_bps": self.rate(now).as_f64(),
+            "discarded": self.discarded,
+            "lateness_ms": rounded(self.latest.as_secs_f64() * 1e3),
+        })
+    }
 }
 
 impl<'a> Player<'a> {
@@ -190,6 +228,8 @@ impl<'a> Player<'a> {
             packets: 0,
             last_frame: now,
             recent: Recent::default(),
+            json: args.json.lines(),
+            second: Recent::default(),
             discarded: 0,
             failed: None,
         })
@@ -215,6 +255,9 @@ impl<'a> Player<'a> {
         if self.packets > 0 && self.keeper.progress.is_due(now) {
             let line = self.line(now);
             self.keeper.progress.show(&line);
+        }
+        if let Some(json) = &mut self.json {
+            json.print_if_due(now, || self.second.restart(now).json(now));
         }
     }
 
@@ -287,26 +330,23 @@ impl<'a> Player<'a> {
     fn count(&mut self, frame: &ReceivedFrame, at: Time, lateness: Duration, accepted: bool) {
         let bits = frame.bytes * 8;
         let discarded = u64::from(!accepted);
-        self.recent.frames += 1;
-        self.recent.bits += bits;
-        self.recent.discarded += discarded;
-        self.recent.latest = self.recent.latest.max(lateness);
+        for recent in [&mut self.recent, &mut self.second] {
+            recent.frames += 1;
+            recent.bits += bits;
+            recent.discarded += discarded;
+            recent.latest = recent.latest.max(lateness);
+        }
         self.keeper.whole.add(bits, at, at);
         self.discarded += discarded;
     }
 
     fn line(&mut self, now: Time) -> String {
-        let fresh = Recent {
-            since: now,
-            ..Recent::default()
-        };
-        let recent = std::mem::replace(&mut self.recent, fresh);
-        let span = now.since(recent.since).max(Duration::from_millis(1));
+        let recent = self.recent.restart(now);
         format!(
             "{:6.1} s  {}  {:.0} frames/s  discarded {}  late by {} of {}",
             now.as_secs_f64(),
-            Bytes(recent.bits / 8) / span,
-            recent.frames as f64 / span.as_secs_f64(),
+            recent.rate(now),
+            recent.frames as f64 / recent.span(now).as_secs_f64(),
             recent.discarded,
             millis(recent.latest),
             millis(self.args.delay_bound),
@@ -314,7 +354,7 @@ impl<'a> Player<'a> {
     }
 
     /// Writes the last rows and prints the final message.
-    fn finish(mut self, now: Time) -> Result<Option<Summary>> {
+    fn finish(mut self, received: ReceivedTotal, now: Time) -> Result<Finished> {
         if let Some(viewer) = self.viewer.take() {
             for judged in viewer.finish() {
                 self.keeper.judged(judged);
@@ -334,6 +374,11 @@ impl<'a> Player<'a> {
             )
         };
         keeper.progress.say(&last_words);
-        keeper.finish(now)
+        let count = Count {
+            packets: self.packets,
+            bytes: received.bytes,
+        };
+        // TCP loses nothing.
+        keeper.finish(totals(received, count, count), now)
     }
 }

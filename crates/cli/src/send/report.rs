@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use serde_json::json;
 use tidegate_core::control::{Ecn, Outcome};
 use tidegate_core::endpoint::Endpoint as _;
 use tidegate_core::session::history::PacketRow;
@@ -15,7 +16,7 @@ use tidegate_sim::run::Summary;
 use super::addresses::Route;
 use super::{SendArgs, Stream};
 use crate::encoder_speed::EncoderSpeed;
-use crate::live::{FLOW, Folder, Tally};
+use crate::live::{FLOW, Folder, JsonLines, Tally, rounded};
 use tidegate_console::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
@@ -28,6 +29,9 @@ pub(super) struct Reporter {
     frames: Vec<SentFrame>,
     packets: Vec<PacketRow>,
     recent: Recent,
+    json: Option<JsonLines>,
+    /// Counts since the last JSON object.
+    second: Recent,
     frames_made: u64,
     pace: EncoderSpeed,
     /// Packets that arrived with an ECN mark, if ECN is on.
@@ -59,9 +63,64 @@ enum PathState {
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     since: Time,
+    frames: u64,
     bits: u64,
     /// Longest time from a frame's capture until its last packet left.
     slowest: Duration,
+}
+
+impl PathState {
+    fn of(status: &Status) -> Self {
+        match () {
+            () if status.left => Self::Left,
+            () if status.stopped => Self::Stopped,
+            () if status.blackout => Self::Blackout,
+            () => Self::Open,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Blackout => "blackout",
+            Self::Stopped => "stopped",
+            Self::Left => "left",
+        }
+    }
+}
+
+impl Recent {
+    /// The counts until `now`, from which on they start again.
+    fn restart(&mut self, now: Time) -> Self {
+        let fresh = Self {
+            since: now,
+            ..Self::default()
+        };
+        std::mem::replace(self, fresh)
+    }
+
+    fn rate(&self, now: Time) -> Rate {
+        Bytes(self.bits / 8) / now.since(self.since).max(Duration::from_millis(1))
+    }
+
+    /// The time until the slowest frame left plus half the round-trip time.
+    fn delay(&self, status: &Status) -> Duration {
+        self.slowest + status.rtt.unwrap_or_default() / 2
+    }
+
+    fn json(&self, now: Time, status: &Status) -> serde_json::Value {
+        let millis = |span: Duration| rounded(span.as_secs_f64() * 1e3);
+        json!({
+            "time_s": rounded(now.as_secs_f64()),
+            "frames": self.frames,
+            "rate_bps": self.rate(now).as_f64(),
+            "target_bps": status.target.media.as_f64(),
+            "loss": rounded(status.loss),
+            "rtt_ms": status.rtt.map(millis),
+            "delay_ms": millis(self.delay(status)),
+            "path": PathState::of(status).name(),
+        })
+    }
 }
 
 impl Reporter {
@@ -90,6 +149,8 @@ impl Reporter {
             frames: Vec::new(),
             packets: Vec::new(),
             recent: Recent::default(),
+            json: args.json.lines(),
+            second: Recent::default(),
             frames_made: 0,
             pace,
             marked: args.ecn.then_some(0),
@@ -113,6 +174,9 @@ impl Reporter {
         if self.progress.is_due(now) {
             let line = self.line(now, &status);
             self.progress.show(&line);
+        }
+        if let Some(json) = &mut self.json {
+            json.print_if_due(now, || self.second.restart(now).json(now, &status));
         }
     }
 
@@ -146,8 +210,11 @@ impl Reporter {
             self.frames_made += 1;
             let Some(left) = frame.left else { continue };
             self.left.add(frame.bits, frame.captured, left);
-            self.recent.bits += frame.bits;
-            self.recent.slowest = self.recent.slowest.max(left.since(frame.captured));
+            for recent in [&mut self.recent, &mut self.second] {
+                recent.frames += 1;
+                recent.bits += frame.bits;
+                recent.slowest = recent.slowest.max(left.since(frame.captured));
+            }
         }
         if let Some(marked) = &mut self.marked {
             let is_marked = |row: &&PacketRow| {
@@ -199,12 +266,7 @@ impl Reporter {
                 millis(rtt / 2)
             ));
         }
-        let path = match () {
-            () if status.left => PathState::Left,
-            () if status.stopped => PathState::Stopped,
-            () if status.blackout => PathState::Blackout,
-            () => PathState::Open,
-        };
+        let path = PathState::of(status);
         if std::mem::replace(&mut reported.path, path) != path {
             self.progress.say(&match path {
                 PathState::Open => format!("{peer} answers again: the stream continues"),
@@ -219,23 +281,12 @@ impl Reporter {
         }
     }
 
-    /// The delay of a frame is the time until it left plus half the round-trip time.
     fn line(&mut self, now: Time, status: &Status) -> String {
-        let Recent {
-            since,
-            bits,
-            slowest,
-        } = std::mem::replace(
-            &mut self.recent,
-            Recent {
-                since: now,
-                ..Recent::default()
-            },
-        );
-        let rate = Bytes(bits / 8) / now.since(since).max(Duration::from_millis(1));
+        let recent = self.recent.restart(now);
+        let rate = recent.rate(now);
         let allowed: Rate = status.target.media;
         let rtt = status.rtt.map_or_else(|| "-".to_owned(), millis);
-        let delay = millis(slowest + status.rtt.unwrap_or_default() / 2);
+        let delay = millis(recent.delay(status));
         let bound = self
             .bound
             .map_or_else(String::new, |bound| format!(" of {}", millis(bound)));

@@ -16,7 +16,6 @@ use crate::tcp::endpoints::End;
 use crate::tcp::ready::{ready, remarks};
 use crate::tcp::sending::{Sending, StreamResult, numbered};
 use tidegate_console::context::LiveContext;
-use tidegate_console::output::print_json;
 use tidegate_console::progress::say;
 
 /// Sends to one player, or to several in succession. The exit code is 1 if the only player leaves
@@ -40,11 +39,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
         // Each player receives the video from its beginning.
         let opened = opened.take().map_or_else(|| open_input(args), Ok)?;
         let played = play(args, around, &around.conditions(), socket, opened, player)?;
-        played
-            .summary
-            .as_ref()
-            .filter(|_| args.json)
-            .map_or(Ok(()), print_json)?;
+        args.json.print(played.summary.as_ref())?;
         Ok(played)
     };
     end.each(

@@ -6,12 +6,13 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use anyhow::Result;
+use serde_json::json;
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::stream::EncodePipe;
 use tidegate_core::session::tcp::TcpStreamer;
 use tidegate_core::tcp_rate::{RateReduction, TcpEvent};
 use tidegate_core::trace::Event;
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::driver::RunLimits;
 use tidegate_live::tcp::{SenderEnd, TcpError, TcpSocket, send};
 use tidegate_sim::flow_endpoints::sent_row;
@@ -20,7 +21,7 @@ use tidegate_sim::run::Summary;
 use super::TcpArgs;
 use super::rates::{Channel, Incoming, Outgoing};
 use crate::encoder_speed::EncoderSpeed;
-use crate::live::{FLOW, Folder, Tally};
+use crate::live::{FLOW, Folder, JsonLines, Tally, rounded};
 use tidegate_console::context::LiveContext;
 use tidegate_console::progress::{Progress, counted, millis};
 
@@ -36,6 +37,9 @@ pub(crate) struct Reporter {
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
     recent: Recent,
+    json: Option<JsonLines>,
+    /// Counts since the last JSON object.
+    second: Recent,
     total: Total,
     leaving_since: Option<Time>,
     /// The player has acknowledged data.
@@ -46,10 +50,40 @@ pub(crate) struct Reporter {
 #[derive(Clone, Debug, Default)]
 struct Recent {
     since: Time,
+    frames: u64,
     bits: u64,
     answers: Vec<RateReduction>,
     /// Longest time from a frame's capture until its last byte was written to the socket.
     slowest: Duration,
+}
+
+impl Recent {
+    /// The counts until `now`, from which on they start again.
+    fn restart(&mut self, now: Time) -> Self {
+        let fresh = Self {
+            since: now,
+            ..Self::default()
+        };
+        std::mem::replace(self, fresh)
+    }
+
+    fn rate(&self, now: Time) -> Rate {
+        Bytes(self.bits / 8) / now.since(self.since).max(Duration::from_millis(1))
+    }
+
+    fn json<P: EncodePipe>(&self, stream: &TcpStreamer<P>, now: Time) -> serde_json::Value {
+        let backlog = stream.sender.backlog();
+        json!({
+            "time_s": rounded(now.as_secs_f64()),
+            "frames": self.frames,
+            "rate_bps": self.rate(now).as_f64(),
+            "target_bps": stream.sender.target().as_f64(),
+            "queued_bytes": backlog.queued.get(),
+            "in_tcp_bytes": (backlog.unsent + backlog.unacknowledged).get(),
+            "delay_ms": rounded(self.slowest.as_secs_f64() * 1e3),
+            "rate_changes": self.answers.len(),
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,6 +104,7 @@ impl Reporter {
     pub(crate) fn new(
         args: &TcpArgs,
         folder: Folder,
+        json: Option<JsonLines>,
         source_messages: Option<Receiver<String>>,
         pace: EncoderSpeed,
     ) -> Result<Self> {
@@ -91,6 +126,8 @@ impl Reporter {
             rows: Vec::new(),
             events: Vec::new(),
             recent: Recent::default(),
+            json,
+            second: Recent::default(),
             total: Total::default(),
             leaving_since: None,
             took: false,
@@ -226,6 +263,9 @@ impl Reporter {
             let line = self.line(stream, now);
             self.progress.show(&line);
         }
+        if let Some(json) = &mut self.json {
+            json.print_if_due(now, || self.second.restart(now).json(stream, now));
+        }
     }
 
     fn keep<P: EncodePipe>(&mut self, stream: &mut TcpStreamer<P>, now: Time) {
@@ -242,13 +282,17 @@ impl Reporter {
         }
         let answers = stream.sender.take_rate_reductions();
         self.total.answers += answers.len();
+        self.second.answers.extend(&answers);
         self.recent.answers.extend(answers);
         for frame in &self.rows[rows..] {
             self.total.frames += 1;
             let Some(left) = frame.left else { continue };
             self.total.left.add(frame.bits, frame.captured, left);
-            self.recent.bits += frame.bits;
-            self.recent.slowest = self.recent.slowest.max(left.since(frame.captured));
+            for recent in [&mut self.recent, &mut self.second] {
+                recent.frames += 1;
+                recent.bits += frame.bits;
+                recent.slowest = recent.slowest.max(left.since(frame.captured));
+            }
         }
         if self.took
             && let Some(trouble) = self.folder.begin()
@@ -271,17 +315,11 @@ impl Reporter {
     }
 
     fn line<P: EncodePipe>(&mut self, stream: &TcpStreamer<P>, now: Time) -> String {
-        let fresh = Recent {
-            since: now,
-            ..Recent::default()
-        };
+        let recent = self.recent.restart(now);
+        let rate = recent.rate(now);
         let Recent {
-            since,
-            bits,
-            slowest,
-            answers,
-        } = std::mem::replace(&mut self.recent, fresh);
-        let rate = Bytes(bits / 8) / now.since(since).max(Duration::from_millis(1));
+            slowest, answers, ..
+        } = recent;
         let backlog = stream.sender.backlog();
         let answered = answers.last().map_or(String::new(), |last| {
             let (event, count) = (last.event.name(), answers.len());

@@ -16,7 +16,7 @@ use super::outgoing::Reporter;
 use super::watch::watch;
 use super::{StreamConfig, TcpArgs};
 use crate::encoder_speed::Timed;
-use crate::live::{self, FLOW, Folder};
+use crate::live::{self, FLOW, Folder, JsonArgs};
 use crate::source_speed::SourceWatch;
 use tidegate_console::context::LiveContext;
 use tidegate_console::describe;
@@ -39,8 +39,8 @@ pub(crate) struct Sending<'a> {
     pub(crate) duration: Option<Duration>,
     /// Run folder, if requested.
     pub(crate) dir: Option<PathBuf>,
-    /// Whether a summary is needed at the end.
-    pub(crate) json: bool,
+    /// JSON output.
+    pub(crate) json: JsonArgs,
 }
 
 /// Result of a stream.
@@ -81,7 +81,12 @@ impl Sending<'_> {
             }
         };
         let manifest = live::manifest(&self.name, self.duration, self.flow_info());
-        let mut folder = Folder::later(self.dir.as_deref(), self.json, Side::Sender, manifest);
+        let mut folder = Folder::later(
+            self.dir.as_deref(),
+            self.json.summary(),
+            Side::Sender,
+            manifest,
+        );
         // With many players, create the folder late: port scans accept no data and get none.
         let at_once = self.tcp.serve.is_none();
         let trouble = at_once.then(|| folder.begin()).flatten();
@@ -91,7 +96,8 @@ impl Sending<'_> {
             self.source,
             self.slow_encoder_advice,
         );
-        let mut reporter = Reporter::new(self.tcp, folder, sayings, pace)?;
+        let lines = self.json.lines();
+        let mut reporter = Reporter::new(self.tcp, folder, lines, sayings, pace)?;
         if let Some(trouble) = trouble {
             reporter.progress.say(&trouble);
         }

@@ -10,7 +10,7 @@ use super::config::{FeedbackMode, ReceiverConfig};
 use super::jitter_buffer::{JitterBuffer, ReceivedFrame};
 use super::parity::ParityDecoder;
 use super::pauses::Pauses;
-use super::receiver_stats::{Arrivals, ReceiverStats};
+use super::receiver_stats::{Arrivals, ReceivedTotal, ReceiverStats};
 use super::slowdown_detector::SlowdownDetector;
 use crate::control::{Context, TimerReason, sooner};
 use crate::endpoint::{Datagram, Endpoint, Transmit};
@@ -74,6 +74,7 @@ pub struct MediaReceiver {
     earlier: (u64, i64),
     /// Number of media packets restored from parity packets.
     restored: u64,
+    received: ReceivedTotal,
     /// Number of restarts of the jitter buffer: takeovers, and jumps of the numbers.
     restarts: u64,
 }
@@ -114,6 +115,7 @@ impl MediaReceiver {
             h265: 0,
             earlier: (0, 0),
             restored: 0,
+            received: ReceivedTotal::default(),
             restarts: 0,
         }
     }
@@ -151,6 +153,12 @@ impl MediaReceiver {
     /// Whether the stream is H.265 instead of H.264, so nothing is decodable.
     pub fn is_h265(&self) -> bool {
         self.h265 >= H265_PACKETS
+    }
+
+    /// Total of the accepted packets, with retransmissions, parity packets and the headers of RTP, UDP
+    /// and IPv4.
+    pub fn received(&self) -> ReceivedTotal {
+        self.received
     }
 
     /// Number of rejected datagrams.

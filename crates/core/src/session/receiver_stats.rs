@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::units::Time;
+use crate::units::{Bytes, Time};
 use crate::wire::ccfb::Received;
 
 /// Statistics of one source (RFC 3550 appendix A).
@@ -17,6 +17,24 @@ pub struct ReceiverStats {
     /// In timestamp units, times 16 (RFC 3550 appendix A.8).
     jitter: u64,
     last_transit: Option<i64>,
+}
+
+/// Total of what a receiver accepted, over all sources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceivedTotal {
+    /// Size with all headers. Over TCP, the bytes of the stream.
+    pub bytes: Bytes,
+    /// First and last arrival.
+    pub span: Option<(Time, Time)>,
+}
+
+impl ReceivedTotal {
+    /// Adds `size` bytes that arrived at `now`.
+    pub fn add(&mut self, now: Time, size: Bytes) {
+        self.bytes += size;
+        let (first, _) = self.span.unwrap_or((now, now));
+        self.span = Some((first, now));
+    }
 }
 
 /// Values for a report block (RFC 3550 section 6.4.1).

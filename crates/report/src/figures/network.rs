@@ -1,6 +1,7 @@
 //! Queueing delay and losses.
 
 use tidegate_core::control::Kind;
+use tidegate_sim::meter::Totals;
 use tidegate_sim::run::PacketOutcome;
 use tidegate_sim::run::metrics::queueing_delays;
 
@@ -62,7 +63,8 @@ fn queueing(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
 fn least_delay(view: &View<'_>, member: &SimFlow<'_>) -> f64 {
     let means = member.bins.iter().filter_map(|row| row.bin.delay_mean());
     let measured = view.run.totals_of(&member.flow.info.name);
-    let measured = measured.filter(|totals| totals.received.packets > 0);
+    let has_delays = |totals: &&Totals| totals.received.packets > 0 && member.flow.info.one_clock;
+    let measured = measured.filter(has_delays);
     let least = means.chain(measured.map(|totals| totals.delay_min)).min();
     least.unwrap_or_default().as_secs_f64()
 }

@@ -205,6 +205,7 @@ fn of_flow(run: &Run, flow: &FlowRun, end: Time) -> FlowSummary {
         receive_bps,
         loss: loss(run, flow),
         loss_event_rate: totals
+            .filter(|_| flow.info.one_clock)
             .and_then(Totals::loss_event_rate)
             .map(|p| round(p, 8)),
         rtt_ms: totals.and_then(|t| t.rtt).map(in_millis),
@@ -240,7 +241,8 @@ fn sent_inside<'a>(run: &'a Run, flow: &'a FlowRun) -> impl Iterator<Item = &'a 
 
 /// Sending and receiving rate in b/s, over the intersection of the measured interval and the flow's
 /// schedule; a flow without a schedule starts with its first packet. Packets that arrive after the
-/// end of the interval count as in flight.
+/// end of the interval count as in flight. Without a common clock, packets that the feedback reports
+/// as received count at the time of sending.
 fn rates(run: &Run, flow: &FlowRun, end: Time) -> (Option<f64>, Option<f64>) {
     let over = |span: Duration, bytes: Bytes| {
         let rate = || round(bytes.bits() as f64 / span.as_secs_f64(), 1);
@@ -270,11 +272,20 @@ fn rates(run: &Run, flow: &FlowRun, end: Time) -> (Option<f64>, Option<f64>) {
         ..measured
     });
     let sent = flow.packets.iter().filter(|row| within(row.sent));
-    let arrived = flow.packets.iter();
-    let arrived = arrived.filter(|row| row.arrived.is_some_and(within));
+    let received = |row: &&PacketRow| {
+        if flow.info.one_clock {
+            row.arrived.is_some_and(within)
+        } else {
+            row.outcome == PacketOutcome::Received && within(row.sent)
+        }
+    };
+    let is_known = |row: &PacketRow| row.outcome != PacketOutcome::Unknown;
+    let known = flow.info.one_clock || flow.packets.iter().any(is_known);
+    let arrived = flow.packets.iter().filter(received);
     let size = |row: &PacketRow| row.size;
     let over = |bytes| over(span.length(), bytes);
-    (over(sent.map(size).sum()), over(arrived.map(size).sum()))
+    let receive = known.then(|| over(arrived.map(size).sum())).flatten();
+    (over(sent.map(size).sum()), receive)
 }
 
 /// Loss ratio of the packets with a known outcome. Dummies are excluded: their loss does no
@@ -298,7 +309,8 @@ fn loss(run: &Run, flow: &FlowRun) -> Option<f64> {
 /// One-way delays of packets, if any arrived; exact if packets are recorded.
 fn packet_delay(run: &Run, flow: &FlowRun) -> PacketDelaySummary {
     let totals = run.totals_of(&flow.info.name);
-    let Some(totals) = totals.filter(|_| flow.packets.is_empty()) else {
+    let counted = totals.filter(|_| flow.packets.is_empty() && flow.info.one_clock);
+    let Some(totals) = counted else {
         return logged_delay(run, flow);
     };
     let of = |delay: Duration| (totals.received.packets > 0).then(|| in_millis(delay));
@@ -335,7 +347,7 @@ fn in_millis(span: Duration) -> f64 {
 fn queueing(run: &Run, flow: &FlowRun) -> QueueSummary {
     if flow.packets.is_empty() {
         let totals = run.totals_of(&flow.info.name);
-        let some = totals.filter(|t| t.received.packets > 0);
+        let some = totals.filter(|t| t.received.packets > 0 && flow.info.one_clock);
         let above = |delay: fn(&Totals) -> Duration| {
             some.map(|t| in_millis(delay(t).saturating_sub(t.delay_min)))
         };
@@ -375,6 +387,9 @@ fn frames(
     };
     let judged = !outcomes.is_empty() && bound_nanos(flow).is_some();
     let known = !flow.sent.is_empty();
+    // The timestamps of a receiver count the frames between those that arrived.
+    let arrived = outcomes.first().zip(outcomes.last());
+    let arrived = arrived.map(|(first, last)| last.frame - first.frame + 1);
     let sent = || flow.sent.iter().filter(|row| measured.contains(&row.frame));
     let left = sent().filter(|row| row.left.is_some());
     let savable = flow.savable.iter().filter(|row| row.savable);
@@ -382,7 +397,11 @@ fn frames(
     let given_up =
         |row: &&super::SentFrame| row.dropped.is_some() || row.kind == FrameKind::Skipped;
     FrameSummary {
-        made: known.then(|| sent().count() as u64),
+        made: if known {
+            Some(sent().count() as u64)
+        } else {
+            arrived.filter(|_| !flow.received.is_empty())
+        },
         sent: known.then(|| left.count() as u64),
         on_time: judged.then(|| ended(FrameState::Delivered)),
         savable: (!flow.savable.is_empty()).then(|| savable.count() as u64),

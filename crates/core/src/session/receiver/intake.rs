@@ -5,14 +5,14 @@ use core::time::Duration;
 use super::nack_schedule::NackSchedule;
 use super::probation::LastPacket;
 use super::{MediaReceiver, Source};
-use crate::endpoint::Datagram;
+use crate::endpoint::{Datagram, OVERHEAD};
 use crate::media::{Codec, MEDIA_CLOCK};
 use crate::session::history::Stream;
 use crate::session::jitter_buffer::MediaPacket;
 use crate::session::parity::Restored;
 use crate::session::pauses::{Pauses, TAKEOVER};
 use crate::session::slowdown_detector::SlowdownDetector;
-use crate::units::Time;
+use crate::units::{Bytes, Time};
 use crate::wire::ccfb::Received;
 use crate::wire::ntp::NtpShort;
 use crate::wire::parity::{MediaShard, Parity};
@@ -252,6 +252,8 @@ impl MediaReceiver {
             Stream::Parity => &mut self.parity,
             _ => &mut self.media,
         };
+        let size = Bytes(datagram.payload.len() as u64) + OVERHEAD;
+        self.received.add(now, size);
         let ecn = datagram.ecn;
         let fresh = source.arrivals.on_packet(seq, Received { ecn, at: now });
         let timestamp = if is_media {

@@ -8,7 +8,8 @@ use super::player::bye;
 use crate::media::{Codec, MEDIA_CLOCK};
 use crate::session::config::MEDIA_TYPE;
 use crate::session::jitter_buffer::ReceivedFrame;
-use crate::units::Time;
+use crate::session::receiver_stats::ReceivedTotal;
+use crate::units::{Bytes, Time};
 use crate::wire::framing::{Deframer, PacketTooLong};
 use crate::wire::rtcp::{self, Rtcp};
 use crate::wire::rtp::{RtpError, RtpPacket};
@@ -27,6 +28,7 @@ pub struct TcpReceiver {
     out: VecDeque<ReceivedFrame>,
     bye: bool,
     packets: u64,
+    received: ReceivedTotal,
 }
 
 /// Properties common to all packets of the stream.
@@ -65,6 +67,7 @@ impl TcpReceiver {
             out: VecDeque::new(),
             bye: false,
             packets: 0,
+            received: ReceivedTotal::default(),
         }
     }
 
@@ -73,6 +76,7 @@ impl TcpReceiver {
     /// # Errors
     /// If the bytes are not a Tidegate stream. Later bytes cannot be parsed either.
     pub fn on_bytes(&mut self, now: Time, bytes: &[u8]) -> Result<(), StreamFault> {
+        self.received.add(now, Bytes(bytes.len() as u64));
         let mut deframer = core::mem::replace(&mut self.deframer, Deframer::new(0));
         deframer.push(bytes);
         let read = loop {
@@ -123,6 +127,11 @@ impl TcpReceiver {
     /// Number of media packets received.
     pub const fn packets(&self) -> u64 {
         self.packets
+    }
+
+    /// Total of the bytes of the stream.
+    pub const fn received(&self) -> ReceivedTotal {
+        self.received
     }
 
     /// BYE for the sender, if the receiver leaves first.

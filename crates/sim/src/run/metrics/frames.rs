@@ -74,7 +74,8 @@ pub struct FrameOutcome {
 /// Final state of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrameState {
-    /// Decodable within the delay bound. Without a bound or a common clock, any decodable frame.
+    /// Decodable within the delay bound. Without a bound, or with records of both ends and no common
+    /// clock, any decodable frame.
     Delivered,
     /// Dropped by the sender, or never encoded.
     Dropped,
@@ -221,9 +222,13 @@ pub fn has_one_clock(flow: &FlowRun) -> bool {
     flow.info.one_clock && !flow.sent.is_empty()
 }
 
-/// Delay bound in ns. `None` without a bound or without a common clock.
+/// Delay bound in ns. `None` without a bound, or if sender and receiver have recorded the flow with
+/// clocks of their own. A receiver alone compares delays above the smallest with the bound, as its
+/// jitter buffer does.
 pub(super) fn bound_nanos(flow: &FlowRun) -> Option<i64> {
-    let bound = flow.info.delay_bound.filter(|_| has_one_clock(flow))?;
+    let is_receiver = flow.sent.is_empty() && !flow.received.is_empty();
+    let is_comparable = has_one_clock(flow) || is_receiver;
+    let bound = flow.info.delay_bound.filter(|_| is_comparable)?;
     i64::try_from(bound.as_nanos()).ok()
 }
 

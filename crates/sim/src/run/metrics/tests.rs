@@ -234,7 +234,57 @@ fn without_a_common_clock_only_variation_counts() {
     run.flows[0].sent.clear();
     let alone = summarise(&run, &[]).flows.remove(0);
     assert_eq!(alone.delay_ms, with_rows.delay_ms);
-    assert_eq!(alone.frames.made, None);
+    let frames = alone.frames;
+    assert_eq!((frames.made, frames.sent), (Some(3), None));
+    assert_eq!((frames.on_time, frames.late), (Some(3), Some(0)));
+    // A receiver compares the delay above the smallest with the bound.
+    run.flows[0].info.delay_bound = Some(Duration::from_millis(8));
+    let frames = summarise(&run, &[]).flows.remove(0).frames;
+    assert_eq!((frames.on_time, frames.late), (Some(2), Some(1)));
+}
+
+/// A receiver has counters of its packets, but no delays.
+#[test]
+fn the_counters_of_a_receiver_give_rates_and_loss_only() {
+    let mut run = run();
+    run.flows[0].info.one_clock = false;
+    let count = |packets| Count {
+        packets,
+        bytes: Bytes(1_000 * packets),
+    };
+    let totals = Totals {
+        span: Duration::from_secs(2),
+        sent: count(10),
+        received: count(8),
+        dropped: 2,
+        ..Totals::default()
+    };
+    let flow = "a".to_owned();
+    run.totals = vec![TotalsRow { flow, totals }];
+    let flow = summarise(&run, &[]).flows.remove(0);
+    assert_eq!(
+        (flow.rate_bps, flow.receive_bps),
+        (Some(40_000.0), Some(32_000.0))
+    );
+    assert_eq!((flow.loss, flow.loss_event_rate), (Some(0.2), None));
+    assert_eq!((flow.packet_delay_ms.p50, flow.queue_ms.mean), (None, None));
+}
+
+/// The arrival times of a sender are those of the receiver's clock, which may be far off.
+#[test]
+fn a_sender_counts_what_the_feedback_reports_as_received() {
+    let mut run = run();
+    run.flows[0].info.one_clock = false;
+    run.flows[0].packets = vec![packet(0, 2_000, Some(90_000_000)), packet(1, 3_000, None)];
+    let rates = |run: &Run| {
+        let flow = summarise(run, &[]).flows.remove(0);
+        (flow.rate_bps, flow.receive_bps)
+    };
+    let (sent, received) = rates(&run);
+    assert_eq!(received, sent.map(|rate| rate / 2.0));
+    run.flows[0].packets[0].outcome = PacketOutcome::Unknown;
+    run.flows[0].packets[1].outcome = PacketOutcome::Unknown;
+    assert_eq!(rates(&run), (sent, None));
 }
 
 #[test]

@@ -7,6 +7,8 @@ mod injector;
 mod kernel;
 mod lab_run;
 mod netns_pair;
+mod partial_run;
+mod records;
 mod replay;
 mod service;
 mod stream;
@@ -21,7 +23,7 @@ use tidegate_core::units::Time;
 use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
 use tidegate_live::limits;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
-use tidegate_sim::run::{Span, World};
+use tidegate_sim::run::{RunWriter, Span, StagedRun, World};
 use tidegate_sim::runner::{RunResult, baseline};
 use tidegate_sim::scenario::{FlowPlan, Scenario, TcpPlan, VideoPlan};
 use tidegate_sim::topology;
@@ -29,6 +31,7 @@ use tidegate_sim::topology;
 pub(crate) use self::capture_file::captures;
 pub(crate) use self::injector::Injector;
 pub(crate) use self::lab_run::{LabResult, LabRun, timing};
+use self::partial_run::PartialRun;
 pub(crate) use self::service::Service;
 use crate::memory;
 use crate::run_folder::{self, LoadedScenario};
@@ -113,7 +116,7 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     // Ctrl-C ends the current run; its results so far are kept.
     let interrupts = signals::catch()?;
     let made = CreatedFolders::by(dir);
-    run_folder::claim(dir)?;
+    let has_earlier = RunWriter::check(dir)?;
     let runs = 1 + scenario.baselines.len();
     let mut bar = Bar::new("running in real time");
     let mut manifest = run_folder::manifest(World::Lab, scenario);
@@ -122,6 +125,11 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     let (mut ended, mut is_whole) = (Time::FAR, false);
     let (service, missing) = service(scenario);
     manifest.notes.extend(missing);
+    let partial = PartialRun::new(
+        dir,
+        run_folder::described(script, manifest.clone(), seed),
+        scenario.flow_infos(),
+    );
     let stage = LabRun {
         script,
         seed,
@@ -129,6 +137,8 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
         service: service.as_ref(),
         ends_with_video: false,
         injector,
+        // An earlier run stays until this one is complete.
+        partial: (!has_earlier).then_some(&partial),
     };
     for number in 0..runs {
         if interrupts.count() > 0 {
@@ -146,7 +156,8 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
                 cast[0].name
             ));
         };
-        let played = stage.play_in_time(&cast, &mut progress, &again)?;
+        let played = stage.play_in_time(&cast, &mut progress, &again);
+        let played = played.inspect_err(|_| made.undo())?;
         manifest.timing.push(timing(&cast[0].name, &played.report));
         kept.push(captures(&played));
         ended = played.ended;
@@ -182,8 +193,9 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
             });
         }
     }
-    let run = run_folder::write(dir, script, manifest, seed, takes)?;
-    kept.iter().try_for_each(|captures| captures.write(dir))?;
+    let also = |dir: &Path| kept.iter().try_for_each(|captures| captures.write(dir));
+    let staged = StagedRun::claim(dir)?;
+    let run = run_folder::write(staged, script, manifest, seed, takes, &also)?;
     Ok(if is_cut {
         End::Cut(run)
     } else {

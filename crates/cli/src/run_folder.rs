@@ -12,7 +12,7 @@ use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::offline_optimum::FloorSender;
 use tidegate_sim::run::{
     BinRow, FlowInfo, FlowRun, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter,
-    SavableRow, SentFrame, ShownFrame, Span, StoredPicture, TotalsRow, World, summarise,
+    SavableRow, SentFrame, ShownFrame, Span, StagedRun, StoredPicture, TotalsRow, World, summarise,
 };
 use tidegate_sim::runner::RunResult;
 use tidegate_sim::scenario::{EncoderKind, Scenario};
@@ -56,27 +56,28 @@ impl LoadedScenario {
     }
 }
 
-/// Writes the run folder `dir` and reads it back, like any other reader.
+/// Writes a run folder and reads it back, like any other reader. `also` writes further files.
 ///
 /// # Errors
 /// A write fails, or the pictures cannot be compared.
 pub(crate) fn write(
-    dir: &Path,
+    staged: StagedRun,
     script: &LoadedScenario,
     manifest: Manifest,
     seed: Seed,
     takes: Vec<RunResult>,
+    also: &dyn Fn(&Path) -> Result<()>,
 ) -> Result<Run> {
     // Comparing pictures takes long. An earlier run stays complete until then.
-    keep(dir, assemble(script, manifest, seed, takes)?)
+    keep(staged, assemble(script, manifest, seed, takes)?, also)
 }
 
-/// Writes an assembled run and reads it back.
+/// Writes an assembled run and reads it back. `also` writes further files.
 ///
 /// # Errors
 /// A write fails.
-pub(crate) fn keep(dir: &Path, run: Run) -> Result<Run> {
-    let mut writer = RunWriter::create(dir)?;
+pub(crate) fn keep(staged: StagedRun, run: Run, also: &dyn Fn(&Path) -> Result<()>) -> Result<Run> {
+    let mut writer = RunWriter::create(staged.dir())?;
     writer.manifest(&run.manifest)?;
     for row in &run.events {
         writer.event(row.at, &row.flow, row.side, &row.event)?;
@@ -96,12 +97,15 @@ pub(crate) fn keep(dir: &Path, run: Run) -> Result<Run> {
     let summary = run.summary.as_ref();
     writer.summary(summary.expect("a run that was assembled has one"))?;
     writer.flush()?;
+    also(staged.dir())?;
+    let dir = staged.target().to_owned();
+    staged.publish()?;
     // Reading the run back takes as much memory again.
     drop(run);
     Ok(RunReader::load(dir)?)
 }
 
-/// The run in memory with its summary, equal to the run that [`write`] leaves in the folder.
+/// The run in memory with its summary, equal to the run that [`keep`] leaves in the folder.
 ///
 /// # Errors
 /// The pictures cannot be compared.
@@ -112,8 +116,7 @@ pub(crate) fn assemble(
     takes: Vec<RunResult>,
 ) -> Result<Run> {
     let scenario = &script.scenario;
-    manifest.scenario_text = Some(script.text.clone());
-    manifest.seed = Some(seed.0);
+    manifest = described(script, manifest, seed);
     let infos = scenario.flow_infos().into_iter();
     let mut infos: BTreeMap<_, _> = infos.map(|info| (info.name.clone(), info)).collect();
     let played = |(role, _): &(FlowInstance, FlowResult)| {
@@ -123,7 +126,6 @@ pub(crate) fn assemble(
     };
     let flows = takes.iter().flat_map(|take| &take.flows);
     manifest.flows = flows.filter_map(played).collect();
-    manifest.links = scenario.link_infos();
     let mut run = Run::new(Path::new(""), manifest);
     let mut rows: BTreeMap<String, Rows> = flow_rows(script, &run.manifest, &takes, seed)?;
     for flow in &mut run.flows {
@@ -143,6 +145,14 @@ pub(crate) fn assemble(
     run.round_as_written();
     run.summary = Some(summarise(&run, &scenario.expect));
     Ok(run)
+}
+
+/// The manifest with the text, the links and the seed of a scenario, and without flows.
+pub(crate) fn described(script: &LoadedScenario, mut manifest: Manifest, seed: Seed) -> Manifest {
+    manifest.scenario_text = Some(script.text.clone());
+    manifest.seed = Some(seed.0);
+    manifest.links = script.scenario.link_infos();
+    manifest
 }
 
 /// Rows of a flow.
@@ -282,7 +292,7 @@ pub(crate) fn manifest(world: World, scenario: &Scenario) -> Manifest {
     manifest
 }
 
-/// Checks before the run that it can be written to `dir`. An earlier run stays until then.
+/// Checks before a live run that it can be written to `dir`. An earlier run stays until then.
 ///
 /// # Errors
 /// The folder contains other files, or cannot be created.

@@ -10,11 +10,11 @@ use tidegate_console::arguments;
 use tidegate_console::exit::{EXPECTATION_FAILS, INCONCLUSIVE};
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
-use tidegate_console::signals::{self, CreatedFolders};
+use tidegate_console::signals;
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 use tidegate_report as report;
-use tidegate_sim::run::{ExpectationResult, Run, World};
+use tidegate_sim::run::{ExpectationResult, Run, StagedRun, World};
 use tidegate_sim::runner;
 use tidegate_studies::rmcat::comparison::{self as rmcat, RmcatArgs};
 use tidegate_studies::validate::verb::{self as validate, ValidateArgs};
@@ -96,8 +96,7 @@ pub(crate) fn simulate(loaded: LoadedScenario, seed: Seed, dir: &Path) -> Result
     memory::check(&loaded.scenario, 1)?;
     loaded.warn_of_slow_pictures();
     let interrupts = signals::catch()?;
-    let made = CreatedFolders::by(dir);
-    run_folder::claim(dir)?;
+    let staged = StagedRun::claim(dir)?;
     let what = format!("the run of {}, seed {}", loaded.scenario.name, seed.0);
     let run = signals::run_interruptible(Some(&interrupts), "simulating", move |done| {
         let encoder = |flow: &str, plan: &_, seed| loaded.video.encoder(flow, plan, seed);
@@ -108,11 +107,11 @@ pub(crate) fn simulate(loaded: LoadedScenario, seed: Seed, dir: &Path) -> Result
         run_folder::assemble(&loaded, manifest, seed, takes)
     });
     let Some(run) = run else {
-        made.undo();
+        drop(staged);
         say(signals::nothing_kept(&what, dir));
         return Ok(End::Nothing);
     };
-    let run = run_folder::keep(dir, run?)?;
+    let run = run_folder::keep(staged, run?, &|_| Ok(()))?;
     if interrupts.count() > 0 {
         let dir = dir.display();
         say(format_args!(

@@ -3,10 +3,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::Instant;
 
 use command::{folder, text, tidegate};
-use program::{Program, ProgramResult};
+use program::{GUARD, Program, ProgramResult};
 use skip::is_without_lab;
+use tidegate_sim::run::RunReader;
 
 mod command;
 #[expect(dead_code, reason = "the other tests use the rest")]
@@ -119,6 +122,75 @@ fn the_lab_keeps_results_until_the_interrupt() {
         let manifest = fs::read_to_string(out.join("manifest.json")).unwrap();
         assert!(manifest.contains("interrupted in the run of u"));
     }
+}
+
+/// SIGTERM completes the folder, as Ctrl-C does. After SIGKILL it has all but the last second.
+#[test]
+fn a_killed_run_in_the_lab_leaves_what_was_played() {
+    if is_without_lab("a_killed_run_in_the_lab_leaves_what_was_played") {
+        return;
+    }
+    let dir = folder("killed-lab");
+    let scenario = dir.join("video.toml").display().to_string();
+    let over_rtp = "name = \"video\"\nduration = \"1000s\"\n\
+                    [[link]]\nname = \"up\"\nrate = \"2Mb/s\"\ndelay = \"20ms\"\n\
+                    queue = { droptail = \"60kB\" }\n\
+                    [[link]]\nname = \"down\"\ndelay = \"20ms\"\n\
+                    [[flow]]\nname = \"u\"\npath = [\"up\"]\nback = [\"down\"]\n\
+                    control = \"tfrc\"\nvideo = { size = \"176x120\", fps = 30, encoder = \"model\" }\n\
+                    delay_bound = \"400ms\"\n";
+    fs::write(&scenario, over_rtp).unwrap();
+    for signal in [libc::SIGKILL, libc::SIGTERM] {
+        let out = dir.join(format!("after-{signal}"));
+        let command = format!("lab run {scenario} --no-report --out {}", out.display());
+        let mut lab = Program::tidegate(&command);
+        lab.wait_for_line("running u in real time");
+        let table = |name: &str| {
+            let table = fs::read_to_string(out.join("flows/u").join(name));
+            table.map_or(0, |text| text.lines().count())
+        };
+        let end = Instant::now() + GUARD;
+        while table("frames-received.csv") < 3 {
+            assert!(Instant::now() < end, "no row has been written");
+            thread::yield_now();
+        }
+        let sent = table("frames-sent.csv");
+        lab.signal(signal);
+        let ended = lab.wait();
+        let run = RunReader::load(&out).unwrap();
+        let flow = run.flow("u").unwrap();
+        assert!(flow.sent.len() + 1 >= sent && flow.received.len() >= 2);
+        assert!(!flow.packets.is_empty());
+        if signal == libc::SIGTERM {
+            assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
+            assert!(run.summary.is_some() && !run.links.is_empty());
+        } else {
+            let note = run
+                .manifest
+                .notes
+                .iter()
+                .any(|note| note.contains("was killed"));
+            assert!(note, "{:?}", run.manifest.notes);
+        }
+        let report = tidegate(&["report", out.to_str().unwrap()], &dir);
+        assert!(report.status.success(), "{}", text(&report.stderr));
+    }
+}
+
+#[test]
+fn a_killed_simulation_leaves_no_folder() {
+    let dir = folder("killed-sim");
+    let long = scenario(&dir, "long", "24h", 2);
+    let out = dir.join("out");
+    let program = Program::tidegate(&format!("sim run {long} --out {}", out.display()));
+    program.catches_sigint();
+    program.kill();
+    assert!(!out.exists());
+    let short = scenario(&dir, "short", "2s", 2);
+    let args = ["sim", "run", &short, "--no-report", "--out", "out"];
+    let whole = tidegate(&args, &dir);
+    assert!(whole.status.success(), "{}", text(&whole.stderr));
+    assert!(!dir.join(".out.part").exists());
 }
 
 /// Result of a command that is interrupted as soon as it catches SIGINT.

@@ -28,6 +28,8 @@ use super::capture::{self, CapturedPacket};
 use super::injector::{self, Injector};
 use super::kernel::KernelTcp;
 use super::netns_pair::{Endpoint, LabPlayer, NetnsPair, RECEIVER, SENDER, StartGate};
+use super::partial_run::PartialRun;
+use super::records::Records;
 use super::service::Service;
 use super::stream::Sources;
 use super::{bulk, replay, stream};
@@ -45,6 +47,8 @@ pub(crate) struct LabRun<'a> {
     pub(crate) ends_with_video: bool,
     /// How an outage interrupts the path of video over TCP.
     pub(crate) injector: Injector,
+    /// Run folder while the run lasts.
+    pub(crate) partial: Option<&'a PartialRun>,
 }
 
 /// Result of a run.
@@ -80,6 +84,9 @@ struct FlowThreads {
     flag: StopFlag,
     is_stream: bool,
     uses_kernel: bool,
+    name: String,
+    /// Records of sender and receiver, until the threads end.
+    records: [Records; 2],
 }
 
 impl FlowThreads {
@@ -102,13 +109,14 @@ impl LabRun<'_> {
         progress: &mut dyn FnMut(f64),
         again: &dyn Fn(),
     ) -> Result<LabResult> {
-        let mut first = self.play(cast.to_vec(), progress)?;
+        let mut first = self.play(cast.to_vec(), self.partial, progress)?;
         let report = &first.report;
         if report.kept_up || !report.realtime_priority || !first.is_whole {
             return Ok(first);
         }
         again();
-        match self.play(cast.to_vec(), progress) {
+        // The folder has the rows of the first run until both are over.
+        match self.play(cast.to_vec(), None, progress) {
             Ok(second) if second.is_whole => return Ok(second),
             Ok(_) => {}
             Err(why) => first
@@ -122,7 +130,12 @@ impl LabRun<'_> {
     ///
     /// # Errors
     /// A host, a socket or an encoder failed. The message names the flow.
-    fn play(&self, cast: Vec<FlowInstance>, progress: &mut dyn FnMut(f64)) -> Result<LabResult> {
+    fn play(
+        &self,
+        cast: Vec<FlowInstance>,
+        partial: Option<&PartialRun>,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<LabResult> {
         let scenario = &self.script.scenario;
         let mut network = topology::network(scenario, &cast)?;
         let mut cuts = self.cuts(&mut network, &cast).into_iter();
@@ -163,12 +176,13 @@ impl LabRun<'_> {
         notes.dedup();
         let config = self.emulator(network, cast.len());
         let emulator = Emulator::join(furnished, &config).context("cannot start the emulator")?;
+        partial.map_or(Ok(()), |partial| partial.begin(&cast))?;
         gate.open(config.clock);
         let injectors = outages
             .into_iter()
             .map(|(host, cut)| injector::start_blackhole(&host, cut, config.clock, stop.clone()));
         let injectors = injectors.collect::<Result<Vec<_>>>()?;
-        self.watch(&performers, config.clock, progress);
+        self.watch(&performers, config.clock, partial, progress);
         let ended = config.clock.now();
         let is_whole = self.interrupts.count() == 0;
         stop.set();
@@ -291,13 +305,15 @@ impl LabRun<'_> {
         part: FlowEndpoints,
         flag: StopFlag,
     ) -> Result<FlowThreads> {
+        let records = <[Records; 2]>::default();
+        let [of_sender, of_receiver] = records.clone();
         let is_stream = matches!(part, FlowEndpoints::Stream(..));
         let uses_kernel = is_stream || matches!(part, FlowEndpoints::Bulk(..));
         let (sender, receiver) = match part {
             FlowEndpoints::Datagrams(player) => {
                 let receiver = place.role.receiver(self.seed);
-                let receiver = place.drive(RECEIVER, receiver, place.stop)?;
-                (place.drive(SENDER, *player, &flag)?, receiver)
+                let receiver = place.drive(RECEIVER, receiver, place.stop, of_receiver)?;
+                (place.drive(SENDER, *player, &flag, of_sender)?, receiver)
             }
             FlowEndpoints::Bulk(kernel, plan) => {
                 let listener = place.listen(&kernel)?;
@@ -318,11 +334,12 @@ impl LabRun<'_> {
             }
             FlowEndpoints::Stream(kernel, sender) => {
                 let listener = place.listen(&kernel)?;
-                let receive = move |conditions: &_| stream::receive(&listener, conditions);
+                let receive =
+                    move |conditions: &_| stream::receive(&listener, conditions, &of_receiver);
                 let receiver = place.inside(RECEIVER, place.stop, receive)?;
                 let sources = Sources::open(self.service, sender.mode())?;
                 let peer = place.peer();
-                let play = move |conditions: &_| sender.play(peer, conditions, sources);
+                let play = move |conditions: &_| sender.play(peer, conditions, sources, &of_sender);
                 (place.inside(SENDER, &flag, play)?, receiver)
             }
         };
@@ -332,11 +349,20 @@ impl LabRun<'_> {
             flag,
             is_stream,
             uses_kernel,
+            name: place.role.name.clone(),
+            records,
         })
     }
 
-    /// Waits until all flows are finished.
-    fn watch(&self, performers: &[FlowThreads], clock: Clock, progress: &mut dyn FnMut(f64)) {
+    /// Waits until all flows are finished, and writes their rows once per second.
+    fn watch(
+        &self,
+        performers: &[FlowThreads],
+        clock: Clock,
+        partial: Option<&PartialRun>,
+        progress: &mut dyn FnMut(f64),
+    ) {
+        let mut next_write = clock.now() + WRITE_INTERVAL;
         let whole = self.script.scenario.duration.as_secs_f64();
         while performers.iter().any(|pair| !pair.are_done()) {
             std::thread::sleep(GLANCE);
@@ -350,7 +376,16 @@ impl LabRun<'_> {
             if self.interrupts.count() > 0 {
                 break;
             }
-            progress(clock.now().as_secs_f64() / whole);
+            let now = clock.now();
+            if let Some(partial) = partial
+                && now >= next_write
+            {
+                next_write = now + WRITE_INTERVAL;
+                for pair in performers {
+                    partial.write(&pair.name, &pair.records);
+                }
+            }
+            progress(now.as_secs_f64() / whole);
         }
         // Packets in flight may still arrive.
         let grace = Instant::now();
@@ -483,5 +518,7 @@ fn join(
 const TAIL: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_millis(500);
 const GLANCE: Duration = Duration::from_millis(50);
+/// Interval between writes of the rows so far.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of packets in the emulator's log: four minutes at 8,000 packets/s, 80 MB.
 const LOG: usize = 2_000_000;

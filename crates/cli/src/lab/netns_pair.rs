@@ -19,6 +19,7 @@ use tidegate_live::udp::Socket;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Player};
 
 use super::kernel::KernelTcp;
+use super::records::Records;
 
 pub(super) type LabPlayer = Player<EncoderThread>;
 pub(super) type TimedEvents = Vec<(Time, Event)>;
@@ -48,6 +49,7 @@ impl NetnsPair<'_> {
         host: usize,
         mut player: LabPlayer,
         stop: &StopFlag,
+        records: Records,
     ) -> Result<Endpoint> {
         let [own, peer] = [host, 1 - host].map(|host| (self.hosts[host].address(), PORT));
         let side = ["A", "B"][host];
@@ -60,26 +62,25 @@ impl NetnsPair<'_> {
         let socket = self.namespaces[host].within(|| UdpSocket::bind(own))??;
         let job = move |conditions: &RunLimits| {
             let mut sockets = vec![Socket::connected(socket, peer.into())?];
-            let (mut takings, mut said) = (FlowResult::default(), TimedEvents::new());
             conditions.sleep_until(start);
             drive(
                 &mut player,
                 &mut sockets,
                 conditions,
                 &mut rng,
-                &mut said,
+                &mut &records,
                 |player, _| {
-                    player.drain(&mut takings);
+                    records.with(|takings, _| player.drain(takings));
                     ControlFlow::Continue(())
                 },
             )?;
-            player.finish(&mut takings);
+            records.with(|takings, _| player.finish(takings));
             if let Player::Video(streamer) = &player
                 && let Some(error) = streamer.error()
             {
                 return Err(error.clone().into());
             }
-            Ok((takings, said))
+            Ok(records.take())
         };
         self.inside(host, stop, job)
     }

@@ -25,6 +25,7 @@ use tidegate_sim::scenario::VideoPlan;
 
 use super::kernel::KernelTcp;
 use super::netns_pair::TimedEvents;
+use super::records::Records;
 use super::service::Service;
 use super::tcp_sampler::TcpSampler;
 
@@ -82,12 +83,13 @@ impl Sender {
         peer: SocketAddr,
         conditions: &RunLimits,
         sources: Sources,
+        records: &Records,
     ) -> Result<(FlowResult, TimedEvents)> {
         let clock = conditions.clock;
         conditions.sleep_until(self.start);
         if conditions.stop.is_set() {
             // The receiver may have ended already.
-            return Ok(self.finish(clock.now(), Record::default()));
+            return Ok(self.finish(clock.now(), Record::default(), records));
         }
         let end = conditions.until.unwrap_or(Time::FAR);
         let patience = end.since(clock.now()).max(Duration::from_millis(1));
@@ -106,6 +108,7 @@ impl Sender {
         tcp::send(streamer, &mut socket, conditions, |streamer, now| {
             let waits = streamer.sender.backlog().queued > Bytes(0);
             shared.waiting.store(waits, Ordering::Relaxed);
+            records.with(|takings, said| streamer.sender.drain(&mut takings.sent, said));
             if now >= end {
                 ControlFlow::Break(())
             } else {
@@ -124,7 +127,7 @@ impl Sender {
         if let Some(error) = streamer.error() {
             return Err(error.clone().into());
         }
-        Ok(self.finish(clock.now(), record))
+        Ok(self.finish(clock.now(), record, records))
     }
 
     /// Time of the next frame of a camera that started with the flow. Connecting and subscribing
@@ -134,8 +137,13 @@ impl Sender {
         self.start + self.interval * gone.div_ceil(self.interval.as_nanos().max(1)) as u32
     }
 
-    fn finish(mut self, now: Time, mut record: Record) -> (FlowResult, TimedEvents) {
-        let (mut takings, mut said) = (FlowResult::default(), TimedEvents::new());
+    fn finish(
+        mut self,
+        now: Time,
+        mut record: Record,
+        records: &Records,
+    ) -> (FlowResult, TimedEvents) {
+        let (mut takings, mut said) = records.take();
         let sender = &mut self.streamer.sender;
         sender.on_closed(now);
         sender.drain(&mut takings.sent, &mut said);
@@ -217,8 +225,8 @@ impl tcp::ConnectionObserver for SenderEvents {
 pub(super) fn receive(
     listener: &TcpListener,
     conditions: &RunLimits,
+    records: &Records,
 ) -> Result<(FlowResult, TimedEvents)> {
-    let mut takings = FlowResult::default();
     // Outlives the sender, which would report a closed connection as an error.
     let end = conditions.until.map_or(Time::FAR, |until| until + LAST);
     let conditions = &RunLimits {
@@ -227,15 +235,15 @@ pub(super) fn receive(
     };
     let over = || conditions.clock.now() >= end;
     let Some((stream, peer)) = tcp::accept(listener, conditions, over)? else {
-        return Ok((takings, TimedEvents::new()));
+        return Ok(records.take());
     };
     let mut socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
     let mut receiver = TcpReceiver::new();
-    let fetch = |receiver: &mut TcpReceiver, takings: &mut FlowResult| {
-        takings.received.extend(from_fn(|| receiver.poll_frame()));
+    let fetch = |receiver: &mut TcpReceiver| {
+        records.with(|takings, _| takings.received.extend(from_fn(|| receiver.poll_frame())));
     };
     let received = tcp::receive(&mut receiver, &mut socket, conditions, |receiver, _| {
-        fetch(receiver, &mut takings);
+        fetch(receiver);
         ControlFlow::Continue(())
     });
     match received {
@@ -244,8 +252,8 @@ pub(super) fn receive(
         Err(error) => return Err(error.into()),
     }
     receiver.finish();
-    fetch(&mut receiver, &mut takings);
-    Ok((takings, TimedEvents::new()))
+    fetch(&mut receiver);
+    Ok(records.take())
 }
 
 /// Time that a receiver continues after the end of its sender.

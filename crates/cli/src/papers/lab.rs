@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -12,6 +12,7 @@ use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_live::driver::Interrupts;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
+use tidegate_sim::run::StagedRun;
 use tidegate_sim::{run, topology};
 use tidegate_studies::papers::verb;
 use tidegate_studies::papers::{Job, PapersError, PictureSource, Testbed};
@@ -88,6 +89,7 @@ impl Lab {
             service: Some(&self.service),
             ends_with_video: true,
             injector: self.injector,
+            partial: None,
         };
         if self.is_interrupted() {
             return Ok(None);
@@ -128,8 +130,10 @@ impl Lab {
         manifest.notes.extend(result.notes.clone());
         let captures = lab::captures(&result);
         let late = if result.report.kept_up { "" } else { "; LATE" };
-        let run = run_folder::write(&dir, script, manifest, Seed(job.seed), vec![result.take])?;
-        captures.write(&dir)?;
+        let takes = vec![result.take];
+        let staged = StagedRun::claim(&dir)?;
+        let also = |dir: &Path| captures.write(dir);
+        let run = run_folder::write(staged, script, manifest, Seed(job.seed), takes, &also)?;
         let summary = run.summary.as_ref();
         let flow = summary.and_then(|s| s.flows.iter().find(|f| f.name == "video"));
         let frames = flow.map(|flow| &flow.frames);

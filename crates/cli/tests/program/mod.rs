@@ -115,10 +115,15 @@ impl Program {
     }
 
     pub(crate) fn interrupt(&self) {
+        self.signal(libc::SIGINT);
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: libc::c_int) {
         let id = libc::pid_t::try_from(self.child.id()).unwrap();
         // SAFETY: a system call that takes numbers. The child has not been waited for, so the
         // id is its own.
-        assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
+        assert_eq!(unsafe { libc::kill(id, signal) }, 0);
     }
 
     /// Kills the program with SIGKILL, without BYE or flushed files.

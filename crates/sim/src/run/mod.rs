@@ -2,7 +2,8 @@
 //!
 //! A live run appends to its folder while it lasts, so the folder of a killed run is readable: a
 //! truncated last line is ignored, a missing file counts as empty, and [`Run::notes`] reports both.
-//! Simulated and emulated runs are written at their end.
+//! Emulated runs have the rows of their endpoints while they last, and are completed at their end.
+//! Simulated runs are written at their end, under another name until they are complete.
 //! Reports, plots and metrics read only this folder.
 //!
 //! `docs/run-folder.md` describes the files.
@@ -18,6 +19,7 @@ mod moments;
 mod pictures;
 mod reader;
 mod rows;
+mod staged;
 mod writer;
 
 pub use conclusion::ExpectationResult;
@@ -35,6 +37,7 @@ pub use rows::{
     BinRow, DropCauses, EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame,
     SavableRow, SentFrame, ShownFrame, Side, TotalsRow,
 };
+pub use staged::StagedRun;
 pub use writer::{CAPTURE, CONNECTION, CreateError, RunWriter, WriteError};
 
 #[cfg(test)]

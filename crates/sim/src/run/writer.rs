@@ -19,6 +19,7 @@ use super::rows::{
     BinRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, Side,
     TotalsRow,
 };
+use super::staged::STAGING;
 
 /// Writes a run folder, row by row.
 ///
@@ -51,7 +52,10 @@ impl RunWriter {
             Ok(mut entries) => {
                 // A previous run was killed while it wrote its first manifest.
                 let begun = scratch(MANIFEST);
-                let is_ours = |entry: &fs::DirEntry| entry.file_name() == *begun;
+                let is_ours = |entry: &fs::DirEntry| {
+                    let name = entry.file_name();
+                    name == *begun || name == *STAGING
+                };
                 if entries.all(|entry| entry.is_ok_and(|entry| is_ours(&entry))) {
                     Ok(false)
                 } else {
@@ -456,7 +460,7 @@ fn is_run(dir: &Path) -> bool {
 
 /// Removes only the files that a run writes. The manifest stays, since it marks the folder as a
 /// run; the next manifest replaces it atomically.
-fn clear(dir: &Path) -> io::Result<()> {
+pub(super) fn clear(dir: &Path) -> io::Result<()> {
     let flows = dir.join(FLOWS);
     if let Ok(entries) = fs::read_dir(&flows) {
         for entry in entries {

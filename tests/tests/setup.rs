@@ -163,6 +163,31 @@ fn tests_need_the_ffmpeg_program_too() {
 }
 
 #[test]
+fn the_demo_installs_the_ffmpeg_program_if_it_can() {
+    let outcome = Machine::new("demo").set_up_for(&["--demo"]);
+    assert!(outcome.success, "{}", outcome.said);
+    outcome.says("== installing packages: ffmpeg\n");
+    let machine = Machine::new("demo-whole");
+    machine.program("ffmpeg", "");
+    let outcome = machine.set_up_for(&["--demo"]);
+    assert_eq!((outcome.said.as_str(), outcome.did.as_str()), ("", ""));
+    // The demo runs without it.
+    let restricted = [
+        Machine::new("demo-user").by_a_user(),
+        Machine::new("demo-other").without("apt-get"),
+    ];
+    for machine in restricted {
+        let outcome = machine.set_up_for(&["--demo"]);
+        assert!(
+            outcome.success && outcome.did.is_empty(),
+            "{}",
+            outcome.said
+        );
+        outcome.says("install the package ffmpeg");
+    }
+}
+
+#[test]
 fn checks_need_one_version_of_clang() {
     let machine = Machine::new("clang");
     machine.program("clang", "echo clang version 99.0.0");

@@ -82,7 +82,8 @@ pub struct SenderConfig {
     /// Pacing rate relative to the target rate. 1.0 spaces packets evenly at the target (RFC 5348
     /// section 4.6); larger values send frames as bursts.
     pub pace: f64,
-    /// The peer sends no RTCP. The stream continues at the minimum rate without feedback.
+    /// The peer sends no RTCP. The stream begins after 2 s, at an answer earlier, and continues at the
+    /// minimum rate without feedback.
     pub one_way: bool,
     /// Use the circuit breaker of RFC 8083. Disable it only in reference runs for comparison.
     pub circuit_breaker: bool,

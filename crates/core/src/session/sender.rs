@@ -383,7 +383,9 @@ impl MediaSender {
             consider(Some(at), why);
         }
         match self.phase {
-            Phase::Greeting { since } => consider(Some(since + GREETING), TimerReason::Silence),
+            Phase::Greeting { since } => {
+                consider(Some(since + self.greeting()), TimerReason::Silence);
+            }
             Phase::Open if self.has_packets() => {
                 consider(Some(self.pacer.next()), TimerReason::Pacing);
             }
@@ -467,12 +469,21 @@ impl MediaSender {
         self.history.finish_log(packets);
     }
 
+    /// Timeout of the handshake.
+    fn greeting(&self) -> Duration {
+        if self.config.one_way {
+            ONE_WAY_GREETING
+        } else {
+            GREETING
+        }
+    }
+
     fn open_if_greeted(&mut self, now: Time) {
         let Phase::Greeting { since } = self.phase else {
             return;
         };
         let answered = self.path.has_rtt();
-        if answered || now.since(since) >= GREETING {
+        if answered || now.since(since) >= self.greeting() {
             self.phase = Phase::Open;
             self.last_progress = now;
             if !answered {
@@ -613,6 +624,9 @@ pub struct Status {
 /// Timeout of the handshake: three times the longest terrestrial round-trip time. A peer that is
 /// silent for longer sends no per-packet feedback.
 const GREETING: Duration = Duration::from_millis(600);
+/// The same for a peer that sends no RTCP: time for a receiver that starts together with the sender, on
+/// a busy machine too. It would miss the first key frame, and with it every frame until the next one.
+const ONE_WAY_GREETING: Duration = Duration::from_secs(2);
 /// Backlog limit without a delay bound: 15 minutes at the minimum rate.
 const MAX_BACKLOG: Bytes = Bytes(16 << 20);
 /// RFC 3550 section 6.2: reporting interval of a peer that is not known to report faster.

@@ -1,0 +1,87 @@
+//! Start of a stream: the wait for a receiver.
+
+use core::time::Duration;
+
+use tidegate_core::control::{Context, Ecn};
+use tidegate_core::controller::fixed::Fixed;
+use tidegate_core::endpoint::Datagram;
+use tidegate_core::media::Encoded;
+use tidegate_core::random::Seed;
+use tidegate_core::session::config::{SenderConfig, Streams};
+use tidegate_core::session::sender::MediaSender;
+use tidegate_core::units::{Rate, Time};
+use tidegate_core::wire::ntp::NtpShort;
+use tidegate_core::wire::rtcp::{self, Cname, ReportBlock};
+
+/// Time of the first media packet of a sender. It gets a report at 500 ms if `answers`.
+fn first_media(one_way: bool, answers: bool) -> Time {
+    let mut rng = Seed(1).stream("session");
+    let name = Cname::new("sender@example").unwrap();
+    let mut config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
+    config.one_way = one_way;
+    let fixed = Box::new(Fixed::new(Rate::kbps(500)));
+    let mut sender = MediaSender::new(config, fixed, None, &mut rng);
+    let mut now = Time::ZERO;
+    let mut last_report = None;
+    loop {
+        now += Duration::from_millis(5);
+        assert!(now < Time::from_secs(10), "no media is sent");
+        let mut cx = Context {
+            now,
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        sender.on_timeout(&mut cx);
+        if let Some(order) = sender.poll_order(&mut cx) {
+            let encoded = Encoded {
+                frame: order.frame,
+                captured: order.captured,
+                key: order.key,
+                data: vec![0, 0, 0, 1, 0x65, 0x88],
+                quality: None,
+            };
+            sender.on_encoded(cx.now, Ok(encoded));
+        }
+        let mut buffer = Vec::new();
+        while sender.poll_transmit(&mut cx, &mut buffer).is_some() {
+            if !rtcp::is_rtcp(&buffer) {
+                return now;
+            }
+            // Middle 32 bits of the NTP timestamp of the sender report.
+            last_report = Some(<[u8; 4]>::try_from(&buffer[10..14]).unwrap());
+            buffer.clear();
+        }
+        if answers && now == Time::from_millis(500) {
+            let block = ReportBlock {
+                ssrc: 1,
+                last_sr: NtpShort(u32::from_be_bytes(last_report.expect("a greeting"))),
+                ..ReportBlock::default()
+            };
+            let mut report = Vec::new();
+            rtcp::emit_receiver_report(9, &[block], &mut report);
+            let payload = &report;
+            let ecn = Ecn::NotEct;
+            sender.on_datagram(&mut cx, Datagram { ecn, payload });
+        }
+    }
+}
+
+/// A receiver that starts up to two seconds later than the sender misses nothing.
+#[test]
+fn a_one_way_stream_waits_for_its_receiver_to_start() {
+    let at = first_media(true, false);
+    assert!(
+        (2_000..2_100).contains(&(at.as_nanos() / 1_000_000)),
+        "{at:?}"
+    );
+    let at = first_media(false, false);
+    assert!((600..700).contains(&(at.as_nanos() / 1_000_000)), "{at:?}");
+}
+
+#[test]
+fn an_answer_starts_the_stream() {
+    for one_way in [true, false] {
+        let at = first_media(one_way, true);
+        assert!((500..600).contains(&(at.as_nanos() / 1_000_000)), "{at:?}");
+    }
+}

@@ -19,7 +19,7 @@ use tidegate_sim::run::{FlowInfo, Manifest, World};
 use tidegate_sim::scenario::quantity;
 
 pub(crate) use json::{JsonArgs, JsonLines, rounded};
-pub(crate) use run_folder::{Folder, claim};
+pub(crate) use run_folder::{Folder, claim, totals};
 use tidegate_console::context::since_1970;
 use tidegate_console::progress::counted;
 
@@ -127,6 +127,11 @@ impl Tally {
     /// Total size of the frames, without headers.
     pub(crate) fn size(&self) -> Bytes {
         Bytes(self.bits / 8)
+    }
+
+    /// Begin of the first frame and end of the last; `None` without frames.
+    pub(crate) fn period(&self) -> Option<(Time, Time)> {
+        self.span
     }
 
     /// Time from the begin of the first frame to the end of the last.

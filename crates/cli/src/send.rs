@@ -105,8 +105,8 @@ pub(crate) struct SendArgs {
     /// Write a run folder here [default: none]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// Send at the lowest rate without any feedback from the receiver, after two seconds in which the
-    /// receiver may start
+    /// For a receiver without feedback: begin two seconds after the start, at the lowest rate, or with
+    /// an answer. Neither a BYE nor the circuit breaker stops the stream
     #[arg(long)]
     one_way: bool,
     /// Yield to TCP flows that fill the queue: send at a low rate rather than take a share and lose

@@ -85,16 +85,23 @@ fn both_ends_have_the_rate_the_loss_and_the_frames() {
 }
 
 #[test]
-fn a_player_over_tcp_has_the_rate_and_the_frames() {
+fn both_ends_over_tcp_have_the_rate_and_the_frames() {
     let (player, port) = player("--json");
-    send(port, "--transport tcp --rate 1M --duration 2").succeeded();
+    let sent = send(port, "--transport tcp --rate 1M --duration 2 --json");
+    let sent = &objects(sent.succeeded())[0];
     let received = player.wait();
     let received = &objects(received.succeeded())[0];
-    let rate = number(received, "/flows/0/receive_bps");
-    assert!((0.5e6..1.5e6).contains(&rate), "{rate}");
-    let at = |place: &str| received.pointer(place).cloned();
-    assert_eq!(at("/flows/0/loss"), Some(json!(0.0)));
-    assert_eq!(at("/flows/0/frames/made"), Some(json!(60)));
+    for end in [sent, received] {
+        for rate in ["/flows/0/rate_bps", "/flows/0/receive_bps"] {
+            let rate = number(end, rate);
+            assert!((0.5e6..1.5e6).contains(&rate), "{rate}");
+        }
+        assert_eq!(end.pointer("/flows/0/loss"), Some(&json!(0.0)));
+        assert_eq!(end.pointer("/flows/0/frames/made"), Some(&json!(60)));
+    }
+    // The player has acknowledged all of it.
+    let of = |key: &str| number(sent, &format!("/flows/0/{key}"));
+    assert!(of("receive_bps") >= 0.99 * of("rate_bps"), "{sent}");
 }
 
 #[test]

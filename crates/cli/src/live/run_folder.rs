@@ -7,7 +7,10 @@ use anyhow::{Result, ensure};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
-use tidegate_sim::run::{Manifest, RunReader, RunWriter, Side, Summary, WriteError, summarise};
+use tidegate_sim::meter::{Count, Totals};
+use tidegate_sim::run::{
+    Manifest, RunReader, RunWriter, Side, Summary, TotalsRow, WriteError, summarise,
+};
 
 use tidegate_console::context::secret_seed;
 use tidegate_console::exit::EnvironmentError;
@@ -120,6 +123,16 @@ impl Folder {
         ))
     }
 
+    /// Writes the counters of the stream, if there are any. Errors are as in [`record`](Self::record).
+    pub(crate) fn record_totals(&mut self, now: Time, totals: Option<Totals>) -> Option<String> {
+        let flow = FLOW.to_owned();
+        let row = TotalsRow {
+            flow,
+            totals: totals?,
+        };
+        self.record(now, &[], |writer| writer.totals(&row))
+    }
+
     /// Writes the duration of the run and its summary, and returns the summary. `None` for a folder
     /// that was never created.
     ///
@@ -153,6 +166,19 @@ impl Drop for Folder {
             let _ = std::fs::remove_dir_all(scratch);
         }
     }
+}
+
+/// Counters of a stream for the run folder of one end: `sent` packets, of which `received` arrived,
+/// from the first to the last time of `span`. `None` without a packet.
+pub(crate) fn totals(span: Option<(Time, Time)>, received: Count, sent: Count) -> Option<Totals> {
+    let (first, last) = span?;
+    Some(Totals {
+        span: last.since(first),
+        sent,
+        received,
+        dropped: sent.packets.saturating_sub(received.packets),
+        ..Totals::default()
+    })
 }
 
 fn scratch_dir() -> PathBuf {

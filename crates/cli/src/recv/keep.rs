@@ -5,10 +5,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use tidegate_core::session::receiver_stats::ReceivedTotal;
 use tidegate_core::units::Time;
-use tidegate_sim::meter::{Count, Totals};
-use tidegate_sim::run::{ReceivedFrame, RunWriter, ShownFrame, Summary, TotalsRow};
+use tidegate_sim::meter::Totals;
+use tidegate_sim::run::{ReceivedFrame, ShownFrame, Summary};
 
 use super::numbering::{MISFIT, Numbering};
 use super::viewer::DecodedFrame;
@@ -63,19 +62,6 @@ pub(super) struct Finished {
     pub(super) summary: Option<Summary>,
     /// Whether the recording is complete.
     pub(super) recording: Result<()>,
-}
-
-/// Counters of a receiver for its run folder: `expected` packets, of which `received` arrived. `None`
-/// if nothing arrived.
-pub(super) fn totals(total: ReceivedTotal, received: Count, expected: Count) -> Option<Totals> {
-    let (first, last) = total.span?;
-    Some(Totals {
-        span: last.since(first),
-        sent: expected,
-        received,
-        dropped: expected.packets.saturating_sub(received.packets),
-        ..Totals::default()
-    })
 }
 
 pub(super) struct Keeper {
@@ -228,13 +214,7 @@ impl Keeper {
         if let Some(Err(e)) = flushed {
             self.cut(e);
         }
-        let rows = |writer: &mut RunWriter| {
-            totals.map_or(Ok(()), |totals| {
-                let flow = FLOW.to_owned();
-                writer.totals(&TotalsRow { flow, totals })
-            })
-        };
-        if let Some(trouble) = self.folder.record(now, &[], rows) {
+        if let Some(trouble) = self.folder.record_totals(now, totals) {
             self.progress.say(&trouble);
         }
         Ok(Finished {

@@ -13,11 +13,11 @@ use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::meter::Count;
 
 use super::RecvArgs;
-use super::keep::{ByteStreamFile, Finished, Keeper, totals};
+use super::keep::{ByteStreamFile, Finished, Keeper};
 use super::numbering::Numbering;
 use super::unexpected::{Adviser, H265_ADVICE};
 use super::viewer::Viewer;
-use crate::live::{Folder, JsonLines, rounded};
+use crate::live::{Folder, JsonLines, rounded, totals};
 use tidegate_console::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
@@ -235,7 +235,7 @@ impl Reporter {
         let absent = bytes.saturating_mul(missing) / received.max(1);
         let arrived = count(received, bytes);
         let expected = count(received + missing, bytes.saturating_add(absent));
-        keeper.finish(totals(total, arrived, expected), now)
+        keeper.finish(totals(total.span, arrived, expected), now)
     }
 
     fn take(&mut self, frame: ReceivedFrame) {

@@ -18,12 +18,12 @@ use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::meter::Count;
 use tidegate_sim::run::{ShownFrame, Side};
 
-use super::keep::{ByteStreamFile, Finished, Keeper, totals};
+use super::keep::{ByteStreamFile, Finished, Keeper};
 use super::numbering::{Numbering, Turns};
 use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
 use super::{RecvArgs, flow_info};
-use crate::live::{self, Folder, JsonLines, rounded};
+use crate::live::{self, Folder, JsonLines, rounded, totals};
 use crate::tcp::endpoints::End;
 use tidegate_console::context::LiveContext;
 use tidegate_console::exit::EnvironmentError;
@@ -379,6 +379,6 @@ impl<'a> Player<'a> {
             bytes: received.bytes,
         };
         // TCP loses nothing.
-        keeper.finish(totals(received, count, count), now)
+        keeper.finish(totals(received.span, count, count), now)
     }
 }

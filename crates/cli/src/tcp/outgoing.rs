@@ -9,19 +9,20 @@ use anyhow::Result;
 use serde_json::json;
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::stream::EncodePipe;
-use tidegate_core::session::tcp::TcpStreamer;
+use tidegate_core::session::tcp::{TcpSender, TcpStreamer};
 use tidegate_core::tcp_rate::{RateReduction, TcpEvent};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::driver::RunLimits;
 use tidegate_live::tcp::{SenderEnd, TcpError, TcpSocket, send};
 use tidegate_sim::flow_endpoints::sent_row;
+use tidegate_sim::meter::Count;
 use tidegate_sim::run::Summary;
 
 use super::TcpArgs;
 use super::rates::{Channel, Incoming, Outgoing};
 use crate::encoder_speed::EncoderSpeed;
-use crate::live::{FLOW, Folder, JsonLines, Tally, rounded};
+use crate::live::{FLOW, Folder, JsonLines, Tally, rounded, totals};
 use tidegate_console::context::LiveContext;
 use tidegate_console::progress::{Progress, counted, millis};
 
@@ -91,6 +92,8 @@ struct Total {
     frames: u64,
     /// Sent frames, from the capture of the first.
     left: Tally,
+    /// Size of these with headers.
+    wire: Bytes,
     /// Number of events by kind, in the order of Table 1.
     told: [u64; TcpEvent::ALL.len()],
     answers: usize,
@@ -178,14 +181,15 @@ impl Reporter {
         self.total.answers
     }
 
-    /// Prints the final message.
+    /// Prints the final message and completes the run folder.
     ///
     /// # Errors
     /// The run folder cannot be completed.
-    pub(crate) fn finish(mut self, now: Time) -> Result<Option<Summary>> {
+    pub(crate) fn finish(mut self, sender: &TcpSender, now: Time) -> Result<Option<Summary>> {
         let Total {
             frames,
             left,
+            wire,
             told,
             answers,
             reaction,
@@ -211,6 +215,17 @@ impl Reporter {
             });
             self.progress
                 .say(&format!("TCP events: {told}; rate changed {times}{within}"));
+        }
+        let backlog = sender.backlog();
+        let of = |bytes| Count {
+            packets: sender.packets(),
+            bytes,
+        };
+        // TCP loses nothing; the player has what it acknowledged.
+        let acknowledged = wire.saturating_sub(backlog.unsent + backlog.unacknowledged);
+        let totals = totals(left.period(), of(acknowledged), of(wire));
+        if let Some(trouble) = self.folder.record_totals(now, totals) {
+            self.progress.say(&trouble);
         }
         self.folder.finish(now)
     }
@@ -288,6 +303,7 @@ impl Reporter {
             self.total.frames += 1;
             let Some(left) = frame.left else { continue };
             self.total.left.add(frame.bits, frame.captured, left);
+            self.total.wire += frame.wire;
             for recent in [&mut self.recent, &mut self.second] {
                 recent.frames += 1;
                 recent.bits += frame.bits;

@@ -111,7 +111,7 @@ impl Sending<'_> {
         let mut stream = TcpStreamer::new(sender, pipe);
         let ended = reporter.play(&mut stream, socket, conditions, around, on_turn);
         let (answers, took) = (reporter.answers(), reporter.took());
-        let finished = reporter.finish(conditions.clock.now());
+        let finished = reporter.finish(&stream.sender, conditions.clock.now());
         if let Some(error) = stream.error() {
             bail!("{error}");
         }

@@ -21,7 +21,8 @@ pub(super) struct Packets {
     /// Maximum RTP packet size.
     largest: usize,
     sequence: u16,
-    count: u32,
+    /// Number of packets; its lower 32 bits are the packet count of sender reports.
+    count: u64,
     octets: u32,
     next_report: Time,
 }
@@ -40,6 +41,11 @@ impl Packets {
             octets: 0,
             next_report: Time::ZERO,
         }
+    }
+
+    /// Number of RTP packets.
+    pub(super) const fn count(&self) -> u64 {
+        self.count
     }
 
     /// Appends an access unit. Returns false if it is invalid.
@@ -74,7 +80,7 @@ impl Packets {
                 octets += payload.len() as u32;
             },
         );
-        self.count = self.count.wrapping_add(packets);
+        self.count += packets;
         self.octets = self.octets.wrapping_add(octets);
         cut.is_ok()
     }
@@ -94,7 +100,7 @@ impl Packets {
             ssrc: self.ssrc,
             ntp: self.epoch.at(now),
             rtp_timestamp: self.timestamp_base.wrapping_add(ticks as u32),
-            packets: self.count,
+            packets: self.count as u32,
             octets: self.octets,
         };
         let emitted = framing::emit(out, |out| {

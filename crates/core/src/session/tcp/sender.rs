@@ -298,6 +298,11 @@ impl TcpSender {
         }
     }
 
+    /// Number of RTP packets of the frames that were passed on.
+    pub fn packets(&self) -> u64 {
+        self.packets.count()
+    }
+
     /// Rate that the encoder would be ordered at now.
     pub fn target(&self) -> Rate {
         self.policy.target()

@@ -44,6 +44,11 @@ pub trait RateController: Debug + Send {
         None
     }
 
+    /// State of the path; `None` if the controller has no estimator of the path.
+    fn path_state(&self) -> Option<PathState> {
+        None
+    }
+
     /// What the session learnt about the path, as the [`Prior`] of a later session.
     fn summary(&self) -> Summary;
 }
@@ -67,9 +72,25 @@ impl<C: RateController + ?Sized> RateController for Box<C> {
     fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         (**self).next_timeout()
     }
+    fn path_state(&self) -> Option<PathState> {
+        (**self).path_state()
+    }
     fn summary(&self) -> Summary {
         (**self).summary()
     }
+}
+
+/// State of a path, from the estimator of a controller.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PathState {
+    /// Whether other flows fill the queue, so that its delay does not depend on this flow.
+    pub is_contested: bool,
+    /// Rate that the path carries for this flow. Above the allowed rate while a queue is drained.
+    pub capacity: Rate,
+    /// Whether the rate has been found.
+    pub is_settled: bool,
+    /// Part of the recent losses that congestion caused, in 0..=1. The others are errors of links.
+    pub congestion: f64,
 }
 
 /// Builds controllers. Implemented by each algorithm's configuration.
@@ -383,7 +404,7 @@ pub struct Demand {
 }
 
 /// Output of a rate controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Target {
     /// Allowed sending rate, all headers included.
@@ -394,6 +415,22 @@ pub struct Target {
     pub filler: Rate,
     /// Limit on bytes without a report, for algorithms that have one.
     pub in_flight: Option<Bytes>,
+    /// Spacing of packets at `send`.
+    pub spacing: Spacing,
+    /// The packets of a frame may leave at so many times `send`, if the mean over frames is `send`:
+    /// short trains measure the capacity of a path before `send` reaches it. At least 1.
+    pub burst: f64,
+}
+
+/// Spacing of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spacing {
+    /// Each interval is a random multiple of the mean one, uniform in 0.5..1.5: packets at random
+    /// distances measure the share of the bottleneck.
+    Dithered,
+    /// At equal intervals.
+    #[default]
+    Even,
 }
 
 impl Target {
@@ -404,6 +441,8 @@ impl Target {
             media: send,
             filler: Rate::ZERO,
             in_flight: None,
+            spacing: Spacing::Even,
+            burst: 1.0,
         }
     }
 

@@ -18,6 +18,7 @@ pub mod delay_bound;
 pub mod endpoint;
 pub mod link;
 pub mod media;
+mod path;
 pub mod random;
 pub mod session;
 pub mod tcp_rate;

@@ -183,7 +183,10 @@ impl FlowInstance {
                 config.pace = FIXED_PACE;
                 config.circuit_breaker = false;
             }
-            ControllerConfig::Rap(_) | ControllerConfig::Rcs(_) | ControllerConfig::Tfrc(_) => {
+            ControllerConfig::Rap(_)
+            | ControllerConfig::Rcs(_)
+            | ControllerConfig::Tfrc(_)
+            | ControllerConfig::Tide(_) => {
                 config.delay_bound = Some(video.delay_bound);
             }
         }

@@ -15,7 +15,7 @@ use core::mem;
 use core::time::Duration;
 
 use tidegate_core::control::{
-    Context, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController, Report, Sent, Summary,
+    self, Context, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController, Report, Sent, Summary,
 };
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::tfrc::Flavour;
@@ -101,8 +101,9 @@ impl SenderConfig {
 }
 
 /// Sender and receiver of a flow of packets of this size with this controller: those of ns-2 for
-/// RAP and for TFRC of RFC 3448, a report per packet for RCS, those of RFC 5348 otherwise. The controller itself must be built
-/// from [`ControllerConfig::with_native_feedback`].
+/// RAP and for TFRC of RFC 3448, a report per packet for RCS, those of RFC 8888 for tide, those of
+/// RFC 5348 otherwise. The controller itself must be built from
+/// [`ControllerConfig::with_native_feedback`].
 pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverConfig) {
     match control {
         ControllerConfig::Rap(_) => (SenderConfig::ns2_rap(size), ReceiverConfig::rap()),
@@ -110,6 +111,7 @@ pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverC
             (SenderConfig::ns2_tfrc(size), ReceiverConfig::ns2_tfrc())
         }
         ControllerConfig::Rcs(_) => (SenderConfig::new(size), ReceiverConfig::rap()),
+        ControllerConfig::Tide(_) => (SenderConfig::new(size), ReceiverConfig::ccfb()),
         ControllerConfig::Fixed { .. } | ControllerConfig::Tfrc(_) => {
             (SenderConfig::new(size), ReceiverConfig::tfrc())
         }
@@ -144,6 +146,7 @@ pub struct Sender {
     rate: Rate,
     filler: Rate,
     interval: u64,
+    spacing: control::Spacing,
     /// Dummy packets are due at multiples of `rate`. Grows by `filler` with each packet.
     credit: u64,
     /// Due time of the latest packet. `None` before the first.
@@ -173,6 +176,7 @@ impl Sender {
             rate: Rate::ZERO,
             filler: Rate::ZERO,
             interval: u64::MAX,
+            spacing: control::Spacing::Even,
             credit: 0,
             last: None,
             due: config.start,
@@ -231,7 +235,11 @@ impl Sender {
         self.controller.on_sent(&mut inner(cx), &packet);
         self.rate_changed();
         self.last = Some(self.due);
-        self.due = later(self.due, self.interval);
+        let mut wait = self.interval;
+        if self.spacing == control::Spacing::Dithered {
+            wait = (wait as f64 * (0.5 + unit(cx.rng))) as u64;
+        }
+        self.due = later(self.due, wait);
         if !self.config.overhead.is_zero() {
             let share = unit(cx.rng) * nanos(self.config.overhead) as f64;
             self.held = share as u64;
@@ -261,6 +269,7 @@ impl Sender {
             return false;
         }
         (self.rate, self.filler, self.credit) = (rate, target.filler, 0);
+        self.spacing = target.spacing;
         self.interval = interval(self.config.size, rate);
         true
     }

@@ -10,18 +10,19 @@ use super::Target;
 use super::session::Story;
 use tidegate_core::control::{
     Algorithm as _, Change, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome,
-    RateController, Sent, Start,
+    RateController, Report, Sent, Start,
 };
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::controller::replay::Input;
 use tidegate_core::controller::tfrc::TfrcConfig;
+use tidegate_core::controller::tide::{Friend, TideConfig};
 use tidegate_core::delay_bound::{DelayBound, PlannerConfig};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
 /// All targets.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
     Target {
         name: "delay_bound",
         run: delay_bound,
@@ -37,6 +38,10 @@ pub const TARGETS: [Target; 4] = [
     Target {
         name: "tfrc",
         run: tfrc,
+    },
+    Target {
+        name: "tide",
+        run: tide,
     },
 ];
 
@@ -79,6 +84,81 @@ pub fn tfrc(data: &[u8]) {
     }
 }
 
+/// Tide, alone and under a delay bound. Honest feedback brings the rate back.
+pub fn tide(data: &[u8]) {
+    let (first, story) = data.split_first().unwrap_or((&0, &[]));
+    let mut config = TideConfig::default();
+    if first & 1 != 0 {
+        config.friend = Friend::Cubic;
+    }
+    let mut controller = config.start(&start());
+    let (now, seq) = apply(story, &mut controller, &mut |_, _, _| {});
+    recover(&mut *controller, now, seq);
+    let planner = PlannerConfig::new(Rate::kbps(150), Rate::kbps(8_000));
+    let inner = config.start(&start());
+    let mut bounded = DelayBound::new(inner, planner, Duration::from_millis(300));
+    apply(story, &mut bounded, &mut |_, _, _| {});
+}
+
+/// A free path with a round trip of [`ROUND_TRIP`] for [`RECOVERY`]: every packet arrives.
+fn recover(controller: &mut dyn RateController, from: Time, mut seq: u64) {
+    if from.as_nanos() > Time::FAR.as_nanos() / 2 {
+        return;
+    }
+    let mut rng = Seed(2).stream("fuzz");
+    let (mut now, mut next, mut in_flight) = (from, from, Vec::new());
+    while now < from + RECOVERY {
+        now += Duration::from_millis(50);
+        let mut cx = Context {
+            now,
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        while next <= now {
+            in_flight.push(honest(seq, next));
+            let sent = Sent {
+                flow: FlowId(0),
+                seq,
+                size: SIZE,
+                kind: Kind::Media,
+                app_limited: false,
+            };
+            controller.on_sent(&mut cx, &sent);
+            seq += 1;
+            let rate = controller.target().send.max(Rate::kbps(8));
+            next += SIZE / rate.min(Rate::kbps(4_000));
+        }
+        let arrived = in_flight.partition_point(|packet| packet.sent + ROUND_TRIP <= now);
+        let packets: Vec<_> = in_flight.drain(..arrived).collect();
+        if !packets.is_empty() {
+            controller.on_report(&mut cx, &Report::new(&packets).rtt(ROUND_TRIP));
+        }
+        if controller.next_timeout().is_some_and(|(at, _)| at <= now) {
+            controller.on_timeout(&mut cx);
+        }
+    }
+    let rate = controller.target().send;
+    assert!(rate >= Rate::kbps(1_000), "honest feedback leaves {rate:?}");
+}
+
+fn honest(seq: u64, sent: Time) -> PacketOutcome {
+    PacketOutcome {
+        flow: FlowId(0),
+        seq,
+        size: SIZE,
+        sent,
+        outcome: Outcome::Received {
+            at: RemoteTime((sent + ROUND_TRIP / 2).as_nanos()),
+            ecn: Ecn::NotEct,
+        },
+    }
+}
+
+const SIZE: Bytes = Bytes(1_000);
+const ROUND_TRIP: Duration = Duration::from_millis(40);
+/// A wrong base delay is forgotten after two windows of a minute.
+const RECOVERY: Duration = Duration::from_secs(150);
+
 /// The delay bound around TFRC, with the driver's inputs: backlogs, budgets, stalls.
 pub fn delay_bound(data: &[u8]) {
     let (floor, ceiling) = (Rate::kbps(150), Rate::kbps(8_000));
@@ -102,7 +182,7 @@ fn apply<C: RateController>(
     data: &[u8],
     controller: &mut C,
     other: &mut dyn FnMut(&mut C, &mut Story<'_>, &mut Context<'_>),
-) {
+) -> (Time, u64) {
     let mut story = Story::new(data);
     let mut rng = Seed(1).stream("fuzz");
     let (mut now, mut seq) = (Time::ZERO, 0);
@@ -125,6 +205,7 @@ fn apply<C: RateController>(
         input.apply(controller, &mut cx);
         check(controller, now, &input);
     }
+    (now, seq)
 }
 
 fn check(controller: &dyn RateController, now: Time, input: &Input) {

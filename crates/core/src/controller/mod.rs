@@ -5,6 +5,7 @@ pub mod rap;
 pub mod rcs;
 pub mod replay;
 pub mod tfrc;
+pub mod tide;
 
 use core::time::Duration;
 
@@ -14,6 +15,7 @@ use fixed::Fixed;
 use rap::RapConfig;
 use rcs::RcsConfig;
 use tfrc::TfrcConfig;
+use tide::TideConfig;
 
 /// Selection and configuration of a controller. In files: a table with the key `algorithm`, e.g.
 /// `{ algorithm = "tfrc", damping = true }` or `{ algorithm = "fixed", rate_bps = 4000000 }`.
@@ -36,6 +38,8 @@ pub enum ControllerConfig {
     Rcs(RcsConfig),
     /// TCP-friendly rate control (RFC 5348).
     Tfrc(TfrcConfig),
+    /// Tide: delay-based, with a TCP-friendly share beside flows that fill the queue.
+    Tide(TideConfig),
 }
 
 impl ControllerConfig {
@@ -46,6 +50,7 @@ impl ControllerConfig {
             Self::Rap(_) => "rap",
             Self::Rcs(_) => "rcs",
             Self::Tfrc(_) => "tfrc",
+            Self::Tide(_) => "tide",
         }
     }
 }
@@ -55,7 +60,7 @@ impl ControllerConfig {
     /// packet for RAP, one per round trip for TFRC. Modelled receivers do so.
     pub fn with_native_feedback(mut self) -> Self {
         match &mut self {
-            Self::Fixed { .. } | Self::Rcs(_) => {}
+            Self::Fixed { .. } | Self::Rcs(_) | Self::Tide(_) => {}
             Self::Rap(config) => config.report_interval = Duration::ZERO,
             Self::Tfrc(config) => {
                 config.report_interval = Duration::ZERO;
@@ -79,6 +84,7 @@ impl Algorithm for ControllerConfig {
             Self::Rap(config) => config.start(start),
             Self::Rcs(config) => config.start(start),
             Self::Tfrc(config) => config.start(start),
+            Self::Tide(config) => config.start(start),
         }
     }
 }

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use crate::control::{
     Algorithm, Change, Context, Ecn, Kind, Outcome, PacketOutcome, RateController, Report, Sent,
-    Start, Summary, Target, TimerReason, sooner,
+    Spacing, Start, Summary, Target, TimerReason, sooner,
 };
 use crate::trace::{ControllerState, Event};
 use crate::units::{Bytes, Rate, Time};
@@ -468,6 +468,8 @@ impl RateController for Rcs {
             media,
             filler,
             in_flight: None,
+            spacing: Spacing::Even,
+            burst: 1.0,
         }
     }
 

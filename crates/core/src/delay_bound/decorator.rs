@@ -3,9 +3,12 @@
 use core::time::Duration;
 
 use super::competing_flows::{CompetingFlows, QueueState, Transition};
+use super::falls::Falls;
 use super::meter::{PathMeter, Reading};
 use super::planner::{Decision, PlanInput, Planner, PlannerConfig, QueueOwner};
-use crate::control::{Change, Context, RateController, Report, Sent, Summary, Target, TimerReason};
+use crate::control::{
+    Change, Context, PathState, RateController, Report, Sent, Summary, Target, TimerReason,
+};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 
@@ -25,6 +28,7 @@ pub struct DelayBound<C> {
     inner: C,
     meter: PathMeter,
     competing: CompetingFlows,
+    falls: Falls,
     planner: Planner,
     budget: Duration,
     repair_reserve: Duration,
@@ -45,6 +49,7 @@ impl<C: RateController> DelayBound<C> {
             inner,
             meter: PathMeter::new(),
             competing: CompetingFlows::default(),
+            falls: Falls::default(),
             planner: Planner::new(config),
             budget,
             repair_reserve: Duration::ZERO,
@@ -85,7 +90,7 @@ impl<C: RateController> DelayBound<C> {
         if let Some(stall) = self.stall.take() {
             self.planner.set_stall(Some(cx.now + stall));
         }
-        self.planner.set_upper(self.inner.target().send);
+        self.planner.set_upper(self.upper());
         let capacity = self.planner.capacity();
         let situation = self.situation(cx.now, capacity);
         let decision = self.planner.plan(cx.now, situation);
@@ -133,8 +138,22 @@ impl<C: RateController> DelayBound<C> {
         &self.inner
     }
 
+    /// Upper limit of the capacity.
+    fn upper(&self) -> Rate {
+        let path = self.inner.path_state();
+        path.map_or(self.inner.target().send, |path| path.capacity)
+    }
+
     fn situation(&self, now: Time, capacity: Rate) -> PlanInput {
-        let (queue, network, needed) = if self.competing.is_detected() {
+        let (queue, network, needed) = if let Some(path) = self.inner.path_state() {
+            if path.is_contested {
+                let needed = self.meter.recent_max_delay();
+                (QueueOwner::Competing { part: 1.0 }, Bytes::ZERO, needed)
+            } else {
+                let network = self.meter.in_network(now, capacity);
+                (QueueOwner::Own, network, self.meter.jitter_bound())
+            }
+        } else if self.competing.is_detected() {
             let needed = self.meter.recent_max_delay();
             let part = if self.competing.is_testing(now) {
                 TEST_FRACTION
@@ -275,11 +294,19 @@ impl<C: RateController> RateController for DelayBound<C> {
 
     fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
         self.inner.on_report(cx, report);
-        self.planner.set_upper(self.inner.target().send);
+        self.planner.set_upper(self.upper());
         if self.suspended {
             return;
         }
-        if let Some(reading) = self.meter.on_report(cx.now, report) {
+        let reading = self.meter.on_report(cx.now, report);
+        if let Some(path) = self.inner.path_state() {
+            if path.is_settled {
+                self.falls.on_rate(cx.now, path.capacity);
+            } else {
+                self.falls.restart();
+            }
+            self.planner.set_headroom(self.falls.deepest(cx.now));
+        } else if let Some(reading) = reading {
             self.update(cx, report, &reading);
         }
         self.replan(cx);
@@ -301,6 +328,7 @@ impl<C: RateController> RateController for DelayBound<C> {
                 config.packet_size = *packet_size;
                 self.meter = PathMeter::new();
                 self.competing = CompetingFlows::default();
+                self.falls = Falls::default();
                 self.planner.forget_path();
             }
             Change::Reports { interval } => {
@@ -324,6 +352,10 @@ impl<C: RateController> RateController for DelayBound<C> {
 
     fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         self.inner.next_timeout()
+    }
+
+    fn path_state(&self) -> Option<PathState> {
+        self.inner.path_state()
     }
 
     fn summary(&self) -> Summary {

@@ -10,6 +10,7 @@ mod curve;
 mod decorator;
 mod delays;
 mod exact;
+mod falls;
 mod frame_time;
 mod jitter;
 mod meter;

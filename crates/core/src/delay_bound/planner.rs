@@ -143,7 +143,7 @@ impl PlannerConfig {
             margin: 0.95,
             worst_drop: 0.25,
             reaction: Duration::from_millis(120),
-            headroom: 0.25,
+            headroom: HEADROOM,
             reserve: Duration::from_millis(10),
             drain: Duration::from_millis(250),
             memory: Duration::from_secs(1),
@@ -249,6 +249,19 @@ impl Planner {
     /// Sets the upper limit of the capacity.
     pub fn set_upper(&mut self, upper: Rate) {
         self.upper = upper;
+    }
+
+    /// Sets what the path has shown: the part of the capacity that remains after a sudden drop, or
+    /// `None` if there was none. Then the plan has no headroom, and uses what the controller allows.
+    pub fn set_headroom(&mut self, remains: Option<f64>) {
+        self.config.margin = KNOWN_MARGIN;
+        match remains {
+            Some(remains) => {
+                self.config.worst_drop = remains;
+                self.config.headroom = HEADROOM;
+            }
+            None => self.config.headroom = 0.0,
+        }
     }
 
     /// Sets the end of an outage; `None` if the path works.
@@ -483,6 +496,10 @@ fn share(rate: Rate, share: f64) -> Rate {
     Rate::from_f64(rate.as_f64() * share.clamp(0.0, 1.0))
 }
 
+/// Margin for a rate that the controller keeps to itself: frames vary by a few percent.
+const KNOWN_MARGIN: f64 = 0.98;
+/// Default of [`PlannerConfig::headroom`].
+const HEADROOM: f64 = 0.25;
 /// See [`PlannerConfig::headroom`].
 const MAX_HEADROOM: f64 = 0.3;
 /// Decrease of the estimate per second while the queue is constant. A queue of this sender drains

@@ -39,6 +39,14 @@ impl ReceiverConfig {
         }
     }
 
+    /// RFC 8888: a report of the arrival time of each packet every 50 ms.
+    pub fn ccfb() -> Self {
+        Self {
+            reporting: Reporting::EveryWithTimes(Duration::from_millis(50)),
+            ..Self::tfrc()
+        }
+    }
+
     /// TFRC as in ns-2, where a single out-of-order packet counts as a loss.
     pub fn ns2_tfrc() -> Self {
         Self {
@@ -57,6 +65,8 @@ pub enum Reporting {
     /// At this interval, if packets have arrived since the last report, as an RTP receiver does
     /// (RFC 8888).
     Every(Duration),
+    /// The same, with the arrival time of each packet.
+    EveryWithTimes(Duration),
     /// When a timer of one round trip, as measured by the sender, expires, and immediately on a new
     /// loss event or on a CE mark that begins one. If the timer finds no new packets, the next
     /// packet is reported immediately (RFC 5348 sections 6.1 and 6.2).
@@ -122,7 +132,8 @@ impl Receiver {
         let Some(last) = self.runs.last_mut() else {
             return self.runs.push(packet);
         };
-        let next = packet.seq == last.seq + 1;
+        let merges = !matches!(self.config.reporting, Reporting::EveryWithTimes(_));
+        let next = merges && packet.seq == last.seq + 1;
         if next && packet.ecn == last.ecn && last.run < u32::MAX {
             last.run += 1;
             last.seq = packet.seq;
@@ -143,7 +154,7 @@ impl Receiver {
     fn is_due(&self, now: Time, event: bool) -> bool {
         match self.config.reporting {
             Reporting::EachPacket => true,
-            Reporting::Every(_) => self.timer == Time::FAR,
+            Reporting::Every(_) | Reporting::EveryWithTimes(_) => self.timer == Time::FAR,
             // A sender without a round-trip sample waits for a report, and the timer is off.
             Reporting::EachRoundTrip => event || self.waiting || self.timer == Time::FAR,
             Reporting::OnArrival => {
@@ -157,6 +168,7 @@ impl Receiver {
     fn report(&mut self, cx: &mut AgentCx<'_>, is_low: bool) {
         let repeats = match self.config.reporting {
             Reporting::EachPacket => REPEATED_PER_PACKET,
+            Reporting::EveryWithTimes(_) => REPEATED_TIMES,
             Reporting::EachRoundTrip | Reporting::Every(_) | Reporting::OnArrival => REPEATED,
         };
         self.forget();
@@ -186,7 +198,7 @@ impl Receiver {
 
     fn set_timer(&mut self, now: Time) {
         self.timer = match self.config.reporting {
-            Reporting::Every(span) => now + span.max(LEAST_SPAN),
+            Reporting::Every(span) | Reporting::EveryWithTimes(span) => now + span.max(LEAST_SPAN),
             _ if self.rtt == 0 => Time::FAR,
             Reporting::EachPacket => Time::FAR,
             Reporting::EachRoundTrip => later(now, self.rtt),
@@ -215,7 +227,7 @@ impl Agent for Receiver {
         self.rtt = rtt;
         self.settled = self.settled.max(seq.saturating_sub(open.into()));
         let event = match self.config.reporting {
-            Reporting::EachPacket | Reporting::Every(_) => false,
+            Reporting::EachPacket | Reporting::Every(_) | Reporting::EveryWithTimes(_) => false,
             Reporting::EachRoundTrip | Reporting::OnArrival => {
                 let marked = arrival.ecn == Ecn::Ce;
                 self.events.on_packet(seq, sent, marked, &self.config, rtt)
@@ -246,7 +258,9 @@ impl Agent for Receiver {
         // trip until then would happen a hundred thousand times per second on a path of ten
         // microseconds.
         self.timer = match self.config.reporting {
-            Reporting::Every(span) => cx.now + span.max(LEAST_SPAN),
+            Reporting::Every(span) | Reporting::EveryWithTimes(span) => {
+                cx.now + span.max(LEAST_SPAN)
+            }
             Reporting::EachPacket | Reporting::EachRoundTrip | Reporting::OnArrival => Time::FAR,
         };
     }
@@ -318,6 +332,8 @@ const REPEATED_PER_PACKET: usize = 8;
 /// Reports that are sent per round trip may repeat more runs: at 20 losses per round trip, three
 /// consecutive reports may be lost.
 const REPEATED: usize = 64;
+/// Packets that a report with their times repeats: a second at 2,000 packets per second.
+const REPEATED_TIMES: usize = 2_048;
 
 #[cfg(test)]
 mod tests {

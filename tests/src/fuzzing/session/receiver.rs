@@ -248,7 +248,7 @@ impl ReceiverScene {
         }
         let held = self.receiver.held();
         assert!(
-            held.packets <= 4_097 && held.arrivals <= 2 * 4_096,
+            held.packets <= 4_097 && held.arrivals <= 3 * 4_096,
             "{held:?}"
         );
         assert!(held.bytes <= (16 << 20) + 65_536, "{held:?}");

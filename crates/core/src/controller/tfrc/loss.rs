@@ -6,7 +6,7 @@ use crate::units::Time;
 
 /// The recent loss intervals of one path.
 #[derive(Clone, Debug)]
-pub(super) struct LossHistory {
+pub(crate) struct LossHistory {
     discounting: bool,
     event: Option<Start>,
     /// Highest sequence number with a known fate.
@@ -20,7 +20,7 @@ pub(super) struct LossHistory {
 
 impl LossHistory {
     /// A history without losses.
-    pub(super) fn new(discounting: bool) -> Self {
+    pub(crate) fn new(discounting: bool) -> Self {
         Self {
             discounting,
             event: None,
@@ -32,12 +32,12 @@ impl LossHistory {
     }
 
     /// Records that the fate of packet `seq` is known, lost or not.
-    pub(super) fn on_outcome(&mut self, seq: u64) {
+    pub(crate) fn on_outcome(&mut self, seq: u64) {
         self.highest = self.highest.max(seq);
     }
 
     /// Records that packet `seq`, sent at `sent`, was lost or marked.
-    pub(super) fn on_congestion(&mut self, seq: u64, sent: Time, rtt: Duration) -> LossClass {
+    pub(crate) fn on_congestion(&mut self, seq: u64, sent: Time, rtt: Duration) -> LossClass {
         let Some(event) = self.event else {
             self.event = Some(Start::new(seq, sent));
             return LossClass::First;
@@ -62,7 +62,7 @@ impl LossHistory {
     //= rfc5348-5.1-late-arrival
     /// Takes back the loss of packet `seq`, which has arrived. An event without another loss is
     /// removed. Returns whether it was the only event, so that there was no loss so far.
-    pub(super) fn on_spurious(&mut self, seq: u64) -> bool {
+    pub(crate) fn on_spurious(&mut self, seq: u64) -> bool {
         let Some(event) = self.event_of(seq) else {
             return false;
         };
@@ -123,12 +123,17 @@ impl LossHistory {
     }
 
     /// Sets the interval before the first loss, in packets.
-    pub(super) fn seed(&mut self, length: f64) {
+    pub(crate) fn seed(&mut self, length: f64) {
         self.close(length.max(1.0), None);
     }
 
+    /// Number of intervals that the rate is computed from, at most eight.
+    pub(crate) fn intervals_known(&self) -> usize {
+        self.known
+    }
+
     /// The loss event rate in 0..=1; zero before the first loss.
-    pub(super) fn event_rate(&self) -> f64 {
+    pub(crate) fn event_rate(&self) -> f64 {
         if self.event.is_none() || self.known == 0 {
             return 0.0;
         }
@@ -204,7 +209,7 @@ impl LossHistory {
 
 /// Meaning of a lost or marked packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LossClass {
+pub(crate) enum LossClass {
     /// Another loss event.
     Another,
     /// The first loss event. The caller must set the interval before it with

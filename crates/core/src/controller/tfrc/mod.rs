@@ -7,7 +7,7 @@
 
 mod config;
 pub mod equation;
-mod loss;
+pub(crate) mod loss;
 mod packet_log;
 mod receive;
 mod rfc3448;

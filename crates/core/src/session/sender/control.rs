@@ -71,15 +71,18 @@ impl Control {
         {
             limiter.set_backlog(backlog);
             // Loss detection, request and retransmission must complete within the bound. If that is
-            // impossible even with an empty queue, parity packets repair, if `parity` permits. If a
-            // queue is the cause, the plan reserves no time for repairs.
+            // impossible or uncertain even with an empty queue, parity packets repair, if `parity`
+            // permits. If a queue is the cause, the plan reserves no time for repairs.
             let repaired = path.srtt() + REPAIR;
             let standing = limiter.standing(cx.now);
             let arrival = path.one_way() + standing;
             *protected = None;
-            let repair = if arrival + repaired <= *bound {
+            // A third of the delay more for a queue and for a report that is lost.
+            let late = path.one_way() * 10 / 3 + REPAIR;
+            let is_long = path.has_rtt() && late > *bound;
+            let repair = if arrival + repaired <= *bound && !(parity && is_long) {
                 repaired.min(*bound / 3)
-            } else if parity && path.has_rtt() && path.one_way() * 3 + REPAIR > *bound {
+            } else if parity && is_long {
                 let rest = bound.saturating_sub(arrival + encoder);
                 *protected = Some(rest * 2 / 5).filter(|span| *span >= SHORTEST_BLOCK);
                 // The parity packets of a block take part of its duration again.
@@ -126,6 +129,13 @@ impl Control {
 
     pub(super) fn target(&self) -> Target {
         self.inner().target()
+    }
+
+    /// Part of the recent losses that congestion caused, as far as the controller can tell.
+    pub(super) fn congestion_share(&self) -> f64 {
+        self.inner()
+            .path_state()
+            .map_or(1.0, |path| path.congestion)
     }
 
     pub(super) fn summary(&self) -> Summary {

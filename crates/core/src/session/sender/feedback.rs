@@ -257,7 +257,8 @@ impl MediaSender {
         let [lost, received] = core::mem::take(&mut self.outcomes).map(f64::from);
         let view = ReportView {
             highest: self.newest_arrival as u32,
-            loss: lost / (lost + received).max(1.0),
+            // Errors of links are no reason to stop: the rate of TCP would be that of the errors.
+            loss: self.control.congestion_share() * lost / (lost + received).max(1.0),
             rtt: self.path.srtt(),
         };
         self.update_breaker(cx, view);

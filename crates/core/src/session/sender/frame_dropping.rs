@@ -29,7 +29,8 @@ impl MediaSender {
     }
 
     pub(super) fn pace(&self) -> Rate {
-        Rate::from_f64(self.target().send.as_f64() * self.config.pace)
+        let target = self.target();
+        Rate::from_f64(target.send.as_f64() * target.burst * self.config.pace)
     }
 
     /// Media rate of a frame captured at `captured`. Frames that waited, for example for the end of

@@ -4,13 +4,14 @@ use core::time::Duration;
 
 use super::frames::OutFrame;
 use super::{MediaSender, Peer, Phase};
-use crate::control::{Context, Ecn, Kind};
+use crate::control::{Context, Ecn, Kind, Spacing};
 use crate::endpoint::{OVERHEAD, Transmit};
+use crate::random::unit;
 use crate::session::history::{Content, Stream};
 use crate::session::jitter_buffer::LATE_REPAIR;
 use crate::session::parity::ParityPacket;
 use crate::trace::{DropCause, Event, KeyCause};
-use crate::units::{Bytes, Time};
+use crate::units::{Bytes, Rate, Time};
 use crate::wire::parity::MediaShard;
 use crate::wire::rtp::{PayloadType, RtpHeader};
 use crate::wire::rtx::RtxPayload;
@@ -55,7 +56,11 @@ impl MediaSender {
         }
         sent.app_limited = !self.has_packets();
         self.control.on_sent(cx, &sent);
-        self.pacer.on_sent(cx.now, size, self.pace());
+        let mut pace = self.pace();
+        if self.target().spacing == Spacing::Dithered {
+            pace = Rate::from_f64(pace.as_f64() / (0.5 + unit(cx.rng)));
+        }
+        self.pacer.on_sent(cx.now, size, pace);
         self.breaker.on_sent(cx.now, size);
         if stream == Stream::Media {
             let second = self.target().media * Duration::from_secs(1);

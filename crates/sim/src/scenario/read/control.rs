@@ -4,16 +4,18 @@ use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::controller::tfrc::{Flavour, PacketSize, TfrcConfig};
+use tidegate_core::controller::tide::{Friend, TideConfig};
 
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 
 fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
-    const WANTED: &str = "\"tfrc\", { tfrc = { … } }, \"rap\", { rap = { … } }, \"rcs\", { rcs = { … } } or { fixed = \"2Mb/s\" }";
+    const WANTED: &str = "\"tfrc\", { tfrc = { … } }, \"rap\", { rap = { … } }, \"rcs\", { rcs = { … } }, \"tide\", { tide = { … } } or { fixed = \"2Mb/s\" }";
     match value.kind() {
         Form::Text => match value.text(WANTED)? {
             "rap" => Ok(ControllerConfig::Rap(RapConfig::default())),
             "rcs" => Ok(ControllerConfig::Rcs(RcsConfig::default())),
+            "tide" => Ok(ControllerConfig::Tide(TideConfig::default())),
             "tfrc" => Ok(ControllerConfig::Tfrc(TfrcConfig::default())),
             other => Err(value.range(
                 &format!("there is no controller \"{other}\""),
@@ -29,6 +31,7 @@ fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
                 (Some(("tfrc", config)), None) => tfrc(&config).map(ControllerConfig::Tfrc),
                 (Some(("rap", config)), None) => rap(&config).map(ControllerConfig::Rap),
                 (Some(("rcs", config)), None) => rcs(&config).map(ControllerConfig::Rcs),
+                (Some(("tide", config)), None) => tide(&config).map(ControllerConfig::Tide),
                 (Some((_, rate)), None) => Ok(ControllerConfig::Fixed {
                     rate: rate.positive_rate("a flow of rate zero sends nothing")?,
                 }),
@@ -68,6 +71,15 @@ fn rcs(value: &Value<'_>) -> Result<RcsConfig, ScenarioError> {
     }
     if let Some(value) = table.get("reserve") {
         config.reserve = value.share()?;
+    }
+    Ok(config)
+}
+
+fn tide(value: &Value<'_>) -> Result<TideConfig, ScenarioError> {
+    let table = value.table(TIDE, "{ friend = \"cubic\" }")?;
+    let mut config = TideConfig::default();
+    if let Some(value) = table.get("friend") {
+        config.friend = value.choice(&["reno", "cubic"], &[Friend::Reno, Friend::Cubic])?;
     }
     Ok(config)
 }
@@ -149,7 +161,9 @@ pub(super) fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, S
     }
 }
 
-pub(super) const CONTROL: &[&str] = &["tfrc", "rap", "rcs", "fixed"];
+pub(super) const CONTROL: &[&str] = &["tfrc", "rap", "rcs", "tide", "fixed"];
+
+pub(super) const TIDE: &[&str] = &["friend"];
 
 pub(super) const RCS: &[&str] = &["target", "rtt", "backoff", "backoff_timeout", "reserve"];
 

@@ -298,7 +298,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         r#"control = { tfrc = {}, fixed = "1Mb/s" }"#,
-        r#"demo.toml:20: flow "tidegate": control: exactly one controller is needed; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } }, "rcs", { rcs = { … } } or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: exactly one controller is needed; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } }, "rcs", { rcs = { … } }, "tide", { tide = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"lasts = "2s""#,
@@ -353,7 +353,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         r#"control = "bbr""#,
-        r#"demo.toml:20: flow "tidegate": control: there is no controller "bbr"; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } }, "rcs", { rcs = { … } } or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: there is no controller "bbr"; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } }, "rcs", { rcs = { … } }, "tide", { tide = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"control = "tfrc""#,
@@ -368,7 +368,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         "control = 2",
-        r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } }, "rcs", { rcs = { … } } or { fixed = "2Mb/s" }"#,
+        r#"demo.toml:20: flow "tidegate": control: is a bare number; write "tfrc", { tfrc = { … } }, "rap", { rap = { … } }, "rcs", { rcs = { … } }, "tide", { tide = { … } } or { fixed = "2Mb/s" }"#,
     ),
     (
         r#"ceiling = "6Mb/s" }"#,

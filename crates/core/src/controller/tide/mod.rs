@@ -1,0 +1,325 @@
+//! Tide: a short queue where the path allows it, a fair share where others fill the queue, and the
+//! full rate where a link loses packets.
+//!
+//! `docs/tide.md` describes the law, its parts, and what they gain.
+
+mod competition;
+mod config;
+mod delay_law;
+
+use core::time::Duration;
+
+use crate::control::{
+    Algorithm, Change, Context, Demand, Outcome, PathState, Prior, RateController, Report, Sent,
+    Spacing, Start, Summary, Target, TimerReason, sooner,
+};
+use crate::path::{News, Path, Queue};
+use crate::trace::Event;
+use crate::units::{Bytes, Rate, Time};
+use competition::Competition;
+pub use config::{Friend, TideConfig};
+use delay_law::DelayLaw;
+
+impl Algorithm for TideConfig {
+    fn start(&self, start: &Start) -> Box<dyn RateController> {
+        Box::new(Tide::new(self, start))
+    }
+}
+
+/// One path under tide. Rates are in bytes per second, times in seconds.
+#[derive(Debug)]
+struct Tide {
+    config: TideConfig,
+    path: Path,
+    law: DelayLaw,
+    competition: Competition,
+    silence: Silence,
+    rate: f64,
+    demand: Demand,
+    /// Packet size of the path, and time of its first use.
+    size: Bytes,
+    /// Times of the last report, of the last update and of the last update between reports.
+    reported: Time,
+    /// Since when packets are in flight.
+    waits_since: Time,
+    updated: Time,
+    adjusted: Time,
+    interval: Duration,
+    totals: Summary,
+}
+
+/// Silence of the path: no report although packets are in flight.
+#[derive(Clone, Copy, Debug, Default)]
+struct Silence {
+    is_on: bool,
+    /// Rate before, and the time of its end.
+    rate: f64,
+    ended: Option<f64>,
+}
+
+impl Tide {
+    fn new(config: &TideConfig, start: &Start) -> Self {
+        let mut tide = Self {
+            config: config.clone(),
+            path: Path::new(start.now, start.packet_size),
+            law: DelayLaw::new(),
+            competition: Competition::new(config.friend),
+            silence: Silence::default(),
+            rate: 0.0,
+            demand: start.demand,
+            size: start.packet_size,
+            reported: start.now,
+            waits_since: start.now,
+            updated: start.now,
+            adjusted: start.now,
+            interval: Duration::ZERO,
+            totals: Summary::default(),
+        };
+        tide.begin(start.now, start.prior);
+        tide
+    }
+
+    /// Begins with a path of which only `prior` is known.
+    fn begin(&mut self, now: Time, _prior: Option<Prior>) {
+        self.path = Path::new(now, self.size);
+        self.law = DelayLaw::new();
+        self.competition = Competition::new(self.config.friend);
+        self.silence = Silence::default();
+        self.rate = START_PACKETS * self.path.size();
+        (self.reported, self.updated, self.adjusted) = (now, now, now);
+        self.waits_since = now;
+    }
+
+    /// Lowest rate of the law.
+    fn least(&self) -> f64 {
+        LEAST_PACKETS * self.path.size()
+    }
+
+    /// Processes the measurements since the last update.
+    fn update(&mut self, cx: &mut Context<'_>) {
+        let span = cx.now.since(self.updated).as_secs_f64().min(LONGEST_SPAN);
+        let Some(queue) = self.path.delays().take(span) else {
+            return;
+        };
+        (self.updated, self.adjusted) = (cx.now, cx.now);
+        let (rtt, size, now) = (self.path.rtt(), self.path.size(), self.path.seconds(cx.now));
+        self.path.delivery().set_span(rtt, size);
+        if self.holds(now, queue) {
+            return;
+        }
+        let delivered = self.path.rate().max(size);
+        self.competition.on_rate(delivered, rtt, span);
+        let input = delay_law::Input {
+            now,
+            span,
+            queue,
+            age: self.path.age(cx.now),
+            is_congested: self.competition.is_congested(now, 2.0 * rtt),
+        };
+        let wanted = self.law.update(&mut self.path, input);
+        let (limits, overflow) = self.competition.update(
+            &self.path,
+            competition::Input {
+                now,
+                span,
+                queue,
+                target: self.law.target,
+                full_target: self.law.full_target,
+                is_start: self.law.is_start,
+                least_rate: self.least(),
+            },
+        );
+        if let Some(overflow) = overflow {
+            self.law
+                .on_overflow(now, overflow.queue, overflow.is_strong);
+        }
+        let mut rate = wanted;
+        if let Some(limits) = limits {
+            rate = rate.min(limits.most).max(limits.least);
+        }
+        if !self.law.is_start {
+            rate = rate.min(1.5 * self.path.delivery().largest());
+        }
+        if self.path.losses().fraction() > HEAVY_LOSS {
+            rate = rate.min(0.85 * delivered);
+            self.law.is_start = false;
+        }
+        self.rate = rate.max(self.least());
+    }
+
+    /// For a round trip after a silence, the rate is that before it, until there are measurements.
+    fn holds(&mut self, now: f64, queue: Queue) -> bool {
+        let Some(ended) = self.silence.ended else {
+            return false;
+        };
+        let (rtt, span) = (self.path.rtt(), self.path.delivery().span());
+        let is_over = now - ended >= rtt + span || (now - ended >= rtt && queue.now >= 0.05);
+        if is_over {
+            self.silence.ended = None;
+        } else {
+            self.rate = self.silence.rate;
+        }
+        !is_over
+    }
+
+    /// Feedback after a silence: the path carries the rate of before, or it held the packets back.
+    fn resume(&mut self, cx: &mut Context<'_>) {
+        let now = self.path.seconds(cx.now);
+        self.silence.is_on = false;
+        (self.updated, self.adjusted) = (cx.now, cx.now);
+        let queue = self.path.delays().take(0.0).unwrap_or_default();
+        if queue.mean > 0.1 + self.law.target {
+            self.rate = (0.5 * self.silence.rate).max(self.least());
+            self.law.is_start = false;
+            self.silence.ended = None;
+        } else {
+            self.rate = self.silence.rate;
+            self.silence.ended = Some(now);
+        }
+        self.path.delivery().set_rate(self.rate);
+    }
+
+    /// Time at which the path counts as silent.
+    fn silent_at(&self) -> Option<Time> {
+        let waits = !self.silence.is_on && self.path.in_flight() > 0.0 && self.path.rtt() > 0.0;
+        let patience = self.interval.mul_f64(2.5).max(SILENCE);
+        let rtt = Duration::from_secs_f64(self.path.rtt());
+        // The report about the first packet after a pause takes a round trip.
+        waits.then(|| self.reported.max(self.waits_since + rtt) + patience + rtt / 4)
+    }
+
+    /// Time of the next update between two reports.
+    fn adjusts_at(&self) -> Option<Time> {
+        let holds = self.silence.is_on || self.silence.ended.is_some();
+        (self.interval > BETWEEN && !holds).then(|| self.adjusted + ADJUSTMENT)
+    }
+
+    fn count(&mut self, report: &Report<'_>) {
+        for packet in report.packets {
+            match packet.outcome {
+                Outcome::Lost => self.totals.lost += 1,
+                Outcome::Received { .. } => self.totals.delivered += packet.size,
+            }
+        }
+    }
+}
+
+impl RateController for Tide {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
+        if self.path.in_flight() <= 0.0 {
+            self.waits_since = cx.now;
+        }
+        self.path.on_sent(packet, self.rate);
+    }
+
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
+        self.count(report);
+        let is_restored = self.silence.is_on;
+        let target = self.law.target;
+        let News {
+            received,
+            congestion,
+            ..
+        } = self
+            .path
+            .on_report(cx.now, cx.rng, report, is_restored, target);
+        if let Some(loss) = congestion {
+            self.competition.on_congestion(loss);
+        }
+        if received == 0 {
+            return;
+        }
+        self.reported = cx.now;
+        if is_restored {
+            self.resume(cx);
+        } else if cx.now.since(self.updated) >= PERIOD {
+            self.update(cx);
+        }
+    }
+
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        if self.silent_at().is_some_and(|at| at <= cx.now) {
+            let rate = self.rate.min(1.1 * self.competition.slow_rate);
+            self.silence = Silence {
+                is_on: true,
+                rate: rate.max(self.least()),
+                ended: None,
+            };
+            let between = (self.path.rtt() / 4.0).clamp(0.02, 0.1);
+            self.rate = self.path.size() / between;
+            let rate = Rate::from_f64(8.0 * self.rate);
+            cx.trace.record(cx.now, Event::NoFeedback { rate });
+        }
+        if self.adjusts_at().is_some_and(|at| at <= cx.now) {
+            self.adjusted = cx.now;
+            let age = self.path.age(cx.now);
+            if let Some(rate) = self.law.between(&self.path, age)
+                && !self.competition.is_on
+            {
+                self.rate = rate.max(self.least());
+            }
+        }
+    }
+
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
+        match *change {
+            Change::Demand(demand) => self.demand = demand,
+            Change::Path { packet_size, prior } => {
+                self.size = packet_size;
+                self.begin(cx.now, prior);
+            }
+            Change::Reports { interval } => self.interval = interval,
+        }
+    }
+
+    fn target(&self) -> Target {
+        let most = self.demand.ceiling;
+        let mut target = Target::of(Rate::from_f64(8.0 * self.rate).min(most));
+        target.spacing = Spacing::Dithered;
+        if self.law.is_start {
+            target.burst = delay_law::TRAIN;
+        }
+        target
+    }
+
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        let silent = self.silent_at().map(|at| (at, TimerReason::Silence));
+        let adjusts = self.adjusts_at().map(|at| (at, TimerReason::Increase));
+        sooner(silent, adjusts)
+    }
+
+    fn path_state(&self) -> Option<PathState> {
+        Some(PathState {
+            is_contested: self.competition.is_on,
+            capacity: Rate::from_f64(8.0 * self.rate.max(self.law.path_rate)),
+            is_settled: !self.law.is_start && !self.silence.is_on,
+            congestion: self.path.losses().congestion_share(),
+        })
+    }
+
+    fn summary(&self) -> Summary {
+        let rtt = self.path.min_rtt();
+        Summary {
+            rate: Rate::from_f64(8.0 * self.competition.slow_rate),
+            min_rtt: (rtt > 0.0).then(|| Duration::from_secs_f64(rtt)),
+            loss_event_rate: self.path.losses().all().event_rate(),
+            ..self.totals
+        }
+    }
+}
+
+/// Packets per second at the start.
+const START_PACKETS: f64 = 30.0;
+/// Packets per second that the law never goes below.
+const LEAST_PACKETS: f64 = 10.0;
+/// Shortest time between two updates.
+const PERIOD: Duration = Duration::from_millis(40);
+/// Longest time that an update accounts for, in seconds.
+const LONGEST_SPAN: f64 = 0.25;
+/// Fraction of losses from which on the rate is below what arrives.
+const HEAVY_LOSS: f64 = 0.15;
+/// Time without a report, beyond a quarter of a round trip, after which the path is silent.
+const SILENCE: Duration = Duration::from_millis(200);
+/// Reports that are further apart need updates in between, at this distance.
+const BETWEEN: Duration = Duration::from_millis(60);
+const ADJUSTMENT: Duration = Duration::from_millis(50);

@@ -227,6 +227,7 @@ impl MediaSender {
             return None;
         }
         self.capture.advance(cx.now);
+        self.expire_captures(cx);
         self.drop_hopeless(cx);
         while let Some((frame, captured)) = self.capture.front() {
             if self.is_held(cx.now, captured) {

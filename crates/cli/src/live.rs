@@ -1,6 +1,7 @@
 //! Common parts of sending and receiving over a real network: random names, the run folder, frame
 //! counts, picture sizes and frame rates.
 
+mod intervals;
 mod json;
 mod run_folder;
 
@@ -18,6 +19,7 @@ use tidegate_media::Size;
 use tidegate_sim::run::{FlowInfo, Manifest, World};
 use tidegate_sim::scenario::quantity;
 
+pub(crate) use intervals::{Interval, Intervals};
 pub(crate) use json::{JsonArgs, JsonLines, rounded};
 pub(crate) use run_folder::{Folder, claim, totals};
 use tidegate_console::context::since_1970;

@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_core::media::FrameRate;
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::receiver::MediaReceiver;
-use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::units::{Bytes, Time};
 use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::meter::Count;
 
@@ -17,7 +17,7 @@ use super::keep::{ByteStreamFile, Finished, Keeper};
 use super::numbering::Numbering;
 use super::unexpected::{Adviser, H265_ADVICE};
 use super::viewer::Viewer;
-use crate::live::{Folder, JsonLines, rounded, totals};
+use crate::live::{Folder, Intervals, rounded, totals};
 use tidegate_console::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
@@ -28,12 +28,9 @@ pub(super) struct Reporter {
     /// Smallest difference of completion time and capture time, both relative to the first frame.
     /// Signed, because a later frame may have a shorter delay than the first.
     smallest: Option<i128>,
-    recent: Recent,
+    intervals: Intervals,
     /// Frames without their references that were written or shown.
     concealed: u64,
-    json: Option<JsonLines>,
-    /// Counts since the last JSON object.
-    second: Recent,
     told_first: bool,
     /// The user knows that parameter sets are missing.
     told_sets: bool,
@@ -46,45 +43,6 @@ pub(super) struct Reporter {
 const NO_SETS: &str = "the stream has no parameter sets (SPS and PPS), so its pictures cannot be \
 decoded and are not counted: give the description of the sender as --sdp, or have the sender repeat \
 them in the stream";
-
-/// Counts since the last progress line.
-#[derive(Clone, Copy, Debug, Default)]
-struct Recent {
-    since: Time,
-    frames: u64,
-    bits: u64,
-    /// Largest delay above the smallest.
-    slowest: Duration,
-}
-
-impl Recent {
-    /// The counts until `now`, from which on they start again.
-    fn restart(&mut self, now: Time) -> Self {
-        let fresh = Self {
-            since: now,
-            ..Self::default()
-        };
-        std::mem::replace(self, fresh)
-    }
-
-    fn span(&self, now: Time) -> Duration {
-        now.since(self.since).max(Duration::from_millis(1))
-    }
-
-    fn rate(&self, now: Time) -> Rate {
-        Bytes(self.bits / 8) / self.span(now)
-    }
-
-    fn json(&self, receiver: &MediaReceiver, now: Time) -> serde_json::Value {
-        json!({
-            "time_s": rounded(now.as_secs_f64()),
-            "frames": self.frames,
-            "rate_bps": self.rate(now).as_f64(),
-            "missing": rounded(missing_share(receiver)),
-            "delay_variation_ms": rounded(self.slowest.as_secs_f64() * 1e3),
-        })
-    }
-}
 
 /// Share of the packets of the stream so far that are missing, in 0..=1.
 fn missing_share(receiver: &MediaReceiver) -> f64 {
@@ -122,10 +80,8 @@ impl Reporter {
             numbering: Numbering::of_datagrams(fps),
             viewer,
             smallest: None,
-            recent: Recent::default(),
+            intervals: Intervals::new(args.json.lines()),
             concealed: 0,
-            json: args.json.lines(),
-            second: Recent::default(),
             told_first: false,
             told_sets: false,
             told_h265: false,
@@ -164,9 +120,12 @@ impl Reporter {
             let line = self.line(receiver, now);
             self.keeper.progress.show(&line);
         }
-        if let Some(json) = &mut self.json {
-            json.print_if_due(now, || self.second.restart(now).json(receiver, now));
-        }
+        self.intervals.print_if_due(now, |interval| {
+            json!({
+                "missing": rounded(missing_share(receiver)),
+                "delay_variation_ms": rounded(interval.longest.as_secs_f64() * 1e3),
+            })
+        });
     }
 
     /// Whether the reader of the recording has closed the pipe.
@@ -254,16 +213,12 @@ impl Reporter {
                 .smallest
                 .insert(self.smallest.unwrap_or(delay).min(delay));
             let above = Duration::from_nanos(u64::try_from(delay - smallest).unwrap_or(0));
-            for recent in [&mut self.recent, &mut self.second] {
-                recent.slowest = recent.slowest.max(above);
-            }
+            self.intervals.count(|interval| interval.delay(above));
             self.keeper.whole.add(frame.bytes * 8, complete, complete);
         }
         if !frame.data.is_empty() {
-            for recent in [&mut self.recent, &mut self.second] {
-                recent.frames += 1;
-                recent.bits += frame.bytes * 8;
-            }
+            self.intervals
+                .count(|interval| interval.frame(frame.bytes * 8));
             self.concealed += u64::from(frame.complete.is_none());
         }
         self.keeper.write(&frame.data);
@@ -284,14 +239,14 @@ impl Reporter {
     }
 
     fn line(&mut self, receiver: &MediaReceiver, now: Time) -> String {
-        let recent = self.recent.restart(now);
-        let rate = recent.rate(now);
-        let fps = recent.frames as f64 / recent.span(now).as_secs_f64();
+        let interval = self.intervals.line(now);
+        let rate = interval.rate(now);
+        let fps = interval.frame_rate(now);
         let loss = 100.0 * missing_share(receiver);
         format!(
             "{:6.1} s  {rate}  {fps:.0} frames/s  missing {loss:.1} %  delay variation {} of {}",
             now.as_secs_f64(),
-            millis(recent.slowest),
+            millis(interval.longest),
             millis(self.bound),
         )
     }

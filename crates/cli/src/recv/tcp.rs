@@ -11,7 +11,7 @@ use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::receiver_stats::ReceivedTotal;
 use tidegate_core::session::tcp::{Punctuality, TcpReceiver};
-use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::units::Time;
 use tidegate_live::driver::{RunLimits, StopFlag};
 use tidegate_live::tcp::{Admitted, ReceiverEnd, receive};
 use tidegate_sim::flow_endpoints::received_row;
@@ -23,7 +23,7 @@ use super::numbering::{Numbering, Turns};
 use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
 use super::{RecvArgs, flow_info};
-use crate::live::{self, Folder, JsonLines, rounded, totals};
+use crate::live::{self, Folder, Intervals, rounded, totals};
 use crate::tcp::endpoints::End;
 use tidegate_console::context::LiveContext;
 use tidegate_console::exit::EnvironmentError;
@@ -158,51 +158,10 @@ struct Player<'a> {
     /// Time of the connection or of the last complete frame. Packets alone do not count: a peer
     /// that sends a few bytes at a time would hold the session.
     last_frame: Time,
-    recent: Recent,
-    json: Option<JsonLines>,
-    /// Counts since the last JSON object.
-    second: Recent,
+    /// With the number of discarded frames.
+    intervals: Intervals<u64>,
     discarded: u64,
     failed: Option<anyhow::Error>,
-}
-
-/// Counts since the last progress line.
-#[derive(Clone, Copy, Debug, Default)]
-struct Recent {
-    since: Time,
-    frames: u64,
-    bits: u64,
-    discarded: u64,
-    latest: Duration,
-}
-
-impl Recent {
-    /// The counts until `now`, from which on they start again.
-    fn restart(&mut self, now: Time) -> Self {
-        let fresh = Self {
-            since: now,
-            ..Self::default()
-        };
-        std::mem::replace(self, fresh)
-    }
-
-    fn span(&self, now: Time) -> Duration {
-        now.since(self.since).max(Duration::from_millis(1))
-    }
-
-    fn rate(&self, now: Time) -> Rate {
-        Bytes(self.bits / 8) / self.span(now)
-    }
-
-    fn json(&self, now: Time) -> serde_json::Value {
-        json!({
-            "time_s": rounded(now.as_secs_f64()),
-            "frames": self.frames,
-            "rate_bps": self.rate(now).as_f64(),
-            "discarded": self.discarded,
-            "lateness_ms": rounded(self.latest.as_secs_f64() * 1e3),
-        })
-    }
 }
 
 impl<'a> Player<'a> {
@@ -227,9 +186,7 @@ impl<'a> Player<'a> {
             on_screen: None,
             packets: 0,
             last_frame: now,
-            recent: Recent::default(),
-            json: args.json.lines(),
-            second: Recent::default(),
+            intervals: Intervals::new(args.json.lines()),
             discarded: 0,
             failed: None,
         })
@@ -256,9 +213,12 @@ impl<'a> Player<'a> {
             let line = self.line(now);
             self.keeper.progress.show(&line);
         }
-        if let Some(json) = &mut self.json {
-            json.print_if_due(now, || self.second.restart(now).json(now));
-        }
+        self.intervals.print_if_due(now, |interval| {
+            json!({
+                "discarded": interval.extra,
+                "lateness_ms": rounded(interval.longest.as_secs_f64() * 1e3),
+            })
+        });
     }
 
     /// The first packet names the codec.
@@ -330,25 +290,24 @@ impl<'a> Player<'a> {
     fn count(&mut self, frame: &ReceivedFrame, at: Time, lateness: Duration, accepted: bool) {
         let bits = frame.bytes * 8;
         let discarded = u64::from(!accepted);
-        for recent in [&mut self.recent, &mut self.second] {
-            recent.frames += 1;
-            recent.bits += bits;
-            recent.discarded += discarded;
-            recent.latest = recent.latest.max(lateness);
-        }
+        self.intervals.count(|interval| {
+            interval.frame(bits);
+            interval.delay(lateness);
+            interval.extra += discarded;
+        });
         self.keeper.whole.add(bits, at, at);
         self.discarded += discarded;
     }
 
     fn line(&mut self, now: Time) -> String {
-        let recent = self.recent.restart(now);
+        let interval = self.intervals.line(now);
         format!(
             "{:6.1} s  {}  {:.0} frames/s  discarded {}  late by {} of {}",
             now.as_secs_f64(),
-            recent.rate(now),
-            recent.frames as f64 / recent.span(now).as_secs_f64(),
-            recent.discarded,
-            millis(recent.latest),
+            interval.rate(now),
+            interval.frame_rate(now),
+            interval.extra,
+            millis(interval.longest),
             millis(self.args.delay_bound),
         )
     }

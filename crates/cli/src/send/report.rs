@@ -9,14 +9,14 @@ use tidegate_core::endpoint::Endpoint as _;
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::sender::{SentFrame, Status};
 use tidegate_core::trace::Event;
-use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::units::{Rate, Time};
 use tidegate_sim::flow_endpoints::{packet_row, sent_row};
 use tidegate_sim::run::Summary;
 
 use super::addresses::Route;
 use super::{SendArgs, Stream};
 use crate::encoder_speed::EncoderSpeed;
-use crate::live::{FLOW, Folder, JsonLines, Tally, rounded};
+use crate::live::{FLOW, Folder, Interval, Intervals, Tally, rounded};
 use tidegate_console::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
@@ -28,10 +28,8 @@ pub(super) struct Reporter {
     reported: Reported,
     frames: Vec<SentFrame>,
     packets: Vec<PacketRow>,
-    recent: Recent,
-    json: Option<JsonLines>,
-    /// Counts since the last JSON object.
-    second: Recent,
+    /// The delay of a frame is the time from its capture until its last packet left.
+    intervals: Intervals,
     frames_made: u64,
     pace: EncoderSpeed,
     /// Packets that arrived with an ECN mark, if ECN is on.
@@ -59,16 +57,6 @@ enum PathState {
     Left,
 }
 
-/// Counts since the last progress line.
-#[derive(Clone, Copy, Debug, Default)]
-struct Recent {
-    since: Time,
-    frames: u64,
-    bits: u64,
-    /// Longest time from a frame's capture until its last packet left.
-    slowest: Duration,
-}
-
 impl PathState {
     fn of(status: &Status) -> Self {
         match () {
@@ -86,40 +74,6 @@ impl PathState {
             Self::Stopped => "stopped",
             Self::Left => "left",
         }
-    }
-}
-
-impl Recent {
-    /// The counts until `now`, from which on they start again.
-    fn restart(&mut self, now: Time) -> Self {
-        let fresh = Self {
-            since: now,
-            ..Self::default()
-        };
-        std::mem::replace(self, fresh)
-    }
-
-    fn rate(&self, now: Time) -> Rate {
-        Bytes(self.bits / 8) / now.since(self.since).max(Duration::from_millis(1))
-    }
-
-    /// The time until the slowest frame left plus half the round-trip time.
-    fn delay(&self, status: &Status) -> Duration {
-        self.slowest + status.rtt.unwrap_or_default() / 2
-    }
-
-    fn json(&self, now: Time, status: &Status) -> serde_json::Value {
-        let millis = |span: Duration| rounded(span.as_secs_f64() * 1e3);
-        json!({
-            "time_s": rounded(now.as_secs_f64()),
-            "frames": self.frames,
-            "rate_bps": self.rate(now).as_f64(),
-            "target_bps": status.target.media.as_f64(),
-            "loss": rounded(status.loss),
-            "rtt_ms": status.rtt.map(millis),
-            "delay_ms": millis(self.delay(status)),
-            "path": PathState::of(status).name(),
-        })
     }
 }
 
@@ -148,9 +102,7 @@ impl Reporter {
             reported: Reported::default(),
             frames: Vec::new(),
             packets: Vec::new(),
-            recent: Recent::default(),
-            json: args.json.lines(),
-            second: Recent::default(),
+            intervals: Intervals::new(args.json.lines()),
             frames_made: 0,
             pace,
             marked: args.ecn.then_some(0),
@@ -175,9 +127,16 @@ impl Reporter {
             let line = self.line(now, &status);
             self.progress.show(&line);
         }
-        if let Some(json) = &mut self.json {
-            json.print_if_due(now, || self.second.restart(now).json(now, &status));
-        }
+        self.intervals.print_if_due(now, |interval| {
+            let millis = |span: Duration| rounded(span.as_secs_f64() * 1e3);
+            json!({
+                "target_bps": status.target.media.as_f64(),
+                "loss": rounded(status.loss),
+                "rtt_ms": status.rtt.map(millis),
+                "delay_ms": millis(delay(interval, &status)),
+                "path": PathState::of(&status).name(),
+            })
+        });
     }
 
     /// Writes the last rows and prints the last message.
@@ -210,11 +169,10 @@ impl Reporter {
             self.frames_made += 1;
             let Some(left) = frame.left else { continue };
             self.left.add(frame.bits, frame.captured, left);
-            for recent in [&mut self.recent, &mut self.second] {
-                recent.frames += 1;
-                recent.bits += frame.bits;
-                recent.slowest = recent.slowest.max(left.since(frame.captured));
-            }
+            self.intervals.count(|interval| {
+                interval.frame(frame.bits);
+                interval.delay(left.since(frame.captured));
+            });
         }
         if let Some(marked) = &mut self.marked {
             let is_marked = |row: &&PacketRow| {
@@ -282,11 +240,11 @@ impl Reporter {
     }
 
     fn line(&mut self, now: Time, status: &Status) -> String {
-        let recent = self.recent.restart(now);
-        let rate = recent.rate(now);
+        let interval = self.intervals.line(now);
+        let rate = interval.rate(now);
         let allowed: Rate = status.target.media;
         let rtt = status.rtt.map_or_else(|| "-".to_owned(), millis);
-        let delay = millis(recent.delay(status));
+        let delay = millis(delay(&interval, status));
         let bound = self
             .bound
             .map_or_else(String::new, |bound| format!(" of {}", millis(bound)));
@@ -296,6 +254,11 @@ impl Reporter {
             status.loss * 100.0,
         )
     }
+}
+
+/// The time until the slowest frame left plus half the round-trip time.
+fn delay(interval: &Interval, status: &Status) -> Duration {
+    interval.longest + status.rtt.unwrap_or_default() / 2
 }
 
 /// A start takes up to 0.6 s. By then a receiver on another continent has answered.

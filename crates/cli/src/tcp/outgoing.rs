@@ -12,7 +12,7 @@ use tidegate_core::session::stream::EncodePipe;
 use tidegate_core::session::tcp::{TcpSender, TcpStreamer};
 use tidegate_core::tcp_rate::{RateReduction, TcpEvent};
 use tidegate_core::trace::Event;
-use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::RunLimits;
 use tidegate_live::tcp::{SenderEnd, TcpError, TcpSocket, send};
 use tidegate_sim::flow_endpoints::sent_row;
@@ -22,7 +22,7 @@ use tidegate_sim::run::Summary;
 use super::TcpArgs;
 use super::rates::{Channel, Incoming, Outgoing};
 use crate::encoder_speed::EncoderSpeed;
-use crate::live::{FLOW, Folder, JsonLines, Tally, rounded, totals};
+use crate::live::{FLOW, Folder, Intervals, JsonLines, Tally, rounded, totals};
 use tidegate_console::context::LiveContext;
 use tidegate_console::progress::{Progress, counted, millis};
 
@@ -37,54 +37,13 @@ pub(crate) struct Reporter {
     pace: EncoderSpeed,
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
-    recent: Recent,
-    json: Option<JsonLines>,
-    /// Counts since the last JSON object.
-    second: Recent,
+    /// The delay of a frame is the time from its capture until its last byte was written to the
+    /// socket.
+    intervals: Intervals<Vec<RateReduction>>,
     total: Total,
     leaving_since: Option<Time>,
     /// The player has acknowledged data.
     took: bool,
-}
-
-/// Counts since the last progress line.
-#[derive(Clone, Debug, Default)]
-struct Recent {
-    since: Time,
-    frames: u64,
-    bits: u64,
-    answers: Vec<RateReduction>,
-    /// Longest time from a frame's capture until its last byte was written to the socket.
-    slowest: Duration,
-}
-
-impl Recent {
-    /// The counts until `now`, from which on they start again.
-    fn restart(&mut self, now: Time) -> Self {
-        let fresh = Self {
-            since: now,
-            ..Self::default()
-        };
-        std::mem::replace(self, fresh)
-    }
-
-    fn rate(&self, now: Time) -> Rate {
-        Bytes(self.bits / 8) / now.since(self.since).max(Duration::from_millis(1))
-    }
-
-    fn json<P: EncodePipe>(&self, stream: &TcpStreamer<P>, now: Time) -> serde_json::Value {
-        let backlog = stream.sender.backlog();
-        json!({
-            "time_s": rounded(now.as_secs_f64()),
-            "frames": self.frames,
-            "rate_bps": self.rate(now).as_f64(),
-            "target_bps": stream.sender.target().as_f64(),
-            "queued_bytes": backlog.queued.get(),
-            "in_tcp_bytes": (backlog.unsent + backlog.unacknowledged).get(),
-            "delay_ms": rounded(self.slowest.as_secs_f64() * 1e3),
-            "rate_changes": self.answers.len(),
-        })
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,9 +87,7 @@ impl Reporter {
             pace,
             rows: Vec::new(),
             events: Vec::new(),
-            recent: Recent::default(),
-            json,
-            second: Recent::default(),
+            intervals: Intervals::new(json),
             total: Total::default(),
             leaving_since: None,
             took: false,
@@ -278,9 +235,16 @@ impl Reporter {
             let line = self.line(stream, now);
             self.progress.show(&line);
         }
-        if let Some(json) = &mut self.json {
-            json.print_if_due(now, || self.second.restart(now).json(stream, now));
-        }
+        self.intervals.print_if_due(now, |interval| {
+            let backlog = stream.sender.backlog();
+            json!({
+                "target_bps": stream.sender.target().as_f64(),
+                "queued_bytes": backlog.queued.get(),
+                "in_tcp_bytes": (backlog.unsent + backlog.unacknowledged).get(),
+                "delay_ms": rounded(interval.longest.as_secs_f64() * 1e3),
+                "rate_changes": interval.extra.len(),
+            })
+        });
     }
 
     fn keep<P: EncodePipe>(&mut self, stream: &mut TcpStreamer<P>, now: Time) {
@@ -297,18 +261,17 @@ impl Reporter {
         }
         let answers = stream.sender.take_rate_reductions();
         self.total.answers += answers.len();
-        self.second.answers.extend(&answers);
-        self.recent.answers.extend(answers);
+        self.intervals
+            .count(|interval| interval.extra.extend(&answers));
         for frame in &self.rows[rows..] {
             self.total.frames += 1;
             let Some(left) = frame.left else { continue };
             self.total.left.add(frame.bits, frame.captured, left);
             self.total.wire += frame.wire;
-            for recent in [&mut self.recent, &mut self.second] {
-                recent.frames += 1;
-                recent.bits += frame.bits;
-                recent.slowest = recent.slowest.max(left.since(frame.captured));
-            }
+            self.intervals.count(|interval| {
+                interval.frame(frame.bits);
+                interval.delay(left.since(frame.captured));
+            });
         }
         if self.took
             && let Some(trouble) = self.folder.begin()
@@ -331,11 +294,9 @@ impl Reporter {
     }
 
     fn line<P: EncodePipe>(&mut self, stream: &TcpStreamer<P>, now: Time) -> String {
-        let recent = self.recent.restart(now);
-        let rate = recent.rate(now);
-        let Recent {
-            slowest, answers, ..
-        } = recent;
+        let interval = self.intervals.line(now);
+        let rate = interval.rate(now);
+        let answers = &interval.extra;
         let backlog = stream.sender.backlog();
         let answered = answers.last().map_or(String::new(), |last| {
             let (event, count) = (last.event.name(), answers.len());
@@ -354,7 +315,7 @@ impl Reporter {
             stream.sender.target(),
             kilobytes(backlog.queued),
             kilobytes(backlog.unsent + backlog.unacknowledged),
-            millis(slowest),
+            millis(interval.longest),
         )
     }
 }

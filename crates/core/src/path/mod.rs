@@ -75,7 +75,7 @@ struct Neighbour {
     queue: f64,
 }
 
-/// What a report told.
+/// The content of a report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct News {
     /// Number of packets received.

@@ -243,11 +243,8 @@ fn without_a_common_clock_only_variation_counts() {
     assert_eq!((frames.on_time, frames.late), (Some(2), Some(1)));
 }
 
-/// A receiver has counters of its packets, but no delays.
-#[test]
-fn the_counters_of_a_receiver_give_rates_and_loss_only() {
-    let mut run = run();
-    run.flows[0].info.one_clock = false;
+/// Counters of two seconds: ten packets of 1,000 bytes, of which eight were received.
+fn counters(dropped: u64) -> TotalsRow {
     let count = |packets| Count {
         packets,
         bytes: Bytes(1_000 * packets),
@@ -256,11 +253,19 @@ fn the_counters_of_a_receiver_give_rates_and_loss_only() {
         span: Duration::from_secs(2),
         sent: count(10),
         received: count(8),
-        dropped: 2,
+        dropped,
         ..Totals::default()
     };
     let flow = "a".to_owned();
-    run.totals = vec![TotalsRow { flow, totals }];
+    TotalsRow { flow, totals }
+}
+
+/// A receiver has counters of its packets, but no delays.
+#[test]
+fn the_counters_of_a_receiver_give_rates_and_loss_only() {
+    let mut run = run();
+    run.flows[0].info.one_clock = false;
+    run.totals = vec![counters(2)];
     let flow = summarise(&run, &[]).flows.remove(0);
     assert_eq!(
         (flow.rate_bps, flow.receive_bps),
@@ -301,19 +306,7 @@ fn time_stamps_may_wrap() {
 #[test]
 fn counters_give_rates_over_the_interval_that_they_cover() {
     let mut run = run();
-    let count = |packets| Count {
-        packets,
-        bytes: Bytes(1_000 * packets),
-    };
-    let totals = Totals {
-        span: Duration::from_secs(2),
-        sent: count(10),
-        received: count(8),
-        dropped: 1,
-        ..Totals::default()
-    };
-    let flow = "a".to_owned();
-    run.totals = vec![TotalsRow { flow, totals }];
+    run.totals = vec![counters(1)];
     let numbers = |run: &Run| {
         let flow = summarise(run, &[]).flows.remove(0);
         (flow.rate_bps, flow.receive_bps, flow.loss)

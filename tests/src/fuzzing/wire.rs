@@ -4,6 +4,7 @@
 
 use super::Target;
 use tidegate_core::wire::ccfb::{Arrival, Ccfb};
+use tidegate_core::wire::cp::{self, Cp};
 use tidegate_core::wire::framing::{self, Deframer};
 use tidegate_core::wire::h264::{
     Depacketiser, Sps, contents, is_key_frame, nal_units, packetise, parameter_sets,
@@ -16,7 +17,8 @@ use tidegate_core::wire::sdp::Sdp;
 use tidegate_core::wire::twcc::{Twcc, TwccError, emit_twcc};
 
 /// All targets.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
+    target("cp", cp),
     target("framing", framing),
     target("h264_assemble", h264_assemble),
     target("h264_packetise", h264_packetise),
@@ -31,6 +33,24 @@ pub const TARGETS: [Target; 10] = [
 
 const fn target(name: &'static str, run: fn(&[u8])) -> Target {
     Target { name, run }
+}
+
+/// CP headers: a valid header survives a round trip and a rewrite, and the data remains unchanged.
+pub fn cp(data: &[u8]) {
+    let Ok((header, rest)) = Cp::parse(data) else {
+        let mut short = data.to_vec();
+        short.truncate(cp::LEN - 1);
+        assert!(Cp::parse(&short).is_err());
+        return;
+    };
+    let mut out = Vec::new();
+    header.emit(&mut out);
+    assert_eq!(out.len(), cp::LEN);
+    out.extend_from_slice(rest);
+    assert_eq!(Cp::parse(&out), Ok((header, rest)));
+    let mut rewritten = data.to_vec();
+    header.rewrite(&mut rewritten);
+    assert_eq!(rewritten, out);
 }
 
 /// RTP packets: the parts add up to the whole, and a plain header survives a round trip.

@@ -7,6 +7,7 @@
 
 pub mod base64;
 pub mod ccfb;
+pub mod cp;
 pub mod framing;
 pub mod h264;
 pub mod mpeg2;

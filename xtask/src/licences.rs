@@ -250,7 +250,7 @@ struct Native {
 }
 
 /// Native libraries whose licence the linking package's manifest does not declare.
-const NATIVE: [Native; 6] = [
+const NATIVE: [Native; 7] = [
     Native {
         // Used while bindings are generated; not part of any program.
         package: "clang-sys",
@@ -276,6 +276,12 @@ const NATIVE: [Native; 6] = [
         package: "rayon-core",
         name: "nothing",
         licence: "MIT OR Apache-2.0",
+        copyleft: false,
+    },
+    Native {
+        package: "libsqlite3-sys",
+        name: "SQLite",
+        licence: "public domain",
         copyleft: false,
     },
     Native {

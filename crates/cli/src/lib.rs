@@ -12,6 +12,7 @@ mod encoder_speed;
 mod events;
 mod exit_code;
 mod key;
+mod knowledge;
 mod lab;
 mod live;
 mod memory;
@@ -52,6 +53,7 @@ pub fn main() -> ExitCode {
         Verb::Demo(args) => demo::run(&args),
         Verb::Events(args) => events::run(&args),
         Verb::Key(args) => key::run(&args),
+        Verb::Knowledge(args) => knowledge::run(&args),
         Verb::Lab(args) => lab::run(&args),
         Verb::Papers(args) => paper_verb::run(&args, &papers::Parts),
         Verb::Recv(args) => recv::run(&args),
@@ -126,6 +128,8 @@ enum Verb {
     Events(events::EventsArgs),
     /// Make a key that both ends of a stream share
     Key(key::KeyArgs),
+    /// Keep what sessions learn about the paths to their clients: import, show, export
+    Knowledge(knowledge::KnowledgeArgs),
     /// Run a scenario on the kernel's network stack, between network namespaces
     Lab(lab::LabArgs),
     /// Reproduce figures and tables of papers and compare them with the published values

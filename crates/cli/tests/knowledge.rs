@@ -1,0 +1,108 @@
+//! `tidegate knowledge`: import, show, export, and their errors.
+
+mod command;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use command::{folder, text, tidegate};
+
+const SAMPLES: &str = "at_ms,client,scale,rate_bps,rtt_us,loss\n\
+    1700000000000,192.0.2.7,minute,2000000,20000,0.01\n\
+    1700000000020,192.0.2.7,round-trip,2100000,,\n\
+    1700000060000,2001:db8::7,minute,9000000,,\n";
+
+/// Runs a command and returns its output.
+fn run(line: &str, dir: &Path) -> (Option<i32>, String) {
+    let ran = tidegate(&line.split(' ').collect::<Vec<_>>(), dir);
+    let said = text(&ran.stderr) + &text(&ran.stdout);
+    (ran.status.code(), said)
+}
+
+#[test]
+fn samples_survive_a_store_and_both_formats() {
+    let dir = folder("knowledge");
+    fs::write(dir.join("in.csv"), SAMPLES).unwrap();
+    for line in [
+        "knowledge import in.csv",
+        "knowledge export out.parquet",
+        "knowledge import out.parquet --store second.db --addresses truncated",
+        "knowledge export out.csv --store second.db",
+    ] {
+        let (code, said) = run(line, &dir);
+        assert_eq!(code, Some(0), "{line}: {said}");
+    }
+    let out = fs::read_to_string(dir.join("out.csv")).unwrap();
+    let rows: Vec<Vec<&str>> = out.lines().map(|l| l.split(',').collect()).collect();
+    assert_eq!(rows.len(), 4, "{out}");
+    assert_eq!(rows[1][..2], ["1700000000000", "192.0.2.0/24"]);
+    assert_eq!(rows[1][3..6], ["minute", "2000000", "20000"]);
+    // No address is stored.
+    assert!(
+        !out.contains("192.0.2.7") && !out.contains("2001:db8::7"),
+        "{out}"
+    );
+    assert_eq!(rows[1][2], rows[2][2]);
+    let key = fs::metadata(dir.join("knowledge.db.key")).unwrap();
+    assert_eq!(key.permissions().mode() & 0o777, 0o600);
+    let (code, said) = run("knowledge show --json", &dir);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\"clients\":2,"), "{said}");
+    assert!(said.contains("\"addresses\":\"hashed\""), "{said}");
+    let (_, said) = run("knowledge import in.csv --keep-minutes 1s", &dir);
+    // The first minute is 60 s older than the newest sample, in both imports.
+    assert!(said.contains("2 older than"), "{said}");
+}
+
+#[test]
+fn errors_name_the_file_the_row_and_the_fix() {
+    let dir = folder("knowledge-errors");
+    fs::write(dir.join("in.csv"), SAMPLES).unwrap();
+    fs::write(dir.join("bad.csv"), SAMPLES.replace("9000000", "fast")).unwrap();
+    fs::write(dir.join("bad.parquet"), SAMPLES).unwrap();
+    fs::write(dir.join("text.db"), SAMPLES).unwrap();
+    for (line, code, words) in [
+        ("knowledge show", 2, "knowledge.db does not exist"),
+        ("knowledge import missing.csv", 2, "cannot read missing.csv"),
+        (
+            "knowledge import bad.csv",
+            2,
+            "bad.csv: row 3: invalid value of rate_bps",
+        ),
+        // A file with an error changes no store.
+        ("knowledge show", 2, "knowledge.db does not exist"),
+        ("knowledge import bad.parquet", 2, "no Parquet file"),
+        (
+            "knowledge show --store text.db",
+            2,
+            "no valid knowledge store",
+        ),
+        (
+            "knowledge import in.csv --store text.db",
+            0,
+            "text.db is damaged: it was renamed",
+        ),
+        ("knowledge import in.csv --store no/dir.db", 2, "no/dir.db"),
+        (
+            "knowledge import in.csv --store text.db --addresses plain",
+            2,
+            "keeps addresses hashed",
+        ),
+        (
+            "knowledge export in.csv --store text.db",
+            2,
+            "in.csv exists",
+        ),
+        ("knowledge export - --store text.db --json", 2, "--json"),
+        (
+            "knowledge export - --store text.db",
+            0,
+            "at_ms,cloud,client",
+        ),
+    ] {
+        let (got, said) = run(line, &dir);
+        assert_eq!(got, Some(code), "{line}: {said}");
+        assert!(said.contains(words), "{line}: {said}");
+    }
+}

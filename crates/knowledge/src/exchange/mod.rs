@@ -1,0 +1,184 @@
+//! Import and export of samples: CSV and Parquet with the same columns.
+//!
+//! | column | type | meaning |
+//! |---|---|---|
+//! | `at_ms` | integer | end of the averaging interval, milliseconds since 1970 UTC |
+//! | `cloud` | text | prefix of the client; may be missing if `client` is an address |
+//! | `client` | text | address, or the name that the store has for it |
+//! | `scale` | text | `round-trip` or `minute` |
+//! | `rate_bps` | integer | rate on the wire with all headers |
+//! | `rtt_us` | integer | mean round-trip time; may be missing |
+//! | `loss` | real | share of lost packets; may be missing |
+//! | `tag` | text | label of the session; may be missing |
+
+mod csv_file;
+mod parquet_file;
+
+pub use self::csv_file::{CsvWriter, read_csv};
+pub use self::parquet_file::{ParquetWriter, read_parquet};
+
+use std::fmt::{self, Display};
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tidegate_core::units::Rate;
+
+use crate::client::{AddressPolicy, Client};
+use crate::cloud::Cloud;
+use crate::sample::{LONGEST_TAG, Measurement, Sample, Scale};
+use crate::wall_time::WallTime;
+
+/// Names of the columns, in order.
+pub const COLUMNS: [&str; 8] = [
+    "at_ms", "cloud", "client", "scale", "rate_bps", "rtt_us", "loss", "tag",
+];
+
+/// A row of a file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// Prefix; may be empty if `client` is an address.
+    pub cloud: String,
+    /// Address or name.
+    pub client: String,
+    /// `round-trip` or `minute`.
+    pub scale: String,
+    /// Bits per second.
+    pub rate_bps: u64,
+    /// Microseconds.
+    pub rtt_us: Option<u64>,
+    /// 0..=1.
+    pub loss: Option<f64>,
+    /// Label.
+    pub tag: Option<String>,
+}
+
+impl Row {
+    /// The row as a sample. An address is stored under the policy; a name that is no address is kept.
+    ///
+    /// # Errors
+    /// A value has another form or is out of its range.
+    pub fn sample(self, addresses: &AddressPolicy) -> Result<Sample, RowFault> {
+        let address = self.client.parse::<IpAddr>().ok();
+        let (cloud, client) = match address {
+            Some(address) => {
+                let cloud = Cloud::of(address).map_err(|_| RowFault::Column("client"))?;
+                (cloud, addresses.client(address))
+            }
+            None => (
+                self.cloud.parse().map_err(|_| RowFault::Column("cloud"))?,
+                Client::new(&self.client).ok_or(RowFault::Column("client"))?,
+            ),
+        };
+        let measurement = Measurement {
+            at: WallTime::from_millis(self.at_ms).ok_or(RowFault::Column("at_ms"))?,
+            scale: Scale::of_name(&self.scale).ok_or(RowFault::Column("scale"))?,
+            rate: Rate::bps(self.rate_bps),
+            rtt: self.rtt_us.map(Duration::from_micros),
+            loss: self.loss,
+        };
+        if !measurement.is_valid() {
+            return Err(RowFault::Range);
+        }
+        let tag = self.tag.filter(|tag| !tag.is_empty());
+        if tag.as_ref().is_some_and(|tag| tag.len() > LONGEST_TAG) {
+            return Err(RowFault::Column("tag"));
+        }
+        Ok(Sample {
+            cloud,
+            client,
+            measurement,
+            tag,
+        })
+    }
+}
+
+impl From<&Sample> for Row {
+    fn from(sample: &Sample) -> Self {
+        let measured = &sample.measurement;
+        Self {
+            at_ms: measured.at.as_millis(),
+            cloud: sample.cloud.to_string(),
+            client: sample.client.to_string(),
+            scale: measured.scale.name().to_owned(),
+            rate_bps: measured.rate.as_bps(),
+            rtt_us: measured.rtt.map(|rtt| rtt.as_micros() as u64),
+            loss: measured.loss,
+            tag: sample.tag.clone(),
+        }
+    }
+}
+
+/// Why a row is no sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowFault {
+    /// The value of this column has another form.
+    Column(&'static str),
+    /// A rate, round-trip time or share of losses is out of its range.
+    Range,
+}
+
+/// A file cannot be imported or exported.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ExchangeError {
+    /// A column is missing.
+    NoColumn(&'static str),
+    /// A row is no sample.
+    Row {
+        /// Number of the row, from 1, without the header.
+        number: u64,
+        /// What is wrong.
+        fault: RowFault,
+    },
+    /// The file is no CSV file of this form.
+    Csv(csv::Error),
+    /// The file is no Parquet file of this form.
+    Parquet(String),
+    /// The file cannot be read or written.
+    System(io::Error),
+}
+
+impl Display for ExchangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoColumn(name) => write!(
+                f,
+                "the column {name} is missing; the columns are {}",
+                COLUMNS.join(", ")
+            ),
+            Self::Row { number, fault } => match fault {
+                RowFault::Column(name) => write!(f, "row {number}: invalid value of {name}"),
+                RowFault::Range => write!(
+                    f,
+                    "row {number}: out of range: rates are 1 kb/s to 1 Tb/s, round-trip times at \
+                     most 60 s, losses 0 to 1"
+                ),
+            },
+            Self::Csv(error) => write!(f, "no CSV file of samples: {error}"),
+            Self::Parquet(error) => write!(f, "no Parquet file of samples: {error}"),
+            Self::System(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for ExchangeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Csv(error) => Some(error),
+            Self::System(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for ExchangeError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+#[cfg(test)]
+mod tests;

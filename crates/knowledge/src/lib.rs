@@ -1,0 +1,23 @@
+//! What earlier sessions learnt about the paths to their clients: the data management of a
+//! reflective media server (Schmitt, Zink, Theiss and Steinmetz, "Improving the Start-Up Behaviour
+//! of TCP-friendly Media Transmissions", section 3.2).
+//!
+//! Sessions gather [`Observation`]s; a [`Store`] keeps them.
+//! Types outside of [`store`], [`gather`] and [`exchange`] do no I/O.
+
+pub mod client;
+pub mod cloud;
+pub mod exchange;
+pub mod gather;
+mod robust;
+pub mod sample;
+pub mod store;
+pub mod trajectory;
+pub mod wall_time;
+
+pub use client::{AddressPolicy, Client, HashKey};
+pub use cloud::{AddressError, Cloud};
+pub use sample::{Measurement, Observation, Sample, Scale};
+pub use store::{Retention, Store, StoreError};
+pub use trajectory::Trajectory;
+pub use wall_time::WallTime;

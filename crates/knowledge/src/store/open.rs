@@ -1,0 +1,159 @@
+//! Opening a store; a damaged one is set aside.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::schema;
+use super::{Store, StoreError, StoreFault};
+use crate::wall_time::WallTime;
+
+/// A store for writing, and what became of a damaged one.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: Store,
+    /// The damaged file, under its new name.
+    pub set_aside: Option<SetAside>,
+}
+
+/// A damaged store that was renamed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    /// New name of the file.
+    pub path: PathBuf,
+}
+
+impl Store {
+    /// Opens a store for reading and writing, and creates it if it does not exist. A damaged file is
+    /// renamed to `FILE.damaged-MILLISECONDS`, and an empty store takes its place.
+    ///
+    /// # Errors
+    /// The file cannot be opened, created or renamed, or has tables of another version.
+    pub fn open(path: &Path, now: WallTime) -> Result<Opened, StoreError> {
+        match open_at(path, OpenFlags::default()) {
+            Ok(store) => Ok(Opened {
+                store,
+                set_aside: None,
+            }),
+            Err(StoreFault::Damaged) => Self::replace_damaged(path, now),
+            Err(cause) => Err(StoreError {
+                path: path.to_owned(),
+                cause,
+            }),
+        }
+    }
+
+    /// Renames a file that was found damaged, and creates an empty store in its place.
+    ///
+    /// # Errors
+    /// The file cannot be renamed or created.
+    pub(crate) fn replace_damaged(path: &Path, now: WallTime) -> Result<Opened, StoreError> {
+        let opened = set_aside(path, now).and_then(|set_aside| {
+            let store = open_at(path, OpenFlags::default())?;
+            Ok(Opened {
+                store,
+                set_aside: Some(set_aside),
+            })
+        });
+        opened.map_err(|cause| StoreError {
+            path: path.to_owned(),
+            cause,
+        })
+    }
+
+    /// Opens an existing store for reading. Another process may write at the same time.
+    ///
+    /// # Errors
+    /// The file is missing, unreadable or damaged, or has tables of another version.
+    pub fn read(path: &Path) -> Result<Self, StoreError> {
+        let opened = match fs::metadata(path) {
+            Ok(_) => open_at(path, OpenFlags::SQLITE_OPEN_READ_ONLY),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreFault::Missing),
+            Err(error) => Err(StoreFault::System(error)),
+        };
+        opened.map_err(|cause| StoreError {
+            path: path.to_owned(),
+            cause,
+        })
+    }
+}
+
+fn open_at(path: &Path, flags: OpenFlags) -> Result<Store, StoreFault> {
+    let is_read_only = flags.contains(OpenFlags::SQLITE_OPEN_READ_ONLY);
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(LOCK_WAIT)?;
+    let size = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if size > 0 && size <= MOST_CHECKED {
+        check(&connection)?;
+    }
+    if !is_read_only {
+        schema::prepare(&connection)?;
+    }
+    let version: String = connection
+        .query_row("SELECT value FROM meta WHERE key = 'version'", [], |row| {
+            row.get(0)
+        })
+        .map_err(|error| match error {
+            // A database of another program.
+            rusqlite::Error::SqliteFailure(code, _)
+                if code.code == rusqlite::ErrorCode::Unknown =>
+            {
+                StoreFault::Damaged
+            }
+            error => error.into(),
+        })?;
+    if version != schema::VERSION {
+        return Err(StoreFault::Version(version));
+    }
+    Ok(Store {
+        path: path.to_owned(),
+        connection,
+        clouds: HashMap::new(),
+        clients: HashMap::new(),
+    })
+}
+
+/// Reads each page.
+fn check(connection: &Connection) -> Result<(), StoreFault> {
+    let answer: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if answer == "ok" {
+        Ok(())
+    } else {
+        Err(StoreFault::Damaged)
+    }
+}
+
+fn set_aside(path: &Path, now: WallTime) -> Result<SetAside, StoreFault> {
+    let suffix = format!(".damaged-{}", now.as_millis());
+    let aside = with_suffix(path, &suffix);
+    fs::rename(path, &aside).map_err(StoreFault::System)?;
+    // The log of the damaged file must not be applied to the new one.
+    for log in ["-wal", "-shm"] {
+        match fs::rename(with_suffix(path, log), with_suffix(&aside, log)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreFault::System(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(SetAside { path: aside })
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Maximum wait for another process that writes. A batch of one second is written in less.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// Largest file whose pages are all read at the start, which takes about 0.1 s. A damaged page of a
+/// larger file is found when it is read.
+const MOST_CHECKED: u64 = 64 << 20;

@@ -1,0 +1,239 @@
+//! Queries.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension as _, Row, params};
+use tidegate_core::units::Rate;
+
+use super::{Store, StoreError};
+use crate::client::Client;
+use crate::cloud::Cloud;
+use crate::sample::{Measurement, Sample, Scale};
+use crate::trajectory::Trajectory;
+use crate::wall_time::WallTime;
+
+/// Numbers of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Clouds with samples.
+    pub clouds: u64,
+    /// Clients.
+    pub clients: u64,
+    /// Samples over a round trip.
+    pub round_trip_samples: u64,
+    /// Samples over a minute.
+    pub minute_samples: u64,
+    /// Days with trajectories.
+    pub days: u64,
+    /// Clusters.
+    pub clusters: u64,
+}
+
+/// A cluster of clouds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterRow {
+    /// Number of the cluster.
+    pub id: i64,
+    /// Number of its clouds.
+    pub clouds: u64,
+    /// Mean of their trajectories.
+    pub centroid: Trajectory,
+}
+
+/// A recent sample of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RecentSample {
+    /// Row number of the cloud.
+    pub cloud: i64,
+    /// Row number of the client.
+    pub client: i64,
+    /// What was measured.
+    pub measurement: Measurement,
+}
+
+impl Store {
+    /// Numbers of rows.
+    ///
+    /// # Errors
+    /// The file is locked or damaged.
+    pub fn counts(&self) -> Result<Counts, StoreError> {
+        let count = |sql: &str| {
+            let count = self.connection.query_row(sql, [], |row| row.get(0));
+            count.map_err(|e| self.error(e))
+        };
+        Ok(Counts {
+            clouds: count("SELECT count(*) FROM clouds")?,
+            clients: count("SELECT count(*) FROM clients")?,
+            round_trip_samples: count("SELECT count(*) FROM samples WHERE scale = 'round-trip'")?,
+            minute_samples: count("SELECT count(*) FROM samples WHERE scale = 'minute'")?,
+            days: count("SELECT count(DISTINCT day) FROM trajectories")?,
+            clusters: count("SELECT count(*) FROM clusters")?,
+        })
+    }
+
+    /// Calls `take` with each sample, in order of time, until it breaks or the samples end.
+    ///
+    /// # Errors
+    /// The file is locked or damaged.
+    pub fn each_sample(
+        &self,
+        mut take: impl FnMut(Sample) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let mut read = || {
+            let mut query = self.connection.prepare(
+                "SELECT at_ms, scale, rate_bps, rtt_us, loss, tag, prefix, name
+                 FROM samples JOIN clients ON clients.id = samples.client
+                    JOIN clouds ON clouds.id = clients.cloud
+                 ORDER BY at_ms, samples.rowid",
+            )?;
+            let mut rows = query.query([])?;
+            while let Some(row) = rows.next()? {
+                let Some(sample) = sample(row)? else { continue };
+                if take(sample).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        read().map_err(|e: rusqlite::Error| self.error(e))
+    }
+
+    /// Row number of a cloud.
+    ///
+    /// # Errors
+    /// The file is locked or damaged.
+    pub fn cloud_id(&self, cloud: Cloud) -> Result<Option<i64>, StoreError> {
+        let id = self.connection.query_row(
+            "SELECT id FROM clouds WHERE prefix = ?1",
+            [cloud.to_string()],
+            |row| row.get(0),
+        );
+        id.optional().map_err(|e| self.error(e))
+    }
+
+    /// Number of the cluster of a cloud.
+    ///
+    /// # Errors
+    /// The file is locked or damaged.
+    pub fn cluster_of(&self, cloud: i64) -> Result<Option<i64>, StoreError> {
+        let cluster = self.connection.query_row(
+            "SELECT cluster FROM members WHERE cloud = ?1",
+            [cloud],
+            |row| row.get(0),
+        );
+        cluster.optional().map_err(|e| self.error(e))
+    }
+
+    /// All clusters, in order of their numbers.
+    ///
+    /// # Errors
+    /// The file is locked or damaged.
+    pub fn clusters(&self) -> Result<Vec<ClusterRow>, StoreError> {
+        let read = || {
+            let mut query = self
+                .connection
+                .prepare("SELECT id, clouds FROM clusters ORDER BY id")?;
+            let mut bins = self
+                .connection
+                .prepare("SELECT bin, log2_bps FROM cluster_bins WHERE cluster = ?1")?;
+            let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let mut clusters = Vec::new();
+            for row in rows {
+                let (id, clouds): (i64, u64) = row?;
+                let mut centroid = Trajectory::missing();
+                let mut values = bins.query([id])?;
+                while let Some(row) = values.next()? {
+                    super::trajectories::set(&mut centroid, row.get(0)?, row.get(1)?);
+                }
+                clusters.push(ClusterRow {
+                    id,
+                    clouds,
+                    centroid,
+                });
+            }
+            Ok(clusters)
+        };
+        read().map_err(|e: rusqlite::Error| self.error(e))
+    }
+
+    /// Samples over a round trip between two times, of the clouds of a cluster or of one cloud, in
+    /// order of time.
+    ///
+    /// # Errors
+    /// The file is locked or damaged.
+    pub fn recent(
+        &self,
+        group: Group,
+        from: WallTime,
+        to: WallTime,
+    ) -> Result<Vec<RecentSample>, StoreError> {
+        let read = || {
+            let (condition, id) = match group {
+                Group::Cloud(id) => ("clients.cloud = ?3", id),
+                Group::Cluster(id) => (
+                    "clients.cloud IN (SELECT cloud FROM members WHERE cluster = ?3)",
+                    id,
+                ),
+            };
+            let mut query = self.connection.prepare(&format!(
+                "SELECT at_ms, rate_bps, rtt_us, loss, clients.cloud, client
+                 FROM samples JOIN clients ON clients.id = samples.client
+                 WHERE scale = 'round-trip' AND at_ms BETWEEN ?1 AND ?2 AND {condition}
+                 ORDER BY at_ms, samples.rowid"
+            ))?;
+            let rows = query.query_map(params![from.as_millis(), to.as_millis(), id], |row| {
+                Ok(RecentSample {
+                    cloud: row.get(4)?,
+                    client: row.get(5)?,
+                    measurement: Measurement {
+                        at: WallTime::since_1970(Duration::from_millis(row.get(0)?)),
+                        scale: Scale::RoundTrip,
+                        rate: Rate::bps(row.get(1)?),
+                        rtt: row.get::<_, Option<u64>>(2)?.map(Duration::from_micros),
+                        loss: row.get(3)?,
+                    },
+                })
+            })?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        read().map_err(|e| self.error(e))
+    }
+}
+
+/// Clouds whose samples are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// One cloud, by its row number.
+    Cloud(i64),
+    /// All clouds of a cluster, by its number.
+    Cluster(i64),
+}
+
+/// A row as a sample; `None` if another program wrote values out of range.
+fn sample(row: &Row<'_>) -> rusqlite::Result<Option<Sample>> {
+    let tag = row.get(5)?;
+    let (cloud, client): (String, String) = (row.get(6)?, row.get(7)?);
+    let parts = (
+        WallTime::from_millis(row.get(0)?),
+        Scale::of_name(&row.get::<_, String>(1)?),
+        cloud.parse(),
+        Client::new(&client),
+    );
+    let (Some(at), Some(scale), Ok(cloud), Some(client)) = parts else {
+        return Ok(None);
+    };
+    let measurement = Measurement {
+        at,
+        scale,
+        rate: Rate::bps(row.get(2)?),
+        rtt: row.get::<_, Option<u64>>(3)?.map(Duration::from_micros),
+        loss: row.get(4)?,
+    };
+    Ok(measurement.is_valid().then_some(Sample {
+        cloud,
+        client,
+        measurement,
+        tag,
+    }))
+}

@@ -224,15 +224,17 @@ fn service(scenario: &Scenario) -> (Option<Service>, Option<String>) {
 /// Number of concurrent flows.
 struct FlowCounts {
     flows: usize,
-    /// Flows that are video over TCP.
+    /// Flows and baselines that are video over TCP.
     streams: usize,
 }
 
 impl FlowCounts {
     fn of(scenario: &Scenario) -> Self {
         let over_tcp = |video: &VideoPlan| video.stream.is_some();
-        let streams = scenario.flows.iter();
-        let streams = streams.filter(|flow| flow.media.video().is_some_and(over_tcp));
+        let streams = scenario.flows_and_baselines();
+        let streams = streams
+            .iter()
+            .filter(|flow| flow.media.video().is_some_and(over_tcp));
         Self {
             flows: scenario.flow_infos().len() - scenario.baselines.len(),
             streams: streams.map(|flow| flow.count as usize).sum(),
@@ -273,7 +275,7 @@ fn check_supported(scenario: &Scenario) -> Result<()> {
         let video = flow.media.video().is_some();
         video && flow.media.tcp().is_some_and(TcpPlan::is_scalable)
     };
-    match scenario.flows.iter().find(over_prague) {
+    match scenario.flows_and_baselines().iter().find(over_prague) {
         Some(flow) => bail!(
             "flow {:?}: video over TCP uses the kernel's TCP in the lab, and Linux has no Prague: \
             choose tcp = \"cubic\", or run the scenario in the simulator (tidegate sim run)",

@@ -228,7 +228,7 @@ fn judge_flow(
         let oracle = FloorSender {
             floor: video.floor,
             frame_rate: video.frame_rate,
-            payload: PAYLOAD,
+            payload: video.packet - HEADERS,
             overhead: HEADERS,
             bound: video.delay_bound,
         };
@@ -306,6 +306,5 @@ pub(crate) fn default_dir(world: &str, scenario: &Scenario, seed: Seed) -> PathB
     PathBuf::from("runs").join(format!("{}-{world}-{}", scenario.name, seed.0))
 }
 
-/// Payload of a packet of 1,200 bytes: less the headers of IPv4, UDP and RTP.
-const PAYLOAD: Bytes = Bytes(1_160);
+/// Headers of IPv4, UDP and RTP.
 const HEADERS: Bytes = Bytes(40);

@@ -24,7 +24,7 @@ use tidegate_core::wire::rtcp::Cname;
 
 use crate::interactive::Record;
 use crate::run;
-use crate::scenario::{EncoderKind, FlowPlan, MEDIA_PACKET, VideoPlan};
+use crate::scenario::{EncoderKind, FlowPlan, VideoPlan};
 use crate::traffic::video::{TraceEncoder, TracePlayer};
 use crate::video_model::{VideoModel, VideoModelConfig};
 
@@ -45,7 +45,7 @@ pub struct FlowInstance {
     pub of: String,
     /// Plan of the flow.
     pub plan: FlowPlan,
-    /// `Some`: constant media rate of a baseline, without a delay bound.
+    /// `Some`: constant media rate of a baseline without rate control and delay bound.
     pub baseline: Option<Rate>,
     /// The instance's own link before the path.
     pub access: Option<LinkConfig>,
@@ -163,11 +163,12 @@ impl FlowInstance {
 
     fn sender_config(&self, video: &VideoPlan, streams: Streams) -> SenderConfig {
         let mut config = SenderConfig::new(streams, cname(&self.name, "sender"));
-        config.packet_size = MEDIA_PACKET;
+        config.packet_size = video.packet;
         config.frame_rate = video.frame_rate;
         config.rates = (video.floor, video.ceiling);
         config.ecn = self.plan.ecn.is_capable();
         config.parity = self.plan.parity;
+        config.patience = self.plan.patience;
         config.log = true;
         let lasts = self.plan.stop.saturating_sub(self.plan.start);
         config.frames = Some(frames_in(video, lasts));

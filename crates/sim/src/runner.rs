@@ -16,7 +16,7 @@ use tidegate_core::units::Time;
 use crate::flow_endpoints::{Actor, FlowInstance, FlowResult, Player};
 use crate::meter::Meter;
 use crate::run;
-use crate::scenario::{BaselinePlan, BaselineRate, Scenario, VideoPlan};
+use crate::scenario::{BaselinePlan, BaselineSender, Scenario, VideoPlan};
 use crate::topology::{self, back_of, path_of};
 use crate::world::{Node, NodeId, SimPacket, World, WorldError};
 
@@ -77,15 +77,16 @@ pub fn baseline(
     seed: Seed,
 ) -> FlowInstance {
     let flow = &scenario.flows[plan.of];
-    let rate = match (plan.rate, flow.media.video()) {
-        (BaselineRate::Fixed(rate), _) => rate,
-        (BaselineRate::Mean, Some(video)) => {
+    let rate = match (&plan.sender, flow.media.video()) {
+        (BaselineSender::Control(_) | BaselineSender::Transport(_), _) => None,
+        (BaselineSender::Fixed(rate), _) => Some(*rate),
+        (BaselineSender::Mean, Some(video)) => {
             let mut flows = first.flows.iter();
             let played = flows.find(|(role, _)| role.name == flow.name);
             let (_, result) = played.expect("the flow of a baseline has run");
-            result.mean_media_rate(video)
+            Some(result.mean_media_rate(video))
         }
-        (BaselineRate::Mean, None) => unreachable!("the flow of a baseline carries video"),
+        (BaselineSender::Mean, None) => unreachable!("the flow of a baseline carries video"),
     };
     topology::baseline(scenario, plan, rate, seed)
 }

@@ -22,13 +22,18 @@ pub fn flow_instances(scenario: &Scenario, seed: Seed) -> Vec<FlowInstance> {
         .collect()
 }
 
-/// The flow instance of a baseline that sends at `rate`.
-pub fn baseline(scenario: &Scenario, plan: &BaselinePlan, rate: Rate, seed: Seed) -> FlowInstance {
+/// The flow instance of a baseline, which sends at a fixed `rate` if there is one.
+pub fn baseline(
+    scenario: &Scenario,
+    plan: &BaselinePlan,
+    rate: Option<Rate>,
+    seed: Seed,
+) -> FlowInstance {
     FlowInstance {
         name: plan.name.clone(),
         class: plan.name.clone(),
-        baseline: Some(rate),
-        ..role(&scenario.flows[plan.of], 1, seed)
+        baseline: rate,
+        ..role(&scenario.baseline_flow(plan), 1, seed)
     }
 }
 

@@ -15,27 +15,7 @@ fn root() -> PathBuf {
 
 #[test]
 fn all_scenario_files_are_valid() {
-    let mut seen = Vec::new();
-    for entry in std::fs::read_dir(root().join("scenarios")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|end| end != "toml") {
-            continue;
-        }
-        let plan = Scenario::load(&path).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(
-            path.file_stem().unwrap(),
-            plan.name.as_str(),
-            "name and file"
-        );
-        assert!(
-            !plan.about.is_empty() && !plan.expect.is_empty(),
-            "{}",
-            plan.name
-        );
-        assert!(topology::network(&plan, &topology::flow_instances(&plan, plan.seed)).is_ok());
-        seen.push(plan.name);
-    }
-    seen.sort();
+    let seen = valid_scenarios("scenarios");
     assert_eq!(
         seen,
         [
@@ -57,6 +37,53 @@ fn all_scenario_files_are_valid() {
             "video-tcp-rto"
         ]
     );
+    let seen = valid_scenarios("scenarios/field");
+    let text = std::fs::read_to_string(root().join("docs/field.md")).unwrap();
+    for name in &seen {
+        let file = root().join(format!("scenarios/field/{name}.toml"));
+        let sweep = Sweep::load(&file).unwrap_or_else(|error| panic!("{error}"));
+        let senders = &sweep.base.baselines;
+        let senders: Vec<&str> = senders.iter().map(|sender| sender.name.as_str()).collect();
+        assert_eq!(
+            (sweep.runs(), &senders[..]),
+            (10, &["tfrc", "rap", "tcp"][..])
+        );
+        let links = [
+            format!("../scenarios/field/{name}.toml"),
+            format!("img/field-{name}.png"),
+        ];
+        for link in links {
+            assert!(text.contains(&link), "{name}: {link}");
+            assert!(root().join("docs").join(&link).exists(), "{link}");
+        }
+    }
+    assert_eq!(seen.len(), 8, "{seen:?}");
+}
+
+/// Names of the scenarios of a folder, which are valid and have expectations.
+fn valid_scenarios(folder: &str) -> Vec<String> {
+    let mut seen = Vec::new();
+    for entry in std::fs::read_dir(root().join(folder)).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|end| end != "toml") {
+            continue;
+        }
+        let plan = Scenario::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(
+            path.file_stem().unwrap(),
+            plan.name.as_str(),
+            "name and file"
+        );
+        assert!(
+            !plan.about.is_empty() && !plan.expect.is_empty(),
+            "{}",
+            plan.name
+        );
+        assert!(topology::network(&plan, &topology::flow_instances(&plan, plan.seed)).is_ok());
+        seen.push(plan.name);
+    }
+    seen.sort();
+    seen
 }
 
 #[test]

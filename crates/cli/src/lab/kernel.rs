@@ -55,7 +55,7 @@ impl KernelTcp {
 /// # Errors
 /// The message names the first flow with an unsupported key, and the key.
 pub(super) fn check_kernel_tcp(scenario: &Scenario) -> Result<()> {
-    for flow in &scenario.flows {
+    for flow in &scenario.flows_and_baselines() {
         let stream = flow.media.video().and_then(|video| video.stream.as_deref());
         let plan = match &flow.media {
             MediaPlan::Tcp(plan) => Some(plan),

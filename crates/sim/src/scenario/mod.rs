@@ -165,6 +165,9 @@ pub struct FlowPlan {
     /// Whether the delay bound of a video keeps its small margin while competing traffic shares the
     /// queue.
     pub yielding: bool,
+    /// Time without an answer after which a video over RTP ends, from the pause of the circuit breaker
+    /// on.
+    pub patience: Duration,
     /// Whether a video sends parity packets while a retransmission cannot meet its delay bound.
     pub parity: bool,
     /// Start time.
@@ -293,6 +296,8 @@ pub struct VideoPlan {
     pub ceiling: Rate,
     /// Maximum time from capture until the frame can be decoded completely; above zero.
     pub delay_bound: Duration,
+    /// Size of a full packet over RTP, including headers.
+    pub packet: Bytes,
     /// Start and end of each pause of the camera, from the start of the run: in order, without
     /// overlap, within the life of the flow.
     pub pauses: Vec<(Duration, Duration)>,
@@ -321,24 +326,58 @@ impl EncoderKind {
     }
 }
 
-/// The same flow with a fixed rate, in a separate run with the same path and random draws.
+/// The video of a flow, sent in another way in a separate run with the same path and random draws.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaselinePlan {
     /// Unique among links, flows and baselines.
     pub name: String,
     /// The flow that it replaces, which carries video.
     pub of: usize,
-    /// Its rate.
-    pub rate: BaselineRate,
+    /// What differs from the flow.
+    pub sender: BaselineSender,
 }
 
-/// The rate of a baseline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BaselineRate {
-    /// A fixed media rate, above zero.
+/// Sender of a baseline.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BaselineSender {
+    /// A fixed media rate, above zero, without a delay bound.
     Fixed(Rate),
-    /// The mean media rate that the flow used.
+    /// The mean media rate that the flow used, likewise.
     Mean,
+    /// Another controller.
+    Control(ControllerConfig),
+    /// TCP.
+    Transport(Box<StreamPlan>),
+}
+
+impl Scenario {
+    /// The flow that a baseline replaces, with the controller or transport of the baseline. It keeps
+    /// the name of the flow, and the controller if the baseline has a fixed rate.
+    pub fn baseline_flow(&self, plan: &BaselinePlan) -> FlowPlan {
+        let mut flow = self.flows[plan.of].clone();
+        match (&plan.sender, &mut flow.media) {
+            (BaselineSender::Control(control), _) => flow.control = Some(control.clone()),
+            (BaselineSender::Transport(stream), MediaPlan::Video(video)) => {
+                video.stream = Some(stream.clone());
+                flow.control = None;
+                // As for a flow over TCP without `ecn`; other kinds respond to marks as RTP does.
+                if stream.tcp.is_scalable() {
+                    flow.ecn = Ecn::Ect1;
+                }
+            }
+            _ => {}
+        }
+        flow
+    }
+
+    /// All flows, and the flows of the baselines under the names of the baselines.
+    pub fn flows_and_baselines(&self) -> Vec<FlowPlan> {
+        let baselines = self.baselines.iter().map(|plan| FlowPlan {
+            name: plan.name.clone(),
+            ..self.baseline_flow(plan)
+        });
+        self.flows.iter().cloned().chain(baselines).collect()
+    }
 }
 
 /// The file's name in errors, and its text.

@@ -10,8 +10,8 @@ use tidegate_core::link::{
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use super::{
-    BaselinePlan, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan, TcpSender,
-    topology_text,
+    BaselinePlan, BaselineSender, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan,
+    TcpSender, topology_text,
 };
 use crate::offline_optimum::{Hop, Service};
 use crate::run::{CapacityStep, FlowInfo, FlowPath, LinkInfo, Span};
@@ -43,12 +43,18 @@ impl Scenario {
             (1..=plan.count).map(named).collect::<Vec<_>>()
         };
         let flows = self.flows.iter().flat_map(flow);
-        let baseline = |plan: &BaselinePlan| FlowInfo {
-            name: plan.name.clone(),
-            class: plan.name.clone(),
-            control: "fixed".to_owned(),
-            baseline: true,
-            ..self.flow_info(&self.flows[plan.of])
+        let baseline = |plan: &BaselinePlan| {
+            let info = self.flow_info(&self.baseline_flow(plan));
+            FlowInfo {
+                name: plan.name.clone(),
+                class: plan.name.clone(),
+                control: match plan.sender {
+                    BaselineSender::Fixed(_) | BaselineSender::Mean => "fixed".to_owned(),
+                    BaselineSender::Control(_) | BaselineSender::Transport(_) => info.control,
+                },
+                baseline: true,
+                ..info
+            }
         };
         flows.chain(self.baselines.iter().map(baseline)).collect()
     }
@@ -197,7 +203,7 @@ impl MediaPlan {
             Self::Web(config) => Bytes(config.tcp.packet_size.into()),
             Self::Video(video) => match &video.stream {
                 Some(stream) => stream.tcp.packet_size(),
-                None => MEDIA_PACKET,
+                None => video.packet,
             },
         }
     }

@@ -1,5 +1,6 @@
 //! Conversion of a parsed file to a plan, with all checks.
 
+mod baseline;
 mod control;
 mod ecn;
 mod flow;
@@ -21,9 +22,10 @@ use toml::de::DeTable;
 
 use super::error::{Fault, ScenarioError};
 use super::table::{Document, Form, Table, Value};
-use super::{BaselinePlan, BaselineRate, FlowPlan, LinkPlan, MediaPlan, Scenario};
+use super::{FlowPlan, LinkPlan, MediaPlan, Scenario};
 use crate::run::expect::Needs;
 use crate::run::{ExpectError, Expectation};
+use baseline::BASELINE;
 use control::{CONTROL, RAP, RCS, TFRC};
 use flow::{ACCESS, FLOW, PAUSE, VIDEO};
 use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
@@ -104,7 +106,7 @@ pub(super) fn tree<'a>(
     }
     if let Some(baselines) = head.get("baseline") {
         for item in baselines.list("one or more [[baseline]]")? {
-            let baseline = baseline(&item, &scenario, &mut names)?;
+            let baseline = baseline::baseline(&item, &scenario, &mut names)?;
             scenario.baselines.push(baseline);
         }
     }
@@ -275,41 +277,6 @@ fn check_is_recorded(statement: &Expectation, scenario: &Scenario) -> Result<(),
     Ok(())
 }
 
-fn baseline(
-    item: &Value<'_>,
-    scenario: &Scenario,
-    names: &mut Names,
-) -> Result<BaselinePlan, ScenarioError> {
-    let mut table = item.table(BASELINE, "a table")?;
-    let name = names.take(&table.need("name", "name = \"fixed-mean\"")?)?;
-    table.place(format!("baseline \"{name}\""));
-    let value = table.need("of", "of = \"camera\"")?;
-    let flow = value.text("the name of a flow in quotes")?;
-    let rtp = |flow: &FlowPlan| flow.media.video().is_some_and(|v| v.stream.is_none());
-    let alone = |flow: &FlowPlan| rtp(flow) && flow.count == 1;
-    let videos = scenario.flows.iter().filter(|flow| alone(flow));
-    let mut flows = scenario.flows.iter();
-    let Some(of) = flows.position(|known| known.name == flow && alone(known)) else {
-        return Err(value.fault(Fault::Name {
-            what: "single flow with video",
-            value: flow.to_owned(),
-            known: videos.map(|flow| flow.name.clone()).collect(),
-        }));
-    };
-    let rate = table.need("rate", "rate = \"mean\" or rate = \"2Mb/s\"")?;
-    let rate = match rate.text("\"mean\" or a rate, as \"2Mb/s\"")? {
-        "mean" => BaselineRate::Mean,
-        word if word.starts_with(|c: char| c.is_ascii_alphabetic()) => {
-            return Err(rate.fault(Fault::Choice {
-                value: word.to_owned(),
-                allowed: &["mean", "2Mb/s"],
-            }));
-        }
-        _ => BaselineRate::Fixed(rate.positive_rate("a stream of rate zero sends nothing")?),
-    };
-    Ok(BaselinePlan { name, of, rate })
-}
-
 /// Small enough for an Ethernet frame, large enough for the headers of the session.
 fn packet_size(value: &Value<'_>) -> Result<Bytes, ScenarioError> {
     let size = value.size()?;
@@ -348,7 +315,6 @@ fn unused_links(
 const HEAD: &[&str] = &[
     "name", "about", "duration", "seed", "measure", "expect", "link", "flow", "baseline", "sweep",
 ];
-const BASELINE: &[&str] = &["name", "of", "rate"];
 
 /// Table of each key, for hints about misplaced keys.
 pub(super) const HOMES: &[(&str, &[&str])] = &[

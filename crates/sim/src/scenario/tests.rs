@@ -90,7 +90,44 @@ fn valid_file_is_parsed() {
         (video.width, video.height, video.delay_bound),
         (640, 360, ms(400))
     );
-    assert_eq!(plan.baselines[0].rate, BaselineRate::Mean);
+    assert_eq!(plan.baselines[0].sender, BaselineSender::Mean);
+    assert_eq!(video.packet, Bytes(1_200));
+}
+
+#[test]
+fn a_baseline_has_another_controller_or_tcp() {
+    let base = |key: &str| parse(&GOOD.replace("rate = \"mean\"", key)).unwrap();
+    let plan = base("control = \"rap\"");
+    let rap = ControllerConfig::Rap(RapConfig::default());
+    let flow = plan.baseline_flow(&plan.baselines[0]);
+    assert_eq!(
+        (&flow.control, &flow.name),
+        (&Some(rap), &plan.flows[0].name)
+    );
+    assert_eq!(flow.media, plan.flows[0].media);
+    assert_eq!(plan.flow_infos()[1].control, "rap");
+
+    let plan = base("transport = { tcp = \"prague\", mode = \"iopt\" }");
+    let flow = plan.baseline_flow(&plan.baselines[0]);
+    assert!(flow.media.video().unwrap().stream.is_some() && flow.control.is_none());
+    assert_eq!(flow.ecn, Ecn::Ect1);
+    let both = plan.flows_and_baselines();
+    let names: Vec<&str> = both.iter().map(|flow| flow.name.as_str()).collect();
+    assert_eq!(names, ["tidegate", "fixed"]);
+    assert!(plan.flows[0].media.video().unwrap().stream.is_none());
+
+    // Packets of TCP have 1,500 bytes.
+    let small = GOOD.replace("60kB", "1400B");
+    assert!(parse(&small).is_ok());
+    let small = small.replace(
+        "rate = \"mean\"",
+        "transport = { tcp = \"cubic\", mode = \"iopt\" }",
+    );
+    let error = parse(&small).unwrap_err().to_string();
+    assert!(
+        error.contains("1500 B, which the flow \"fixed\" sends"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tidegate_core::controller::tide::{Friend, TideConfig};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 
-fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
+pub(super) fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
     const WANTED: &str = "\"tfrc\", { tfrc = { … } }, \"rap\", { rap = { … } }, \"rcs\", { rcs = { … } }, \"tide\", { tide = { … } } or { fixed = \"2Mb/s\" }";
     match value.kind() {
         Form::Text => match value.text(WANTED)? {

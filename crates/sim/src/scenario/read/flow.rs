@@ -8,14 +8,17 @@ use tidegate_core::controller::ControllerConfig;
 use tidegate_core::endpoint::LOWER_EFFORT;
 use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
-use tidegate_core::units::Rate;
+use tidegate_core::units::{Bytes, Rate};
 
 use super::control::control_of;
 use super::routes::{self, Nodes};
 use super::{Names, Open, link::TRACE, models};
+use crate::interactive::StreamPlan;
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
-use crate::scenario::{AccessPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, VideoPlan};
+use crate::scenario::{
+    AccessPlan, EncoderKind, FlowPlan, MEDIA_PACKET, MediaPlan, Scenario, VideoPlan,
+};
 use crate::traffic::video::FrameTrace;
 
 pub(super) fn flow(
@@ -66,6 +69,9 @@ pub(super) fn flow(
         control: control_of(&table)?,
         media: media(&table, count, (start, stop), scenario.duration, open)?,
         yielding: false,
+        patience: table.get("patience").map_or(Ok(PATIENCE), |value| {
+            value.positive_duration("a session without patience ends at its first pause")
+        })?,
         parity: table
             .get("parity")
             .map_or(Ok(true), |value| value.boolean())?,
@@ -90,7 +96,7 @@ fn dscp(value: &Value<'_>) -> Result<u8, ScenarioError> {
 }
 
 /// RCS needs dummy packets, which a video session does not send.
-fn has_dummies(flow: &Table<'_>, plan: &FlowPlan) -> Result<(), ScenarioError> {
+pub(super) fn has_dummies(flow: &Table<'_>, plan: &FlowPlan) -> Result<(), ScenarioError> {
     match flow.get("control") {
         Some(value)
             if plan.media.video().is_some()
@@ -211,13 +217,7 @@ fn media(
         let bound = bound.positive_duration("a delay bound of zero cannot be met")?;
         let mut video = video_plan(&value, bound, life, open)?;
         if let Some(value) = flow.get("transport") {
-            if !video.pauses.is_empty() {
-                return Err(value.fault(Fault::Conflict {
-                    why: "video over TCP does not support pauses".to_owned(),
-                    fix: "remove pause, or use stop or the frames of the transport".to_owned(),
-                }));
-            }
-            video.stream = Some(Box::new(super::transport::transport(&value)?));
+            video.stream = Some(transport(&value, &video)?);
         }
         return Ok(MediaPlan::Video(video));
     }
@@ -239,6 +239,20 @@ fn media(
         "udp" => models::udp(&value, end).map(MediaPlan::Udp),
         _ => models::browsers(&value, count).map(MediaPlan::Web),
     }
+}
+
+/// The transport of `video` over TCP.
+pub(super) fn transport(
+    value: &Value<'_>,
+    video: &VideoPlan,
+) -> Result<Box<StreamPlan>, ScenarioError> {
+    if !video.pauses.is_empty() {
+        return Err(value.fault(Fault::Conflict {
+            why: "video over TCP does not support pauses".to_owned(),
+            fix: "remove pause, or use stop or the frames of the transport".to_owned(),
+        }));
+    }
+    super::transport::transport(value).map(Box::new)
 }
 
 fn video_plan(
@@ -285,12 +299,28 @@ fn video_plan(
         floor,
         ceiling,
         delay_bound,
+        packet: match table.get("packet") {
+            Some(size) => media_packet(&size)?,
+            None => MEDIA_PACKET,
+        },
         stream: None,
         pauses: match table.get("pause") {
             Some(list) => pauses(&list, life)?,
             None => Vec::new(),
         },
     })
+}
+
+/// Large enough for the headers of each kind of packet, small enough for an Ethernet frame.
+fn media_packet(value: &Value<'_>) -> Result<Bytes, ScenarioError> {
+    let size = value.size()?;
+    if (Bytes(200)..=Bytes(1_500)).contains(&size) {
+        return Ok(size);
+    }
+    Err(value.range(
+        &format!("a packet of {} B", size.0),
+        "write a size from \"200B\" to \"1500B\"",
+    ))
 }
 
 /// The frame rate of a recording. The file may state it but cannot change it.
@@ -417,6 +447,9 @@ const MOST_FLOWS: u64 = 100_000;
 /// Default queue of an access link in packets, as in the interface of a host.
 const ACCESS_QUEUE: u32 = 1_000;
 
+/// As of `tidegate send`.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 pub(super) const FLOW: &[&str] = &[
     "name",
     "count",
@@ -436,6 +469,7 @@ pub(super) const FLOW: &[&str] = &[
     "delay_bound",
     "yielding",
     "parity",
+    "patience",
     "ecn",
     "dscp",
     "start",
@@ -444,6 +478,8 @@ pub(super) const FLOW: &[&str] = &[
 
 pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
 
-pub(super) const VIDEO: &[&str] = &["size", "fps", "encoder", "floor", "ceiling", "pause"];
+pub(super) const VIDEO: &[&str] = &[
+    "size", "fps", "encoder", "floor", "ceiling", "packet", "pause",
+];
 
 pub(super) const PAUSE: &[&str] = &["at", "lasts"];

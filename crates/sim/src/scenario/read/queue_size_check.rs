@@ -25,7 +25,7 @@ pub(super) fn in_links(
         table.place(format!("link \"{}\"", plan.name));
         let value = table.need("queue", "queue = { droptail = \"60kB\" }")?;
         let over = |road: &[usize]| road.iter().any(|link| links.contains(link));
-        for flow in &scenario.flows {
+        for flow in &scenario.flows_and_baselines() {
             if over(&flow.path) {
                 fits(&value, queue, flow.media.largest_packet(), flow)?;
             }

@@ -513,4 +513,19 @@ stop = "10s""#,
         r#"rate = "0b/s""#,
         r#"demo.toml:27: baseline "fixed": rate: a stream of rate zero sends nothing; write a rate above zero, as "2Mb/s""#,
     ),
+    (
+        "rate = \"mean\"\n",
+        "\n",
+        r#"demo.toml:24: baseline "fixed": nothing differs from the flow; write one of rate = "mean", control = "tfrc" and transport = { … }"#,
+    ),
+    (
+        r#"rate = "mean""#,
+        "rate = \"mean\"\ncontrol = \"rap\"",
+        r#"demo.toml:24: baseline "fixed": it is sent in two ways; write one of rate = "mean", control = "tfrc" and transport = { … }"#,
+    ),
+    (
+        "encoder = \"model\"",
+        "packet = \"2kB\"",
+        r#"demo.toml:21: flow "tidegate": video: packet: a packet of 2000 B; write a size from "200B" to "1500B""#,
+    ),
 ];

@@ -105,7 +105,9 @@ fn name() -> Cname {
 fn ssrc(story: &mut Story<'_>) -> u32 {
     match story.byte() {
         0..=160 => MEDIA,
-        161..=240 => REPAIR,
+        161..=220 => REPAIR,
+        // Parity packets.
+        221..=240 => REPAIR + 1,
         other => u32::from(other),
     }
 }

@@ -57,7 +57,7 @@ struct SenderScene {
     manner: u8,
     encoder_failed: bool,
     /// Next sequence number of each stream.
-    next: [Option<u16>; 2],
+    next: [Option<u16>; 3],
     sent: VecDeque<(u32, u16, Time)>,
     /// Transport-wide sequence numbers of the last packets, and their departure.
     transport: VecDeque<(u16, Time)>,
@@ -101,7 +101,7 @@ impl SenderScene {
             now: Time::from_secs(1),
             manner: 0,
             encoder_failed: false,
-            next: [None; 2],
+            next: [None; 3],
             sent: VecDeque::new(),
             transport: VecDeque::new(),
         }
@@ -194,7 +194,7 @@ impl SenderScene {
                 rtcp::emit_receiver_report(PEER, &[block], &mut out);
             }
             let mut builder = CcfbBuilder::new(PEER, self.now, &mut out);
-            for stream in [MEDIA, REPAIR] {
+            for stream in self.config.streams.ssrcs() {
                 let mut of_stream = self.sent.iter().filter(|(ssrc, ..)| *ssrc == stream);
                 let first = of_stream.clone().next().map(|(_, seq, _)| *seq);
                 let ecn = Ecn::NotEct;
@@ -217,7 +217,7 @@ impl SenderScene {
     fn valid_feedback(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
         let mut builder = CcfbBuilder::new(PEER, self.now, out);
         let most = usize::from(story.byte());
-        for stream in [MEDIA, REPAIR] {
+        for stream in self.config.streams.ssrcs() {
             let of_stream = self.sent.iter().filter(|(ssrc, ..)| *ssrc == stream);
             let lines: Vec<_> = of_stream.collect();
             let lines = &lines[lines.len().saturating_sub(most)..];
@@ -361,11 +361,13 @@ impl SenderScene {
                 }
             }
             let header = packet.header();
-            let repair = usize::from(header.ssrc == REPAIR);
-            assert!([MEDIA, REPAIR].contains(&header.ssrc) && !packet.payload().is_empty());
-            let expected = self.next[repair].unwrap_or(header.sequence);
+            let streams = self.config.streams.ssrcs();
+            let stream = streams.iter().position(|ssrc| *ssrc == header.ssrc);
+            let stream = stream.expect("packets of this session only");
+            assert!(!packet.payload().is_empty());
+            let expected = self.next[stream].unwrap_or(header.sequence);
             assert_eq!(header.sequence, expected, "a gap in the sequence numbers");
-            self.next[repair] = Some(header.sequence.wrapping_add(1));
+            self.next[stream] = Some(header.sequence.wrapping_add(1));
             self.sent.push_back((header.ssrc, header.sequence, cx.now));
             self.sent.drain(..self.sent.len().saturating_sub(512));
         }

@@ -1,0 +1,100 @@
+use super::*;
+use crate::control::{Ecn, FlowId, Kind};
+use crate::random::Seed;
+
+/// Packets of 1,200 bytes over a bottleneck, with a report every 25 ms.
+struct Bottleneck {
+    path: Path,
+    /// Time at which the bottleneck is free, in ns.
+    free: u64,
+    next: u64,
+    pending: Vec<PacketOutcome>,
+    falls: Vec<(u64, f64)>,
+}
+
+impl Bottleneck {
+    fn new() -> Self {
+        Self {
+            path: Path::new(Time::ZERO, Bytes(1_200)),
+            free: 0,
+            next: 0,
+            pending: Vec::new(),
+            falls: Vec::new(),
+        }
+    }
+
+    /// Sends at `gap_us` from `from_ms` to `to_ms`, over a bottleneck that takes `service_us` for a
+    /// packet, and to which `delays` adds.
+    fn send(
+        &mut self,
+        (from_ms, to_ms): (u64, u64),
+        (gap_us, service_us): (u64, u64),
+        delay: impl Fn(u64) -> u64,
+    ) {
+        let mut rng = Seed(1).stream("path");
+        for sent in (from_ms * 1_000_000..to_ms * 1_000_000).step_by(gap_us as usize * 1_000) {
+            self.free = self.free.max(sent) + service_us * 1_000;
+            let sent = Time::ZERO + Duration::from_nanos(sent);
+            let packet = Sent {
+                flow: FlowId(0),
+                seq: self.next,
+                size: Bytes(1_200),
+                kind: Kind::Media,
+                app_limited: false,
+            };
+            self.path.on_sent(&packet, 150_000.0);
+            self.pending.push(PacketOutcome {
+                flow: FlowId(0),
+                seq: self.next,
+                size: Bytes(1_200),
+                sent,
+                outcome: Outcome::Received {
+                    at: RemoteTime(self.free + delay(self.next)),
+                    ecn: Ecn::NotEct,
+                },
+            });
+            self.next += 1;
+            let is_due = |packet: &PacketOutcome| match packet.outcome {
+                Outcome::Received { at, .. } => at.0 <= sent.as_nanos(),
+                Outcome::Lost => false,
+            };
+            if self.next.is_multiple_of(8) {
+                let (due, later) = self.pending.drain(..).partition(is_due);
+                self.pending = later;
+                let due: Vec<_> = due;
+                let news = self
+                    .path
+                    .on_report(sent, &mut rng, &Report::new(&due), false, 0.01);
+                let fall = news.fall.map(|rate| (sent.as_nanos() / 1_000_000, rate));
+                self.falls.extend(fall);
+            }
+        }
+    }
+}
+
+/// 400 packets per second; the bottleneck carries 420 of them, and then 100.
+#[test]
+fn a_fall_is_known_after_a_few_packets() {
+    let mut path = Bottleneck::new();
+    path.send((0, 1_000), (2_500, 2_380), |_| 0);
+    assert_eq!(path.falls, []);
+    path.send((1_000, 1_200), (2_500, 10_000), |_| 0);
+    let (at, rate) = path.falls[0];
+    assert!(at <= 1_080, "{at} ms");
+    assert!((rate / 120_000.0 - 1.0).abs() < 0.1, "{rate}");
+    // The rate since is known to be that, so it is one fall.
+    assert_eq!(path.falls.len(), 1);
+}
+
+/// Delays of up to 20 ms at random, and batches of 30 ms.
+#[test]
+fn jitter_and_batches_are_no_falls() {
+    let mut path = Bottleneck::new();
+    let jitter = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 20_000_000;
+    path.send((0, 20_000), (2_500, 1_000), jitter);
+    assert_eq!(path.falls, []);
+    let mut path = Bottleneck::new();
+    let batch = |n: u64| 30_000_000 - n * 2_500_000 % 30_000_000;
+    path.send((0, 20_000), (2_500, 1_000), batch);
+    assert_eq!(path.falls, []);
+}

@@ -1,7 +1,9 @@
 //! `tidegate knowledge`: what sessions learnt about the paths to their clients.
 
 mod access;
+mod cluster;
 mod exchange;
+mod predict;
 mod show;
 
 use std::process::ExitCode;
@@ -17,10 +19,14 @@ pub(crate) struct KnowledgeArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum KnowledgeVerb {
+    /// Find networks that behave alike over the day, and print their clusters
+    Cluster(cluster::ClusterArgs),
     /// Write the samples of a store to a CSV or Parquet file
     Export(exchange::ExportArgs),
     /// Add the samples of a CSV or Parquet file to a store
     Import(exchange::ImportArgs),
+    /// Predict the rate of the path to a client, and explain the prediction
+    Predict(predict::PredictArgs),
     /// Show the contents and the settings of a store
     Show(show::ShowArgs),
 }
@@ -28,8 +34,10 @@ enum KnowledgeVerb {
 /// Runs the selected subcommand.
 pub(crate) fn run(args: &KnowledgeArgs) -> Result<ExitCode> {
     match &args.verb {
+        KnowledgeVerb::Cluster(args) => cluster::run(args),
         KnowledgeVerb::Export(args) => exchange::export(args),
         KnowledgeVerb::Import(args) => exchange::import(args),
+        KnowledgeVerb::Predict(args) => predict::run(args),
         KnowledgeVerb::Show(args) => show::run(args),
     }
 }

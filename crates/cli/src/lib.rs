@@ -128,7 +128,7 @@ enum Verb {
     Events(events::EventsArgs),
     /// Make a key that both ends of a stream share
     Key(key::KeyArgs),
-    /// Keep what sessions learn about the paths to their clients: import, show, export
+    /// Keep what sessions learn about the paths to their clients, and predict rates
     Knowledge(knowledge::KnowledgeArgs),
     /// Run a scenario on the kernel's network stack, between network namespaces
     Lab(lab::LabArgs),

@@ -106,3 +106,51 @@ fn errors_name_the_file_the_row_and_the_fix() {
         assert!(said.contains(words), "{line}: {said}");
     }
 }
+
+#[test]
+fn a_prediction_is_explained() {
+    let dir = folder("knowledge-predict");
+    let mut text = "at_ms,client,scale,rate_bps,rtt_us\n".to_owned();
+    for cloud in 0..20 {
+        let mbps = if cloud < 10 { 1 } else { 9 };
+        for minute in 0..120_u64 {
+            let at = 1_700_000_000_000 + 60_000 * minute;
+            let client = format!("192.0.{cloud}.7");
+            let row = |scale: &str| format!("{at},{client},{scale},{mbps}000000,20000\n");
+            text.push_str(&row("minute"));
+            if cloud == 3 {
+                text.push_str(&row("round-trip"));
+            }
+        }
+    }
+    fs::write(dir.join("in.csv"), text).unwrap();
+    let (code, said) = run("knowledge import in.csv --keep-round-trips 100000h", &dir);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = run("knowledge cluster --clusters 2 --json", &dir);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("\"clouds\":20,\"clusters\":2,"), "{said}");
+    let predict = "knowledge predict 192.0.5.9 --at 1700007200000";
+    let (code, said) = run(predict, &dir);
+    assert_eq!(code, Some(0), "{said}");
+    for words in [
+        "192.0.5.0/24",
+        "recent samples of its cluster",
+        "of 1 client",
+        "linear predictor of order",
+        "1.00 Mb/s",
+        "20.0 ms",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let (_, said) = run(&format!("{predict} --json"), &dir);
+    assert!(said.contains("\"cluster\":1,"), "{said}");
+    let (code, said) = run("knowledge predict 198.51.100.1", &dir);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("nothing is known about 198.51.100.1"),
+        "{said}"
+    );
+    let (code, said) = run("knowledge predict 224.0.0.1", &dir);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("no address of a host"), "{said}");
+}

@@ -7,11 +7,17 @@
 
 pub mod client;
 pub mod cloud;
+pub mod cluster;
 pub mod exchange;
 pub mod gather;
+pub mod group_series;
+pub mod predict;
+pub mod recluster;
 mod robust;
 pub mod sample;
+pub mod start_table;
 pub mod store;
+pub mod synthetic;
 pub mod trajectory;
 pub mod wall_time;
 

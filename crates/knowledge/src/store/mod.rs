@@ -14,8 +14,8 @@ mod trajectories;
 pub use self::error::{StoreError, StoreFault};
 pub use self::ingest::Ingested;
 pub use self::open::{Opened, SetAside};
-pub use self::read::{ClusterRow, Counts, Group, RecentSample};
-pub use self::trajectories::CloudTrajectory;
+pub use self::read::{ClusterRow, Counts, KnownCloud, RecentSample};
+pub use self::trajectories::{CloudTrajectory, Member};
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

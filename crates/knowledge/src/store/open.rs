@@ -67,6 +67,19 @@ impl Store {
         })
     }
 
+    /// A store in memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory() -> Self {
+        let connection = Connection::open_in_memory().expect("memory");
+        schema::prepare(&connection).expect("prepared");
+        Self {
+            path: PathBuf::new(),
+            connection,
+            clouds: HashMap::new(),
+            clients: HashMap::new(),
+        }
+    }
+
     /// Opens an existing store for reading. Another process may write at the same time.
     ///
     /// # Errors

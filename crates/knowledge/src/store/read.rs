@@ -1,9 +1,10 @@
 //! Queries.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension as _, Row, params};
+use rusqlite::{OptionalExtension as _, Row};
 use tidegate_core::units::Rate;
 
 use super::{Store, StoreError};
@@ -41,7 +42,20 @@ pub struct ClusterRow {
     pub centroid: Trajectory,
 }
 
-/// A recent sample of a cluster.
+/// A cloud with samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KnownCloud {
+    /// Row number.
+    pub id: i64,
+    /// Its prefix.
+    pub cloud: Cloud,
+    /// Number of its cluster; `None` before it was clustered.
+    pub cluster: Option<i64>,
+    /// By how many octaves it is faster than the centroid of its cluster.
+    pub offset: f64,
+}
+
+/// A recent sample of a cloud.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecentSample {
     /// Row number of the cloud.
@@ -99,30 +113,57 @@ impl Store {
         read().map_err(|e: rusqlite::Error| self.error(e))
     }
 
-    /// Row number of a cloud.
+    /// A cloud, if it has samples.
     ///
     /// # Errors
     /// The file is locked or damaged.
-    pub fn cloud_id(&self, cloud: Cloud) -> Result<Option<i64>, StoreError> {
-        let id = self.connection.query_row(
-            "SELECT id FROM clouds WHERE prefix = ?1",
-            [cloud.to_string()],
-            |row| row.get(0),
-        );
-        id.optional().map_err(|e| self.error(e))
+    pub fn cloud(&self, cloud: Cloud) -> Result<Option<KnownCloud>, StoreError> {
+        let sql = format!("{CLOUDS} WHERE prefix = ?1");
+        let row = self
+            .connection
+            .query_row(&sql, [cloud.to_string()], known_cloud);
+        let row = row.optional().map_err(|e| self.error(e))?;
+        Ok(row.flatten())
     }
 
-    /// Number of the cluster of a cloud.
+    /// All clouds, in order of their row numbers.
     ///
     /// # Errors
     /// The file is locked or damaged.
-    pub fn cluster_of(&self, cloud: i64) -> Result<Option<i64>, StoreError> {
-        let cluster = self.connection.query_row(
-            "SELECT cluster FROM members WHERE cloud = ?1",
-            [cloud],
-            |row| row.get(0),
-        );
-        cluster.optional().map_err(|e| self.error(e))
+    pub fn clouds(&self) -> Result<Vec<KnownCloud>, StoreError> {
+        let read = || {
+            let sql = format!("{CLOUDS} ORDER BY clouds.id");
+            let mut query = self.connection.prepare(&sql)?;
+            let rows = query.query_map([], known_cloud)?;
+            let clouds = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+            Ok(clouds.into_iter().flatten().collect())
+        };
+        read().map_err(|e: rusqlite::Error| self.error(e))
+    }
+
+    /// Least round-trip time of the samples of each cloud between two times, by row number.
+    ///
+    /// # Errors
+    /// The file is locked or damaged.
+    pub fn least_rtts(
+        &self,
+        from: WallTime,
+        to: WallTime,
+    ) -> Result<HashMap<i64, Duration>, StoreError> {
+        let read = || {
+            let mut query = self.connection.prepare(
+                "SELECT clients.cloud, min(rtt_us)
+                 FROM samples JOIN clients ON clients.id = samples.client
+                 WHERE scale IN ('minute', 'round-trip') AND at_ms BETWEEN ?1 AND ?2
+                    AND rtt_us > 0
+                 GROUP BY clients.cloud",
+            )?;
+            let rows = query.query_map([from.as_millis(), to.as_millis()], |row| {
+                Ok((row.get(0)?, Duration::from_micros(row.get(1)?)))
+            })?;
+            rows.collect::<rusqlite::Result<HashMap<_, _>>>()
+        };
+        read().map_err(|e| self.error(e))
     }
 
     /// All clusters, in order of their numbers.
@@ -157,32 +198,19 @@ impl Store {
         read().map_err(|e: rusqlite::Error| self.error(e))
     }
 
-    /// Samples over a round trip between two times, of the clouds of a cluster or of one cloud, in
-    /// order of time.
+    /// Samples over a round trip between two times, in order of time.
     ///
     /// # Errors
     /// The file is locked or damaged.
-    pub fn recent(
-        &self,
-        group: Group,
-        from: WallTime,
-        to: WallTime,
-    ) -> Result<Vec<RecentSample>, StoreError> {
+    pub fn recent(&self, from: WallTime, to: WallTime) -> Result<Vec<RecentSample>, StoreError> {
         let read = || {
-            let (condition, id) = match group {
-                Group::Cloud(id) => ("clients.cloud = ?3", id),
-                Group::Cluster(id) => (
-                    "clients.cloud IN (SELECT cloud FROM members WHERE cluster = ?3)",
-                    id,
-                ),
-            };
-            let mut query = self.connection.prepare(&format!(
+            let mut query = self.connection.prepare(
                 "SELECT at_ms, rate_bps, rtt_us, loss, clients.cloud, client
                  FROM samples JOIN clients ON clients.id = samples.client
-                 WHERE scale = 'round-trip' AND at_ms BETWEEN ?1 AND ?2 AND {condition}
-                 ORDER BY at_ms, samples.rowid"
-            ))?;
-            let rows = query.query_map(params![from.as_millis(), to.as_millis(), id], |row| {
+                 WHERE scale = 'round-trip' AND at_ms BETWEEN ?1 AND ?2
+                 ORDER BY at_ms, samples.rowid",
+            )?;
+            let rows = query.query_map([from.as_millis(), to.as_millis()], |row| {
                 Ok(RecentSample {
                     cloud: row.get(4)?,
                     client: row.get(5)?,
@@ -201,14 +229,22 @@ impl Store {
     }
 }
 
-/// Clouds whose samples are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// One cloud, by its row number.
-    Cloud(i64),
-    /// All clouds of a cluster, by its number.
-    Cluster(i64),
+/// A row as a cloud; `None` if another program wrote a prefix of another form.
+fn known_cloud(row: &Row<'_>) -> rusqlite::Result<Option<KnownCloud>> {
+    let prefix: String = row.get(1)?;
+    let Ok(cloud) = prefix.parse() else {
+        return Ok(None);
+    };
+    Ok(Some(KnownCloud {
+        id: row.get(0)?,
+        cloud,
+        cluster: row.get(2)?,
+        offset: row.get::<_, Option<f64>>(3)?.unwrap_or(0.0),
+    }))
 }
+
+const CLOUDS: &str = "SELECT clouds.id, prefix, cluster, offset_log2
+    FROM clouds LEFT JOIN members ON members.cloud = clouds.id";
 
 /// A row as a sample; `None` if another program wrote values out of range.
 fn sample(row: &Row<'_>) -> rusqlite::Result<Option<Sample>> {

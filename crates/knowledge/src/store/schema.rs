@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 /// Version of the tables, in `meta`.
-pub(super) const VERSION: &str = "1";
+pub(super) const VERSION: &str = "2";
 
 /// Creates missing tables and sets the modes of the file.
 pub(super) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
@@ -68,8 +68,10 @@ CREATE TABLE IF NOT EXISTS cluster_bins(
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS members(
     cloud INTEGER PRIMARY KEY REFERENCES clouds(id),
-    cluster INTEGER NOT NULL REFERENCES clusters(id)
+    cluster INTEGER NOT NULL REFERENCES clusters(id),
+    offset_log2 REAL NOT NULL
 );
+CREATE INDEX IF NOT EXISTS members_by_cluster ON members(cluster);
 CREATE VIEW IF NOT EXISTS readable AS
     SELECT datetime(at_ms / 1000, 'unixepoch') AS at, prefix AS cloud, name AS client, scale,
         rate_bps / 1e6 AS mbps, rtt_us / 1e3 AS rtt_ms, loss, tag

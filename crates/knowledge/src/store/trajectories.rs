@@ -18,6 +18,17 @@ pub struct CloudTrajectory {
     pub trajectory: Trajectory,
 }
 
+/// A cloud in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Member {
+    /// Row number of the cloud.
+    pub cloud: i64,
+    /// Index of its cluster.
+    pub cluster: usize,
+    /// By how many octaves the cloud is faster than the centroid.
+    pub offset: f64,
+}
+
 impl Store {
     /// Computes the trajectories of the days that have new samples. The value of a bin is the median
     /// over the clients of the cloud of each client's mean, so that one of three clients cannot
@@ -51,40 +62,56 @@ impl Store {
     /// # Errors
     /// The file is locked or damaged.
     pub fn trajectories(&self) -> Result<Vec<CloudTrajectory>, StoreError> {
-        let read = || {
-            let newest: Option<u32> =
-                self.connection
-                    .query_row("SELECT max(day) FROM trajectories", [], |row| row.get(0))?;
-            let mut query = self.connection.prepare(
-                "SELECT cloud, day, bin, log2_bps FROM trajectories ORDER BY cloud, day, bin",
-            )?;
-            let mut rows = query.query([])?;
-            let mut all: Vec<CloudTrajectory> = Vec::new();
-            let mut mean = DayMean::default();
-            let mut current = None;
-            while let Some(row) = rows.next()? {
-                let cloud: i64 = row.get(0)?;
-                if current != Some(cloud) {
-                    all.extend(current.map(|cloud| mean.take(cloud)));
-                    current = Some(cloud);
-                }
-                let age = newest.unwrap_or_default().saturating_sub(row.get(1)?);
-                mean.add(row.get(2)?, age, row.get(3)?);
-            }
-            all.extend(current.map(|cloud| mean.take(cloud)));
-            Ok(all)
-        };
-        read().map_err(|e: rusqlite::Error| self.error(e))
+        self.read_trajectories("", []).map_err(|e| self.error(e))
     }
 
-    /// Replaces all clusters. `members` has the index in `centroids` of the cluster of each cloud.
+    fn read_trajectories(
+        &self,
+        condition: &str,
+        values: impl rusqlite::Params,
+    ) -> rusqlite::Result<Vec<CloudTrajectory>> {
+        let newest: Option<u32> =
+            self.connection
+                .query_row("SELECT max(day) FROM trajectories", [], |row| row.get(0))?;
+        let mut query = self.connection.prepare(&format!(
+            "SELECT cloud, day, bin, log2_bps FROM trajectories {condition}
+             ORDER BY cloud, day, bin"
+        ))?;
+        let mut rows = query.query(values)?;
+        let mut all: Vec<CloudTrajectory> = Vec::new();
+        let mut mean = DayMean::default();
+        let mut current = None;
+        while let Some(row) = rows.next()? {
+            let cloud: i64 = row.get(0)?;
+            if current != Some(cloud) {
+                all.extend(current.map(|cloud| mean.take(cloud)));
+                current = Some(cloud);
+            }
+            let age = newest.unwrap_or_default().saturating_sub(row.get(1)?);
+            mean.add(row.get(2)?, age, row.get(3)?);
+        }
+        all.extend(current.map(|cloud| mean.take(cloud)));
+        Ok(all)
+    }
+
+    /// Trajectory of one cloud.
+    ///
+    /// # Errors
+    /// The file is locked or damaged.
+    pub fn trajectory(&self, cloud: i64) -> Result<Option<Trajectory>, StoreError> {
+        let found = self.read_trajectories("WHERE cloud = ?1", [cloud]);
+        let found = found.map_err(|e| self.error(e))?;
+        Ok(found.into_iter().next().map(|one| one.trajectory))
+    }
+
+    /// Replaces all clusters.
     ///
     /// # Errors
     /// The disk is full, the file is locked or damaged.
     pub fn set_clusters(
         &mut self,
         centroids: &[Trajectory],
-        members: &[(i64, usize)],
+        members: &[Member],
         now: WallTime,
     ) -> Result<(), StoreError> {
         let written = self.write_clusters(centroids, members, now);
@@ -94,7 +121,7 @@ impl Store {
     fn write_clusters(
         &mut self,
         centroids: &[Trajectory],
-        members: &[(i64, usize)],
+        members: &[Member],
         now: WallTime,
     ) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
@@ -103,7 +130,7 @@ impl Store {
         )?;
         for (index, centroid) in centroids.iter().enumerate() {
             let id = index as i64 + 1;
-            let size = members.iter().filter(|(_, of)| *of == index).count();
+            let size = members.iter().filter(|m| m.cluster == index).count();
             transaction.execute(
                 "INSERT INTO clusters VALUES (?1, ?2, ?3)",
                 params![id, size as u64, now.as_millis()],
@@ -117,9 +144,10 @@ impl Store {
             }
         }
         {
-            let mut insert = transaction.prepare("INSERT INTO members VALUES (?1, ?2)")?;
-            for (cloud, cluster) in members {
-                insert.execute(params![cloud, *cluster as i64 + 1])?;
+            let mut insert = transaction.prepare("INSERT INTO members VALUES (?1, ?2, ?3)")?;
+            for member in members {
+                let cluster = member.cluster as i64 + 1;
+                insert.execute(params![member.cloud, cluster, member.offset])?;
             }
         }
         transaction.commit()

@@ -12,6 +12,7 @@
 )]
 #![forbid(unsafe_code)]
 
+pub mod aggregate;
 pub mod control;
 pub mod controller;
 pub mod delay_bound;

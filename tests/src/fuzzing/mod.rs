@@ -1,6 +1,7 @@
 //! Fuzz targets, one function each. They are used by the fuzzer (`fuzz/`), by the replay of its
 //! corpora on a stable compiler (`tests/corpora.rs`), and by property tests.
 
+pub mod aggregate;
 pub mod controller;
 pub mod decoder;
 pub mod files;
@@ -21,6 +22,7 @@ pub struct Target {
 pub fn targets() -> Vec<Target> {
     let mut targets = [
         &wire::TARGETS[..],
+        &aggregate::TARGETS,
         &session::TARGETS,
         &controller::TARGETS,
         &decoder::TARGETS,

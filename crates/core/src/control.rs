@@ -87,8 +87,9 @@ pub struct PathState {
     pub is_contested: bool,
     /// Rate that the path carries for this flow. Above the allowed rate while a queue is drained.
     pub capacity: Rate,
-    /// Whether the rate has been found.
-    pub is_settled: bool,
+    /// Part of the rate that remained after the deeper one of two sudden falls within a minute, in
+    /// 0..=1; `None` without two of them.
+    pub falls: Option<f64>,
     /// Part of the recent losses that congestion caused, in 0..=1. The others are errors of links.
     pub congestion: f64,
 }

@@ -78,6 +78,33 @@ pub enum Event {
         #[cfg_attr(feature = "serde", serde(rename = "rate_bps"))]
         rate: Rate,
     },
+    /// Estimates of the path, once per second and when competition begins or ends.
+    PathEstimated {
+        /// Rate that the path carries for this sender.
+        #[cfg_attr(feature = "serde", serde(rename = "capacity_bps"))]
+        capacity: Rate,
+        /// Own share of the bottleneck, in 0..=1, once it is known.
+        share: Option<f64>,
+        /// Fraction of packets lost, in 0..=1.
+        loss: f64,
+        /// Share of the losses that may be congestion, in 0..=1.
+        congestion: f64,
+        /// Lower and upper limit of the rate in competition.
+        #[cfg_attr(feature = "serde", serde(rename = "least_bps"))]
+        least: Option<Rate>,
+        /// See `least`.
+        #[cfg_attr(feature = "serde", serde(rename = "most_bps"))]
+        most: Option<Rate>,
+    },
+    /// The path became slower suddenly: packet after packet waited longer.
+    PathFell {
+        /// Rate before.
+        #[cfg_attr(feature = "serde", serde(rename = "from_bps"))]
+        from: Rate,
+        /// Rate at which the queue was served.
+        #[cfg_attr(feature = "serde", serde(rename = "to_bps"))]
+        to: Rate,
+    },
     /// The receiver sends receiver reports only, so the sender uses a conservative rate.
     PeerReportsOnly,
     /// The media rate for the delay bound was recomputed.

@@ -104,6 +104,37 @@ fn fall(to: &str, delay: u64) -> Scenario {
     scenario
 }
 
+/// The path of the demo with losses of 1 %: a fall and a rise of the capacity, and an outage.
+#[test]
+fn tide_uses_a_path_that_loses_packets_and_changes() {
+    let capacity = [(1, 20, 4e6), (20, 40, 1e6), (40, 50, 3e6), (53, 60, 3e6)];
+    let text = text("tide").replace("loss = \"0.1%\"", "loss = \"1%\"");
+    let mut scenario = parse(&text);
+    scenario.baselines.clear();
+    let mut shares = Vec::new();
+    for seed in 1..=10 {
+        let takes = runner::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
+        let (role, takings) = &takes[0].flows[0];
+        shares.push(count(&scenario, role, takings).of_savable());
+        let meter = &takes[0].meter;
+        let second = Time::from_secs(1).as_nanos() / meter.bin_length().as_nanos() as u64;
+        let sent: Vec<u64> = meter.bins(0).map(|bin| bin.sent.bytes.bits()).collect();
+        let between = |from: u64, to: u64| {
+            let bins = (from * second) as usize..(to * second) as usize;
+            sent[bins].iter().sum::<u64>() as f64
+        };
+        let used: f64 = capacity.iter().map(|(a, b, _)| between(*a, *b)).sum();
+        let offered: f64 = capacity.iter().map(|(a, b, c)| (b - a) as f64 * c).sum();
+        assert!(used >= 0.9 * offered, "seed {seed}: {}", used / offered);
+        // From 1 to 3 Mb/s.
+        let rise = between(42, 43);
+        assert!(rise >= 0.8 * 3e6, "seed {seed}: {rise}");
+    }
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    println!("on time of the savable, mean {mean:.4}: {shares:.4?}");
+    assert!(mean >= 0.99, "{shares:?}");
+}
+
 /// The delay bound works with any controller that estimates the capacity of the path.
 #[test]
 fn rap_keeps_the_delay_bound() {

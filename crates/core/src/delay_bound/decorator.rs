@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use super::competing_flows::{CompetingFlows, QueueState, Transition};
-use super::falls::Falls;
 use super::meter::{PathMeter, Reading};
 use super::planner::{Decision, PlanInput, Planner, PlannerConfig, QueueOwner};
 use crate::control::{
@@ -28,7 +27,6 @@ pub struct DelayBound<C> {
     inner: C,
     meter: PathMeter,
     competing: CompetingFlows,
-    falls: Falls,
     planner: Planner,
     budget: Duration,
     repair_reserve: Duration,
@@ -49,7 +47,6 @@ impl<C: RateController> DelayBound<C> {
             inner,
             meter: PathMeter::new(),
             competing: CompetingFlows::default(),
-            falls: Falls::default(),
             planner: Planner::new(config),
             budget,
             repair_reserve: Duration::ZERO,
@@ -300,12 +297,7 @@ impl<C: RateController> RateController for DelayBound<C> {
         }
         let reading = self.meter.on_report(cx.now, report);
         if let Some(path) = self.inner.path_state() {
-            if path.is_settled {
-                self.falls.on_rate(cx.now, path.capacity);
-            } else {
-                self.falls.restart();
-            }
-            self.planner.set_headroom(self.falls.deepest(cx.now));
+            self.planner.set_headroom(path.falls);
         } else if let Some(reading) = reading {
             self.update(cx, report, &reading);
         }
@@ -328,7 +320,6 @@ impl<C: RateController> RateController for DelayBound<C> {
                 config.packet_size = *packet_size;
                 self.meter = PathMeter::new();
                 self.competing = CompetingFlows::default();
-                self.falls = Falls::default();
                 self.planner.forget_path();
             }
             Change::Reports { interval } => {

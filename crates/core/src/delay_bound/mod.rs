@@ -10,7 +10,6 @@ mod curve;
 mod decorator;
 mod delays;
 mod exact;
-mod falls;
 mod frame_time;
 mod jitter;
 mod meter;

@@ -51,6 +51,8 @@ pub(crate) struct Delays {
     jitter: f64,
     /// Upper limit of the delay in the queue.
     limit: f64,
+    /// Seconds that a byte takes at the bottleneck beyond those in the base delay.
+    slowness: f64,
 }
 
 /// Delays in the queue since the last call of [`Delays::take`].
@@ -76,6 +78,7 @@ impl Delays {
             newest: 0.0,
             jitter: 0.0,
             limit: f64::INFINITY,
+            slowness: 0.0,
         }
     }
 
@@ -85,11 +88,18 @@ impl Delays {
         self.limit = excess.max(0.0) + LIMIT_NOISE;
     }
 
-    /// A packet arrived at `at` with this one-way delay, of which the origin is arbitrary. Returns
-    /// its delay in the queue.
-    pub(super) fn on_packet(&mut self, at: f64, delay: f64) -> f64 {
+    /// The bottleneck takes `slowness` seconds longer for a byte than when it was fastest, and so
+    /// than in the base delay: that is no queue. At 1 Mb/s a packet takes 10 ms.
+    pub(super) fn set_slowness(&mut self, slowness: f64) {
+        self.slowness = slowness.max(0.0);
+    }
+
+    /// A packet of `size` arrived at `at` with this one-way delay, of which the origin is arbitrary.
+    /// Returns its delay in the queue.
+    pub(super) fn on_packet(&mut self, at: f64, delay: f64, size: f64) -> f64 {
         self.base.add(at, -delay);
         let queue = delay + self.base.get().unwrap_or(-delay);
+        let queue = (queue - size * self.slowness).max(0.0);
         self.recent[self.next] = (at, queue);
         self.next = (self.next + 1) % RECENT;
         self.least = self.least.min(queue);
@@ -154,7 +164,7 @@ mod tests {
     fn the_queue_is_the_delay_above_the_smallest() {
         let mut delays = Delays::new();
         for i in 0..10 {
-            let queue = delays.on_packet(f64::from(i) * 0.01, 5.0 + f64::from(i) * 0.001);
+            let queue = delays.on_packet(f64::from(i) * 0.01, 5.0 + f64::from(i) * 0.001, 1e3);
             assert!((queue - f64::from(i) * 0.001).abs() < 1e-9);
         }
         let queue = delays.take(0.1).unwrap();
@@ -167,19 +177,29 @@ mod tests {
     #[test]
     fn a_step_of_the_receivers_clock_is_no_queue() {
         let mut delays = Delays::new();
-        delays.on_packet(0.0, 1.0);
+        delays.on_packet(0.0, 1.0, 1e3);
         delays.set_limit(0.003);
-        delays.on_packet(0.1, 61.0);
+        delays.on_packet(0.1, 61.0, 1e3);
         assert!(delays.take(0.1).unwrap().now < 0.005);
     }
 
     #[test]
     fn the_base_of_a_longer_route_is_known_after_two_windows() {
         let mut delays = Delays::new();
-        delays.on_packet(0.0, 1.0);
+        delays.on_packet(0.0, 1.0, 1e3);
         for i in 0..130 {
-            delays.on_packet(1.0 + f64::from(i), 2.0);
+            delays.on_packet(1.0 + f64::from(i), 2.0, 1e3);
         }
-        assert!(delays.on_packet(140.0, 2.0) < 1e-9);
+        assert!(delays.on_packet(140.0, 2.0, 1e3) < 1e-9);
+    }
+
+    #[test]
+    fn the_transmission_at_a_slower_bottleneck_is_no_queue() {
+        let mut delays = Delays::new();
+        delays.on_packet(0.0, 1.0, 1e3);
+        // From 8 Mb/s to 1 Mb/s.
+        delays.set_slowness(8e-6 - 1e-6);
+        assert!(delays.on_packet(0.1, 1.007, 1e3) < 1e-9);
+        assert!((delays.on_packet(0.2, 1.017, 1e3) - 0.01).abs() < 1e-9);
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Delivery {
     /// Newest arrival at the last call of [`recent`](Self::recent).
     last: Option<Mark>,
     largest: WindowMax,
+    /// Newest rate of an application without limits; since then the largest of a limited one.
+    validated: f64,
     /// Newest arrival after which the application had nothing to send.
     idle: f64,
 }
@@ -47,6 +49,7 @@ impl Delivery {
             span: LEAST_SPAN,
             last: None,
             largest: WindowMax::new(1.0),
+            validated: 0.0,
             idle: f64::NEG_INFINITY,
         }
     }
@@ -89,6 +92,11 @@ impl Delivery {
         if self.marks.len() >= 4 && time > LEAST_TIME {
             self.rate = (newest.total - oldest.total) / time;
             self.largest.add(newest.at, self.rate);
+            self.validated = if self.is_limited() {
+                self.validated.max(self.rate)
+            } else {
+                self.rate
+            };
         }
     }
 
@@ -96,6 +104,14 @@ impl Delivery {
     pub(super) fn restart(&mut self) {
         self.marks.clear();
         self.last = None;
+    }
+
+    /// The path carries only `rate` from now on.
+    pub(super) fn fall_to(&mut self, rate: f64) {
+        self.restart();
+        self.rate = rate;
+        self.largest = WindowMax::new(1.0);
+        self.validated = rate;
     }
 
     /// Rate over the window.
@@ -125,6 +141,11 @@ impl Delivery {
         let before = self.last.replace(newest)?;
         let time = newest.since(&before);
         (time > LEAST_TIME).then(|| (newest.total - before.total) / time)
+    }
+
+    /// Largest rate that may be allowed: what the path carried last, and half more than it does now.
+    pub(crate) fn ceiling(&self) -> f64 {
+        self.validated.max(1.5 * self.largest())
     }
 
     /// Largest rate of the last seconds.

@@ -7,6 +7,7 @@
 
 mod delay;
 mod delivery;
+mod falls;
 mod losses;
 mod share;
 
@@ -20,6 +21,7 @@ use crate::units::{Bytes, RemoteTime, Time};
 use delay::Delays;
 pub(crate) use delay::{Queue, WindowMax};
 use delivery::Delivery;
+pub(crate) use falls::Falls;
 use losses::Losses;
 use share::Share;
 
@@ -43,6 +45,8 @@ pub(crate) struct Path {
     min_rtt: WindowMax,
     base_rtt: WindowMax,
     delays: Delays,
+    /// Largest capacity of the bottleneck in the time of the base delay.
+    fastest: WindowMax,
     delivery: Delivery,
     share: Share,
     losses: Losses,
@@ -73,6 +77,7 @@ struct Neighbour {
     sent: f64,
     at: f64,
     queue: f64,
+    size: f64,
 }
 
 /// The content of a report.
@@ -82,6 +87,8 @@ pub(crate) struct News {
     pub(crate) received: u32,
     /// Newest loss by congestion.
     pub(crate) congestion: Option<Congestion>,
+    /// Rate to which the path fell, as far as can be seen without regard to other flows.
+    pub(crate) fall: Option<f64>,
 }
 
 /// A loss by congestion.
@@ -111,6 +118,7 @@ impl Path {
             min_rtt: WindowMax::new(MIN_RTT_WINDOW),
             base_rtt: WindowMax::new(delay::BASE_WINDOW),
             delays: Delays::new(),
+            fastest: WindowMax::new(delay::BASE_WINDOW),
             delivery: Delivery::new(),
             share: Share::default(),
             losses: Losses::default(),
@@ -137,7 +145,8 @@ impl Path {
             self.first += 1;
             self.in_flight -= if oldest.is_open { oldest.size } else { 0.0 };
         }
-        let size = packet.size.get() as f64;
+        // Sums of sizes that no packet has would hide later packets.
+        let size = packet.size.get().min(LARGEST_PACKET) as f64;
         self.size += (size - self.size) * SIZE_GAIN;
         self.in_flight += size;
         self.flight.push_back(Departure {
@@ -196,7 +205,55 @@ impl Path {
         lost.clear();
         self.lost = lost;
         self.delivery.close();
+        if self.is_alone()
+            && let Some((rate, age)) = self.capacity()
+            && age <= RECENT
+        {
+            self.on_capacity(rate);
+        }
+        news.fall = self.fall();
         news
+    }
+
+    /// The path carries only `rate` from now on.
+    pub(crate) fn on_fall(&mut self, rate: f64) {
+        self.delivery.fall_to(rate);
+        self.share.restart();
+        if self.is_alone() {
+            self.on_capacity(rate);
+        }
+    }
+
+    /// The bottleneck carries `rate`.
+    fn on_capacity(&mut self, rate: f64) {
+        let rate = rate.max(1.0);
+        self.fastest.add(self.newest_sent, rate);
+        let fastest = self.fastest.get().unwrap_or(rate);
+        self.delays.set_slowness(1.0 / rate - 1.0 / fastest);
+    }
+
+    /// Rate at which the newest packets left the queue, if each waited longer than the one before,
+    /// and if that is well below the delivered rate: the path has become slower. Jitter and
+    /// batches do not delay packet after packet. A small packet may wait a little less.
+    fn fall(&self) -> Option<f64> {
+        let newest = self.received.back()?;
+        let least = FALL_RISE + 3.0 * self.delays.jitter().min(MOST_JITTER);
+        let (mut bytes, mut first) = (0.0, newest);
+        for earlier in self.received.iter().rev().skip(1).take(FALL_PACKETS) {
+            let gap = first.sent - earlier.sent;
+            let is_busy = earlier.queue > gap && first.at > earlier.at;
+            if earlier.queue > first.queue + FALL_DIP || !is_busy {
+                return None;
+            }
+            bytes += first.size;
+            first = earlier;
+            if newest.queue - first.queue > least && bytes > 2.5 * self.size {
+                // Earlier packets may be those before the fall.
+                let rate = bytes / (newest.at - first.at);
+                return (rate < FALL * self.delivery.rate()).then_some(rate);
+            }
+        }
+        None
     }
 
     fn on_rtt(&mut self, now: Time, sample: Duration) {
@@ -227,7 +284,7 @@ impl Path {
             at -= step;
         }
         self.delay = at - sent;
-        let queue = self.delays.on_packet(at, self.delay);
+        let queue = self.delays.on_packet(at, self.delay, departure.size);
         let last = self.received.back().copied();
         self.losses.on_outcome(packet.seq);
         self.losses.on_received(at, queue);
@@ -256,6 +313,7 @@ impl Path {
                 sent,
                 at,
                 queue,
+                size: departure.size,
             });
         }
         true
@@ -380,6 +438,8 @@ fn seconds_between(from: u64, to: u64) -> f64 {
 
 /// More packets in flight have no outcome here: 25 s at 1,300 packets per second.
 const MOST_IN_FLIGHT: usize = 32_768;
+/// Largest IP packet.
+const LARGEST_PACKET: u64 = 65_535;
 /// Received packets to find the neighbours of a lost one: reports of a loss come after three later
 /// packets or a reordering window.
 const NEIGHBOURS: usize = 512;
@@ -388,6 +448,18 @@ const OUTAGE: f64 = 0.25;
 const OUTAGE_LOSSES: u64 = 3;
 /// A larger change of the one-way delay is a step of the receiver's clock, in seconds.
 const STEP: f64 = 5.0;
+/// A path that has become slower delays packet after packet, in sum by this many seconds, and serves
+/// them at this part of the delivered rate: a TCP flow that starts, or a key frame of another stream,
+/// takes longer for it.
+const FALL_RISE: f64 = 0.015;
+const FALL: f64 = 0.6;
+/// Age of a capacity that is the present one, in seconds.
+const RECENT: f64 = 0.25;
+const FALL_DIP: f64 = 0.002;
+/// Packets in which this is seen.
+const FALL_PACKETS: usize = 16;
+/// The jitter estimate includes the queue that a fall causes.
+const MOST_JITTER: f64 = 0.01;
 /// Above this fraction of losses, none counts as delivered.
 const HEAVY: f64 = 0.12;
 /// Weight of a packet in the mean size.
@@ -396,3 +468,6 @@ const SIZE_GAIN: f64 = 1.0 / 32.0;
 const RTT_GAIN: f64 = 0.5;
 /// Half of the window of the smallest round-trip time, in seconds.
 const MIN_RTT_WINDOW: f64 = 15.0;
+
+#[cfg(test)]
+mod tests;

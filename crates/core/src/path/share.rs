@@ -21,6 +21,8 @@ pub(crate) struct Share {
     at: f64,
     /// Bytes, time and number of the pairs of the last moments.
     served: (f64, f64, f64),
+    /// Whether others had no share before the capacity changed, until there are pairs since.
+    was_alone: bool,
 }
 
 impl Share {
@@ -56,6 +58,15 @@ impl Share {
         self.served = (all * keep + bytes, time * keep + spread, count * keep + 1.0);
     }
 
+    /// The capacity changed: earlier pairs and later ones are not on one line.
+    pub(super) fn restart(&mut self) {
+        *self = Self {
+            was_alone: self.is_alone(),
+            at: self.at,
+            ..Self::default()
+        };
+    }
+
     /// Share of others, and its standard error.
     fn others(&self) -> Option<(f64, f64)> {
         if self.count < LEAST_PAIRS {
@@ -81,7 +92,7 @@ impl Share {
 
     /// Whether others have no share, as far as the pairs tell.
     pub(super) fn is_alone(&self) -> bool {
-        self.others().is_some_and(|(others, error)| {
+        self.others().map_or(self.was_alone, |(others, error)| {
             let own = 1.0 - others;
             own > ALONE || (own + error > 0.95 && own > PROBABLY_ALONE)
         })

@@ -67,6 +67,9 @@ impl Bottleneck {
                     .on_report(sent, &mut rng, &Report::new(&due), false, 0.01);
                 let fall = news.fall.map(|rate| (sent.as_nanos() / 1_000_000, rate));
                 self.falls.extend(fall);
+                if let Some(rate) = news.fall {
+                    self.path.on_fall(rate);
+                }
             }
         }
     }

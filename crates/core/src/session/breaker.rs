@@ -127,17 +127,20 @@ impl Breaker {
         Some(self.trip(now, cause))
     }
 
-    /// Continues after a trip for congestion, if the sender now cuts its rate to a tenth. The
-    /// reports so far no longer count. Returns false, and remains tripped, if the last cut did not
-    /// end the congestion, or after any other trip.
+    /// Continues after a trip for congestion, if the sender now cuts its rate to the result: a tenth
+    /// of the highest rate in the intervals of the decision. The reports so far no longer count.
+    /// Returns `None`, and remains tripped, if the last cut did not end the congestion, if the rate
+    /// cannot be cut below `floor`, or after any other trip.
     //= rfc8083-4.3-tenth
-    pub fn reduce(&mut self) -> bool {
+    pub fn reduce(&mut self, floor: Rate) -> Option<Rate> {
         let is_congestion = matches!(self.tripped, Some((_, BreakerCause::Congestion)));
-        let may = is_congestion && !self.is_cut;
-        if may {
+        let rates = self.recent[..self.known].iter().map(|i| i.sent / i.span);
+        let tenth = rates.max().unwrap_or_default().scale(1, 10);
+        let may = is_congestion && !self.is_cut && tenth >= floor;
+        may.then(|| {
             (self.tripped, self.known, self.is_cut) = (None, 0, true);
-        }
-        may
+            tenth
+        })
     }
 
     /// Maximum send rate, headers included, at which the losses reported so far do not trip the
@@ -427,7 +430,10 @@ mod tests {
         let reports = [1, 2, 3, 4, 5, 6].map(|highest| view(highest, 0.05));
         let (mut b, tripped) = run(555, &reports);
         assert_eq!(tripped, Some((3, BreakerCause::Congestion)));
-        assert!(b.reduce() && b.tripped().is_none());
+        // 555 packets of 1,200 bytes per second.
+        assert_eq!(b.reduce(Rate::kbps(600)), None);
+        assert_eq!(b.reduce(Rate::kbps(500)), Some(Rate::bps(532_800)));
+        assert!(b.tripped().is_none());
         let mut go_on = |seconds: core::ops::Range<u64>, packets| {
             seconds.into_iter().find_map(|s| {
                 (0..packets).for_each(|_| b.on_sent(Time::from_secs(s), Bytes(1_200)));
@@ -437,7 +443,7 @@ mod tests {
         // Three reports at a tenth of the rate show no congestion, so that another cut is allowed.
         assert_eq!(go_on(5..9, 55), None);
         assert_eq!(go_on(9..20, 555), Some(BreakerCause::Congestion));
-        assert!(b.reduce());
+        assert!(b.reduce(Rate::ZERO).is_some());
         // Without effect of the cut, the stream stops.
         let mut again = |s| {
             (0..555).for_each(|_| b.on_sent(Time::from_secs(s), Bytes(1_200)));
@@ -447,9 +453,9 @@ mod tests {
             (20..30).find_map(&mut again),
             Some(BreakerCause::Congestion)
         );
-        assert!(!b.reduce());
+        assert_eq!(b.reduce(Rate::ZERO), None);
         assert_eq!(b.on_goodbye(Time::from_secs(40)), BreakerCause::Goodbye);
-        assert!(!b.reduce());
+        assert_eq!(b.reduce(Rate::ZERO), None);
     }
 
     //= rfc8083-4.3-average (test)

@@ -21,6 +21,8 @@ pub(super) struct Competition {
     congested: f64,
     surely: f64,
     overflow: f64,
+    /// Until when the queue is, or may be, this flow's own.
+    own_until: f64,
     reported: f64,
     /// Slow mean of the rate.
     pub(super) slow_rate: f64,
@@ -78,6 +80,7 @@ impl Competition {
             congested: f64::NEG_INFINITY,
             surely: f64::NEG_INFINITY,
             overflow: 0.0,
+            own_until: f64::NEG_INFINITY,
             reported: f64::NEG_INFINITY,
             slow_rate: 0.0,
             floor: 0.0,
@@ -93,9 +96,16 @@ impl Competition {
     pub(super) fn on_congestion(&mut self, loss: Congestion) {
         self.congested = loss.sent;
         self.overflow = loss.queue;
-        if loss.is_strong {
+        if loss.is_strong && loss.sent > self.own_until {
             self.surely = loss.sent;
         }
+    }
+
+    /// The path fell to `rate`, so the queue is this flow's own until `until` at the latest.
+    pub(super) fn on_fall(&mut self, rate: f64, until: f64) {
+        self.own_until = until;
+        self.slow_rate = self.slow_rate.min(rate);
+        self.mean = 0.0;
     }
 
     /// Whether a packet sent within `span` seconds before `now` was lost by congestion, without
@@ -159,6 +169,14 @@ impl Competition {
         } = input;
         let rtt = path.rtt();
         let window = f64::max(1.0, 6.0 * rtt);
+        if now < self.own_until {
+            self.standing.clear();
+            self.standing.push_back((now, queue.least));
+            if queue.now <= full_target {
+                self.own_until = now;
+            }
+            return false;
+        }
         self.standing.push_back((now, queue.least));
         while self.standing.len() > 2 && now - self.standing[0].0 > window {
             self.standing.pop_front();

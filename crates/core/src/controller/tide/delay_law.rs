@@ -1,6 +1,6 @@
 //! Rate that keeps the queue short. It does not react to losses.
 
-use crate::path::{Path, Queue};
+use crate::path::{Falls, Path, Queue};
 
 /// State of the law.
 #[derive(Clone, Debug)]
@@ -9,6 +9,9 @@ pub(super) struct DelayLaw {
     pub(super) is_start: bool,
     /// Rate that the start has found, until it is measured.
     found: Option<(f64, f64)>,
+    /// Last fall of the rate of the path, and earlier ones.
+    fall: Option<Fall>,
+    falls: Falls,
     /// Additional growth per update while the queue is short, and since when it is.
     growth: f64,
     short_since: Option<f64>,
@@ -26,6 +29,16 @@ pub(super) struct DelayLaw {
     pub(super) path_rate: f64,
     /// Terms of the last update, for updates between reports.
     terms: Option<Terms>,
+}
+
+/// A fall of the rate of the path.
+#[derive(Clone, Copy, Debug)]
+struct Fall {
+    /// Rate before, and the time of the fall.
+    before: f64,
+    at: f64,
+    /// Earliest time at which the queue of the fall is empty.
+    drained: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +69,8 @@ impl DelayLaw {
         Self {
             is_start: true,
             found: None,
+            fall: None,
+            falls: Falls::default(),
             growth: START_GROWTH,
             short_since: None,
             drain_since: None,
@@ -74,6 +89,27 @@ impl DelayLaw {
         if is_strong {
             self.overflowed = now;
         }
+    }
+
+    /// See [`PathState::falls`](crate::control::PathState::falls).
+    pub(super) fn repeated_falls(&self, now: f64) -> Option<f64> {
+        self.falls.repeated(now)
+    }
+
+    /// The path fell to `rate` with `in_flight` bytes on their way. Returns when these have left the
+    /// queue, at the latest.
+    pub(super) fn on_fall(&mut self, now: f64, in_flight: f64, rate: f64, rtt: f64) -> f64 {
+        let drains = in_flight / rate.max(1.0);
+        let before = self.fall.map_or(self.path_rate, |fall| fall.before);
+        self.falls.on_fall(now, rate / self.path_rate.max(rate));
+        self.fall = Some(Fall {
+            before,
+            at: now,
+            drained: now + 0.5 * drains,
+        });
+        self.is_start = false;
+        (self.growth, self.found, self.short_since) = (0.0, None, None);
+        now + 2.0 * drains + rtt
     }
 
     /// Rate for the measured queue.
@@ -166,11 +202,19 @@ impl DelayLaw {
     fn find_rate(&mut self, path: &mut Path, input: Input) -> f64 {
         let (alone, rtt) = (path.is_alone(), path.rtt());
         let recent = path.delivery().recent();
-        let largest = path.delivery().largest();
+        let recent = if path.delivery().is_limited() {
+            // Pauses of the application are not the path's.
+            let served = path.capacity().filter(|(_, age)| *age < 0.1);
+            served.map(|(rate, _)| rate)
+        } else {
+            recent
+        };
+        self.end_fall(input);
+        let (largest, ceiling) = (path.delivery().largest(), path.delivery().ceiling());
         let mut rate = path.rate().max(path.size());
         if !self.is_start && path.delivery().is_limited() && input.queue.now <= self.target {
             // The application sent less than it was allowed, and there was room for more.
-            rate = rate.max(path.allowed_then().min(1.5 * largest));
+            rate = rate.max(path.allowed_then().min(ceiling));
         }
         self.found = self.found.filter(|(_, until)| input.now < *until);
         if let Some((found, _)) = self.found
@@ -184,6 +228,10 @@ impl DelayLaw {
             && age < f64::max(10.0, 10.0 * rtt)
         {
             rate = rate.max(capacity.min(1.25 * largest));
+            if age < MOMENT && path.delivery().is_limited() {
+                // What the application did not use is no evidence that there is more.
+                rate = rate.min(1.05 * capacity);
+            }
         }
         if alone && input.now - self.overflowed < f64::max(20.0, 20.0 * rtt) {
             rate *= HEADROOM;
@@ -195,6 +243,19 @@ impl DelayLaw {
             rate = rate.min(recent.max(0.3 * rate));
         }
         rate
+    }
+
+    /// A queue that empties early was that of a burst of others, not of a fall.
+    fn end_fall(&mut self, input: Input) {
+        let Some(fall) = self.fall else { return };
+        let is_empty = input.queue.now <= self.target && input.now > fall.at + DELAYED;
+        if input.now > fall.drained {
+            self.fall = None;
+        } else if is_empty {
+            self.found = Some((0.9 * fall.before, input.now + 0.5));
+            self.fall = None;
+            self.falls.withdraw();
+        }
     }
 
     fn set_target(&mut self, path: &mut Path, input: Input, rate: f64) {
@@ -253,6 +314,10 @@ const EMPTY: f64 = 0.0015;
 const MOST_GAIN: f64 = 0.25;
 /// Part of the rate of the path that is used after an overflow.
 const HEADROOM: f64 = 0.96;
+/// Age of a capacity that is the present one, in seconds.
+const MOMENT: f64 = 0.5;
+/// Time until the delay in the queue shows a fall, in seconds.
+const DELAYED: f64 = 0.1;
 /// Shorter queues are no limit of the target, in seconds.
 const LEAST_OVERFLOW: f64 = 0.004;
 /// Nominal time between two updates, in seconds.

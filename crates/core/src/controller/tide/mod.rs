@@ -16,7 +16,7 @@ use crate::control::{
 use crate::path::{News, Path, Queue};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
-use competition::Competition;
+use competition::{Competition, Limits};
 pub use config::{Friend, TideConfig};
 use delay_law::DelayLaw;
 
@@ -46,6 +46,8 @@ struct Tide {
     adjusted: Time,
     interval: Duration,
     totals: Summary,
+    /// Time of the last event about the path.
+    traced: Time,
 }
 
 /// Silence of the path: no report although packets are in flight.
@@ -74,6 +76,7 @@ impl Tide {
             adjusted: start.now,
             interval: Duration::ZERO,
             totals: Summary::default(),
+            traced: start.now,
         };
         tide.begin(start.now, start.prior);
         tide
@@ -96,7 +99,7 @@ impl Tide {
     }
 
     /// Processes the measurements since the last update.
-    fn update(&mut self, cx: &mut Context<'_>) {
+    fn update(&mut self, cx: &mut Context<'_>, fall: Option<f64>) {
         let span = cx.now.since(self.updated).as_secs_f64().min(LONGEST_SPAN);
         let Some(queue) = self.path.delays().take(span) else {
             return;
@@ -109,6 +112,9 @@ impl Tide {
         }
         let delivered = self.path.rate().max(size);
         self.competition.on_rate(delivered, rtt, span);
+        if let Some(rate) = fall {
+            self.on_fall(cx, rate);
+        }
         let input = delay_law::Input {
             now,
             span,
@@ -116,6 +122,7 @@ impl Tide {
             age: self.path.age(cx.now),
             is_congested: self.competition.is_congested(now, 2.0 * rtt),
         };
+        let (is_start, is_on) = (self.law.is_start, self.competition.is_on);
         let wanted = self.law.update(&mut self.path, input);
         let (limits, overflow) = self.competition.update(
             &self.path,
@@ -138,13 +145,63 @@ impl Tide {
             rate = rate.min(limits.most).max(limits.least);
         }
         if !self.law.is_start {
-            rate = rate.min(1.5 * self.path.delivery().largest());
+            rate = rate.min(self.path.delivery().ceiling());
         }
         if self.path.losses().fraction() > HEAVY_LOSS {
             rate = rate.min(0.85 * delivered);
             self.law.is_start = false;
         }
         self.rate = rate.max(self.least());
+        self.trace(cx, limits, (is_start, is_on));
+    }
+
+    /// The path became slower suddenly.
+    fn on_fall(&mut self, cx: &mut Context<'_>, rate: f64) {
+        let (from, to) = (self.path_rate(), Rate::from_f64(8.0 * rate));
+        cx.trace.record(cx.now, Event::PathFell { from, to });
+        self.path.on_fall(rate);
+        let now = self.path.seconds(cx.now);
+        let (in_flight, rtt) = (self.path.in_flight(), self.path.rtt());
+        let drains = self.law.on_fall(now, in_flight, rate, rtt);
+        self.competition.on_fall(rate, drains);
+    }
+
+    /// Records the decisions of an update. `before`: whether the start and the competition went on
+    /// until then.
+    fn trace(&mut self, cx: &mut Context<'_>, limits: Option<Limits>, before: (bool, bool)) {
+        let (is_start, is_on) = (self.law.is_start, self.competition.is_on);
+        let now = cx.now;
+        if before.0 && !is_start {
+            let rate = self.path_rate();
+            cx.trace.record(now, Event::SlowStartEnded { rate });
+        }
+        if before.1 != is_on {
+            let event = if is_on {
+                Event::QueueContested
+            } else {
+                Event::QueueSettled
+            };
+            cx.trace.record(now, event);
+        }
+        if before != (is_start, is_on) || now.since(self.traced) >= TRACED {
+            self.traced = now;
+            let rate = |rate| Rate::from_f64(8.0 * rate);
+            let losses = self.path.losses();
+            let event = Event::PathEstimated {
+                capacity: self.path_rate(),
+                share: self.path.share(),
+                loss: losses.fraction(),
+                congestion: losses.congestion_share(),
+                least: limits.map(|l| rate(l.least)),
+                most: limits.map(|l| rate(l.most)),
+            };
+            cx.trace.record(now, event);
+        }
+    }
+
+    /// Rate that the path carries.
+    fn path_rate(&self) -> Rate {
+        Rate::from_f64(8.0 * self.rate.max(self.law.path_rate))
     }
 
     /// For a round trip after a silence, the rate is that before it, until there are measurements.
@@ -219,7 +276,7 @@ impl RateController for Tide {
         let News {
             received,
             congestion,
-            ..
+            fall,
         } = self
             .path
             .on_report(cx.now, cx.rng, report, is_restored, target);
@@ -229,11 +286,13 @@ impl RateController for Tide {
         if received == 0 {
             return;
         }
+        // Flows that fill the queue make it longer all the time.
+        let fall = fall.filter(|_| !self.competition.is_on && !self.law.is_start);
         self.reported = cx.now;
         if is_restored {
             self.resume(cx);
-        } else if cx.now.since(self.updated) >= PERIOD {
-            self.update(cx);
+        } else if fall.is_some() || cx.now.since(self.updated) >= PERIOD {
+            self.update(cx, fall);
         }
     }
 
@@ -245,7 +304,7 @@ impl RateController for Tide {
                 rate: rate.max(self.least()),
                 ended: None,
             };
-            let between = (self.path.rtt() / 4.0).clamp(0.02, 0.1);
+            let between = (self.path.rtt() / 4.0).max(PROBES);
             self.rate = self.path.size() / between;
             let rate = Rate::from_f64(8.0 * self.rate);
             cx.trace.record(cx.now, Event::NoFeedback { rate });
@@ -275,7 +334,9 @@ impl RateController for Tide {
     fn target(&self) -> Target {
         let most = self.demand.ceiling;
         let mut target = Target::of(Rate::from_f64(8.0 * self.rate).min(most));
-        target.spacing = Spacing::Dithered;
+        if !self.silence.is_on {
+            target.spacing = Spacing::Dithered;
+        }
         if self.law.is_start {
             target.burst = delay_law::TRAIN;
         }
@@ -291,8 +352,8 @@ impl RateController for Tide {
     fn path_state(&self) -> Option<PathState> {
         Some(PathState {
             is_contested: self.competition.is_on,
-            capacity: Rate::from_f64(8.0 * self.rate.max(self.law.path_rate)),
-            is_settled: !self.law.is_start && !self.silence.is_on,
+            capacity: self.path_rate(),
+            falls: self.law.repeated_falls(self.path.seconds(self.updated)),
             congestion: self.path.losses().congestion_share(),
         })
     }
@@ -323,3 +384,7 @@ const SILENCE: Duration = Duration::from_millis(200);
 /// Reports that are further apart need updates in between, at this distance.
 const BETWEEN: Duration = Duration::from_millis(60);
 const ADJUSTMENT: Duration = Duration::from_millis(50);
+/// Shortest time between two probes of a silent path, in seconds.
+const PROBES: f64 = 0.02;
+/// Time between two events about the path.
+const TRACED: Duration = Duration::from_secs(1);

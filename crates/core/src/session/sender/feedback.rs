@@ -10,7 +10,7 @@ use crate::session::history::{Content, Learnt};
 use crate::session::path::{MAX_RTT, PathView};
 use crate::session::receiver_reports::ReportedInterval;
 use crate::trace::{BreakerCause, Event, FeedbackFault, KeyCause};
-use crate::units::Time;
+use crate::units::{Rate, Time};
 use crate::wire::ntp::round_trip;
 use crate::wire::rtcp::{self, Nack, ReportBlock, Rtcp, SenderInfo};
 
@@ -194,11 +194,18 @@ impl MediaSender {
         let Some(cause) = cause.filter(|_| self.config.circuit_breaker) else {
             return;
         };
-        // Receiver reports come too late to avoid the congestion. Per-packet feedback does not.
-        if self.peer == Peer::ReceiverReports && self.breaker.reduce() {
-            self.reports.cut();
+        // Reports, and a path that fell to a fraction of its rate, come too late to avoid losses of
+        // a round trip at the rate before.
+        let is_slow = self.peer == Peer::ReceiverReports;
+        let floor = if is_slow {
+            Rate::ZERO
         } else {
-            self.stop(cx, cause);
+            self.config.rates.0
+        };
+        match self.breaker.reduce(floor) {
+            Some(_) if is_slow => self.reports.cut(),
+            Some(tenth) => self.ceiling = Some(tenth),
+            None => self.stop(cx, cause),
         }
     }
 

@@ -1,6 +1,6 @@
 //! `tidegate knowledge`: what sessions learnt about the paths to their clients.
 
-mod access;
+pub(crate) mod access;
 mod cluster;
 mod exchange;
 mod predict;

@@ -1,6 +1,7 @@
 //! `tidegate send`: sends a stream over RTP or TCP.
 
 pub(crate) mod addresses;
+mod learning;
 pub(crate) mod once;
 mod report;
 pub(crate) mod source;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ArgGroup;
-use tidegate_core::control::{Algorithm as _, Demand, Start};
+use tidegate_core::control::{Algorithm as _, Demand, Prior, Start};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tide::TideConfig;
@@ -40,6 +41,7 @@ use crate::live::{self, FLOW, Folder, JsonArgs, Limits, TraceBuffer, Transport};
 use crate::security::{self, Protection, SecurityArgs};
 use crate::tcp::TcpArgs;
 use addresses::{Route, check_target};
+use learning::Learning;
 use report::Reporter;
 use source::{Encoding, OpenedSource};
 use tidegate_console::arguments;
@@ -103,6 +105,10 @@ pub(crate) struct SendArgs {
     crypto_suite: Option<CryptoSuite>,
     #[command(flatten)]
     security: SecurityArgs,
+    /// Start from what this store knows about the path, and add what the session learns; the file is
+    /// created if it does not exist [default: none]
+    #[arg(long, value_name = "FILE", conflicts_with = "one_way")]
+    knowledge: Option<PathBuf>,
     /// Write a run folder here [default: none]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
@@ -170,7 +176,10 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         Side::Sender,
         manifest,
     )?;
-    let sender = make_sender(args, config, &mut rng);
+    let known = args.knowledge.as_deref();
+    let known = known.map(|file| Learning::open(file, route.peer.ip()));
+    let (mut learning, prior) = known.transpose()?.unzip();
+    let sender = make_sender(args, config, prior.flatten(), &mut rng);
     let (encoder, pace) = Timed::new(
         opened.session,
         around.clock,
@@ -207,9 +216,15 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
             }
             shutdown.turn(stream.inner_mut(), now, interrupts);
             reporter.turn(stream.inner_mut(), now, &events.take());
+            if let Some(learning) = &mut learning {
+                learning.turn(&stream.inner().sender().status(), now);
+            }
             ControlFlow::Continue(())
         },
     );
+    if let Some(learning) = learning {
+        learning.finish(around.clock.now());
+    }
     let summary = reporter.finish(stream.inner_mut(), around.clock.now(), &events.take())?;
     args.json.print(summary.as_ref())?;
     if ended?.refused && around.interrupts.count() == 0 {
@@ -346,6 +361,14 @@ fn check(args: &SendArgs) -> Result<()> {
             fixed have none: leave one of them out"
         );
     }
+    if args.knowledge.is_some() {
+        ensure!(
+            args.transport == Transport::Rtp
+                && !matches!(args.control(), ControllerConfig::Fixed { .. }),
+            "--knowledge requires rate control, which --transport tcp and --control fixed do not \
+            have: leave one of them out"
+        );
+    }
     if args.yielding {
         ensure!(
             args.transport == Transport::Rtp
@@ -387,14 +410,20 @@ fn sender_config(
     config
 }
 
-fn make_sender(args: &SendArgs, config: SenderConfig, rng: &mut dyn rand_core::Rng) -> MediaSender {
+fn make_sender(
+    args: &SendArgs,
+    config: SenderConfig,
+    prior: Option<Prior>,
+    rng: &mut dyn rand_core::Rng,
+) -> MediaSender {
     let (floor, ceiling) = config.rates;
     let demand = Demand {
         floor,
         ceiling,
         shares: 1,
     };
-    let start = Start::new(Time::ZERO, config.packet_size, demand);
+    let mut start = Start::new(Time::ZERO, config.packet_size, demand);
+    start.prior = prior;
     let planner = PlannerConfig {
         yields: args.yielding,
         ..PlannerConfig::new(floor, ceiling)

@@ -3,8 +3,10 @@
 mod command;
 
 use std::fs;
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use command::{folder, text, tidegate};
 
@@ -153,4 +155,47 @@ fn a_prediction_is_explained() {
     let (code, said) = run("knowledge predict 224.0.0.1", &dir);
     assert_eq!(code, Some(2));
     assert!(said.contains("no address of a host"), "{said}");
+}
+
+#[test]
+fn a_session_starts_from_the_store() {
+    let dir = folder("knowledge-send");
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let mut text = "at_ms,client,scale,rate_bps,rtt_us\n".to_owned();
+    for slot in 1..60 {
+        let at = since.as_millis() - 10_000 * slot;
+        let row = format!("{at},127.0.0.9,round-trip,3000000,400\n");
+        text.push_str(&row);
+    }
+    fs::write(dir.join("in.csv"), text).unwrap();
+    let (code, said) = run("knowledge import in.csv", &dir);
+    assert_eq!(code, Some(0), "{said}");
+    // No socket has this address, which ends the session.
+    let closed = UdpSocket::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let send = format!("send --to {closed} --duration 2s --knowledge");
+    let (code, said) = run(&format!("{send} knowledge.db"), &dir);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("from 59 samples of 1 client: the start is informed"),
+        "{said}"
+    );
+    assert!(said.contains("3.00 Mb/s expected"), "{said}");
+    assert!(said.contains("0 samples kept"), "{said}");
+    let (_, said) = run(&format!("{send} new.db"), &dir);
+    assert!(said.contains("nothing is known about the path"), "{said}");
+    assert!(dir.join("new.db").exists());
+    for (options, words) in [
+        (
+            "--knowledge k.db --control fixed:1Mb/s",
+            "--knowledge requires rate control",
+        ),
+        ("--knowledge k.db --one-way", "cannot be used with"),
+    ] {
+        let (code, said) = run(&format!("send --to {closed} {options}"), &dir);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
 }

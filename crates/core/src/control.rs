@@ -391,6 +391,13 @@ pub enum Change {
         /// Zero restores the configured interval.
         interval: Duration,
     },
+    /// The path delivered this rate during a round trip without congestion, although the
+    /// controller's own target was lower: a careful resume has probed it. The search for the rate may
+    /// continue from there.
+    Validated {
+        /// Rate that was delivered, all headers included.
+        rate: Rate,
+    },
 }
 
 /// Rates that the application asks for.

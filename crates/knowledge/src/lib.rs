@@ -15,6 +15,7 @@ pub mod predict;
 pub mod recluster;
 mod robust;
 pub mod sample;
+pub mod sampler;
 pub mod start_table;
 pub mod store;
 pub mod synthetic;

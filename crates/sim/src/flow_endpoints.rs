@@ -118,7 +118,8 @@ impl FlowInstance {
             ceiling: video.ceiling,
             shares: 1,
         };
-        let start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
+        let mut start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
+        start.prior = self.plan.prior;
         let controller = self.controller().start(&start);
         let planner = PlannerConfig {
             yields: self.plan.yielding,

@@ -11,6 +11,7 @@ mod outages;
 mod outcome;
 mod rcs;
 mod runs;
+mod start;
 pub mod verb;
 
 #[cfg(test)]
@@ -395,4 +396,5 @@ pub const ENTRIES: &[Entry] = &[
     rcs::FIG21C,
     rcs::FIG22A,
     rcs::FIG22B,
+    start::FIG3,
 ];

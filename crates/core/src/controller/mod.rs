@@ -1,5 +1,6 @@
 //! Rate controllers, one file per algorithm.
 
+pub mod careful_resume;
 pub mod fixed;
 pub mod rap;
 pub mod rcs;
@@ -11,10 +12,11 @@ use core::time::Duration;
 
 use crate::control::{Algorithm, RateController, Start};
 use crate::units::Rate;
+use careful_resume::CarefulResume;
 use fixed::Fixed;
 use rap::RapConfig;
 use rcs::RcsConfig;
-use tfrc::TfrcConfig;
+use tfrc::{Flavour, StartRule, TfrcConfig};
 use tide::TideConfig;
 
 /// Selection and configuration of a controller. In files: a table with the key `algorithm`, e.g.
@@ -77,8 +79,32 @@ impl Default for ControllerConfig {
     }
 }
 
+/// If a prior is known, a [`CarefulResume`] is around the controller, except for a fixed rate and the
+/// start of [`StartRule::InformedPaper`].
 impl Algorithm for ControllerConfig {
     fn start(&self, start: &Start) -> Box<dyn RateController> {
+        let controller = self.bare(start);
+        if start.prior.is_none() || !self.resumes() {
+            return controller;
+        }
+        Box::new(CarefulResume::new(controller, start))
+    }
+}
+
+impl ControllerConfig {
+    /// Whether a prior is probed before the controller may use it.
+    fn resumes(&self) -> bool {
+        match self {
+            Self::Fixed { .. } => false,
+            Self::Tfrc(config) => {
+                let older = config.flavour == Flavour::Rfc3448;
+                !(older && config.rfc3448.start == StartRule::InformedPaper)
+            }
+            Self::Rap(_) | Self::Rcs(_) | Self::Tide(_) => true,
+        }
+    }
+
+    fn bare(&self, start: &Start) -> Box<dyn RateController> {
         match self {
             Self::Fixed { rate } => Box::new(Fixed::new(*rate)),
             Self::Rap(config) => config.start(start),

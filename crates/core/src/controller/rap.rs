@@ -261,7 +261,7 @@ impl RateController for Rap {
             Change::Reports { interval } => {
                 self.report_interval = self.config.report_interval.max(*interval);
             }
-            Change::Demand(_) => {}
+            Change::Demand(_) | Change::Validated { .. } => {}
         }
     }
 

@@ -446,6 +446,7 @@ impl RateController for Rcs {
                 self.interval = interval;
             }
             Change::Reports { interval } => self.interval = *interval,
+            Change::Validated { .. } => {}
         }
         self.advance(cx);
         self.publish(cx);

@@ -331,6 +331,7 @@ impl<C: RateController> RateController for DelayBound<C> {
                     self.suspended = suspended;
                 }
             }
+            Change::Validated { .. } => {}
         }
         self.planner.reconfigure(config);
     }

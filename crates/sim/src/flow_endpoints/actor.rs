@@ -69,7 +69,9 @@ impl FlowInstance {
         };
         let start = Time::ZERO + self.plan.start;
         let control = self.controller().with_native_feedback();
-        let controller = control.start(&Start::new(start, bulk.packet, demand));
+        let mut known = Start::new(start, bulk.packet, demand);
+        known.prior = self.plan.prior;
+        let controller = control.start(&known);
         let (sender, receiver) = model_flow::ends(&control, bulk.packet);
         let sender = model_flow::SenderConfig {
             flow: FlowId(0),

@@ -20,7 +20,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate_core::control::Ecn;
+use tidegate_core::control::{Ecn, Prior};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::link::{JitterConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
@@ -155,6 +155,8 @@ pub struct FlowPlan {
     pub exit: Option<AccessPlan>,
     /// Rate controller; absent if the kind of the flow includes one.
     pub control: Option<ControllerConfig>,
+    /// What the controller knows about the path at the start.
+    pub prior: Option<Prior>,
     /// Payload of the flow.
     pub media: MediaPlan,
     /// ECN codepoint of its packets. Queues may mark ECT(0) and ECT(1) packets instead of dropping

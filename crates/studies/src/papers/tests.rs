@@ -116,6 +116,25 @@ fn rcs_recovers_after_each_kind_of_loss_as_published() {
     }
 }
 
+/// The paper's statements on informed starts hold. `docs/knowledge.md` has those that do not.
+#[test]
+fn informed_starts_are_as_published() {
+    let figure = play("start/fig3", 10, &[]);
+    let published = figure
+        .claims
+        .iter()
+        .filter(|c| c.text.starts_with("with a"));
+    assert_eq!(published.clone().count(), 3);
+    for claim in published {
+        assert_eq!(claim.holds, Some(true), "{claim:?}");
+    }
+    let harmless = ["TCP loses no more", "too low: 90 %"];
+    for words in harmless {
+        let claim = figure.claims.iter().find(|c| c.text.contains(words));
+        assert_eq!(claim.unwrap().holds, Some(true), "{words}: {claim:?}");
+    }
+}
+
 #[test]
 fn every_figure_has_series_claims_and_notes() {
     for entry in ENTRIES

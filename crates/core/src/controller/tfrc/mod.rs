@@ -24,12 +24,17 @@ pub use config::{Flavour, PacketSize, TfrcConfig};
 use loss::{LossClass, LossHistory};
 use packet_log::PacketLog;
 use receive::{Arrival, Arrivals, Feedback, ReceiveRates, Round};
-pub use rfc3448::Rfc3448;
+pub use rfc3448::{Rfc3448, StartRule};
 
 impl Algorithm for TfrcConfig {
     fn start(&self, start: &Start) -> Box<dyn RateController> {
         match self.flavour {
-            Flavour::Rfc3448 => Box::new(rfc3448::Tfrc::new(self, start.now, start.packet_size)),
+            Flavour::Rfc3448 => Box::new(rfc3448::Tfrc::new(
+                self,
+                start.now,
+                start.packet_size,
+                start.prior,
+            )),
             Flavour::Rfc5348 => Box::new(Tfrc::new(self, start.now, start.packet_size)),
         }
     }
@@ -442,6 +447,14 @@ impl RateController for Tfrc {
                 self.report_interval = self.config.report_interval.max(*interval);
                 let patience = self.patience();
                 self.silence = self.silence.map(|_| cx.now + patience);
+            }
+            Change::Validated { rate } => {
+                let rate = rate.as_f64() / 8.0;
+                if self.fair.is_none() && rate > self.rate {
+                    self.rate = rate;
+                    self.doubled = cx.now;
+                    self.publish(cx);
+                }
             }
             Change::Demand(_) => {}
         }

@@ -5,6 +5,7 @@
 
 mod equation;
 mod headers;
+mod informed;
 mod round_trip;
 mod throughput;
 mod wali;
@@ -18,13 +19,15 @@ use super::{
     valid_loss_event_rate,
 };
 use crate::control::{
-    Change, Context, Ecn, Outcome, PacketOutcome, RateController, Report, Sent, Summary, Target,
-    TimerReason,
+    Change, Context, Ecn, Outcome, PacketOutcome, Prior, RateController, Report, Sent, Summary,
+    Target, TimerReason,
 };
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
 use equation::Equation;
 use headers::Headers;
+pub use informed::StartRule;
+use informed::{EarlyReport, Informed, Step};
 use round_trip::RoundTrip;
 use throughput::Throughput;
 use wali::Wali;
@@ -58,6 +61,8 @@ pub struct Rfc3448 {
     pub intervals: u8,
     /// Lower bound of the history discount (`minDiscountRatio_`), in 0..=1.
     pub discount_floor: f64,
+    /// Start of the flow.
+    pub start: StartRule,
     /// Each report is a feedback packet: receivers report once per round trip. Otherwise reports
     /// are combined into rounds, as in [`Flavour::Rfc5348`](super::Flavour::Rfc5348).
     pub each_report: bool,
@@ -74,6 +79,7 @@ impl Default for Rfc3448 {
             rtt_memory: 0.95,
             intervals: 8,
             discount_floor: 0.5,
+            start: StartRule::SlowStart,
             each_report: false,
         }
     }
@@ -94,6 +100,7 @@ pub(super) struct Tfrc {
     /// Rate for the spacing of the next packet: `rate` with all corrections.
     instant: f64,
     slow_start: bool,
+    informed: Informed,
     /// Time of the last change of the rate, other than at the end of slow start.
     changed: Time,
     rtt: Option<RoundTrip>,
@@ -113,9 +120,17 @@ pub(super) struct Tfrc {
 }
 
 impl Tfrc {
-    pub(super) fn new(config: &TfrcConfig, now: Time, packet_size: Bytes) -> Self {
+    pub(super) fn new(
+        config: &TfrcConfig,
+        now: Time,
+        packet_size: Bytes,
+        prior: Option<Prior>,
+    ) -> Self {
         let size = packet_size.get().max(1) as f64;
-        let first = (config.rfc3448.first_rate.as_f64() / 8.0).max(size / T_MBI);
+        let informed = Informed::new(config.rfc3448.start, prior);
+        let first = informed.first_rate();
+        let first = first.unwrap_or(config.rfc3448.first_rate.as_f64() / 8.0);
+        let first = first.max(size / T_MBI);
         let mut config = config.clone();
         config.rfc3448.rtt_memory = share(config.rfc3448.rtt_memory);
         let mut tfrc = Self {
@@ -126,7 +141,8 @@ impl Tfrc {
             reached: first,
             ramp: 0.0,
             instant: first,
-            slow_start: true,
+            slow_start: informed == Informed::Over,
+            informed,
             changed: now,
             rtt: None,
             headers: Headers::new(),
@@ -178,6 +194,17 @@ impl Tfrc {
             return;
         }
         let header = self.headers.of(by);
+        if self.losses.is_empty() && self.informed.is_early() {
+            // The loss event rate that was seen, which the paper calls too pessimistic.
+            let (seq, _) = self.pending[0];
+            let p = 1.0 / seq.saturating_add(1) as f64;
+            self.losses.seed(p);
+            self.gathered.first_p = Some(p);
+            self.gathered.new_event = true;
+            self.last_event = Some((shown, header.round));
+            self.pending.clear();
+            return;
+        }
         if self.losses.is_empty() {
             let rate = self.arrivals.rate(at, header.rtt) * self.size;
             let p = self.equation(header.rtt).inverse(rate);
@@ -230,7 +257,16 @@ impl Tfrc {
                 .record(cx.now, Event::LossEvent { loss_event_rate });
         }
         if !self.slow_start {
-            self.follow(cx.now, p, 2.0 * received, rtt);
+            let fair = (p > 0.0).then(|| self.equation(rtt).rate(p));
+            let (next, step) = self.informed.on_report(&EarlyReport {
+                now: cx.now,
+                is_first: first,
+                rtt,
+                received,
+                fair,
+            });
+            self.informed = next;
+            self.step(cx.now, step, p, received, rtt);
         } else if first || p <= 0.0 {
             self.grow(cx.now, 2.0 * received, rtt);
         } else {
@@ -240,6 +276,21 @@ impl Tfrc {
             cx.trace.record(cx.now, Event::SlowStartEnded { rate });
         }
         self.instant = self.damped();
+    }
+
+    /// After slow start, or instead of it.
+    fn step(&mut self, now: Time, step: Step, p: f64, received: f64, rtt: f64) {
+        match step {
+            Step::Normal => self.follow(now, p, 2.0 * received, rtt),
+            Step::Rate(rate) | Step::FirstLossRate(rate) => {
+                self.rate = rate.max(self.least_rate());
+                self.changed = now;
+            }
+        }
+        if let Step::FirstLossRate(rate) = step {
+            let p = self.equation(rtt).inverse(rate);
+            self.losses.seed(p);
+        }
     }
 
     /// Receive rate in bytes per second, as the receiver would have computed it for the latest
@@ -319,9 +370,11 @@ impl Tfrc {
     }
 
     fn set_timer(&mut self, now: Time) {
-        let rtt = self.rtt.map_or(0.0, |rtt| rtt.mean);
-        let round = rtt.max(seconds(self.config.report_interval));
-        let span = if self.rtt.is_some() { 2.0 * round } else { 0.0 };
+        let known = self.rtt.map(|rtt| rtt.mean).or(self.informed.rtt());
+        let round = known
+            .unwrap_or(0.0)
+            .max(seconds(self.config.report_interval));
+        let span = if known.is_some() { 2.0 * round } else { 0.0 };
         let span = duration(span.max(2.0 * self.size / self.rate));
         self.silence = Some(now + span.max(LEAST_PATIENCE));
     }
@@ -382,6 +435,7 @@ impl RateController for Tfrc {
             self.limited.ended = Some(cx.now);
         }
         self.limited.now = packet.app_limited;
+        self.informed.on_sent(cx.now);
         if self.config.packet_size == PacketSize::Mean {
             self.size += (packet.size.get().max(1) as f64 - self.size) * SIZE_GAIN;
         }
@@ -445,11 +499,23 @@ impl RateController for Tfrc {
     }
 
     fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
-        if let Change::Path { packet_size, .. } = change {
-            let published = self.published;
-            *self = Self::new(&self.config, cx.now, *packet_size);
-            self.published = published;
-            self.publish(cx);
+        match change {
+            Change::Path { packet_size, prior } => {
+                let published = self.published;
+                *self = Self::new(&self.config, cx.now, *packet_size, *prior);
+                self.published = published;
+                self.publish(cx);
+            }
+            Change::Validated { rate } if self.slow_start => {
+                let rate = rate.as_f64() / 8.0;
+                if rate > self.rate {
+                    (self.rate, self.reached) = (rate, rate);
+                    self.instant = self.damped();
+                    self.changed = cx.now;
+                    self.publish(cx);
+                }
+            }
+            Change::Validated { .. } | Change::Demand(_) | Change::Reports { .. } => {}
         }
     }
 

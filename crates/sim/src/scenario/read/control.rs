@@ -1,9 +1,10 @@
 //! The controller of a flow.
 
+use tidegate_core::control::Prior;
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::rcs::RcsConfig;
-use tidegate_core::controller::tfrc::{Flavour, PacketSize, TfrcConfig};
+use tidegate_core::controller::tfrc::{Flavour, PacketSize, StartRule, TfrcConfig};
 use tidegate_core::controller::tide::{Friend, TideConfig};
 
 use crate::scenario::error::{Fault, ScenarioError};
@@ -140,6 +141,12 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
     if let Some(value) = table.get("intervals") {
         options.intervals = value.whole(2..=32)? as u8;
     }
+    if let Some(value) = table.get("start") {
+        options.start = value.choice(
+            &["slow-start", "informed-paper"],
+            &[StartRule::SlowStart, StartRule::InformedPaper],
+        )?;
+    }
     if let Some(value) = table.get("discount_floor") {
         options.discount_floor = value.share()?;
     }
@@ -161,6 +168,31 @@ pub(super) fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, S
     }
 }
 
+/// What a flow with a controller of its own knows about its path.
+pub(super) fn prior_of(flow: &Table<'_>) -> Result<Option<Prior>, ScenarioError> {
+    let Some(value) = flow.get("prior") else {
+        return Ok(None);
+    };
+    if flow.get("control").is_none() {
+        return Err(value.fault(Fault::Conflict {
+            why: "only a flow with control has a use for a prior".to_owned(),
+            fix: "remove it, or send bulk or video over RTP".to_owned(),
+        }));
+    }
+    let table = value.table(PRIOR, "{ rate = \"500kb/s\", rtt = \"40ms\" }")?;
+    let rate = table.need("rate", "rate = \"500kb/s\"")?;
+    let rtt = table.need("rtt", "rtt = \"40ms\"")?;
+    Ok(Some(Prior {
+        rate: rate.positive_rate("a path that carries nothing has no prior")?,
+        rtt: rtt.positive_duration("a path has a round-trip time above zero")?,
+        confidence: table
+            .get("confidence")
+            .map_or(Ok(1.0), |value| value.share())?,
+    }))
+}
+
+pub(super) const PRIOR: &[&str] = &["rate", "rtt", "confidence"];
+
 pub(super) const CONTROL: &[&str] = &["tfrc", "rap", "rcs", "tide", "fixed"];
 
 pub(super) const TIDE: &[&str] = &["friend"];
@@ -180,6 +212,7 @@ pub(super) const TFRC: &[&str] = &[
     "first_rate",
     "intervals",
     "discount_floor",
+    "start",
 ];
 
 const TFRC_3448: &[&str] = &[
@@ -189,4 +222,5 @@ const TFRC_3448: &[&str] = &[
     "first_rate",
     "intervals",
     "discount_floor",
+    "start",
 ];

@@ -10,7 +10,7 @@ use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::units::{Bytes, Rate};
 
-use super::control::control_of;
+use super::control::{control_of, prior_of};
 use super::routes::{self, Nodes};
 use super::{Names, Open, link::TRACE, models};
 use crate::interactive::StreamPlan;
@@ -67,6 +67,7 @@ pub(super) fn flow(
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
         control: control_of(&table)?,
+        prior: prior_of(&table)?,
         media: media(&table, count, (start, stop), scenario.duration, open)?,
         yielding: false,
         patience: table.get("patience").map_or(Ok(PATIENCE), |value| {
@@ -460,6 +461,7 @@ pub(super) const FLOW: &[&str] = &[
     "access",
     "exit",
     "control",
+    "prior",
     "video",
     "bulk",
     "tcp",

@@ -14,13 +14,27 @@ struct Flow {
 }
 
 impl Flow {
+    /// A flow that starts with six packets per round trip, as published.
+    fn informed() -> Self {
+        let mut flow = Self::new();
+        let mut config = flow.tfrc.config.clone();
+        config.rfc3448.start = StartRule::InformedPaper;
+        let prior = Prior {
+            rate: Rate::kbps(480),
+            rtt: RTT,
+            confidence: 1.0,
+        };
+        flow.tfrc = Tfrc::new(&config, Time::ZERO, Bytes(1_000), Some(prior));
+        flow
+    }
+
     fn new() -> Self {
         let config = TfrcConfig {
             damping: false,
             ..TfrcConfig::ns2()
         };
         Self {
-            tfrc: Tfrc::new(&config, Time::ZERO, Bytes(1_000)),
+            tfrc: Tfrc::new(&config, Time::ZERO, Bytes(1_000), None),
             now: Time::ZERO,
             seq: 0,
         }
@@ -206,4 +220,64 @@ fn external_measurement_is_used_unchanged() {
     // sqrt(0.02/3) = 0.08165; 3 * sqrt(0.00375) = 0.18371 times 0.3 s * 0.01 * 1.0032 is
     // 0.000553: 1 / (0.1 * 0.08165 + 0.000553) = 114.7 packets a second.
     assert!((flow.window() - 11.47).abs() < 0.01, "{}", flow.window());
+}
+
+#[test]
+fn an_informed_start_sends_at_the_predicted_rate_and_then_avoids_congestion() {
+    let mut flow = Flow::informed();
+    assert!((flow.window() - 6.0).abs() < 1e-9);
+    flow.round(6, &[]);
+    assert!((flow.window() - 6.0).abs() < 1e-9, "{}", flow.window());
+    assert!(flow.tfrc.losses.is_empty());
+    // The first loss event rate, after two round trips.
+    flow.round(6, &[]);
+    assert!((flow.window() - 6.0).abs() < 0.01, "{}", flow.window());
+    assert!(!flow.tfrc.losses.is_empty());
+    for _ in 0..20 {
+        let before = flow.window();
+        flow.round(before as u64, &[]);
+        assert!(flow.window() <= before + 1.01, "{before} {}", flow.window());
+    }
+    assert!(flow.window() > 6.0, "{}", flow.window());
+}
+
+#[test]
+fn an_informed_start_with_an_early_loss_takes_the_mean_of_fair_and_received_rate() {
+    let mut flow = Flow::informed();
+    flow.round(6, &[3]);
+    // One loss in four packets; before the second report the predicted rate is the received one.
+    let fair = flow.tfrc.equation(0.1).rate(0.25);
+    let expected = 0.5 * (fair + 60_000.0);
+    assert!(
+        (flow.tfrc.rate - expected).abs() < 1.0,
+        "{}",
+        flow.tfrc.rate
+    );
+    assert_eq!(flow.tfrc.informed, Informed::TooHigh);
+    // The fair rate of a loss in ever more packets becomes the higher one.
+    for _ in 0..40 {
+        flow.round((flow.window() as u64).max(1), &[]);
+    }
+    assert_eq!(flow.tfrc.informed, Informed::Over);
+}
+
+#[test]
+fn slow_start_continues_from_a_validated_rate() {
+    let validated = Change::Validated {
+        rate: Rate::kbps(480),
+    };
+    let mut flow = Flow::new();
+    flow.round(1, &[]);
+    flow.call(|tfrc, cx| tfrc.on_change(cx, &validated));
+    assert!((flow.window() - 6.0).abs() < 1e-9, "{}", flow.window());
+    // After a loss the equation decides.
+    let mut flow = Flow::new();
+    for _ in 0..3 {
+        flow.round(4, &[]);
+    }
+    let lost = flow.seq;
+    flow.round(4, &[lost]);
+    let before = flow.window();
+    flow.call(|tfrc, cx| tfrc.on_change(cx, &validated));
+    assert!((flow.window() - before).abs() < 1e-9, "{}", flow.window());
 }

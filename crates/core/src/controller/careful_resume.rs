@@ -1,0 +1,347 @@
+//! Careful resume: start from what earlier sessions learnt, around any controller (RFC 9959).
+//!
+//! The controller starts as without a prior. Once a report confirms the path, half of the prior's rate
+//! is probed for a round trip, paced. If it is delivered without congestion, it holds until the
+//! controller itself has reached it; otherwise the rate is half of what was delivered. The phases are
+//! those of the RFC, which describes them for a congestion window; here they limit a rate.
+
+use core::time::Duration;
+
+use crate::control::{
+    Change, Context, Ecn, Outcome, PathState, Prior, RateController, Report, Sent, Start, Summary,
+    Target, TimerReason, sooner,
+};
+use crate::trace::{Event, Trace};
+use crate::units::{Bytes, Rate, Time};
+
+/// A controller with a careful resume before it.
+#[derive(Debug)]
+pub struct CarefulResume<C> {
+    inner: C,
+    packet_size: Bytes,
+    phase: Phase,
+    /// Least round-trip time so far.
+    rtt: Option<Duration>,
+    /// Sequence number of the next packet.
+    next: u64,
+    /// Last rate recorded in the trace.
+    published: Rate,
+}
+
+/// Phases of RFC 9959 section 3.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    /// The first packets confirm the path.
+    Reconnaissance(Prior),
+    /// The probe is sent.
+    Unvalidated(Probe),
+    /// The packets of the probe are acknowledged.
+    Validating(Probe),
+    /// The path delivered `rate`.
+    Holding { rate: Rate, until: Time },
+    /// The probe met congestion. Its packets are before `end`.
+    Retreat { rate: Rate, end: u64, until: Time },
+    /// The controller alone decides.
+    Normal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Probe {
+    rate: Rate,
+    began: Time,
+    /// First packet, and the one after the last.
+    packets: (u64, u64),
+    delivered: Bytes,
+}
+
+impl<C: RateController> CarefulResume<C> {
+    /// Wraps a controller that was built from `start`. Without a prior, or with one of too little
+    /// confidence, the controller alone decides.
+    pub fn new(inner: C, start: &Start) -> Self {
+        let published = inner.target().send;
+        Self {
+            inner,
+            packet_size: start.packet_size,
+            phase: Phase::of(start.prior),
+            rtt: None,
+            next: 0,
+            published,
+        }
+    }
+
+    fn on_rtt(&mut self, cx: &mut Context<'_>, sample: Duration) {
+        let rtt = self.rtt.map_or(sample, |least| least.min(sample));
+        self.rtt = Some(rtt);
+        let Phase::Reconnaissance(prior) = self.phase else {
+            return;
+        };
+        let rate = prior.rate.scale(1, 2);
+        // RFC 9959 section 3.2: another path, or a rate that the controller reaches by itself in the
+        // round trip of the probe.
+        let fits = rtt >= prior.rtt / 2 && rtt <= prior.rtt * MOST_RTT;
+        let is_faster = rate >= self.inner.target().send.scale(2, 1);
+        self.phase = if fits && is_faster {
+            Phase::Unvalidated(Probe {
+                rate,
+                began: cx.now,
+                packets: (self.next, self.next),
+                delivered: Bytes::ZERO,
+            })
+        } else {
+            Phase::Normal
+        };
+    }
+
+    /// Updates the phase for the outcomes of a report.
+    fn on_outcomes(&mut self, now: Time, report: &Report<'_>) {
+        let is_congested = report.packets.iter().any(|fate| match fate.outcome {
+            Outcome::Lost => true,
+            Outcome::Received { ecn, .. } => ecn == Ecn::Ce,
+        });
+        let newest = report.packets.last().map(|fate| fate.seq);
+        match &mut self.phase {
+            Phase::Unvalidated(probe) | Phase::Validating(probe) => {
+                let of_probe = |seq: u64| seq >= probe.packets.0;
+                let own = report.packets.iter().filter(|fate| of_probe(fate.seq));
+                let arrived = own.filter(|fate| fate.outcome.is_received());
+                probe.delivered += arrived.map(|fate| fate.size).sum();
+            }
+            _ => {}
+        }
+        let rtt = self.round_trip();
+        match self.phase {
+            Phase::Reconnaissance(_) | Phase::Holding { .. } if is_congested => {
+                self.phase = Phase::Normal;
+            }
+            Phase::Unvalidated(probe) | Phase::Validating(probe) if is_congested => {
+                self.phase = self.retreat(now, probe);
+            }
+            Phase::Unvalidated(probe) if newest.is_some_and(|seq| seq >= probe.packets.0) => {
+                self.phase = Phase::Validating(probe);
+                self.validate(now, newest);
+            }
+            Phase::Validating(_) => self.validate(now, newest),
+            Phase::Holding { rate, until } if self.inner.target().send >= rate || now >= until => {
+                self.phase = Phase::Normal;
+            }
+            Phase::Retreat { end, until, .. } => {
+                let is_over = newest.is_some_and(|seq| seq + 1 >= end) || now >= until;
+                if is_over {
+                    self.phase = Phase::Normal;
+                }
+            }
+            Phase::Unvalidated(probe) if now.since(probe.began) > rtt * 4 => {
+                self.phase = Phase::Normal;
+            }
+            _ => {}
+        }
+    }
+
+    /// The probe ends once its last packet is acknowledged.
+    fn validate(&mut self, now: Time, newest: Option<u64>) {
+        let Phase::Validating(probe) = self.phase else {
+            return;
+        };
+        if newest.is_some_and(|seq| seq + 1 >= probe.packets.1) {
+            let rtt = self.round_trip();
+            // The application may have sent less than the probe permits. A round trip need not be a
+            // whole number of packets.
+            let rate = ((probe.delivered + self.packet_size) / rtt).min(probe.rate);
+            self.phase = Phase::Holding {
+                rate,
+                until: now + rtt * HOLD,
+            };
+        }
+    }
+
+    /// RFC 9959 section 3.5: half of what the path delivered.
+    fn retreat(&self, now: Time, probe: Probe) -> Phase {
+        let rtt = self.round_trip();
+        let span = now.since(probe.began).max(rtt);
+        // The packets of the first round trip were answered after it.
+        let span = span.saturating_sub(rtt).max(rtt);
+        let half = (probe.delivered / span).scale(1, 2);
+        Phase::Retreat {
+            rate: half.max(self.packet_size / rtt),
+            end: probe.packets.1.max(self.next),
+            until: now + rtt * 4,
+        }
+    }
+
+    fn round_trip(&self) -> Duration {
+        self.rtt.unwrap_or(UNKNOWN_RTT).max(LEAST_RTT)
+    }
+
+    /// Deadline of the probe: no report came for four round trips.
+    fn deadline(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Unvalidated(probe) | Phase::Validating(probe) => {
+                Some(probe.began + self.round_trip() * 4 + REPORT_DELAY)
+            }
+            Phase::Holding { until, .. } | Phase::Retreat { until, .. } => Some(until),
+            Phase::Reconnaissance(_) | Phase::Normal => None,
+        }
+    }
+
+    /// Calls the controller. Its rate is not the one in force before [`Phase::Normal`], so that it is
+    /// not recorded; see [`publish`](Self::publish).
+    fn with_inner(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut C, &mut Context<'_>)) {
+        if self.phase == Phase::Normal {
+            return call(&mut self.inner, cx);
+        }
+        let mut trace = WithoutRates(&mut *cx.trace);
+        let mut cx = Context {
+            now: cx.now,
+            rng: &mut *cx.rng,
+            trace: &mut trace,
+        };
+        call(&mut self.inner, &mut cx);
+    }
+
+    fn publish(&mut self, cx: &mut Context<'_>) {
+        let (from, to) = (self.published, self.target().send);
+        if from != to {
+            self.published = to;
+            cx.trace.record(cx.now, Event::RateChanged { from, to });
+        }
+    }
+
+    /// Tells the controller what the probe found.
+    fn announce(&mut self, cx: &mut Context<'_>, before: Phase) {
+        if let (Phase::Holding { rate, .. }, false) =
+            (self.phase, matches!(before, Phase::Holding { .. }))
+        {
+            let validated = Change::Validated { rate };
+            self.with_inner(cx, |inner, cx| inner.on_change(cx, &validated));
+        }
+    }
+}
+
+/// Records all events but changes of the rate.
+struct WithoutRates<'a>(&'a mut dyn Trace);
+
+impl Trace for WithoutRates<'_> {
+    fn record(&mut self, at: Time, event: Event) {
+        if !matches!(event, Event::RateChanged { .. }) {
+            self.0.record(at, event);
+        }
+    }
+}
+
+impl Phase {
+    fn of(prior: Option<Prior>) -> Self {
+        let usable = prior.filter(|prior| prior.confidence >= LEAST_CONFIDENCE);
+        usable.map_or(Self::Normal, Self::Reconnaissance)
+    }
+}
+
+impl<C: RateController> RateController for CarefulResume<C> {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
+        self.with_inner(cx, |inner, cx| inner.on_sent(cx, packet));
+        self.next = packet.seq.saturating_add(1);
+        let rtt = self.round_trip();
+        if let Phase::Unvalidated(probe) = &mut self.phase {
+            // The probe lasts for a round trip; later packets continue at its rate.
+            if cx.now.since(probe.began) <= rtt {
+                probe.packets.1 = packet.seq.saturating_add(1);
+            }
+        }
+        if self.phase != Phase::Normal {
+            self.publish(cx);
+        }
+    }
+
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
+        let before = self.phase;
+        if before == Phase::Normal {
+            return self.inner.on_report(cx, report);
+        }
+        self.with_inner(cx, |inner, cx| inner.on_report(cx, report));
+        self.on_outcomes(cx.now, report);
+        if let Some(sample) = report.rtt {
+            self.on_rtt(cx, sample);
+        }
+        self.announce(cx, before);
+        self.publish(cx);
+    }
+
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        self.with_inner(cx, C::on_timeout);
+        if self.deadline().is_some_and(|at| cx.now >= at) {
+            self.phase = Phase::Normal;
+            self.publish(cx);
+        } else if self.phase != Phase::Normal {
+            self.publish(cx);
+        }
+    }
+
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
+        self.inner.on_change(cx, change);
+        if let Change::Path { packet_size, prior } = change {
+            self.packet_size = *packet_size;
+            self.phase = Phase::of(*prior);
+            self.rtt = None;
+        }
+    }
+
+    fn target(&self) -> Target {
+        let target = self.inner.target();
+        let at_least = |rate: Rate| {
+            if rate <= target.send {
+                return target;
+            }
+            Target {
+                send: rate,
+                media: rate.max(target.media),
+                // Without a limit in flight, which the controller has not searched for yet.
+                in_flight: None,
+                ..target
+            }
+        };
+        match self.phase {
+            Phase::Unvalidated(probe) | Phase::Validating(probe) => at_least(probe.rate),
+            Phase::Holding { rate, .. } => at_least(rate),
+            Phase::Retreat { rate, .. } => Target {
+                send: target.send.min(rate),
+                media: target.media.min(rate),
+                ..target
+            },
+            Phase::Reconnaissance(_) | Phase::Normal => target,
+        }
+    }
+
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        let own = self.deadline().map(|at| (at, TimerReason::Silence));
+        sooner(self.inner.next_timeout(), own)
+    }
+
+    fn path_state(&self) -> Option<PathState> {
+        self.inner.path_state()
+    }
+
+    fn summary(&self) -> Summary {
+        self.inner.summary()
+    }
+}
+
+/// Largest ratio of the round-trip time to that of the prior (RFC 9959 section 3.2).
+const MOST_RTT: u32 = 10;
+
+/// Least confidence of a prior that is used.
+const LEAST_CONFIDENCE: f64 = 0.2;
+
+/// Round trips for which the delivered rate holds while the controller is slower. Ten doublings reach
+/// any rate from the initial window.
+const HOLD: u32 = 10;
+
+/// Longest regular interval between two reports.
+const REPORT_DELAY: Duration = Duration::from_millis(100);
+
+/// Round-trip time before the first sample.
+const UNKNOWN_RTT: Duration = Duration::from_secs(1);
+
+/// Shorter round-trip times count as this one, so that rates stay finite.
+const LEAST_RTT: Duration = Duration::from_micros(100);
+
+#[cfg(test)]
+mod tests;

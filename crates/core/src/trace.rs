@@ -284,6 +284,8 @@ pub enum DropCause {
     Skipped,
     /// The stream ended before the frame was sent.
     Ended,
+    /// The buffer behind the encoder was full.
+    Overflow,
 }
 
 /// Reason of a key frame.

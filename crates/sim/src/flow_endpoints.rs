@@ -24,7 +24,7 @@ use tidegate_core::wire::rtcp::Cname;
 
 use crate::interactive::Record;
 use crate::run;
-use crate::scenario::{EncoderKind, FlowPlan, VideoPlan};
+use crate::scenario::{EncoderKind, FlowPlan, SendBuffer, VideoPlan};
 use crate::traffic::video::{TraceEncoder, TracePlayer};
 use crate::video_model::{VideoModel, VideoModelConfig};
 
@@ -170,6 +170,11 @@ impl FlowInstance {
         config.ecn = self.plan.ecn.is_capable();
         config.parity = self.plan.parity;
         config.patience = self.plan.patience;
+        match video.buffer {
+            SendBuffer::Bound => {}
+            SendBuffer::Limit(limit) => config.buffer = Some(limit),
+            SendBuffer::None => config.pace = FIXED_PACE,
+        }
         config.log = true;
         let lasts = self.plan.stop.saturating_sub(self.plan.start);
         config.frames = Some(frames_in(video, lasts));

@@ -57,7 +57,7 @@ fn all_scenario_files_are_valid() {
             assert!(root().join("docs").join(&link).exists(), "{link}");
         }
     }
-    assert_eq!(seen.len(), 8, "{seen:?}");
+    assert_eq!(seen.len(), 9, "{seen:?}");
 }
 
 /// Names of the scenarios of a folder, which are valid and have expectations.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use session_lab::{SessionRun, SessionSetup};
 use tidegate_core::control::Kind;
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::link::{Capacity, GilbertElliott, LossConfig};
 use tidegate_core::units::Rate;
 
@@ -37,11 +38,24 @@ fn repair_share(run: &SessionRun) -> f64 {
     bytes(|kind| kind != Kind::Media) as f64 / bytes(|kind| kind == Kind::Media) as f64
 }
 
-/// Shares of frames in time of ten seeds, in ascending order, and the largest share of repairs.
+/// Shares of frames in time of ten seeds at a fixed rate, in ascending order, and the largest share
+/// of repairs.
 fn measure(loss: LossConfig, kbps: u64, parity: bool) -> (Vec<f64>, f64) {
+    let rate = Rate::kbps(kbps);
+    measure_with(&ControllerConfig::Fixed { rate }, loss, kbps, parity)
+}
+
+/// The same with a controller and this ceiling.
+fn measure_with(
+    control: &ControllerConfig,
+    loss: LossConfig,
+    kbps: u64,
+    parity: bool,
+) -> (Vec<f64>, f64) {
     let runs = (1..=10).map(|seed| {
         let setup = SessionSetup {
             parity,
+            control: control.clone(),
             ..geo(seed, loss, kbps)
         };
         let run = setup.run(Duration::from_secs(1));
@@ -64,6 +78,14 @@ fn parity_saves_the_frames_that_a_retransmission_cannot() {
     assert!(repairs <= 0.2, "{repairs}");
     let (without, _) = measure(loss, HALF, false);
     assert!(without[9] <= 0.8, "{without:?}");
+}
+
+#[test]
+fn tide_shows_nearly_all_frames_with_little_parity() {
+    let tide = ControllerConfig::Tide(TideConfig::default());
+    let (on_time, repairs) = measure_with(&tide, LossConfig::Bernoulli(0.01), HALF, true);
+    let mean = on_time.iter().sum::<f64>() / 10.0;
+    assert!(mean >= 0.995 && repairs <= 0.2, "{repairs} {on_time:?}");
 }
 
 /// One percent in bursts of three packets. From 1.2 Mb/s on, ten times the rate of TCP, the circuit

@@ -82,6 +82,9 @@ pub struct SenderConfig {
     /// Pacing rate relative to the target rate. 1.0 spaces packets evenly at the target (RFC 5348
     /// section 4.6); larger values send frames as bursts.
     pub pace: f64,
+    /// Maximum data that waits for the pacer when another frame is encoded; the frame is dropped if
+    /// more waits. `None`: frames wait as long as the delay bound permits.
+    pub buffer: Option<Bytes>,
     /// The peer sends no RTCP. The stream begins after 2 s, at an answer earlier, and continues at the
     /// minimum rate without feedback.
     pub one_way: bool,
@@ -116,6 +119,7 @@ impl SenderConfig {
             ecn: false,
             key_interval: None,
             pace: 1.0,
+            buffer: None,
             one_way: false,
             circuit_breaker: true,
             patience: Duration::from_secs(20),

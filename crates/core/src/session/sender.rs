@@ -309,6 +309,7 @@ impl MediaSender {
         let max_payload = (self.config.packet_size.get() - headers - overhead as u64) as usize;
         let codec = payload::codec(self.config.streams.media_type);
         match OutFrame::new(codec, &encoded.data, row, deadline, (headers, max_payload)) {
+            Ok(frame) if self.is_buffer_full() => self.overflow(frame.row),
             Ok(frame) => self.frames.push(frame),
             // The access unit is invalid: no receiver could decode it.
             Err(_) => self.chain.break_at(order.frame, KeyCause::Repair),

@@ -300,6 +300,8 @@ pub struct VideoPlan {
     pub delay_bound: Duration,
     /// Size of a full packet over RTP, including headers.
     pub packet: Bytes,
+    /// Buffer between the encoder and the network, over RTP.
+    pub buffer: SendBuffer,
     /// Start and end of each pause of the camera, from the start of the run: in order, without
     /// overlap, within the life of the flow.
     pub pauses: Vec<(Duration, Duration)>,
@@ -326,6 +328,18 @@ impl EncoderKind {
             Self::Real(codec) => *codec,
         }
     }
+}
+
+/// Encoded frames between an encoder and the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendBuffer {
+    /// Frames wait as long as the delay bound permits.
+    #[default]
+    Bound,
+    /// A frame is dropped if more than this waits when it is encoded.
+    Limit(Bytes),
+    /// Frames do not wait: each leaves within 40 % of a frame interval.
+    None,
 }
 
 /// The video of a flow, sent in another way in a separate run with the same path and random draws.

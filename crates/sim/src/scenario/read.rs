@@ -22,7 +22,7 @@ use toml::de::DeTable;
 
 use super::error::{Fault, ScenarioError};
 use super::table::{Document, Form, Table, Value};
-use super::{FlowPlan, LinkPlan, MediaPlan, Scenario};
+use super::{FlowPlan, LinkPlan, MediaPlan, Scenario, SendBuffer};
 use crate::run::expect::Needs;
 use crate::run::{ExpectError, Expectation};
 use baseline::BASELINE;
@@ -287,6 +287,33 @@ fn packet_size(value: &Value<'_>) -> Result<Bytes, ScenarioError> {
         &format!("a packet of {} B", size.0),
         "write a size from \"100B\" to \"1500B\"",
     ))
+}
+
+/// Large enough for the headers of each kind of packet, small enough for an Ethernet frame.
+fn media_packet(value: &Value<'_>) -> Result<Bytes, ScenarioError> {
+    let size = value.size()?;
+    if (Bytes(200)..=Bytes(1_500)).contains(&size) {
+        return Ok(size);
+    }
+    Err(value.range(
+        &format!("a packet of {} B", size.0),
+        "write a size from \"200B\" to \"1500B\"",
+    ))
+}
+
+/// The buffer behind an encoder: a size, or none.
+fn send_buffer(value: &Value<'_>) -> Result<SendBuffer, ScenarioError> {
+    if value.kind() == Form::Text && value.text("a size")? == "none" {
+        return Ok(SendBuffer::None);
+    }
+    let size = value.size()?;
+    if size == Bytes::ZERO {
+        return Err(value.range(
+            "a buffer without room",
+            "write \"none\", or a size, as \"2kB\"",
+        ));
+    }
+    Ok(SendBuffer::Limit(size))
 }
 
 /// Rejects a link that no flow uses, most likely a mistake in a path. Of a duplex link, one used

@@ -2,7 +2,9 @@
 //!
 //! The paper's plots give no numbers; its text does. Each statement of the text is a claim.
 
+mod beside_tcp;
 mod blockage;
+mod encoder;
 mod fairness;
 mod path;
 mod sweep;
@@ -26,6 +28,32 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
         make,
     }
 }
+
+/// An entry whose video is that of the paper's encoder.
+const fn encoded(name: &'static str, about: &'static str, make: Make) -> Entry {
+    Entry {
+        encoder: Encoder::Mpeg2,
+        ..entry(name, about, make)
+    }
+}
+
+pub(super) const FIG7: Entry = encoded(
+    "rcs/fig7",
+    "rate of RCS and of an adaptive encoder",
+    encoder::rates,
+);
+
+pub(super) const FIG8: Entry = encoded(
+    "rcs/fig8",
+    "buffer behind the encoder, its delay, and three architectures",
+    encoder::buffers,
+);
+
+pub(super) const FIG9: Entry = encoded(
+    "rcs/fig9",
+    "averages of the rates of RCS and of an adaptive encoder",
+    encoder::averages,
+);
 
 pub(super) const FIG12: Entry = entry(
     "rcs/fig12",
@@ -91,6 +119,12 @@ pub(super) const FIG20: Entry = entry(
     "rcs/fig20",
     "throughput of RCS and TCP on one lossy path",
     fairness::one_path,
+);
+
+pub(super) const BESIDE_TCP: Entry = entry(
+    "rcs/beside-tcp",
+    "shares of RCS beside TCP for losses, round-trip time, buffer and queue",
+    beside_tcp::shares,
 );
 
 pub(super) const FIG21A: Entry = entry(

@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use super::frames::HEADERS;
-use super::{MediaSender, Peer, Phase};
+use super::{MediaSender, Peer, Phase, SentFrame};
 use crate::control::Target;
 use crate::session::receiver_reports::Bounds;
-use crate::trace::KeyCause;
+use crate::trace::{DropCause, KeyCause};
 use crate::units::{Bytes, Rate, Time};
 
 impl MediaSender {
@@ -31,6 +31,21 @@ impl MediaSender {
     pub(super) fn pace(&self) -> Rate {
         let target = self.target();
         Rate::from_f64(target.send.as_f64() * target.burst * self.config.pace)
+    }
+
+    /// Whether the buffer behind the encoder has no room for another frame.
+    pub(super) fn is_buffer_full(&self) -> bool {
+        let limit = self.config.buffer;
+        limit.is_some_and(|limit| self.frames.backlog() > limit)
+    }
+
+    /// Drops an encoded frame for which the buffer has no room.
+    pub(super) fn overflow(&mut self, row: SentFrame) {
+        self.log(SentFrame {
+            dropped: Some(DropCause::Overflow),
+            ..row
+        });
+        self.chain.break_at(row.frame, KeyCause::Repair);
     }
 
     /// Media rate of a frame captured at `captured`. Frames that waited, for example for the end of

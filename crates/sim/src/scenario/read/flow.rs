@@ -8,7 +8,7 @@ use tidegate_core::controller::ControllerConfig;
 use tidegate_core::endpoint::LOWER_EFFORT;
 use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
-use tidegate_core::units::{Bytes, Rate};
+use tidegate_core::units::Rate;
 
 use super::control::{control_of, prior_of};
 use super::routes::{self, Nodes};
@@ -17,7 +17,7 @@ use crate::interactive::StreamPlan;
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{
-    AccessPlan, EncoderKind, FlowPlan, MEDIA_PACKET, MediaPlan, Scenario, VideoPlan,
+    AccessPlan, EncoderKind, FlowPlan, MEDIA_PACKET, MediaPlan, Scenario, SendBuffer, VideoPlan,
 };
 use crate::traffic::video::FrameTrace;
 
@@ -253,6 +253,12 @@ pub(super) fn transport(
             fix: "remove pause, or use stop or the frames of the transport".to_owned(),
         }));
     }
+    if video.buffer != SendBuffer::Bound {
+        return Err(value.fault(Fault::Conflict {
+            why: "video over TCP has the buffer of its socket".to_owned(),
+            fix: "remove the buffer of the video, or set the backlog of the transport".to_owned(),
+        }));
+    }
     super::transport::transport(value).map(Box::new)
 }
 
@@ -301,8 +307,12 @@ fn video_plan(
         ceiling,
         delay_bound,
         packet: match table.get("packet") {
-            Some(size) => media_packet(&size)?,
+            Some(size) => super::media_packet(&size)?,
             None => MEDIA_PACKET,
+        },
+        buffer: match table.get("buffer") {
+            Some(buffer) => super::send_buffer(&buffer)?,
+            None => SendBuffer::Bound,
         },
         stream: None,
         pauses: match table.get("pause") {
@@ -310,18 +320,6 @@ fn video_plan(
             None => Vec::new(),
         },
     })
-}
-
-/// Large enough for the headers of each kind of packet, small enough for an Ethernet frame.
-fn media_packet(value: &Value<'_>) -> Result<Bytes, ScenarioError> {
-    let size = value.size()?;
-    if (Bytes(200)..=Bytes(1_500)).contains(&size) {
-        return Ok(size);
-    }
-    Err(value.range(
-        &format!("a packet of {} B", size.0),
-        "write a size from \"200B\" to \"1500B\"",
-    ))
 }
 
 /// The frame rate of a recording. The file may state it but cannot change it.
@@ -481,7 +479,7 @@ pub(super) const FLOW: &[&str] = &[
 pub(super) const ACCESS: &[&str] = &["rate", "delay", "queue"];
 
 pub(super) const VIDEO: &[&str] = &[
-    "size", "fps", "encoder", "floor", "ceiling", "packet", "pause",
+    "size", "fps", "encoder", "floor", "ceiling", "packet", "buffer", "pause",
 ];
 
 pub(super) const PAUSE: &[&str] = &["at", "lasts"];

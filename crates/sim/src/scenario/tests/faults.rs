@@ -525,6 +525,11 @@ stop = "10s""#,
     ),
     (
         "encoder = \"model\"",
+        "buffer = \"0B\"",
+        r#"demo.toml:21: flow "tidegate": video: buffer: a buffer without room; write "none", or a size, as "2kB""#,
+    ),
+    (
+        "encoder = \"model\"",
         "packet = \"2kB\"",
         r#"demo.toml:21: flow "tidegate": video: packet: a packet of 2000 B; write a size from "200B" to "1500B""#,
     ),

@@ -78,6 +78,8 @@ pub(super) struct Path {
     pub(super) loss: f64,
     /// Buffer of the bottleneck in packets.
     pub(super) buffer: u32,
+    /// Whether the bottleneck serves low-priority packets last; otherwise in order of arrival.
+    pub(super) has_priority: bool,
     pub(super) background: Option<Background>,
     /// Duration of a loss of the signal at [`SIGNAL_LOSS_AT`], in seconds.
     pub(super) blockage: f64,
@@ -103,6 +105,7 @@ impl Path {
             rtt: 550.0,
             loss: 1e-3,
             buffer: 50,
+            has_priority: true,
             background: None,
             blockage: 0.0,
             duration: 350.0,
@@ -119,8 +122,13 @@ impl Path {
         );
         // The limit of ns-2 includes the packet in transmission.
         let buffer = self.buffer.max(2) - 1;
+        let queue = if self.has_priority {
+            "priority"
+        } else {
+            "droptail"
+        };
         let shared = |limit| {
-            format!("rate = \"{CAPACITY}b/s\"\nqueue = {{ priority = \"{limit} packets\" }}")
+            format!("rate = \"{CAPACITY}b/s\"\nqueue = {{ {queue} = \"{limit} packets\" }}")
         };
         link(&mut text, ("there", "a", "b"), &shared(buffer));
         link(&mut text, ("back", "b", "a"), &shared(NO_LIMIT));

@@ -197,30 +197,43 @@ fn play_all(
     threads: usize,
     progress: Progress<'_>,
 ) -> Result<Vec<Run>, PapersError> {
+    in_parallel(jobs.len(), threads, progress, |n| {
+        let (text, seed) = &jobs[n];
+        play(text, *seed, KEEP).map(|run| counters(&run))
+    })
+}
+
+/// Results of `work` for the numbers below `jobs`, on so many threads.
+///
+/// # Errors
+/// The first error of the work.
+pub(super) fn in_parallel<T: Send>(
+    jobs: usize,
+    threads: usize,
+    progress: Progress<'_>,
+    work: impl Fn(usize) -> Result<T, PapersError> + Sync,
+) -> Result<Vec<T>, PapersError> {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Result<Run, PapersError>)>> = Mutex::default();
-    let work = || {
-        while let Some((n, (text, seed))) = {
-            let n = next.fetch_add(1, Ordering::Relaxed);
-            jobs.get(n).map(|job| (n, job))
-        } {
-            let run = play(text, *seed, KEEP).map(|run| counters(&run));
+    let done: Mutex<Vec<(usize, Result<T, PapersError>)>> = Mutex::default();
+    let thread = || {
+        while let Some(n) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < jobs) {
+            let result = work(n);
             if let Ok(mut done) = done.lock() {
-                done.push((n, run));
-                progress(done.len() as f64 / jobs.len() as f64);
+                done.push((n, result));
+                progress(done.len() as f64 / jobs as f64);
             }
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
-            scope.spawn(work);
+        for _ in 0..threads.clamp(1, jobs.max(1)) {
+            scope.spawn(thread);
         }
     });
     let mut done = done
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     done.sort_by_key(|(n, _)| *n);
-    done.into_iter().map(|(_, run)| run).collect()
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Plays one run.

@@ -49,14 +49,14 @@ impl Source {
 
 /// Data rate from this time on, in packets per second, and the state.
 #[derive(Clone, Copy, Debug)]
-struct Step {
-    at: f64,
-    rate: f64,
-    state: ControllerState,
+pub(super) struct Step {
+    pub(super) at: f64,
+    pub(super) rate: f64,
+    pub(super) state: ControllerState,
 }
 
 /// Data rates of one run.
-fn steps(rows: &[EventRow]) -> Vec<Step> {
+pub(super) fn steps(rows: &[EventRow]) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for row in rows {
         let at = seconds(row.at);

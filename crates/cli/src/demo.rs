@@ -26,10 +26,13 @@ pub(crate) struct DemoArgs {
     /// Video file in any format of FFmpeg [default: the generated scene]
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
+    /// The second act: the same path with 1 % of the packets lost, tide beside TFRC
+    #[arg(long)]
+    losses: bool,
     /// Run in the simulator even if the lab is available
     #[arg(long)]
     sim: bool,
-    /// Run folder [default: `runs/demo-<world>-<seed>`]
+    /// Run folder [default: `runs/demo-<world>-<seed>`, or `runs/demo-losses-<world>-<seed>`]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the summary as one JSON object
@@ -40,11 +43,10 @@ pub(crate) struct DemoArgs {
 /// Runs the demo. Without namespaces or TUN devices, runs it in the simulator and prints the
 /// reason. If `TIDEGATE_REQUIRE_NETNS` is 1, fails instead.
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
+    let (file, text) = if args.losses { LOSSES } else { DEMO };
     let loaded = LoadedScenario {
-        scenario: Scenario::parse("demo.toml", DEMO, &|_| {
-            Err("not part of the demo".to_owned())
-        })?,
-        text: DEMO.to_owned(),
+        scenario: Scenario::parse(file, text, &|_| Err("not part of the demo".to_owned()))?,
+        text: text.to_owned(),
         video: VideoInput {
             input: args.input.clone(),
         },
@@ -129,4 +131,8 @@ fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
 }
 
 /// Built in, so that an installed binary needs no scenario file.
-const DEMO: &str = include_str!("../../../scenarios/demo.toml");
+const DEMO: (&str, &str) = ("demo.toml", include_str!("../../../scenarios/demo.toml"));
+const LOSSES: (&str, &str) = (
+    "demo-losses.toml",
+    include_str!("../../../scenarios/demo-losses.toml"),
+);

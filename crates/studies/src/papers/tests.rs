@@ -84,6 +84,7 @@ fn names_of_entries_are_unique_and_complete() {
     ];
     let wanted = wanted.chain(abone.map(|n| format!("abone/{n}")));
     let wanted = wanted.chain(rcs.map(|n| format!("rcs/{n}")));
+    let wanted = wanted.chain(["start/fig3".to_owned()]);
     assert_eq!(names, wanted.collect::<Vec<_>>());
 }
 

@@ -1,5 +1,6 @@
 //! Deterministic simulator, scenario language, run folders and metrics.
 
+pub mod coordination;
 pub mod flow_endpoints;
 pub mod interactive;
 pub mod meter;

@@ -172,6 +172,11 @@ impl Meter {
         bins.into_iter()
     }
 
+    /// The half-open interval of the totals.
+    pub fn window(&self) -> (Time, Time) {
+        self.window
+    }
+
     /// Times of the drops of a flow by links, within the window and in the order of the calls; not
     /// sorted if several links drop. Panics if the flow does not exist.
     pub fn drops(&self, flow: usize) -> &[Time] {

@@ -13,6 +13,7 @@ use tidegate_core::control::{Ecn, TimerReason};
 use tidegate_core::endpoint::LOWER_EFFORT;
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Time};
+use tidegate_core::wire::cp;
 
 /// Sends and receives modelled packets.
 ///
@@ -92,6 +93,13 @@ pub struct Arrival {
 pub enum Body {
     /// A TCP acknowledgement.
     Ack(Ack),
+    /// A packet of a cluster-to-cluster application.
+    Coordinated {
+        /// Header of the Coordination Protocol.
+        header: [u8; cp::LEN],
+        /// Departure from the endpoint.
+        sent: Time,
+    },
     /// A datagram of an endpoint.
     Datagram(Vec<u8>),
     /// A data packet of a rate-controlled or uncontrolled flow.

@@ -3,6 +3,7 @@
 mod packet_log;
 mod recorder;
 mod sim_flow;
+mod sites;
 
 use core::fmt;
 use core::time::Duration;
@@ -156,7 +157,8 @@ fn take(
     for link in (0..links).map(LinkId) {
         network.observe_drops(link, MOST_DROPS);
     }
-    let nodes = nodes(instances, seed, encoder)?;
+    let mut nodes = nodes(instances, seed, encoder)?;
+    sites::insert(&mut nodes, scenario, instances);
     let mut world = World::new(network, nodes, seed).map_err(PlayError::World)?;
     if stage.keep.links {
         world.sample_every(SAMPLE, scenario.links.len());
@@ -215,7 +217,7 @@ fn nodes(
     let mut nodes = Vec::with_capacity(flow_instances.len() * 2);
     for (i, role) in flow_instances.iter().enumerate() {
         let encoder = |video: &VideoPlan| encoder(&role.name, video, seed);
-        let (sender, receiver) = members(role, seed, encoder)?;
+        let (sender, receiver) = members(role, i, seed, encoder)?;
         let node = |name: &str, agent, peer, route, flow| Node {
             name: format!("{}/{name}", role.name),
             agent,

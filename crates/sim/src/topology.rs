@@ -55,6 +55,7 @@ pub fn network(
         });
     }
     let mut routes = Vec::with_capacity(2 * instances.len());
+    let mut legs: Vec<Vec<LinkId>> = Vec::new();
     for role in instances {
         let mut own = |end: &str, config: &Option<LinkConfig>| -> Option<LinkId> {
             links.push(NamedLink {
@@ -70,9 +71,20 @@ pub fn network(
             let shared = shared.iter().map(|link| LinkId(*link));
             first.into_iter().chain(shared).chain(last).collect()
         };
-        routes.push(route(there.0, &role.plan.path, there.1));
-        routes.push(route(back.0, &role.plan.back, back.1));
+        if role.plan.media.cp().is_some() {
+            // From an endpoint to its aggregation point. The point sends the packet further.
+            routes.push(route(there.0, &[], None));
+            routes.push(route(back.0, &[], None));
+            legs.push(route(None, &role.plan.path, None));
+            legs.push(route(None, &[], there.1));
+            legs.push(route(None, &role.plan.back, None));
+            legs.push(route(None, &[], back.1));
+        } else {
+            routes.push(route(there.0, &role.plan.path, there.1));
+            routes.push(route(back.0, &role.plan.back, back.1));
+        }
     }
+    routes.append(&mut legs);
     Ok(NetworkConfig { links, routes })
 }
 
@@ -84,6 +96,26 @@ pub fn path_of(role: usize) -> RouteId {
 /// Route back to the sender of a flow instance, by its index.
 pub fn back_of(role: usize) -> RouteId {
     RouteId(2 * role + 1)
+}
+
+/// Part of the route of a cluster-to-cluster flow that begins at an aggregation point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leg {
+    /// Over the shared links to the other point.
+    There,
+    /// Over the exit link to the receiver.
+    Exit,
+    /// Over the shared links back.
+    Back,
+    /// Over the access link to the sender.
+    Access,
+}
+
+/// Route of a leg of the cluster-to-cluster flow `role`, by its index.
+pub fn leg_of(instances: &[FlowInstance], role: usize, leg: Leg) -> RouteId {
+    let before = instances[..role].iter();
+    let before = before.filter(|role| role.plan.media.cp().is_some()).count();
+    RouteId(2 * instances.len() + 4 * before + leg as usize)
 }
 
 impl FlowPlan {

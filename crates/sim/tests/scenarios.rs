@@ -121,6 +121,10 @@ fn all_documented_examples_are_valid() {
             }
             "flow-bulk" => whole("", LINK, FLOW, BASELINE) + FRIEND + CONTROL + body,
             "flow-own" => whole("", LINK, FLOW, BASELINE) + FRIEND + body,
+            "flow-cp" => {
+                let points = "[[aggregation]]\nname = \"sites\"\n";
+                whole("", LINK, FLOW, BASELINE) + points + FRIEND + body
+            }
             "baseline" => whole("", LINK, FLOW, body),
             other => panic!("unknown kind of example: {other:?}"),
         };

@@ -4,6 +4,7 @@
 
 mod abone;
 mod bottleneck;
+mod cp;
 mod deviations;
 mod itcp;
 mod law;
@@ -12,6 +13,7 @@ mod outcome;
 mod rcs;
 mod runs;
 mod start;
+mod sweep;
 pub mod verb;
 
 #[cfg(test)]
@@ -401,4 +403,17 @@ pub const ENTRIES: &[Entry] = &[
     rcs::FIG22A,
     rcs::FIG22B,
     start::FIG3,
+    cp::FIG5,
+    cp::FIG6,
+    cp::FIG7,
+    cp::FIG10,
+    cp::FIG12,
+    cp::FIG13,
+    cp::FIG14,
+    cp::FIG15,
+    cp::FIG16,
+    cp::FIG17,
+    cp::FIG18,
+    cp::FIG19,
+    cp::FIG20,
 ];

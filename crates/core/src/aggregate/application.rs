@@ -3,13 +3,14 @@
 use core::time::Duration;
 
 use super::arrivals::{LossMeter, MeanSize, RateMeter};
-use super::bfld::{Sampling, fraction, is_sampled};
+use super::bfld::{Sampler, Sampling};
 use super::flows::Flows;
 use super::gaps::{Arrival, Gaps, PacketEvent, Place};
 use super::round_trip::{RoundTrip, Sample};
 use super::virtual_stream::{PathView, VirtualStream};
 use super::{AggregateConfig, ApplicationState};
 use crate::control::Context;
+use crate::controller::ControllerConfig;
 use crate::random::unit;
 use crate::session::breaker::{Breaker, ReportView};
 use crate::trace::Event;
@@ -47,11 +48,14 @@ struct Departing {
 #[derive(Debug)]
 struct Arriving {
     sampling: Sampling,
+    sampler: Sampler,
     gaps: Gaps,
     rate: RateMeter,
     loss: LossMeter,
     size: MeanSize,
-    stream: VirtualStream,
+    control: ControllerConfig,
+    /// The stream, once a data packet has arrived.
+    stream: Option<VirtualStream>,
     breaker: Option<Stop>,
     events: Vec<PacketEvent>,
 }
@@ -93,7 +97,7 @@ pub(super) struct Faults {
 }
 
 impl Application {
-    pub(super) fn new(config: &AggregateConfig, now: Time, size: Bytes) -> Self {
+    pub(super) fn new(config: &AggregateConfig, now: Time) -> Self {
         Self {
             created: now,
             latest: now,
@@ -102,17 +106,19 @@ impl Application {
             departing: Departing {
                 next: 0,
                 rate: RateMeter::new(now),
-                size: MeanSize::new(size),
+                size: MeanSize::default(),
                 flows: Flows::default(),
                 passed: None,
             },
             arriving: Arriving {
                 sampling: config.sampling,
+                sampler: Sampler::new(config.sampling),
                 gaps: Gaps::new(config.reordering),
                 rate: RateMeter::new(now),
                 loss: LossMeter::new(now),
-                size: MeanSize::new(size),
-                stream: VirtualStream::new(&config.control, now, size),
+                size: MeanSize::default(),
+                control: config.control.clone(),
+                stream: None,
                 breaker: config.circuit_breaker.then(|| Stop::new(now)),
                 events: Vec::new(),
             },
@@ -166,7 +172,7 @@ impl Application {
                 stamp: Stamp::at(now),
                 echo: self.round_trip.echo(now),
                 loss: LossCode::of(arriving.loss.rate()),
-                available: self.advertised(),
+                available: RateCode::of(arriving.available()),
                 stop: arriving.breaker.as_ref().is_some_and(Stop::is_open),
             }),
             ..*header
@@ -223,7 +229,7 @@ impl Application {
                 arriving.size.add(arrival.size);
                 arrival.size
             }
-            PacketEvent::Lost(_) => arriving.size.get(),
+            PacketEvent::Lost(_) => arriving.size.get().unwrap_or_default(),
         };
         // The bandwidth that the application generates includes lost packets.
         arriving.rate.add(cx.now, size, window);
@@ -232,12 +238,17 @@ impl Application {
             let rtt = self.round_trip.mean();
             stop.on_packet(cx, is_lost, size, shares, rtt);
         }
-        let (used, available) = (arriving.rate.rate(cx.now), arriving.stream.available());
-        let fraction = match arriving.sampling {
-            Sampling::All => 1.0,
-            Sampling::Bfld => fraction(available, used),
+        // The equation is about data packets.
+        let Some(size) = arriving.size.get() else {
+            return;
         };
-        if fraction < 1.0 && !is_sampled(unit(cx.rng), fraction) {
+        let control = &arriving.control;
+        let stream = arriving
+            .stream
+            .get_or_insert_with(|| VirtualStream::new(control, cx.now, size));
+        let (used, available) = (arriving.rate.rate(cx.now), stream.available());
+        let fraction = arriving.sampler.fraction(available, used);
+        if !arriving.sampler.select(fraction, || unit(cx.rng)) {
             return;
         }
         let path = PathView {
@@ -247,11 +258,11 @@ impl Application {
             } else {
                 used.min(available)
             },
-            size: arriving.size.get(),
+            size,
         };
-        if arriving.stream.on_event(cx, event, path) {
+        if stream.on_event(cx, event, path) {
             let sample = self.round_trip.end_round();
-            self.arriving.stream.report(cx, sample);
+            stream.report(cx, sample);
         }
     }
 
@@ -278,7 +289,7 @@ impl Application {
                 loss: self.peer.loss,
                 available: self.peer.available,
                 used: RateCode::of(departing.rate.rate(now)),
-                packet_size: packet_size(departing.size.get()),
+                packet_size: packet_size(departing.size.get().unwrap_or_default()),
                 flows: departing.flows.count(),
                 peer_lost: self.is_peer_lost(now),
                 stop: self.peer.stop,
@@ -304,43 +315,35 @@ impl Application {
 
     pub(super) fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.departing.flows.review(cx.now);
-        let rtt = self.round_trip.mean();
-        if self.arriving.stream.is_overdue(cx.now, rtt) {
+        let Some(stream) = &mut self.arriving.stream else {
+            return;
+        };
+        if stream.is_overdue(cx.now, self.round_trip.mean()) {
             let sample = self.round_trip.end_round();
-            self.arriving.stream.report(cx, sample);
+            stream.report(cx, sample);
         }
-        self.arriving.stream.on_timeout(cx);
+        stream.on_timeout(cx);
     }
 
     pub(super) fn deadline(&self, idle: Duration) -> Time {
-        let stream = self.arriving.stream.deadline(self.round_trip.mean());
-        stream.min(self.expires(idle))
+        let rtt = self.round_trip.mean();
+        let stream = self.arriving.stream.as_ref();
+        let timer = stream.map_or(Time::FAR, |stream| stream.deadline(rtt));
+        timer.min(self.expires(idle))
     }
 
     pub(super) fn state(&self, now: Time) -> ApplicationState {
         let arriving = &self.arriving;
-        let (used, available) = (arriving.rate.rate(now), arriving.stream.available());
+        let (used, available) = (arriving.rate.rate(now), arriving.available());
         ApplicationState {
             shares: self.shares,
             rtt: self.round_trip.mean().unwrap_or_default(),
             loss: arriving.loss.rate(),
             available,
             arriving: used,
-            fraction: match arriving.sampling {
-                Sampling::All => 1.0,
-                Sampling::Bfld => fraction(available, used),
-            },
+            fraction: arriving.sampler.fraction(available, used),
             peer_lost: self.is_peer_lost(now),
             is_stopped: self.peer.stop || arriving.breaker.as_ref().is_some_and(Stop::is_open),
-        }
-    }
-
-    /// Available bandwidth in the headers to the other site: none before there were packets.
-    fn advertised(&self) -> RateCode {
-        if self.is_established() {
-            RateCode::of(self.arriving.stream.available())
-        } else {
-            RateCode::of(Rate::ZERO)
         }
     }
 
@@ -351,6 +354,12 @@ impl Application {
 }
 
 impl Arriving {
+    /// Available bandwidth of a flowshare; zero before the first data packet.
+    fn available(&self) -> Rate {
+        let stream = self.stream.as_ref();
+        stream.map_or(Rate::ZERO, VirtualStream::available)
+    }
+
     /// Whether the circuit breaker is open. Packets after its pause close it.
     fn stream_is_stopped(&mut self, now: Time) -> bool {
         let Some(stop) = self.breaker.as_mut().filter(|stop| stop.is_open()) else {

@@ -2,7 +2,9 @@
 
 use core::time::Duration;
 
+use crate::endpoint::OVERHEAD;
 use crate::units::{Bytes, Rate, Time};
+use crate::wire::cp::LEN;
 
 /// Bandwidth over the last one to two windows.
 #[derive(Clone, Copy, Debug)]
@@ -77,21 +79,23 @@ impl LossMeter {
     }
 }
 
-/// Running mean of the packet size, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MeanSize(f64);
+/// Running mean of the size of data packets, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MeanSize(Option<f64>);
 
 impl MeanSize {
-    pub(super) fn new(size: Bytes) -> Self {
-        Self(size.get() as f64)
-    }
-
+    /// Adds a packet. Headers without data, which keep the state of the path known, do not count.
     pub(super) fn add(&mut self, size: Bytes) {
-        self.0 += (size.get() as f64 - self.0) * SIZE_GAIN;
+        let bytes = size.get() as f64;
+        if size > KEEP_ALIVE {
+            let mean = self.0.unwrap_or(bytes);
+            self.0 = Some(mean + (bytes - mean) * SIZE_GAIN);
+        }
     }
 
-    pub(super) fn get(self) -> Bytes {
-        Bytes((self.0 + 0.5) as u64)
+    /// The mean; `None` before the first data packet.
+    pub(super) fn get(self) -> Option<Bytes> {
+        self.0.map(|mean| Bytes((mean + 0.5) as u64))
     }
 }
 
@@ -99,6 +103,8 @@ impl MeanSize {
 const LEAST_SPAN: Duration = Duration::from_millis(1);
 /// Long enough for a loss rate of 1 % to be precise to a tenth at 1,000 packets per second.
 const LOSS_WINDOW: Duration = Duration::from_secs(10);
+/// Size of a packet without data.
+const KEEP_ALIVE: Bytes = Bytes(OVERHEAD.0 + LEN as u64);
 /// As in TFRC: the mean is over about 64 packets.
 const SIZE_GAIN: f64 = 1.0 / 64.0;
 
@@ -134,10 +140,14 @@ mod tests {
 
     #[test]
     fn mean_size_of_a_mixture() {
-        let mut mean = MeanSize::new(Bytes(1_000));
+        let mut mean = MeanSize::default();
+        mean.add(KEEP_ALIVE);
+        assert_eq!(mean.get(), None);
         for n in 0..1_000 {
             mean.add(Bytes(if n % 2 == 0 { 200 } else { 1_000 }));
+            mean.add(KEEP_ALIVE);
         }
-        assert!(mean.get().get().abs_diff(600) < 20, "{:?}", mean.get());
+        let bytes = mean.get().unwrap().get();
+        assert!(bytes.abs_diff(600) < 20, "{bytes}");
     }
 }

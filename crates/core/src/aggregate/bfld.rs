@@ -10,9 +10,60 @@ pub enum Sampling {
     /// All of them. With several flowshares the loss event rate is then too small and the available
     /// bandwidth too large (section V-A, the naive approach). For comparison.
     All,
-    /// A random sample with the bandwidth of one flowshare.
+    /// A sample with the bandwidth of one flowshare: one packet at random of each `1/F`. As in a paced
+    /// flow, packets follow each other at similar distances.
     #[default]
     Bfld,
+    /// The paper's sample: each packet by an independent draw. The distances between packets are then
+    /// exponential, so a flowshare of few packets per round trip seems to receive less than it does,
+    /// and its controller limits the rate. For comparison.
+    BfldIndependent,
+}
+
+/// Selects packets for the virtual stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sampler {
+    sampling: Sampling,
+    /// Packets of the virtual stream that are due beyond the latest one, and how many have to be for
+    /// the next one.
+    due: f64,
+    next: f64,
+}
+
+impl Sampler {
+    pub(super) fn new(sampling: Sampling) -> Self {
+        Self {
+            sampling,
+            due: 0.0,
+            next: 0.0,
+        }
+    }
+
+    /// Sampling fraction at this bandwidth.
+    pub(super) fn fraction(&self, available: Rate, arriving: Rate) -> f64 {
+        match self.sampling {
+            Sampling::All => 1.0,
+            Sampling::Bfld | Sampling::BfldIndependent => fraction(available, arriving),
+        }
+    }
+
+    /// Whether the next packet is in the stream.
+    pub(super) fn select(&mut self, fraction: f64, draw: impl FnOnce() -> f64) -> bool {
+        match self.sampling {
+            Sampling::All => true,
+            Sampling::BfldIndependent => fraction >= 1.0 || is_sampled(draw(), fraction),
+            Sampling::Bfld => {
+                self.due += fraction;
+                if self.due < self.next {
+                    return false;
+                }
+                // One packet in each unit, at a random position in 0..1.
+                self.due -= 1.0;
+                self.next = draw();
+                true
+            }
+        }
+    }
 }
 
 /// Sampling fraction `F`: the available bandwidth of one flowshare over the bandwidth that the
@@ -57,6 +108,40 @@ mod tests {
             }
         }
         assert_eq!(losses, [0, 7]);
+    }
+
+    /// Positions of the selected packets of 10,000, with a generator of the golden ratio.
+    fn selected(sampling: Sampling, fraction: f64) -> Vec<usize> {
+        let mut sampler = Sampler::new(sampling);
+        let mut draw = 0.0;
+        let select = |_: &usize| {
+            sampler.select(fraction, || {
+                draw = (draw + 0.618_033_988_749_895) % 1.0;
+                draw
+            })
+        };
+        (0..10_000).filter(select).collect()
+    }
+
+    #[test]
+    fn samples_have_the_fraction_of_the_packets() {
+        for fraction in [0.01, 0.1, 0.37, 0.5, 0.9, 1.0] {
+            for sampling in [Sampling::Bfld, Sampling::BfldIndependent] {
+                let count = selected(sampling, fraction).len() as f64 / 10_000.0;
+                assert!(
+                    (count - fraction).abs() < 0.01,
+                    "{sampling:?} {fraction} {count}"
+                );
+            }
+        }
+        assert_eq!(selected(Sampling::All, 0.1).len(), 10_000);
+    }
+
+    #[test]
+    fn distances_between_samples_are_at_most_twice_the_mean() {
+        let chosen = selected(Sampling::Bfld, 0.1);
+        let distances = chosen.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(distances.max().unwrap() <= 20);
     }
 
     #[test]

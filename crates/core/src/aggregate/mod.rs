@@ -285,7 +285,7 @@ impl AggregationPoint {
         header: Cp,
         packet: &mut Packet<'_>,
     ) -> Verdict {
-        if !self.applications.contains_key(&key) && !self.admit(cx.now, key, packet.size) {
+        if !self.applications.contains_key(&key) && !self.admit(cx.now, key) {
             self.counters.refused += 1;
             return self.stranger();
         }
@@ -344,7 +344,7 @@ impl AggregationPoint {
     /// Creates the state of an application, if there is space. Endpoints of this site could name
     /// any number of applications. Those that the other site has answered keep their place; the
     /// others have a quarter of the table, in which a new one replaces the oldest.
-    fn admit(&mut self, now: Time, key: ApplicationKey, size: Bytes) -> bool {
+    fn admit(&mut self, now: Time, key: ApplicationKey) -> bool {
         let unanswered = |application: &&Application| !application.is_established();
         let open = self.applications.values().filter(unanswered).count();
         let is_full = self.applications.len() >= self.config.max_applications;
@@ -360,7 +360,7 @@ impl AggregationPoint {
             self.counters.expired += 1;
         }
         self.applications
-            .insert(key, Application::new(&self.config, now, size));
+            .insert(key, Application::new(&self.config, now));
         true
     }
 

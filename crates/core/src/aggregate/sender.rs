@@ -6,7 +6,7 @@
 use core::time::Duration;
 
 use crate::units::{Bytes, Rate, Time};
-use crate::wire::cp::{ApplicationId, Cp, PathReport, Role, Shares};
+use crate::wire::cp::{ApplicationId, Cp, PathReport, Role, Shares, Stamp};
 
 /// Configuration of a [`CpSender`].
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,11 @@ pub struct CpSender {
     fallback: Option<Rate>,
     /// Expiry of the wait for a report. Starts with the first packet after a report.
     silence: Option<Time>,
+    /// Latest packet, and latest data packet.
     last: Option<Time>,
+    data: Option<Time>,
+    /// Time of the latest change of the rate. A packet that is overdue at the new rate is due then.
+    changed: Time,
 }
 
 /// A packet to send.
@@ -57,7 +61,7 @@ pub struct CpTransmit {
 pub enum CpContent {
     /// Data of the application.
     Data,
-    /// None: the next data packet would leave too late to keep the state of the path known.
+    /// None. Between data packets that are far apart it keeps the state of the path known.
     KeepAlive,
 }
 
@@ -72,6 +76,8 @@ impl CpSender {
             fallback: None,
             silence: None,
             last: None,
+            data: None,
+            changed: Time::ZERO,
         }
     }
 
@@ -92,7 +98,7 @@ impl CpSender {
         }
         self.fallback = None;
         self.silence = None;
-        self.follow();
+        self.follow(now);
     }
 
     /// The next packet, if it is due.
@@ -106,13 +112,16 @@ impl CpSender {
             self.fallback = Some(limit.max(self.config.packet_size / LONGEST_INTERVAL));
             self.silence = None;
             self.arm(now);
-            self.follow();
+            self.follow(now);
         }
         let (due, content) = self.due();
         if due > now {
             return None;
         }
         self.last = Some(now);
+        if content == CpContent::Data {
+            self.data = Some(now);
+        }
         self.arm(now);
         let header = Cp {
             application: self.config.application,
@@ -129,9 +138,9 @@ impl CpSender {
     }
 
     /// Changes the flowshares of the application and the part of this flow.
-    pub fn set_part(&mut self, shares: Shares, part: f64) {
+    pub fn set_part(&mut self, now: Time, shares: Shares, part: f64) {
         (self.config.shares, self.config.part) = (shares, part);
-        self.follow();
+        self.follow(now);
     }
 
     /// State of the path at the latest report.
@@ -149,13 +158,15 @@ impl CpSender {
         self.fallback.is_some()
     }
 
-    fn follow(&mut self) {
+    fn follow(&mut self, now: Time) {
+        self.changed = now;
         let Some(path) = self.path else {
             self.rate = self.fallback.unwrap_or(self.rate).min(self.rate);
             return;
         };
         let available = path.available.to_rate();
-        if available > Rate::ZERO {
+        // Before its first round-trip time, the other point knows nothing about the path.
+        if available > Rate::ZERO && path.rtt != Stamp::default() {
             self.rate = Rate::from_f64(available.as_f64() * self.config.part);
         }
         if let Some(limit) = self.fallback {
@@ -166,15 +177,21 @@ impl CpSender {
         }
     }
 
+    /// Time and content of the next packet.
     fn due(&self) -> (Time, CpContent) {
-        let Some(last) = self.last else {
+        let (Some(last), Some(data)) = (self.last, self.data) else {
             return (self.config.start, CpContent::Data);
         };
-        let interval = self.config.packet_size / self.rate;
-        if self.rate > Rate::ZERO && interval <= KEEP_ALIVE {
-            (last + interval, CpContent::Data)
+        let data = if self.rate == Rate::ZERO {
+            Time::FAR
         } else {
-            (last + KEEP_ALIVE, CpContent::KeepAlive)
+            (data + self.config.packet_size / self.rate).max(self.changed)
+        };
+        let alive = last + KEEP_ALIVE;
+        if data <= alive {
+            (data, CpContent::Data)
+        } else {
+            (alive, CpContent::KeepAlive)
         }
     }
 
@@ -202,7 +219,7 @@ const UNKNOWN_RTT: Duration = Duration::from_millis(500);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::cp::{Delay, LossCode, RateCode, Stamp};
+    use crate::wire::cp::{Delay, LossCode, RateCode};
 
     fn sender(part: f64) -> CpSender {
         CpSender::new(CpSenderConfig {
@@ -265,7 +282,7 @@ mod tests {
             packets(&mut sender, now, Duration::from_millis(399)),
             (20, 0)
         );
-        sender.set_part(Shares::ONE, 0.25);
+        sender.set_part(now, Shares::ONE, 0.25);
         assert_eq!(sender.rate(), Rate::bps(199_936));
         let other = Cp {
             application: ApplicationId(3),
@@ -279,13 +296,16 @@ mod tests {
     fn slow_flow_keeps_in_touch() {
         let mut sender = sender(0.01);
         sender.poll(Time::ZERO);
-        let mut alive = 0;
-        for second in 1..=10 {
+        let (mut data, mut alive) = (0, 0);
+        // 0.8 kb/s are a data packet in ten seconds.
+        for second in 1..=20 {
             let now = Time::from_secs(second);
             sender.on_header(now, &header(report(80)));
-            alive += packets(&mut sender, now, Duration::from_millis(1)).1;
+            let sent = packets(&mut sender, now, Duration::from_millis(100));
+            (data, alive) = (data + sent.0, alive + sent.1);
         }
-        assert_eq!(alive, 10);
+        assert_eq!(data, 2);
+        assert!((18..=20).contains(&alive), "{alive}");
     }
 
     #[test]

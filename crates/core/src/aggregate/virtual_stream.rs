@@ -52,6 +52,7 @@ pub(super) struct PathView {
 }
 
 impl VirtualStream {
+    /// A stream of packets of this size, which begins now.
     pub(super) fn new(control: &ControllerConfig, now: Time, size: Bytes) -> Self {
         let demand = Demand {
             floor: Rate::ZERO,
@@ -62,7 +63,10 @@ impl VirtualStream {
             ControllerConfig::Tfrc(_) => Reporting::EachRoundTrip,
             _ => Reporting::EachPacket,
         };
-        let control = control.clone().with_native_feedback();
+        let mut control = control.clone().with_native_feedback();
+        if let ControllerConfig::Rap(rap) = &mut control {
+            rap.report_interval = PATIENCE;
+        }
         Self {
             controller: control.start(&Start::new(now, size, demand)),
             reporting,
@@ -175,6 +179,9 @@ impl VirtualStream {
     }
 }
 
+/// RAP takes a packet for lost whose report is overdue. Events of the virtual stream are less regular
+/// than the reports of a paced flow, because the flows of the application are not coordinated.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Outcomes in a report: more packets than a flowshare has in a round trip are reported in parts.
 const MOST_OUTCOMES: usize = 4_096;
 /// Half of the packets that TFRC can have in flight.

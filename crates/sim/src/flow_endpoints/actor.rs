@@ -37,7 +37,8 @@ pub enum Actor {
 
 impl FlowInstance {
     /// Sender and receiver of a modelled flow. None for a video flow, whose endpoints exchange
-    /// datagrams: see [`sender`](Self::sender) and [`receiver`](Self::receiver).
+    /// datagrams: see [`sender`](Self::sender) and [`receiver`](Self::receiver). None for a
+    /// cluster-to-cluster flow, which needs aggregation points.
     pub fn actors(&self) -> Option<(Actor, Actor)> {
         let stop = Time::ZERO + self.plan.stop;
         match &self.plan.media {
@@ -57,7 +58,7 @@ impl FlowInstance {
                     Actor::Browser(Box::new(client.until(stop))),
                 ))
             }
-            MediaPlan::Video(_) => None,
+            MediaPlan::Cp(_) | MediaPlan::Video(_) => None,
         }
     }
 

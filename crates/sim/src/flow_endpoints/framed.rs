@@ -185,6 +185,11 @@ fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
             out.extend(request.first.to_le_bytes());
             out.extend(request.bytes.to_le_bytes());
         }
+        Body::Coordinated { header, sent } => {
+            out.push(COORDINATED);
+            out.extend(header);
+            out.extend(sent.as_nanos().to_le_bytes());
+        }
         Body::Datagram(bytes) => {
             out.push(BYTES);
             out.extend(bytes);
@@ -249,6 +254,10 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
             first: rest.u32()?,
             bytes: rest.u64()?,
         }),
+        COORDINATED => Body::Coordinated {
+            header: rest.take()?,
+            sent: rest.time()?,
+        },
         BYTES => Body::Datagram(rest.0.to_vec()),
         _ => return None,
     };
@@ -288,6 +297,7 @@ const SEGMENT: u8 = 3;
 const ACK: u8 = 4;
 const BYTES: u8 = 5;
 const REQUEST: u8 = 6;
+const COORDINATED: u8 = 7;
 /// Runs per datagram: 60 runs of 21 bytes fit into an Ethernet frame.
 const MOST_SEEN: usize = 60;
 
@@ -389,6 +399,8 @@ mod tests {
                 }),
             (time.clone(), prop::collection::vec(seen, 0..MOST_SEEN))
                 .prop_map(|(sent, seen)| Body::Report { sent, seen }),
+            (any::<[u8; 20]>(), time.clone())
+                .prop_map(|(header, sent)| Body::Coordinated { header, sent }),
             (any::<[u32; 3]>(), any::<u64>()).prop_map(|([number, group, first], bytes)| {
                 Body::Request(Request {
                     number,

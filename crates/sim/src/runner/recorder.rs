@@ -53,7 +53,10 @@ impl<'a> Recorder<'a> {
 
 impl Observer for Recorder<'_> {
     fn event(&mut self, node: NodeId, at: Time, event: Event) {
-        let role = &self.flow_instances[node.0 / 2];
+        // Aggregation points are not part of a flow.
+        let Some(role) = self.flow_instances.get(node.0 / 2) else {
+            return;
+        };
         // Events of multiplied flows have no reader and would dominate the run folder.
         if role.plan.count > 1 || !self.keep.events {
             return;
@@ -75,6 +78,9 @@ impl Observer for Recorder<'_> {
     fn sent(&mut self, at: Time, flight: Flight<'_>) {
         if flight.node.0.is_multiple_of(2) {
             let flow = flight.node.0 / 2;
+            if flow >= self.flow_instances.len() {
+                return;
+            }
             if is_dummy(flight.body) {
                 return self.meter.dummy_sent(flow, at);
             }
@@ -89,14 +95,18 @@ impl Observer for Recorder<'_> {
     #[expect(clippy::inline_always, reason = "so that a flight stays in registers")]
     fn arrived(&mut self, at: Time, flight: Flight<'_>) {
         let flow = flight.node.0 / 2;
+        if flow >= self.flow_instances.len() {
+            return;
+        }
+        let entered = entered(&flight);
         if flight.node.0.is_multiple_of(2) {
-            self.meter.count_returned(flow, at, flight.entered);
+            self.meter.count_returned(flow, at, entered);
         } else if is_dummy(flight.body) {
             self.meter.dummy_arrived(flow, at);
         } else {
-            self.meter.arrived(flow, at, flight.size, flight.entered);
+            self.meter.arrived(flow, at, flight.size, entered);
             if let Some(Some(log)) = self.logs.get_mut(flow) {
-                log.arrived(at, flight.entered, flight.ecn);
+                log.arrived(at, entered, flight.ecn);
             }
         }
     }
@@ -108,6 +118,9 @@ impl Observer for Recorder<'_> {
 
     #[inline]
     fn prefetch(&mut self, node: NodeId) {
+        if node.0 / 2 >= self.flow_instances.len() {
+            return;
+        }
         self.meter.prefetch(node.0 / 2);
     }
 
@@ -132,6 +145,15 @@ impl Observer for Recorder<'_> {
                 outage: stats.outage_drops,
             }),
         });
+    }
+}
+
+/// Departure from the sender. An aggregation point sends the packets that it forwards again.
+#[inline]
+fn entered(flight: &Flight<'_>) -> Time {
+    match flight.body {
+        Body::Coordinated { sent, .. } => *sent,
+        _ => flight.entered,
     }
 }
 

@@ -7,6 +7,7 @@ use tidegate_core::session::stream::Direct;
 use tidegate_core::units::Time;
 
 use super::PlayError;
+use crate::coordination::{self, CpEndpoint, Port};
 use crate::flow_endpoints::{Actor, FlowInstance, FlowResult, SimPlayer};
 use crate::interactive;
 use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
@@ -17,11 +18,24 @@ use crate::world::EndpointAgent;
 /// Sender and receiver of a flow.
 pub(super) fn members(
     role: &FlowInstance,
+    number: usize,
     seed: Seed,
     encoder: impl Fn(&VideoPlan) -> Result<Box<dyn FrameEncoder>, EncodeError>,
 ) -> Result<(SimFlow, SimFlow), PlayError> {
     if let Some((sender, receiver)) = role.actors() {
         return Ok((SimFlow::Model(sender), SimFlow::Model(receiver)));
+    }
+    if let Some(cp) = role.plan.media.cp() {
+        let (start, stop) = (role.plan.start, role.plan.stop);
+        let ends = coordination::ends(
+            cp,
+            number as u16,
+            role.plan.ecn,
+            Time::ZERO + start,
+            Time::ZERO + stop,
+        );
+        let [sender, receiver] = ends.map(|end| SimFlow::Coordinated(Box::new(end)));
+        return Ok((sender, receiver));
     }
     let fault = |error| PlayError::Encoder {
         flow: role.name.clone(),
@@ -52,6 +66,10 @@ pub(super) fn members(
 #[derive(Debug)]
 pub(super) enum SimFlow {
     Model(Actor),
+    /// Endpoint of a cluster-to-cluster application.
+    Coordinated(Box<CpEndpoint>),
+    /// Passage through an aggregation point.
+    Port(Port),
     Real(Box<EndpointAgent<SimPlayer>>),
     /// Sends video over TCP.
     Stream(Box<interactive::Sender>),
@@ -70,6 +88,8 @@ impl Agent for SimFlow {
     fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         match self {
             Self::Model(actor) => actor.on_packet(cx, arrival, body),
+            Self::Coordinated(end) => end.on_packet(cx, arrival, body),
+            Self::Port(port) => port.on_packet(cx, arrival, body),
             Self::Real(player) => player.on_packet(cx, arrival, body),
             Self::Stream(sender) => sender.on_packet(cx, arrival, body),
         }
@@ -79,6 +99,8 @@ impl Agent for SimFlow {
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
         match self {
             Self::Model(actor) => actor.on_timer(cx),
+            Self::Coordinated(end) => end.on_timer(cx),
+            Self::Port(port) => port.on_timer(cx),
             Self::Real(player) => player.on_timer(cx),
             Self::Stream(sender) => sender.on_timer(cx),
         }
@@ -88,6 +110,8 @@ impl Agent for SimFlow {
     fn next_timer(&self) -> Time {
         match self {
             Self::Model(actor) => actor.next_timer(),
+            Self::Coordinated(end) => end.next_timer(),
+            Self::Port(port) => port.next_timer(),
             Self::Real(player) => player.next_timer(),
             Self::Stream(sender) => sender.next_timer(),
         }
@@ -97,20 +121,22 @@ impl Agent for SimFlow {
     fn soon(&self) {
         match self {
             Self::Model(actor) => actor.soon(),
-            Self::Real(_) | Self::Stream(_) => {}
+            Self::Coordinated(_) | Self::Port(_) | Self::Real(_) | Self::Stream(_) => {}
         }
     }
 
     fn is_alone(&self) -> bool {
         match self {
             Self::Model(actor) => actor.is_alone(),
-            Self::Real(_) | Self::Stream(_) => false,
+            Self::Coordinated(_) | Self::Port(_) | Self::Real(_) | Self::Stream(_) => false,
         }
     }
 
     fn why(&self) -> Option<TimerReason> {
         match self {
             Self::Model(actor) => actor.why(),
+            Self::Coordinated(end) => end.why(),
+            Self::Port(port) => port.why(),
             Self::Real(player) => player.why(),
             Self::Stream(sender) => sender.why(),
         }
@@ -120,6 +146,8 @@ impl Agent for SimFlow {
     fn is_done(&self) -> bool {
         match self {
             Self::Model(actor) => actor.is_done(),
+            Self::Coordinated(end) => end.is_done(),
+            Self::Port(port) => port.is_done(),
             Self::Real(player) => player.is_done(),
             Self::Stream(sender) => sender.is_done(),
         }
@@ -129,6 +157,8 @@ impl Agent for SimFlow {
     fn outlook(&self) -> (Time, bool) {
         match self {
             Self::Model(actor) => actor.outlook(),
+            Self::Coordinated(end) => end.outlook(),
+            Self::Port(port) => port.outlook(),
             Self::Real(player) => player.outlook(),
             Self::Stream(sender) => sender.outlook(),
         }
@@ -138,6 +168,8 @@ impl Agent for SimFlow {
     fn take(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) -> (Time, bool) {
         match self {
             Self::Model(actor) => actor.take(cx, arrival, body),
+            Self::Coordinated(end) => end.take(cx, arrival, body),
+            Self::Port(port) => port.take(cx, arrival, body),
             Self::Real(player) => player.take(cx, arrival, body),
             Self::Stream(sender) => sender.take(cx, arrival, body),
         }
@@ -147,6 +179,8 @@ impl Agent for SimFlow {
     fn wake(&mut self, cx: &mut AgentCx<'_>) -> (Time, bool) {
         match self {
             Self::Model(actor) => actor.wake(cx),
+            Self::Coordinated(end) => end.wake(cx),
+            Self::Port(port) => port.wake(cx),
             Self::Real(player) => player.wake(cx),
             Self::Stream(sender) => sender.wake(cx),
         }

@@ -27,6 +27,7 @@ use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
+use crate::coordination::{AggregationPlan, CpPlan};
 use crate::interactive::StreamPlan;
 use crate::model_flow::Workload;
 use crate::run::Expectation;
@@ -57,6 +58,9 @@ pub struct Scenario {
     pub links: Vec<LinkPlan>,
     /// At least one. Baselines refer to flows by their index in this list.
     pub flows: Vec<FlowPlan>,
+    /// Pairs of aggregation points. Cluster-to-cluster flows refer to them by their index in this
+    /// list.
+    pub aggregations: Vec<AggregationPlan>,
     /// Additional runs for comparison.
     pub baselines: Vec<BaselinePlan>,
     /// Conditions on the results, checked after the run. All names in them exist.
@@ -196,6 +200,8 @@ pub struct AccessPlan {
 /// Payload of a flow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MediaPlan {
+    /// A flow of a cluster-to-cluster application.
+    Cp(CpPlan),
     /// As many packets as the controller allows.
     Bulk(BulkPlan),
     /// A TCP transfer.
@@ -214,7 +220,7 @@ impl MediaPlan {
         match self {
             Self::Bulk(bulk) => matches!(bulk.workload, Workload::Packets(_)),
             Self::Tcp(tcp) => matches!(tcp.amount, SourceKind::Packets(_) | SourceKind::Bytes(_)),
-            Self::Udp(_) | Self::Video(_) | Self::Web(_) => false,
+            Self::Cp(_) | Self::Udp(_) | Self::Video(_) | Self::Web(_) => false,
         }
     }
 
@@ -223,7 +229,7 @@ impl MediaPlan {
         match self {
             Self::Tcp(tcp) => Some(tcp),
             Self::Video(video) => video.stream.as_deref().map(|stream| &stream.tcp),
-            Self::Bulk(_) | Self::Udp(_) | Self::Web(_) => None,
+            Self::Bulk(_) | Self::Cp(_) | Self::Udp(_) | Self::Web(_) => None,
         }
     }
 
@@ -231,7 +237,15 @@ impl MediaPlan {
     pub fn video(&self) -> Option<&VideoPlan> {
         match self {
             Self::Video(video) => Some(video),
-            Self::Bulk(_) | Self::Tcp(_) | Self::Udp(_) | Self::Web(_) => None,
+            Self::Bulk(_) | Self::Cp(_) | Self::Tcp(_) | Self::Udp(_) | Self::Web(_) => None,
+        }
+    }
+
+    /// The configuration of a flow of a cluster-to-cluster application.
+    pub fn cp(&self) -> Option<&CpPlan> {
+        match self {
+            Self::Cp(cp) => Some(cp),
+            _ => None,
         }
     }
 }

@@ -13,6 +13,7 @@ use super::{
     BaselinePlan, BaselineSender, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan,
     TcpSender, topology_text,
 };
+use crate::coordination::Answers;
 use crate::offline_optimum::{Hop, Service};
 use crate::run::{CapacityStep, FlowInfo, FlowPath, LinkInfo, Span};
 use crate::tcp::SinkConfig;
@@ -199,6 +200,7 @@ impl MediaPlan {
         match self {
             Self::Bulk(bulk) => bulk.packet,
             Self::Tcp(tcp) => tcp.packet_size(),
+            Self::Cp(cp) => cp.packet,
             Self::Udp(config) => config.packet,
             Self::Web(config) => Bytes(config.tcp.packet_size.into()),
             Self::Video(video) => match &video.stream {
@@ -214,6 +216,10 @@ impl MediaPlan {
         match self {
             Self::Bulk(_) => OVERHEAD,
             Self::Tcp(tcp) => of_sink(&tcp.sink),
+            Self::Cp(cp) => match cp.answers {
+                Answers::Data => OVERHEAD,
+                Answers::Each(size) => size,
+            },
             Self::Udp(_) => Bytes::ZERO,
             Self::Web(config) => of_sink(&config.sink),
             Self::Video(video) => match &video.stream {
@@ -230,6 +236,7 @@ impl FlowPlan {
         match (&self.control, &self.media) {
             (Some(control), _) => control.name(),
             (None, MediaPlan::Tcp(tcp)) => tcp.name(),
+            (None, MediaPlan::Cp(_)) => "cp",
             (None, MediaPlan::Udp(_)) => "udp",
             (None, MediaPlan::Web(_)) => "web",
             (None, MediaPlan::Video(video)) => match &video.stream {

@@ -133,7 +133,7 @@ fn offered(flow: &FlowPlan, life: (Duration, Duration)) -> Option<f64> {
             Some(share * of_schedule(&udp.rate, life))
         }
         MediaPlan::Video(video) => Some(over_life(video.ceiling)),
-        MediaPlan::Web(_) => None,
+        MediaPlan::Cp(_) | MediaPlan::Web(_) => None,
     };
     let fixed = match &flow.control {
         Some(ControllerConfig::Fixed { rate }) => Some(over_life(*rate)),

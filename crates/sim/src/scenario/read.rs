@@ -2,6 +2,7 @@
 
 mod baseline;
 mod control;
+mod coordination;
 mod ecn;
 mod flow;
 mod link;
@@ -27,6 +28,7 @@ use crate::run::expect::Needs;
 use crate::run::{ExpectError, Expectation};
 use baseline::BASELINE;
 use control::{CONTROL, RAP, RCS, TFRC};
+use coordination::{AGGREGATION, CP};
 use flow::{ACCESS, FLOW, PAUSE, VIDEO};
 use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
 use models::{BULK, ON_OFF, TCP, UDP, WEB};
@@ -87,11 +89,20 @@ pub(super) fn tree<'a>(
         },
         links: Vec::new(),
         flows: Vec::new(),
+        aggregations: Vec::new(),
         baselines: Vec::new(),
         expect: Vec::new(),
     };
     let links = head.need("link", "a [[link]] with name, rate, delay and queue")?;
     let directions = read_links(&links, &mut scenario, &mut names, &mut nodes, open)?;
+    let mut points = Vec::new();
+    if let Some(list) = head.get("aggregation") {
+        points = list.list("one or more [[aggregation]]")?;
+        for item in &points {
+            let plan = coordination::aggregation(item, &mut names)?;
+            scenario.aggregations.push(plan);
+        }
+    }
     let flows = head.need(
         "flow",
         "a [[flow]] with name, path, back, control and video",
@@ -110,6 +121,7 @@ pub(super) fn tree<'a>(
             scenario.baselines.push(baseline);
         }
     }
+    coordination::check_used(&scenario, &points)?;
     unused_links(&scenario, &directions)?;
     queue_size_check::in_links(&scenario, &directions)?;
     if let Some(list) = head.get("expect") {
@@ -340,13 +352,24 @@ fn unused_links(
 }
 
 const HEAD: &[&str] = &[
-    "name", "about", "duration", "seed", "measure", "expect", "link", "flow", "baseline", "sweep",
+    "name",
+    "about",
+    "duration",
+    "seed",
+    "measure",
+    "expect",
+    "link",
+    "aggregation",
+    "flow",
+    "baseline",
+    "sweep",
 ];
 
 /// Table of each key, for hints about misplaced keys.
 pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("at the head of the file, before the first [[link]]", HEAD),
     ("in a [[link]]", LINK),
+    ("in an [[aggregation]]", AGGREGATION),
     ("in a [[flow]]", FLOW),
     ("in the video of a flow", VIDEO),
     ("in a pause of a video", PAUSE),
@@ -368,6 +391,7 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in the transport of a flow", TRANSPORT),
     ("in the flags of a transport", FLAGS),
     ("in the bulk of a flow", BULK),
+    ("in the cp of a flow", CP),
     ("in the tcp of a flow", TCP),
     ("in the udp of a flow", UDP),
     ("in the web of a flow", WEB),

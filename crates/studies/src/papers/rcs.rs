@@ -7,11 +7,10 @@ mod blockage;
 mod encoder;
 mod fairness;
 mod path;
-mod sweep;
 mod throughput;
 mod traces;
 
-use super::{Encoder, Entry, Make, Nodes};
+use super::{Encoder, Entry, Make, Nodes, sweep};
 
 /// An entry of this paper. Flows have packets of 1,000 bytes and always data to send.
 const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {

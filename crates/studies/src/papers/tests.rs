@@ -85,6 +85,8 @@ fn names_of_entries_are_unique_and_complete() {
     let wanted = wanted.chain(abone.map(|n| format!("abone/{n}")));
     let wanted = wanted.chain(rcs.map(|n| format!("rcs/{n}")));
     let wanted = wanted.chain(["start/fig3".to_owned()]);
+    let cp = [5, 6, 7, 10, 12, 13, 14, 15, 16, 17, 18, 19, 20];
+    let wanted = wanted.chain(cp.map(|n| format!("cp/fig{n}")));
     assert_eq!(names, wanted.collect::<Vec<_>>());
 }
 
@@ -167,12 +169,22 @@ fn informed_starts_are_as_published() {
     assert!(more.is_some_and(|ratio| ratio < 1.05), "{more:?}");
 }
 
+/// The other figures of the Coordination Protocol take minutes without optimisation.
+#[test]
+fn aggregate_in_one_flowshare_gets_a_fair_share() {
+    let figure = play("cp/fig5", 1, &[]);
+    assert_eq!(figure.series.len(), 6);
+    let claim = &figure.claims[0];
+    assert_eq!(claim.holds, Some(true), "{claim:?}");
+}
+
 #[test]
 fn every_figure_has_series_claims_and_notes() {
-    for entry in ENTRIES
-        .iter()
-        .filter(|e| !e.name.starts_with("itcp/table4") && !e.name.starts_with("rcs/"))
-    {
+    for entry in ENTRIES.iter().filter(|e| {
+        !e.name.starts_with("itcp/table4")
+            && !e.name.starts_with("rcs/")
+            && !e.name.starts_with("cp/")
+    }) {
         let figure = play(entry.name, 1, &[Tcp::Bsd]);
         assert!(
             !figure.series.is_empty() && !figure.claims.is_empty(),

@@ -96,7 +96,7 @@ pub(super) fn is_on(plan: &FlowPlan, at: Duration) -> bool {
                 }
                 Workload::Greedy | Workload::Packets(_) => true,
             },
-            MediaPlan::Tcp(_) | MediaPlan::Udp(_) | MediaPlan::Web(_) => true,
+            MediaPlan::Cp(_) | MediaPlan::Tcp(_) | MediaPlan::Udp(_) | MediaPlan::Web(_) => true,
         }
 }
 
@@ -114,7 +114,7 @@ impl<'a> Demand<'a> {
         let most = match &plan.media {
             _ if !is_on(plan, at) => 0.0,
             MediaPlan::Video(video) => video.ceiling.as_f64() * HEADERS,
-            MediaPlan::Bulk(_) | MediaPlan::Tcp(_) => f64::INFINITY,
+            MediaPlan::Bulk(_) | MediaPlan::Cp(_) | MediaPlan::Tcp(_) => f64::INFINITY,
             MediaPlan::Udp(config) => config.rate.at(Time::ZERO + at).as_f64(),
             MediaPlan::Web(_) => 0.0,
         };

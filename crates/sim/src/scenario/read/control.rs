@@ -155,7 +155,7 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
 
 /// The controller, if the kind of the flow does not include one.
 pub(super) fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
-    let own = ["tcp", "udp", "web", "transport"];
+    let own = ["cp", "tcp", "udp", "web", "transport"];
     let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
         return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
     };

@@ -68,7 +68,7 @@ pub(super) fn flow(
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
         control: control_of(&table)?,
         prior: prior_of(&table)?,
-        media: media(&table, count, (start, stop), scenario.duration, open)?,
+        media: media(&table, count, (start, stop), scenario, open)?,
         yielding: false,
         patience: table.get("patience").map_or(Ok(PATIENCE), |value| {
             value.positive_duration("a session without patience ends at its first pause")
@@ -193,10 +193,11 @@ fn media(
     flow: &Table<'_>,
     count: u32,
     life: (Duration, Duration),
-    end: Duration,
+    scenario: &Scenario,
     open: Open<'_>,
 ) -> Result<MediaPlan, ScenarioError> {
-    let kinds = ["bulk", "tcp", "udp", "video", "web"];
+    let end = scenario.duration;
+    let kinds = ["bulk", "cp", "tcp", "udp", "video", "web"];
     let given: Vec<&str> = kinds
         .into_iter()
         .filter(|kind| flow.get(kind).is_some())
@@ -208,7 +209,7 @@ fn media(
                 several => format!("the flow has {}", several.join(" and ")),
             },
             fix: "write one of video = { … }, bulk = { packet = \"1200B\" }, tcp = { … }, \
-                   udp = { … } and web = { … }"
+                   udp = { … }, cp = { … } and web = { … }"
                 .to_owned(),
         }));
     };
@@ -236,6 +237,7 @@ fn media(
     }
     match *kind {
         "bulk" => models::bulk(&value, end).map(MediaPlan::Bulk),
+        "cp" => super::coordination::cp(&value, flow, count, scenario).map(MediaPlan::Cp),
         "tcp" => models::tcp(&value, end).map(MediaPlan::Tcp),
         "udp" => models::udp(&value, end).map(MediaPlan::Udp),
         _ => models::browsers(&value, count).map(MediaPlan::Web),
@@ -462,6 +464,7 @@ pub(super) const FLOW: &[&str] = &[
     "prior",
     "video",
     "bulk",
+    "cp",
     "tcp",
     "udp",
     "web",

@@ -170,4 +170,4 @@ fn set<'a>(table: &mut DeTable<'a>, key: &'a str, at: &Range<usize>, value: Span
 }
 
 /// Lists whose entries are addressed by name.
-const LISTS: [&str; 3] = ["link", "flow", "baseline"];
+const LISTS: [&str; 4] = ["link", "flow", "baseline", "aggregation"];

@@ -20,7 +20,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         r#"name = "demo""#,
         r#"nam = "demo""#,
-        r#"demo.toml:1: nam: no such key; did you mean "name"? The keys here are name, about, duration, seed, measure, expect, link, flow, baseline, sweep"#,
+        r#"demo.toml:1: nam: no such key; did you mean "name"? The keys here are name, about, duration, seed, measure, expect, link, aggregation, flow, baseline, sweep"#,
     ),
     (
         r#"name = "demo"
@@ -71,7 +71,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     (
         "seed = 7",
         r#"droptail = "60kB""#,
-        r#"demo.toml:4: droptail: no such key; "droptail" belongs in the queue of a link; the keys here are name, about, duration, seed, measure, expect, link, flow, baseline, sweep"#,
+        r#"demo.toml:4: droptail: no such key; "droptail" belongs in the queue of a link; the keys here are name, about, duration, seed, measure, expect, link, aggregation, flow, baseline, sweep"#,
     ),
     (
         r#"expect = ["tidegate.on_time_of_savable >= 0.9"]"#,
@@ -83,7 +83,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
 name = "uplink""#,
         r#"[[lnk]]
 name = "uplink""#,
-        r#"demo.toml:6: lnk: no such key; did you mean "link"? The keys here are name, about, duration, seed, measure, expect, link, flow, baseline, sweep"#,
+        r#"demo.toml:6: lnk: no such key; did you mean "link"? The keys here are name, about, duration, seed, measure, expect, link, aggregation, flow, baseline, sweep"#,
     ),
     (
         r#"name = "downlink""#,
@@ -455,7 +455,7 @@ yielding = true"#,
     (
         r#"delay_bound = "400ms""#,
         r#"bulk = { packet = "1200B" }"#,
-        r#"demo.toml:16: flow "tidegate": the flow has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … }, udp = { … } and web = { … }"#,
+        r#"demo.toml:16: flow "tidegate": the flow has bulk and video; write one of video = { … }, bulk = { packet = "1200B" }, tcp = { … }, udp = { … }, cp = { … } and web = { … }"#,
     ),
     (
         r#"start = "0s""#,

@@ -2,6 +2,8 @@
 
 use core::fmt::Write as _;
 
+use crate::papers::sweep::ScenarioText;
+
 /// Rate control of a group of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Control {
@@ -88,33 +90,12 @@ pub(super) struct Path {
     pub(super) measure_from: f64,
 }
 
-impl Path {
-    /// Ten flows over the satellite link, with the paper's values.
-    pub(super) fn of(control: Control) -> Self {
-        Self::with(vec![Group {
-            name: "flow",
-            control,
-            count: 10,
-            is_satellite: true,
-        }])
-    }
+impl ScenarioText for Path {
+    const NOTE: &'static str = "Packets of 1,000 bytes over a bottleneck of 1,300 packets/s, which RCS asks for \
+                                (S_Target). TCP is the SACK model of ns-2. Unless varied: 550 ms, a loss \
+                                probability of 0.001, a buffer of 50 packets. Range over the seeds.";
 
-    pub(super) fn with(groups: Vec<Group>) -> Self {
-        Self {
-            groups,
-            rtt: 550.0,
-            loss: 1e-3,
-            buffer: 50,
-            has_priority: true,
-            background: None,
-            blockage: 0.0,
-            duration: 350.0,
-            measure_from: 50.0,
-        }
-    }
-
-    /// The scenario as the text of a file.
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         let mut text = format!(
             "name = \"rcs\"\nabout = \"Flows over a satellite link\"\nduration = \"{}s\"\nmeasure = \
              [\"{}s\", \"{}s\"]\n",
@@ -148,6 +129,32 @@ impl Path {
         }
         self.background(&mut text);
         text
+    }
+}
+
+impl Path {
+    /// Ten flows over the satellite link, with the paper's values.
+    pub(super) fn of(control: Control) -> Self {
+        Self::with(vec![Group {
+            name: "flow",
+            control,
+            count: 10,
+            is_satellite: true,
+        }])
+    }
+
+    pub(super) fn with(groups: Vec<Group>) -> Self {
+        Self {
+            groups,
+            rtt: 550.0,
+            loss: 1e-3,
+            buffer: 50,
+            has_priority: true,
+            background: None,
+            blockage: 0.0,
+            duration: 350.0,
+            measure_from: 50.0,
+        }
     }
 
     fn background(&self, text: &mut String) {

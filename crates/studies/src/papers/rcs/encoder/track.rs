@@ -7,9 +7,9 @@ use tidegate_sim::runner::Keep;
 use tidegate_sim::scenario::VideoPlan;
 
 use crate::papers::rcs::path::{Control, Group, Path};
-use crate::papers::rcs::sweep::{in_parallel, mean, play};
 use crate::papers::rcs::traces::{Step, steps};
 use crate::papers::runs::scenario;
+use crate::papers::sweep::{ScenarioText as _, in_parallel, mean, play};
 use crate::papers::{Options, PapersError, Progress};
 
 /// Bits per frame interval of one run.

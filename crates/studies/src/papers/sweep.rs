@@ -9,15 +9,25 @@ use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
 use tidegate_sim::meter::Totals;
 use tidegate_sim::runner::{self, Keep, RunResult};
 
-use super::path::Path;
-use crate::papers::runs::scenario;
-use crate::papers::{Options, PapersError, Progress};
+use super::runs::scenario;
+use super::{Options, PapersError, Progress};
+
+/// A network and its flows.
+pub(super) trait ScenarioText {
+    /// Note of each figure about the network; may be empty.
+    const NOTE: &'static str = "";
+
+    /// The scenario as the text of a file.
+    fn text(&self) -> String;
+}
 
 /// Counters of one run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     /// Name of the group and counters of each flow.
     flows: Vec<(String, Totals)>,
+    /// Bytes received by each group in each bin of the measurement.
+    bins: Vec<(String, Vec<f64>)>,
 }
 
 impl Run {
@@ -36,6 +46,47 @@ impl Run {
     /// Mean of the flows of a group.
     pub(super) fn mean(&self, group: &str) -> f64 {
         mean(&self.shares(group))
+    }
+
+    /// Throughput of a group in b/s, with all headers.
+    pub(super) fn rate(&self, group: &str) -> f64 {
+        self.rates(group).sum()
+    }
+
+    /// Number of flows of a group.
+    pub(super) fn count(&self, group: &str) -> f64 {
+        self.rates(group).count() as f64
+    }
+
+    /// The smallest or largest throughput of a flow of a group in b/s; `select` chooses between two.
+    pub(super) fn extreme(&self, group: &str, select: fn(f64, f64) -> f64) -> f64 {
+        self.rates(group).reduce(select).unwrap_or(f64::NAN)
+    }
+
+    fn rates(&self, group: &str) -> impl Iterator<Item = f64> {
+        let of_group = self.flows.iter().filter(move |(name, _)| name == group);
+        of_group.map(|(_, totals)| totals.received.bytes.bits() as f64 / totals.span.as_secs_f64())
+    }
+
+    /// Coefficient of variation of the throughput of a group, sampled in bins of [`BIN`].
+    pub(super) fn variation(&self, group: &str) -> f64 {
+        let mut bins = self.bins.iter();
+        let Some((_, bins)) = bins.find(|(name, _)| name == group) else {
+            return f64::NAN;
+        };
+        let mean = mean(bins);
+        let squares = bins.iter().map(|bin| (bin - mean) * (bin - mean));
+        (squares.sum::<f64>() / bins.len() as f64).sqrt() / mean
+    }
+
+    /// Share of the packets of groups that were lost.
+    pub(super) fn loss(&self, groups: &[&str]) -> f64 {
+        let of_groups = self.flows.iter();
+        let of_groups = of_groups.filter(|(name, _)| groups.contains(&name.as_str()));
+        let (sent, lost) = of_groups.fold((0, 0), |(sent, lost), (_, totals)| {
+            (sent + totals.sent.packets, lost + totals.dropped)
+        });
+        lost as f64 / sent as f64
     }
 
     /// Share of dummy packets in all packets sent by a group.
@@ -63,14 +114,19 @@ pub(super) fn mean(values: &[f64]) -> f64 {
 /// One curve: a path for each value of the parameter.
 pub(super) struct Curve<'a> {
     pub(super) name: String,
-    pub(super) path: Box<dyn Fn(f64) -> Path + 'a>,
+    text: Box<dyn Fn(f64) -> String + 'a>,
+    note: &'static str,
 }
 
 impl<'a> Curve<'a> {
-    pub(super) fn new(name: impl Into<String>, path: impl Fn(f64) -> Path + 'a) -> Self {
+    pub(super) fn new<T: ScenarioText>(
+        name: impl Into<String>,
+        scenario: impl Fn(f64) -> T + 'a,
+    ) -> Self {
         Self {
             name: name.into(),
-            path: Box::new(path),
+            text: Box::new(move |value| scenario(value).text()),
+            note: T::NOTE,
         }
     }
 }
@@ -80,6 +136,7 @@ impl<'a> Curve<'a> {
 pub(super) struct Sweep {
     pub(super) values: Vec<f64>,
     pub(super) names: Vec<String>,
+    note: &'static str,
     /// By curve, value and seed.
     runs: Vec<Vec<Vec<Run>>>,
 }
@@ -98,7 +155,7 @@ impl Sweep {
         let mut jobs = Vec::new();
         for curve in curves {
             for value in values {
-                let text = (curve.path)(*value).text();
+                let text = (curve.text)(*value);
                 jobs.extend((1..=options.seeds).map(|seed| (text.clone(), seed)));
             }
         }
@@ -111,6 +168,7 @@ impl Sweep {
             runs: runs.collect(),
             values: values.to_vec(),
             names: curves.iter().map(|curve| curve.name.clone()).collect(),
+            note: curves.first().map_or("", |curve| curve.note),
         })
     }
 
@@ -124,6 +182,19 @@ impl Sweep {
         mean(&self.each(curve, value, of))
     }
 
+    /// The mean at the value where it is farthest from one.
+    pub(super) fn deviant(&self, curve: usize, of: impl Fn(&Run) -> f64) -> f64 {
+        let means = (0..self.values.len()).map(|value| self.mean(curve, value, &of));
+        let worst = means.max_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs()));
+        worst.unwrap_or(f64::NAN)
+    }
+
+    /// Mean over all values.
+    pub(super) fn row_mean(&self, curve: usize, of: impl Fn(&Run) -> f64) -> f64 {
+        let means = (0..self.values.len()).map(|value| self.mean(curve, value, &of));
+        mean(&means.collect::<Vec<_>>())
+    }
+
     /// Position of the value closest to `value`.
     pub(super) fn at(&self, value: f64) -> usize {
         let distance = |n: &usize| (self.values[*n] - value).abs();
@@ -133,14 +204,17 @@ impl Sweep {
     }
 
     /// Points of a curve.
-    pub(super) fn series(
+    fn series(
         &self,
         name: String,
         units: (&str, &str),
         curve: usize,
-        of: impl Fn(&Run) -> f64,
+        of: impl Fn(&Run, f64) -> f64,
     ) -> Series {
-        let point = |n: usize| Point::over(self.values[n], &self.each(curve, n, &of));
+        let point = |n: usize| {
+            let value = self.values[n];
+            Point::over(value, &self.each(curve, n, |run| of(run, value)))
+        };
         let points = (0..self.values.len()).filter_map(point).collect();
         Series::new(name, units, points)
     }
@@ -154,8 +228,20 @@ impl Sweep {
         of: impl Fn(&Run) -> f64,
         curves: impl IntoIterator<Item = usize>,
     ) {
-        if figure.table.is_none() {
-            figure.notes.push(NETWORK.to_owned());
+        self.draw_each(figure, panel, units, curves, |run, _| of(run));
+    }
+
+    /// The same for a quantity that depends on the value of the parameter.
+    pub(super) fn draw_each(
+        &self,
+        figure: &mut Figure,
+        panel: &str,
+        units: (&str, &str),
+        curves: impl IntoIterator<Item = usize>,
+        of: impl Fn(&Run, f64) -> f64,
+    ) {
+        if figure.table.is_none() && !self.note.is_empty() {
+            figure.notes.push(self.note.to_owned());
         }
         let table = figure.table.get_or_insert_with(|| Table {
             columns: vec![units.0.to_owned()],
@@ -176,8 +262,9 @@ impl Sweep {
                 table.columns.push(format!("{heading}{end}"));
             }
             for (n, row) in table.rows.iter_mut().enumerate() {
-                let values = self.each(curve, n, &of);
-                let point = Point::over(self.values[n], &values);
+                let value = self.values[n];
+                let values = self.each(curve, n, |run| of(run, value));
+                let point = Point::over(value, &values);
                 let ends = point.map(|point| [point.y, point.lo, point.hi]);
                 row.extend(ends.into_iter().flatten().map(Cell::from));
             }
@@ -241,7 +328,7 @@ pub(super) fn in_parallel<T: Send>(
 /// # Errors
 /// The run fails.
 pub(super) fn play(text: &str, seed: u64, keep: Keep) -> Result<RunResult, PapersError> {
-    let scenario = scenario("rcs", text)?;
+    let scenario = scenario("papers", text)?;
     let encoder = |_: &str, _: &_, _| unreachable!("no flow has video");
     runner::flows(&scenario, Seed(seed), keep, &encoder).map_err(PapersError::Play)
 }
@@ -249,19 +336,34 @@ pub(super) fn play(text: &str, seed: u64, keep: Keep) -> Result<RunResult, Paper
 fn counters(run: &RunResult) -> Run {
     let flows = run.flows.iter().enumerate();
     let flows = flows.map(|(n, (flow, _))| (flow.class.clone(), run.meter.totals(n)));
+    let mut bins: Vec<(String, Vec<f64>)> = Vec::new();
+    let (from, to) = run.meter.window();
+    let inside = (from.as_secs_f64() / BIN.as_secs_f64()) as usize
+        ..(to.as_secs_f64() / BIN.as_secs_f64()) as usize;
+    for (n, (flow, _)) in run.flows.iter().enumerate() {
+        let group = bins.iter().position(|(name, _)| *name == flow.class);
+        let group = group.unwrap_or_else(|| {
+            bins.push((flow.class.clone(), vec![0.0; inside.len()]));
+            bins.len() - 1
+        });
+        for (number, bin) in run.meter.bins(n).enumerate() {
+            if inside.contains(&number) {
+                bins[group].1[number - inside.start] += bin.received.bytes.get() as f64;
+            }
+        }
+    }
     Run {
         flows: flows.collect(),
+        bins,
     }
 }
 
-/// Note of each figure.
-const NETWORK: &str = "Packets of 1,000 bytes over a bottleneck of 1,300 packets/s, which RCS asks for \
-                       (S_Target). TCP is the SACK model of ns-2. Unless varied: 550 ms, a loss \
-                       probability of 0.001, a buffer of 50 packets. Range over the seeds.";
+/// Sampling interval of the throughput.
+const BIN: Duration = Duration::from_secs(1);
 
 const KEEP: Keep = Keep {
     packets: false,
     events: false,
     links: false,
-    bin: Duration::from_secs(10),
+    bin: BIN,
 };

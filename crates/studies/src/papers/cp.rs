@@ -1,0 +1,103 @@
+//! The figures of the paper of the Coordination Protocol (INFOCOM 2004), in the simulator.
+//!
+//! The paper's plots give no numbers; its text does.
+
+mod flowshares;
+mod network;
+mod tcp;
+
+use super::{Encoder, Entry, Make, Nodes};
+
+/// An entry of this paper.
+const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
+    Entry {
+        name,
+        about,
+        source: "Ott, Sparks, Mayer-Patel: Aggregate Congestion Control for Distributed Multimedia \
+                 Applications (2004)",
+        nodes: Nodes::Flows,
+        encoder: Encoder::Model,
+        tcps: &[],
+        bounds: "",
+        compares_growth: false,
+        make,
+    }
+}
+
+pub(super) const FIG5: Entry = entry(
+    "cp/fig5",
+    "one flowshare of 24 flows, for the number of competing flows",
+    flowshares::competing_flows,
+);
+
+pub(super) const FIG6: Entry = entry(
+    "cp/fig6",
+    "one flowshare beside 24 flows, for the number of its flows",
+    flowshares::own_flows,
+);
+
+pub(super) const FIG7: Entry = entry(
+    "cp/fig7",
+    "several flowshares by the naive approach beside 24 flows",
+    flowshares::naive,
+);
+
+pub(super) const FIG10: Entry = entry(
+    "cp/fig10",
+    "several flowshares by BFLD beside 24 flows",
+    flowshares::bfld,
+);
+
+pub(super) const FIG12: Entry = entry(
+    "cp/fig12",
+    "throughput of TCP over that of a flowshare, for the delay",
+    tcp::throughput_by_delay,
+);
+
+pub(super) const FIG13: Entry = entry(
+    "cp/fig13",
+    "variation of the throughput of TCP over that of CP, for the delay",
+    tcp::variation_by_delay,
+);
+
+pub(super) const FIG14: Entry = entry(
+    "cp/fig14",
+    "throughput of TCP over that of a flowshare, for the bandwidth",
+    tcp::throughput_by_bandwidth,
+);
+
+pub(super) const FIG15: Entry = entry(
+    "cp/fig15",
+    "variation of the throughput of TCP over that of CP, for the bandwidth",
+    tcp::variation_by_bandwidth,
+);
+
+pub(super) const FIG16: Entry = entry(
+    "cp/fig16",
+    "throughput of TCP over that of a flowshare, for random loss",
+    tcp::throughput_by_loss,
+);
+
+pub(super) const FIG17: Entry = entry(
+    "cp/fig17",
+    "variation of the throughput of TCP over that of CP, for random loss",
+    tcp::variation_by_loss,
+);
+
+pub(super) const FIG18: Entry = entry(
+    "cp/fig18",
+    "loss rates at the bottleneck, for the number of browsers",
+    tcp::loss_by_browsers,
+);
+
+pub(super) const FIG19: Entry = entry(
+    "cp/fig19",
+    "throughput of TCP over that of a flowshare, for the number of browsers",
+    tcp::throughput_by_browsers,
+);
+
+pub(super) const FIG20: Entry = entry(
+    "cp/fig20",
+    "variation of the throughput of TCP over that of CP, for the number of browsers",
+    tcp::variation_by_browsers,
+);

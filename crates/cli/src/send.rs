@@ -19,6 +19,7 @@ use clap::ArgGroup;
 use tidegate_core::control::{Algorithm as _, Demand, Prior, Start};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
+use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::delay_bound::{PlannerConfig, check_frame_time};
 use tidegate_core::media::{Codec, FrameRate};
@@ -76,7 +77,7 @@ pub(crate) struct SendArgs {
     /// Repeat a file from its beginning
     #[arg(long = "loop")]
     looped: bool,
-    /// Rate control over RTP: `tfrc`, `rap`, `tide`, or `fixed:RATE` such as `fixed:2Mb/s` [default: tfrc]
+    /// Rate control over RTP: `tfrc`, `rap`, `rcs`, `tide`, or `fixed:RATE` such as `fixed:2Mb/s` [default: tfrc]
     #[arg(long, value_name = "CONTROL", value_parser = control)]
     control: Option<ControllerConfig>,
     /// Maximum delay of a frame from its capture; a later frame is useless
@@ -497,6 +498,7 @@ fn failure_text(failure: SenderFailure, peer: SocketAddr) -> Option<String> {
 fn control(text: &str) -> Result<ControllerConfig, String> {
     match text.split_once(':') {
         None if text == "rap" => Ok(ControllerConfig::Rap(RapConfig::default())),
+        None if text == "rcs" => Ok(ControllerConfig::Rcs(RcsConfig::default())),
         None if text == "tfrc" => Ok(ControllerConfig::default()),
         None if text == "tide" => Ok(ControllerConfig::Tide(TideConfig::default())),
         Some(("fixed", rate)) => match quantity::rate(rate) {
@@ -505,7 +507,7 @@ fn control(text: &str) -> Result<ControllerConfig, String> {
             Err(e) => Err(e.to_string()),
         },
         _ => Err(format!(
-            "\"{text}\" is not a rate control: choose tfrc, rap, tide, or fixed:RATE as in fixed:2Mb/s"
+            "\"{text}\" is not a rate control: choose tfrc, rap, rcs, tide, or fixed:RATE as in fixed:2Mb/s"
         )),
     }
 }

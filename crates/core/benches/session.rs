@@ -195,6 +195,7 @@ fn cx(now: Time, rng: &mut Pcg64Mcg) -> Context<'_> {
 fn datagram(payload: &[u8]) -> Datagram<'_> {
     Datagram {
         ecn: Ecn::NotEct,
+        dscp: 0,
         payload: black_box(payload),
     }
 }

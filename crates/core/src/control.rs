@@ -49,6 +49,12 @@ pub trait RateController: Debug + Send {
         None
     }
 
+    /// Whether the controller uses dummy packets on paths that honour lower effort. A session then
+    /// tests the path, and reports the result as [`Change::LowerEffort`].
+    fn uses_dummies(&self) -> bool {
+        false
+    }
+
     /// What the session learnt about the path, as the [`Prior`] of a later session.
     fn summary(&self) -> Summary;
 }
@@ -74,6 +80,9 @@ impl<C: RateController + ?Sized> RateController for Box<C> {
     }
     fn path_state(&self) -> Option<PathState> {
         (**self).path_state()
+    }
+    fn uses_dummies(&self) -> bool {
+        (**self).uses_dummies()
     }
     fn summary(&self) -> Summary {
         (**self).summary()
@@ -203,7 +212,8 @@ pub struct FlowId(pub u32);
 pub struct Sent {
     /// Flow of the packet.
     pub flow: FlowId,
-    /// Sequence number in order of sending on this path: never wraps, never skips.
+    /// Sequence number in order of sending on this path: never wraps, never skips. Dummy packets may
+    /// have numbers of their own.
     pub seq: u64,
     /// Size on the wire, all headers included.
     pub size: Bytes,
@@ -314,11 +324,15 @@ impl Ecn {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report<'a> {
-    /// Outcomes of packets, in sending order. Empty if the feedback is only a summary.
+    /// Outcomes of packets, except for dummy packets, in sending order. Empty if the feedback is only
+    /// a summary.
     pub packets: &'a [PacketOutcome],
+    /// Outcomes of dummy packets, in sending order. A lost one need not have an outcome.
+    pub dummies: &'a [PacketOutcome],
     /// Packets that have arrived after an earlier report had called them lost, in sending order.
     pub spurious: &'a [PacketOutcome],
-    /// New round-trip sample, less the receiver's holding time.
+    /// New round-trip sample, less the receiver's holding time. Not of a dummy packet: those wait
+    /// behind others.
     pub rtt: Option<Duration>,
     /// Measurement made by a receiver (TFRC, RTCP receiver report) or an aggregation point.
     pub measured: Option<Measured>,
@@ -331,6 +345,12 @@ impl<'a> Report<'a> {
             packets: fates,
             ..Self::default()
         }
+    }
+
+    /// Adds outcomes of dummy packets.
+    pub fn dummies(mut self, dummies: &'a [PacketOutcome]) -> Self {
+        self.dummies = dummies;
+        self
     }
 
     /// Adds spurious losses.
@@ -378,6 +398,9 @@ pub enum Observer {
 pub enum Change {
     /// New total demand of the flows on this path.
     Demand(Demand),
+    /// Result of a test of how the path treats packets of lower effort. Without one, a controller
+    /// assumes that they are honoured.
+    LowerEffort(LowerEffort),
     /// New route: earlier measurements no longer apply.
     Path {
         /// Size of a full packet on the wire, all headers included.
@@ -398,6 +421,25 @@ pub enum Change {
         /// Rate that was delivered, all headers included.
         rate: Rate,
     },
+}
+
+/// Treatment of packets of lower effort (DSCP LE, RFC 8622) on a path, as found by a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum LowerEffort {
+    /// Unknown so far: no queue has formed that could show it.
+    Untested,
+    /// A queue delays or drops them before others.
+    Honoured,
+    /// A queue treats them as others.
+    Ignored,
+    /// They arrive with another DSCP.
+    Remarked,
+    /// They vanish, and others arrive.
+    Dropped,
+    /// No report on a probe arrives.
+    Unanswered,
 }
 
 /// Rates that the application asks for.
@@ -458,6 +500,11 @@ impl Target {
     pub fn media(mut self, media: Rate) -> Self {
         self.media = media.min(self.send);
         self
+    }
+
+    /// Part of `send` for packets other than dummy packets.
+    pub fn data(&self) -> Rate {
+        self.send - self.filler
     }
 }
 

@@ -70,11 +70,13 @@ pub enum SourceCheck {
     NewSession,
 }
 
-/// A received UDP payload with the ECN field of the IP header.
+/// A received UDP payload with the traffic class of the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// ECN field on arrival.
     pub ecn: Ecn,
+    /// DSCP on arrival, in the six low bits.
+    pub dscp: u8,
     /// The UDP payload.
     pub payload: &'a [u8],
 }

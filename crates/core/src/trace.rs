@@ -6,6 +6,7 @@ use core::time::Duration;
 
 pub use limiter::{PER_SECOND, RecordLimiter};
 
+use crate::control::LowerEffort;
 use crate::tcp_rate::TcpEvent;
 use crate::units::{Bytes, Rate, Time};
 
@@ -71,6 +72,13 @@ pub enum Event {
     LossEvent {
         /// New loss event rate, in 0..=1.
         loss_event_rate: f64,
+    },
+    /// A test has found another treatment of packets of lower effort.
+    LowerEffortTested {
+        /// The treatment.
+        treatment: LowerEffort,
+        /// DSCP with which they arrive, if the receiver has reported it.
+        dscp: Option<u8>,
     },
     /// The controller's no-feedback timer expired.
     NoFeedback {

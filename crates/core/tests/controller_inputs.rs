@@ -62,11 +62,13 @@ fn input() -> impl Strategy<Value = Input> {
     let report = (
         proptest::collection::vec(fate(), 0..12),
         proptest::collection::vec(fate(), 0..3),
+        proptest::collection::vec(fate(), 0..3),
         proptest::option::of(span()),
         proptest::option::weighted(0.1, measured),
     )
-        .prop_map(|(fates, spurious, rtt, measured)| Input::Report {
+        .prop_map(|(fates, dummies, spurious, rtt, measured)| Input::Report {
             packets: fates,
+            dummies,
             spurious,
             rtt,
             measured,

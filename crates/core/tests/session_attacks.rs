@@ -414,8 +414,14 @@ impl Session {
         };
         let ecn = if self.mark { Ecn::Ce } else { Ecn::NotEct };
         let payload = packet;
-        self.receiver
-            .on_datagram(&mut cx, Datagram { ecn, payload });
+        self.receiver.on_datagram(
+            &mut cx,
+            Datagram {
+                ecn,
+                dscp: 0,
+                payload,
+            },
+        );
     }
 }
 
@@ -438,6 +444,7 @@ fn packet(header: RtpHeader, payload: &[u8]) -> Vec<u8> {
 fn datagram(payload: &[u8]) -> Datagram<'_> {
     Datagram {
         ecn: Ecn::NotEct,
+        dscp: 0,
         payload,
     }
 }

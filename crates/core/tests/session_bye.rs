@@ -233,6 +233,7 @@ fn receiver(ssrc: u32) -> MediaReceiver {
 fn datagram(payload: &[u8]) -> Datagram<'_> {
     Datagram {
         ecn: Ecn::NotEct,
+        dscp: 0,
         payload,
     }
 }

@@ -262,8 +262,14 @@ impl Receiver {
         };
         let ecn = Ecn::NotEct;
         self.receiver.on_timeout(&mut cx);
-        self.receiver
-            .on_datagram(&mut cx, Datagram { ecn, payload });
+        self.receiver.on_datagram(
+            &mut cx,
+            Datagram {
+                ecn,
+                dscp: 0,
+                payload,
+            },
+        );
     }
 
     /// Datagrams that the receiver sends.

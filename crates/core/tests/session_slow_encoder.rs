@@ -145,6 +145,7 @@ fn access_unit(order: &FrameOrder) -> Encoded {
 fn datagram(payload: &[u8]) -> Datagram<'_> {
     Datagram {
         ecn: Ecn::NotEct,
+        dscp: 0,
         payload,
     }
 }

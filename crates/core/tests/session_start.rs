@@ -61,7 +61,14 @@ fn first_media(one_way: bool, answers: bool) -> Time {
             rtcp::emit_receiver_report(9, &[block], &mut report);
             let payload = &report;
             let ecn = Ecn::NotEct;
-            sender.on_datagram(&mut cx, Datagram { ecn, payload });
+            sender.on_datagram(
+                &mut cx,
+                Datagram {
+                    ecn,
+                    dscp: 0,
+                    payload,
+                },
+            );
         }
     }
 }

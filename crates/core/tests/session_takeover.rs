@@ -73,6 +73,7 @@ fn datagrams_before_the_first_sender_report_are_rejected() {
     };
     let datagram = Datagram {
         ecn: Ecn::NotEct,
+        dscp: 0,
         payload: &report,
     };
     sender.on_datagram(&mut cx, datagram);
@@ -126,11 +127,25 @@ fn any_feedback_prevents_an_rtcp_timeout() {
                 let mut report = Vec::new();
                 rtcp::emit_receiver_report(9, &[answer], &mut report);
                 let (ecn, payload) = (Ecn::NotEct, &report[..]);
-                sender.on_datagram(&mut cx, Datagram { ecn, payload });
+                sender.on_datagram(
+                    &mut cx,
+                    Datagram {
+                        ecn,
+                        dscp: 0,
+                        payload,
+                    },
+                );
             }
             if ms == 10_000 {
                 let (ecn, payload) = (Ecn::NotEct, &packet[..]);
-                sender.on_datagram(&mut cx, Datagram { ecn, payload });
+                sender.on_datagram(
+                    &mut cx,
+                    Datagram {
+                        ecn,
+                        dscp: 0,
+                        payload,
+                    },
+                );
             }
             if let Some(order) = sender.poll_order(&mut cx) {
                 let encoded = Encoded {
@@ -232,8 +247,14 @@ impl Harness {
         };
         let ecn = Ecn::NotEct;
         self.receiver.on_timeout(&mut cx);
-        self.receiver
-            .on_datagram(&mut cx, Datagram { ecn, payload });
+        self.receiver.on_datagram(
+            &mut cx,
+            Datagram {
+                ecn,
+                dscp: 0,
+                payload,
+            },
+        );
     }
 
     /// The next datagram that the receiver sends.

@@ -266,8 +266,8 @@ impl<E: Endpoint> Driver<'_, E> {
         if arrival.is_new_peer {
             endpoint.on_peer_change(&mut cx);
         }
-        let ecn = arrival.ecn;
-        endpoint.on_datagram(&mut cx, Datagram { ecn, payload });
+        let Arrival { ecn, dscp, .. } = arrival;
+        endpoint.on_datagram(&mut cx, Datagram { ecn, dscp, payload });
         let check = endpoint.source_check();
         self.sockets[socket].on_check(check);
         self.answer(socket);

@@ -43,6 +43,8 @@ pub struct Arrival {
     pub at: Time,
     /// ECN field at arrival.
     pub ecn: Ecn,
+    /// DSCP at arrival.
+    pub dscp: u8,
     /// Length of the payload.
     pub length: usize,
     /// The source has replaced another peer of a listening socket.
@@ -258,14 +260,15 @@ impl Socket {
         let Some(source) = name.address() else {
             return Ok(None);
         };
-        let (ecn, stamp) = control_of(&message);
+        let (octet, stamp) = control_of(&message);
         // The wall clock is read first: a delay between the two reads makes the datagram appear
         // newer, never older.
         let (wall, now) = (wall(), clock.now());
         let at = stamp.map_or(now, |stamp| on_clock(stamp, wall, now));
         let arrival = Arrival {
             at,
-            ecn,
+            ecn: Ecn::from_bits(octet),
+            dscp: octet >> 2,
             length,
             is_new_peer: false,
         };
@@ -341,9 +344,9 @@ impl Control {
     }
 }
 
-/// ECN field and kernel timestamp (`CLOCK_REALTIME`) of a received message.
-fn control_of(message: &libc::msghdr) -> (Ecn, Option<Duration>) {
-    let (mut ecn, mut stamp) = (Ecn::NotEct, None);
+/// Traffic class and kernel timestamp (`CLOCK_REALTIME`) of a received message.
+fn control_of(message: &libc::msghdr) -> (u8, Option<Duration>) {
+    let (mut octet, mut stamp) = (0, None);
     // SAFETY: the kernel has filled in the control messages, and the macros stay within them.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
@@ -351,10 +354,10 @@ fn control_of(message: &libc::msghdr) -> (Ecn, Option<Duration>) {
             let data = libc::CMSG_DATA(header);
             match ((*header).cmsg_level, (*header).cmsg_type) {
                 // One octet for IPv4, an integer for IPv6.
-                (libc::IPPROTO_IP, libc::IP_TOS) => ecn = Ecn::from_bits(*data),
+                (libc::IPPROTO_IP, libc::IP_TOS) => octet = *data,
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                     let class: libc::c_int = ptr::read_unaligned(data.cast());
-                    ecn = Ecn::from_bits(class as u8);
+                    octet = class as u8;
                 }
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                     let at: libc::timespec = ptr::read_unaligned(data.cast());
@@ -365,7 +368,7 @@ fn control_of(message: &libc::msghdr) -> (Ecn, Option<Duration>) {
             header = libc::CMSG_NXTHDR(message, header);
         }
     }
-    (ecn, stamp)
+    (octet, stamp)
 }
 
 /// Converts a timestamp of `CLOCK_REALTIME`, which may be stepped at any time. `wall` and `now` are
@@ -484,8 +487,8 @@ mod tests {
                 let mut buffer = [0; 16];
                 let arrival = wait(&mut b, clock, &mut buffer);
                 assert_eq!(
-                    (arrival.ecn, &buffer[..arrival.length]),
-                    (ecn, &b"tide"[..])
+                    (arrival.ecn, arrival.dscp, &buffer[..arrival.length]),
+                    (ecn, dscp, &b"tide"[..])
                 );
                 // The two clocks are read one after the other, with interrupts in between.
                 let slack = Duration::from_millis(5);

@@ -213,8 +213,8 @@ impl<E: Endpoint> SecureEndpoint<E> {
             greeting.on_authentic(cx.now);
         }
         let payload = &self.scratch;
-        let ecn = datagram.ecn;
-        self.inner.on_datagram(cx, Datagram { ecn, payload });
+        let Datagram { ecn, dscp, .. } = datagram;
+        self.inner.on_datagram(cx, Datagram { ecn, dscp, payload });
         check
     }
 

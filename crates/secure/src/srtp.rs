@@ -422,7 +422,7 @@ const INDEX: usize = 4;
 const ENCRYPTED: u32 = 1 << 31;
 /// RFC 3711 section 9.2: 2^31 packets per key.
 const MAX_RTCP_INDEX: u32 = ENCRYPTED - 1;
-/// SSRCs of one key: a sender has three, and senders that restart with the same key add theirs.
+/// SSRCs of one key: a sender has four, and senders that restart with the same key add theirs.
 const MOST_SOURCES: usize = 32;
 /// Roll-over counters above the nearest one that are tried.
 const AFTER_LOSS: u64 = 2;

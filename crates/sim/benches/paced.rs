@@ -89,7 +89,7 @@ impl Pair {
                     mut body,
                     ..
                 } = packet;
-                self.ends[end].on_packet(&mut cx, &Arrival { size, ecn }, &mut body);
+                self.ends[end].on_packet(&mut cx, &Arrival { size, ecn, dscp: 0 }, &mut body);
             } else {
                 self.ends[end].on_timer(&mut cx);
             }

@@ -75,6 +75,7 @@ impl Wire {
                 let arrival = Arrival {
                     size: packet.size,
                     ecn: packet.ecn,
+                    dscp: 0,
                 };
                 self.call(1 - side, |agent, cx| {
                     agent.on_packet(cx, &arrival, &mut packet.body);

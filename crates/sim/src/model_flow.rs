@@ -162,8 +162,9 @@ pub struct Sender {
     timeout: Time,
     wake: Time,
     stopped: bool,
-    /// Buffer for the fates of one report.
+    /// Buffers for the fates of one report: of data packets and of dummy packets.
     fates: Vec<PacketOutcome>,
+    dummies: Vec<PacketOutcome>,
     samples: Option<Samples>,
 }
 
@@ -187,6 +188,7 @@ impl Sender {
             wake: config.start,
             stopped: false,
             fates: Vec::new(),
+            dummies: Vec::new(),
             samples: config.samples.then(Samples::default),
             controller,
             config,
@@ -332,14 +334,15 @@ impl Sender {
         later(self.due, self.held)
     }
 
-    /// Converts a report to fates, in `self.fates`, and a round-trip sample.
+    /// Converts a report to fates, in `self.fates` and `self.dummies`, and a round-trip sample.
     fn read(&mut self, now: Time, sent: Time, seen: &[ReceivedRun]) -> Option<Duration> {
         self.fates.clear();
+        self.dummies.clear();
         let last = seen.last().filter(|last| last.seq < self.window.next())?;
         let left = self.window.sent(last.seq);
         let mut runs = seen.iter();
         let mut run = runs.next()?;
-        let (config, fates) = (&self.config, &mut self.fates);
+        let (config, fates, dummies) = (&self.config, &mut self.fates, &mut self.dummies);
         // A router may delay a dummy packet behind others, by up to its queue.
         let patience = Duration::from_nanos(self.rtt_nanos);
         self.window.review(last.seq, |seq, sent, is_dummy| {
@@ -363,7 +366,8 @@ impl Sender {
             } else {
                 return false;
             };
-            fates.push(PacketOutcome {
+            let kind = if is_dummy { &mut *dummies } else { &mut *fates };
+            kind.push(PacketOutcome {
                 flow: config.flow,
                 seq,
                 size: config.size,
@@ -383,14 +387,17 @@ impl Agent for Sender {
             return;
         };
         let rtt = self.read(cx.now, *sent, seen);
+        let seen_last = seen.last().map(|last| last.seq);
         cx.recycle(mem::take(seen));
-        if self.fates.is_empty() {
+        if self.fates.is_empty() && self.dummies.is_empty() {
             return;
         }
-        let mut report = Report::new(&self.fates);
+        let mut report = Report::new(&self.fates).dummies(&self.dummies);
         let first = self.rtt_nanos == 0;
+        let is_newest = |dummy: &PacketOutcome| seen_last == Some(dummy.seq);
+        let is_of_dummy = self.dummies.last().is_some_and(is_newest);
         if let Some(sample) = rtt {
-            report = report.rtt(sample);
+            report.rtt = (!is_of_dummy).then_some(sample);
             let (sample, memory) = (nanos(sample) as f64 / 1e9, self.config.rtt_memory);
             self.rtt = if self.rtt > 0.0 {
                 memory * self.rtt + (1.0 - memory) * sample

@@ -86,6 +86,8 @@ pub struct Arrival {
     pub size: u32,
     /// ECN field at arrival.
     pub ecn: Ecn,
+    /// DSCP at arrival.
+    pub dscp: u8,
 }
 
 /// Content of a packet. At most 40 bytes, so that a packet fits into a cache line.

@@ -341,6 +341,7 @@ impl<A: Agent> World<A> {
         let arrival = Arrival {
             size: packet.size,
             ecn: packet.ecn,
+            dscp: packet.dscp,
         };
         let mut trace = NodeTrace {
             observer,

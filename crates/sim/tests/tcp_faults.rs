@@ -92,6 +92,7 @@ impl World {
             let arrival = Arrival {
                 size: packet.size,
                 ecn: packet.ecn,
+                dscp: 0,
             };
             self.call(to_sink, |agent, cx| {
                 agent.on_packet(cx, &arrival, &mut packet.body);
@@ -330,7 +331,7 @@ proptest! {
                 again: false,
                 marks: 0,
             };
-            let arrival = Arrival { size: 40, ecn: Ecn::NotEct };
+            let arrival = Arrival { size: 40, ecn: Ecn::NotEct, dscp: 0 };
             let mut trace = ();
             let mut cx = AgentCx::new(at, &mut world.rng, &mut trace, &mut world.out);
             world.sender.on_packet(&mut cx, &arrival, &mut Body::Ack(ack));

@@ -260,8 +260,12 @@ fn report(story: &mut Story<'_>, newest: u64, now: Time) -> Input {
     });
     let packets: Vec<PacketOutcome> = fates.collect();
     let spurious = packets.iter().filter(|_| story.byte() > 250).copied();
+    let spurious = spurious.collect();
+    // Some, of any number, are of dummy packets.
+    let (dummies, packets) = packets.into_iter().partition(|_| story.byte() > 170);
     Input::Report {
-        spurious: spurious.collect(),
+        spurious,
+        dummies,
         packets,
         rtt: count.is_multiple_of(3).then(|| story.span()),
         measured: None,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
-use tidegate_core::control::{Ecn, Outcome};
+use tidegate_core::control::{Ecn, LowerEffort, Outcome};
 use tidegate_core::endpoint::Endpoint as _;
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::sender::{SentFrame, Status};
@@ -45,6 +45,7 @@ struct Reported {
     reports_only: bool,
     too_far: bool,
     path: PathState,
+    lower_effort: Option<LowerEffort>,
 }
 
 /// State of the path as the sender sees it.
@@ -224,6 +225,15 @@ impl Reporter {
                 millis(rtt / 2)
             ));
         }
+        if let Some(treatment) = status.lower_effort
+            && reported.lower_effort != status.lower_effort
+        {
+            reported.lower_effort = status.lower_effort;
+            self.progress.say(&format!(
+                "the path to {peer} {}",
+                lower_effort_text(treatment)
+            ));
+        }
         let path = PathState::of(status);
         if std::mem::replace(&mut reported.path, path) != path {
             self.progress.say(&match path {
@@ -259,6 +269,29 @@ impl Reporter {
 /// The time until the slowest frame left plus half the round-trip time.
 fn delay(interval: &Interval, status: &Status) -> Duration {
     interval.longest + status.rtt.unwrap_or_default() / 2
+}
+
+/// Treatment of packets of lower effort, as predicate of a path.
+fn lower_effort_text(treatment: LowerEffort) -> &'static str {
+    match treatment {
+        LowerEffort::Untested => {
+            "is tested with low-priority probes (DSCP LE); until then RAP controls the rate"
+        }
+        LowerEffort::Honoured => "serves low-priority probes after data: RCS controls the rate",
+        LowerEffort::Ignored => {
+            "serves low-priority probes as data, so they would harm others: RAP controls the rate"
+        }
+        LowerEffort::Remarked => {
+            "changes the DSCP of low-priority probes, so they would harm others: RAP controls the \
+            rate"
+        }
+        LowerEffort::Dropped => {
+            "delivers no low-priority probes, which RCS needs: RAP controls the rate"
+        }
+        LowerEffort::Unanswered => {
+            "returns no reports on low-priority probes, which RCS needs: RAP controls the rate"
+        }
+    }
 }
 
 /// A start takes up to 0.6 s. By then a receiver on another continent has answered.

@@ -75,7 +75,7 @@ impl Algorithm for RapConfig {
 
 /// One path under RAP. Times are in seconds.
 #[derive(Clone, Debug)]
-struct Rap {
+pub(super) struct Rap {
     config: RapConfig,
     /// Maximum interval between two reports.
     report_interval: Duration,
@@ -101,7 +101,7 @@ struct Rap {
 }
 
 impl Rap {
-    fn new(config: &RapConfig, packet_size: Bytes) -> Self {
+    pub(super) fn new(config: &RapConfig, packet_size: Bytes) -> Self {
         // `max` and `min` map NaN to the limit, unlike `clamp`.
         let within = |value: f64, least: f64, most: f64| value.max(least).min(most);
         let config = RapConfig {
@@ -127,6 +127,12 @@ impl Rap {
         };
         rap.published = rap.target().send;
         rap
+    }
+
+    /// Continues at `rate` on a path with this round-trip time.
+    pub(super) fn continue_at(&mut self, rate: Rate, rtt: Duration) {
+        self.on_rtt(rtt);
+        self.gap = (self.size * 8.0 / rate.as_f64().max(1.0)).clamp(MIN_GAP, MAX_GAP);
     }
 
     fn on_rtt(&mut self, sample: Duration) {
@@ -261,7 +267,7 @@ impl RateController for Rap {
             Change::Reports { interval } => {
                 self.report_interval = self.config.report_interval.max(*interval);
             }
-            Change::Demand(_) | Change::Validated { .. } => {}
+            Change::Demand(_) | Change::LowerEffort(_) | Change::Validated { .. } => {}
         }
     }
 

@@ -7,12 +7,13 @@
 //! Networking 13(3), 2005, section III. `docs/rcs.md` lists the readings of its pseudo-code.
 //!
 //! Every router of the path has to drop dummy packets first (DSCP LE, RFC 8622). The share of the
-//! target that dummy packets use is [`Target::filler`].
+//! target that dummy packets use is [`Target::filler`]. A session tests the path in band; RAP
+//! controls the rate unless it honours dummy packets.
 
+mod fallback;
 mod round_trip;
 
 use core::time::Duration;
-use std::collections::VecDeque;
 
 use crate::control::{
     Algorithm, Change, Context, Ecn, Kind, Outcome, PacketOutcome, RateController, Report, Sent,
@@ -20,6 +21,7 @@ use crate::control::{
 };
 use crate::trace::{ControllerState, Event};
 use crate::units::{Bytes, Rate, Time};
+use fallback::RcsOrRap;
 use round_trip::RoundTrip;
 
 /// Configuration of RCS. Values are clamped to their range.
@@ -68,7 +70,7 @@ impl Default for RcsConfig {
 
 impl Algorithm for RcsConfig {
     fn start(&self, start: &Start) -> Box<dyn RateController> {
-        Box::new(Rcs::new(self, start))
+        Box::new(RcsOrRap::new(self, start))
     }
 }
 
@@ -79,11 +81,13 @@ enum State {
     Unmeasured,
     /// First half of Initial: dummy packets at the target rate.
     Probing {
+        began: Time,
         end: Time,
         reported: u64,
     },
     /// Second half of Initial: reports of the dummy packets arrive.
     Collecting {
+        began: Time,
         end: Time,
         reported: u64,
     },
@@ -103,6 +107,7 @@ struct Rcs {
     config: RcsConfig,
     /// Mean size of a data packet, in bytes.
     size: f64,
+    floor: Rate,
     ceiling: Rate,
     state: State,
     /// Data rate `S`.
@@ -114,9 +119,7 @@ struct Rcs {
     increase: Time,
     /// Data packets since the last increase.
     sent: u32,
-    /// Dummy packets without outcome, in order.
-    dummies: VecDeque<u64>,
-    /// Number of the next packet, and of the first packet whose loss is a new loss event.
+    /// Number of the next data packet, and of the first packet whose loss is a new loss event.
     next: u64,
     event: u64,
     /// Newest data packets sent and reported.
@@ -143,6 +146,7 @@ impl Rcs {
         let known = config.rtt.or(start.prior.map(|prior| prior.rtt));
         let mut rcs = Self {
             size: bytes(start.packet_size),
+            floor: start.demand.floor,
             ceiling: start.demand.ceiling,
             state: State::Unmeasured,
             rate: 0.0,
@@ -150,7 +154,6 @@ impl Rcs {
             rtt: known.map_or_else(RoundTrip::default, RoundTrip::assumed),
             increase: Time::FAR,
             sent: 0,
-            dummies: VecDeque::new(),
             next: 0,
             event: 0,
             newest: (0, 0),
@@ -168,6 +171,11 @@ impl Rcs {
         rcs
     }
 
+    /// Losses of data packets before this number belong to another controller.
+    fn skip_to(&mut self, next: u64) {
+        (self.next, self.event, self.newest) = (next, next, (next, next));
+    }
+
     /// `S_Target` in packets per second. A target of zero would never send.
     fn most(&self) -> f64 {
         let target = self.config.target.unwrap_or(self.ceiling);
@@ -179,6 +187,7 @@ impl Rcs {
     fn initial(&mut self, now: Time) -> State {
         self.event = self.next;
         State::Probing {
+            began: now,
             end: now + self.rtt.duration(),
             reported: 0,
         }
@@ -252,11 +261,19 @@ impl Rcs {
 
     fn transit(&mut self, cx: &mut Context<'_>) {
         match self.state {
-            State::Probing { end, reported } if end <= cx.now => {
+            State::Probing {
+                began,
+                end,
+                reported,
+            } if end <= cx.now => {
                 let end = end + self.rtt.duration();
-                self.state = State::Collecting { end, reported };
+                self.state = State::Collecting {
+                    began,
+                    end,
+                    reported,
+                };
             }
-            State::Collecting { end, reported } if end <= cx.now => {
+            State::Collecting { end, reported, .. } if end <= cx.now => {
                 self.reserve = -1;
                 self.set_rate(reported.max(1) as f64 / self.rtt.mean());
                 self.event = self.next;
@@ -308,43 +325,42 @@ impl Rcs {
         self.timeout = (sent > reported).then(|| now + self.rtt.timeout() + self.interval);
     }
 
-    /// Removes a dummy packet. Returns whether the packet is one.
-    fn take_dummy(&mut self, seq: u64) -> bool {
-        let found = self.dummies.binary_search(&seq).ok();
-        found.and_then(|index| self.dummies.remove(index)).is_some()
-    }
-
-    /// A packet was reported as received.
-    fn on_received(&mut self, now: Time, packet: &PacketOutcome, is_dummy: bool) {
+    /// A data packet was reported as received.
+    fn on_data(&mut self, now: Time, packet: &PacketOutcome) {
         self.totals.delivered += packet.size;
-        match &mut self.state {
-            State::Probing { reported, .. } | State::Collecting { reported, .. } => {
-                *reported += u64::from(is_dummy && packet.seq >= self.event);
-            }
-            State::Detected { is_reported, .. } => *is_reported = true,
-            State::Steady if is_dummy && self.reserve == 0 => self.grow(),
-            State::Steady if is_dummy => self.reserve -= 1,
-            _ => {}
+        if let State::Detected { is_reported, .. } = &mut self.state {
+            *is_reported = true;
         }
-        if !is_dummy && packet.seq >= self.newest.1 {
+        if packet.seq >= self.newest.1 {
             self.newest.1 = packet.seq.saturating_add(1);
             self.rearm(now);
         }
     }
 
-    /// Round-trip samples of dummy packets contain their wait behind other packets; they count only
-    /// as long as there are no others.
-    fn on_rtt(&mut self, cx: &mut Context<'_>, sample: Duration, is_data: bool) {
+    /// A dummy packet was reported as received.
+    fn on_dummy(&mut self, packet: &PacketOutcome) {
+        self.totals.delivered += packet.size;
+        match &mut self.state {
+            State::Probing {
+                began, reported, ..
+            }
+            | State::Collecting {
+                began, reported, ..
+            } => *reported += u64::from(packet.sent >= *began),
+            State::Detected { is_reported, .. } => *is_reported = true,
+            State::Steady if self.reserve == 0 => self.grow(),
+            State::Steady => self.reserve -= 1,
+            State::Unmeasured | State::Backoff { .. } => {}
+        }
+    }
+
+    fn on_rtt(&mut self, cx: &mut Context<'_>, sample: Duration) {
         let least = self.totals.min_rtt.map_or(sample, |min| min.min(sample));
         self.totals.min_rtt = Some(least);
-        match self.state {
-            State::Unmeasured => {
-                self.rtt.update(sample);
-                let state = self.initial(cx.now);
-                self.enter(cx, state);
-            }
-            _ if is_data => self.rtt.update(sample),
-            _ => {}
+        self.rtt.update(sample);
+        if self.state == State::Unmeasured {
+            let state = self.initial(cx.now);
+            self.enter(cx, state);
         }
     }
 
@@ -369,14 +385,10 @@ fn bytes(size: Bytes) -> f64 {
 impl RateController for Rcs {
     fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
         self.advance(cx);
-        self.next = packet.seq.saturating_add(1);
         if packet.kind == Kind::Dummy {
-            if self.dummies.len() == MOST_DUMMIES {
-                self.dummies.pop_front();
-            }
-            self.dummies.push_back(packet.seq);
             return;
         }
+        self.next = packet.seq.saturating_add(1);
         self.sent = self.sent.saturating_add(1);
         self.size += (bytes(packet.size) - self.size) * SIZE_GAIN;
         self.newest.0 = packet.seq.saturating_add(1);
@@ -387,24 +399,31 @@ impl RateController for Rcs {
 
     fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
         self.advance(cx);
-        let (mut is_lost, mut is_any, mut is_data) = (false, false, false);
+        let (mut is_lost, mut is_any) = (false, false);
         for packet in report.packets {
-            let is_dummy = self.take_dummy(packet.seq);
+            let is_new = packet.seq >= self.event;
             match packet.outcome {
                 Outcome::Received { ecn, .. } => {
                     is_any = true;
-                    is_data = !is_dummy;
-                    self.on_received(cx.now, packet, is_dummy);
-                    is_lost |= ecn == Ecn::Ce && !is_dummy && packet.seq >= self.event;
+                    self.on_data(cx.now, packet);
+                    is_lost |= ecn == Ecn::Ce && is_new;
                 }
                 Outcome::Lost => {
                     self.totals.lost = self.totals.lost.saturating_add(1);
-                    is_lost |= !is_dummy && packet.seq >= self.event;
+                    is_lost |= is_new;
                 }
             }
         }
+        for packet in report.dummies {
+            if packet.outcome.is_received() {
+                is_any = true;
+                self.on_dummy(packet);
+            } else {
+                self.totals.lost = self.totals.lost.saturating_add(1);
+            }
+        }
         if let Some(sample) = report.rtt {
-            self.on_rtt(cx, sample, is_data);
+            self.on_rtt(cx, sample);
         }
         match self.state {
             State::Backoff { .. } if is_any => {
@@ -427,14 +446,14 @@ impl RateController for Rcs {
     fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
         match change {
             Change::Demand(demand) => {
-                self.ceiling = demand.ceiling;
+                (self.floor, self.ceiling) = (demand.floor, demand.ceiling);
                 if self.rate > 0.0 {
                     self.set_rate(self.rate);
                 }
             }
             Change::Path { packet_size, prior } => {
                 let demand = crate::control::Demand {
-                    floor: Rate::ZERO,
+                    floor: self.floor,
                     ceiling: self.ceiling,
                     shares: 1,
                 };
@@ -446,7 +465,7 @@ impl RateController for Rcs {
                 self.interval = interval;
             }
             Change::Reports { interval } => self.interval = *interval,
-            Change::Validated { .. } => {}
+            Change::LowerEffort(_) | Change::Validated { .. } => {}
         }
         self.advance(cx);
         self.publish(cx);
@@ -455,11 +474,13 @@ impl RateController for Rcs {
     fn target(&self) -> Target {
         // Packets may have become larger since the rate was set.
         let data = self.bits(self.rate.min(self.most()));
+        // A stream that cannot wait begins at the lowest rate, which its first frame needs twice.
+        let lowest = self.floor.scale(2, 1).min(self.bits(self.most()));
         let (media, filler) = match self.state {
             // Data, because other traffic may starve a dummy packet.
             State::Unmeasured => (self.bits(FIRST_RATE.min(self.most())), Rate::ZERO),
-            State::Probing { .. } => (Rate::ZERO, self.bits(self.most())),
-            State::Collecting { .. } => (Rate::ZERO, Rate::ZERO),
+            State::Probing { .. } => (lowest, self.bits(self.most())),
+            State::Collecting { .. } => (lowest, Rate::ZERO),
             State::Steady => (data, Rate::ZERO),
             State::Detected { .. } => (data, data.scale(2, 1)),
             State::Backoff { .. } => (data, data),
@@ -508,9 +529,6 @@ const MAX_TARGET: Rate = Rate::bps(10_000_000_000);
 const LEAST_USE: f64 = 0.5;
 /// Weight of a packet in the mean size, as in RAP.
 const SIZE_GAIN: f64 = 0.1;
-/// Dummy packets without outcome that are remembered: five seconds at the highest quality of a video
-/// with 100 Mb/s.
-const MOST_DUMMIES: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,8 @@ pub enum Input {
     Report {
         /// Fates of the packets of the report.
         packets: Vec<PacketOutcome>,
+        /// Fates of dummy packets.
+        dummies: Vec<PacketOutcome>,
         /// Arrivals of packets that an earlier report called lost.
         spurious: Vec<PacketOutcome>,
         /// New round-trip sample.
@@ -33,11 +35,12 @@ impl Input {
             Self::Change(change) => controller.on_change(cx, change),
             Self::Report {
                 packets: fates,
+                dummies,
                 spurious,
                 rtt,
                 measured,
             } => {
-                let mut report = Report::new(fates).spurious(spurious);
+                let mut report = Report::new(fates).dummies(dummies).spurious(spurious);
                 report.rtt = *rtt;
                 report.measured = *measured;
                 controller.on_report(cx, &report);
@@ -52,6 +55,7 @@ impl From<&Report<'_>> for Input {
     fn from(report: &Report<'_>) -> Self {
         Self::Report {
             packets: report.packets.to_vec(),
+            dummies: report.dummies.to_vec(),
             spurious: report.spurious.to_vec(),
             rtt: report.rtt,
             measured: report.measured,

@@ -6,7 +6,7 @@ use super::competing_flows::{CompetingFlows, QueueState, Transition};
 use super::meter::{PathMeter, Reading};
 use super::planner::{Decision, PlanInput, Planner, PlannerConfig, QueueOwner};
 use crate::control::{
-    Change, Context, PathState, RateController, Report, Sent, Summary, Target, TimerReason,
+    Change, Context, Kind, PathState, RateController, Report, Sent, Summary, Target, TimerReason,
 };
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
@@ -138,7 +138,7 @@ impl<C: RateController> DelayBound<C> {
     /// Upper limit of the capacity.
     fn upper(&self) -> Rate {
         let path = self.inner.path_state();
-        path.map_or(self.inner.target().send, |path| path.capacity)
+        path.map_or(self.inner.target().data(), |path| path.capacity)
     }
 
     fn situation(&self, now: Time, capacity: Rate) -> PlanInput {
@@ -283,7 +283,7 @@ const OVERFLOW_FRACTION: f64 = 0.7;
 
 impl<C: RateController> RateController for DelayBound<C> {
     fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
-        if !self.suspended {
+        if !self.suspended && packet.kind != Kind::Dummy {
             self.meter.on_sent(cx.now, packet);
         }
         self.inner.on_sent(cx, packet);
@@ -316,6 +316,7 @@ impl<C: RateController> RateController for DelayBound<C> {
                 config.floor = demand.floor;
                 config.ceiling = demand.ceiling;
             }
+            Change::LowerEffort(_) => {}
             Change::Path { packet_size, .. } => {
                 config.packet_size = *packet_size;
                 self.meter = PathMeter::new();
@@ -338,7 +339,8 @@ impl<C: RateController> RateController for DelayBound<C> {
 
     fn target(&self) -> Target {
         let target = self.inner.target();
-        let most = self.planner.config().payload(target.send).min(target.media);
+        let most = self.planner.config().payload(target.data());
+        let most = most.min(target.media);
         target.media(self.decision.map_or(most, |d| d.media.min(most)))
     }
 
@@ -348,6 +350,10 @@ impl<C: RateController> RateController for DelayBound<C> {
 
     fn path_state(&self) -> Option<PathState> {
         self.inner.path_state()
+    }
+
+    fn uses_dummies(&self) -> bool {
+        self.inner.uses_dummies()
     }
 
     fn summary(&self) -> Summary {
@@ -369,7 +375,7 @@ mod tests {
         fn on_report(&mut self, _: &mut Context<'_>, _: &Report<'_>) {}
         fn on_change(&mut self, _: &mut Context<'_>, _: &Change) {}
         fn target(&self) -> Target {
-            let mut target = Target::of(Rate::kbps(2_000));
+            let mut target = Target::of(Rate::kbps(2_007)).media(Rate::kbps(2_000));
             target.filler = Rate::kbps(7);
             target.in_flight = Some(Bytes(9));
             target

@@ -23,26 +23,32 @@ pub struct Streams {
     pub parity_ssrc: u32,
     /// Payload type of parity packets.
     pub parity_type: PayloadType,
+    /// SSRC of probes.
+    pub probe_ssrc: u32,
+    /// Payload type of probes.
+    pub probe_type: PayloadType,
 }
 
 impl Streams {
-    /// Uses the customary dynamic payload types from 96 on, and for parity packets an SSRC that
-    /// follows from the others.
+    /// Uses the customary dynamic payload types from 96 on, and for parity packets and probes SSRCs
+    /// that follow from the others.
     pub fn with_ssrcs(media_ssrc: u32, repair_ssrc: u32) -> Self {
-        let free = |ssrc: &u32| *ssrc != media_ssrc && *ssrc != repair_ssrc;
-        // One of three is free.
-        let parity_ssrc = (1..=3).map(|i| repair_ssrc.wrapping_add(i)).find(free);
+        // Two of four are free.
+        let next = (1..=4).map(|i| repair_ssrc.wrapping_add(i));
+        let mut free = next.filter(|ssrc| *ssrc != media_ssrc && *ssrc != repair_ssrc);
         Self {
             media_ssrc,
             repair_ssrc,
             media_type: MEDIA_TYPE,
             repair_type: REPAIR_TYPE,
-            parity_ssrc: parity_ssrc.unwrap_or_default(),
+            parity_ssrc: free.next().unwrap_or_default(),
             parity_type: PARITY_TYPE,
+            probe_ssrc: free.next().unwrap_or_default(),
+            probe_type: PROBE_TYPE,
         }
     }
 
-    /// All SSRCs.
+    /// All SSRCs that carry the stream; that of probes does not.
     pub fn ssrcs(&self) -> [u32; 3] {
         [self.media_ssrc, self.repair_ssrc, self.parity_ssrc]
     }
@@ -143,6 +149,8 @@ pub struct ReceiverConfig {
     pub payload_types: (PayloadType, PayloadType),
     /// Payload type of parity packets; `None` if the sender has none.
     pub parity_type: Option<PayloadType>,
+    /// Payload type of probes; `None` if the sender has none.
+    pub probe_type: Option<PayloadType>,
     /// Time from the earliest possible arrival of a frame to its discard deadline.
     pub hold: Duration,
     /// Interval between feedback packets.
@@ -168,6 +176,7 @@ impl ReceiverConfig {
             epoch: Ntp(0),
             payload_types: (MEDIA_TYPE, REPAIR_TYPE),
             parity_type: Some(PARITY_TYPE),
+            probe_type: Some(PROBE_TYPE),
             hold,
             feedback_interval: Duration::from_millis(25),
             //= rfc8083-4.1-report-interval
@@ -198,6 +207,8 @@ pub const MEDIA_TYPE: PayloadType = dynamic(96);
 pub const REPAIR_TYPE: PayloadType = dynamic(97);
 /// Dynamic payload type of parity packets.
 pub const PARITY_TYPE: PayloadType = dynamic(98);
+/// Dynamic payload type of probes.
+pub const PROBE_TYPE: PayloadType = dynamic(99);
 
 const fn dynamic(number: u8) -> PayloadType {
     match PayloadType::new(number) {

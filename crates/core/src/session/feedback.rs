@@ -41,6 +41,8 @@ impl FeedbackReader {
                 ssrc if ssrc == streams.media_ssrc => Stream::Media,
                 ssrc if ssrc == streams.repair_ssrc => Stream::Repair,
                 ssrc if ssrc == streams.parity_ssrc => Stream::Parity,
+                // Its clock is another one.
+                ssrc if ssrc == streams.probe_ssrc => continue,
                 _ => {
                     reject(cx, FeedbackFault::UnknownSource);
                     continue;

@@ -13,6 +13,7 @@ pub mod pacer;
 mod parity;
 mod path;
 pub mod pauses;
+mod probes;
 pub mod receiver;
 pub mod receiver_reports;
 pub mod receiver_stats;

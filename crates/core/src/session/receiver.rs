@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use self::intake::Newcomer;
 use self::nack_schedule::NackSchedule;
 use self::probation::{LastPacket, Probation};
+use self::probes::Probes;
 use super::config::{FeedbackMode, ReceiverConfig};
 use super::jitter_buffer::{JitterBuffer, ReceivedFrame};
 use super::parity::ParityDecoder;
@@ -23,6 +24,7 @@ use crate::wire::seq::{Unwrap16, Unwrap32};
 mod intake;
 mod nack_schedule;
 mod probation;
+mod probes;
 
 /// Receives one media stream and its retransmission stream.
 ///
@@ -34,6 +36,7 @@ pub struct MediaReceiver {
     media: Source,
     repair: Source,
     parity: Source,
+    probes: Probes,
     decoder: ParityDecoder,
     timestamps: Unwrap32,
     frames: JitterBuffer,
@@ -88,6 +91,7 @@ impl MediaReceiver {
             media: Source::default(),
             repair: Source::default(),
             parity: Source::default(),
+            probes: Probes::default(),
             decoder: ParityDecoder::default(),
             timestamps: Unwrap32::new(),
             last_sr: None,
@@ -194,9 +198,14 @@ impl MediaReceiver {
         QueueLengths {
             packets,
             bytes,
-            arrivals: self.sources().map(|source| source.arrivals.len()).sum(),
+            arrivals: self.arrivals(),
             restarts: self.restarts,
         }
+    }
+
+    fn arrivals(&self) -> usize {
+        let own = self.sources().map(|source| source.arrivals.len());
+        own.sum::<usize>() + self.probes.len()
     }
 
     fn sources(&self) -> impl Iterator<Item = &Source> {
@@ -372,6 +381,9 @@ impl Endpoint for MediaReceiver {
         } else if requests_key {
             self.write_report(now);
         }
+        let overlap = self.config.feedback_interval * OVERLAP;
+        let own = self.config.ssrc;
+        self.probes.on_timeout(now, own, overlap, self.config.epoch);
         if is_due(self.nacks_due()) {
             self.missing
                 .extend(self.nacks.take(now, &self.media.arrivals));
@@ -390,7 +402,9 @@ impl Endpoint for MediaReceiver {
     }
 
     fn poll_transmit(&mut self, _cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        let packet = self.outgoing.pop_front()?;
+        let Some(packet) = self.outgoing.pop_front() else {
+            return self.probes.poll_transmit(buffer);
+        };
         self.has_sent = true;
         buffer.extend_from_slice(&packet);
         Some(Transmit::default())
@@ -412,6 +426,7 @@ impl Endpoint for MediaReceiver {
             self.key_request_due(),
             self.report_due,
             self.keep_alive(),
+            self.probes.due(),
         ];
         let feedback = reports.into_iter().flatten().min();
         let next = sooner(assembly, feedback.map(|at| (at, TimerReason::Feedback)));

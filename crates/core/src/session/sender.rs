@@ -19,8 +19,9 @@ use super::feedback::{FeedbackReader, reject};
 use super::history::{Content, History, PacketRow};
 use super::pacer::Pacer;
 use super::path::PathView;
+use super::probes::ProbeStream;
 use super::receiver_reports::ReceiverReports;
-use crate::control::{Context, RateController, Target, TimerReason, sooner};
+use crate::control::{Context, LowerEffort, RateController, Target, TimerReason, sooner};
 use crate::delay_bound::PlannerConfig;
 use crate::endpoint::Datagram;
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
@@ -37,6 +38,7 @@ mod feedback;
 mod frame_dropping;
 mod frames;
 pub mod held;
+mod probing;
 mod protection;
 mod repair_budget;
 mod transmit;
@@ -59,6 +61,8 @@ pub struct MediaSender {
     repairs: VecDeque<Content>,
     repair_budget: RepairBudget,
     protection: Protection,
+    /// `Some` if the controller uses them.
+    probes: Option<ProbeStream>,
     history: History,
     pacer: Pacer,
     path: PathView,
@@ -172,10 +176,13 @@ impl MediaSender {
     ) -> Self {
         let control = Control::new(controller, planner, &config);
         let mut history = History::new(config.log);
+        let probe_ssrc = config.streams.probe_ssrc;
+        let probes = ProbeStream::new(probe_ssrc, (probe_ssrc & 0x7fff) as u16, config.log);
         if config.transport_cc {
             history.number_transport((rng.next_u32() & 0x7fff) as u16);
         }
         Self {
+            probes: control.uses_dummies().then_some(probes),
             control,
             phase: Phase::Greeting { since: Time::FAR },
             peer: Peer::Unknown,
@@ -339,6 +346,7 @@ impl MediaSender {
             self.capture.start(now);
             self.started = now;
             self.next_report = Some(now);
+            self.start_probes(cx);
         }
         self.open_if_greeted(now);
         self.detect_silence(cx);
@@ -358,6 +366,7 @@ impl MediaSender {
         {
             self.stop(cx, cause);
         }
+        self.end_test(cx);
         self.frames.forget(now);
         self.close_block_if_due(now);
         self.report_if_due(now);
@@ -397,6 +406,7 @@ impl MediaSender {
             Phase::Open => {}
             _ => consider(self.oldest_capture_deadline(), TimerReason::Deadline),
         }
+        consider(self.probes_due(), TimerReason::Probe);
         consider(self.protection.closes(), TimerReason::Deadline);
         consider(self.closing_time(), TimerReason::Schedule);
         next
@@ -445,6 +455,7 @@ impl MediaSender {
             reports_only: self.peer == Peer::ReceiverReports,
             has_answered: self.has_reported(),
             frames: self.capture.made(),
+            lower_effort: self.treatment(),
         }
     }
 
@@ -457,6 +468,9 @@ impl MediaSender {
     pub fn drain_rows(&mut self, frames: &mut Vec<SentFrame>, packets: &mut Vec<PacketRow>) {
         frames.append(&mut self.rows);
         self.history.drain_log(packets);
+        if let Some(probes) = &mut self.probes {
+            probes.drain_log(packets);
+        }
     }
 
     /// Moves all remaining rows at the end of a run.
@@ -469,6 +483,9 @@ impl MediaSender {
         }
         frames.append(&mut self.rows);
         self.history.finish_log(packets);
+        if let Some(probes) = &mut self.probes {
+            probes.finish_log(packets);
+        }
     }
 
     /// Timeout of the handshake.
@@ -621,6 +638,8 @@ pub struct Status {
     pub has_answered: bool,
     /// Number of frames captured so far.
     pub frames: u64,
+    /// How the path treats packets of lower effort; `None` if the controller sends none.
+    pub lower_effort: Option<LowerEffort>,
 }
 
 /// Timeout of the handshake: three times the longest terrestrial round-trip time. A peer that is

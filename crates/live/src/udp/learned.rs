@@ -476,6 +476,7 @@ mod tests {
         Arrival {
             at,
             ecn: Ecn::NotEct,
+            dscp: 0,
             length: 1_000,
             is_new_peer: false,
         }

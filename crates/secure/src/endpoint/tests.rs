@@ -97,7 +97,12 @@ fn drain(end: &mut End, now: Time) -> Vec<Vec<u8>> {
 
 fn deliver(end: &mut End, now: Time, payload: &[u8]) -> SourceCheck {
     let ecn = Ecn::NotEct;
-    with_cx(now, |cx| end.on_datagram(cx, Datagram { ecn, payload }));
+    let datagram = Datagram {
+        ecn,
+        dscp: 0,
+        payload,
+    };
+    with_cx(now, |cx| end.on_datagram(cx, datagram));
     end.source_check()
 }
 

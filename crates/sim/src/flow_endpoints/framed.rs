@@ -88,6 +88,7 @@ impl Endpoint for Framed {
         let arrival = Arrival {
             size,
             ecn: datagram.ecn,
+            dscp: datagram.dscp,
         };
         self.run(cx, |actor, cx| actor.on_packet(cx, &arrival, &mut body));
     }
@@ -317,6 +318,7 @@ mod tests {
         while from.poll_transmit(cx, &mut payload).is_some() {
             let datagram = Datagram {
                 ecn: Ecn::NotEct,
+                dscp: 0,
                 payload: &payload,
             };
             to.on_datagram(cx, datagram);

@@ -88,7 +88,7 @@ impl Pair {
                 mut body,
                 ..
             }) => {
-                agent.on_packet(&mut cx, &Arrival { size, ecn }, &mut body);
+                agent.on_packet(&mut cx, &Arrival { size, ecn, dscp: 0 }, &mut body);
             }
             None => agent.on_timer(&mut cx),
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate_core::session::config::PROBE_TYPE;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 
@@ -159,7 +160,19 @@ fn entered(flight: &Flight<'_>) -> Time {
 
 #[inline]
 fn is_dummy(body: &Body) -> bool {
-    matches!(body, Body::Data { is_dummy: true, .. })
+    match body {
+        Body::Data { is_dummy, .. } => *is_dummy,
+        Body::Datagram(payload) => is_probe(payload),
+        _ => false,
+    }
+}
+
+/// Whether a datagram of a session is a probe, by its payload type.
+#[inline]
+fn is_probe(payload: &[u8]) -> bool {
+    payload
+        .get(1)
+        .is_some_and(|octet| octet & 0x7f == PROBE_TYPE.get())
 }
 
 /// Packet log of a single modelled flow. Endpoints log their own packets, and multiplied flows are

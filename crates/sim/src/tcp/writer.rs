@@ -211,6 +211,7 @@ mod tests {
             let arrival = Arrival {
                 size: 40,
                 ecn: Ecn::NotEct,
+                dscp: 0,
             };
             self.at(now, |writer, cx| {
                 writer.on_packet(cx, &arrival, &mut Body::Ack(ack));

@@ -15,7 +15,7 @@ pub struct SimPacket {
     flow: u32,
     pub(super) size: u32,
     pub(super) ecn: Ecn,
-    dscp: u8,
+    pub(super) dscp: u8,
     pub(super) entered: Time,
     pub(super) body: Body,
 }

@@ -51,6 +51,7 @@ impl<E: Endpoint> Agent for EndpointAgent<E> {
         };
         let datagram = Datagram {
             ecn: arrival.ecn,
+            dscp: arrival.dscp,
             payload,
         };
         self.0.on_datagram(&mut inner, datagram);

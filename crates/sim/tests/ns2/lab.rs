@@ -152,7 +152,7 @@ impl Lab {
                 mut body,
                 ..
             }) => {
-                agent.on_packet(&mut cx, &Arrival { size, ecn }, &mut body);
+                agent.on_packet(&mut cx, &Arrival { size, ecn, dscp: 0 }, &mut body);
             }
             None => agent.on_timer(&mut cx),
         }

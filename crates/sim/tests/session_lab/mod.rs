@@ -432,7 +432,14 @@ impl Endpoint for TestReceiver {
         {
             let (ecn, payload) = entry.remove();
             let payload = &payload;
-            self.inner.on_datagram(cx, Datagram { ecn, payload });
+            self.inner.on_datagram(
+                cx,
+                Datagram {
+                    ecn,
+                    dscp: 0,
+                    payload,
+                },
+            );
         }
         if self.trouble.is_some_and(|at| at <= cx.now) {
             self.trouble = None;

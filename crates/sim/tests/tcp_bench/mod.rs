@@ -202,6 +202,7 @@ impl<S: Agent, R: Agent> Bench<S, R> {
             let arrival = Arrival {
                 size: packet.size,
                 ecn: packet.ecn,
+                dscp: 0,
             };
             self.call(!place.back, |agent, cx| {
                 agent.on_packet(cx, &arrival, &mut packet.body);

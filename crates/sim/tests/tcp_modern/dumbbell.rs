@@ -228,6 +228,7 @@ fn arrival(packet: &Outgoing, ecn: Ecn) -> Arrival {
     Arrival {
         size: packet.size,
         ecn,
+        dscp: 0,
     }
 }
 

@@ -103,6 +103,7 @@ impl<'a> Wire<'a> {
             let header = Arrival {
                 size: packet.size,
                 ecn: packet.ecn,
+                dscp: 0,
             };
             self.act(opposite(way), |agent, cx| {
                 agent.on_packet(cx, &header, &mut packet.body);
@@ -134,6 +135,7 @@ impl<'a> Wire<'a> {
         let arrival = Arrival {
             size: 40,
             ecn: Ecn::NotEct,
+            dscp: 0,
         };
         self.act(Way::Data, |agent, cx| {
             agent.on_packet(cx, &arrival, &mut Body::Ack(ack));

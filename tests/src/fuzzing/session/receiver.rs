@@ -219,8 +219,14 @@ impl ReceiverScene {
 
     fn deliver(&mut self, payload: &[u8], ecn: Ecn) {
         let mut cx = cx(self.now, &mut self.rng);
-        self.receiver
-            .on_datagram(&mut cx, Datagram { ecn, payload });
+        self.receiver.on_datagram(
+            &mut cx,
+            Datagram {
+                ecn,
+                dscp: 0,
+                payload,
+            },
+        );
         self.settle();
     }
 

@@ -111,7 +111,14 @@ impl Scene {
         // Reports on earlier packets, which were authentic.
         while !is_left && end.poll_transmit(&mut cx, &mut Vec::new()).is_some() {}
         let ecn = Ecn::NotEct;
-        end.on_datagram(&mut cx, Datagram { ecn, payload });
+        end.on_datagram(
+            &mut cx,
+            Datagram {
+                ecn,
+                dscp: 0,
+                payload,
+            },
+        );
         let check = end.source_check();
         let mut answer = Vec::new();
         end.poll_answer(&mut cx, &mut answer);
@@ -169,7 +176,14 @@ impl Scene {
                     let payload = &buffer[..];
                     let ecn = Ecn::NotEct;
                     if delivers {
-                        to.on_datagram(&mut cx, Datagram { ecn, payload });
+                        to.on_datagram(
+                            &mut cx,
+                            Datagram {
+                                ecn,
+                                dscp: 0,
+                                payload,
+                            },
+                        );
                     }
                     self.recorded.push(core::mem::take(&mut buffer));
                 }

@@ -152,6 +152,7 @@ impl SenderScene {
         if !out.is_empty() {
             let datagram = Datagram {
                 ecn: Ecn::NotEct,
+                dscp: 0,
                 payload: &out,
             };
             let mut cx = cx(self.now, &mut self.rng);
@@ -208,7 +209,14 @@ impl SenderScene {
             builder.finish(EPOCH);
             let mut cx = cx(self.now, &mut self.rng);
             let (ecn, payload) = (Ecn::NotEct, &out[..]);
-            self.sender.on_datagram(&mut cx, Datagram { ecn, payload });
+            self.sender.on_datagram(
+                &mut cx,
+                Datagram {
+                    ecn,
+                    dscp: 0,
+                    payload,
+                },
+            );
             self.pass(Duration::from_millis(25));
         }
     }

@@ -1,5 +1,7 @@
 #![expect(clippy::float_cmp, reason = "these rates are exact")]
 
+use std::collections::VecDeque;
+
 use super::*;
 use crate::control::{Demand, FlowId, Prior};
 use crate::random::Seed;
@@ -102,7 +104,11 @@ impl Path {
                 ecn: Ecn::NotEct,
             };
             packets.push(outcome(seq, sent, received));
-            let report = Report::new(&packets).rtt(RTT);
+            let is_dummy =
+                |packet: &PacketOutcome| matches!(self.sent[packet.seq as usize], (Kind::Dummy, _));
+            let (dummies, packets): (Vec<_>, Vec<_>) = packets.into_iter().partition(is_dummy);
+            let mut report = Report::new(&packets).dummies(&dummies);
+            report.rtt = (!packets.is_empty()).then_some(RTT);
             self.call(|rcs, cx| rcs.on_report(cx, &report));
         }
     }

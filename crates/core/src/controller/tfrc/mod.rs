@@ -456,7 +456,7 @@ impl RateController for Tfrc {
                     self.publish(cx);
                 }
             }
-            Change::Demand(_) => {}
+            Change::Demand(_) | Change::LowerEffort(_) => {}
         }
     }
 

@@ -328,7 +328,7 @@ impl RateController for Tide {
                 self.begin(cx.now, prior);
             }
             Change::Reports { interval } => self.interval = interval,
-            Change::Validated { .. } => {}
+            Change::LowerEffort(_) | Change::Validated { .. } => {}
         }
     }
 

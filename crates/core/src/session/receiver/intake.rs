@@ -4,9 +4,11 @@ use core::time::Duration;
 
 use super::nack_schedule::NackSchedule;
 use super::probation::LastPacket;
+use super::probes::Probes;
 use super::{MediaReceiver, Source};
 use crate::endpoint::{Datagram, OVERHEAD};
 use crate::media::{Codec, MEDIA_CLOCK};
+use crate::session::config::FeedbackMode;
 use crate::session::history::Stream;
 use crate::session::jitter_buffer::MediaPacket;
 use crate::session::parity::Restored;
@@ -41,6 +43,7 @@ impl MediaReceiver {
             pt if pt == media => self.on_media(now, datagram, &packet),
             pt if pt == repair => self.on_repair(now, datagram, &packet),
             pt if Some(pt) == self.config.parity_type => self.on_parity(now, datagram, &packet),
+            pt if Some(pt) == self.config.probe_type => self.on_probe(now, datagram, &packet),
             _ => self.rejected += 1,
         }
     }
@@ -74,6 +77,7 @@ impl MediaReceiver {
             self.rejected -= u64::from(packet.is_rejected);
             let datagram = Datagram {
                 ecn: packet.ecn,
+                dscp: 0,
                 payload: &packet.datagram,
             };
             if let Ok(parsed) = RtpPacket::new_checked(datagram.payload) {
@@ -163,6 +167,17 @@ impl MediaReceiver {
         if arrived.is_some() {
             let restored = self.decoder.on_parity(now, first, parity);
             self.assemble_restored(now, &restored);
+        }
+    }
+
+    /// A probe of the sender. Only a receiver that reports on each packet answers.
+    fn on_probe(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
+        let header = packet.header();
+        let interval = self.config.feedback_interval;
+        let is_answered =
+            self.config.feedback == FeedbackMode::PerPacket && self.media.ssrc.is_some();
+        if !is_answered || !self.probes.on_packet(now, &header, datagram, interval) {
+            self.rejected += 1;
         }
     }
 
@@ -366,6 +381,7 @@ impl MediaReceiver {
         self.earlier = self.counts();
         self.frames.start_over();
         (self.media, self.repair, self.parity) = Default::default();
+        self.probes = Probes::default();
         self.decoder.clear();
         self.timestamps = Unwrap32::new();
         self.slowdown = SlowdownDetector::default();

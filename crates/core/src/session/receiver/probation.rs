@@ -230,6 +230,7 @@ mod tests {
         };
         let datagram = Datagram {
             ecn: Ecn::NotEct,
+            dscp: 0,
             payload: &[sequence as u8],
         };
         let now = Time::from_secs(1);
@@ -266,6 +267,7 @@ mod tests {
         let mut probation = Probation::default();
         let datagram = Datagram {
             ecn: Ecn::NotEct,
+            dscp: 0,
             payload: &[7; 100],
         };
         for n in 0..10 {

@@ -127,6 +127,15 @@ impl Control {
         self.inner_mut().on_change(cx, &change);
     }
 
+    pub(super) fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
+        self.inner_mut().on_change(cx, change);
+    }
+
+    /// Whether the controller uses dummy packets.
+    pub(super) fn uses_dummies(&self) -> bool {
+        self.inner().uses_dummies()
+    }
+
     pub(super) fn target(&self) -> Target {
         self.inner().target()
     }

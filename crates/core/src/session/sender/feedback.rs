@@ -36,6 +36,7 @@ impl MediaSender {
                     let blocks = report.reports();
                     blocks.for_each(|block| self.on_block(cx, from, &block, is_detailed));
                 }
+                Rtcp::Ccfb(report) if !self.on_probe_feedback(cx, &report) => {}
                 Rtcp::Ccfb(report) => {
                     let (streams, reordering) = (self.config.streams, self.path.least_reordering());
                     let (reader, history) = (&mut self.reader, &mut self.history);

@@ -30,7 +30,7 @@ impl MediaSender {
 
     pub(super) fn pace(&self) -> Rate {
         let target = self.target();
-        Rate::from_f64(target.send.as_f64() * target.burst * self.config.pace)
+        Rate::from_f64(target.data().as_f64() * target.burst * self.config.pace)
     }
 
     /// Whether the buffer behind the encoder has no room for another frame.

@@ -1,6 +1,7 @@
 //! Queue lengths of a sender, for tests of memory bounds.
 
 use super::MediaSender;
+use crate::session::probes::ProbeStream;
 use crate::units::Bytes;
 
 /// Lengths of all queues.
@@ -18,6 +19,8 @@ pub struct QueueLengths {
     pub repairs: usize,
     /// Captured frames that wait for the encoder.
     pub captures: usize,
+    /// Probes in the window.
+    pub probes: usize,
     /// Queued reports.
     pub datagrams: usize,
 }
@@ -32,6 +35,7 @@ impl MediaSender {
             backlog: self.frames.backlog(),
             repairs: self.repairs.len(),
             captures: self.capture.waiting(),
+            probes: self.probes.as_ref().map_or(0, ProbeStream::len),
             datagrams: self.outgoing.len(),
         }
     }

@@ -28,6 +28,12 @@ impl MediaSender {
             buffer.extend_from_slice(&packet);
             return Some(Transmit::default());
         }
+        self.write_data(cx, buffer)
+            .or_else(|| self.write_probe(cx, buffer))
+    }
+
+    /// Writes the next packet of the stream, if it is due.
+    fn write_data(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         if self.phase != Phase::Open || !self.pacer.is_open(cx.now) {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use super::Names;
 use super::control::control;
-use super::flow::{has_dummies, transport};
+use super::flow::transport;
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Table, Value};
 use crate::scenario::{BaselinePlan, BaselineSender, FlowPlan, MediaPlan, Scenario};
@@ -30,8 +30,6 @@ pub(super) fn baseline(
     };
     let sender = sender(&table, &scenario.flows[of])?;
     let plan = BaselinePlan { name, of, sender };
-    let flow = scenario.baseline_flow(&plan);
-    has_dummies(&table, &flow)?;
     Ok(plan)
 }
 

@@ -82,7 +82,6 @@ pub(super) fn flow(
         start_spread,
         stop,
     };
-    has_dummies(&table, &plan)?;
     let plan = super::ecn::with(&table, plan)?;
     let yielding = yielding(&table, &plan)?;
     Ok(FlowPlan { yielding, ..plan })
@@ -94,22 +93,6 @@ fn dscp(value: &Value<'_>) -> Result<u8, ScenarioError> {
         return value.choice(&["le"], &[LOWER_EFFORT]);
     }
     Ok(value.whole(0..=63)? as u8)
-}
-
-/// RCS needs dummy packets, which a video session does not send.
-pub(super) fn has_dummies(flow: &Table<'_>, plan: &FlowPlan) -> Result<(), ScenarioError> {
-    match flow.get("control") {
-        Some(value)
-            if plan.media.video().is_some()
-                && matches!(plan.control, Some(ControllerConfig::Rcs(_))) =>
-        {
-            Err(value.fault(Fault::Conflict {
-                why: "a video session sends no dummy packets, which RCS needs".to_owned(),
-                fix: "send bulk data, or choose another controller".to_owned(),
-            }))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Only flows with a delay bound can yield.

@@ -437,11 +437,6 @@ yielding = true"#,
         r#"demo.toml:21: flow "tidegate": yielding: only a video with rate control over RTP has a delay bound that can yield; leave it out, or send video = { … } with control = "tfrc""#,
     ),
     (
-        r#"control = "tfrc""#,
-        r#"control = "rcs""#,
-        r#"demo.toml:20: flow "tidegate": control: a video session sends no dummy packets, which RCS needs; send bulk data, or choose another controller"#,
-    ),
-    (
         r#"delay_bound = "400ms""#,
         r#"delay_bound = "0ms""#,
         r#"demo.toml:22: flow "tidegate": delay_bound: a delay bound of zero cannot be met; write a time span above zero, as "400ms""#,

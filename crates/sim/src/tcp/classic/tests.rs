@@ -34,6 +34,7 @@ fn windows(config: &Config, acks: u32) -> Vec<f64> {
         let arrival = Arrival {
             size: 40,
             ecn: Ecn::NotEct,
+            dscp: 0,
         };
         sender.on_packet(&mut cx, &arrival, &mut body);
         sender.state().cwnd

@@ -31,7 +31,11 @@ impl Bench {
             again: false,
             cwr,
         };
-        let arrival = Arrival { size: 1_000, ecn };
+        let arrival = Arrival {
+            size: 1_000,
+            ecn,
+            dscp: 0,
+        };
         let mut cx = AgentCx::new(self.now, &mut self.rng, &mut self.trace, &mut self.out);
         self.sink
             .on_packet(&mut cx, &arrival, &mut Body::Segment(segment));
@@ -171,6 +175,7 @@ fn sizes_count_blocks() {
     let arrival = Arrival {
         size: 1_000,
         ecn: Ecn::NotEct,
+        dscp: 0,
     };
     bench
         .sink

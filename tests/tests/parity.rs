@@ -54,6 +54,7 @@ fn network() -> NetworkConfig {
             },
             reorder: true,
         }),
+        ..LinkConfig::default()
     };
     let core = LinkConfig {
         capacity: Capacity::Fixed(Rate::kbps(11_000)),

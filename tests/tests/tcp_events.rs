@@ -42,6 +42,7 @@ fn path(loss: LossConfig, outages: Vec<Outage>) -> EmulatorConfig {
         loss,
         delay: Duration::from_millis(20),
         jitter: None,
+        ..LinkConfig::default()
     };
     let back = LinkConfig {
         delay: Duration::from_millis(20),

@@ -10,7 +10,7 @@ use tidegate_core::control::{Kind, LowerEffort};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::link::{
-    Capacity, DropTailConfig, Limit, LossConfig, PriorityConfig, QueueConfig,
+    Capacity, DropTailConfig, Limit, LossConfig, LowerEffortPolicy, PriorityConfig, QueueConfig,
 };
 use tidegate_core::session::config::FeedbackMode;
 use tidegate_core::trace::{ControllerState, Event};
@@ -108,4 +108,33 @@ fn a_path_without_queue_and_a_receiver_without_reports_are_no_reason_to_trust() 
     assert_eq!(tested(&run), []);
     // The first train leaves before the sender knows the kind of its peer.
     assert!(dummies(&run) <= 12, "{}", dummies(&run));
+}
+
+#[test]
+fn each_treatment_is_found() {
+    let treatments = [
+        (LowerEffortPolicy::Honour, LowerEffort::Honoured, Some(1)),
+        (LowerEffortPolicy::Ignore, LowerEffort::Ignored, Some(1)),
+        (LowerEffortPolicy::Remark, LowerEffort::Remarked, Some(0)),
+        (LowerEffortPolicy::Drop, LowerEffort::Dropped, None),
+    ];
+    for (policy, treatment, dscp) in treatments {
+        let mut setup = setup(priority());
+        setup.uplink.lower_effort = policy;
+        let run = setup.run(SECOND);
+        let found = run.events(|event| match event {
+            Event::LowerEffortTested { treatment, dscp } => Some((treatment, dscp)),
+            _ => None,
+        });
+        let found: Vec<_> = found.into_iter().map(|(_, found)| found).collect();
+        assert_eq!(found, [(treatment, dscp)]);
+    }
+    // Feedback on probes has their priority, and may vanish alone.
+    let mut setup = setup(priority());
+    setup.downlink.lower_effort = LowerEffortPolicy::Drop;
+    let found: Vec<_> = tested(&setup.run(SECOND))
+        .into_iter()
+        .map(|(_, found)| found)
+        .collect();
+    assert_eq!(found, [LowerEffort::Unanswered]);
 }

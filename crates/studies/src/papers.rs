@@ -402,6 +402,7 @@ pub const ENTRIES: &[Entry] = &[
     rcs::FIG21C,
     rcs::FIG22A,
     rcs::FIG22B,
+    rcs::LOWER_EFFORT,
     start::FIG3,
     cp::FIG5,
     cp::FIG6,

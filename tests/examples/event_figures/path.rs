@@ -27,6 +27,7 @@ pub(crate) fn config(every: u32, outages: Vec<Outage>) -> EmulatorConfig {
         loss: LossConfig::Every(NonZeroU32::new(every).unwrap()),
         delay: Duration::from_millis(20),
         jitter: None,
+        ..LinkConfig::default()
     };
     let back = LinkConfig {
         delay: Duration::from_millis(20),

@@ -93,6 +93,10 @@ pub fn rtcp(data: &[u8]) {
 fn rtcp_packet(packet: Rtcp<'_>) {
     let mut out = Vec::new();
     match packet {
+        Rtcp::ArrivedDscp(report) => {
+            report.emit(&mut out);
+            assert_eq!(first(&out), Rtcp::ArrivedDscp(report));
+        }
         Rtcp::Bye(bye) => {
             let ssrcs: Vec<_> = bye.ssrcs().collect();
             rtcp::emit_bye(&ssrcs, bye.reason(), &mut out);

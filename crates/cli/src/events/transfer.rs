@@ -264,6 +264,7 @@ impl Path {
             loss: LossConfig::Bernoulli(self.loss),
             delay: self.delay,
             jitter: None,
+            ..LinkConfig::default()
         };
         let back = LinkConfig {
             delay: self.delay,

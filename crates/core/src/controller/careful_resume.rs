@@ -8,8 +8,8 @@
 use core::time::Duration;
 
 use crate::control::{
-    Change, Context, Ecn, Outcome, PathState, Prior, RateController, Report, Sent, Start, Summary,
-    Target, TimerReason, sooner,
+    Change, Context, Ecn, Kind, Outcome, PathState, Prior, RateController, Report, Sent, Start,
+    Summary, Target, TimerReason, sooner,
 };
 use crate::trace::{Event, Trace};
 use crate::units::{Bytes, Rate, Time};
@@ -238,6 +238,9 @@ impl Phase {
 impl<C: RateController> RateController for CarefulResume<C> {
     fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
         self.with_inner(cx, |inner, cx| inner.on_sent(cx, packet));
+        if packet.kind == Kind::Dummy {
+            return;
+        }
         self.next = packet.seq.saturating_add(1);
         let rtt = self.round_trip();
         if let Phase::Unvalidated(probe) = &mut self.phase {
@@ -304,6 +307,7 @@ impl<C: RateController> RateController for CarefulResume<C> {
             Phase::Retreat { rate, .. } => Target {
                 send: target.send.min(rate),
                 media: target.media.min(rate),
+                filler: Rate::ZERO,
                 ..target
             },
             Phase::Reconnaissance(_) | Phase::Normal => target,
@@ -317,6 +321,10 @@ impl<C: RateController> RateController for CarefulResume<C> {
 
     fn path_state(&self) -> Option<PathState> {
         self.inner.path_state()
+    }
+
+    fn uses_dummies(&self) -> bool {
+        self.inner.uses_dummies()
     }
 
     fn summary(&self) -> Summary {

@@ -316,7 +316,6 @@ impl<C: RateController> RateController for DelayBound<C> {
                 config.floor = demand.floor;
                 config.ceiling = demand.ceiling;
             }
-            Change::LowerEffort(_) => {}
             Change::Path { packet_size, .. } => {
                 config.packet_size = *packet_size;
                 self.meter = PathMeter::new();
@@ -332,7 +331,7 @@ impl<C: RateController> RateController for DelayBound<C> {
                     self.suspended = suspended;
                 }
             }
-            Change::Validated { .. } => {}
+            Change::LowerEffort(_) | Change::Validated { .. } => {}
         }
         self.planner.reconfigure(config);
     }

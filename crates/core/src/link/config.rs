@@ -25,6 +25,23 @@ pub struct LinkConfig {
     pub delay: Duration,
     /// Delay variation per packet, added to the propagation delay.
     pub jitter: Option<JitterConfig>,
+    /// Treatment of packets of lower effort at the entrance.
+    pub lower_effort: LowerEffortPolicy,
+}
+
+/// Treatment of packets of lower effort (DSCP LE, RFC 8622) at the entrance of a link. Networks may
+/// do all of this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LowerEffortPolicy {
+    /// The queue reads the DSCP. Only that of [`PriorityConfig`](super::PriorityConfig) uses it.
+    #[default]
+    Honour,
+    /// The queue treats them as others.
+    Ignore,
+    /// The DSCP is set to 0, best effort.
+    Remark,
+    /// They are dropped.
+    Drop,
 }
 
 impl Default for LinkConfig {
@@ -38,6 +55,7 @@ impl Default for LinkConfig {
             loss: LossConfig::NONE,
             delay: Duration::ZERO,
             jitter: None,
+            lower_effort: LowerEffortPolicy::Honour,
         }
     }
 }

@@ -7,7 +7,7 @@ use prefetch_index::prefetch_index;
 use rand_pcg::Pcg64Mcg;
 
 use super::Packet;
-use super::config::LinkConfig;
+use super::config::{LinkConfig, LowerEffortPolicy};
 use super::delay::Wire;
 use super::general_link::{GeneralLink, InService};
 use super::packet_log::{DropReason, LinkEvent, LinkLogEntry, PacketLog};
@@ -122,7 +122,7 @@ impl FastLink {
     pub(super) fn new(config: &LinkConfig, stream: impl Fn(&str) -> Pcg64Mcg) -> Option<Self> {
         let fixed = matches!(config.capacity, Capacity::Unlimited | Capacity::Fixed(_));
         let calm = config.loss.is_none() && config.outages.is_empty() && config.jitter.is_none();
-        if !fixed || !calm {
+        if !fixed || !calm || config.lower_effort != LowerEffortPolicy::Honour {
             return None;
         }
         let delay = u32::try_from(nanos(config.delay)).ok()?;

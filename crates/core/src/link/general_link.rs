@@ -6,7 +6,7 @@ use core::time::Duration;
 use rand_pcg::Pcg64Mcg;
 
 use super::Packet;
-use super::config::{LinkConfig, LinkFault};
+use super::config::{LinkConfig, LinkFault, LowerEffortPolicy};
 use super::delay::Wire;
 use super::loss::Loss;
 use super::outage::Outages;
@@ -15,6 +15,7 @@ use super::packet_pool::{PacketHandle, PacketPool};
 use super::queue::{Discipline, Queue, QueuedPacket, Verdict};
 use super::rate::{Capacity, Transmitter};
 use super::stats::{FlowCounts, LinkStats, Queued, Records};
+use crate::endpoint::LOWER_EFFORT;
 use crate::units::Time;
 
 /// The stages of a link in sequence.
@@ -30,6 +31,7 @@ pub(super) struct GeneralLink {
     free_at: Time,
     outages: Outages,
     loss: Loss,
+    policy: LowerEffortPolicy,
     wire: Wire<PacketHandle>,
     /// Latest arrival; a lower bound of later arrivals.
     latest: Time,
@@ -56,6 +58,7 @@ impl GeneralLink {
             free_at: Time::FAR,
             outages,
             loss: Loss::new(config.loss, stream("loss")),
+            policy: config.lower_effort,
             wire: Wire::new(config.delay, config.jitter, stream("jitter")),
             latest: Time::ZERO,
             stats: LinkStats::default(),
@@ -82,6 +85,7 @@ impl GeneralLink {
             free_at: in_service.map_or(Time::FAR, |(end, _)| end),
             outages: Outages::default(),
             loss: Loss::None,
+            policy: LowerEffortPolicy::Honour,
             wire,
             // Any later time is accepted, as times are non-decreasing.
             latest: Time::ZERO,
@@ -103,7 +107,10 @@ impl GeneralLink {
         self.latest = self.latest.max(at);
         let at = self.latest;
         self.advance(store, at);
-        let held = self.make_entry(store, at, handle);
+        let mut held = self.make_entry(store, at, handle);
+        if held.dscp == LOWER_EFFORT && !self.lets_in(store, &mut held) {
+            return self.count_queue_drop(store, at, &held);
+        }
         let idle = self.in_service.is_none();
         let (verdict, direct) = match &mut self.queue {
             // The queue is empty while the transmitter is idle, so the packet bypasses it.
@@ -130,6 +137,22 @@ impl GeneralLink {
         }
         // For a transmission time of zero.
         self.work(store, at);
+    }
+
+    /// Applies the policy to a packet of lower effort. Returns whether the packet is let in.
+    fn lets_in<P: Packet>(&self, store: &mut PacketPool<P>, held: &mut QueuedPacket) -> bool {
+        match self.policy {
+            LowerEffortPolicy::Honour => {}
+            LowerEffortPolicy::Ignore => held.dscp = 0,
+            LowerEffortPolicy::Remark => {
+                held.dscp = 0;
+                if let Some(packet) = store.get_mut(held.slot) {
+                    packet.set_dscp(0);
+                }
+            }
+            LowerEffortPolicy::Drop => return false,
+        }
+        true
     }
 
     /// Next packet that has arrived at the far end by `now`, and its arrival time.

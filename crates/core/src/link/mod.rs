@@ -22,7 +22,7 @@ mod stats;
 #[cfg(test)]
 mod testing;
 
-pub use config::{LinkConfig, LinkError, LinkFault};
+pub use config::{LinkConfig, LinkError, LinkFault, LowerEffortPolicy};
 pub use delay::{JitterConfig, JitterFault, Spread};
 pub use loss::{GilbertElliott, LossConfig, LossFault};
 pub use network::{
@@ -54,6 +54,8 @@ pub trait Packet: Debug {
     fn dscp(&self) -> u8 {
         0
     }
+    /// Changes the DSCP, for packets that have one.
+    fn set_dscp(&mut self, _dscp: u8) {}
 }
 
 /// One hop.

@@ -107,6 +107,7 @@ pub(super) fn link_config() -> impl Strategy<Value = LinkConfig> {
             loss,
             delay,
             jitter,
+            ..LinkConfig::default()
         },
     )
 }

@@ -206,6 +206,16 @@ impl ProbeStream {
         Ok(self.window.len().checked_sub(usize::from(back)))
     }
 
+    /// DSCP with which low probes arrive, if the receiver has reported it.
+    pub(super) fn dscp(&self) -> Option<u8> {
+        self.test.dscp()
+    }
+
+    /// The receiver reports the DSCP with which low probes arrive.
+    pub(super) fn on_dscp(&mut self, dscp: u8) {
+        self.test.on_dscp(dscp);
+    }
+
     /// Begins the tests; from then on they repeat.
     pub(super) fn begin_tests(&mut self, now: Time) {
         self.test.begin(now);

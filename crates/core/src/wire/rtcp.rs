@@ -8,11 +8,13 @@ use super::rtp::VERSION;
 use super::twcc::Twcc;
 
 mod bye;
+mod dscp;
 mod feedback;
 mod report;
 mod sdes;
 
 pub use bye::{Bye, emit_bye};
+pub use dscp::ArrivedDscp;
 pub use feedback::{Nack, NackEntry, Pli, emit_nack, nack_entries};
 pub use report::{
     ReceiverReport, ReportBlock, ReportBlocks, SenderInfo, SenderReport, emit_receiver_report,
@@ -106,6 +108,8 @@ impl<'a> Iterator for Packets<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rtcp<'a> {
+    /// The DSCP with which packets of a stream arrive.
+    ArrivedDscp(ArrivedDscp),
     /// A BYE: sources that leave.
     Bye(Bye<'a>),
     /// Arrival times and ECN marks per packet (RFC 8888).
@@ -139,6 +143,9 @@ impl<'a> Rtcp<'a> {
             (TRANSPORT_FEEDBACK, Ccfb::FORMAT) => Self::Ccfb(Ccfb::new_checked(packet)?),
             (TRANSPORT_FEEDBACK, Twcc::FORMAT) => Self::Twcc(Twcc::new_checked(packet)?),
             (PAYLOAD_FEEDBACK, Pli::FORMAT) => Self::Pli(Pli::parse(packet)?),
+            (APPLICATION, ArrivedDscp::FORMAT) => {
+                ArrivedDscp::parse(packet).map_or(Self::Other(packet), Self::ArrivedDscp)
+            }
             _ => Self::Other(packet),
         })
     }
@@ -437,6 +444,7 @@ const SENDER_REPORT: u8 = 200;
 const RECEIVER_REPORT: u8 = 201;
 const SDES: u8 = 202;
 const BYE: u8 = 203;
+const APPLICATION: u8 = 204;
 const PAYLOAD_FEEDBACK: u8 = 206;
 
 #[cfg(test)]

@@ -86,6 +86,15 @@ impl Frame {
     pub(super) fn into_buffer(self) -> Buffer {
         self.buffer
     }
+
+    fn set_traffic_class(&mut self, new: u8) {
+        let old = self.buffer[TRAFFIC_CLASS];
+        self.buffer[TRAFFIC_CLASS] = new;
+        let checksum = u16::from_be_bytes([self.buffer[CHECKSUM], self.buffer[CHECKSUM + 1]]);
+        // The version is in the same word and unchanged, so its part of the difference is zero.
+        let fixed = update_checksum(checksum, old.into(), new.into());
+        self.buffer[CHECKSUM..CHECKSUM + 2].copy_from_slice(&fixed.to_be_bytes());
+    }
 }
 
 impl Packet for Frame {
@@ -98,13 +107,7 @@ impl Packet for Frame {
     }
 
     fn set_ce(&mut self) {
-        let old = self.buffer[TRAFFIC_CLASS];
-        let new = old | Ecn::Ce.bits();
-        self.buffer[TRAFFIC_CLASS] = new;
-        let checksum = u16::from_be_bytes([self.buffer[CHECKSUM], self.buffer[CHECKSUM + 1]]);
-        // The version is in the same word and unchanged, so its part of the difference is zero.
-        let fixed = update_checksum(checksum, old.into(), new.into());
-        self.buffer[CHECKSUM..CHECKSUM + 2].copy_from_slice(&fixed.to_be_bytes());
+        self.set_traffic_class(self.buffer[TRAFFIC_CLASS] | Ecn::Ce.bits());
     }
 
     fn flow(&self) -> u32 {
@@ -113,6 +116,10 @@ impl Packet for Frame {
 
     fn dscp(&self) -> u8 {
         self.buffer[TRAFFIC_CLASS] >> 2
+    }
+
+    fn set_dscp(&mut self, dscp: u8) {
+        self.set_traffic_class(dscp << 2 | self.ecn().bits());
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use tidegate_core::control::{Ecn, Prior};
 use tidegate_core::controller::ControllerConfig;
-use tidegate_core::link::{JitterConfig, LossConfig, Outage, QueueConfig};
+use tidegate_core::link::{JitterConfig, LossConfig, LowerEffortPolicy, Outage, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -127,6 +127,8 @@ pub struct LinkPlan {
     pub queue: Option<QueueConfig>,
     /// In order of time, without overlap, within the run.
     pub outages: Vec<Outage>,
+    /// Treatment of packets of lower effort.
+    pub lower_effort: LowerEffortPolicy,
 }
 
 /// Capacity of a link.

@@ -110,6 +110,7 @@ impl LinkPlan {
             loss: self.loss,
             delay: self.delay,
             jitter: self.jitter,
+            lower_effort: self.lower_effort,
         })
     }
 

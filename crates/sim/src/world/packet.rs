@@ -41,6 +41,9 @@ impl Packet for SimPacket {
     fn dscp(&self) -> u8 {
         self.dscp
     }
+    fn set_dscp(&mut self, dscp: u8) {
+        self.dscp = dscp;
+    }
 }
 
 impl SimPacket {

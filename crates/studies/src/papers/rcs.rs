@@ -6,6 +6,7 @@ mod beside_tcp;
 mod blockage;
 mod encoder;
 mod fairness;
+mod lower_effort;
 mod path;
 mod throughput;
 mod traces;
@@ -148,6 +149,12 @@ pub(super) const FIG22A: Entry = entry(
     "rcs/fig22a",
     "throughput for the duration of a loss of the signal",
     blockage::throughput,
+);
+
+pub(super) const LOWER_EFFORT: Entry = entry(
+    "rcs/lower-effort",
+    "a video under RCS where networks treat lower effort in different ways (not in the paper)",
+    lower_effort::table,
 );
 
 pub(super) const FIG22B: Entry = entry(

@@ -81,6 +81,7 @@ fn names_of_entries_are_unique_and_complete() {
         "fig21c",
         "fig22a",
         "fig22b",
+        "lower-effort",
     ];
     let wanted = wanted.chain(abone.map(|n| format!("abone/{n}")));
     let wanted = wanted.chain(rcs.map(|n| format!("rcs/{n}")));

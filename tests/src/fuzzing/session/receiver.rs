@@ -9,7 +9,7 @@ use tidegate_core::control::Ecn;
 use tidegate_core::endpoint::{Datagram, Endpoint};
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{
-    FeedbackMode, MEDIA_TYPE, PARITY_TYPE, REPAIR_TYPE, ReceiverConfig,
+    FeedbackMode, MEDIA_TYPE, PARITY_TYPE, PROBE_TYPE, REPAIR_TYPE, ReceiverConfig,
 };
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::units::Time;
@@ -122,6 +122,7 @@ impl ReceiverScene {
         let choice = story.byte();
         let header = RtpHeader {
             payload_type: match (choice >> 7, choice & 1) {
+                (1, 1) => PROBE_TYPE,
                 (1, _) => PARITY_TYPE,
                 (_, 0) => MEDIA_TYPE,
                 _ => REPAIR_TYPE,

@@ -1,17 +1,18 @@
 //! A sender with an untrusted encoder and an untrusted peer.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rand_pcg::Pcg64Mcg;
 
 use super::{EPOCH, MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
 use tidegate_core::control::{
-    Algorithm, Change, Context, Demand, Ecn, RateController, Report, Sent, Start, Summary, Target,
-    TimerReason,
+    Algorithm, Change, Context, Demand, Ecn, Kind, RateController, Report, Sent, Start, Summary,
+    Target, TimerReason,
 };
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, OVERHEAD};
 use tidegate_core::media::{EncodeError, Encoded, FrameOrder};
@@ -21,7 +22,7 @@ use tidegate_core::session::sender::MediaSender;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ccfb::{CcfbBuilder, Received};
 use tidegate_core::wire::ntp::NtpShort;
-use tidegate_core::wire::rtcp::{self, ReportBlock};
+use tidegate_core::wire::rtcp::{self, ArrivedDscp, ReportBlock};
 use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_core::wire::twcc::{Ticks, emit_twcc};
 
@@ -44,7 +45,8 @@ pub fn sender(data: &[u8]) {
     );
     let (mut frames, mut packets) = (Vec::new(), Vec::new());
     scene.sender.finish_rows(&mut frames, &mut packets);
-    assert_eq!(packets.len() as u64, scene.contract().next);
+    let contract = scene.contract();
+    assert_eq!(packets.len() as u64, contract.next + contract.dummies);
 }
 
 struct SenderScene {
@@ -57,7 +59,7 @@ struct SenderScene {
     manner: u8,
     encoder_failed: bool,
     /// Next sequence number of each stream.
-    next: [Option<u16>; 3],
+    next: [Option<u16>; 4],
     sent: VecDeque<(u32, u16, Time)>,
     /// Transport-wide sequence numbers of the last packets, and their departure.
     transport: VecDeque<(u16, Time)>,
@@ -74,8 +76,12 @@ impl SenderScene {
         config.retransmit = choice & 8 == 0;
         config.transport_cc = choice & 32 != 0;
         config.log = true;
-        let algorithm = match choice & 16 {
-            0 => ControllerConfig::default(),
+        let algorithm = match (choice & 16, choice & 64) {
+            (0, 0) => ControllerConfig::default(),
+            (0, _) => ControllerConfig::Rcs(RcsConfig {
+                target: (choice & 128 != 0).then_some(Rate::MAX),
+                ..RcsConfig::default()
+            }),
             _ => ControllerConfig::Fixed {
                 rate: Rate::kbps(20_000),
             },
@@ -101,7 +107,7 @@ impl SenderScene {
             now: Time::from_secs(1),
             manner: 0,
             encoder_failed: false,
-            next: [None; 3],
+            next: [None; 4],
             sent: VecDeque::new(),
             transport: VecDeque::new(),
         }
@@ -195,7 +201,7 @@ impl SenderScene {
                 rtcp::emit_receiver_report(PEER, &[block], &mut out);
             }
             let mut builder = CcfbBuilder::new(PEER, self.now, &mut out);
-            for stream in self.config.streams.ssrcs() {
+            for stream in ssrcs(self.config.streams) {
                 let mut of_stream = self.sent.iter().filter(|(ssrc, ..)| *ssrc == stream);
                 let first = of_stream.clone().next().map(|(_, seq, _)| *seq);
                 let ecn = Ecn::NotEct;
@@ -221,11 +227,11 @@ impl SenderScene {
         }
     }
 
-    /// Feedback on recent packets, of which the data selects the arrived ones.
+    /// Feedback on recent packets, of which the data selects the arrived ones, and the DSCP of probes.
     fn valid_feedback(&self, story: &mut Story<'_>, out: &mut Vec<u8>) {
         let mut builder = CcfbBuilder::new(PEER, self.now, out);
         let most = usize::from(story.byte());
-        for stream in self.config.streams.ssrcs() {
+        for stream in ssrcs(self.config.streams) {
             let of_stream = self.sent.iter().filter(|(ssrc, ..)| *ssrc == stream);
             let lines: Vec<_> = of_stream.collect();
             let lines = &lines[lines.len().saturating_sub(most)..];
@@ -245,6 +251,15 @@ impl SenderScene {
             let _ = builder.block(stream, *begin, lines);
         }
         builder.finish(EPOCH);
+        if most & 1 == 1 {
+            let report = ArrivedDscp {
+                sender: PEER,
+                media: self.config.streams.probe_ssrc,
+                sent: story.byte() & 1,
+                arrived: story.byte() & 1,
+            };
+            report.emit(out);
+        }
     }
 
     /// Transport-wide feedback on recent packets or, for some of the data, on arbitrary ones.
@@ -333,7 +348,7 @@ impl SenderScene {
         let held = self.sender.held();
         assert!(held.packets <= 32_768 && held.repairs <= 34_000, "{held:?}");
         assert!(held.kept <= 240 && held.datagrams == 0, "{held:?}");
-        assert!(held.captures <= 61, "{held:?}");
+        assert!(held.captures <= 61 && held.probes < 32_768, "{held:?}");
         assert!(held.backlog <= Bytes(17 << 20), "{held:?}");
         assert_eq!(held.in_flight, self.contract().bytes);
     }
@@ -360,7 +375,9 @@ impl SenderScene {
             assert!(Bytes(buffer.len() as u64) + OVERHEAD <= self.config.packet_size);
             let packet = RtpPacket::new_checked(&buffer).expect("the sender emits valid packets");
             let element = packet.extension().and_then(|e| e.elements().next());
-            assert_eq!(element.is_some(), self.config.transport_cc);
+            let header = packet.header();
+            let is_probe = header.ssrc == self.config.streams.probe_ssrc;
+            assert_eq!(element.is_some(), self.config.transport_cc && !is_probe);
             if let Some((_, &[high, low])) = element {
                 let number = u16::from_be_bytes([high, low]);
                 self.transport.push_back((number, self.now));
@@ -368,8 +385,7 @@ impl SenderScene {
                     self.transport.pop_front();
                 }
             }
-            let header = packet.header();
-            let streams = self.config.streams.ssrcs();
+            let streams = ssrcs(self.config.streams);
             let stream = streams.iter().position(|ssrc| *ssrc == header.ssrc);
             let stream = stream.expect("packets of this session only");
             assert!(!packet.payload().is_empty());
@@ -385,6 +401,12 @@ impl SenderScene {
         let lock = self.contract.lock();
         lock.unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The SSRCs of the session, that of probes last.
+fn ssrcs(streams: Streams) -> [u32; 4] {
+    let [media, repair, parity] = streams.ssrcs();
+    [media, repair, parity, streams.probe_ssrc]
 }
 
 /// Frames of various kinds, selected by `manner`.
@@ -418,6 +440,9 @@ struct Contract {
     out: BTreeMap<u64, Sent>,
     /// Sum of their sizes.
     bytes: Bytes,
+    /// Number of dummy packets, and those among them without a reported arrival.
+    dummies: u64,
+    dummies_out: BTreeSet<u64>,
 }
 
 impl Contract {
@@ -448,6 +473,11 @@ impl Watched {
 impl RateController for Watched {
     fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
         self.check(cx.now, |contract| {
+            if packet.kind == Kind::Dummy {
+                contract.dummies += 1;
+                assert!(contract.dummies_out.insert(packet.seq));
+                return;
+            }
             assert_eq!(packet.seq, contract.next);
             contract.next += 1;
             contract.out.insert(packet.seq, *packet);
@@ -474,6 +504,10 @@ impl RateController for Watched {
                 );
                 assert!(fate.sent <= cx.now);
             }
+            for dummy in report.dummies {
+                assert!(contract.dummies_out.remove(&dummy.seq), "{dummy:?}");
+                assert!(dummy.outcome.is_received() && dummy.sent <= cx.now);
+            }
         });
         self.inner.on_report(cx, report);
     }
@@ -499,6 +533,10 @@ impl RateController for Watched {
 
     fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         self.inner.next_timeout()
+    }
+
+    fn uses_dummies(&self) -> bool {
+        self.inner.uses_dummies()
     }
 
     fn summary(&self) -> Summary {

@@ -515,7 +515,10 @@ impl RateController for Tfrc {
                     self.publish(cx);
                 }
             }
-            Change::Validated { .. } | Change::Demand(_) | Change::Reports { .. } => {}
+            Change::Demand(_)
+            | Change::LowerEffort(_)
+            | Change::Reports { .. }
+            | Change::Validated { .. } => {}
         }
     }
 

@@ -3,11 +3,13 @@
 //! A train of low packets leaves at once, and right after it a few packets with the priority of
 //! data. A queue that honours lower effort lets the latter overtake; any other queue keeps the
 //! order. A path without a queue says nothing: the next train is longer, until its packets wait for
-//! each other. A train therefore takes the bottleneck for about 10 ms.
+//! each other. A train therefore takes the bottleneck for about 10 ms. A receiver may report another
+//! DSCP on arrival: then routers after that place do not know that the packets are low.
 
 use core::time::Duration;
 
 use crate::control::LowerEffort;
+use crate::endpoint::LOWER_EFFORT;
 use crate::units::{RemoteTime, Time};
 
 /// Trains, and what they have shown.
@@ -21,6 +23,8 @@ pub(super) struct PathTest {
     /// Departure of the next train; never before the tests begin.
     next: Time,
     train: Option<Train>,
+    /// DSCP on arrival of low packets.
+    dscp: Option<u8>,
 }
 
 /// A train on its way.
@@ -44,6 +48,7 @@ impl Default for PathTest {
             length: SHORTEST,
             next: Time::FAR,
             train: None,
+            dscp: None,
         }
     }
 }
@@ -51,6 +56,14 @@ impl Default for PathTest {
 impl PathTest {
     pub(super) fn treatment(&self) -> LowerEffort {
         self.treatment
+    }
+
+    pub(super) fn dscp(&self) -> Option<u8> {
+        self.dscp
+    }
+
+    pub(super) fn on_dscp(&mut self, dscp: u8) {
+        self.dscp = Some(dscp);
     }
 
     pub(super) fn begin(&mut self, now: Time) {
@@ -104,7 +117,13 @@ impl PathTest {
         if !is_complete && now < train.sent + wait(rtt) {
             return None;
         }
-        let result = train.result();
+        let arrives_low = train.arrivals[..train.low].iter().any(Option::is_some);
+        let is_remarked = arrives_low && self.dscp.is_some_and(|dscp| dscp != LOWER_EFFORT);
+        let result = if is_remarked {
+            Some(LowerEffort::Remarked)
+        } else {
+            train.result()
+        };
         self.train = None;
         let Some(result) = result else {
             // Faster than the longest train can show, the path stays untested.

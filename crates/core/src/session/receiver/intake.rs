@@ -172,11 +172,10 @@ impl MediaReceiver {
 
     /// A probe of the sender. Only a receiver that reports on each packet answers.
     fn on_probe(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
-        let header = packet.header();
         let interval = self.config.feedback_interval;
         let is_answered =
             self.config.feedback == FeedbackMode::PerPacket && self.media.ssrc.is_some();
-        if !is_answered || !self.probes.on_packet(now, &header, datagram, interval) {
+        if !is_answered || !self.probes.on_packet(now, packet, datagram, interval) {
             self.rejected += 1;
         }
     }

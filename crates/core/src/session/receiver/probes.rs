@@ -8,7 +8,8 @@ use crate::session::pauses::TAKEOVER;
 use crate::units::Time;
 use crate::wire::ccfb::{CcfbBuilder, Received};
 use crate::wire::ntp::Ntp;
-use crate::wire::rtp::RtpHeader;
+use crate::wire::rtcp::ArrivedDscp;
+use crate::wire::rtp::RtpPacket;
 
 /// Receive state of the probes of the current sender. They are no part of the stream: they do not
 /// start, continue or end it, and have no report blocks.
@@ -17,6 +18,8 @@ pub(super) struct Probes {
     source: Source,
     last: Option<Time>,
     due: Option<Time>,
+    /// DSCP on arrival of the newest probe that was sent with lower effort.
+    dscp: Option<u8>,
     report: Option<Vec<u8>>,
 }
 
@@ -26,10 +29,11 @@ impl Probes {
     pub(super) fn on_packet(
         &mut self,
         now: Time,
-        header: &RtpHeader,
+        packet: &RtpPacket<'_>,
         datagram: &Datagram<'_>,
         interval: Duration,
     ) -> bool {
+        let header = packet.header();
         if self.source.is_other(header.ssrc) {
             if self.last.is_some_and(|last| now.since(last) <= TAKEOVER) {
                 return false;
@@ -43,6 +47,10 @@ impl Probes {
         self.source
             .arrivals
             .on_packet(seq, Received { ecn, at: now });
+        // The first byte is the DSCP at the sender.
+        if packet.payload().first() == Some(&LOWER_EFFORT) {
+            self.dscp = Some(datagram.dscp);
+        }
         self.due.get_or_insert(now + interval);
         true
     }
@@ -72,6 +80,15 @@ impl Probes {
         // A report is far below the limits of the format.
         let _ = builder.block(ssrc, begin as u16, lines);
         builder.finish(epoch);
+        if let Some(arrived) = self.dscp {
+            let dscp = ArrivedDscp {
+                sender: own,
+                media: ssrc,
+                sent: LOWER_EFFORT,
+                arrived,
+            };
+            dscp.emit(&mut out);
+        }
         self.report = Some(out);
     }
 

@@ -50,6 +50,7 @@ impl MediaSender {
                     let learnt = learnt.map(|learnt| self.on_transport(cx, learnt));
                     self.on_per_packet(cx, learnt, false);
                 }
+                Rtcp::ArrivedDscp(report) => self.on_arrived_dscp(cx, &report),
                 Rtcp::Nack(nack) => self.on_nack(cx, &nack),
                 Rtcp::Pli(pli) if pli.media == self.config.streams.media_ssrc => self.on_pli(cx),
                 Rtcp::Pli(_) => reject(cx, FeedbackFault::UnknownSource),

@@ -3,10 +3,12 @@
 use super::{MediaSender, Peer, Phase};
 use crate::control::{Change, Context, Ecn, LowerEffort, Report};
 use crate::endpoint::{LOWER_EFFORT, OVERHEAD, Transmit};
+use crate::session::feedback::reject;
 use crate::session::probes::ProbeStream;
-use crate::trace::Event;
+use crate::trace::{Event, FeedbackFault};
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::ccfb::Ccfb;
+use crate::wire::rtcp::ArrivedDscp;
 use crate::wire::rtp::RtpHeader;
 
 impl MediaSender {
@@ -91,8 +93,19 @@ impl MediaSender {
                 .on_report(cx, &Report::default().dummies(&arrived));
             self.pacer.on_rate(cx.now, self.pace());
         }
-        self.end_test(cx);
         has_others
+    }
+
+    /// The DSCP with which probes arrive. It follows the reports on the same probes.
+    pub(super) fn on_arrived_dscp(&mut self, cx: &mut Context<'_>, report: &ArrivedDscp) {
+        let is_ours = report.media == self.config.streams.probe_ssrc;
+        match &mut self.probes {
+            Some(probes) if is_ours && report.sent == LOWER_EFFORT => {
+                probes.on_dscp(report.arrived);
+                self.end_test(cx);
+            }
+            _ => reject(cx, FeedbackFault::UnknownSource),
+        }
     }
 
     /// Begins the tests once the path can carry probes, and ends one that is complete.
@@ -109,7 +122,7 @@ impl MediaSender {
         let Some(treatment) = probes.on_timeout(cx.now, rtt) else {
             return;
         };
-        let dscp = None;
+        let dscp = probes.dscp();
         cx.trace
             .record(cx.now, Event::LowerEffortTested { treatment, dscp });
         self.control.on_change(cx, &Change::LowerEffort(treatment));

@@ -4,7 +4,8 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use tidegate_core::link::{
-    Capacity, GilbertElliott, JitterConfig, LossConfig, LossFault, Outage, Spread,
+    Capacity, GilbertElliott, JitterConfig, LossConfig, LossFault, LowerEffortPolicy, Outage,
+    Spread,
 };
 use tidegate_core::units::{Rate, Time};
 
@@ -93,6 +94,18 @@ pub(super) fn link(
         Some(list) => outages(&list, end)?,
         None => Vec::new(),
     };
+    let lower_effort = match table.get("lower_effort") {
+        Some(value) => value.choice(
+            &["honour", "ignore", "remark", "drop"],
+            &[
+                LowerEffortPolicy::Honour,
+                LowerEffortPolicy::Ignore,
+                LowerEffortPolicy::Remark,
+                LowerEffortPolicy::Drop,
+            ],
+        )?,
+        None => LowerEffortPolicy::Honour,
+    };
     Ok(LinkPlan {
         name,
         rate,
@@ -101,6 +114,7 @@ pub(super) fn link(
         jitter,
         queue,
         outages,
+        lower_effort,
     })
 }
 
@@ -321,7 +335,17 @@ fn outages(list: &Value<'_>, end: Duration) -> Result<Vec<Outage>, ScenarioError
 }
 
 pub(super) const LINK: &[&str] = &[
-    "name", "from", "to", "duplex", "rate", "delay", "jitter", "loss", "queue", "outage",
+    "name",
+    "from",
+    "to",
+    "duplex",
+    "rate",
+    "delay",
+    "jitter",
+    "loss",
+    "queue",
+    "outage",
+    "lower_effort",
 ];
 
 pub(super) const JITTER: &[&str] = &["max", "mean", "deviation", "reorder"];

@@ -98,7 +98,7 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"dealy = "40ms""#,
-        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"? The keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage"#,
+        r#"demo.toml:9: link: dealy: no such key; did you mean "delay"? The keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage, lower_effort"#,
     ),
     (
         r#"delay = "40ms""#,
@@ -108,12 +108,12 @@ name = "uplink""#,
     (
         r#"delay = "40ms""#,
         r#"wobble = "4ms""#,
-        "demo.toml:9: link: wobble: no such key; the keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage",
+        "demo.toml:9: link: wobble: no such key; the keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage, lower_effort",
     ),
     (
         r#"delay = "40ms""#,
         r#"expect = ["a >= 1"]"#,
-        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage"#,
+        r#"demo.toml:9: link: expect: no such key; "expect" belongs at the head of the file, before the first [[link]]; the keys here are name, from, to, duplex, rate, delay, jitter, loss, queue, outage, lower_effort"#,
     ),
     (
         r#"rate = [["0s", "4Mb/s"], ["20s", "1Mb/s"]]"#,

@@ -266,7 +266,7 @@ pub(super) mod tests {
         let error = notes_of(&format!("abone/fig6 {route}")).unwrap_err();
         assert!(error.contains("itcp/cuts"), "{error}");
         assert!(!error.contains("abone/table5"), "{error}");
-        assert_eq!(notes_of(&format!("all {route}")).unwrap().len(), 29);
+        assert_eq!(notes_of(&format!("all {route}")).unwrap().len(), 43);
         let error = notes_of("rcs/fig12 --lab").unwrap_err();
         assert!(error.contains("does not support --lab"), "{error}");
         assert_eq!(notes_of("rcs/fig12 --seeds 3"), Ok(Vec::new()));

@@ -117,3 +117,29 @@ fn an_interrupted_train_has_no_result() {
     test.on_arrival(100, RemoteTime(5));
     assert_eq!(test.treatment(), LowerEffort::Untested);
 }
+
+#[test]
+fn another_dscp_on_arrival_outweighs_the_order() {
+    let mut test = PathTest::default();
+    test.begin(Time::ZERO);
+    test.on_dscp(0);
+    let mut news = Vec::new();
+    for _ in 0..2 {
+        let now = test.next_timeout(RTT);
+        // The queue is before the router that changes the DSCP.
+        train(&mut test, now, |place, is_low| {
+            Some(if is_low { 20 } else { 3 } + place as u64)
+        });
+        news.extend(test.on_timeout(now + RTT, RTT));
+    }
+    assert_eq!((news, test.dscp()), (vec![LowerEffort::Remarked], Some(0)));
+    test.on_dscp(LOWER_EFFORT);
+    for _ in 0..2 {
+        let now = test.next_timeout(RTT);
+        train(&mut test, now, |place, is_low| {
+            Some(if is_low { 20 } else { 3 } + place as u64)
+        });
+        test.on_timeout(now + RTT, RTT);
+    }
+    assert_eq!(test.treatment(), LowerEffort::Honoured);
+}

@@ -437,6 +437,13 @@ fn stream_of(role: &FlowInstance) -> Option<(&VideoPlan, &StreamPlan)> {
 /// Adds the flow's packets to the meter. Packets that did not arrive by the end are not drops.
 fn meter(meter: &mut Meter, flow: usize, sender: &FlowResult) {
     for row in sender.packets.iter().map(packet_row) {
+        if row.kind == Kind::Dummy {
+            meter.dummy_sent(flow, row.sent);
+            if let Some(at) = row.arrived {
+                meter.dummy_arrived(flow, at);
+            }
+            continue;
+        }
         meter.sent(flow, row.sent, row.size);
         match row.arrived {
             Some(at) => meter.arrived(flow, at, row.size, row.sent),
@@ -463,7 +470,7 @@ fn passed(sender: &FlowResult, receiver: &FlowResult) -> Vec<PacketRow> {
         let arrived = same.and_then(VecDeque::pop_front);
         PacketRow {
             seq: seq as u64,
-            kind: Kind::Media,
+            kind: passage.kind,
             size: Bytes(u64::from(passage.size)),
             sent: passage.at,
             outcome: Some(arrived.map_or(Outcome::Lost, |at| Outcome::Received {

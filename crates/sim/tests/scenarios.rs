@@ -21,6 +21,7 @@ fn all_scenario_files_are_valid() {
         [
             "cellular",
             "demo",
+            "demo-losses",
             "l4s",
             "lossy",
             "mixed",

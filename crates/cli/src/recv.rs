@@ -286,6 +286,7 @@ fn ssrcs(sdp: Option<&Sdp>) -> Vec<u32> {
     let source = sdp.and_then(|sdp| sdp.source.as_ref());
     source.map_or_else(Vec::new, |source| {
         let others = source.rtx_ssrc.into_iter().chain(source.parity_ssrc);
+        let others = others.chain(source.probe_ssrc);
         [source.ssrc].into_iter().chain(others).collect()
     })
 }
@@ -371,6 +372,7 @@ fn receiver_config(
     config.payload_types = payload_types(sdp, undescribed_type(args));
     if let Some(sdp) = sdp {
         config.parity_type = sdp.parity;
+        config.probe_type = sdp.probe;
     }
     config.feedback = feedback(args.feedback, sdp);
     config.conceal = args.conceal.map_or(

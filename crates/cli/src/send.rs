@@ -167,7 +167,8 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         say(format_args!("warning: {slow} (--delay-bound, --fps)"));
     }
     if let Some(file) = &args.sdp {
-        write_sdp(file, &route, &config, &opened, protection.description())?;
+        let sdp = describe(args, &route, &config, &opened, protection.description());
+        write_sdp(file, &sdp)?;
     }
     let flow = flow_info(args, &config);
     let manifest = live::manifest(&format!("send to {to}"), args.duration, flow);
@@ -432,26 +433,30 @@ fn make_sender(
     MediaSender::new(config, args.control().start(&start), Some(planner), rng)
 }
 
-fn write_sdp(
-    file: &std::path::Path,
+/// Description of the stream.
+fn describe(
+    args: &SendArgs,
     route: &Route,
     config: &SenderConfig,
     opened: &OpenedSource,
     crypto: Vec<Crypto>,
-) -> Result<()> {
-    let sdp = Sdp {
+) -> Sdp {
+    let probes = matches!(args.control(), ControllerConfig::Rcs(_));
+    Sdp {
         session: u64::from(config.streams.media_ssrc),
         address: route.peer.ip(),
         port: route.peer.port(),
         payload_type: config.streams.media_type,
         rtx: Some(config.streams.repair_type),
         parity: config.parity.then_some(config.streams.parity_type),
+        probe: probes.then_some(config.streams.probe_type),
         parameter_sets: opened.parameter_sets.clone(),
         frame_rate: Some(config.frame_rate),
         source: Some(Source {
             ssrc: config.streams.media_ssrc,
             rtx_ssrc: Some(config.streams.repair_ssrc),
             parity_ssrc: config.parity.then_some(config.streams.parity_ssrc),
+            probe_ssrc: probes.then_some(config.streams.probe_ssrc),
             cname: config.cname.clone(),
         }),
         source_filter: Vec::new(),
@@ -465,7 +470,10 @@ fn write_sdp(
         rtcp_mux: true,
         rtcp_port: None,
         rtcp_reduced_size: true,
-    };
+    }
+}
+
+fn write_sdp(file: &std::path::Path, sdp: &Sdp) -> Result<()> {
     if file.as_os_str() == "-" {
         // A closed pipe is an error here, failure_text the stream is not sent.
         return write!(output(), "{sdp}").map_err(|e| anyhow!("--sdp: {e}"));

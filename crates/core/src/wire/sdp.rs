@@ -33,6 +33,8 @@ pub struct Sdp {
     pub rtx: Option<PayloadType>,
     /// Payload type of the parity packets ([`super::parity`]), if any.
     pub parity: Option<PayloadType>,
+    /// Payload type of probes of lower effort, if any.
+    pub probe: Option<PayloadType>,
     /// Parameter sets that the decoder needs before the first picture, unless the stream contains
     /// them.
     pub parameter_sets: Option<ParameterSets>,
@@ -63,6 +65,8 @@ pub struct Source {
     pub rtx_ssrc: Option<u32>,
     /// SSRC of the parity packets.
     pub parity_ssrc: Option<u32>,
+    /// SSRC of the probes.
+    pub probe_ssrc: Option<u32>,
     /// CNAME of all.
     pub cname: Cname,
 }
@@ -172,7 +176,7 @@ impl Sdp {
             "RTP/SAVPF"
         };
         write!(f, "m=video {port} {profile} {media}")?;
-        for other in self.rtx.iter().chain(&self.parity) {
+        for other in self.rtx.iter().chain(&self.parity).chain(&self.probe) {
             write!(f, " {}", other.get())?;
         }
         line(f, format_args!(""))?;
@@ -190,6 +194,9 @@ impl Sdp {
         }
         if let Some(parity) = self.parity {
             line(f, format_args!("a=rtpmap:{} {PARITY}/90000", parity.get()))?;
+        }
+        if let Some(probe) = self.probe {
+            line(f, format_args!("a=rtpmap:{} {PROBE}/90000", probe.get()))?;
         }
         if let Some(rate) = self.frame_rate {
             let thousandths = thousandths(rate);
@@ -271,6 +278,7 @@ impl Sdp {
             ssrc,
             rtx_ssrc,
             parity_ssrc,
+            probe_ssrc,
             cname,
         }) = &self.source
         else {
@@ -284,7 +292,12 @@ impl Sdp {
             // RFC 5956 section 4.3.
             line(f, format_args!("a=ssrc-group:FEC-FR {ssrc} {parity}"))?;
         }
-        for ssrc in [ssrc].into_iter().chain(rtx_ssrc).chain(parity_ssrc) {
+        if let Some(probe) = probe_ssrc {
+            // Unknown semantics are ignored (RFC 5576 section 4.2).
+            line(f, format_args!("a=ssrc-group:{PROBE_GROUP} {ssrc} {probe}"))?;
+        }
+        let others = rtx_ssrc.iter().chain(parity_ssrc).chain(probe_ssrc);
+        for ssrc in [ssrc].into_iter().chain(others) {
             line(f, format_args!("a=ssrc:{ssrc} cname:{cname}"))?;
         }
         Ok(())
@@ -313,6 +326,9 @@ const RTCP_SENDERS: u32 = 10_000;
 const RTCP_RECEIVERS: u32 = 20_000;
 /// Encoding name of parity packets. It is not registered.
 const PARITY: &str = "x-reed-solomon";
+/// Encoding name of probes, and semantics of their group. They are not registered.
+const PROBE: &str = "x-probe";
+const PROBE_GROUP: &str = "X-PROBE";
 const SPS: u8 = 7;
 const PPS: u8 = 8;
 
@@ -338,6 +354,7 @@ mod tests {
             payload_type: PayloadType::new(96).unwrap(),
             rtx: PayloadType::new(97),
             parity: PayloadType::new(98),
+            probe: PayloadType::new(99),
             parameter_sets: ParameterSets::new(&[0x67, 0x42, 0xc0, 0x1f, 0xda], &[0x68, 0xce]),
             frame_rate: Some(FrameRate {
                 num: 30_000,
@@ -347,6 +364,7 @@ mod tests {
                 ssrc: 1,
                 rtx_ssrc: Some(2),
                 parity_ssrc: Some(3),
+                probe_ssrc: Some(4),
                 cname: Cname::new("tide@gate").unwrap(),
             }),
             source_filter: vec![IpAddr::from([192, 0, 2, 1])],
@@ -366,7 +384,7 @@ o=- 7 0 IN IP4 127.0.0.1
 s=Tidegate
 c=IN IP4 127.0.0.1
 t=0 0
-m=video 5004 RTP/AVPF 96 97 98
+m=video 5004 RTP/AVPF 96 97 98 99
 b=RS:10000
 b=RR:20000
 a=rtpmap:96 H264/90000
@@ -374,6 +392,7 @@ a=fmtp:96 packetization-mode=1;profile-level-id=42c01f;sprop-parameter-sets=Z0LA
 a=rtpmap:97 rtx/90000
 a=fmtp:97 apt=96
 a=rtpmap:98 x-reed-solomon/90000
+a=rtpmap:99 x-probe/90000
 a=framerate:29.970
 a=source-filter: incl IN IP4 * 192.0.2.1
 a=rtcp-mux
@@ -386,9 +405,11 @@ a=rtcp-fb:* transport-cc
 a=extmap:1 http://www.ietf.org/id/draft-holmer-rmcat-transport-wide-cc-extensions-01
 a=ssrc-group:FID 1 2
 a=ssrc-group:FEC-FR 1 3
+a=ssrc-group:X-PROBE 1 4
 a=ssrc:1 cname:tide@gate
 a=ssrc:2 cname:tide@gate
 a=ssrc:3 cname:tide@gate
+a=ssrc:4 cname:tide@gate
 ";
         assert_eq!(sdp.to_string(), expected.replace('\n', "\r\n"));
         let back = Sdp::parse(expected).unwrap();

@@ -5,7 +5,9 @@ use core::net::IpAddr;
 use core::str::FromStr;
 
 use super::super::{base64, mpeg2, payload, rtcp::Cname, rtp::PayloadType};
-use super::{Crypto, CryptoSuite, Feedback, PARITY, PPS, ParameterSets, SPS, Sdp, Source};
+use super::{
+    Crypto, CryptoSuite, Feedback, PARITY, PPS, PROBE, PROBE_GROUP, ParameterSets, SPS, Sdp, Source,
+};
 use crate::media::{Codec, FrameRate};
 
 impl Sdp {
@@ -49,6 +51,7 @@ impl Sdp {
             payload_type,
             rtx,
             parity: lines.format_of(PARITY, &formats, |_| Ok(true))?,
+            probe: lines.format_of(PROBE, &formats, |_| Ok(true))?,
             parameter_sets,
             frame_rate: lines.attribute("framerate").map(frame_rate).transpose()?,
             source: lines.source()?,
@@ -202,6 +205,7 @@ impl<'a> Lines<'a> {
     fn source(&self) -> Result<Option<Source>, SdpError> {
         let group = self.ssrc_group("FID")?;
         let parity = self.ssrc_group("FEC-FR")?;
+        let probe = self.ssrc_group(PROBE_GROUP)?;
         for line in self.attributes("ssrc") {
             let ssrc: u32 = line
                 .word(0)
@@ -218,6 +222,9 @@ impl<'a> Lines<'a> {
                 ssrc,
                 rtx_ssrc: group.map(|(_, rtx)| rtx),
                 parity_ssrc: parity
+                    .filter(|(media, _)| *media == ssrc)
+                    .map(|(_, own)| own),
+                probe_ssrc: probe
                     .filter(|(media, _)| *media == ssrc)
                     .map(|(_, own)| own),
                 cname,

@@ -12,8 +12,8 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn source()(ssrc: u32, rtx_ssrc: Option<u32>, parity_ssrc: Option<u32>, cname in "[a-z日 :=]{1,9}") -> Source {
-        Source { ssrc, rtx_ssrc, parity_ssrc, cname: Cname::new(cname).unwrap() }
+    fn source()(ssrc: u32, rtx_ssrc: Option<u32>, parity_ssrc: Option<u32>, probe_ssrc: Option<u32>, cname in "[a-z日 :=]{1,9}") -> Source {
+        Source { ssrc, rtx_ssrc, parity_ssrc, probe_ssrc, cname: Cname::new(cname).unwrap() }
     }
 }
 
@@ -46,6 +46,7 @@ prop_compose! {
             payload_type: PayloadType::new(media).unwrap(),
             rtx: rtx.and_then(PayloadType::new),
             parity: parity.filter(|_| rtx.is_none()).or(rtx.map(|rtx| rtx ^ 1)).and_then(PayloadType::new),
+            probe: rtx.map(|rtx| rtx ^ 2).and_then(PayloadType::new),
             // MPEG-2 (type 32) has no parameter sets.
             parameter_sets: parameter_sets.filter(|_| media != 32),
             frame_rate: millis.map(|millis| {

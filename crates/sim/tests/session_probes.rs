@@ -138,3 +138,28 @@ fn each_treatment_is_found() {
         .collect();
     assert_eq!(found, [LowerEffort::Unanswered]);
 }
+
+#[test]
+fn rates_are_bounded_for_any_target() {
+    for target in [Rate::ZERO, Rate::kbps(4_000_000)] {
+        let mut setup = setup(priority());
+        setup.control = ControllerConfig::Rcs(RcsConfig {
+            target: Some(target),
+            ..RcsConfig::default()
+        });
+        let run = setup.run(SECOND);
+        let per_second = (0..20).map(|second| {
+            let span = Time::from_secs(second)..Time::from_secs(second + 1);
+            let sent = run.packets.iter().filter(|row| row.kind == Kind::Dummy);
+            sent.filter(|row| span.contains(&row.sent)).count()
+        });
+        // 100 Mb/s in packets of 1,200 bytes.
+        let most = per_second.max().unwrap();
+        assert!(most <= 10_450, "{target}: {most}");
+        assert!(run.wire_rate(0, 20) < Rate::kbps(110_000));
+        // The stream goes on at its lowest rate at least, since the probes are served last.
+        let on_time = run.on_time(3, 20);
+        let least = if target == Rate::ZERO { 0.0 } else { 0.95 };
+        assert!(on_time >= least, "{target}: {on_time}");
+    }
+}

@@ -288,7 +288,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         "control = { tfrc = { dampen = true } }",
-        r#"demo.toml:20: flow "tidegate": control: tfrc: dampen: no such key; did you mean "damping"? The keys here are flavour, damping, discounting, packet_size, tick, slow_increase, initial_window, first_rate, intervals, discount_floor"#,
+        r#"demo.toml:20: flow "tidegate": control: tfrc: dampen: no such key; did you mean "damping"? The keys here are flavour, damping, discounting, packet_size, tick, slow_increase, initial_window, first_rate, intervals, discount_floor, start"#,
     ),
     (
         r#"control = "tfrc""#,

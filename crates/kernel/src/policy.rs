@@ -306,6 +306,14 @@ mod tests {
     }
 
     #[test]
+    fn by_default_a_client_has_no_more_subscriptions_than_there_are() {
+        for (text, most) in [("", 4_096), ("[limits]\nsubscriptions = 160", 160)] {
+            let limits = Policy::parse(text).unwrap().limits();
+            assert_eq!(limits.subscriptions_per_client, most, "{text}");
+        }
+    }
+
+    #[test]
     fn by_default_a_user_has_at_most_half_of_the_clients() {
         for (text, most) in [
             ("", 16),

@@ -244,7 +244,7 @@ fn limits(
             format!("limits.ring-kib = {ring_kib}: write a power of two, for example {next}");
         return Err(source.error(value, message));
     }
-    let most = usual.subscriptions_per_client;
+    let most = usual.subscriptions_per_client.min(subscriptions);
     Ok(Limits {
         clients,
         clients_per_user,

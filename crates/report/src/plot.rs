@@ -83,6 +83,18 @@ pub enum Cell {
 }
 
 impl Figure {
+    /// Adds a claim about a measured number, see [`Claim::new`].
+    pub fn claim(
+        &mut self,
+        text: impl Into<String>,
+        published: Option<f64>,
+        ours: f64,
+        holds: bool,
+    ) {
+        self.claims
+            .push(Claim::new(text.into(), published, ours, holds));
+    }
+
     /// Renders the figure as SVG and as PNG.
     ///
     /// # Errors

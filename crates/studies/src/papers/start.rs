@@ -8,7 +8,6 @@ use core::time::Duration;
 
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
-use tidegate_report::claims::Claim;
 use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
 use tidegate_sim::runner::{self, Keep};
 
@@ -250,42 +249,38 @@ fn draw(figure: &mut Figure, runs: &[Vec<Run>]) {
 }
 
 fn claim(figure: &mut Figure, runs: &[Vec<Run>]) {
-    let mut add = |text: &str, published: Option<f64>, ours: f64, holds: bool| {
-        let claim = Claim::new(text.to_owned(), published, ours, holds);
-        figure.claims.push(claim);
-    };
     let settled = |case: usize| median(&runs[case], Run::settled);
     let reached = |case: usize| median(&runs[case], |run| run.reached(0.9));
     let drops = |case: usize| mean(&runs[case], |run| run.tcp_drops);
     let slow = settled(SLOW);
     let text = "slow start takes about 5 s until it is stable (in s, 2 to 8)";
-    add(text, Some(5.0), slow, (2.0..=8.0).contains(&slow));
+    figure.claim(text, Some(5.0), slow, (2.0..=8.0).contains(&slow));
     let correct = settled(CORRECT);
     let text = "with a correct prediction the rate is stable from the start (in s, at most 0.5)";
-    add(text, Some(0.0), correct, correct <= 0.5);
+    figure.claim(text, Some(0.0), correct, correct <= 0.5);
     let high = settled(HIGH);
     let text = "with a prediction 3 times too high it is stable after about 1 s (in s, at most 2)";
-    add(text, Some(1.0), high, high <= 2.0);
+    figure.claim(text, Some(1.0), high, high <= 2.0);
     let late = reached(LOW) - reached(SLOW);
     let text = "with a prediction 3 times too low the fair share takes longer than with slow start (in s \
                 longer, above 0)";
-    add(text, None, late, late > 0.0);
+    figure.claim(text, None, late, late > 0.0);
     let rtt = mean(&runs[SAFE], |run| run.rtt);
     let late = (reached(SAFE) - reached(CORRECT)) / rtt;
     let text = "careful resume with a correct prediction: 90 % of the fair share at most 4 round trips \
                 later than the paper's start (in round trips)";
-    add(text, None, late, late <= 4.0);
+    figure.claim(text, None, late, late <= 4.0);
     let high = settled(SAFE_HIGH);
     let text = "careful resume, 3 times too high: stable within 1 s (in s)";
-    add(text, None, high, high <= 1.0);
+    figure.claim(text, None, high, high <= 1.0);
     let ratio = drops(SAFE_HIGH) / drops(SLOW);
     let text = "careful resume, 3 times too high: TCP loses no more packets in 5 s than beside slow start \
                 (ratio, at most 1)";
-    add(text, None, ratio, ratio <= 1.0);
+    figure.claim(text, None, ratio, ratio <= 1.0);
     let late = reached(SAFE_LOW) - reached(SLOW);
     let text = "careful resume, 3 times too low: 90 % of the fair share no later than with slow start (in \
                 s later, at most 0)";
-    add(text, None, late, late <= 0.0);
+    figure.claim(text, None, late, late <= 0.0);
 }
 
 const SLOW: usize = 0;

@@ -258,19 +258,25 @@ impl Sweep {
             } else {
                 format!("{panel}: {name}")
             };
-            for end in ["", " from", " to"] {
-                table.columns.push(format!("{heading}{end}"));
-            }
+            table.columns.push(heading.clone());
             for (n, row) in table.rows.iter_mut().enumerate() {
                 let value = self.values[n];
                 let values = self.each(curve, n, |run| of(run, value));
                 let point = Point::over(value, &values);
-                let ends = point.map(|point| [point.y, point.lo, point.hi]);
-                row.extend(ends.into_iter().flatten().map(Cell::from));
+                row.push(point.map_or(Cell::Empty, |point| spread(&point)));
             }
             figure.series.push(self.series(heading, units, curve, &of));
         }
     }
+}
+
+/// Mean, and the range over the seeds. The series have the same as numbers.
+fn spread(point: &Point) -> Cell {
+    let Point { y, lo, hi, .. } = point;
+    if lo >= hi {
+        return Cell::from(*y);
+    }
+    Cell::Text(format!("{y:.3} ({lo:.3} to {hi:.3})"))
 }
 
 /// Small probabilities would be rounded to zero.

@@ -79,14 +79,13 @@ pub(super) fn own_flows(entry: &Entry, options: &Options, progress: Progress<'_>
     let share = |run: &Run| normalized(run, 1).0;
     let least = (0..values.len()).map(|n| sweep.mean(0, n, share));
     let least = least.fold(f64::INFINITY, f64::min);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "flows in one flowshare get more than 0.8 of a fair share beside 24 TFRC flows, whatever their \
-         number (the smallest share)"
-            .to_owned(),
+         number (the smallest share)",
         Some(0.8),
         least,
         least > 0.8,
-    ));
+    );
     figure.claims.push(fair(
         "they get 0.9 to 1.1 of it (the largest deviation)",
         None,
@@ -99,22 +98,20 @@ pub(super) fn naive(entry: &Entry, options: &Options, progress: Progress<'_>) ->
     let (sweep, mut figure) = several(entry, "all", options, progress)?;
     let at = sweep.at(16.0);
     let left = sweep.mean(0, at, |run| normalized(run, 16).1);
-    figure.claims.push(Claim::new(
-        "at 16 flowshares competing TFRC flows get virtually no bandwidth (at most 0.1 of a fair share)"
-            .to_owned(),
+    figure.claim(
+        "at 16 flowshares competing TFRC flows get virtually no bandwidth (at most 0.1 of a fair share)",
         Some(0.0),
         left,
         left <= 0.1,
-    ));
+    );
     let rap = sweep.mean(1, at, |run| normalized(run, 16).1);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "results with RAP are unacceptable as well: competing RAP flows get less than half of a fair share at \
-         16 flowshares"
-            .to_owned(),
+         16 flowshares",
         None,
         rap,
         rap < 0.5,
-    ));
+    );
     Ok(figure)
 }
 

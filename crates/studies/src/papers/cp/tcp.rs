@@ -164,12 +164,12 @@ pub(super) fn throughput_by_delay(
         .flat_map(|curve| (0..sweep.values.len()).map(move |value| (curve, value)));
     let all: Vec<f64> = values.map(|(c, v)| sweep.mean(c, v, ratio)).collect();
     let mean = all.iter().sum::<f64>() / all.len() as f64;
-    figure.claims.push(Claim::new(
-        "TCP receives slightly more (the mean of all is 1 to 1.25)".to_owned(),
+    figure.claim(
+        "TCP receives slightly more (the mean of all is 1 to 1.25)",
         None,
         mean,
         (1.0..=1.25).contains(&mean),
-    ));
+    );
     Ok(figure)
 }
 
@@ -181,12 +181,12 @@ pub(super) fn variation_by_delay(
     let (sweep, mut figure) = DELAY.variation(entry, options, progress)?;
     figure.claims.push(equal_sets(&sweep));
     let few = sweep.row_mean(UNEQUAL.0, variation);
-    figure.claims.push(Claim::new(
-        "TCP varies more than CP in the set 7-35 (its mean ratio)".to_owned(),
+    figure.claim(
+        "TCP varies more than CP in the set 7-35 (its mean ratio)",
         None,
         few,
         few > 1.0,
-    ));
+    );
     Ok(figure)
 }
 
@@ -199,13 +199,12 @@ pub(super) fn throughput_by_bandwidth(
     let text = "values are fairly close to 1.0 for all bandwidths and sets";
     figure.claims.push(BANDWIDTH.claim(&sweep, text, 1.0));
     let least = sweep.mean(UNEQUAL.1, 0, ratio);
-    figure.claims.push(Claim::new(
-        "CP receives somewhat more in the set 35-7 at the smallest bandwidth (its ratio is below 1)"
-            .to_owned(),
+    figure.claim(
+        "CP receives somewhat more in the set 35-7 at the smallest bandwidth (its ratio is below 1)",
         None,
         least,
         least < 1.0,
-    ));
+    );
     Ok(figure)
 }
 
@@ -217,20 +216,19 @@ pub(super) fn variation_by_bandwidth(
     let (sweep, mut figure) = BANDWIDTH.variation(entry, options, progress)?;
     figure.claims.push(equal_sets(&sweep));
     let few = sweep.row_mean(UNEQUAL.0, variation);
-    figure.claims.push(Claim::new(
-        "TCP varies nearly twice as much as CP in the set 7-35 (its mean ratio, at least 1.5)"
-            .to_owned(),
+    figure.claim(
+        "TCP varies nearly twice as much as CP in the set 7-35 (its mean ratio, at least 1.5)",
         Some(2.0),
         few,
         few >= 1.5,
-    ));
+    );
     let many = sweep.row_mean(UNEQUAL.1, variation);
-    figure.claims.push(Claim::new(
-        "CP varies significantly more in the set 35-7 (its mean ratio, at most 0.75)".to_owned(),
+    figure.claim(
+        "CP varies significantly more in the set 35-7 (its mean ratio, at most 0.75)",
         None,
         many,
         many <= 0.75,
-    ));
+    );
     Ok(figure)
 }
 
@@ -244,14 +242,13 @@ pub(super) fn throughput_by_loss(
     let falls = (0..sweep.names.len())
         .map(|curve| sweep.mean(curve, last, ratio) / sweep.mean(curve, 0, ratio));
     let most = falls.fold(0.0, f64::max);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "the ratio drops as the loss rises: TCP loses bandwidth to CP (the ratio at 5 % over that at 1 %, \
-         the largest of all sets)"
-            .to_owned(),
+         the largest of all sets)",
         None,
         most,
         most < 1.0,
-    ));
+    );
     Ok(figure)
 }
 
@@ -270,12 +267,12 @@ pub(super) fn loss_by_browsers(entry: &Entry, options: &Options, progress: Progr
     figure.notes.push(WEB.to_owned());
     let last = sweep.values.len() - 1;
     let growth = sweep.mean(0, last, loss) / sweep.mean(0, 0, loss);
-    figure.claims.push(Claim::new(
-        "browsers raise the loss rate (14-14: that with 6,000 over that with 1,000)".to_owned(),
+    figure.claim(
+        "browsers raise the loss rate (14-14: that with 6,000 over that with 1,000)",
         None,
         growth,
         growth > 1.0,
-    ));
+    );
     Ok(figure)
 }
 

@@ -2,7 +2,6 @@
 //!
 //! The paper has one such figure (Figure 20). The rates of all cells are printed as they are.
 
-use tidegate_report::claims::Claim;
 use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
 
 use super::path::{Control, Group, Path};
@@ -81,22 +80,20 @@ pub(super) fn shares(
         let kept = (0..cases.len()).map(|n| kept(queue, n));
         kept.fold(f64::INFINITY, f64::min)
     };
-    figure.claims.push(Claim::new(
+    figure.claim(
         "the throughput of TCP is not penalised: on a priority queue it keeps at least 0.8 of what it has \
-         beside TCP (the smallest ratio)"
-            .to_owned(),
+         beside TCP (the smallest ratio)",
         None,
         least(PRIORITY),
         least(PRIORITY) >= 0.8,
-    ));
-    figure.claims.push(Claim::new(
+    );
+    figure.claim(
         "dummy packets affect others if a router has no priority: on a plain queue TCP keeps less (the \
-         smallest ratio)"
-            .to_owned(),
+         smallest ratio)",
         None,
         least(PLAIN),
         least(PLAIN) < least(PRIORITY),
-    ));
+    );
     figure.notes.push(
         "Five RCS and five SACK TCP flows with the same round-trip time share 1,300 packets/s, from 50 to \
          150 s. A fair share is 50 %. \"TCP kept\" is their throughput over that of five TCP flows beside \

@@ -1,6 +1,5 @@
 //! Losses of the signal (section V-E, Figure 22).
 
-use tidegate_report::claims::Claim;
 use tidegate_report::plot::Figure;
 
 use super::path::{Control, Path, SIGNAL_LOSS_AT};
@@ -40,42 +39,39 @@ pub(super) fn throughput(entry: &Entry, options: &Options, progress: Progress<'_
     sweep.draw(&mut figure, "", units, total, 0..controls.len());
     let at = sweep.at(30.0);
     let gain = sweep.mean(0, at, total) / sweep.mean(2, at, total) - 1.0;
-    figure.claims.push(Claim::new(
-        "RCS has more than 260 % throughput improvement over RAP at a signal loss of 30 s"
-            .to_owned(),
+    figure.claim(
+        "RCS has more than 260 % throughput improvement over RAP at a signal loss of 30 s",
         Some(260.0),
         100.0 * gain,
         gain > 2.6,
-    ));
+    );
     let kept = |curve| {
         let all = (0..LASTS.len()).map(|n| sweep.mean(curve, n, total));
         all.fold(f64::INFINITY, f64::min) / sweep.mean(curve, 0, total)
     };
-    figure.claims.push(Claim::new(
+    figure.claim(
         "the degradation of RCS is negligible: at least 90 % of its throughput is left (the smallest \
-         share)"
-            .to_owned(),
+         share)",
         Some(1.0),
         kept(0),
         kept(0) >= 0.9,
-    ));
-    figure.claims.push(Claim::new(
-        "the throughput of RAP decreases dramatically: at most half is left (the smallest share)"
-            .to_owned(),
+    );
+    figure.claim(
+        "the throughput of RAP decreases dramatically: at most half is left (the smallest share)",
         None,
         kept(2),
         kept(2) <= 0.5,
-    ));
+    );
     let better = (sweep.at(5.0)..LASTS.len())
         .map(|n| sweep.mean(0, n, total) / sweep.mean(1, n, total) - 1.0)
         .fold(f64::INFINITY, f64::min);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "Backoff increases the throughput from 5 s on; shorter losses end in Detected (the smallest gain, \
-         %)".to_owned(),
+         %)",
         None,
         100.0 * better,
         better > 0.0,
-    ));
+    );
     let gains = gains_by_interval(options, progress)?;
     figure.notes.push(format!(
         "Throughput over {MEASURED} s from the return of the signal. The paper does not state its \
@@ -118,14 +114,13 @@ pub(super) fn overhead(entry: &Entry, options: &Options, progress: Progress<'_>)
         sweep.mean(0, 0, dummies),
         sweep.mean(0, LASTS.len() - 1, dummies),
     );
-    figure.claims.push(Claim::new(
+    figure.claim(
         "the overhead slightly increases with the duration of the signal loss (from 0 to 60 s, in \
-         percentage points)"
-            .to_owned(),
+         percentage points)",
         None,
         100.0 * (last - first),
         last > first,
-    ));
+    );
     figure.notes.push(
         "Packets sent from the begin of the signal loss until 100 s after its end.".to_owned(),
     );

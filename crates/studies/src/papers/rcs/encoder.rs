@@ -5,7 +5,6 @@
 
 mod track;
 
-use tidegate_report::claims::Claim;
 use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
 
 use super::sweep::mean;
@@ -67,22 +66,20 @@ pub(super) fn rates(entry: &Entry, options: &Options, progress: Progress<'_>) ->
         }
     }
     let single = mean(&means(&tracks, |track| distance(track, 1)));
-    figure.claims.push(Claim::new(
+    figure.claim(
         "real adaptive encoders do not comply exactly with S(t): frames differ from their share of S(t) \
-         (the mean distance, % of S)"
-            .to_owned(),
+         (the mean distance, % of S)",
         None,
         percent(single),
         single > 0.005,
-    ));
+    );
     let half = mean(&means(&tracks, |track| distance(track, HALF_SECOND)));
-    figure.claims.push(Claim::new(
-        "R(t) is as close to S(t) as possible (the mean distance in half a second, % of S, at most 10)"
-            .to_owned(),
+    figure.claim(
+        "R(t) is as close to S(t) as possible (the mean distance in half a second, % of S, at most 10)",
         None,
         percent(half),
         half <= 0.1,
-    ));
+    );
     figure.notes.push(note(options));
     Ok(figure)
 }
@@ -106,39 +103,38 @@ pub(super) fn buffers(entry: &Entry, options: &Options, progress: Progress<'_>) 
     }
     figure.table = Some(architectures(&tracks));
     let level = mean(&means(&tracks, |track| mean(&limited(track).level)));
-    figure.claims.push(Claim::new(
-        "the differences between R(t) and S(t) result in a buffer (its mean size, kb)".to_owned(),
+    figure.claim(
+        "the differences between R(t) and S(t) result in a buffer (its mean size, kb)",
         None,
         level / 1e3,
         level > 0.0,
-    ));
+    );
     let ours = longest(&tracks, limited);
-    figure.claims.push(Claim::new(
-        "with a buffer of 16 kb the delay can be higher than 30 s (the longest, s)".to_owned(),
+    figure.claim(
+        "with a buffer of 16 kb the delay can be higher than 30 s (the longest, s)",
         Some(30.0),
         ours,
         ours > 30.0,
-    ));
+    );
     let queue = |track: &Track| buffer(&track.fixed, &track.permitted, f64::INFINITY);
     let by_rate = |low: bool| mean(&means(&tracks, |track| delay_at(track, &queue(track), low)));
     let ratio = by_rate(true) / by_rate(false);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "behind a fixed encoder the delay is low when S(t) is high, and high when it is low (ratio of the \
-         mean delays, lowest to highest quarter of S)"
-            .to_owned(),
+         mean delays, lowest to highest quarter of S)",
         None,
         ratio,
         ratio > 1.0,
-    ));
+    );
     let lost = mean(&means(&tracks, |track| {
         buffer(&track.fixed, &track.permitted, LIMIT).lost
     }));
-    figure.claims.push(Claim::new(
-        "information is lost by overflows of the buffer behind a fixed encoder (%)".to_owned(),
+    figure.claim(
+        "information is lost by overflows of the buffer behind a fixed encoder (%)",
         None,
         percent(lost),
         lost > 0.0,
-    ));
+    );
     figure.notes.push(limits(&tracks));
     figure.notes.push(note(options));
     Ok(figure)
@@ -282,13 +278,12 @@ pub(super) fn averages(entry: &Entry, options: &Options, progress: Progress<'_>)
         total(&track.adaptive) / total(&track.permitted)
     });
     let ours = mean(&ratios);
-    figure.claims.push(Claim::new(
-        "μ_R(t) ≈ μ_S(t) when t is high (their ratio at the end, 0.95 to 1.05 with each seed)"
-            .to_owned(),
+    figure.claim(
+        "μ_R(t) ≈ μ_S(t) when t is high (their ratio at the end, 0.95 to 1.05 with each seed)",
         Some(1.0),
         ours,
         ratios.iter().all(|ratio| (0.95..=1.05).contains(ratio)),
-    ));
+    );
     let excess = |from: usize| {
         let each = tracks.iter().flat_map(|track| {
             let all = [&track.adaptive, &track.permitted].map(|all| windows(all, SECOND));
@@ -298,14 +293,13 @@ pub(super) fn averages(entry: &Entry, options: &Options, progress: Progress<'_>)
         each.fold(0.0, f64::max)
     };
     let most = excess(0);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "without the buffer the source stays TCP-friendly: it sends at most 1.5 times S(t) in any second \
-         (the largest ratio)"
-            .to_owned(),
+         (the largest ratio)",
         None,
         most,
         most <= 1.5,
-    ));
+    );
     figure.notes.push(format!(
         "A flow whose first dummy packets are lost starts at a packet per round trip, less than the first \
          frame of any encoder. From 10 s on the largest ratio of a second is {:.2}.",

@@ -1,6 +1,5 @@
 //! Shares of RCS and TCP flows at one bottleneck (section V-D, Figures 20 and 21).
 
-use tidegate_report::claims::Claim;
 use tidegate_report::plot::Figure;
 
 use super::path::{Background, Control, Group, Path};
@@ -33,13 +32,12 @@ pub(super) fn homogeneous(entry: &Entry, options: &Options, progress: Progress<'
     sweep.draw(&mut figure, "largest share", units, most, [0]);
     sweep.draw(&mut figure, "Jain's index", units, jain_of_flows, [0]);
     let jain = sweep.mean(0, 0, jain_of_flows);
-    figure.claims.push(Claim::new(
-        "without link errors all RCS flows get about the same (Jain's index at least 0.95)"
-            .to_owned(),
+    figure.claim(
+        "without link errors all RCS flows get about the same (Jain's index at least 0.95)",
         Some(1.0),
         jain,
         jain >= 0.95,
-    ));
+    );
     Ok(figure)
 }
 
@@ -82,22 +80,21 @@ pub(super) fn one_path(entry: &Entry, options: &Options, progress: Progress<'_>)
         .copied()
         .max_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs()));
     let worst = worst.unwrap_or(f64::NAN);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "TCP beside RCS gets what it gets among its own, r_X / r_TCP from 0.8 to 1.25 at every loss \
-         probability (the largest deviation)"
-            .to_owned(),
+         probability (the largest deviation)",
         Some(1.0),
         worst,
         (0.8..=1.25).contains(&worst),
-    ));
+    );
     let above = (0..LOSSES.len()).filter(|n| sweep.mean(1, *n, y) > sweep.mean(0, *n, x));
     let above = above.count() as f64;
-    figure.claims.push(Claim::new(
-        "r_Y is higher than r_X (number of loss probabilities)".to_owned(),
+    figure.claim(
+        "r_Y is higher than r_X (number of loss probabilities)",
         Some(LOSSES.len() as f64),
         above,
         above as usize == LOSSES.len(),
-    ));
+    );
     for (loss, ratio) in LOSSES.iter().zip(&ratios) {
         figure
             .notes
@@ -155,24 +152,22 @@ pub(super) fn by_loss(entry: &Entry, options: &Options, progress: Progress<'_>) 
     let mut figure = draw(&sweep, entry, "loss probability");
     let low = (0..sweep.at(1e-3)).map(|n| sweep.mean(0, n, jain));
     let low = low.fold(f64::INFINITY, f64::min);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "RCS shares fairly with TCP below a loss probability of 0.001: an index of about 1 (at least \
-         0.95)"
-            .to_owned(),
+         0.95)",
         Some(1.0),
         low,
         low >= 0.95,
-    ));
+    );
     let beyond = sweep.at(1e-3)..LOSSES.len();
     let above = beyond.map(|n| sweep.mean(0, n, jain) - sweep.mean(1, n, jain));
     let above = above.fold(f64::INFINITY, f64::min);
-    figure.claims.push(Claim::new(
-        "from 0.001 on the index with RAP is lower than with RCS (the smallest difference)"
-            .to_owned(),
+    figure.claim(
+        "from 0.001 on the index with RAP is lower than with RCS (the smallest difference)",
         None,
         above,
         above > 0.0,
-    ));
+    );
     Ok(figure)
 }
 
@@ -182,22 +177,21 @@ pub(super) fn by_buffer(entry: &Entry, options: &Options, progress: Progress<'_>
     let mut figure = draw(&sweep, entry, "packets");
     let least = (0..BUFFERS.len()).map(|n| sweep.mean(0, n, jain));
     let least = least.fold(f64::INFINITY, f64::min);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "all flows get about the same for all buffers up to 600 packets: an index of about 1 (at least \
-         0.95)"
-            .to_owned(),
+         0.95)",
         Some(1.0),
         least,
         least >= 0.95,
-    ));
+    );
     let above = (0..BUFFERS.len()).map(|n| sweep.mean(0, n, jain) - sweep.mean(1, n, jain));
     let above = above.fold(f64::INFINITY, f64::min);
-    figure.claims.push(Claim::new(
-        "the index with RAP is lower than with RCS (the smallest difference)".to_owned(),
+    figure.claim(
+        "the index with RAP is lower than with RCS (the smallest difference)",
         None,
         above,
         above > 0.0,
-    ));
+    );
     Ok(figure)
 }
 
@@ -207,24 +201,22 @@ pub(super) fn by_background(entry: &Entry, options: &Options, progress: Progress
     let mut figure = draw(&sweep, entry, "low-priority packets/s");
     let most = (1..BACKGROUNDS.len()).map(|n| sweep.mean(0, n, ratio));
     let most = most.fold(0.0, f64::max);
-    figure.claims.push(Claim::new(
-        "the share of RCS does not exceed that of TCP with background traffic (the largest r_X / r_Y)"
-            .to_owned(),
+    figure.claim(
+        "the share of RCS does not exceed that of TCP with background traffic (the largest r_X / r_Y)",
         Some(1.0),
         most,
         most <= 1.0,
-    ));
+    );
     let (first, last) = (
         sweep.mean(0, 0, ratio),
         sweep.mean(0, BACKGROUNDS.len() - 1, ratio),
     );
-    figure.claims.push(Claim::new(
-        "the share of RCS decreases with the background (r_X / r_Y at 600 packets/s over that without)"
-            .to_owned(),
+    figure.claim(
+        "the share of RCS decreases with the background (r_X / r_Y at 600 packets/s over that without)",
         None,
         last / first,
         last < first,
-    ));
+    );
     Ok(figure)
 }
 

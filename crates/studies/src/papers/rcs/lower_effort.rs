@@ -229,24 +229,23 @@ fn claims(figure: &mut Figure, errors: [usize; 2], harms: &[f64], gains: &[(f64,
         figure.claims.push(claim);
     }
     let worst = harms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    figure.claims.push(Claim::new(
-        "TCP beside RCS has at most 10 % less than beside RAP (the largest harm, %)".to_owned(),
+    figure.claim(
+        "TCP beside RCS has at most 10 % less than beside RAP (the largest harm, %)",
         None,
         100.0 * worst,
         worst <= 0.1,
-    ));
+    );
     let with = |honoured: bool| {
         let of = gains.iter().filter(move |gain| gain.1 == honoured);
         of.map(|gain| gain.0).collect::<Vec<_>>()
     };
     let gain = mean(&with(true)) / mean(&with(false)) - 1.0;
-    figure.claims.push(Claim::new(
-        "where lower effort is honoured, RCS has more than elsewhere, where it is RAP (the gain, %)"
-            .to_owned(),
+    figure.claim(
+        "where lower effort is honoured, RCS has more than elsewhere, where it is RAP (the gain, %)",
         None,
         100.0 * gain,
         gain > 0.0,
-    ));
+    );
 }
 
 /// The results of the test, with the number of runs of each.

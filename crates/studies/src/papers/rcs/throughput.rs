@@ -71,12 +71,12 @@ pub(super) fn by_loss(entry: &Entry, options: &Options, progress: Progress<'_>) 
     let best = (0..LOSSES.len()).max_by(|a, b| values(*a).total_cmp(&values(*b)));
     let is_expected = best == Some(sweep.at(1e-3));
     let best = best.map_or(f64::NAN, |n| LOSSES[n]);
-    figure.claims.push(Claim::new(
-        "the throughput of RCS is largest at this loss probability".to_owned(),
+    figure.claim(
+        "the throughput of RCS is largest at this loss probability",
         Some(1e-3),
         best,
         is_expected,
-    ));
+    );
     Ok(figure)
 }
 
@@ -106,13 +106,12 @@ pub(super) fn by_rtt(entry: &Entry, options: &Options, progress: Progress<'_>) -
     ));
     let raps: Vec<f64> = (0..RTTS.len()).map(|n| sweep.mean(RAP, n, total)).collect();
     let kept = raps[RTTS.len() - 1] / raps[0];
-    figure.claims.push(Claim::new(
-        "RAP severely degrades: its throughput at 750 ms is at most half of that at 100 ms"
-            .to_owned(),
+    figure.claim(
+        "RAP severely degrades: its throughput at 750 ms is at most half of that at 100 ms",
         None,
         kept,
         kept <= 0.5,
-    ));
+    );
     let moderate = gain(&sweep, sweep.at(150.0));
     figure.claims.push(percent(
         "RCS outperforms RAP for moderate round-trip times such as 150 ms (the gain, %)",

@@ -2,7 +2,6 @@
 
 use tidegate_core::trace::{ControllerState, Event};
 use tidegate_core::units::{Rate, Time};
-use tidegate_report::claims::Claim;
 use tidegate_report::plot::{Figure, Point, Series};
 use tidegate_sim::run::EventRow;
 use tidegate_sim::runner::Keep;
@@ -167,12 +166,12 @@ pub(super) fn link_error(entry: &Entry, options: &Options, progress: Progress<'_
         .filter_map(|run| recovery(run, f64::from(S0) * 0.99, is_detected));
     let times: Vec<f64> = times.collect();
     let ours = in_round_trips(&times);
-    figure.claims.push(Claim::new(
-        "the rate is back at its old value within about 2 round trips (1.5 to 2.5)".to_owned(),
+    figure.claim(
+        "the rate is back at its old value within about 2 round trips (1.5 to 2.5)",
         Some(2.0),
         ours,
         (1.5..=2.5).contains(&ours) && times.len() == runs.len(),
-    ));
+    );
     figure.notes.push(recovered(times.len(), runs.len()));
     Ok(figure)
 }
@@ -210,21 +209,20 @@ pub(super) fn congestion(entry: &Entry, options: &Options, progress: Progress<'_
         growth.push((within(6.0 * RTT) - within(3.0 * RTT)) * RTT / 3.0);
     }
     let jump = mean(&jumps);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "the halving is as that of TCP: two round trips later the rate has grown by two packets per \
-         round trip at most (as a multiple of the halved rate, at most 1.4)"
-            .to_owned(),
+         round trip at most (as a multiple of the halved rate, at most 1.4)",
         Some(1.0),
         jump,
         jump <= 1.4,
-    ));
+    );
     let slope = mean(&growth);
-    figure.claims.push(Claim::new(
-        "the rate then grows by a packet per round trip in each round trip (0.8 to 1.2)".to_owned(),
+    figure.claim(
+        "the rate then grows by a packet per round trip in each round trip (0.8 to 1.2)",
         Some(1.0),
         slope,
         (0.8..=1.2).contains(&slope),
-    ));
+    );
     figure.notes.push(
         "The link has a capacity of 22 packets/s and a buffer of 2 packets, which the source exceeds."
             .to_owned(),
@@ -251,25 +249,24 @@ pub(super) fn signal_loss(entry: &Entry, options: &Options, progress: Progress<'
     };
     let times: Vec<f64> = runs.iter().filter_map(|run| after_backoff(run)).collect();
     let ours = in_round_trips(&times);
-    figure.claims.push(Claim::new(
+    figure.claim(
         "the rate is back at its old value within about one round trip after the first report (at most \
-         1.5)"
-            .to_owned(),
+         1.5)",
         Some(1.0),
         ours,
         ours <= 1.5 && times.len() == runs.len(),
-    ));
+    );
     let halvings = |run: &Vec<Step>| {
         let detected = run.iter().filter(|s| s.state == ControllerState::Detected);
         detected.count()
     };
     let most = runs.iter().map(halvings).max().unwrap_or(0);
-    figure.claims.push(Claim::new(
-        "no further halving during the signal loss (the most halvings of a run)".to_owned(),
+    figure.claim(
+        "no further halving during the signal loss (the most halvings of a run)",
         Some(1.0),
         most as f64,
         most == 1,
-    ));
+    );
     figure.notes.push(recovered(times.len(), runs.len()));
     Ok(figure)
 }

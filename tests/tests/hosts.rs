@@ -8,7 +8,8 @@ use std::net::UdpSocket;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lab::{Capture, in_lab, set_ecn};
+use lab::namespaces::in_lab;
+use lab::{Capture, set_ecn};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{LinkConfig, LinkId, NamedLink, NetworkConfig, RouteId};
 use tidegate_core::units::Time;

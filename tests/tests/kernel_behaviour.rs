@@ -6,7 +6,8 @@ mod lab;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use lab::{Capture, in_lab, set_ecn};
+use lab::namespaces::in_lab;
+use lab::{Capture, set_ecn};
 use tidegate_core::control::Ecn;
 use tidegate_live::clock::Clock;
 use tidegate_live::emulator::Host;

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use calm::judged;
-use lab::{Capture, in_lab, set_ecn};
+use lab::namespaces::in_lab;
+use lab::{Capture, set_ecn};
 use tidegate_core::control::Ecn;
 use tidegate_core::link::{
     Capacity, Delivery, DropTailConfig, JitterConfig, LinkConfig, LinkId, LossConfig, NamedLink,

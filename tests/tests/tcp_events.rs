@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use calm::judged;
-use lab::in_lab;
+use lab::namespaces::{self, in_lab};
 use tidegate_core::link::{Capacity, DropTailConfig, LinkConfig, LossConfig, Outage, QueueConfig};
 use tidegate_core::units::{Rate, Time};
 use tidegate_kernel::{
@@ -119,8 +119,8 @@ fn in_kernel() -> Option<(Events, MutexGuard<'static, ()>)> {
     match Events::in_process() {
         Ok(events) => Some((events, alone)),
         Err(EventsError::Load(why)) => {
-            let root = std::env::var_os(lab::INSIDE).is_none();
-            lab::skip("the kernel's events", &why.to_string(), root);
+            let root = std::env::var_os(namespaces::INSIDE).is_none();
+            namespaces::skip("the kernel's events", &why.to_string(), root);
             None
         }
         Err(other) => panic!("{other}"),

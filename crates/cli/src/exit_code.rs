@@ -5,6 +5,7 @@ use std::io;
 use tidegate_console::exit::{BAD_INPUT, ENVIRONMENT, EnvironmentError, is_of_environment};
 use tidegate_live::driver::DriveError;
 use tidegate_live::emulator::EmulatorError;
+use tidegate_live::gateway::{GatewayError, PortError};
 use tidegate_live::netns::NetnsError;
 use tidegate_live::tcp::TcpError;
 use tidegate_live::tcp_sysctls::TcpConfigError;
@@ -30,6 +31,13 @@ fn is_environment(cause: &(dyn std::error::Error + 'static)) -> bool {
             error,
             Error::Namespace(_) | Error::Panicked | Error::System(_) | Error::Tun(_)
         );
+    }
+    if let Some(error) = cause.downcast_ref::<GatewayError>() {
+        return match error {
+            GatewayError::Config(_) | GatewayError::DifferentMedia => false,
+            GatewayError::Port { cause, .. } => matches!(cause, PortError::System(_)),
+            GatewayError::Lost { .. } | GatewayError::System(_) => true,
+        };
     }
     if let Some(error) = cause.downcast_ref::<SourceError>() {
         return is_device(error);

@@ -11,6 +11,7 @@ mod demo;
 mod encoder_speed;
 mod events;
 mod exit_code;
+mod gateway;
 mod key;
 mod knowledge;
 mod lab;
@@ -52,6 +53,7 @@ pub fn main() -> ExitCode {
         Verb::Certificate(args) => tls::run(&args),
         Verb::Demo(args) => demo::run(&args),
         Verb::Events(args) => events::run(&args),
+        Verb::Gateway(args) => gateway::run(&args),
         Verb::Key(args) => key::run(&args),
         Verb::Knowledge(args) => knowledge::run(&args),
         Verb::Lab(args) => lab::run(&args),
@@ -126,6 +128,8 @@ enum Verb {
     Demo(demo::DemoArgs),
     /// Report TCP events of the kernel: timeouts, recovery, states, with their variables
     Events(events::EventsArgs),
+    /// Run an aggregation point of the Coordination Protocol between two interfaces (requires root)
+    Gateway(gateway::GatewayArgs),
     /// Make a key that both ends of a stream share
     Key(key::KeyArgs),
     /// Keep what sessions learn about the paths to their clients, and predict rates

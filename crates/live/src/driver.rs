@@ -53,6 +53,11 @@ impl StopFlag {
         self.event.as_raw_fd()
     }
 
+    /// The event behind the descriptor.
+    pub(crate) fn event(&self) -> &Arc<OwnedFd> {
+        &self.event
+    }
+
     /// Resets the descriptor.
     pub(crate) fn clear_wake(&self) {
         events::clear(self.event.as_raw_fd());

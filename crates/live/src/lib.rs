@@ -7,6 +7,7 @@ pub mod emulator;
 pub mod encoder_thread;
 pub mod entropy;
 mod events;
+pub mod gateway;
 pub mod limits;
 pub mod netns;
 mod realtime;

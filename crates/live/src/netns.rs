@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::{fmt, io, mem};
 
 mod availability;
+mod veth;
 
 pub use availability::{
     Availability, Missing, Step, availability, enter_user_namespace, user_namespaced,
@@ -90,7 +91,11 @@ impl Namespace {
     }
 
     /// Brings an interface up without an address.
-    pub(crate) fn switch_on(&self, name: &str) -> Result<(), NetnsError> {
+    ///
+    /// # Errors
+    ///
+    /// The interface does not exist.
+    pub fn switch_on(&self, name: &str) -> Result<(), NetnsError> {
         let error = |e| NetnsError::configure(name, e);
         self.within(|| set_up(name).map_err(error))?
     }

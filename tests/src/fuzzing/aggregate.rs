@@ -3,6 +3,8 @@
 use core::time::Duration;
 
 use super::Target;
+use tidegate_core::aggregate::bridge::{Bridge, Frame, Medium, Passage};
+use tidegate_core::aggregate::sites::{Numbers, SiteRule, SiteTable};
 use tidegate_core::aggregate::{
     AggregateConfig, AggregationPoint, Direction, Packet, Policy, Sampling, SiteId, Verdict,
 };
@@ -12,12 +14,19 @@ use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::cp::{ApplicationId, Cp, LEN, Role, Shares};
+use tidegate_core::wire::udp::{Checksum, Datagram};
 
 /// All targets.
-pub const TARGETS: [Target; 1] = [Target {
-    name: "aggregate",
-    run: aggregate,
-}];
+pub const TARGETS: [Target; 2] = [
+    Target {
+        name: "aggregate",
+        run: aggregate,
+    },
+    Target {
+        name: "bridge",
+        run: bridge,
+    },
+];
 
 /// The first byte selects the configuration. Each further packet is a byte that selects direction
 /// and time, and 20 bytes of its payload, as far as there are any. Afterwards an honest application
@@ -74,6 +83,66 @@ pub fn aggregate(data: &[u8]) {
 }
 
 /// An application is admitted, once the others have expired.
+/// A frame through a bridge in both directions. The first byte selects the link layer, the state of
+/// the checksum and the segment size. Only the CP headers and the checksum change, and a wrong
+/// checksum remains wrong.
+pub fn bridge(data: &[u8]) {
+    let (first, bytes) = data.split_first().unwrap_or((&0, &[]));
+    let all = |text: &str| text.parse().expect("a prefix");
+    let rule = SiteRule {
+        hosts: vec![all("0.0.0.0/0"), all("::/0")],
+        ports: vec![Numbers::new(0, u16::MAX)],
+        applications: vec![Numbers::new(0, 1_000)],
+        ..SiteRule::default()
+    };
+    let mut bridge = Bridge::new(AggregateConfig::default(), SiteTable(vec![rule]));
+    let mut rng = Seed(1).stream("bridge");
+    let medium = if first & 1 == 0 {
+        Medium::Ethernet
+    } else {
+        Medium::Ip
+    };
+    let checksum = if first & 2 == 0 {
+        Checksum::Complete
+    } else {
+        Checksum::Partial
+    };
+    let segment = (first & 4 != 0).then_some(u16::from(first >> 3));
+    for direction in [Direction::Outbound, Direction::Inbound] {
+        let mut passed = bytes.to_vec();
+        let mut trace = ();
+        let mut cx = Context {
+            now: Time::from_secs(1),
+            rng: &mut rng,
+            trace: &mut trace,
+        };
+        let frame = Frame {
+            bytes: &mut passed,
+            medium,
+            checksum,
+            segment,
+        };
+        let passage = bridge.pass(&mut cx, direction, frame);
+        if let Passage::Notify(notice) = &passage {
+            assert!(notice.len() <= bytes.len());
+        }
+        let start = if medium == Medium::Ip { 0 } else { 14 };
+        let Some(Ok(datagram)) = bytes.get(start..).map(Datagram::locate) else {
+            // Tagged frames change as well.
+            continue;
+        };
+        let (before, after) = (&bytes[start..], &passed[start..]);
+        assert_eq!(before[..datagram.header + 6], after[..datagram.header + 6]);
+        if segment.is_none() && passage != Passage::Drop {
+            let data = (datagram.payload.start + LEN).min(before.len());
+            assert_eq!(before[data..], after[data..]);
+            if checksum == Checksum::Complete {
+                assert_eq!(datagram.is_intact(before), datagram.is_intact(after));
+            }
+        }
+    }
+}
+
 fn serve(point: &mut AggregationPoint, now: Time) {
     let (mut rng, mut trace) = (Seed(2).stream("aggregate"), ());
     let mut cx = Context {

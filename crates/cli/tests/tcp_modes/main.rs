@@ -19,7 +19,7 @@ mod transcoder;
 use std::{fs, thread};
 
 use calm::judged;
-use lab::in_lab;
+use lab::namespaces::in_lab;
 use mode_run::{ModeRun, cut_path};
 use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::DropCause;

@@ -37,6 +37,7 @@ pub(super) struct Application {
 #[derive(Debug)]
 struct Departing {
     next: u32,
+    packets: u64,
     rate: RateMeter,
     size: MeanSize,
     flows: Flows,
@@ -52,6 +53,8 @@ struct Arriving {
     gaps: Gaps,
     rate: RateMeter,
     loss: LossMeter,
+    received: u64,
+    lost: u64,
     size: MeanSize,
     control: ControllerConfig,
     /// The stream, once a data packet has arrived.
@@ -105,6 +108,7 @@ impl Application {
             shares: Shares::ONE,
             departing: Departing {
                 next: 0,
+                packets: 0,
                 rate: RateMeter::new(now),
                 size: MeanSize::default(),
                 flows: Flows::default(),
@@ -116,6 +120,8 @@ impl Application {
                 gaps: Gaps::new(config.reordering),
                 rate: RateMeter::new(now),
                 loss: LossMeter::new(now),
+                received: 0,
+                lost: 0,
                 size: MeanSize::default(),
                 control: config.control.clone(),
                 stream: None,
@@ -162,6 +168,7 @@ impl Application {
         self.departing.rate.add(now, size, window);
         self.departing.size.add(size);
         self.peer.unanswered.get_or_insert(now);
+        self.departing.packets += 1;
         let seq = self.departing.next;
         self.departing.next = seq.wrapping_add(1) & 0xff_ffff;
         let arriving = &self.arriving;
@@ -234,6 +241,8 @@ impl Application {
         // The bandwidth that the application generates includes lost packets.
         arriving.rate.add(cx.now, size, window);
         arriving.loss.add(cx.now, is_lost);
+        arriving.received += u64::from(!is_lost);
+        arriving.lost += u64::from(is_lost);
         if let Some(stop) = &mut arriving.breaker {
             let rtt = self.round_trip.mean();
             stop.on_packet(cx, is_lost, size, shares, rtt);
@@ -337,7 +346,14 @@ impl Application {
         let (used, available) = (arriving.rate.rate(now), arriving.available());
         ApplicationState {
             shares: self.shares,
+            flows: self.departing.flows.count(),
             rtt: self.round_trip.mean().unwrap_or_default(),
+            sent: self.departing.packets,
+            received: arriving.received,
+            lost: arriving.lost,
+            sending: self.departing.rate.rate(now),
+            remote_loss: self.peer.loss.to_rate(),
+            remote_available: self.peer.available.to_rate(),
             loss: arriving.loss.rate(),
             available,
             arriving: used,

@@ -17,10 +17,12 @@ pub mod allocation;
 mod application;
 mod arrivals;
 mod bfld;
+pub mod bridge;
 mod flows;
 mod gaps;
 mod round_trip;
 pub mod sender;
+pub mod sites;
 mod virtual_stream;
 
 use core::time::Duration;
@@ -186,8 +188,22 @@ pub struct Counters {
 pub struct ApplicationState {
     /// Flowshares that the application may use.
     pub shares: Shares,
+    /// Active flows of this site, at most 255.
+    pub flows: u8,
     /// Smoothed round-trip time between the points; zero before the first sample.
     pub rtt: Duration,
+    /// Packets forwarded to the other site.
+    pub sent: u64,
+    /// Packets of the other site that arrived in the stream, and those that it lost.
+    pub received: u64,
+    /// See `received`.
+    pub lost: u64,
+    /// Bandwidth that the application sends to the other site.
+    pub sending: Rate,
+    /// Loss rate and available bandwidth of a flowshare to the other site, as its point reports.
+    pub remote_loss: f64,
+    /// See `remote_loss`; zero if unknown.
+    pub remote_available: Rate,
     /// Smoothed loss rate of the packets from the other site, in 0..=1.
     pub loss: f64,
     /// Available bandwidth of one flowshare from the other site.
@@ -221,8 +237,7 @@ impl AggregationPoint {
     /// Processes a packet and rewrites its header.
     pub fn forward(&mut self, cx: &mut Context<'_>, mut packet: Packet<'_>) -> Verdict {
         let Ok((header, _)) = Cp::parse(packet.payload) else {
-            self.counters.invalid += 1;
-            return self.stranger();
+            return self.reject();
         };
         let key = ApplicationKey {
             site: packet.site,
@@ -235,10 +250,7 @@ impl AggregationPoint {
             Direction::Inbound if !matches!(header.role, Role::Report(_)) => {
                 self.inbound(cx, key, header, &mut packet)
             }
-            Direction::Inbound | Direction::Outbound => {
-                self.counters.invalid += 1;
-                self.stranger()
-            }
+            Direction::Inbound | Direction::Outbound => self.reject(),
         }
     }
 
@@ -362,6 +374,12 @@ impl AggregationPoint {
         self.applications
             .insert(key, Application::new(&self.config, now));
         true
+    }
+
+    /// Treatment of a packet without a valid header.
+    fn reject(&mut self) -> Verdict {
+        self.counters.invalid += 1;
+        self.stranger()
     }
 
     fn stranger(&self) -> Verdict {

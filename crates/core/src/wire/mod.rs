@@ -20,6 +20,7 @@ pub mod rtx;
 pub mod sdp;
 pub mod seq;
 pub mod twcc;
+pub mod udp;
 
 /// Big-endian reads that return zeros beyond the end. Views validate lengths first.
 mod bytes {

@@ -1,0 +1,321 @@
+//! Parts of a path through gateways: endpoints, and the bottleneck in the middle.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::time::Duration;
+use std::{fs, io, mem};
+
+use tidegate_core::aggregate::sender::{CpContent, CpSender, CpSenderConfig};
+use tidegate_core::control::Ecn;
+use tidegate_core::link::{LinkConfig, LinkId, NamedLink, Network, NetworkConfig, Packet, RouteId};
+use tidegate_core::random::Seed;
+use tidegate_core::units::{Bytes, Time};
+use tidegate_core::wire::cp::{ApplicationId, Cp, LEN, Role, Shares};
+use tidegate_core::wire::udp::{Checksum, Datagram};
+use tidegate_live::clock::Clock;
+use tidegate_live::driver::StopFlag;
+use tidegate_live::gateway::{Port, PortFrame, Received};
+use tidegate_live::netns::{Namespace, Worker};
+
+/// A sending and receiving endpoint of application 1.
+pub(crate) struct Endpoint;
+
+#[derive(Debug, Default)]
+pub(crate) struct EndpointReport {
+    pub(crate) received: u64,
+    /// Payloads that differ from what was sent.
+    pub(crate) damaged: u64,
+    /// Packets whose header was not that of a report.
+    pub(crate) not_reports: u64,
+    /// Datagrams that the kernel dropped because of their checksum.
+    pub(crate) checksum_errors: u64,
+    /// Round-trip time of the last valid report, in seconds.
+    pub(crate) rtt: f64,
+    /// Sending rate before the loss of the peer, in bits per second.
+    pub(crate) rate: f64,
+    /// First report with a lost peer.
+    pub(crate) peer_lost: Option<Time>,
+}
+
+impl Endpoint {
+    /// Sends until `end` as the points report.
+    pub(crate) fn start(
+        namespace: &Namespace,
+        own: &'static str,
+        other: &str,
+        clock: Clock,
+        end: Time,
+    ) -> Worker<EndpointReport> {
+        let other: SocketAddr = (other.parse::<std::net::Ipv4Addr>().unwrap(), super::PORT).into();
+        let exchange = move || exchange(own, other, clock, end).unwrap();
+        namespace.run(exchange).unwrap()
+    }
+}
+
+fn exchange(own: &str, other: SocketAddr, clock: Clock, end: Time) -> io::Result<EndpointReport> {
+    let socket = UdpSocket::bind((own, super::PORT))?;
+    let mut sender = CpSender::new(CpSenderConfig {
+        application: ApplicationId(1),
+        flow: 1,
+        shares: Shares::new(4).unwrap(),
+        part: 4.0,
+        packet_size: Bytes(SIZE as u64 + 28),
+        start: clock.now(),
+    });
+    let mut report = EndpointReport::default();
+    let (mut number, mut buffer) = (0_u64, [0; 2_000]);
+    while clock.now() < end {
+        let now = clock.now();
+        while let Some(packet) = sender.poll(now) {
+            let mut payload = packet.header.to_bytes().to_vec();
+            if packet.content == CpContent::Data {
+                payload.extend(data(number));
+                number += 1;
+            }
+            // Without a route to the hardware address the kernel may refuse.
+            let _ = socket.send_to(&payload, other);
+        }
+        let until = clock.until(sender.next_timeout().min(end));
+        socket.set_read_timeout(Some(until.max(Duration::from_micros(50))))?;
+        let Ok((length, from)) = socket.recv_from(&mut buffer) else {
+            continue;
+        };
+        assert_eq!(from, other);
+        report.read(&mut sender, clock.now(), &buffer[..length]);
+    }
+    let table = fs::read_to_string("/proc/thread-self/net/snmp")?;
+    report.checksum_errors = udp_checksum_errors(&table);
+    Ok(report)
+}
+
+impl EndpointReport {
+    fn read(&mut self, sender: &mut CpSender, now: Time, payload: &[u8]) {
+        let Ok((header, content)) = Cp::parse(payload) else {
+            self.damaged += 1;
+            return;
+        };
+        self.received += u64::from(!content.is_empty());
+        if let Some(number) = content.first_chunk() {
+            let expected = data(u64::from_be_bytes(*number));
+            self.damaged += u64::from(content != expected);
+        }
+        let Role::Report(path) = header.role else {
+            self.not_reports += 1;
+            return;
+        };
+        if path.peer_lost {
+            self.peer_lost.get_or_insert(now);
+        } else {
+            self.rtt = path.rtt.to_duration().as_secs_f64();
+            self.rate = sender.rate().as_f64();
+        }
+        sender.on_header(now, &header);
+    }
+}
+
+/// Data of a packet: its number, and bytes that follow from it.
+fn data(number: u64) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut bytes = number.to_be_bytes().to_vec();
+    while bytes.len() < SIZE - LEN {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        bytes.push((state >> 56) as u8);
+    }
+    bytes
+}
+
+/// `InCsumErrors` of UDP.
+fn udp_checksum_errors(table: &str) -> u64 {
+    let mut lines = table.lines().filter(|line| line.starts_with("Udp:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let place = names.split(' ').position(|name| name == "InCsumErrors");
+    values
+        .split(' ')
+        .nth(place.unwrap())
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+/// The path: the core's link models between two interfaces.
+pub(crate) struct Middle {
+    stop: StopFlag,
+    thread: Worker<MiddleReport>,
+}
+
+/// Packets of applications. The first number of each pair is that to the right.
+#[derive(Debug, Default)]
+pub(crate) struct MiddleReport {
+    pub(crate) passed: [u64; 2],
+    pub(crate) lost: [u64; 2],
+    /// Mean time from read to write in seconds.
+    pub(crate) transit: [f64; 2],
+    pub(crate) checksum_errors: u64,
+}
+
+impl Middle {
+    /// The same link in both directions.
+    pub(crate) fn start(namespace: &Namespace, link: &LinkConfig, clock: Clock) -> Self {
+        let named = |name: &str| NamedLink {
+            name: name.into(),
+            config: link.clone(),
+        };
+        let config = NetworkConfig {
+            links: vec![named("there"), named("back")],
+            routes: vec![vec![LinkId(0)], vec![LinkId(1)]],
+        };
+        let stop = StopFlag::new().unwrap();
+        let flag = stop.clone();
+        let work = move || {
+            let ports = ["left", "right"].map(|name| Port::open(name).unwrap());
+            let network = Network::new(&config, Seed(3)).unwrap();
+            emulate(&ports, network, clock, &flag)
+        };
+        let thread = namespace.run(work).unwrap();
+        Self { stop, thread }
+    }
+
+    pub(crate) fn end(self) -> MiddleReport {
+        self.stop.set();
+        self.thread.join().unwrap()
+    }
+}
+
+fn emulate(
+    ports: &[Port; 2],
+    mut network: Network<Transit>,
+    clock: Clock,
+    stop: &StopFlag,
+) -> MiddleReport {
+    let mut report = MiddleReport::default();
+    let mut read = [0_u64; 2];
+    let (mut frame, mut spare) = (PortFrame::new(), Vec::new());
+    while !stop.is_set() {
+        wait(ports, network.next_departure().map(|at| clock.until(at)));
+        for (number, port) in ports.iter().enumerate() {
+            while port.receive(&mut frame).unwrap() == Received::Frame {
+                let at = clock.now();
+                let is_cp = cp(&frame, &mut report.checksum_errors);
+                read[number] += u64::from(is_cp);
+                let frame = mem::replace(&mut frame, spare.pop().unwrap_or_default());
+                let transit = Transit {
+                    at,
+                    is_cp,
+                    to: 1 - number,
+                    frame,
+                };
+                network.push(at, RouteId(number), transit);
+            }
+        }
+        while let Some(delivery) = network.pop(clock.now()) {
+            let Transit {
+                at,
+                is_cp,
+                to,
+                frame,
+            } = delivery.packet;
+            ports[to].send(&frame).unwrap();
+            spare.push(frame);
+            if is_cp {
+                report.passed[1 - to] += 1;
+                report.transit[1 - to] += clock.now().since(at).as_secs_f64();
+            }
+        }
+    }
+    for (number, read) in read.into_iter().enumerate() {
+        // Packets in flight at the end count as lost: a handful of thousands.
+        report.lost[number] = read - report.passed[number];
+        report.transit[number] /= report.passed[number].max(1) as f64;
+    }
+    report
+}
+
+/// Whether the frame is a packet of an application, whose checksum must be right.
+fn cp(frame: &PortFrame, checksum_errors: &mut u64) -> bool {
+    let bytes = frame.bytes();
+    if bytes.get(12..14) != Some(&[8, 0]) {
+        return false;
+    }
+    let Ok(datagram) = Datagram::locate(&bytes[14..]) else {
+        return false;
+    };
+    let is_wrong = frame.checksum() == Checksum::Complete && !datagram.is_intact(&bytes[14..]);
+    *checksum_errors += u64::from(is_wrong);
+    [datagram.source_port, datagram.destination_port].contains(&super::PORT)
+}
+
+/// A frame in the network.
+#[derive(Debug)]
+struct Transit {
+    at: Time,
+    is_cp: bool,
+    to: usize,
+    frame: PortFrame,
+}
+
+impl Packet for Transit {
+    fn size(&self) -> Bytes {
+        Bytes(self.frame.bytes().len() as u64)
+    }
+
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
+
+    fn set_ce(&mut self) {}
+
+    fn flow(&self) -> u32 {
+        0
+    }
+
+    fn dscp(&self) -> u8 {
+        0
+    }
+}
+
+/// Waits for a frame, at most for a span, or 10 ms.
+fn wait(ports: &[Port; 2], span: Option<Duration>) {
+    let span = span.unwrap_or(GLANCE).min(GLANCE);
+    let mut sources = ports.each_ref().map(|port| libc::pollfd {
+        fd: port.as_fd().as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
+    let span = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: span.subsec_nanos().into(),
+    };
+    // SAFETY: both sources and the span outlive the call, and there is no mask of signals.
+    unsafe { libc::ppoll(sources.as_mut_ptr(), 2, &raw const span, std::ptr::null()) };
+}
+
+/// Makes the kernel compute the checksums of packets that an interface of this namespace sends.
+pub(crate) fn switch_off_checksums(name: &str) {
+    #[repr(C)]
+    struct Value {
+        command: u32,
+        data: u32,
+    }
+    const ETHTOOL_STXCSUM: u32 = 0x17;
+    let mut value = Value {
+        command: ETHTOOL_STXCSUM,
+        data: 0,
+    };
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // SAFETY: an ifreq consists of integers, arrays and pointers, for which zero is valid.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: the request has a name that ends in zero, and points to a value of the command.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+/// UDP payload of a data packet.
+const SIZE: usize = 500;
+/// Interval in which the end is noticed.
+const GLANCE: Duration = Duration::from_millis(10);

@@ -23,6 +23,7 @@ mod report_verb;
 mod run_folder;
 mod security;
 mod send;
+mod serve;
 mod sim;
 mod source_speed;
 mod sweep;
@@ -61,6 +62,7 @@ pub fn main() -> ExitCode {
         Verb::Recv(args) => recv::run(&args),
         Verb::Report(args) => report_verb::run(&args),
         Verb::Send(args) => send::run(&args),
+        Verb::Serve(args) => serve::run(&args),
         Verb::Sim(args) => sim::run(&args),
         Verb::Transcode(args) => transcode::run(&args),
     };
@@ -144,6 +146,8 @@ enum Verb {
     Report(report_verb::ReportArgs),
     /// Send live video over RTP or TCP
     Send(send::SendArgs),
+    /// Serve stored titles to many players over RTSP and RTP
+    Serve(serve::ServeArgs),
     /// Run scenarios in the deterministic simulator
     Sim(sim::SimArgs),
     /// Decode a stream and re-encode it at an adaptive rate for a player on TCP

@@ -503,7 +503,7 @@ fn failure_text(failure: SenderFailure, peer: SocketAddr) -> Option<String> {
     })
 }
 
-fn control(text: &str) -> Result<ControllerConfig, String> {
+pub(crate) fn control(text: &str) -> Result<ControllerConfig, String> {
     match text.split_once(':') {
         None if text == "rap" => Ok(ControllerConfig::Rap(RapConfig::default())),
         None if text == "rcs" => Ok(ControllerConfig::Rcs(RcsConfig::default())),
@@ -530,7 +530,7 @@ fn frames_in(span: Duration, rate: FrameRate) -> u64 {
 /// Time for queued packets to leave after Ctrl-C.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// From the minimum that each IPv4 host must accept (RFC 791) to a jumbo frame.
-const PACKET_SIZES: std::ops::RangeInclusive<u64> = 576..=9_000;
+pub(crate) const PACKET_SIZES: std::ops::RangeInclusive<u64> = 576..=9_000;
 
 #[cfg(test)]
 mod tests {

@@ -35,7 +35,8 @@ pub struct FrameOrder {
 pub struct Encoded {
     /// Frame number of the order.
     pub frame: u64,
-    /// Capture time of the order.
+    /// Time for the RTP timestamp: the capture time of the order. A picture of a stored stream that
+    /// is displayed after later ones (a B-frame precedes it) has a later time.
     pub captured: Time,
     /// Whether the frame can be decoded on its own.
     pub key: bool,

@@ -124,7 +124,8 @@ pub enum EndReason {
 }
 
 /// Drives an endpoint until it is done. Datagrams of all sockets are passed to the endpoint, and
-/// its datagrams are sent from the first socket. Sockets for RTCP from other ports
+/// its datagrams are sent from the first socket, RTCP from that of [`Socket::rtcp`], if there is one.
+/// Sockets for RTCP from other ports
 /// ([`Socket::from_host`]) are closed when a report that the endpoint believes arrives at the first
 /// socket: the peer multiplexes RTCP with RTP (RFC 5761 section 5.1.1).
 ///
@@ -309,7 +310,8 @@ impl<E: Endpoint> Driver<'_, E> {
             buffer.clear();
             let (mut cx, endpoint) = self.cx();
             let how = endpoint.poll_transmit(&mut cx, &mut buffer);
-            let result = how.map(|how| self.sockets[0].send(&buffer, how));
+            let from = self.socket_for(&buffer);
+            let result = how.map(|how| self.sockets[from].send(&buffer, how));
             let length = buffer.len();
             self.outgoing = buffer;
             match result {
@@ -318,9 +320,16 @@ impl<E: Endpoint> Driver<'_, E> {
                 Some(Err(e)) if e.raw_os_error() == Some(libc::EMSGSIZE) => {
                     return Err(DriveError::TooLarge { length });
                 }
-                Some(Err(e)) => self.on_failure(0, e)?,
+                Some(Err(e)) => self.on_failure(from, e)?,
             }
         }
+    }
+
+    /// The socket that sends a datagram.
+    fn socket_for(&self, datagram: &[u8]) -> usize {
+        let mut sockets = self.sockets.iter();
+        let for_rtcp = sockets.position(Socket::is_for_rtcp);
+        for_rtcp.filter(|_| rtcp::is_rtcp(datagram)).unwrap_or(0)
     }
 
     /// A datagram that could not be sent, or was refused, counts as lost. It is an error if no

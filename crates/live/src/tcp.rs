@@ -6,6 +6,7 @@
 mod connect;
 mod linear;
 mod listener;
+mod service;
 mod socket;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,6 +23,7 @@ use crate::driver::{RunLimits, TICK};
 use crate::tls::{is_certificate_refused, reason};
 pub use connect::connect;
 pub use listener::{Admitted, Listener, Opening, Refusal};
+pub use service::{Connections, Service, ServiceLimits, ServiceRefusal};
 use socket::wait;
 pub use socket::{ConnectionObserver, TcpOptions, TcpSocket, set_rto_max};
 

@@ -30,6 +30,8 @@ pub struct Socket {
 enum Peer {
     /// One address and port. The kernel filters datagrams and reports refusals.
     Connected(SocketAddr),
+    /// The same for RTCP alone.
+    Rtcp(SocketAddr),
     /// Any port of one host; receive only.
     Host(IpAddr),
     /// Learnt from received datagrams.
@@ -60,6 +62,17 @@ impl Socket {
     pub fn connected(udp: UdpSocket, peer: SocketAddr) -> io::Result<Self> {
         udp.connect(peer)?;
         Self::new(udp, Peer::Connected(peer))
+    }
+
+    /// Connects the socket to the port of `peer` for RTCP, for a peer that does not multiplex RTCP
+    /// with RTP. A driver sends all RTCP from it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connected`](Self::connected).
+    pub fn rtcp(udp: UdpSocket, peer: SocketAddr) -> io::Result<Self> {
+        udp.connect(peer)?;
+        Self::new(udp, Peer::Rtcp(peer))
     }
 
     /// Receives from all ports of `host` and does not send: for RTCP of a peer that sends it from
@@ -115,7 +128,7 @@ impl Socket {
     /// Destination of the next datagram, if known.
     pub fn peer(&self) -> Option<SocketAddr> {
         match self.peer {
-            Peer::Connected(peer) => Some(peer),
+            Peer::Connected(peer) | Peer::Rtcp(peer) => Some(peer),
             Peer::Host(_) => None,
             Peer::Learned(ref learned) => learned.address(),
         }
@@ -124,6 +137,11 @@ impl Socket {
     /// Whether this socket only receives RTCP of peers that do not multiplex it with RTP.
     pub(crate) fn is_rtcp_fallback(&self) -> bool {
         matches!(self.peer, Peer::Host(_))
+    }
+
+    /// Whether all RTCP is sent from this socket.
+    pub(crate) fn is_for_rtcp(&self) -> bool {
+        matches!(self.peer, Peer::Rtcp(_))
     }
 
     /// Reads the next datagram into `buffer`, truncated to its size; `None` if there is none.
@@ -187,7 +205,7 @@ impl Socket {
     /// The error of `sendmsg`, which may concern an earlier datagram that was refused.
     pub fn send(&mut self, payload: &[u8], how: Transmit) -> io::Result<()> {
         let peer = match &mut self.peer {
-            Peer::Connected(peer) => Some(*peer),
+            Peer::Connected(peer) | Peer::Rtcp(peer) => Some(*peer),
             Peer::Host(_) => None,
             Peer::Learned(learned) => learned.spend(payload.len()),
         };
@@ -202,7 +220,7 @@ impl Socket {
     /// As for [`send`](Self::send).
     pub fn answer(&self, payload: &[u8]) -> io::Result<()> {
         let source = match &self.peer {
-            Peer::Connected(peer) => Some(*peer),
+            Peer::Connected(peer) | Peer::Rtcp(peer) => Some(*peer),
             Peer::Host(_) => None,
             Peer::Learned(learned) => learned.answer_to(payload.len()),
         };
@@ -277,7 +295,7 @@ impl Socket {
 
     fn admit(&mut self, source: SocketAddr, at: Time, payload: &[u8]) -> Admission {
         let is_accepted = match &mut self.peer {
-            Peer::Connected(_) => true,
+            Peer::Connected(_) | Peer::Rtcp(_) => true,
             Peer::Host(host) => source.ip().to_canonical() == *host,
             Peer::Learned(learned) => return learned.admit(source, at, payload),
         };
@@ -286,6 +304,34 @@ impl Socket {
         } else {
             Admission::Refused
         }
+    }
+}
+
+/// Binds two sockets at an even port and the one above it, for RTP and RTCP (RFC 3550 section 11).
+/// `bind` binds the lower one, to any port if its argument has port zero; `local` names another
+/// lower port, which may be odd.
+///
+/// # Errors
+///
+/// The error of the system, e.g. that a port is in use.
+pub fn bind_pair(
+    address: IpAddr,
+    local: Option<u16>,
+    bind: impl Fn(SocketAddr) -> io::Result<UdpSocket>,
+) -> io::Result<(UdpSocket, UdpSocket)> {
+    let mut tries = 0;
+    loop {
+        let media = bind((address, local.unwrap_or(0)).into())?;
+        let port = media.local_addr()?.port();
+        if local.is_some() || port.is_multiple_of(2) {
+            let next = port.checked_add(1).ok_or(io::ErrorKind::AddrNotAvailable)?;
+            match UdpSocket::bind((address, next)) {
+                Ok(control) => return Ok((media, control)),
+                Err(e) if local.is_some() || tries >= TRIES => return Err(e),
+                Err(_) => {}
+            }
+        }
+        tries += 1;
     }
 }
 
@@ -412,6 +458,8 @@ fn option(udp: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> io::Res
     .map(drop)
 }
 
+/// Half of the free ports are odd, and few have their neighbour in use.
+const TRIES: u32 = 64;
 /// Datagrams of other sources that one call discards: about 100 µs.
 const MOST_DISCARDED: usize = 32;
 /// The kernel expects the traffic class as an integer.

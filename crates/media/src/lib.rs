@@ -32,6 +32,10 @@ pub mod sandbox;
 mod scene;
 mod session;
 mod source;
+#[cfg(feature = "ffmpeg")]
+mod stored;
+#[cfg(feature = "ffmpeg")]
+mod title;
 mod world;
 #[cfg(feature = "x264")]
 mod x264;
@@ -52,5 +56,9 @@ pub use quality::{SizesDiffer, quality, variance};
 pub use scene::{Motion, Scene};
 pub use session::{EncodedPicture, EncoderSession, PictureEncoder};
 pub use source::{SceneSource, SourceError, VideoSource};
+#[cfg(feature = "ffmpeg")]
+pub use stored::{StoredError, StoredVideo};
+#[cfg(feature = "ffmpeg")]
+pub use title::{Title, TitleError, TitleStream};
 #[cfg(feature = "x264")]
 pub use x264::{Preset, X264Config, X264Encoder};

@@ -248,7 +248,7 @@ fn stated_duration(input: &ffmpeg::format::context::Input) -> i64 {
     input.duration().max(0).saturating_mul(1000)
 }
 
-fn nanos(ticks: i64, unit: ffmpeg::Rational) -> i64 {
+pub(crate) fn nanos(ticks: i64, unit: ffmpeg::Rational) -> i64 {
     let (num, den) = (
         i128::from(unit.numerator()),
         i128::from(unit.denominator().max(1)),
@@ -267,7 +267,7 @@ fn url(name: &str) -> String {
 
 /// Maximum frame rate. Files without timestamps report their time unit as rate: thousands per
 /// second.
-fn plausible(rate: ffmpeg::Rational) -> Option<FrameRate> {
+pub(crate) fn plausible(rate: ffmpeg::Rational) -> Option<FrameRate> {
     let (num, den) = (rate.numerator(), rate.denominator());
     let rate = FrameRate {
         num: u32::try_from(num).ok()?,
@@ -277,7 +277,7 @@ fn plausible(rate: ffmpeg::Rational) -> Option<FrameRate> {
 }
 
 /// Grid for pictures whose times have no common frame rate below the plausible ones.
-fn fine_grid(base: ffmpeg::Rational, mean: FrameRate) -> Option<FrameRate> {
+pub(crate) fn fine_grid(base: ffmpeg::Rational, mean: FrameRate) -> Option<FrameRate> {
     let is_finer = base.denominator() > 0 && f64::from(base) > MAX_FPS;
     is_finer.then(|| FrameRate::fps(if mean.as_f64() > 40.0 { 120 } else { 60 }))
 }

@@ -1,7 +1,7 @@
 //! Resolves `HOST:PORT` and opens the sockets of a sender.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
 use anyhow::{Context as _, Result, bail};
 use tidegate_live::udp::{self, Socket};
@@ -90,20 +90,7 @@ fn connect(peer: SocketAddr, local: Option<u16>) -> io::Result<Vec<Socket>> {
     } else {
         (Ipv6Addr::UNSPECIFIED, 0).into()
     };
-    let mut tries = 0;
-    let (media, control) = loop {
-        let media = udp::bind_shared((any.ip(), local.unwrap_or(0)).into())?;
-        let port = media.local_addr()?.port();
-        if local.is_some() || port.is_multiple_of(2) {
-            let next = port.checked_add(1).ok_or(io::ErrorKind::AddrNotAvailable)?;
-            match UdpSocket::bind((any.ip(), next)) {
-                Ok(control) => break (media, control),
-                Err(e) if local.is_some() || tries >= TRIES => return Err(e),
-                Err(_) => {}
-            }
-        }
-        tries += 1;
-    };
+    let (media, control) = udp::bind_pair(any.ip(), local, udp::bind_shared)?;
     // The port is shared after it is connected: until then, all sockets get datagrams of the peer.
     let address = (any.ip(), media.local_addr()?.port()).into();
     let media = Socket::connected(media, peer)?;
@@ -114,9 +101,6 @@ fn connect(peer: SocketAddr, local: Option<u16>) -> io::Result<Vec<Socket>> {
         Socket::from_host(control, peer.ip())?,
     ])
 }
-
-/// Half of the free ports are odd, and few have their neighbour in use.
-const TRIES: u32 = 64;
 
 #[cfg(test)]
 mod tests {

@@ -94,6 +94,9 @@ pub struct SenderConfig {
     /// The peer sends no RTCP. The stream begins after 2 s, at an answer earlier, and continues at the
     /// minimum rate without feedback.
     pub one_way: bool,
+    /// Request a first round-trip sample before the media. `false` for a peer that is known to report
+    /// on received media only: the stream begins at once, at the minimum rate.
+    pub greets: bool,
     /// Use the circuit breaker of RFC 8083. Disable it only in reference runs for comparison.
     pub circuit_breaker: bool,
     /// Time without an answer after which the session ends once the circuit breaker has tripped. It
@@ -127,6 +130,7 @@ impl SenderConfig {
             pace: 1.0,
             buffer: None,
             one_way: false,
+            greets: true,
             circuit_breaker: true,
             patience: Duration::from_secs(20),
             frames: None,

@@ -293,13 +293,16 @@ impl MediaSender {
             self.capture.end();
             return;
         };
+        if self.capture.is_paused() {
+            return self.chain.break_at(order.frame, KeyCause::Repair);
+        }
         if encoded.key {
             self.chain.on_key(order.frame);
             self.last_key_left = None;
         }
         let row = SentFrame {
             frame: order.frame,
-            timestamp: self.timestamp(order.captured),
+            timestamp: self.timestamp(encoded.captured),
             captured: order.captured,
             key: encoded.key,
             skipped: false,
@@ -417,6 +420,34 @@ impl MediaSender {
         !self.frames.is_empty() || !self.repairs.is_empty() || self.protection.is_waiting()
     }
 
+    /// Suspends the stream: nothing is captured, and pending frames are discarded. Sender reports
+    /// continue. The next frame after [`resume_capture`](Self::resume_capture) is a key frame.
+    pub fn pause_capture(&mut self) {
+        self.capture.pause();
+        self.repairs.clear();
+        self.protection.interrupt();
+        while let Some(row) = self.frames.drop_front() {
+            self.log(SentFrame {
+                dropped: Some(DropCause::Ended),
+                ..row
+            });
+        }
+        self.chain.break_at(self.capture.made(), KeyCause::Repair);
+    }
+
+    /// Continues a suspended stream: the next frame is captured at `now`.
+    pub fn resume_capture(&mut self, now: Time) {
+        self.capture.resume(now);
+        // The peer may have sent no reports in between.
+        self.breaker.on_rtcp(now);
+        self.last_progress = now;
+    }
+
+    /// RTP sequence number of the next media packet.
+    pub fn next_sequence(&self) -> u16 {
+        self.media_seq as u16
+    }
+
     /// Stops capturing. Pending frames are still sent.
     pub fn stop_capture(&mut self) {
         self.capture.end();
@@ -490,10 +521,10 @@ impl MediaSender {
 
     /// Timeout of the handshake.
     fn greeting(&self) -> Duration {
-        if self.config.one_way {
-            ONE_WAY_GREETING
-        } else {
-            GREETING
+        match (self.config.greets, self.config.one_way) {
+            (false, _) => Duration::ZERO,
+            (true, true) => ONE_WAY_GREETING,
+            (true, false) => GREETING,
         }
     }
 
@@ -515,7 +546,8 @@ impl MediaSender {
     /// Whether the circuit breaker requires RTCP of the peer. A peer that has never reported is
     /// served at the minimum rate for as long as the application asks.
     fn expects_rtcp(&self) -> bool {
-        self.config.circuit_breaker && !self.config.one_way && self.has_reported()
+        let is_expected = !self.config.one_way && !self.capture.is_paused();
+        self.config.circuit_breaker && is_expected && self.has_reported()
     }
 
     /// Whether the peer has ever reported on this session.
@@ -535,7 +567,8 @@ impl MediaSender {
         }
     }
 
-    fn timestamp(&self, captured: Time) -> u32 {
+    /// RTP timestamp of a frame captured at `captured`.
+    pub fn timestamp(&self, captured: Time) -> u32 {
         let ticks = u128::from(captured.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
         self.timestamp_base.wrapping_add(ticks as u32)
     }

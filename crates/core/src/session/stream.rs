@@ -89,6 +89,11 @@ impl<P: EncodePipe> Streamer<P> {
         &mut self.sender
     }
 
+    /// The encoder, for example to change its position in a stored stream.
+    pub fn pipe_mut(&mut self) -> &mut P {
+        &mut self.pipe
+    }
+
     /// Encoder error that ended the stream before the end of the source.
     pub fn error(&self) -> Option<&EncodeError> {
         self.error.as_ref()

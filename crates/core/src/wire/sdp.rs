@@ -169,11 +169,13 @@ impl Sdp {
     fn media(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (port, media) = (self.port, self.payload_type.get());
         //= rfc4585-4.1-profile
-        let profile = if self.crypto.is_empty() {
-            "RTP/AVPF"
-        } else {
+        let profile = match (self.crypto.is_empty(), self.feedback == Feedback::default()) {
+            // Some players know this profile only.
+            (true, true) => "RTP/AVP",
+            (true, false) => "RTP/AVPF",
+            (false, true) => "RTP/SAVP",
             // RFC 5124.
-            "RTP/SAVPF"
+            (false, false) => "RTP/SAVPF",
         };
         write!(f, "m=video {port} {profile} {media}")?;
         for other in self.rtx.iter().chain(&self.parity).chain(&self.probe) {
@@ -439,7 +441,7 @@ a=ssrc:4 cname:tide@gate
             sdp.crypto.extend(Crypto::new(suite, key));
         }
         let text = sdp.to_string();
-        assert!(text.contains("m=video 5004 RTP/SAVPF 32\r\n"), "{text}");
+        assert!(text.contains("m=video 5004 RTP/SAVP 32\r\n"), "{text}");
         let line = "a=crypto:4 AES_CM_128_HMAC_SHA1_80 \
                     inline:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwd\r\n";
         assert!(text.contains(line), "{text}");

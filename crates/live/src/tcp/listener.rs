@@ -491,7 +491,7 @@ impl fmt::Display for Refusal {
 }
 
 /// Addresses that one host may have: an IPv4 address, or an IPv6 /64.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         address @ IpAddr::V4(_) => address,
@@ -504,7 +504,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Whether the system lacks descriptors or memory.
-fn is_shortage(error: &io::Error) -> bool {
+pub(super) fn is_shortage(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM]
         .into_iter()

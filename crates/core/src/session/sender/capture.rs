@@ -17,6 +17,8 @@ pub(super) struct Capture {
     pauses: Vec<(u64, u64)>,
     waiting: VecDeque<u64>,
     open: Option<Open>,
+    /// Nothing is captured until [`Capture::resume`].
+    is_paused: bool,
     /// Since when the encoder has had an order without a pause.
     busy_since: Time,
     /// Time of the last answer.
@@ -40,6 +42,7 @@ impl Capture {
             pauses: pauses.iter().rev().map(span).collect(),
             waiting: VecDeque::new(),
             open: None,
+            is_paused: false,
             busy_since: Time::ZERO,
             answered: None,
             lag: Duration::ZERO,
@@ -50,6 +53,23 @@ impl Capture {
 
     pub(super) fn start(&mut self, now: Time) {
         self.start.get_or_insert(now);
+    }
+
+    /// Discards the queue, and captures nothing until [`resume`](Self::resume).
+    pub(super) fn pause(&mut self) {
+        self.is_paused = true;
+        self.waiting.clear();
+    }
+
+    /// Captures the next frame at `now`, and the others after it.
+    pub(super) fn resume(&mut self, now: Time) {
+        if core::mem::take(&mut self.is_paused) && self.start.is_some() {
+            self.start = Some(now.before(self.rate.at(self.next)));
+        }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_paused
     }
 
     /// Starts again with the first frame at `now`. No frame may have been ordered.
@@ -81,8 +101,13 @@ impl Capture {
 
     /// Capture time of the next frame.
     pub(super) fn next(&self) -> Option<Time> {
-        let more = self.end.is_none_or(|end| self.next < end);
+        let more = self.has_more() && !self.is_paused;
         more.then(|| self.time(self.next)).flatten()
+    }
+
+    /// Whether the stream has further frames.
+    fn has_more(&self) -> bool {
+        self.end.is_none_or(|end| self.next < end)
     }
 
     /// Ends capturing and discards the queue.
@@ -163,7 +188,7 @@ impl Capture {
 
     /// Whether the stream has ended and no frame is pending.
     pub(super) fn is_over(&self) -> bool {
-        self.start.is_some() && self.next().is_none() && self.waiting.is_empty() && !self.is_busy()
+        self.start.is_some() && !self.has_more() && self.waiting.is_empty() && !self.is_busy()
     }
 
     fn time(&self, frame: u64) -> Option<Time> {
@@ -208,6 +233,26 @@ mod tests {
         let wanted: Vec<u64> = (0..10).chain(30..40).chain(50..55).collect();
         assert_eq!(frames, wanted);
         assert_eq!(capture.next(), None);
+    }
+
+    #[test]
+    fn a_pause_shifts_the_capture_times() {
+        let at = Time::from_millis;
+        let mut capture = Capture::new(FrameRate::fps(10), Some(5), &[]);
+        capture.start(at(1_000));
+        capture.advance(at(1_250));
+        assert_eq!(capture.waiting(), 3);
+        capture.pause();
+        capture.advance(at(9_000));
+        assert_eq!((capture.waiting(), capture.next()), (0, None));
+        assert!(!capture.is_over());
+        capture.resume(at(9_000));
+        capture.advance(at(9_000));
+        assert_eq!(capture.front(), Some((3, at(9_000))));
+        assert_eq!(capture.next(), Some(at(9_100)));
+        // Without a pause nothing changes.
+        capture.resume(at(9_050));
+        assert_eq!(capture.next(), Some(at(9_100)));
     }
 
     #[test]

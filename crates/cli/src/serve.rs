@@ -1,0 +1,157 @@
+//! `tidegate serve`: stored titles to many clients, over RTSP and RTP.
+
+mod catalogue;
+mod pacing;
+mod report;
+mod service;
+mod stream;
+mod streams;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use tidegate_console::arguments;
+use tidegate_console::context::LiveContext;
+use tidegate_console::progress::{counted, say};
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::units::{Bytes, Time};
+use tidegate_live::driver::TICK;
+use tidegate_live::tcp::{Connections, ServiceLimits};
+use tidegate_sim::scenario::quantity;
+
+use crate::live::JsonArgs;
+use crate::security;
+use crate::send::{PACKET_SIZES, control};
+use catalogue::Catalogue;
+use report::Report;
+use service::RtspService;
+use streams::{StreamSettings, Streams};
+
+/// Arguments of `tidegate serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Folder of the titles: a file is a title, a folder with files is a title in several renditions
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Address for RTSP
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8554")]
+    listen: SocketAddr,
+    /// Rate control: `tfrc`, `rap`, `tide`, or `fixed:RATE` such as `fixed:2Mb/s` [default: tfrc]
+    #[arg(long, value_name = "CONTROL", value_parser = control)]
+    control: Option<ControllerConfig>,
+    /// Maximum delay of a frame; a later frame is useless. Players buffer one to two seconds
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = quantity::duration)]
+    delay_bound: Duration,
+    /// Length of a full IP packet
+    #[arg(long, value_name = "SIZE", default_value = "1200B", value_parser = quantity::size)]
+    packet_size: Bytes,
+    /// Stop after this time [default: never]
+    #[arg(long, value_name = "TIME", value_parser = arguments::lasting)]
+    duration: Option<Duration>,
+    /// Streams at the same time
+    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    max_streams: usize,
+    /// Streams at the same time to one client: an IPv4 address, or an IPv6 /64
+    #[arg(long, value_name = "NUMBER", default_value_t = 8)]
+    max_streams_per_client: usize,
+    /// Permit an address that other hosts reach: streams are neither encrypted nor authenticated
+    #[arg(long)]
+    insecure: bool,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+/// Serves for the given time, or until the user interrupts.
+pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
+    check(args)?;
+    let catalogue = Catalogue::open(&args.dir)?;
+    let around = LiveContext::enter()?;
+    let listener = TcpListener::bind(args.listen);
+    let listener = listener.with_context(|| {
+        format!(
+            "cannot listen at {}: choose another address with --listen",
+            args.listen
+        )
+    })?;
+    let address = listener.local_addr().context("the socket has no address")?;
+    let limits = ServiceLimits {
+        connections: args.max_streams.saturating_add(SPARE_CONNECTIONS),
+        of_network: args.max_streams_per_client.saturating_add(SPARE_OF_CLIENT),
+    };
+    let connections = Connections::new(listener, limits);
+    let mut connections = connections.context("cannot configure the listening socket")?;
+    let streams = Streams::new(settings(args), &around);
+    let mut service = RtspService::new(catalogue, streams);
+    let titles = counted(service.catalogue().len() as u64, "title");
+    say(format_args!("serving {titles} at rtsp://{address}/"));
+    let mut report = Report::new(args.json);
+    let end = args.duration.map_or(Time::FAR, |span| Time::ZERO + span);
+    loop {
+        let now = around.clock.now();
+        if around.interrupts.count() > 0 || now >= end {
+            break;
+        }
+        connections
+            .turn(&mut service, &around.conditions(), now + TICK)
+            .context("the event queue of the connections failed")?;
+        let now = around.clock.now();
+        service.streams_mut().turn();
+        report.turn(now, service.streams());
+    }
+    let now = around.clock.now();
+    connections.close(&mut service, now);
+    service.streams_mut().finish();
+    report.finish(service.streams())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(args: &ServeArgs) -> StreamSettings {
+    StreamSettings {
+        control: args.control.clone().unwrap_or_default(),
+        delay_bound: args.delay_bound,
+        packet_size: args.packet_size,
+        streams: args.max_streams,
+        of_client: args.max_streams_per_client,
+    }
+}
+
+fn check(args: &ServeArgs) -> Result<()> {
+    ensure!(
+        security::is_local(args.listen.ip()) || args.insecure,
+        "other hosts reach {}, and streams are neither encrypted nor authenticated: give \
+        --insecure, or --listen 127.0.0.1:{}",
+        args.listen,
+        args.listen.port()
+    );
+    ensure!(
+        PACKET_SIZES.contains(&args.packet_size.get()),
+        "packets of {} bytes are out of range: choose a --packet-size from {} to {} B",
+        args.packet_size.get(),
+        PACKET_SIZES.start(),
+        PACKET_SIZES.end()
+    );
+    ensure!(
+        !args.delay_bound.is_zero(),
+        "a --delay-bound of zero makes every frame late: give a longer one"
+    );
+    ensure!(
+        !matches!(args.control, Some(ControllerConfig::Rcs(_))),
+        "--control rcs needs reports on its probes, which players do not send: choose another one"
+    );
+    Ok(())
+}
+
+/// A client may have connections without a stream.
+const SPARE_CONNECTIONS: usize = 64;
+const SPARE_OF_CLIENT: usize = 8;
+
+/// Time between two reports.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time from `earlier` to `now`, at least a millisecond.
+fn span(earlier: Time, now: Time) -> Duration {
+    now.since(earlier).max(Duration::from_millis(1))
+}

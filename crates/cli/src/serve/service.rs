@@ -1,0 +1,226 @@
+//! RTSP connections: titles and streams as the host of each.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_console::progress::say;
+use tidegate_core::session::config::MEDIA_TYPE;
+use tidegate_core::trace::RecordLimiter;
+use tidegate_core::units::Time;
+use tidegate_core::wire::sdp::{Feedback, Sdp};
+use tidegate_live::tcp::{Service, ServiceRefusal};
+use tidegate_media::Title;
+use tidegate_rtsp::{
+    ClientPorts, Connection, Description, Host, Limits, Playing, Refusal, Reserved, SessionId,
+    Status,
+};
+
+use super::catalogue::{Catalogue, TitleFault};
+use super::streams::Streams;
+
+/// The RTSP server.
+#[derive(Debug)]
+pub(super) struct RtspService {
+    catalogue: Catalogue,
+    streams: Streams,
+    /// Limits the log lines that clients cause.
+    limiter: RecordLimiter,
+}
+
+/// A connection with its addresses.
+#[derive(Debug)]
+pub(super) struct Client {
+    connection: Connection,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl RtspService {
+    pub(super) fn new(catalogue: Catalogue, streams: Streams) -> Self {
+        Self {
+            catalogue,
+            streams,
+            limiter: RecordLimiter::default(),
+        }
+    }
+
+    pub(super) fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    pub(super) fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    pub(super) fn streams_mut(&mut self) -> &mut Streams {
+        &mut self.streams
+    }
+
+    /// Passes an input to a connection, with this server as its host.
+    fn with(
+        &mut self,
+        now: Time,
+        client: &mut Client,
+        input: impl FnOnce(&mut Connection, &mut dyn Host),
+    ) {
+        let mut host = ClientHost {
+            service: self,
+            now,
+            local: client.local,
+            peer: client.peer,
+        };
+        input(&mut client.connection, &mut host);
+    }
+
+    /// Prints a line that a client has caused.
+    fn log(&mut self, now: Time, line: &str) {
+        if let Some(omitted) = self.limiter.admit(now) {
+            let omitted = match omitted {
+                0 => String::new(),
+                omitted => format!(" ({omitted} lines before omitted)"),
+            };
+            say(format_args!("{line}{omitted}"));
+        }
+    }
+}
+
+impl Service for RtspService {
+    type Connection = Client;
+
+    fn accept(&mut self, now: Time, local: SocketAddr, peer: SocketAddr) -> Client {
+        Client {
+            connection: Connection::new(peer.ip(), Limits::default(), now),
+            local,
+            peer,
+        }
+    }
+
+    fn on_refused(&mut self, now: Time, peer: SocketAddr, refusal: ServiceRefusal) {
+        let what = match refusal {
+            ServiceRefusal::Connections => "there are too many connections",
+            ServiceRefusal::OfNetwork => "it has too many connections",
+        };
+        self.log(now, &format!("{peer} refused: {what}"));
+    }
+
+    fn room(&self, client: &Client) -> usize {
+        client.connection.room()
+    }
+
+    fn on_bytes(&mut self, now: Time, client: &mut Client, bytes: &[u8]) {
+        self.with(now, client, |connection, host| {
+            connection.on_bytes(now, bytes, host);
+        });
+    }
+
+    fn output<'a>(&self, client: &'a Client) -> &'a [u8] {
+        client.connection.output()
+    }
+
+    fn on_written(&mut self, now: Time, client: &mut Client, count: usize) {
+        self.with(now, client, |connection, host| {
+            connection.on_written(now, count, host);
+        });
+    }
+
+    fn on_timeout(&mut self, now: Time, client: &mut Client) {
+        self.with(now, client, |connection, host| {
+            connection.on_timeout(now, host);
+        });
+    }
+
+    fn next_timeout(&self, client: &Client) -> Option<Time> {
+        let heard = |session| self.streams.last_heard(session);
+        client.connection.next_timeout(&heard)
+    }
+
+    fn is_over(&self, client: &Client) -> bool {
+        client.connection.is_over()
+    }
+
+    fn on_closed(&mut self, now: Time, mut client: Client) {
+        self.with(now, &mut client, |connection, host| connection.close(host));
+    }
+}
+
+/// The server, for one connection.
+struct ClientHost<'a> {
+    service: &'a mut RtspService,
+    now: Time,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl ClientHost<'_> {
+    fn title(&mut self, name: &str) -> Result<std::sync::Arc<Title>, Refusal> {
+        self.service.catalogue.title(name).map_err(|fault| {
+            let (status, what) = match fault {
+                TitleFault::Missing => (Status::NotFound, "there is no such title"),
+                TitleFault::Broken => (Status::UnsupportedMediaType, "the title cannot be read"),
+            };
+            let line = format!("{} asks for {name:?}: {what}", self.peer);
+            self.service.log(self.now, &line);
+            let why = what.to_owned();
+            Refusal { status, why }
+        })
+    }
+}
+
+impl Host for ClientHost<'_> {
+    fn describe(&mut self, name: &str) -> Result<Description, Refusal> {
+        let title = self.title(name)?;
+        let first = &title.renditions()[0];
+        let any: std::net::IpAddr = if self.peer.is_ipv4() {
+            std::net::Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            std::net::Ipv6Addr::UNSPECIFIED.into()
+        };
+        let sdp = Sdp {
+            session: 0,
+            address: any,
+            port: 0,
+            payload_type: MEDIA_TYPE,
+            rtx: None,
+            parity: None,
+            probe: None,
+            parameter_sets: first.parameter_sets().cloned(),
+            frame_rate: Some(title.frame_rate()),
+            source: None,
+            source_filter: Vec::new(),
+            crypto: Vec::new(),
+            feedback: Feedback::default(),
+            rtcp_mux: false,
+            rtcp_port: None,
+            rtcp_reduced_size: false,
+        };
+        let duration = Some(title.duration());
+        Ok(Description { sdp, duration })
+    }
+
+    fn set_up(&mut self, name: &str, ports: ClientPorts) -> Result<Reserved, Refusal> {
+        let title = self.title(name)?;
+        let ends = (self.local.ip(), self.peer.ip());
+        let reserved = self.service.streams.reserve((name, title), ends, ports);
+        if let Err(refusal) = &reserved {
+            let line = format!("{} asks for {name:?}: {}", self.peer, refusal.why);
+            self.service.log(self.now, &line);
+        }
+        reserved
+    }
+
+    fn play(&mut self, session: SessionId, from: Option<Duration>) -> Result<Playing, Refusal> {
+        self.service.streams.play(session, from)
+    }
+
+    fn pause(&mut self, session: SessionId) {
+        self.service.streams.pause(session);
+    }
+
+    fn tear_down(&mut self, session: SessionId) {
+        self.service.streams.tear_down(session);
+    }
+
+    fn last_heard(&self, session: SessionId) -> Option<Time> {
+        self.service.streams.last_heard(session)
+    }
+}

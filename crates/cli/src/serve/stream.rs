@@ -1,0 +1,338 @@
+//! One stream: a thread with its sender and its sockets.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tidegate_console::context::secret_seed;
+use tidegate_core::media::{EncodeError, Encoded, FrameEncoder as _, FrameOrder, MEDIA_CLOCK};
+use tidegate_core::random::Seed;
+use tidegate_core::session::sender::{MediaSender, SenderFailure, Status};
+use tidegate_core::session::stream::{EncodePipe, Streamer};
+use tidegate_core::trace::{BreakerCause, DropCause};
+use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_live::clock::Clock;
+use tidegate_live::driver::{RunLimits, StopFlag, drive};
+use tidegate_live::udp::Socket;
+use tidegate_media::TitleStream;
+
+use super::pacing::{Lateness, Paced};
+use super::span;
+
+/// A running stream.
+#[derive(Debug)]
+pub(super) struct RunningStream {
+    commands: Sender<Command>,
+    stop: StopFlag,
+    shared: Arc<Mutex<Snapshot>>,
+    thread: JoinHandle<()>,
+}
+
+/// Change of a running stream.
+#[derive(Clone, Copy, Debug)]
+enum Command {
+    /// Continue, at another position if there is one.
+    Play(Option<Duration>),
+    Pause,
+    Close,
+}
+
+/// State of a stream, for reports.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) status: Status,
+    /// Rate of the last interval, without headers.
+    pub(super) rate: Rate,
+    pub(super) rendition: usize,
+    pub(super) position: Duration,
+    /// RTP sequence number of the next packet.
+    pub(super) next_sequence: u16,
+    /// RTP timestamp of a frame captured at the zero of the clock.
+    pub(super) timestamp_base: u32,
+    /// Time from the capture of the next frame to its display.
+    pub(super) delay: Duration,
+    pub(super) is_paused: bool,
+    pub(super) lateness: Lateness,
+    /// Frames that were sent, and that were dropped because they were late.
+    pub(super) frames: (u64, u64),
+    pub(super) bytes: Bytes,
+    /// Time of the last report of the client.
+    pub(super) heard: Option<Time>,
+    /// Why the stream ended before its end; empty if it did not. `None` while it runs.
+    pub(super) ended: Option<String>,
+}
+
+impl RunningStream {
+    /// Starts the thread of a stream, which begins at `from`.
+    ///
+    /// # Errors
+    /// The system has no thread or no descriptor.
+    pub(super) fn start(
+        sender: MediaSender,
+        source: TitleStream,
+        mut sockets: Vec<Socket>,
+        clock: Clock,
+    ) -> io::Result<Self> {
+        let (commands, inbox) = channel();
+        let stop = StopFlag::new()?;
+        let shared = Arc::new(Mutex::new(Snapshot::of(&sender, &source)));
+        let conditions = RunLimits {
+            clock,
+            until: None,
+            stop: stop.clone(),
+        };
+        let Seed(seed) = secret_seed();
+        let mut turn = Turn {
+            inbox,
+            shared: Arc::clone(&shared),
+            since: clock.now(),
+            bits: 0,
+            closing: None,
+        };
+        let thread = thread::Builder::new().name("stream".into());
+        let thread = thread.spawn(move || {
+            let mut stream = Paced::new(Streamer::new(sender, Source::new(source)));
+            let mut rng = Seed(seed).stream("stream");
+            let turns = |stream: &mut Paced<Source>, now| turn.turn(stream, now);
+            let ended = drive(
+                &mut stream,
+                &mut sockets,
+                &conditions,
+                &mut rng,
+                &mut (),
+                turns,
+            );
+            let why = match ended {
+                Err(error) => error.to_string(),
+                Ok(_) => reason(stream.stream()),
+            };
+            turn.update(&mut stream, clock.now());
+            lock(&turn.shared).ended = Some(why);
+        })?;
+        Ok(Self {
+            commands,
+            stop,
+            shared,
+            thread,
+        })
+    }
+
+    pub(super) fn play(&self, from: Option<Duration>) {
+        self.command(Command::Play(from));
+    }
+
+    pub(super) fn pause(&self) {
+        self.command(Command::Pause);
+    }
+
+    /// Ends the stream with a BYE.
+    pub(super) fn close(&self) {
+        self.command(Command::Close);
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        lock(&self.shared).clone()
+    }
+
+    /// Time of the last report of the client.
+    pub(super) fn heard(&self) -> Option<Time> {
+        lock(&self.shared).heard
+    }
+
+    /// Whether the thread has ended.
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the thread.
+    pub(super) fn join(self) -> Snapshot {
+        // A panic was printed by the thread.
+        let _ = self.thread.join();
+        let shared = lock(&self.shared);
+        shared.clone()
+    }
+
+    fn command(&self, command: Command) {
+        // A stream that has ended ignores commands.
+        let _ = self.commands.send(command);
+        self.stop.wake();
+    }
+}
+
+impl Snapshot {
+    /// RTP sequence number and timestamp of the first packet of a stream that continues at `now`;
+    /// `None` while it plays.
+    pub(super) fn first(&self, now: Time) -> Option<(u16, u32)> {
+        let ticks =
+            |time: Time| u128::from(time.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
+        let timestamp = self
+            .timestamp_base
+            .wrapping_add(ticks(now + self.delay) as u32);
+        self.is_paused.then_some((self.next_sequence, timestamp))
+    }
+
+    fn of(sender: &MediaSender, source: &TitleStream) -> Self {
+        Self {
+            status: sender.status(),
+            rate: Rate::ZERO,
+            rendition: source.rendition(),
+            position: source.position(),
+            next_sequence: sender.next_sequence(),
+            timestamp_base: sender.timestamp(Time::ZERO),
+            delay: source.delay(),
+            is_paused: false,
+            lateness: Lateness::default(),
+            frames: (0, 0),
+            bytes: Bytes::ZERO,
+            heard: None,
+            ended: None,
+        }
+    }
+}
+
+/// State of the callback of the driver.
+struct Turn {
+    inbox: Receiver<Command>,
+    shared: Arc<Mutex<Snapshot>>,
+    /// Begin of the interval of the rate.
+    since: Time,
+    bits: u64,
+    /// Time at which the stream was to end.
+    closing: Option<Time>,
+}
+
+impl Turn {
+    fn turn(&mut self, stream: &mut Paced<Source>, now: Time) -> ControlFlow<()> {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(command) => self.apply(stream, now, command),
+                Err(TryRecvError::Empty) => break,
+                // The server has forgotten the stream.
+                Err(TryRecvError::Disconnected) => {
+                    self.apply(stream, now, Command::Close);
+                    break;
+                }
+            }
+        }
+        if now.since(self.since) >= UPDATE_INTERVAL {
+            self.update(stream, now);
+        }
+        if self.closing.is_some_and(|at| now.since(at) >= CLOSE_TIME) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn apply(&mut self, stream: &mut Paced<Source>, now: Time, command: Command) {
+        let streamer = stream.stream_mut();
+        match command {
+            Command::Play(from) => {
+                if let Some(from) = from {
+                    streamer.sender_mut().pause_capture();
+                    streamer.pipe_mut().source.seek(from);
+                }
+                streamer.sender_mut().resume_capture(now);
+            }
+            Command::Pause => {
+                streamer.sender_mut().pause_capture();
+                // The next key frame may be far, and the last one was displayed.
+                let source = &mut streamer.pipe_mut().source;
+                source.seek(source.position());
+            }
+            Command::Close => {
+                streamer.sender_mut().close();
+                self.closing.get_or_insert(now);
+            }
+        }
+        let is_paused = matches!(command, Command::Pause);
+        let mut shared = lock(&self.shared);
+        shared.is_paused = is_paused;
+        let source = &stream.stream_mut().pipe_mut().source;
+        (shared.position, shared.delay) = (source.position(), source.delay());
+        shared.next_sequence = stream.sender().next_sequence();
+    }
+
+    /// Publishes the state.
+    fn update(&mut self, stream: &mut Paced<Source>, now: Time) {
+        let (mut frames, mut packets) = (Vec::new(), Vec::new());
+        let sender = stream.stream_mut().sender_mut();
+        sender.drain_rows(&mut frames, &mut packets);
+        let sent = frames.iter().filter(|frame| frame.left.is_some());
+        let (count, bits) = sent.fold((0, 0), |(n, bits), frame| (n + 1, bits + frame.bits));
+        let is_lost = |cause| !matches!(cause, DropCause::Ended);
+        let dropped = frames
+            .iter()
+            .filter(|frame| frame.dropped.is_some_and(is_lost));
+        self.bits += bits;
+        let mut shared = lock(&self.shared);
+        shared.frames.0 += count;
+        shared.frames.1 += dropped.count() as u64;
+        shared.bytes += Bytes(bits / 8);
+        shared.rate = Bytes(self.bits / 8) / span(self.since, now);
+        shared.status = stream.sender().status();
+        shared.next_sequence = stream.sender().next_sequence();
+        shared.lateness.clone_from(stream.lateness());
+        shared.heard = stream.heard();
+        let source = &stream.stream_mut().pipe_mut().source;
+        (shared.rendition, shared.position) = (source.rendition(), source.position());
+        (self.since, self.bits) = (now, 0);
+    }
+}
+
+/// Source of a stream: reads frames at once.
+#[derive(Debug)]
+struct Source {
+    source: TitleStream,
+    ready: Option<Result<Encoded, EncodeError>>,
+}
+
+impl Source {
+    fn new(source: TitleStream) -> Self {
+        Self {
+            source,
+            ready: None,
+        }
+    }
+}
+
+impl EncodePipe for Source {
+    fn submit(&mut self, order: FrameOrder) {
+        self.ready = Some(self.source.encode(&order));
+    }
+
+    fn poll(&mut self) -> Option<Result<Encoded, EncodeError>> {
+        self.ready.take()
+    }
+}
+
+/// Why a stream ended before its end; empty if it did not.
+fn reason(stream: &Streamer<Source>) -> String {
+    if let Some(error) = stream.error() {
+        return error.to_string();
+    }
+    match stream.sender().failure() {
+        None | Some(SenderFailure::ReceiverGone(BreakerCause::Goodbye)) => String::new(),
+        Some(SenderFailure::ReceiverGone(BreakerCause::RtcpTimeout)) => {
+            "no RTCP report arrived for too long".to_owned()
+        }
+        Some(SenderFailure::ReceiverGone(BreakerCause::MediaTimeout)) => {
+            "the client reports that no packets arrive".to_owned()
+        }
+        Some(SenderFailure::ReceiverGone(BreakerCause::Congestion)) => {
+            "the path loses too many packets even at the lowest rate".to_owned()
+        }
+        Some(_) => "the stream was given up".to_owned(),
+    }
+}
+
+/// A poisoned lock is usable: no critical section leaves a partial state.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for the BYE to leave.
+const CLOSE_TIME: Duration = Duration::from_millis(500);

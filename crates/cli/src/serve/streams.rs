@@ -1,0 +1,347 @@
+//! All streams of the server: reservation, start and end.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rand_core::Rng as _;
+use tidegate_console::context::{LiveContext, secret_seed};
+use tidegate_console::progress::{counted, say};
+use tidegate_core::control::{Algorithm as _, Demand, Start};
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::delay_bound::PlannerConfig;
+use tidegate_core::session::config::{MEDIA_TYPE, SenderConfig, Streams as SessionStreams};
+use tidegate_core::session::sender::MediaSender;
+use tidegate_core::units::{Bytes, Time};
+use tidegate_core::wire::ntp::Ntp;
+use tidegate_core::wire::rtcp::Cname;
+use tidegate_live::clock::Clock;
+use tidegate_live::entropy;
+use tidegate_live::udp::{Socket, bind_pair};
+use tidegate_media::{Title, TitleStream};
+use tidegate_rtsp::{ClientPorts, Playing, Refusal, Reserved, SessionId, Status};
+
+use super::stream::{RunningStream, Snapshot};
+use crate::live;
+
+/// Settings of all streams.
+#[derive(Clone, Debug)]
+pub(super) struct StreamSettings {
+    pub(super) control: ControllerConfig,
+    pub(super) delay_bound: Duration,
+    pub(super) packet_size: Bytes,
+    /// Limit of the number of streams.
+    pub(super) streams: usize,
+    /// The same for one client.
+    pub(super) of_client: usize,
+}
+
+/// The streams by session.
+#[derive(Debug)]
+pub(super) struct Streams {
+    settings: StreamSettings,
+    clock: Clock,
+    epoch: Ntp,
+    cname: Cname,
+    open: BTreeMap<SessionId, Stream>,
+    /// Streams whose session has ended, until their thread has.
+    ending: Vec<Stream>,
+    /// Results of the ended streams.
+    pub(super) totals: Totals,
+}
+
+/// Results of ended streams.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) streams: u64,
+    pub(super) frames: u64,
+    pub(super) bytes: Bytes,
+    pub(super) lateness: super::pacing::Lateness,
+}
+
+/// A stream of a session.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) client: IpAddr,
+    pub(super) ports: ClientPorts,
+    pub(super) name: String,
+    pub(super) title: Arc<Title>,
+    ssrc: u32,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Set up; nothing was sent.
+    Reserved(Vec<Socket>),
+    Running(RunningStream),
+    /// The thread has ended.
+    Ended,
+}
+
+impl Streams {
+    pub(super) fn new(settings: StreamSettings, around: &LiveContext) -> Self {
+        let mut rng = secret_seed().stream("cname");
+        Self {
+            settings,
+            clock: around.clock,
+            epoch: around.epoch,
+            cname: live::random_name(&mut rng),
+            open: BTreeMap::new(),
+            ending: Vec::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// The streams that are set up.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.open.values()
+    }
+
+    /// Reserves a stream from `local` to ports of `client`.
+    pub(super) fn reserve(
+        &mut self,
+        (name, title): (&str, Arc<Title>),
+        (local, client): (IpAddr, IpAddr),
+        ports: ClientPorts,
+    ) -> Result<Reserved, Refusal> {
+        let all = self.open.len() + self.ending.len();
+        let network = network(client);
+        let streams = self.open.values().chain(&self.ending);
+        let of_client = streams.filter(|stream| self::network(stream.client) == network);
+        if all >= self.settings.streams || of_client.count() >= self.settings.of_client {
+            return Err(unavailable("too many streams"));
+        }
+        let opened = sockets(local, client, ports);
+        let (sockets, server_ports) = opened.map_err(|_| unavailable("no free ports"))?;
+        let session = session_id().map_err(|_| unavailable("no random numbers"))?;
+        let ssrc = secret_seed().stream("ssrc").next_u32();
+        let stream = Stream {
+            client,
+            ports,
+            name: name.to_owned(),
+            title,
+            ssrc,
+            state: State::Reserved(sockets),
+        };
+        self.open.insert(session, stream);
+        Ok(Reserved {
+            session,
+            server_ports,
+            ssrc,
+        })
+    }
+
+    /// Starts or continues a stream.
+    pub(super) fn play(
+        &mut self,
+        session: SessionId,
+        from: Option<Duration>,
+    ) -> Result<Playing, Refusal> {
+        let now = self.clock.now();
+        let refusal = |status, why: &str| Refusal {
+            status,
+            why: why.to_owned(),
+        };
+        let gone = || refusal(Status::NotValidInThisState, "the stream has ended");
+        let stream = self.open.get(&session).ok_or_else(gone)?;
+        let end = stream.title.duration();
+        if from.is_some_and(|from| from >= end) {
+            return Err(refusal(Status::InvalidRange, "after the end of the title"));
+        }
+        let end = Some(end);
+        if let State::Running(running) = &stream.state {
+            let state = running.snapshot();
+            // After the last frame the stream waits for its BYE.
+            let is_over = Some(state.position) >= end;
+            if is_over || state.ended.is_some() || running.is_finished() {
+                return Err(gone());
+            }
+            running.play(from);
+            let from = from.map(|from| stream.title.key_before(state.rendition, from));
+            return Ok(Playing {
+                from: from.unwrap_or(state.position),
+                end,
+                first: state.first(now),
+            });
+        }
+        let sender = self.sender(stream, now);
+        let mut source = TitleStream::new(Arc::clone(&stream.title));
+        let from = source.seek(from.unwrap_or_default());
+        let timestamp = sender.timestamp(now + source.delay());
+        let first = Some((sender.next_sequence(), timestamp));
+        let stream = self.open.get_mut(&session).ok_or_else(gone)?;
+        let State::Reserved(sockets) = &mut stream.state else {
+            return Err(gone());
+        };
+        let sockets = std::mem::take(sockets);
+        let running = RunningStream::start(sender, source, sockets, self.clock);
+        let running = running.map_err(|error| {
+            say(format_args!("cannot start a stream: {error}"));
+            stream.state = State::Ended;
+            unavailable("no thread")
+        })?;
+        stream.state = State::Running(running);
+        say(format_args!("{} plays {}", stream.client(), stream.name));
+        Ok(Playing { from, end, first })
+    }
+
+    pub(super) fn pause(&self, session: SessionId) {
+        if let Some(State::Running(running)) = self.open.get(&session).map(|stream| &stream.state) {
+            running.pause();
+        }
+    }
+
+    /// Ends a stream.
+    pub(super) fn tear_down(&mut self, session: SessionId) {
+        if let Some(stream) = self.open.remove(&session)
+            && let State::Running(running) = &stream.state
+        {
+            running.close();
+            self.ending.push(stream);
+        }
+    }
+
+    /// Time of the last report of a client.
+    pub(super) fn last_heard(&self, session: SessionId) -> Option<Time> {
+        match &self.open.get(&session)?.state {
+            State::Running(running) => running.heard(),
+            _ => None,
+        }
+    }
+
+    /// Collects the streams that have ended.
+    pub(super) fn turn(&mut self) {
+        for stream in self.open.values_mut().chain(&mut self.ending) {
+            if let State::Running(running) = &stream.state
+                && running.is_finished()
+            {
+                stream.collect(&mut self.totals);
+            }
+        }
+        self.ending
+            .retain(|stream| matches!(stream.state, State::Running(_)));
+    }
+
+    /// Ends all streams and waits for them.
+    pub(super) fn finish(&mut self) {
+        let sessions: Vec<SessionId> = self.open.keys().copied().collect();
+        for session in sessions {
+            self.tear_down(session);
+        }
+        for mut stream in std::mem::take(&mut self.ending) {
+            stream.collect(&mut self.totals);
+        }
+    }
+
+    fn sender(&self, stream: &Stream, now: Time) -> MediaSender {
+        let mut rng = secret_seed().stream("session");
+        let mut streams = SessionStreams::with_ssrcs(stream.ssrc, rng.next_u32());
+        streams.media_type = MEDIA_TYPE;
+        let settings = &self.settings;
+        let mut config = SenderConfig::new(streams, self.cname.clone());
+        config.epoch = self.epoch;
+        config.frame_rate = stream.title.frame_rate();
+        let floor = stream.title.lowest_rate();
+        // Twice the rate of the highest rendition, so that the pacing does not delay its key frames.
+        let ceiling = stream.title.highest_rate().scale(2, 1).max(floor);
+        config.rates = (floor, ceiling);
+        config.delay_bound = Some(settings.delay_bound);
+        config.packet_size = settings.packet_size;
+        // Key frames are where they are.
+        config.key_interval = Some(u64::MAX);
+        // The description has neither retransmissions nor parity packets.
+        config.retransmit = false;
+        config.parity = false;
+        // Players report on received media only.
+        config.greets = false;
+        config.log = true;
+        let demand = Demand {
+            floor,
+            ceiling,
+            shares: 1,
+        };
+        let start = Start::new(now, config.packet_size, demand);
+        let planner = PlannerConfig::new(floor, ceiling);
+        MediaSender::new(
+            config,
+            settings.control.start(&start),
+            Some(planner),
+            &mut rng,
+        )
+    }
+}
+
+impl Stream {
+    /// State of the stream; `None` before it plays and after its end.
+    pub(super) fn snapshot(&self) -> Option<Snapshot> {
+        match &self.state {
+            State::Running(running) => Some(running.snapshot()),
+            _ => None,
+        }
+    }
+
+    /// Address of the client, for messages.
+    pub(super) fn client(&self) -> std::net::SocketAddr {
+        (self.client, self.ports.rtp).into()
+    }
+
+    /// Waits for the thread, and reports the result.
+    fn collect(&mut self, totals: &mut Totals) {
+        let State::Running(running) = std::mem::replace(&mut self.state, State::Ended) else {
+            return;
+        };
+        let last = running.join();
+        totals.streams += 1;
+        totals.frames += last.frames.0;
+        totals.bytes += last.bytes;
+        totals.lateness.merge(&last.lateness);
+        let (sent, dropped) = last.frames;
+        let why = last.ended.filter(|why| !why.is_empty());
+        let why = why.map_or_else(String::new, |why| format!("; {why}"));
+        say(format_args!(
+            "{} leaves {}: {} sent, {dropped} dropped{why}",
+            self.client(),
+            self.name,
+            counted(sent, "frame"),
+        ));
+    }
+}
+
+/// Sockets from `local` to ports of `client`, and their ports.
+fn sockets(
+    local: IpAddr,
+    client: IpAddr,
+    ports: ClientPorts,
+) -> io::Result<(Vec<Socket>, (u16, u16))> {
+    let (media, control) = bind_pair(local, None, UdpSocket::bind)?;
+    let server = (media.local_addr()?.port(), control.local_addr()?.port());
+    let media = Socket::connected(media, (client, ports.rtp).into())?;
+    let control = Socket::rtcp(control, (client, ports.rtcp).into())?;
+    Ok((vec![media, control], server))
+}
+
+fn session_id() -> Result<SessionId> {
+    let seed = entropy::seed().context("the system provides no random bytes")?;
+    let (id, _) = seed.split_at(16);
+    let id = id.iter().fold(0, |id, byte| id << 8 | u128::from(*byte));
+    Ok(SessionId(id))
+}
+
+fn unavailable(why: &str) -> Refusal {
+    Refusal {
+        status: Status::ServiceUnavailable,
+        why: why.to_owned(),
+    }
+}
+
+/// Addresses that one client may have: an IPv4 address, or an IPv6 /64.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}

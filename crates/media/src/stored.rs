@@ -1,0 +1,265 @@
+//! Encoded video in files: an index of the access units, which are read from the file when they are
+//! sent.
+
+use core::fmt;
+use core::time::Duration;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use tidegate_core::media::FrameRate;
+use tidegate_core::units::{Bytes, Rate};
+use tidegate_core::wire::sdp::ParameterSets;
+
+mod access_unit;
+mod index;
+
+use access_unit::Layout;
+
+/// An H.264 file whose access units can be read in any order: MP4, MOV, or a byte stream (annex B).
+///
+/// Only the index is in memory. Frames have a slot on the grid of the frame rate, in decoding order.
+#[derive(Debug)]
+pub struct StoredVideo {
+    path: PathBuf,
+    file: File,
+    layout: Layout,
+    frame_rate: FrameRate,
+    size: (u32, u32),
+    parameter_sets: Option<ParameterSets>,
+    duration: Duration,
+    samples: Vec<Sample>,
+    keys: Vec<Key>,
+}
+
+/// Location and time of an access unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    position: u64,
+    length: u32,
+    /// Frame number on the grid, by decoding time.
+    pub(crate) slot: u32,
+    /// Display time from the begin of the file.
+    pub(crate) shown: Duration,
+    /// Time from the slot to the display, at least zero.
+    pub(crate) delay: Duration,
+    pub(crate) is_key: bool,
+    /// Other pictures may refer to this one.
+    pub(crate) is_reference: bool,
+}
+
+/// A key frame, where decoding can start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    /// Index of its sample.
+    pub(crate) sample: usize,
+    pub(crate) slot: u32,
+    /// Mean rate up to the next key frame.
+    pub(crate) rate: Rate,
+}
+
+impl StoredVideo {
+    /// Reads the whole file once and indexes its access units.
+    ///
+    /// # Errors
+    /// See [`StoredError`].
+    pub fn open(path: &Path) -> Result<Self, StoredError> {
+        index::open(path)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Frame rate of the grid. If the rate of the file varies, some slots have no frame.
+    pub fn frame_rate(&self) -> FrameRate {
+        self.frame_rate
+    }
+
+    /// Width and height.
+    pub fn size(&self) -> (u32, u32) {
+        self.size
+    }
+
+    /// Parameter sets of the first key frame.
+    pub fn parameter_sets(&self) -> Option<&ParameterSets> {
+        self.parameter_sets.as_ref()
+    }
+
+    /// Time from the display of the first frame to the end of the last.
+    pub fn duration(&self) -> Duration {
+        self.duration
+    }
+
+    /// Number of frames.
+    pub fn frames(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Number of key frames.
+    pub fn key_frames(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Mean rate, without the headers of packets.
+    pub fn rate(&self) -> Rate {
+        let bytes = self.samples.iter().map(|sample| u64::from(sample.length));
+        Bytes(bytes.sum()) / self.duration.max(self.frame_rate.interval())
+    }
+
+    /// Rate of the largest group of pictures.
+    pub fn peak_rate(&self) -> Rate {
+        let rates = self.keys.iter().map(|key| key.rate);
+        rates.max().unwrap_or_default()
+    }
+
+    pub(crate) fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    pub(crate) fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// The last key frame that is displayed at or before `at`; the first one if there is none.
+    pub(crate) fn key_before(&self, at: Duration) -> Key {
+        let mut keys = self.keys.iter().rev();
+        let key = keys.find(|key| self.samples[key.sample].shown <= at);
+        *key.unwrap_or(&self.keys[0])
+    }
+
+    /// Reads an access unit as a byte stream with start codes; key frames have their parameter sets.
+    pub(crate) fn read(&self, sample: &Sample) -> Result<Vec<u8>, StoredError> {
+        let mut bytes = vec![0; sample.length as usize];
+        let read = self.file.read_exact_at(&mut bytes, sample.position);
+        let why = |error: &dyn ToString| self.changed(&error.to_string());
+        read.map_err(|error| why(&error))?;
+        let unit = self.layout.byte_stream(&bytes, sample.is_key);
+        unit.map_err(|error| why(&error))
+    }
+
+    fn changed(&self, why: &str) -> StoredError {
+        StoredError::Changed {
+            path: self.path.clone(),
+            why: why.to_owned(),
+        }
+    }
+}
+
+/// Error of a stored video.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StoredError {
+    /// The file cannot be opened.
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Error of the system.
+        cause: io::Error,
+    },
+    /// FFmpeg cannot read the file.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Error of FFmpeg.
+        why: String,
+    },
+    /// The file has no video.
+    NoVideo {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The video is not H.264.
+    Codec {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No picture can be decoded on its own.
+    NoKeyFrame {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is shorter than its header states.
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Pictures in the file.
+        pictures: usize,
+        /// Pictures according to the header.
+        stated: i64,
+    },
+    /// The access units are not contiguous in the file.
+    Container {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An access unit is damaged.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Number of the picture.
+        picture: usize,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The file has changed since it was indexed.
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl fmt::Display for StoredError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open { path, cause } => write!(f, "cannot open {}: {cause}", path.display()),
+            Self::Unreadable { path, why } => write!(
+                f,
+                "cannot read {}: {why}; check with `ffprobe` whether it is a video",
+                path.display()
+            ),
+            Self::NoVideo { path } => write!(f, "{} has no video stream", path.display()),
+            Self::Codec { path } => write!(
+                f,
+                "{} is not H.264: encode it with `ffmpeg -i IN -c:v libx264 OUT.mp4`",
+                path.display()
+            ),
+            Self::NoKeyFrame { path } => write!(
+                f,
+                "{} has no IDR picture at which decoding can start: encode it again",
+                path.display()
+            ),
+            Self::Truncated {
+                path,
+                pictures,
+                stated,
+            } => write!(
+                f,
+                "{} is truncated: {pictures} of {stated} pictures; copy it again",
+                path.display()
+            ),
+            Self::Container { path } => write!(
+                f,
+                "the pictures of {} are not contiguous in the file: remux it with \
+                 `ffmpeg -i IN -c copy OUT.mp4`",
+                path.display()
+            ),
+            Self::Damaged { path, picture, why } => write!(
+                f,
+                "picture {picture} of {} is damaged: {why}",
+                path.display()
+            ),
+            Self::Changed { path, why } => write!(
+                f,
+                "{} has changed since the server read it: {why}",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl core::error::Error for StoredError {}

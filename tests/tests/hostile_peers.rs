@@ -3,6 +3,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tidegate_tests::fuzzing::rtsp::rtsp;
 use tidegate_tests::fuzzing::session as fuzzing;
 
 proptest! {
@@ -26,5 +27,10 @@ proptest! {
     #[test]
     fn secure_endpoints_withstand_an_attacker(input in vec(any::<u8>(), 0..300)) {
         fuzzing::secure(&input);
+    }
+
+    #[test]
+    fn an_rtsp_connection_withstands_any_client(input in vec(any::<u8>(), 0..800)) {
+        rtsp(&input);
     }
 }

@@ -125,6 +125,7 @@ impl Connection {
     pub fn on_timeout(&mut self, now: Time, host: &mut dyn Host) {
         if self.unread.is_some_and(|at| now >= at + self.limits.unread) {
             self.output.clear();
+            self.unread = None;
             return self.close(host);
         }
         let is_late = self.begun.is_some_and(|at| now >= at + self.limits.request);

@@ -6,6 +6,7 @@ pub mod controller;
 pub mod decoder;
 pub mod files;
 pub mod privileged;
+pub mod rtsp;
 pub mod session;
 pub mod wire;
 
@@ -28,6 +29,7 @@ pub fn targets() -> Vec<Target> {
         &decoder::TARGETS,
         &files::TARGETS,
         &privileged::TARGETS,
+        &rtsp::TARGETS,
     ]
     .concat();
     targets.sort_by_key(|target| target.name);

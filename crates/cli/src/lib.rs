@@ -15,6 +15,7 @@ mod gateway;
 mod key;
 mod knowledge;
 mod lab;
+mod learning;
 mod live;
 mod memory;
 mod papers;

@@ -1,7 +1,6 @@
 //! `tidegate send`: sends a stream over RTP or TCP.
 
 pub(crate) mod addresses;
-mod learning;
 pub(crate) mod once;
 mod report;
 pub(crate) mod source;
@@ -38,11 +37,11 @@ use tidegate_sim::run::{FlowInfo, FlowPath, Side};
 use tidegate_sim::scenario::quantity;
 
 use crate::encoder_speed::Timed;
+use crate::learning::{KnownPaths, described};
 use crate::live::{self, FLOW, Folder, JsonArgs, Limits, TraceBuffer, Transport};
 use crate::security::{self, Protection, SecurityArgs};
 use crate::tcp::TcpArgs;
 use addresses::{Route, check_target};
-use learning::Learning;
 use report::Reporter;
 use source::{Encoding, OpenedSource};
 use tidegate_console::arguments;
@@ -179,9 +178,15 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         manifest,
     )?;
     let known = args.knowledge.as_deref();
-    let known = known.map(|file| Learning::open(file, route.peer.ip()));
-    let (mut learning, prior) = known.transpose()?.unzip();
-    let sender = make_sender(args, config, prior.flatten(), &mut rng);
+    let known = known.map(|file| KnownPaths::open(file, around.clock.now()));
+    let known = known.transpose()?;
+    let prior = known.as_ref().and_then(|known| {
+        let found = known.predict(route.peer.ip());
+        say(described(found.as_ref()));
+        found?.prior()
+    });
+    let mut learner = known.as_ref().map(|known| known.learner(route.peer.ip()));
+    let sender = make_sender(args, config, prior, &mut rng);
     let (encoder, pace) = Timed::new(
         opened.session,
         around.clock,
@@ -218,14 +223,17 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
             }
             shutdown.turn(stream.inner_mut(), now, interrupts);
             reporter.turn(stream.inner_mut(), now, &events.take());
-            if let Some(learning) = &mut learning {
-                learning.turn(&stream.inner().sender().status(), now);
+            if let Some(learner) = &mut learner {
+                learner.turn(&stream.inner().sender().status(), now);
             }
             ControlFlow::Continue(())
         },
     );
-    if let Some(learning) = learning {
-        learning.finish(around.clock.now());
+    if let Some(learner) = learner {
+        learner.finish(around.clock.now());
+    }
+    if let Some(known) = known {
+        known.finish();
     }
     let summary = reporter.finish(stream.inner_mut(), around.clock.now(), &events.take())?;
     args.json.print(summary.as_ref())?;

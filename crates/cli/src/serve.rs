@@ -1,5 +1,6 @@
 //! `tidegate serve`: stored titles to many clients, over RTSP and RTP.
 
+mod admission;
 mod catalogue;
 mod pacing;
 mod report;
@@ -22,6 +23,7 @@ use tidegate_live::driver::TICK;
 use tidegate_live::tcp::{Connections, ServiceLimits};
 use tidegate_sim::scenario::quantity;
 
+use crate::learning::KnownPaths;
 use crate::live::JsonArgs;
 use crate::security;
 use crate::send::{PACKET_SIZES, control};
@@ -48,6 +50,14 @@ pub(crate) struct ServeArgs {
     /// Length of a full IP packet
     #[arg(long, value_name = "SIZE", default_value = "1200B", value_parser = quantity::size)]
     packet_size: Bytes,
+    /// Start streams from what this store knows about their paths, and add what they learn; the file is
+    /// created if it does not exist [default: none]
+    #[arg(long, value_name = "FILE")]
+    knowledge: Option<PathBuf>,
+    /// Refuse a title (453) whose lowest rendition needs more than this quantile of the predicted rate,
+    /// from 0.05 to 0.95 [default: refuse none]
+    #[arg(long, value_name = "QUANTILE", requires = "knowledge", value_parser = admission::quantile)]
+    admission: Option<f64>,
     /// Stop after this time [default: never]
     #[arg(long, value_name = "TIME", value_parser = arguments::lasting)]
     duration: Option<Duration>,
@@ -83,7 +93,11 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
     };
     let connections = Connections::new(listener, limits);
     let mut connections = connections.context("cannot configure the listening socket")?;
-    let streams = Streams::new(settings(args), &around);
+    let known = args.knowledge.as_deref();
+    let known = known.map(|file| KnownPaths::open(file, around.clock.now()));
+    let mut known = known.transpose()?;
+    known.as_mut().map(KnownPaths::refresh).transpose()?;
+    let streams = Streams::new(settings(args), &around, known);
     let mut service = RtspService::new(catalogue, streams);
     let titles = counted(service.catalogue().len() as u64, "title");
     say(format_args!("serving {titles} at rtsp://{address}/"));
@@ -115,6 +129,7 @@ fn settings(args: &ServeArgs) -> StreamSettings {
         packet_size: args.packet_size,
         streams: args.max_streams,
         of_client: args.max_streams_per_client,
+        admission: args.admission,
     }
 }
 
@@ -136,6 +151,10 @@ fn check(args: &ServeArgs) -> Result<()> {
     ensure!(
         !args.delay_bound.is_zero(),
         "a --delay-bound of zero makes every frame late: give a longer one"
+    );
+    ensure!(
+        args.knowledge.is_none() || !matches!(args.control, Some(ControllerConfig::Fixed { .. })),
+        "--knowledge requires rate control, which --control fixed does not have: leave one of them out"
     );
     ensure!(
         !matches!(args.control, Some(ControllerConfig::Rcs(_))),

@@ -9,6 +9,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use program::{Program, Scratch, text};
 use tidegate_core::media::FrameRate;
@@ -201,6 +202,76 @@ fn bad_requests_have_their_status_and_harm_no_stream() {
     }
 }
 
+/// A store that expects 4 Mb/s, and one that expects 100 kb/s.
+#[test]
+fn streams_start_from_predictions_and_hopeless_titles_are_refused() {
+    let folder = Scratch::new("serve-knowledge");
+    fs::create_dir(folder.path("titles")).unwrap();
+    fs::create_dir(folder.path("titles/clip")).unwrap();
+    write_video(&folder.path("titles/clip/low.h264"), 50, 200);
+    write_video(&folder.path("titles/clip/high.h264"), 50, 900);
+    let dir = folder.path("titles");
+    for (name, bps, options) in [
+        ("fast", 4_000_000, ""),
+        ("slow", 100_000, "--admission 0.9"),
+    ] {
+        let store = write_store(&folder, name, bps);
+        let options = format!("--knowledge {} {options} --json-lines", text(&store));
+        let server = Server::start(&dir, &options);
+        let mut client = Client::connect(server.port);
+        if name == "slow" {
+            for method in ["DESCRIBE", "SETUP"] {
+                let headers = "Transport: RTP/AVP;unicast;client_port=5000-5001\r\n";
+                let answer = client.ask(method, "clip", headers);
+                assert!(
+                    answer.starts_with("RTSP/1.0 453 Not Enough Bandwidth: "),
+                    "{answer}"
+                );
+                assert!(answer.contains("100 kb/s expected"), "{answer}");
+            }
+            let end = server.end();
+            assert!(
+                end.contains("asks for \"clip\": ") && end.contains(": refused"),
+                "{end}"
+            );
+            continue;
+        }
+        client.play("clip");
+        client.packets_to_the_end();
+        let end = server.finish();
+        assert!(
+            end.output.contains("\"knowledge\":\"hit\""),
+            "{}",
+            end.output
+        );
+        if end.said.contains("plays clip, informed start (hit)") {
+            // Half of the expected rate carries the higher rendition.
+            let low = "\"rendition\":\"low.h264\"";
+            assert!(!end.output.contains(low), "{}", end.output);
+        } else {
+            // The round-trip time of loopback depends on the machine.
+            let other = "plays clip, slow start (hit, another round-trip time)";
+            assert!(end.said.contains(other), "{}", end.said);
+        }
+    }
+}
+
+/// A store with ten minutes of samples of this host.
+fn write_store(folder: &Scratch, name: &str, bps: u64) -> std::path::PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let now = u64::try_from(now.as_millis()).unwrap();
+    let mut rows = b"at_ms,client,scale,rate_bps,rtt_us,loss\n".to_vec();
+    for sample in 1..=120 {
+        let at = now - 5_000 * sample;
+        writeln!(rows, "{at},127.0.0.1,round-trip,{bps},30,0").unwrap();
+    }
+    let (csv, store) = (folder.path("in.csv"), folder.path(name));
+    fs::write(&csv, rows).unwrap();
+    let line = format!("knowledge import {} --store {}", text(&csv), text(&store));
+    Program::tidegate(&line).wait().succeeded();
+    store
+}
+
 #[test]
 fn wrong_options_are_refused() {
     let folder = Scratch::new("serve-options");
@@ -210,6 +281,12 @@ fn wrong_options_are_refused() {
         ("--listen 127.0.0.1:0 --packet-size 10B", "--packet-size"),
         ("--listen 127.0.0.1:0 --delay-bound 0s", "--delay-bound"),
         ("--listen 127.0.0.1:0 --control rcs", "--control rcs"),
+        ("--listen 127.0.0.1:0 --admission 0.5", "--knowledge"),
+        ("--knowledge k.db --admission 2", "is not a quantile"),
+        (
+            "--knowledge k.db --control fixed:1Mb/s",
+            "requires rate control",
+        ),
     ] {
         let run = Program::tidegate(&format!("serve {} {options}", text(&dir))).wait();
         run.failed_with(words);

@@ -7,7 +7,7 @@ use tidegate_core::controller::fixed::Fixed;
 use tidegate_core::endpoint::Datagram;
 use tidegate_core::media::Encoded;
 use tidegate_core::random::Seed;
-use tidegate_core::session::config::{SenderConfig, Streams};
+use tidegate_core::session::config::{KnownPath, SenderConfig, Streams};
 use tidegate_core::session::sender::MediaSender;
 use tidegate_core::units::{Rate, Time};
 use tidegate_core::wire::ntp::NtpShort;
@@ -91,4 +91,38 @@ fn an_answer_starts_the_stream() {
         let at = first_media(one_way, true);
         assert!((500..600).contains(&(at.as_nanos() / 1_000_000)), "{at:?}");
     }
+}
+
+/// Rate of the first order of a sender that does not greet, and the time of its capture.
+fn first_order(known_path: Option<KnownPath>) -> (Rate, Time) {
+    let mut rng = Seed(1).stream("session");
+    let name = Cname::new("sender@example").unwrap();
+    let mut config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
+    config.greets = false;
+    config.known_path = known_path;
+    let fixed = Box::new(Fixed::new(Rate::kbps(20)));
+    let mut sender = MediaSender::new(config, fixed, None, &mut rng);
+    let now = Time::from_millis(7);
+    let mut cx = Context {
+        now,
+        rng: &mut rng,
+        trace: &mut (),
+    };
+    sender.on_timeout(&mut cx);
+    let order = sender
+        .poll_order(&mut cx)
+        .expect("the stream begins at once");
+    (order.rate, order.captured)
+}
+
+#[test]
+fn a_peer_that_reports_on_media_only_gets_it_at_once() {
+    let at = Time::from_millis(7);
+    assert_eq!(first_order(None), (Rate::kbps(150), at));
+    let known = KnownPath {
+        rtt: Duration::from_millis(40),
+        rate: Rate::kbps(3_000),
+    };
+    // Packets of 1,200 bytes have 40 bytes of headers.
+    assert_eq!(first_order(Some(known)), (Rate::kbps(2_900), at));
 }

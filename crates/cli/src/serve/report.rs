@@ -94,7 +94,7 @@ fn line(now: Time, stream: &Stream, state: &Snapshot) -> String {
     let rtt = state.status.rtt.map_or_else(|| "-".to_owned(), millis);
     let paused = if state.is_paused { "  paused" } else { "" };
     format!(
-        "{:6.1} s  {}  {} at {:.1} s  {width}x{height}  {} of {}  loss {:.1} %  RTT {rtt}{paused}",
+        "{:6.1} s  {}  {} at {:.1} s  {width}x{height}  {} of {}  loss {:.1} %  RTT {rtt}  {}{paused}",
         now.as_secs_f64(),
         stream.client(),
         stream.name,
@@ -102,6 +102,7 @@ fn line(now: Time, stream: &Stream, state: &Snapshot) -> String {
         state.rate,
         state.status.target.media,
         state.status.loss * 100.0,
+        stream.start.text(),
     )
 }
 
@@ -118,6 +119,8 @@ fn object(now: Time, streams: &Streams) -> Value {
             "target_bps": state.status.target.media.as_f64(),
             "loss": rounded(state.status.loss),
             "rtt_ms": state.status.rtt.map(millis),
+            "start": stream.start.name(),
+            "knowledge": stream.start.knowledge(),
             "paused": state.is_paused,
             "pacing_p99_ms": state.lateness.quantile(0.99).map(millis),
         })

@@ -1,6 +1,7 @@
 //! RTSP connections: titles and streams as the host of each.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_console::progress::say;
@@ -33,6 +34,8 @@ pub(super) struct Client {
     connection: Connection,
     local: SocketAddr,
     peer: SocketAddr,
+    /// Round-trip time of the connection, if known.
+    rtt: Option<Duration>,
 }
 
 impl RtspService {
@@ -68,6 +71,7 @@ impl RtspService {
             now,
             local: client.local,
             peer: client.peer,
+            rtt: client.rtt,
         };
         input(&mut client.connection, &mut host);
     }
@@ -92,6 +96,7 @@ impl Service for RtspService {
             connection: Connection::new(peer.ip(), Limits::default(), now),
             local,
             peer,
+            rtt: None,
         }
     }
 
@@ -105,6 +110,10 @@ impl Service for RtspService {
 
     fn room(&self, client: &Client) -> usize {
         client.connection.room()
+    }
+
+    fn on_rtt(&mut self, client: &mut Client, rtt: Duration) {
+        client.rtt = Some(rtt);
     }
 
     fn on_bytes(&mut self, now: Time, client: &mut Client, bytes: &[u8]) {
@@ -149,10 +158,24 @@ struct ClientHost<'a> {
     now: Time,
     local: SocketAddr,
     peer: SocketAddr,
+    rtt: Option<Duration>,
 }
 
 impl ClientHost<'_> {
-    fn title(&mut self, name: &str) -> Result<std::sync::Arc<Title>, Refusal> {
+    /// A title that can be sent to this client.
+    fn title(&mut self, name: &str) -> Result<Arc<Title>, Refusal> {
+        let title = self.readable(name)?;
+        let refusal = self.service.streams.refusal(&title, self.peer.ip());
+        if let Some(why) = refusal {
+            let line = format!("{} asks for {name:?}: {why}: refused", self.peer);
+            self.service.log(self.now, &line);
+            let status = Status::NotEnoughBandwidth;
+            return Err(Refusal { status, why });
+        }
+        Ok(title)
+    }
+
+    fn readable(&mut self, name: &str) -> Result<Arc<Title>, Refusal> {
         self.service.catalogue.title(name).map_err(|fault| {
             let (status, what) = match fault {
                 TitleFault::Missing => (Status::NotFound, "there is no such title"),
@@ -209,7 +232,7 @@ impl Host for ClientHost<'_> {
     }
 
     fn play(&mut self, session: SessionId, from: Option<Duration>) -> Result<Playing, Refusal> {
-        self.service.streams.play(session, from)
+        self.service.streams.play(session, from, self.rtt)
     }
 
     fn pause(&mut self, session: SessionId) {

@@ -21,6 +21,7 @@ use tidegate_media::TitleStream;
 
 use super::pacing::{Lateness, Paced};
 use super::span;
+use crate::learning::Learner;
 
 /// A running stream.
 #[derive(Debug)]
@@ -66,13 +67,13 @@ pub(super) struct Snapshot {
 }
 
 impl RunningStream {
-    /// Starts the thread of a stream, which begins at `from`.
+    /// Starts the thread of a stream, with an input for what it learns, if there is a store.
     ///
     /// # Errors
     /// The system has no thread or no descriptor.
     pub(super) fn start(
         sender: MediaSender,
-        source: TitleStream,
+        (source, learner): (TitleStream, Option<Learner>),
         mut sockets: Vec<Socket>,
         clock: Clock,
     ) -> io::Result<Self> {
@@ -91,6 +92,8 @@ impl RunningStream {
             since: clock.now(),
             bits: 0,
             closing: None,
+            learner,
+            reported: None,
         };
         let thread = thread::Builder::new().name("stream".into());
         let thread = thread.spawn(move || {
@@ -110,6 +113,9 @@ impl RunningStream {
                 Ok(_) => reason(stream.stream()),
             };
             turn.update(&mut stream, clock.now());
+            if let Some(learner) = turn.learner.take() {
+                learner.finish(clock.now());
+            }
             lock(&turn.shared).ended = Some(why);
         })?;
         Ok(Self {
@@ -202,6 +208,9 @@ struct Turn {
     bits: u64,
     /// Time at which the stream was to end.
     closing: Option<Time>,
+    learner: Option<Learner>,
+    /// Time of the last report that was learnt from.
+    reported: Option<Time>,
 }
 
 impl Turn {
@@ -215,6 +224,14 @@ impl Turn {
                     self.apply(stream, now, Command::Close);
                     break;
                 }
+            }
+        }
+        if let Some(learner) = &mut self.learner {
+            let status = stream.sender().status();
+            learner.turn(&status, now);
+            if self.reported != stream.heard() {
+                self.reported = stream.heard();
+                learner.on_receiver_report(&status, now);
             }
         }
         if now.since(self.since) >= UPDATE_INTERVAL {

@@ -10,21 +10,26 @@ use anyhow::{Context as _, Result};
 use rand_core::Rng as _;
 use tidegate_console::context::{LiveContext, secret_seed};
 use tidegate_console::progress::{counted, say};
-use tidegate_core::control::{Algorithm as _, Demand, Start};
+use tidegate_core::control::{Algorithm as _, Demand, Prior, Start};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::delay_bound::PlannerConfig;
-use tidegate_core::session::config::{MEDIA_TYPE, SenderConfig, Streams as SessionStreams};
+use tidegate_core::session::config::{
+    KnownPath, MEDIA_TYPE, SenderConfig, Streams as SessionStreams,
+};
 use tidegate_core::session::sender::MediaSender;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
+use tidegate_knowledge::Cloud;
 use tidegate_live::clock::Clock;
 use tidegate_live::entropy;
 use tidegate_live::udp::{Socket, bind_pair};
 use tidegate_media::{Title, TitleStream};
 use tidegate_rtsp::{ClientPorts, Playing, Refusal, Reserved, SessionId, Status};
 
+use super::admission::{self, Spenders, StartKind};
 use super::stream::{RunningStream, Snapshot};
+use crate::learning::KnownPaths;
 use crate::live;
 
 /// Settings of all streams.
@@ -37,6 +42,8 @@ pub(super) struct StreamSettings {
     pub(super) streams: usize,
     /// The same for one client.
     pub(super) of_client: usize,
+    /// Quantile of the predicted rate that the lowest rendition may need.
+    pub(super) admission: Option<f64>,
 }
 
 /// The streams by session.
@@ -49,6 +56,8 @@ pub(super) struct Streams {
     open: BTreeMap<SessionId, Stream>,
     /// Streams whose session has ended, until their thread has.
     ending: Vec<Stream>,
+    known: Option<KnownPaths>,
+    spenders: Spenders,
     /// Results of the ended streams.
     pub(super) totals: Totals,
 }
@@ -69,6 +78,7 @@ pub(super) struct Stream {
     pub(super) ports: ClientPorts,
     pub(super) name: String,
     pub(super) title: Arc<Title>,
+    pub(super) start: StartKind,
     ssrc: u32,
     state: State,
 }
@@ -83,7 +93,11 @@ enum State {
 }
 
 impl Streams {
-    pub(super) fn new(settings: StreamSettings, around: &LiveContext) -> Self {
+    pub(super) fn new(
+        settings: StreamSettings,
+        around: &LiveContext,
+        known: Option<KnownPaths>,
+    ) -> Self {
         let mut rng = secret_seed().stream("cname");
         Self {
             settings,
@@ -92,6 +106,8 @@ impl Streams {
             cname: live::random_name(&mut rng),
             open: BTreeMap::new(),
             ending: Vec::new(),
+            known,
+            spenders: Spenders::default(),
             totals: Totals::default(),
         }
     }
@@ -124,6 +140,7 @@ impl Streams {
             ports,
             name: name.to_owned(),
             title,
+            start: StartKind::Slow,
             ssrc,
             state: State::Reserved(sockets),
         };
@@ -135,11 +152,12 @@ impl Streams {
         })
     }
 
-    /// Starts or continues a stream.
+    /// Starts or continues a stream. `rtt` is the round-trip time of the RTSP connection.
     pub(super) fn play(
         &mut self,
         session: SessionId,
         from: Option<Duration>,
+        rtt: Option<Duration>,
     ) -> Result<Playing, Refusal> {
         let now = self.clock.now();
         let refusal = |status, why: &str| Refusal {
@@ -168,7 +186,11 @@ impl Streams {
                 first: state.first(now),
             });
         }
-        let sender = self.sender(stream, now);
+        let client = stream.client;
+        let (start, prior) = self.start_kind(client, rtt);
+        let stream = self.open.get(&session).ok_or_else(gone)?;
+        let sender = self.sender(stream, now, prior);
+        let learner = self.known.as_ref().map(|known| known.learner(client));
         let mut source = TitleStream::new(Arc::clone(&stream.title));
         let from = source.seek(from.unwrap_or_default());
         let timestamp = sender.timestamp(now + source.delay());
@@ -178,14 +200,16 @@ impl Streams {
             return Err(gone());
         };
         let sockets = std::mem::take(sockets);
-        let running = RunningStream::start(sender, source, sockets, self.clock);
+        let running = RunningStream::start(sender, (source, learner), sockets, self.clock);
         let running = running.map_err(|error| {
             say(format_args!("cannot start a stream: {error}"));
             stream.state = State::Ended;
             unavailable("no thread")
         })?;
         stream.state = State::Running(running);
-        say(format_args!("{} plays {}", stream.client(), stream.name));
+        stream.start = start;
+        let (client, start) = (stream.client(), start.text());
+        say(format_args!("{client} plays {}, {start}", stream.name));
         Ok(Playing { from, end, first })
     }
 
@@ -235,9 +259,50 @@ impl Streams {
         for mut stream in std::mem::take(&mut self.ending) {
             stream.collect(&mut self.totals);
         }
+        if let Some(known) = self.known.take() {
+            known.finish();
+        }
     }
 
-    fn sender(&self, stream: &Stream, now: Time) -> MediaSender {
+    /// Reason to refuse a title to a client, by the prediction of the path.
+    pub(super) fn refusal(&self, title: &Title, client: IpAddr) -> Option<String> {
+        let quantile = self.settings.admission?;
+        let found = self.known.as_ref()?.predict(client)?;
+        // Predictions are rates on the wire.
+        let packet = self.settings.packet_size.get();
+        let needed = title.lowest_rate().scale(packet, packet - HEADERS);
+        admission::refusal(&found, needed, quantile)
+    }
+
+    /// How a stream to `client` starts, and what it starts from.
+    fn start_kind(
+        &mut self,
+        client: IpAddr,
+        rtt: Option<Duration>,
+    ) -> (StartKind, Option<(Prior, Duration)>) {
+        let Some(known) = &self.known else {
+            return (StartKind::Slow, None);
+        };
+        let Some(found) = known.predict(client) else {
+            return (StartKind::Miss, None);
+        };
+        let Some(prior) = found.prior() else {
+            let why = "without a round-trip time";
+            return (StartKind::Unused(why), None);
+        };
+        let rtt = match admission::check(prior, rtt) {
+            Ok(rtt) => rtt,
+            Err(why) => return (StartKind::Unused(why), None),
+        };
+        let is_of_cloud = |stream: &&Stream| Cloud::of(stream.client) == Cloud::of(client);
+        let running = self.open.values().filter(is_of_cloud).count();
+        if !self.spenders.admit(self.clock.now(), client, running) {
+            return (StartKind::Unused("others start from it"), None);
+        }
+        (StartKind::Informed, Some((prior, rtt)))
+    }
+
+    fn sender(&self, stream: &Stream, now: Time, prior: Option<(Prior, Duration)>) -> MediaSender {
         let mut rng = secret_seed().stream("session");
         let mut streams = SessionStreams::with_ssrcs(stream.ssrc, rng.next_u32());
         streams.media_type = MEDIA_TYPE;
@@ -258,13 +323,18 @@ impl Streams {
         config.parity = false;
         // Players report on received media only.
         config.greets = false;
+        config.known_path = prior.map(|(prior, rtt)| KnownPath {
+            rtt,
+            rate: prior.rate.scale(1, 2),
+        });
         config.log = true;
         let demand = Demand {
             floor,
             ceiling,
             shares: 1,
         };
-        let start = Start::new(now, config.packet_size, demand);
+        let mut start = Start::new(now, config.packet_size, demand);
+        start.prior = prior.map(|(prior, _)| prior);
         let planner = PlannerConfig::new(floor, ceiling);
         MediaSender::new(
             config,
@@ -337,6 +407,9 @@ fn unavailable(why: &str) -> Refusal {
         why: why.to_owned(),
     }
 }
+
+/// IPv4, UDP and RTP headers.
+const HEADERS: u64 = 40;
 
 /// Addresses that one client may have: an IPv4 address, or an IPv6 /64.
 fn network(address: IpAddr) -> IpAddr {

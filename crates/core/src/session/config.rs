@@ -95,8 +95,11 @@ pub struct SenderConfig {
     /// minimum rate without feedback.
     pub one_way: bool,
     /// Request a first round-trip sample before the media. `false` for a peer that is known to report
-    /// on received media only: the stream begins at once, at the minimum rate.
+    /// on received media only, and probably without per-packet feedback: the stream begins at once, at
+    /// the minimum rate unless `known_path` is given.
     pub greets: bool,
+    /// What is known about the path to such a peer.
+    pub known_path: Option<KnownPath>,
     /// Use the circuit breaker of RFC 8083. Disable it only in reference runs for comparison.
     pub circuit_breaker: bool,
     /// Time without an answer after which the session ends once the circuit breaker has tripped. It
@@ -131,6 +134,7 @@ impl SenderConfig {
             buffer: None,
             one_way: false,
             greets: true,
+            known_path: None,
             circuit_breaker: true,
             patience: Duration::from_secs(20),
             frames: None,
@@ -138,6 +142,16 @@ impl SenderConfig {
             log: false,
         }
     }
+}
+
+/// What is known about a path before the first report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownPath {
+    /// Round-trip time that another connection to the peer has measured.
+    pub rtt: Duration,
+    /// Rate on the wire until the first receiver report. It must be a rate that the path carries with
+    /// certainty, such as half of a prior's (RFC 9959 section 3.2).
+    pub rate: Rate,
 }
 
 /// Configuration of a [`MediaReceiver`](super::receiver::MediaReceiver).

@@ -84,6 +84,15 @@ impl ReceiverReports {
         }
     }
 
+    /// The same with a rate that is known to be safe.
+    pub fn starting_at(rate: Rate) -> Self {
+        let (least, most) = (rate, rate);
+        Self {
+            bounds: Bounds { least, most },
+            ..Self::new()
+        }
+    }
+
     /// Bounds until the next report.
     ///
     /// Before a loss of 1 %, both bounds are twice the rate that has arrived in the last

@@ -14,14 +14,14 @@ use self::protection::Protection;
 use self::repair_budget::RepairBudget;
 
 use super::breaker::Breaker;
-use super::config::SenderConfig;
+use super::config::{KnownPath, SenderConfig};
 use super::feedback::{FeedbackReader, reject};
 use super::history::{Content, History, PacketRow};
 use super::pacer::Pacer;
 use super::path::PathView;
 use super::probes::ProbeStream;
 use super::receiver_reports::ReceiverReports;
-use crate::control::{Context, LowerEffort, RateController, Target, TimerReason, sooner};
+use crate::control::{Context, LowerEffort, RateController, Report, Target, TimerReason, sooner};
 use crate::delay_bound::PlannerConfig;
 use crate::endpoint::Datagram;
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
@@ -350,6 +350,9 @@ impl MediaSender {
             self.started = now;
             self.next_report = Some(now);
             self.start_probes(cx);
+            if !self.config.greets {
+                self.start_without_greeting(cx);
+            }
         }
         self.open_if_greeted(now);
         self.detect_silence(cx);
@@ -528,6 +531,16 @@ impl MediaSender {
         }
     }
 
+    /// The peer will report on media only, seldom as a rule.
+    fn start_without_greeting(&mut self, cx: &mut Context<'_>) {
+        self.fall_silent(cx);
+        if let Some(KnownPath { rtt, rate }) = self.config.known_path {
+            self.path.on_rtt(cx.now, rtt);
+            self.control.on_report(cx, &Report::default().rtt(rtt));
+            self.reports = ReceiverReports::starting_at(rate);
+        }
+    }
+
     fn open_if_greeted(&mut self, now: Time) {
         let Phase::Greeting { since } = self.phase else {
             return;
@@ -583,7 +596,7 @@ impl MediaSender {
                 return target.media(Rate::from_f64(media));
             }
             Peer::Unknown => self.control.target(),
-            Peer::Silent => self.within(self.control.target(), ReceiverReports::new().bounds()),
+            Peer::Silent => self.within(self.control.target(), self.reports.bounds()),
             Peer::ReceiverReports => {
                 let target = self.within(self.control.target(), self.reports.bounds());
                 self.under_ceiling(target)

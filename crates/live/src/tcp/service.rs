@@ -12,6 +12,7 @@ use tidegate_core::units::Time;
 use super::listener::{is_shortage, network};
 use super::socket::poll;
 use crate::driver::RunLimits;
+use crate::netns::check;
 
 /// A protocol, without its sockets.
 pub trait Service {
@@ -26,6 +27,10 @@ pub trait Service {
 
     /// Maximum number of bytes of the next [`on_bytes`](Self::on_bytes).
     fn room(&self, connection: &Self::Connection) -> usize;
+
+    /// The kernel's least round-trip time of a connection, before each
+    /// [`on_bytes`](Self::on_bytes).
+    fn on_rtt(&mut self, connection: &mut Self::Connection, rtt: Duration);
 
     /// Bytes were received.
     fn on_bytes(&mut self, now: Time, connection: &mut Self::Connection, bytes: &[u8]);
@@ -270,7 +275,12 @@ impl<C> Open<C> {
             if room > 0 {
                 match self.stream.read(&mut buffer[..room]) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    Ok(count) => service.on_bytes(now, &mut self.state, &buffer[..count]),
+                    Ok(count) => {
+                        if let Some(rtt) = round_trip(&self.stream) {
+                            service.on_rtt(&mut self.state, rtt);
+                        }
+                        service.on_bytes(now, &mut self.state, &buffer[..count]);
+                    }
                     Err(e) if is_temporary(&e) => {}
                     Err(e) => return Err(e),
                 }
@@ -286,6 +296,25 @@ impl<C> Open<C> {
         }
         Ok(())
     }
+}
+
+/// Least round-trip time of a connection; `None` without a sample.
+fn round_trip(stream: &TcpStream) -> Option<Duration> {
+    // SAFETY: a tcp_info consists of integers, for which zero is valid.
+    let mut info: libc::tcp_info = unsafe { mem::zeroed() };
+    let mut size = mem::size_of_val(&info) as libc::socklen_t;
+    // SAFETY: `info` is passed with its size.
+    let read = check(unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut size,
+        )
+    });
+    let rtt = Duration::from_micros(info.tcpi_min_rtt.into());
+    (read.is_ok() && !rtt.is_zero()).then_some(rtt)
 }
 
 fn is_temporary(error: &io::Error) -> bool {

@@ -185,9 +185,14 @@ impl MediaSender {
         let wait = self.path.srtt() + SILENCE;
         let overdue = self.first_media.is_some_and(|at| cx.now.since(at) >= wait);
         if self.peer == Peer::Unknown && overdue {
-            self.peer = Peer::Silent;
-            self.control.on_interval(cx, LONGEST_INTERVAL);
+            self.fall_silent(cx);
         }
+    }
+
+    /// The peer sends no per-packet feedback, as far as is known.
+    pub(super) fn fall_silent(&mut self, cx: &mut Context<'_>) {
+        self.peer = Peer::Silent;
+        self.control.on_interval(cx, LONGEST_INTERVAL);
     }
 
     fn update_breaker(&mut self, cx: &mut Context<'_>, view: ReportView) {

@@ -10,6 +10,7 @@ use crate::driver::StopFlag;
 struct Echo {
     refused: Vec<ServiceRefusal>,
     closed: usize,
+    measured: usize,
 }
 
 #[derive(Debug)]
@@ -37,6 +38,12 @@ impl Service for Echo {
 
     fn room(&self, line: &Line) -> usize {
         if line.is_over { 0 } else { 100 }
+    }
+
+    fn on_rtt(&mut self, _: &mut Line, rtt: Duration) {
+        // On loopback, on a busy machine.
+        assert!(rtt < Duration::from_secs(10), "{rtt:?}");
+        self.measured += 1;
     }
 
     fn on_bytes(&mut self, _: Time, line: &mut Line, bytes: &[u8]) {
@@ -126,6 +133,7 @@ fn several_clients_are_served_at_the_same_time() {
     assert_eq!(answers.0, ["one\n"; 3]);
     assert_eq!(answers.1, ["bye\n"; 3]);
     assert_eq!(echo.closed, 3);
+    assert!(echo.measured >= 3);
 }
 
 #[test]

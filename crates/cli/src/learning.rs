@@ -1,0 +1,217 @@
+//! What sessions learn about their paths: a prior from the store at the start, samples into it while
+//! streams run.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tidegate_console::progress::{counted, say};
+use tidegate_core::session::sender::Status;
+use tidegate_core::units::{Rate, Time};
+use tidegate_knowledge::gather::{GatherConfig, Gatherer, Recorder};
+use tidegate_knowledge::predict::MEDIAN;
+use tidegate_knowledge::sampler::{Reading, Sampler};
+use tidegate_knowledge::start_table::{Prediction, StartTable};
+use tidegate_knowledge::{Measurement, Observation, Store, WallTime};
+
+use crate::knowledge::access::{self, Writable, store_error};
+
+/// An open store: predictions for new sessions, and a writer for the samples of running ones.
+#[derive(Debug)]
+pub(crate) struct KnownPaths {
+    path: PathBuf,
+    gatherer: Gatherer,
+    table: Arc<Mutex<Arc<StartTable>>>,
+    /// Wall-clock time at the zero of the sessions' clock.
+    epoch: WallTime,
+    refresh: Option<Refresh>,
+}
+
+/// The thread that computes the predictions again.
+#[derive(Debug)]
+struct Refresh {
+    /// Dropped to end the thread.
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl KnownPaths {
+    /// Opens the store, and computes its predictions. `now` is the time of the sessions' clock.
+    ///
+    /// # Errors
+    /// The store cannot be opened, or its thread cannot be started.
+    pub(crate) fn open(path: &Path, now: Time) -> Result<Self> {
+        let Writable { store, addresses } = access::open(path, None)?;
+        let wall = access::now();
+        let table = StartTable::build(&store, wall).map_err(store_error)?;
+        let mut config = GatherConfig::new(addresses);
+        config.retention = store.retention().map_err(store_error)?;
+        let gatherer = Gatherer::start(store, config, wall, |notice| say(format_args!("{notice}")));
+        Ok(Self {
+            path: path.to_owned(),
+            gatherer: gatherer.context("cannot start the thread that writes the store")?,
+            table: Arc::new(Mutex::new(Arc::new(table))),
+            epoch: wall.before(now.since(Time::ZERO)),
+            refresh: None,
+        })
+    }
+
+    /// Computes the predictions again every minute, on a thread.
+    ///
+    /// # Errors
+    /// The system has no thread.
+    pub(crate) fn refresh(&mut self) -> Result<()> {
+        let (stop, stopped) = channel();
+        let (path, table) = (self.path.clone(), Arc::clone(&self.table));
+        let thread = thread::Builder::new().name("predictions".into());
+        let thread = thread.spawn(move || {
+            while stopped.recv_timeout(REFRESH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                let store = Store::read(&path);
+                let built = store.and_then(|store| StartTable::build(&store, access::now()));
+                match built {
+                    Ok(built) => {
+                        *table.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(built);
+                    }
+                    Err(error) => say(format_args!("predictions are out of date: {error}")),
+                }
+            }
+        });
+        let thread = thread.context("cannot start the thread of predictions")?;
+        self.refresh = Some(Refresh { stop, thread });
+        Ok(())
+    }
+
+    /// Prediction of the path to `peer`; `None` if nothing is known about it.
+    pub(crate) fn predict(&self, peer: IpAddr) -> Option<Prediction> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.predict(peer)
+    }
+
+    /// Input for the samples of a session with `peer`.
+    pub(crate) fn learner(&self, peer: IpAddr) -> Learner {
+        Learner {
+            recorder: self.gatherer.recorder(),
+            sampler: Sampler::new(self.epoch),
+            peer,
+            next: Time::ZERO,
+        }
+    }
+
+    /// Writes what is left, and reports it. All learners must have finished.
+    pub(crate) fn finish(self) {
+        if let Some(Refresh { stop, thread }) = self.refresh {
+            drop(stop);
+            // A panic was printed by the thread.
+            let _ = thread.join();
+        }
+        let counts = self.gatherer.finish();
+        let lost = counts.dropped + counts.invalid + counts.lost;
+        let lost = match lost {
+            0 => String::new(),
+            lost => format!(", {lost} not"),
+        };
+        say(format_args!(
+            "{} kept{lost}",
+            counted(counts.written, "sample")
+        ));
+    }
+}
+
+/// Samples of one session.
+#[derive(Debug)]
+pub(crate) struct Learner {
+    recorder: Recorder,
+    sampler: Sampler,
+    peer: IpAddr,
+    /// Time of the next reading.
+    next: Time,
+}
+
+impl Learner {
+    /// Takes a reading, if one is due. Never waits for the store.
+    pub(crate) fn turn(&mut self, status: &Status, now: Time) {
+        if now >= self.next && !status.reports_only {
+            self.next = now + READING_INTERVAL;
+            self.read(status, now);
+        }
+    }
+
+    /// Takes a reading after a receiver report, between which nothing is measured.
+    pub(crate) fn on_receiver_report(&mut self, status: &Status, now: Time) {
+        if status.reports_only {
+            self.read(status, now);
+        }
+    }
+
+    /// Queues what is left.
+    pub(crate) fn finish(self, now: Time) {
+        let Self {
+            recorder,
+            sampler,
+            peer,
+            ..
+        } = self;
+        if let Some(rest) = sampler.finish(now) {
+            record(&recorder, peer, rest);
+        }
+    }
+
+    fn read(&mut self, status: &Status, now: Time) {
+        let Some(rtt) = status.rtt else { return };
+        if status.blackout || status.stopped || status.left {
+            return;
+        }
+        let samples = self.sampler.on_reading(&Reading {
+            now,
+            rate: status.receive_rate,
+            rtt,
+            loss: status.loss,
+        });
+        for measurement in samples {
+            record(&self.recorder, self.peer, measurement);
+        }
+    }
+}
+
+fn record(recorder: &Recorder, address: IpAddr, measurement: Measurement) {
+    recorder.record(Observation {
+        address,
+        measurement,
+        tag: None,
+    });
+}
+
+/// The prediction of a path, for the user.
+pub(crate) fn described(found: Option<&Prediction>) -> String {
+    let Some(found) = found else {
+        return "nothing is known about the path: the start is slow".to_owned();
+    };
+    let clients = counted(found.clients as u64, "client");
+    let start = match found.rtt {
+        Some(_) => "the start is informed",
+        None => "its round-trip time is unknown: the start is slow",
+    };
+    format!(
+        "{} from {} of {clients}: {start}",
+        expected(found),
+        counted(found.samples as u64, "sample"),
+    )
+}
+
+/// Median and range of a prediction.
+pub(crate) fn expected(found: &Prediction) -> String {
+    let rates: [Rate; _] = found.rates();
+    format!(
+        "{} expected ({} to {} with 90 %)",
+        rates[MEDIAN],
+        rates[0],
+        rates[rates.len() - 1],
+    )
+}
+
+const READING_INTERVAL: Duration = Duration::from_millis(100);
+const REFRESH_INTERVAL: Duration = Duration::from_mins(1);

@@ -105,7 +105,7 @@ impl Lateness {
         counts.for_each(|(sum, count)| *sum += count);
     }
 
-    /// Number of packets.
+    /// Number of durations.
     pub(super) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

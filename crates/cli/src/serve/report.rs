@@ -73,7 +73,7 @@ impl Report {
                 "streams": totals.streams,
                 "frames": totals.frames,
                 "bytes": totals.bytes.get(),
-                "packets": totals.lateness.count(),
+                "paced": totals.lateness.count(),
                 "pacing_p99_ms": late.map(|late| rounded(late.as_secs_f64() * 1e3)),
             });
             tidegate_console::output::print_json(&summary)?;

@@ -33,7 +33,7 @@ pub(crate) const FLOW: &str = "stream";
 pub(crate) const SCENE_SEED: u64 = 1;
 
 /// Rate limits of the encoder.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct Limits {
     /// Lowest rate of the encoder [default: 150kb/s]
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]

@@ -5,6 +5,7 @@ mod catalogue;
 mod pacing;
 mod report;
 mod service;
+mod source;
 mod stream;
 mod streams;
 
@@ -50,6 +51,10 @@ pub(crate) struct ServeArgs {
     /// Length of a full IP packet
     #[arg(long, value_name = "SIZE", default_value = "1200B", value_parser = quantity::size)]
     packet_size: Bytes,
+    /// Decode the highest rendition and encode it for each client, at the rate that its controller
+    /// allows. An encoder takes about a tenth of a processor at 640x360
+    #[arg(long)]
+    encode: bool,
     /// Start streams from what this store knows about their paths, and add what they learn; the file is
     /// created if it does not exist [default: none]
     #[arg(long, value_name = "FILE")]
@@ -130,6 +135,7 @@ fn settings(args: &ServeArgs) -> StreamSettings {
         streams: args.max_streams,
         of_client: args.max_streams_per_client,
         admission: args.admission,
+        encode: args.encode,
     }
 }
 

@@ -61,6 +61,32 @@ fn ffmpeg_plays_an_mp4_with_b_frames() {
     server.end();
 }
 
+/// A live encode: the pictures differ from those of the file, and all arrive.
+#[test]
+fn ffmpeg_plays_a_title_that_is_encoded_for_it() {
+    if !has("ffmpeg", &["-version"]) {
+        return;
+    }
+    let folder = Scratch::new("serve-encode");
+    write_video(&folder.path("clip.h264"), 75, 300);
+    let server = Server::start(&folder.path("."), "--encode");
+    let played = ffmpeg(&["-rtsp_transport", "udp", "-i", &server.url("clip.h264")]);
+    let stored = ffmpeg(&["-i", text(&folder.path("clip.h264"))]);
+    assert_eq!(played.len(), stored.len());
+    assert!(
+        played
+            .iter()
+            .zip(&stored)
+            .all(|(played, stored)| played != stored)
+    );
+    let mut client = Client::connect(server.port);
+    client.play("clip.h264");
+    client.packet();
+    let answer = client.ask("PLAY", "clip.h264", "Range: npt=1-\r\n");
+    assert!(answer.starts_with("RTSP/1.0 457 "), "{answer}");
+    server.end();
+}
+
 #[test]
 fn gstreamer_plays_a_title() {
     if !has("gst-inspect-1.0", &["rtspsrc"]) || !has("gst-inspect-1.0", &["avdec_h264"]) {

@@ -192,7 +192,8 @@ impl ClientHost<'_> {
 impl Host for ClientHost<'_> {
     fn describe(&mut self, name: &str) -> Result<Description, Refusal> {
         let title = self.title(name)?;
-        let first = &title.renditions()[0];
+        let sets = title.renditions()[0].parameter_sets();
+        let sets = sets.filter(|_| !self.service.streams.encodes());
         let any: std::net::IpAddr = if self.peer.is_ipv4() {
             std::net::Ipv4Addr::UNSPECIFIED.into()
         } else {
@@ -206,7 +207,8 @@ impl Host for ClientHost<'_> {
             rtx: None,
             parity: None,
             probe: None,
-            parameter_sets: first.parameter_sets().cloned(),
+            // Those of an encoder are in the stream.
+            parameter_sets: sets.cloned(),
             frame_rate: Some(title.frame_rate()),
             source: None,
             source_filter: Vec::new(),

@@ -8,18 +8,18 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tidegate_console::context::secret_seed;
-use tidegate_core::media::{EncodeError, Encoded, FrameEncoder as _, FrameOrder, MEDIA_CLOCK};
+use tidegate_core::media::MEDIA_CLOCK;
 use tidegate_core::random::Seed;
 use tidegate_core::session::sender::{MediaSender, SenderFailure, Status};
-use tidegate_core::session::stream::{EncodePipe, Streamer};
+use tidegate_core::session::stream::Streamer;
 use tidegate_core::trace::{BreakerCause, DropCause};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{RunLimits, StopFlag, drive};
 use tidegate_live::udp::Socket;
-use tidegate_media::TitleStream;
 
 use super::pacing::{Lateness, Paced};
+use super::source::Source;
 use super::span;
 use crate::learning::Learner;
 
@@ -67,18 +67,18 @@ pub(super) struct Snapshot {
 }
 
 impl RunningStream {
-    /// Starts the thread of a stream, with an input for what it learns, if there is a store.
+    /// Starts the thread of a stream, with an input for what it learns, if there is a store. `stop` wakes
+    /// it.
     ///
     /// # Errors
     /// The system has no thread or no descriptor.
     pub(super) fn start(
         sender: MediaSender,
-        (source, learner): (TitleStream, Option<Learner>),
+        (source, learner): (Source, Option<Learner>),
         mut sockets: Vec<Socket>,
-        clock: Clock,
+        (clock, stop): (Clock, StopFlag),
     ) -> io::Result<Self> {
         let (commands, inbox) = channel();
-        let stop = StopFlag::new()?;
         let shared = Arc::new(Mutex::new(Snapshot::of(&sender, &source)));
         let conditions = RunLimits {
             clock,
@@ -97,7 +97,7 @@ impl RunningStream {
         };
         let thread = thread::Builder::new().name("stream".into());
         let thread = thread.spawn(move || {
-            let mut stream = Paced::new(Streamer::new(sender, Source::new(source)));
+            let mut stream = Paced::new(Streamer::new(sender, source));
             let mut rng = Seed(seed).stream("stream");
             let turns = |stream: &mut Paced<Source>, now| turn.turn(stream, now);
             let ended = drive(
@@ -180,7 +180,7 @@ impl Snapshot {
         self.is_paused.then_some((self.next_sequence, timestamp))
     }
 
-    fn of(sender: &MediaSender, source: &TitleStream) -> Self {
+    fn of(sender: &MediaSender, source: &Source) -> Self {
         Self {
             status: sender.status(),
             rate: Rate::ZERO,
@@ -249,14 +249,14 @@ impl Turn {
             Command::Play(from) => {
                 if let Some(from) = from {
                     streamer.sender_mut().pause_capture();
-                    streamer.pipe_mut().source.seek(from);
+                    streamer.pipe_mut().seek(from);
                 }
                 streamer.sender_mut().resume_capture(now);
             }
             Command::Pause => {
                 streamer.sender_mut().pause_capture();
                 // The next key frame may be far, and the last one was displayed.
-                let source = &mut streamer.pipe_mut().source;
+                let source = streamer.pipe_mut();
                 source.seek(source.position());
             }
             Command::Close => {
@@ -267,7 +267,7 @@ impl Turn {
         let is_paused = matches!(command, Command::Pause);
         let mut shared = lock(&self.shared);
         shared.is_paused = is_paused;
-        let source = &stream.stream_mut().pipe_mut().source;
+        let source = stream.stream_mut().pipe_mut();
         (shared.position, shared.delay) = (source.position(), source.delay());
         shared.next_sequence = stream.sender().next_sequence();
     }
@@ -293,35 +293,9 @@ impl Turn {
         shared.next_sequence = stream.sender().next_sequence();
         shared.lateness.clone_from(stream.lateness());
         shared.heard = stream.heard();
-        let source = &stream.stream_mut().pipe_mut().source;
+        let source = stream.stream_mut().pipe_mut();
         (shared.rendition, shared.position) = (source.rendition(), source.position());
         (self.since, self.bits) = (now, 0);
-    }
-}
-
-/// Source of a stream: reads frames at once.
-#[derive(Debug)]
-struct Source {
-    source: TitleStream,
-    ready: Option<Result<Encoded, EncodeError>>,
-}
-
-impl Source {
-    fn new(source: TitleStream) -> Self {
-        Self {
-            source,
-            ready: None,
-        }
-    }
-}
-
-impl EncodePipe for Source {
-    fn submit(&mut self, order: FrameOrder) {
-        self.ready = Some(self.source.encode(&order));
-    }
-
-    fn poll(&mut self) -> Option<Result<Encoded, EncodeError>> {
-        self.ready.take()
     }
 }
 

@@ -17,17 +17,19 @@ use tidegate_core::session::config::{
     KnownPath, MEDIA_TYPE, SenderConfig, Streams as SessionStreams,
 };
 use tidegate_core::session::sender::MediaSender;
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
 use tidegate_knowledge::Cloud;
 use tidegate_live::clock::Clock;
+use tidegate_live::driver::StopFlag;
 use tidegate_live::entropy;
 use tidegate_live::udp::{Socket, bind_pair};
-use tidegate_media::{Title, TitleStream};
+use tidegate_media::Title;
 use tidegate_rtsp::{ClientPorts, Playing, Refusal, Reserved, SessionId, Status};
 
 use super::admission::{self, Spenders, StartKind};
+use super::source::Source;
 use super::stream::{RunningStream, Snapshot};
 use crate::learning::KnownPaths;
 use crate::live;
@@ -44,6 +46,8 @@ pub(super) struct StreamSettings {
     pub(super) of_client: usize,
     /// Quantile of the predicted rate that the lowest rendition may need.
     pub(super) admission: Option<f64>,
+    /// Encode for each client.
+    pub(super) encode: bool,
 }
 
 /// The streams by session.
@@ -112,6 +116,23 @@ impl Streams {
         }
     }
 
+    /// Whether frames are encoded for each client.
+    pub(super) fn encodes(&self) -> bool {
+        self.settings.encode
+    }
+
+    /// Lowest and highest rate of a title, without headers.
+    fn rates(&self, title: &Title) -> (Rate, Rate) {
+        let highest = title.highest_rate();
+        if self.settings.encode {
+            let (floor, _) = live::Limits::default().both();
+            return (floor, highest.max(floor));
+        }
+        // Twice the rate of the highest rendition, so that the pacing does not delay its key frames.
+        let lowest = title.lowest_rate();
+        (lowest, highest.scale(2, 1).max(lowest))
+    }
+
     /// The streams that are set up.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.open.values()
@@ -178,6 +199,10 @@ impl Streams {
             if is_over || state.ended.is_some() || running.is_finished() {
                 return Err(gone());
             }
+            if self.settings.encode && from.is_some() {
+                let why = "an encoded stream continues at its position";
+                return Err(refusal(Status::InvalidRange, why));
+            }
             running.play(from);
             let from = from.map(|from| stream.title.key_before(state.rendition, from));
             return Ok(Playing {
@@ -191,8 +216,21 @@ impl Streams {
         let stream = self.open.get(&session).ok_or_else(gone)?;
         let sender = self.sender(stream, now, prior);
         let learner = self.known.as_ref().map(|known| known.learner(client));
-        let mut source = TitleStream::new(Arc::clone(&stream.title));
-        let from = source.seek(from.unwrap_or_default());
+        let from = from.unwrap_or_default();
+        let opened = StopFlag::new().map_err(anyhow::Error::from);
+        let opened = opened.and_then(|stop| {
+            let source = if self.settings.encode {
+                Source::encoded(&stream.title, from, stop.clone())?
+            } else {
+                Source::stored(&stream.title, from)
+            };
+            Ok((source, stop))
+        });
+        let (source, stop) = opened.map_err(|error| {
+            say(format_args!("{}: {error:#}", stream.name));
+            unavailable("the stream cannot be started")
+        })?;
+        let from = source.position();
         let timestamp = sender.timestamp(now + source.delay());
         let first = Some((sender.next_sequence(), timestamp));
         let stream = self.open.get_mut(&session).ok_or_else(gone)?;
@@ -200,7 +238,7 @@ impl Streams {
             return Err(gone());
         };
         let sockets = std::mem::take(sockets);
-        let running = RunningStream::start(sender, (source, learner), sockets, self.clock);
+        let running = RunningStream::start(sender, (source, learner), sockets, (self.clock, stop));
         let running = running.map_err(|error| {
             say(format_args!("cannot start a stream: {error}"));
             stream.state = State::Ended;
@@ -270,7 +308,7 @@ impl Streams {
         let found = self.known.as_ref()?.predict(client)?;
         // Predictions are rates on the wire.
         let packet = self.settings.packet_size.get();
-        let needed = title.lowest_rate().scale(packet, packet - HEADERS);
+        let needed = self.rates(title).0.scale(packet, packet - HEADERS);
         admission::refusal(&found, needed, quantile)
     }
 
@@ -310,14 +348,12 @@ impl Streams {
         let mut config = SenderConfig::new(streams, self.cname.clone());
         config.epoch = self.epoch;
         config.frame_rate = stream.title.frame_rate();
-        let floor = stream.title.lowest_rate();
-        // Twice the rate of the highest rendition, so that the pacing does not delay its key frames.
-        let ceiling = stream.title.highest_rate().scale(2, 1).max(floor);
+        let (floor, ceiling) = self.rates(&stream.title);
         config.rates = (floor, ceiling);
         config.delay_bound = Some(settings.delay_bound);
         config.packet_size = settings.packet_size;
-        // Key frames are where they are.
-        config.key_interval = Some(u64::MAX);
+        // Key frames of a file are where they are.
+        config.key_interval = (!settings.encode).then_some(u64::MAX);
         // The description has neither retransmissions nor parity packets.
         config.retransmit = false;
         config.parity = false;

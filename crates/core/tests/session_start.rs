@@ -126,3 +126,62 @@ fn a_peer_that_reports_on_media_only_gets_it_at_once() {
     // Packets of 1,200 bytes have 40 bytes of headers.
     assert_eq!(first_order(Some(known)), (Rate::kbps(2_900), at));
 }
+
+/// A player that reports every 20 s, as ffmpeg does at 110 kb/s, is served on: the circuit breaker
+/// expects its reports at their own interval.
+#[test]
+fn a_player_that_reports_seldom_is_served_on() {
+    let mut rng = Seed(1).stream("session");
+    let name = Cname::new("sender@example").unwrap();
+    let mut config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
+    config.greets = false;
+    let fixed = Box::new(Fixed::new(Rate::kbps(100)));
+    let mut sender = MediaSender::new(config, fixed, None, &mut rng);
+    let (mut last_media, mut highest, mut last_sr) = (Time::ZERO, 0, NtpShort(0));
+    for step in 1..=6_000 {
+        let now = Time::from_millis(step * 20);
+        let mut cx = Context {
+            now,
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        sender.on_timeout(&mut cx);
+        if let Some(order) = sender.poll_order(&mut cx) {
+            let encoded = Encoded {
+                frame: order.frame,
+                captured: order.captured,
+                key: order.key,
+                data: vec![0, 0, 0, 1, 0x65, 0x88],
+                quality: None,
+            };
+            sender.on_encoded(now, Ok(encoded));
+        }
+        let mut buffer = Vec::new();
+        while sender.poll_transmit(&mut cx, &mut buffer).is_some() {
+            if rtcp::is_rtcp(&buffer) {
+                last_sr = NtpShort(u32::from_be_bytes(buffer[10..14].try_into().unwrap()));
+            } else {
+                last_media = now;
+                highest = u32::from(u16::from_be_bytes([buffer[2], buffer[3]]));
+            }
+            buffer.clear();
+        }
+        if step % 1_000 == 0 {
+            let block = ReportBlock {
+                ssrc: 1,
+                highest_sequence: highest,
+                last_sr,
+                ..ReportBlock::default()
+            };
+            let mut payload = Vec::new();
+            rtcp::emit_receiver_report(9, &[block], &mut payload);
+            let datagram = Datagram {
+                ecn: Ecn::NotEct,
+                dscp: 0,
+                payload: &payload,
+            };
+            sender.on_datagram(&mut cx, datagram);
+        }
+    }
+    assert!(last_media > Time::from_secs(119), "{last_media:?}");
+}

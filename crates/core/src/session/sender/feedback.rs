@@ -172,7 +172,12 @@ impl MediaSender {
                 self.peer = Peer::ReceiverReports;
                 cx.trace.record(cx.now, Event::PeerReportsOnly);
             }
-            self.control.on_interval(cx, self.reports.interval());
+            let interval = self.reports.interval();
+            if interval > LONGEST_INTERVAL {
+                // Some players report per number of bytes, seldom at a low rate (ffmpeg per 280 kB).
+                self.breaker.set_interval(interval);
+            }
+            self.control.on_interval(cx, interval);
             self.last_progress = cx.now;
         }
         reported.learnt.rtt = rtt;

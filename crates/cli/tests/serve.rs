@@ -112,6 +112,34 @@ fn gstreamer_plays_a_title() {
     server.end();
 }
 
+/// VLC needs live555 for RTSP, which the packages of Debian lack, and does not run as root.
+#[test]
+fn vlc_plays_a_title() {
+    let modules = Command::new("cvlc").arg("--list").output();
+    let is_capable = modules.is_ok_and(|modules| {
+        modules.status.success() && String::from_utf8_lossy(&modules.stdout).contains("live555")
+    });
+    if !is_capable {
+        let mut terminal = io::stderr();
+        writeln!(terminal, "not judged: no VLC with live555 here").unwrap();
+        return;
+    }
+    let folder = Scratch::new("serve-vlc");
+    write_video(&folder.path("clip.h264"), 75, 300);
+    let server = Server::start(&folder.path("."), "");
+    let played = Command::new("cvlc")
+        .args("--intf dummy --vout dummy --aout dummy --play-and-exit".split(' '))
+        .arg(server.url("clip.h264"))
+        .output()
+        .unwrap();
+    assert!(played.status.success(), "{played:?}");
+    let end = server.end();
+    assert!(
+        end.contains("clip.h264: 75 frames sent, 0 dropped"),
+        "{end}"
+    );
+}
+
 #[test]
 fn several_clients_are_served_at_the_same_time() {
     let folder = Scratch::new("serve-several");

@@ -5,19 +5,23 @@ mod gateway_path;
 #[path = "lab/namespaces.rs"]
 mod namespaces;
 
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use gateway_path::{Endpoint, EndpointReport, Middle, MiddleReport, switch_off_checksums};
-use namespaces::in_lab;
+use gateway_path::{Endpoint, EndpointReport, Middle, MiddleReport, bridge, switch_off_checksums};
+use namespaces::{in_lab, skip};
+use tidegate_core::aggregate::bridge::{Medium, notification};
 use tidegate_core::aggregate::sites::{Numbers, SiteRule};
 use tidegate_core::aggregate::{AggregateConfig, ApplicationState};
+use tidegate_core::control::Context;
 use tidegate_core::link::{Capacity, LinkConfig, LossConfig};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Rate, Time};
+use tidegate_kernel::aggregate::{KernelConfig, KernelPoint};
+use tidegate_kernel::monotonic;
 use tidegate_live::clock::Clock;
-use tidegate_live::driver::StopFlag;
-use tidegate_live::gateway::{Gateway, GatewayConfig, GatewayState};
+use tidegate_live::driver::{RunLimits, StopFlag};
+use tidegate_live::gateway::{Gateway, GatewayConfig, Port, Sent};
 use tidegate_live::netns::{Interface, Namespace, Worker};
 
 const PORT: u16 = 5_008;
@@ -25,49 +29,127 @@ const LEFT: &str = "10.9.0.1";
 const RIGHT: &str = "10.9.0.2";
 const SPAN: Duration = Duration::from_secs(12);
 
-/// A running gateway. Its latest state is at hand while it runs.
+/// Where the aggregation points run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// In user space, as bridges.
+    Gateway,
+    /// In the kernel, which bridges.
+    Kernel,
+}
+
+/// A running aggregation point.
 struct Running {
     stop: StopFlag,
-    thread: Worker<GatewayState>,
+    thread: Worker<PointReport>,
+}
+
+/// What a point has measured and counted.
+#[derive(Debug)]
+struct PointReport {
+    application: ApplicationState,
+    rewritten: u64,
+    unknown: u64,
+    notifications: u64,
+    /// Packets that could not be handled.
+    failures: u64,
 }
 
 impl Running {
-    fn start(namespace: &Namespace, other: &str, clock: Clock) -> Self {
-        let config = GatewayConfig {
-            site_interface: "site".into(),
-            path_interface: "path".into(),
-            aggregation: AggregateConfig::default(),
-            remote: vec![SiteRule {
-                hosts: vec![other.parse().unwrap()],
-                ports: vec![Numbers::new(PORT, PORT)],
-                ..SiteRule::default()
-            }],
+    fn start(mode: Mode, namespace: &Namespace, other: &str, clock: Clock) -> Self {
+        let rule = SiteRule {
+            hosts: vec![other.parse().unwrap()],
+            ports: vec![Numbers::new(PORT, PORT)],
+            ..SiteRule::default()
         };
         let stop = StopFlag::new().unwrap();
-        let flag = stop.clone();
-        let states = Arc::new(Mutex::new(0));
-        let thread = namespace.run(move || {
-            let mut gateway = Gateway::open(&config, clock).unwrap();
-            let mut rng = Seed(1).stream("gateway");
-            let count = |_| *states.lock().unwrap() += 1;
-            gateway.run(&flag, None, &mut rng, count).unwrap();
-            assert!(*states.lock().unwrap() as u64 >= SPAN.as_secs() - 1);
-            gateway.state(clock.now())
+        let limits = RunLimits {
+            clock,
+            until: None,
+            stop: stop.clone(),
+        };
+        let (ready, is_ready) = mpsc::channel();
+        let thread = namespace.run(move || match mode {
+            Mode::Gateway => run_gateway(rule, &limits, &ready),
+            Mode::Kernel => run_kernel(rule, &limits, &ready),
         });
+        // Before, the kernel's bridge forwards packets that no point has stamped.
+        is_ready.recv().unwrap();
         Self {
             stop,
             thread: thread.unwrap(),
         }
     }
 
-    fn end(self) -> GatewayState {
+    fn end(self) -> PointReport {
         self.stop.set();
         self.thread.join().unwrap()
     }
 }
 
+fn run_gateway(rule: SiteRule, limits: &RunLimits, ready: &mpsc::Sender<()>) -> PointReport {
+    let config = GatewayConfig {
+        site_interface: "site".into(),
+        path_interface: "path".into(),
+        aggregation: AggregateConfig::default(),
+        remote: vec![rule],
+    };
+    let mut gateway = Gateway::open(&config, limits.clock).unwrap();
+    ready.send(()).unwrap();
+    let (mut rng, mut seconds) = (Seed(1).stream("gateway"), 0);
+    gateway
+        .run(&limits.stop, None, &mut rng, |_| seconds += 1)
+        .unwrap();
+    assert!(seconds >= SPAN.as_secs() - 1);
+    let state = gateway.state(limits.clock.now());
+    PointReport {
+        application: state.applications[0].1,
+        rewritten: state.packets.rewritten,
+        unknown: state.packets.unknown,
+        notifications: state.ports.notifications,
+        failures: state.ports.too_large + state.packets.invalid,
+    }
+}
+
+fn run_kernel(rule: SiteRule, limits: &RunLimits, ready: &mpsc::Sender<()>) -> PointReport {
+    let config = KernelConfig {
+        aggregation: AggregateConfig::default(),
+        remote: vec![rule],
+        link_header: 14,
+        manual_clock: false,
+    };
+    let mut point = KernelPoint::load(&config).unwrap();
+    let port = Port::open_sender("site").unwrap();
+    point.attach("site").unwrap();
+    ready.send(()).unwrap();
+    let (mut rng, mut notifications) = (Seed(1).stream("gateway"), 0);
+    while !limits.stop.is_set() {
+        let mut cx = Context {
+            now: Time::ZERO + monotonic(),
+            rng: &mut rng,
+            trace: &mut (),
+        };
+        let next = point.run(&mut cx).unwrap();
+        for notice in point.take_notices() {
+            let frame = notification(Medium::Ethernet, &notice.head, &notice.report).unwrap();
+            assert_eq!(port.send_plain(&frame).unwrap(), Sent::Yes);
+            notifications += 1;
+        }
+        let wait = next.since(Time::ZERO + monotonic());
+        limits.sleep_until(limits.clock.now() + wait);
+    }
+    let counters = point.counters().unwrap();
+    PointReport {
+        application: point.applications(Time::ZERO + monotonic())[0].1,
+        rewritten: counters.rewritten,
+        unknown: counters.unknown,
+        notifications,
+        failures: counters.failed + counters.missed + counters.invalid,
+    }
+}
+
 /// The namespaces from left to right: endpoint, point, path, point, endpoint.
-fn chain() -> [Namespace; 5] {
+fn chain(mode: Mode) -> [Namespace; 5] {
     let spaces: [Namespace; 5] = std::array::from_fn(|_| Namespace::new().unwrap());
     let [left, near, middle, far, right] = &spaces;
     left.connect("eth", near, "site").unwrap();
@@ -84,6 +166,12 @@ fn chain() -> [Namespace; 5] {
     ] {
         space.switch_on(name).unwrap();
     }
+    if mode == Mode::Kernel {
+        for space in [near, far] {
+            space.within(|| bridge(["site", "path"])).unwrap();
+            space.switch_on("bridge").unwrap();
+        }
+    }
     for (space, address) in [(left, LEFT), (right, RIGHT)] {
         let interface = Interface {
             address: address.parse().unwrap(),
@@ -99,9 +187,8 @@ fn chain() -> [Namespace; 5] {
 }
 
 struct Outcome {
-    near: ApplicationState,
-    far: ApplicationState,
-    states: [GatewayState; 2],
+    near: PointReport,
+    far: PointReport,
     middle: MiddleReport,
     left: EndpointReport,
     right: EndpointReport,
@@ -111,9 +198,9 @@ struct Outcome {
 
 /// Both endpoints send for [`SPAN`]. Then the far point ends, and the left endpoint continues for a
 /// second.
-fn run() -> Outcome {
+fn run(mode: Mode) -> Outcome {
     let clock = Clock::start();
-    let [left, near, middle, far, right] = chain();
+    let [left, near, middle, far, right] = chain(mode);
     let link = LinkConfig {
         capacity: Capacity::Fixed(Rate::kbps(8_000)),
         delay: Duration::from_millis(20),
@@ -121,8 +208,8 @@ fn run() -> Outcome {
         ..LinkConfig::default()
     };
     let middle = Middle::start(&middle, &link, clock);
-    let near = Running::start(&near, RIGHT, clock);
-    let far = Running::start(&far, LEFT, clock);
+    let near = Running::start(mode, &near, RIGHT, clock);
+    let far = Running::start(mode, &far, LEFT, clock);
     let end = clock.now() + SPAN;
     let last = end + Duration::from_secs(1);
     let left = Endpoint::start(&left, LEFT, RIGHT, clock, last);
@@ -133,11 +220,9 @@ fn run() -> Outcome {
     let left = left.join().unwrap();
     let near = near.end();
     let middle = middle.end();
-    let [of_near, of_far] = [&near, &far].map(|state| state.applications[0].1);
     Outcome {
-        near: of_near,
-        far: of_far,
-        states: [near, far],
+        near,
+        far,
         middle,
         left,
         right,
@@ -149,64 +234,85 @@ fn run() -> Outcome {
 #[test]
 fn points_measure_the_path_and_leave_payloads_intact() {
     in_lab("points_measure_the_path_and_leave_payloads_intact", || {
-        let outcome = run();
-        let Outcome {
-            near,
-            far,
-            states,
-            middle,
-            left,
-            right,
-            lost,
-        } = &outcome;
-        let summary = format!("{near:?}\n{far:?}\n{states:?}\n{middle:?}\n{left:?}\n{right:?}");
-
-        // Payloads: each one received is one that was sent, and no checksum was wrong.
-        assert!(right.received > 1_000 && left.received > 1_000, "{summary}");
-        assert_eq!((left.damaged, right.damaged), (0, 0), "{summary}");
-        assert_eq!((left.checksum_errors, right.checksum_errors), (0, 0));
-        assert_eq!(middle.checksum_errors, 0, "{summary}");
-        // A point forwards the packets before the first one of its own endpoint unchanged.
-        let unknown: u64 = states.iter().map(|state| state.packets.unknown).sum();
-        assert!(
-            left.not_reports + right.not_reports <= unknown && unknown < 10,
-            "{summary}"
-        );
-
-        // Round-trip time within 1 ms. Both points measure it.
-        let truth = middle.transit[0] + middle.transit[1];
-        for state in [near, far] {
-            let error = 1e3 * (state.rtt.as_secs_f64() - truth);
-            assert!(error.abs() < 1.0, "{error} ms of {truth} s\n{summary}");
-        }
-        // The endpoint is notified of the same.
-        let error = 1e3 * (left.rtt - truth);
-        assert!(error.abs() < 1.0, "{error} ms\n{summary}");
-
-        // Loss rate within 5 %: the point counts each packet that the path lost. The right endpoint
-        // sends only while both points run.
-        let share = |lost: u64, passed: u64| lost as f64 / (lost + passed) as f64;
-        let truth = share(middle.lost[1], middle.passed[1]);
-        let seen = share(near.lost, near.received);
-        assert!(
-            (seen / truth - 1.0).abs() < 0.05,
-            "{seen} {truth}\n{summary}"
-        );
-
-        // The sender follows the available bandwidth, and the points send no more than they forward.
-        assert!(left.rate > 100e3, "{summary}");
-        for state in states {
-            assert!(state.ports.notifications <= state.packets.rewritten);
-            assert_eq!(
-                (state.ports.too_large, state.packets.invalid),
-                (0, 0),
-                "{summary}"
-            );
-        }
-
-        // The loss of the far point reaches the left endpoint within three round trips.
-        let notified = left.peer_lost.expect("a notification").since(*lost);
-        assert!(notified < 3 * near.rtt, "{notified:?}\n{summary}");
-        assert!(states[0].ports.notifications > 0);
+        judge(&run(Mode::Gateway));
     });
+}
+
+#[test]
+fn kernel_points_measure_the_path_and_leave_payloads_intact() {
+    let test = "kernel_points_measure_the_path_and_leave_payloads_intact";
+    in_lab(test, || {
+        let config = KernelConfig {
+            aggregation: AggregateConfig::default(),
+            remote: Vec::new(),
+            link_header: 14,
+            manual_clock: false,
+        };
+        match KernelPoint::load(&config) {
+            Ok(_) => judge(&run(Mode::Kernel)),
+            // A user namespace has no right to load programs.
+            Err(error) => skip(test, &error.to_string(), false),
+        }
+    });
+}
+
+fn judge(outcome: &Outcome) {
+    let Outcome {
+        near,
+        far,
+        middle,
+        left,
+        right,
+        lost,
+    } = outcome;
+    let summary = format!("{near:?}\n{far:?}\n{middle:?}\n{left:?}\n{right:?}");
+    let points = [near, far];
+
+    // Payloads: each one received is one that was sent, and no checksum was wrong.
+    assert!(right.received > 1_000 && left.received > 1_000, "{summary}");
+    assert_eq!((left.damaged, right.damaged), (0, 0), "{summary}");
+    assert_eq!((left.checksum_errors, right.checksum_errors), (0, 0));
+    assert_eq!(middle.checksum_errors, 0, "{summary}");
+    // A point forwards the packets before the first one of its own endpoint unchanged.
+    let unknown: u64 = points.iter().map(|point| point.unknown).sum();
+    let not_reports = left.not_reports + right.not_reports;
+    assert!(not_reports <= unknown && unknown < 10, "{summary}");
+
+    // Round-trip time within 1 ms. Both points measure it.
+    let truth = middle.transit[0] + middle.transit[1];
+    for point in points {
+        let error = 1e3 * (point.application.rtt.as_secs_f64() - truth);
+        assert!(error.abs() < 1.0, "{error} ms of {truth} s\n{summary}");
+    }
+    // The endpoint is notified of the same.
+    let error = 1e3 * (left.rtt - truth);
+    assert!(error.abs() < 1.0, "{error} ms\n{summary}");
+
+    // Loss rate within 5 %: the point counts each packet that the path lost. The right endpoint
+    // sends only while both points run.
+    let share = |lost: u64, passed: u64| lost as f64 / (lost + passed) as f64;
+    let truth = share(middle.lost[1], middle.passed[1]);
+    let seen = share(near.application.lost, near.application.received);
+    assert!(
+        (seen / truth - 1.0).abs() < 0.05,
+        "{seen} {truth}\n{summary}"
+    );
+
+    // The sender follows the available bandwidth, and the points send no more than they forward.
+    assert!(left.rate > 100e3, "{summary}");
+    for point in points {
+        assert!(point.notifications <= point.rewritten);
+        assert_eq!(point.failures, 0, "{summary}");
+    }
+
+    // The loss of the far point reaches the left endpoint within three round trips.
+    let notified = left.peer_lost.expect("a notification");
+    assert!(notified > *lost, "{summary}");
+    let notified = notified.since(*lost);
+    assert!(
+        notified < 3 * near.application.rtt,
+        "{notified:?}\n{summary}"
+    );
+    assert!(near.notifications > 0);
+    println!("{summary}");
 }

@@ -1,6 +1,7 @@
 //! `tidegate gateway`: an aggregation point of the Coordination Protocol between two interfaces.
 
 mod config;
+mod kernel;
 mod show;
 
 use std::path::PathBuf;
@@ -27,8 +28,12 @@ pub(crate) struct GatewayArgs {
     /// Interface to the endpoints of this site
     #[arg(long, value_name = "INTERFACE", required_unless_present = "config")]
     site: Option<String>,
-    /// Interface to the other site
-    #[arg(long, value_name = "INTERFACE", required_unless_present = "config")]
+    /// Stamp and measure packets by programs in the kernel, which forwards them as a router or
+    /// bridge
+    #[arg(long)]
+    kernel: bool,
+    /// Interface to the other site, without --kernel
+    #[arg(long, value_name = "INTERFACE", required_unless_present_any = ["config", "kernel"], conflicts_with = "kernel")]
     path: Option<String>,
     /// Hosts of the other site; repeatable
     #[arg(long, value_name = "PREFIX", required_unless_present = "config")]
@@ -53,6 +58,9 @@ pub(crate) struct GatewayArgs {
 pub(crate) fn run(args: &GatewayArgs) -> Result<ExitCode> {
     let config = config::read(args)?;
     let live = LiveContext::enter()?;
+    if args.kernel {
+        return kernel::run(args, &config, &live);
+    }
     let mut gateway = Gateway::open(&config, live.clock)?;
     if !args.output.is_json() {
         say(format_args!(

@@ -16,6 +16,7 @@ compile_error!(
     "tidegate-kernel supports 64-bit machines only: build for x86-64, AArch64 or RISC-V"
 );
 
+pub mod aggregate;
 mod bpf;
 mod capability;
 mod child_supervisor;

@@ -32,7 +32,7 @@ pub use port::{Port, PortError, PortFrame, Received, Sent};
 pub struct GatewayConfig {
     /// Interface to the endpoints of this site.
     pub site_interface: String,
-    /// Interface to the other sites.
+    /// Interface to the other sites; empty if the kernel forwards.
     pub path_interface: String,
     /// State machine.
     pub aggregation: AggregateConfig,
@@ -106,7 +106,7 @@ pub struct Gateway {
     frame: PortFrame,
 }
 
-/// Frames that a gateway could not forward, since its start.
+/// Irregularities at the interfaces since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Frames larger than the MTU of the other interface.
@@ -115,6 +115,12 @@ pub struct PortCounters {
     pub not_sent: u64,
     /// Notifications to endpoints that were sent.
     pub notifications: u64,
+    /// Of an aggregation point in the kernel: batches of several datagrams, which pass unchanged.
+    pub batches: u64,
+    /// Of one in the kernel: packets that could not be changed.
+    pub failed: u64,
+    /// Of one in the kernel: samples that found no space.
+    pub missed: u64,
 }
 
 /// State of a gateway.

@@ -33,7 +33,7 @@ pub(crate) struct EndpointReport {
     pub(crate) rtt: f64,
     /// Sending rate before the loss of the peer, in bits per second.
     pub(crate) rate: f64,
-    /// First report with a lost peer.
+    /// First report with a lost peer, after the last one without.
     pub(crate) peer_lost: Option<Time>,
 }
 
@@ -108,6 +108,8 @@ impl EndpointReport {
         } else {
             self.rtt = path.rtt.to_duration().as_secs_f64();
             self.rate = sender.rate().as_f64();
+            // Of a sparse application, an answer can be late.
+            self.peer_lost = None;
         }
         sender.on_header(now, &header);
     }
@@ -304,15 +306,39 @@ pub(crate) fn switch_off_checksums(name: &str) {
         data: 0,
     };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut request = request(name);
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: the request has a name that ends in zero, and points to a value of the command.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+}
+
+/// Connects interfaces of this namespace by a bridge of the kernel, named `bridge`.
+pub(crate) fn bridge(interfaces: [&str; 2]) {
+    const SIOCBRADDBR: libc::Ioctl = 0x89a0;
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // SAFETY: the name ends in zero.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCBRADDBR, c"bridge".as_ptr()) };
+    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    for interface in interfaces {
+        const SIOCBRADDIF: libc::Ioctl = 0x89a2;
+        let name = std::ffi::CString::new(interface).unwrap();
+        let mut request = request("bridge");
+        // SAFETY: the name ends in zero.
+        request.ifr_ifru.ifru_ifindex = unsafe { libc::if_nametoindex(name.as_ptr()) } as i32;
+        // SAFETY: the request has a name that ends in zero, and an interface.
+        let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCBRADDIF, &raw mut request) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    }
+}
+
+fn request(name: &str) -> libc::ifreq {
     // SAFETY: an ifreq consists of integers, arrays and pointers, for which zero is valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
-    // SAFETY: the request has a name that ends in zero, and points to a value of the command.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
-    assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    request
 }
 
 /// UDP payload of a data packet.

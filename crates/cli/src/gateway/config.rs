@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::Deserialize;
 use tidegate_core::aggregate::AggregateConfig;
 use tidegate_core::aggregate::sites::SiteRule;
@@ -15,7 +15,7 @@ use super::GatewayArgs;
 #[serde(deny_unknown_fields)]
 struct File {
     site_interface: String,
-    path_interface: String,
+    path_interface: Option<String>,
     #[serde(default)]
     aggregation: AggregateConfig,
     remote: Vec<SiteRule>,
@@ -30,7 +30,12 @@ pub(super) fn read(args: &GatewayArgs) -> Result<GatewayConfig> {
     };
     let name = path.display();
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    parse(&text).map_err(|error| anyhow!("{name}: {error}"))
+    let config = parse(&text).map_err(|error| anyhow!("{name}: {error}"))?;
+    ensure!(
+        args.kernel || !config.path_interface.is_empty(),
+        "{name}: `path_interface` is missing: only with --kernel there is none"
+    );
+    Ok(config)
 }
 
 fn of_options(args: &GatewayArgs) -> GatewayConfig {
@@ -55,7 +60,7 @@ fn parse(text: &str) -> Result<GatewayConfig, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let config = GatewayConfig {
         site_interface: file.site_interface,
-        path_interface: file.path_interface,
+        path_interface: file.path_interface.unwrap_or_default(),
         aggregation: file.aggregation,
         remote: file.remote,
     };

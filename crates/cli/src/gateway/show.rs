@@ -124,7 +124,7 @@ fn irregularities(state: &GatewayState) -> String {
     text
 }
 
-fn counters(state: &GatewayState) -> [(&'static str, u64); 16] {
+fn counters(state: &GatewayState) -> [(&'static str, u64); 19] {
     let (packets, frames, ports) = (state.packets, state.frames, state.ports);
     [
         ("datagrams", frames.datagrams),
@@ -143,6 +143,9 @@ fn counters(state: &GatewayState) -> [(&'static str, u64); 16] {
         ("too_large", ports.too_large),
         ("not_sent", ports.not_sent),
         ("notifications", ports.notifications),
+        ("batches", ports.batches),
+        ("failed", ports.failed),
+        ("missed", ports.missed),
     ]
 }
 
@@ -276,7 +279,7 @@ mod tests {
         assert_eq!(object["counters"]["late"], 2);
         assert_eq!(
             object["counters"].as_object().map(serde_json::Map::len),
-            Some(16)
+            Some(19)
         );
     }
 }

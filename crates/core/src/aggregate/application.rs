@@ -82,7 +82,7 @@ struct Peer {
 /// Circuit breaker of an aggregate. It judges one of so many packets as the application has
 /// flowshares, so that its limit is that of so many flows.
 #[derive(Debug)]
-struct Stop {
+pub(super) struct Stop {
     breaker: Breaker,
     packets: u64,
     /// Current interval: its begin, its lost packets, and all.
@@ -363,10 +363,14 @@ impl Application {
         }
     }
 
-    /// Window of the bandwidth: short enough for slow start, long enough for several packets.
     fn window(&self) -> Duration {
-        (2 * self.round_trip.mean().unwrap_or(UNKNOWN_RTT)).max(LEAST_WINDOW)
+        window(self.round_trip.mean())
     }
+}
+
+/// Window of the bandwidth: short enough for slow start, long enough for several packets.
+pub(super) fn window(rtt: Option<Duration>) -> Duration {
+    (2 * rtt.unwrap_or(UNKNOWN_RTT)).max(LEAST_WINDOW)
 }
 
 impl Arriving {
@@ -381,7 +385,7 @@ impl Arriving {
         let Some(stop) = self.breaker.as_mut().filter(|stop| stop.is_open()) else {
             return false;
         };
-        !stop.breaker.on_answer(now)
+        !stop.on_answer(now)
     }
 }
 
@@ -403,7 +407,7 @@ impl Peer {
 }
 
 impl Stop {
-    fn new(now: Time) -> Self {
+    pub(super) fn new(now: Time) -> Self {
         Self {
             breaker: Breaker::new(BREAKER_INTERVAL),
             packets: 0,
@@ -413,8 +417,13 @@ impl Stop {
         }
     }
 
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.breaker.tripped().is_some()
+    }
+
+    /// A packet after the pause closes the breaker. Returns whether it is closed.
+    pub(super) fn on_answer(&mut self, now: Time) -> bool {
+        self.breaker.on_answer(now)
     }
 
     fn on_packet(
@@ -425,12 +434,26 @@ impl Stop {
         shares: Shares,
         rtt: Option<Duration>,
     ) {
-        self.packets += 1;
-        if self.packets.is_multiple_of(u64::from(shares.get())) {
+        self.on_packets(cx, (1, u64::from(is_lost)), size, shares, rtt);
+    }
+
+    /// Packets arrived or were lost: their number, and that of the lost ones.
+    pub(super) fn on_packets(
+        &mut self,
+        cx: &mut Context<'_>,
+        (packets, lost): (u64, u64),
+        size: Bytes,
+        shares: Shares,
+        rtt: Option<Duration>,
+    ) {
+        let shares = u64::from(shares.get());
+        let judged = (self.packets + packets) / shares - self.packets / shares;
+        for _ in 0..judged {
             self.breaker.on_sent(cx.now, size);
         }
-        self.lost += u64::from(is_lost);
-        self.total += 1;
+        self.packets += packets;
+        self.lost += lost;
+        self.total += packets;
         let Some(rtt) = rtt.filter(|_| cx.now.since(self.began) >= BREAKER_INTERVAL) else {
             return;
         };
@@ -451,7 +474,7 @@ const TRICKLE: Duration = Duration::from_secs(1);
 /// Interval in which the circuit breaker compares bandwidth and losses.
 const BREAKER_INTERVAL: Duration = Duration::from_secs(1);
 /// Round-trip time before the first sample.
-const UNKNOWN_RTT: Duration = Duration::from_millis(100);
+pub(super) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 const LEAST_WINDOW: Duration = Duration::from_millis(50);
 /// Weight of the latest interval between two probes.
 const INTERVAL_GAIN: f64 = 1.0 / 16.0;

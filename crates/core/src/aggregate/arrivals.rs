@@ -64,12 +64,17 @@ impl LossMeter {
     }
 
     pub(super) fn add(&mut self, now: Time, is_lost: bool) {
+        self.add_all(now, u64::from(is_lost), 1);
+    }
+
+    /// Adds packets, of which some were lost.
+    pub(super) fn add_all(&mut self, now: Time, lost: u64, packets: u64) {
         if now.since(self.began) >= LOSS_WINDOW {
             self.before = (self.lost, self.packets);
             (self.began, self.lost, self.packets) = (now, 0, 0);
         }
-        self.lost += u64::from(is_lost);
-        self.packets += 1;
+        self.lost += lost;
+        self.packets += packets;
     }
 
     /// In 0..=1.

@@ -213,6 +213,17 @@ impl Bridge {
     }
 }
 
+/// The frame that notifies the source of a UDP datagram, whose frame begins with `head`. `None` if
+/// that is too short.
+pub fn notification(medium: Medium, head: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
+    let network = network_header(medium, head)?;
+    // The rest does not matter, but lengths in the headers include it.
+    let mut packet = head[network..].to_vec();
+    packet.resize(packet.len().max(LONGEST_PACKET), 0);
+    let datagram = Datagram::locate(&packet).ok()?;
+    Some([returned(&head[..network]), datagram.answer(payload)].concat())
+}
+
 /// Way of a datagram through the bridge.
 #[derive(Clone, Copy, Debug)]
 struct Hop {
@@ -246,6 +257,8 @@ fn returned(link: &[u8]) -> Vec<u8> {
     link
 }
 
+/// Of IPv6 without jumbograms.
+const LONGEST_PACKET: usize = 40 + 65_535;
 const ETHERNET_TYPE: usize = 12;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];

@@ -21,6 +21,7 @@ pub mod bridge;
 mod flows;
 mod gaps;
 mod round_trip;
+pub mod sampled;
 pub mod sender;
 pub mod sites;
 mod virtual_stream;

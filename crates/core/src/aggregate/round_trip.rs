@@ -64,7 +64,7 @@ impl RoundTrip {
         };
         // If the clock of this point steps forward, timestamps in flight give long samples for one
         // round trip.
-        if sample > 4.0 * (mean + 2.0 * deviation) + OUTLIER_MARGIN {
+        if sample > outlier(mean, deviation) {
             let since = *self.outliers.get_or_insert(now);
             if seconds(now.since(since)) < 2.0 * mean {
                 return Sample::Outlier;
@@ -75,6 +75,21 @@ impl RoundTrip {
         self.sum += sample;
         self.samples = self.samples.saturating_add(1);
         Sample::Valid
+    }
+
+    /// Adds samples that another program has measured, as their sum in seconds and their number,
+    /// without outliers.
+    pub(super) fn on_samples(&mut self, sum: f64, samples: u32) {
+        let mean = sum / f64::from(samples.max(1));
+        self.smoothed.get_or_insert((mean, mean / 2.0));
+        self.sum += sum;
+        self.samples = self.samples.saturating_add(samples);
+    }
+
+    /// Longer samples are outliers; `None` before the first sample.
+    pub(super) fn outlier(&self) -> Option<Duration> {
+        let (mean, deviation) = self.smoothed?;
+        Some(duration(outlier(mean, deviation)))
     }
 
     /// Ends a round: returns the mean of its samples and adds it to the smoothed values, with the
@@ -101,6 +116,10 @@ impl RoundTrip {
         self.smoothed
             .map_or(Duration::ZERO, |(_, deviation)| duration(deviation))
     }
+}
+
+fn outlier(mean: f64, deviation: f64) -> f64 {
+    4.0 * (mean + 2.0 * deviation) + OUTLIER_MARGIN
 }
 
 fn seconds(span: Duration) -> f64 {

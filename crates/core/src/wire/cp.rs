@@ -270,6 +270,11 @@ impl Shares {
 }
 
 impl Stamp {
+    /// The 24 bits in a header.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
     /// The timestamp of a time.
     pub fn at(time: Time) -> Self {
         Self((time.as_nanos() / TICK_NANOS) as u32 & MASK)
@@ -293,6 +298,11 @@ impl Stamp {
 }
 
 impl Delay {
+    /// The code in a header.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
     /// A span, rounded; longer ones become the longest one, [`is_saturated`](Self::is_saturated).
     pub fn of(span: Duration) -> Self {
         let ticks = nanos(span).saturating_add(TICK_NANOS / 2) / TICK_NANOS;
@@ -311,6 +321,16 @@ impl Delay {
 }
 
 impl RateCode {
+    /// The code in a header.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// From the code in a header.
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
     /// The largest representable rate that is at most `rate`.
     pub fn of(rate: Rate) -> Self {
         let bps = rate.as_bps().min(MOST_BPS);
@@ -327,6 +347,16 @@ impl RateCode {
 }
 
 impl LossCode {
+    /// The code in a header.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// From the code in a header.
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
     /// The closest code of a rate in 0..=1, by the ratio. NaN counts as zero.
     pub fn of(rate: f64) -> Self {
         if rate > 0.0 {

@@ -98,4 +98,4 @@ unsafe impl Shared for Subscription {}
 unsafe impl Shared for Service {}
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -199,7 +199,7 @@ fn no_types(error: BtfError) -> LoadError {
 }
 
 /// An error of `aya`: the kernel's own answer, or else something in its types.
-fn failed(what: &str, error: &(dyn Error + 'static)) -> LoadError {
+pub(crate) fn failed(what: &str, error: &(dyn Error + 'static)) -> LoadError {
     let number = causes(error)
         .filter_map(<dyn Error>::downcast_ref::<io::Error>)
         .find_map(io::Error::raw_os_error);
@@ -210,7 +210,7 @@ fn failed(what: &str, error: &(dyn Error + 'static)) -> LoadError {
 }
 
 /// A program that was not loaded.
-fn rejected(name: &'static str, error: &ProgramError) -> LoadError {
+pub(crate) fn rejected(name: &'static str, error: &ProgramError) -> LoadError {
     let ProgramError::LoadError {
         io_error,
         verifier_log,

@@ -80,6 +80,25 @@ impl Port {
     ///
     /// See [`PortError`]. Requires `CAP_NET_RAW`.
     pub fn open(name: &str) -> Result<Self, PortError> {
+        let port = Self::create(name)?;
+        port.receive_all().map_err(PortError::System)?;
+        Ok(port)
+    }
+
+    /// Opens an interface for transmission only. Frames bypass the queue discipline, and so the
+    /// programs of traffic control.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_sender(name: &str) -> Result<Self, PortError> {
+        let port = Self::create(name)?;
+        port.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1_i32)
+            .map_err(PortError::System)?;
+        Ok(port)
+    }
+
+    fn create(name: &str) -> Result<Self, PortError> {
         let text = CString::new(name).map_err(|_| PortError::NoInterface)?;
         // SAFETY: the name ends in zero.
         let index = unsafe { libc::if_nametoindex(text.as_ptr()) } as libc::c_int;
@@ -100,16 +119,14 @@ impl Port {
             index,
             medium,
         };
-        port.prepare().map_err(PortError::System)?;
+        port.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1_i32)
+            .and_then(|()| port.bind(0))
+            .map_err(PortError::System)?;
         Ok(port)
     }
 
-    fn prepare(&self) -> io::Result<()> {
-        for option in [
-            libc::PACKET_VNET_HDR,
-            libc::PACKET_AUXDATA,
-            libc::PACKET_IGNORE_OUTGOING,
-        ] {
+    fn receive_all(&self) -> io::Result<()> {
+        for option in [libc::PACKET_AUXDATA, libc::PACKET_IGNORE_OUTGOING] {
             self.set(libc::SOL_PACKET, option, &1_i32)?;
         }
         // Beyond the system's limit if the process may. Otherwise the default remains.
@@ -128,10 +145,15 @@ impl Port {
             };
             self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &all)?;
         }
+        self.bind(libc::ETH_P_ALL as u16)
+    }
+
+    /// Receives frames of a protocol; zero: none.
+    fn bind(&self, protocol: u16) -> io::Result<()> {
         // SAFETY: an address consists of integers, for which zero is valid.
         let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_protocol = protocol.to_be();
         address.sll_ifindex = self.index;
         // SAFETY: `address` is initialised and passed with its length.
         check(unsafe {

@@ -240,6 +240,9 @@ fn notifications_return_to_the_source() {
                 Passage::Notify(notice) => {
                     noticed.get_or_insert(ms);
                     assert!(notice.len() <= sent.len());
+                    let payload = &notice[notice.len() - LEN..];
+                    let again = notification(Medium::Ethernet, &sent[..96], payload);
+                    assert_eq!(again.as_ref(), Some(&notice));
                     assert_eq!(notice[..6], sent[6..12]);
                     assert_eq!(notice[6..12], sent[..6]);
                     assert_eq!(notice[12..16], tag[0]);

@@ -13,9 +13,9 @@ use crate::event::{CaState, EventKind, Phase};
 
 /// A structure: its size, and name, offset and size of each member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Layout {
-    size: usize,
-    members: Vec<(String, usize, usize)>,
+pub(crate) struct Layout {
+    pub(crate) size: usize,
+    pub(crate) members: Vec<(String, usize, usize)>,
 }
 
 /// Layout of a mirror. The compiler checks that all fields are listed.
@@ -25,14 +25,19 @@ macro_rules! mirror {
         let members = [$((
             stringify!($field).to_owned(),
             offset_of!($type, $field),
-            field_size(|t: &$type| &t.$field),
+            $crate::bpf::layout::tests::field_size(|t: &$type| &t.$field),
         )),*];
-        let layout = Layout { size: size_of::<$type>(), members: members.into() };
+        let layout = $crate::bpf::layout::tests::Layout {
+            size: size_of::<$type>(),
+            members: members.into(),
+        };
         ($name.to_owned(), layout)
     }};
 }
 
-fn field_size<T, F>(_: fn(&T) -> &F) -> usize {
+pub(crate) use mirror;
+
+pub(crate) fn field_size<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
 
@@ -108,17 +113,10 @@ fn constants_equal_those_of_the_object() {
 fn mirrors_and_constants_equal_those_of_the_header() {
     let (mirrors, constants) = (mirrors(), constants());
     let assertions = |mirrors: &BTreeMap<String, Layout>, constants: &BTreeMap<String, usize>| {
-        let mut text = String::new();
+        let mut text = layout_assertions(mirrors);
         let mut expect = |what: String, number: usize| {
             writeln!(text, "_Static_assert({what} == {number}, \"{what}\");").unwrap();
         };
-        for (name, layout) in mirrors {
-            expect(format!("sizeof(struct {name})"), layout.size);
-            for (member, offset, size) in &layout.members {
-                expect(format!("offsetof(struct {name}, {member})"), *offset);
-                expect(format!("sizeof(((struct {name} *)0)->{member})"), *size);
-            }
-        }
         for (name, &number) in constants {
             expect(name.clone(), number);
         }
@@ -143,18 +141,38 @@ fn mirrors_and_constants_equal_those_of_the_header() {
     assert!(why.contains("EVENT_TIMEOUT"), "{why}");
 }
 
+/// Assertions in C that structures have these layouts.
+pub(crate) fn layout_assertions(mirrors: &BTreeMap<String, Layout>) -> String {
+    let mut text = String::new();
+    let mut expect = |what: String, number: usize| {
+        writeln!(text, "_Static_assert({what} == {number}, \"{what}\");").unwrap();
+    };
+    for (name, layout) in mirrors {
+        expect(format!("sizeof(struct {name})"), layout.size);
+        for (member, offset, size) in &layout.members {
+            expect(format!("offsetof(struct {name}, {member})"), *offset);
+            expect(format!("sizeof(((struct {name} *)0)->{member})"), *size);
+        }
+    }
+    text
+}
+
 fn differences(mirrors: &BTreeMap<String, Layout>, types: &ObjectTypes) -> Vec<String> {
     let differs = |(name, layout): &(&String, &Layout)| types.structure(name) != **layout;
     let found = mirrors.iter().filter(differs);
     found.map(|(name, _)| name.clone()).collect()
 }
 
-/// Compiles a C file that includes the headers. The error is the compiler's output.
 fn compile(name: &str, text: &str) -> Result<(), String> {
+    compile_with("events.h", name, text)
+}
+
+/// Compiles a C file that includes a header. The error is the compiler's output.
+pub(crate) fn compile_with(header: &str, name: &str, text: &str) -> Result<(), String> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("bpf");
     let scratch = env::temp_dir();
     let file = scratch.join(format!("tidegate-layout-{}-{name}.c", std::process::id()));
-    let headers = "#include <stddef.h>\n#include \"kernel.h\"\n#include \"events.h\"\n";
+    let headers = format!("#include <stddef.h>\n#include \"kernel.h\"\n#include \"{header}\"\n");
     fs::write(&file, format!("{headers}{text}")).unwrap();
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let output = Command::new(compiler)

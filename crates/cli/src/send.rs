@@ -19,6 +19,7 @@ use tidegate_core::control::{Algorithm as _, Demand, Prior, Start};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::rcs::RcsConfig;
+use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::delay_bound::{PlannerConfig, check_frame_time};
 use tidegate_core::media::{Codec, FrameRate};
@@ -515,7 +516,7 @@ pub(crate) fn control(text: &str) -> Result<ControllerConfig, String> {
     match text.split_once(':') {
         None if text == "rap" => Ok(ControllerConfig::Rap(RapConfig::default())),
         None if text == "rcs" => Ok(ControllerConfig::Rcs(RcsConfig::default())),
-        None if text == "tfrc" => Ok(ControllerConfig::default()),
+        None if text == "tfrc" => Ok(ControllerConfig::Tfrc(TfrcConfig::default())),
         None if text == "tide" => Ok(ControllerConfig::Tide(TideConfig::default())),
         Some(("fixed", rate)) => match quantity::rate(rate) {
             Ok(rate) if rate > Rate::ZERO => Ok(ControllerConfig::Fixed { rate }),

@@ -27,7 +27,11 @@ fn packets(c: &mut Criterion) {
         ("fixed, each packet", fixed.clone(), ReceiverConfig::rap()),
         ("fixed, each round trip", fixed, ReceiverConfig::tfrc()),
         ("rap", rap, ReceiverConfig::rap()),
-        ("tfrc", ControllerConfig::default(), ReceiverConfig::tfrc()),
+        (
+            "tfrc",
+            ControllerConfig::Tfrc(TfrcConfig::default()),
+            ReceiverConfig::tfrc(),
+        ),
         ("tfrc as in ns-2", older, ReceiverConfig::ns2_tfrc()),
     ];
     for (name, control, receiver) in flows {

@@ -8,6 +8,8 @@ use std::time::Duration;
 use session_lab::{PlainFeedback, SessionRun, SessionSetup};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
+use tidegate_core::controller::tfrc::TfrcConfig;
+use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::link::{Capacity, Steps};
 use tidegate_core::trace::{BreakerCause, Event};
 use tidegate_core::units::{Rate, Time};
@@ -82,7 +84,8 @@ fn slow_reports_follow_the_path() {
 #[test]
 fn fast_reports_follow_the_path() {
     for control in [
-        ControllerConfig::default(),
+        ControllerConfig::Tfrc(TfrcConfig::default()),
+        ControllerConfig::Tide(TideConfig::default()),
         ControllerConfig::Rap(RapConfig::default()),
     ] {
         let mut setup = setup(1_000, None, &[(0, 4_000), (30, 1_000), (60, 3_000)]);

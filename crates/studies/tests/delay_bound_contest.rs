@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
@@ -86,7 +87,7 @@ fn calls_do_not_attribute_their_own_queue_to_competing_flows() {
 
 fn staged(id: &str) -> (&'static Case, Scenario) {
     let case = Case::named(id).unwrap();
-    let control = ControllerConfig::default();
+    let control = ControllerConfig::Tfrc(TfrcConfig::default());
     (case, case.scenario_with(&control, Source::Video).unwrap())
 }
 

@@ -11,6 +11,7 @@ use tidegate_core::aggregate::{
 use tidegate_core::control::{Context, Ecn};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
+use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::cp::{ApplicationId, Cp, LEN, Role, Shares};
@@ -35,7 +36,7 @@ pub fn aggregate(data: &[u8]) {
     let (first, story) = data.split_first().unwrap_or((&0, &[]));
     let mut point = AggregationPoint::new(AggregateConfig {
         control: match first & 1 {
-            0 => ControllerConfig::default(),
+            0 => ControllerConfig::Tfrc(TfrcConfig::default()),
             _ => ControllerConfig::Rap(RapConfig::default()),
         },
         sampling: if first & 2 == 0 {

@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 
 use crate::control::{Context, Ecn, TimerReason};
 use crate::controller::ControllerConfig;
+use crate::controller::tfrc::TfrcConfig;
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::cp::{ApplicationId, Cp, LEN, MAX_SHARES, Role, Shares};
 use application::Application;
@@ -67,7 +68,7 @@ pub struct AggregateConfig {
 impl Default for AggregateConfig {
     fn default() -> Self {
         Self {
-            control: ControllerConfig::default(),
+            control: ControllerConfig::Tfrc(TfrcConfig::default()),
             sampling: Sampling::Bfld,
             max_shares: MAX_SHARES,
             reordering: 3,

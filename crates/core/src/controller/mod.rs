@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(fixed.start(&start).target().send, rate);
         let rap = ControllerConfig::Rap(RapConfig::default());
         assert_eq!(rap.start(&start).target().send, Rate::bps(4_800));
-        let tfrc = ControllerConfig::default();
+        let tfrc = ControllerConfig::Tfrc(TfrcConfig::default());
         assert_eq!(tfrc.start(&start).target().send, Rate::bps(9_600));
         let rcs = ControllerConfig::Rcs(RcsConfig::default());
         // Four packets per second measure the round-trip time.

@@ -211,6 +211,7 @@ impl Path {
         {
             self.on_capacity(rate);
         }
+        self.delays.set_shared(self.share.is_shared());
         news.fall = self.fall();
         news
     }
@@ -284,6 +285,7 @@ impl Path {
             at -= step;
         }
         self.delay = at - sent;
+        let steady = self.delays.steady();
         let queue = self.delays.on_packet(at, self.delay, departure.size);
         let last = self.received.back().copied();
         self.losses.on_outcome(packet.seq);
@@ -297,7 +299,7 @@ impl Path {
         if let Some(last) = last.filter(|last| last.seq + 1 == packet.seq) {
             let (gap, spread) = (sent - last.sent, at - last.at);
             // Below, the packet before had left the queue when this one arrived at it.
-            if last.queue > (1.5 * gap).max(1e-3) && gap < 0.1 && spread >= 0.0 {
+            if last.queue.min(steady) > (1.5 * gap).max(1e-3) && gap < 0.1 && spread >= 0.0 {
                 let memory = f64::max(2.0, 60.0 * self.size / self.rate().max(1.0));
                 let scale = departure.rate / self.size;
                 self.share

@@ -98,6 +98,12 @@ impl Share {
         })
     }
 
+    /// Whether others have a share without doubt.
+    pub(super) fn is_shared(&self) -> bool {
+        self.others()
+            .is_some_and(|(others, error)| others - SURELY * error > 1.0 - ALONE)
+    }
+
     /// Rate at which the last pairs left the queue, in bytes per second, and the last arrival.
     pub(super) fn capacity(&self) -> Option<(f64, f64)> {
         let (bytes, time, count) = self.served;
@@ -112,6 +118,9 @@ const MOMENT: f64 = 0.25;
 /// Own shares from which on a flow is alone: surely, and within the error of the estimate.
 const ALONE: f64 = 0.9;
 const PROBABLY_ALONE: f64 = 0.7;
+
+/// Standard errors of a share without doubt.
+const SURELY: f64 = 2.0;
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Algorithm as _, Change, Demand, Start};
+use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::link::{
     Capacity, DropTailConfig, Hop as _, Link, LinkConfig, Outage, Packet, QueueConfig,
 };
@@ -406,7 +407,7 @@ fn tfrc_fills_a_link() {
         ceiling: Rate::MAX,
         shares: 1,
     };
-    let control = ControllerConfig::default().with_native_feedback();
+    let control = ControllerConfig::Tfrc(TfrcConfig::default()).with_native_feedback();
     let (config, receiver) = ends(&control, Bytes(1_000));
     let start = Start::new(config.start, config.size, demand);
     let sender = Sender::new(config, control.start(&start));

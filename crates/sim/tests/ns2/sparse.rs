@@ -22,7 +22,7 @@ fn sparse_reports_hardly_reduce_throughput() {
     };
     for (name, control) in [
         ("RAP", ControllerConfig::Rap(RapConfig::default())),
-        ("RFC 5348", ControllerConfig::default()),
+        ("RFC 5348", ControllerConfig::Tfrc(TfrcConfig::default())),
         ("RFC 3448", ControllerConfig::Tfrc(older)),
     ] {
         println!("{name}\nrtt_ms  loss  sparse    own  ratio  (packets per second)");

@@ -1,6 +1,8 @@
 use core::time::Duration;
 
 use super::fairness::{jain, percentile, ratio};
+use tidegate_core::controller::tfrc::TfrcConfig;
+
 use super::*;
 
 fn case(id: &str) -> &'static Case {
@@ -226,7 +228,10 @@ fn jain_ratio_and_percentiles() {
 #[test]
 fn runs_are_reproducible_and_pauses_send_no_media() {
     let mut scenario = case("5.8")
-        .scenario_with(&ControllerConfig::default(), Source::Video)
+        .scenario_with(
+            &ControllerConfig::Tfrc(TfrcConfig::default()),
+            Source::Video,
+        )
         .unwrap();
     scenario.duration = Duration::from_secs(64);
     scenario.measure.1 = scenario.duration;

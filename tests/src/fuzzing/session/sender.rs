@@ -13,6 +13,8 @@ use tidegate_core::control::{
 };
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rcs::RcsConfig;
+use tidegate_core::controller::tfrc::TfrcConfig;
+use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, OVERHEAD};
 use tidegate_core::media::{EncodeError, Encoded, FrameOrder};
@@ -77,7 +79,8 @@ impl SenderScene {
         config.transport_cc = choice & 32 != 0;
         config.log = true;
         let algorithm = match (choice & 16, choice & 64) {
-            (0, 0) => ControllerConfig::default(),
+            (0, 0) if size & 1 == 0 => ControllerConfig::Tfrc(TfrcConfig::default()),
+            (0, 0) => ControllerConfig::Tide(TideConfig::default()),
             (0, _) => ControllerConfig::Rcs(RcsConfig {
                 target: (choice & 128 != 0).then_some(Rate::MAX),
                 ..RcsConfig::default()

@@ -260,8 +260,8 @@ impl DelayLaw {
 
     fn set_target(&mut self, path: &mut Path, input: Input, rate: f64) {
         let scale = (path.min_rtt() / 0.1).clamp(0.3, 1.0);
-        let jitter = (path.delays().jitter() - 0.002).max(0.0);
-        self.full_target = scale * (0.005 + path.size() / rate) + 1.2 * jitter;
+        let jitter = path.delays().jitter_allowance();
+        self.full_target = scale * (0.005 + path.size() / rate) + jitter;
         self.overflow = self.overflow.map(|queue| queue * (1.0 + 0.02 * input.span));
         self.overflow = self.overflow.filter(|queue| *queue < 0.5);
         let limit = self.overflow.map_or(f64::INFINITY, |queue| 0.3 * queue);

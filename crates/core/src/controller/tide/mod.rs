@@ -6,12 +6,13 @@
 mod competition;
 mod config;
 mod delay_law;
+mod sparse_reports;
 
 use core::time::Duration;
 
 use crate::control::{
-    Algorithm, Change, Context, Demand, Outcome, PathState, Prior, RateController, Report, Sent,
-    Spacing, Start, Summary, Target, TimerReason, sooner,
+    Change, Context, Demand, Outcome, PathState, Prior, RateController, Report, Sent, Spacing,
+    Start, Summary, Target, TimerReason, sooner,
 };
 use crate::path::{News, Path, Queue};
 use crate::trace::Event;
@@ -19,12 +20,6 @@ use crate::units::{Bytes, Rate, Time};
 use competition::{Competition, Limits};
 pub use config::{Friend, TideConfig};
 use delay_law::DelayLaw;
-
-impl Algorithm for TideConfig {
-    fn start(&self, start: &Start) -> Box<dyn RateController> {
-        Box::new(Tide::new(self, start))
-    }
-}
 
 /// One path under tide. Rates are in bytes per second, times in seconds.
 #[derive(Debug)]
@@ -236,6 +231,15 @@ impl Tide {
         self.path.delivery().set_rate(self.rate);
     }
 
+    /// The path carried `rate`, which was probed instead of this controller's own.
+    fn on_validated(&mut self, rate: Rate) {
+        let rate = rate.as_f64() / 8.0;
+        if rate > self.rate && self.law.is_start {
+            self.rate = rate;
+            self.path.delivery().set_rate(rate);
+        }
+    }
+
     /// Time at which the path counts as silent.
     fn silent_at(&self) -> Option<Time> {
         let waits = !self.silence.is_on && self.path.in_flight() > 0.0 && self.path.rtt() > 0.0;
@@ -328,7 +332,8 @@ impl RateController for Tide {
                 self.begin(cx.now, prior);
             }
             Change::Reports { interval } => self.interval = interval,
-            Change::LowerEffort(_) | Change::Validated { .. } => {}
+            Change::Validated { rate } => self.on_validated(rate),
+            Change::LowerEffort(_) => {}
         }
     }
 

@@ -77,7 +77,7 @@ pub(crate) struct SendArgs {
     /// Repeat a file from its beginning
     #[arg(long = "loop")]
     looped: bool,
-    /// Rate control over RTP: `tfrc`, `rap`, `rcs`, `tide`, or `fixed:RATE` such as `fixed:2Mb/s` [default: tfrc]
+    /// Rate control over RTP: `tfrc`, `rap`, `rcs`, `tide`, or `fixed:RATE` such as `fixed:2Mb/s` [default: tide]
     #[arg(long, value_name = "CONTROL", value_parser = control)]
     control: Option<ControllerConfig>,
     /// Maximum delay of a frame from its capture; a later frame is useless
@@ -547,7 +547,7 @@ mod tests {
 
     #[test]
     fn rate_controls_are_parsed() {
-        assert_eq!(control("tfrc"), Ok(ControllerConfig::default()));
+        assert_eq!(control("tide"), Ok(ControllerConfig::default()));
         let rap = ControllerConfig::Rap(RapConfig::default());
         assert_eq!(control("rap"), Ok(rap));
         let rate = Rate::kbps(2_000);

@@ -42,7 +42,7 @@ pub(crate) struct ServeArgs {
     /// Address for RTSP
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8554")]
     listen: SocketAddr,
-    /// Rate control: `tfrc`, `rap`, `tide`, or `fixed:RATE` such as `fixed:2Mb/s` [default: tfrc]
+    /// Rate control: `tfrc`, `rap`, `tide`, or `fixed:RATE` such as `fixed:2Mb/s` [default: tide]
     #[arg(long, value_name = "CONTROL", value_parser = control)]
     control: Option<ControllerConfig>,
     /// Maximum delay of a frame; a later frame is useless. Players buffer one to two seconds

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use session_lab::{SessionRun, SessionSetup};
 use tidegate_core::control::Outcome;
+use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::link::{Capacity, LossConfig, QueueConfig, RedConfig};
 use tidegate_core::session::jitter_buffer::LATE_REPAIR;
 use tidegate_core::trace::{Event, KeyCause};
@@ -159,4 +161,36 @@ fn marks_lower_the_rate_without_loss() {
         rate > Rate::kbps(1_400) && rate < Rate::kbps(2_020),
         "{rate}"
     );
+}
+
+/// Marks by a queue that never grows: without them, tide would use all of the link.
+#[test]
+fn tide_has_at_most_the_rate_of_tcp_where_packets_are_marked() {
+    let red = |ecn| {
+        let mut play = SessionSetup::new();
+        play.control = ControllerConfig::Tide(TideConfig::default());
+        play.bound = None;
+        play.ecn = ecn;
+        play.seconds = 30;
+        play.uplink.queue = QueueConfig::Red(RedConfig {
+            min_threshold: 0.1,
+            max_threshold: 2.0,
+            limit: 200,
+            ecn: true,
+            ..RedConfig::default()
+        });
+        play.run(SECOND)
+    };
+    let (with, without) = (red(true), red(false));
+    let marks = with.links[0].marks as f64;
+    let sent = with.packets.len() as f64;
+    assert!(marks > 10.0 && without.links[0].marks == 0, "{marks}");
+    // Equation of RFC 5348, with the square root term alone, at 80 ms and packets of 1,200 bytes.
+    let most = 1_200.0 * 8.0 / (0.08 * (2.0 * marks / sent / 3.0).sqrt());
+    let rate = with.wire_rate(10, 30);
+    assert!(
+        rate.as_f64() < 1.3 * most,
+        "{rate}, {marks} of {sent} marked"
+    );
+    assert!(rate > Rate::kbps(1_000), "{rate}");
 }

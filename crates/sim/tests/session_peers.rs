@@ -100,20 +100,25 @@ fn fast_reports_follow_the_path() {
 #[test]
 fn transport_wide_feedback_is_as_good_as_our_own() {
     let path = [(0, 4_000), (30, 1_000), (60, 3_000)];
-    let run = setup(5_000, Some(50), &path).run(SECOND);
-    let mut ours = setup(5_000, None, &path);
-    ours.plain = None;
-    let ours = ours.run(SECOND);
-    for (from, to) in [(10, 30), (35, 60), (70, 90)] {
-        let (rate, own) = (run.arrival_rate(from, to), ours.arrival_rate(from, to));
-        assert!(
-            rate >= own.scale(9, 10),
-            "{from} to {to} s: {rate} of {own}"
-        );
+    let tide = ControllerConfig::Tide(TideConfig::default());
+    for control in [ControllerConfig::Tfrc(TfrcConfig::default()), tide] {
+        let mut run = setup(5_000, Some(50), &path);
+        run.control = control.clone();
+        let run = run.run(SECOND);
+        let mut ours = setup(5_000, None, &path);
+        (ours.plain, ours.control) = (None, control.clone());
+        let ours = ours.run(SECOND);
+        for (from, to) in [(10, 30), (35, 60), (70, 90)] {
+            let (rate, own) = (run.arrival_rate(from, to), ours.arrival_rate(from, to));
+            assert!(
+                rate >= own.scale(9, 10),
+                "{control:?}, {from} to {to} s: {rate} of {own}"
+            );
+        }
+        assert_eq!(trips(&run), []);
+        let lost = run.links[0].queue_drops;
+        assert!(lost <= ours.links[0].queue_drops + 50, "{lost} packets");
     }
-    assert_eq!(trips(&run), []);
-    let lost = run.links[0].queue_drops;
-    assert!(lost <= ours.links[0].queue_drops + 50, "{lost} packets");
 }
 
 /// Random losses of 2 %, for which TCP would send 0.8 Mb/s with packets of 1200 B and 90 ms.

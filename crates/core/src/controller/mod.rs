@@ -75,7 +75,7 @@ impl ControllerConfig {
 
 impl Default for ControllerConfig {
     fn default() -> Self {
-        Self::Tfrc(TfrcConfig::default())
+        Self::Tide(TideConfig::default())
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
     fn configuration_files_select_the_algorithm() {
         let parse = toml::from_str::<ControllerConfig>;
         assert_eq!(
-            parse("algorithm = 'tfrc'").unwrap(),
+            parse("algorithm = 'tide'").unwrap(),
             ControllerConfig::default()
         );
         let rate = Rate::kbps(4_000);

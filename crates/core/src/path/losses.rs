@@ -121,6 +121,14 @@ impl Losses {
         Some(is_strong)
     }
 
+    /// Counts a packet with a mark of congestion (ECN-CE) as a loss by congestion, of which there is no
+    /// doubt (RFC 3168 section 5).
+    pub(super) fn on_mark(&mut self, packet: &PacketOutcome, (size, rtt, rate): (f64, f64, f64)) {
+        let first = 1.0 / loss_event_rate(size, rtt, rate);
+        on_loss(&mut self.all, packet, rtt, first);
+        on_loss(&mut self.congestion, packet, rtt, first);
+    }
+
     /// Probability that a loss at a long queue is congestion, and whether there is little doubt.
     fn congestion(&self, view: View) -> (f64, bool) {
         let short = self.short.lost / (self.short.received + 50.0);

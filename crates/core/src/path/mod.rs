@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use rand_core::Rng;
 
-use crate::control::{Outcome, PacketOutcome, Report, Sent};
+use crate::control::{Ecn, Outcome, PacketOutcome, Report, Sent};
 use crate::units::{Bytes, RemoteTime, Time};
 use delay::Delays;
 pub(crate) use delay::{Queue, WindowMax};
@@ -42,6 +42,8 @@ pub(crate) struct Path {
     steps: f64,
     delay: f64,
     rtt: f64,
+    /// Time of the last sample.
+    sampled: Time,
     min_rtt: WindowMax,
     base_rtt: WindowMax,
     delays: Delays,
@@ -100,6 +102,8 @@ pub(crate) struct Congestion {
     pub(crate) queue: f64,
     /// Whether there is little doubt.
     pub(crate) is_strong: bool,
+    /// Whether the packet has arrived, with a mark (ECN-CE).
+    pub(crate) is_mark: bool,
 }
 
 impl Path {
@@ -115,6 +119,7 @@ impl Path {
             steps: 0.0,
             delay: 0.0,
             rtt: 0.0,
+            sampled: now,
             min_rtt: WindowMax::new(MIN_RTT_WINDOW),
             base_rtt: WindowMax::new(delay::BASE_WINDOW),
             delays: Delays::new(),
@@ -182,8 +187,10 @@ impl Path {
         target: f64,
     ) -> News {
         let mut news = News::default();
-        if let Some(sample) = report.rtt {
-            self.on_rtt(now, sample);
+        match report.rtt {
+            Some(sample) => self.on_rtt(now, sample),
+            None if now.since(self.sampled) > LIMITED => self.delays.set_limit(f64::INFINITY),
+            None => {}
         }
         if is_restored {
             self.delivery.restart();
@@ -192,8 +199,14 @@ impl Path {
         for packet in report.packets {
             match packet.outcome {
                 Outcome::Lost => self.lost.push(*packet),
-                Outcome::Received { at, .. } => {
-                    news.received += u32::from(self.on_received(packet, at));
+                Outcome::Received { at, ecn } => {
+                    if !self.on_received(packet, at) {
+                        continue;
+                    }
+                    news.received += 1;
+                    if ecn == Ecn::Ce {
+                        news.congestion = Some(self.on_mark(packet));
+                    }
                 }
             }
         }
@@ -258,6 +271,7 @@ impl Path {
     }
 
     fn on_rtt(&mut self, now: Time, sample: Duration) {
+        self.sampled = now;
         let sample = sample.as_secs_f64();
         if self.rtt > 0.0 {
             self.rtt += (sample - self.rtt) * RTT_GAIN;
@@ -321,6 +335,19 @@ impl Path {
         true
     }
 
+    /// The packet that has just been received carries a mark of congestion.
+    fn on_mark(&mut self, packet: &PacketOutcome) -> Congestion {
+        let rtt = self.rtt.max(1e-3);
+        let rate = self.delivery.rate().max(self.size / rtt);
+        self.losses.on_mark(packet, (self.size, rtt, rate));
+        Congestion {
+            sent: self.seconds(packet.sent),
+            queue: self.received.back().map_or(0.0, |newest| newest.queue),
+            is_strong: true,
+            is_mark: true,
+        }
+    }
+
     /// Decides about the cause of a loss.
     fn on_lost(
         &mut self,
@@ -362,6 +389,7 @@ impl Path {
             sent,
             queue,
             is_strong,
+            is_mark: false,
         })
     }
 
@@ -462,6 +490,9 @@ const FALL_DIP: f64 = 0.002;
 const FALL_PACKETS: usize = 16;
 /// The jitter estimate includes the queue that a fall causes.
 const MOST_JITTER: f64 = 0.01;
+/// Age of a sample of the round-trip time that says nothing about the present queue. With
+/// transport-wide feedback, samples are those of sender reports.
+const LIMITED: Duration = Duration::from_millis(300);
 /// Above this fraction of losses, none counts as delivered.
 const HEAVY: f64 = 0.12;
 /// Weight of a packet in the mean size.

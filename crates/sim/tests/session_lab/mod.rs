@@ -15,6 +15,7 @@ use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Algorithm as _, Context, Demand, Ecn, Start, TimerReason};
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::link::{
@@ -80,7 +81,7 @@ impl SessionSetup {
         Self {
             uplink: link(Capacity::Fixed(Rate::kbps(4_000))),
             downlink: link(Capacity::Unlimited),
-            control: ControllerConfig::default(),
+            control: ControllerConfig::Tfrc(TfrcConfig::default()),
             bound: Some(Duration::from_millis(400)),
             floor: Rate::kbps(150),
             ceiling: Rate::kbps(6_000),

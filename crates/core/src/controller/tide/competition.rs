@@ -20,6 +20,8 @@ pub(super) struct Competition {
     /// without doubt.
     congested: f64,
     surely: f64,
+    /// Time of sending of the last marked packet.
+    marked: f64,
     overflow: f64,
     /// Until when the queue is, or may be, this flow's own.
     own_until: f64,
@@ -79,6 +81,7 @@ impl Competition {
             known: 0.0,
             congested: f64::NEG_INFINITY,
             surely: f64::NEG_INFINITY,
+            marked: f64::NEG_INFINITY,
             overflow: 0.0,
             own_until: f64::NEG_INFINITY,
             reported: f64::NEG_INFINITY,
@@ -96,6 +99,9 @@ impl Competition {
     pub(super) fn on_congestion(&mut self, loss: Congestion) {
         self.congested = loss.sent;
         self.overflow = loss.queue;
+        if loss.is_mark {
+            self.marked = loss.sent;
+        }
         if loss.is_strong && loss.sent > self.own_until {
             self.surely = loss.sent;
         }
@@ -156,7 +162,20 @@ impl Competition {
         if is_new {
             self.reported = self.congested;
         }
-        (None, overflow)
+        // A mark asks for the rate of TCP, whoever fills the queue (RFC 3168 section 5).
+        let is_marked = now - self.marked < f64::max(10.0, 100.0 * rtt);
+        let marked = is_marked.then(|| Limits {
+            least: 0.0,
+            most: self.most(path),
+        });
+        (marked, overflow)
+    }
+
+    /// Rate of TCP at the losses by congestion.
+    fn most(&self, path: &Path) -> f64 {
+        let (size, rtt) = (path.size(), path.rtt().max(1e-3));
+        let rate = path.losses().by_congestion().event_rate();
+        self.friend.throughput(size, rtt, rate).max(size / rtt)
     }
 
     /// Whether the queue stays long although this flow keeps it short.
@@ -232,11 +251,7 @@ impl Competition {
     fn limits(&mut self, path: &Path, input: Input) -> Limits {
         let (size, rtt) = (path.size(), path.rtt().max(1e-3));
         let losses = path.losses();
-        let fair = |p| self.friend.throughput(size, rtt, p);
-        let (all, congestion) = (
-            fair(losses.all().event_rate()),
-            fair(losses.by_congestion().event_rate()),
-        );
+        let all = self.friend.throughput(size, rtt, losses.all().event_rate());
         let mut step = size * input.span / (rtt * rtt);
         if losses.all().intervals_known() >= 4 && all > self.floor {
             step = step.max((all - self.floor) * input.span / f64::max(4.0 * rtt, 0.2));
@@ -245,7 +260,7 @@ impl Competition {
         self.floor = (self.floor + step).min(all).min(most);
         Limits {
             least: FLOOR_FACTOR * self.floor,
-            most: congestion.max(size / rtt),
+            most: self.most(path),
         }
     }
 }

@@ -21,6 +21,7 @@ impl Algorithm for TideConfig {
             config: self.clone(),
             packet_size: start.packet_size,
             demand: start.demand,
+            rtt: None,
             controller: Law::Tide(Box::new(Tide::new(self, start))),
         })
     }
@@ -32,6 +33,8 @@ struct ByReports {
     config: TideConfig,
     packet_size: Bytes,
     demand: Demand,
+    /// Last sample of the round-trip time: with sparse reports, the next one is seconds away.
+    rtt: Option<Duration>,
     controller: Law,
 }
 
@@ -56,18 +59,22 @@ impl ByReports {
         }
     }
 
-    /// Selects the controller for reports that are at most `interval` apart.
-    fn select(&mut self, now: Time, interval: Duration) {
-        let start = Start::new(now, self.packet_size, self.demand);
-        let is_sparse = interval > LONGEST_INTERVAL;
+    /// Selects the controller for reports that are at most `interval` apart. It starts again, so an
+    /// interval between the two limits changes nothing.
+    fn select(&mut self, cx: &mut Context<'_>, interval: Duration) {
+        let start = Start::new(cx.now, self.packet_size, self.demand);
         match self.controller {
-            Law::Tide(_) if is_sparse => {
+            Law::Tide(_) if interval > SPARSE => {
                 self.controller = Law::Equation(TfrcConfig::default().start(&start));
             }
-            Law::Equation(_) if !is_sparse => {
+            Law::Equation(_) if interval <= FREQUENT => {
                 self.controller = Law::Tide(Box::new(Tide::new(&self.config, &start)));
             }
-            _ => {}
+            _ => return,
+        }
+        if let Some(rtt) = self.rtt {
+            self.controller_mut()
+                .on_report(cx, &Report::default().rtt(rtt));
         }
     }
 }
@@ -78,6 +85,7 @@ impl RateController for ByReports {
     }
 
     fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
+        self.rtt = report.rtt.or(self.rtt);
         self.controller_mut().on_report(cx, report);
     }
 
@@ -89,7 +97,7 @@ impl RateController for ByReports {
         match *change {
             Change::Demand(demand) => self.demand = demand,
             Change::Path { packet_size, .. } => self.packet_size = packet_size,
-            Change::Reports { interval } => self.select(cx.now, interval),
+            Change::Reports { interval } => self.select(cx, interval),
             Change::LowerEffort(_) | Change::Validated { .. } => {}
         }
         self.controller_mut().on_change(cx, change);
@@ -112,9 +120,10 @@ impl RateController for ByReports {
     }
 }
 
-/// Longest interval of reports for tide. Transport-wide feedback of browsers comes every 50 to 250
-/// ms.
-const LONGEST_INTERVAL: Duration = Duration::from_millis(500);
+/// Reports that are further apart are too few for tide, and those that are not are enough. Browsers
+/// send transport-wide feedback every 50 to 250 ms, `GStreamer` with its RTCP.
+const SPARSE: Duration = Duration::from_millis(300);
+const FREQUENT: Duration = Duration::from_millis(120);
 
 #[cfg(test)]
 mod tests {
@@ -133,7 +142,7 @@ mod tests {
         let mut controller = TideConfig::default().start(&start);
         assert!(controller.path_state().is_some());
         let mut rng = Seed(1).stream("tide");
-        for (millis, is_tide) in [(100, true), (5_000, false), (2_000, false), (0, true)] {
+        for (millis, is_tide) in [(200, true), (5_000, false), (200, false), (0, true)] {
             let mut cx = Context {
                 now: Time::from_nanos(1_000_000_000),
                 rng: &mut rng,

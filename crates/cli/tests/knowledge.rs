@@ -62,6 +62,8 @@ fn errors_name_the_file_the_row_and_the_fix() {
     let dir = folder("knowledge-errors");
     fs::write(dir.join("in.csv"), SAMPLES).unwrap();
     fs::write(dir.join("bad.csv"), SAMPLES.replace("9000000", "fast")).unwrap();
+    let address = "at_ms,client,scale,rate_bps\n1700000000000,192.0.2.300,minute,1000000\n";
+    fs::write(dir.join("address.csv"), address).unwrap();
     fs::write(dir.join("bad.parquet"), SAMPLES).unwrap();
     fs::write(dir.join("text.db"), SAMPLES).unwrap();
     for (line, code, words) in [
@@ -71,6 +73,21 @@ fn errors_name_the_file_the_row_and_the_fix() {
             "knowledge import bad.csv",
             2,
             "bad.csv: row 3: invalid value of rate_bps",
+        ),
+        (
+            "knowledge import address.csv",
+            2,
+            "address.csv: row 1: \"192.0.2.300\" is no IP address",
+        ),
+        (
+            "knowledge show --store .",
+            2,
+            "is a folder: name a file in it",
+        ),
+        (
+            "knowledge import in.csv --store no/dir.db",
+            2,
+            "the folder of no/dir.db does not exist",
         ),
         // A file with an error changes no store.
         ("knowledge show", 2, "knowledge.db does not exist"),
@@ -85,7 +102,6 @@ fn errors_name_the_file_the_row_and_the_fix() {
             0,
             "text.db is damaged: it was renamed",
         ),
-        ("knowledge import in.csv --store no/dir.db", 2, "no/dir.db"),
         (
             "knowledge import in.csv --store text.db --addresses plain",
             2,

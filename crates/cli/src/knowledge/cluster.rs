@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::{counted, say};
@@ -37,6 +37,13 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<ExitCode> {
         ..ClusterConfig::default()
     };
     let done = recluster(&mut store, config, access::now()).map_err(store_error)?;
+    if done.clouds == 0 {
+        bail!(
+            "{} has no trajectory yet: clusters need samples of the scale \"minute\", which a stream \
+             adds once per minute; see `tidegate knowledge show`",
+            args.store.store.display()
+        );
+    }
     let rows = rows(&store)?;
     if args.json {
         print_json(&json!({ "result": done, "clusters": rows }))?;

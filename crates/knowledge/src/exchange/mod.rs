@@ -64,17 +64,23 @@ impl Row {
         let address = self.client.parse::<IpAddr>().ok();
         let (cloud, client) = match address {
             Some(address) => {
-                let cloud = Cloud::of(address).map_err(|_| RowFault::Column("client"))?;
+                let cloud = Cloud::of(address).map_err(|_| RowFault::of("client", &self.client))?;
                 (cloud, addresses.client(address))
             }
-            None => (
-                self.cloud.parse().map_err(|_| RowFault::Column("cloud"))?,
-                Client::new(&self.client).ok_or(RowFault::Column("client"))?,
-            ),
+            // Without a cloud, the client must be an address.
+            None if self.cloud.is_empty() => return Err(RowFault::of("client", &self.client)),
+            None => {
+                let cloud = self.cloud.parse();
+                (
+                    cloud.map_err(|_| RowFault::of("cloud", &self.cloud))?,
+                    Client::new(&self.client)
+                        .ok_or_else(|| RowFault::of("client", &self.client))?,
+                )
+            }
         };
         let measurement = Measurement {
             at: WallTime::from_millis(self.at_ms).ok_or(RowFault::Column("at_ms"))?,
-            scale: Scale::of_name(&self.scale).ok_or(RowFault::Column("scale"))?,
+            scale: Scale::of_name(&self.scale).ok_or_else(|| RowFault::of("scale", &self.scale))?,
             rate: Rate::bps(self.rate_bps),
             rtt: self.rtt_us.map(Duration::from_micros),
             loss: self.loss,
@@ -112,13 +118,24 @@ impl From<&Sample> for Row {
 }
 
 /// Why a row is no sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowFault {
+    /// This text is no value of this column.
+    Text(&'static str, String),
     /// The value of this column has another form.
     Column(&'static str),
     /// A rate, round-trip time or share of losses is out of its range.
     Range,
 }
+
+impl RowFault {
+    fn of(column: &'static str, text: &str) -> Self {
+        Self::Text(column, text.chars().take(LONGEST_QUOTED).collect())
+    }
+}
+
+/// Characters of a wrong value that a message quotes.
+const LONGEST_QUOTED: usize = 60;
 
 /// A file cannot be imported or exported.
 #[derive(Debug)]
@@ -150,6 +167,16 @@ impl Display for ExchangeError {
                 COLUMNS.join(", ")
             ),
             Self::Row { number, fault } => match fault {
+                RowFault::Text(name, text) => write!(
+                    f,
+                    "row {number}: {text:?} is no {}",
+                    match *name {
+                        "client" => "IP address; with a prefix as cloud, client may be a name",
+                        "cloud" => "prefix such as 192.0.2.0/24 or 2001:db8::/48 (column cloud)",
+                        "scale" => "scale: write round-trip or minute",
+                        other => other,
+                    }
+                ),
                 RowFault::Column(name) => write!(f, "row {number}: invalid value of {name}"),
                 RowFault::Range => write!(
                     f,

@@ -27,7 +27,11 @@ impl StoreError {
                 error.sqlite_error_code(),
                 Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory)
             ),
-            StoreFault::Damaged | StoreFault::Missing | StoreFault::Version(_) => false,
+            StoreFault::Damaged
+            | StoreFault::IsFolder
+            | StoreFault::Missing
+            | StoreFault::NoFolder
+            | StoreFault::Version(_) => false,
         }
     }
 }
@@ -42,8 +46,12 @@ pub enum StoreFault {
     Damaged,
     /// The disk is full.
     Full,
+    /// The path is that of a folder.
+    IsFolder,
     /// There is no such file.
     Missing,
+    /// The folder of the file does not exist.
+    NoFolder,
     /// Another failure of the database.
     Sqlite(rusqlite::Error),
     /// The operating system refuses.
@@ -79,6 +87,14 @@ impl Display for StoreError {
                 "{name} does not exist: `tidegate knowledge import` and `tidegate send --knowledge` \
                  create a store"
             ),
+            StoreFault::IsFolder => write!(
+                f,
+                "{name} is a folder: name a file in it, such as {}",
+                self.path.join("knowledge.db").display()
+            ),
+            StoreFault::NoFolder => {
+                write!(f, "the folder of {name} does not exist: create it")
+            }
             StoreFault::Sqlite(error) => write!(f, "cannot use {name}: {error}"),
             StoreFault::System(error) => write!(f, "cannot use {name}: {error}"),
             StoreFault::Version(version) => write!(

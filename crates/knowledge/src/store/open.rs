@@ -99,6 +99,15 @@ impl Store {
 
 fn open_at(path: &Path, flags: OpenFlags) -> Result<Store, StoreFault> {
     let is_read_only = flags.contains(OpenFlags::SQLITE_OPEN_READ_ONLY);
+    if path.is_dir() {
+        return Err(StoreFault::IsFolder);
+    }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    if folder.is_some_and(|folder| !folder.exists()) {
+        return Err(StoreFault::NoFolder);
+    }
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(LOCK_WAIT)?;
     let size = fs::metadata(path).map_or(0, |metadata| metadata.len());

@@ -183,6 +183,8 @@ enum Nodes {
     None,
     /// None: many flows over the entry's own path, with every seed.
     Flows,
+    /// The same, in the simulator or in the lab.
+    LabFlows,
 }
 
 /// Whether the name of a node begins with the requested prefix, ignoring ASCII case.
@@ -196,7 +198,7 @@ impl Nodes {
         match self {
             Self::Abone => abone::NODES.map(|node| node.name).to_vec(),
             Self::Itcp => itcp::node_names().to_vec(),
-            Self::None | Self::Flows => Vec::new(),
+            Self::None | Self::Flows | Self::LabFlows => Vec::new(),
         }
     }
 }
@@ -205,7 +207,7 @@ impl Entry {
     /// Whether the entry has several runs to nodes. Otherwise `seeds`, `nodes`, `rto_max` and
     /// `bottleneck` of [`Options`] have no effect.
     pub fn has_nodes(&self) -> bool {
-        !matches!(self.nodes, Nodes::None | Nodes::Flows)
+        !matches!(self.nodes, Nodes::None | Nodes::Flows | Nodes::LabFlows)
     }
 
     /// Whether the entry is played with several seeds.
@@ -216,6 +218,11 @@ impl Entry {
     /// Whether the entry can be played in the lab.
     pub fn has_lab(&self) -> bool {
         self.nodes != Nodes::Flows
+    }
+
+    /// Whether the runs have many flows instead of one video.
+    fn has_flows(&self) -> bool {
+        matches!(self.nodes, Nodes::Flows | Nodes::LabFlows)
     }
 
     /// Whether the injector cuts the entry's path.

@@ -13,6 +13,7 @@ use tidegate_core::units::Time;
 use tidegate_live::driver::Interrupts;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::run::StagedRun;
+use tidegate_sim::runner::{Keep, RunResult};
 use tidegate_sim::{run, topology};
 use tidegate_studies::papers::verb;
 use tidegate_studies::papers::{Job, PapersError, PictureSource, Testbed};
@@ -74,7 +75,14 @@ impl Lab {
         self.interrupts.count() > 0
     }
 
-    fn try_play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>> {
+    /// Plays the job and reads from the result. The run ends with the video if `has_video`. None if
+    /// the user has interrupted it.
+    fn try_play<T>(
+        &self,
+        job: &Job,
+        has_video: bool,
+        read: impl Fn(&RunResult) -> Result<T>,
+    ) -> Result<Option<T>> {
         let number = 1 + self.begun.fetch_add(1, Ordering::Relaxed);
         let script = LoadedScenario {
             scenario: job.scenario.clone(),
@@ -87,7 +95,7 @@ impl Lab {
             seed,
             interrupts: &self.interrupts,
             service: Some(&self.service),
-            ends_with_video: true,
+            ends_with_video: has_video,
             injector: self.injector,
             partial: None,
         };
@@ -103,14 +111,21 @@ impl Lab {
         if !played.report.kept_up {
             self.late.fetch_add(1, Ordering::Relaxed);
         }
-        let video = played
-            .take
-            .flows
-            .iter()
-            .find(|(role, _)| role.name == "video");
-        let video = video.context("the run has no video")?.clone();
+        let value = read(&played.take)?;
         self.keep(&script, job, played, number)?;
-        Ok(Some(video))
+        Ok(Some(value))
+    }
+
+    /// Says why a run failed. Other runs continue.
+    fn settle<T>(&self, job: &Job, played: Result<Option<T>>) -> Option<T> {
+        if let Err(why) = &played {
+            let failed = format!("run {} of seed {} failed: {why:#}", job.label, job.seed);
+            say(&failed);
+            if let Ok(mut said) = self.said.lock() {
+                said.insert(failed);
+            }
+        }
+        played.unwrap_or_default()
     }
 
     /// Writes the run folder.
@@ -123,7 +138,8 @@ impl Lab {
     ) -> Result<()> {
         let dir = self.out.join(format!("{}-{}", job.label, job.seed));
         let mut manifest = run_folder::manifest(run::World::Lab, &script.scenario);
-        manifest.timing.push(lab::timing("video", &result.report));
+        let first = &result.take.flows[0].0.name;
+        manifest.timing.push(lab::timing(first, &result.report));
         if let Ok(mut said) = self.said.lock() {
             said.extend(result.notes.iter().cloned());
         }
@@ -210,16 +226,16 @@ impl Testbed for Lab {
     }
 
     fn play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError> {
-        let played = self.try_play(job);
-        if let Err(why) = &played {
-            // Other runs continue.
-            let failed = format!("run {} of seed {} failed: {why:#}", job.label, job.seed);
-            say(&failed);
-            if let Ok(mut said) = self.said.lock() {
-                said.insert(failed);
-            }
-        }
-        Ok(played.unwrap_or_default())
+        let played = self.try_play(job, true, |run| {
+            let video = run.flows.iter().find(|(role, _)| role.name == "video");
+            Ok(video.context("the run has no video")?.clone())
+        });
+        Ok(self.settle(job, played))
+    }
+
+    // The lab keeps all records.
+    fn flows(&self, job: &Job, _: Keep) -> Result<Option<RunResult>, PapersError> {
+        Ok(self.settle(job, self.try_play(job, false, |run| Ok(run.clone()))))
     }
 
     fn pictures(&self) -> &dyn PictureSource {

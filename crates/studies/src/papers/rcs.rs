@@ -6,6 +6,7 @@ mod beside_tcp;
 mod blockage;
 mod encoder;
 mod fairness;
+mod lab;
 mod lower_effort;
 mod path;
 mod throughput;
@@ -26,6 +27,14 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
         bounds: "",
         compares_growth: false,
         make,
+    }
+}
+
+/// An entry that can also be played in the lab.
+const fn real(name: &'static str, about: &'static str, make: Make) -> Entry {
+    Entry {
+        nodes: Nodes::LabFlows,
+        ..entry(name, about, make)
     }
 }
 
@@ -55,25 +64,25 @@ pub(super) const FIG9: Entry = encoded(
     encoder::averages,
 );
 
-pub(super) const FIG12: Entry = entry(
+pub(super) const FIG12: Entry = real(
     "rcs/fig12",
     "data rate around a packet loss by a link error",
     traces::link_error,
 );
 
-pub(super) const FIG14: Entry = entry(
+pub(super) const FIG14: Entry = real(
     "rcs/fig14",
     "data rate around a packet loss by congestion",
     traces::congestion,
 );
 
-pub(super) const FIG16: Entry = entry(
+pub(super) const FIG16: Entry = real(
     "rcs/fig16",
     "data rate around a loss of the signal",
     traces::signal_loss,
 );
 
-pub(super) const FIG17A: Entry = entry(
+pub(super) const FIG17A: Entry = real(
     "rcs/fig17a",
     "throughput for the loss probability of the link",
     throughput::by_loss,
@@ -115,7 +124,7 @@ pub(super) const SHARES: Entry = entry(
     fairness::homogeneous,
 );
 
-pub(super) const FIG20: Entry = entry(
+pub(super) const FIG20: Entry = real(
     "rcs/fig20",
     "throughput of RCS and TCP on one lossy path",
     fairness::one_path,
@@ -145,7 +154,7 @@ pub(super) const FIG21C: Entry = entry(
     fairness::by_background,
 );
 
-pub(super) const FIG22A: Entry = entry(
+pub(super) const FIG22A: Entry = real(
     "rcs/fig22a",
     "throughput for the duration of a loss of the signal",
     blockage::throughput,

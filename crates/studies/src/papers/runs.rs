@@ -11,7 +11,7 @@ use tidegate_core::random::Seed;
 use super::outcome::{Outcome, outcome};
 use super::{Options, Progress};
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
-use tidegate_sim::runner::{self, Keep, PlayError};
+use tidegate_sim::runner::{self, Keep, PlayError, RunResult};
 use tidegate_sim::scenario::{Scenario, ScenarioError, VideoPlan};
 
 /// TCP implementation of the video.
@@ -188,6 +188,18 @@ pub trait Testbed: fmt::Debug + Send + Sync {
     /// # Errors
     /// The run fails and no figure can be produced.
     fn play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError>;
+
+    /// Runs a job of flows without video. None as in [`Self::play`]. By default the flows are
+    /// simulated.
+    ///
+    /// # Errors
+    /// The run fails and no figure can be produced.
+    fn flows(&self, job: &Job, keep: Keep) -> Result<Option<RunResult>, PapersError> {
+        let encoder =
+            |_: &str, _: &VideoPlan, _| Err(EncodeError::Codec("the run has a video".to_owned()));
+        let run = runner::flows(&job.scenario, Seed(job.seed), keep, &encoder);
+        run.map(Some).map_err(PapersError::Play)
+    }
 
     /// Source of the pictures; none by default.
     fn pictures(&self) -> &dyn PictureSource {

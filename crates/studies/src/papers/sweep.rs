@@ -9,7 +9,7 @@ use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
 use tidegate_sim::meter::Totals;
 use tidegate_sim::runner::{self, Keep, RunResult};
 
-use super::runs::scenario;
+use super::runs::{Job, scenario};
 use super::{Options, PapersError, Progress};
 
 /// A network and its flows.
@@ -137,7 +137,7 @@ pub(super) struct Sweep {
     pub(super) values: Vec<f64>,
     pub(super) names: Vec<String>,
     note: &'static str,
-    /// By curve, value and seed.
+    /// By curve, value and seed; without runs of the lab that failed.
     runs: Vec<Vec<Vec<Run>>>,
 }
 
@@ -155,12 +155,16 @@ impl Sweep {
         let mut jobs = Vec::new();
         for curve in curves {
             for value in values {
-                let text = (curve.text)(*value);
-                jobs.extend((1..=options.seeds).map(|seed| (text.clone(), seed)));
+                let label = format!("{}-{value}", curve.name);
+                let job = Job::new(&label, (curve.text)(*value))?;
+                jobs.extend((1..=options.seeds).map(|seed| job.with_seed(seed)));
             }
         }
-        let mut played = play_all(&jobs, options.threads, progress)?.into_iter();
-        let mut seeds = || played.by_ref().take(options.seeds as usize).collect();
+        let mut played = play_all(&jobs, options, progress)?.into_iter();
+        let mut seeds = || {
+            let seeds = played.by_ref().take(options.seeds as usize);
+            seeds.flatten().collect()
+        };
         let runs = curves
             .iter()
             .map(|_| values.iter().map(|_| seeds()).collect());
@@ -284,15 +288,16 @@ fn short(value: f64) -> Cell {
     Cell::Text(format!("{value}"))
 }
 
-/// Plays the jobs on so many threads.
+/// Plays the jobs on the testbed of the options. None for runs of the lab that failed.
 fn play_all(
-    jobs: &[(String, u64)],
-    threads: usize,
+    jobs: &[Job],
+    options: &Options,
     progress: Progress<'_>,
-) -> Result<Vec<Run>, PapersError> {
-    in_parallel(jobs.len(), threads, progress, |n| {
-        let (text, seed) = &jobs[n];
-        play(text, *seed, KEEP).map(|run| counters(&run))
+) -> Result<Vec<Option<Run>>, PapersError> {
+    options.world.begin(jobs, options.threads);
+    in_parallel(jobs.len(), options.threads, progress, |n| {
+        let run = options.world.flows(&jobs[n], KEEP)?;
+        Ok(run.as_ref().map(counters))
     })
 }
 
@@ -339,7 +344,8 @@ pub(super) fn play(text: &str, seed: u64, keep: Keep) -> Result<RunResult, Paper
     runner::flows(&scenario, Seed(seed), keep, &encoder).map_err(PapersError::Play)
 }
 
-fn counters(run: &RunResult) -> Run {
+/// Counters of a run.
+pub(super) fn counters(run: &RunResult) -> Run {
     let flows = run.flows.iter().enumerate();
     let flows = flows.map(|(n, (flow, _))| (flow.class.clone(), run.meter.totals(n)));
     let mut bins: Vec<(String, Vec<f64>)> = Vec::new();

@@ -68,8 +68,8 @@ enum PapersVerb {
 struct RunArgs {
     /// Names as in `papers list`, prefixes such as "itcp/", or "all"
     names: Vec<String>,
-    /// Runs of each kind, with seeds from 1 [default: 10; with --lab 2 for the first paper, whose
-    /// tables take about 15 minutes each, and 5 for the report, as published]
+    /// Runs of each kind, with seeds from 1 [default: 10; with --lab 2 for rcs/ and for the first
+    /// paper, whose tables take about 15 minutes each, and 5 for the report, as published]
     #[arg(long, value_name = "N", value_parser = arguments::seeds)]
     seeds: Option<u64>,
     /// Same as --seeds
@@ -94,7 +94,7 @@ struct RunArgs {
     /// exponential; in the simulator itcp/table4, table5 and cuts play both]
     #[arg(long, value_enum)]
     rto_backoff: Option<RtoBackoff>,
-    /// Number of concurrent runs [default: one per core; with --lab eight per core]
+    /// Number of concurrent runs [default: one per core; with --lab eight per core, three for rcs/]
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<NonZeroUsize>,
     /// Folder for tables, values and charts
@@ -203,6 +203,7 @@ fn play_plan(
         at = entry.name;
         let options = Options {
             seeds: how_often(args, entry),
+            threads: concurrent(args, entry),
             ..options.clone()
         };
         let Some(mut figure) = play_one(entry, &options, interruptible_by)? else {
@@ -252,10 +253,19 @@ fn how_often(args: &RunArgs, entry: &Entry) -> u64 {
     args.seeds.or(args.runs).unwrap_or(usual)
 }
 
-/// Options of all entries, except for the number of runs and the path.
-fn options(args: &RunArgs, program: &dyn Program, lab: Option<&Arc<dyn Lab>>) -> Options {
+/// Number of concurrent runs of an entry.
+fn concurrent(args: &RunArgs, entry: &Entry) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let jobs = args.jobs.map(NonZeroUsize::get);
+    let usual = match (args.lab, entry.has_flows()) {
+        (false, _) => cores,
+        (true, false) => cores * LABS,
+        (true, true) => cores * LABS_OF_FLOWS,
+    };
+    args.jobs.map_or(usual, NonZeroUsize::get)
+}
+
+/// Options of all entries, except for the numbers of runs and the path.
+fn options(args: &RunArgs, program: &dyn Program, lab: Option<&Arc<dyn Lab>>) -> Options {
     let options = Options {
         world: Arc::new(Simulator::new(program.pictures())),
         seeds: RUNS,
@@ -266,7 +276,7 @@ fn options(args: &RunArgs, program: &dyn Program, lab: Option<&Arc<dyn Lab>>) ->
         linear: args.rto_backoff.map(RtoBackoff::is_linear),
         bottleneck: Bottleneck::default(),
         bursts: None,
-        threads: jobs.unwrap_or(cores),
+        threads: 1,
         memory: Arc::default(),
     };
     let Some(lab) = lab else { return options };
@@ -277,7 +287,6 @@ fn options(args: &RunArgs, program: &dyn Program, lab: Option<&Arc<dyn Lab>>) ->
         } else {
             options.tcps
         },
-        threads: jobs.unwrap_or(cores * LABS),
         ..options
     }
 }
@@ -341,6 +350,8 @@ const RUNS: u64 = 10;
 const LAB_RUNS: u64 = 2;
 /// Concurrent lab runs per core: a run of the papers uses a few percent of a core.
 const LABS: usize = 8;
+/// The same for runs of many flows, which have up to 2,000 packets per second.
+const LABS_OF_FLOWS: usize = 3;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,8 @@
 
 use tidegate_report::plot::Figure;
 
-use super::path::{Control, Path, SIGNAL_LOSS_AT};
+use super::lab;
+use super::path::{Control, Path};
 use super::sweep::{Curve, Run, Sweep};
 use crate::papers::{Entry, Options, PapersError, Progress};
 
@@ -11,13 +12,22 @@ type Played = Result<Figure, PapersError>;
 /// Ten flows, measured for some seconds from the return of the signal: during its loss nothing
 /// arrives, whatever the rate control.
 fn path(control: Control, lasts: f64, measured: f64) -> Path {
-    let back = SIGNAL_LOSS_AT + lasts;
     Path {
         blockage: lasts,
-        measure_from: back,
-        duration: back + measured,
         ..Path::of(control)
     }
+    .measured_after(measured)
+}
+
+/// The path of Figure 22(a), smaller and shorter in the lab.
+fn reduced(control: Control, lasts: f64, options: &Options) -> Path {
+    let mut path = path(control, lasts, MEASURED);
+    lab::reduce(&mut path, options);
+    if options.is_lab() {
+        path.blockage_at = LOST_IN_LAB;
+        path = path.measured_after(MEASURED_IN_LAB);
+    }
+    path
 }
 
 fn total(run: &Run) -> f64 {
@@ -31,9 +41,13 @@ pub(super) fn throughput(entry: &Entry, options: &Options, progress: Progress<'_
         Control::Rap,
         Control::Tcp,
     ];
-    let curves = controls
-        .map(|control| Curve::new(control.name(), move |lasts| path(control, lasts, MEASURED)));
-    let sweep = Sweep::play(&LASTS, &curves, options, progress)?;
+    let curves = controls.map(|control| {
+        Curve::new(control.name(), move |lasts| {
+            reduced(control, lasts, options)
+        })
+    });
+    let all = lab::values(options, &LASTS, &[0.0, 5.0, 30.0]);
+    let sweep = Sweep::play(all, &curves, options, progress)?;
     let mut figure = entry.figure();
     let units = ("s", "data packets/s");
     sweep.draw(&mut figure, "", units, total, 0..controls.len());
@@ -46,7 +60,7 @@ pub(super) fn throughput(entry: &Entry, options: &Options, progress: Progress<'_
         gain > 2.6,
     );
     let kept = |curve| {
-        let all = (0..LASTS.len()).map(|n| sweep.mean(curve, n, total));
+        let all = (0..all.len()).map(|n| sweep.mean(curve, n, total));
         all.fold(f64::INFINITY, f64::min) / sweep.mean(curve, 0, total)
     };
     figure.claim(
@@ -62,7 +76,7 @@ pub(super) fn throughput(entry: &Entry, options: &Options, progress: Progress<'_
         kept(2),
         kept(2) <= 0.5,
     );
-    let better = (sweep.at(5.0)..LASTS.len())
+    let better = (sweep.at(5.0)..all.len())
         .map(|n| sweep.mean(0, n, total) / sweep.mean(1, n, total) - 1.0)
         .fold(f64::INFINITY, f64::min);
     figure.claim(
@@ -72,6 +86,18 @@ pub(super) fn throughput(entry: &Entry, options: &Options, progress: Progress<'_
         100.0 * better,
         better > 0.0,
     );
+    if options.is_lab() {
+        figure.notes.push(format!(
+            "Throughput over {MEASURED_IN_LAB} s from the return of the signal, which is lost after \
+             {LOST_IN_LAB} s."
+        ));
+        let measures = [
+            lab::Measure::new("throughput", units, total, &[0, 1, 2, 3]),
+            lab::Measure::overhead(units.0, |run| run.overhead("flow"), &[0]),
+        ];
+        lab::compare(&mut figure, &sweep, &curves, options, progress, &measures)?;
+        return Ok(figure);
+    }
     let gains = gains_by_interval(options, progress)?;
     figure.notes.push(format!(
         "Throughput over {MEASURED} s from the return of the signal. The paper does not state its \
@@ -103,7 +129,7 @@ fn gains_by_interval(
 
 pub(super) fn overhead(entry: &Entry, options: &Options, progress: Progress<'_>) -> Played {
     let curve = Curve::new("RCS", |lasts| Path {
-        measure_from: SIGNAL_LOSS_AT,
+        measure_from: Path::of(Control::Rcs).blockage_at,
         ..path(Control::Rcs, lasts, MEASURED)
     });
     let sweep = Sweep::play(&LASTS, &[curve], options, progress)?;
@@ -130,4 +156,7 @@ pub(super) fn overhead(entry: &Entry, options: &Options, progress: Progress<'_>)
 const LASTS: [f64; 7] = [0.0, 1.0, 5.0, 10.0, 20.0, 30.0, 60.0];
 /// Seconds of the measurement.
 const MEASURED: f64 = 100.0;
+/// The same in the lab, and the begin of the signal loss there.
+const MEASURED_IN_LAB: f64 = 20.0;
+const LOST_IN_LAB: f64 = 15.0;
 const INTERVALS: [f64; 4] = [10.0, 20.0, 30.0, 50.0];

@@ -2,6 +2,7 @@
 
 use tidegate_report::plot::Figure;
 
+use super::lab;
 use super::path::{Background, Control, Group, Path};
 use super::sweep::{Curve, Run, Sweep};
 use crate::papers::{Entry, Options, PapersError, Progress};
@@ -57,15 +58,17 @@ pub(super) fn one_path(entry: &Entry, options: &Options, progress: Progress<'_>)
         move |loss: f64| {
             let mut path = Path::with(vec![group("x", Control::Tcp, true), group("y", y, true)]);
             path.loss = loss;
+            lab::reduce(&mut path, options);
             path
         }
     };
+    let losses = lab::values(options, &LOSSES, &[1e-4, 1e-3, 1e-2]);
     let curves = [
         Curve::new("TCP beside RCS (r_X)", mixed(Control::Rcs)),
         Curve::new("RCS beside TCP (r_Y)", mixed(Control::Rcs)),
         Curve::new("TCP alone (r_TCP)", mixed(Control::Tcp)),
     ];
-    let sweep = Sweep::play(&LOSSES, &curves, options, progress)?;
+    let sweep = Sweep::play(losses, &curves, options, progress)?;
     let mut figure = entry.figure();
     let units = ("loss probability", "data packets/s per flow");
     let (x, y) = (|run: &Run| run.mean("x"), |run: &Run| run.mean("y"));
@@ -73,7 +76,7 @@ pub(super) fn one_path(entry: &Entry, options: &Options, progress: Progress<'_>)
     sweep.draw(&mut figure, "", units, x, [0]);
     sweep.draw(&mut figure, "", units, y, [1]);
     sweep.draw(&mut figure, "", units, all, [2]);
-    let ratios = (0..LOSSES.len()).map(|n| sweep.mean(0, n, x) / sweep.mean(2, n, all));
+    let ratios = (0..losses.len()).map(|n| sweep.mean(0, n, x) / sweep.mean(2, n, all));
     let ratios: Vec<f64> = ratios.collect();
     let worst = ratios
         .iter()
@@ -87,19 +90,26 @@ pub(super) fn one_path(entry: &Entry, options: &Options, progress: Progress<'_>)
         worst,
         (0.8..=1.25).contains(&worst),
     );
-    let above = (0..LOSSES.len()).filter(|n| sweep.mean(1, *n, y) > sweep.mean(0, *n, x));
+    let above = (0..losses.len()).filter(|n| sweep.mean(1, *n, y) > sweep.mean(0, *n, x));
     let above = above.count() as f64;
     figure.claim(
         "r_Y is higher than r_X (number of loss probabilities)",
-        Some(LOSSES.len() as f64),
+        Some(losses.len() as f64),
         above,
-        above as usize == LOSSES.len(),
+        above as usize == losses.len(),
     );
-    for (loss, ratio) in LOSSES.iter().zip(&ratios) {
+    for (loss, ratio) in losses.iter().zip(&ratios) {
         figure
             .notes
             .push(format!("r_X / r_TCP at {loss}: {ratio:.2}"));
     }
+    let measures = [
+        lab::Measure::new("throughput", units, x, &[0]),
+        lab::Measure::new("throughput", units, y, &[1]),
+        lab::Measure::new("throughput", units, all, &[2]),
+        lab::Measure::overhead(units.0, |run| run.overhead("y"), &[1]),
+    ];
+    lab::compare(&mut figure, &sweep, &curves, options, progress, &measures)?;
     Ok(figure)
 }
 

@@ -13,7 +13,9 @@ pub(super) enum Control {
     Rap,
     /// SACK TCP of ns-2, without a limit of its window.
     Tcp,
-    /// The same with ns-2's default window of 20 packets.
+    /// Reno of Linux with SACK: in the lab that of the kernel.
+    LinuxTcp,
+    /// SACK TCP of ns-2 with its default window of 20 packets.
     TcpOfSmallWindow,
 }
 
@@ -23,7 +25,7 @@ impl Control {
             Self::Rcs => "RCS",
             Self::RcsWithoutBackoff => "RCS without Backoff",
             Self::Rap => "RAP",
-            Self::Tcp => "TCP",
+            Self::Tcp | Self::LinuxTcp => "TCP",
             Self::TcpOfSmallWindow => "TCP with a window of 20 packets",
         }
     }
@@ -44,6 +46,7 @@ impl Control {
                 "control = \"rap\"\nbulk = { packet = \"1000B\", overhead = \"1ms\" }".to_owned()
             }
             Self::Tcp => "tcp = { kind = \"sack\", packet = \"1000B\" }".to_owned(),
+            Self::LinuxTcp => "tcp = { kind = \"linux-reno\", packet = \"1000B\" }".to_owned(),
             Self::TcpOfSmallWindow => {
                 "tcp = { kind = \"sack\", packet = \"1000B\", window = \"20 packets\" }".to_owned()
             }
@@ -70,10 +73,12 @@ pub(super) struct Group {
     pub(super) is_satellite: bool,
 }
 
-/// The network of section V-A: a bottleneck of 1,300 packets per second.
+/// The network of section V-A.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     pub(super) groups: Vec<Group>,
+    /// Capacity of the bottleneck, and target of RCS, in packets per second.
+    pub(super) capacity: u32,
     /// Round-trip time of satellite flows, in ms.
     pub(super) rtt: f64,
     /// Loss probability of the satellite link.
@@ -83,7 +88,8 @@ pub(super) struct Path {
     /// Whether the bottleneck serves low-priority packets last; otherwise in order of arrival.
     pub(super) has_priority: bool,
     pub(super) background: Option<Background>,
-    /// Duration of a loss of the signal at [`SIGNAL_LOSS_AT`], in seconds.
+    /// Begin and duration of a loss of the signal, in seconds.
+    pub(super) blockage_at: f64,
     pub(super) blockage: f64,
     /// Duration and begin of the measurement, in seconds.
     pub(super) duration: f64,
@@ -109,15 +115,16 @@ impl ScenarioText for Path {
             "droptail"
         };
         let shared = |limit| {
-            format!("rate = \"{CAPACITY}b/s\"\nqueue = {{ {queue} = \"{limit} packets\" }}")
+            let bits = u64::from(self.capacity) * PACKET_BITS;
+            format!("rate = \"{bits}b/s\"\nqueue = {{ {queue} = \"{limit} packets\" }}")
         };
         link(&mut text, ("there", "a", "b"), &shared(buffer));
         link(&mut text, ("back", "b", "a"), &shared(NO_LIMIT));
         // Half of a round trip without the access links, which have 1 ms each.
         let delay = ((self.rtt / 2.0 - 2.0).max(0.0) * 1e3) as u64;
         let outage = if self.blockage > 0.0 {
-            let lasts = self.blockage;
-            format!("\noutage = [{{ at = \"{SIGNAL_LOSS_AT}s\", lasts = \"{lasts}s\" }}]")
+            let (at, lasts) = (self.blockage_at, self.blockage);
+            format!("\noutage = [{{ at = \"{at}s\", lasts = \"{lasts}s\" }}]")
         } else {
             String::new()
         };
@@ -125,7 +132,7 @@ impl ScenarioText for Path {
         link(&mut text, ("up", "b", "c"), &satellite(self.loss));
         link(&mut text, ("down", "c", "b"), &satellite(0.0));
         for group in &self.groups {
-            flows(&mut text, group);
+            flows(&mut text, group, self.capacity);
         }
         self.background(&mut text);
         text
@@ -146,14 +153,26 @@ impl Path {
     pub(super) fn with(groups: Vec<Group>) -> Self {
         Self {
             groups,
+            capacity: 1_300,
             rtt: 550.0,
             loss: 1e-3,
             buffer: 50,
             has_priority: true,
             background: None,
+            blockage_at: 100.0,
             blockage: 0.0,
             duration: 350.0,
             measure_from: 50.0,
+        }
+    }
+
+    /// The path measured for so many seconds from the return of the signal.
+    pub(super) fn measured_after(self, seconds: f64) -> Self {
+        let back = self.blockage_at + self.blockage;
+        Self {
+            measure_from: back,
+            duration: back + seconds,
+            ..self
         }
     }
 
@@ -174,7 +193,7 @@ impl Path {
     }
 }
 
-fn flows(text: &mut String, group: &Group) {
+fn flows(text: &mut String, group: &Group, capacity: u32) {
     let (route, access) = if group.is_satellite {
         (
             "path = [\"there\", \"up\"]\nback = [\"down\", \"back\"]",
@@ -184,7 +203,7 @@ fn flows(text: &mut String, group: &Group) {
         ("path = [\"there\"]\nback = [\"back\"]", 110.0 / 4.0)
     };
     // A source asks for the capacity of the link at most.
-    let keys = group.control.keys(PACKETS_PER_SECOND);
+    let keys = group.control.keys(capacity);
     let _ = write!(
         text,
         "[[flow]]\nname = \"{}\"\ncount = {}\n{route}\n{}{}start = [\"0s\", \"5s\"]\n{keys}\n",
@@ -210,14 +229,9 @@ fn end(name: &str, delay: f64) -> String {
     )
 }
 
-/// Capacity of the bottleneck.
-pub(super) const PACKETS_PER_SECOND: u32 = 1_300;
 const PACKET_BITS: u64 = 8_000;
-const CAPACITY: u64 = PACKETS_PER_SECOND as u64 * PACKET_BITS;
 /// Limit of a queue that loses no packet.
 const NO_LIMIT: u32 = 9_999;
-/// Begin of a loss of the signal, in seconds.
-pub(super) const SIGNAL_LOSS_AT: f64 = 100.0;
 
 #[cfg(test)]
 mod tests {
@@ -232,6 +246,7 @@ mod tests {
             Control::RcsWithoutBackoff,
             Control::Rap,
             Control::Tcp,
+            Control::LinuxTcp,
             Control::TcpOfSmallWindow,
         ];
         for control in controls {

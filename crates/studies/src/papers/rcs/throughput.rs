@@ -3,6 +3,7 @@
 use tidegate_report::claims::Claim;
 use tidegate_report::plot::Figure;
 
+use super::lab;
 use super::path::{Background, Control, Path};
 use super::sweep::{Curve, Run, Sweep};
 use crate::papers::{Entry, Options, PapersError, Progress};
@@ -51,7 +52,12 @@ fn percent(text: &str, published: f64, ours: f64, holds: bool) -> Claim {
 }
 
 pub(super) fn by_loss(entry: &Entry, options: &Options, progress: Progress<'_>) -> Played {
-    let sweep = Sweep::play(&LOSSES, &curves(|path, p| path.loss = p), options, progress)?;
+    let losses = lab::values(options, &LOSSES, &[1e-4, 1e-3, 5e-3]);
+    let curves = curves(|path, p| {
+        path.loss = p;
+        lab::reduce(path, options);
+    });
+    let sweep = Sweep::play(losses, &curves, options, progress)?;
     let mut figure = entry.figure();
     let units = ("loss probability", "data packets/s");
     sweep.draw(&mut figure, "", units, total, [RCS, RAP, TCP]);
@@ -68,15 +74,20 @@ pub(super) fn by_loss(entry: &Entry, options: &Options, progress: Progress<'_>) 
         "RCS improves the throughput over RAP at every loss probability (the smallest gain, %)",
     ));
     let values = |n: usize| sweep.mean(RCS, n, total);
-    let best = (0..LOSSES.len()).max_by(|a, b| values(*a).total_cmp(&values(*b)));
+    let best = (0..losses.len()).max_by(|a, b| values(*a).total_cmp(&values(*b)));
     let is_expected = best == Some(sweep.at(1e-3));
-    let best = best.map_or(f64::NAN, |n| LOSSES[n]);
+    let best = best.map_or(f64::NAN, |n| losses[n]);
     figure.claim(
         "the throughput of RCS is largest at this loss probability",
         Some(1e-3),
         best,
         is_expected,
     );
+    let measures = [
+        lab::Measure::new("throughput", units, total, &[RCS, RAP, TCP]),
+        lab::Measure::overhead(units.0, overhead, &[RCS]),
+    ];
+    lab::compare(&mut figure, &sweep, &curves, options, progress, &measures)?;
     Ok(figure)
 }
 

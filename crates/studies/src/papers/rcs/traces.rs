@@ -6,7 +6,9 @@ use tidegate_report::plot::{Figure, Point, Series};
 use tidegate_sim::run::EventRow;
 use tidegate_sim::runner::Keep;
 
-use super::sweep::{mean, play};
+use super::lab;
+use super::sweep::{Run, counters, in_parallel, mean};
+use crate::papers::runs::Job;
 use crate::papers::{Entry, Options, PapersError, Progress};
 
 type Played = Result<Figure, PapersError>;
@@ -20,6 +22,11 @@ struct Source {
 }
 
 impl Source {
+    /// Duration of the outage in ms.
+    fn lost(&self) -> u32 {
+        self.outage.map_or(0, |(_, lasts)| lasts)
+    }
+
     fn text(&self) -> String {
         let link = |name: &str, from: &str, to: &str| {
             let rate = self.capacity.filter(|_| name == "there");
@@ -90,24 +97,45 @@ fn packets(rate: Rate) -> f64 {
     rate.as_f64() / f64::from(PACKET_BITS)
 }
 
-/// Runs of a source with every seed.
+/// Runs of a source with every seed; without runs of the lab that failed.
 fn play_all(
     source: &Source,
     options: &Options,
     progress: Progress<'_>,
-) -> Result<Vec<Vec<Step>>, PapersError> {
+) -> Result<Vec<(Vec<Step>, Run)>, PapersError> {
     let keep = Keep {
         events: true,
         links: false,
         ..Keep::ALL
     };
-    let text = source.text();
-    let run = |seed| {
-        let run = play(&text, seed, keep).map(|run| steps(&run.events));
-        progress(seed as f64 / options.seeds as f64);
-        run
-    };
-    (1..=options.seeds).map(run).collect()
+    let label = format!("source-{}-{}", source.target, source.lost());
+    let job = Job::new(&label, source.text())?;
+    let jobs: Vec<Job> = (1..=options.seeds)
+        .map(|seed| job.with_seed(seed))
+        .collect();
+    options.world.begin(&jobs, options.threads);
+    let runs = in_parallel(jobs.len(), options.threads, progress, |n| {
+        let run = options.world.flows(&jobs[n], keep)?;
+        Ok(run.map(|run| (steps(&run.events), counters(&run))))
+    });
+    Ok(runs?.into_iter().flatten().collect())
+}
+
+/// Data rates of the runs of a source. In the lab, the simulator's values are added to the figure.
+fn play_source(
+    source: &Source,
+    figure: &mut Figure,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Vec<Vec<Step>>, PapersError> {
+    let runs = play_all(source, options, progress)?;
+    let (steps, counters): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
+    if options.is_lab() {
+        let simulated = play_all(source, &lab::simulator(options), progress)?;
+        let simulated: Vec<Run> = simulated.into_iter().map(|(_, run)| run).collect();
+        lab::compare_source(figure, &counters, &simulated, 1.0);
+    }
+    Ok(steps)
 }
 
 /// First loss, and the time from it until the rate is back at `rate`.
@@ -157,8 +185,8 @@ pub(super) fn link_error(entry: &Entry, options: &Options, progress: Progress<'_
         // One packet: the interval is 45.45 ms.
         outage: Some((3_000, 45)),
     };
-    let runs = play_all(&source, options, progress)?;
     let mut figure = entry.figure();
+    let runs = play_source(&source, &mut figure, options, progress)?;
     draw(&mut figure, &runs);
     let is_detected = |step: &Step| step.state == ControllerState::Detected;
     let times = runs
@@ -182,8 +210,8 @@ pub(super) fn congestion(entry: &Entry, options: &Options, progress: Progress<'_
         capacity: Some(S0),
         outage: None,
     };
-    let runs = play_all(&source, options, progress)?;
     let mut figure = entry.figure();
+    let runs = play_source(&source, &mut figure, options, progress)?;
     draw(&mut figure, &runs);
     let mut jumps = Vec::new();
     let mut growth = Vec::new();
@@ -236,8 +264,8 @@ pub(super) fn signal_loss(entry: &Entry, options: &Options, progress: Progress<'
         capacity: None,
         outage: Some((3_000, 1_100)),
     };
-    let runs = play_all(&source, options, progress)?;
     let mut figure = entry.figure();
+    let runs = play_source(&source, &mut figure, options, progress)?;
     draw(&mut figure, &runs);
     let after_backoff = |steps: &[Step]| {
         let backoff = steps

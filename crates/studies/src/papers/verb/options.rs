@@ -267,9 +267,9 @@ pub(super) mod tests {
         assert!(error.contains("itcp/cuts"), "{error}");
         assert!(!error.contains("abone/table5"), "{error}");
         assert_eq!(notes_of(&format!("all {route}")).unwrap().len(), 43);
-        let error = notes_of("rcs/fig12 --lab").unwrap_err();
+        let error = notes_of("rcs/fig17b --lab").unwrap_err();
         assert!(error.contains("does not support --lab"), "{error}");
-        assert_eq!(notes_of("rcs/fig12 --seeds 3"), Ok(Vec::new()));
+        assert_eq!(notes_of("rcs/fig12 --lab --seeds 3"), Ok(Vec::new()));
         // One that varies the lengths itself takes the gap only.
         let error = notes_of("itcp/cuts --cut 2s").unwrap_err();
         assert!(

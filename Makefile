@@ -27,7 +27,7 @@ help:
 	@echo '             speed of the simulator, also compared with ns-2 and ns-3 if installed'
 	@echo 'make fuzz    $(FUZZ_SECONDS) s of fuzzing per target (fuzz/README.md)'
 	@echo 'make peers   other projects'\'' controllers on SCENARIOS; results in runs/peers'
-	@echo 'make install installs program, event daemon with systemd units, C header and shared library'
+	@echo 'make install installs program, event daemon with systemd units, C headers and shared libraries'
 	@echo '             below PREFIX (/usr/local);'
 	@echo '             DESTDIR and make uninstall as usual'
 	@echo 'make clean   removes build products; keeps runs'

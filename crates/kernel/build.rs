@@ -1,4 +1,4 @@
-//! Sets the soname of the shared library.
+//! Sets the soname of a shared library: of this crate and of `live`.
 
 use std::env;
 
@@ -16,6 +16,8 @@ fn main() {
         } else {
             major
         };
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libtidegate_kernel.so.{version}");
+        let name = env::var("CARGO_PKG_NAME").expect("cargo sets the name");
+        let name = name.replace('-', "_");
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,lib{name}.so.{version}");
     }
 }

@@ -69,8 +69,8 @@ fn the_installation_is_found_by_pkg_config_and_can_be_removed() {
     let _ = fs::remove_dir_all(&scratch);
     let (built, below) = (scratch.join("built"), scratch.join("below"));
     fs::create_dir_all(&built).unwrap();
-    // Placeholders for the programs, which are of other packages and may not be built.
-    for program in ["tidegate", "tidegate-eventsd"] {
+    // Placeholders for the products of other packages, which may not be built.
+    for program in ["tidegate", "tidegate-eventsd", "libtidegate_live.so"] {
         symlink("/bin/true", built.join(program)).unwrap();
     }
     symlink(libraries().join(LIBRARY), built.join(LIBRARY)).unwrap();

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod clock;
+pub mod cp;
 pub mod driver;
 pub mod emulator;
 pub mod encoder_thread;

@@ -18,6 +18,7 @@ mod application;
 mod arrivals;
 mod bfld;
 pub mod bridge;
+pub mod estimates;
 mod flows;
 mod gaps;
 mod round_trip;

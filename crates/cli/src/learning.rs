@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use tidegate_console::progress::{counted, say};
@@ -28,6 +28,8 @@ pub(crate) struct KnownPaths {
     table: Arc<Mutex<Arc<StartTable>>>,
     /// Wall-clock time at the zero of the sessions' clock.
     epoch: WallTime,
+    /// Wall-clock time at which the store was opened.
+    opened: WallTime,
     refresh: Option<Refresh>,
 }
 
@@ -56,22 +58,26 @@ impl KnownPaths {
             gatherer: gatherer.context("cannot start the thread that writes the store")?,
             table: Arc::new(Mutex::new(Arc::new(table))),
             epoch: wall.before(now.since(Time::ZERO)),
+            opened: wall,
             refresh: None,
         })
     }
 
-    /// Computes the predictions again every minute, on a thread.
+    /// Computes the predictions again every minute, on a thread. Its time is that of the samples: the
+    /// wall clock at the start plus the time since then, so that a step of the clock hides no sample.
     ///
     /// # Errors
     /// The system has no thread.
     pub(crate) fn refresh(&mut self) -> Result<()> {
         let (stop, stopped) = channel();
         let (path, table) = (self.path.clone(), Arc::clone(&self.table));
+        let (wall, start) = (self.opened, Instant::now());
         let thread = thread::Builder::new().name("predictions".into());
         let thread = thread.spawn(move || {
             while stopped.recv_timeout(REFRESH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let store = Store::read(&path);
-                let built = store.and_then(|store| StartTable::build(&store, access::now()));
+                let now = wall.after(start.elapsed());
+                let built = store.and_then(|store| StartTable::build(&store, now));
                 match built {
                     Ok(built) => {
                         *table.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(built);

@@ -1,15 +1,15 @@
 //! A writer that is killed during ingest loses the samples of less than a second.
-//!
-//! `TIDEGATE_KILLS=100 cargo test -p tidegate-knowledge --test killed` repeats the test.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::Rate;
 use tidegate_knowledge::gather::{GatherConfig, Gatherer};
 use tidegate_knowledge::{AddressPolicy, Measurement, Observation, Scale, Store, WallTime};
@@ -42,7 +42,7 @@ fn writer() {
             if writeln!(std::io::stderr(), "{number}").is_err() {
                 return;
             }
-            // 20,000 samples/s.
+            // 5,000 samples/s.
             thread::park_timeout(Duration::from_millis(5));
         }
     }
@@ -50,20 +50,27 @@ fn writer() {
 
 #[test]
 fn a_kill_loses_less_than_a_second() {
-    let kills = env::var("TIDEGATE_KILLS").map_or(2, |text| text.parse().expect("a number"));
-    for kill in 0..kills {
-        let name = format!("tidegate-killed-{}-{kill}", std::process::id());
-        let folder = env::temp_dir().join(name);
-        fs::create_dir_all(&folder).expect("created");
-        kill_one(
-            &folder.join("store.db"),
-            Duration::from_millis(1_200 + 37 * kill % 500),
-        );
-        fs::remove_dir_all(folder).expect("removed");
-    }
+    let next = AtomicU64::new(0);
+    let folder = env::temp_dir().join(format!("tidegate-killed-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("created");
+    thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some(kill) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).filter(|kill| *kill < KILLS)
+                {
+                    kill_one(&folder.join(format!("{kill}.db")), kill);
+                }
+            });
+        }
+    });
+    fs::remove_dir_all(folder).expect("removed");
 }
 
-fn kill_one(path: &Path, span: Duration) {
+fn kill_one(path: &Path, seed: u64) {
+    // At any moment between two commits or in one.
+    let moment = unit(&mut Seed(seed).stream("kill"));
+    let span = Duration::from_millis(1_050) + Duration::from_millis(500).mul_f64(moment);
     let mut child = Command::new(env::current_exe().expect("this test"))
         .args(["--exact", "writer", "--nocapture"])
         .env(STORE, path)
@@ -105,9 +112,13 @@ fn kill_one(path: &Path, span: Duration) {
     read.expect("read");
     assert!(
         next > *old,
-        "{next} samples stored, {old} recorded a second before"
+        "seed {seed}: {next} samples stored, {old} recorded a second before"
     );
 }
 
 const STORE: &str = "TIDEGATE_KILLED_STORE";
-const BURST: u64 = 100;
+const BURST: u64 = 25;
+const KILLS: u64 = 100;
+
+/// Writers that run at once. They wait most of the time.
+const AT_A_TIME: usize = 10;

@@ -10,6 +10,8 @@ mod distance;
 mod partition;
 mod ward;
 
+use crate::group_series::MOST_APART;
+use crate::robust::median;
 use crate::trajectory::{BINS, Trajectory};
 
 use distance::Points;
@@ -40,7 +42,8 @@ impl Default for ClusterConfig {
 /// Result of [`cluster`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clustering {
-    /// Mean of the members of each cluster, the slowest cluster first.
+    /// Mean of the members of each cluster, the slowest cluster first. The value of a member in a bin is
+    /// limited to [`MOST_APART`] from the median of the members.
     pub centroids: Vec<Trajectory>,
     /// Index in `centroids` of the cluster of each trajectory.
     pub members: Vec<usize>,
@@ -120,31 +123,26 @@ fn choose(merges: &[Merge], clouds: usize, within: f64, config: ClusterConfig) -
     best.1
 }
 
-/// Means of the present bins of members; clusters in order of their mean.
+/// Means of the present bins of members, each limited to [`MOST_APART`] from their median; clusters in
+/// order of their mean.
 fn centroids(
     trajectories: &[Trajectory],
     members: &[usize],
     count: usize,
 ) -> (Vec<Trajectory>, Vec<usize>) {
-    let mut sums = vec![(0.0_f64, 0_u32); count * BINS];
-    for (trajectory, cluster) in trajectories.iter().zip(members) {
-        for (bin, value) in trajectory.bins().iter().enumerate() {
-            if !value.is_nan() {
-                let sum = &mut sums[cluster * BINS + bin];
-                *sum = (sum.0 + f64::from(*value), sum.1 + 1);
+    let mut unordered = vec![Trajectory::missing(); count];
+    let mut values: Vec<Vec<f64>> = vec![Vec::new(); count];
+    for bin in 0..BINS {
+        for (trajectory, cluster) in trajectories.iter().zip(members) {
+            values[*cluster].extend(trajectory.get(bin).map(f64::from));
+        }
+        for (centroid, values) in unordered.iter_mut().zip(&mut values) {
+            if !values.is_empty() {
+                centroid.set(bin, limited_mean(values) as f32);
             }
+            values.clear();
         }
     }
-    let mean = |&(sum, n): &(f64, u32)| {
-        if n == 0 {
-            f32::NAN
-        } else {
-            (sum / f64::from(n)) as f32
-        }
-    };
-    let centroid =
-        |cluster: &[(f64, u32)]| Trajectory::from_bins(cluster.iter().map(mean).collect());
-    let unordered: Vec<Trajectory> = sums.chunks(BINS).map(centroid).collect();
     let level = |i: &usize| unordered[*i].mean().unwrap_or(f32::MAX);
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|a, b| level(a).total_cmp(&level(b)));
@@ -154,6 +152,14 @@ fn centroids(
     }
     let ordered = order.iter().map(|i| unordered[*i].clone()).collect();
     (ordered, members.iter().map(|of| rank[*of]).collect())
+}
+
+/// Mean of values, each limited to [`MOST_APART`] from their median. So one of `n` values, `n` at least
+/// three, moves it at most `MOST_APART / n` out of the range of the others. The values are reordered.
+fn limited_mean(values: &mut [f64]) -> f64 {
+    let middle = median(values);
+    let limited = |value: &f64| value.clamp(middle - MOST_APART, middle + MOST_APART);
+    values.iter().map(limited).sum::<f64>() / values.len() as f64
 }
 
 /// Share of pairs of trajectories that two clusterings treat alike, together or apart (Rand 1971):

@@ -121,3 +121,23 @@ fn clouds_without_a_common_bin_are_compared_by_their_means() {
     assert_eq!(members[..20], [0; 20]);
     assert_eq!(members[20..], [1; 20]);
 }
+
+#[test]
+fn one_cloud_moves_a_bin_of_its_cluster_within_a_bound() {
+    for poison in [10.0, 23.0, 40.0] {
+        let mut clouds = vec![Trajectory::missing(); 3];
+        for (cloud, value) in clouds.iter_mut().zip([20.0, 21.0, poison]) {
+            cloud.set(7, value);
+        }
+        let config = ClusterConfig {
+            clusters: Some(1),
+            ..ClusterConfig::default()
+        };
+        let centroid = &cluster(&clouds, config).centroids[0];
+        let value = f64::from(centroid.get(7).expect("a bin"));
+        let mean = [20.0, 21.0, f64::from(poison).clamp(18.0, 23.0)];
+        assert!((value - mean.iter().sum::<f64>() / 3.0).abs() < 1e-6);
+        let room = MOST_APART / 3.0 + 1e-6;
+        assert!((20.0 - room..=21.0 + room).contains(&value), "{value}");
+    }
+}

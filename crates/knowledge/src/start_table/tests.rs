@@ -32,25 +32,25 @@ fn predict(store: &Store, address: &str, now: WallTime) -> Option<Prediction> {
     table.predict(address.parse().expect("an address"))
 }
 
-/// A store in memory with ten slow and ten fast clouds, a day of minutes each.
-fn two_kinds() -> Store {
+/// A store in memory with ten slow and ten fast clouds of `clients` clients, a day of minutes each, and
+/// samples of others.
+fn two_kinds(clients: u64, others: Vec<Sample>, clusters: Option<usize>) -> Store {
     let mut store = Store::in_memory();
-    let mut samples = Vec::new();
+    let mut samples = others;
     for cloud in 0..20_u64 {
         let kbps = if cloud < 10 { 1_000 } else { 8_000 };
-        let address = format!("192.0.{cloud}.7");
-        for bin in 0..BINS as u64 {
+        for (client, bin) in (0..clients).flat_map(|n| (0..BINS as u64).map(move |bin| (n, bin))) {
+            let address = format!("192.0.{cloud}.{}", 7 + client);
             let at = noon().before(DAY).after(Duration::from_secs(300 * bin));
             samples.push(sample(&address, at, Scale::Minute, kbps + 10 * cloud));
         }
     }
     store.ingest(&samples).expect("written");
     let config = ClusterConfig {
-        clusters: Some(2),
+        clusters,
         ..ClusterConfig::default()
     };
-    let done = recluster(&mut store, config, noon()).expect("clustered");
-    assert_eq!((done.clouds, done.clusters), (20, 2));
+    recluster(&mut store, config, noon()).expect("clustered");
     store
 }
 
@@ -92,7 +92,7 @@ fn a_cloud_without_a_cluster_is_predicted_from_its_own_samples() {
 
 #[test]
 fn clouds_of_a_cluster_share_their_samples() {
-    let mut store = two_kinds();
+    let mut store = two_kinds(1, Vec::new(), Some(2));
     // Without recent samples, the trajectory is the prediction.
     let found = predict(&store, "192.0.3.9", noon()).expect("known");
     assert_eq!(found.basis, Basis::Trajectory);
@@ -124,3 +124,72 @@ fn clouds_of_a_cluster_share_their_samples() {
     assert_eq!(fast.basis, Basis::Trajectory);
     assert!(fast.rates()[MEDIAN] > Rate::kbps(7_000), "{fast:?}");
 }
+
+/// One client that reports anything, at any times, before and after the clouds are clustered, in a cloud
+/// of its own or in one with three others.
+#[test]
+fn one_client_moves_a_prediction_within_a_bound() {
+    for clusters in [None, Some(2)] {
+        let honest = two_kinds(3, Vec::new(), clusters);
+        for attack in attacks() {
+            let mut store = two_kinds(3, attack.samples(Scale::Minute), clusters);
+            for recent in [Vec::new(), attack.samples(Scale::RoundTrip)] {
+                store.ingest(&recent).expect("written");
+                for victim in ["192.0.3.9", "192.0.15.9"] {
+                    let of = |store| {
+                        let found = predict(store, victim, noon()).expect("known");
+                        found.forecast.quantiles[MEDIAN]
+                    };
+                    let moved = of(&store) - of(&honest);
+                    assert!(
+                        moved.abs() <= MOST_MOVED,
+                        "{attack:?} moves {victim} by {moved} octaves"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// One client's samples: a rate in kb/s in the first bins of the day and each slot before now.
+#[derive(Clone, Copy, Debug)]
+struct Attack {
+    address: &'static str,
+    kbps: u64,
+    bins: u64,
+}
+
+impl Attack {
+    fn samples(self, scale: Scale) -> Vec<Sample> {
+        let at = |i: u64| match scale {
+            Scale::Minute => noon().before(DAY).after(Duration::from_secs(300 * i)),
+            Scale::RoundTrip => noon().before(Duration::from_secs(10 * i)),
+        };
+        let count = match scale {
+            Scale::Minute => self.bins,
+            Scale::RoundTrip => 180,
+        };
+        let one = |i| sample(self.address, at(i), scale, self.kbps);
+        (0..count).map(one).collect()
+    }
+}
+
+fn attacks() -> Vec<Attack> {
+    let mut all = Vec::new();
+    for address in ["198.51.100.7", "192.0.3.66"] {
+        for kbps in [1, 4_000, 1_000_000_000] {
+            for bins in [0, 4, 288] {
+                all.push(Attack {
+                    address,
+                    kbps,
+                    bins,
+                });
+            }
+        }
+    }
+    all
+}
+
+/// In octaves: two octaves of recent samples around the trajectory of the cluster, and two thirds of an
+/// octave of the trajectory.
+const MOST_MOVED: f64 = 2.67;

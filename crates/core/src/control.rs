@@ -520,6 +520,16 @@ pub struct Prior {
     pub confidence: f64,
 }
 
+impl Prior {
+    /// The rate as the initial window of a TCP-like sender: packets of this size, headers included, that
+    /// the rate has in a round trip. At least one.
+    pub fn window(&self, packet_size: Bytes) -> f64 {
+        let packets =
+            self.rate.as_f64() * self.rtt.as_secs_f64() / packet_size.bits().max(1) as f64;
+        packets.max(1.0)
+    }
+}
+
 /// What is known about a path when a session ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -100,7 +100,8 @@ impl ControllerConfig {
                 let older = config.flavour == Flavour::Rfc3448;
                 !(older && config.rfc3448.start == StartRule::InformedPaper)
             }
-            Self::Rap(_) | Self::Rcs(_) | Self::Tide(_) => true,
+            Self::Rap(config) => config.start != StartRule::InformedPaper,
+            Self::Rcs(_) | Self::Tide(_) => true,
         }
     }
 

@@ -9,9 +9,10 @@ mod flight;
 
 use core::time::Duration;
 
+use super::tfrc::StartRule;
 use crate::control::{
-    Algorithm, Change, Context, Ecn, Outcome, RateController, Report, Sent, Start, Summary, Target,
-    TimerReason, sooner,
+    Algorithm, Change, Context, Ecn, Outcome, Prior, RateController, Report, Sent, Start, Summary,
+    Target, TimerReason, sooner,
 };
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time, nanos};
@@ -43,6 +44,10 @@ pub struct RapConfig {
         serde(rename = "report_interval_ms", with = "crate::trace::ms")
     )]
     pub report_interval: Duration,
+    /// Slow start or informed start, which needs a prior: the packets of the first round trip are those of
+    /// its window ([`Prior::window`]), at once and not after a probe.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "StartRule::is_slow"))]
+    pub start: StartRule,
 }
 
 impl Default for RapConfig {
@@ -53,6 +58,7 @@ impl Default for RapConfig {
             decrease: 0.5,
             rtt_gain: 0.5,
             report_interval: Duration::from_millis(50),
+            start: StartRule::SlowStart,
         }
     }
 }
@@ -69,7 +75,11 @@ impl RapConfig {
 
 impl Algorithm for RapConfig {
     fn start(&self, start: &Start) -> Box<dyn RateController> {
-        Box::new(Rap::new(self, start.packet_size))
+        let mut rap = Rap::new(self, start.packet_size);
+        if let (StartRule::InformedPaper, Some(prior)) = (self.start, start.prior) {
+            rap.start_informed(&prior, start.packet_size);
+        }
+        Box::new(rap)
     }
 }
 
@@ -83,6 +93,8 @@ pub(super) struct Rap {
     size: f64,
     /// Inter-packet gap.
     gap: f64,
+    /// Round-trip time of a prior in seconds, until the first measurement.
+    expected_rtt: Option<f64>,
     rtt: RoundTrip,
     /// Packets whose loss is a new loss event.
     flight: Flight,
@@ -115,6 +127,7 @@ impl Rap {
             config,
             size: packet_size.get().max(1) as f64,
             gap: FIRST_GAP,
+            expected_rtt: None,
             rtt: RoundTrip::default(),
             flight: Flight::new(),
             step: None,
@@ -127,6 +140,15 @@ impl Rap {
         };
         rap.published = rap.target().send;
         rap
+    }
+
+    /// Starts with the window of a prior.
+    fn start_informed(&mut self, prior: &Prior, packet_size: Bytes) {
+        let rtt = seconds(prior.rtt).clamp(MIN_RTT, MAX_GAP);
+        self.expected_rtt = Some(rtt);
+        self.rtt.mean = rtt;
+        self.gap = (rtt / prior.window(packet_size)).max(MIN_GAP);
+        self.published = self.target().send;
     }
 
     /// Continues at `rate` on a path with this round-trip time.
@@ -143,8 +165,12 @@ impl Rap {
             self.config.rtt_gain,
         );
         if first {
-            // The initial rate is one packet per round trip.
-            self.gap = self.rtt.mean;
+            self.gap = match self.expected_rtt.take() {
+                // The packets per round trip remain.
+                Some(expected) => (self.gap * self.rtt.mean / expected).clamp(MIN_GAP, MAX_GAP),
+                // The initial rate is one packet per round trip.
+                None => self.rtt.mean,
+            };
         }
     }
 

@@ -1,5 +1,6 @@
 mod faults;
 mod links;
+mod prior;
 mod tcp;
 
 use proptest::prelude::*;

@@ -13,13 +13,19 @@ struct Path {
 
 impl Path {
     fn new(config: &RapConfig) -> Self {
+        Self::with(config, None)
+    }
+
+    fn with(config: &RapConfig, prior: Option<Prior>) -> Self {
         let demand = Demand {
             floor: Rate::ZERO,
             ceiling: Rate::MAX,
             shares: 1,
         };
+        let mut start = Start::new(Time::ZERO, Bytes(1_000), demand);
+        start.prior = prior;
         Self {
-            rap: config.start(&Start::new(Time::ZERO, Bytes(1_000), demand)),
+            rap: config.start(&start),
             now: Time::ZERO,
             events: Vec::new(),
             seq: 0,
@@ -101,6 +107,66 @@ fn first_report_allows_a_packet_per_round_trip() {
     path.wait(RTT);
     path.tell(0, ARRIVED);
     assert!(near(path.window(), 1.0), "{}", path.window());
+}
+
+#[test]
+fn an_informed_start_begins_with_the_window_of_the_prior() {
+    let config = RapConfig {
+        start: StartRule::InformedPaper,
+        ..RapConfig::per_packet()
+    };
+    // 60 kB/s and a round-trip time of 100 ms: correct, 3 times too high, 3 times too low, and less than
+    // a packet.
+    for (kbps, window) in [(480, 6.0), (1_440, 18.0), (160, 2.0), (8, 1.0)] {
+        let prior = Prior {
+            rate: Rate::kbps(kbps),
+            rtt: RTT,
+            confidence: 1.0,
+        };
+        let mut path = Path::with(&config, Some(prior));
+        assert!(near(path.window(), window), "{kbps}: {}", path.window());
+        let first: Vec<u64> = (0..window as u64).map(|_| path.send()).collect();
+        path.wait(RTT);
+        for seq in first {
+            path.tell(seq, ARRIVED);
+        }
+        // Congestion avoidance: one packet more in each round trip.
+        assert!(
+            near(path.window(), window + 1.0),
+            "{kbps}: {}",
+            path.window()
+        );
+        // A loss: the window is halved.
+        let lost = path.send();
+        path.tell(lost, Outcome::Lost);
+        assert!(
+            near(path.window(), 0.5 * (window + 1.0)),
+            "{kbps}: {}",
+            path.window()
+        );
+    }
+    // Without a prior, or by default, one packet per round trip follows the first report.
+    assert!(near(Path::new(&config).window(), 0.05));
+}
+
+#[test]
+fn the_round_trip_time_of_the_path_replaces_that_of_the_prior() {
+    let config = RapConfig {
+        start: StartRule::InformedPaper,
+        ..RapConfig::per_packet()
+    };
+    let prior = Prior {
+        rate: Rate::kbps(960),
+        rtt: RTT / 2,
+        confidence: 1.0,
+    };
+    let mut path = Path::with(&config, Some(prior));
+    // Six packets in the 50 ms of the prior, and six in those 100 ms of the path.
+    assert!(near(path.window(), 12.0), "{}", path.window());
+    let first = path.send();
+    path.now += RTT;
+    path.tell(first, ARRIVED);
+    assert!(near(path.window(), 6.0), "{}", path.window());
 }
 
 #[test]

@@ -6,9 +6,12 @@ use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::controller::tfrc::{Flavour, PacketSize, StartRule, TfrcConfig};
 use tidegate_core::controller::tide::{Friend, TideConfig};
+use tidegate_core::units::Bytes;
 
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
+use crate::scenario::{MediaPlan, TcpSender};
+use crate::tcp::{InitialWindow, classic};
 
 pub(super) fn control(value: &Value<'_>) -> Result<ControllerConfig, ScenarioError> {
     const WANTED: &str = "\"tfrc\", { tfrc = { … } }, \"rap\", { rap = { … } }, \"rcs\", { rcs = { … } }, \"tide\", { tide = { … } } or { fixed = \"2Mb/s\" }";
@@ -52,7 +55,17 @@ fn rap(value: &Value<'_>) -> Result<RapConfig, ScenarioError> {
     if let Some(value) = table.get("fine_grain") {
         config.fine_grain = value.boolean()?;
     }
+    if let Some(value) = table.get("start") {
+        config.start = start_rule(&value)?;
+    }
     Ok(config)
+}
+
+fn start_rule(value: &Value<'_>) -> Result<StartRule, ScenarioError> {
+    value.choice(
+        &["slow-start", "informed-paper"],
+        &[StartRule::SlowStart, StartRule::InformedPaper],
+    )
 }
 
 fn rcs(value: &Value<'_>) -> Result<RcsConfig, ScenarioError> {
@@ -142,10 +155,7 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
         options.intervals = value.whole(2..=32)? as u8;
     }
     if let Some(value) = table.get("start") {
-        options.start = value.choice(
-            &["slow-start", "informed-paper"],
-            &[StartRule::SlowStart, StartRule::InformedPaper],
-        )?;
+        options.start = start_rule(&value)?;
     }
     if let Some(value) = table.get("discount_floor") {
         options.discount_floor = value.share()?;
@@ -168,14 +178,14 @@ pub(super) fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, S
     }
 }
 
-/// What a flow with a controller of its own knows about its path.
+/// What a flow knows about its path.
 pub(super) fn prior_of(flow: &Table<'_>) -> Result<Option<Prior>, ScenarioError> {
     let Some(value) = flow.get("prior") else {
         return Ok(None);
     };
-    if flow.get("control").is_none() {
+    if flow.get("control").is_none() && flow.get("tcp").is_none() {
         return Err(value.fault(Fault::Conflict {
-            why: "only a flow with control has a use for a prior".to_owned(),
+            why: "only a flow with control or tcp has a use for a prior".to_owned(),
             fix: "remove it, or send bulk or video over RTP".to_owned(),
         }));
     }
@@ -191,6 +201,35 @@ pub(super) fn prior_of(flow: &Table<'_>) -> Result<Option<Prior>, ScenarioError>
     }))
 }
 
+/// The window of a TCP that knows its path: congestion avoidance begins at once.
+pub(super) fn informed_window(
+    flow: &Table<'_>,
+    mut media: MediaPlan,
+    prior: Option<Prior>,
+) -> Result<MediaPlan, ScenarioError> {
+    let (Some(prior), MediaPlan::Tcp(plan)) = (prior, &mut media) else {
+        return Ok(media);
+    };
+    let conflict = |why: &str, fix: &str| {
+        let value = flow.need("prior", "prior = { rate = \"500kb/s\", rtt = \"40ms\" }")?;
+        let (why, fix) = (why.to_owned(), fix.to_owned());
+        Err(value.fault(Fault::Conflict { why, fix }))
+    };
+    let TcpSender::Classic(sender) = &mut plan.sender else {
+        return conflict(
+            "the TCP of Linux has no prior",
+            "remove it, or choose kind = \"reno\", \"newreno\" or \"sack\"",
+        );
+    };
+    if sender.initial_window != classic::Config::default().initial_window {
+        return conflict("it is an initial window too", "write one of both");
+    }
+    let packets = prior.window(Bytes(sender.packet_size.into())) as u32;
+    sender.initial_window = InitialWindow::Segments(packets);
+    sender.initial_ssthresh = Some(packets.min(sender.window));
+    Ok(media)
+}
+
 pub(super) const PRIOR: &[&str] = &["rate", "rtt", "confidence"];
 
 pub(super) const CONTROL: &[&str] = &["tfrc", "rap", "rcs", "tide", "fixed"];
@@ -199,7 +238,7 @@ pub(super) const TIDE: &[&str] = &["friend"];
 
 pub(super) const RCS: &[&str] = &["target", "rtt", "backoff", "backoff_timeout", "reserve"];
 
-pub(super) const RAP: &[&str] = &["fine_grain"];
+pub(super) const RAP: &[&str] = &["fine_grain", "start"];
 
 pub(super) const TFRC: &[&str] = &[
     "flavour",

@@ -10,7 +10,7 @@ use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::units::Rate;
 
-use super::control::{control_of, prior_of};
+use super::control::{control_of, informed_window, prior_of};
 use super::routes::{self, Nodes};
 use super::{Names, Open, link::TRACE, models};
 use crate::interactive::StreamPlan;
@@ -56,6 +56,8 @@ pub(super) fn flow(
         None => scenario.duration,
     };
     let (path, back) = routes::of_flow(&table, scenario, nodes)?;
+    let prior = prior_of(&table)?;
+    let media = media(&table, count, (start, stop), scenario, open)?;
     let plan = FlowPlan {
         name,
         count,
@@ -67,8 +69,8 @@ pub(super) fn flow(
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
         control: control_of(&table)?,
-        prior: prior_of(&table)?,
-        media: media(&table, count, (start, stop), scenario, open)?,
+        prior,
+        media: informed_window(&table, media, prior)?,
         yielding: false,
         patience: table.get("patience").map_or(Ok(PATIENCE), |value| {
             value.positive_duration("a session without patience ends at its first pause")

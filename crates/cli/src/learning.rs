@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use tidegate_core::units::{Rate, Time};
 use tidegate_knowledge::gather::{GatherConfig, Gatherer, Recorder};
 use tidegate_knowledge::predict::MEDIAN;
 use tidegate_knowledge::sampler::{Reading, Sampler};
-use tidegate_knowledge::start_table::{Prediction, StartTable};
+use tidegate_knowledge::start_table::{Prediction, SharedTable, StartTable};
 use tidegate_knowledge::{Measurement, Observation, Store, WallTime};
 
 use crate::knowledge::access::{self, Writable, store_error};
@@ -25,7 +24,7 @@ use crate::knowledge::access::{self, Writable, store_error};
 pub(crate) struct KnownPaths {
     path: PathBuf,
     gatherer: Gatherer,
-    table: Arc<Mutex<Arc<StartTable>>>,
+    table: SharedTable,
     /// Wall-clock time at the zero of the sessions' clock.
     epoch: WallTime,
     /// Wall-clock time at which the store was opened.
@@ -56,7 +55,7 @@ impl KnownPaths {
         Ok(Self {
             path: path.to_owned(),
             gatherer: gatherer.context("cannot start the thread that writes the store")?,
-            table: Arc::new(Mutex::new(Arc::new(table))),
+            table: SharedTable::new(table),
             epoch: wall.before(now.since(Time::ZERO)),
             opened: wall,
             refresh: None,
@@ -70,7 +69,7 @@ impl KnownPaths {
     /// The system has no thread.
     pub(crate) fn refresh(&mut self) -> Result<()> {
         let (stop, stopped) = channel();
-        let (path, table) = (self.path.clone(), Arc::clone(&self.table));
+        let (path, table) = (self.path.clone(), self.table.clone());
         let (wall, start) = (self.opened, Instant::now());
         let thread = thread::Builder::new().name("predictions".into());
         let thread = thread.spawn(move || {
@@ -79,9 +78,7 @@ impl KnownPaths {
                 let now = wall.after(start.elapsed());
                 let built = store.and_then(|store| StartTable::build(&store, now));
                 match built {
-                    Ok(built) => {
-                        *table.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(built);
-                    }
+                    Ok(built) => table.replace(built),
                     Err(error) => say(format_args!("predictions are out of date: {error}")),
                 }
             }
@@ -93,8 +90,7 @@ impl KnownPaths {
 
     /// Prediction of the path to `peer`; `None` if nothing is known about it.
     pub(crate) fn predict(&self, peer: IpAddr) -> Option<Prediction> {
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.predict(peer)
+        self.table.predict(peer)
     }
 
     /// Input for the samples of a session with `peer`.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::control::Prior;
@@ -160,6 +161,36 @@ impl StartTable {
             }
         }
         table
+    }
+}
+
+/// The table in use, shared by the sessions of a process. Another one replaces it as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct SharedTable(Arc<Mutex<Arc<StartTable>>>);
+
+impl SharedTable {
+    /// Shares a table.
+    pub fn new(table: StartTable) -> Self {
+        Self(Arc::new(Mutex::new(Arc::new(table))))
+    }
+
+    /// As [`StartTable::predict`]. It never waits for a table that is built or dropped.
+    pub fn predict(&self, address: IpAddr) -> Option<Prediction> {
+        let table = Arc::clone(&self.lock());
+        table.predict(address)
+    }
+
+    /// Replaces the table.
+    pub fn replace(&self, table: StartTable) {
+        let table = Arc::new(table);
+        // To free a large one takes milliseconds, so not under the lock.
+        let old = std::mem::replace(&mut *self.lock(), table);
+        drop(old);
+    }
+
+    /// A poisoned lock is usable: the pointer is always whole.
+    fn lock(&self) -> MutexGuard<'_, Arc<StartTable>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

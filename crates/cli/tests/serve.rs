@@ -48,17 +48,46 @@ fn ffmpeg_plays_an_mp4_with_b_frames() {
     }
     let folder = Scratch::new("serve-mp4");
     let file = folder.path("clip.mp4");
-    let made = Command::new("ffmpeg")
-        .args("-v error -y -f lavfi -i testsrc2=size=320x180:rate=25 -t 3".split(' '))
-        .args("-c:v libx264 -preset veryfast -bf 2 -g 25 -b:v 300k".split(' '))
-        .arg(&file)
-        .status();
-    assert!(made.unwrap().success());
+    let options =
+        "testsrc2=size=320x180:rate=25 -t 3 -c:v libx264 -preset veryfast -bf 2 -g 25 -b:v 300k";
+    make_video(options, &file);
     let server = Server::start(&folder.path("."), "");
     let played = ffmpeg(&["-rtsp_transport", "udp", "-i", &server.url("clip.mp4")]);
     assert_eq!(played, ffmpeg(&["-i", text(&file)]));
     assert_eq!(played.len(), 75);
     server.end();
+}
+
+/// Renditions of 1 and 5 Mb/s: the higher one is more than twice what a controller allows after the lower
+/// one has arrived, so that only padding leads to it. ffmpeg shows every frame, and discards the padding.
+#[test]
+fn a_rendition_of_five_times_the_rate_is_reached() {
+    if !has("ffmpeg", &["-version"]) {
+        return;
+    }
+    let folder = Scratch::new("serve-climb");
+    fs::create_dir(folder.path("clip")).unwrap();
+    for (name, kbps) in [("low.h264", 1_000), ("high.h264", 5_000)] {
+        let options = format!(
+            "testsrc2=size=320x180:rate=25,noise=alls=40:allf=t -t 20 -c:v libx264 -preset ultrafast -g 25 \
+             -sc_threshold 0 -b:v {kbps}k -maxrate {kbps}k -bufsize {kbps}k"
+        );
+        make_video(&options, &folder.path("clip").join(name));
+    }
+    let server = Server::start(&folder.path("."), "--json-lines");
+    let played = ffmpeg(&["-rtsp_transport", "udp", "-i", &server.url("clip")]);
+    assert_eq!(played.len(), 500);
+    let end = server.finish();
+    assert!(
+        end.said.contains("500 frames sent, 0 dropped"),
+        "{}",
+        end.said
+    );
+    assert!(
+        end.output.contains("\"rendition\":\"high.h264\""),
+        "{}",
+        end.output
+    );
 }
 
 /// A live encode: the pictures differ from those of the file, and all arrive.
@@ -463,6 +492,14 @@ impl Client {
 fn value<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = answer.split_once(name)?;
     rest.split("\r\n").next()
+}
+
+/// Encodes a generated video with ffmpeg.
+fn make_video(options: &str, path: &Path) {
+    let mut command = Command::new("ffmpeg");
+    let command = command.args("-v error -y -f lavfi -i".split(' '));
+    let made = command.args(options.split(' ')).arg(path).status();
+    assert!(made.unwrap().success());
 }
 
 /// Hashes of the decoded pictures of an input.

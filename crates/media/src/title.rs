@@ -1,5 +1,7 @@
 //! A stored title in several renditions, and the stream of one client.
 
+mod climb;
+
 use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use tidegate_core::media::{EncodeError, Encoded, FrameEncoder, FrameOrder, Frame
 use tidegate_core::units::Rate;
 
 use crate::stored::{Key, StoredVideo};
+use climb::{Climb, Ladder};
 
 /// Renditions of the same video at different rates.
 #[derive(Debug)]
@@ -112,6 +115,9 @@ pub struct TitleStream {
     is_broken: bool,
     /// Mean ordered rate in bit/s, over about a second and over a few frames.
     allowed: Option<[f64; 2]>,
+    climb: Climb,
+    /// Rates of the present group of pictures, if there is a higher rendition.
+    ladder: Option<Ladder>,
 }
 
 impl TitleStream {
@@ -125,6 +131,8 @@ impl TitleStream {
             first: None,
             is_broken: false,
             allowed: None,
+            climb: Climb::new(),
+            ladder: None,
         };
         stream.seek(Duration::ZERO);
         stream
@@ -201,8 +209,24 @@ impl TitleStream {
             lowest = Some((number, key));
         }
         if let Some((number, key)) = best.or(lowest) {
+            let higher = self.title.renditions.get(number + 1);
+            self.ladder = higher.and_then(|video| {
+                let next = key_at(video, slot)?.rate.as_f64();
+                let present = key.rate.as_f64();
+                Some(Ladder { present, next })
+            });
             (self.rendition, self.next) = (number, key.sample);
         }
+    }
+
+    /// Bytes to which a frame is filled.
+    fn filled(&mut self, order: &FrameOrder) -> usize {
+        let frames_per_second = self.title.frame_rate().as_f64();
+        let allowed = self.allowed.map_or(0.0, |[slow, quick]| slow.min(quick));
+        let rates = (order.rate.as_f64(), allowed);
+        let now = order.frame as f64 / frames_per_second;
+        let rate = self.climb.rate(now, self.ladder, rates);
+        rate.map_or(0, |rate| climb::bytes(rate, frames_per_second))
     }
 
     /// Updates the means of the ordered rates. The rate of a key frame is lower, because an encoder
@@ -230,7 +254,12 @@ impl FrameEncoder for TitleStream {
             return Err(EncodeError::Unchanged);
         }
         if sample.is_key {
+            let before = self.rendition;
             self.select(sample.slot);
+            if before != self.rendition {
+                let now = order.frame as f64 / self.title.frame_rate().as_f64();
+                self.climb.on_change(now, self.rendition > before);
+            }
             self.is_broken = false;
         } else if self.is_broken || order.key {
             self.is_broken = true;
@@ -240,8 +269,12 @@ impl FrameEncoder for TitleStream {
         let video = self.video();
         let sample = video.samples()[self.next];
         let data = video.read(&sample);
-        let data = data.map_err(|e| EncodeError::Source(e.to_string()))?;
+        let mut data = data.map_err(|e| EncodeError::Source(e.to_string()))?;
         self.next += 1;
+        // The frames after a key frame are the first with room.
+        if !sample.is_key {
+            climb::fill(&mut data, self.filled(order));
+        }
         Ok(Encoded {
             frame: order.frame,
             captured: order.captured + sample.delay,

@@ -124,6 +124,50 @@ fn renditions_change_at_key_frames_by_the_allowed_rate() {
     assert_eq!(renditions[40..], [0; 20]);
 }
 
+/// The controller allows twice what it was given, and a path carries everything.
+#[test]
+fn filler_leads_to_a_rendition_out_of_reach() {
+    let folder = Folder::new("climb");
+    let low = write(&folder.0, "low.h264", &units(250, 60));
+    let high = write(&folder.0, "high.h264", &units(250, 400));
+    let ratio = high.rate().as_f64() / low.rate().as_f64();
+    assert!(ratio > 4.0, "{ratio}");
+    let title = Title::new(vec![high, low]).unwrap();
+    let pictures = |data: &[u8]| {
+        let nals = tidegate_core::wire::h264::nal_units(data);
+        nals.filter(|nal| nal[0] & 0x1f != 12).count()
+    };
+    let mut stream = TitleStream::new(Arc::new(title));
+    let (mut arrived, mut climbed, mut filled) = (0.0, None, 0);
+    for number in 0..250 {
+        // Never less than twice the lower rendition.
+        let allowed = 2.0 * f64::max(arrived, 60.0);
+        let frame = stream.encode(&order(number, allowed as u64, number == 0));
+        let frame = frame.unwrap();
+        let nals = tidegate_core::wire::h264::nal_units(&frame.data).count();
+        let fillers = nals - pictures(&frame.data);
+        assert!(pictures(&frame.data) > 0);
+        if fillers > 0 {
+            filled += 1;
+            assert!(!frame.key && climbed.is_none(), "{number}");
+            let rate = frame.data.len() as f64 * 8.0 * 25.0 / 1e3;
+            assert!(rate <= allowed, "{rate} of {allowed}");
+        }
+        let rate = frame.data.len() as f64 * 8.0 * 25.0 / 1e3;
+        arrived += 0.1 * (rate - arrived);
+        if stream.rendition() == 1 {
+            climbed.get_or_insert(number);
+        }
+    }
+    // The first attempt is after two seconds.
+    assert!(
+        climbed.is_some_and(|at| (50..150).contains(&at)),
+        "{climbed:?}"
+    );
+    assert!((10..100).contains(&filled), "{filled}");
+    assert_eq!(stream.rendition(), 1);
+}
+
 #[test]
 fn frames_without_their_references_are_left_out() {
     let folder = Folder::new("references");

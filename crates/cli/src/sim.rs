@@ -16,6 +16,7 @@ use tidegate_live::terminal;
 use tidegate_report as report;
 use tidegate_sim::run::{ExpectationResult, Run, StagedRun, World};
 use tidegate_sim::runner;
+use tidegate_studies::bench::verb::{self as bench, BenchArgs};
 use tidegate_studies::rmcat::comparison::{self as rmcat, RmcatArgs};
 use tidegate_studies::validate::verb::{self as validate, ValidateArgs};
 
@@ -36,6 +37,8 @@ enum SimVerb {
     Run(RunArgs),
     /// Run a scenario with several values and seeds, on all cores
     Sweep(SweepArgs),
+    /// Compare controllers on paths with losses, beside TCP, among their kind, and with video
+    Bench(BenchArgs),
     /// Run the test cases of RFC 8867 and RFC 8869, and draw a scorecard
     Rmcat(RmcatArgs),
     /// Compare the simulator with results of ns-2
@@ -77,6 +80,7 @@ pub(crate) enum End {
 pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     match &args.verb {
         SimVerb::Run(args) => run_one(args),
+        SimVerb::Bench(args) => bench::run(args),
         SimVerb::Rmcat(args) => rmcat::run(args),
         SimVerb::Sweep(args) => sweep::run(args),
         SimVerb::Validate(args) => validate::run(args),

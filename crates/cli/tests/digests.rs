@@ -97,9 +97,13 @@ fn by_name(lines: &str) -> BTreeMap<&str, &str> {
     files
 }
 
-/// All scenario files below `dir`, sorted by name.
+/// All scenario files below `dir`, sorted by name, without those of the benchmark: a sweep plays them
+/// many times, and a single run takes seconds.
 fn scenarios(dir: &Path) -> Vec<PathBuf> {
-    let is_scenario = |file: &PathBuf| file.extension().is_some_and(|end| end == "toml");
+    let bench = dir.join("bench");
+    let is_scenario = |file: &PathBuf| {
+        file.extension().is_some_and(|end| end == "toml") && !file.starts_with(&bench)
+    };
     let mut files = all_files(dir);
     files.retain(is_scenario);
     files

@@ -57,6 +57,12 @@ fn interrupted_comparisons_keep_no_results() {
     assert!(ended.said.starts_with("interrupted in the comparison"));
     assert!(ended.said.ends_with("no results are kept"));
     assert!(!out.exists());
+    let ended = interrupted("sim bench --seeds 1000 --json");
+    assert!(
+        ended.said.ends_with("no results are kept"),
+        "{}",
+        ended.said
+    );
     let ended = interrupted(&format!("sim validate --json --out {}", out.display()));
     assert!(!out.exists());
     assert!(

@@ -131,7 +131,8 @@ impl FlowPlan {
 fn role(plan: &FlowPlan, number: u32, seed: Seed) -> FlowInstance {
     let name = plan.name_of(number);
     let mut rng = seed.stream(&format!("flow/{name}"));
-    let start = drawn(plan.start, plan.start_spread, &mut rng);
+    let first = plan.start + plan.start_step * (number - 1);
+    let start = drawn(first, plan.start_spread, &mut rng);
     // Drawn even without a link, so that adding one does not change the other draws.
     let mut own = |link: &Option<AccessPlan>| {
         let fraction = unit(&mut rng);
@@ -145,6 +146,7 @@ fn role(plan: &FlowPlan, number: u32, seed: Seed) -> FlowInstance {
         plan: FlowPlan {
             start,
             start_spread: Duration::ZERO,
+            start_step: Duration::ZERO,
             ..plan.clone()
         },
         baseline: None,

@@ -182,6 +182,8 @@ pub struct FlowPlan {
     pub start: Duration,
     /// Each flow starts later by a uniform random time up to this.
     pub start_spread: Duration,
+    /// Each flow of a group starts later than the one before by this.
+    pub start_step: Duration,
     /// Stop time; after `start`, at most the end of the run.
     pub stop: Duration,
 }

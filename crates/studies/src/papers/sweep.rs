@@ -1,8 +1,6 @@
 //! Simulated runs over values of a parameter, with the seeds of the options.
 
 use core::time::Duration;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_core::random::Seed;
 use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
@@ -11,6 +9,7 @@ use tidegate_sim::runner::{self, Keep, RunResult};
 
 use super::runs::{Job, scenario};
 use super::{Options, PapersError, Progress};
+use crate::parallel::in_parallel;
 
 /// A network and its flows.
 pub(super) trait ScenarioText {
@@ -299,39 +298,6 @@ fn play_all(
         let run = options.world.flows(&jobs[n], KEEP)?;
         Ok(run.as_ref().map(counters))
     })
-}
-
-/// Results of `work` for the numbers below `jobs`, on so many threads.
-///
-/// # Errors
-/// The first error of the work.
-pub(super) fn in_parallel<T: Send>(
-    jobs: usize,
-    threads: usize,
-    progress: Progress<'_>,
-    work: impl Fn(usize) -> Result<T, PapersError> + Sync,
-) -> Result<Vec<T>, PapersError> {
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, Result<T, PapersError>)>> = Mutex::default();
-    let thread = || {
-        while let Some(n) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < jobs) {
-            let result = work(n);
-            if let Ok(mut done) = done.lock() {
-                done.push((n, result));
-                progress(done.len() as f64 / jobs as f64);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, jobs.max(1)) {
-            scope.spawn(thread);
-        }
-    });
-    let mut done = done
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    done.sort_by_key(|(n, _)| *n);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Plays one run.

@@ -7,8 +7,9 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
 
+use crate::control_argument;
+use crate::parallel::{self, in_parallel};
 use crate::rmcat::{
     self, CASES, Case, Metric, Outcome, Scores, Source, Verdict, is_media, judge, score, scorecard,
 };
@@ -16,7 +17,6 @@ use anyhow::{Context as _, Result, anyhow};
 use serde_json::{Value, json};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::random::Seed;
-use tidegate_sim::scenario::Scenario;
 
 use tidegate_console::arguments;
 use tidegate_console::output::{output, print_json};
@@ -28,7 +28,7 @@ use tidegate_console::signals::{self, CreatedFolders, Share};
 pub struct RmcatArgs {
     /// Controller of a video call, written as in a scenario, or "fixed" for 1.5 Mb/s; the suffix
     /// "+greedy" replaces video by unlimited data; repeatable
-    /// [default: tfrc, rap, tfrc+greedy, rap+greedy, fixed]
+    /// [default: tide, tfrc, rap, these with +greedy, and fixed]
     #[arg(long = "control", value_name = "CONTROL", value_parser = control)]
     controls: Vec<Control>,
     /// Test case, such as 5.1; repeatable [default: all]
@@ -209,54 +209,35 @@ fn play(
             jobs.extend((1..=seeds).map(|seed| (*case, control, scenario.clone(), seed)));
         }
     }
-    let count = jobs.len();
-    let queue = Mutex::new(jobs.iter().enumerate());
-    let done: Mutex<Vec<(usize, Result<ScoredRun>)>> = Mutex::default();
-    let worker = || {
-        loop {
-            let next = queue.lock().ok().and_then(|mut queue| queue.next());
-            let Some((place, (case, control, scenario, seed))) = next else {
-                return;
-            };
-            let played = rmcat::play(scenario, &control.name, Seed(*seed))
-                .map_err(anyhow::Error::from)
-                .and_then(|outcome| ScoredRun::new(case, outcome))
-                .map(|mut played| {
-                    // Only the first run is drawn. The time series of all runs would use too much
-                    // memory.
-                    if *seed > 1 {
-                        played.outcome.flows.clear();
-                    }
-                    played
-                })
-                .with_context(|| format!("case {} with {}, seed {seed}", case.id, control.name));
-            if let Ok(mut done) = done.lock() {
-                done.push((place, played));
-                share.set(done.len() as f64 / count as f64);
-            }
-        }
-    };
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..workers.min(count) {
-            scope.spawn(worker);
+    let threads = parallel::threads(None);
+    let played = in_parallel(jobs.len(), threads, &|done| share.set(done), |n| {
+        let (case, control, scenario, seed) = &jobs[n];
+        let outcome = rmcat::play(scenario, &control.name, Seed(*seed));
+        let scored = outcome.map_err(anyhow::Error::from);
+        let scored = scored.and_then(|outcome| ScoredRun::new(case, outcome));
+        scored
+            .map(|mut scored| {
+                // Only the first run is drawn. The time series of all runs would use too much
+                // memory.
+                if *seed > 1 {
+                    scored.outcome.flows.clear();
+                }
+                scored
+            })
+            .with_context(|| format!("case {} with {}, seed {seed}", case.id, control.name))
+    })?;
+    let mut played = played.into_iter();
+    let groups = jobs.chunks(seeds as usize);
+    let entries = groups.map(|group| {
+        let (case, control, ..) = &group[0];
+        Entry {
+            case,
+            control: control.name.clone(),
+            peer: false,
+            runs: played.by_ref().take(group.len()).collect(),
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(place, _)| *place);
-    let mut played = done.into_iter().map(|(_, played)| played);
-    let groups = jobs.chunks(seeds as usize);
-    groups
-        .map(|group| {
-            let (case, control, ..) = &group[0];
-            Ok(Entry {
-                case,
-                control: control.name.clone(),
-                peer: false,
-                runs: played.by_ref().take(group.len()).collect::<Result<_>>()?,
-            })
-        })
-        .collect()
+    Ok(entries.collect())
 }
 
 fn case(text: &str) -> Result<&'static Case, String> {
@@ -264,33 +245,20 @@ fn case(text: &str) -> Result<&'static Case, String> {
     Case::named(text).ok_or_else(|| format!("there is no case \"{text}\"; use {known}"))
 }
 
-/// Parses any value of the key `control` of a scenario with the scenario's parser.
+/// A controller, or "fixed", with an optional source.
 fn control(text: &str) -> Result<Control, String> {
     let name = text.to_owned();
     let (text, source) = match text.strip_suffix("+greedy") {
         Some(text) => (text, Source::Greedy),
         None => (text, Source::Video),
     };
-    let value = match text {
-        "fixed" => "{ fixed = \"1.5Mb/s\" }".to_owned(),
-        table if table.starts_with('{') => table.to_owned(),
-        word => format!("{word:?}"),
+    let text = match text {
+        "fixed" => "{ fixed = \"1.5Mb/s\" }",
+        other => other,
     };
-    let scenario = format!(
-        "name = \"a\"\nduration = \"1s\"\n[[link]]\nname = \"there\"\n[[link]]\nname = \"back\"\n\
-         [[flow]]\nname = \"b\"\npath = [\"there\"]\nback = [\"back\"]\n\
-         bulk = {{ packet = \"1000B\" }}\ncontrol = {value}\n"
-    );
-    let read = Scenario::parse("", &scenario, &|_| {
-        Err("files are not allowed here".to_owned())
-    });
-    let config = read.map_err(|error| error.fault.to_string())?.flows[0]
-        .control
-        .clone();
-    let config = config.ok_or("a controller is needed")?;
     Ok(Control {
         name,
-        config,
+        config: control_argument::parse(text)?,
         source,
     })
 }
@@ -402,7 +370,15 @@ pub(crate) fn rate(entry: &Entry) -> f64 {
 }
 
 /// Default controllers: in a call, with greedy sources, and without adaptation.
-const DEFAULT: [&str; 5] = ["tfrc", "rap", "tfrc+greedy", "rap+greedy", "fixed"];
+const DEFAULT: [&str; 7] = [
+    "tide",
+    "tfrc",
+    "rap",
+    "tide+greedy",
+    "tfrc+greedy",
+    "rap+greedy",
+    "fixed",
+];
 
 #[cfg(test)]
 mod tests {

@@ -8,9 +8,9 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::validate::{self, Case, CaseError, Row, SeedMetrics};
+use crate::parallel::{self, in_parallel};
+use crate::validate::{self, Case, Row, SeedMetrics};
 use anyhow::{Context as _, Result, anyhow, bail};
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
@@ -19,7 +19,7 @@ use tidegate_console::arguments;
 use tidegate_console::exit::EXPECTATION_FAILS;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::{counted, say};
-use tidegate_console::signals::{self, CreatedFolders, Share};
+use tidegate_console::signals::{self, CreatedFolders};
 
 /// Options of the validation.
 #[derive(Debug, clap::Args)]
@@ -75,10 +75,19 @@ pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
     let jobs: Vec<(usize, Seed)> = (0..cases.len())
         .flat_map(|case| (1..=seeds(&cases[case])).map(move |seed| (case, Seed(seed))))
         .collect();
-    let (cases, jobs, threads) = (Arc::new(cases), Arc::new(jobs), args.jobs);
+    let (cases, jobs, threads) = (
+        Arc::new(cases),
+        Arc::new(jobs),
+        parallel::threads(args.jobs),
+    );
     let played = signals::run_interruptible(Some(&interrupts), "validating", {
         let (cases, jobs) = (Arc::clone(&cases), Arc::clone(&jobs));
-        move |done| play_all(&cases, &jobs, threads, done)
+        move |done| {
+            in_parallel(jobs.len(), threads, &|share| done.set(share), |job| {
+                let (case, seed) = jobs[job];
+                cases[case].play(seed)
+            })
+        }
     });
     let Some(played) = played else {
         made.iter().for_each(CreatedFolders::undo);
@@ -128,44 +137,6 @@ fn draw(rows: &[Row], dir: &Path) -> Result<Vec<PathBuf>> {
         drawings.push(path);
     }
     Ok(drawings)
-}
-
-/// Runs all jobs on `threads` threads. Returns the results in the order of the jobs.
-fn play_all(
-    cases: &[Case],
-    jobs: &[(usize, Seed)],
-    threads: Option<NonZeroUsize>,
-    share: &Share,
-) -> Result<Vec<SeedMetrics>, CaseError> {
-    let threads = threads.or_else(|| std::thread::available_parallelism().ok());
-    let threads = threads.map_or(1, NonZeroUsize::get);
-    let next = AtomicUsize::new(0);
-    let done = AtomicUsize::new(0);
-    let work = || {
-        let mut mine = Vec::new();
-        loop {
-            let job = next.fetch_add(1, Ordering::Relaxed);
-            let Some((case, seed)) = jobs.get(job) else {
-                return mine;
-            };
-            mine.push((job, cases[*case].play(*seed)));
-            let done = 1 + done.fetch_add(1, Ordering::Relaxed);
-            share.set(done as f64 / jobs.len() as f64);
-        }
-    };
-    let mut all: Vec<(usize, Result<SeedMetrics, CaseError>)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let workers = workers.into_iter();
-        workers
-            .flat_map(|worker| {
-                worker
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
-    });
-    all.sort_by_key(|(job, _)| *job);
-    all.into_iter().map(|(_, played)| played).collect()
 }
 
 /// Table with one line per row; rows that fail have a mark in front. If the table is wider than

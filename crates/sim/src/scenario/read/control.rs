@@ -163,15 +163,17 @@ fn older_tfrc(table: &Table<'_>, config: &mut TfrcConfig) -> Result<(), Scenario
     Ok(())
 }
 
+/// Kinds of flows that control their own rate.
+const OWN_CONTROL: [&str; 5] = ["cp", "tcp", "udp", "web", "transport"];
+
 /// The controller, if the kind of the flow does not include one.
 pub(super) fn control_of(flow: &Table<'_>) -> Result<Option<ControllerConfig>, ScenarioError> {
-    let own = ["cp", "tcp", "udp", "web", "transport"];
-    let Some(kind) = own.iter().find(|kind| flow.get(kind).is_some()) else {
-        return control(&flow.need("control", "control = \"tfrc\"")?).map(Some);
-    };
-    match flow.get("control") {
-        None => Ok(None),
-        Some(value) => Err(value.fault(Fault::Conflict {
+    let kind = OWN_CONTROL.iter().find(|kind| flow.get(kind).is_some());
+    match (flow.get("control"), kind) {
+        (None, None) => Ok(Some(ControllerConfig::default())),
+        (None, Some(_)) => Ok(None),
+        (Some(value), None) => control(&value).map(Some),
+        (Some(value), Some(kind)) => Err(value.fault(Fault::Conflict {
             why: format!("a {kind} flow has its own rate control"),
             fix: "remove it, or send bulk or video over RTP".to_owned(),
         })),
@@ -183,7 +185,8 @@ pub(super) fn prior_of(flow: &Table<'_>) -> Result<Option<Prior>, ScenarioError>
     let Some(value) = flow.get("prior") else {
         return Ok(None);
     };
-    if flow.get("control").is_none() && flow.get("tcp").is_none() {
+    let mut others = OWN_CONTROL.iter().filter(|kind| **kind != "tcp");
+    if others.any(|kind| flow.get(kind).is_some()) {
         return Err(value.fault(Fault::Conflict {
             why: "only a flow with control or tcp has a use for a prior".to_owned(),
             fix: "remove it, or send bulk or video over RTP".to_owned(),

@@ -42,12 +42,14 @@ pub(super) fn flow(
         Some(start) => span(&start, scenario.duration)?,
         None => (Duration::ZERO, Duration::ZERO),
     };
+    let start_step = start_step(&table, count, (start + start_spread, scenario.duration))?;
+    let last = start + start_spread + start_step * (count - 1);
     let stop = match table.get("stop") {
         Some(value) => {
             let stop = within(&value, scenario.duration)?;
-            if stop <= start + start_spread {
+            if stop <= last {
                 return Err(value.range(
-                    &format!("the flow stops at {stop:?}, not after its start at {start:?}"),
+                    &format!("the flow stops at {stop:?}, not after its start at {last:?}"),
                     "choose a later stop",
                 ));
             }
@@ -82,11 +84,38 @@ pub(super) fn flow(
         dscp: table.get("dscp").map_or(Ok(0), |value| dscp(&value))?,
         start,
         start_spread,
+        start_step,
         stop,
     };
     let plan = super::ecn::with(&table, plan)?;
     let yielding = yielding(&table, &plan)?;
     Ok(FlowPlan { yielding, ..plan })
+}
+
+/// Distance of the starts of the flows of a group, of which the first starts until `life.0` and all
+/// before `life.1`.
+fn start_step(
+    flow: &Table<'_>,
+    count: u32,
+    life: (Duration, Duration),
+) -> Result<Duration, ScenarioError> {
+    let Some(value) = flow.get("every") else {
+        return Ok(Duration::ZERO);
+    };
+    let step = value.duration()?;
+    let last = step
+        .checked_mul(count - 1)
+        .map(|last| last.saturating_add(life.0));
+    match last {
+        Some(last) if last < life.1 => Ok(step),
+        _ => Err(value.range(
+            &format!(
+                "the last of {count} flows does not start within the run of {:?}",
+                life.1
+            ),
+            "shorten the distance, or lengthen the duration",
+        )),
+    }
 }
 
 /// A code point (RFC 2474), or the name of lower effort (RFC 8622).
@@ -461,6 +490,7 @@ pub(super) const FLOW: &[&str] = &[
     "ecn",
     "dscp",
     "start",
+    "every",
     "stop",
 ];
 

@@ -12,9 +12,10 @@ use tidegate_report::plot::{Cell, Figure, Table};
 use tidegate_sim::runner::{self, Keep, RunResult};
 use tidegate_sim::scenario::VideoPlan;
 
-use super::sweep::{in_parallel, mean};
+use super::sweep::mean;
 use crate::papers::runs::scenario;
 use crate::papers::{Entry, Options, PapersError, Progress};
+use crate::parallel::in_parallel;
 
 type Played = Result<Figure, PapersError>;
 

@@ -7,9 +7,10 @@ use tidegate_sim::run::EventRow;
 use tidegate_sim::runner::Keep;
 
 use super::lab;
-use super::sweep::{Run, counters, in_parallel, mean};
+use super::sweep::{Run, counters, mean};
 use crate::papers::runs::Job;
 use crate::papers::{Entry, Options, PapersError, Progress};
+use crate::parallel::in_parallel;
 
 type Played = Result<Figure, PapersError>;
 

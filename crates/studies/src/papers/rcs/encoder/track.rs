@@ -9,8 +9,9 @@ use tidegate_sim::scenario::VideoPlan;
 use crate::papers::rcs::path::{Control, Group, Path};
 use crate::papers::rcs::traces::{Step, steps};
 use crate::papers::runs::scenario;
-use crate::papers::sweep::{ScenarioText as _, in_parallel, mean, play};
+use crate::papers::sweep::{ScenarioText as _, mean, play};
 use crate::papers::{Options, PapersError, Progress};
+use crate::parallel::in_parallel;
 
 /// Bits per frame interval of one run.
 #[derive(Clone, Debug)]

@@ -11,6 +11,7 @@ mod partial_run;
 mod records;
 mod replay;
 mod service;
+mod sites;
 mod stream;
 mod tcp_sampler;
 
@@ -113,6 +114,7 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     script.warn_of_slow_pictures();
     check_limits(&FlowCounts::of(scenario), limits::open_files()?)?;
     check_supported(scenario)?;
+    sites::check(scenario)?;
     // Ctrl-C ends the current run; its results so far are kept.
     let interrupts = signals::catch()?;
     let made = CreatedFolders::by(dir);

@@ -7,6 +7,7 @@
 //! Multimedia Applications*, INFOCOM 2004, sections III-E and VI-A.
 
 mod ffi;
+pub mod source;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};

@@ -10,6 +10,7 @@ mod frame;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod report;
+mod site;
 mod timing;
 
 use std::net::Ipv4Addr;
@@ -27,12 +28,14 @@ use tidegate_core::random::Seed;
 use crate::clock::Clock;
 use crate::events;
 use crate::netns::{Interface, Namespace, NetnsError};
+use crate::tcp_sysctls::TcpConfigError;
 use crate::tun::{Tun, TunError};
 use engine::{Engine, EngineConfig, Finished, Port};
 use frame::Frame;
 
 pub use blackhole::Blackhole;
 pub use report::{Arrival, Departure, EmulatorLog, EmulatorReport, Segment};
+pub use site::{PATH_INTERFACE, SITE_INTERFACE, Site};
 
 /// Configuration of an emulator.
 #[derive(Clone, Debug, PartialEq)]
@@ -311,6 +314,8 @@ pub enum EmulatorError {
     UnknownHost(Host),
     /// The thread panicked.
     Panicked,
+    /// The router of a site.
+    Site(TcpConfigError),
     /// A timer, the event queue, or a device failed.
     System(io::Error),
     /// A pair has the same host twice. The kernel delivers such packets locally.
@@ -341,6 +346,7 @@ impl fmt::Display for EmulatorError {
                 f.write_str("no pair of hosts is connected: add routes between hosts")
             }
             Self::Panicked => f.write_str("the emulator thread panicked; see its message"),
+            Self::Site(e) => write!(f, "a site of the lab: {e}"),
             Self::System(e) => write!(f, "a device, timer or event queue failed: {e}"),
             Self::ToItself(host) => write!(
                 f,

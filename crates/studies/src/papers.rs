@@ -7,6 +7,7 @@ mod bottleneck;
 mod cp;
 mod deviations;
 mod itcp;
+mod lab;
 mod law;
 mod outages;
 mod outcome;
@@ -223,6 +224,12 @@ impl Entry {
     /// Whether the runs have many flows instead of one video.
     fn has_flows(&self) -> bool {
         matches!(self.nodes, Nodes::Flows | Nodes::LabFlows)
+    }
+
+    /// Concurrent lab runs of many flows per core: those of RCS have up to 2,000 packets per second,
+    /// those beside aggregation points up to 8,000.
+    fn labs_per_core(&self) -> usize {
+        if self.name.starts_with("cp/") { 1 } else { 3 }
     }
 
     /// Whether the injector cuts the entry's path.

@@ -56,13 +56,6 @@ impl KernelTcp {
 /// The message names the first flow with an unsupported key, and the key.
 pub(super) fn check_kernel_tcp(scenario: &Scenario) -> Result<()> {
     for flow in &scenario.flows_and_baselines() {
-        if flow.media.cp().is_some() {
-            bail!(
-                "flow {:?}: the lab has no aggregation points for cp: play the scenario in the \
-                 simulator (tidegate sim run)",
-                flow.name
-            );
-        }
         let stream = flow.media.video().and_then(|video| video.stream.as_deref());
         let plan = match &flow.media {
             MediaPlan::Tcp(plan) => Some(plan),

@@ -16,6 +16,7 @@ use tidegate_live::emulator::{
     Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, HostRoute, UnconnectedHosts,
 };
 use tidegate_live::encoder_thread::EncoderThread;
+use tidegate_sim::coordination::CpPlan;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Passage, packet_row};
 use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
@@ -31,8 +32,9 @@ use super::netns_pair::{Endpoint, LabPlayer, NetnsPair, RECEIVER, SENDER, StartG
 use super::partial_run::PartialRun;
 use super::records::Records;
 use super::service::Service;
+use super::sites::SitePair;
 use super::stream::Sources;
-use super::{bulk, replay, stream};
+use super::{bulk, replay, sites, stream};
 use crate::run_folder::LoadedScenario;
 
 /// Settings of lab runs.
@@ -75,6 +77,8 @@ enum FlowEndpoints {
     Bulk(KernelTcp, Box<TcpPlan>),
     /// As a video over kernel TCP.
     Stream(KernelTcp, Box<stream::Sender>),
+    /// With sockets of the Coordination Protocol. Contains the number of the flow.
+    Coordinated(CpPlan, u16),
 }
 
 /// Threads of a flow.
@@ -141,24 +145,40 @@ impl LabRun<'_> {
         let mut cuts = self.cuts(&mut network, &cast).into_iter();
         // The encoders render their scenes before the clock starts.
         let stop = StopFlag::new()?;
-        let mut parts = Vec::with_capacity(cast.len());
+        let (mut parts, mut coordinated) = (Vec::with_capacity(cast.len()), 0);
         for role in &cast {
             let flag = StopFlag::new()?;
-            parts.push((self.part(role, &flag)?, flag));
+            let part = match role.plan.media.cp() {
+                Some(plan) => {
+                    coordinated += 1;
+                    FlowEndpoints::Coordinated(plan.clone(), coordinated)
+                }
+                None => self.part(role, &flag)?,
+            };
+            parts.push((part, flag));
         }
         let furnished =
             UnconnectedHosts::new(2 * cast.len() as u16).context("cannot make the hosts")?;
         let (mut performers, mut notes) = (Vec::with_capacity(cast.len()), Vec::new());
         let mut outages = Vec::new();
         let gate = StartGate::default();
+        let plans = &scenario.aggregations;
+        let sites = sites::start(&cast, plans, hosts, &furnished, self.seed, (&gate, &stop))?;
         for (i, (role, (part, flag))) in cast.iter().zip(parts).enumerate() {
             if let FlowEndpoints::Bulk(kernel, _) | FlowEndpoints::Stream(kernel, _) = &part {
                 let note = |note: &String| format!("{}: {note}", role.class);
                 notes.extend(kernel.notes.iter().map(note));
             }
+            let pair = role
+                .plan
+                .media
+                .cp()
+                .and_then(|plan| sites.get(&plan.points));
+            let hosts = pair.map_or_else(|| hosts(i), |pair| pair.hosts);
+            let own = || hosts.map(|host| furnished.namespace(host));
             let place = NetnsPair {
-                namespaces: hosts(i).map(|host| furnished.namespace(host)),
-                hosts: hosts(i),
+                namespaces: pair.map_or_else(own, SitePair::namespaces),
+                hosts,
                 role,
                 seed: self.seed,
                 until: Time::ZERO + scenario.duration + TAIL,
@@ -174,7 +194,7 @@ impl LabRun<'_> {
             performers.push(pair.with_context(|| format!("flow {:?}", role.name))?);
         }
         notes.dedup();
-        let config = self.emulator(network, cast.len());
+        let config = self.emulator(network, &cast);
         let emulator = Emulator::join(furnished, &config).context("cannot start the emulator")?;
         partial.map_or(Ok(()), |partial| partial.begin(&cast))?;
         gate.open(config.clock);
@@ -191,6 +211,7 @@ impl LabRun<'_> {
                 .join()
                 .map_err(|_| anyhow!("the injector panicked"))??;
         }
+        sites::end(sites)?;
         let (mut take, over_tcp) = self.collect(cast, performers)?;
         let (report, log) = emulator.stop()?;
         let captures = over_tcp.into_iter().map(|i| settle(&mut take, i, &log));
@@ -208,14 +229,18 @@ impl LabRun<'_> {
         })
     }
 
-    /// Configuration of the emulator for `flows` flows. The clock starts now.
-    fn emulator(&self, network: NetworkConfig, flows: usize) -> EmulatorConfig {
-        let ways = (0..flows).flat_map(|flow| {
+    /// Configuration of the emulator for these flows. The clock starts now.
+    fn emulator(&self, network: NetworkConfig, cast: &[FlowInstance]) -> EmulatorConfig {
+        let ways = cast.iter().enumerate().filter_map(|(flow, role)| {
             let [sender, receiver] = hosts(flow);
-            HostRoute::both(sender, receiver, path_of(flow), back_of(flow))
+            if role.plan.media.cp().is_some() {
+                return sites::routes(cast, flow, [sender, receiver]);
+            }
+            let (there, back) = (path_of(flow), back_of(flow));
+            Some(HostRoute::both(sender, receiver, there, back))
         });
         EmulatorConfig {
-            routes: ways.collect(),
+            routes: ways.flatten().collect(),
             seed: self.seed,
             limit: self.script.scenario.duration + TAIL * 2,
             log: LOG,
@@ -314,6 +339,11 @@ impl LabRun<'_> {
                 let receiver = place.role.receiver(self.seed);
                 let receiver = place.drive(RECEIVER, receiver, place.stop, of_receiver)?;
                 (place.drive(SENDER, *player, &flag, of_sender)?, receiver)
+            }
+            FlowEndpoints::Coordinated(plan, number) => {
+                let records = [of_sender, of_receiver];
+                let [sender, receiver] = sites::endpoints(place, &plan, number, &flag, records)?;
+                (sender, receiver)
             }
             FlowEndpoints::Bulk(kernel, plan) => {
                 let listener = place.listen(&kernel)?;

@@ -51,7 +51,6 @@ impl NetnsPair<'_> {
         stop: &StopFlag,
         records: Records,
     ) -> Result<Endpoint> {
-        let [own, peer] = [host, 1 - host].map(|host| (self.hosts[host].address(), PORT));
         let side = ["A", "B"][host];
         let mut rng = self
             .seed
@@ -59,9 +58,9 @@ impl NetnsPair<'_> {
         let start = Time::ZERO + self.role.plan.start;
         // Both sockets exist before either end sends: a datagram to an unbound port causes an ICMP
         // error at the sender.
-        let socket = self.namespaces[host].within(|| UdpSocket::bind(own))??;
+        let (socket, peer) = self.bind(host, PORT)?;
         let job = move |conditions: &RunLimits| {
-            let mut sockets = vec![Socket::connected(socket, peer.into())?];
+            let mut sockets = vec![Socket::connected(socket, peer)?];
             conditions.sleep_until(start);
             drive(
                 &mut player,
@@ -83,6 +82,13 @@ impl NetnsPair<'_> {
             Ok(records.take())
         };
         self.inside(host, stop, job)
+    }
+
+    /// Binds a socket of one host, and returns it with the address of its peer at the same port.
+    pub(super) fn bind(&self, host: usize, port: u16) -> Result<(UdpSocket, SocketAddr)> {
+        let [own, peer] = [host, 1 - host].map(|host| (self.hosts[host].address(), port));
+        let socket = self.namespaces[host].within(|| UdpSocket::bind(own))??;
+        Ok((socket, peer.into()))
     }
 
     /// Applies the TCP settings to both hosts and makes the receiver listen.
@@ -129,7 +135,7 @@ pub(super) struct StartGate {
 impl StartGate {
     /// Registers a thread. The receiver yields the clock when the gate opens, or an error if the
     /// gate is dropped unopened.
-    fn queue(&self) -> Receiver<Clock> {
+    pub(super) fn queue(&self) -> Receiver<Clock> {
         let (open, start) = channel();
         self.waiting.borrow_mut().push(open);
         start

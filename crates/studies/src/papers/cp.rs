@@ -1,4 +1,4 @@
-//! The figures of the paper of the Coordination Protocol (INFOCOM 2004), in the simulator.
+//! The figures of the paper of the Coordination Protocol (INFOCOM 2004).
 //!
 //! The paper's plots give no numbers; its text does.
 
@@ -21,6 +21,14 @@ const fn entry(name: &'static str, about: &'static str, make: Make) -> Entry {
         bounds: "",
         compares_growth: false,
         make,
+    }
+}
+
+/// An entry that can also be played in the lab.
+const fn real(name: &'static str, about: &'static str, make: Make) -> Entry {
+    Entry {
+        nodes: Nodes::LabFlows,
+        ..entry(name, about, make)
     }
 }
 
@@ -48,37 +56,37 @@ pub(super) const FIG10: Entry = entry(
     flowshares::bfld,
 );
 
-pub(super) const FIG12: Entry = entry(
+pub(super) const FIG12: Entry = real(
     "cp/fig12",
     "throughput of TCP over that of a flowshare, for the delay",
     tcp::throughput_by_delay,
 );
 
-pub(super) const FIG13: Entry = entry(
+pub(super) const FIG13: Entry = real(
     "cp/fig13",
     "variation of the throughput of TCP over that of CP, for the delay",
     tcp::variation_by_delay,
 );
 
-pub(super) const FIG14: Entry = entry(
+pub(super) const FIG14: Entry = real(
     "cp/fig14",
     "throughput of TCP over that of a flowshare, for the bandwidth",
     tcp::throughput_by_bandwidth,
 );
 
-pub(super) const FIG15: Entry = entry(
+pub(super) const FIG15: Entry = real(
     "cp/fig15",
     "variation of the throughput of TCP over that of CP, for the bandwidth",
     tcp::variation_by_bandwidth,
 );
 
-pub(super) const FIG16: Entry = entry(
+pub(super) const FIG16: Entry = real(
     "cp/fig16",
     "throughput of TCP over that of a flowshare, for random loss",
     tcp::throughput_by_loss,
 );
 
-pub(super) const FIG17: Entry = entry(
+pub(super) const FIG17: Entry = real(
     "cp/fig17",
     "variation of the throughput of TCP over that of CP, for random loss",
     tcp::variation_by_loss,

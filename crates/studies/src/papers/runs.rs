@@ -9,6 +9,7 @@ use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 
 use super::outcome::{Outcome, outcome};
+use super::sweep::Run;
 use super::{Options, Progress};
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::runner::{self, Keep, PlayError, RunResult};
@@ -287,17 +288,37 @@ impl Testbed for Simulator {
 
 /// Cache of results of expensive runs, for entries with the same runs.
 #[derive(Debug, Default)]
-pub struct RunCache(Mutex<BTreeMap<(String, u64), Arc<Outcome>>>);
+pub struct RunCache {
+    videos: Cache<Arc<Outcome>>,
+    flows: Cache<Run>,
+}
 
 impl RunCache {
-    fn recall(&self, job: &Job) -> Option<Arc<Outcome>> {
+    /// Counters of the runs of many flows.
+    pub(super) fn flows(&self) -> &Cache<Run> {
+        &self.flows
+    }
+}
+
+/// Results by scenario and seed.
+#[derive(Debug)]
+pub(super) struct Cache<T>(Mutex<BTreeMap<(String, u64), T>>);
+
+impl<T> Default for Cache<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Cache<T> {
+    pub(super) fn recall(&self, job: &Job) -> Option<T> {
         let known = self.0.lock().ok()?;
         known.get(&(job.text.clone(), job.seed)).cloned()
     }
 
-    fn keep(&self, job: &Job, outcome: &Arc<Outcome>) {
+    pub(super) fn keep(&self, job: &Job, result: &T) {
         if let Ok(mut known) = self.0.lock() {
-            known.insert((job.text.clone(), job.seed), Arc::clone(outcome));
+            known.insert((job.text.clone(), job.seed), result.clone());
         }
     }
 }
@@ -316,7 +337,7 @@ pub(super) fn play_all(
     if jobs.is_empty() {
         return Err(PapersError::NoNode(options.nodes.clone()));
     }
-    let memory = options.remembers().then_some(&*options.memory);
+    let memory = options.remembers().then_some(&options.memory.videos);
     let mut outcomes: Vec<Option<Arc<Outcome>>> = jobs
         .iter()
         .map(|job| memory.and_then(|memory| memory.recall(job)))

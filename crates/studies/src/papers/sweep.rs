@@ -293,10 +293,27 @@ fn play_all(
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<Vec<Option<Run>>, PapersError> {
-    options.world.begin(jobs, options.threads);
+    // Entries that differ in their quantities only have the same runs.
+    let memory = options.is_lab().then(|| options.memory.flows());
+    let known = |job: &Job| memory.and_then(|memory| memory.recall(job));
+    let left: Vec<Job> = jobs
+        .iter()
+        .filter(|job| known(job).is_none())
+        .cloned()
+        .collect();
+    if !left.is_empty() {
+        options.world.begin(&left, options.threads);
+    }
     in_parallel(jobs.len(), options.threads, progress, |n| {
+        if let Some(run) = known(&jobs[n]) {
+            return Ok(Some(run));
+        }
         let run = options.world.flows(&jobs[n], KEEP)?;
-        Ok(run.as_ref().map(counters))
+        let run = run.as_ref().map(counters);
+        if let (Some(memory), Some(run)) = (memory, &run) {
+            memory.keep(&jobs[n], run);
+        }
+        Ok(run)
     })
 }
 

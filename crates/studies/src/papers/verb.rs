@@ -94,7 +94,8 @@ struct RunArgs {
     /// exponential; in the simulator itcp/table4, table5 and cuts play both]
     #[arg(long, value_enum)]
     rto_backoff: Option<RtoBackoff>,
-    /// Number of concurrent runs [default: one per core; with --lab eight per core, three for rcs/]
+    /// Number of concurrent runs [default: one per core; with --lab eight per core, three for rcs/,
+    /// one for cp/]
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<NonZeroUsize>,
     /// Folder for tables, values and charts
@@ -259,7 +260,7 @@ fn concurrent(args: &RunArgs, entry: &Entry) -> usize {
     let usual = match (args.lab, entry.has_flows()) {
         (false, _) => cores,
         (true, false) => cores * LABS,
-        (true, true) => cores * LABS_OF_FLOWS,
+        (true, true) => cores * entry.labs_per_core(),
     };
     args.jobs.map_or(usual, NonZeroUsize::get)
 }
@@ -350,8 +351,6 @@ const RUNS: u64 = 10;
 const LAB_RUNS: u64 = 2;
 /// Concurrent lab runs per core: a run of the papers uses a few percent of a core.
 const LABS: usize = 8;
-/// The same for runs of many flows, which have up to 2,000 packets per second.
-const LABS_OF_FLOWS: usize = 3;
 
 #[cfg(test)]
 mod tests {

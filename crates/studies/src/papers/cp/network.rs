@@ -12,6 +12,8 @@ pub(super) enum Control {
     Rap,
     /// SACK TCP of ns-2.
     Tcp,
+    /// Reno of Linux with SACK: in the lab that of the kernel.
+    LinuxTcp,
 }
 
 impl Control {
@@ -19,7 +21,7 @@ impl Control {
         match self {
             Self::Tfrc => "TFRC",
             Self::Rap => "RAP",
-            Self::Tcp => "TCP",
+            Self::Tcp | Self::LinuxTcp => "TCP",
         }
     }
 
@@ -28,7 +30,7 @@ impl Control {
         match self {
             Self::Tfrc => "control = \"tfrc\"\n",
             Self::Rap => "control = \"rap\"\n",
-            Self::Tcp => "",
+            Self::Tcp | Self::LinuxTcp => "",
         }
     }
 }
@@ -118,6 +120,9 @@ impl Network {
             Control::Tcp => format!(
                 "tcp = {{ kind = \"sack\", packet = \"{packet}B\", window = \"1000 packets\", overhead = \"1ms\" }}"
             ),
+            Control::LinuxTcp => {
+                format!("tcp = {{ kind = \"linux-reno\", packet = \"{packet}B\" }}")
+            }
             Control::Tfrc | Control::Rap => {
                 format!("bulk = {{ packet = \"{packet}B\", overhead = \"1ms\" }}")
             }
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn all_networks_are_valid_scenarios() {
-        for competing in [Control::Tfrc, Control::Rap, Control::Tcp] {
+        for competing in [Control::Tfrc, Control::Rap, Control::Tcp, Control::LinuxTcp] {
             for browsers in [0, 10] {
                 let network = Network {
                     cluster: Cluster {
@@ -167,7 +172,7 @@ mod tests {
                         shares: 7,
                         control: match competing {
                             Control::Rap => Control::Rap,
-                            Control::Tfrc | Control::Tcp => Control::Tfrc,
+                            _ => Control::Tfrc,
                         },
                         sampling: "bfld",
                     },

@@ -319,7 +319,7 @@ impl Entry {
         let names = options.stacks(self.compares_growth);
         let names: Vec<&str> = names.into_iter().map(Stack::name).collect();
         let over = format!("over {}", names.join(", "));
-        if self.nodes == Nodes::Flows {
+        if self.has_flows() {
             return match options.seeds {
                 1 => "seed 1".to_owned(),
                 seeds => format!("seeds 1 to {seeds}"),

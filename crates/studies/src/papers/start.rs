@@ -3,23 +3,25 @@
 //! The paper's plots give no numbers; its text does. Each statement of the text is a claim, and so is
 //! each that holds for a careful resume with the same predictions.
 
+mod lab;
+
 use core::fmt::Write as _;
 use core::time::Duration;
 
-use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
-use tidegate_sim::runner::{self, Keep};
+use tidegate_sim::runner::{Keep, RunResult};
 
-use super::runs::scenario;
+use super::runs::Job;
 use super::{Encoder, Entry, Nodes, Options, PapersError, Progress};
+use crate::parallel::in_parallel;
 
 pub(super) const FIG3: Entry = Entry {
     name: "start/fig3",
     about: "start of TFRC beside twenty TCP flows: slow, and informed with four predictions",
     source: "Schmitt, Zink, Theiss, Steinmetz: Improving the Start-Up Behaviour of TCP-friendly Media \
              Transmissions",
-    nodes: Nodes::Flows,
+    nodes: Nodes::LabFlows,
     encoder: Encoder::Model,
     tcps: &[],
     bounds: "",
@@ -60,13 +62,16 @@ const CASES: [Case; 7] = [
 
 impl Case {
     /// The scenario with ns-2's parameters: all links have 10 Mb/s and 10 ms, the queue 50 packets.
-    fn text(self) -> String {
+    fn text(self, variant: Variant) -> String {
+        let Variant { tcp, links } = variant;
         let mut text = format!(
             "name = \"start\"\nabout = \"TFRC beside TCP\"\nduration = \"{END}s\"\nmeasure = [\"{START}s\", \
              \"{LOSSES_UNTIL}s\"]\n"
         );
         // The limit of ns-2 includes the packet in transmission.
-        let link = "rate = \"10Mb/s\"\ndelay = \"10ms\"\nqueue = { droptail = \"49 packets\" }";
+        let link = format!(
+            "rate = \"10Mb/s\"\ndelay = \"10ms\"\nqueue = {{ droptail = \"49 packets\" }}{links}"
+        );
         for (name, from, to) in [("there", "a", "b"), ("back", "b", "a")] {
             let _ = write!(
                 text,
@@ -79,8 +84,8 @@ impl Case {
             format!("path = [\"there\"]\nback = [\"back\"]\naccess = {access}\nexit = {access}\n");
         let _ = write!(
             text,
-            "[[flow]]\nname = \"tcp\"\ncount = {TCPS}\n{route}start = [\"0s\", \"100ms\"]\ntcp = {{ kind \
-             = \"reno\", packet = \"1000B\", window = \"1000 packets\", overhead = \"800us\" }}\n\
+            "[[flow]]\nname = \"tcp\"\ncount = {TCPS}\n{route}start = [\"0s\", \"100ms\"]\ntcp = {{ {tcp}, \
+             packet = \"1000B\", window = \"1000 packets\" }}\n\
              [[flow]]\nname = \"tfrc\"\n{route}start = [\"{START}s\", \"{START}.1s\"]\nbulk = {{ packet = \
              \"1000B\" }}\ncontrol = {{ tfrc = {{ flavour = \"rfc3448\", initial_window = 1, \
              slow_increase = false, first_rate = \"8kb/s\"{} }} }}\n",
@@ -98,6 +103,16 @@ impl Case {
     }
 }
 
+/// What differs between simulator and lab. Random delays of up to 0.8 ms prevent that packets of a flow
+/// meet a full queue again and again.
+#[derive(Clone, Copy, Debug)]
+struct Variant {
+    /// Keys of the twenty TCP flows.
+    tcp: &'static str,
+    /// Keys of both links.
+    links: &'static str,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 struct Run {
@@ -110,11 +125,7 @@ struct Run {
 }
 
 impl Run {
-    fn play(case: Case, seed: u64) -> Result<Self, PapersError> {
-        let scenario = scenario("start", &case.text())?;
-        let encoder = |_: &str, _: &_, _| unreachable!("no flow has video");
-        let run =
-            runner::flows(&scenario, Seed(seed), KEEP, &encoder).map_err(PapersError::Play)?;
+    fn of(case: Case, run: &RunResult) -> Self {
         let changes = run.events.iter().filter_map(|row| match row.event {
             Event::RateChanged { to, .. } => Some((row.at.as_secs_f64(), to.as_f64())),
             _ => None,
@@ -137,11 +148,11 @@ impl Run {
         let drops: u64 = tcp.map(|(n, _)| run.meter.totals(n).dropped).sum();
         let tfrc = run.flows.iter().position(|(flow, _)| flow.class == "tfrc");
         let rtt = tfrc.and_then(|n| run.meter.totals(n).rtt);
-        Ok(Self {
+        Self {
             rates,
             tcp_drops: drops as f64,
             rtt: rtt.map_or(f64::NAN, |rtt| rtt.as_secs_f64()),
-        })
+        }
     }
 
     /// Mean over half a second from a step on.
@@ -169,21 +180,14 @@ impl Run {
 }
 
 fn fig3(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Figure, PapersError> {
-    let mut runs: Vec<Vec<Run>> = Vec::new();
-    let all = (CASES.len() as u64 * options.seeds) as f64;
-    let mut done = 0.0;
-    for case in CASES {
-        let mut of_case = Vec::new();
-        for seed in 1..=options.seeds {
-            of_case.push(Run::play(case, seed)?);
-            done += 1.0;
-            progress(done / all);
-        }
-        runs.push(of_case);
-    }
     let mut figure = entry.figure();
-    draw(&mut figure, &runs);
-    claim(&mut figure, &runs);
+    if options.is_lab() {
+        lab::fig3(&mut figure, options, progress)?;
+    } else {
+        let runs = play(NS2, options, progress)?;
+        draw(&mut figure, &runs);
+        claim(&mut figure, &runs);
+    }
     figure.notes.push(
         "All links have 10 Mb/s and 10 ms, the queue 50 packets, as in ns-2; TFRC is that of RFC 3448 with \
          a slow start from one packet per round trip, as in 2001. Settled: the rate, averaged over half a \
@@ -192,6 +196,32 @@ fn fig3(entry: &Entry, options: &Options, progress: Progress<'_>) -> Result<Figu
             .to_owned(),
     );
     Ok(figure)
+}
+
+/// Runs of all cases with all seeds, without runs of the lab that failed.
+fn play(
+    variant: Variant,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Vec<Vec<Run>>, PapersError> {
+    let mut jobs = Vec::new();
+    for case in CASES {
+        let job = Job::new(case.name, case.text(variant))?;
+        jobs.extend((1..=options.seeds).map(|seed| (case, job.with_seed(seed))));
+    }
+    let all: Vec<Job> = jobs.iter().map(|(_, job)| job.clone()).collect();
+    options.world.begin(&all, options.threads);
+    let played = in_parallel(jobs.len(), options.threads, progress, |n| {
+        let (case, job) = &jobs[n];
+        let run = options.world.flows(job, KEEP)?;
+        Ok::<_, PapersError>(run.map(|run| Run::of(*case, &run)))
+    })?;
+    let mut played = played.into_iter();
+    let mut seeds = || {
+        let seeds = played.by_ref().take(options.seeds as usize);
+        seeds.flatten().collect()
+    };
+    Ok(CASES.iter().map(|_| seeds()).collect())
 }
 
 fn average(values: &[f64]) -> f64 {
@@ -207,7 +237,10 @@ fn mean(runs: &[Run], of: impl Fn(&Run) -> f64) -> f64 {
 fn median(runs: &[Run], of: impl Fn(&Run) -> f64) -> f64 {
     let mut values: Vec<f64> = runs.iter().map(of).collect();
     values.sort_by(f64::total_cmp);
-    let last = values.len() - 1;
+    // All runs of the lab have failed.
+    let Some(last) = values.len().checked_sub(1) else {
+        return f64::NAN;
+    };
     f64::midpoint(values[last / 2], values[values.len() / 2])
 }
 
@@ -291,6 +324,11 @@ const SAFE: usize = 4;
 const SAFE_HIGH: usize = 5;
 const SAFE_LOW: usize = 6;
 
+/// The TCP of ns-2, whose senders delay packets.
+const NS2: Variant = Variant {
+    tcp: "kind = \"reno\", overhead = \"800us\"",
+    links: "",
+};
 const TCPS: u32 = 20;
 /// Capacity over 21 flows, in b/s.
 const FAIR_SHARE: f64 = 10e6 / 21.0;
@@ -315,10 +353,12 @@ mod tests {
 
     #[test]
     fn all_cases_are_valid_scenarios() {
-        for case in CASES {
-            let scenario = scenario("start", &case.text());
-            let scenario = scenario.unwrap_or_else(|e| panic!("{e:?}\n{}", case.text()));
-            assert_eq!(scenario.flows[1].prior.is_some(), case.prediction.is_some());
+        let both = |case| [(case, NS2), (case, lab::LINUX)];
+        for (case, variant) in CASES.iter().flat_map(both) {
+            let job = Job::new(case.name, case.text(variant));
+            let job = job.unwrap_or_else(|e| panic!("{e:?}\n{}", case.text(variant)));
+            let prior = job.scenario.flows[1].prior;
+            assert_eq!(prior.is_some(), case.prediction.is_some());
         }
     }
 }

@@ -68,7 +68,7 @@ enum PapersVerb {
 struct RunArgs {
     /// Names as in `papers list`, prefixes such as "itcp/", or "all"
     names: Vec<String>,
-    /// Runs of each kind, with seeds from 1 [default: 10; with --lab 2 for rcs/ and for the first
+    /// Runs of each kind, with seeds from 1 [default: 10; with --lab 2 for rcs/, start/ and for the first
     /// paper, whose tables take about 15 minutes each, and 5 for the report, as published]
     #[arg(long, value_name = "N", value_parser = arguments::seeds)]
     seeds: Option<u64>,
@@ -94,8 +94,8 @@ struct RunArgs {
     /// exponential; in the simulator itcp/table4, table5 and cuts play both]
     #[arg(long, value_enum)]
     rto_backoff: Option<RtoBackoff>,
-    /// Number of concurrent runs [default: one per core; with --lab eight per core, three for rcs/,
-    /// one for cp/]
+    /// Number of concurrent runs [default: one per core; with --lab eight per core, three for rcs/
+    /// and start/, one for cp/]
     #[arg(long, value_name = "N", value_parser = arguments::jobs)]
     jobs: Option<NonZeroUsize>,
     /// Folder for tables, values and charts

@@ -132,10 +132,10 @@ fn write(run: &Run) -> Option<Folder> {
 }
 
 /// A temporary folder, removed at the end.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         // In memory where there is such a folder.
         let memory = Path::new("/dev/shm");
         let temporary = env::temp_dir();
@@ -145,6 +145,10 @@ impl Folder {
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("room");
         Self(folder)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
     }
 }
 

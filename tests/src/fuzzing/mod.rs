@@ -7,6 +7,7 @@ pub mod decoder;
 pub mod files;
 pub mod privileged;
 pub mod rtsp;
+pub mod samples;
 pub mod session;
 pub mod wire;
 
@@ -30,6 +31,7 @@ pub fn targets() -> Vec<Target> {
         &files::TARGETS,
         &privileged::TARGETS,
         &rtsp::TARGETS,
+        &samples::TARGETS,
     ]
     .concat();
     targets.sort_by_key(|target| target.name);

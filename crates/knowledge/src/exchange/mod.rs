@@ -88,7 +88,9 @@ impl Row {
         if !measurement.is_valid() {
             return Err(RowFault::Range);
         }
-        let tag = self.tag.filter(|tag| !tag.is_empty());
+        // As in a CSV file, where spaces around a value do not count.
+        let tag = self.tag.map(|tag| tag.trim().to_owned());
+        let tag = tag.filter(|tag| !tag.is_empty());
         if tag.as_ref().is_some_and(|tag| tag.len() > LONGEST_TAG) {
             return Err(RowFault::Column("tag"));
         }

@@ -29,10 +29,21 @@ impl Count {
     }
 }
 
+/// Tide has 1.36 times the rate of TFRC, and loses more of the frames that are on their way when the
+/// capacity falls.
 #[test]
-fn ten_seeds_keep_997_of_1000_savable_frames_on_time() {
-    let scenario = demo("tfrc");
+fn ten_seeds_keep_savable_frames_on_time() {
+    for (control, least, mean) in [("tide", 0.985, 0.99), ("tfrc", 0.995, 0.997)] {
+        let average = ten_seeds(control, least);
+        assert!(average >= mean, "{control}, mean over seeds: {average}");
+    }
+}
+
+/// Mean share of the savable frames that are on time, at least `least` with each seed.
+fn ten_seeds(control: &str, least: f64) -> f64 {
+    let scenario = demo(control);
     let mut shares = Vec::new();
+    println!("{control}");
     println!("seed   of savable   of all   fixed at its mean   fixed 2 Mb/s");
     for seed in 1..=10 {
         let takes = runner::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
@@ -48,14 +59,14 @@ fn ten_seeds_keep_997_of_1000_savable_frames_on_time() {
             mean.of_all(),
             two.of_all()
         );
-        assert!(own.of_savable() >= 0.995, "seed {seed}: {own:?}");
+        assert!(own.of_savable() >= least, "seed {seed}: {own:?}");
         assert!(own.of_all() >= 0.9, "seed {seed}: {own:?}");
         assert!(own.on_time > mean.on_time + 300 && own.on_time > two.on_time + 300);
         shares.push(own.of_savable());
     }
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     println!("mean   {mean:10.4}");
-    assert!(mean >= 0.997, "mean over seeds: {mean}");
+    mean
 }
 
 /// Other capacity drops at other round-trip times, ten seeds each. A sender detects a drop after a
@@ -158,7 +169,7 @@ fn text(control: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/demo.toml");
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.replace("encoder = \"x264\"", "encoder = \"model\"");
-    text.replace("control = \"tfrc\"", &format!("control = \"{control}\""))
+    text.replace("control = \"tide\"", &format!("control = \"{control}\""))
 }
 
 fn parse(text: &str) -> Scenario {

@@ -59,7 +59,6 @@ pub(super) fn flow(
     };
     let (path, back) = routes::of_flow(&table, scenario, nodes)?;
     let prior = prior_of(&table)?;
-    let media = media(&table, count, (start, stop), scenario, open)?;
     let plan = FlowPlan {
         name,
         count,
@@ -72,7 +71,11 @@ pub(super) fn flow(
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
         control: control_of(&table)?,
         prior,
-        media: informed_window(&table, media, prior)?,
+        media: informed_window(
+            &table,
+            media(&table, count, (start, stop), scenario, open)?,
+            prior,
+        )?,
         yielding: false,
         patience: table.get("patience").map_or(Ok(PATIENCE), |value| {
             value.positive_duration("a session without patience ends at its first pause")

@@ -7,9 +7,8 @@ use anyhow::Result;
 use tidegate_console::progress::say;
 use tidegate_core::delay_bound::check_frame_time;
 use tidegate_core::random::Seed;
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::units::Time;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
-use tidegate_sim::offline_optimum::FloorSender;
 use tidegate_sim::run::{
     BinRow, FlowInfo, FlowRun, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter,
     SavableRow, SentFrame, ShownFrame, Span, StagedRun, StoredPicture, TotalsRow, World, summarise,
@@ -225,13 +224,7 @@ fn judge_flow(
     let frames = (&sent[..], &mut received[..], &at[..]);
     let (shown, pictures) = video_quality::judge(role, takings, frames, &script.video, seed)?;
     let savable = role.plan.media.video().map_or_else(Vec::new, |video| {
-        let oracle = FloorSender {
-            floor: video.floor,
-            frame_rate: video.frame_rate,
-            payload: video.packet - HEADERS,
-            overhead: HEADERS,
-            bound: video.delay_bound,
-        };
+        let oracle = video.floor_sender();
         let captured: Vec<Time> = sent.iter().map(|f| f.captured).collect();
         let savable = match &takings.stream {
             Some(record) => oracle.savable_over(&record.connection(), &captured),
@@ -305,6 +298,3 @@ pub(crate) fn claim(dir: &Path) -> Result<()> {
 pub(crate) fn default_dir(world: &str, scenario: &Scenario, seed: Seed) -> PathBuf {
     PathBuf::from("runs").join(format!("{}-{world}-{}", scenario.name, seed.0))
 }
-
-/// Headers of IPv4, UDP and RTP.
-const HEADERS: Bytes = Bytes(40);

@@ -23,6 +23,7 @@ use tidegate_core::wire::payload;
 use tidegate_core::wire::rtcp::Cname;
 
 use crate::interactive::Record;
+use crate::offline_optimum::FloorSender;
 use crate::run;
 use crate::scenario::{EncoderKind, FlowPlan, SendBuffer, VideoPlan};
 use crate::traffic::video::{TraceEncoder, TracePlayer};
@@ -202,6 +203,17 @@ impl FlowInstance {
 }
 
 impl VideoPlan {
+    /// The sender at the floor of the encoder to which this one is compared.
+    pub fn floor_sender(&self) -> FloorSender {
+        FloorSender {
+            floor: self.floor,
+            frame_rate: self.frame_rate,
+            payload: self.packet - HEADERS,
+            overhead: HEADERS,
+            bound: self.delay_bound,
+        }
+    }
+
     /// The modelled encoder of `flow`; none if its plan has a real encoder. It draws from the
     /// stream `video/<flow>` of `seed`.
     pub fn modelled(&self, flow: &str, seed: Seed) -> Option<Box<dyn FrameEncoder>> {
@@ -426,3 +438,6 @@ fn cname(flow: &str, side: &str) -> Cname {
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A frame leaves in 40 % of a frame interval, as with a sender that hardly paces.
 pub const FIXED_PACE: f64 = 2.5;
+
+/// Headers of IPv4, UDP and RTP.
+const HEADERS: Bytes = Bytes(40);

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use tidegate_core::media::FrameEncoder;
 use tidegate_core::random::Seed;
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::units::Time;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
-use tidegate_sim::offline_optimum::FloorSender;
 use tidegate_sim::runner;
 use tidegate_sim::scenario::{Scenario, VideoPlan};
 use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
@@ -194,13 +193,7 @@ fn encoder(
 fn count(scenario: &Scenario, role: &FlowInstance, takings: &FlowResult) -> Count {
     let video = role.plan.media.video().unwrap();
     let (sent, received, _) = takings.rows();
-    let oracle = FloorSender {
-        floor: video.floor,
-        frame_rate: video.frame_rate,
-        payload: Bytes(1_160),
-        overhead: Bytes(40),
-        bound: video.delay_bound,
-    };
+    let oracle = video.floor_sender();
     let captured: Vec<Time> = sent.iter().map(|f| f.captured).collect();
     let savable = oracle.savable(&scenario.path_hops(&role.plan), &captured);
     let on_time = received.iter().filter(|f| {

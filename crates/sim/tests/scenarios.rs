@@ -62,6 +62,10 @@ fn all_scenario_files_are_valid() {
         }
     }
     assert_eq!(seen.len(), 9, "{seen:?}");
+    // The other scenarios of the benchmark are embedded in the program.
+    let file = root().join("scenarios/bench/kernel-tcp.toml");
+    let sweep = Sweep::load(&file).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(sweep.runs(), 30);
 }
 
 /// Names of the scenarios of a folder, which are valid and have expectations.

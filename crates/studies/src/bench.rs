@@ -17,15 +17,11 @@ use core::fmt;
 
 use serde::{Serialize, Serializer};
 use tidegate_core::controller::ControllerConfig;
-use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_sim::runner::{self, Keep, PlayError};
-use tidegate_sim::scenario::{
-    EncoderKind, FlowPlan, MediaPlan, Point, Scenario, ScenarioError, Sweep, VideoPlan,
-};
-use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
+use tidegate_sim::scenario::{FlowPlan, Point, Scenario, ScenarioError, Sweep};
 
-use crate::rmcat::Bound;
+use crate::rmcat::{self, Bound};
 use metrics::Played;
 
 /// Tests with one scenario.
@@ -335,9 +331,6 @@ impl Group {
                 }
                 (Subject::Tcp, None) => {}
             }
-            if let MediaPlan::Video(video) = &mut flow.media {
-                video.encoder = EncoderKind::Model;
-            }
         }
     }
 
@@ -350,7 +343,7 @@ impl Group {
             events: self.events,
             ..Keep::default()
         };
-        let result = runner::flows(scenario, seed, keep, &encoder)?;
+        let result = runner::flows(scenario, seed, keep, &rmcat::encoder)?;
         let played = Played {
             scenario,
             result: &result,
@@ -371,15 +364,4 @@ fn label(keys: &[&str], values: &[String]) -> String {
     let pairs = keys.iter().zip(values);
     let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key} {value}")).collect();
     pairs.join(", ")
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "other encoders can fail")]
-fn encoder(flow: &str, plan: &VideoPlan, seed: Seed) -> Result<Box<dyn FrameEncoder>, EncodeError> {
-    let config = VideoModelConfig {
-        width: plan.width,
-        height: plan.height,
-        frame_rate: plan.frame_rate,
-    };
-    let model = VideoModel::new(config, seed.stream(&format!("video/{flow}")));
-    Ok(Box::new(model))
 }

@@ -9,7 +9,7 @@
 mod cases;
 pub mod comparison;
 mod fair;
-mod fairness;
+pub(crate) mod fairness;
 mod outcome;
 mod scorecard;
 mod scores;
@@ -24,8 +24,9 @@ use tidegate_core::units::{Bytes, Rate, Time};
 
 use tidegate_sim::model_flow::Workload;
 use tidegate_sim::runner::{self, PlayError};
-use tidegate_sim::scenario::{BulkPlan, FlowPlan, MediaPlan, Scenario, ScenarioError, VideoPlan};
-use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
+use tidegate_sim::scenario::{
+    BulkPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, ScenarioError, VideoPlan,
+};
 
 pub use cases::{Bound, CASES, Case, Limit, Metric};
 pub use fair::Shares;
@@ -147,17 +148,22 @@ pub fn is_media(name: &str) -> bool {
 /// # Errors
 /// The network, an encoder or a flow endpoint fails; the message names it.
 pub fn play(scenario: &Scenario, control: &str, seed: Seed) -> Result<Outcome, PlayError> {
-    let encoder = |flow: &str, plan: &VideoPlan, seed: Seed| {
-        let config = VideoModelConfig {
-            width: plan.width,
-            height: plan.height,
-            frame_rate: plan.frame_rate,
-        };
-        let model = VideoModel::new(config, seed.stream(&format!("video/{flow}")));
-        Ok::<Box<dyn FrameEncoder>, EncodeError>(Box::new(model))
-    };
     let results = runner::scenario(scenario, seed, &encoder, &mut |_| {})?;
     Ok(Outcome::of(scenario, control, seed, &results[0]))
+}
+
+/// The encoder model for `flow`, whatever encoder it has in the scenario.
+pub(crate) fn encoder(
+    flow: &str,
+    plan: &VideoPlan,
+    seed: Seed,
+) -> Result<Box<dyn FrameEncoder>, EncodeError> {
+    let plan = VideoPlan {
+        encoder: EncoderKind::Model,
+        ..plan.clone()
+    };
+    let none = || EncodeError::Codec("the plan has no modelled encoder".to_owned());
+    plan.modelled(flow, seed).ok_or_else(none)
 }
 
 /// Compares the scores with the limits of `case`.

@@ -1,5 +1,6 @@
 //! Rows of a group from the values of its runs.
 
+use super::metrics::mean;
 use super::{Cell, Criterion, Gate, Group, Over, Row};
 use crate::rmcat::Bound;
 
@@ -152,10 +153,6 @@ fn by_seed(grid: &[Vec<f64>], of: impl Fn(&[f64]) -> f64) -> Vec<f64> {
         of(&cells)
     };
     (0..seeds).map(of_seed).collect()
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// NaN if any value is: what could not be measured does not hold.

@@ -4,11 +4,12 @@ use core::time::Duration;
 
 use tidegate_core::link::Spread;
 use tidegate_core::trace::Event;
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::units::Time;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
-use tidegate_sim::offline_optimum::FloorSender;
 use tidegate_sim::runner::RunResult;
 use tidegate_sim::scenario::{LinkPlan, RatePlan, Scenario};
+
+use crate::rmcat::fairness;
 
 /// A run and what was under test.
 pub(super) struct Played<'a> {
@@ -19,7 +20,7 @@ pub(super) struct Played<'a> {
 }
 
 impl Played<'_> {
-    /// The flows for which `select` holds of the name, with their numbers.
+    /// The flows under test, or the others, with their numbers.
     fn flows(
         &self,
         is_own: bool,
@@ -148,13 +149,7 @@ pub(super) fn loss(run: &Played<'_>) -> f64 {
 
 /// Jain's index of the rates of the flows under test.
 pub(super) fn jain(run: &Played<'_>) -> f64 {
-    jain_of(&run.rates(true))
-}
-
-fn jain_of(rates: &[f64]) -> f64 {
-    let sum: f64 = rates.iter().sum();
-    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
-    sum * sum / (rates.len() as f64 * squares)
+    fairness::jain(&run.rates(true))
 }
 
 /// Rates of the flows under test from half a minute to a minute after the last start.
@@ -170,7 +165,7 @@ fn settled(run: &Played<'_>) -> (Vec<f64>, (f64, f64)) {
 
 /// Jain's index of these rates.
 pub(super) fn settled_jain(run: &Played<'_>) -> f64 {
-    jain_of(&settled(run).0)
+    fairness::jain(&settled(run).0)
 }
 
 /// Their share of the capacity.
@@ -188,13 +183,7 @@ fn frames(run: &Played<'_>) -> [f64; 3] {
         };
         let (sent, received, _) = result.rows();
         let captured: Vec<Time> = sent.iter().map(|frame| frame.captured).collect();
-        let optimum = FloorSender {
-            floor: video.floor,
-            frame_rate: video.frame_rate,
-            payload: video.packet - HEADERS,
-            overhead: HEADERS,
-            bound: video.delay_bound,
-        };
+        let optimum = video.floor_sender();
         let savable = optimum.savable(&run.scenario.path_hops(&flow.plan), &captured);
         let on_time = received.iter().filter(|frame| {
             let captured = captured[frame.frame as usize];
@@ -272,7 +261,7 @@ pub(super) fn probes(run: &Played<'_>) -> f64 {
 }
 
 /// Rate of the flow under test outside of the outage as a share of the capacity, from the first
-/// second on, and without the three seconds from the begin of the outage.
+/// second on, and without the first second after the outage.
 pub(super) fn used_outside(run: &Played<'_>) -> f64 {
     let end = run.scenario.duration.as_secs_f64();
     let (from, to) = outage(run).unwrap_or((end, end));
@@ -304,12 +293,9 @@ pub(super) fn after_step_up(run: &Played<'_>) -> f64 {
     run.rate_between(0, span) / (run.capacity(span) * run.kept())
 }
 
-fn mean(values: &[f64]) -> f64 {
+pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// Seconds after the last start of a call.
 const SETTLE: (f64, f64) = (30.0, 60.0);
-
-/// IPv4, UDP and RTP.
-const HEADERS: Bytes = Bytes(40);

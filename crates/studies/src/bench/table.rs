@@ -31,7 +31,7 @@ pub(super) fn table(rows: &[Row], controls: &[String], abouts: &[(&str, String)]
 }
 
 fn headings(width: usize, controls: &[String]) -> String {
-    let mut line = format!("{:width$}  {:>10} {:>10}", "", "gate", "aim");
+    let mut line = format!("{:width$}  {:>11} {:>11}", "", "gate", "aim");
     for control in controls {
         let _ = write!(line, "  {control:<CELL$}");
     }
@@ -42,7 +42,7 @@ fn line(row: &Row, width: usize, rows: &[Row], controls: &[String]) -> String {
     let bound = |bound: Option<Bound>| bound.map_or(String::new(), |bound| show(bound, row.unit));
     let what = format!("{:INDENT$}{}", "", row.what);
     let mut line = format!(
-        "{what:width$}  {:>10} {:>10}",
+        "{what:width$}  {:>11} {:>11}",
         bound(row.gate),
         bound(row.aim)
     );
@@ -62,7 +62,10 @@ fn cell(row: &Row) -> String {
     let mut cell = row.unit.show(row.measured);
     let [least, most] = [row.least, row.most].map(|value| row.unit.show(value));
     if least != most {
-        let _ = write!(cell, " ({least} to {most})");
+        // The unit stands behind the measured value.
+        let number = least.split_once(' ').map_or(&*least, |(number, _)| number);
+        let most = most.split_once(' ').map_or(&*most, |(number, _)| number);
+        let _ = write!(cell, " ({number} to {most})");
     }
     match row.holds {
         Some(false) => cell + " FAILS",
@@ -132,7 +135,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
         assert_eq!(lines[0], "alone: One flow");
         let cells: Vec<&str> = lines[3].split_whitespace().collect();
-        let want = "used ≥ 90.0 % 95.0 % (85.0 % to 95.0 %) 50.0 % (40.0 % to 50.0 %) FAILS";
+        let want = "used ≥ 90.0 % 95.0 % (85.0 to 95.0) 50.0 % (40.0 to 50.0) FAILS";
         assert_eq!(cells.join(" "), want, "{text}");
         assert_eq!(lines[4], "tide: 1 of 1 gates hold, 0 of 0 aims are reached");
         assert_eq!(lines[5], "tfrc: 0 of 1 gates hold, 0 of 0 aims are reached");

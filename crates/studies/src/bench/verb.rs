@@ -1,10 +1,11 @@
 //! `tidegate sim bench`
 
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use tidegate_console::arguments;
 use tidegate_console::exit::EXPECTATION_FAILS;
 use tidegate_console::output::{output, print_json};
@@ -64,6 +65,11 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
             .collect::<Result<_>>()?,
         some => some.to_vec(),
     };
+    let mut names = controls.iter().map(|control| &control.name);
+    let mut seen = HashSet::new();
+    if let Some(twice) = names.find(|name| !seen.insert(*name)) {
+        bail!("the controller {twice} is given twice: remove one");
+    }
     let is_wanted = |name: &str| args.only.is_empty() || args.only.contains(&name);
     let groups: Vec<&'static Group> = GROUPS
         .iter()

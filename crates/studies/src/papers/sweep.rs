@@ -10,6 +10,7 @@ use tidegate_sim::runner::{self, Keep, RunResult};
 use super::runs::{Job, scenario};
 use super::{Options, PapersError, Progress};
 use crate::parallel::in_parallel;
+use crate::rmcat::fairness;
 
 /// A network and its flows.
 pub(super) trait ScenarioText {
@@ -99,10 +100,7 @@ impl Run {
     /// Jain's index of all flows, equation (8).
     pub(super) fn jain(&self, groups: &[&str]) -> f64 {
         let shares: Vec<f64> = groups.iter().flat_map(|group| self.shares(group)).collect();
-        let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), share| {
-            (sum + share, squares + share * share)
-        });
-        sum * sum / (shares.len() as f64 * squares)
+        fairness::jain(&shares)
     }
 }
 

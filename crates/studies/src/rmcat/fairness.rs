@@ -121,7 +121,7 @@ impl View<'_> {
 }
 
 /// Jain's fairness index: 1 if all values are equal, 1/n if one value is not zero.
-pub(super) fn jain(values: &[f64]) -> f64 {
+pub(crate) fn jain(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
     if squares > 0.0 {

@@ -4,18 +4,17 @@
 use core::time::Duration;
 
 use tidegate_core::control::LowerEffort;
-use tidegate_core::media::EncodeError;
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_report::claims::Claim;
 use tidegate_report::plot::{Cell, Figure, Table};
 use tidegate_sim::runner::{self, Keep, RunResult};
-use tidegate_sim::scenario::VideoPlan;
 
 use super::sweep::mean;
 use crate::papers::runs::scenario;
 use crate::papers::{Entry, Options, PapersError, Progress};
 use crate::parallel::in_parallel;
+use crate::rmcat;
 
 type Played = Result<Figure, PapersError>;
 
@@ -146,14 +145,10 @@ pub(super) fn table(entry: &Entry, options: &Options, progress: Progress<'_>) ->
             add(Flows::RcsAndTcp, queue, treatment);
         }
     }
-    let encoder = |name: &str, video: &VideoPlan, seed| {
-        let missing = || EncodeError::Codec("the model is missing".to_owned());
-        video.modelled(name, seed).ok_or_else(missing)
-    };
     let played = in_parallel(jobs.len(), options.threads, progress, |n| {
         let (text, seed) = &jobs[n];
         let scenario = scenario("lower-effort", text)?;
-        let run = runner::flows(&scenario, Seed(*seed), KEEP, &encoder);
+        let run = runner::flows(&scenario, Seed(*seed), KEEP, &rmcat::encoder);
         run.map(|run| measure(&run)).map_err(PapersError::Play)
     })?;
     let mut seeds = played.chunks(options.seeds.max(1) as usize);

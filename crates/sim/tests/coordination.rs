@@ -42,6 +42,15 @@ fn flowshares_by_bfld_are_fair_to_as_many_flows() {
     }
 }
 
+/// With more flowshares it falls short, see the results of Figure 10.
+#[test]
+fn two_flowshares_by_multfrc_are_fair() {
+    let keys = "sampling = \"all\"\ncontrol = { tfrc = { flavour = \"multfrc\" } }";
+    let (own, other) = shares(2, keys);
+    let ratio = own / other;
+    assert!((0.85..1.15).contains(&ratio), "{ratio}");
+}
+
 #[test]
 fn naive_flowshares_starve_other_flows() {
     let (own, other) = shares(24, "sampling = \"all\"\ncircuit_breaker = false");

@@ -260,7 +260,10 @@ impl Entry {
 
     /// Number of published runs of each kind, if the paper states it.
     pub fn published_runs(&self) -> Option<u64> {
-        (self.nodes == Nodes::Abone).then_some(abone::RUNS)
+        if self.nodes == Nodes::Abone {
+            return Some(abone::RUNS);
+        }
+        cp::published_runs(self.name)
     }
 
     /// Runs the entry and measures. `progress` receives the completed fraction, 0 to 1.

@@ -260,14 +260,15 @@ impl Application {
         if !arriving.sampler.select(fraction, || unit(cx.rng)) {
             return;
         }
+        let (rate, shares) = match arriving.sampling {
+            Sampling::All => (used, shares),
+            Sampling::Bfld | Sampling::BfldIndependent => (used.min(available), Shares::ONE),
+        };
         let path = PathView {
             rtt: self.round_trip.mean(),
-            rate: if arriving.sampling == Sampling::All {
-                used
-            } else {
-                used.min(available)
-            },
+            rate,
             size,
+            shares,
         };
         if stream.on_event(cx, event, path) {
             let sample = self.round_trip.end_round();

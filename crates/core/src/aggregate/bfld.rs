@@ -7,8 +7,9 @@ use crate::units::Rate;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Sampling {
-    /// All of them. With several flowshares the loss event rate is then too small and the available
-    /// bandwidth too large (section V-A, the naive approach). For comparison.
+    /// All of them, for comparison. With several flowshares the loss event rate is then too small and
+    /// the available bandwidth too large (section V-A, the naive approach), unless the controller is
+    /// MulTFRC, which controls the flowshares together.
     All,
     /// A sample with the bandwidth of one flowshare: one packet at random of each `1/F`. As in a paced
     /// flow, packets follow each other at similar distances.

@@ -161,14 +161,17 @@ impl SampledApplication {
             .stream
             .get_or_insert_with(|| VirtualStream::new(control, cx.now, mean_size));
         let used = self.rates.0;
+        let (rate, shares) = match self.sampling {
+            Sampling::All => (used, self.shares),
+            Sampling::Bfld | Sampling::BfldIndependent => {
+                (used.min(stream.available()), Shares::ONE)
+            }
+        };
         let path = PathView {
             rtt: self.round_trip.mean(),
-            rate: if self.sampling == Sampling::All {
-                used
-            } else {
-                used.min(stream.available())
-            },
+            rate,
             size: mean_size,
+            shares,
         };
         if stream.on_event(cx, event, path) {
             let sample = self.round_trip.end_round();
@@ -231,15 +234,16 @@ impl SampledApplication {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::tfrc::{Flavour, TfrcConfig, multfrc};
     use crate::random::Seed;
 
-    /// TFRC's equation with 1,000 bytes, 100 ms and a loss of 1 % is 899 kb/s (RFC 5348).
-    #[test]
-    fn available_bandwidth_is_that_of_the_equation() {
+    /// An application that sends 4 Mb/s with packets of 1,000 bytes over 100 ms with a loss of 1 %. One
+    /// of `distance` packets is in the sample.
+    fn estimate(config: &AggregateConfig, shares: u8, distance: u64) -> Estimate {
         let mut rng = Seed(1).stream("sampled");
-        let mut app = SampledApplication::new(&AggregateConfig::default(), Time::ZERO);
+        let mut app = SampledApplication::new(config, Time::ZERO);
         let (mut counts, mut trace) = (Counts::default(), ());
-        let size = Bytes(1_000);
+        let (size, shares) = (Bytes(1_000), Shares::new(shares).unwrap());
         for n in 0..60_000_u64 {
             let now = Time::from_millis(2 * n);
             let mut cx = Context {
@@ -256,12 +260,11 @@ mod tests {
                 // 6,250 ticks are 100 ms.
                 (counts.rtt_ticks, counts.rtt_samples) =
                     (counts.rtt_ticks + 6_250, counts.rtt_samples + 1);
-                app.on_counts(&mut cx, counts, Shares::ONE);
+                app.on_counts(&mut cx, counts, shares);
                 app.end_round(&mut cx);
             }
-            // The sample has a quarter of the packets: 125 per second, and as many losses of each.
-            if n % 4 == 3 {
-                let event = if is_lost && n % 400 == 399 {
+            if n % distance == distance - 1 {
+                let event = if is_lost && n % (100 * distance) == 100 * distance - 1 {
                     SampledEvent::Lost(now)
                 } else {
                     SampledEvent::Received {
@@ -273,7 +276,14 @@ mod tests {
                 app.on_event(&mut cx, event, size);
             }
         }
-        let estimate = app.estimate();
+        app.estimate()
+    }
+
+    /// TFRC's equation with 1,000 bytes, 100 ms and a loss of 1 % is 899 kb/s (RFC 5348).
+    #[test]
+    fn available_bandwidth_is_that_of_the_equation() {
+        // 125 packets per second, and as many losses of each.
+        let estimate = estimate(&AggregateConfig::default(), 1, 4);
         let kbps = estimate.available.as_f64() / 1e3;
         assert!((800.0..1_100.0).contains(&kbps), "{estimate:?}");
         assert!((estimate.loss - 0.01).abs() < 0.001, "{estimate:?}");
@@ -287,6 +297,25 @@ mod tests {
             (estimate.fraction - kbps / 4e3).abs() < 0.02,
             "{estimate:?}"
         );
+    }
+
+    /// One loss in 100 packets, each an event of its own: MulTFRC's equation with four flows.
+    #[test]
+    fn multfrc_divides_its_rate_among_the_flowshares() {
+        let flavour = Flavour::Multfrc;
+        let config = AggregateConfig {
+            control: ControllerConfig::Tfrc(TfrcConfig {
+                flavour,
+                ..TfrcConfig::default()
+            }),
+            sampling: Sampling::All,
+            ..AggregateConfig::default()
+        };
+        let estimate = estimate(&config, 4, 1);
+        let kbps = estimate.available.as_f64() / 1e3;
+        let equation = multfrc::throughput(1_000.0, 0.1, 0.01, 4.0, 1.0) * 8.0 / 4e3;
+        assert!((kbps / equation - 1.0).abs() < 0.01, "{kbps} {equation}");
+        assert!((1.0 - estimate.fraction).abs() < 1e-9, "{estimate:?}");
     }
 
     #[test]

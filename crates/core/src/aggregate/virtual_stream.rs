@@ -9,17 +9,21 @@ use core::time::Duration;
 
 use super::gaps::PacketEvent;
 use crate::control::{
-    Algorithm as _, Context, Demand, FlowId, Kind, Outcome, PacketOutcome, RateController, Report,
-    Sent, Start, TimerReason,
+    Algorithm as _, Change, Context, Demand, FlowId, Kind, Outcome, PacketOutcome, RateController,
+    Report, Sent, Start, TimerReason,
 };
 use crate::controller::ControllerConfig;
+use crate::controller::tfrc::Flavour;
 use crate::units::{Bytes, Rate, RemoteTime, Time};
+use crate::wire::cp::Shares;
 
 /// A controller that is driven by sampled packet events.
 #[derive(Debug)]
 pub(super) struct VirtualStream {
     controller: Box<dyn RateController>,
     reporting: Reporting,
+    /// Flowshares that MulTFRC controls together; `None` for controllers of one flow.
+    joint: Option<u32>,
     /// Next virtual packet to send, and next one whose outcome is open.
     sent: u64,
     settled: u64,
@@ -49,16 +53,15 @@ pub(super) struct PathView {
     pub(super) rate: Rate,
     /// Mean size of a packet.
     pub(super) size: Bytes,
+    /// Flowshares whose packets are in the stream.
+    pub(super) shares: Shares,
 }
 
 impl VirtualStream {
     /// A stream of packets of this size, which begins now.
     pub(super) fn new(control: &ControllerConfig, now: Time, size: Bytes) -> Self {
-        let demand = Demand {
-            floor: Rate::ZERO,
-            ceiling: Rate::MAX,
-            shares: 1,
-        };
+        let is_joint =
+            matches!(control, ControllerConfig::Tfrc(tfrc) if tfrc.flavour == Flavour::Multfrc);
         let reporting = match control {
             ControllerConfig::Tfrc(_) => Reporting::EachRoundTrip,
             _ => Reporting::EachPacket,
@@ -68,8 +71,9 @@ impl VirtualStream {
             rap.report_interval = PATIENCE;
         }
         Self {
-            controller: control.start(&Start::new(now, size, demand)),
+            controller: control.start(&Start::new(now, size, demand(1))),
             reporting,
+            joint: is_joint.then_some(1),
             sent: 0,
             settled: 0,
             batch: Vec::new(),
@@ -80,7 +84,8 @@ impl VirtualStream {
 
     /// Available bandwidth of one flowshare.
     pub(super) fn available(&self) -> Rate {
-        self.controller.target().send
+        let rate = self.controller.target().send;
+        rate.scale(1, self.joint.unwrap_or(1).into())
     }
 
     /// A packet of the stream arrived or was lost. Returns whether a report is due.
@@ -90,6 +95,12 @@ impl VirtualStream {
         event: PacketEvent,
         path: PathView,
     ) -> bool {
+        let shares = u32::from(path.shares.get());
+        if self.joint.is_some_and(|joint| joint != shares) {
+            self.joint = Some(shares);
+            let change = Change::Demand(demand(shares));
+            self.controller.on_change(cx, &change);
+        }
         self.send(cx, path);
         let rtt = path.rtt.unwrap_or_default();
         let (at, outcome) = match event {
@@ -176,6 +187,15 @@ impl VirtualStream {
             return timer;
         }
         timer.min(self.reported + rtt.unwrap_or_default())
+    }
+}
+
+/// Demand for as much as the path allows to this number of flowshares.
+fn demand(shares: u32) -> Demand {
+    Demand {
+        floor: Rate::ZERO,
+        ceiling: Rate::MAX,
+        shares,
     }
 }
 

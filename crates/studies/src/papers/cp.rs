@@ -32,6 +32,15 @@ const fn real(name: &'static str, about: &'static str, make: Make) -> Entry {
     }
 }
 
+/// Trials of the simulations (section IV-C). Those of the other figures are not stated.
+pub(super) fn published_runs(name: &str) -> Option<u64> {
+    let simulated = [FIG5, FIG6, FIG7, FIG10];
+    simulated
+        .iter()
+        .any(|entry| entry.name == name)
+        .then_some(20)
+}
+
 pub(super) const FIG5: Entry = entry(
     "cp/fig5",
     "one flowshare of 24 flows, for the number of competing flows",

@@ -170,6 +170,18 @@ fn informed_starts_are_as_published() {
     assert!(more.is_some_and(|ratio| ratio < 1.05), "{more:?}");
 }
 
+#[test]
+fn simulations_of_the_coordination_protocol_have_the_published_trials() {
+    let runs = |name: &str| {
+        let entry = ENTRIES.iter().find(|entry| entry.name == name).unwrap();
+        entry.published_runs()
+    };
+    for figure in [5, 6, 7, 10] {
+        assert_eq!(runs(&format!("cp/fig{figure}")), Some(20));
+    }
+    assert_eq!(runs("cp/fig12"), None);
+}
+
 /// The other figures of the Coordination Protocol take minutes without optimisation.
 #[test]
 fn aggregate_in_one_flowshare_gets_a_fair_share() {

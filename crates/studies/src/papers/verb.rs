@@ -68,8 +68,9 @@ enum PapersVerb {
 struct RunArgs {
     /// Names as in `papers list`, prefixes such as "itcp/", or "all"
     names: Vec<String>,
-    /// Runs of each kind, with seeds from 1 [default: 10; with --lab 2 for rcs/, start/ and for the first
-    /// paper, whose tables take about 15 minutes each, and 5 for the report, as published]
+    /// Runs of each kind, with seeds from 1 [default: 10, and 20 for cp/fig5 to fig10 as published; with
+    /// --lab 2, since tables of the first paper take about 15 minutes each, and 5 for the report as
+    /// published]
     #[arg(long, value_name = "N", value_parser = arguments::seeds)]
     seeds: Option<u64>,
     /// Same as --seeds
@@ -246,10 +247,11 @@ fn play_plan(
 
 /// Number of runs of each kind of an entry.
 fn how_often(args: &RunArgs, entry: &Entry) -> u64 {
+    let published = entry.published_runs();
     let usual = if args.lab {
-        entry.published_runs().unwrap_or(LAB_RUNS)
+        published.unwrap_or(LAB_RUNS)
     } else {
-        RUNS
+        published.unwrap_or(0).max(RUNS)
     };
     args.seeds.or(args.runs).unwrap_or(usual)
 }

@@ -74,6 +74,9 @@ pub enum Flavour {
     /// RFC 5348.
     #[default]
     Rfc5348,
+    /// MulTFRC (draft-irtf-iccrg-multfrc-01): RFC 5348 with an equation for as many flows as
+    /// [`Demand::shares`](crate::control::Demand).
+    Multfrc,
 }
 
 /// Packet size `s` of the RFC.

@@ -15,13 +15,18 @@ pub fn throughput(size: f64, rtt: f64, p: f64) -> f64 {
 /// The loss event rate at which [`throughput`] gives `rate` bytes per second, in
 /// [`LEAST_LOSS`]`..=1`, to a relative precision of 1e-6.
 pub fn loss_event_rate(size: f64, rtt: f64, rate: f64) -> f64 {
-    // The equation decreases strictly with p. 25 bisections of ln(1e-12)..ln(1) leave an interval
+    inverse(rate, |p| throughput(size, rtt, p))
+}
+
+/// The same for any `law` that decreases strictly with the loss event rate.
+pub(super) fn inverse(rate: f64, law: impl Fn(f64) -> f64) -> f64 {
+    // 25 bisections of ln(1e-12)..ln(1) leave an interval
     // of 27.6 / 2^25 < 1e-6. The square root bisects a logarithm with the same result on every
     // machine.
     let (mut low, mut high) = (LEAST_LOSS, 1.0);
     for _ in 0..25 {
         let middle = f64::sqrt(low * high);
-        if throughput(size, rtt, middle) > rate {
+        if law(middle) > rate {
             low = middle;
         } else {
             high = middle;
@@ -34,7 +39,7 @@ pub fn loss_event_rate(size: f64, rtt: f64, rate: f64) -> f64 {
 pub const LEAST_LOSS: f64 = 1e-12;
 
 /// Retransmission timeout of the equation, in round trips.
-const RTO_ROUND_TRIPS: f64 = 4.0;
+pub(super) const RTO_ROUND_TRIPS: f64 = 4.0;
 
 #[cfg(test)]
 mod tests {

@@ -153,6 +153,25 @@ impl LossHistory {
         (1.0 / mean).min(1.0)
     }
 
+    /// Mean number of lost packets of a loss event, at least 1, for MulTFRC. The average is that of
+    /// RFC 5348 section 5.4 over the events that began the closed intervals. The newest event may still
+    /// grow, so it counts only if it is alone.
+    pub(crate) fn lost_per_event(&self) -> f64 {
+        let (mut total, mut weight) = (0.0, 0.0);
+        for (interval, w) in self.intervals().zip(&WEIGHTS) {
+            if let Some(event) = interval.event {
+                total += f64::from(event.losses) * w * interval.discount;
+                weight += w * interval.discount;
+            }
+        }
+        if weight > 0.0 {
+            (total / weight).max(1.0)
+        } else {
+            self.event
+                .map_or(1.0, |event| f64::from(event.losses.max(1)))
+        }
+    }
+
     //= rfc5348-5.3-open-interval
     /// Length of the open interval: packets since the start of the latest event, inclusive.
     fn open(&self) -> f64 {
@@ -402,6 +421,20 @@ mod tests {
         assert!((p - 1.0 / 500.0).abs() < 1e-12, "{p}");
         let plain = history(&lost, 1_899, false).event_rate();
         assert!((plain - 6.0 / 1_500.0).abs() < 1e-12, "{plain}");
+    }
+
+    #[test]
+    fn lost_packets_of_an_event_are_averaged_without_the_newest_event() {
+        let mean = |lost: &[u64]| history(lost, 2_000, false).lost_per_event();
+        let are = |mean: f64, expected: f64| (mean - expected).abs() < 1e-12;
+        assert!(are(LossHistory::new(true).lost_per_event(), 1.0));
+        // Losses within ten packets are one event.
+        assert!(are(mean(&[100, 101, 103]), 3.0));
+        assert!(are(mean(&[100, 101, 103, 200, 300, 301]), 2.0));
+        // Nine events of one to nine losses. The newest has nine; weights from the next one back.
+        let lost: Vec<u64> = (1..=9).flat_map(|n| n * 100..n * 101).collect();
+        let expected = (8.0 + 7.0 + 6.0 + 5.0 + 0.8 * 4.0 + 0.6 * 3.0 + 0.4 * 2.0 + 0.2) / 6.0;
+        assert!(are(mean(&lost), expected), "{} {expected}", mean(&lost));
     }
 
     //= rfc5348-5.5-keep (test)

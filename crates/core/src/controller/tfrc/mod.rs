@@ -8,6 +8,7 @@
 mod config;
 pub mod equation;
 pub(crate) mod loss;
+pub mod multfrc;
 mod packet_log;
 mod receive;
 mod rfc3448;
@@ -22,6 +23,7 @@ use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time, nanos};
 pub use config::{Flavour, PacketSize, TfrcConfig};
 use loss::{LossClass, LossHistory};
+use multfrc::Law;
 use packet_log::PacketLog;
 use receive::{Arrival, Arrivals, Feedback, ReceiveRates, Round};
 pub use rfc3448::{Rfc3448, StartRule};
@@ -35,7 +37,11 @@ impl Algorithm for TfrcConfig {
                 start.packet_size,
                 start.prior,
             )),
-            Flavour::Rfc5348 => Box::new(Tfrc::new(self, start.now, start.packet_size)),
+            Flavour::Rfc5348 | Flavour::Multfrc => {
+                let mut tfrc = Tfrc::new(self, start.now, start.packet_size);
+                tfrc.law.set_flows(start.demand.shares);
+                Box::new(tfrc)
+            }
         }
     }
 }
@@ -44,6 +50,7 @@ impl Algorithm for TfrcConfig {
 #[derive(Clone, Debug)]
 struct Tfrc {
     config: TfrcConfig,
+    law: Law,
     /// Maximum interval between two reports.
     report_interval: Duration,
     /// `s`.
@@ -86,6 +93,10 @@ impl Tfrc {
         let size = packet_size.get().max(1) as f64;
         let mut tfrc = Self {
             config: config.clone(),
+            law: match config.flavour {
+                Flavour::Multfrc => Law::Multiple(1.0),
+                Flavour::Rfc3448 | Flavour::Rfc5348 => Law::Single,
+            },
             report_interval: config.report_interval,
             size,
             //= rfc5348-4.2-first-rate
@@ -197,7 +208,7 @@ impl Tfrc {
                 // round trip.
                 let least = 0.5 * self.size / rtt.mean;
                 let target = self.peak.max(so_far).max(least);
-                let p = equation::loss_event_rate(self.size, rtt.mean, target);
+                let p = self.law.loss_event_rate(self.size, rtt.mean, target);
                 self.losses.seed(1.0 / p);
             }
         }
@@ -226,7 +237,8 @@ impl Tfrc {
         let limit = self.receive_limit(cx.now, feedback, worse);
         if p > 0.0 {
             //= rfc5348-4.3-equation-rate
-            let fair = equation::throughput(self.size, rtt.mean, p);
+            let lost = self.losses.lost_per_event();
+            let fair = self.law.throughput(self.size, rtt.mean, p, lost);
             self.rate = fair.min(limit).max(self.least_rate());
             if self.fair.replace(fair).is_none() {
                 let rate = self.allow();
@@ -438,9 +450,9 @@ impl RateController for Tfrc {
     fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
         match change {
             Change::Path { packet_size, .. } => {
-                let published = self.published;
+                let (published, law) = (self.published, self.law);
                 *self = Self::new(&self.config, cx.now, *packet_size);
-                self.published = published;
+                (self.published, self.law) = (published, law);
                 self.publish(cx);
             }
             Change::Reports { interval } => {
@@ -456,7 +468,9 @@ impl RateController for Tfrc {
                     self.publish(cx);
                 }
             }
-            Change::Demand(_) | Change::LowerEffort(_) => {}
+            // The rate follows with the next report.
+            Change::Demand(demand) => self.law.set_flows(demand.shares),
+            Change::LowerEffort(_) => {}
         }
     }
 

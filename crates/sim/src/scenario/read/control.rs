@@ -103,8 +103,8 @@ fn tfrc(value: &Value<'_>) -> Result<TfrcConfig, ScenarioError> {
     let mut config = TfrcConfig::default();
     if let Some(value) = table.get("flavour") {
         config.flavour = value.choice(
-            &["rfc3448", "rfc5348"],
-            &[Flavour::Rfc3448, Flavour::Rfc5348],
+            &["rfc3448", "rfc5348", "multfrc"],
+            &[Flavour::Rfc3448, Flavour::Rfc5348, Flavour::Multfrc],
         )?;
         // On by default in this flavour, as in ns-2, and off in RFC 5348.
         config.damping = config.flavour == Flavour::Rfc3448;

@@ -95,7 +95,8 @@ pub(super) fn own_flows(entry: &Entry, options: &Options, progress: Progress<'_>
 }
 
 pub(super) fn naive(entry: &Entry, options: &Options, progress: Progress<'_>) -> Played {
-    let (sweep, mut figure) = several(entry, "all", options, progress)?;
+    let curves = [(Control::Tfrc, "all"), (Control::Rap, "all")];
+    let (sweep, mut figure) = several(entry, &curves, options, progress)?;
     let at = sweep.at(16.0);
     let left = sweep.mean(0, at, |run| normalized(run, 16).1);
     figure.claim(
@@ -116,7 +117,13 @@ pub(super) fn naive(entry: &Entry, options: &Options, progress: Progress<'_>) ->
 }
 
 pub(super) fn bfld(entry: &Entry, options: &Options, progress: Progress<'_>) -> Played {
-    let (sweep, mut figure) = several(entry, "bfld", options, progress)?;
+    let curves = [
+        (Control::Tfrc, "bfld"),
+        (Control::Rap, "bfld"),
+        (Control::Multfrc, "all"),
+    ];
+    let (sweep, mut figure) = several(entry, &curves, options, progress)?;
+    figure.notes.push(MULTFRC.to_owned());
     let own: Part = |run, shares| normalized(run, shares).0;
     let other: Part = |run, shares| normalized(run, shares).1;
     let claims = [
@@ -139,6 +146,19 @@ pub(super) fn bfld(entry: &Entry, options: &Options, progress: Progress<'_>) -> 
             1,
             own,
         ),
+        (
+            "a flowshare of CP with MulTFRC gets 0.9 to 1.1 of a fair share beside 24 TFRC flows (the largest \
+             deviation)",
+            None,
+            2,
+            own,
+        ),
+        (
+            "TFRC flows beside it get 0.9 to 1.1 of a fair share (the largest deviation)",
+            None,
+            2,
+            other,
+        ),
     ];
     for (text, published, curve, part) in claims {
         let means = (0..sweep.values.len()).map(|n| {
@@ -157,19 +177,23 @@ fn fair(text: &str, published: Option<f64>, worst: f64) -> Claim {
     Claim::new(text.to_owned(), published, worst, holds)
 }
 
-/// 24 flows with 1 to 24 flowshares beside 24 flows.
+/// 24 flows with 1 to 24 flowshares beside 24 flows, for several controllers and kinds of sampling.
 fn several(
     entry: &Entry,
-    sampling: &'static str,
+    kinds: &[(Control, &'static str)],
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<(Sweep, Figure), PapersError> {
-    let curve = |control: Control| {
+    let curve = |&(control, sampling): &(Control, &'static str)| {
         Curve::new(control.name(), move |shares: f64| {
-            network(control, 24, cluster(control, sampling, 24, shares as u32))
+            let competing = match control {
+                Control::Rap => Control::Rap,
+                _ => Control::Tfrc,
+            };
+            network(competing, 24, cluster(control, sampling, 24, shares as u32))
         })
     };
-    let curves = [curve(Control::Tfrc), curve(Control::Rap)];
+    let curves: Vec<Curve<'_>> = kinds.iter().map(curve).collect();
     let sweep = Sweep::play(&SHARES, &curves, options, progress)?;
     let mut figure = entry.figure();
     figure.notes.push(NOTE.to_owned());
@@ -178,14 +202,14 @@ fn several(
         &mut figure,
         "a flowshare of CP",
         units,
-        [0, 1],
+        0..kinds.len(),
         |run, shares| normalized(run, shares as u32).0,
     );
     sweep.draw_each(
         &mut figure,
         "a competing flow",
         units,
-        [0, 1],
+        0..kinds.len(),
         |run, shares| normalized(run, shares as u32).1,
     );
     Ok((sweep, figure))
@@ -247,6 +271,8 @@ fn fair_rate(run: &Run, shares: u32) -> f64 {
 
 const SHARES: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0];
 
+const MULTFRC: &str = "MulTFRC: one controller for all packets and flowshares of the application instead of BFLD, \
+                       beside flows of TFRC.";
 const NOTE: &str = "15 Mb/s, 50 ms, RED with ns-2's thresholds and 300 packets, packets of 1,000 bytes, 180 s \
                     without the first 20. TFRC is that of RFC 5348, alone and at the aggregation points. Competing \
                     hosts are at the routers of the aggregation points, so that all round-trip times are \

@@ -9,6 +9,8 @@ use crate::papers::sweep::ScenarioText;
 pub(super) enum Control {
     /// TFRC of RFC 5348.
     Tfrc,
+    /// MulTFRC, for aggregation points.
+    Multfrc,
     Rap,
     /// SACK TCP of ns-2.
     Tcp,
@@ -20,6 +22,7 @@ impl Control {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Tfrc => "TFRC",
+            Self::Multfrc => "MulTFRC",
             Self::Rap => "RAP",
             Self::Tcp | Self::LinuxTcp => "TCP",
         }
@@ -29,6 +32,7 @@ impl Control {
     const fn key(self) -> &'static str {
         match self {
             Self::Tfrc => "control = \"tfrc\"\n",
+            Self::Multfrc => "control = { tfrc = { flavour = \"multfrc\" } }\n",
             Self::Rap => "control = \"rap\"\n",
             Self::Tcp | Self::LinuxTcp => "",
         }
@@ -123,7 +127,7 @@ impl Network {
             Control::LinuxTcp => {
                 format!("tcp = {{ kind = \"linux-reno\", packet = \"{packet}B\" }}")
             }
-            Control::Tfrc | Control::Rap => {
+            Control::Tfrc | Control::Multfrc | Control::Rap => {
                 format!("bulk = {{ packet = \"{packet}B\", overhead = \"1ms\" }}")
             }
         };
@@ -164,16 +168,19 @@ mod tests {
 
     #[test]
     fn all_networks_are_valid_scenarios() {
-        for competing in [Control::Tfrc, Control::Rap, Control::Tcp, Control::LinuxTcp] {
+        for (competing, control) in [
+            (Control::Tfrc, Control::Tfrc),
+            (Control::Tfrc, Control::Multfrc),
+            (Control::Rap, Control::Rap),
+            (Control::Tcp, Control::Tfrc),
+            (Control::LinuxTcp, Control::Tfrc),
+        ] {
             for browsers in [0, 10] {
                 let network = Network {
                     cluster: Cluster {
                         flows: 24,
                         shares: 7,
-                        control: match competing {
-                            Control::Rap => Control::Rap,
-                            _ => Control::Tfrc,
-                        },
+                        control,
                         sampling: "bfld",
                     },
                     competing: (competing, 24),

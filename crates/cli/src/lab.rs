@@ -1,5 +1,6 @@
 //! `tidegate lab`: scenarios on the kernel's network stack, between network namespaces.
 
+mod browsers;
 mod bulk;
 mod capture;
 mod capture_file;
@@ -26,7 +27,7 @@ use tidegate_live::limits;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
 use tidegate_sim::run::{RunWriter, Span, StagedRun, World};
 use tidegate_sim::runner::{RunResult, baseline};
-use tidegate_sim::scenario::{FlowPlan, Scenario, TcpPlan, VideoPlan};
+use tidegate_sim::scenario::{FlowPlan, MediaPlan, Scenario, TcpPlan, VideoPlan};
 use tidegate_sim::topology;
 
 pub(crate) use self::capture_file::captures;
@@ -223,9 +224,10 @@ fn service(scenario: &Scenario) -> (Option<Service>, Option<String>) {
     }
 }
 
-/// Number of concurrent flows.
+/// Number of concurrent flows. Browsers of a flow share hosts, and count as one.
 struct FlowCounts {
     flows: usize,
+    browsers: usize,
     /// Flows and baselines that are video over TCP.
     streams: usize,
 }
@@ -237,15 +239,37 @@ impl FlowCounts {
         let streams = streams
             .iter()
             .filter(|flow| flow.media.video().is_some_and(over_tcp));
+        let is_web = |flow: &&FlowPlan| matches!(flow.media, MediaPlan::Web(_));
+        let browsers = scenario.flows.iter().filter(is_web);
+        let flows = scenario.flows.iter();
+        let flows = flows.map(|flow| {
+            if is_web(&flow) {
+                1
+            } else {
+                flow.count as usize
+            }
+        });
         Self {
-            flows: scenario.flow_infos().len() - scenario.baselines.len(),
+            flows: flows.sum(),
+            browsers: browsers.map(|flow| flow.count as usize).sum(),
             streams: streams.map(|flow| flow.count as usize).sum(),
         }
     }
 
     /// Maximum number of open files.
     fn files(&self) -> u64 {
-        FILES + self.flows as u64 * FILES_PER_FLOW + self.streams as u64 * FILES_PER_STREAM
+        let Self {
+            flows,
+            browsers,
+            streams,
+        } = *self;
+        let each = [
+            (flows, FILES_PER_FLOW),
+            (browsers, FILES_PER_BROWSER),
+            (streams, FILES_PER_STREAM),
+        ];
+        let each = each.iter().map(|(count, files)| *count as u64 * files);
+        FILES + each.sum::<u64>()
     }
 }
 
@@ -290,6 +314,9 @@ fn check_supported(scenario: &Scenario) -> Result<()> {
 /// Each flow has two hosts. Each end of a datagram flow has a socket, an epoll instance and a
 /// timer, and the sender has an eventfd: 11 files including the hosts. A TCP transfer has one less.
 const FILES_PER_FLOW: u64 = 2 * FILES_PER_HOST + 8;
+/// Both ends of a connection. Browsers that fetch all objects of a page at once have more of them, and
+/// most browsers have none while they wait.
+const FILES_PER_BROWSER: u64 = 2;
 /// A video over TCP takes 22, most of them for TCP events, and 23 with a route injector.
 const FILES_PER_STREAM: u64 = 12;
 /// Other open files of a run: standard streams, event service, output files. At most 28 were
@@ -324,8 +351,17 @@ mod tests {
 
     #[test]
     fn more_flows_than_the_lab_supports_are_rejected() {
-        let check_limits =
-            |flows, streams, files| check_limits(&FlowCounts { flows, streams }, files);
+        let check_limits = |flows, streams, files| {
+            let browsers = 0;
+            check_limits(
+                &FlowCounts {
+                    flows,
+                    browsers,
+                    streams,
+                },
+                files,
+            )
+        };
         let says =
             |flows, streams, files| check_limits(flows, streams, files).unwrap_err().to_string();
         assert!(check_limits(512, 0, 1 << 20).is_ok());

@@ -29,7 +29,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Readable sources, each once, in any order.
+    /// Readable sources, each once, in any order, and those of [`Events::watch`].
     pub(crate) fn sources(&self) -> &[usize] {
         &self.sources
     }
@@ -69,6 +69,17 @@ impl Events {
             clock,
             batch: vec![NOTHING; watched as usize + OTHERS],
         })
+    }
+
+    /// Watches a further source until it is closed. It is reported as `index`, once when it becomes
+    /// readable or writable and then only after a read or a write would have blocked.
+    pub(crate) fn watch(&mut self, source: BorrowedFd<'_>, index: usize) -> io::Result<()> {
+        let events = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET) as u32;
+        watch(&self.epoll, source, events, index as u64)?;
+        if self.batch.len() < index + 1 + OTHERS {
+            self.batch.resize(index + 1 + OTHERS, NOTHING);
+        }
+        Ok(())
     }
 
     /// Sleeps until an event, at most until `at`.

@@ -4,6 +4,7 @@
 //! drives a [`TcpSender`] with its encoder, or a [`TcpReceiver`].
 
 mod connect;
+mod connection_set;
 mod linear;
 mod listener;
 mod service;
@@ -22,6 +23,7 @@ use tidegate_core::units::Time;
 use crate::driver::{RunLimits, TICK};
 use crate::tls::{is_certificate_refused, reason};
 pub use connect::connect;
+pub use connection_set::ConnectionSet;
 pub use listener::{Admitted, Listener, Opening, Refusal};
 pub use service::{Connections, Service, ServiceLimits, ServiceRefusal};
 use socket::wait;

@@ -17,6 +17,6 @@ pub use spans::Spans;
 use core::time::Duration;
 
 /// Seconds as a duration, rounded to the nanosecond. Saturates; negative values and NaN give zero.
-fn secs(secs: f64) -> Duration {
+pub fn secs(secs: f64) -> Duration {
     Duration::from_nanos((secs * 1e9 + 0.5) as u64)
 }

@@ -6,14 +6,42 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::units::{Bytes, Time};
-use tidegate_live::driver::RunLimits;
+use tidegate_live::driver::{RunLimits, StopFlag};
 use tidegate_live::tcp::{TcpOptions, TcpSocket, accept};
-use tidegate_sim::flow_endpoints::FlowInstance;
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::model_flow::Application;
 use tidegate_sim::scenario::TcpPlan;
 use tidegate_sim::tcp::SourceKind;
 
 use super::kernel::KernelTcp;
+use super::netns_pair::{Endpoint, NetnsPair, RECEIVER, SENDER};
+
+/// Starts sender and receiver of a transfer on the hosts of `place`.
+///
+/// # Errors
+/// The receiver cannot listen, or a host cannot be entered.
+pub(super) fn endpoints(
+    place: &NetnsPair<'_>,
+    kernel: KernelTcp,
+    plan: TcpPlan,
+    flag: &StopFlag,
+) -> Result<[Endpoint; 2]> {
+    let listener = place.listen(RECEIVER, &kernel)?;
+    let receiver = place.inside(RECEIVER, place.stop, move |conditions| {
+        receive(&listener, conditions)?;
+        Ok(Default::default())
+    })?;
+    let (role, peer) = (place.role.clone(), place.listener_of(RECEIVER));
+    let sender = place.inside(SENDER, flag, move |conditions| {
+        let done = send(&role, &kernel, &plan, peer, conditions)?;
+        let takings = FlowResult {
+            done,
+            ..FlowResult::default()
+        };
+        Ok((takings, Vec::new()))
+    })?;
+    Ok([sender, receiver])
+}
 
 /// Sends the data of the flow until its stop time. Returns the time, to within a few ms, at which
 /// all data was acknowledged. Returns `None` for an unlimited flow and for one that does not
@@ -21,7 +49,7 @@ use super::kernel::KernelTcp;
 ///
 /// # Errors
 /// The connection failed.
-pub(super) fn send(
+fn send(
     role: &FlowInstance,
     kernel: &KernelTcp,
     plan: &TcpPlan,
@@ -146,7 +174,7 @@ impl Writer {
 ///
 /// # Errors
 /// The connection failed.
-pub(super) fn receive(listener: &TcpListener, conditions: &RunLimits) -> Result<()> {
+fn receive(listener: &TcpListener, conditions: &RunLimits) -> Result<()> {
     let end = conditions.until.unwrap_or(Time::FAR);
     let over = || conditions.stop.is_set() || conditions.clock.now() >= end;
     let Some((mut stream, _)) = accept(listener, conditions, over)? else {

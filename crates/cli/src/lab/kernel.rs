@@ -9,6 +9,7 @@ use tidegate_sim::scenario::{MediaPlan, Scenario, TcpPlan, TcpSender};
 use tidegate_sim::tcp::classic::Flavour;
 use tidegate_sim::tcp::modern::{self, CongestionConfig, CubicConfig, Detection};
 use tidegate_sim::tcp::{SinkConfig, classic};
+use tidegate_sim::traffic::web;
 
 /// Kernel settings of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,21 +33,30 @@ pub(super) struct KernelTcp {
 impl KernelTcp {
     /// Settings closest to `plan`, with or without ECN.
     pub(super) fn new(plan: &TcpPlan, ecn: bool) -> Self {
-        let mut tcp = match &plan.sender {
+        let tcp = match &plan.sender {
             TcpSender::Modern(config) => modern_settings(config),
             TcpSender::Classic(config) => ns2_settings(config),
         };
-        tcp.stack.ecn = ecn;
+        tcp.with(&plan.sink, ecn)
+    }
+
+    /// Settings closest to those of a web server and its browser, with or without ECN.
+    pub(super) fn of_web(config: &web::Config, ecn: bool) -> Self {
+        ns2_settings(&config.tcp).with(&config.sink, ecn)
+    }
+
+    fn with(mut self, sink: &SinkConfig, ecn: bool) -> Self {
+        self.stack.ecn = ecn;
         let SinkConfig {
             delay, ack_size, ..
         } = SinkConfig::default();
-        if plan.sink.delay != delay || plan.sink.ack_size != ack_size {
-            tcp.notes.push(
+        if sink.delay != delay || sink.ack_size != ack_size {
+            self.notes.push(
                 "delayed_ack and ack: the kernel's receiver uses its own delayed ACKs and ACK sizes"
                     .to_owned(),
             );
         }
-        tcp
+        self
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -24,6 +25,7 @@ use tidegate_sim::run::{self, Timing};
 use tidegate_sim::runner::{BIN, RunResult};
 use tidegate_sim::scenario::{MediaPlan, TcpPlan, TcpSender, VideoPlan};
 use tidegate_sim::topology::{self, back_of, path_of};
+use tidegate_sim::traffic::web;
 
 use super::capture::{self, CapturedPacket};
 use super::injector::{self, Injector};
@@ -34,7 +36,7 @@ use super::records::Records;
 use super::service::Service;
 use super::sites::SitePair;
 use super::stream::Sources;
-use super::{bulk, replay, sites, stream};
+use super::{browsers, bulk, replay, sites, stream};
 use crate::run_folder::LoadedScenario;
 
 /// Settings of lab runs.
@@ -75,6 +77,8 @@ enum FlowEndpoints {
     Datagrams(Box<LabPlayer>),
     /// As a bulk transfer over kernel TCP.
     Bulk(KernelTcp, Box<TcpPlan>),
+    /// As browsers that share a host, over kernel TCP.
+    Browsers(KernelTcp, Arc<web::Config>),
     /// As a video over kernel TCP.
     Stream(KernelTcp, Box<stream::Sender>),
     /// With sockets of the Coordination Protocol. Contains the number of the flow.
@@ -136,11 +140,12 @@ impl LabRun<'_> {
     /// A host, a socket or an encoder failed. The message names the flow.
     fn play(
         &self,
-        cast: Vec<FlowInstance>,
+        mut cast: Vec<FlowInstance>,
         partial: Option<&PartialRun>,
         progress: &mut dyn FnMut(f64),
     ) -> Result<LabResult> {
         let scenario = &self.script.scenario;
+        browsers::share_hosts(&mut cast);
         let mut network = topology::network(scenario, &cast)?;
         let mut cuts = self.cuts(&mut network, &cast).into_iter();
         // The encoders render their scenes before the clock starts.
@@ -165,7 +170,10 @@ impl LabRun<'_> {
         let plans = &scenario.aggregations;
         let sites = sites::start(&cast, plans, hosts, &furnished, self.seed, (&gate, &stop))?;
         for (i, (role, (part, flag))) in cast.iter().zip(parts).enumerate() {
-            if let FlowEndpoints::Bulk(kernel, _) | FlowEndpoints::Stream(kernel, _) = &part {
+            if let FlowEndpoints::Bulk(kernel, _)
+            | FlowEndpoints::Browsers(kernel, _)
+            | FlowEndpoints::Stream(kernel, _) = &part
+            {
                 let note = |note: &String| format!("{}: {note}", role.class);
                 notes.extend(kernel.notes.iter().map(note));
             }
@@ -316,6 +324,10 @@ impl LabRun<'_> {
                 let kernel = KernelTcp::new(plan, role.plan.ecn.is_capable());
                 Ok(FlowEndpoints::Bulk(kernel, Box::new(plan.clone())))
             }
+            MediaPlan::Web(config) => {
+                let kernel = KernelTcp::of_web(config, role.plan.ecn.is_capable());
+                Ok(FlowEndpoints::Browsers(kernel, Arc::clone(config)))
+            }
             _ => {
                 let player = role.sender(self.seed, encoder)?;
                 Ok(FlowEndpoints::Datagrams(Box::new(player)))
@@ -333,7 +345,8 @@ impl LabRun<'_> {
         let records = <[Records; 2]>::default();
         let [of_sender, of_receiver] = records.clone();
         let is_stream = matches!(part, FlowEndpoints::Stream(..));
-        let uses_kernel = is_stream || matches!(part, FlowEndpoints::Bulk(..));
+        let uses_kernel =
+            is_stream || matches!(part, FlowEndpoints::Bulk(..) | FlowEndpoints::Browsers(..));
         let (sender, receiver) = match part {
             FlowEndpoints::Datagrams(player) => {
                 let receiver = place.role.receiver(self.seed);
@@ -346,29 +359,20 @@ impl LabRun<'_> {
                 (sender, receiver)
             }
             FlowEndpoints::Bulk(kernel, plan) => {
-                let listener = place.listen(&kernel)?;
-                let receiver = place.inside(RECEIVER, place.stop, move |conditions| {
-                    bulk::receive(&listener, conditions)?;
-                    Ok(Default::default())
-                })?;
-                let (role, peer) = (place.role.clone(), place.peer());
-                let sender = place.inside(SENDER, &flag, move |conditions| {
-                    let done = bulk::send(&role, &kernel, &plan, peer, conditions)?;
-                    let takings = FlowResult {
-                        done,
-                        ..FlowResult::default()
-                    };
-                    Ok((takings, Vec::new()))
-                })?;
+                let [sender, receiver] = bulk::endpoints(place, kernel, *plan, &flag)?;
+                (sender, receiver)
+            }
+            FlowEndpoints::Browsers(kernel, config) => {
+                let [sender, receiver] = browsers::endpoints(place, kernel, config, &flag)?;
                 (sender, receiver)
             }
             FlowEndpoints::Stream(kernel, sender) => {
-                let listener = place.listen(&kernel)?;
+                let listener = place.listen(RECEIVER, &kernel)?;
                 let receive =
                     move |conditions: &_| stream::receive(&listener, conditions, &of_receiver);
                 let receiver = place.inside(RECEIVER, place.stop, receive)?;
                 let sources = Sources::open(self.service, sender.mode())?;
-                let peer = place.peer();
+                let peer = place.listener_of(RECEIVER);
                 let play = move |conditions: &_| sender.play(peer, conditions, sources, &of_sender);
                 (place.inside(SENDER, &flag, play)?, receiver)
             }

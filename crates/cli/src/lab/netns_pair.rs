@@ -91,19 +91,19 @@ impl NetnsPair<'_> {
         Ok((socket, peer.into()))
     }
 
-    /// Applies the TCP settings to both hosts and makes the receiver listen.
-    pub(super) fn listen(&self, kernel: &KernelTcp) -> Result<TcpListener> {
+    /// Applies the TCP settings to both hosts and makes one of them listen.
+    pub(super) fn listen(&self, host: usize, kernel: &KernelTcp) -> Result<TcpListener> {
         for namespace in self.namespaces {
             kernel.stack.apply(namespace)?;
         }
-        let (address, limits) = (self.hosts[RECEIVER].address(), kernel.limits);
+        let (address, limits) = (self.hosts[host].address(), kernel.limits);
         let listen = || listen(SocketAddrV4::new(address, PORT), limits);
-        Ok(self.namespaces[RECEIVER].within(listen)??)
+        Ok(self.namespaces[host].within(listen)??)
     }
 
-    /// Address of the receiver.
-    pub(super) fn peer(&self) -> SocketAddr {
-        (self.hosts[RECEIVER].address(), PORT).into()
+    /// Address of the listener of a host.
+    pub(super) fn listener_of(&self, host: usize) -> SocketAddr {
+        (self.hosts[host].address(), PORT).into()
     }
 
     /// Starts a thread on a host. It waits for the gate and ends when `stop` is set.

@@ -101,19 +101,19 @@ pub(super) const FIG17: Entry = real(
     tcp::variation_by_loss,
 );
 
-pub(super) const FIG18: Entry = entry(
+pub(super) const FIG18: Entry = real(
     "cp/fig18",
     "loss rates at the bottleneck, for the number of browsers",
     tcp::loss_by_browsers,
 );
 
-pub(super) const FIG19: Entry = entry(
+pub(super) const FIG19: Entry = real(
     "cp/fig19",
     "throughput of TCP over that of a flowshare, for the number of browsers",
     tcp::throughput_by_browsers,
 );
 
-pub(super) const FIG20: Entry = entry(
+pub(super) const FIG20: Entry = real(
     "cp/fig20",
     "variation of the throughput of TCP over that of CP, for the number of browsers",
     tcp::variation_by_browsers,

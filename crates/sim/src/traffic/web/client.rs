@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use tidegate_core::control::TimerReason;
-use tidegate_core::random::unit;
 use tidegate_core::units::Time;
 
 use super::config::{Begin, Config, Connections};
@@ -101,8 +100,7 @@ impl Client {
     }
 
     fn begin_page(&mut self, cx: &mut AgentCx<'_>) {
-        let objects = self.config.objects.draw(cx.rng) + unit(cx.rng);
-        self.waiting = (objects as u32).clamp(1, MOST_OBJECTS);
+        self.waiting = self.config.draw_objects(cx.rng);
         self.page_began = cx.now;
         self.stage = Stage::Loading;
         self.wake = Time::FAR;
@@ -126,17 +124,13 @@ impl Client {
             number: self.number + 1,
             group: self.group,
             first: self.first,
-            bytes: self.draw_object(cx),
+            bytes: self.config.draw_size(cx.rng),
         };
         self.number = request.number;
         self.waiting -= 1;
         let download = Download::open(&self.config, cx, request);
         self.first = download.after();
         self.downloads.push(download);
-    }
-
-    fn draw_object(&self, cx: &mut AgentCx<'_>) -> u64 {
-        self.config.object(self.config.size.draw(cx.rng))
     }
 
     fn object_arrived(&mut self, cx: &mut AgentCx<'_>, place: usize) {
@@ -150,7 +144,7 @@ impl Client {
             }
             Connections::PerObject if self.waiting > 0 => return self.connect(cx),
             Connections::PerPage if self.waiting > 0 => {
-                let bytes = self.draw_object(cx);
+                let bytes = self.config.draw_size(cx.rng);
                 self.waiting -= 1;
                 self.number += 1;
                 let download = &mut self.downloads[place];
@@ -215,6 +209,3 @@ impl Agent for Client {
         })
     }
 }
-
-/// Keeps the segment numbers of a page in range.
-const MOST_OBJECTS: u32 = 1_000;

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use rand_core::Rng;
+use tidegate_core::random::unit;
 use tidegate_core::units::{Bytes, Rate};
 
 use crate::tcp::{SinkConfig, classic};
@@ -147,9 +149,16 @@ impl Config {
         bytes.div_ceil(self.payload()) as u32
     }
 
-    /// Limits an object to the range of segment numbers.
-    pub(super) fn object(&self, drawn: f64) -> u64 {
+    /// Draws the payload of an object in bytes, limited to the range of segment numbers.
+    pub fn draw_size(&self, rng: &mut dyn Rng) -> u64 {
+        let drawn = self.size.draw(rng);
         ((drawn + 0.5) as u64).clamp(1, MOST_SEGMENTS * self.payload())
+    }
+
+    /// Draws the number of objects of a page, from 1 to 1,000.
+    pub fn draw_objects(&self, rng: &mut dyn Rng) -> u32 {
+        let objects = self.objects.draw(rng) + unit(rng);
+        (objects as u32).clamp(1, MOST_OBJECTS)
     }
 
     fn payload(&self) -> u64 {
@@ -205,5 +214,7 @@ impl core::error::Error for ConfigFault {}
 
 /// About a gigabyte per object. The segment numbers suffice for a thousand objects.
 const MOST_SEGMENTS: u64 = 1 << 20;
+/// Keeps the segment numbers of a page in range.
+const MOST_OBJECTS: u32 = 1_000;
 /// Seconds.
 const LEAST_THINK: f64 = 1e-3;

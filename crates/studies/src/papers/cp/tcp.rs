@@ -33,7 +33,7 @@ fn network((tcp, cp): Flows) -> Network {
     }
 }
 
-/// Two fifths of the flows, of the bandwidth and of the queue, and shorter, beside `tcp`.
+/// Two fifths of the flows, of the browsers, of the bandwidth and of the queue, and shorter, beside `tcp`.
 fn reduce(network: &mut Network, tcp: Control) {
     let reduced = |count: u32| (2 * count + 2) / 5;
     network.competing = (tcp, reduced(network.competing.1));
@@ -41,7 +41,12 @@ fn reduce(network: &mut Network, tcp: Control) {
     network.cluster.shares = network.cluster.flows;
     network.bandwidth *= 0.4;
     network.queue = "{ droptail = \"20 packets\" }";
-    network.measure = (10, 40);
+    network.browsers = reduced(network.browsers);
+    network.measure = if network.browsers > 0 {
+        (20, 50)
+    } else {
+        (10, 40)
+    };
 }
 
 type Context<'a> = (&'a Entry, &'a Options, Progress<'a>);
@@ -53,6 +58,8 @@ struct Experiment {
     /// Those in the lab.
     few: &'static [f64],
     sets: &'static [Flows],
+    /// Those in the lab.
+    few_sets: &'static [Flows],
     change: fn(&mut Network, f64),
 }
 
@@ -61,6 +68,7 @@ const DELAY: Experiment = Experiment {
     values: &[10.0, 30.0, 50.0, 70.0, 90.0, 110.0, 130.0],
     few: &[10.0, 50.0, 130.0],
     sets: &ALL,
+    few_sets: &FEW,
     change: |network, value| network.delay = value / 2.0,
 };
 
@@ -69,6 +77,7 @@ const BANDWIDTH: Experiment = Experiment {
     values: &[10.0, 20.0, 40.0, 60.0, 80.0],
     few: &[10.0, 40.0, 80.0],
     sets: &ALL,
+    few_sets: &FEW,
     change: |network, value| network.bandwidth = value,
 };
 
@@ -77,14 +86,16 @@ const LOSS: Experiment = Experiment {
     values: &[1.0, 2.0, 3.0, 4.0, 5.0],
     few: &[1.0, 3.0, 5.0],
     sets: &ALL,
+    few_sets: &FEW,
     change: |network, value| network.loss = value / 100.0,
 };
 
 const BROWSERS: Experiment = Experiment {
     unit: "browsers",
     values: &[1_000.0, 2_000.0, 3_000.0, 4_000.0, 5_000.0, 6_000.0],
-    few: &[],
-    sets: &[(14, 14), (35, 35)],
+    few: &[1_000.0, 3_000.0, 6_000.0],
+    sets: &EQUAL,
+    few_sets: &EQUAL,
     change: |network, value| {
         network.browsers = value as u32;
         network.loss = 0.0;
@@ -107,7 +118,7 @@ impl Experiment {
                 network
             })
         };
-        let sets = lab::values(options, self.sets, &FEW);
+        let sets = lab::values(options, self.sets, self.few_sets);
         sets.iter().map(curve).collect()
     }
 
@@ -296,7 +307,7 @@ pub(super) fn loss_by_browsers(entry: &Entry, options: &Options, progress: Progr
     let context = (entry, options, progress);
     let mut figure =
         BROWSERS.figure(&sweep, context, "packets lost at the bottleneck (%)", loss)?;
-    figure.notes.push(WEB.to_owned());
+    figure.notes.push(web(options).to_owned());
     let last = sweep.values.len() - 1;
     let growth = sweep.mean(0, last, loss) / sweep.mean(0, 0, loss);
     figure.claim(
@@ -314,7 +325,7 @@ pub(super) fn throughput_by_browsers(
     progress: Progress<'_>,
 ) -> Played {
     let (sweep, mut figure) = BROWSERS.throughput((entry, options, progress))?;
-    figure.notes.push(WEB.to_owned());
+    figure.notes.push(web(options).to_owned());
     let text = "TCP and CP share fairly beside browsers";
     figure.claims.push(claim_fair(&sweep, text, 1.0));
     Ok(figure)
@@ -326,7 +337,7 @@ pub(super) fn variation_by_browsers(
     progress: Progress<'_>,
 ) -> Played {
     let (sweep, mut figure) = BROWSERS.variation((entry, options, progress))?;
-    figure.notes.push(WEB.to_owned());
+    figure.notes.push(web(options).to_owned());
     figure.claims.push(equal_sets(&sweep));
     Ok(figure)
 }
@@ -369,6 +380,11 @@ fn variation(run: &Run) -> f64 {
     run.variation(COMPETING) / run.variation(CLUSTER)
 }
 
+/// Note about browsers.
+fn web(options: &Options) -> &'static str {
+    if options.is_lab() { WEB_IN_LAB } else { WEB }
+}
+
 /// Share of the data packets of both groups that was lost, in percent.
 fn loss(run: &Run) -> f64 {
     100.0 * run.loss(&[COMPETING, CLUSTER])
@@ -386,6 +402,8 @@ const ALL: [Flows; 7] = [
 ];
 /// Those in the lab.
 const FEW: [Flows; 4] = [(7, 7), (35, 35), (7, 35), (35, 7)];
+/// Those beside browsers.
+const EQUAL: [Flows; 2] = [(14, 14), (35, 35)];
 /// Names of the unequal sets.
 const FEW_TCP: &str = "7-35";
 const FEW_CP: &str = "35-7";
@@ -395,8 +413,13 @@ const NOTE: &str = "A bottleneck of 100 Mb/s with a queue of 50 packets, as in d
                     is the SACK model of ns-2 with a random delay of packets up to 1 ms, CP runs TFRC of RFC \
                     5348. A set 7-35 has 7 TCP and 35 CP flows.";
 const IN_LAB: &str = "In the lab: sockets, the TCP of Linux (Reno with SACK), and gateways in user space, each in a \
-                      namespace of its own. Two fifths of the flows (3 or 14 instead of 7 or 35), of all \
-                      bandwidths and of the queue; 30 s after 10 s. The simulator has the same scenarios, beside its \
-                      SACK TCP, and CP packets also pass access links of up to 11 ms outside of the points.";
+                      namespace of its own. Two fifths of the flows (3, 6 or 14 instead of 7, 14 or 35), of all \
+                      bandwidths, of the queue and of the browsers; 30 s after 10 s, beside browsers 30 s after 20 s. The \
+                      simulator has the same scenarios, beside its SACK TCP, and CP packets also pass access links of \
+                      up to 11 ms outside of the points.";
 const WEB: &str = "Without random loss. Each browser offers 8 kb/s on average, which the paper does not state. \
                    The ramp-up is 80 s instead of 20 minutes.";
+const WEB_IN_LAB: &str = "Without random loss. Each browser offers 8 kb/s on average, which the paper does not state. The \
+                          browsers of a direction share a host and use connections of the kernel's TCP (Reno \
+                          without SACK); those of the simulator have the NewReno of ns-2. The ramp-up is 20 s instead \
+                          of 20 minutes; all browsers begin in the middle of a think time.";

@@ -16,7 +16,7 @@ pub(crate) fn in_lab(test: &str, body: impl FnOnce()) {
         Availability::UserNamespace if !inside => {
             let mut child = Command::new(env::current_exe().unwrap());
             child
-                .args(["--exact", test, "--nocapture"])
+                .args(["--exact", test, "--nocapture", "--include-ignored"])
                 .env(INSIDE, "1");
             let status = user_namespaced(&mut child).status().unwrap();
             assert!(status.success(), "in a user namespace: {status}");

@@ -20,6 +20,7 @@ use tidegate_kernel::LoadError;
 use tidegate_kernel::aggregate::{KernelConfig, KernelPoint, KernelPointError};
 use tidegate_sim::coordination::SharedPoint;
 use tidegate_sim::packet_agent::{Agent as _, AgentCx, Arrival, Body, Outbox};
+use tidegate_sim::world::NodeId;
 
 /// A packet at a point.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +43,7 @@ fn record(sampling: Sampling) -> (Vec<Recorded>, Vec<Option<[u8; LEN]>>) {
     let points = [0, 1].map(|_| SharedPoint::new(config(sampling)));
     let mut ports = points
         .each_ref()
-        .map(|point| [Direction::Outbound, Direction::Inbound].map(|d| point.port(d)));
+        .map(|point| [Direction::Outbound, Direction::Inbound].map(|d| point.port(d, NodeId(0))));
     let mut rngs = rngs();
     let mut chance = Seed(9).stream("packets");
     let (mut recorded, mut results) = (Vec::new(), Vec::new());

@@ -254,6 +254,17 @@ impl<'a> AgentCx<'a> {
         });
     }
 
+    /// Sends `body` as node number `node` does: on its route and to its peer.
+    pub fn send_as(&mut self, node: usize, size: Bytes, ecn: Ecn, body: Body) {
+        let outgoing = Outgoing {
+            size: size.get() as u32,
+            ecn,
+            dscp: None,
+            body,
+        };
+        self.out.others_as.push((node, outgoing));
+    }
+
     /// Records an event.
     pub fn record(&mut self, event: Event) {
         self.trace.record(self.now, event);
@@ -278,6 +289,8 @@ pub struct Outbox {
     /// elsewhere and copied.
     first: Option<Outgoing>,
     others: Vec<Outgoing>,
+    /// Packets on the routes of other nodes.
+    others_as: Vec<(usize, Outgoing)>,
     /// Buffers for datagrams.
     pub(crate) buffers: Vec<Vec<u8>>,
     /// Lists for reports.
@@ -285,7 +298,12 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Removes and returns the queued packets in order.
+    /// Removes and returns the packets on the routes of other nodes, with these nodes.
+    pub fn drain_as(&mut self) -> impl Iterator<Item = (usize, Outgoing)> {
+        self.others_as.drain(..)
+    }
+
+    /// Removes and returns the queued packets on the agent's own route in order.
     pub fn drain(&mut self) -> impl Iterator<Item = Outgoing> {
         self.first.take().into_iter().chain(self.others.drain(..))
     }
@@ -306,7 +324,7 @@ impl Outbox {
     /// Number of queued packets.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.others.len()
+        usize::from(self.first.is_some()) + self.others.len() + self.others_as.len()
     }
 
     /// The queued packets except for the first `oldest`.
@@ -317,7 +335,7 @@ impl Outbox {
     /// Slot of the queued packet, if there is exactly one.
     #[inline]
     pub(crate) fn only(&mut self) -> Option<&mut Option<Outgoing>> {
-        let alone = self.others.is_empty() && self.first.is_some();
+        let alone = self.others.is_empty() && self.others_as.is_empty() && self.first.is_some();
         alone.then_some(&mut self.first)
     }
 }

@@ -414,6 +414,10 @@ impl<A: Agent> World<A> {
             let (network, node) = (&mut self.network, &self.nodes[id]);
             put::<AHEAD, A, O>(network, node, id, at, &mut Some(outgoing), observer);
         }
+        for (other, outgoing) in outbox.drain_as() {
+            let (network, node) = (&mut self.network, &self.nodes[other]);
+            put::<AHEAD, A, O>(network, node, other, at, &mut Some(outgoing), observer);
+        }
         self.outbox = outbox;
         Ok(())
     }

@@ -6,10 +6,13 @@ use std::rc::Rc;
 use tidegate_core::aggregate::{
     AggregateConfig, AggregationPoint, Direction, Packet, SiteId, Verdict,
 };
-use tidegate_core::control::{Context, TimerReason};
+use tidegate_core::control::{Context, Ecn, TimerReason};
+use tidegate_core::endpoint::OVERHEAD;
 use tidegate_core::units::{Bytes, Time};
+use tidegate_core::wire::cp::LEN;
 
 use crate::packet_agent::{Agent, AgentCx, Arrival, Body};
+use crate::world::NodeId;
 
 /// An aggregation point that several ports share.
 #[derive(Clone, Debug)]
@@ -33,8 +36,9 @@ impl SharedPoint {
         })))
     }
 
-    /// A further port, for the packets of one flow in one direction.
-    pub fn port(&self, direction: Direction) -> Port {
+    /// A further port, for the packets of one flow in one direction. `back` is the node of the port
+    /// for the flow's packets to the endpoints of this site.
+    pub fn port(&self, direction: Direction, back: NodeId) -> Port {
         let mut point = self.0.borrow_mut();
         let number = point.ports;
         point.ports += 1;
@@ -42,17 +46,19 @@ impl SharedPoint {
             point: self.clone(),
             number,
             direction,
+            back,
         }
     }
 }
 
-/// Passes packets through the point, to the peer of the port's node. Notifications to endpoints are
-/// not sent.
+/// Passes packets through the point, to the peer of the port's node. A notification to an endpoint
+/// leaves as a packet of the port in the opposite direction.
 #[derive(Clone, Debug)]
 pub struct Port {
     point: SharedPoint,
     number: usize,
     direction: Direction,
+    back: NodeId,
 }
 
 impl Point {
@@ -93,6 +99,11 @@ impl Agent for Port {
             };
             cx.send(Bytes(arrival.size.into()), arrival.ecn, body);
         }
+        if let Verdict::Notify(header) = verdict {
+            let sent = cx.now;
+            let body = Body::Coordinated { header, sent };
+            cx.send_as(self.back.0, NOTICE, Ecn::NotEct, body);
+        }
     }
 
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
@@ -119,3 +130,6 @@ impl Agent for Port {
         true
     }
 }
+
+/// Size of a notification: a header without data.
+const NOTICE: Bytes = Bytes(OVERHEAD.0 + LEN as u64);

@@ -39,10 +39,12 @@ pub(super) fn insert(
             (left, Direction::Inbound, sender, Leg::Access),
         ];
         for (n, (point, direction, peer, leg)) in ports.into_iter().enumerate() {
+            // The ports of a point are the first and the last one, and the two others.
+            let back = NodeId(first + 3 - n);
             let flow = if n < 2 { i } else { instances.len() + i };
             nodes.push(Node {
                 name: format!("{}/point-{n}", role.name),
-                agent: SimFlow::Port(point.port(direction)),
+                agent: SimFlow::Port(point.port(direction, back)),
                 peer: NodeId(peer),
                 route: topology::leg_of(instances, i, leg),
                 flow: flow as u32,
@@ -50,6 +52,100 @@ pub(super) fn insert(
                 start: Time::ZERO,
                 stop: Time::FAR,
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::aggregate::sender::CpSender;
+    use tidegate_core::link::Network;
+    use tidegate_core::random::Seed;
+
+    use super::*;
+    use crate::world::{Observer, World};
+
+    struct Unobserved;
+
+    impl Observer for Unobserved {}
+
+    /// Two flows with two flowshares over 50 ms each way. Nothing passes from 20 s to 22 s.
+    const SITES: &str = r#"name = "sites"
+duration = "40s"
+[[link]]
+name = "there"
+rate = "4Mb/s"
+delay = "50ms"
+loss = 0.01
+queue = { droptail = "50 packets" }
+outage = [{ at = "20s", lasts = "2s" }]
+[[link]]
+name = "back"
+rate = "4Mb/s"
+delay = "50ms"
+loss = 0.01
+queue = { droptail = "50 packets" }
+outage = [{ at = "20s", lasts = "2s" }]
+[[aggregation]]
+name = "points"
+circuit_breaker = false
+[[flow]]
+name = "cp"
+count = 2
+path = ["there"]
+back = ["back"]
+access = { delay = "1ms" }
+exit = { delay = "1ms" }
+cp = { points = "points", shares = 2, packet = "1000B", both = true }
+"#;
+
+    fn sender(world: &World<SimFlow>, node: usize) -> &CpSender {
+        match world.agent(NodeId(node)) {
+            SimFlow::Coordinated(end) => end.sender().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn endpoints_of_both_sites_are_notified_of_a_lost_point_and_control_themselves() {
+        let none = |_: &str| Err("no files".to_owned());
+        let scenario = Scenario::parse("sites", SITES, &none).unwrap();
+        let instances = topology::flow_instances(&scenario, Seed(1));
+        let network = topology::network(&scenario, &instances).unwrap();
+        let network = Network::new(&network, Seed(1)).unwrap();
+        let encoder = |_: &str, _: &_, _| unreachable!("no flow has video");
+        let mut nodes = super::super::nodes(&instances, Seed(1), &encoder).unwrap();
+        insert(&mut nodes, &scenario, &instances);
+        let mut world = World::new(network, nodes, Seed(1)).unwrap();
+        world.run(Time::from_secs(20), &mut Unobserved).unwrap();
+        let ends = 0..4;
+        let before: Vec<f64> = ends
+            .clone()
+            .map(|node| sender(&world, node).rate().as_f64())
+            .collect();
+        for node in ends.clone() {
+            let sender = sender(&world, node);
+            assert!(!sender.path().unwrap().peer_lost && !sender.is_alone());
+        }
+        // Three round trips.
+        world
+            .run(Time::from_millis(20_300), &mut Unobserved)
+            .unwrap();
+        for node in ends.clone() {
+            let sender = sender(&world, node);
+            assert!(sender.path().unwrap().peer_lost, "{node}");
+            assert!(sender.is_alone(), "{node}");
+        }
+        // Without feedback the rate is halved every four round trips.
+        world.run(Time::from_secs(22), &mut Unobserved).unwrap();
+        for node in ends.clone() {
+            let rate = sender(&world, node).rate().as_f64();
+            assert!(rate < 0.2 * before[node], "{node}: {rate} {before:?}");
+        }
+        world.run(Time::from_secs(24), &mut Unobserved).unwrap();
+        for node in ends {
+            let sender = sender(&world, node);
+            assert!(!sender.path().unwrap().peer_lost && !sender.is_alone());
         }
     }
 }

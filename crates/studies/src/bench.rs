@@ -1,8 +1,8 @@
 //! Benchmark of rate controllers: alone on paths with losses, among their kind, beside TCP, with video,
 //! and after blackouts.
 //!
-//! A [`Group`] is an embedded scenario with a sweep, in which some flows are under test, and a list of
-//! criteria. Each point of the sweep is played with each controller and seed; [`judge`] computes the
+//! A `Group` is an embedded scenario with a sweep, in which some flows are under test, and a list of
+//! criteria. Each point of the sweep is played with each controller and seed; `judge` computes the
 //! rows of a table from the results. `docs/bench.md` gives definitions and reasons.
 
 mod cost;

@@ -142,7 +142,11 @@ impl Experiment {
         let units = (self.unit, quantity);
         sweep.draw(&mut figure, "", units, of, curves.iter().copied());
         if options.is_lab() {
-            let measure = lab::Measure::new(quantity, units, of, &curves);
+            // The legend needs no more than the symbol.
+            let name = quantity
+                .split_once(':')
+                .map_or(quantity, |(symbol, _)| symbol);
+            let measure = lab::Measure::new(name, units, of, &curves);
             // Without random delays the model of Linux's TCP gets what leaves the full queue.
             let simulated = self.curves(options, Control::Tcp);
             lab::compare(

@@ -88,6 +88,8 @@ fn check(scenario: &Scenario, peer: Peer) -> Result<(), PlayError> {
         measure: _,
         links: _,
         flows,
+        // Those of `cp` flows, which are refused.
+        aggregations: _,
         baselines: _,
         expect: _,
     } = scenario;
@@ -111,6 +113,7 @@ fn check(scenario: &Scenario, peer: Peer) -> Result<(), PlayError> {
                     greedy(bulk).map_err(unfit)?;
                 }
             }
+            MediaPlan::Cp(_) => return Err(unfit(Unfit::Coordinated)),
             MediaPlan::Tcp(_) | MediaPlan::Udp(_) | MediaPlan::Web(_) => {}
         }
         if flow.ecn.is_capable() && !is_background(flow) && !peer.knows_ecn() {
@@ -378,6 +381,8 @@ pub enum PlayError {
 /// What a peer cannot do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
+    /// Aggregation points control the rate.
+    Coordinated,
     /// It does not answer marks.
     Ecn,
     /// There is no libx264 here.
@@ -401,6 +406,9 @@ impl fmt::Display for PlayError {
             Self::Unfit { flow, peer, unfit } => {
                 write!(f, "flow {flow:?}: ")?;
                 match unfit {
+                    Unfit::Coordinated => {
+                        f.write_str("peers cannot be beside aggregation points: remove the cp flow")
+                    }
                     Unfit::Ecn => write!(
                         f,
                         "{} does not answer marks: set ecn = false or choose another peer",

@@ -1,7 +1,10 @@
 //! `tidegate serve`: players of other projects, several clients, and bad requests.
 
+#[path = "../program/mod.rs"]
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod program;
+
+mod players;
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -114,59 +117,6 @@ fn ffmpeg_plays_a_title_that_is_encoded_for_it() {
     let answer = client.ask("PLAY", "clip.h264", "Range: npt=1-\r\n");
     assert!(answer.starts_with("RTSP/1.0 457 "), "{answer}");
     server.end();
-}
-
-#[test]
-fn gstreamer_plays_a_title() {
-    if !has("gst-inspect-1.0", &["rtspsrc"]) || !has("gst-inspect-1.0", &["avdec_h264"]) {
-        return;
-    }
-    let folder = Scratch::new("serve-gstreamer");
-    write_video(&folder.path("clip.h264"), 75, 300);
-    let server = Server::start(&folder.path("."), "");
-    let played = Command::new("gst-launch-1.0")
-        .args([
-            "-v",
-            "rtspsrc",
-            &format!("location={}", server.url("clip.h264")),
-            "protocols=udp",
-        ])
-        .args("! rtph264depay ! avdec_h264 ! identity name=seen silent=false ! fakesink".split(' '))
-        .output()
-        .unwrap();
-    assert!(played.status.success(), "{played:?}");
-    let seen = String::from_utf8_lossy(&played.stdout);
-    let seen = seen.matches("seen: last-message = chain").count();
-    assert_eq!(seen, 75);
-    server.end();
-}
-
-/// VLC needs live555 for RTSP, which the packages of Debian lack, and does not run as root.
-#[test]
-fn vlc_plays_a_title() {
-    let modules = Command::new("cvlc").arg("--list").output();
-    let is_capable = modules.is_ok_and(|modules| {
-        modules.status.success() && String::from_utf8_lossy(&modules.stdout).contains("live555")
-    });
-    if !is_capable {
-        let mut terminal = io::stderr();
-        writeln!(terminal, "not judged: no VLC with live555 here").unwrap();
-        return;
-    }
-    let folder = Scratch::new("serve-vlc");
-    write_video(&folder.path("clip.h264"), 75, 300);
-    let server = Server::start(&folder.path("."), "");
-    let played = Command::new("cvlc")
-        .args("--intf dummy --vout dummy --aout dummy --play-and-exit".split(' '))
-        .arg(server.url("clip.h264"))
-        .output()
-        .unwrap();
-    assert!(played.status.success(), "{played:?}");
-    let end = server.end();
-    assert!(
-        end.contains("clip.h264: 75 frames sent, 0 dropped"),
-        "{end}"
-    );
 }
 
 #[test]
@@ -526,16 +476,15 @@ fn has(program: &str, arguments: &[&str]) -> bool {
     let found = Command::new(program).args(arguments).output();
     let found = found.is_ok_and(|found| found.status.success());
     if !found {
-        // The test harness captures the output of passing tests.
-        let mut terminal = io::stderr();
-        writeln!(
-            terminal,
-            "not judged: no {program} {} here",
-            arguments.join(" ")
-        )
-        .unwrap();
+        not_judged(&format!("no {program} {} here", arguments.join(" ")));
     }
     found
+}
+
+/// Says why a test, or a part of it, is left out. The test harness captures the output of passing tests.
+fn not_judged(why: &str) {
+    let mut terminal = io::stderr();
+    writeln!(terminal, "not judged: {why}").unwrap();
 }
 
 /// Writes an H.264 byte stream at 25 frames/s, with a key frame per second.

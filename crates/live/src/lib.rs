@@ -11,7 +11,7 @@ mod events;
 pub mod gateway;
 pub mod limits;
 pub mod netns;
-mod realtime;
+pub mod realtime;
 mod sockaddr;
 pub mod tcp;
 pub mod tcp_sysctls;

@@ -5,7 +5,7 @@ use libc::{SCHED_FIFO, SCHED_RR, c_int, sched_param};
 /// Requests `SCHED_FIFO` with `priority`, 1 to 99, for the calling thread. A higher existing
 /// priority is kept. Returns whether the thread has the priority, which requires root,
 /// `CAP_SYS_NICE` or `RLIMIT_RTPRIO`.
-pub(crate) fn ask(priority: c_int) -> bool {
+pub fn ask(priority: c_int) -> bool {
     let mut parameters = sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread; `parameters` is initialised and not shared.
     let policy = unsafe { libc::sched_getscheduler(0) };

@@ -14,6 +14,7 @@ use tidegate_live::driver::{RunLimits, StopFlag, drive};
 use tidegate_live::emulator::Host;
 use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_live::netns::{Namespace, Worker};
+use tidegate_live::realtime;
 use tidegate_live::tcp_sysctls::listen;
 use tidegate_live::udp::Socket;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Player};
@@ -61,6 +62,7 @@ impl NetnsPair<'_> {
         let (socket, peer) = self.bind(host, PORT)?;
         let job = move |conditions: &RunLimits| {
             let mut sockets = vec![Socket::connected(socket, peer)?];
+            let _ = realtime::ask(PRIORITY);
             conditions.sleep_until(start);
             drive(
                 &mut player,
@@ -151,3 +153,6 @@ impl StartGate {
 
 /// Port on the lab's hosts, which are isolated from other networks.
 const PORT: u16 = 5004;
+/// Below the emulator's 40. An endpoint that waits for a processor adds to the round-trip time and sends
+/// bursts: RCS then has 13 % less at a loss probability of 0.0001.
+const PRIORITY: i32 = 20;

@@ -153,3 +153,25 @@ fn the_help_of_each_command_has_the_codes() {
         );
     }
 }
+
+#[test]
+fn all_options_of_papers_are_documented() {
+    let dir = folder("exit-codes-papers");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command-line.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, papers) = page.split_once("\n## Papers\n").unwrap();
+    for verb in ["list", "run", "law", "hosts", "traffic"] {
+        let help = text(&tidegate(&["papers", verb, "--help"], &dir).stdout);
+        let options = help
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix("--"));
+        let names: Vec<&str> = options
+            .filter_map(|option| option.split([' ', '.']).next())
+            .collect();
+        assert!(!names.is_empty(), "{verb}: {help}");
+        for name in names {
+            let is_named = [" ", "`"].map(|end| papers.contains(&format!("`--{name}{end}")));
+            assert!(is_named.contains(&true), "{verb}: --{name}");
+        }
+    }
+}

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use session_lab::{SessionSetup, dark};
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::tfrc::TfrcConfig;
+use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::link::{Capacity, DropTailConfig, LossConfig, QueueConfig, Steps};
 use tidegate_core::session::config::FeedbackMode;
 use tidegate_core::session::sender::SenderFailure;
@@ -242,8 +244,16 @@ fn stream_stopped_for_congestion_resumes() {
 /// A sender without timely data must not wait for reports that only new packets can cause.
 #[test]
 fn stream_recovers_from_a_temporary_lack_of_capacity() {
-    for kbps in [5, 20, 80, 200] {
+    let controls = [
+        ControllerConfig::Tfrc(TfrcConfig::default()),
+        ControllerConfig::Tide(TideConfig::default()),
+    ];
+    for (control, kbps) in controls
+        .iter()
+        .flat_map(|control| [5, 20, 80, 200].map(|kbps| (control, kbps)))
+    {
         let mut play = SessionSetup::new();
+        play.control = control.clone();
         play.seconds = 30;
         let rates = [(0, 4_000), (5, kbps), (15, 4_000)];
         let rates = rates.map(|(s, kbps)| (Time::from_secs(s), Rate::kbps(kbps)));
@@ -254,6 +264,10 @@ fn stream_recovers_from_a_temporary_lack_of_capacity() {
         let again = played.on_time(17, 30);
         // After ten seconds of 5 kb/s, TFRC allows less than the floor for a while.
         let least = if kbps < 10 { 0.8 } else { 0.95 };
-        assert!(again >= least, "{kbps} kb/s: {again}");
+        assert!(
+            again >= least,
+            "{} after {kbps} kb/s: {again}",
+            control.name()
+        );
     }
 }

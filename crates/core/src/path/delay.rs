@@ -52,6 +52,8 @@ pub(crate) struct Delays {
     /// Mean delay above the smallest of a report, and above that of [`VARIATION_SPAN`].
     jitter: f64,
     variation: f64,
+    /// Begin, smallest and largest of the latest smallest delays that hardly differ.
+    constant: (f64, f64, f64),
     /// Whether others fill the queue.
     is_shared: bool,
     /// Upper limit of the delay in the queue.
@@ -82,6 +84,7 @@ impl Delays {
             count: 0,
             jitter: 0.0,
             variation: 0.0,
+            constant: (0.0, 0.0, 0.0),
             is_shared: false,
             limit: f64::INFINITY,
             slowness: 0.0,
@@ -129,6 +132,26 @@ impl Delays {
             self.recent.pop_front();
         }
         self.recent.push_back((at, queue));
+    }
+
+    /// The delay that has been constant for `span` seconds.
+    pub(super) fn constant(&self, span: f64) -> Option<f64> {
+        let newest = self.recent.back().map_or(0.0, |&(at, _)| at);
+        let (since, least, _) = self.constant;
+        (newest - since > span).then_some(least)
+    }
+
+    /// The route has become longer by the constant delay.
+    pub(super) fn rebase(&mut self) {
+        let (_, least, _) = self.constant;
+        let newest = self.recent.back().map_or(0.0, |&(at, _)| at);
+        let base = self.base.get().unwrap_or(0.0) - least;
+        self.base = WindowMax::new(BASE_WINDOW);
+        self.base.add(newest, base);
+        for (_, queue) in &mut self.recent {
+            *queue = (*queue - least).max(0.0);
+        }
+        self.constant = (newest, 0.0, 0.0);
     }
 
     /// Smallest delay of the last `span` seconds of arrivals.
@@ -180,11 +203,29 @@ impl Delays {
             least: self.least.clamp(0.0, self.limit),
             mean: (self.sum / f64::from(self.count)).min(self.limit),
         };
+        self.follow(self.least);
         (self.least, self.sum, self.count) = (f64::INFINITY, 0.0, 0);
         let long = self.least_of(VARIATION_SPAN).clamp(0.0, self.limit);
         smooth(&mut self.jitter, queue.mean - queue.least, span);
         smooth(&mut self.variation, queue.mean - long, span);
         Some(queue)
+    }
+
+    /// A delay in the queue, as far as the round trip confirms it.
+    pub(super) fn within(&self, queue: f64) -> f64 {
+        queue.min(self.limit + UNSEEN)
+    }
+
+    /// Follows the smallest delay of a report, as long as it is constant.
+    fn follow(&mut self, delay: f64) {
+        let (since, least, most) = self.constant;
+        let (least, most) = (least.min(delay), most.max(delay));
+        self.constant = if most - least > SAME_DELAY {
+            let newest = self.recent.back().map_or(since, |&(at, _)| at);
+            (newest, delay, delay)
+        } else {
+            (since, least, most)
+        };
     }
 
     /// Mean delay above the smallest, within a report.
@@ -204,8 +245,10 @@ fn smooth(jitter: &mut f64, spread: f64, span: f64) {
 }
 
 /// Half of the window of the base delay, in seconds. Flows on one queue must find it empty once in
-/// this time; a route change to a longer path is unknown for as long.
+/// this time.
 pub(super) const BASE_WINDOW: f64 = 60.0;
+/// Queue at the smallest sample of the round-trip time, of which there is one per report, in seconds.
+const UNSEEN: f64 = 0.01;
 /// Variation of the round-trip time that is no queue, in seconds.
 const LIMIT_NOISE: f64 = 0.001;
 /// Limits of the span of arrivals whose smallest delay is the present one, in seconds, and this span
@@ -230,6 +273,8 @@ const MOST_VARIATION: f64 = 0.005;
 /// wireless network, 0.8 at 3.
 const SHORT_FACTOR: f64 = 1.2;
 const LONG_FACTOR: f64 = 3.0;
+/// Smallest delays of reports that differ by so much are those of one route, in seconds.
+const SAME_DELAY: f64 = 0.002;
 /// Packets that are kept for these spans.
 const RECENT: usize = 256;
 /// Time constants of the jitter, in seconds: single outliers raise it slowly.

@@ -59,6 +59,8 @@ pub(crate) struct Path {
     /// Time of sending of the newest packet received, and the rate that was allowed then.
     newest_sent: f64,
     newest_rate: f64,
+    /// Arrival of the newest packet that others have overtaken.
+    overtaken: f64,
 }
 
 /// A packet in flight.
@@ -131,6 +133,7 @@ impl Path {
             lost: Vec::new(),
             newest_sent: 0.0,
             newest_rate: 0.0,
+            overtaken: f64::NEG_INFINITY,
         }
     }
 
@@ -225,6 +228,12 @@ impl Path {
             self.on_capacity(rate);
         }
         self.delays.set_shared(self.share.is_shared());
+        // A queue of this flow has left in that time, and that of others varies.
+        let constant = self.delays.constant(f64::max(CONSTANT, 10.0 * self.rtt));
+        if constant.is_some_and(|delay| delay > 2.0 * target + LEAST_ROUTE) {
+            self.delays.rebase();
+            self.share.restart();
+        }
         news.fall = self.fall();
         news
     }
@@ -253,15 +262,20 @@ impl Path {
         let newest = self.received.back()?;
         let least = FALL_RISE + 3.0 * self.delays.jitter().min(MOST_JITTER);
         let (mut bytes, mut first) = (0.0, newest);
+        let longest_gap = 1.5 * self.size / self.newest_rate.max(1.0);
         for earlier in self.received.iter().rev().skip(1).take(FALL_PACKETS) {
             let gap = first.sent - earlier.sent;
-            let is_busy = earlier.queue > gap && first.at > earlier.at;
-            if earlier.queue > first.queue + FALL_DIP || !is_busy {
+            let pause = first.at - earlier.at;
+            let is_busy = earlier.queue > gap && pause > 0.0 && pause < delivery::OUTAGE;
+            // The queue shrinks while an application pauses.
+            let dip = FALL_DIP + (gap - longest_gap).max(0.0);
+            if earlier.queue > first.queue + dip || !is_busy {
                 return None;
             }
             bytes += first.size;
             first = earlier;
-            if newest.queue - first.queue > least && bytes > 2.5 * self.size {
+            // Round trips do not show a step of the receiver's clock.
+            if self.delays.within(newest.queue) - first.queue > least && bytes > 2.5 * self.size {
                 // Earlier packets may be those before the fall.
                 let rate = bytes / (newest.at - first.at);
                 return (rate < FALL * self.delivery.rate()).then_some(rate);
@@ -313,12 +327,18 @@ impl Path {
         if let Some(last) = last.filter(|last| last.seq + 1 == packet.seq) {
             let (gap, spread) = (sent - last.sent, at - last.at);
             // Below, the packet before had left the queue when this one arrived at it.
-            if last.queue.min(steady) > (1.5 * gap).max(1e-3) && gap < 0.1 && spread >= 0.0 {
+            let is_busy = last.queue.min(steady) > (1.5 * gap).max(1e-3) && gap < 0.1;
+            // A queue keeps the order.
+            let is_queue = at - self.overtaken > IN_ORDER;
+            if is_busy && is_queue && (0.0..delivery::OUTAGE).contains(&spread) {
                 let memory = f64::max(2.0, 60.0 * self.size / self.rate().max(1.0));
                 let scale = departure.rate / self.size;
                 self.share
                     .on_pair(at, (departure.size, gap, spread), scale, memory);
             }
+        }
+        if last.is_some_and(|last| last.at > at || last.seq > packet.seq) {
+            self.overtaken = self.overtaken.max(at);
         }
         if last.is_none_or(|last| last.seq < packet.seq) {
             if self.received.len() == NEIGHBOURS {
@@ -485,6 +505,8 @@ const FALL_RISE: f64 = 0.015;
 const FALL: f64 = 0.6;
 /// Age of a capacity that is the present one, in seconds.
 const RECENT: f64 = 0.25;
+/// Time after a packet out of order in which delays may be jitter of single packets, in seconds.
+const IN_ORDER: f64 = 1.0;
 const FALL_DIP: f64 = 0.002;
 /// Packets in which this is seen.
 const FALL_PACKETS: usize = 16;
@@ -493,6 +515,9 @@ const MOST_JITTER: f64 = 0.01;
 /// Age of a sample of the round-trip time that says nothing about the present queue. With
 /// transport-wide feedback, samples are those of sender reports.
 const LIMITED: Duration = Duration::from_millis(300);
+/// Time for which the delay of a longer route is constant, and least difference of routes, in seconds.
+const CONSTANT: f64 = 3.0;
+const LEAST_ROUTE: f64 = 0.01;
 /// Above this fraction of losses, none counts as delivered.
 const HEAVY: f64 = 0.12;
 /// Weight of a packet in the mean size.

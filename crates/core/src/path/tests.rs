@@ -10,6 +10,8 @@ struct Bottleneck {
     next: u64,
     pending: Vec<PacketOutcome>,
     falls: Vec<(u64, f64)>,
+    /// Newest delay in the queue.
+    queue: f64,
 }
 
 impl Bottleneck {
@@ -20,6 +22,7 @@ impl Bottleneck {
             next: 0,
             pending: Vec::new(),
             falls: Vec::new(),
+            queue: 0.0,
         }
     }
 
@@ -70,6 +73,9 @@ impl Bottleneck {
                 if let Some(rate) = news.fall {
                     self.path.on_fall(rate);
                 }
+                if let Some(queue) = self.path.delays().take(0.02) {
+                    self.queue = queue.now;
+                }
             }
         }
     }
@@ -100,4 +106,34 @@ fn jitter_and_batches_are_no_falls() {
     let batch = |n: u64| 30_000_000 - n * 2_500_000 % 30_000_000;
     path.send((0, 20_000), (2_500, 1_000), batch);
     assert_eq!(path.falls, []);
+}
+
+/// Delays of up to 20 ms at random, without a queue.
+#[test]
+fn packets_that_overtake_others_show_no_capacity() {
+    let mut path = Bottleneck::new();
+    let jitter = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 20_000_000;
+    path.send((0, 20_000), (2_500, 100), jitter);
+    assert_eq!((path.path.capacity(), path.path.share()), (None, None));
+}
+
+/// A route that is 60 ms longer from 2 s on.
+#[test]
+fn a_constant_delay_is_that_of_a_longer_route() {
+    let mut path = Bottleneck::new();
+    path.send((0, 2_000), (2_500, 1_000), |_| 0);
+    path.send((2_000, 4_000), (2_500, 1_000), |_| 60_000_000);
+    assert!((path.queue - 0.06).abs() < 1e-3, "{}", path.queue);
+    path.send((4_000, 5_500), (2_500, 1_000), |_| 60_000_000);
+    assert!(path.queue < 1e-3, "{}", path.queue);
+}
+
+/// The queue of others stays long, and varies.
+#[test]
+fn a_queue_that_varies_is_no_longer_route() {
+    let mut path = Bottleneck::new();
+    path.send((0, 2_000), (2_500, 1_000), |_| 0);
+    let sawtooth = |n: u64| 40_000_000 + n * 50_000 % 40_000_000;
+    path.send((2_000, 60_000), (2_500, 1_000), sawtooth);
+    assert!(path.queue > 0.03, "{}", path.queue);
 }

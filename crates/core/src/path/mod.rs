@@ -337,7 +337,7 @@ impl Path {
                     .on_pair(at, (departure.size, gap, spread), scale, memory);
             }
         }
-        if last.is_some_and(|last| last.at > at || last.seq > packet.seq) {
+        if last.is_some_and(|last| last.at > at + ROUNDING || last.seq > packet.seq) {
             self.overtaken = self.overtaken.max(at);
         }
         if last.is_none_or(|last| last.seq < packet.seq) {
@@ -507,6 +507,8 @@ const FALL: f64 = 0.6;
 const RECENT: f64 = 0.25;
 /// Time after a packet out of order in which delays may be jitter of single packets, in seconds.
 const IN_ORDER: f64 = 1.0;
+/// Differences of arrival times of reports (RFC 8888 has units of 1/1,024 s), in seconds.
+const ROUNDING: f64 = 0.002;
 const FALL_DIP: f64 = 0.002;
 /// Packets in which this is seen.
 const FALL_PACKETS: usize = 16;

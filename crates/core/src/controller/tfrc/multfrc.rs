@@ -44,7 +44,8 @@ impl Law {
 /// (above zero, at most 1) and with `lost` packets lost in a loss event (at least 1), for packets of
 /// `size` bytes and a round trip of `rtt` seconds. As in [`equation::throughput`], b = 1 packet per
 /// acknowledgement and the retransmission timeout is 4 round trips. Names in comments are
-/// those of the draft.
+/// those of the draft. At p from 0.129 to 0.166 and one packet lost in an event, up to twelve flows get
+/// less than one fewer, as all of them then wait for timeouts.
 pub fn throughput(size: f64, rtt: f64, p: f64, flows: f64, lost: f64) -> f64 {
     // Flows that have a loss in a loss event: the expected number if each loss is in a random flow.
     let affected = if flows < FEW_FLOWS {
@@ -129,7 +130,10 @@ mod tests {
             let p = (0..exponent).fold(1.0, |p, _| p * 0.8);
             let flows = f64::from(flows);
             let rate = |p: f64, flows: f64, lost: f64| throughput(1_000.0, rtt, p, flows, lost);
-            prop_assert!(rate(p, flows + 1.0, 1.0) > rate(p, flows, 1.0));
+            // Where one flow more brings all of them to wait for timeouts.
+            if !(0.12..0.17).contains(&p) {
+                prop_assert!(rate(p, flows + 1.0, 1.0) > rate(p, flows, 1.0));
+            }
             prop_assert!(rate(0.8 * p, flows, lost) > rate(p, flows, lost));
         }
 

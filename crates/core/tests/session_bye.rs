@@ -135,6 +135,19 @@ fn a_receiver_ends_after_a_bye_unless_media_continues() {
     assert!(pair.receiver.has_ended() && pair.receiver.is_done());
 }
 
+#[test]
+fn a_receiver_ends_although_two_byes_are_lost() {
+    let mut pair = Pair::new();
+    pair.run_to(2_000);
+    pair.lost_byes = 2;
+    pair.sender.close();
+    pair.run_to(2_090);
+    assert!(!pair.sender.is_done());
+    pair.run_to(2_700);
+    assert!(pair.sender.is_done() && pair.receiver.is_done());
+    assert_eq!(pair.sender.next_timeout(), None);
+}
+
 /// Sender and receiver, joined by a path without delay or loss.
 struct Pair {
     now: Time,
@@ -146,6 +159,8 @@ struct Pair {
     sent: Vec<Vec<u8>>,
     /// Number of media packets sent.
     media: u64,
+    /// Number of BYEs of the sender that the path will lose.
+    lost_byes: u8,
 }
 
 impl Pair {
@@ -162,6 +177,7 @@ impl Pair {
             trace: Vec::new(),
             sent: Vec::new(),
             media: 0,
+            lost_byes: 0,
         }
     }
 
@@ -193,7 +209,11 @@ impl Pair {
         let mut buffer = Vec::new();
         while self.sender.poll_transmit(&mut cx, &mut buffer).is_some() {
             self.media += u64::from(!rtcp::is_rtcp(&buffer));
-            self.receiver.on_datagram(&mut cx, datagram(&buffer));
+            if self.lost_byes > 0 && rtcp::is_rtcp(&buffer) && !bye_ssrcs(&buffer).is_empty() {
+                self.lost_byes -= 1;
+            } else {
+                self.receiver.on_datagram(&mut cx, datagram(&buffer));
+            }
             buffer.clear();
         }
         let due = |(at, _)| at <= cx.now;

@@ -106,7 +106,7 @@ pub struct DriverReport {
     pub received: u64,
     /// Datagrams that the kernel rejected, or that were refused by the peer's host.
     pub failures: u64,
-    /// No datagram was received, and datagrams were refused until the end.
+    /// No datagram was received, and datagrams were refused for some time until the end.
     pub refused: bool,
 }
 
@@ -212,7 +212,7 @@ impl<E: Endpoint> Driver<'_, E> {
                     continue;
                 }
             };
-            let refused = self.counts.received == 0 && self.refusals.go_on(self.now);
+            let refused = self.counts.received == 0 && self.refusals.are_final(self.now);
             return Ok(DriverReport {
                 why,
                 refused,
@@ -391,6 +391,12 @@ impl Refusals {
     fn go_on(self, now: Time) -> bool {
         self.0.is_some_and(|(_, last)| now.since(last) < LULL)
     }
+
+    /// Whether they explain the end at `now`. A receiver may leave at the first of several BYEs.
+    fn are_final(self, now: Time) -> bool {
+        let began = self.0.filter(|_| self.go_on(now));
+        began.is_some_and(|(first, _)| now.since(first) > FAREWELL)
+    }
 }
 
 /// Error of a driver.
@@ -450,6 +456,8 @@ pub const TICK: Duration = Duration::from_millis(100);
 const REFUSALS: Duration = Duration::from_secs(3);
 /// Maximum gap within a series of refusals. A Linux host sends one ICMP error per second.
 const LULL: Duration = Duration::from_secs(2);
+/// Longer than the time from the first to the last BYE of a sender.
+const FAREWELL: Duration = Duration::from_millis(300);
 /// Reading takes about 5 µs per datagram. After this many, a paced packet may be due.
 const BATCH: usize = 32;
 /// Maximum UDP payload.

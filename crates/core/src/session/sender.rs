@@ -89,6 +89,8 @@ pub struct MediaSender {
     last_progress: Time,
     first_media: Option<Time>,
     next_report: Option<Time>,
+    /// BYEs that are still to be sent.
+    byes: u8,
     /// Middle of the NTP timestamps of the last sender reports.
     sent_reports: VecDeque<NtpShort>,
     /// Last RTCP about one of the sender's streams.
@@ -210,6 +212,7 @@ impl MediaSender {
             last_progress: Time::ZERO,
             first_media: None,
             next_report: None,
+            byes: feedback::BYES,
             sent_reports: VecDeque::new(),
             last_rtcp: Time::ZERO,
             last_media: Time::ZERO,
@@ -344,6 +347,9 @@ impl MediaSender {
     /// Processes the deadline of [`next_timeout`](Self::next_timeout).
     pub fn on_timeout(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
+        if let Phase::Closed(_) = self.phase {
+            return self.repeat_bye(now);
+        }
         if let Phase::Greeting { since: Time::FAR } = self.phase {
             self.phase = Phase::Greeting { since: now };
             self.capture.start(now);
@@ -382,7 +388,7 @@ impl MediaSender {
     /// Time of the next [`on_timeout`](Self::on_timeout), and its reason.
     pub fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         match self.phase {
-            Phase::Closed(_) => return None,
+            Phase::Closed(_) => return self.next_report.map(|at| (at, TimerReason::Feedback)),
             Phase::Greeting { since: Time::FAR } => {
                 return Some((Time::ZERO, TimerReason::Schedule));
             }
@@ -456,7 +462,8 @@ impl MediaSender {
         self.capture.end();
     }
 
-    /// Ends the session: discards pending frames and sends a BYE.
+    /// Ends the session: discards pending frames and sends a BYE, three times within 100 ms, as one may
+    /// be lost.
     pub fn close(&mut self) {
         self.capture.end();
         self.closing = true;
@@ -464,7 +471,7 @@ impl MediaSender {
 
     /// Whether the session is closed and everything was sent.
     pub fn is_done(&self) -> bool {
-        matches!(self.phase, Phase::Closed(_)) && self.outgoing.is_empty()
+        matches!(self.phase, Phase::Closed(_)) && self.byes == 0 && self.outgoing.is_empty()
     }
 
     /// Reason why the session ended before the stream; `None` if it did not.

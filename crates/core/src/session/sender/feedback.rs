@@ -536,7 +536,7 @@ impl MediaSender {
             Phase::Open => REPORT_INTERVAL,
             Phase::Blackout { .. } => (self.path.srtt() / 4).clamp(PROBE_MIN, PROBE_MAX),
             Phase::Stopped => self.breaker.probe_interval(now),
-            Phase::Closed(_) => Duration::MAX,
+            Phase::Closed(_) => BYE_INTERVAL,
         };
         self.next_report = Some(now + wait);
     }
@@ -575,13 +575,24 @@ impl MediaSender {
             (Phase::Stopped, Some((_, cause))) => Some(SenderFailure::ReceiverGone(cause)),
             _ => None,
         };
-        let streams = self.config.streams;
-        self.next_report = Some(cx.now);
-        self.report_if_due(cx.now);
-        if let Some(last) = self.outgoing.back_mut() {
-            rtcp::emit_bye(&streams.ssrcs(), None, last);
-        }
         self.phase = Phase::Closed(failure);
+        self.next_report = Some(cx.now);
+        self.repeat_bye(cx.now);
+    }
+
+    /// Sends the next BYE when it is due.
+    pub(super) fn repeat_bye(&mut self, now: Time) {
+        if self.next_report.is_none_or(|at| at > now) {
+            return;
+        }
+        self.report_if_due(now);
+        if let Some(last) = self.outgoing.back_mut() {
+            rtcp::emit_bye(&self.config.streams.ssrcs(), None, last);
+        }
+        self.byes -= 1;
+        if self.byes == 0 {
+            self.next_report = None;
+        }
     }
 }
 
@@ -607,6 +618,10 @@ const PROBE_MIN: Duration = Duration::from_millis(20);
 const PROBE_MAX: Duration = Duration::from_millis(100);
 /// Time from the arrival of a key frame to the last request sent without knowledge of it.
 const KEY_NEWS: Duration = Duration::from_millis(50);
+/// BYEs of a sender: without one, the receiver waits for more until its timeout. With random losses of
+/// 10 %, one of a thousand streams ends so.
+pub(super) const BYES: u8 = 3;
+const BYE_INTERVAL: Duration = Duration::from_millis(50);
 /// Ten feedback intervals, or two frames at 10 frames per second.
 const BYE_DELAY: Duration = Duration::from_millis(250);
 /// Maximum reordering of a BYE and the feedback sent before it.

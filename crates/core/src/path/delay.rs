@@ -211,11 +211,6 @@ impl Delays {
         Some(queue)
     }
 
-    /// A delay in the queue, as far as the round trip confirms it.
-    pub(super) fn within(&self, queue: f64) -> f64 {
-        queue.min(self.limit + UNSEEN)
-    }
-
     /// Follows the smallest delay of a report, as long as it is constant.
     fn follow(&mut self, delay: f64) {
         let (since, least, most) = self.constant;
@@ -247,8 +242,6 @@ fn smooth(jitter: &mut f64, spread: f64, span: f64) {
 /// Half of the window of the base delay, in seconds. Flows on one queue must find it empty once in
 /// this time.
 pub(super) const BASE_WINDOW: f64 = 60.0;
-/// Queue at the smallest sample of the round-trip time, of which there is one per report, in seconds.
-const UNSEEN: f64 = 0.01;
 /// Variation of the round-trip time that is no queue, in seconds.
 const LIMIT_NOISE: f64 = 0.001;
 /// Limits of the span of arrivals whose smallest delay is the present one, in seconds, and this span

@@ -61,10 +61,6 @@ impl Delivery {
             self.idle = self.idle.max(at);
         }
         let last = self.marks.back().copied();
-        if self.marks.len() >= BUSY && last.is_some_and(|last| at - last.at > OUTAGE) {
-            // The path carried nothing, which is no lower rate.
-            self.restart();
-        }
         if self.marks.len() == MARKS {
             self.marks.pop_front();
         }
@@ -168,10 +164,6 @@ impl Delivery {
 const LEAST_SPAN: f64 = 0.1;
 const MOST_SPAN: f64 = 0.5;
 const LEAST_PACKETS: f64 = 8.0;
-/// A pause of arrivals that is an outage or one of the application, in seconds, after so many arrivals
-/// within the window. A path that has become so slow has the next rate measured across its pauses.
-pub(super) const OUTAGE: f64 = 0.15;
-const BUSY: usize = 8;
 /// Shortest time of which a rate is computed, in seconds.
 const LEAST_TIME: f64 = 0.02;
 /// Largest ratio of the rates of arrival and departure: a queue that empties, or forged arrival times.

@@ -262,20 +262,15 @@ impl Path {
         let newest = self.received.back()?;
         let least = FALL_RISE + 3.0 * self.delays.jitter().min(MOST_JITTER);
         let (mut bytes, mut first) = (0.0, newest);
-        let longest_gap = 1.5 * self.size / self.newest_rate.max(1.0);
         for earlier in self.received.iter().rev().skip(1).take(FALL_PACKETS) {
             let gap = first.sent - earlier.sent;
-            let pause = first.at - earlier.at;
-            let is_busy = earlier.queue > gap && pause > 0.0 && pause < delivery::OUTAGE;
-            // The queue shrinks while an application pauses.
-            let dip = FALL_DIP + (gap - longest_gap).max(0.0);
-            if earlier.queue > first.queue + dip || !is_busy {
+            let is_busy = earlier.queue > gap && first.at > earlier.at;
+            if earlier.queue > first.queue + FALL_DIP || !is_busy {
                 return None;
             }
             bytes += first.size;
             first = earlier;
-            // Round trips do not show a step of the receiver's clock.
-            if self.delays.within(newest.queue) - first.queue > least && bytes > 2.5 * self.size {
+            if newest.queue - first.queue > least && bytes > 2.5 * self.size {
                 // Earlier packets may be those before the fall.
                 let rate = bytes / (newest.at - first.at);
                 return (rate < FALL * self.delivery.rate()).then_some(rate);
@@ -330,7 +325,7 @@ impl Path {
             let is_busy = last.queue.min(steady) > (1.5 * gap).max(1e-3) && gap < 0.1;
             // A queue keeps the order.
             let is_queue = at - self.overtaken > IN_ORDER;
-            if is_busy && is_queue && (0.0..delivery::OUTAGE).contains(&spread) {
+            if is_busy && is_queue && spread >= 0.0 {
                 let memory = f64::max(2.0, 60.0 * self.size / self.rate().max(1.0));
                 let scale = departure.rate / self.size;
                 self.share

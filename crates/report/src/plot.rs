@@ -124,7 +124,11 @@ impl Figure {
             let mut lowest = y;
             for (column, (name, series)) in pair.iter().enumerate() {
                 let x = MARGIN / 2.0 + width * column as f64;
-                lowest = lowest.max(panel(&mut svg, name, series, (x, y), width));
+                // Panels of one quantity side by side have one scale.
+                let unit = |of: &[&Series]| of.first().map(|first| first.y_unit.clone());
+                let alike = pair.iter().filter(|(_, other)| unit(other) == unit(series));
+                let range = range(alike.flat_map(|(_, other)| other));
+                lowest = lowest.max(panel(&mut svg, (name, series), range, (x, y), width));
             }
             y = lowest;
         }
@@ -193,8 +197,28 @@ fn split(name: &str) -> (&str, &str) {
     name.split_once(": ").unwrap_or(("", name))
 }
 
-/// Draws a panel and returns its lower edge.
-fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), width: f64) -> f64 {
+/// Smallest and largest value of these series.
+fn range<'a>(series: impl Iterator<Item = &'a &'a Series>) -> (f64, f64) {
+    bounds(series.flat_map(|s| &s.points).map(|p| (p.lo, p.hi)))
+}
+
+/// Smallest of the first, and largest of the second numbers.
+fn bounds(pairs: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
+    let (from, to) = pairs.fold(
+        (f64::INFINITY, f64::NEG_INFINITY),
+        |(from, to), (lo, hi)| (from.min(lo), to.max(hi)),
+    );
+    if from > to { (0.0, 1.0) } else { (from, to) }
+}
+
+/// Draws a panel, of which the values are in a range, and returns its lower edge.
+fn panel(
+    svg: &mut Svg,
+    (name, series): (&str, &[&Series]),
+    (y_from, y_to): (f64, f64),
+    (x, y): (f64, f64),
+    width: f64,
+) -> f64 {
     let left = x + 58.0;
     svg.text("ink bold", (left, y + 14.0), Anchor::Start, name);
     let top = legend(svg, series, (left, y + 32.0), x + width - 12.0);
@@ -204,14 +228,8 @@ fn panel(svg: &mut Svg, name: &str, series: &[&Series], (x, y): (f64, f64), widt
         width: x + width - 12.0 - left,
         height: 190.0,
     };
-    let points = || series.iter().flat_map(|s| &s.points);
-    let bounds = |low: &dyn Fn(&Point) -> f64, high: &dyn Fn(&Point) -> f64| {
-        let from = points().map(low).fold(f64::INFINITY, f64::min);
-        let to = points().map(high).fold(f64::NEG_INFINITY, f64::max);
-        if from > to { (0.0, 1.0) } else { (from, to) }
-    };
-    let (x_from, x_to) = bounds(&|p| p.x, &|p| p.x);
-    let (y_from, y_to) = bounds(&|p| p.lo, &|p| p.hi);
+    let points = series.iter().flat_map(|s| &s.points);
+    let (x_from, x_to) = bounds(points.map(|p| (p.x, p.x)));
     let counted = series.iter().any(|s| is_counted(&s.x_unit));
     let x_scale = if counted {
         // Leave space for the bars of the first and the last category.

@@ -174,8 +174,13 @@ impl LabRun<'_> {
             | FlowEndpoints::Browsers(kernel, _)
             | FlowEndpoints::Stream(kernel, _) = &part
             {
-                let note = |note: &String| format!("{}: {note}", role.class);
-                notes.extend(kernel.notes.iter().map(note));
+                for note in &kernel.notes {
+                    let note = format!("{}: {note}", role.class);
+                    // The flows of a class have the same.
+                    if !notes.contains(&note) {
+                        notes.push(note);
+                    }
+                }
             }
             let pair = role
                 .plan

@@ -312,7 +312,10 @@ impl Path {
         let queue = self.delays.on_packet(at, self.delay, departure.size);
         let last = self.received.back().copied();
         self.losses.on_outcome(packet.seq);
-        self.losses.on_received(at, queue);
+        // As for a lost packet, that of the neighbours: of a packet, the one before and after it.
+        let earlier = self.received.iter().rev().nth(1);
+        let around = earlier.map_or(queue, |earlier| earlier.queue.max(queue));
+        self.losses.on_received(at, around);
         self.delivery
             .on_received((sent, at), departure.size, departure.is_last);
         let sent_at = self.seconds(packet.sent);

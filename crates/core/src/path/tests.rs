@@ -10,6 +10,11 @@ struct Bottleneck {
     next: u64,
     pending: Vec<PacketOutcome>,
     falls: Vec<(u64, f64)>,
+    /// One packet of so many is lost.
+    loses: u64,
+    /// Lost packets, and reports with one that counts as congestion.
+    lost: u32,
+    congested: u32,
     /// Newest delay in the queue.
     queue: f64,
 }
@@ -22,6 +27,9 @@ impl Bottleneck {
             next: 0,
             pending: Vec::new(),
             falls: Vec::new(),
+            loses: u64::MAX,
+            lost: 0,
+            congested: 0,
             queue: 0.0,
         }
     }
@@ -46,20 +54,23 @@ impl Bottleneck {
                 app_limited: false,
             };
             self.path.on_sent(&packet, 150_000.0);
+            let is_lost = mix(self.next + 1_000_000).is_multiple_of(self.loses);
+            self.lost += u32::from(is_lost);
+            let received = Outcome::Received {
+                at: RemoteTime(self.free + delay(self.next)),
+                ecn: Ecn::NotEct,
+            };
             self.pending.push(PacketOutcome {
                 flow: FlowId(0),
                 seq: self.next,
                 size: Bytes(1_200),
                 sent,
-                outcome: Outcome::Received {
-                    at: RemoteTime(self.free + delay(self.next)),
-                    ecn: Ecn::NotEct,
-                },
+                outcome: if is_lost { Outcome::Lost } else { received },
             });
             self.next += 1;
             let is_due = |packet: &PacketOutcome| match packet.outcome {
                 Outcome::Received { at, .. } => at.0 <= sent.as_nanos(),
-                Outcome::Lost => false,
+                Outcome::Lost => sent.since(packet.sent) > Duration::from_millis(60),
             };
             if self.next.is_multiple_of(8) {
                 let (due, later) = self.pending.drain(..).partition(is_due);
@@ -68,6 +79,7 @@ impl Bottleneck {
                 let news = self
                     .path
                     .on_report(sent, &mut rng, &Report::new(&due), false, 0.01);
+                self.congested += u32::from(news.congestion.is_some());
                 let fall = news.fall.map(|rate| (sent.as_nanos() / 1_000_000, rate));
                 self.falls.extend(fall);
                 if let Some(rate) = news.fall {
@@ -79,6 +91,10 @@ impl Bottleneck {
             }
         }
     }
+}
+
+fn mix(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20
 }
 
 /// 400 packets per second; the bottleneck carries 420 of them, and then 100.
@@ -106,6 +122,16 @@ fn jitter_and_batches_are_no_falls() {
     let batch = |n: u64| 30_000_000 - n * 2_500_000 % 30_000_000;
     path.send((0, 20_000), (2_500, 1_000), batch);
     assert_eq!(path.falls, []);
+}
+
+/// Delays of up to 20 ms at random, and one packet of 101 lost at random.
+#[test]
+fn losses_are_no_more_frequent_where_single_packets_are_late() {
+    let mut path = Bottleneck::new();
+    path.loses = 101;
+    path.send((0, 60_000), (2_500, 100), |n| mix(n) % 20_000_000);
+    assert!(path.lost > 200, "{}", path.lost);
+    assert!(path.congested < path.lost / 10, "{}", path.congested);
 }
 
 /// Delays of up to 20 ms at random, without a queue.

@@ -11,8 +11,8 @@ mod sparse_reports;
 use core::time::Duration;
 
 use crate::control::{
-    Change, Context, Demand, Outcome, PathState, Prior, RateController, Report, Sent, Spacing,
-    Start, Summary, Target, TimerReason, sooner,
+    Change, Context, Demand, Outcome, PathState, RateController, Report, Sent, Spacing, Start,
+    Summary, Target, TimerReason, sooner,
 };
 use crate::path::{News, Path, Queue};
 use crate::trace::Event;
@@ -73,12 +73,13 @@ impl Tide {
             totals: Summary::default(),
             traced: start.now,
         };
-        tide.begin(start.now, start.prior);
+        tide.begin(start.now);
         tide
     }
 
-    /// Begins with a path of which only `prior` is known.
-    fn begin(&mut self, now: Time, _prior: Option<Prior>) {
+    /// Begins with an unknown path. What a [`Prior`](crate::control::Prior) allows is probed around the
+    /// controller, see [`CarefulResume`](crate::controller::careful_resume).
+    fn begin(&mut self, now: Time) {
         self.path = Path::new(now, self.size);
         self.law = DelayLaw::new();
         self.competition = Competition::new(self.config.friend);
@@ -327,9 +328,9 @@ impl RateController for Tide {
     fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
         match *change {
             Change::Demand(demand) => self.demand = demand,
-            Change::Path { packet_size, prior } => {
+            Change::Path { packet_size, .. } => {
                 self.size = packet_size;
-                self.begin(cx.now, prior);
+                self.begin(cx.now);
             }
             Change::Reports { interval } => self.interval = interval,
             Change::Validated { rate } => self.on_validated(rate),

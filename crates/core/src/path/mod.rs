@@ -380,7 +380,9 @@ impl Path {
         let after = self.received.get(place).copied();
         let is_outage = match (before, after) {
             (Some(before), Some(after)) => {
-                after.at - before.at > OUTAGE && after.seq - before.seq > OUTAGE_LOSSES
+                let (pause, lost) = (after.at - before.at, after.seq - before.seq);
+                let is_long = |(least, losses): (f64, u64)| pause > least && lost > losses;
+                OUTAGES.into_iter().any(is_long)
             }
             _ => false,
         };
@@ -491,9 +493,10 @@ const LARGEST_PACKET: u64 = 65_535;
 /// Received packets to find the neighbours of a lost one: reports of a loss come after three later
 /// packets or a reordering window.
 const NEIGHBOURS: usize = 512;
-/// A pause of arrivals with more than [`OUTAGE_LOSSES`] losses is an outage, not congestion.
-const OUTAGE: f64 = 0.25;
-const OUTAGE_LOSSES: u64 = 3;
+/// A pause of arrivals of so many seconds, in which more than so many packets in a row were lost, is an
+/// outage and not congestion: a full queue drops some packets and still delivers others. Handovers of
+/// satellites take 0.1 to 0.2 s.
+const OUTAGES: [(f64, u64); 2] = [(0.25, 3), (0.06, 12)];
 /// A larger change of the one-way delay is a step of the receiver's clock, in seconds.
 const STEP: f64 = 5.0;
 /// A path that has become slower delays packet after packet, in sum by this many seconds, and serves

@@ -12,6 +12,8 @@ struct Bottleneck {
     falls: Vec<(u64, f64)>,
     /// One packet of so many is lost.
     loses: u64,
+    /// Time in which all are lost, in ms.
+    outage: core::ops::Range<u64>,
     /// Lost packets, and reports with one that counts as congestion.
     lost: u32,
     congested: u32,
@@ -28,6 +30,7 @@ impl Bottleneck {
             pending: Vec::new(),
             falls: Vec::new(),
             loses: u64::MAX,
+            outage: 0..0,
             lost: 0,
             congested: 0,
             queue: 0.0,
@@ -54,7 +57,8 @@ impl Bottleneck {
                 app_limited: false,
             };
             self.path.on_sent(&packet, 150_000.0);
-            let is_lost = mix(self.next + 1_000_000).is_multiple_of(self.loses);
+            let is_lost = mix(self.next + 1_000_000).is_multiple_of(self.loses)
+                || self.outage.contains(&(sent.as_nanos() / 1_000_000));
             self.lost += u32::from(is_lost);
             let received = Outcome::Received {
                 at: RemoteTime(self.free + delay(self.next)),
@@ -70,7 +74,7 @@ impl Bottleneck {
             self.next += 1;
             let is_due = |packet: &PacketOutcome| match packet.outcome {
                 Outcome::Received { at, .. } => at.0 <= sent.as_nanos(),
-                Outcome::Lost => sent.since(packet.sent) > Duration::from_millis(60),
+                Outcome::Lost => sent.since(packet.sent) > Duration::from_millis(150),
             };
             if self.next.is_multiple_of(8) {
                 let (due, later) = self.pending.drain(..).partition(is_due);
@@ -132,6 +136,19 @@ fn losses_are_no_more_frequent_where_single_packets_are_late() {
     path.send((0, 60_000), (2_500, 100), |n| mix(n) % 20_000_000);
     assert!(path.lost > 200, "{}", path.lost);
     assert!(path.congested < path.lost / 10, "{}", path.congested);
+}
+
+/// A handover of 100 ms, in which 40 packets in a row are lost.
+#[test]
+fn losses_in_a_short_outage_are_neither_congestion_nor_heavy() {
+    let mut path = Bottleneck::new();
+    path.outage = 2_000..2_100;
+    path.send((0, 2_300), (2_500, 1_000), |_| 0);
+    assert!((39..=41).contains(&path.lost), "{}", path.lost);
+    assert_eq!(path.congested, 0);
+    let (fraction, rate) = (path.path.losses().fraction(), path.path.rate());
+    assert!(fraction < 0.01, "{fraction}");
+    assert!((rate / 480_000.0 - 1.0).abs() < 0.05, "{rate}");
 }
 
 /// Delays of up to 20 ms at random, without a queue.

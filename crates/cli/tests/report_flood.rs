@@ -44,7 +44,8 @@ fn invalid_reports_leave_a_few_rows_per_second() {
             _ => {}
         }
     }
-    // Four per second and two numbers, in at most four begun seconds.
-    assert!(rows <= 24, "{rows} rows");
+    // Four per second and two numbers, in at most five begun seconds: the video, the wait for a first answer,
+    // and three BYEs.
+    assert!(rows <= 30, "{rows} rows");
     assert!(count > 100, "{count} invalid reports");
 }

@@ -118,9 +118,9 @@ impl ModeRun {
         let mut sender = host.within(|| Program::start(&mut sender)).unwrap();
         sender.wait_for_line("sending ");
         meanwhile(&mut sender);
-        let sender = sender.wait();
-        sender.succeeded();
-        player.wait().succeeded();
+        let (sender, player) = (sender.wait(), player.wait());
+        let ended = sender.status.success() && player.status.success();
+        assert!(ended, "sender: {}\nplayer: {}", sender.said, player.said);
         Self {
             sent: RunReader::load(&sent).unwrap(),
             seen: RunReader::load(&seen).unwrap(),

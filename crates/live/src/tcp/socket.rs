@@ -294,7 +294,8 @@ impl TcpSocket {
     }
 
     /// Writes as many bytes as the socket accepts; zero if it is full. With TLS, bytes are accepted
-    /// once their record is; the next call must begin with the byte after the accepted ones.
+    /// once their record is; the next call must begin with the byte after the accepted ones. Without
+    /// bytes, only pending records are written.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let (stream, watch, written) = (&self.stream, &mut self.watch, &mut self.written);
         let mut put = |bytes: &[u8]| loop {

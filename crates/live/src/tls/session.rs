@@ -55,7 +55,8 @@ impl TlsSession {
 
     /// Encrypts a part of `data` and passes records to `put`, which returns how many bytes it has
     /// accepted, zero if it is full. Returns how many bytes of `data` are accepted; the next call
-    /// must begin with the byte after them. Empty `data` only passes pending records on.
+    /// must begin with the byte after them. Empty `data` only passes pending records on: what is
+    /// accepted of them counts in the next call that has data.
     ///
     /// # Errors
     /// Those of `put`.
@@ -79,7 +80,15 @@ impl TlsSession {
             });
         }
         self.flush(put)?;
-        Ok(self.accepted())
+        let accepted = match data.len() {
+            0 => 0,
+            _ => self.accepted(),
+        };
+        if !self.wants_write() && self.record.is_none() {
+            self.out.clear();
+            self.at = 0;
+        }
+        Ok(accepted)
     }
 
     /// Reads records from `stream` and application data into `buffer`. `None` if there is none yet,
@@ -173,10 +182,6 @@ impl TlsSession {
             if sent == length {
                 self.record = None;
             }
-        }
-        if !self.wants_write() {
-            self.out.clear();
-            self.at = 0;
         }
         accepted
     }

@@ -156,6 +156,34 @@ proptest! {
     }
 }
 
+/// The rest of a record may leave without data of the application, and counts as accepted in the next
+/// write.
+#[test]
+fn bytes_that_leave_between_writes_are_counted() {
+    let files = Files::new("between");
+    let (mut client, mut server) = pair(&files);
+    let data: Vec<u8> = (0..50_000).map(|n| (n % 251) as u8).collect();
+    let (mut accepted, mut heard) = (0, Vec::new());
+    for room in [9_000, 20_000].into_iter().cycle() {
+        if accepted == data.len() {
+            break;
+        }
+        let mut pipe = Pipe {
+            bytes: Vec::new(),
+            room: vec![room, 5_000],
+        };
+        accepted += client
+            .write(&data[accepted..], |bytes| Ok(pipe.put(bytes)))
+            .unwrap();
+        pipe.room = vec![room];
+        let between = client.write(&[], |bytes| Ok(pipe.put(bytes)));
+        assert_eq!(between.unwrap(), 0);
+        heard.extend(read_all(&mut server, &mut pipe).unwrap());
+    }
+    assert!(heard == data);
+    assert!(!client.wants_write());
+}
+
 #[test]
 fn a_full_socket_accepts_nothing() {
     let files = Files::new("full");

@@ -31,8 +31,8 @@ pub(crate) struct Losses {
     short: LossCounts,
     at: f64,
     fraction: f64,
-    /// Weight of a packet in it.
-    weight: f64,
+    /// Newest arrival when the last loss became known.
+    lost: f64,
     /// Numbers of recent losses: by congestion without doubt, and all.
     recent: (f64, f64),
     all: LossHistory,
@@ -47,7 +47,7 @@ impl Default for Losses {
             short: LossCounts::default(),
             at: 0.0,
             fraction: 0.0,
-            weight: FRACTION_GAIN,
+            lost: f64::NEG_INFINITY,
             recent: (0.0, 0.0),
             all: LossHistory::new(true),
             congestion: LossHistory::new(true),
@@ -79,9 +79,7 @@ impl Losses {
 
     pub(super) fn on_received(&mut self, at: f64, queue: f64) {
         self.longest.add(at, queue);
-        let since = (at - self.at).max(0.0);
-        let keep = libm::exp(-since / MEMORY);
-        self.weight = (since / FRACTION_TIME).clamp(FRACTION_GAIN, MOST_GAIN);
+        let keep = libm::exp(-(at - self.at).max(0.0) / MEMORY);
         self.at = self.at.max(at);
         for count in [
             &mut self.recent.0,
@@ -98,7 +96,7 @@ impl Losses {
         } else {
             self.short.received += 1.0;
         }
-        self.fraction -= self.fraction * self.weight;
+        self.fraction -= self.fraction * FRACTION_GAIN;
     }
 
     /// Counts a loss. Returns `Some` if it is congestion, and whether there is little doubt.
@@ -110,7 +108,8 @@ impl Losses {
     ) -> Option<bool> {
         let first = 1.0 / loss_event_rate(view.size, view.rtt, view.rate);
         on_loss(&mut self.all, packet, view.rtt, first);
-        self.fraction += (1.0 - self.fraction) * self.weight;
+        self.fraction += (1.0 - self.fraction) * FRACTION_GAIN;
+        self.lost = self.at;
         self.recent.1 += 1.0;
         if !self.is_long(view.queue) {
             self.short.lost += 1.0;
@@ -149,6 +148,11 @@ impl Losses {
         };
         let is_strong = view.queue > view.target + STRONG || long - 3.0 * error > short;
         (excess, is_strong)
+    }
+
+    /// Whether a packet was lost within the last `span` seconds of arrivals.
+    pub(crate) fn go_on(&self, span: f64) -> bool {
+        self.at - self.lost < span
     }
 
     /// Part of the recent losses that congestion caused, in 0..=1. If there are too many for link
@@ -200,12 +204,8 @@ const LONG: f64 = 0.7;
 const LEAST_QUEUE: f64 = 0.004;
 /// Time constant of the loss rates, in seconds.
 const MEMORY: f64 = 40.0;
-/// Limits of the weight of a packet in the recent fraction of losses, and the time constant of that
-/// fraction where packets are rare, in seconds: losses of a path that has recovered must not hold the
-/// rate down.
+/// Weight of a packet in the recent fraction of losses.
 const FRACTION_GAIN: f64 = 1.0 / 64.0;
-const MOST_GAIN: f64 = 0.5;
-const FRACTION_TIME: f64 = 1.0;
 /// Largest fraction of losses by errors of a link.
 const MOST_ERRORS: f64 = 0.15;
 /// Delay above the target at which a loss is surely congestion, in seconds.

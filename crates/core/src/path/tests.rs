@@ -128,6 +128,25 @@ fn jitter_and_batches_are_no_falls() {
     assert_eq!(path.falls, []);
 }
 
+/// Half of the packets are lost for half a second. They are still many of the last 64 packets when
+/// the last one is more than 100 ms ago.
+#[test]
+fn losses_end_before_their_fraction_falls() {
+    let mut path = Bottleneck::new();
+    path.send((0, 1_000), (5_000, 2_000), |_| 0);
+    path.loses = 2;
+    path.send((1_000, 1_500), (5_000, 2_000), |_| 0);
+    path.loses = u64::MAX;
+    path.send((1_500, 1_600), (5_000, 2_000), |_| 0);
+    let losses = path.path.losses();
+    assert!(losses.fraction() > 0.2, "{}", losses.fraction());
+    assert!(losses.go_on(0.1));
+    path.send((1_600, 1_800), (5_000, 2_000), |_| 0);
+    let losses = path.path.losses();
+    assert!(losses.fraction() > 0.15, "{}", losses.fraction());
+    assert!(!losses.go_on(0.1));
+}
+
 /// Delays of up to 20 ms at random, and one packet of 101 lost at random.
 #[test]
 fn losses_are_no_more_frequent_where_single_packets_are_late() {

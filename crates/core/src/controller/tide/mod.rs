@@ -143,7 +143,9 @@ impl Tide {
         if !self.law.is_start {
             rate = rate.min(self.path.delivery().ceiling());
         }
-        if self.path.losses().fraction() > HEAVY_LOSS {
+        // Losses that have ended must not hold the rate down.
+        let losses = self.path.losses();
+        if losses.fraction() > HEAVY_LOSS && losses.go_on(rtt + RECENTLY) {
             rate = rate.min(0.85 * delivered);
             self.law.is_start = false;
         }
@@ -384,8 +386,10 @@ const LEAST_PACKETS: f64 = 10.0;
 const PERIOD: Duration = Duration::from_millis(40);
 /// Longest time that an update accounts for, in seconds.
 const LONGEST_SPAN: f64 = 0.25;
-/// Fraction of losses from which on the rate is below what arrives.
+/// Fraction of losses from which on the rate is below what arrives, and time since the last one, beyond a
+/// round trip and in seconds, after which it no longer is: two reports.
 const HEAVY_LOSS: f64 = 0.15;
+const RECENTLY: f64 = 0.1;
 /// Time without a report, beyond a quarter of a round trip, after which the path is silent.
 const SILENCE: Duration = Duration::from_millis(200);
 /// Reports that are further apart need updates in between, at this distance.

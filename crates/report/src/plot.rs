@@ -125,7 +125,6 @@ impl Figure {
             for (column, (name, series)) in pair.iter().enumerate() {
                 let x = MARGIN / 2.0 + width * column as f64;
                 // Panels of one quantity side by side have one scale.
-                let unit = |of: &[&Series]| of.first().map(|first| first.y_unit.clone());
                 let alike = pair.iter().filter(|(_, other)| unit(other) == unit(series));
                 let range = range(alike.flat_map(|(_, other)| other));
                 lowest = lowest.max(panel(&mut svg, (name, series), range, (x, y), width));
@@ -195,6 +194,11 @@ impl From<Option<f64>> for Cell {
 /// Panel and line of the name of a series.
 fn split(name: &str) -> (&str, &str) {
     name.split_once(": ").unwrap_or(("", name))
+}
+
+/// Unit of the vertical axis of a panel.
+fn unit<'a>(series: &[&'a Series]) -> Option<&'a str> {
+    series.first().map(|first| first.y_unit.as_str())
 }
 
 /// Smallest and largest value of these series.

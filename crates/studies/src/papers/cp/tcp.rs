@@ -140,12 +140,16 @@ impl Experiment {
         figure.notes.push(NOTE.to_owned());
         let curves: Vec<usize> = (0..sweep.names.len()).collect();
         let units = (self.unit, quantity);
-        sweep.draw(&mut figure, "", units, of, curves.iter().copied());
+        // The title of a panel needs no more than the symbol.
+        let name = quantity
+            .split_once(':')
+            .map_or(quantity, |(symbol, _)| symbol);
+        let panel = match options.is_lab() {
+            true => format!("{name} in the lab"),
+            false => String::new(),
+        };
+        sweep.draw(&mut figure, &panel, units, of, curves.iter().copied());
         if options.is_lab() {
-            // The legend needs no more than the symbol.
-            let name = quantity
-                .split_once(':')
-                .map_or(quantity, |(symbol, _)| symbol);
             let measure = lab::Measure::new(name, units, of, &curves);
             // Without random delays the model of Linux's TCP gets what leaves the full queue.
             let simulated = self.curves(options, Control::Tcp);

@@ -148,6 +148,42 @@ fn a_receiver_ends_although_two_byes_are_lost() {
     assert_eq!(pair.sender.next_timeout(), None);
 }
 
+/// Reports that no packet arrives trip the circuit breaker. Between the BYEs of a complete stream they
+/// are of no effect.
+#[test]
+fn reports_between_byes_do_not_reopen_a_session() {
+    let mut report = Vec::new();
+    let block = ReportBlock {
+        ssrc: 1,
+        ..ReportBlock::default()
+    };
+    rtcp::emit_receiver_report(77, &[block], &mut report);
+    let play = |second: u64| {
+        let mut pair = Pair::new();
+        pair.is_mute = true;
+        for now in 1..second {
+            pair.run_to(now * 1_000);
+            pair.deliver_to_sender(&report);
+        }
+        pair.run_to(second * 1_000 - 5);
+        pair
+    };
+    let trips = |second: &u64| {
+        let mut pair = play(*second);
+        pair.run_to(*second * 1_000);
+        pair.deliver_to_sender(&report);
+        pair.sender.status().stopped
+    };
+    let second = (1..60).find(trips).unwrap();
+    let mut pair = play(second);
+    pair.sender.close();
+    pair.run_to(second * 1_000);
+    pair.deliver_to_sender(&report);
+    pair.run_to(second * 1_000 + 200);
+    assert!(pair.sender.is_done());
+    assert_eq!(pair.sender.failure(), None);
+}
+
 /// Sender and receiver, joined by a path without delay or loss.
 struct Pair {
     now: Time,
@@ -161,6 +197,8 @@ struct Pair {
     media: u64,
     /// Number of BYEs of the sender that the path will lose.
     lost_byes: u8,
+    /// Whether the path loses all packets of the receiver.
+    is_mute: bool,
 }
 
 impl Pair {
@@ -178,6 +216,7 @@ impl Pair {
             sent: Vec::new(),
             media: 0,
             lost_byes: 0,
+            is_mute: false,
         }
     }
 
@@ -221,7 +260,9 @@ impl Pair {
             self.receiver.on_timeout(&mut cx);
         }
         while self.receiver.poll_transmit(&mut cx, &mut buffer).is_some() {
-            self.sender.on_datagram(&mut cx, datagram(&buffer));
+            if !self.is_mute {
+                self.sender.on_datagram(&mut cx, datagram(&buffer));
+            }
             self.sent.push(std::mem::take(&mut buffer));
         }
     }

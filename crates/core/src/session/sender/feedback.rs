@@ -482,6 +482,10 @@ impl MediaSender {
 
     //= rfc8083-4.5-cease
     pub(super) fn stop(&mut self, cx: &mut Context<'_>, cause: BreakerCause) {
+        if let Phase::Closed(_) = self.phase {
+            // Reports arrive between the BYEs as well.
+            return;
+        }
         cx.trace.record(cx.now, Event::BreakerTripped { cause });
         self.phase = Phase::Stopped;
         self.bye = None;

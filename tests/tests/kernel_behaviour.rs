@@ -9,10 +9,12 @@ use std::time::Duration;
 use lab::namespaces::in_lab;
 use lab::{Capture, set_ecn};
 use tidegate_core::control::Ecn;
+use tidegate_core::endpoint::Transmit;
 use tidegate_live::clock::Clock;
 use tidegate_live::emulator::Host;
 use tidegate_live::netns::{Interface, Namespace};
 use tidegate_live::tun::Tun;
+use tidegate_live::udp::Socket;
 
 const DEVICE: &str = "tgtest";
 
@@ -78,6 +80,53 @@ fn packets_above_the_mtu_are_fragmented() {
         // The kernel fragments at the MTU. All fragments but the last are multiples of 8 bytes.
         send(&namespace, 1_473, Ecn::Ect0).unwrap();
         assert_eq!((read(&tun).len(), read(&tun).len()), (1_500, 21));
+    });
+}
+
+/// "Fragmentation needed" (RFC 1191) about an IPv4 packet, from its destination.
+fn fragmentation_needed(packet: &[u8], mtu: u16) -> Vec<u8> {
+    let mut icmp = vec![3, 4, 0, 0, 0, 0];
+    icmp.extend(mtu.to_be_bytes());
+    icmp.extend(&packet[..28]);
+    let sum = checksum(&icmp);
+    icmp[2..4].copy_from_slice(&sum);
+    let mut header = packet[..20].to_vec();
+    header[2..4].copy_from_slice(&(20 + icmp.len() as u16).to_be_bytes());
+    header[9] = 1;
+    header[10..12].fill(0);
+    let (from, to) = (packet[16..20].to_vec(), packet[12..16].to_vec());
+    header[12..20].copy_from_slice(&[from, to].concat());
+    let sum = checksum(&header);
+    header[10..12].copy_from_slice(&sum);
+    [header, icmp].concat()
+}
+
+/// RFC 1071, of an even number of bytes.
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let words = bytes.as_chunks::<2>().0.iter();
+    let sum: u32 = words.map(|pair| u32::from(u16::from_be_bytes(*pair))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    (!((folded & 0xffff) + (folded >> 16)) as u16).to_be_bytes()
+}
+
+/// The kernel reports a smaller MTU as an error of the next datagram, whatever its size.
+#[test]
+fn a_report_of_a_smaller_mtu_costs_no_datagram() {
+    in_lab("a_report_of_a_smaller_mtu_costs_no_datagram", || {
+        let (namespace, tun) = device();
+        let connect = || {
+            let socket = UdpSocket::bind((Host::A.address(), 5_000)).unwrap();
+            Socket::connected(socket, (Host::B.address(), 5_001).into()).unwrap()
+        };
+        let mut socket = namespace.within(connect).unwrap();
+        let mut send = |payload| socket.send(&vec![7; payload], Transmit::default());
+        send(100).unwrap();
+        tun.write(&fragmentation_needed(&read(&tun), 600)).unwrap();
+        send(100).unwrap();
+        assert_eq!(read(&tun).len(), 128);
+        send(700).unwrap();
+        assert_eq!((read(&tun).len(), read(&tun).len()), (596, 152));
+        assert!(send(65_508).is_err(), "larger than any datagram");
     });
 }
 

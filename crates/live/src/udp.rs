@@ -247,9 +247,17 @@ impl Socket {
         if octet != 0 {
             control.set(&mut message, is_plain_v6(peer), octet);
         }
-        // SAFETY: all buffers that `message` points to outlive the call and are only read.
-        let sent = unsafe { libc::sendmsg(self.udp.as_raw_fd(), &raw const message, 0) };
-        check(sent as libc::c_int).map(drop)
+        let send = || {
+            // SAFETY: all buffers that `message` points to outlive the call and are only read.
+            let sent = unsafe { libc::sendmsg(self.udp.as_raw_fd(), &raw const message, 0) };
+            check(sent as libc::c_int).map(drop)
+        };
+        match send() {
+            // A router has reported a smaller MTU since the last call: the kernel fragments from now
+            // on. A datagram that is too large for it fails again.
+            Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => send(),
+            sent => sent,
+        }
     }
 
     fn read(&self, clock: Clock, buffer: &mut [u8]) -> io::Result<Option<(Arrival, SocketAddr)>> {

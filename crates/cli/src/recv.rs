@@ -224,16 +224,13 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     );
     let rejected = receiver.counts().rejected;
     let finished = reporter.finish(receiver.inner_mut(), rejected, around.clock.now())?;
-    args.json.print(finished.summary.as_ref())?;
+    // A failure of the stream is more important than one of the output.
+    let printed = args.json.print(finished.summary.as_ref());
     finished.recording?;
     ended?;
-    verdict(
-        args,
-        left,
-        &receiver,
-        port,
-        unexpected.advice(expected).as_deref(),
-    )
+    let advice = unexpected.advice(expected);
+    let code = verdict(args, left, &receiver, port, advice.as_deref())?;
+    printed.map(|()| code)
 }
 
 /// Checks the combination of options.

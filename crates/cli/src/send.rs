@@ -237,7 +237,8 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         known.finish();
     }
     let summary = reporter.finish(stream.inner_mut(), around.clock.now(), &events.take())?;
-    args.json.print(summary.as_ref())?;
+    // A failure of the stream is more important than one of the output.
+    let printed = args.json.print(summary.as_ref());
     if ended?.refused && around.interrupts.count() == 0 {
         // The stream ended before the driver gave up.
         bail!(DriveError::ConnectionRefused { peer });
@@ -248,7 +249,8 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
             same --key-file, and that no firewall is on the path"
         )));
     }
-    verdict(stream.inner(), peer)
+    let code = verdict(stream.inner(), peer)?;
+    printed.map(|()| code)
 }
 
 /// Protection of the stream to `peer`.

@@ -121,9 +121,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
         Input::Stored(..) => false,
     };
     let each = |around: &LiveContext, socket: &mut TcpSocket, player| {
-        let played = play(args, &input, around, socket, player)?;
-        args.json.print(played.summary.as_ref())?;
-        Ok(played)
+        play(args, &input, around, socket, player)?.print(args.json)
     };
     let idle = args.tcp.idle_timeout();
     end.each(&mut around, &args.tcp.options(), idle, over, each)?;

@@ -69,6 +69,7 @@ fn errors_name_the_file_the_row_and_the_fix() {
     for (line, code, words) in [
         ("knowledge show", 2, "knowledge.db does not exist"),
         ("knowledge import missing.csv", 2, "cannot read missing.csv"),
+        ("knowledge import /dev/null", 2, "/dev/null is no file"),
         (
             "knowledge import bad.csv",
             2,

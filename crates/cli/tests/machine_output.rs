@@ -213,6 +213,22 @@ fn a_reader_that_leaves_ends_the_session_without_an_error() {
     );
 }
 
+/// As with `send --json | head -c 0`.
+#[test]
+fn a_reader_that_leaves_hides_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let to = format!("127.0.0.1:{}", program::free_pair());
+    let sent = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["send", "--to", &to, "--json", "--duration", "20s"])
+        .stdout(writer)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&sent.stderr);
+    assert_eq!(sent.status.code(), Some(3), "{said}");
+    assert!(said.contains("connection refused"), "{said}");
+}
+
 #[test]
 fn a_recording_that_a_full_disk_cuts_short_is_an_error() {
     for transport in ["rtp", "tcp"] {

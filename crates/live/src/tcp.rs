@@ -300,12 +300,17 @@ impl TcpError {
     fn of(cause: io::Error, peer: SocketAddr) -> Self {
         use io::ErrorKind as Kind;
         match cause.kind() {
-            Kind::BrokenPipe | Kind::ConnectionReset | Kind::NotConnected | Kind::TimedOut => {
-                Self::Closed {
-                    peer,
-                    cause: Some(cause),
-                }
-            }
+            Kind::BrokenPipe
+            | Kind::ConnectionAborted
+            | Kind::ConnectionReset
+            | Kind::HostUnreachable
+            | Kind::NetworkDown
+            | Kind::NetworkUnreachable
+            | Kind::NotConnected
+            | Kind::TimedOut => Self::Closed {
+                peer,
+                cause: Some(cause),
+            },
             Kind::InvalidData => Self::Tls { peer, cause },
             _ => Self::System(cause),
         }

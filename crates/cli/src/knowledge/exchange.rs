@@ -1,14 +1,14 @@
 //! `tidegate knowledge import` and `export`.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::json;
 use tidegate_console::arguments;
 use tidegate_console::exit::EnvironmentError;
@@ -64,6 +64,11 @@ pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode> {
         ExchangeError::System(error) => anyhow!(error).context(format!("cannot read {name}")),
         error => anyhow!("{name}: {error}"),
     };
+    let is_pipe = fs::metadata(&args.file).is_ok_and(|file| !file.is_file());
+    ensure!(
+        !is_pipe,
+        "{name} is no file, and its rows are read twice: write them to a file first"
+    );
     // The first reading finds all errors before the store is changed.
     each_row(&args.file, |number, row| {
         let sample = row.sample(&AddressPolicy::Truncated);

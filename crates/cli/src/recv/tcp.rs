@@ -82,7 +82,8 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     player.turn(&mut receiver, around.clock.now());
     let failed = player.failed.take();
     let finished = player.finish(receiver.received(), around.clock.now())?;
-    args.json.print(finished.summary.as_ref())?;
+    // A failure of the stream is more important than one of the output.
+    let printed = args.json.print(finished.summary.as_ref());
     finished.recording?;
     if let Some(failed) = failed {
         return Err(failed);
@@ -103,7 +104,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
             args.idle_timeout.as_secs_f64()
         )));
     }
-    Ok(ExitCode::SUCCESS)
+    printed.map(|()| ExitCode::SUCCESS)
 }
 
 /// Connection to the sender. `None` if the user interrupts the wait.

@@ -38,9 +38,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     let each = |around: &LiveContext, socket: &mut TcpSocket, player| {
         // Each player receives the video from its beginning.
         let opened = opened.take().map_or_else(|| open_input(args), Ok)?;
-        let played = play(args, around, &around.conditions(), socket, opened, player)?;
-        args.json.print(played.summary.as_ref())?;
-        Ok(played)
+        play(args, around, &around.conditions(), socket, opened, player)?.print(args.json)
     };
     end.each(
         &mut around,

@@ -54,6 +54,20 @@ pub(crate) struct StreamResult {
     pub(crate) ended: Result<SenderEnd>,
 }
 
+impl StreamResult {
+    /// Prints the summary, if it is requested.
+    ///
+    /// # Errors
+    /// Standard output is closed or full, and the stream itself has not failed.
+    pub(crate) fn print(self, json: JsonArgs) -> Result<Self> {
+        let printed = json.print(self.summary.as_ref());
+        if self.ended.is_ok() {
+            printed?;
+        }
+        Ok(self)
+    }
+}
+
 impl Sending<'_> {
     /// Sends to the player at the other end of `socket`. `on_turn` is called at each turn of the
     /// driver and may print messages.

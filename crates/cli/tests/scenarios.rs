@@ -5,9 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use calm::judged;
 use command::{folder, text, tidegate};
 use program::Program;
 
+mod calm;
 mod command;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod program;
@@ -207,15 +209,23 @@ fn invalid_scenarios_are_reported_with_file_line_and_fix() {
 
 #[test]
 fn the_lab_runs_the_same_scenario_file() {
-    if skip::is_without_lab("the_lab_runs_the_same_scenario_file") {
-        return;
+    let test = "the_lab_runs_the_same_scenario_file";
+    if !skip::is_without_lab(test) {
+        judged(test, compare_with_lab);
     }
+}
+
+fn compare_with_lab() {
     let dir = folder("scenarios-lab");
     let scenario = dir.join("short.toml");
     let expect = r#""tidegate.on_time_of_all >= 0.8", "detour.on_time_of_all >= 0.8""#;
     std::fs::write(&scenario, short(expect) + DETOUR).unwrap();
     let args = ["lab", "run", path(&scenario), "--json", "--out", "run"];
     let out = tidegate(&args, &dir);
+    if out.status.code() == Some(75) {
+        eprintln!("not judged: the machine was too busy for the emulator");
+        return;
+    }
     assert!(
         out.status.success(),
         "{} {}",

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -164,15 +165,14 @@ impl Drop for Program {
     }
 }
 
-/// An even port with a free port above it, for RTCP.
+/// An even port with a free port above it, for RTCP. It is below those that the system gives to sockets
+/// without a port, and no other test of this process gets it.
 pub(crate) fn free_pair() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
     loop {
-        let low = UdpSocket::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        if low.is_multiple_of(2) && UdpSocket::bind(("127.0.0.1", low + 1)).is_ok() {
+        let low = NEXT.fetch_add(2, Ordering::Relaxed);
+        let free = [low, low + 1].map(|port| UdpSocket::bind(("127.0.0.1", port)));
+        if free.iter().all(Result::is_ok) {
             return low;
         }
     }

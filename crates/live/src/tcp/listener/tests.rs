@@ -104,8 +104,9 @@ fn a_slow_drip_is_no_sign_of_life() {
     let conditions = conditions();
     let limit = Duration::from_millis(200);
     let (listener, at) = listen::<TcpReceiver>(limit, &conditions);
-    let mut drip = TcpStream::connect(at).unwrap();
+    // Before the listener can accept.
     let began = conditions.clock.now();
+    let mut drip = TcpStream::connect(at).unwrap();
     // Packets without a frame, and a BYE, until the connection is closed.
     drip.write_all(&[0, 8, 0x81, 203, 0, 1, 0, 0, 0, 1])
         .unwrap();

@@ -144,9 +144,10 @@ impl Experiment {
         let name = quantity
             .split_once(':')
             .map_or(quantity, |(symbol, _)| symbol);
-        let panel = match options.is_lab() {
-            true => format!("{name} in the lab"),
-            false => String::new(),
+        let panel = if options.is_lab() {
+            format!("{name} in the lab")
+        } else {
+            String::new()
         };
         sweep.draw(&mut figure, &panel, units, of, curves.iter().copied());
         if options.is_lab() {

@@ -3,6 +3,7 @@
 pub(crate) mod address;
 mod keep;
 pub(crate) mod numbering;
+mod pipe;
 mod report;
 mod tcp;
 mod unexpected;
@@ -223,7 +224,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         },
     );
     let rejected = receiver.counts().rejected;
-    let finished = reporter.finish(receiver.inner_mut(), rejected, around.clock.now())?;
+    let finished = reporter.finish(receiver.inner_mut(), rejected, &around)?;
     // A failure of the stream is more important than one of the output.
     let printed = args.json.print(finished.summary.as_ref());
     finished.recording?;

@@ -5,7 +5,7 @@
 mod program;
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -211,6 +211,41 @@ fn a_reader_that_leaves_ends_the_session_without_an_error() {
         !said.contains("cut short") && !said.contains("incomplete"),
         "{said}"
     );
+}
+
+/// The session goes on while the reader does not read, and Ctrl-C ends the wait for it.
+#[test]
+fn a_reader_that_does_not_read_holds_neither_the_session_nor_its_end() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["recv", "--listen", "127.0.0.1:0", "--out", "-"])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut wait_for = |words: &str| {
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "{words}");
+        }
+        line
+    };
+    let line = wait_for("waiting for a stream at port ");
+    let port = line.split("port ").nth(1).unwrap();
+    let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+    // 500 kB, of which a pipe holds 64.
+    send(port.parse().unwrap(), "--duration 4s --control fixed:1Mb/s").succeeded();
+    let received = wait_for("received ");
+    let frames = received.split(' ').nth(1).unwrap().parse::<u32>().unwrap();
+    assert!(frames >= 100, "{received}");
+    let id = libc::pid_t::try_from(child.id()).unwrap();
+    // SAFETY: a system call that takes numbers. The child has not been waited for.
+    assert_eq!(unsafe { libc::kill(id, libc::SIGINT) }, 0);
+    wait_for("its reader does not read");
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+    drop(reader);
 }
 
 /// As with `send --json | head -c 0`.

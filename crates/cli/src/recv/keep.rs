@@ -10,31 +10,36 @@ use tidegate_sim::meter::Totals;
 use tidegate_sim::run::{ReceivedFrame, ShownFrame, Summary};
 
 use super::numbering::{MISFIT, Numbering};
+use super::pipe::PipeWriter;
 use super::viewer::DecodedFrame;
 use crate::live::{FLOW, Folder, Tally};
-use tidegate_console::output::{is_unread, output};
+use tidegate_console::context::LiveContext;
+use tidegate_console::output::is_unread;
 use tidegate_console::progress::{Progress, counted};
 
-/// Output file of the byte stream.
-pub(super) struct ByteStreamFile {
+/// Output of the byte stream.
+pub(super) struct ByteStream {
     name: String,
-    file: BufWriter<Box<dyn Write>>,
-    /// Each frame is passed on at once to the reader of a pipe.
-    is_pipe: bool,
+    to: Target,
 }
 
-impl ByteStreamFile {
+enum Target {
+    File(BufWriter<File>),
+    /// Each frame is passed on at once.
+    Pipe(PipeWriter),
+}
+
+impl ByteStream {
     /// Creates the file of `--out`, if given; `-` is standard output.
     ///
     /// # Errors
-    /// The file cannot be created.
+    /// The file or the thread cannot be created.
     pub(super) fn create(out: Option<&Path>) -> Result<Option<Self>> {
         let Some(path) = out else { return Ok(None) };
         if path.as_os_str() == "-" {
             return Ok(Some(Self {
                 name: "standard output".to_owned(),
-                file: BufWriter::new(Box::new(output())),
-                is_pipe: true,
+                to: Target::Pipe(PipeWriter::start()?),
             }));
         }
         let name = path.display().to_string();
@@ -42,17 +47,15 @@ impl ByteStreamFile {
             .with_context(|| format!("cannot write {name}: choose another file for --out"))?;
         Ok(Some(Self {
             name,
-            file: BufWriter::new(Box::new(file)),
-            is_pipe: false,
+            to: Target::File(BufWriter::new(file)),
         }))
     }
 
     fn write(&mut self, unit: &[u8]) -> io::Result<()> {
-        self.file.write_all(unit)?;
-        if self.is_pipe {
-            self.file.flush()?;
+        match &mut self.to {
+            Target::File(file) => file.write_all(unit),
+            Target::Pipe(pipe) => pipe.write(unit),
         }
-        Ok(())
     }
 }
 
@@ -69,7 +72,7 @@ pub(super) struct Keeper {
     /// Complete frames.
     pub(super) whole: Tally,
     folder: Folder,
-    byte_stream: Option<ByteStreamFile>,
+    byte_stream: Option<ByteStream>,
     /// The first write error of the byte stream.
     cut_short: Option<anyhow::Error>,
     rows: Vec<ReceivedFrame>,
@@ -82,11 +85,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Output of a receiver; `byte_stream` is the byte stream file, if any.
-    pub(super) fn new(
-        byte_stream: Option<ByteStreamFile>,
-        progress: Progress,
-        folder: Folder,
-    ) -> Self {
+    pub(super) fn new(byte_stream: Option<ByteStream>, progress: Progress, folder: Folder) -> Self {
         Self {
             progress,
             whole: Tally::default(),
@@ -138,18 +137,19 @@ impl Keeper {
         let Some(byte_stream) = &mut self.byte_stream else {
             return;
         };
-        if let Err(e) = byte_stream.write(unit) {
-            self.cut(e);
+        if let Err(e) = byte_stream.write(unit)
+            && let Some(ByteStream { name, to }) = self.byte_stream.take()
+        {
+            if let Target::File(file) = to {
+                // What is left in the buffer has no space either, and a destructor would write it.
+                let _ = file.into_parts();
+            }
+            self.cut(&name, e);
         }
     }
 
-    /// Ends the byte stream after a write error.
-    fn cut(&mut self, error: io::Error) {
-        let Some(ByteStreamFile { name, file, .. }) = self.byte_stream.take() else {
-            return;
-        };
-        // What is left in the buffer has no space either, and a destructor would write it.
-        let _ = file.into_parts();
+    /// The byte stream ends after a write error.
+    fn cut(&mut self, name: &str, error: io::Error) {
         let cut =
             anyhow::Error::new(error).context(format!("the recording in {name} is cut short"));
         if !is_unread(&cut) {
@@ -205,15 +205,28 @@ impl Keeper {
         format!("; PSNR {psnr:.1} dB over {}", counted(judged, "frame"))
     }
 
-    /// Completes the byte stream and the run folder, to which `totals` are added.
+    /// Completes the byte stream and the run folder, to which `totals` are added. After Ctrl-C, standard
+    /// output has a second to accept the rest.
     ///
     /// # Errors
     /// The run folder cannot be completed.
-    pub(super) fn finish(mut self, totals: Option<Totals>, now: Time) -> Result<Finished> {
-        let flushed = self.byte_stream.as_mut().map(|out| out.file.flush());
-        if let Some(Err(e)) = flushed {
-            self.cut(e);
+    pub(super) fn finish(
+        mut self,
+        totals: Option<Totals>,
+        around: &LiveContext,
+    ) -> Result<Finished> {
+        if let Some(ByteStream { name, to }) = self.byte_stream.take() {
+            let written = match to {
+                Target::File(mut file) => file.flush().inspect_err(|_| {
+                    let _ = file.into_parts();
+                }),
+                Target::Pipe(pipe) => pipe.finish(|| around.interrupts.count() > 0),
+            };
+            if let Err(e) = written {
+                self.cut(&name, e);
+            }
         }
+        let now = around.clock.now();
         if let Some(trouble) = self.folder.record_totals(now, totals) {
             self.progress.say(&trouble);
         }

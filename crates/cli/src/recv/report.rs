@@ -13,11 +13,12 @@ use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::meter::Count;
 
 use super::RecvArgs;
-use super::keep::{ByteStreamFile, Finished, Keeper};
+use super::keep::{ByteStream, Finished, Keeper};
 use super::numbering::Numbering;
 use super::unexpected::{Adviser, H265_ADVICE};
 use super::viewer::Viewer;
 use crate::live::{Folder, Intervals, rounded, totals};
+use tidegate_console::context::LiveContext;
 use tidegate_console::progress::{Progress, counted, millis};
 
 pub(super) struct Reporter {
@@ -62,7 +63,7 @@ impl Reporter {
         adviser: Adviser,
     ) -> Result<Self> {
         let mut keeper = Keeper::new(
-            ByteStreamFile::create(args.out.as_deref())?,
+            ByteStream::create(args.out.as_deref())?,
             Progress::default(),
             folder,
         );
@@ -142,8 +143,9 @@ impl Reporter {
         mut self,
         receiver: &mut MediaReceiver,
         not_authentic: u64,
-        now: Time,
+        around: &LiveContext,
     ) -> Result<Finished> {
+        let now = around.clock.now();
         receiver.finish();
         while let Some(frame) = receiver.poll_frame() {
             self.take(frame);
@@ -194,7 +196,7 @@ impl Reporter {
         let absent = bytes.saturating_mul(missing) / received.max(1);
         let arrived = count(received, bytes);
         let expected = count(received + missing, bytes.saturating_add(absent));
-        keeper.finish(totals(total.span, arrived, expected), now)
+        keeper.finish(totals(total.span, arrived, expected), around)
     }
 
     fn take(&mut self, frame: ReceivedFrame) {

@@ -18,7 +18,7 @@ use tidegate_sim::flow_endpoints::received_row;
 use tidegate_sim::meter::Count;
 use tidegate_sim::run::{ShownFrame, Side};
 
-use super::keep::{ByteStreamFile, Finished, Keeper};
+use super::keep::{ByteStream, Finished, Keeper};
 use super::numbering::{Numbering, Turns};
 use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     args.reference
         .as_deref()
         .map_or(Ok(()), viewer::check_reference)?;
-    let byte_stream = ByteStreamFile::create(args.out.as_deref())?;
+    let byte_stream = ByteStream::create(args.out.as_deref())?;
     let mut progress = Progress::default();
     let conditions = RunLimits {
         until: args.duration.map(|span| Time::ZERO + span),
@@ -81,7 +81,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     receiver.finish();
     player.turn(&mut receiver, around.clock.now());
     let failed = player.failed.take();
-    let finished = player.finish(receiver.received(), around.clock.now())?;
+    let finished = player.finish(receiver.received(), &around)?;
     // A failure of the stream is more important than one of the output.
     let printed = args.json.print(finished.summary.as_ref());
     finished.recording?;
@@ -314,7 +314,8 @@ impl<'a> Player<'a> {
     }
 
     /// Writes the last rows and prints the final message.
-    fn finish(mut self, received: ReceivedTotal, now: Time) -> Result<Finished> {
+    fn finish(mut self, received: ReceivedTotal, around: &LiveContext) -> Result<Finished> {
+        let now = around.clock.now();
         if let Some(viewer) = self.viewer.take() {
             for judged in viewer.finish() {
                 self.keeper.judged(judged);
@@ -339,6 +340,6 @@ impl<'a> Player<'a> {
             bytes: received.bytes,
         };
         // TCP loses nothing.
-        keeper.finish(totals(received.span, count, count), now)
+        keeper.finish(totals(received.span, count, count), around)
     }
 }

@@ -117,6 +117,7 @@ pub struct PortCounters {
     pub notifications: u64,
     /// Of an aggregation point in the kernel: batches of several datagrams, which pass unchanged.
     pub batches: u64,
+    /// Frames with an offload that the kernel cannot describe to a packet socket, which are lost.
     /// Of one in the kernel: packets that could not be changed.
     pub failed: u64,
     /// Of one in the kernel: samples that found no space.
@@ -245,6 +246,10 @@ impl Gateway {
                 Ok(Received::Nothing) => return Ok(()),
                 Ok(Received::TooLong) => {
                     self.counters.too_large += 1;
+                    continue;
+                }
+                Ok(Received::Undescribed) => {
+                    self.counters.failed += 1;
                     continue;
                 }
                 Err(cause) => return Err(self.lost(source, cause)),

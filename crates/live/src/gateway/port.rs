@@ -48,6 +48,8 @@ pub enum Received {
     Nothing,
     /// A frame was longer than the buffer and is lost.
     TooLong,
+    /// A frame has an offload that the kernel cannot describe to a packet socket, and is lost.
+    Undescribed,
 }
 
 /// Result of a transmission.
@@ -214,7 +216,7 @@ impl Port {
         let length =
             unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_TRUNC) };
         if length < 0 {
-            return self.no_frame(io::Error::last_os_error());
+            return without_frame(io::Error::last_os_error(), || self.exists());
         }
         let length = (length as usize).saturating_sub(mem::size_of::<Offload>());
         if TAG + length > frame.buffer.len() {
@@ -225,16 +227,6 @@ impl Port {
             frame.insert_tag(tag);
         }
         Ok(Received::Frame)
-    }
-
-    /// Whether an error of a read is a lack of frames.
-    fn no_frame(&self, error: io::Error) -> io::Result<Received> {
-        match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::EINTR) => Ok(Received::Nothing),
-            // Reported once when the interface goes down. It may come back.
-            Some(libc::ENETDOWN) if self.exists() => Ok(Received::Nothing),
-            _ => Err(error),
-        }
     }
 
     fn exists(&self) -> bool {
@@ -356,6 +348,19 @@ impl Default for PortFrame {
     }
 }
 
+/// Meaning of an error of a read. `exists` is whether the interface does.
+fn without_frame(error: io::Error, exists: impl FnOnce() -> bool) -> io::Result<Received> {
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EINTR) => Ok(Received::Nothing),
+        // The kernel has taken a frame whose offload has no value in a virtio_net_hdr: batches of
+        // UDP datagrams before Linux 6.2, and of SCTP packets.
+        Some(libc::EINVAL) => Ok(Received::Undescribed),
+        // Reported once when the interface goes down. It may come back.
+        Some(libc::ENETDOWN) if exists() => Ok(Received::Nothing),
+        _ => Err(error),
+    }
+}
+
 /// VLAN tag from the control data of a frame.
 fn removed_tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
     // SAFETY: the header has the length that the kernel has written.
@@ -417,3 +422,23 @@ const RECEIVE_BUFFER: i32 = 1 << 25;
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_UDP: u8 = 5;
 const GSO_ECN: u8 = 0x80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_failed_interface_is_an_error() {
+        let meaning = |code, exists| {
+            let error = io::Error::from_raw_os_error(code);
+            without_frame(error, || exists).map_err(|e| e.raw_os_error())
+        };
+        for exists in [true, false] {
+            assert_eq!(meaning(libc::EAGAIN, exists), Ok(Received::Nothing));
+            assert_eq!(meaning(libc::EINVAL, exists), Ok(Received::Undescribed));
+            assert_eq!(meaning(libc::ENXIO, exists), Err(Some(libc::ENXIO)));
+        }
+        assert_eq!(meaning(libc::ENETDOWN, true), Ok(Received::Nothing));
+        assert_eq!(meaning(libc::ENETDOWN, false), Err(Some(libc::ENETDOWN)));
+    }
+}

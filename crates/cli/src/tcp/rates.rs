@@ -160,13 +160,16 @@ impl Incoming {
     }
 }
 
-/// Reads available lines. `false` at the end of the file.
+/// Reads available lines, of at most [`MOST_BYTES`]: a writer that never pauses must not hold the
+/// stream. `false` at the end of the file.
 fn read_lines(from: &mut impl io::Read, text: &mut String) -> bool {
     let mut buffer = [0; 1_024];
-    loop {
+    let mut bytes = 0;
+    while bytes < MOST_BYTES {
         match from.read(&mut buffer) {
             Ok(0) => return false,
             Ok(count) => {
+                bytes += count;
                 text.push_str(&String::from_utf8_lossy(&buffer[..count]));
                 if text.len() > MAX_LINE && !text.contains('\n') {
                     text.clear();
@@ -176,6 +179,7 @@ fn read_lines(from: &mut impl io::Read, text: &mut String) -> bool {
             Err(e) => return e.kind() == ErrorKind::WouldBlock,
         }
     }
+    true
 }
 
 /// Removes and parses the complete lines.
@@ -332,6 +336,9 @@ impl Drop for Bound {
 /// `O_NONBLOCK` of Linux.
 pub(super) const NONBLOCK: i32 = 0o4000;
 const MOST_CLIENTS: usize = 16;
+/// Bytes of a pipe or client that are read between two turns of the stream: the default capacity of
+/// a pipe, so that its newest line is among them.
+const MOST_BYTES: usize = 1 << 16;
 /// In bytes, longer than any valid line.
 const MAX_LINE: usize = 4_096;
 
@@ -396,6 +403,27 @@ mod tests {
         assert!(error.to_string().contains("is not a named pipe"), "{error}");
         fs::remove_file(plain).unwrap();
         fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_writer_that_never_pauses_is_read_in_parts() {
+        let lines = "1000000\n700000\n".repeat(20_000);
+        let mut rest = lines.as_bytes();
+        let (mut text, mut said) = (String::new(), Vec::new());
+        loop {
+            let before = rest.len();
+            let open = read_lines(&mut rest, &mut text);
+            assert!(before - rest.len() <= MOST_BYTES);
+            said.extend(complete(&mut text));
+            if !open {
+                break;
+            }
+        }
+        assert_eq!(said.len(), 40_000);
+        assert!(
+            said.chunks(2)
+                .all(|two| *two == [Ok(rate(1_000)), Ok(rate(700))])
+        );
     }
 
     #[test]

@@ -258,6 +258,8 @@ impl Outgoing {
                     clients.retain_mut(|client| client.write_all(line.as_bytes()).is_ok());
                 }
                 while let Ok((mut client, _)) = listener.accept() {
+                    // At a constant rate no line shows which ones are closed. An empty write does.
+                    clients.retain_mut(|known| known.write(&[]).is_ok());
                     let quiet = client.set_nonblocking(true).is_ok();
                     if quiet
                         && clients.len() < MOST_CLIENTS
@@ -403,6 +405,32 @@ mod tests {
         assert!(error.to_string().contains("is not a named pipe"), "{error}");
         fs::remove_file(plain).unwrap();
         fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn closed_clients_leave_their_places_to_new_ones() {
+        let path = path("places");
+        let mut outgoing = Outgoing::open(&Channel::Unix(path.clone())).unwrap();
+        let connect = |outgoing: &mut Outgoing| {
+            let client = UnixStream::connect(&path).unwrap();
+            outgoing.write(Rate::kbps(500)).unwrap();
+            client
+        };
+        let first_line = |client: UnixStream| BufReader::new(client).lines().next();
+        // It reads, and writes nothing.
+        let half = connect(&mut outgoing);
+        half.shutdown(std::net::Shutdown::Write).unwrap();
+        for _ in 0..2 * MOST_CLIENTS {
+            let line = first_line(connect(&mut outgoing));
+            assert_eq!(line.unwrap().unwrap(), "500000");
+        }
+        let open: Vec<_> = (1..MOST_CLIENTS).map(|_| connect(&mut outgoing)).collect();
+        assert!(first_line(connect(&mut outgoing)).is_none(), "all are open");
+        outgoing.write(Rate::kbps(700)).unwrap();
+        for client in open.into_iter().chain([half]) {
+            let lines = BufReader::new(client).lines().take(2);
+            assert!(lines.map(Result::unwrap).eq(["500000", "700000"]));
+        }
     }
 
     #[test]

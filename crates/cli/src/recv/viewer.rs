@@ -1,12 +1,14 @@
 //! Decodes received frames and compares them with the originals, on a thread of its own.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, bail};
 use tidegate_core::media::{FrameRate, Quality};
-use tidegate_core::units::Time;
+use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::StopFlag;
 use tidegate_media::{
     Decoded, Decoder, DecoderConfig, FileOptions, FileSource, Picture, Scene, SceneSource, Size,
@@ -23,7 +25,7 @@ use crate::live::SCENE_SEED;
 #[derive(Debug)]
 pub(super) struct Viewer {
     /// `None` once the thread has fallen too far behind.
-    frames: Option<SyncSender<Unit>>,
+    frames: Option<Inlet>,
     decoded_frames: Receiver<DecodedFrame>,
     thread: JoinHandle<()>,
 }
@@ -35,6 +37,70 @@ struct Unit {
     data: Vec<u8>,
     /// Arrived in time to be shown. A late frame is decoded as a reference of others only.
     accepted: bool,
+}
+
+impl Unit {
+    fn size(&self) -> Bytes {
+        Bytes(self.data.len() as u64)
+    }
+}
+
+/// Queue of frames, limited by [`BACKLOG`] and [`BACKLOG_SIZE`].
+fn unit_queue() -> (Inlet, Outlet) {
+    let (units, queued) = sync_channel(BACKLOG);
+    let size = Arc::new(AtomicU64::new(0));
+    let inlet = Inlet {
+        units,
+        size: Arc::clone(&size),
+    };
+    (
+        inlet,
+        Outlet {
+            units: queued,
+            size,
+        },
+    )
+}
+
+#[derive(Debug)]
+struct Inlet {
+    units: SyncSender<Unit>,
+    /// Of the queued frames, in bytes.
+    size: Arc<AtomicU64>,
+}
+
+impl Inlet {
+    /// Returns the row if there is no place, or the other end is closed.
+    fn try_send(&self, unit: Unit) -> Result<(), ReceivedFrame> {
+        let size = unit.size();
+        // Relaxed: the channel orders the frames, and only this end adds to their size.
+        if Bytes(self.size.load(Ordering::Relaxed)) + size > BACKLOG_SIZE {
+            return Err(unit.row);
+        }
+        // Before the frame is queued, because the other end then subtracts it.
+        self.size.fetch_add(size.get(), Ordering::Relaxed);
+        self.units.try_send(unit).map_err(|e| {
+            self.size.fetch_sub(size.get(), Ordering::Relaxed);
+            let (TrySendError::Full(unit) | TrySendError::Disconnected(unit)) = e;
+            unit.row
+        })
+    }
+}
+
+struct Outlet {
+    units: Receiver<Unit>,
+    size: Arc<AtomicU64>,
+}
+
+impl Iterator for Outlet {
+    type Item = Unit;
+
+    /// The oldest frame, once there is one. `None` after the last one.
+    fn next(&mut self) -> Option<Unit> {
+        let unit = self.units.recv().ok()?;
+        self.size.fetch_sub(unit.size().get(), Ordering::Relaxed);
+        Some(unit)
+    }
 }
 
 /// Parameters of a viewer.
@@ -68,7 +134,7 @@ impl Viewer {
     /// # Errors
     /// There is no decoder, or the reference cannot be read.
     pub(super) fn start(watch: Watch<'_>, driver: StopFlag) -> Result<Self> {
-        let (frames, inbox) = sync_channel::<Unit>(BACKLOG);
+        let (frames, inbox) = unit_queue();
         let (outbox, decoded_frames) = sync_channel(BACKLOG);
         let mut screen = Screen::open(watch)?;
         let work = move || {
@@ -110,11 +176,7 @@ impl Viewer {
             data,
             accepted,
         };
-        frames.try_send(unit).map_err(|e| {
-            self.frames = None;
-            let (TrySendError::Full(unit) | TrySendError::Disconnected(unit)) = e;
-            unit.row
-        })
+        frames.try_send(unit).inspect_err(|_| self.frames = None)
     }
 
     /// Whether the thread accepts frames.
@@ -409,6 +471,8 @@ fn source(reference: &str, size: Size, rate: FrameRate) -> Result<Box<dyn VideoS
 
 /// Two minutes of frames: a thread this far behind does not catch up.
 const BACKLOG: usize = 3_600;
+/// Size of these frames, since a frame may have 4 MiB: two minutes at 4 Mb/s.
+const BACKLOG_SIZE: Bytes = Bytes(64_000_000);
 /// Number of frames of a gap that are compared with the last picture and shown in the window. More
 /// would delay the frames after the gap.
 const LONGEST_GAP: u64 = 300;
@@ -660,6 +724,32 @@ mod tests {
         assert!(gap.iter().all(|s| s.shown_frame == Some(0) && !s.on_time));
         let compared = gap.iter().filter(|s| s.quality.is_some()).count();
         assert_eq!(compared as u64, LONGEST_GAP);
+    }
+
+    #[test]
+    fn waiting_frames_are_bounded_in_number_and_in_size() {
+        let most = |size: usize| {
+            let (inlet, mut outlet) = unit_queue();
+            let put = |frame| inlet.try_send(unit(frame, vec![0; size]));
+            let count = (0..2 * BACKLOG as u64)
+                .take_while(|n| put(*n).is_ok())
+                .count();
+            assert!(put(0).is_err());
+            let oldest = outlet.next().unwrap();
+            assert_eq!(oldest.row.frame, 0);
+            count
+        };
+        assert_eq!(most(1), BACKLOG);
+        assert_eq!(most(4_000_000), 16);
+
+        let (inlet, mut outlet) = unit_queue();
+        // More than fits at once, one after the other.
+        for frame in 0..40 {
+            inlet.try_send(unit(frame, vec![0; 4_000_000])).unwrap();
+            assert_eq!(outlet.next().unwrap().row.frame, frame);
+        }
+        drop(inlet);
+        assert!(outlet.next().is_none());
     }
 
     #[test]

@@ -10,6 +10,8 @@ unknown) printf "$ready"'\007\007\007\007\007\007\007\007\007' >&0 ;;
 # 8192x8192
 large) printf "$ready"'\203\000\000\040\000\000\000\040\000' >&0 ;;
 again) printf "$ready$ready" >&0 ;;
+# Neither reads nor ends.
+deaf) exec sleep 1000 ;;
 # A byte of the reply every second.
 slow)
     printf "$ready" >&0

@@ -17,7 +17,7 @@ use tidegate_media::{
 use tidegate_sim::run::{ReceivedFrame, ShownFrame};
 
 use super::numbering::{MAX_UNITS, Turns};
-use super::window::Window;
+use super::window::{Window, WindowHandle};
 use crate::decoding::DecoderNotes;
 use crate::live::SCENE_SEED;
 
@@ -27,6 +27,7 @@ pub(super) struct Viewer {
     /// `None` once the thread has fallen too far behind.
     frames: Option<Inlet>,
     decoded_frames: Receiver<DecodedFrame>,
+    window: Option<WindowHandle>,
     thread: JoinHandle<()>,
 }
 
@@ -136,6 +137,7 @@ impl Viewer {
     pub(super) fn start(watch: Watch<'_>, driver: StopFlag) -> Result<Self> {
         let (frames, inbox) = unit_queue();
         let (outbox, decoded_frames) = sync_channel(BACKLOG);
+        let window = watch.window.as_ref().map(Window::handle);
         let mut screen = Screen::open(watch)?;
         let work = move || {
             for unit in inbox {
@@ -157,6 +159,7 @@ impl Viewer {
         Ok(Self {
             frames: Some(frames),
             decoded_frames,
+            window,
             thread,
         })
     }
@@ -189,9 +192,13 @@ impl Viewer {
         self.decoded_frames.try_recv().ok()
     }
 
-    /// All remaining frames, after the thread has decoded them and closed the window.
+    /// Closes the window. Returns all remaining frames, after the thread has decoded them.
     pub(super) fn finish(self) -> Vec<DecodedFrame> {
         drop(self.frames);
+        // The thread waits for a player that is paused.
+        if let Some(window) = self.window {
+            window.close();
+        }
         let decoded_frames = self.decoded_frames.into_iter().collect();
         // A panic of the thread has been printed.
         let _ = self.thread.join();
@@ -396,7 +403,10 @@ impl Screen {
             && let Some(window) = &mut self.window
             && let Err(e) = window.show(picture)
         {
-            *note = Some(format!("the window is closed ({e}); the stream continues"));
+            // At the end of the stream, there is no more to say.
+            if !window.is_closed() {
+                *note = Some(format!("the window is closed ({e}); the stream continues"));
+            }
             self.window = None;
         }
         ShownFrame {
@@ -482,7 +492,10 @@ const DIFFERENT_PSNR: f64 = 18.0;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
     use std::process::Command;
+    use std::time::Duration;
 
     use tidegate_core::media::{Codec, FrameEncoder as _, FrameOrder};
     use tidegate_core::units::Rate;
@@ -492,6 +505,8 @@ mod tests {
     use super::*;
 
     const FPS: FrameRate = FrameRate::fps(30);
+    /// Far beyond the duration of a test.
+    const GUARD: Duration = Duration::from_mins(1);
 
     fn units(frames: u64) -> Vec<Unit> {
         let scene = Scene::new(SCENE_SEED, Size::new(160, 96).unwrap());
@@ -710,6 +725,36 @@ mod tests {
             None,
             "nothing of frame 9 was decoded"
         );
+    }
+
+    /// A window that is paused does not hold the end of the program.
+    #[test]
+    fn a_player_that_does_not_read_ends_with_the_stream() {
+        let folder = std::env::temp_dir().join(format!("tidegate-paused-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let program = folder.join("deaf");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile_decoder.sh");
+        symlink(script, &program).unwrap();
+        let window = Window::with(program.to_str().unwrap(), FPS).unwrap();
+        let handle = window.handle();
+        let watch = Watch {
+            window: Some(window),
+            ..watch("scene")
+        };
+        let mut viewer = Viewer::start(watch, StopFlag::new().unwrap()).unwrap();
+        // More than a pipe holds.
+        for unit in units(12) {
+            viewer.show(unit.row, unit.data, true).unwrap();
+        }
+        let (outbox, ended) = sync_channel(1);
+        thread::spawn(move || outbox.send(viewer.finish()));
+        let decoded = ended.recv_timeout(GUARD);
+        // No process outlives a test that fails.
+        handle.close();
+        let decoded = decoded.expect("the thread ends");
+        fs::remove_dir_all(folder).unwrap();
+        assert_eq!(decoded.len(), 12);
+        assert!(decoded.iter().all(|frame| frame.note.is_none()));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Picture window: `ffplay`, fed through a pipe.
 
 use std::io::{self, Write as _};
+use std::mem;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
 use tidegate_console::exit::EnvironmentError;
@@ -12,11 +14,36 @@ use tidegate_media::{Picture, Size};
 #[derive(Debug)]
 pub(super) struct Window {
     player: String,
-    child: Child,
+    process: WindowHandle,
     pipe: Option<ChildStdin>,
     rate: FrameRate,
     /// Picture size in the header that was written to the player.
     size: Option<Size>,
+}
+
+/// Closes a window from another thread, also while [`Window::show`] waits for its player.
+#[derive(Clone, Debug)]
+pub(super) struct WindowHandle(Arc<Mutex<Process>>);
+
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    /// Closed by the handle. No other player is started.
+    is_closed: bool,
+}
+
+impl WindowHandle {
+    /// Ends the player, as it may be paused. Later pictures are not shown.
+    pub(super) fn close(&self) {
+        let mut process = self.lock();
+        process.is_closed = true;
+        end(&mut process.child);
+    }
+
+    /// A poisoned lock is usable: no critical section leaves a partial state.
+    fn lock(&self) -> MutexGuard<'_, Process> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Window {
@@ -32,15 +59,34 @@ impl Window {
         Ok(opened.map_err(EnvironmentError::of)?)
     }
 
-    fn with(player: &str, rate: FrameRate) -> io::Result<Self> {
+    /// Opens the window of another player.
+    ///
+    /// # Errors
+    /// There is no such program.
+    pub(super) fn with(player: &str, rate: FrameRate) -> io::Result<Self> {
         let mut child = start(player)?;
+        let pipe = child.stdin.take();
+        let process = Process {
+            child,
+            is_closed: false,
+        };
         Ok(Self {
             player: player.to_owned(),
-            pipe: child.stdin.take(),
-            child,
+            process: WindowHandle(Arc::new(Mutex::new(process))),
+            pipe,
             rate,
             size: None,
         })
+    }
+
+    /// Handle that closes the window.
+    pub(super) fn handle(&self) -> WindowHandle {
+        self.process.clone()
+    }
+
+    /// Whether the handle has closed the window.
+    pub(super) fn is_closed(&self) -> bool {
+        self.process.lock().is_closed
     }
 
     /// Shows a picture for one frame. A picture of another size is shown in another window, since
@@ -50,11 +96,7 @@ impl Window {
     /// The user closed the window.
     pub(super) fn show(&mut self, picture: &Picture) -> io::Result<()> {
         if self.size.is_some_and(|size| size != picture.size()) {
-            // A player that has ended was closed by the user.
-            if self.child.try_wait()?.is_some() {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-            *self = Self::with(&self.player, self.rate)?;
+            self.restart()?;
         }
         let Some(pipe) = &mut self.pipe else {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -72,6 +114,19 @@ impl Window {
         pipe.write_all(b"FRAME\n")?;
         pipe.write_all(picture.as_i420())
     }
+
+    /// Replaces the player.
+    fn restart(&mut self) -> io::Result<()> {
+        let mut process = self.process.lock();
+        // A player that has ended was closed by the user, or by the handle.
+        if process.child.try_wait()?.is_some() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut next = start(&self.player)?;
+        (self.pipe, self.size) = (next.stdin.take(), None);
+        end(&mut mem::replace(&mut process.child, next));
+        Ok(())
+    }
 }
 
 /// Starts a player of a stream of pictures on its standard input.
@@ -84,13 +139,17 @@ fn start(player: &str) -> io::Result<Child> {
     command.stdout(Stdio::null()).spawn()
 }
 
+/// The player may be paused, so it is killed. Its id is its own until it has been waited for; later
+/// calls do nothing.
+fn end(player: &mut Child) {
+    let _ = player.kill();
+    let _ = player.wait();
+}
+
 impl Drop for Window {
     fn drop(&mut self) {
         self.pipe = None;
-        // The player may be paused, so kill it rather than wait. Killing an exited process fails
-        // without harm.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.process.lock().child);
     }
 }
 
@@ -106,11 +165,12 @@ mod tests {
         let [small, large] = [(64, 48), (96, 64)].map(|(w, h)| Size::new(w, h).unwrap());
         let mut window = Window::with(PLAYER, FrameRate::fps(30)).unwrap();
         window.show(&Picture::black(small)).unwrap();
-        let first = window.child.id();
+        let id = |window: &Window| window.process.lock().child.id();
+        let first = id(&window);
         window.show(&Picture::black(small)).unwrap();
-        assert_eq!(window.child.id(), first);
+        assert_eq!(id(&window), first);
         window.show(&Picture::black(large)).unwrap();
-        assert_ne!(window.child.id(), first);
+        assert_ne!(id(&window), first);
         assert_eq!(window.size, Some(large));
     }
 
@@ -118,8 +178,20 @@ mod tests {
     fn a_closed_window_is_an_error_rather_than_a_hang() {
         let picture = Picture::black(Size::new(64, 48).unwrap());
         let mut window = Window::with("true", FrameRate::fps(30)).unwrap();
-        window.child.wait().unwrap();
+        window.process.lock().child.wait().unwrap();
         assert!(window.show(&picture).is_err());
         assert!(Window::with("/nowhere/ffplay", FrameRate::fps(30)).is_err());
+    }
+
+    #[test]
+    fn a_window_closed_by_its_handle_stays_closed() {
+        let [small, large] = [(64, 48), (96, 64)].map(|(w, h)| Size::new(w, h).unwrap());
+        let mut window = Window::with(PLAYER, FrameRate::fps(30)).unwrap();
+        window.show(&Picture::black(small)).unwrap();
+        window.handle().close();
+        for size in [small, large] {
+            assert!(window.show(&Picture::black(size)).is_err());
+        }
+        assert!(window.is_closed());
     }
 }

@@ -7,8 +7,9 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
-use program::{Program, player, to};
+use program::{GUARD, Program, Scratch, load, player, text, to};
 use tidegate_core::session::tcp::first_report;
 
 /// A sender of small pictures.
@@ -92,6 +93,71 @@ fn a_server_passes_over_silent_and_slow_players() {
     waiting.wait().succeeded();
     endless.interrupt();
     endless.wait().succeeded();
+}
+
+/// Waits until the data on a connection within this host has arrived, and the peer has read it if
+/// `is_read`.
+fn wait_until_arrived(stream: &TcpStream, is_read: bool) {
+    let ports = [stream.local_addr(), stream.peer_addr()].map(|at| at.unwrap().port());
+    // Bytes that are not acknowledged, and those that are not read, of the socket between two ports.
+    let waiting = |here: u16, there: u16| {
+        let list = fs::read_to_string("/proc/net/tcp").unwrap();
+        let ends = [here, there].map(|port| format!(":{port:04X}"));
+        list.lines().find_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let is_own = words[1].ends_with(&ends[0]) && words[2].ends_with(&ends[1]);
+            let (unacknowledged, unread) = words[4].split_once(':')?;
+            is_own.then(|| (unacknowledged.to_owned(), unread.to_owned()))
+        })
+    };
+    let guard = Instant::now() + GUARD;
+    let [here, there] = ports;
+    let has_none = |count: &str| count == "00000000";
+    while !waiting(here, there).is_some_and(|(open, _)| has_none(&open))
+        || is_read && !waiting(there, here).is_some_and(|(_, unread)| has_none(&unread))
+    {
+        assert!(Instant::now() < guard, "the data does not arrive");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn players_that_leave_before_their_turn_are_not_counted() {
+    let scratch = Scratch::new("left-early");
+    let [run, second, third] = ["run", "run-2", "run-3"].map(|name| scratch.path(name));
+    let options = format!("--run {}", text(&run));
+    let mut server = server("--serve 127.0.0.1:0", &options);
+    let port = server.number("waiting for players at port ");
+    let mut first = from(port);
+    first.wait_for_line("the stream has started");
+    let waiting = || {
+        let mut player = connect(port);
+        player.write_all(&first_report(1)).unwrap();
+        wait_until_arrived(&player, true);
+        player
+    };
+    // One sends a BYE and stays, one closes its connection.
+    let mut polite = waiting();
+    polite
+        .write_all(&[0, 8, 0x81, 203, 0, 1, 0, 0, 0, 1])
+        .unwrap();
+    wait_until_arrived(&polite, false);
+    drop(waiting());
+    first.interrupt();
+    first.wait().succeeded();
+    server.wait_for_line("the player has left");
+    server.wait_for_line("connected and left before its turn; waiting for the next player");
+    server.wait_for_line("the player has left");
+    let mut last = from(port);
+    last.wait_for_line("frames/s");
+    last.interrupt();
+    last.wait().succeeded();
+    server.interrupt();
+    server.wait().succeeded();
+    for run in [&run, &second] {
+        assert!(!load(run).flows[0].sent.is_empty());
+    }
+    assert!(!third.exists());
 }
 
 /// Leaves two descriptors to a running program.

@@ -84,6 +84,12 @@ pub fn send<P: EncodePipe>(
 ) -> Result<SenderEnd, TcpError> {
     let peer = socket.peer;
     let gone = |cause: io::Error| TcpError::of(cause, peer);
+    // A player that left while it waited for its turn gets no data.
+    let read = listen(socket);
+    if socket.player.has_left() {
+        return Ok(SenderEnd::PlayerLeft);
+    }
+    ended(read, peer)?;
     loop {
         let now = conditions.clock.now();
         hear(&mut stream.sender, socket, now).map_err(gone)?;
@@ -105,9 +111,7 @@ pub fn send<P: EncodePipe>(
         if asked {
             return Ok(SenderEnd::Callback);
         }
-        if read.map_err(gone)? == Reading::End {
-            return Err(TcpError::Closed { peer, cause: None });
-        }
+        ended(read, peer)?;
         let next = stream.sender.next_timeout().unwrap_or(Time::FAR);
         let room = if stream.sender.waits_for_room() {
             now + ROOM
@@ -176,6 +180,16 @@ fn listen(socket: &mut TcpSocket) -> io::Result<Reading> {
         let _ = socket.player.on_bytes(&buffer[..count]);
     }
     Ok(Reading::Open)
+}
+
+/// # Errors
+/// The peer has closed the connection.
+fn ended(read: io::Result<Reading>, peer: SocketAddr) -> Result<(), TcpError> {
+    match read {
+        Ok(Reading::Open) => Ok(()),
+        Ok(Reading::End) => Err(TcpError::Closed { peer, cause: None }),
+        Err(cause) => Err(TcpError::of(cause, peer)),
+    }
 }
 
 /// End of a stream at its receiver.

@@ -122,10 +122,23 @@ impl Reporter {
         if let Ok(SenderEnd::PlayerLeft) = played {
             self.progress.say("the player has left");
         }
-        // A player that resets the connection may have accepted no data.
-        self.took |= played.is_ok();
+        self.keep(stream, now);
+        self.took |= match played {
+            // It may have left while it waited for its turn.
+            Ok(SenderEnd::PlayerLeft) => socket
+                .backlog()
+                .is_ok_and(|(unsent, unacknowledged)| self.is_taken(unsent + unacknowledged)),
+            Ok(_) => true,
+            // A player that resets the connection may have accepted no data.
+            Err(_) => false,
+        };
         self.keep(stream, now);
         played
+    }
+
+    /// Whether some of the sent data is acknowledged, if this much is not.
+    fn is_taken(&self, open: Bytes) -> bool {
+        self.total.left.size() > open
     }
 
     /// Whether the player accepted data. A deferred folder is created only then.
@@ -226,7 +239,7 @@ impl Reporter {
         }
         // Data written by the last call, and how much is acknowledged by now.
         let backlog = stream.sender.backlog();
-        self.took |= self.total.left.size() > backlog.unsent + backlog.unacknowledged;
+        self.took |= self.is_taken(backlog.unsent + backlog.unacknowledged);
         self.keep(stream, now);
         if let Some(slow) = self.pace.check(now) {
             self.progress.say(&slow);

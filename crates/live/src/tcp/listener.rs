@@ -23,6 +23,8 @@ use crate::tls::{TlsServer, reason};
 pub trait Opening: Default + fmt::Debug + Send + 'static {
     /// Object of "the peer sent" if the opening is absent.
     const ABSENT: &'static str;
+    /// Whether a peer is served that has closed the connection while it waited for its turn.
+    const SERVED_AFTER_CLOSE: bool;
 
     /// Processes bytes of the peer. Returns whether the opening is complete.
     ///
@@ -35,6 +37,8 @@ pub trait Opening: Default + fmt::Debug + Send + 'static {
 /// or hold a session without any video.
 impl Opening for TcpReceiver {
     const ABSENT: &'static str = "no stream of RTP packets (RFC 4571)";
+    /// Its stream may be complete.
+    const SERVED_AFTER_CLOSE: bool = true;
 
     fn advance(&mut self, now: Time, bytes: &[u8]) -> Result<bool, StreamFault> {
         self.on_bytes(now, bytes)?;
@@ -45,6 +49,7 @@ impl Opening for TcpReceiver {
 /// A player sends an RTCP packet.
 impl Opening for PlayerRtcp {
     const ABSENT: &'static str = "no receiver report (RFC 4571)";
+    const SERVED_AFTER_CLOSE: bool = false;
 
     fn advance(&mut self, _: Time, bytes: &[u8]) -> Result<bool, StreamFault> {
         self.on_bytes(bytes)?;
@@ -96,6 +101,11 @@ pub enum Refusal {
         /// Time limit.
         limit: Duration,
     },
+    /// The peer closed the connection after its opening, before its turn.
+    Left {
+        /// Address of the peer.
+        peer: SocketAddr,
+    },
     /// The data has another format.
     NoStream {
         /// Address of the peer.
@@ -123,6 +133,8 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Listener<O> {
     shared: Arc<Mutex<Shared<O>>>,
+    /// That of the thread.
+    clock: Clock,
     /// Ends the thread.
     stop: StopFlag,
     thread: Option<JoinHandle<()>>,
@@ -133,6 +145,7 @@ struct Shared<O> {
     ready: VecDeque<Admitted<O>>,
     /// With the number of refusals before that are not reported.
     refusals: VecDeque<(Refusal, u64)>,
+    limiter: RecordLimiter,
     failed: Option<io::Error>,
 }
 
@@ -153,6 +166,7 @@ impl<O: Opening> Listener<O> {
         let shared = Arc::new(Mutex::new(Shared {
             ready: VecDeque::new(),
             refusals: VecDeque::new(),
+            limiter: RecordLimiter::default(),
             failed: None,
         }));
         let stop = StopFlag::new()?;
@@ -168,7 +182,6 @@ impl<O: Opening> Listener<O> {
             most: most.clamp(1, MAX_PENDING),
             pending: Vec::new(),
             paused_until: Time::ZERO,
-            limiter: RecordLimiter::default(),
             shared: Arc::clone(&shared),
         };
         let thread = thread::Builder::new().name("listener".into());
@@ -179,6 +192,7 @@ impl<O: Opening> Listener<O> {
         })?;
         Ok(Self {
             shared,
+            clock: conditions.clock,
             stop,
             thread: Some(thread),
         })
@@ -198,6 +212,7 @@ impl<O: Opening> Listener<O> {
     ) -> Result<Option<Admitted<O>>, TcpError> {
         loop {
             let mut shared = lock(&self.shared);
+            shared.close_left(self.clock.now());
             let refusals = mem::take(&mut shared.refusals);
             let ready = shared.ready.pop_front();
             let failed = shared.failed.take();
@@ -216,6 +231,36 @@ impl<O: Opening> Listener<O> {
             }
             let now = conditions.clock.now();
             wait(&[], conditions, now, now + TICK).map_err(TcpError::System)?;
+        }
+    }
+}
+
+impl<O: Opening> Shared<O> {
+    /// Closes the waiting connections whose peer has left. Each would hold a place of others.
+    fn close_left(&mut self, now: Time) {
+        if O::SERVED_AFTER_CLOSE {
+            return;
+        }
+        for admitted in mem::take(&mut self.ready) {
+            if admitted.socket.has_ended() {
+                let peer = admitted.socket.peer();
+                self.refuse(now, Refusal::Left { peer });
+            } else {
+                self.ready.push_back(admitted);
+            }
+        }
+    }
+
+    fn refuse(&mut self, now: Time, refusal: Refusal) {
+        if let Some(omitted) = self.limiter.admit(now) {
+            // The driver does not take them while it serves a peer.
+            if self.refusals.len() == MAX_REFUSALS
+                && let Some((_, before)) = self.refusals.pop_front()
+                && let Some((_, next)) = self.refusals.front_mut()
+            {
+                *next += before + 1;
+            }
+            self.refusals.push_back((refusal, omitted));
         }
     }
 }
@@ -244,7 +289,6 @@ struct Acceptor<O> {
     pending: Vec<Pending<O>>,
     /// Time until which the system accepts no connection.
     paused_until: Time,
-    limiter: RecordLimiter,
     shared: Arc<Mutex<Shared<O>>>,
 }
 
@@ -320,11 +364,12 @@ impl<O: Opening> Acceptor<O> {
     }
 
     fn admit(&mut self, pending: Pending<O>) {
+        let now = self.clock.now();
         let mut shared = lock(&self.shared);
+        shared.close_left(now);
         if shared.ready.len() == MAX_READY {
-            drop(shared);
             let peer = pending.socket.peer();
-            return self.refuse(Refusal::Crowded { peer, absent: None });
+            return shared.refuse(now, Refusal::Crowded { peer, absent: None });
         }
         shared.ready.push_back(Admitted {
             socket: pending.socket,
@@ -386,17 +431,7 @@ impl<O: Opening> Acceptor<O> {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        if let Some(omitted) = self.limiter.admit(self.clock.now()) {
-            let mut shared = lock(&self.shared);
-            // The driver does not take them while it serves a peer.
-            if shared.refusals.len() == MAX_REFUSALS
-                && let Some((_, before)) = shared.refusals.pop_front()
-                && let Some((_, next)) = shared.refusals.front_mut()
-            {
-                *next += before + 1;
-            }
-            shared.refusals.push_back((refusal, omitted));
-        }
+        lock(&self.shared).refuse(self.clock.now(), refusal);
     }
 }
 
@@ -477,6 +512,7 @@ impl fmt::Display for Refusal {
                 "{peer} connected and sent {absent} within {} s",
                 limit.as_secs_f64()
             ),
+            Self::Left { peer } => write!(f, "{peer} connected and left before its turn"),
             Self::NoStream {
                 peer,
                 absent,

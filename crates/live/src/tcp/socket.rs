@@ -239,6 +239,18 @@ impl TcpSocket {
         })
     }
 
+    /// Whether the peer has closed or reset the connection, or closed its own direction.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut own = libc::pollfd {
+            fd: self.stream.as_raw_fd(),
+            // POLLHUP and POLLERR are reported in any case.
+            events: libc::POLLRDHUP,
+            revents: 0,
+        };
+        // SAFETY: one initialised structure, which outlives the call. It returns at once.
+        unsafe { libc::poll(&raw mut own, 1, 0) > 0 }
+    }
+
     /// Bytes in the send queue of the kernel: unsent, and sent but not acknowledged.
     ///
     /// # Errors

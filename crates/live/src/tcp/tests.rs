@@ -149,6 +149,21 @@ fn close_in_mid_stream_names_the_peer() {
     assert!(matches!(error, Err(TcpError::Closed { .. })), "{error:?}");
 }
 
+#[test]
+fn a_player_that_left_before_its_turn_gets_no_data() {
+    let (mut near, mut far) = pair(&TcpOptions::default());
+    far.write(&[0, 8, 0x81, 203, 0, 1, 0, 0, 0, 1]).unwrap();
+    while near.stream.peek(&mut [0]).is_err() {
+        thread::yield_now();
+    }
+    let mut stream = streamer(1_000);
+    let ended = send(&mut stream, &mut near, &conditions(), |_, _| {
+        ControlFlow::Continue(())
+    });
+    assert_eq!(ended.unwrap(), SenderEnd::PlayerLeft);
+    assert_eq!(stream.sender.packets(), 0);
+}
+
 /// A player that reads a few bytes at a time: the kernel acknowledges what fits into its buffer, and
 /// the rest stays.
 #[test]

@@ -257,6 +257,82 @@ fn waiting_players_are_bounded() {
     }
 }
 
+/// Waits until the listener's end of `count` waiting connections knows that their peer has left.
+fn have_left<O: Opening>(listener: &Listener<O>, count: usize) {
+    let is_known = || {
+        let shared = lock(&listener.shared);
+        let left = shared.ready.iter().filter(|a| a.socket.has_ended());
+        left.count() == count
+    };
+    while !is_known() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn players_that_leave_give_their_places_to_others() {
+    let conditions = conditions();
+    let (listener, at) = listen::<PlayerRtcp>(LONG, &conditions);
+    let player = || {
+        let mut player = TcpStream::connect(at).unwrap();
+        player.write_all(&first_report(1)).unwrap();
+        player
+    };
+    let newest_is = |player: &TcpStream| {
+        let name = player.local_addr().unwrap();
+        let shared = lock(&listener.shared);
+        let crowded = |(refusal, _): &_| matches!(refusal, Refusal::Crowded { .. });
+        assert!(!shared.refusals.iter().any(crowded));
+        shared.ready.back().is_some_and(|a| a.socket.peer() == name)
+    };
+    let admitted = |player: TcpStream| {
+        while !newest_is(&player) {
+            thread::yield_now();
+        }
+        player
+    };
+    let mut players: Vec<_> = (0..MAX_READY).map(|_| admitted(player())).collect();
+    let mut left: Vec<_> = players.drain(..3).collect();
+    let names: Vec<_> = left.iter().map(|p| p.local_addr().unwrap()).collect();
+    // It still reads, as a player that waits for the end of its connection does.
+    let half = left.remove(2);
+    half.shutdown(Shutdown::Write).unwrap();
+    reset(left.remove(1));
+    drop(left);
+    have_left(&listener, 3);
+    players.extend((0..3).map(|_| admitted(player())));
+    // One leaves after the last one was admitted.
+    let first = players.remove(0);
+    let first_name = first.local_addr().unwrap();
+    drop(first);
+    have_left(&listener, 1);
+    let mut said = Vec::new();
+    for player in &players {
+        let (admitted, refused) = next(&listener, &conditions);
+        assert_eq!(admitted.socket.peer(), player.local_addr().unwrap());
+        said.extend(refused);
+    }
+    for (name, said) in names.iter().chain([&first_name]).zip(&said) {
+        let line = format!("{name} connected and left before its turn");
+        assert!(said.starts_with(&line), "{said}");
+    }
+    assert_eq!(said.len(), 4);
+}
+
+/// Its stream may be complete.
+#[test]
+fn a_sender_that_has_closed_its_connection_is_served() {
+    let conditions = conditions();
+    let (listener, at) = listen::<TcpReceiver>(LONG, &conditions);
+    let mut sender = TcpStream::connect(at).unwrap();
+    let name = sender.local_addr().unwrap();
+    sender.write_all(&frame()).unwrap();
+    drop(sender);
+    have_left(&listener, 1);
+    let (admitted, _) = next(&listener, &conditions);
+    assert_eq!(admitted.socket.peer(), name);
+}
+
 #[test]
 fn options_are_set_after_the_opening() {
     let conditions = conditions();

@@ -31,14 +31,14 @@ pub enum Basis {
 }
 
 impl Claim {
-    /// Creates a claim about a measured number. A number that is not finite, such as a ratio to
-    /// zero, means that the subject of the claim did not occur.
+    /// Creates a claim about a measured number. NaN, such as a ratio of zeros, means that the subject of
+    /// the claim did not occur.
     pub fn new(text: String, published: Option<f64>, ours: f64, holds: bool) -> Self {
         Self {
             text,
             published,
-            ours: ours.is_finite().then_some(ours),
-            holds: ours.is_finite().then_some(holds),
+            ours: (!ours.is_nan()).then_some(ours),
+            holds: (!ours.is_nan()).then_some(holds),
             basis: Basis::Measured,
         }
     }
@@ -304,7 +304,7 @@ mod tests {
             claim(true).repeated(),
             claim(false).repeated(),
             Claim::no_event("b".to_owned(), Some(1.0)),
-            Claim::new("c".to_owned(), None, f64::INFINITY, true),
+            Claim::new("c".to_owned(), None, f64::INFINITY, false),
         ];
         let verdicts: Vec<&str> = claims.iter().map(Claim::verdict).collect();
         assert_eq!(
@@ -317,19 +317,19 @@ mod tests {
                 "repeated",
                 "FAILS, repeated",
                 "no event",
-                "no event"
+                "FAILS"
             ]
         );
         let tally = Tally::of(&claims, &[]);
         let expected = Tally {
             hold: 1,
-            fail: 2,
-            no_event: 2,
+            fail: 3,
+            no_event: 1,
             by_construction: 1,
             repeated: 2,
             ..Tally::default()
         };
         assert_eq!(tally, expected);
-        assert_eq!([tally, tally].into_iter().sum::<Tally>().fail, 4);
+        assert_eq!([tally, tally].into_iter().sum::<Tally>().fail, 6);
     }
 }

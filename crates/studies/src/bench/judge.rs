@@ -44,8 +44,10 @@ pub(super) fn judge(
                     let here = list.iter().find(|(at, _)| *at == point);
                     here.map(|(_, least)| Bound::AtLeast(*least))
                 }
+                // TFRC is not judged by itself.
                 Gate::AtLeastTfrc => references
                     .tfrc
+                    .filter(|tfrc| !core::ptr::eq(*tfrc, values))
                     .map(|tfrc| Bound::AtLeast(criterion.over.summary(&grid(tfrc)).0)),
                 Gate::None => None,
             };
@@ -95,11 +97,12 @@ impl Over {
         let means = || grid.iter().map(|seeds| mean(seeds));
         let worst = |mut cells: Vec<&Vec<f64>>| {
             cells.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
-            let unmeasured = cells.last().filter(|cell| mean(cell).is_nan());
-            let cell = match self {
-                Self::Least => unmeasured.or(cells.first()),
+            // The sign of a NaN depends on the processor, and so does its place.
+            let unmeasured = cells.iter().find(|cell| mean(cell).is_nan());
+            let cell = unmeasured.or(match self {
+                Self::Least => cells.first(),
                 _ => cells.last(),
-            };
+            });
             cell.map_or((f64::NAN, f64::NAN, f64::NAN), |seeds| {
                 (mean(seeds), lowest(seeds), highest(seeds))
             })
@@ -125,7 +128,8 @@ impl Over {
             Self::Median => {
                 let all = all();
                 let middle = all.get(all.len().saturating_sub(1) / 2);
-                let median = middle.copied().unwrap_or(f64::NAN);
+                let unmeasured = all.iter().find(|value| value.is_nan());
+                let median = unmeasured.or(middle).copied().unwrap_or(f64::NAN);
                 (median, lowest(&all), highest(&all))
             }
             Self::Maximum => {
@@ -204,13 +208,22 @@ mod tests {
 
     #[test]
     fn unmeasured_values_hold_no_gate() {
-        let grid = [vec![1.0, f64::NAN], vec![1.0, 1.0]];
-        for over in [Over::Mean, Over::Least, Over::Most, Over::Maximum] {
-            let (measured, ..) = over.summary(&grid);
-            assert!(!Bound::AtLeast(0.0).holds(measured), "{over:?}");
-            assert!(!Bound::AtMost(9.0).holds(measured), "{over:?}");
+        let overs = [
+            Over::Mean,
+            Over::Least,
+            Over::Most,
+            Over::Median,
+            Over::Maximum,
+        ];
+        for nan in [f64::NAN, -f64::NAN] {
+            let grid = [vec![1.0, nan], vec![1.0, 1.0]];
+            for over in overs {
+                let (measured, ..) = over.summary(&grid);
+                assert!(!Bound::AtLeast(0.0).holds(measured), "{over:?}");
+                assert!(!Bound::AtMost(9.0).holds(measured), "{over:?}");
+            }
+            let (count, ..) = Over::Count(Bound::AtLeast(1.0)).summary(&grid);
+            assert!((count - 1.0).abs() < 1e-12);
         }
-        let (count, ..) = Over::Count(Bound::AtLeast(1.0)).summary(&grid);
-        assert!((count - 1.0).abs() < 1e-12);
     }
 }

@@ -244,7 +244,8 @@ pub(super) fn back_after_rtts(run: &Played<'_>) -> f64 {
 }
 
 /// Packets into the dead link as a multiple of those permitted: one per quarter of a round trip and
-/// per 20 ms. From the third round trip and second of the outage on.
+/// per 20 ms. From three round trips and 0.4 s after the begin of the outage on; zero if it is shorter, as
+/// no packet is counted then.
 pub(super) fn probes(run: &Played<'_>) -> f64 {
     let Some((from, to)) = outage(run) else {
         return f64::NAN;
@@ -257,6 +258,9 @@ pub(super) fn probes(run: &Played<'_>) -> f64 {
     let (bins, sent) = dead.fold((0.0, 0), |(bins, sent), (_, bin)| {
         (bins + 1.0, sent + bin.sent.packets)
     });
+    if sent == 0 {
+        return 0.0;
+    }
     sent as f64 / (bins * bin / (rtt / 4.0).max(0.02))
 }
 

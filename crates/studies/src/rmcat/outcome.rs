@@ -100,13 +100,7 @@ impl FlowOutcome {
             ..Self::default()
         };
         let bins = meter.bins(index);
-        let mut dropped = vec![0_u64; bins.len()];
-        for at in meter.drops(index) {
-            let bin = at.since(Time::ZERO).as_nanos() / width.as_nanos();
-            if let Some(count) = dropped.get_mut(bin as usize) {
-                *count += 1;
-            }
-        }
+        let dropped = drops(meter, index);
         let bps = |bytes: Bytes| (bytes / width).as_bps();
         for (bin, dropped) in bins.zip(dropped) {
             flow.sent_bps.push(bps(bin.sent.bytes));
@@ -135,9 +129,29 @@ fn frames_lost(result: &FlowResult) -> Option<f64> {
     (sent > 0).then(|| f64::from(lost) / f64::from(sent))
 }
 
-/// Loss ratio of a bin. A drop is counted in the bin in which it occurs, at most slightly after
-/// the packet was sent, so that few drops are counted in a later bin.
+/// Drops by bin. A packet is dropped some time after it was sent, in an outage maybe when none is sent:
+/// drops beyond those that were sent in a bin count in the bins before.
+fn drops(meter: &Meter, index: usize) -> Vec<u64> {
+    let mut dropped = vec![0_u64; meter.bins(index).len()];
+    let last = dropped.len().saturating_sub(1);
+    for at in meter.drops(index) {
+        let bin = at.since(Time::ZERO).as_nanos() / meter.bin_length().as_nanos();
+        if let Some(count) = dropped.get_mut((bin as usize).min(last)) {
+            *count += 1;
+        }
+    }
+    let sent: Vec<u64> = meter.bins(index).map(|bin| bin.sent.packets).collect();
+    let mut left = 0;
+    for (count, sent) in dropped.iter_mut().zip(sent).rev() {
+        left += *count;
+        *count = left.min(sent);
+        left -= *count;
+    }
+    dropped
+}
+
+/// Loss ratio of a bin.
 fn share(dropped: u64, bin: &Bin) -> Option<f64> {
     let sent = bin.sent.packets;
-    (sent > 0).then(|| ((dropped as f64 / sent as f64).min(1.0) * 1e6).round() / 1e6)
+    (sent > 0).then(|| (dropped as f64 / sent as f64 * 1e6).round() / 1e6)
 }

@@ -8,7 +8,7 @@ mod track;
 use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
 
 use super::sweep::mean;
-use crate::papers::{Entry, Options, PapersError, Progress};
+use crate::papers::{Claim, Entry, Options, PapersError, Progress};
 use track::{Buffered, FRAME, SECONDS, Track, buffer, total, tracks};
 
 type Played = Result<Figure, PapersError>;
@@ -66,12 +66,15 @@ pub(super) fn rates(entry: &Entry, options: &Options, progress: Progress<'_>) ->
         }
     }
     let single = mean(&means(&tracks, |track| distance(track, 1)));
-    figure.claim(
+    figure.claims.push(
+        Claim::new(
         "real adaptive encoders do not comply exactly with S(t): frames differ from their share of S(t) \
-         (the mean distance, % of S)",
+         (the mean distance, % of S)".to_owned(),
         None,
         percent(single),
         single > 0.005,
+        )
+        .by_construction(),
     );
     let half = mean(&means(&tracks, |track| distance(track, HALF_SECOND)));
     figure.claim(
@@ -103,11 +106,15 @@ pub(super) fn buffers(entry: &Entry, options: &Options, progress: Progress<'_>) 
     }
     figure.table = Some(architectures(&tracks));
     let level = mean(&means(&tracks, |track| mean(&limited(track).level)));
-    figure.claim(
-        "the differences between R(t) and S(t) result in a buffer (its mean size, kb)",
-        None,
-        level / 1e3,
-        level > 0.0,
+    figure.claims.push(
+        Claim::new(
+            "the differences between R(t) and S(t) result in a buffer (its mean size, kb)"
+                .to_owned(),
+            None,
+            level / 1e3,
+            level > 0.0,
+        )
+        .by_construction(),
     );
     let ours = longest(&tracks, limited);
     figure.claim(
@@ -129,11 +136,14 @@ pub(super) fn buffers(entry: &Entry, options: &Options, progress: Progress<'_>) 
     let lost = mean(&means(&tracks, |track| {
         buffer(&track.fixed, &track.permitted, LIMIT).lost
     }));
-    figure.claim(
-        "information is lost by overflows of the buffer behind a fixed encoder (%)",
-        None,
-        percent(lost),
-        lost > 0.0,
+    figure.claims.push(
+        Claim::new(
+            "information is lost by overflows of the buffer behind a fixed encoder (%)".to_owned(),
+            None,
+            percent(lost),
+            lost > 0.0,
+        )
+        .by_construction(),
     );
     figure.notes.push(limits(&tracks));
     figure.notes.push(note(options));

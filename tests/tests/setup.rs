@@ -2,7 +2,7 @@
 //! their arguments and create the requested programs.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -98,11 +98,15 @@ impl Drop for Machine {
     }
 }
 
-/// Writes a shell script as a program.
+/// Writes a shell script as a program. Another process writes the file: children that other tests
+/// start could have copies of a descriptor of this process that is open for writing, and until they
+/// have executed their programs the script could not be executed ("Text file busy").
 fn script(path: &Path, body: &str) {
     let text = format!("#!/bin/sh\ndid() {{ echo \"$@\" >> \"$HOME/did\"; }}\n{body}\n");
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    let write = "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"";
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", write, "sh"]).arg(path).arg(text);
+    assert!(shell.status().unwrap().success(), "{}", path.display());
 }
 
 /// Reports all libraries as installed, but x264 only after an installation if `lacks-x264` exists.

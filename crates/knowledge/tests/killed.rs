@@ -26,7 +26,7 @@ fn writer() {
     let config = GatherConfig::new(AddressPolicy::Plain);
     let gatherer = Gatherer::start(store, config, start, |notice| panic!("{notice}"));
     let gatherer = gatherer.expect("a thread");
-    let recorder = gatherer.recorder();
+    let (recorder, began) = (gatherer.recorder(), Instant::now());
     for number in 0_u64.. {
         recorder.record(Observation {
             address: [192, 0, 2, 7].into(),
@@ -41,8 +41,9 @@ fn writer() {
         });
         if number.is_multiple_of(BURST) {
             let written = gatherer.counts().written;
+            let elapsed = began.elapsed().as_millis();
             // The parent has closed the pipe if it was killed itself.
-            if writeln!(std::io::stderr(), "{number} {written}").is_err() {
+            if writeln!(std::io::stderr(), "{number} {written} {elapsed}").is_err() {
                 return;
             }
             // 5,000 samples/s.
@@ -70,8 +71,8 @@ fn a_kill_loses_less_than_a_second() {
         }
     });
     fs::remove_dir_all(folder).expect("removed");
-    // A kill loses the samples of less than two intervals between commits, and so of less than a
-    // second. The median, since a machine that stalls lengthens single intervals.
+    // A kill loses the samples of less than two intervals between commits. These are less than a
+    // second if one is less than 500 ms: the median, since a stall of the machine lengthens some.
     let mut intervals = intervals.into_inner().expect("no panic");
     intervals.sort();
     let median = intervals[intervals.len() / 2];
@@ -89,10 +90,10 @@ fn kill_one(path: &Path, seed: u64) -> Vec<Duration> {
         .expect("started");
     // At any moment between two commits or in one.
     let moment = unit(&mut Seed(seed).stream("kill"));
-    let commits = watch(
-        child.stderr.take().expect("piped"),
-        Duration::from_millis(500).mul_f64(moment),
-    );
+    let span = Duration::from_millis(500).mul_f64(moment);
+    // Stays open, since the writer ends by itself without it.
+    let mut messages = child.stderr.take().expect("piped");
+    let commits = watch(&mut messages, span);
     child.kill().expect("killed");
     child.wait().expect("ended");
     // The writer opens the store again, so that a damaged one would be replaced.
@@ -109,8 +110,8 @@ fn kill_one(path: &Path, seed: u64) -> Vec<Duration> {
         ControlFlow::Continue(())
     });
     read.expect("read");
-    // The last commit took all samples that were queued when the one before had ended. The writer
-    // itself has measured this, so that it also holds on a machine that stalls.
+    // The last commit has all samples that were recorded before the end of the one before. The
+    // writer reports both itself, so that this holds on a machine that stalls, too.
     let [.., before, last] = &commits[..] else {
         panic!("{commits:?}");
     };
@@ -118,14 +119,17 @@ fn kill_one(path: &Path, seed: u64) -> Vec<Duration> {
         next > before.recorded && next >= last.written,
         "seed {seed}: {next} samples stored, {commits:?}"
     );
-    let ends = commits.windows(2).map(|pair| pair[1].at - pair[0].at);
-    ends.collect()
+    let pairs = commits.windows(2);
+    pairs
+        .map(|pair| pair[1].at.saturating_sub(pair[0].at))
+        .collect()
 }
 
 /// End of a commit, as the writer's messages show it.
 #[derive(Debug)]
 struct Commit {
-    at: Instant,
+    /// Since the start of the writer.
+    at: Duration,
     /// Number of a sample that was recorded before.
     recorded: u64,
     /// Samples in the store.
@@ -133,15 +137,16 @@ struct Commit {
 }
 
 /// Reads the messages of a writer until three commits and a span after them.
-fn watch(messages: ChildStderr, span: Duration) -> Vec<Commit> {
+fn watch(messages: &mut ChildStderr, span: Duration) -> Vec<Commit> {
     let mut commits: Vec<Commit> = Vec::new();
     let (mut before, mut stored) = (0, 0);
     for line in BufReader::new(messages).lines() {
         let line = line.expect("a line");
-        let numbers = line.split_once(' ');
-        let numbers = numbers.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        let (number, written): (u64, u64) = numbers.unwrap_or_else(|| panic!("{line}"));
-        let at = Instant::now();
+        let numbers: Result<Vec<u64>, _> = line.split(' ').map(str::parse).collect();
+        let Ok([number, written, elapsed]) = numbers.as_deref() else {
+            panic!("{line}");
+        };
+        let (number, written, at) = (*number, *written, Duration::from_millis(*elapsed));
         if written > stored {
             commits.push(Commit {
                 at,
@@ -150,12 +155,13 @@ fn watch(messages: ChildStderr, span: Duration) -> Vec<Commit> {
             });
         }
         (before, stored) = (number, written);
-        if commits.get(2).is_some_and(|third| at - third.at >= span) {
-            break;
+        let is_done = |third: &Commit| at >= third.at + span;
+        if commits.get(2).is_some_and(is_done) {
+            return commits;
         }
-        assert!(number < QUEUE, "the queue is full after {commits:?}");
+        assert!(number < written + QUEUE, "no commit after {commits:?}");
     }
-    commits
+    panic!("the writer has ended after {commits:?}");
 }
 
 const STORE: &str = "TIDEGATE_KILLED_STORE";

@@ -1,9 +1,9 @@
 //! Parts of a path through gateways: endpoints, and the bottleneck in the middle.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::time::Duration;
-use std::{fs, io, mem};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::time::{Duration, UNIX_EPOCH};
+use std::{fmt, fs, io, mem};
 
 use tidegate_core::aggregate::sender::{CpContent, CpSender, CpSenderConfig};
 use tidegate_core::control::Ecn;
@@ -16,6 +16,7 @@ use tidegate_live::clock::Clock;
 use tidegate_live::driver::StopFlag;
 use tidegate_live::gateway::{Port, PortFrame, Received};
 use tidegate_live::netns::{Namespace, Worker};
+use tidegate_live::realtime;
 
 /// A sending and receiving endpoint of application 1.
 pub(crate) struct Endpoint;
@@ -152,8 +153,11 @@ pub(crate) struct Middle {
 pub(crate) struct MiddleReport {
     pub(crate) passed: [u64; 2],
     pub(crate) lost: [u64; 2],
-    /// Mean time from read to write in seconds.
-    pub(crate) transit: [f64; 2],
+    /// Times from the reception by the kernel to the write.
+    transit: [Smoothed; 2],
+    pub(crate) round_trip: RoundTrip,
+    /// Time of the last packet to the left.
+    pub(crate) last: Time,
     pub(crate) checksum_errors: u64,
 }
 
@@ -171,6 +175,8 @@ impl Middle {
         let stop = StopFlag::new().unwrap();
         let flag = stop.clone();
         let work = move || {
+            // As the gateways, since the wait for this thread is in their round-trip time.
+            realtime::ask(40);
             let ports = ["left", "right"].map(|name| Port::open(name).unwrap());
             let network = Network::new(&config, Seed(3)).unwrap();
             emulate(&ports, network, clock, &flag)
@@ -198,7 +204,7 @@ fn emulate(
         wait(ports, network.next_departure().map(|at| clock.until(at)));
         for (number, port) in ports.iter().enumerate() {
             while port.receive(&mut frame).unwrap() == Received::Frame {
-                let at = clock.now();
+                let at = received(port.as_fd(), clock);
                 let is_cp = cp(&frame, &mut report.checksum_errors);
                 read[number] += u64::from(is_cp);
                 let frame = mem::replace(&mut frame, spare.pop().unwrap_or_default());
@@ -208,7 +214,7 @@ fn emulate(
                     to: 1 - number,
                     frame,
                 };
-                network.push(at, RouteId(number), transit);
+                network.push(clock.now(), RouteId(number), transit);
             }
         }
         while let Some(delivery) = network.pop(clock.now()) {
@@ -221,17 +227,88 @@ fn emulate(
             ports[to].send(&frame).unwrap();
             spare.push(frame);
             if is_cp {
-                report.passed[1 - to] += 1;
-                report.transit[1 - to] += clock.now().since(at).as_secs_f64();
+                report.departed(1 - to, at, clock.now());
             }
         }
     }
     for (number, read) in read.into_iter().enumerate() {
         // Packets in flight at the end count as lost: a handful of thousands.
         report.lost[number] = read - report.passed[number];
-        report.transit[number] /= report.passed[number].max(1) as f64;
     }
     report
+}
+
+impl MiddleReport {
+    fn departed(&mut self, way: usize, received: Time, now: Time) {
+        self.passed[way] += 1;
+        self.transit[way].add(now, now.since(received).as_secs_f64());
+        if way == 1 {
+            let sum = self.transit.iter().map(|transit| transit.mean).sum();
+            self.round_trip.0.push((now, sum));
+            self.last = now;
+        }
+    }
+}
+
+/// Sum of both smoothed times in seconds at each packet to the left.
+#[derive(Default)]
+pub(crate) struct RoundTrip(Vec<(Time, f64)>);
+
+impl RoundTrip {
+    pub(crate) fn at(&self, time: Time) -> f64 {
+        let next = self.0.partition_point(|(at, _)| *at <= time);
+        self.0[next.saturating_sub(1)].1
+    }
+}
+
+impl fmt::Debug for RoundTrip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0.last())
+    }
+}
+
+/// A time in seconds, smoothed as a point does: the mean of each round with the weight of RFC 6298.
+#[derive(Clone, Copy, Debug, Default)]
+struct Smoothed {
+    mean: f64,
+    /// Current round: its begin, and the sum and number of its times.
+    began: Time,
+    sum: f64,
+    times: u32,
+}
+
+impl Smoothed {
+    fn add(&mut self, now: Time, time: f64) {
+        self.sum += time;
+        self.times += 1;
+        if now.since(self.began) < ROUND {
+            return;
+        }
+        let round = self.sum / f64::from(self.times);
+        let is_first = self.began == Time::ZERO;
+        self.mean += if is_first { 1.0 } else { 0.125 } * (round - self.mean);
+        (self.began, self.sum, self.times) = (now, 0.0, 0);
+    }
+}
+
+/// Time at which the kernel received the packet that was read last from a socket.
+fn received(socket: BorrowedFd<'_>, clock: Clock) -> Time {
+    const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
+    let mut stamp = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let now = clock.now();
+    // SAFETY: the kernel writes a timespec.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSTAMPNS, &raw mut stamp) };
+    if result != 0 {
+        // The first call makes the kernel stamp the packets that follow.
+        return now;
+    }
+    // The age is a difference on the clock of the stamps, whose offset from ours may change.
+    let stamp = Duration::new(stamp.tv_sec as u64, stamp.tv_nsec as u32);
+    let age = UNIX_EPOCH.elapsed().unwrap().saturating_sub(stamp);
+    now.before(age)
 }
 
 /// Whether the frame is a packet of an application, whose checksum must be right.
@@ -345,3 +422,5 @@ fn request(name: &str) -> libc::ifreq {
 const SIZE: usize = 500;
 /// Interval in which the end is noticed.
 const GLANCE: Duration = Duration::from_millis(10);
+/// Round of a point: the round-trip time of the link.
+const ROUND: Duration = Duration::from_millis(40);

@@ -214,8 +214,6 @@ struct Outcome {
     middle: MiddleReport,
     left: EndpointReport,
     right: EndpointReport,
-    /// When the far point ended.
-    lost: Time,
 }
 
 /// Both endpoints send for a span. Then the far point ends, and the left endpoint continues for a
@@ -241,7 +239,6 @@ fn run(mode: Mode, span: Duration) -> Outcome {
     let right = Endpoint::start(&right, RIGHT, LEFT, clock, end);
     let right = right.join().unwrap();
     let far = far.end();
-    let lost = clock.now();
     let left = left.join().unwrap();
     let near = near.end();
     let middle = middle.end();
@@ -251,7 +248,6 @@ fn run(mode: Mode, span: Duration) -> Outcome {
         middle,
         left,
         right,
-        lost,
     }
 }
 
@@ -301,7 +297,6 @@ fn judge(outcome: &Outcome, span: Duration) {
         middle,
         left,
         right,
-        lost,
     } = outcome;
     let summary = format!("{near:?}\n{far:?}\n{middle:?}\n{left:?}\n{right:?}");
     let points = [near, far];
@@ -336,14 +331,17 @@ fn judge(outcome: &Outcome, span: Duration) {
         assert_eq!(point.failures, 0, "{summary}");
     }
 
-    // The loss of the far point reaches the left endpoint within three round trips.
+    // The loss of the far point reaches the left endpoint within three round trips, and not before
+    // the two that an answer may take. The origin is the arrival of its last packet. The end of its
+    // thread would be too late: its sockets take 20 ms and more to close.
     let notified = left.peer_lost.expect("a notification");
-    assert!(notified > *lost, "{summary}");
-    let notified = notified.since(*lost);
+    let notified = notified.since(middle.last);
+    let rtt = near.application.rtt;
     assert!(
-        notified < 3 * near.application.rtt,
+        notified > 2 * rtt && notified < 3 * rtt,
         "{notified:?}\n{summary}"
     );
+    println!("notified after {notified:?}, in round trips of {rtt:?}");
     assert!(near.notifications > 0);
     println!("{summary}");
 }

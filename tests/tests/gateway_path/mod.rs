@@ -54,7 +54,10 @@ impl Endpoint {
 }
 
 fn exchange(own: &str, other: SocketAddr, clock: Clock, end: Time) -> io::Result<EndpointReport> {
+    // As the gateways: the wait for this thread is in the time until a notification arrives.
+    realtime::ask(40);
     let socket = UdpSocket::bind((own, super::PORT))?;
+    socket.set_nonblocking(true)?;
     let mut sender = CpSender::new(CpSenderConfig {
         application: ApplicationId(1),
         flow: 1,
@@ -76,8 +79,10 @@ fn exchange(own: &str, other: SocketAddr, clock: Clock, end: Time) -> io::Result
             // Without a route to the hardware address the kernel may refuse.
             let _ = socket.send_to(&payload, other);
         }
-        let until = clock.until(sender.next_timeout().min(end));
-        socket.set_read_timeout(Some(until.max(Duration::from_micros(50))))?;
+        // A time limit of the socket has a resolution of up to 10 ms, by which the packet that is
+        // answered with a notification would be late.
+        let until = sender.next_timeout().min(end);
+        wait([socket.as_fd()], clock.until(until));
         let Ok((length, from)) = socket.recv_from(&mut buffer) else {
             continue;
         };
@@ -201,7 +206,9 @@ fn emulate(
     let mut read = [0_u64; 2];
     let (mut frame, mut spare) = (PortFrame::new(), Vec::new());
     while !stop.is_set() {
-        wait(ports, network.next_departure().map(|at| clock.until(at)));
+        let departure = network.next_departure().unwrap_or(Time::FAR);
+        let sources = ports.each_ref().map(|port| port.as_fd());
+        wait(sources, clock.until(departure));
         for (number, port) in ports.iter().enumerate() {
             while port.receive(&mut frame).unwrap() == Received::Frame {
                 let at = received(port.as_fd(), clock);
@@ -354,20 +361,27 @@ impl Packet for Transit {
     }
 }
 
-/// Waits for a frame, at most for a span, or 10 ms.
-fn wait(ports: &[Port; 2], span: Option<Duration>) {
-    let span = span.unwrap_or(GLANCE).min(GLANCE);
-    let mut sources = ports.each_ref().map(|port| libc::pollfd {
-        fd: port.as_fd().as_raw_fd(),
+/// Waits for a packet, at most for a span, or 10 ms.
+fn wait<const N: usize>(sources: [BorrowedFd<'_>; N], span: Duration) {
+    let mut sources = sources.map(|source| libc::pollfd {
+        fd: source.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     });
     let span = libc::timespec {
         tv_sec: 0,
-        tv_nsec: span.subsec_nanos().into(),
+        tv_nsec: span.min(GLANCE).subsec_nanos().into(),
     };
-    // SAFETY: both sources and the span outlive the call, and there is no mask of signals.
-    unsafe { libc::ppoll(sources.as_mut_ptr(), 2, &raw const span, std::ptr::null()) };
+    let number = N as libc::nfds_t;
+    // SAFETY: the sources and the span outlive the call, and there is no mask of signals.
+    unsafe {
+        libc::ppoll(
+            sources.as_mut_ptr(),
+            number,
+            &raw const span,
+            std::ptr::null(),
+        )
+    };
 }
 
 /// Makes the kernel compute the checksums of packets that an interface of this namespace sends.

@@ -198,10 +198,14 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, now: WallTime) {
-        let newest = self.store.newest(now).ok().flatten();
-        self.reference.stored = newest;
-        if let Some(newest) = newest {
-            self.prune(newest);
+        match self.store.newest(now) {
+            Ok(Some(newest)) => {
+                self.reference.stored = Some(newest);
+                self.prune(newest);
+            }
+            Ok(None) => self.reference.began_empty = true,
+            // Nothing is deleted without the time of the newest sample.
+            Err(_) => {}
         }
         loop {
             let is_open = self.fill();
@@ -288,6 +292,7 @@ impl Writer {
         let path = self.store.path().to_owned();
         let opened = Store::replace_damaged(&path, now)?;
         self.store = opened.store;
+        self.reference.began_empty = true;
         if let Some(aside) = opened.set_aside {
             (self.notify)(Notice::SetAside { store: path, aside });
         }
@@ -314,10 +319,12 @@ impl fmt::Debug for Writer {
 
 /// Time from which the age of samples is counted: that of the newest sample at the start, plus the
 /// time over which samples arrived since. The wall clock at the start may be wrong; a wrong year must
-/// not delete the store.
+/// not delete the store. A store that began empty has only samples of this clock, so that their own
+/// time counts.
 #[derive(Debug, Default)]
 struct Reference {
     stored: Option<WallTime>,
+    began_empty: bool,
     first: Option<WallTime>,
     pruned: Option<WallTime>,
 }
@@ -327,7 +334,8 @@ impl Reference {
     fn due(&mut self, arrived: &[Sample]) -> Option<WallTime> {
         let newest = arrived.iter().map(|sample| sample.measurement.at).max()?;
         let first = *self.first.get_or_insert(newest);
-        let reference = self.stored?.after(newest.since(first));
+        let own = self.began_empty.then_some(first);
+        let reference = self.stored.or(own)?.after(newest.since(first));
         let pruned = *self.pruned.get_or_insert(reference);
         let is_due = reference.since(pruned) >= PRUNE_INTERVAL;
         is_due.then(|| {

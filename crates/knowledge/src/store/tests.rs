@@ -251,6 +251,27 @@ fn a_gatherer_writes_or_counts_each_observation() {
     assert_eq!(all(&store).len() as u64, counts.written);
 }
 
+/// The process runs for longer than the retention, and is never restarted.
+#[test]
+fn a_store_that_began_empty_is_pruned_while_samples_arrive() {
+    let folder = Folder::new();
+    let store = Store::open(&folder.file(), start()).expect("open").store;
+    let config = GatherConfig::new(AddressPolicy::Plain);
+    let gatherer = Gatherer::start(store, config, start(), |_| {}).expect("a thread");
+    gatherer.recorder().record(observation(1));
+    // The next one is not in the same batch.
+    while gatherer.counts().written == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut later = observation(2);
+    later.measurement.at = start().after(Retention::default().round_trip + DAY);
+    gatherer.recorder().record(later);
+    assert_eq!(gatherer.finish().written, 2);
+    let store = Store::read(&folder.file()).expect("read");
+    let left: Vec<_> = all(&store).iter().map(|s| s.measurement.at).collect();
+    assert_eq!(left, [start().after(Retention::default().round_trip + DAY)]);
+}
+
 #[test]
 fn a_store_that_is_damaged_while_it_is_written_is_replaced() {
     let folder = Folder::new();

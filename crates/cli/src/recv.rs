@@ -95,8 +95,8 @@ pub(crate) struct RecvArgs {
     /// Stop after this time
     #[arg(long, value_name = "TIME", value_parser = arguments::lasting)]
     duration: Option<Duration>,
-    /// Give up if no packet arrives for this long after the first; with TCP also if no stream
-    /// starts on a connection
+    /// Give up if neither media nor a sender report arrives for this long after the first media;
+    /// with TCP also if no stream starts on a connection
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = arguments::lasting)]
     idle_timeout: Duration,
     #[command(flatten)]
@@ -388,7 +388,7 @@ fn reason_to_leave(
     interrupts: u32,
 ) -> Option<Left> {
     let silent = receiver
-        .last_arrival()
+        .last_life()
         .is_some_and(|at| now.since(at) >= args.idle_timeout);
     let over = args.duration.is_some_and(|span| now >= Time::ZERO + span);
     match () {

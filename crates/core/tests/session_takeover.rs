@@ -15,7 +15,7 @@ use tidegate_core::session::sender::MediaSender;
 use tidegate_core::trace::{Event, FeedbackFault};
 use tidegate_core::units::{Rate, Time};
 use tidegate_core::wire::ntp::{Ntp, NtpShort};
-use tidegate_core::wire::rtcp::{self, Cname, Pli, ReportBlock, Rtcp};
+use tidegate_core::wire::rtcp::{self, Cname, Pli, ReportBlock, Rtcp, SenderInfo};
 use tidegate_core::wire::rtp::RtpHeader;
 use tidegate_core::wire::rtx::RtxPayload;
 
@@ -54,6 +54,37 @@ fn after_a_bye_another_sender_is_accepted_at_once() {
     harness.frame(233, header(2, 10, 3_017), false);
     assert_eq!(harness.decodable(), 4);
     assert!(!harness.receiver.has_ended());
+}
+
+/// A sender that pauses sends sender reports alone.
+#[test]
+fn sender_reports_of_the_source_show_that_the_sender_runs() {
+    let mut harness = Harness::new();
+    harness.frame(0, header(1, 500, 90_000), true);
+    harness.frame(33, header(1, 501, 93_000), false);
+    let media = Some(Time::from_millis(10_033));
+    assert_eq!(harness.receiver.last_life(), media);
+    harness.sender_report(5_000, 2);
+    harness.sender_report(6_000, 2);
+    assert_eq!(harness.receiver.last_life(), media, "another source");
+    harness.sender_report(7_000, 1);
+    harness.sender_report(31_000, 1);
+    let report = Some(Time::from_millis(41_000));
+    assert_eq!(harness.receiver.last_life(), report);
+    assert_eq!(harness.receiver.last_arrival(), media);
+    // The source is silent: its reports do not keep another one out.
+    harness.frame(31_100, header(2, 9, 17), true);
+    harness.frame(31_133, header(2, 10, 3_017), false);
+    assert_eq!(harness.decodable(), 4);
+}
+
+/// No stream has begun: the receiver waits for it without a limit.
+#[test]
+fn sender_reports_before_the_first_media_begin_no_stream() {
+    let mut harness = Harness::new();
+    harness.sender_report(0, 1);
+    harness.sender_report(1_000, 1);
+    assert_eq!(harness.receiver.last_life(), None);
 }
 
 #[test]
@@ -220,6 +251,20 @@ impl Harness {
         let mut out = Vec::new();
         header.emit(&mut out);
         out.extend_from_slice(payload(key));
+        self.deliver(ms, &out);
+    }
+
+    fn sender_report(&mut self, ms: u64, ssrc: u32) {
+        let mut out = Vec::new();
+        let info = SenderInfo {
+            ssrc,
+            ntp: Ntp(1 << 40).at(Time::from_millis(ms)),
+            rtp_timestamp: 0,
+            packets: 2,
+            octets: 20,
+        };
+        info.emit(&[], &mut out);
+        rtcp::emit_sdes(ssrc, &Cname::new("sender@example").unwrap(), &mut out);
         self.deliver(ms, &out);
     }
 

@@ -180,6 +180,18 @@ impl MediaReceiver {
         self.last_arrival
     }
 
+    /// Arrival time of the last packet that shows that the sender runs: media, or a sender report of
+    /// the same source. A sender that pauses, as after a congestion trip of its circuit breaker, sends
+    /// sender reports alone.
+    ///
+    /// Forged sender reports hold a session without protection no longer than forged media: they need
+    /// the SSRC of the source, 32 random bits, with which two media packets of any numbers are accepted
+    /// too. After two seconds without media, the media of any other SSRC is accepted.
+    pub fn last_life(&self) -> Option<Time> {
+        let report = self.last_sr.map(|(_, at)| at);
+        self.last_arrival.max(report)
+    }
+
     /// Whether the sender has sent a BYE, and no media has arrived since.
     pub fn has_ended(&self) -> bool {
         self.ended

@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::Ecn;
 use tidegate_core::wire::sdp::CryptoSuite;
@@ -130,6 +132,28 @@ fn run(left: &mut End, right: &mut End, from: Time, span: Duration) -> Vec<Vec<u
     sent
 }
 
+/// Runs both ends over a path with a delay in each direction.
+fn run_delayed(left: &mut End, right: &mut End, delay: Duration, span: Duration) {
+    type Path = VecDeque<(Time, Vec<u8>)>;
+    let turn = |end: &mut End, arriving: &mut Path, leaving: &mut Path, now: Time| {
+        while arriving.front().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, datagram)) = arriving.pop_front() {
+                deliver(end, now, &datagram);
+            }
+        }
+        with_cx(now, |cx| end.on_timeout(cx));
+        let sent = drain(end, now).into_iter();
+        leaving.extend(sent.map(|datagram| (now + delay, datagram)));
+    };
+    let (mut there, mut back) = (Path::new(), Path::new());
+    let mut now = Time::ZERO;
+    while now < Time::ZERO + span {
+        turn(left, &mut back, &mut there, now);
+        turn(right, &mut there, &mut back, now);
+        now += INTERVAL;
+    }
+}
+
 const INTERVAL: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -222,6 +246,23 @@ fn an_interruption_that_renews_the_keys_does_not_change_the_peer() {
     let received = right.inner().received.len();
     assert!(received >= 180, "{received}");
     assert_eq!(right.inner().changes, 0);
+}
+
+/// 2.2 s each way: the first packet arrives within the 5 s for which a responder keeps its answer.
+#[test]
+fn a_handshake_completes_over_a_round_trip_of_several_seconds() {
+    for delay in [300, 1_000, 1_500, 2_200] {
+        let (mut left, mut right) = (sender(1), receiver(2));
+        let delay = Duration::from_millis(delay);
+        run_delayed(&mut left, &mut right, delay, SECOND * 15);
+        assert!(!left.has_failed() && left.is_ready(), "{delay:?}");
+        let (sent, answered) = (right.inner().received.len(), left.inner().received.len());
+        assert!(
+            sent >= 500 && answered >= 400,
+            "{delay:?}: {sent}, {answered}"
+        );
+        assert_eq!((left.counts().sessions, right.counts().sessions), (1, 1));
+    }
 }
 
 #[test]

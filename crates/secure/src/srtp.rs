@@ -122,12 +122,20 @@ pub struct Unprotector {
     rtcp: Cipher,
     /// The only SSRCs whose packets are considered; empty for any.
     expected: Vec<u32>,
-    sources: Vec<(u32, ReplayWindow)>,
+    sources: Vec<(u32, Source)>,
     rtcp_sources: Vec<(u32, ReplayWindow)>,
     /// Roll-over counters are searched for sources that are not known from their first packet on.
     joins_late: bool,
-    /// Next roll-over counter to try.
+    /// Next roll-over counter to try for an unknown source.
     candidate: u32,
+}
+
+/// A source of RTP packets.
+#[derive(Clone, Debug, Default)]
+struct Source {
+    window: ReplayWindow,
+    /// Packets since the last authentic one.
+    failures: u32,
 }
 
 impl Unprotector {
@@ -168,8 +176,7 @@ impl Unprotector {
 
     /// Whether an authentic packet of `ssrc` was received.
     pub(crate) fn knows(&self, ssrc: u32) -> bool {
-        let mut all = self.sources.iter().chain(&self.rtcp_sources);
-        all.any(|(known, _)| *known == ssrc)
+        known(&self.sources, ssrc).is_some() || known(&self.rtcp_sources, ssrc).is_some()
     }
 
     fn unprotect_rtp(&mut self, packet: &mut Vec<u8>) -> Result<PacketOrder, UnprotectError> {
@@ -178,7 +185,8 @@ impl Unprotector {
         let end = end.filter(|&end| end >= header.length);
         let end = end.ok_or(UnprotectError::Malformed)?;
         self.check_source(header.ssrc)?;
-        let window = known(&self.sources, header.ssrc);
+        let source = known(&self.sources, header.ssrc);
+        let window = source.map(|source| &source.window);
         if window.is_none() && self.sources.len() == MOST_SOURCES {
             return Err(UnprotectError::TooManySources);
         }
@@ -186,12 +194,8 @@ impl Unprotector {
         let (packet_part, tag) = packet.split_at_mut(end);
         let mut is_replay = false;
         let (rtp, candidates) = (&self.rtp, candidates(highest, header.sequence));
-        let late = self.joins_late && highest.is_none();
-        let searched = late.then(|| {
-            let from = self.candidate;
-            (0..SEARCH).map(move |i| join(from.wrapping_add(i) % MOST_ROLLOVERS, header.sequence))
-        });
-        let mut tries = candidates.chain(searched.into_iter().flatten());
+        let searched = self.searched(source, header.sequence);
+        let mut tries = candidates.chain(searched);
         let found = tries.find(|&index| {
             if window.is_some_and(|window| !window.is_new(index)) {
                 is_replay = true;
@@ -203,9 +207,7 @@ impl Unprotector {
                 .is_some_and(|at| rtp.open(at, packet_part, header.length, trailer, tag))
         });
         let Some(index) = found else {
-            if late {
-                self.candidate = (self.candidate + SEARCH) % MOST_ROLLOVERS;
-            }
+            self.on_failure(header.ssrc);
             return Err(if is_replay {
                 UnprotectError::Replay
             } else {
@@ -213,10 +215,41 @@ impl Unprotector {
             });
         };
         packet.truncate(end);
-        if let Some(window) = window_mut(&mut self.sources, header.ssrc) {
-            window.insert(index);
+        if let Some(source) = stream_mut(&mut self.sources, header.ssrc) {
+            source.window.insert(index);
+            source.failures = 0;
         }
         Ok(PacketOrder::of(index, highest))
+    }
+
+    /// Further indices to try for a packet of a receiver that may join late: [`SEARCH`] for an unknown
+    /// source, and one above the [`candidates`] for a known one, whose packets may have been lost for
+    /// any time. The next packet of the source tries the following ones.
+    fn searched(
+        &self,
+        source: Option<&Source>,
+        sequence: u16,
+    ) -> impl Iterator<Item = u64> + use<> {
+        let highest = source.and_then(|source| source.window.highest());
+        let nearest = nearest(highest, sequence);
+        let (first, count) = match source {
+            _ if !self.joins_late => (0, 0),
+            None => (self.candidate, SEARCH),
+            Some(source) => (source.failures, 1),
+        };
+        let above = source.map_or(0, |_| AFTER_LOSS + 1);
+        (0..count).map(move |i| {
+            let rounds = u64::from(first.wrapping_add(i) % MOST_ROLLOVERS) + above;
+            nearest + (rounds << 16)
+        })
+    }
+
+    fn on_failure(&mut self, ssrc: u32) {
+        if known(&self.sources, ssrc).is_none() {
+            self.candidate = (self.candidate + SEARCH) % MOST_ROLLOVERS;
+        } else if let Some(source) = stream_mut(&mut self.sources, ssrc) {
+            source.failures = (source.failures + 1) % MOST_ROLLOVERS;
+        }
     }
 
     fn unprotect_rtcp(&mut self, packet: &mut Vec<u8>) -> Result<PacketOrder, UnprotectError> {
@@ -254,7 +287,7 @@ impl Unprotector {
             self.rtcp_sources.remove(0);
         }
         packet.truncate(end);
-        if let Some(window) = window_mut(&mut self.rtcp_sources, ssrc) {
+        if let Some(window) = stream_mut(&mut self.rtcp_sources, ssrc) {
             window.insert(at.index);
         }
         Ok(PacketOrder::of(at.index, highest))
@@ -379,29 +412,25 @@ fn rollover(index: u64) -> u32 {
     (index >> 16) as u32
 }
 
-fn join(rollover: u32, sequence: u16) -> u64 {
-    u64::from(rollover) << 16 | u64::from(sequence)
-}
-
 /// Possible indices of a packet: the nearest to the highest one received (RFC 3711 section 3.3.1),
 /// and the next two, in case more than 2^15 packets, or the first ones before a wrap, were lost.
 fn candidates(highest: Option<u64>, sequence: u16) -> impl Iterator<Item = u64> {
-    let nearest = highest.map_or(u64::from(sequence), |highest| {
-        nearest16(highest, sequence).unwrap_or(u64::from(sequence))
-    });
+    let nearest = nearest(highest, sequence);
     (0..=AFTER_LOSS).map(move |rounds| nearest + (rounds << 16))
 }
 
-fn known(sources: &[(u32, ReplayWindow)], ssrc: u32) -> Option<&ReplayWindow> {
+/// Index of a sequence number that is the nearest to the highest one received.
+fn nearest(highest: Option<u64>, sequence: u16) -> u64 {
+    let nearest = highest.and_then(|highest| nearest16(highest, sequence));
+    nearest.unwrap_or(u64::from(sequence))
+}
+
+fn known<T>(sources: &[(u32, T)], ssrc: u32) -> Option<&T> {
     let mut sources = sources.iter();
-    sources.find_map(|(known, window)| (*known == ssrc).then_some(window))
+    sources.find_map(|(known, source)| (*known == ssrc).then_some(source))
 }
 
-/// Window of a source, which is added if there is room.
-fn window_mut(sources: &mut Vec<(u32, ReplayWindow)>, ssrc: u32) -> Option<&mut ReplayWindow> {
-    stream_mut(sources, ssrc)
-}
-
+/// State of a source, which is added if there is room.
 fn stream_mut<T: Default>(streams: &mut Vec<(u32, T)>, ssrc: u32) -> Option<&mut T> {
     let known = streams.iter().position(|(known, _)| *known == ssrc);
     let index = match known {
@@ -426,10 +455,11 @@ const MAX_RTCP_INDEX: u32 = ENCRYPTED - 1;
 const MOST_SOURCES: usize = 32;
 /// Roll-over counters above the nearest one that are tried.
 const AFTER_LOSS: u64 = 2;
-/// Roll-over counters that a receiver which joins late tries: 67 million packets, or 18 hours at
-/// 1,000 packets per second.
+/// Roll-over counters that a receiver which joins late tries, and those that it tries after a loss: 67
+/// million packets, or 18 hours at 1,000 packets per second.
 pub const MOST_ROLLOVERS: u32 = 1_024;
-/// Counters tried per packet. This bounds the cost of a forged packet.
+/// Counters tried per packet of an unknown source, in addition to the first three. This bounds the
+/// cost of a forged packet: 11 authentications, or four with the SSRC of a known source.
 const SEARCH: u32 = 8;
 
 #[cfg(test)]

@@ -229,6 +229,41 @@ fn a_late_receiver_finds_the_rollover_counter() {
     );
 }
 
+/// The packets of a source that stays authentic do not end the search for another one, and forged
+/// packets do not prevent it.
+#[test]
+fn a_known_source_is_found_again_after_any_loss_within_the_bound() {
+    let master = any_master(CryptoSuite::AesCm128HmacSha1_80);
+    let mut protector = Protector::new(&master);
+    let mut send = |ssrc: u32, index: u64| {
+        let mut packet = rtp(ssrc, index as u16);
+        protector.protect(&mut packet).unwrap();
+        packet
+    };
+    let mut receiver = Unprotector::joining(&master, vec![7, 8]);
+    receiver.unprotect(&mut send(7, 1)).unwrap();
+    receiver.unprotect(&mut send(8, 1)).unwrap();
+    let (mut newest, mut other) = (1, 1);
+    for lost_rollovers in [3_u64, 40, 300] {
+        let next = newest + (lost_rollovers << 16);
+        (newest + 1..next).step_by(1 << 14).for_each(|index| {
+            send(7, index);
+        });
+        newest = next;
+        while receiver.unprotect(&mut send(7, newest)).is_err() {
+            (newest, other) = (newest + 1, other + 1);
+            receiver.unprotect(&mut send(8, other)).unwrap();
+            assert!(newest < next + lost_rollovers, "one in each packet");
+        }
+        newest += 1;
+        receiver.unprotect(&mut send(7, newest)).unwrap();
+    }
+    for sequence in 0..10_000 {
+        assert!(receiver.unprotect(&mut rtp(7, sequence)).is_err());
+    }
+    receiver.unprotect(&mut send(7, newest + 1)).unwrap();
+}
+
 #[test]
 fn no_index_is_used_twice() {
     let mut protector = Protector::new(&any_master(CryptoSuite::AeadAes128Gcm));

@@ -100,6 +100,7 @@ impl KnownPaths {
             sampler: Sampler::new(self.epoch),
             peer,
             next: Time::ZERO,
+            reported: 0,
         }
     }
 
@@ -131,6 +132,8 @@ pub(crate) struct Learner {
     peer: IpAddr,
     /// Time of the next reading.
     next: Time,
+    /// Packets whose arrival had been reported at the last reading.
+    reported: u64,
 }
 
 impl Learner {
@@ -165,6 +168,11 @@ impl Learner {
     fn read(&mut self, status: &Status, now: Time) {
         let Some(rtt) = status.rtt else { return };
         if status.blackout || status.stopped || status.left {
+            return;
+        }
+        // While nothing arrives, as from an idle source or at a paused player that goes on reporting,
+        // the receive rate is an earlier one.
+        if std::mem::replace(&mut self.reported, status.reported) == status.reported {
             return;
         }
         let samples = self.sampler.on_reading(&Reading {
@@ -217,3 +225,54 @@ pub(crate) fn expected(found: &Prediction) -> String {
 
 const READING_INTERVAL: Duration = Duration::from_millis(100);
 const REFRESH_INTERVAL: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::control::Target;
+
+    use super::*;
+
+    /// State of a sender at a steady rate whose receiver has reported so many packets.
+    fn status(reported: u64, reports_only: bool) -> Status {
+        Status {
+            target: Target::of(Rate::kbps(1_000)),
+            loss: 0.0,
+            rtt: Some(Duration::from_millis(20)),
+            queueing: Duration::ZERO,
+            receive_rate: Rate::kbps(1_000),
+            reported,
+            blackout: false,
+            stopped: false,
+            left: false,
+            reports_only,
+            has_answered: true,
+            frames: 0,
+            lower_effort: None,
+        }
+    }
+
+    /// A player that pauses goes on reporting, and the last rate remains.
+    #[test]
+    fn a_pause_with_reports_gives_no_samples() {
+        let folder = std::env::temp_dir().join(format!("tidegate-learning-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let samples = |pause: u64, reports_only: bool| {
+            let file = folder.join(format!("{pause}-{reports_only}.db"));
+            let known = KnownPaths::open(&file, Time::ZERO).unwrap();
+            let mut learner = known.learner(IpAddr::from([192, 0, 2, 1]));
+            for ms in (0..10_000 + pause).step_by(25) {
+                let status = status(ms.min(10_000), reports_only);
+                learner.turn(&status, Time::from_millis(ms));
+                learner.on_receiver_report(&status, Time::from_millis(ms));
+            }
+            learner.finish(Time::from_millis(10_000 + pause));
+            known.gatherer.finish().written
+        };
+        for reports_only in [false, true] {
+            let streaming = samples(0, reports_only);
+            assert!((10..20).contains(&streaming), "{streaming}");
+            assert_eq!(samples(50_000, reports_only), streaming);
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -18,6 +18,8 @@ pub(super) struct PathView {
     loss: f64,
     arrivals: VecDeque<(RemoteTime, Bytes)>,
     arrived: Bytes,
+    /// Packets whose arrival was reported, since the start.
+    reported: u64,
 }
 
 impl PathView {
@@ -40,6 +42,7 @@ impl PathView {
             if let Outcome::Received { at, .. } = fate.outcome {
                 self.arrivals.push_back((at, fate.size));
                 self.arrived += fate.size;
+                self.reported += 1;
             }
         }
         let newest = self.arrivals.back().map_or(RemoteTime(0), |(at, _)| *at);
@@ -93,9 +96,25 @@ impl PathView {
         self.loss
     }
 
-    /// Receive rate over the 500 ms before the newest arrival.
+    /// Receive rate over the 500 ms before the newest arrival, or over the time of the newest
+    /// [`MAX_ARRIVALS`] packets.
     pub(super) fn receive_rate(&self) -> Rate {
-        self.arrived / WINDOW
+        if self.arrivals.len() < MAX_ARRIVALS {
+            return self.arrived / WINDOW;
+        }
+        let (Some((oldest, size)), Some((newest, _))) =
+            (self.arrivals.front(), self.arrivals.back())
+        else {
+            return Rate::ZERO;
+        };
+        // The oldest packet arrived before the time between the two.
+        let span = newest.since(*oldest).clamp(RESOLUTION, WINDOW);
+        (self.arrived - *size) / span
+    }
+
+    /// Packets whose arrival was reported, since the start.
+    pub(super) fn reported(&self) -> u64 {
+        self.reported
     }
 }
 
@@ -108,6 +127,7 @@ impl Default for PathView {
             loss: 0.0,
             arrivals: VecDeque::new(),
             arrived: Bytes::ZERO,
+            reported: 0,
         }
     }
 }
@@ -120,12 +140,48 @@ const GUESS: Duration = Duration::from_millis(100);
 /// Averages over about the last 100 packets.
 const LOSS_GAIN: f64 = 0.01;
 const WINDOW: Duration = Duration::from_millis(500);
-/// 500 ms at 100 Mb/s.
+/// 500 ms at 157 Mb/s in packets of 1,200 bytes.
 const MAX_ARRIVALS: usize = 8_192;
+/// Arrival times in feedback are multiples of 1/1024 s (RFC 8888 section 3.1).
+const RESOLUTION: Duration = Duration::from_nanos(976_562);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::{Ecn, FlowId};
+
+    /// Packets of 1,200 bytes that arrive at `rate` for a second, in reports of 25 ms.
+    fn receive_rate(rate: Rate) -> Rate {
+        let mut path = PathView::default();
+        let size = Bytes(1_200);
+        let packets = rate.as_f64() / 9_600.0;
+        let fates: Vec<_> = (0..packets as u64)
+            .map(|seq| PacketOutcome {
+                flow: FlowId(0),
+                seq,
+                size,
+                sent: Time::ZERO,
+                outcome: Outcome::Received {
+                    at: RemoteTime((seq as f64 / packets * 1e9) as u64),
+                    ecn: Ecn::NotEct,
+                },
+            })
+            .collect();
+        let most = fates.len() / 40;
+        fates.chunks(most).for_each(|part| path.on_fates(part));
+        assert_eq!(path.reported(), fates.len() as u64);
+        assert!(path.arrivals.len() <= MAX_ARRIVALS);
+        path.receive_rate()
+    }
+
+    #[test]
+    fn the_receive_rate_has_no_upper_limit() {
+        for mbps in [1_u64, 100, 150, 160, 1_000, 8_000] {
+            let rate = Rate::kbps(mbps * 1_000);
+            let error = receive_rate(rate).as_f64() / rate.as_f64();
+            assert!((0.97..1.03).contains(&error), "{mbps} Mb/s: {error}");
+        }
+    }
 
     #[test]
     fn the_minimum_rtt_expires_after_one_minute() {

@@ -490,6 +490,7 @@ impl MediaSender {
             rtt: self.path.has_rtt().then(|| self.path.srtt()),
             queueing: self.control.queueing(),
             receive_rate: self.path.receive_rate(),
+            reported: self.path.reported(),
             blackout: matches!(self.phase, Phase::Blackout { .. }),
             stopped: self.phase == Phase::Stopped,
             left: self.is_left(),
@@ -679,6 +680,8 @@ pub struct Status {
     pub queueing: Duration,
     /// Receive rate according to the feedback.
     pub receive_rate: Rate,
+    /// Packets whose arrival the receiver has reported, since the start.
+    pub reported: u64,
     /// A blackout is in progress.
     pub blackout: bool,
     /// Stopped by the circuit breaker, or because the receiver has left.

@@ -72,6 +72,26 @@ fn receiver_with_another_clock_is_believed() {
     }
 }
 
+/// A receiver with receiver reports only gets the same rate before and after a pause of a minute,
+/// without any attacker.
+#[test]
+fn a_pause_is_no_sign_of_a_slow_path() {
+    let mut session = Session::with(FeedbackMode::ReceiverReports);
+    session.run_to(42_000, |_| ());
+    let before = session.sender.status().target.media;
+    session.sender.pause_capture();
+    session.run_to(102_000, |_| ());
+    session.sender.resume_capture(session.now);
+    for second in 103..120 {
+        session.run_to(second * 1_000, |_| ());
+        let after = session.sender.status().target.media;
+        assert!(
+            after >= before.scale(3, 4),
+            "{before:?}, {after:?} at {second} s"
+        );
+    }
+}
+
 /// CE marks on packets that were sent as Not-ECT. The attacker is a router, or an observer.
 #[test]
 fn ce_marks_without_ect_are_no_congestion() {

@@ -169,6 +169,17 @@ impl ReceiverReports {
         ReportedInterval { learnt, loss }
     }
 
+    /// The stream continues after a pause in which nothing was sent. The pause is no part of an
+    /// interval: the times of the last report move, so that what was sent between it and
+    /// `last_media`, the departure of the last packet before the pause, still counts with its span.
+    /// `timing` is that of [`on_block`](Self::on_block).
+    pub fn on_pause(&mut self, now: Time, last_media: Time, timing: (Time, Duration)) {
+        let (newest, delay) = self.newest.unwrap_or(timing);
+        self.newest = Some((now.before(last_media.since(newest)), delay));
+        let last = self.last.unwrap_or(timing.0);
+        self.last = Some(now.before(last_media.since(last)));
+    }
+
     /// Starts again: the path is unknown.
     pub fn restart(&mut self) {
         *self = Self {

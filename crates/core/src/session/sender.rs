@@ -450,6 +450,10 @@ impl MediaSender {
         // The peer may have sent no reports in between.
         self.breaker.on_rtcp(now);
         self.last_progress = now;
+        if let Some(first) = self.first_media {
+            let timing = (first, self.path.srtt());
+            self.reports.on_pause(now, self.last_media, timing);
+        }
     }
 
     /// RTP sequence number of the next media packet.

@@ -126,6 +126,50 @@ fn the_rate_is_measured_over_several_frames() {
     assert!(limits.iter().all(|l| *l <= Rate::kbps(1_700)), "{limits:?}");
 }
 
+/// A player reports every 5 s and pauses for 10 minutes, 3 s after a report. The receiver may report
+/// the last packets before the pause in it, after it, or together with the next ones.
+#[test]
+fn a_pause_is_no_part_of_an_interval() {
+    for reported in [Some(10), Some(608), None] {
+        let (mut history, mut reports) = (History::new(false), ReceiverReports::new());
+        let report = |reports: &mut ReceiverReports, history: &mut History, second, highest| {
+            let (now, block) = (Time::from_secs(second), block(highest, 0, 0));
+            reports.on_block(now, 7, &block, (Time::ZERO, RTT), history);
+        };
+        send(&mut history, 0..5, 0);
+        report(&mut reports, &mut history, 5, 499);
+        send(&mut history, 5..8, 0);
+        let resume = |reports: &mut ReceiverReports| {
+            let last = Time::from_millis(7_990);
+            reports.on_pause(Time::from_secs(608), last, (Time::ZERO, RTT));
+        };
+        if reported == Some(10) {
+            report(&mut reports, &mut history, 10, 799);
+        }
+        resume(&mut reports);
+        if reported == Some(608) {
+            report(&mut reports, &mut history, 608, 799);
+        }
+        // The numbers continue although the times do not.
+        for i in 0..500 {
+            let now = Time::from_millis(608_000 + i * 10);
+            let kinds = (Kind::Media, Ecn::NotEct);
+            let (size, content) = (Bytes(1_000), Some(CONTENT));
+            history.on_sent(now, Stream::Media, 800 + i, size, kinds, content);
+        }
+        report(&mut reports, &mut history, 613, 1_299);
+        // 800 kb/s arrived, and the bounds are twice as high.
+        let most = reports.bounds().most;
+        let near = most > Rate::kbps(1_580) && most < Rate::kbps(1_620);
+        assert!(near, "{reported:?}: {most:?}");
+        let interval = reports.interval();
+        assert!(
+            interval <= Duration::from_secs(8),
+            "{reported:?}: {interval:?}"
+        );
+    }
+}
+
 /// Reports every second about a stream that is sent at the lower bound: the rates in kb/s, and the
 /// rate that arrives through a path of `capacity`.
 fn grow(reports: &mut ReceiverReports, history: &mut History, capacity: &[u64]) -> Vec<u64> {

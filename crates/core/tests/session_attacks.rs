@@ -163,6 +163,23 @@ fn nacks_are_not_amplified() {
     }
 }
 
+/// A receiver with receiver reports only gets a packet again that it misses, after its reports as
+/// before them.
+#[test]
+fn a_request_between_receiver_reports_is_granted() {
+    let mut session = Session::with(FeedbackMode::ReceiverReports);
+    session.run_to(12_000, |_| ());
+    assert!(session.sender.status().reports_only);
+    for second in 12..20 {
+        let before = session.repairs;
+        let mut out = Vec::new();
+        rtcp::emit_nack(RECEIVER, MEDIA, [session.newest], &mut out);
+        session.send_to_sender(&out);
+        session.run_to(second * 1_000 + 1_000, |_| ());
+        assert!(session.repairs > before, "{second} s");
+    }
+}
+
 /// One packet with a far sequence number or timestamp, or 200 of them in sequence, with the SSRC of
 /// the stream. The attacker knows the session.
 #[test]

@@ -8,7 +8,7 @@ use super::path::MAX_RTT;
 use super::reordering::Reordering;
 use crate::control::{Ecn, FlowId, Kind, Outcome, PacketOutcome, Sent};
 use crate::trace::FeedbackFault;
-use crate::units::{Bytes, RemoteTime, Time};
+use crate::units::{Bytes, RemoteTime, Time, nanos};
 
 /// Sequence number space: that of one of the RTP streams of a session (SSRC multiplexing), or of the
 /// whole transport.
@@ -143,6 +143,7 @@ impl History {
             ecn,
             content,
             outcome: None,
+            is_assumed: false,
         });
         self.index_mut(stream).push(wire_seq, seq);
         if let Some(next) = &mut self.next_transport {
@@ -200,6 +201,7 @@ impl History {
                 ecn = Ecn::NotEct;
                 mangled = true;
             }
+            entry.is_assumed = false;
             let (size, sent, before) = (entry.size, entry.sent, entry.outcome);
             let spurious = match before {
                 None => false,
@@ -368,6 +370,9 @@ impl History {
     /// The report has the number of losses, and not their positions. They are spread evenly: of all
     /// distributions this has the most loss events (RFC 5348 section 5.2). The newest packet has
     /// arrived. The result does not name lost contents.
+    ///
+    /// For a NACK, only the arrival of the newest packet is known. The next report is seconds away, so
+    /// later packets do not count as being in flight until then.
     pub fn settle_evenly(
         &mut self,
         now: Time,
@@ -398,6 +403,7 @@ impl History {
                 Outcome::Received { at, ecn }
             };
             entry.outcome = Some((outcome, true));
+            entry.is_assumed = true;
             self.in_flight -= entry.size;
             learnt.fates.push(PacketOutcome {
                 flow: FlowId::default(),
@@ -407,7 +413,9 @@ impl History {
                 outcome,
             });
         }
-        self.newest = self.entry(newest).map(|entry| (newest, entry.sent));
+        if let Some(entry) = self.entry_mut(newest) {
+            entry.is_assumed = false;
+        }
         self.advance(now);
         learnt
     }
@@ -458,8 +466,9 @@ impl History {
         let Found::At(seq) = self.media.find(wire_seq) else {
             return false;
         };
-        let outcome = self.entry(seq).and_then(|entry| entry.outcome);
-        matches!(outcome, Some((Outcome::Received { .. }, _)))
+        self.entry(seq).is_some_and(|entry| {
+            !entry.is_assumed && matches!(entry.outcome, Some((Outcome::Received { .. }, _)))
+        })
     }
 
     /// Content of a packet of the media stream that may be lost, for a NACK: no feedback has
@@ -570,6 +579,8 @@ struct Entry {
     content: Option<Content>,
     /// The flag is set once the controller has received the outcome.
     outcome: Option<(Outcome, bool)>,
+    /// The outcome follows from a number of losses, and may be that of another packet.
+    is_assumed: bool,
 }
 
 /// Maps sequence numbers of a stream to path sequence numbers.
@@ -622,10 +633,6 @@ impl Index {
             self.first += 1;
         }
     }
-}
-
-fn nanos(d: Duration) -> u64 {
-    crate::units::nanos(d)
 }
 
 /// Two units of 1/1024 s, the resolution of arrival times (RFC 8888 section 3.1).

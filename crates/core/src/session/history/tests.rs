@@ -185,6 +185,22 @@ fn received_packets_and_packets_in_flight_are_not_missing() {
     assert_eq!(missing, [false, true, false, false]);
 }
 
+/// A receiver report has a number of losses: any of its packets but the newest may be one of them,
+/// and later packets may be lost as well.
+#[test]
+fn packets_of_a_receiver_report_may_be_missing() {
+    let mut h = History::new(false);
+    (0..6).for_each(|i| send(&mut h, i, i));
+    let arrival = |sent: Time| RemoteTime(sent.as_nanos());
+    let learnt = h.settle_evenly(Time::from_millis(50), 3, 1, arrival);
+    assert_eq!(learnt.fates.len(), 4);
+    let missing = [0, 1, 2, 3, 4, 5].map(|seq| h.missing_content(seq).is_some());
+    assert_eq!(missing, [true, true, true, false, true, true]);
+    // Feedback per packet is certain.
+    h.on_feedback(Stream::Media, remote(60), &[got(1, 1), got(2, 1)]);
+    assert!(h.has_arrived(1) && h.has_arrived(2) && !h.has_arrived(0));
+}
+
 #[test]
 fn memory_is_bounded_without_feedback() {
     let mut h = History::new(true);

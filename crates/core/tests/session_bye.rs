@@ -7,7 +7,7 @@ use tidegate_core::controller::fixed::Fixed;
 use tidegate_core::endpoint::{Datagram, Endpoint};
 use tidegate_core::media::Encoded;
 use tidegate_core::random::Seed;
-use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
+use tidegate_core::session::config::{FeedbackMode, ReceiverConfig, SenderConfig, Streams};
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::session::sender::{MediaSender, SenderFailure};
 use tidegate_core::trace::{BreakerCause, Event};
@@ -81,6 +81,34 @@ fn a_bye_stops_the_sender_and_the_next_receiver_restarts_it() {
     let count = |event: Event| pair.trace.iter().filter(|(_, e)| *e == event).count();
     let cause = BreakerCause::Goodbye;
     assert_eq!(count(Event::BreakerTripped { cause }), 1);
+    assert_eq!(count(Event::BreakerResumed), 1);
+}
+
+/// A receiver with per-packet feedback leaves, and one with a report every 5 s answers: it gets every
+/// frame between its reports.
+#[test]
+fn another_kind_of_receiver_may_follow() {
+    let mut pair = Pair::new();
+    pair.run_to(2_000);
+    pair.receiver.close();
+    pair.run_to(3_000);
+    assert!(pair.sender.status().left);
+    pair.trace.clear();
+    let name = Cname::new("receiver@example").unwrap();
+    let mut config = ReceiverConfig::new(10, name, Duration::from_millis(400));
+    config.feedback = FeedbackMode::ReceiverReports;
+    pair.receiver = MediaReceiver::new(config);
+    pair.run_to(10_000);
+    assert!(!pair.sender.status().stopped);
+    for second in 11..40 {
+        let before = pair.media;
+        pair.run_to(second * 1_000);
+        let frames = pair.media - before;
+        assert!(frames >= 28, "{frames} frames in second {second}");
+    }
+    let count = |event: Event| pair.trace.iter().filter(|(_, e)| *e == event).count();
+    assert_eq!(count(Event::BlackoutBegan), 0);
+    assert!(pair.sender.status().reports_only);
     assert_eq!(count(Event::BreakerResumed), 1);
 }
 

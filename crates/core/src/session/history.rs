@@ -444,6 +444,11 @@ impl History {
         learnt
     }
 
+    /// Forgets which arrivals were reported last: other feedback may follow.
+    pub fn forget_reporters(&mut self) {
+        (self.newest, self.front) = (None, None);
+    }
+
     /// Number of stored packets.
     pub(super) fn len(&self) -> usize {
         self.packets.len()

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{MediaSender, Peer, Phase, SenderFailure};
+use super::{MediaSender, Peer, Phase, SLOW_REPORTS, SenderFailure};
 use crate::control::{Context, Report};
 use crate::session::breaker::ReportView;
 use crate::session::feedback::reject;
@@ -495,7 +495,8 @@ impl MediaSender {
     }
 
     /// Restarts the stream after a trip. All path estimates are reset except the new round-trip
-    /// sample, without which the first packets would leave at one per second.
+    /// sample, without which the first packets would leave at one per second. The receiver may be
+    /// another one, with another kind of feedback.
     fn resume(&mut self, cx: &mut Context<'_>, rtt: Duration) {
         cx.trace.record(cx.now, Event::BreakerResumed);
         let learnt = self.history.write_off(cx.now);
@@ -505,7 +506,13 @@ impl MediaSender {
         self.control.restart(cx, self.config.packet_size);
         self.control.on_report(cx, &Report::default().rtt(rtt));
         self.reader.forget_reporters();
+        self.history.forget_reporters();
         self.reports.restart();
+        self.breaker.set_interval(SLOW_REPORTS);
+        (self.peer, self.first_media, self.transport) = (Peer::Unknown, None, None);
+        if !self.config.greets {
+            self.fall_silent(cx);
+        }
         self.outcomes = [0; 2];
         self.path = PathView::default();
         self.path.on_rtt(cx.now, rtt);

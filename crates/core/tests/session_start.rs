@@ -127,10 +127,10 @@ fn a_peer_that_reports_on_media_only_gets_it_at_once() {
     assert_eq!(first_order(Some(known)), (Rate::kbps(2_900), at));
 }
 
-/// A player that reports every 20 s, as ffmpeg does at 110 kb/s, is served on: the circuit breaker
-/// expects its reports at their own interval.
-#[test]
-fn a_player_that_reports_seldom_is_served_on() {
+/// Plays to a player for `seconds`. `frame` is the size of a frame at a time; `reports` says whether
+/// the player reports now, that many bytes after the last time. Returns the time of the last media
+/// packet, and the bytes since the last report.
+fn play(seconds: u64, frame: fn(Time) -> usize, reports: fn(Time, usize) -> bool) -> (Time, usize) {
     let mut rng = Seed(1).stream("session");
     let name = Cname::new("sender@example").unwrap();
     let mut config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
@@ -138,7 +138,8 @@ fn a_player_that_reports_seldom_is_served_on() {
     let fixed = Box::new(Fixed::new(Rate::kbps(100)));
     let mut sender = MediaSender::new(config, fixed, None, &mut rng);
     let (mut last_media, mut highest, mut last_sr) = (Time::ZERO, 0, NtpShort(0));
-    for step in 1..=6_000 {
+    let mut unreported = 0;
+    for step in 1..=seconds * 50 {
         let now = Time::from_millis(step * 20);
         let mut cx = Context {
             now,
@@ -147,11 +148,13 @@ fn a_player_that_reports_seldom_is_served_on() {
         };
         sender.on_timeout(&mut cx);
         if let Some(order) = sender.poll_order(&mut cx) {
+            let mut data = vec![0, 0, 0, 1, 0x65, 0x88];
+            data.resize(data.len() + frame(now), 0xff);
             let encoded = Encoded {
                 frame: order.frame,
                 captured: order.captured,
                 key: order.key,
-                data: vec![0, 0, 0, 1, 0x65, 0x88],
+                data,
                 quality: None,
             };
             sender.on_encoded(now, Ok(encoded));
@@ -162,11 +165,13 @@ fn a_player_that_reports_seldom_is_served_on() {
                 last_sr = NtpShort(u32::from_be_bytes(buffer[10..14].try_into().unwrap()));
             } else {
                 last_media = now;
+                unreported += buffer.len();
                 highest = u32::from(u16::from_be_bytes([buffer[2], buffer[3]]));
             }
             buffer.clear();
         }
-        if step % 1_000 == 0 {
+        if reports(now, unreported) {
+            unreported = 0;
             let block = ReportBlock {
                 ssrc: 1,
                 highest_sequence: highest,
@@ -183,5 +188,27 @@ fn a_player_that_reports_seldom_is_served_on() {
             sender.on_datagram(&mut cx, datagram);
         }
     }
+    (last_media, unreported)
+}
+
+/// A player that reports every 20 s, as ffmpeg does at 110 kb/s, is served on: the circuit breaker
+/// expects its reports at their own interval.
+#[test]
+fn a_player_that_reports_seldom_is_served_on() {
+    let every_20_s = |now: Time, _| now.as_nanos().is_multiple_of(20_000_000_000);
+    let (last_media, _) = play(120, |_| 0, every_20_s);
     assert!(last_media > Time::from_secs(119), "{last_media:?}");
+}
+
+/// A player that reports per 30 kB is served on in a quiet passage from 20 s on, in which they take
+/// about a minute. One that disappears in it gets as much as before three reports.
+#[test]
+fn a_player_that_reports_per_bytes_is_served_in_a_quiet_passage() {
+    let frame = |now: Time| if now < Time::from_secs(20) { 350 } else { 0 };
+    let (last_media, _) = play(200, frame, |_, bytes| bytes >= 30_000);
+    assert!(last_media > Time::from_secs(199), "{last_media:?}");
+    let until_25_s = |now: Time, bytes| bytes >= 30_000 && now < Time::from_secs(25);
+    let (last_media, unreported) = play(400, frame, until_25_s);
+    assert!(last_media < Time::from_secs(390), "{last_media:?}");
+    assert!((80_000..100_000).contains(&unreported), "{unreported} B");
 }

@@ -3,6 +3,7 @@
 
 use core::time::Duration;
 
+use crate::endpoint::OVERHEAD;
 use crate::trace::BreakerCause;
 use crate::units::{Bytes, Rate, Time};
 
@@ -21,6 +22,9 @@ pub struct Breaker {
     started: Option<Time>,
     last_rtcp: Time,
     last_report: Option<Time>,
+    /// Bytes of packets sent since the last report, and the most before any report.
+    unreported: Bytes,
+    most_unreported: Bytes,
     highest: Option<u32>,
     open: Interval,
     /// Evaluated intervals, newest first; the first `known` are valid.
@@ -66,6 +70,8 @@ impl Breaker {
             started: None,
             last_rtcp: Time::ZERO,
             last_report: None,
+            unreported: Bytes::ZERO,
+            most_unreported: Bytes::ZERO,
             highest: None,
             open: Interval::default(),
             recent: [Interval::default(); MOST_REPORTS],
@@ -85,6 +91,8 @@ impl Breaker {
     /// A media packet of `size` was sent.
     pub fn on_sent(&mut self, now: Time, size: Bytes) {
         self.started.get_or_insert(now);
+        // Receivers count RTP packets, without the headers below.
+        self.unreported += size - OVERHEAD;
         self.open.sent += size;
         self.open.packets = self.open.packets.saturating_add(1);
     }
@@ -99,6 +107,8 @@ impl Breaker {
     /// interval. Returns the cause if it trips the breaker.
     pub fn on_report(&mut self, now: Time, report: ReportView) -> Option<BreakerCause> {
         self.on_rtcp(now);
+        let unreported = core::mem::take(&mut self.unreported);
+        self.most_unreported = self.most_unreported.max(unreported);
         let progress = self.highest.replace(report.highest) != Some(report.highest);
         let last = self.last_report.replace(now);
         if self.tripped.is_some() {
@@ -163,6 +173,13 @@ impl Breaker {
         self.tripped
             .is_none()
             .then(|| self.last_rtcp.max(started) + self.interval * 3)
+    }
+
+    /// Whether a receiver that reports per number of bytes, as some players do, has missed three
+    /// reports: its interval has no limit in a quiet passage. A receiver that has disappeared gets
+    /// three times [`MOST_PER_REPORT`] at most beyond the time of [`next_timeout`](Self::next_timeout).
+    pub fn has_missed_reports(&self) -> bool {
+        self.unreported >= self.most_unreported.min(MOST_PER_REPORT).scale(3, 1)
     }
 
     /// Trips when no RTCP was received for three reporting intervals.
@@ -286,6 +303,9 @@ fn ratio(span: Duration, interval: Duration) -> u32 {
     (span.as_secs_f64() / interval.as_secs_f64().max(1e-3)).ceil() as u32
 }
 
+/// The most that a player is known to receive between two reports: ffmpeg sends one once a fiftieth
+/// of 5 per mille of the stream is 28 bytes (`ff_rtp_check_and_send_back_rr`).
+const MOST_PER_REPORT: Bytes = Bytes(280_000);
 /// RFC 8083 section 4.3: an order of magnitude.
 const TCP_FACTOR: f64 = 10.0;
 /// Margin below the threshold: retransmissions and oversized frames add to the rate, and the
@@ -344,6 +364,29 @@ mod tests {
         assert_eq!(b.next_timeout(), None);
         assert!(b.on_answer(Time::from_secs(7)));
         assert!(b.tripped().is_none());
+    }
+
+    #[test]
+    fn a_receiver_per_bytes_misses_reports_by_bytes() {
+        let mut b = Breaker::new(TD);
+        let send = |b: &mut Breaker, packets| {
+            (0..packets).for_each(|_| b.on_sent(Time::from_secs(1), Bytes(1_000) + OVERHEAD));
+        };
+        for second in 1..4 {
+            send(&mut b, 100);
+            b.on_report(Time::from_secs(second), view(second as u32, 0.0));
+        }
+        send(&mut b, 299);
+        assert!(!b.has_missed_reports());
+        send(&mut b, 1);
+        assert!(b.has_missed_reports());
+        // However fast the stream was, 840 kB are the limit.
+        send(&mut b, 10_000);
+        b.on_report(Time::from_secs(4), view(4, 0.0));
+        send(&mut b, 839);
+        assert!(!b.has_missed_reports());
+        send(&mut b, 1);
+        assert!(b.has_missed_reports());
     }
 
     //= rfc8083-4.2-media-timeout (test)

@@ -569,10 +569,12 @@ impl MediaSender {
     }
 
     /// Whether the circuit breaker requires RTCP of the peer. A peer that has never reported is
-    /// served at the minimum rate for as long as the application asks.
+    /// served at the minimum rate for as long as the application asks. One with receiver reports
+    /// only may report per number of bytes, and owes none before they have left.
     fn expects_rtcp(&self) -> bool {
         let is_expected = !self.config.one_way && !self.capture.is_paused();
-        self.config.circuit_breaker && is_expected && self.has_reported()
+        let is_owed = self.peer != Peer::ReceiverReports || self.breaker.has_missed_reports();
+        self.config.circuit_breaker && is_expected && is_owed && self.has_reported()
     }
 
     /// Whether the peer has ever reported on this session.

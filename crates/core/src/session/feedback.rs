@@ -7,7 +7,7 @@ use super::history::{History, Learnt, Line, Stream};
 use super::report_clock::ReportClock;
 use crate::control::{Context, Ecn};
 use crate::trace::{Event, FeedbackFault};
-use crate::wire::ccfb::{Arrival, Ccfb};
+use crate::wire::ccfb::{Arrival, Ccfb, Offset};
 use crate::wire::ntp::NtpShort;
 use crate::wire::twcc::{Ticks, Twcc};
 
@@ -53,10 +53,7 @@ impl FeedbackReader {
                 seq: packet.sequence,
                 received: match packet.arrival {
                     Arrival::NotReceived => None,
-                    // The packet arrived too long ago for its arrival time to matter.
-                    Arrival::Received { ecn, offset } => {
-                        Some((offset.as_span().unwrap_or(UNKNOWN_OFFSET), ecn))
-                    }
+                    Arrival::Received { ecn, offset } => Some((time_since_arrival(offset), ecn)),
                 },
             }));
             match history.check(stream, &self.lines[start..]) {
@@ -113,7 +110,8 @@ impl FeedbackReader {
             seq: packet.sequence,
             received: packet.arrival.map(|at| {
                 let ago = latest.0.saturating_sub(at.0).max(0).unsigned_abs();
-                (Duration::from_nanos(ago * Ticks::NANOS), Ecn::NotEct)
+                let ago = Duration::from_nanos(ago * Ticks::NANOS);
+                (Some(ago), Ecn::NotEct)
             }),
         }));
         let proven = history.check(Stream::Transport, &self.lines);
@@ -148,5 +146,16 @@ pub(super) fn reject(cx: &mut Context<'_>, cause: FeedbackFault) {
     cx.trace.record(cx.now, Event::FeedbackRejected { cause });
 }
 
+/// Time from an arrival to the report timestamp; `None` if it is unknown. That is mostly an arrival
+/// just after the timestamp.
+pub(super) fn time_since_arrival(offset: Offset) -> Option<Duration> {
+    let is_known = offset != Offset::UNAVAILABLE;
+    // Otherwise the packet arrived too long ago for its arrival time to matter.
+    is_known.then(|| offset.as_span().unwrap_or(OVER_RANGE))
+}
+
 /// Exceeds the range of the RFC 8888 offset field (7.997 s).
-const UNKNOWN_OFFSET: Duration = Duration::from_secs(8);
+const OVER_RANGE: Duration = Duration::from_secs(8);
+
+#[cfg(test)]
+mod tests;

@@ -50,8 +50,9 @@ pub struct History {
     /// Transport-wide sequence numbers, if the packets have them.
     transport: Index,
     next_transport: Option<u64>,
-    /// Newest path sequence number reported as received, and its departure time.
-    newest: Option<(u64, Time)>,
+    /// Newest path sequence number reported as received, its departure time, and whether its arrival
+    /// time is known.
+    newest: Option<(u64, Time, bool)>,
     /// All packets before this one are resolved.
     settled: u64,
     in_flight: Bytes,
@@ -96,13 +97,14 @@ pub struct Learnt {
 }
 
 /// One entry of a feedback packet: sequence number and, if the packet arrived, time from its
-/// arrival to the report timestamp and its ECN field.
+/// arrival to the report timestamp and its ECN field. A packet whose arrival time is unknown arrived
+/// by the report, and has no round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Sequence number on the wire.
     pub seq: u16,
     /// `None` if the packet has not been received so far.
-    pub received: Option<(Duration, Ecn)>,
+    pub received: Option<(Option<Duration>, Ecn)>,
 }
 
 impl History {
@@ -193,7 +195,7 @@ impl History {
             let Found::At(seq) = self.index(stream).find(line.seq) else {
                 continue;
             };
-            let arrived = RemoteTime(at.0.saturating_sub(nanos(ago)));
+            let arrived = RemoteTime(at.0.saturating_sub(nanos(ago.unwrap_or_default())));
             let Some(entry) = self.entry_mut(seq) else {
                 continue;
             };
@@ -216,8 +218,8 @@ impl History {
             } else {
                 self.in_flight -= size;
             }
-            if self.newest.is_none_or(|(s, _)| seq >= s) {
-                self.newest = Some((seq, sent));
+            if self.newest.is_none_or(|(s, ..)| seq >= s) {
+                self.newest = Some((seq, sent, ago.is_some()));
             }
         }
         mangled
@@ -263,13 +265,7 @@ impl History {
     fn fate(&self, seq: u64) -> Option<PacketOutcome> {
         let entry = self.entry(seq)?;
         let (outcome, _) = entry.outcome?;
-        Some(PacketOutcome {
-            flow: FlowId::default(),
-            seq,
-            size: entry.size,
-            sent: entry.sent,
-            outcome,
-        })
+        Some(entry.fate(seq, outcome))
     }
 
     /// Declares losses after all blocks of a feedback packet were applied, and returns the new
@@ -285,7 +281,7 @@ impl History {
         let mut learnt = Learnt::default();
         self.take_spurious(&mut learnt);
         let window = self.reordering.window(least);
-        let Some((newest, newest_sent)) = self.newest else {
+        let Some((newest, newest_sent, is_timed)) = self.newest else {
             return learnt;
         };
         let from = (self.settled.max(self.base) - self.base) as usize;
@@ -321,17 +317,13 @@ impl History {
             if let (Outcome::Received { at: arrived, .. }, true) = (*outcome, seq == newest) {
                 let (held, elapsed) = (at.since(arrived), now.since(entry.sent));
                 // A holding time above the elapsed time is unknown or false.
-                let rtt = (held <= elapsed + CLOCK_UNIT).then(|| elapsed.saturating_sub(held));
+                let is_possible = is_timed && held <= elapsed + CLOCK_UNIT;
+                let rtt = is_possible.then(|| elapsed.saturating_sub(held));
                 learnt.rtt = rtt.filter(|rtt| *rtt <= MAX_RTT);
             }
-            learnt.fates.push(PacketOutcome {
-                flow: FlowId::default(),
-                seq,
-                size: entry.size,
-                sent: entry.sent,
-                outcome: *outcome,
-            });
-            if *outcome == Outcome::Lost {
+            let outcome = *outcome;
+            learnt.fates.push(entry.fate(seq, outcome));
+            if outcome == Outcome::Lost {
                 learnt.lost.extend(entry.content);
             }
         }
@@ -405,13 +397,8 @@ impl History {
             entry.outcome = Some((outcome, true));
             entry.is_assumed = true;
             self.in_flight -= entry.size;
-            learnt.fates.push(PacketOutcome {
-                flow: FlowId::default(),
-                seq: self.base + (from + i) as u64,
-                size: entry.size,
-                sent: entry.sent,
-                outcome,
-            });
+            let seq = self.base + (from + i) as u64;
+            learnt.fates.push(entry.fate(seq, outcome));
         }
         if let Some(entry) = self.entry_mut(newest) {
             entry.is_assumed = false;
@@ -431,13 +418,8 @@ impl History {
             }
             entry.outcome = Some((Outcome::Lost, true));
             self.in_flight -= entry.size;
-            learnt.fates.push(PacketOutcome {
-                flow: FlowId::default(),
-                seq: self.base + (from + i) as u64,
-                size: entry.size,
-                sent: entry.sent,
-                outcome: Outcome::Lost,
-            });
+            let seq = self.base + (from + i) as u64;
+            learnt.fates.push(entry.fate(seq, Outcome::Lost));
             learnt.lost.extend(entry.content);
         }
         self.advance(now);
@@ -483,7 +465,7 @@ impl History {
             return None;
         };
         let entry = self.entry(seq)?;
-        let in_flight = self.newest.is_some_and(|(newest, _)| seq > newest);
+        let in_flight = self.newest.is_some_and(|(newest, ..)| seq > newest);
         entry
             .content
             .filter(|_| !self.has_arrived(wire_seq) && !in_flight)
@@ -586,6 +568,18 @@ struct Entry {
     outcome: Option<(Outcome, bool)>,
     /// The outcome follows from a number of losses, and may be that of another packet.
     is_assumed: bool,
+}
+
+impl Entry {
+    fn fate(&self, seq: u64, outcome: Outcome) -> PacketOutcome {
+        PacketOutcome {
+            flow: FlowId::default(),
+            seq,
+            size: self.size,
+            sent: self.sent,
+            outcome,
+        }
+    }
 }
 
 /// Maps sequence numbers of a stream to path sequence numbers.

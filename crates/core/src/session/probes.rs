@@ -8,7 +8,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::feedback::reject;
+use super::feedback::{reject, time_since_arrival};
 use super::history::PacketRow;
 use super::report_clock::ReportClock;
 use crate::control::{Context, FlowId, Kind, LowerEffort, Outcome, PacketOutcome, Sent};
@@ -149,7 +149,7 @@ impl ProbeStream {
                 };
                 match self.find(packet.sequence) {
                     Ok(Some(place)) => {
-                        let ago = offset.as_span().unwrap_or(UNKNOWN_OFFSET);
+                        let ago = time_since_arrival(offset).unwrap_or(Duration::ZERO);
                         arrived.push((place, ago, ecn));
                     }
                     Ok(None) => {}
@@ -282,8 +282,6 @@ const KEPT: Duration = super::path::MAX_RTT;
 const MOST_RATE: Rate = Rate::kbps(100_000);
 /// Two ticks of a 1 kHz timer.
 const SLACK: Duration = Duration::from_millis(2);
-/// Exceeds the range of the RFC 8888 offset field (7.997 s).
-const UNKNOWN_OFFSET: Duration = Duration::from_secs(8);
 
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ fn send(h: &mut History, ms: u64, seq: u64) {
 fn got(seq: u16, ago_ms: u64) -> Line {
     Line {
         seq,
-        received: Some((Duration::from_millis(ago_ms), Ecn::NotEct)),
+        received: Some((Some(Duration::from_millis(ago_ms)), Ecn::NotEct)),
     }
 }
 
@@ -140,6 +140,21 @@ fn an_arrival_without_a_time_yields_no_rtt() {
 }
 
 #[test]
+fn an_arrival_at_an_unknown_time_is_one_at_the_report() {
+    let mut h = History::new(false);
+    send(&mut h, 0, 7);
+    let line = Line {
+        seq: 7,
+        received: Some((None, Ecn::NotEct)),
+    };
+    h.on_feedback(Stream::Media, remote(9_000), &[line]);
+    let learnt = h.settle(Time::from_millis(60), remote(9_000), REORDERING);
+    let (at, ecn) = (remote(9_000), Ecn::NotEct);
+    assert_eq!(learnt.fates[0].outcome, Outcome::Received { at, ecn });
+    assert_eq!(learnt.rtt, None);
+}
+
+#[test]
 fn reports_prove_the_arrival_of_a_known_packet() {
     let mut h = History::new(false);
     send(&mut h, 0, 7);
@@ -164,7 +179,7 @@ fn ce_mark_counts_only_on_ect_packets() {
         h.on_sent(Time::ZERO, Stream::Media, 7, size, kinds, Some(CONTENT));
         let line = Line {
             seq: 7,
-            received: Some((Duration::ZERO, Ecn::Ce)),
+            received: Some((Some(Duration::ZERO), Ecn::Ce)),
         };
         let mangled = h.on_feedback(Stream::Media, remote(50), &[line]);
         assert_eq!(mangled, sent == Ecn::NotEct);

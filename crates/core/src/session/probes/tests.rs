@@ -44,6 +44,41 @@ fn report(
     (arrived.iter().map(|packet| packet.seq).collect(), events)
 }
 
+/// A probe that arrives after the timestamp of its report has arrived now, and not 8 s ago.
+#[test]
+fn a_probe_after_the_timestamp_is_recent() {
+    let mut probes = stream(5);
+    let mut arrivals = Vec::new();
+    for (begin, late) in [(5, 0), (6, 1)] {
+        let now = Time::from_secs(20) + Duration::from_millis(100) * u32::from(begin);
+        probes.on_sent(now, SIZE, RATE);
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        let mut builder = CcfbBuilder::new(7, now, &mut out);
+        let line = Received {
+            ecn: Ecn::NotEct,
+            at: now + Duration::from_millis(late),
+        };
+        builder.block(SSRC, begin, [Some(line)]).unwrap();
+        builder.finish(Ntp(0));
+        let Some(Ok(Rtcp::Ccfb(ccfb))) = rtcp::packets(&out).next() else {
+            panic!("no report");
+        };
+        let mut cx = Context {
+            now,
+            rng: &mut Seed(1).stream("probes"),
+            trace: &mut events,
+        };
+        for packet in probes.read(&mut cx, &ccfb) {
+            let Outcome::Received { at, .. } = packet.outcome else {
+                panic!("no arrival");
+            };
+            arrivals.push(at.0);
+        }
+    }
+    let gap = arrivals[1].saturating_sub(arrivals[0]);
+    assert!((99_000_000..101_000_000).contains(&gap), "{gap} ns");
+}
+
 fn rejected(cause: FeedbackFault) -> Vec<Event> {
     vec![Event::FeedbackRejected { cause }]
 }

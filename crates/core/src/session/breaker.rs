@@ -177,7 +177,7 @@ impl Breaker {
 
     /// Whether a receiver that reports per number of bytes, as some players do, has missed three
     /// reports: its interval has no limit in a quiet passage. A receiver that has disappeared gets
-    /// three times [`MOST_PER_REPORT`] at most beyond the time of [`next_timeout`](Self::next_timeout).
+    /// 840 kB at most beyond the time of [`next_timeout`](Self::next_timeout).
     pub fn has_missed_reports(&self) -> bool {
         self.unreported >= self.most_unreported.min(MOST_PER_REPORT).scale(3, 1)
     }

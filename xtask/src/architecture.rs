@@ -1,6 +1,6 @@
 //! Reads the parts of `ARCHITECTURE.md` that the checks use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -51,6 +51,22 @@ pub(crate) fn arrows(text: &str) -> anyhow::Result<BTreeMap<String, Vec<String>>
     Ok(arrows)
 }
 
+/// Modules of `cli` that may use the simulator: the names in the line that lists them.
+pub(crate) fn simulating_modules(text: &str) -> anyhow::Result<BTreeSet<&str>> {
+    let list = section(text, "Arrows")
+        .and_then(|arrows| {
+            arrows
+                .lines()
+                .find_map(|line| line.strip_prefix(SIMULATING))
+        })
+        .with_context(|| format!("ARCHITECTURE.md has no line `{SIMULATING}` under `Arrows`"))?;
+    // Every second part is within backticks; the list ends with the sentence.
+    let list = list.split_once('.').map_or(list, |(list, _)| list);
+    Ok(list.split('`').skip(1).step_by(2).collect())
+}
+
+const SIMULATING: &str = "Modules of `cli` that use `sim`:";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,6 +78,13 @@ mod tests {
         assert_eq!(section(text, "C"), Some("c\n"));
         assert_eq!(section(text, "D"), Some("d\n"));
         assert_eq!(section(text, "E"), None);
+    }
+
+    #[test]
+    fn modules_that_use_the_simulator_are_a_list() {
+        let text = "## Arrows\nModules of `cli` that use `sim`: `lab`, `sim`. Not `send`.\n";
+        assert_eq!(simulating_modules(text).unwrap(), ["lab", "sim"].into());
+        assert!(simulating_modules("## Arrows\nnone\n").is_err());
     }
 
     #[test]

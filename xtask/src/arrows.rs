@@ -1,5 +1,5 @@
 //! Dependencies between crates: the diagram under `Arrows` in `ARCHITECTURE.md` against the
-//! manifests.
+//! manifests, and the modules of `cli` that use the simulator.
 //!
 //! Dev-dependencies count too, except for those of the test crate, which may use all crates. No
 //! crate may depend on the binary, the test crate or `xtask`. The core's external dependencies are
@@ -9,13 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::metadata::Metadata;
+use crate::sources::{self, Source};
 use crate::{Report, architecture};
 
 /// Compares the diagram with the workspace at `root`.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
-    let drawn = architecture::arrows(&architecture::read(root)?)?;
+    let text = architecture::read(root)?;
+    let drawn = architecture::arrows(&text)?;
     let metadata = Metadata::read(root, "x86_64-unknown-linux-gnu")?;
-    Ok(compare(&drawn, &metadata))
+    let mut report = compare(&drawn, &metadata);
+    let allowed = architecture::simulating_modules(&text)?;
+    compare_modules(&allowed, &sources::rust(root)?, &mut report);
+    Ok(report)
 }
 
 fn compare(drawn: &BTreeMap<String, Vec<String>>, metadata: &Metadata) -> Report {
@@ -63,6 +68,66 @@ fn compare(drawn: &BTreeMap<String, Vec<String>>, metadata: &Metadata) -> Report
     }
     report.line(format_args!("{} arrows between crates", real.len()));
     report
+}
+
+/// Compares the modules of `cli` that use the simulator, by themselves or through another one of
+/// them, with the list of those that may. The crate root uses all verbs.
+fn compare_modules(allowed: &BTreeSet<&str>, sources: &[Source], report: &mut Report) {
+    let mut using = BTreeSet::new();
+    for source in sources {
+        let Some(module) = cli_module(&source.path) else {
+            continue;
+        };
+        let named = named_modules(&source.text);
+        let through = allowed
+            .iter()
+            .find(|name| **name != module && named.contains(*name));
+        if source.text.contains("tidegate_sim") || through.is_some() {
+            using.insert(module);
+        }
+        if allowed.contains(module) {
+            continue;
+        }
+        if source.text.contains("tidegate_sim") {
+            report.fault(format_args!(
+                "{} uses the simulator, but ARCHITECTURE.md does not name `{module}` among the modules that may",
+                source.path
+            ));
+        } else if let Some(through) = through {
+            report.fault(format_args!(
+                "{} uses `{through}`, which uses the simulator, but ARCHITECTURE.md does not name `{module}` among the modules that may",
+                source.path
+            ));
+        }
+    }
+    for idle in allowed.iter().filter(|name| !using.contains(**name)) {
+        report.fault(format_args!(
+            "ARCHITECTURE.md names `{idle}` among the modules that use the simulator, but it does not"
+        ));
+    }
+}
+
+/// Modules of its own crate that a file names after `crate::`, alone or in braces.
+fn named_modules(text: &str) -> BTreeSet<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut named = BTreeSet::new();
+    for rest in text.split("crate::").skip(1) {
+        if rest.starts_with('{') {
+            let group = rest.split_once(';').map_or(rest, |(group, _)| group);
+            named.extend(group.split(|c| !is_name(c)));
+        } else {
+            named.extend(rest.split(|c| !is_name(c)).next());
+        }
+    }
+    named
+}
+
+/// Top-level module of `cli` that contains the file at `path`; none for the crate root.
+fn cli_module(path: &str) -> Option<&str> {
+    let path = path.strip_prefix("crates/cli/src/")?;
+    let first = path.split('/').next()?;
+    let module = first.strip_suffix(".rs").unwrap_or(first);
+    (!["lib", "main"].contains(&module)).then_some(module)
 }
 
 /// Directory name of a crate.
@@ -139,6 +204,33 @@ mod tests {
             (report.text.as_str(), report.failed),
             ("3 arrows between crates\n", false)
         );
+    }
+
+    #[test]
+    fn modules_that_use_the_simulator_are_listed() {
+        let faults = |send: &str, sweep: &str| {
+            let source = |path: &str, text: &str| Source {
+                path: path.to_owned(),
+                text: text.to_owned(),
+            };
+            let sources = [
+                source("crates/cli/src/lib.rs", "use crate::sim::run;"),
+                source("crates/cli/src/sim.rs", "use tidegate_sim::runner;"),
+                source("crates/cli/src/send/report.rs", send),
+                source("crates/cli/src/sweep.rs", sweep),
+                source("crates/studies/src/bench.rs", "use tidegate_sim::runner;"),
+            ];
+            let mut report = Report::default();
+            compare_modules(&["sim", "sweep"].into(), &sources, &mut report);
+            assert_eq!(report.failed, !report.text.is_empty());
+            report.text
+        };
+        let through = "use crate::sim;";
+        assert_eq!(faults("use crate::simple::x;", through), "");
+        assert!(faults("tidegate_sim::run", through).contains("send/report.rs uses the simulator"));
+        assert!(faults("crate::sim::run()", through).contains("send/report.rs uses `sim`"));
+        assert!(faults("use crate::{live, sim};", through).contains("send/report.rs uses `sim`"));
+        assert!(faults("", "").contains("names `sweep`"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use tidegate_live::terminal;
-use tidegate_sim::run::{Run, World};
+use tidegate_record::{Run, World};
 use tidegate_sim::scenario::Scenario;
 
 use crate::run_folder::{self, LoadedScenario};

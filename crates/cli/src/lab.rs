@@ -25,7 +25,7 @@ use tidegate_core::units::Time;
 use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
 use tidegate_live::limits;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
-use tidegate_sim::run::{RunWriter, Span, StagedRun, World};
+use tidegate_record::{RunWriter, Span, StagedRun, World};
 use tidegate_sim::runner::{RunResult, baseline};
 use tidegate_sim::scenario::{FlowPlan, MediaPlan, Scenario, TcpPlan, VideoPlan};
 use tidegate_sim::topology;

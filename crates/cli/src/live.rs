@@ -12,12 +12,12 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use rand_core::Rng;
 use tidegate_core::media::FrameRate;
+use tidegate_core::quantity;
 use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::rtcp::Cname;
 use tidegate_media::Size;
-use tidegate_sim::run::{FlowInfo, Manifest, World};
-use tidegate_sim::scenario::quantity;
+use tidegate_record::{FlowInfo, Manifest, World};
 
 pub(crate) use intervals::{Interval, Intervals};
 pub(crate) use json::{JsonArgs, JsonLines, rounded};

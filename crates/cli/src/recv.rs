@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ArgGroup;
 use tidegate_core::media::{Codec, FrameRate};
+use tidegate_core::quantity;
 use tidegate_core::session::config::{FeedbackMode, MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig};
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::units::{Rate, Time};
@@ -26,9 +27,8 @@ use tidegate_core::wire::payload;
 use tidegate_core::wire::rtp::PayloadType;
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::driver::{RunLimits, drive};
+use tidegate_record::{FlowInfo, FlowPath, Side};
 use tidegate_secure::SecureEndpoint;
-use tidegate_sim::run::{FlowInfo, FlowPath, Side};
-use tidegate_sim::scenario::quantity;
 
 use crate::decoding::DecoderArgs;
 use crate::live::{self, FLOW, Folder, JsonArgs, Transport};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tidegate_sim::run::RunReader;
+use tidegate_record::RunReader;
 
 use tidegate_console::output::output;
 use tidegate_console::progress::say;

@@ -8,11 +8,11 @@ use tidegate_console::progress::say;
 use tidegate_core::delay_bound::check_frame_time;
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
-use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
-use tidegate_sim::run::{
+use tidegate_record::{
     BinRow, FlowInfo, FlowRun, Manifest, PacketRow, ReceivedFrame, Run, RunReader, RunWriter,
     SavableRow, SentFrame, ShownFrame, Span, StagedRun, StoredPicture, TotalsRow, World, summarise,
 };
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::runner::RunResult;
 use tidegate_sim::scenario::{EncoderKind, Scenario};
 
@@ -283,15 +283,6 @@ pub(crate) fn manifest(world: World, scenario: &Scenario) -> Manifest {
     let measure = Span { from, to };
     manifest.measure = (measure != manifest.measured()).then_some(measure);
     manifest
-}
-
-/// Checks before a live run that it can be written to `dir`. An earlier run stays until then.
-///
-/// # Errors
-/// The folder contains other files, or cannot be created.
-pub(crate) fn claim(dir: &Path) -> Result<()> {
-    RunWriter::check(dir)?;
-    Ok(())
 }
 
 /// Default run folder.

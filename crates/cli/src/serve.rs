@@ -19,10 +19,10 @@ use tidegate_console::arguments;
 use tidegate_console::context::LiveContext;
 use tidegate_console::progress::{counted, say};
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::quantity;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::TICK;
 use tidegate_live::tcp::{Connections, ServiceLimits};
-use tidegate_sim::scenario::quantity;
 
 use crate::learning::KnownPaths;
 use crate::live::JsonArgs;

@@ -3,8 +3,8 @@
 use core::fmt::Write as _;
 
 use tidegate_core::units::{Bytes, Rate};
-use tidegate_sim::run::metrics::LinkSummary;
-use tidegate_sim::run::{ExpectationResult, FlowInfo, Manifest, Run, Summary, Timing};
+use tidegate_record::metrics::LinkSummary;
+use tidegate_record::{ExpectationResult, FlowInfo, Manifest, Run, Summary, Timing};
 
 use tidegate_report::class::{Class, classes};
 

@@ -14,13 +14,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use rand_core::Rng as _;
 use tidegate_core::media::{Codec, FrameRate};
+use tidegate_core::quantity;
 use tidegate_core::session::tcp::{
     Capture, Classic, Follow, Interactive, RatePolicy, TcpSender, TcpSenderConfig,
 };
 use tidegate_core::tcp_rate::TcpRateConfig;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::tcp::TcpOptions;
-use tidegate_sim::scenario::quantity;
 
 use crate::live::{self, Limits};
 use encryption::TlsArgs;

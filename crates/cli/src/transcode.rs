@@ -11,11 +11,11 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::ArgGroup;
 use tidegate_core::media::{Codec, FrameRate};
+use tidegate_core::quantity;
 use tidegate_core::session::tcp::Capture;
 use tidegate_core::units::Bytes;
 use tidegate_live::tcp::TcpSocket;
 use tidegate_media::{FileOptions, FileSource, Preset, VideoSource};
-use tidegate_sim::scenario::quantity;
 
 use crate::decoding::DecoderArgs;
 use crate::live::{self, JsonArgs, Limits};

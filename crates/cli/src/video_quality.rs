@@ -7,8 +7,8 @@ use tidegate_core::media::{Codec, Quality};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_media::{Decoder, DecoderConfig, Picture, VideoSource, jpeg, quality};
+use tidegate_record::{PictureKind, ReceivedFrame, SentFrame, ShownFrame, StoredPicture};
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
-use tidegate_sim::run::{PictureKind, ReceivedFrame, SentFrame, ShownFrame, StoredPicture};
 use tidegate_sim::scenario::EncoderKind;
 
 use crate::video_source::VideoInput;

@@ -14,7 +14,7 @@ use std::{env, fs};
 use calm::judged;
 use program::{Program, Scratch, text};
 use serde_json::Value;
-use tidegate_sim::run::RunReader;
+use tidegate_record::RunReader;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 

@@ -14,7 +14,7 @@ use calm::judged;
 use program::{Program, ProgramResult, Scratch, text};
 use serde_json::Value;
 use tidegate_core::units::Time;
-use tidegate_sim::run::RunReader;
+use tidegate_record::RunReader;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 /// A mode that subscribes to events without responding to them.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use command::{folder, text, tidegate};
 use program::{GUARD, Program, ProgramResult};
 use skip::is_without_lab;
-use tidegate_sim::run::RunReader;
+use tidegate_record::RunReader;
 
 mod command;
 #[expect(dead_code, reason = "the other tests use the rest")]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use calm::judged;
-use tidegate_sim::run::RunReader;
+use tidegate_record::RunReader;
 
 /// Two flowshares beside two TCP flows.
 const SCENARIO: &str = r#"name = "sites"

@@ -10,7 +10,7 @@ use calm::judged;
 use serde_json::Value;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Rate;
-use tidegate_sim::run::{Run, RunReader};
+use tidegate_record::{Run, RunReader};
 
 /// Run folders of the seven starts, and the first rates of TFRC in b/s: a packet per second, or the
 /// prediction, of which 1 is a fair share of 10 Mb/s for 21 flows.

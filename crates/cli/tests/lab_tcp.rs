@@ -12,7 +12,7 @@ use calm::judged;
 use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
-use tidegate_sim::run::{EventRow, ReceivedFrame, Run, RunReader};
+use tidegate_record::{EventRow, ReceivedFrame, Run, RunReader};
 
 /// A video whose path is interrupted for a second, and a bulk transfer and noise on another path.
 const CUT: &str = r#"name = "cut"

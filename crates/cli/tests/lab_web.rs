@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use calm::judged;
-use tidegate_sim::run::{Run, RunReader};
+use tidegate_record::{Run, RunReader};
 
 /// 60 browsers with pages of two objects of 10 kB and think times of 1 s.
 fn scenario(connections: &str) -> String {

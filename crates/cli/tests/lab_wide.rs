@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use tidegate_sim::run::RunReader;
+use tidegate_record::RunReader;
 
 /// Eighty hosts. The last flow would start long after the end of the test.
 const WIDE: &str = r#"name = "wide"

@@ -22,7 +22,7 @@ use tidegate_core::wire::rtp::RtpPacket;
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_live::clock::Clock;
 use tidegate_live::udp::{Recognition, Socket, SourceFilter};
-use tidegate_sim::run::Run;
+use tidegate_record::Run;
 
 /// A receiver at a free port.
 fn receiver(options: &str) -> (Program, u16) {
@@ -66,7 +66,7 @@ fn arrives_with_good_quality() {
         "{:?}",
         sent.notes
     );
-    let whole = |f: &&tidegate_sim::run::ReceivedFrame| f.decodable && f.quality.is_some();
+    let whole = |f: &&tidegate_record::ReceivedFrame| f.decodable && f.quality.is_some();
     let whole = received.flows[0].received.iter().filter(whole).count();
     // Not all of them: on a busy machine a frame may be late.
     assert!(whole >= 100, "{whole} frames\n{}", receiver.said);
@@ -190,7 +190,7 @@ fn the_breaker_stops_the_stream_and_another_receiver_resumes_it() {
     assert!(sent.flows[0].sent.len() >= 60 && !sent.flows[0].packets.is_empty());
     let tripped = |run: &Run| {
         let events = run.events.iter();
-        let tripped = |e: &&tidegate_sim::run::EventRow| {
+        let tripped = |e: &&tidegate_record::EventRow| {
             matches!(e.event, tidegate_core::trace::Event::BreakerTripped { .. })
         };
         events.filter(tripped).count()

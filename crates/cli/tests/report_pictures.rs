@@ -5,7 +5,7 @@ mod command;
 use std::fs;
 
 use command::{folder, text, tidegate};
-use tidegate_sim::run::{PictureKind, RunReader};
+use tidegate_record::{PictureKind, RunReader};
 
 /// The capacity falls from 2 Mb/s to 300 kb/s for two seconds.
 const SCENARIO: &str = r#"
@@ -63,13 +63,13 @@ fn pictures_show_the_screen_at_three_moments() {
     let [own, fixed] = &run.flows[..] else {
         panic!("two flows")
     };
-    let cameras = |flow: &tidegate_sim::run::FlowRun| {
+    let cameras = |flow: &tidegate_record::FlowRun| {
         let pictures = flow.pictures.iter();
         let cameras = pictures.filter(|picture| picture.kind == PictureKind::Camera);
         cameras.cloned().collect::<Vec<_>>()
     };
     assert_eq!(cameras(own), cameras(fixed));
-    let shown = |flow: &tidegate_sim::run::FlowRun| {
+    let shown = |flow: &tidegate_record::FlowRun| {
         let mut rows = flow.shown.iter();
         rows.find(|row| row.frame == 90).unwrap().on_time
     };

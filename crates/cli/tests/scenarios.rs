@@ -261,7 +261,7 @@ fn compare_with_lab() {
         // A busy machine adds delay, which reduces the rate.
         assert!((0.5..2.0).contains(&(lab / sim)), "{path}: {lab} {sim}");
     }
-    let run = tidegate_sim::run::RunReader::load(dir.join("run")).unwrap();
+    let run = tidegate_record::RunReader::load(dir.join("run")).unwrap();
     let packets = run.flows[0].packets.iter();
     let mut took = packets.filter_map(|row| Some(row.arrived?.since(row.sent)));
     assert!(took.all(|delay| delay < Duration::from_secs(4)));
@@ -287,7 +287,7 @@ fn an_interrupted_lab_keeps_its_results() {
     let ended = lab.wait();
     assert_eq!(ended.status.code(), Some(130), "{}", ended.said);
     assert!(ended.output.contains("interrupted"), "{}", ended.output);
-    let run = tidegate_sim::run::RunReader::load(&run).unwrap();
+    let run = tidegate_record::RunReader::load(&run).unwrap();
     assert!(run.summary.is_some());
 }
 

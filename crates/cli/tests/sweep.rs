@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use command::{folder, text, tidegate};
 use program::Program;
 use serde_json::Value;
-use tidegate_sim::run::{RunReader, summarise};
+use tidegate_record::{RunReader, summarise};
 use tidegate_sim::scenario::Scenario;
 
 mod command;

@@ -17,7 +17,7 @@ use calm::judged;
 use daemon::{ANYTHING, Daemon, client};
 use program::{Program, Scratch, load, player, text, to};
 use tidegate_core::trace::Event;
-use tidegate_sim::run::FrameKind;
+use tidegate_record::FrameKind;
 
 /// A sender of small pictures.
 fn server(address: &str, options: &str) -> Program {
@@ -74,7 +74,7 @@ fn a_transcoder_between_server_and_player_follows_the_rate() {
     let whole = coded.len() as f64 * 250_000.0 / 30.0;
     let share = coded.iter().sum::<u64>() as f64 / whole;
     assert!((0.85..=1.15).contains(&share), "{share:.2} of the new rate");
-    let changed = |e: &&tidegate_sim::run::EventRow| matches!(e.event, Event::RateChanged { .. });
+    let changed = |e: &&tidegate_record::EventRow| matches!(e.event, Event::RateChanged { .. });
     assert_eq!(made.events.iter().filter(changed).count(), 1);
     let received = &seen.flows[0].received;
     let whole = received

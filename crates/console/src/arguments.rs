@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use tidegate_sim::scenario::quantity;
+use tidegate_core::quantity;
 
 /// Parses the seed of a run.
 ///

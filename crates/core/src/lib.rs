@@ -20,6 +20,7 @@ pub mod endpoint;
 pub mod link;
 pub mod media;
 mod path;
+pub mod quantity;
 pub mod random;
 pub mod session;
 pub mod tcp_rate;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_sim::run::Summary;
-use tidegate_sim::run::metrics::FlowSummary;
+use tidegate_record::Summary;
+use tidegate_record::metrics::FlowSummary;
 
 /// A single flow or a group of flows.
 #[derive(Clone, Debug)]

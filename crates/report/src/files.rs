@@ -4,7 +4,7 @@ use core::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use tidegate_sim::run::{Run, RunFile};
+use tidegate_record::{Run, RunFile};
 
 use super::svg::escape;
 

@@ -30,7 +30,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tidegate_sim::run::{Run, Summary, summarise};
+use tidegate_record::{Run, Summary, summarise};
 
 use chart::Form;
 use figures::{FIGURES, Figure};

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::path::Path;
 
 use tidegate_core::units::Time;
-use tidegate_sim::run::{ExpectationResult, Run, Summary, Timing};
+use tidegate_record::{ExpectationResult, Run, Summary, Timing};
 
 use super::chart::Form;
 use super::figures::{FIGURES, Figure};

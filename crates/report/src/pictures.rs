@@ -2,8 +2,8 @@
 
 use core::fmt::Write as _;
 
-use tidegate_sim::run::metrics::FrameOutcome;
-use tidegate_sim::run::{FlowRun, PictureKind, StoredPicture};
+use tidegate_record::metrics::FrameOutcome;
+use tidegate_record::{FlowRun, PictureKind, StoredPicture};
 
 use super::summary_text;
 use super::svg::escape;

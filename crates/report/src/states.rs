@@ -1,8 +1,8 @@
 //! States of a sender, as intervals of time.
 
 use tidegate_core::trace::Event;
-use tidegate_sim::run::metrics::{self, FrameOutcome};
-use tidegate_sim::run::{EventRow, FlowRun, Run};
+use tidegate_record::metrics::{self, FrameOutcome};
+use tidegate_record::{EventRow, FlowRun, Run};
 
 /// Intervals, in seconds, in which a flow was in a state of interest.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! Number formatting, and a summary of a run in sentences.
 
-use tidegate_sim::run::metrics::{FlowSummary, on_time_of_savable};
-use tidegate_sim::run::{ExpectationResult, FlowInfo, Run, Summary, World};
+use tidegate_record::metrics::{FlowSummary, on_time_of_savable};
+use tidegate_record::{ExpectationResult, FlowInfo, Run, Summary, World};
 
 use super::class::{Class, classes};
 

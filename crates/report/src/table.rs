@@ -2,8 +2,8 @@
 
 use core::fmt::Write as _;
 
-use tidegate_sim::run::Summary;
-use tidegate_sim::run::metrics::{FlowSummary, LinkSummary};
+use tidegate_record::Summary;
+use tidegate_record::metrics::{FlowSummary, LinkSummary};
 
 use super::class::{Class, Spread, classes};
 use super::summary_text::{count, on_time, percent, rate};

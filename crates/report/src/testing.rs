@@ -9,8 +9,8 @@ use tidegate_core::media::{FrameRate, Quality};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::trace::{DropCause, Event, KeyCause};
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_sim::meter::{Bin, Count};
-use tidegate_sim::run::{
+use tidegate_record::{Bin, Count};
+use tidegate_record::{
     BinRow, CapacityStep, EventRow, FlowInfo, FlowPath, FlowRun, FrameKind, LinkInfo, LinkSample,
     Manifest, PacketOutcome, PacketRow, ReceivedFrame, Run, SavableRow, SentFrame, ShownFrame,
     Side, Span, World, summarise,

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::env;
 
-use tidegate_sim::run::{
+use tidegate_record::{
     FlowInfo, Manifest, PictureKind, RunReader, RunWriter, StoredPicture, Timing, World,
 };
 
@@ -293,7 +293,7 @@ fn values_under_the_pointer_are_those_of_the_run() {
     let (unit, frames) = series(1, 2, "frame");
     assert_eq!((unit, &frames["colour"]), ("ms".into(), &"f2".into()));
     let dots = frames["dots"]["points"].as_array().expect("dots");
-    let stories = tidegate_sim::run::metrics::frame_outcomes(&run.flows[2]);
+    let stories = tidegate_record::metrics::frame_outcomes(&run.flows[2]);
     assert_eq!(dots.len(), stories.len());
     for (dot, story) in dots.iter().zip(&stories) {
         let delay = story.delay.map(|nanos| nanos as f64 / 1e6);

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use tidegate_core::units::Time;
-use tidegate_sim::run::metrics::{FrameOutcome, frame_outcomes};
-use tidegate_sim::run::{BinRow, FlowInfo, FlowPath, FlowRun, LinkInfo, Run};
-use tidegate_sim::runner::BIN;
+use tidegate_record::BIN;
+use tidegate_record::metrics::{FrameOutcome, frame_outcomes};
+use tidegate_record::{BinRow, FlowInfo, FlowPath, FlowRun, LinkInfo, Run};
 
 use super::chart::{Mark, Sample};
 use super::states::joined;

@@ -11,7 +11,7 @@ use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::link::LinkConfig;
 use tidegate_core::media::FrameEncoder;
 use tidegate_core::random::Seed;
-use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
+use tidegate_core::session::config::{FIXED_PACE, ReceiverConfig, SenderConfig, Streams};
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::receiver::MediaReceiver;
@@ -21,10 +21,10 @@ use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 use tidegate_core::wire::ntp::{NtpShort, RemoteClock};
 use tidegate_core::wire::payload;
 use tidegate_core::wire::rtcp::Cname;
+use tidegate_record::{self as record, packet_row, received_row, sent_row};
 
 use crate::interactive::Record;
 use crate::offline_optimum::FloorSender;
-use crate::run;
 use crate::scenario::{EncoderKind, FlowPlan, SendBuffer, VideoPlan};
 use crate::traffic::video::{TraceEncoder, TracePlayer};
 use crate::video_model::{VideoModel, VideoModelConfig};
@@ -88,8 +88,8 @@ pub struct FlowResult {
 
 impl FlowInstance {
     /// Period in which the flow sends.
-    pub fn active(&self) -> run::Span {
-        run::Span {
+    pub fn active(&self) -> record::Span {
+        record::Span {
             from: Time::ZERO + self.plan.start,
             to: Time::ZERO + self.plan.stop,
         }
@@ -333,9 +333,9 @@ impl FlowResult {
     pub fn rows(
         &self,
     ) -> (
-        Vec<run::SentFrame>,
-        Vec<run::ReceivedFrame>,
-        Vec<run::PacketRow>,
+        Vec<record::SentFrame>,
+        Vec<record::ReceivedFrame>,
+        Vec<record::PacketRow>,
     ) {
         let numbers: BTreeMap<u32, u64> =
             self.sent.iter().map(|f| (f.timestamp, f.frame)).collect();
@@ -362,62 +362,6 @@ fn on_one_clock(row: &mut PacketRow) {
     }
 }
 
-/// A sent frame as a row of the run folder.
-pub fn sent_row(f: &SentFrame) -> run::SentFrame {
-    run::SentFrame {
-        frame: f.frame,
-        rtp_timestamp: f.timestamp,
-        captured: f.captured,
-        kind: match (f.skipped, f.key) {
-            (true, _) => run::FrameKind::Skipped,
-            (false, true) => run::FrameKind::Key,
-            (false, false) => run::FrameKind::Delta,
-        },
-        target_bits: f.target_bits,
-        bits: f.bits,
-        left: f.left,
-        dropped: f.dropped,
-        quality: f.quality,
-    }
-}
-
-/// The received frame number `frame` as a row of the run folder.
-pub fn received_row(f: &ReceivedFrame, frame: u64) -> run::ReceivedFrame {
-    run::ReceivedFrame {
-        frame,
-        rtp_timestamp: f.timestamp as u32,
-        first: f.first,
-        complete: f.complete,
-        kind: if f.key {
-            run::FrameKind::Key
-        } else {
-            run::FrameKind::Delta
-        },
-        bits: f.bytes * 8,
-        decodable: f.complete.is_some(),
-        quality: None,
-    }
-}
-
-/// A packet as a row of the run folder.
-pub fn packet_row(p: &PacketRow) -> run::PacketRow {
-    let (arrived, outcome) = match p.outcome {
-        Some(Outcome::Received { at, .. }) => {
-            (Some(Time::from_nanos(at.0)), run::PacketOutcome::Received)
-        }
-        Some(Outcome::Lost) => (None, run::PacketOutcome::Lost),
-        None => (None, run::PacketOutcome::Unknown),
-    };
-    run::PacketRow {
-        seq: p.seq,
-        kind: p.kind,
-        size: p.size,
-        sent: p.sent,
-        arrived,
-        outcome,
-    }
-}
-
 fn frames_in(video: &VideoPlan, span: Duration) -> u64 {
     let rate = video.frame_rate;
     let frames =
@@ -436,8 +380,6 @@ fn cname(flow: &str, side: &str) -> Cname {
 
 /// Time to wait for frames of a stream without a delay bound.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A frame leaves in 40 % of a frame interval, as with a sender that hardly paces.
-pub const FIXED_PACE: f64 = 2.5;
 
 /// Headers of IPv4, UDP and RTP.
 const HEADERS: Bytes = Bytes(40);

@@ -1,4 +1,4 @@
-//! Deterministic simulator, scenario language, run folders and metrics.
+//! Deterministic simulator and scenario language.
 
 pub mod coordination;
 pub mod flow_endpoints;
@@ -7,7 +7,6 @@ pub mod meter;
 pub mod model_flow;
 pub mod offline_optimum;
 pub mod packet_agent;
-pub mod run;
 pub mod runner;
 pub mod scenario;
 pub mod tcp;

@@ -13,10 +13,10 @@ use tidegate_core::link::{DropReason, LinkEvent, LinkId, Network, NetworkError, 
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
+use tidegate_record::{self as record, BIN};
 
 use crate::flow_endpoints::{Actor, FlowInstance, FlowResult, Player};
 use crate::meter::Meter;
-use crate::run;
 use crate::scenario::{BaselinePlan, BaselineSender, Scenario, VideoPlan};
 use crate::topology::{self, back_of, path_of};
 use crate::world::{Node, NodeId, SimPacket, World, WorldError};
@@ -34,9 +34,9 @@ pub struct RunResult {
     /// Flows and their records.
     pub flows: Vec<(FlowInstance, FlowResult)>,
     /// Events of the flows.
-    pub events: Vec<run::EventRow>,
+    pub events: Vec<record::EventRow>,
     /// Time series of the links.
-    pub links: run::LinkLog,
+    pub links: record::LinkLog,
     /// Counters of each flow, in the order of `flows`.
     pub meter: Meter,
     /// Number of link traversals of packets, as a measure of work.
@@ -314,8 +314,6 @@ impl core::error::Error for PlayError {}
 
 /// Sampling interval of the links.
 const SAMPLE: Duration = Duration::from_millis(20);
-/// Bin length of the flow counters (RFC 8868 section 4).
-pub const BIN: Duration = Duration::from_millis(200);
 /// Interval at which records are collected.
 const SLICE: Duration = Duration::from_secs(1);
 /// Time after the last capture in which packets in flight may arrive.

@@ -12,7 +12,7 @@ use tidegate_core::controller::tfrc::equation;
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
-use tidegate_sim::run::{EventRow, PacketOutcome, PacketRow};
+use tidegate_record::{EventRow, PacketOutcome, PacketRow};
 use tidegate_sim::runner;
 use tidegate_sim::scenario::Scenario;
 

@@ -7,13 +7,14 @@ use std::thread;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand};
+use tidegate_core::quantity;
 use tidegate_core::random::Seed;
 use tidegate_core::units::Rate;
 use tidegate_peers::call::FIRST_RATE;
 use tidegate_peers::peer::Peer;
 use tidegate_peers::play::{self, Options};
 use tidegate_peers::result::{self, Outcome};
-use tidegate_sim::scenario::{Scenario, quantity};
+use tidegate_sim::scenario::Scenario;
 
 #[derive(Debug, Parser)]
 #[command(about = "Plays scenarios with other projects' controllers, in simulated time")]

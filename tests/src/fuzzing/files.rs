@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
-use tidegate_sim::run::{FlowRun, Run, RunReader, RunWriter};
+use tidegate_record::{FlowRun, Run, RunReader, RunWriter};
 use tidegate_sim::scenario::Scenario;
 
 use super::Target;

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
+use tidegate_core::quantity;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_kernel::{
     Event, EventRequest, EventSet, Events, EventsError, Snapshot, Variable, VariableSet, monotonic,
 };
 use tidegate_live::driver::{Interrupts, StopFlag};
-use tidegate_sim::scenario::quantity;
 
 use super::show;
 use super::transfer::{ConnectLimits, Connection, GLANCE, Path};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use tidegate_record::{CAPTURE, CONNECTION};
 use tidegate_sim::interactive::Sample;
-use tidegate_sim::run::{CAPTURE, CONNECTION};
 
 use super::capture::CapturedPacket;
 use super::lab_run::LabResult;

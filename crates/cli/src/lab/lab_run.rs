@@ -17,12 +17,15 @@ use tidegate_live::emulator::{
     Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, HostRoute, UnconnectedHosts,
 };
 use tidegate_live::encoder_thread::EncoderThread;
+use tidegate_record as record;
+use tidegate_record::BIN;
+use tidegate_record::Timing;
+use tidegate_record::packet_row;
 use tidegate_sim::coordination::CpPlan;
-use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Passage, packet_row};
+use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Passage};
 use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
-use tidegate_sim::run::{self, Timing};
-use tidegate_sim::runner::{BIN, RunResult};
+use tidegate_sim::runner::RunResult;
 use tidegate_sim::scenario::{MediaPlan, TcpPlan, TcpSender, VideoPlan};
 use tidegate_sim::topology::{self, back_of, path_of};
 use tidegate_sim::traffic::web;
@@ -273,13 +276,13 @@ impl LabRun<'_> {
             meter: Meter::new(cast.len(), window, BIN),
             flows: Vec::new(),
             events: Vec::new(),
-            links: run::LinkLog::default(),
+            links: record::LinkLog::default(),
         };
         let mut over_tcp = Vec::new();
         for (i, (role, pair)) in cast.into_iter().zip(performers).enumerate() {
-            let side = run::Side::Sender;
+            let side = record::Side::Sender;
             let mut takings = join(pair.sender, &role.name, side, &mut take.events)?;
-            let side = run::Side::Receiver;
+            let side = record::Side::Receiver;
             let other = join(pair.receiver, &role.name, side, &mut take.events)?;
             if pair.uses_kernel {
                 over_tcp.push(i);
@@ -486,7 +489,7 @@ fn meter(meter: &mut Meter, flow: usize, sender: &FlowResult) {
         meter.sent(flow, row.sent, row.size);
         match row.arrived {
             Some(at) => meter.arrived(flow, at, row.size, row.sent),
-            None if row.outcome == run::PacketOutcome::Lost => meter.dropped(flow, row.sent),
+            None if row.outcome == record::PacketOutcome::Lost => meter.dropped(flow, row.sent),
             None => {}
         }
     }
@@ -544,14 +547,14 @@ fn hosts(flow: usize) -> [Host; 2] {
 fn join(
     worker: Endpoint,
     flow: &str,
-    side: run::Side,
-    events: &mut Vec<run::EventRow>,
+    side: record::Side,
+    events: &mut Vec<record::EventRow>,
 ) -> Result<FlowResult> {
     let result = worker
         .join()
         .map_err(|_| anyhow!("flow {flow:?}: the {side:?} panicked"))?;
     let (takings, said) = result.with_context(|| format!("flow {flow:?}"))?;
-    events.extend(said.into_iter().map(|(at, event)| run::EventRow {
+    events.extend(said.into_iter().map(|(at, event)| record::EventRow {
         at,
         flow: flow.to_owned(),
         side,

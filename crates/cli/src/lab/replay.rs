@@ -10,7 +10,7 @@ use tidegate_core::link::{LinkId, Network, NetworkConfig};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_live::emulator::{Arrival, EmulatorLog};
-use tidegate_sim::run::{DropCauses, LinkLog, LinkSample};
+use tidegate_record::{DropCauses, LinkLog, LinkSample};
 use tidegate_sim::scenario::Scenario;
 
 /// The state of every link at regular intervals.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tidegate_core::units::Time;
-use tidegate_sim::run::Summary;
+use tidegate_record::Summary;
 
 use tidegate_console::output::{output, print_json};
 

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
-use tidegate_sim::meter::{Count, Totals};
-use tidegate_sim::run::{
+use tidegate_record::{Count, Totals};
+use tidegate_record::{
     Manifest, RunReader, RunWriter, Side, Summary, TotalsRow, WriteError, summarise,
 };
 
@@ -39,7 +39,10 @@ pub(crate) struct Folder {
 /// # Errors
 /// The folder contains other files, or cannot be created.
 pub(crate) fn claim(dir: Option<&Path>) -> Result<()> {
-    dir.map_or(Ok(()), crate::run_folder::claim)
+    if let Some(dir) = dir {
+        RunWriter::check(dir)?;
+    }
+    Ok(())
 }
 
 impl Folder {
@@ -190,7 +193,7 @@ const FLUSH: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
-    use tidegate_sim::run::{SavableRow, World};
+    use tidegate_record::{SavableRow, World};
 
     use super::*;
 

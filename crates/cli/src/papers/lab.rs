@@ -11,10 +11,11 @@ use anyhow::{Context as _, Result, ensure};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_live::driver::Interrupts;
+use tidegate_record as record;
+use tidegate_record::StagedRun;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
-use tidegate_sim::run::StagedRun;
 use tidegate_sim::runner::{Keep, RunResult};
-use tidegate_sim::{run, topology};
+use tidegate_sim::topology;
 use tidegate_studies::papers::verb;
 use tidegate_studies::papers::{Job, PapersError, PictureSource, Testbed};
 
@@ -137,7 +138,7 @@ impl Lab {
         number: usize,
     ) -> Result<()> {
         let dir = self.out.join(format!("{}-{}", job.label, job.seed));
-        let mut manifest = run_folder::manifest(run::World::Lab, &script.scenario);
+        let mut manifest = run_folder::manifest(record::World::Lab, &script.scenario);
         let first = &result.take.flows[0].0.name;
         manifest.timing.push(lab::timing(first, &result.report));
         if let Ok(mut said) = self.said.lock() {

@@ -9,8 +9,8 @@ use tidegate_core::media::FrameRate;
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::units::{Bytes, Time};
-use tidegate_sim::flow_endpoints::received_row;
-use tidegate_sim::meter::Count;
+use tidegate_record::Count;
+use tidegate_record::received_row;
 
 use super::RecvArgs;
 use super::keep::{ByteStream, Finished, Keeper};

@@ -14,9 +14,9 @@ use tidegate_core::session::tcp::{Punctuality, TcpReceiver};
 use tidegate_core::units::Time;
 use tidegate_live::driver::{RunLimits, StopFlag};
 use tidegate_live::tcp::{Admitted, ReceiverEnd, receive};
-use tidegate_sim::flow_endpoints::received_row;
-use tidegate_sim::meter::Count;
-use tidegate_sim::run::{ShownFrame, Side};
+use tidegate_record::Count;
+use tidegate_record::received_row;
+use tidegate_record::{ShownFrame, Side};
 
 use super::keep::{ByteStream, Finished, Keeper};
 use super::numbering::{Numbering, Turns};

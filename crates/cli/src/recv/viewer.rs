@@ -14,7 +14,7 @@ use tidegate_media::{
     Decoded, Decoder, DecoderConfig, FileOptions, FileSource, Picture, Scene, SceneSource, Size,
     VideoSource, quality,
 };
-use tidegate_sim::run::{ReceivedFrame, ShownFrame};
+use tidegate_record::{ReceivedFrame, ShownFrame};
 
 use super::numbering::{MAX_UNITS, Turns};
 use super::window::{Window, WindowHandle};
@@ -500,7 +500,7 @@ mod tests {
     use tidegate_core::media::{Codec, FrameEncoder as _, FrameOrder};
     use tidegate_core::units::Rate;
     use tidegate_media::{EncoderSession, PictureEncoder as _, X264Config, X264Encoder};
-    use tidegate_sim::run::FrameKind;
+    use tidegate_record::FrameKind;
 
     use super::*;
 

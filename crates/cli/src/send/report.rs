@@ -10,8 +10,8 @@ use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::sender::{SentFrame, Status};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::flow_endpoints::{packet_row, sent_row};
-use tidegate_sim::run::Summary;
+use tidegate_record::Summary;
+use tidegate_record::{packet_row, sent_row};
 
 use super::addresses::Route;
 use super::{SendArgs, Stream};

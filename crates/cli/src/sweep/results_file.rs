@@ -11,7 +11,7 @@ use tidegate_console::exit::EnvironmentError;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
-use tidegate_sim::run::TOOL;
+use tidegate_record::TOOL;
 use tidegate_sim::scenario::Sweep;
 
 use super::rows::{self, Figure, Kind, Row};

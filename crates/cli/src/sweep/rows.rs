@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_sim::run::expect::{FLOW_METRICS, LINK_METRICS, flow_metric, link_metric};
-use tidegate_sim::run::metrics::FlowSummary;
-use tidegate_sim::run::{Expectation, Run, Summary};
+use tidegate_record::expect::{FLOW_METRICS, LINK_METRICS, flow_metric, link_metric};
+use tidegate_record::metrics::FlowSummary;
+use tidegate_record::{Expectation, Run, Summary};
 use tidegate_sim::scenario::Scenario;
 
 /// Metrics of a flow, link or expectation in one run.
@@ -205,7 +205,7 @@ const VERDICT: [&str; 2] = ["measured", "holds"];
 mod tests {
     use std::path::Path;
 
-    use tidegate_sim::run::{Manifest, World};
+    use tidegate_record::{Manifest, World};
 
     use super::*;
 

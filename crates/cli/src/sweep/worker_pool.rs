@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::random::Seed;
-use tidegate_sim::run::World;
+use tidegate_record::World;
 use tidegate_sim::runner;
 use tidegate_sim::scenario::Scenario;
 

@@ -11,9 +11,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use tidegate_core::quantity;
 use tidegate_core::session::tcp::Advice;
 use tidegate_core::units::Rate;
-use tidegate_sim::scenario::quantity;
 
 use file::{LastLine, replace};
 

@@ -10,7 +10,7 @@ use tidegate_live::driver::RunLimits;
 use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_live::tcp::{SenderEnd, TcpSocket};
 use tidegate_media::EncoderSession;
-use tidegate_sim::run::{FlowInfo, FlowPath, Side, Summary};
+use tidegate_record::{FlowInfo, FlowPath, Side, Summary};
 
 use super::outgoing::Reporter;
 use super::watch::watch;

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{env, fs, process};
 
-use tidegate_sim::run::{Run, RunReader};
+use tidegate_record::{Run, RunReader};
 
 /// A running program. It is killed, by its id, if the test ends first.
 pub(crate) struct Program {

@@ -8,7 +8,7 @@ use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::emulator::{Emulator, EmulatorConfig, Host, UnconnectedHosts};
-use tidegate_sim::run::{Run, RunReader};
+use tidegate_record::{Run, RunReader};
 
 use crate::daemon::client;
 use crate::program::{Program, Scratch, text};

@@ -14,7 +14,7 @@ use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::emulator::EmulatorConfig;
-use tidegate_sim::run::EventRow;
+use tidegate_record::EventRow;
 
 use crate::in_real_time;
 use crate::mode_run::{ModeRun, path};

@@ -7,7 +7,7 @@ use tidegate_core::tcp_rate::TcpEvent;
 use tidegate_core::trace::DropCause;
 use tidegate_core::units::Rate;
 use tidegate_live::emulator::{Emulator, Host, UnconnectedHosts};
-use tidegate_sim::run::{Run, RunReader};
+use tidegate_record::{Run, RunReader};
 
 use crate::daemon::{ANYTHING, Daemon, client};
 use crate::in_real_time;

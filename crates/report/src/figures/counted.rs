@@ -1,7 +1,7 @@
 //! Curves from the counters of flows rather than from their packets.
 
-use tidegate_sim::run::BinRow;
-use tidegate_sim::runner::BIN;
+use tidegate_record::BIN;
+use tidegate_record::BinRow;
 
 use super::super::series::Bins;
 
@@ -86,7 +86,7 @@ fn middle(row: &BinRow) -> f64 {
 #[cfg(test)]
 mod tests {
     use tidegate_core::units::Time;
-    use tidegate_sim::meter::{Bin, Count};
+    use tidegate_record::{Bin, Count};
 
     use super::*;
 

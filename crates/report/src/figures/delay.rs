@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 use std::collections::BTreeSet;
 
-use tidegate_sim::run::metrics::{FrameOutcome, FrameState, has_one_clock};
+use tidegate_record::metrics::{FrameOutcome, FrameState, has_one_clock};
 
 use super::super::chart::{Chart, Mark, Panel, Reading, Sample, Vertical, cross, title_width};
 use super::super::scale::round_top;

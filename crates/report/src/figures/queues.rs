@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::run::{LinkInfo, LinkSample};
+use tidegate_record::{LinkInfo, LinkSample};
 
 use super::super::chart::{Chart, Mark, Reading, Sample, Vertical};
 use super::super::scale::top_of;
@@ -356,7 +356,7 @@ mod tests {
     use std::path::Path;
 
     use tidegate_core::units::Bytes;
-    use tidegate_sim::run::{CapacityStep, Manifest, Run, World};
+    use tidegate_record::{CapacityStep, Manifest, Run, World};
 
     use super::super::super::chart::Form;
     use super::*;

@@ -2,7 +2,7 @@
 
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
-use tidegate_sim::run::{FlowRun, Run};
+use tidegate_record::{FlowRun, Run};
 
 use super::super::chart::{Chart, Mark, Panel, Reading, Sample, Vertical};
 use super::super::scale::round_top;

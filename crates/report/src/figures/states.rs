@@ -1,7 +1,7 @@
 //! States of the sender.
 
 use tidegate_core::trace::Event;
-use tidegate_sim::run::Run;
+use tidegate_record::Run;
 
 use super::super::chart::{Chart, Mark, Panel, Reading, Sample};
 use super::super::states::{States, moments, states};

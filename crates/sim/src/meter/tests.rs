@@ -1,3 +1,5 @@
+use tidegate_core::units::Rate;
+
 use super::*;
 
 fn ms(ms: u64) -> Time {

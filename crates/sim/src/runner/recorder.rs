@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tidegate_core::session::config::PROBE_TYPE;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
+use tidegate_record as record;
 
 use super::Keep;
 use super::packet_log::PacketLog;
 use crate::flow_endpoints::FlowInstance;
 use crate::meter::Meter;
 use crate::packet_agent::Body;
-use crate::run;
 use crate::scenario::Scenario;
 use crate::world::{Flight, NodeId, Observer, Sample};
 
@@ -23,8 +23,8 @@ pub(super) struct Recorder<'a> {
     pub(super) meter: Meter,
     /// Packet log per flow instance; empty if no flow needs one, which skips the lookup.
     pub(super) logs: Vec<Option<PacketLog>>,
-    pub(super) events: Vec<run::EventRow>,
-    pub(super) links: run::LinkLog,
+    pub(super) events: Vec<record::EventRow>,
+    pub(super) links: record::LinkLog,
     /// Names in sample events: of the first flow instance and of the links.
     names: Vec<Arc<str>>,
 }
@@ -46,7 +46,7 @@ impl<'a> Recorder<'a> {
             meter: Meter::new(instances.len(), scenario.window(), keep.bin),
             logs,
             events: Vec::new(),
-            links: run::LinkLog::default(),
+            links: record::LinkLog::default(),
             names: names.map(Arc::from).collect(),
         }
     }
@@ -62,13 +62,13 @@ impl Observer for Recorder<'_> {
         if role.plan.count > 1 || !self.keep.events {
             return;
         }
-        self.events.push(run::EventRow {
+        self.events.push(record::EventRow {
             at,
             flow: role.name.clone(),
             side: if node.0.is_multiple_of(2) {
-                run::Side::Sender
+                record::Side::Sender
             } else {
-                run::Side::Receiver
+                record::Side::Receiver
             },
             event,
         });
@@ -133,7 +133,7 @@ impl Observer for Recorder<'_> {
 
     fn sample(&mut self, sample: &Sample) {
         let stats = sample.stats;
-        self.links.push(run::LinkSample {
+        self.links.push(record::LinkSample {
             at: sample.at,
             run: self.names[0].clone(),
             link: self.names[1 + sample.link.0].clone(),
@@ -141,7 +141,7 @@ impl Observer for Recorder<'_> {
             drops: stats.queue_drops + stats.loss_drops + stats.outage_drops,
             marks: stats.marks,
             delivered: stats.delivered_bytes,
-            causes: Some(run::DropCauses {
+            causes: Some(record::DropCauses {
                 random: stats.loss_drops,
                 outage: stats.outage_drops,
             }),

@@ -3,9 +3,8 @@
 use core::fmt;
 
 use tidegate_core::link::TraceError;
-
-use super::quantity::QuantityError;
-use crate::run::ExpectError;
+use tidegate_core::quantity::QuantityError;
+use tidegate_record::ExpectError;
 
 /// The first error of a scenario file.
 ///

@@ -8,7 +8,6 @@
 mod error;
 mod network;
 mod packets;
-pub mod quantity;
 mod read;
 mod sweep;
 mod table;
@@ -26,11 +25,11 @@ use tidegate_core::link::{JitterConfig, LossConfig, LowerEffortPolicy, Outage, Q
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_record::Expectation;
 
 use crate::coordination::{AggregationPlan, CpPlan};
 use crate::interactive::StreamPlan;
 use crate::model_flow::Workload;
-use crate::run::Expectation;
 use crate::tcp::{SinkConfig, SourceKind, classic, modern};
 use crate::traffic::video::FrameTrace;
 use crate::traffic::{Schedule, udp, web};

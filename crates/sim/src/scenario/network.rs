@@ -8,6 +8,7 @@ use tidegate_core::link::{
     QueueConfig, Steps, StepsError,
 };
 use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_record::{CapacityStep, FlowInfo, FlowPath, LinkInfo, Span};
 
 use super::{
     BaselinePlan, BaselineSender, FlowPlan, LinkPlan, MediaPlan, RatePlan, Scenario, TcpPlan,
@@ -15,7 +16,6 @@ use super::{
 };
 use crate::coordination::Answers;
 use crate::offline_optimum::{Hop, Service};
-use crate::run::{CapacityStep, FlowInfo, FlowPath, LinkInfo, Span};
 use crate::tcp::SinkConfig;
 use crate::tcp::classic::Flavour;
 use crate::tcp::modern::CongestionConfig;

@@ -4,10 +4,10 @@ use core::time::Duration;
 
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_record::LinkInfo;
 
 use super::{FlowPlan, MediaPlan, Scenario, TcpPlan, TcpSender, VideoPlan};
 use crate::model_flow::Workload;
-use crate::run::LinkInfo;
 use crate::tcp::SourceKind;
 use crate::traffic::Schedule;
 use crate::traffic::udp::Spacing;

@@ -19,13 +19,13 @@ use std::collections::BTreeMap;
 
 use tidegate_core::random::Seed;
 use tidegate_core::units::Bytes;
+use tidegate_record::expect::Needs;
+use tidegate_record::{ExpectError, Expectation};
 use toml::de::DeTable;
 
 use super::error::{Fault, ScenarioError};
 use super::table::{Document, Form, Table, Value};
 use super::{FlowPlan, LinkPlan, MediaPlan, Scenario, SendBuffer};
-use crate::run::expect::Needs;
-use crate::run::{ExpectError, Expectation};
 use baseline::BASELINE;
 use control::{CONTROL, RAP, RCS, TFRC};
 use coordination::{AGGREGATION, CP};

@@ -7,12 +7,12 @@ use core::ops::Range;
 use core::time::Duration;
 
 use tidegate_core::link::Limit;
+use tidegate_core::quantity::{self, QuantityError};
 use tidegate_core::units::{Bytes, Rate};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Fault, ScenarioError};
-use super::quantity::{self, QuantityError};
 
 /// The file that is being parsed.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use tidegate_core::random::Seed;
+use tidegate_record::Totals;
 use tidegate_report::plot::{Cell, Figure, Point, Series, Table};
-use tidegate_sim::meter::Totals;
 use tidegate_sim::runner::{self, Keep, RunResult};
 
 use super::runs::{Job, scenario};

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use crate::papers::{Bottleneck, ENTRIES, Encoder, Entry, Options, Simulator, Tcp, Testbed};
 use anyhow::{Context as _, Result};
 use serde_json::json;
+use tidegate_core::quantity;
 use tidegate_core::units::Rate;
 use tidegate_live::driver::Interrupts;
 use tidegate_report::plot::Figure;
-use tidegate_sim::scenario::quantity;
 
 use self::bursts::BurstArgs;
 use self::hosts::HostsArgs;

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use tidegate_core::units::{Rate, Time};
 
+use tidegate_record::LinkInfo;
 use tidegate_sim::model_flow::Workload;
-use tidegate_sim::run::LinkInfo;
 use tidegate_sim::scenario::{FlowPlan, MediaPlan, RatePlan, Scenario};
 
 /// Max-min fair shares in bins.

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Time};
+use tidegate_record::Bin;
 
 use super::{Source, is_media};
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
-use tidegate_sim::meter::{Bin, Meter};
+use tidegate_sim::meter::Meter;
 use tidegate_sim::runner::RunResult;
 use tidegate_sim::scenario::{MediaPlan, Scenario};
 

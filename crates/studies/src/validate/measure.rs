@@ -5,10 +5,10 @@ use core::time::Duration;
 use tidegate_core::control::Outcome;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
+use tidegate_record::{Count, Totals};
 
 use super::mean_and_spread;
 use super::reference::{Mean, PacketArrival};
-use tidegate_sim::meter::{Count, Totals};
 use tidegate_sim::runner::{Keep, RunResult};
 use tidegate_sim::scenario::{RatePlan, Scenario};
 
@@ -302,7 +302,7 @@ fn per_second(
     take: &RunResult,
     from: u64,
     to: u64,
-    count: fn(&tidegate_sim::meter::Bin) -> Count,
+    count: fn(&tidegate_record::Bin) -> Count,
 ) -> f64 {
     let bins = (1_000 / take.meter.bin_length().as_millis().max(1)) as u64;
     let range = (from * bins) as usize..(to * bins) as usize;

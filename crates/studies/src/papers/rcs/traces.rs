@@ -2,8 +2,8 @@
 
 use tidegate_core::trace::{ControllerState, Event};
 use tidegate_core::units::{Rate, Time};
+use tidegate_record::EventRow;
 use tidegate_report::plot::{Figure, Point, Series};
-use tidegate_sim::run::EventRow;
 use tidegate_sim::runner::Keep;
 
 use super::lab;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::papers::OutageSchedule;
 use anyhow::{Context as _, Result, ensure};
-use tidegate_sim::scenario::quantity;
+use tidegate_core::quantity;
 
 /// Times and lengths of the outages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]

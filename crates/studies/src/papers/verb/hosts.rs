@@ -23,10 +23,10 @@ use std::time::Duration;
 use crate::papers::OutageSchedule;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::{Value, json};
+use tidegate_core::quantity;
 use tidegate_core::units::Time;
 use tidegate_live::tcp::SenderEnd;
-use tidegate_sim::run::RunReader;
-use tidegate_sim::scenario::quantity;
+use tidegate_record::RunReader;
 
 use self::background_jobs::{BackgroundJobs, JobContext};
 use self::cross::Cross;

@@ -8,8 +8,8 @@ use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use tidegate_console::output::{self, output};
 use tidegate_core::delay_bound::{Law, TcpPath, backlog_of_reaction};
+use tidegate_core::quantity;
 use tidegate_core::units::{Bytes, Rate};
-use tidegate_sim::scenario::quantity;
 
 use crate::papers::law::Throttle;
 

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use tidegate_core::quantity;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::driver::{RunLimits, drive};
 use tidegate_live::udp::{Recognition, Socket, SourceFilter};
 use tidegate_sim::flow_endpoints::{Actor, Framed, Passage};
-use tidegate_sim::scenario::quantity;
 use tidegate_sim::traffic::udp::{Source, SourceConfig, Spacing};
 
 use tidegate_console::arguments;

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use crate::rmcat::{Case, FlowOutcome, Outcome, is_media};
 use tidegate_core::units::Rate;
-use tidegate_sim::run::LinkInfo;
+use tidegate_record::LinkInfo;
 use tidegate_sim::scenario::{FlowPlan, LinkPlan, Scenario};
 
 use tidegate_report::chart::{Chart, Form, Mark, Panel, Sample, Vertical};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
+use tidegate_core::quantity;
 use tidegate_core::units::Rate;
-use tidegate_sim::scenario::quantity;
 
 use super::super::traffic::{CAME, COUNTS, SENDS, SENT};
 use super::list::{Host, folder};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::papers::{Cell, Figure, Point, Series, Table};
 use serde_json::{Value, json};
 use tidegate_core::trace::{DropCause, Event};
-use tidegate_sim::run::Run;
+use tidegate_record::Run;
 
 use super::background_jobs::PathConditions;
 use tidegate_console::progress::counted;
@@ -282,7 +282,7 @@ mod tests {
 
     use tidegate_core::media::FrameRate;
     use tidegate_core::units::{Rate, Time};
-    use tidegate_sim::run::{
+    use tidegate_record::{
         FlowInfo, FlowPath, FrameKind, Manifest, ReceivedFrame, SentFrame, World,
     };
 

@@ -9,11 +9,11 @@ use serde::de::{DeserializeOwned, IntoDeserializer};
 use tidegate_core::media::Quality;
 use tidegate_core::units::{Bytes, Time};
 
-use super::rows::{
+use crate::counts::{Bin, Count, Dummies, Totals};
+use crate::rows::{
     BinRow, DropCauses, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame,
     TotalsRow,
 };
-use crate::meter::{Bin, Count, Dummies, Totals};
 
 /// A row of a table.
 pub(super) trait Row: Sized {

@@ -12,7 +12,7 @@ use super::super::rows::{
     DropCauses, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, TotalsRow,
 };
 use super::*;
-use crate::meter::Count;
+use crate::counts::Count;
 
 /// 25 frames per second, bound 200 ms, one clock, ten seconds, one link of 8 kb/s.
 fn run() -> Run {

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::control::Kind;
 use tidegate_core::units::{Bytes, Time};
 
-use super::expect::Expectation;
-use super::manifest::{LinkInfo, Span};
-use super::reader::{FlowRun, Run};
-use super::rows::{FrameKind, LinkSample, PacketOutcome, PacketRow};
-use crate::meter::Totals;
+use crate::counts::Totals;
+use crate::expect::Expectation;
+use crate::manifest::{LinkInfo, Span};
+use crate::reader::{FlowRun, Run};
+use crate::rows::{FrameKind, LinkSample, PacketOutcome, PacketRow};
 
 mod frames;
 

@@ -8,7 +8,7 @@ use tidegate_core::media::Quality;
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_core::units::{Bytes, Time};
 
-use crate::meter::{Bin, Totals};
+use crate::counts::{Bin, Totals};
 
 /// One line of `events.jsonl`.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,8 +7,8 @@
 use core::fmt;
 use core::time::Duration;
 
-use tidegate_core::link::Limit;
-use tidegate_core::units::{Bytes, Rate};
+use crate::link::Limit;
+use crate::units::{Bytes, Rate};
 
 /// Parses a rate, as `4Mb/s`, `4Mbps`, `4Mbit/s` or `4M`.
 ///

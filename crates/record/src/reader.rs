@@ -10,20 +10,20 @@ use serde::de::DeserializeOwned;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
 
-use super::cells::{Cells, Row, as_kept};
-use super::links::LinkLog;
-use super::manifest::{FORMAT, FlowInfo, FlowPath, Manifest, World, time};
-use super::metrics::Summary;
-use super::pictures::{self, StoredPicture};
-use super::rows::{
+use crate::cells::{Cells, Row, as_kept};
+use crate::counts::Totals;
+use crate::links::LinkLog;
+use crate::manifest::{FORMAT, FlowInfo, FlowPath, Manifest, World, time};
+use crate::metrics::Summary;
+use crate::pictures::{self, StoredPicture};
+use crate::rows::{
     BinRow, EventRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame,
     Side, TotalsRow,
 };
-use super::writer::{
+use crate::writer::{
     BINS, EVENTS, FLOWS, FRAMES_RECEIVED, FRAMES_SENT, LINKS, MANIFEST, PACKETS, SAVABLE, SHOWN,
     SUMMARY, TOTALS, check_name,
 };
-use crate::meter::Totals;
 
 /// A run in memory.
 #[derive(Clone, Debug)]

@@ -10,9 +10,10 @@ mod error;
 
 use core::str::FromStr;
 
-use super::metrics::{FlowSummary, LinkSummary, Summary, Verdict, on_time_of_savable};
-use super::reader::Run;
-use crate::scenario::quantity;
+use tidegate_core::quantity;
+
+use crate::metrics::{FlowSummary, LinkSummary, Summary, Verdict, on_time_of_savable};
+use crate::reader::Run;
 pub use error::ExpectError;
 
 /// A condition on the metrics of a run.

@@ -227,7 +227,7 @@ fn tables_match_the_documented_examples() {
 
 #[test]
 fn all_columns_are_documented() {
-    let page = include_str!("../../../../docs/run-folder.md");
+    let page = include_str!("../../../docs/run-folder.md");
     for column in super::cells::columns() {
         assert!(
             page.contains(&format!("`{column}`")),

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use tidegate_core::units::{Rate, Time};
 
-use super::manifest::{FlowInfo, LinkInfo, Manifest};
+use crate::manifest::{FlowInfo, LinkInfo, Manifest};
 
 /// A moment, chosen from the capacity of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

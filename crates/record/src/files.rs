@@ -1,7 +1,7 @@
 //! Files of a run folder, for links to them.
 
-use super::reader::Run;
-use super::writer::{
+use crate::reader::Run;
+use crate::writer::{
     BINS, CAPTURE, CONNECTION, EVENTS, FLOWS, FRAMES_RECEIVED, FRAMES_SENT, LINKS, MANIFEST,
     PACKETS, SAVABLE, SHOWN, SUMMARY, TOTALS,
 };

@@ -10,16 +10,16 @@ use serde::Serialize;
 use tidegate_core::trace::{Event, RecordLimiter};
 use tidegate_core::units::Time;
 
-use super::cells::{Row, seconds, word};
-use super::manifest::Manifest;
-use super::metrics::Summary;
-use super::pictures;
-use super::reader::FlowRun;
-use super::rows::{
+use crate::cells::{Row, seconds, word};
+use crate::manifest::Manifest;
+use crate::metrics::Summary;
+use crate::pictures;
+use crate::reader::FlowRun;
+use crate::rows::{
     BinRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, Side,
     TotalsRow,
 };
-use super::staged::STAGING;
+use crate::staged::STAGING;
 
 /// Writes a run folder, row by row.
 ///

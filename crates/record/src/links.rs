@@ -7,7 +7,7 @@ use core::fmt;
 
 use tidegate_core::units::{Bytes, Time};
 
-use super::rows::{DropCauses, LinkSample};
+use crate::rows::{DropCauses, LinkSample};
 
 /// Samples of links, in the order in which they were recorded.
 ///

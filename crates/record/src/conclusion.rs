@@ -1,6 +1,6 @@
 //! Results of a run's expectations.
 
-use super::metrics::Summary;
+use crate::metrics::Summary;
 
 /// Result of an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::metrics::Verdict;
+    use crate::metrics::Verdict;
 
     #[test]
     fn failed_expectation_is_unsure_if_the_emulator_was_late() {

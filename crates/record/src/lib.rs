@@ -10,6 +10,7 @@
 
 mod cells;
 mod conclusion;
+mod counts;
 pub mod expect;
 mod files;
 mod links;
@@ -19,10 +20,12 @@ mod moments;
 mod pictures;
 mod reader;
 mod rows;
+mod session_rows;
 mod staged;
 mod writer;
 
 pub use conclusion::ExpectationResult;
+pub use counts::{BIN, Bin, Count, Dummies, Totals};
 pub use expect::{ExpectError, Expectation};
 pub use files::RunFile;
 pub use links::{Iter as LinkSamples, LinkLog};
@@ -37,6 +40,7 @@ pub use rows::{
     BinRow, DropCauses, EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame,
     SavableRow, SentFrame, ShownFrame, Side, TotalsRow,
 };
+pub use session_rows::{packet_row, received_row, sent_row};
 pub use staged::StagedRun;
 pub use writer::{CAPTURE, CONNECTION, CreateError, RunWriter, WriteError};
 

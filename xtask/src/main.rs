@@ -11,6 +11,7 @@
 //! - `cargo run -p xtask -- specs`: every requirement in `specs/` has code, and every citation has
 //!   a requirement.
 //! - `cargo run -p xtask -- all`: all of these but `portable`, which takes a minute.
+//! - `cargo run -p xtask -- test`: builds and runs the tests, several programs at a time.
 
 mod architecture;
 mod arrows;
@@ -23,6 +24,7 @@ mod portable;
 mod sizes;
 mod sources;
 mod specs;
+mod test;
 
 use std::fmt::{self, Write as _};
 use std::path::Path;
@@ -33,6 +35,16 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut words = std::env::args().skip(1);
     let (asked, option) = (words.next(), words.next());
+    if asked.as_deref() == Some("test") {
+        return match test::run(&root) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("xtask: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let named = CHECKS.iter().find(|c| Some(c.name) == asked.as_deref());
     let checks: Vec<&Check> = match (asked.as_deref(), named) {
         (Some("bpf"), _) if option.as_deref() == Some("--write") => vec![&WRITE],

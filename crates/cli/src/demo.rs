@@ -41,7 +41,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// Runs the demo. Without namespaces or TUN devices, runs it in the simulator and prints the
-/// reason. If `TIDEGATE_REQUIRE_NETNS` is 1, fails instead.
+/// reason. If `TIDEGATE_REQUIRE_NETNS` is 1, fails instead. The exit code is that of `lab run`.
 pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode> {
     let (file, text) = if args.losses { LOSSES } else { DEMO };
     let loaded = LoadedScenario {
@@ -119,7 +119,7 @@ fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
     let mut out = output();
     if json {
         print_json(summary)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(sim::exit_code(summary));
     }
     let room = terminal::columns(out.as_fd());
     write!(out, "{}", table::render(run, summary, room))?;
@@ -127,7 +127,7 @@ fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
         writeln!(out, "note: {note}")?;
     }
     writeln!(out, "\nreport: {}", page.display())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(sim::exit_code(summary))
 }
 
 /// Built in, so that an installed binary needs no scenario file.

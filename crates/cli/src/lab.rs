@@ -4,6 +4,7 @@ mod browsers;
 mod bulk;
 mod capture;
 mod capture_file;
+mod endpoint_load;
 mod injector;
 mod kernel;
 mod lab_run;
@@ -32,7 +33,7 @@ use tidegate_sim::topology;
 
 pub(crate) use self::capture_file::captures;
 pub(crate) use self::injector::Injector;
-pub(crate) use self::lab_run::{LabResult, LabRun, timing};
+pub(crate) use self::lab_run::{LabResult, LabRun};
 use self::partial_run::PartialRun;
 pub(crate) use self::service::Service;
 use crate::memory;
@@ -155,13 +156,13 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
         say(format_args!("running {} in real time", cast[0].name));
         let again = || {
             say(format_args!(
-                "the machine was too busy for the emulator to keep up: running {} again",
+                "the machine was too busy for the emulator or an encoder to keep up: running {} again",
                 cast[0].name
             ));
         };
         let played = stage.play_in_time(&cast, &mut progress, &again);
         let played = played.inspect_err(|_| made.undo())?;
-        manifest.timing.push(timing(&cast[0].name, &played.report));
+        manifest.timing.push(played.timing());
         kept.push(captures(&played));
         ended = played.ended;
         is_whole = played.is_whole;

@@ -13,7 +13,7 @@ use tidegate_console::progress::say;
 use tidegate_console::signals;
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
-use tidegate_record::{ExpectationResult, Run, StagedRun, World};
+use tidegate_record::{ExpectationResult, Run, StagedRun, Summary, World};
 use tidegate_report as report;
 use tidegate_sim::runner;
 use tidegate_studies::bench::verb::{self as bench, BenchArgs};
@@ -165,9 +165,15 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
     if is_cut {
         return Ok(signals::exit_code());
     }
-    Ok(match summary.all_held() {
+    Ok(exit_code(summary))
+}
+
+/// Exit code of a complete run: 1 if an expectation fails, 75 if the machine was too busy to judge
+/// one.
+pub(crate) fn exit_code(summary: &Summary) -> ExitCode {
+    match summary.all_held() {
         ExpectationResult::Yes => ExitCode::SUCCESS,
         ExpectationResult::Unsure => ExitCode::from(INCONCLUSIVE),
         ExpectationResult::No => ExitCode::from(EXPECTATION_FAILS),
-    })
+    }
 }

@@ -7,8 +7,8 @@ use crate::metrics::Summary;
 pub enum ExpectationResult {
     /// It holds.
     Yes,
-    /// It does not hold, but the emulator missed its deadlines: the emulated network differed from
-    /// the configured one.
+    /// It does not hold, but the machine was too busy to judge it: the emulated network differed
+    /// from the configured one, or an endpoint lacked processor time.
     Unsure,
     /// It does not hold.
     No,
@@ -37,7 +37,7 @@ mod tests {
     use crate::metrics::Verdict;
 
     #[test]
-    fn failed_expectation_is_unsure_if_the_emulator_was_late() {
+    fn failed_expectation_is_unsure_if_the_machine_was_busy() {
         let of = |kept_up, each: &[bool]| {
             let verdict = |holds| Verdict {
                 text: "a.loss > 0".to_owned(),

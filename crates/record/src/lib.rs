@@ -30,7 +30,8 @@ pub use expect::{ExpectError, Expectation};
 pub use files::RunFile;
 pub use links::{Iter as LinkSamples, LinkLog};
 pub use manifest::{
-    CapacityStep, FORMAT, FlowInfo, FlowPath, LinkInfo, Manifest, Span, TOOL, Timing, World,
+    CapacityStep, EndpointTiming, FORMAT, FlowInfo, FlowPath, LinkInfo, Manifest, Span, TOOL,
+    Timing, World,
 };
 pub use metrics::{Summary, summarise};
 pub use moments::Moment;

@@ -80,21 +80,22 @@ impl Manifest {
         self.measure.unwrap_or(whole)
     }
 
-    /// Whether the emulator met its deadlines in all runs; `None` if no run was emulated.
+    /// Whether emulator and endpoints met their deadlines in all runs; `None` if no run was
+    /// emulated.
     pub fn kept_up(&self) -> Option<bool> {
         let mut takes = self.timing.iter();
-        (!self.timing.is_empty()).then(|| takes.all(|take| take.kept_up))
+        (!self.timing.is_empty()).then(|| takes.all(Timing::all_kept_up))
     }
 
-    /// Timing of the runs in which the emulator missed its deadlines, then the notes.
+    /// Timing of the runs in which the emulator or an endpoint missed its deadlines, then the notes.
     pub fn warnings(&self) -> Vec<String> {
-        let late = self.timing.iter().filter(|timing| !timing.kept_up);
+        let late = self.timing.iter().filter(|timing| !timing.all_kept_up());
         let late = late.map(Timing::to_string);
         late.chain(self.notes.iter().cloned()).collect()
     }
 }
 
-/// Timeliness of the emulator in one run.
+/// Timeliness of the emulator and of the endpoints in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     /// First flow of the run.
@@ -120,6 +121,27 @@ pub struct Timing {
     pub real_time: bool,
     /// Whether the emulator met its deadlines, so that the emulated network was the configured one.
     pub kept_up: bool,
+    /// Processor time of the endpoints; `None` in folders of earlier versions.
+    #[serde(default)]
+    pub endpoints: Option<EndpointTiming>,
+}
+
+/// Whether the endpoints of a run got the processor time that they needed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndpointTiming {
+    /// Part of the frames, in 0..=1, whose encoding took longer than the frame interval.
+    pub slow_frames: f64,
+    /// Largest part of its run time, in 0..=1, that the thread of an endpoint waited for a processor.
+    pub waited: f64,
+    /// Whether both are so small that the results are those of the network.
+    pub kept_up: bool,
+}
+
+impl Timing {
+    /// Whether the emulator and the endpoints met their deadlines.
+    pub fn all_kept_up(&self) -> bool {
+        self.kept_up && self.endpoints.is_none_or(|endpoints| endpoints.kept_up)
+    }
 }
 
 impl fmt::Display for Timing {
@@ -142,6 +164,16 @@ impl fmt::Display for Timing {
                 "; IT COULD NOT KEEP UP (read p99 {read:.2} ms after the device was last seen \
                  empty, {} lost unread): this machine was too busy, the delays are unreliable",
                 self.lost_unread
+            )?;
+        }
+        if let Some(endpoints) = self.endpoints.filter(|endpoints| !endpoints.kept_up) {
+            write!(
+                f,
+                "; THE ENDPOINTS COULD NOT KEEP UP ({:.1} % of the frames took longer to encode than \
+                 the frame interval, a thread waited {:.1} % of the time for a processor): this \
+                 machine was too busy, less was sent than the network permits",
+                endpoints.slow_frames * 100.0,
+                endpoints.waited * 100.0
             )?;
         }
         Ok(())

@@ -215,7 +215,11 @@ fn warnings(html: &mut String, run: &Run, summary: &Summary, id: &str) {
 
 /// Facts about the measurement that are needed to read it, and are not faults.
 fn conditions(html: &mut String, run: &Run) {
-    let timely = run.manifest.timing.iter().filter(|timing| timing.kept_up);
+    let timely = run
+        .manifest
+        .timing
+        .iter()
+        .filter(|timing| timing.all_kept_up());
     let mut items: Vec<String> = timely.map(Timing::to_string).collect();
     if run.flows.iter().any(|flow| !flow.info.one_clock) {
         items.push(
@@ -244,7 +248,7 @@ fn expectations(html: &mut String, summary: &Summary, id: &str) {
     for verdict in &summary.expect {
         let (class, sign, word) = match summary.held(verdict.holds) {
             ExpectationResult::Yes => ("holds", '✓', "holds"),
-            ExpectationResult::Unsure => ("unsure", '?', "unsure: the emulator was late"),
+            ExpectationResult::Unsure => ("unsure", '?', "unsure: the machine was too busy"),
             ExpectationResult::No => ("fails", '✗', "fails"),
         };
         let measured = verdict.measured.map(summary_text::measured);

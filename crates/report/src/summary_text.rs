@@ -160,7 +160,7 @@ pub fn expectations(summary: &Summary) -> Option<String> {
         (_, 0) => format!("All {all} expectations hold."),
         _ => format!("{failed} of {all} expectations do not hold."),
     };
-    let late = "The emulator was late, so the result is not valid.";
+    let late = "The machine was too busy, so the result is not valid.";
     Some(match summary.all_held() {
         ExpectationResult::Unsure => format!("{verdict_text} {late}"),
         ExpectationResult::Yes | ExpectationResult::No => verdict_text,

@@ -4,7 +4,8 @@ use core::time::Duration;
 use std::env;
 
 use tidegate_record::{
-    FlowInfo, Manifest, PictureKind, RunReader, RunWriter, StoredPicture, Timing, World,
+    EndpointTiming, FlowInfo, Manifest, PictureKind, RunReader, RunWriter, StoredPicture, Timing,
+    World,
 };
 
 use super::*;
@@ -99,6 +100,7 @@ fn warnings_are_shown_only_if_something_is_wrong() {
         lost_unread: 0,
         real_time: true,
         kept_up,
+        endpoints: None,
     };
     let mut run = testing::run();
     let summary = run.summary.as_mut().expect("the run is whole");
@@ -113,12 +115,19 @@ fn warnings_are_shown_only_if_something_is_wrong() {
 
     let mut late = run.clone();
     late.manifest.timing[0] = timing(false);
+    let mut starved = run.clone();
+    starved.manifest.timing[0].endpoints = Some(EndpointTiming {
+        slow_frames: 0.123,
+        waited: 0.01,
+        kept_up: false,
+    });
     let mut failed = testing::run();
     failed.summary.as_mut().expect("whole").expect.truncate(5);
     let mut noted = run.clone();
     noted.manifest.notes.push("interrupted".to_owned());
     for (run, warning) in [
         (late, "COULD NOT KEEP UP"),
+        (starved, "12.3 % of the frames took longer to encode"),
         (failed, "<a href=\"#run-1-expectations\">"),
         (noted, "<li>interrupted</li>"),
     ] {

@@ -17,10 +17,7 @@ use tidegate_live::emulator::{
     Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, HostRoute, UnconnectedHosts,
 };
 use tidegate_live::encoder_thread::EncoderThread;
-use tidegate_record as record;
-use tidegate_record::BIN;
-use tidegate_record::Timing;
-use tidegate_record::packet_row;
+use tidegate_record::{self as record, BIN, EndpointTiming, Timing, packet_row};
 use tidegate_sim::coordination::CpPlan;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Passage};
 use tidegate_sim::interactive::StreamPlan;
@@ -31,6 +28,7 @@ use tidegate_sim::topology::{self, back_of, path_of};
 use tidegate_sim::traffic::web;
 
 use super::capture::{self, CapturedPacket};
+use super::endpoint_load::EndpointLoad;
 use super::injector::{self, Injector};
 use super::kernel::KernelTcp;
 use super::netns_pair::{Endpoint, LabPlayer, NetnsPair, RECEIVER, SENDER, StartGate};
@@ -67,10 +65,35 @@ pub(crate) struct LabResult {
     /// Whether the run is complete.
     pub(crate) is_whole: bool,
     pub(crate) report: EmulatorReport,
+    pub(crate) endpoints: EndpointTiming,
     /// Differences between the plans and the kernel's behaviour.
     pub(crate) notes: Vec<String>,
     /// Forward packets of each flow over kernel TCP.
     pub(super) captures: Vec<(String, Vec<CapturedPacket>)>,
+}
+
+impl LabResult {
+    /// Whether the emulator and the endpoints met their deadlines.
+    pub(crate) fn kept_up(&self) -> bool {
+        self.report.kept_up && self.endpoints.kept_up
+    }
+
+    /// Timing accuracy of the run.
+    pub(crate) fn timing(&self) -> Timing {
+        let report = &self.report;
+        Timing {
+            run: self.take.flows[0].0.name.clone(),
+            packets: report.packets,
+            p50: report.timing_p50,
+            p99: report.timing_p99,
+            worst: report.timing_worst,
+            read_p99: report.unread_p99,
+            lost_unread: report.overruns,
+            real_time: report.realtime_priority,
+            kept_up: report.kept_up,
+            endpoints: Some(self.endpoints),
+        }
+    }
 }
 
 /// How the endpoints of a flow run.
@@ -108,8 +131,9 @@ impl FlowThreads {
 }
 
 impl LabRun<'_> {
-    /// Runs `cast`. If the emulator was late despite real-time priority, the machine was stalled
-    /// and the results are unreliable: `again` is called and the run is repeated once. If the
+    /// Runs `cast`. If the emulator was late despite real-time priority, or an endpoint lacked
+    /// processor time, the machine was stalled or busy and the results are unreliable: `again` is
+    /// called and the run is repeated once. If the
     /// second run is incomplete, the result is the first one.
     ///
     /// # Errors
@@ -121,8 +145,7 @@ impl LabRun<'_> {
         again: &dyn Fn(),
     ) -> Result<LabResult> {
         let mut first = self.play(cast.to_vec(), self.partial, progress)?;
-        let report = &first.report;
-        if report.kept_up || !report.realtime_priority || !first.is_whole {
+        if first.kept_up() || !first.report.realtime_priority || !first.is_whole {
             return Ok(first);
         }
         again();
@@ -152,7 +175,7 @@ impl LabRun<'_> {
         let mut network = topology::network(scenario, &cast)?;
         let mut cuts = self.cuts(&mut network, &cast).into_iter();
         // The encoders render their scenes before the clock starts.
-        let stop = StopFlag::new()?;
+        let (stop, load) = (StopFlag::new()?, EndpointLoad::default());
         let (mut parts, mut coordinated) = (Vec::with_capacity(cast.len()), 0);
         for role in &cast {
             let flag = StopFlag::new()?;
@@ -161,7 +184,7 @@ impl LabRun<'_> {
                     coordinated += 1;
                     FlowEndpoints::Coordinated(plan.clone(), coordinated)
                 }
-                None => self.part(role, &flag)?,
+                None => self.part(role, &flag, &load)?,
             };
             parts.push((part, flag));
         }
@@ -200,6 +223,7 @@ impl LabRun<'_> {
                 until: Time::ZERO + scenario.duration + TAIL,
                 stop: &stop,
                 gate: &gate,
+                load: &load,
             };
             if let FlowEndpoints::Stream(..) = &part
                 && let Some(cut) = cuts.next()
@@ -240,6 +264,7 @@ impl LabRun<'_> {
             ended,
             is_whole,
             report,
+            endpoints: load.timing(),
             notes,
             captures,
         })
@@ -314,10 +339,15 @@ impl LabRun<'_> {
         injector::take_outages(network, &routes)
     }
 
-    fn part(&self, role: &FlowInstance, flag: &StopFlag) -> Result<FlowEndpoints> {
+    fn part(
+        &self,
+        role: &FlowInstance,
+        flag: &StopFlag,
+        load: &EndpointLoad,
+    ) -> Result<FlowEndpoints> {
         let encoder = |video: &VideoPlan| -> Result<EncoderThread> {
             let encoder = self.script.video.encoder(&role.name, video, self.seed)?;
-            Ok(EncoderThread::start(encoder, flag.clone())?)
+            Ok(EncoderThread::start(load.encoder(encoder), flag.clone())?)
         };
         if let Some((video, plan)) = stream_of(role) {
             let kernel = KernelTcp::new(&plan.tcp, role.plan.ecn.is_capable());
@@ -381,7 +411,10 @@ impl LabRun<'_> {
                 let receiver = place.inside(RECEIVER, place.stop, receive)?;
                 let sources = Sources::open(self.service, sender.mode())?;
                 let peer = place.listener_of(RECEIVER);
-                let play = move |conditions: &_| sender.play(peer, conditions, sources, &of_sender);
+                let load = place.load.clone();
+                let play = move |conditions: &_| {
+                    load.thread(|| sender.play(peer, conditions, sources, &of_sender))
+                };
                 (place.inside(SENDER, &flag, play)?, receiver)
             }
         };
@@ -522,21 +555,6 @@ fn passed(sender: &FlowResult, receiver: &FlowResult) -> Vec<PacketRow> {
         }
     };
     sent.enumerate().map(row).collect()
-}
-
-/// Timing accuracy of the emulator in the run of `flow`.
-pub(crate) fn timing(flow: &str, report: &EmulatorReport) -> Timing {
-    Timing {
-        run: flow.to_owned(),
-        packets: report.packets,
-        p50: report.timing_p50,
-        p99: report.timing_p99,
-        worst: report.timing_worst,
-        read_p99: report.unread_p99,
-        lost_unread: report.overruns,
-        real_time: report.realtime_priority,
-        kept_up: report.kept_up,
-    }
 }
 
 /// Each flow has its own sender and receiver hosts, so that its routes are independent.

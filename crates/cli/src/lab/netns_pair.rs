@@ -19,6 +19,7 @@ use tidegate_live::tcp_sysctls::listen;
 use tidegate_live::udp::Socket;
 use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Player};
 
+use super::endpoint_load::EndpointLoad;
 use super::kernel::KernelTcp;
 use super::records::Records;
 
@@ -37,6 +38,7 @@ pub(super) struct NetnsPair<'a> {
     /// Stop flag of the receiver.
     pub(super) stop: &'a StopFlag,
     pub(super) gate: &'a StartGate,
+    pub(super) load: &'a EndpointLoad,
 }
 
 /// Indices of the two hosts.
@@ -60,21 +62,24 @@ impl NetnsPair<'_> {
         // Both sockets exist before either end sends: a datagram to an unbound port causes an ICMP
         // error at the sender.
         let (socket, peer) = self.bind(host, PORT)?;
+        let load = self.load.clone();
         let job = move |conditions: &RunLimits| {
             let mut sockets = vec![Socket::connected(socket, peer)?];
             let _ = realtime::ask(PRIORITY);
             conditions.sleep_until(start);
-            drive(
-                &mut player,
-                &mut sockets,
-                conditions,
-                &mut rng,
-                &mut &records,
-                |player, _| {
-                    records.with(|takings, _| player.drain(takings));
-                    ControlFlow::Continue(())
-                },
-            )?;
+            load.thread(|| {
+                drive(
+                    &mut player,
+                    &mut sockets,
+                    conditions,
+                    &mut rng,
+                    &mut &records,
+                    |player, _| {
+                        records.with(|takings, _| player.drain(takings));
+                        ControlFlow::Continue(())
+                    },
+                )
+            })?;
             records.with(|takings, _| player.finish(takings));
             if let Player::Video(streamer) = &player
                 && let Some(error) = streamer.error()

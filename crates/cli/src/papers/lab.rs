@@ -109,7 +109,7 @@ impl Lab {
         if !played.is_whole {
             return Ok(None);
         }
-        if !played.report.kept_up {
+        if !played.kept_up() {
             self.late.fetch_add(1, Ordering::Relaxed);
         }
         let value = read(&played.take)?;
@@ -139,14 +139,13 @@ impl Lab {
     ) -> Result<()> {
         let dir = self.out.join(format!("{}-{}", job.label, job.seed));
         let mut manifest = run_folder::manifest(record::World::Lab, &script.scenario);
-        let first = &result.take.flows[0].0.name;
-        manifest.timing.push(lab::timing(first, &result.report));
+        manifest.timing.push(result.timing());
         if let Ok(mut said) = self.said.lock() {
             said.extend(result.notes.iter().cloned());
         }
         manifest.notes.extend(result.notes.clone());
         let captures = lab::captures(&result);
-        let late = if result.report.kept_up { "" } else { "; LATE" };
+        let late = if result.kept_up() { "" } else { "; LATE" };
         let takes = vec![result.take];
         let staged = StagedRun::claim(&dir)?;
         let also = |dir: &Path| captures.write(dir);

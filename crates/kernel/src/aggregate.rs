@@ -10,9 +10,11 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 use std::{fmt, io};
 
-use tidegate_core::aggregate::sampled::{Counts, SampledApplication, SampledEvent};
+use tidegate_core::aggregate::sampled::{self, Counts, SampledApplication};
 use tidegate_core::aggregate::sites::SiteRule;
-use tidegate_core::aggregate::{AggregateConfig, ApplicationKey, ApplicationState, Policy, SiteId};
+use tidegate_core::aggregate::{
+    AggregateConfig, ApplicationKey, ApplicationState, Arrival, PacketEvent, Policy, SiteId,
+};
 use tidegate_core::control::{Context, Ecn};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::cp::{ApplicationId, Delay, LEN, LossCode, RateCode, Shares, Stamp};
@@ -49,6 +51,8 @@ pub struct KernelPoint {
 #[derive(Debug)]
 struct Control {
     sampled: SampledApplication,
+    /// Result of the latest round.
+    estimate: sampled::Estimate,
     /// Next round.
     next: Time,
     state: Application,
@@ -142,8 +146,10 @@ impl KernelPoint {
         let mut due = Vec::new();
         for (key, entry) in &mut self.controls {
             if entry.next <= now {
-                let counts = entry.state.counts();
-                entry.sampled.on_counts(cx, counts, entry.state.shares());
+                let state = &entry.state;
+                let (counts, shares) = (state.counts(), state.shares());
+                entry.sampled.on_counts(cx, counts, shares);
+                entry.sampled.on_sent(now, Bytes(state.sent_bytes));
                 due.push(*key);
             }
         }
@@ -152,9 +158,10 @@ impl KernelPoint {
             let Some(entry) = self.controls.get_mut(&key) else {
                 continue;
             };
-            let estimate = entry.sampled.end_round(cx);
+            entry.sampled.end_round(cx);
             entry.next = now + entry.sampled.interval().max(SHORTEST_ROUND);
-            let estimate = code(&estimate, entry.state.active_flows(now));
+            entry.estimate = entry.sampled.estimate(now);
+            let estimate = code(&entry.estimate, entry.state.active_flows(now));
             self.programs.set_estimate(key, &estimate)?;
         }
         let next = self.controls.values().map(|entry| entry.next).min();
@@ -265,10 +272,14 @@ impl KernelPoint {
         let known: BTreeMap<_, _> = states.into_iter().collect();
         self.controls.retain(|key, _| known.contains_key(key));
         for (key, state) in known {
-            let control = self.controls.entry(key).or_insert_with(|| Control {
-                sampled: SampledApplication::new(&self.config, now),
-                next: now,
-                state,
+            let control = self.controls.entry(key).or_insert_with(|| {
+                let sampled = SampledApplication::new(&self.config, now);
+                Control {
+                    estimate: sampled.estimate(now),
+                    sampled,
+                    next: now,
+                    state,
+                }
             });
             control.state = state;
         }
@@ -304,22 +315,22 @@ impl Control {
         for n in 0..sample.lost_sampled {
             let place = u64::from(n + 1) * u64::from(sample.lost) / u64::from(sample.lost_sampled);
             let at = Time::from_nanos(sample.lost_from + place * sample.lost_gap);
-            event(Time::from_nanos(sample.at), SampledEvent::Lost(at));
+            event(Time::from_nanos(sample.at), PacketEvent::Lost(at));
         }
         if sample.size > 0 {
             let at = Time::from_nanos(sample.at);
-            let received = SampledEvent::Received {
+            let arrival = Arrival {
                 at,
                 size: Bytes(sample.size.into()),
                 ecn: Ecn::from_bits(sample.ecn as u8),
             };
-            event(at, received);
+            event(at, PacketEvent::Received(arrival));
         }
         cx.now = end;
     }
 
     fn state(&self, now: Time) -> ApplicationState {
-        let (state, estimate) = (&self.state, self.sampled.estimate());
+        let (state, estimate) = (&self.state, &self.estimate);
         ApplicationState {
             shares: state.shares(),
             flows: state.active_flows(now),
@@ -343,7 +354,6 @@ impl Control {
 impl Application {
     fn counts(&self) -> Counts {
         Counts {
-            sent_bytes: Bytes(self.sent_bytes),
             received: self.received,
             lost: self.lost,
             received_bytes: Bytes(self.received_bytes),
@@ -377,7 +387,7 @@ impl Application {
 }
 
 /// The estimate as the program writes it into headers.
-fn code(estimate: &tidegate_core::aggregate::sampled::Estimate, flows: u8) -> Estimate {
+fn code(estimate: &sampled::Estimate, flows: u8) -> Estimate {
     let ticks = |span: Option<Duration>| span.map_or(0, |span| Stamp::span(span).bits());
     Estimate {
         lost_after: estimate.lost_after.as_nanos() as u64,

@@ -1,19 +1,16 @@
-//! State of one application at an aggregation point.
+//! State of one application at an aggregation point: stamps, counts and samples its packets.
 
 use core::time::Duration;
 
-use super::arrivals::{LossMeter, MeanSize, RateMeter};
-use super::bfld::{Sampler, Sampling};
+use super::arrivals::MeanSize;
+use super::bfld::Sampler;
 use super::flows::Flows;
 use super::gaps::{Arrival, Gaps, PacketEvent, Place};
-use super::round_trip::{RoundTrip, Sample};
-use super::virtual_stream::{PathView, VirtualStream};
+use super::round_trip::{Sample, Timestamps};
+use super::sampled::{Counts, SampledApplication};
 use super::{AggregateConfig, ApplicationState};
 use crate::control::Context;
-use crate::controller::ControllerConfig;
 use crate::random::unit;
-use crate::session::breaker::{Breaker, ReportView};
-use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::cp::{
     Cp, Delay, LossCode, PathReport, Probe, RateCode, Role, Shares, Stamp, packet_size,
@@ -26,40 +23,33 @@ pub(super) struct Application {
     created: Time,
     /// Latest packet in either direction.
     latest: Time,
-    round_trip: RoundTrip,
     shares: Shares,
+    stamps: Timestamps,
     departing: Departing,
     arriving: Arriving,
     peer: Peer,
+    control: SampledApplication,
 }
 
 /// Packets to the other site.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Departing {
     next: u32,
     packets: u64,
-    rate: RateMeter,
+    bytes: Bytes,
     size: MeanSize,
     flows: Flows,
     /// Time of the latest packet that was let pass although the application must stop.
     passed: Option<Time>,
 }
 
-/// Packets from the other site, and the control of their rate.
+/// Packets from the other site.
 #[derive(Debug)]
 struct Arriving {
-    sampling: Sampling,
-    sampler: Sampler,
     gaps: Gaps,
-    rate: RateMeter,
-    loss: LossMeter,
-    received: u64,
-    lost: u64,
+    sampler: Sampler,
+    counts: Counts,
     size: MeanSize,
-    control: ControllerConfig,
-    /// The stream, once a data packet has arrived.
-    stream: Option<VirtualStream>,
-    breaker: Option<Stop>,
     events: Vec<PacketEvent>,
 }
 
@@ -69,26 +59,12 @@ struct Peer {
     loss: LossCode,
     available: RateCode,
     stop: bool,
-    /// Arrival of the latest probe.
-    heard: Option<Time>,
     /// Smoothed time between two probes, in seconds.
     interval: f64,
-    /// Departure of the first packet since then.
+    /// Departure of the first packet since the latest probe.
     unanswered: Option<Time>,
     /// The latest packet from the other site had no probe.
     is_absent: bool,
-}
-
-/// Circuit breaker of an aggregate. It judges one of so many packets as the application has
-/// flowshares, so that its limit is that of so many flows.
-#[derive(Debug)]
-pub(super) struct Stop {
-    breaker: Breaker,
-    packets: u64,
-    /// Current interval: its begin, its lost packets, and all.
-    began: Time,
-    lost: u64,
-    total: u64,
 }
 
 /// Irregularities of a packet from the other site.
@@ -104,31 +80,18 @@ impl Application {
         Self {
             created: now,
             latest: now,
-            round_trip: RoundTrip::default(),
             shares: Shares::ONE,
-            departing: Departing {
-                next: 0,
-                packets: 0,
-                rate: RateMeter::new(now),
-                size: MeanSize::default(),
-                flows: Flows::default(),
-                passed: None,
-            },
+            stamps: Timestamps::default(),
+            departing: Departing::default(),
             arriving: Arriving {
-                sampling: config.sampling,
-                sampler: Sampler::new(config.sampling),
                 gaps: Gaps::new(config.reordering),
-                rate: RateMeter::new(now),
-                loss: LossMeter::new(now),
-                received: 0,
-                lost: 0,
+                sampler: Sampler::new(config.sampling),
+                counts: Counts::default(),
                 size: MeanSize::default(),
-                control: config.control.clone(),
-                stream: None,
-                breaker: config.circuit_breaker.then(|| Stop::new(now)),
                 events: Vec::new(),
             },
             peer: Peer::default(),
+            control: SampledApplication::new(config, now),
         }
     }
 
@@ -138,7 +101,7 @@ impl Application {
 
     /// Whether the other site has answered.
     pub(super) fn is_established(&self) -> bool {
-        self.peer.heard.is_some()
+        self.arriving.counts.heard.is_some()
     }
 
     /// Time at which the state expires without further packets.
@@ -156,31 +119,30 @@ impl Application {
     ) -> Option<Cp> {
         self.latest = now;
         self.shares = shares;
-        self.departing.flows.add(now, header.flow);
+        let departing = &mut self.departing;
+        departing.flows.add(now, header.flow);
         if self.peer.stop {
-            let passed = self.departing.passed;
-            if passed.is_some_and(|at| now.since(at) < TRICKLE) {
+            if departing.passed.is_some_and(|at| now.since(at) < TRICKLE) {
                 return None;
             }
-            self.departing.passed = Some(now);
+            departing.passed = Some(now);
         }
-        let window = self.window();
-        self.departing.rate.add(now, size, window);
-        self.departing.size.add(size);
+        departing.packets += 1;
+        departing.bytes += size;
+        departing.size.add(size);
+        self.control.on_sent(now, departing.bytes);
         self.peer.unanswered.get_or_insert(now);
-        self.departing.packets += 1;
-        let seq = self.departing.next;
-        self.departing.next = seq.wrapping_add(1) & 0xff_ffff;
-        let arriving = &self.arriving;
+        let seq = departing.next;
+        departing.next = seq.wrapping_add(1) & 0xff_ffff;
         Some(Cp {
             shares,
             role: Role::Probe(Probe {
                 seq,
                 stamp: Stamp::at(now),
-                echo: self.round_trip.echo(now),
-                loss: LossCode::of(arriving.loss.rate()),
-                available: RateCode::of(arriving.available()),
-                stop: arriving.breaker.as_ref().is_some_and(Stop::is_open),
+                echo: self.stamps.echo(now),
+                loss: LossCode::of(self.control.loss()),
+                available: RateCode::of(self.control.available()),
+                stop: self.control.is_stopped(),
             }),
             ..*header
         })
@@ -206,16 +168,21 @@ impl Application {
             is_invalid_echo: false,
         };
         if let Place::Expected { is_newest } = place {
-            if let Some(echo) = probe.echo {
-                let sample = self.round_trip.on_echo(now, echo);
-                faults.is_invalid_echo = sample == Sample::Invalid;
+            let path = self.control.round_trip();
+            let sample = probe.echo.map(|echo| self.stamps.on_echo(now, echo, path));
+            faults.is_invalid_echo = sample == Some(Sample::Invalid);
+            let counts = &mut self.arriving.counts;
+            if let Some(Sample::Valid { ticks }) = sample {
+                counts.rtt_ticks += ticks;
+                counts.rtt_samples += 1;
             }
             if is_newest {
                 self.latest = now;
-                self.round_trip.on_stamp(now, probe.stamp);
-                self.peer.on_probe(now, probe);
+                self.stamps.on_stamp(now, probe.stamp);
+                self.peer.on_probe(now, probe, counts.heard.replace(now));
             }
-            if !self.arriving.stream_is_stopped(now) {
+            self.control.on_counts(cx, *counts, shares);
+            if !self.control.is_stopped() {
                 for event in events.drain(..) {
                     self.on_event(cx, event, shares);
                 }
@@ -228,51 +195,31 @@ impl Application {
 
     /// A packet of the other site arrived, or was found to be lost.
     fn on_event(&mut self, cx: &mut Context<'_>, event: PacketEvent, shares: Shares) {
-        let window = self.window();
-        let arriving = &mut self.arriving;
-        let is_lost = matches!(event, PacketEvent::Lost(_));
-        let size = match event {
-            PacketEvent::Received(arrival) => {
-                arriving.size.add(arrival.size);
-                arrival.size
-            }
-            PacketEvent::Lost(_) => arriving.size.get().unwrap_or_default(),
-        };
-        // The bandwidth that the application generates includes lost packets.
-        arriving.rate.add(cx.now, size, window);
-        arriving.loss.add(cx.now, is_lost);
-        arriving.received += u64::from(!is_lost);
-        arriving.lost += u64::from(is_lost);
-        if let Some(stop) = &mut arriving.breaker {
-            let rtt = self.round_trip.mean();
-            stop.on_packet(cx, is_lost, size, shares, rtt);
-        }
-        // The equation is about data packets.
-        let Some(size) = arriving.size.get() else {
-            return;
-        };
-        let control = &arriving.control;
-        let stream = arriving
-            .stream
-            .get_or_insert_with(|| VirtualStream::new(control, cx.now, size));
-        let (used, available) = (arriving.rate.rate(cx.now), stream.available());
-        let fraction = arriving.sampler.fraction(available, used);
-        if !arriving.sampler.select(fraction, || unit(cx.rng)) {
-            return;
-        }
-        let (rate, shares) = match arriving.sampling {
-            Sampling::All => (used, shares),
-            Sampling::Bfld | Sampling::BfldIndependent => (used.min(available), Shares::ONE),
-        };
-        let path = PathView {
-            rtt: self.round_trip.mean(),
-            rate,
+        let Arriving {
+            sampler,
+            counts,
             size,
-            shares,
+            ..
+        } = &mut self.arriving;
+        match event {
+            PacketEvent::Received(arrival) => {
+                size.add(arrival.size);
+                counts.received += 1;
+                counts.received_bytes += arrival.size;
+            }
+            PacketEvent::Lost(_) => {
+                counts.lost += 1;
+                counts.received_bytes += size.get().unwrap_or_default();
+            }
+        }
+        self.control.on_counts(cx, *counts, shares);
+        // The equation is about data packets.
+        let Some(size) = size.get() else {
+            return;
         };
-        if stream.on_event(cx, event, path) {
-            let sample = self.round_trip.end_round();
-            stream.report(cx, sample);
+        let fraction = self.control.sample(cx.now, size);
+        if sampler.select(fraction, || unit(cx.rng)) {
+            self.control.on_event(cx, event, size);
         }
     }
 
@@ -289,16 +236,16 @@ impl Application {
     }
 
     fn report_to(&self, now: Time, header: &Cp) -> Cp {
-        let rtt = self.round_trip.mean().map(Stamp::span).unwrap_or_default();
+        let round_trip = self.control.round_trip();
         let departing = &self.departing;
         Cp {
             shares: self.shares,
             role: Role::Report(PathReport {
-                rtt,
-                deviation: Delay::of(self.round_trip.deviation()),
+                rtt: round_trip.mean().map(Stamp::span).unwrap_or_default(),
+                deviation: Delay::of(round_trip.deviation()),
                 loss: self.peer.loss,
                 available: self.peer.available,
-                used: RateCode::of(departing.rate.rate(now)),
+                used: RateCode::of(self.control.used(now)),
                 packet_size: packet_size(departing.size.get().unwrap_or_default()),
                 flows: departing.flows.count(),
                 peer_lost: self.is_peer_lost(now),
@@ -313,90 +260,52 @@ impl Application {
         if self.peer.is_absent {
             return true;
         }
-        let (Some(_), Some(unanswered)) = (self.peer.heard, self.peer.unanswered) else {
+        let Some(unanswered) = self.peer.unanswered.filter(|_| self.is_established()) else {
             return false;
         };
-        let rtt = self.round_trip.mean().unwrap_or_default();
         // A sparse application is answered late.
         let gap = Duration::from_nanos((4e9 * self.peer.interval) as u64);
-        let deviation = (4 * self.round_trip.deviation()).min(rtt / 2);
-        now.since(unanswered) > 2 * rtt + deviation + gap
+        now.since(unanswered) > self.control.lost_after() + gap
     }
 
     pub(super) fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.departing.flows.review(cx.now);
-        let Some(stream) = &mut self.arriving.stream else {
-            return;
-        };
-        if stream.is_overdue(cx.now, self.round_trip.mean()) {
-            let sample = self.round_trip.end_round();
-            stream.report(cx, sample);
-        }
-        stream.on_timeout(cx);
+        self.control.end_round(cx);
     }
 
     pub(super) fn deadline(&self, idle: Duration) -> Time {
-        let rtt = self.round_trip.mean();
-        let stream = self.arriving.stream.as_ref();
-        let timer = stream.map_or(Time::FAR, |stream| stream.deadline(rtt));
-        timer.min(self.expires(idle))
+        self.control.deadline().min(self.expires(idle))
     }
 
     pub(super) fn state(&self, now: Time) -> ApplicationState {
-        let arriving = &self.arriving;
-        let (used, available) = (arriving.rate.rate(now), arriving.available());
+        let (counts, estimate) = (&self.arriving.counts, self.control.estimate(now));
         ApplicationState {
             shares: self.shares,
             flows: self.departing.flows.count(),
-            rtt: self.round_trip.mean().unwrap_or_default(),
+            rtt: estimate.rtt.unwrap_or_default(),
             sent: self.departing.packets,
-            received: arriving.received,
-            lost: arriving.lost,
-            sending: self.departing.rate.rate(now),
+            received: counts.received,
+            lost: counts.lost,
+            sending: estimate.used,
             remote_loss: self.peer.loss.to_rate(),
             remote_available: self.peer.available.to_rate(),
-            loss: arriving.loss.rate(),
-            available,
-            arriving: used,
-            fraction: arriving.sampler.fraction(available, used),
+            loss: estimate.loss,
+            available: estimate.available,
+            arriving: estimate.arriving,
+            fraction: estimate.fraction,
             peer_lost: self.is_peer_lost(now),
-            is_stopped: self.peer.stop || arriving.breaker.as_ref().is_some_and(Stop::is_open),
+            is_stopped: self.peer.stop || estimate.stop,
         }
-    }
-
-    fn window(&self) -> Duration {
-        window(self.round_trip.mean())
-    }
-}
-
-/// Window of the bandwidth: short enough for slow start, long enough for several packets.
-pub(super) fn window(rtt: Option<Duration>) -> Duration {
-    (2 * rtt.unwrap_or(UNKNOWN_RTT)).max(LEAST_WINDOW)
-}
-
-impl Arriving {
-    /// Available bandwidth of a flowshare; zero before the first data packet.
-    fn available(&self) -> Rate {
-        let stream = self.stream.as_ref();
-        stream.map_or(Rate::ZERO, VirtualStream::available)
-    }
-
-    /// Whether the circuit breaker is open. Packets after its pause close it.
-    fn stream_is_stopped(&mut self, now: Time) -> bool {
-        let Some(stop) = self.breaker.as_mut().filter(|stop| stop.is_open()) else {
-            return false;
-        };
-        !stop.on_answer(now)
     }
 }
 
 impl Peer {
-    fn on_probe(&mut self, now: Time, probe: &Probe) {
-        if let Some(heard) = self.heard {
+    /// A probe has arrived; `heard` is the time of the one before.
+    fn on_probe(&mut self, now: Time, probe: &Probe, heard: Option<Time>) {
+        if let Some(heard) = heard {
             let interval = now.since(heard).as_secs_f64();
             self.interval += (interval - self.interval) * INTERVAL_GAIN;
         }
-        self.heard = Some(now);
         self.unanswered = None;
         self.loss = probe.loss;
         self.stop = probe.stop;
@@ -407,75 +316,7 @@ impl Peer {
     }
 }
 
-impl Stop {
-    pub(super) fn new(now: Time) -> Self {
-        Self {
-            breaker: Breaker::new(BREAKER_INTERVAL),
-            packets: 0,
-            began: now,
-            lost: 0,
-            total: 0,
-        }
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        self.breaker.tripped().is_some()
-    }
-
-    /// A packet after the pause closes the breaker. Returns whether it is closed.
-    pub(super) fn on_answer(&mut self, now: Time) -> bool {
-        self.breaker.on_answer(now)
-    }
-
-    fn on_packet(
-        &mut self,
-        cx: &mut Context<'_>,
-        is_lost: bool,
-        size: Bytes,
-        shares: Shares,
-        rtt: Option<Duration>,
-    ) {
-        self.on_packets(cx, (1, u64::from(is_lost)), size, shares, rtt);
-    }
-
-    /// Packets arrived or were lost: their number, and that of the lost ones.
-    pub(super) fn on_packets(
-        &mut self,
-        cx: &mut Context<'_>,
-        (packets, lost): (u64, u64),
-        size: Bytes,
-        shares: Shares,
-        rtt: Option<Duration>,
-    ) {
-        let shares = u64::from(shares.get());
-        let judged = (self.packets + packets) / shares - self.packets / shares;
-        for _ in 0..judged {
-            self.breaker.on_sent(cx.now, size);
-        }
-        self.packets += packets;
-        self.lost += lost;
-        self.total += packets;
-        let Some(rtt) = rtt.filter(|_| cx.now.since(self.began) >= BREAKER_INTERVAL) else {
-            return;
-        };
-        let report = ReportView {
-            highest: self.packets as u32,
-            loss: self.lost as f64 / self.total as f64,
-            rtt,
-        };
-        (self.began, self.lost, self.total) = (cx.now, 0, 0);
-        if let Some(cause) = self.breaker.on_report(cx.now, report) {
-            cx.trace.record(cx.now, Event::BreakerTripped { cause });
-        }
-    }
-}
-
 /// Distance of the packets of an application that must stop. They find out when it may continue.
 const TRICKLE: Duration = Duration::from_secs(1);
-/// Interval in which the circuit breaker compares bandwidth and losses.
-const BREAKER_INTERVAL: Duration = Duration::from_secs(1);
-/// Round-trip time before the first sample.
-pub(super) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
-const LEAST_WINDOW: Duration = Duration::from_millis(50);
 /// Weight of the latest interval between two probes.
 const INTERVAL_GAIN: f64 = 1.0 / 16.0;

@@ -63,12 +63,8 @@ impl LossMeter {
         }
     }
 
-    pub(super) fn add(&mut self, now: Time, is_lost: bool) {
-        self.add_all(now, u64::from(is_lost), 1);
-    }
-
     /// Adds packets, of which some were lost.
-    pub(super) fn add_all(&mut self, now: Time, lost: u64, packets: u64) {
+    pub(super) fn add(&mut self, now: Time, lost: u64, packets: u64) {
         if now.since(self.began) >= LOSS_WINDOW {
             self.before = (self.lost, self.packets);
             (self.began, self.lost, self.packets) = (now, 0, 0);
@@ -138,7 +134,8 @@ mod tests {
         let mut meter = LossMeter::new(Time::ZERO);
         assert!(meter.rate() <= 0.0);
         for n in 0..40_000_u64 {
-            meter.add(Time::from_millis(n), n >= 20_000 && n % 50 == 0);
+            let is_lost = n >= 20_000 && n % 50 == 0;
+            meter.add(Time::from_millis(n), u64::from(is_lost), 1);
         }
         assert!((meter.rate() - 0.02).abs() < 0.001, "{}", meter.rate());
     }

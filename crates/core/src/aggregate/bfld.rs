@@ -40,14 +40,6 @@ impl Sampler {
         }
     }
 
-    /// Sampling fraction at this bandwidth.
-    pub(super) fn fraction(&self, available: Rate, arriving: Rate) -> f64 {
-        match self.sampling {
-            Sampling::All => 1.0,
-            Sampling::Bfld | Sampling::BfldIndependent => fraction(available, arriving),
-        }
-    }
-
     /// Whether the next packet is in the stream.
     pub(super) fn select(&mut self, fraction: f64, draw: impl FnOnce() -> f64) -> bool {
         match self.sampling {

@@ -7,18 +7,21 @@ use crate::units::{Bytes, Time};
 
 /// Arrival of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Arrival {
-    pub(super) at: Time,
+pub struct Arrival {
+    /// When.
+    pub at: Time,
     /// On the wire, all headers included.
-    pub(super) size: Bytes,
-    pub(super) ecn: Ecn,
+    pub size: Bytes,
+    /// ECN field.
+    pub ecn: Ecn,
 }
 
 /// Event of the packet stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PacketEvent {
+pub enum PacketEvent {
     /// A packet was lost. It would have arrived at about this time.
     Lost(Time),
+    /// A packet arrived.
     Received(Arrival),
 }
 

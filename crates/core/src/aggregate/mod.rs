@@ -37,6 +37,7 @@ use crate::units::{Bytes, Rate, Time};
 use crate::wire::cp::{ApplicationId, Cp, LEN, MAX_SHARES, Role, Shares};
 use application::Application;
 pub use bfld::{Sampling, fraction, is_sampled};
+pub use gaps::{Arrival, PacketEvent};
 
 /// Configuration of an [`AggregationPoint`].
 #[derive(Clone, Debug, PartialEq)]
@@ -338,7 +339,7 @@ impl AggregationPoint {
         };
         if let Role::Probe(probe) = header.role {
             let wanted = header.shares.min(self.config.shares());
-            let arrival = gaps::Arrival {
+            let arrival = Arrival {
                 at: cx.now,
                 size: packet.size,
                 ecn: packet.ecn,

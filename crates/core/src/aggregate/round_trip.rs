@@ -3,27 +3,33 @@
 use core::time::Duration;
 
 use crate::units::{Time, nanos};
-use crate::wire::cp::{Delay, Echo, Stamp};
+use crate::wire::cp::{Delay, Echo, Stamp, TICK};
 
-/// Estimates the round-trip time, and keeps the timestamp to echo.
+/// Timestamps of an application's packets: echoes those of the other point, and takes samples from
+/// the echoes of its own.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RoundTrip {
+pub(super) struct Timestamps {
     /// Latest timestamp of the other point, and its arrival.
     peer: Option<(Stamp, Time)>,
+    /// Since when all samples are far above the mean.
+    outliers: Option<Time>,
+}
+
+/// Smoothed round-trip time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundTrip {
     /// Smoothed mean and mean deviation in seconds, once there is a sample.
     smoothed: Option<(f64, f64)>,
     /// Samples since the last round.
     sum: f64,
     samples: u32,
-    /// Since when all samples are far above the mean.
-    outliers: Option<Time>,
 }
 
 /// Use of an echo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sample {
-    /// A new sample.
-    Valid,
+    /// A new sample, in units of [`TICK`].
+    Valid { ticks: u64 },
     /// The time that the other point held the timestamp is too long to be coded.
     Stale,
     /// No timestamp of this point.
@@ -32,7 +38,7 @@ pub(super) enum Sample {
     Outlier,
 }
 
-impl RoundTrip {
+impl Timestamps {
     /// A timestamp has arrived in the newest packet.
     pub(super) fn on_stamp(&mut self, now: Time, stamp: Stamp) {
         self.peer = Some((stamp, now));
@@ -45,8 +51,8 @@ impl RoundTrip {
         (!delay.is_saturated()).then_some(Echo { stamp, delay })
     }
 
-    /// An echo has arrived.
-    pub(super) fn on_echo(&mut self, now: Time, echo: Echo) -> Sample {
+    /// An echo has arrived over a path with this round-trip time.
+    pub(super) fn on_echo(&mut self, now: Time, echo: Echo, path: &RoundTrip) -> Sample {
         if echo.delay.is_saturated() {
             return Sample::Stale;
         }
@@ -56,30 +62,27 @@ impl RoundTrip {
             return Sample::Invalid;
         }
         // Both are rounded.
-        let sample = seconds(elapsed.saturating_sub(held)).max(LEAST_RTT);
-        let Some((mean, deviation)) = self.smoothed else {
-            self.smoothed = Some((sample, sample / 2.0));
-            (self.sum, self.samples) = (sample, 1);
-            return Sample::Valid;
-        };
+        let sample = elapsed.saturating_sub(held).max(TICK);
         // If the clock of this point steps forward, timestamps in flight give long samples for one
         // round trip.
-        if sample > outlier(mean, deviation) {
+        if path.outlier().is_some_and(|longest| sample > longest) {
             let since = *self.outliers.get_or_insert(now);
-            if seconds(now.since(since)) < 2.0 * mean {
+            if now.since(since) < 2 * path.mean().unwrap_or_default() {
                 return Sample::Outlier;
             }
         } else {
             self.outliers = None;
         }
-        self.sum += sample;
-        self.samples = self.samples.saturating_add(1);
-        Sample::Valid
+        Sample::Valid {
+            ticks: nanos(sample) / nanos(TICK),
+        }
     }
+}
 
-    /// Adds samples that another program has measured, as their sum in seconds and their number,
-    /// without outliers.
-    pub(super) fn on_samples(&mut self, sum: f64, samples: u32) {
+impl RoundTrip {
+    /// Adds samples without outliers: their sum in units of [`TICK`], and their number.
+    pub(super) fn on_samples(&mut self, ticks: u64, samples: u32) {
+        let sum = (ticks * nanos(TICK)) as f64 / 1e9;
         let mean = sum / f64::from(samples.max(1));
         self.smoothed.get_or_insert((mean, mean / 2.0));
         self.sum += sum;
@@ -122,18 +125,12 @@ fn outlier(mean: f64, deviation: f64) -> f64 {
     4.0 * (mean + 2.0 * deviation) + OUTLIER_MARGIN
 }
 
-fn seconds(span: Duration) -> f64 {
-    nanos(span) as f64 / 1e9
-}
-
 fn duration(seconds: f64) -> Duration {
     Duration::from_nanos((seconds * 1e9 + 0.5) as u64)
 }
 
 /// Longest round-trip time. An echo of random bits is within it with a probability of 4 %.
 const MAX_RTT: Duration = Duration::from_secs(10);
-/// Resolution of timestamps, in seconds.
-const LEAST_RTT: f64 = 16e-6;
 /// Samples of a short path vary by more than their mean.
 const OUTLIER_MARGIN: f64 = 0.1;
 
@@ -152,64 +149,86 @@ mod tests {
         }
     }
 
+    /// A point that smooths each sample.
+    #[derive(Default)]
+    struct Point {
+        stamps: Timestamps,
+        rtt: RoundTrip,
+    }
+
+    impl Point {
+        fn on_echo(&mut self, now: Time, echo: Echo) -> Sample {
+            let sample = self.stamps.on_echo(now, echo, &self.rtt);
+            if let Sample::Valid { ticks } = sample {
+                self.rtt.on_samples(ticks, 1);
+            }
+            sample
+        }
+    }
+
     #[test]
     fn sample_excludes_the_time_at_the_other_point() {
-        let mut rtt = RoundTrip::default();
-        assert_eq!(rtt.on_echo(ms(1_150), echo(1_000, 50)), Sample::Valid);
-        let error = rtt.mean().unwrap().abs_diff(Duration::from_millis(100));
+        let mut point = Point::default();
+        let sample = point.on_echo(ms(1_150), echo(1_000, 50));
+        assert!(matches!(sample, Sample::Valid { .. }), "{sample:?}");
+        let error = point
+            .rtt
+            .mean()
+            .unwrap()
+            .abs_diff(Duration::from_millis(100));
         assert!(error < Duration::from_micros(40), "{error:?}");
     }
 
     #[test]
     fn timestamps_are_echoed_for_a_second() {
-        let mut rtt = RoundTrip::default();
-        assert_eq!(rtt.echo(ms(0)), None);
-        rtt.on_stamp(ms(10), Stamp::at(ms(3)));
-        let echo = rtt.echo(ms(40)).unwrap();
+        let mut stamps = Timestamps::default();
+        assert_eq!(stamps.echo(ms(0)), None);
+        stamps.on_stamp(ms(10), Stamp::at(ms(3)));
+        let echo = stamps.echo(ms(40)).unwrap();
         assert_eq!(echo.stamp, Stamp::at(ms(3)));
         assert_eq!(echo.delay.to_duration(), Duration::from_millis(30));
-        assert_eq!(rtt.echo(ms(1_100)), None);
+        assert_eq!(stamps.echo(ms(1_100)), None);
     }
 
     #[test]
     fn clock_steps_do_not_change_the_mean() {
-        let mut rtt = RoundTrip::default();
+        let mut point = Point::default();
         for n in 0..100 {
-            rtt.on_echo(ms(100 + 10 * n), echo(10 * n, 0));
-            rtt.end_round();
+            point.on_echo(ms(100 + 10 * n), echo(10 * n, 0));
+            point.rtt.end_round();
         }
-        let before = rtt.mean().unwrap();
+        let before = point.rtt.mean().unwrap();
         // Timestamps in flight when the clock steps forward by five seconds.
         for n in 100..110 {
             assert_eq!(
-                rtt.on_echo(ms(5_100 + 10 * n), echo(10 * n, 0)),
+                point.on_echo(ms(5_100 + 10 * n), echo(10 * n, 0)),
                 Sample::Outlier
             );
-            rtt.end_round();
+            point.rtt.end_round();
         }
         // And when it steps back.
         for n in 110..120 {
             assert_eq!(
-                rtt.on_echo(ms(100 + 10 * n), echo(5_000 + 10 * n, 0)),
+                point.on_echo(ms(100 + 10 * n), echo(5_000 + 10 * n, 0)),
                 Sample::Invalid
             );
-            rtt.end_round();
+            point.rtt.end_round();
         }
-        assert_eq!(rtt.mean(), Some(before));
+        assert_eq!(point.rtt.mean(), Some(before));
     }
 
     #[test]
     fn longer_path_is_accepted_after_two_round_trips() {
-        let mut rtt = RoundTrip::default();
+        let mut point = Point::default();
         for n in 0..100 {
-            rtt.on_echo(ms(100 + 10 * n), echo(10 * n, 0));
-            rtt.end_round();
+            point.on_echo(ms(100 + 10 * n), echo(10 * n, 0));
+            point.rtt.end_round();
         }
         for n in 100..400 {
-            rtt.on_echo(ms(1_000 + 10 * n), echo(10 * n, 0));
-            rtt.end_round();
+            point.on_echo(ms(1_000 + 10 * n), echo(10 * n, 0));
+            point.rtt.end_round();
         }
-        let mean = rtt.mean().unwrap();
+        let mean = point.rtt.mean().unwrap();
         assert!(mean > Duration::from_millis(990), "{mean:?}");
     }
 }

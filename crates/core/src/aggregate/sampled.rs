@@ -1,19 +1,21 @@
-//! Control of an application whose packets another program stamps, counts and samples, such as one
-//! in the kernel: the part of an aggregation point that runs once per round trip.
+//! Control of one application from its counters and from the packets in its virtual stream. Another
+//! part stamps, counts and samples the packets: [`Application`](super::application), or a program in
+//! the kernel.
 
 use core::time::Duration;
 
-use super::application::{Stop, UNKNOWN_RTT, window};
 use super::arrivals::{LossMeter, RateMeter};
 use super::bfld::fraction;
-use super::gaps::{Arrival, PacketEvent};
+use super::gaps::PacketEvent;
 use super::round_trip::RoundTrip;
 use super::virtual_stream::{PathView, VirtualStream};
 use super::{AggregateConfig, Sampling};
-use crate::control::{Context, Ecn};
+use crate::control::Context;
 use crate::controller::ControllerConfig;
+use crate::session::breaker::{Breaker, ReportView};
+use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
-use crate::wire::cp::{Shares, TICK};
+use crate::wire::cp::Shares;
 
 /// Control of one application.
 #[derive(Debug)]
@@ -21,30 +23,29 @@ pub struct SampledApplication {
     sampling: Sampling,
     control: ControllerConfig,
     round_trip: RoundTrip,
+    /// The virtual stream, once a data packet has arrived.
     stream: Option<VirtualStream>,
     arriving: RateMeter,
     departing: RateMeter,
-    /// Bandwidth from and to the other site at the begin of the round.
-    rates: (Rate, Rate),
+    /// Bandwidth from the other site at the latest counters.
+    rate: Rate,
     loss: LossMeter,
     breaker: Option<Stop>,
-    size: Option<Bytes>,
     shares: Shares,
     before: Counts,
+    sent: Bytes,
 }
 
-/// Counters of an application since its creation.
+/// Counters of the packets from the other site since the creation of an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Bytes sent to the other site, all headers included.
-    pub sent_bytes: Bytes,
-    /// Packets received in the stream from the other site.
+    /// Packets received in the stream.
     pub received: u64,
     /// Packets lost from it.
     pub lost: u64,
-    /// Bytes received; lost packets count with the mean size.
+    /// Bytes received, all headers included; lost packets count with the mean size.
     pub received_bytes: Bytes,
-    /// Sum of all samples of the round-trip time, in units of [`TICK`].
+    /// Sum of all samples of the round-trip time, in units of [`TICK`](crate::wire::cp::TICK).
     pub rtt_ticks: u64,
     /// Number of samples.
     pub rtt_samples: u64,
@@ -52,23 +53,7 @@ pub struct Counts {
     pub heard: Option<Time>,
 }
 
-/// An event of the virtual packet stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SampledEvent {
-    /// A packet was lost. It would have arrived at about this time.
-    Lost(Time),
-    /// A packet arrived.
-    Received {
-        /// When.
-        at: Time,
-        /// Size on the wire, all headers included.
-        size: Bytes,
-        /// ECN field.
-        ecn: Ecn,
-    },
-}
-
-/// Result of a round.
+/// State of the path and of the control.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Fraction of packets and losses that belong to the virtual packet stream, in 0..=1.
@@ -81,7 +66,7 @@ pub struct Estimate {
     pub loss: f64,
     /// Available bandwidth of a flowshare from the other site.
     pub available: Rate,
-    /// Bandwidth from the other site.
+    /// Bandwidth from the other site, lost packets included.
     pub arriving: Rate,
     /// Bandwidth to the other site.
     pub used: Rate,
@@ -91,6 +76,18 @@ pub struct Estimate {
     pub lost_after: Duration,
     /// Longer samples of the round-trip time are outliers.
     pub outlier: Option<Duration>,
+}
+
+/// Circuit breaker of an aggregate. It judges one of so many packets as the application has
+/// flowshares, so that its limit is that of so many flows.
+#[derive(Debug)]
+struct Stop {
+    breaker: Breaker,
+    packets: u64,
+    /// Current interval: its begin, its lost packets, and all.
+    began: Time,
+    lost: u64,
+    total: u64,
 }
 
 impl SampledApplication {
@@ -103,68 +100,61 @@ impl SampledApplication {
             stream: None,
             arriving: RateMeter::new(now),
             departing: RateMeter::new(now),
-            rates: (Rate::ZERO, Rate::ZERO),
+            rate: Rate::ZERO,
             loss: LossMeter::new(now),
             breaker: config.circuit_breaker.then(|| Stop::new(now)),
-            size: None,
             shares: Shares::ONE,
             before: Counts::default(),
+            sent: Bytes::ZERO,
         }
     }
 
-    /// Begins a round with the counters of this time and the flowshares of the latest packet.
+    /// Bytes sent to the other site since the creation, all headers included.
+    pub fn on_sent(&mut self, now: Time, sent: Bytes) {
+        let before = core::mem::replace(&mut self.sent, sent);
+        let more = Bytes(sent.get().saturating_sub(before.get()));
+        self.departing.add(now, more, self.window());
+    }
+
+    /// Counters of this time, and the flowshares of the latest packet: after each packet, or once per
+    /// round. An open circuit breaker closes with a probe after its pause.
     pub fn on_counts(&mut self, cx: &mut Context<'_>, counts: Counts, shares: Shares) {
         let before = core::mem::replace(&mut self.before, counts);
         self.shares = shares;
         let samples = counts.rtt_samples.saturating_sub(before.rtt_samples);
         if samples > 0 {
             let ticks = counts.rtt_ticks.saturating_sub(before.rtt_ticks);
-            let sum = ticks as f64 * TICK.as_secs_f64();
-            self.round_trip.on_samples(sum, samples as u32);
+            self.round_trip.on_samples(ticks, samples as u32);
         }
-        let window = window(self.round_trip.mean());
-        let more = |now: Bytes, before: Bytes| Bytes(now.get().saturating_sub(before.get()));
-        let received = more(counts.received_bytes, before.received_bytes);
-        self.arriving.add(cx.now, received, window);
-        let sent = more(counts.sent_bytes, before.sent_bytes);
-        self.departing.add(cx.now, sent, window);
-        self.rates = (self.arriving.rate(cx.now), self.departing.rate(cx.now));
+        let (window, rtt) = (self.window(), self.round_trip.mean());
         let lost = counts.lost.saturating_sub(before.lost);
         let packets = lost + counts.received.saturating_sub(before.received);
-        self.loss.add_all(cx.now, lost, packets);
-        let Some(stop) = &mut self.breaker else {
-            return;
-        };
-        if stop.is_open() {
-            if counts.heard > before.heard {
-                stop.on_answer(cx.now);
+        if packets > 0 {
+            let bytes = counts.received_bytes.get();
+            let bytes = bytes.saturating_sub(before.received_bytes.get());
+            self.arriving.add(cx.now, Bytes(bytes), window);
+            self.loss.add(cx.now, lost, packets);
+            if let Some(stop) = self.breaker.as_mut().filter(|stop| !stop.is_open()) {
+                let size = Bytes(bytes / packets);
+                stop.on_packets(cx, (packets, lost), size, shares, rtt);
             }
-        } else if let Some(size) = received.get().checked_div(packets) {
-            let size = Bytes(size);
-            let rtt = self.round_trip.mean();
-            stop.on_packets(cx, (packets, lost), size, shares, rtt);
+        }
+        self.rate = self.arriving.rate(cx.now);
+        if let Some(stop) = &mut self.breaker
+            && counts.heard > before.heard
+        {
+            stop.breaker.on_answer(cx.now);
         }
     }
 
     /// An event of the virtual stream, in order. `mean_size` is that of the arriving data packets.
     /// The time of the context is that of the event.
-    pub fn on_event(&mut self, cx: &mut Context<'_>, event: SampledEvent, mean_size: Bytes) {
-        let event = match event {
-            SampledEvent::Lost(at) => PacketEvent::Lost(at),
-            SampledEvent::Received { at, size, ecn } => {
-                PacketEvent::Received(Arrival { at, size, ecn })
-            }
-        };
-        self.size = Some(mean_size);
-        let control = &self.control;
-        let stream = self
-            .stream
-            .get_or_insert_with(|| VirtualStream::new(control, cx.now, mean_size));
-        let used = self.rates.0;
+    pub fn on_event(&mut self, cx: &mut Context<'_>, event: PacketEvent, mean_size: Bytes) {
+        let stream = begin(&mut self.stream, &self.control, cx.now, mean_size);
         let (rate, shares) = match self.sampling {
-            Sampling::All => (used, self.shares),
+            Sampling::All => (self.rate, self.shares),
             Sampling::Bfld | Sampling::BfldIndependent => {
-                (used.min(stream.available()), Shares::ONE)
+                (self.rate.min(stream.available()), Shares::ONE)
             }
         };
         let path = PathView {
@@ -179,45 +169,47 @@ impl SampledApplication {
         }
     }
 
-    /// Ends a round: runs the timers of the controller and returns the new estimates.
-    pub fn end_round(&mut self, cx: &mut Context<'_>) -> Estimate {
-        if let Some(stream) = &mut self.stream {
-            if stream.is_overdue(cx.now, self.round_trip.mean()) {
-                let sample = self.round_trip.end_round();
-                stream.report(cx, sample);
-            }
-            stream.on_timeout(cx);
-        } else {
-            self.round_trip.end_round();
-        }
-        self.estimate()
+    /// Fraction of packets and losses that belong to the virtual stream, which begins with the first
+    /// data packet. `mean_size` is that of the data packets.
+    pub(super) fn sample(&mut self, now: Time, mean_size: Bytes) -> f64 {
+        begin(&mut self.stream, &self.control, now, mean_size);
+        self.fraction(self.rate)
     }
 
-    /// The estimates of the latest round.
-    pub fn estimate(&self) -> Estimate {
-        let available = self
-            .stream
-            .as_ref()
-            .map_or(Rate::ZERO, VirtualStream::available);
-        let (arriving, used) = self.rates;
-        let is_sampled = self.sampling != Sampling::All && self.stream.is_some();
+    /// Ends a round: reports outcomes that have waited for a round trip, and runs the timers of the
+    /// controller.
+    pub fn end_round(&mut self, cx: &mut Context<'_>) {
+        let Some(stream) = &mut self.stream else {
+            self.round_trip.end_round();
+            return;
+        };
+        if stream.is_overdue(cx.now, self.round_trip.mean()) {
+            let sample = self.round_trip.end_round();
+            stream.report(cx, sample);
+        }
+        stream.on_timeout(cx);
+    }
+
+    /// Time at which a round has to end.
+    pub(super) fn deadline(&self) -> Time {
         let rtt = self.round_trip.mean();
-        let deviation = self.round_trip.deviation();
-        let mean = rtt.unwrap_or_default();
+        let stream = self.stream.as_ref();
+        stream.map_or(Time::FAR, |stream| stream.deadline(rtt))
+    }
+
+    /// The estimates of this time, which is that of the latest counters or the next packet.
+    pub fn estimate(&self, now: Time) -> Estimate {
+        let (available, arriving) = (self.available(), self.arriving.rate(now));
         Estimate {
-            fraction: if is_sampled {
-                fraction(available, arriving)
-            } else {
-                1.0
-            },
-            rtt,
-            deviation,
-            loss: self.loss.rate(),
+            fraction: self.fraction(arriving),
+            rtt: self.round_trip.mean(),
+            deviation: self.round_trip.deviation(),
+            loss: self.loss(),
             available,
             arriving,
-            used,
-            stop: self.breaker.as_ref().is_some_and(Stop::is_open),
-            lost_after: 2 * mean + (4 * deviation).min(mean / 2),
+            used: self.used(now),
+            stop: self.is_stopped(),
+            lost_after: self.lost_after(),
             outlier: self.round_trip.outlier(),
         }
     }
@@ -229,11 +221,120 @@ impl SampledApplication {
             .unwrap_or(UNKNOWN_RTT)
             .min(UNKNOWN_RTT)
     }
+
+    pub(super) fn round_trip(&self) -> &RoundTrip {
+        &self.round_trip
+    }
+
+    /// Loss rate from the other site, in 0..=1.
+    pub(super) fn loss(&self) -> f64 {
+        self.loss.rate()
+    }
+
+    /// Available bandwidth of a flowshare; zero before the first data packet.
+    pub(super) fn available(&self) -> Rate {
+        let stream = self.stream.as_ref();
+        stream.map_or(Rate::ZERO, VirtualStream::available)
+    }
+
+    /// Bandwidth to the other site.
+    pub(super) fn used(&self, now: Time) -> Rate {
+        self.departing.rate(now)
+    }
+
+    /// Whether the circuit breaker is open.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.breaker.as_ref().is_some_and(Stop::is_open)
+    }
+
+    /// See [`Estimate::lost_after`].
+    pub(super) fn lost_after(&self) -> Duration {
+        let mean = self.round_trip.mean().unwrap_or_default();
+        2 * mean + (4 * self.round_trip.deviation()).min(mean / 2)
+    }
+
+    fn fraction(&self, arriving: Rate) -> f64 {
+        if self.sampling == Sampling::All || self.stream.is_none() {
+            1.0
+        } else {
+            fraction(self.available(), arriving)
+        }
+    }
+
+    /// Window of the bandwidth: short enough for slow start, long enough for several packets.
+    fn window(&self) -> Duration {
+        (2 * self.round_trip.mean().unwrap_or(UNKNOWN_RTT)).max(LEAST_WINDOW)
+    }
 }
+
+/// The virtual stream, which begins with the first data packet.
+fn begin<'a>(
+    stream: &'a mut Option<VirtualStream>,
+    control: &ControllerConfig,
+    now: Time,
+    mean_size: Bytes,
+) -> &'a mut VirtualStream {
+    stream.get_or_insert_with(|| VirtualStream::new(control, now, mean_size))
+}
+
+impl Stop {
+    fn new(now: Time) -> Self {
+        Self {
+            breaker: Breaker::new(BREAKER_INTERVAL),
+            packets: 0,
+            began: now,
+            lost: 0,
+            total: 0,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.breaker.tripped().is_some()
+    }
+
+    /// Packets arrived or were lost: their number, and that of the lost ones.
+    fn on_packets(
+        &mut self,
+        cx: &mut Context<'_>,
+        (packets, lost): (u64, u64),
+        size: Bytes,
+        shares: Shares,
+        rtt: Option<Duration>,
+    ) {
+        let shares = u64::from(shares.get());
+        let judged = (self.packets + packets) / shares - self.packets / shares;
+        for _ in 0..judged {
+            self.breaker.on_sent(cx.now, size);
+        }
+        self.packets += packets;
+        self.lost += lost;
+        self.total += packets;
+        let Some(rtt) = rtt.filter(|_| cx.now.since(self.began) >= BREAKER_INTERVAL) else {
+            return;
+        };
+        let report = ReportView {
+            highest: self.packets as u32,
+            loss: self.lost as f64 / self.total as f64,
+            rtt,
+        };
+        (self.began, self.lost, self.total) = (cx.now, 0, 0);
+        if let Some(cause) = self.breaker.on_report(cx.now, report) {
+            cx.trace.record(cx.now, Event::BreakerTripped { cause });
+        }
+    }
+}
+
+/// Interval in which the circuit breaker compares bandwidth and losses.
+const BREAKER_INTERVAL: Duration = Duration::from_secs(1);
+/// Round-trip time before the first sample.
+const UNKNOWN_RTT: Duration = Duration::from_millis(100);
+const LEAST_WINDOW: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
+    use super::super::Arrival;
     use super::*;
+    use crate::control::Ecn;
     use crate::controller::tfrc::{Flavour, TfrcConfig, multfrc};
     use crate::random::Seed;
 
@@ -265,18 +366,19 @@ mod tests {
             }
             if n % distance == distance - 1 {
                 let event = if is_lost && n % (100 * distance) == 100 * distance - 1 {
-                    SampledEvent::Lost(now)
+                    PacketEvent::Lost(now)
                 } else {
-                    SampledEvent::Received {
+                    PacketEvent::Received(Arrival {
                         at: now,
                         size,
                         ecn: Ecn::NotEct,
-                    }
+                    })
                 };
                 app.on_event(&mut cx, event, size);
             }
         }
-        app.estimate()
+        // The time of the latest counters.
+        app.estimate(Time::from_millis(119_900))
     }
 
     /// TFRC's equation with 1,000 bytes, 100 ms and a loss of 1 % is 899 kb/s (RFC 5348).
@@ -338,7 +440,8 @@ mod tests {
             counts.rtt_samples += 1;
             counts.heard = Some(now);
             app.on_counts(&mut cx, counts, Shares::ONE);
-            if app.end_round(&mut cx).stop {
+            app.end_round(&mut cx);
+            if app.is_stopped() {
                 opened.get_or_insert(now);
             }
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tidegate_core::control::{
-    Algorithm, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController, Report,
+    Algorithm, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateControl, Report,
     Sent, Start,
 };
 use tidegate_core::controller::rap::RapConfig;
@@ -32,14 +32,14 @@ fn step(c: &mut Criterion) {
             let mut controller = algorithm.start(&start);
             let mut seq = 0;
             group.bench_function(format!("20 packets and their report, {name}"), |b| {
-                b.iter(|| round(&mut *controller, &mut seq, one_loss_in));
+                b.iter(|| round(&mut controller, &mut seq, one_loss_in));
             });
         }
         group.finish();
     }
 }
 
-fn round(controller: &mut dyn RateController, seq: &mut u64, one_loss_in: u64) {
+fn round(controller: &mut RateControl, seq: &mut u64, one_loss_in: u64) {
     let mut rng = Seed(1).stream("controller");
     let mut cx = Context {
         now: Time::ZERO,

@@ -76,7 +76,7 @@ impl BatchWakeup {
         config.delay_bound = bound;
         config.rates = (Rate::kbps(150), FAST);
         let planner = PlannerConfig::new(config.rates.0, config.rates.1);
-        let fixed = Box::new(Fixed::new(FAST));
+        let fixed = Fixed::new(FAST).into();
         let mut rounds = Self {
             sender: MediaSender::new(config, fixed, Some(planner), &mut rng),
             receiver: MediaReceiver::new(ReceiverConfig::new(3, name("receiver@bench"), BOUND)),

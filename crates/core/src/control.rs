@@ -1,112 +1,69 @@
-//! Inputs and outputs of a rate controller.
+//! Rate control of one path: the contract of a controller, and what a sender holds.
+
+mod rate_control;
 
 use core::fmt::Debug;
 use core::time::Duration;
 
 use rand_core::Rng;
 
+use crate::path::Path;
 use crate::trace::Trace;
 use crate::units::{Bytes, Rate, RemoteTime, Time};
+pub use rate_control::RateControl;
+pub(crate) use rate_control::{Fallback, Handover};
 
-/// Controls the sending rate of one path.
+/// Algorithm that controls the sending rate of one path. A sender holds it in a [`RateControl`], which
+/// owns the estimator of the path and calls the algorithm.
 ///
 /// A controller does no I/O, reads no clock and owns no source of randomness; [`Context`] supplies the
-/// time, the random stream and the trace. Outputs are not queued: after any `on_*` call the driver
-/// reads [`target`](Self::target) and [`next_timeout`](Self::next_timeout) again.
+/// time, the random stream and the trace. Outputs are not queued: after each `on_*` call
+/// [`target`](Self::target) and [`next_timeout`](Self::next_timeout) may differ.
 ///
 /// The caller guarantees that
 /// - `cx.now` never goes back between two calls;
 /// - each packet given to `on_sent` has at most one [`PacketOutcome`] in the later reports, and one
 ///   more in [`Report::spurious`] if it was reported lost and has arrived after all;
-/// - `on_timeout` is called at `next_timeout` or later. Earlier is harmless.
+/// - `on_timeout` is called at `next_timeout` or later. Earlier is harmless;
+/// - `path` is the same in all calls. It is new after [`Change::Path`].
 ///
 /// One controller may serve one flow or many. It sees the union of the flows' packets, each
 /// with its [`FlowId`].
 pub trait RateController: Debug + Send {
     /// The driver put a packet on the wire.
-    fn on_sent(&mut self, _cx: &mut Context<'_>, _packet: &Sent) {}
+    fn on_sent(&mut self, _cx: &mut Context<'_>, _packet: &Sent, _path: &mut Path) {}
 
     /// Feedback about packets sent earlier, independent of the wire format.
-    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>);
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>, path: &mut Path);
 
     /// The deadline of [`next_timeout`](Self::next_timeout) has passed.
-    fn on_timeout(&mut self, _cx: &mut Context<'_>) {}
+    fn on_timeout(&mut self, _cx: &mut Context<'_>, _path: &mut Path) {}
 
     /// Demand or path changed outside of the feedback loop.
-    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change);
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change, path: &mut Path);
 
     /// Current limits for the path.
     fn target(&self) -> Target;
 
     /// Next call of [`on_timeout`](Self::on_timeout) and its reason; `None` while no timer is
     /// pending.
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+    fn next_timeout(&self, _path: &Path) -> Option<(Time, TimerReason)> {
         None
-    }
-
-    /// State of the path; `None` if the controller has no estimator of the path.
-    fn path_state(&self) -> Option<PathState> {
-        None
-    }
-
-    /// Whether the controller uses dummy packets on paths that honour lower effort. A session then
-    /// tests the path, and reports the result as [`Change::LowerEffort`].
-    fn uses_dummies(&self) -> bool {
-        false
     }
 
     /// What the session learnt about the path, as the [`Prior`] of a later session.
-    fn summary(&self) -> Summary;
-}
+    fn summary(&self, path: &Path) -> Summary;
 
-impl<C: RateController + ?Sized> RateController for Box<C> {
-    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
-        (**self).on_sent(cx, packet);
+    /// Whether the controller reads the estimates of the path. Without a reader there are none.
+    fn reads_path(&self) -> bool {
+        false
     }
-    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
-        (**self).on_report(cx, report);
-    }
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        (**self).on_timeout(cx);
-    }
-    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
-        (**self).on_change(cx, change);
-    }
-    fn target(&self) -> Target {
-        (**self).target()
-    }
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        (**self).next_timeout()
-    }
-    fn path_state(&self) -> Option<PathState> {
-        (**self).path_state()
-    }
-    fn uses_dummies(&self) -> bool {
-        (**self).uses_dummies()
-    }
-    fn summary(&self) -> Summary {
-        (**self).summary()
-    }
-}
-
-/// State of a path, from the estimator of a controller.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PathState {
-    /// Whether other flows fill the queue, so that its delay does not depend on this flow.
-    pub is_contested: bool,
-    /// Rate that the path carries for this flow. Above the allowed rate while a queue is drained.
-    pub capacity: Rate,
-    /// Part of the rate that remained after the deeper one of two sudden falls within a minute, in
-    /// 0..=1; `None` without two of them.
-    pub falls: Option<f64>,
-    /// Part of the recent losses that congestion caused, in 0..=1. The others are errors of links.
-    pub congestion: f64,
 }
 
 /// Builds controllers. Implemented by each algorithm's configuration.
 pub trait Algorithm: Debug + Send + Sync {
-    /// Creates a controller for a path whose use starts now.
-    fn start(&self, start: &Start) -> Box<dyn RateController>;
+    /// Starts the control of a path whose use begins now.
+    fn start(&self, start: &Start) -> RateControl;
 }
 
 /// Initial parameters of a controller.

@@ -19,7 +19,7 @@ pub mod delay_bound;
 pub mod endpoint;
 pub mod link;
 pub mod media;
-mod path;
+pub mod path;
 pub mod quantity;
 pub mod random;
 pub mod session;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::control::{
     Algorithm, Change, Context, Demand, Ecn, FlowId, Kind, Measured, Observer, Outcome,
-    PacketOutcome, RateController, Sent, Start,
+    PacketOutcome, RateControl, Sent, Start,
 };
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::replay::Input;
@@ -101,8 +101,8 @@ fn run(config: &dyn Algorithm, inputs: &[(Duration, Input)], grows: bool) -> Vec
             rng: &mut rng,
             trace: &mut trace,
         };
-        input.apply(&mut *controller, &mut cx);
-        check(&*controller, now, input);
+        input.apply(&mut controller, &mut cx);
+        check(&controller, now, input);
         if *input == Input::Timeout && !grows {
             assert!(controller.target().send <= before);
         }
@@ -110,7 +110,7 @@ fn run(config: &dyn Algorithm, inputs: &[(Duration, Input)], grows: bool) -> Vec
     trace
 }
 
-fn check(controller: &dyn RateController, now: Time, input: &Input) {
+fn check(controller: &RateControl, now: Time, input: &Input) {
     let target = controller.target();
     assert!(target.media <= target.send);
     let summary = controller.summary();

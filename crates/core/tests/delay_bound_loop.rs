@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{
-    Change, Context, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController, Report, Sent,
-    Summary, Target,
+    Change, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateControl,
+    RateController, Report, Sent, Start, Summary, Target,
 };
-use tidegate_core::delay_bound::{DelayBound, PlannerConfig};
+use tidegate_core::delay_bound::PlannerConfig;
+use tidegate_core::path::Path;
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
@@ -17,12 +18,12 @@ use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 struct Open(Rate);
 
 impl RateController for Open {
-    fn on_report(&mut self, _: &mut Context<'_>, _: &Report<'_>) {}
-    fn on_change(&mut self, _: &mut Context<'_>, _: &Change) {}
+    fn on_report(&mut self, _: &mut Context<'_>, _: &Report<'_>, _: &mut Path) {}
+    fn on_change(&mut self, _: &mut Context<'_>, _: &Change, _: &mut Path) {}
     fn target(&self) -> Target {
         Target::of(self.0)
     }
-    fn summary(&self) -> Summary {
+    fn summary(&self, _: &Path) -> Summary {
         Summary::new(self.0)
     }
 }
@@ -127,7 +128,7 @@ struct Moving {
 /// One run in steps of 1 ms.
 struct Run<'a> {
     world: &'a World,
-    limiter: DelayBound<Open>,
+    control: RateControl,
     jitter: Pcg64Mcg,
     out: Outcomes,
     /// Packets in the sender.
@@ -167,25 +168,24 @@ impl Run<'_> {
             };
             self.pass_backlog();
             let rtt =
-                Duration::from_micros((self.world.way)(now) + 25_000) + self.limiter.queueing();
-            self.limiter.on_report(cx, &Report::new(&fates).rtt(rtt));
+                Duration::from_micros((self.world.way)(now) + 25_000) + self.control.queueing();
+            self.control.on_report(cx, &Report::new(&fates).rtt(rtt));
         }
     }
 
     fn pass_backlog(&mut self) {
-        self.limiter
-            .set_backlog(Bytes(self.waiting.iter().map(|p| p.size).sum()));
+        let backlog = Bytes(self.waiting.iter().map(|p| p.size).sum());
+        if let Some(bound) = self.control.bound_mut() {
+            bound.set_backlog(backlog);
+        }
     }
 
     /// Queues a frame of the planned size, unless the plan skips it.
     fn make_frame(&mut self, now: u64, cx: &mut Context<'_>) {
         self.pass_backlog();
-        let skip = self
-            .limiter
-            .replan(cx)
-            .skip()
-            .is_some_and(|s| s.skip.contains(0));
-        let media = self.limiter.target().media;
+        let plan = self.control.replan(cx).expect("a delay bound");
+        let skip = plan.skip().is_some_and(|s| s.skip.contains(0));
+        let media = self.control.target().media;
         let frame = self.out.frames.len();
         self.out
             .frames
@@ -228,7 +228,7 @@ impl Run<'_> {
                 kind: Kind::Media,
                 app_limited: self.waiting.is_empty(),
             };
-            self.limiter.on_sent(cx, &sent);
+            self.control.on_sent(cx, &sent);
             self.queue.push_back(p);
         }
     }
@@ -277,9 +277,15 @@ fn run(world: &World) -> Outcomes {
         headroom: world.headroom,
         ..PlannerConfig::new(FLOOR, world.ceiling)
     };
+    let demand = Demand {
+        floor: FLOOR,
+        ceiling: world.ceiling,
+        shares: 1,
+    };
+    let start = Start::new(Time::ZERO, config.packet_size, demand);
     let mut run = Run {
         world,
-        limiter: DelayBound::new(Open(world.send), config, budget),
+        control: RateControl::new(Open(world.send), &start).with_bound(config, budget),
         jitter: Seed(1).stream("jitter"),
         out: Outcomes {
             frames: Vec::new(),

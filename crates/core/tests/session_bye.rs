@@ -234,7 +234,7 @@ impl Pair {
         let mut rng = Seed(1).stream("session");
         let name = Cname::new("sender@example").unwrap();
         let config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
-        let fixed = Box::new(Fixed::new(Rate::kbps(500)));
+        let fixed = Fixed::new(Rate::kbps(500)).into();
         Self {
             now: Time::ZERO,
             sender: MediaSender::new(config, fixed, None, &mut rng),

@@ -83,7 +83,7 @@ fn run_pictures(
     config.rates = (Rate::kbps(50), Rate::kbps(500));
     config.frames = Some(SECONDS * FPS);
     config.log = true;
-    let control = Box::new(Fixed::new(Rate::kbps(1_000)));
+    let control = Fixed::new(Rate::kbps(1_000)).into();
     let mut sender = MediaSender::new(config, control, None, &mut rng);
     let name = Cname::new("receiver@example").unwrap();
     let mut receiver = MediaReceiver::new(ReceiverConfig::new(9, name, Duration::from_millis(400)));

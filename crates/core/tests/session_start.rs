@@ -19,7 +19,7 @@ fn first_media(one_way: bool, answers: bool) -> Time {
     let name = Cname::new("sender@example").unwrap();
     let mut config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
     config.one_way = one_way;
-    let fixed = Box::new(Fixed::new(Rate::kbps(500)));
+    let fixed = Fixed::new(Rate::kbps(500)).into();
     let mut sender = MediaSender::new(config, fixed, None, &mut rng);
     let mut now = Time::ZERO;
     let mut last_report = None;
@@ -100,7 +100,7 @@ fn first_order(known_path: Option<KnownPath>) -> (Rate, Time) {
     let mut config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
     config.greets = false;
     config.known_path = known_path;
-    let fixed = Box::new(Fixed::new(Rate::kbps(20)));
+    let fixed = Fixed::new(Rate::kbps(20)).into();
     let mut sender = MediaSender::new(config, fixed, None, &mut rng);
     let now = Time::from_millis(7);
     let mut cx = Context {
@@ -135,7 +135,7 @@ fn play(seconds: u64, frame: fn(Time) -> usize, reports: fn(Time, usize) -> bool
     let name = Cname::new("sender@example").unwrap();
     let mut config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
     config.greets = false;
-    let fixed = Box::new(Fixed::new(Rate::kbps(100)));
+    let fixed = Fixed::new(Rate::kbps(100)).into();
     let mut sender = MediaSender::new(config, fixed, None, &mut rng);
     let (mut last_media, mut highest, mut last_sr) = (Time::ZERO, 0, NtpShort(0));
     let mut unreported = 0;

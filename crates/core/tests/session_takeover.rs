@@ -92,7 +92,7 @@ fn datagrams_before_the_first_sender_report_are_rejected() {
     let name = Cname::new("sender@example").unwrap();
     let config = SenderConfig::new(Streams::with_ssrcs(1, 2), name);
     let mut rng = Seed(1).stream("sender");
-    let fixed = Box::new(Fixed::new(Rate::kbps(500)));
+    let fixed = Fixed::new(Rate::kbps(500)).into();
     let mut sender = MediaSender::new(config, fixed, None, &mut rng);
     let mut report = Vec::new();
     rtcp::emit_receiver_report(3, &[], &mut report);
@@ -143,7 +143,7 @@ fn any_feedback_prevents_an_rtcp_timeout() {
             ..EMPTY
         };
         let mut rng = Seed(1).stream("sender");
-        let fixed = Box::new(Fixed::new(Rate::kbps(500)));
+        let fixed = Fixed::new(Rate::kbps(500)).into();
         let mut sender = MediaSender::new(config, fixed, None, &mut rng);
         let (mut trace, mut packet) = (Vec::new(), Vec::new());
         request(&mut packet);

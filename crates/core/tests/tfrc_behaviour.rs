@@ -5,7 +5,7 @@ use core::time::Duration;
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{
     Algorithm, Change, Context, Demand, Ecn, FlowId, Kind, Measured, Observer, Outcome,
-    PacketOutcome, RateController, Report, Sent, Start, TimerReason,
+    PacketOutcome, RateControl, Report, Sent, Start, TimerReason,
 };
 use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig, equation};
 use tidegate_core::random::Seed;
@@ -14,7 +14,7 @@ use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
 /// A controller and its packets in flight.
 struct Rig {
-    controller: Box<dyn RateController>,
+    controller: RateControl,
     trace: Vec<(Time, Event)>,
     rng: Pcg64Mcg,
     now: Time,
@@ -110,16 +110,16 @@ impl Rig {
         let (at, why) = self.controller.next_timeout().expect("the timer is set");
         assert_eq!(why, TimerReason::Silence);
         self.now = at;
-        self.with(|controller, cx| controller.on_timeout(cx));
+        self.with(RateControl::on_timeout);
     }
 
-    fn with(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Context<'_>)) {
+    fn with(&mut self, call: impl FnOnce(&mut RateControl, &mut Context<'_>)) {
         let mut cx = Context {
             now: self.now,
             rng: &mut self.rng,
             trace: &mut self.trace,
         };
-        call(&mut *self.controller, &mut cx);
+        call(&mut self.controller, &mut cx);
     }
 
     /// Rate in packets of the nominal size per second.
@@ -184,7 +184,7 @@ fn rate_halves_after_two_seconds_without_feedback() {
     rig.expire();
     rig.assert_rate(0.5);
     // A call before the deadline has no effect.
-    rig.with(|controller, cx| controller.on_timeout(cx));
+    rig.with(RateControl::on_timeout);
     rig.assert_rate(0.5);
 }
 

@@ -15,7 +15,7 @@ use core::mem;
 use core::time::Duration;
 
 use tidegate_core::control::{
-    self, Context, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController, Report, Sent, Summary,
+    self, Context, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateControl, Report, Sent, Summary,
 };
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::tfrc::Flavour;
@@ -139,7 +139,7 @@ pub enum Spacing {
 #[derive(Debug)]
 pub struct Sender {
     config: SenderConfig,
-    controller: Box<dyn RateController>,
+    controller: RateControl,
     window: Window,
     backlog: Backlog,
     /// Rate of the controller, its part for dummy packets, and the resulting packet interval in ns.
@@ -170,7 +170,7 @@ pub struct Sender {
 
 impl Sender {
     /// A sender with `controller`, which was started at `config.start`.
-    pub fn new(config: SenderConfig, controller: Box<dyn RateController>) -> Self {
+    pub fn new(config: SenderConfig, controller: RateControl) -> Self {
         Self {
             window: Window::new(),
             backlog: Backlog::new(&config.workload, config.start, config.size),
@@ -184,7 +184,7 @@ impl Sender {
             held: 0,
             rtt: 0.0,
             rtt_nanos: 0,
-            timeout: timeout(&*controller),
+            timeout: timeout(&controller),
             wake: config.start,
             stopped: false,
             fates: Vec::new(),
@@ -307,7 +307,7 @@ impl Sender {
             }
             next = self.next_packet(cx.now);
         }
-        self.timeout = timeout(&*self.controller);
+        self.timeout = timeout(&self.controller);
         self.wake = next.min(self.timeout).min(self.config.stop);
     }
 
@@ -409,7 +409,7 @@ impl Agent for Sender {
         self.controller.on_report(&mut inner(cx), &report);
         if let Some(samples) = &mut self.samples
             && let rtt = Duration::from_nanos(self.rtt_nanos)
-            && let Some(sample) = samples.add(cx.now, &self.fates, rtt, &*self.controller)
+            && let Some(sample) = samples.add(cx.now, &self.fates, rtt, &self.controller)
         {
             cx.record(sample);
         }
@@ -449,7 +449,7 @@ fn inner<'a>(cx: &'a mut AgentCx<'_>) -> Context<'a> {
 }
 
 /// Time of the controller's next timeout.
-fn timeout(controller: &dyn RateController) -> Time {
+fn timeout(controller: &RateControl) -> Time {
     controller.next_timeout().map_or(Time::FAR, |(at, _)| at)
 }
 

@@ -10,14 +10,14 @@ use super::Target;
 use super::session::Story;
 use tidegate_core::control::{
     Algorithm as _, Change, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome,
-    RateController, Report, Sent, Start,
+    RateControl, Report, Sent, Start,
 };
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::controller::replay::Input;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::controller::tide::{Friend, TideConfig};
-use tidegate_core::delay_bound::{DelayBound, PlannerConfig};
+use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 
@@ -93,15 +93,16 @@ pub fn tide(data: &[u8]) {
     }
     let mut controller = config.start(&start());
     let (now, seq) = apply(story, &mut controller, &mut |_, _, _| {});
-    recover(&mut *controller, now, seq);
+    recover(&mut controller, now, seq);
     let planner = PlannerConfig::new(Rate::kbps(150), Rate::kbps(8_000));
-    let inner = config.start(&start());
-    let mut bounded = DelayBound::new(inner, planner, Duration::from_millis(300));
+    let mut bounded = config
+        .start(&start())
+        .with_bound(planner, Duration::from_millis(300));
     apply(story, &mut bounded, &mut |_, _, _| {});
 }
 
 /// A free path with a round trip of [`ROUND_TRIP`] for [`RECOVERY`]: every packet arrives.
-fn recover(controller: &mut dyn RateController, from: Time, mut seq: u64) {
+fn recover(controller: &mut RateControl, from: Time, mut seq: u64) {
     if from.as_nanos() > Time::FAR.as_nanos() / 2 {
         return;
     }
@@ -162,26 +163,28 @@ const RECOVERY: Duration = Duration::from_secs(150);
 /// The delay bound around TFRC, with the driver's inputs: backlogs, budgets, stalls.
 pub fn delay_bound(data: &[u8]) {
     let (floor, ceiling) = (Rate::kbps(150), Rate::kbps(8_000));
-    let inner = TfrcConfig::default().start(&start());
     let config = PlannerConfig::new(floor, ceiling);
-    let mut controller = DelayBound::new(inner, config, Duration::from_millis(300));
+    let mut controller = TfrcConfig::default()
+        .start(&start())
+        .with_bound(config, Duration::from_millis(300));
     apply(data, &mut controller, &mut |controller, story, cx| {
+        let bound = controller.bound_mut().expect("a delay bound");
         match story.byte() % 4 {
-            0 => controller.set_backlog(Bytes(number(story))),
-            1 => controller.set_budget(story.span(), story.span()),
-            2 => controller.set_stall(story.byte().is_multiple_of(2).then(|| story.span())),
-            _ => controller.set_next_frame(Some(cx.now + story.span())),
+            0 => bound.set_backlog(Bytes(number(story))),
+            1 => bound.set_budget(story.span(), story.span()),
+            2 => bound.set_stall(story.byte().is_multiple_of(2).then(|| story.span())),
+            _ => bound.set_next_frame(Some(cx.now + story.span())),
         }
-        let decision = controller.replan(cx);
+        let decision = controller.replan(cx).expect("a delay bound");
         assert!((floor..=ceiling).contains(&decision.media), "{decision:?}");
     });
 }
 
 /// Applies the inputs. `other` handles inputs that are specific to the controller.
-fn apply<C: RateController>(
+fn apply(
     data: &[u8],
-    controller: &mut C,
-    other: &mut dyn FnMut(&mut C, &mut Story<'_>, &mut Context<'_>),
+    controller: &mut RateControl,
+    other: &mut dyn FnMut(&mut RateControl, &mut Story<'_>, &mut Context<'_>),
 ) -> (Time, u64) {
     let mut story = Story::new(data);
     let mut rng = Seed(1).stream("fuzz");
@@ -208,7 +211,7 @@ fn apply<C: RateController>(
     (now, seq)
 }
 
-fn check(controller: &dyn RateController, now: Time, input: &Input) {
+fn check(controller: &RateControl, now: Time, input: &Input) {
     let target = controller.target();
     assert!(target.media <= target.send, "{target:?}");
     let rate = controller.summary().loss_event_rate;

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use super::gaps::PacketEvent;
 use crate::control::{
-    Algorithm as _, Change, Context, Demand, FlowId, Kind, Outcome, PacketOutcome, RateController,
+    Algorithm as _, Change, Context, Demand, FlowId, Kind, Outcome, PacketOutcome, RateControl,
     Report, Sent, Start, TimerReason,
 };
 use crate::controller::ControllerConfig;
@@ -20,7 +20,7 @@ use crate::wire::cp::Shares;
 /// A controller that is driven by sampled packet events.
 #[derive(Debug)]
 pub(super) struct VirtualStream {
-    controller: Box<dyn RateController>,
+    controller: RateControl,
     reporting: Reporting,
     /// Flowshares that MulTFRC controls together; `None` for controllers of one flow.
     joint: Option<u32>,

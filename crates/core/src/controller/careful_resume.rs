@@ -1,4 +1,4 @@
-//! Careful resume: start from what earlier sessions learnt, around any controller (RFC 9959).
+//! Careful resume: start from what earlier sessions learnt, with any controller (RFC 9959).
 //!
 //! The controller starts as without a prior. Once a report confirms the path, half of the prior's rate
 //! is probed for a round trip, paced. If it is delivered without congestion, it holds until the
@@ -8,16 +8,14 @@
 use core::time::Duration;
 
 use crate::control::{
-    Change, Context, Ecn, Kind, Outcome, PathState, Prior, RateController, Report, Sent, Start,
-    Summary, Target, TimerReason, sooner,
+    Change, Context, Ecn, Kind, Outcome, Prior, Report, Sent, Target, TimerReason,
 };
 use crate::trace::{Event, Trace};
 use crate::units::{Bytes, Rate, Time};
 
-/// A controller with a careful resume before it.
+/// Raises or lowers the target of a controller until the prior has been probed.
 #[derive(Debug)]
-pub struct CarefulResume<C> {
-    inner: C,
+pub(crate) struct CarefulResume {
     packet_size: Bytes,
     phase: Phase,
     /// Least round-trip time so far.
@@ -54,22 +52,145 @@ struct Probe {
     delivered: Bytes,
 }
 
-impl<C: RateController> CarefulResume<C> {
-    /// Wraps a controller that was built from `start`. Without a prior, or with one of too little
-    /// confidence, the controller alone decides.
-    pub fn new(inner: C, start: &Start) -> Self {
-        let published = inner.target().send;
+impl CarefulResume {
+    /// A resume from `prior` before a controller that starts at the rate `own`. A prior of too little
+    /// confidence is not used.
+    pub(crate) fn new(packet_size: Bytes, prior: Prior, own: Rate) -> Self {
         Self {
-            inner,
-            packet_size: start.packet_size,
-            phase: Phase::of(start.prior),
+            packet_size,
+            phase: Phase::of(Some(prior)),
             rtt: None,
             next: 0,
-            published,
+            published: own,
         }
     }
 
-    fn on_rtt(&mut self, cx: &mut Context<'_>, sample: Duration) {
+    /// Whether the controller does not decide alone.
+    pub(crate) fn is_on(&self) -> bool {
+        self.phase != Phase::Normal
+    }
+
+    /// A packet was sent. `own` is the controller's target.
+    pub(crate) fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent, own: &Target) {
+        if packet.kind == Kind::Dummy {
+            return;
+        }
+        self.next = packet.seq.saturating_add(1);
+        let rtt = self.round_trip();
+        if let Phase::Unvalidated(probe) = &mut self.phase {
+            // The probe lasts for a round trip; later packets continue at its rate.
+            if cx.now.since(probe.began) <= rtt {
+                probe.packets.1 = packet.seq.saturating_add(1);
+            }
+        }
+        if self.is_on() {
+            self.record(cx, own);
+        }
+    }
+
+    /// Feedback that the controller has processed; `own` is its rate. Returns what the probe found, for
+    /// the controller. [`record`](Self::record) follows.
+    pub(crate) fn on_report(
+        &mut self,
+        now: Time,
+        report: &Report<'_>,
+        own: Rate,
+    ) -> Option<Change> {
+        let before = self.phase;
+        self.on_outcomes(now, report, own);
+        if let Some(sample) = report.rtt {
+            self.on_rtt(now, sample, own);
+        }
+        match (self.phase, before) {
+            (Phase::Holding { .. }, Phase::Holding { .. }) => None,
+            (Phase::Holding { rate, .. }, _) => Some(Change::Validated { rate }),
+            _ => None,
+        }
+    }
+
+    /// The deadline of [`next_timeout`](Self::next_timeout) may have passed.
+    pub(crate) fn on_timeout(&mut self, cx: &mut Context<'_>, own: &Target) {
+        let is_on = self.is_on();
+        if self.next_timeout().is_some_and(|(at, _)| cx.now >= at) {
+            self.phase = Phase::Normal;
+        }
+        if is_on {
+            self.record(cx, own);
+        }
+    }
+
+    /// A new path may have a prior.
+    pub(crate) fn on_change(&mut self, change: &Change) {
+        if let Change::Path { packet_size, prior } = change {
+            self.packet_size = *packet_size;
+            self.phase = Phase::of(*prior);
+            self.rtt = None;
+        }
+    }
+
+    /// The target for the controller's `own` one.
+    pub(crate) fn limit(&self, own: Target) -> Target {
+        let at_least = |rate: Rate| {
+            if rate <= own.send {
+                return own;
+            }
+            Target {
+                send: rate,
+                media: rate.max(own.media),
+                // Without a limit in flight, which the controller has not searched for yet.
+                in_flight: None,
+                ..own
+            }
+        };
+        match self.phase {
+            Phase::Unvalidated(probe) | Phase::Validating(probe) => at_least(probe.rate),
+            Phase::Holding { rate, .. } => at_least(rate),
+            Phase::Retreat { rate, .. } => Target {
+                send: own.send.min(rate),
+                media: own.media.min(rate),
+                filler: Rate::ZERO,
+                ..own
+            },
+            Phase::Reconnaissance(_) | Phase::Normal => own,
+        }
+    }
+
+    /// Deadline of the probe: no report came for four round trips.
+    pub(crate) fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        let at = match self.phase {
+            Phase::Unvalidated(probe) | Phase::Validating(probe) => {
+                probe.began + self.round_trip() * 4 + REPORT_DELAY
+            }
+            Phase::Holding { until, .. } | Phase::Retreat { until, .. } => until,
+            Phase::Reconnaissance(_) | Phase::Normal => return None,
+        };
+        Some((at, TimerReason::Silence))
+    }
+
+    /// Calls the controller with a trace that does not record its rate, which is not the one in force
+    /// before [`Phase::Normal`].
+    pub(crate) fn without_rates(&self, cx: &mut Context<'_>, call: impl FnOnce(&mut Context<'_>)) {
+        if !self.is_on() {
+            return call(cx);
+        }
+        let mut trace = WithoutRates(&mut *cx.trace);
+        call(&mut Context {
+            now: cx.now,
+            rng: &mut *cx.rng,
+            trace: &mut trace,
+        });
+    }
+
+    /// Records a change of the rate in force.
+    pub(crate) fn record(&mut self, cx: &mut Context<'_>, own: &Target) {
+        let (from, to) = (self.published, self.limit(*own).send);
+        if from != to {
+            self.published = to;
+            cx.trace.record(cx.now, Event::RateChanged { from, to });
+        }
+    }
+
+    fn on_rtt(&mut self, now: Time, sample: Duration, own: Rate) {
         let rtt = self.rtt.map_or(sample, |least| least.min(sample));
         self.rtt = Some(rtt);
         let Phase::Reconnaissance(prior) = self.phase else {
@@ -79,11 +200,11 @@ impl<C: RateController> CarefulResume<C> {
         // RFC 9959 section 3.2: another path, or a rate that the controller reaches by itself in the
         // round trip of the probe.
         let fits = rtt >= prior.rtt / 2 && rtt <= prior.rtt * MOST_RTT;
-        let is_faster = rate >= self.inner.target().send.scale(2, 1);
+        let is_faster = rate >= own.scale(2, 1);
         self.phase = if fits && is_faster {
             Phase::Unvalidated(Probe {
                 rate,
-                began: cx.now,
+                began: now,
                 packets: (self.next, self.next),
                 delivered: Bytes::ZERO,
             })
@@ -93,7 +214,7 @@ impl<C: RateController> CarefulResume<C> {
     }
 
     /// Updates the phase for the outcomes of a report.
-    fn on_outcomes(&mut self, now: Time, report: &Report<'_>) {
+    fn on_outcomes(&mut self, now: Time, report: &Report<'_>, own: Rate) {
         let is_congested = report.packets.iter().any(|fate| match fate.outcome {
             Outcome::Lost => true,
             Outcome::Received { ecn, .. } => ecn == Ecn::Ce,
@@ -121,7 +242,7 @@ impl<C: RateController> CarefulResume<C> {
                 self.validate(now, newest);
             }
             Phase::Validating(_) => self.validate(now, newest),
-            Phase::Holding { rate, until } if self.inner.target().send >= rate || now >= until => {
+            Phase::Holding { rate, until } if own >= rate || now >= until => {
                 self.phase = Phase::Normal;
             }
             Phase::Retreat { end, until, .. } => {
@@ -171,50 +292,6 @@ impl<C: RateController> CarefulResume<C> {
     fn round_trip(&self) -> Duration {
         self.rtt.unwrap_or(UNKNOWN_RTT).max(LEAST_RTT)
     }
-
-    /// Deadline of the probe: no report came for four round trips.
-    fn deadline(&self) -> Option<Time> {
-        match self.phase {
-            Phase::Unvalidated(probe) | Phase::Validating(probe) => {
-                Some(probe.began + self.round_trip() * 4 + REPORT_DELAY)
-            }
-            Phase::Holding { until, .. } | Phase::Retreat { until, .. } => Some(until),
-            Phase::Reconnaissance(_) | Phase::Normal => None,
-        }
-    }
-
-    /// Calls the controller. Its rate is not the one in force before [`Phase::Normal`], so that it is
-    /// not recorded; see [`publish`](Self::publish).
-    fn with_inner(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut C, &mut Context<'_>)) {
-        if self.phase == Phase::Normal {
-            return call(&mut self.inner, cx);
-        }
-        let mut trace = WithoutRates(&mut *cx.trace);
-        let mut cx = Context {
-            now: cx.now,
-            rng: &mut *cx.rng,
-            trace: &mut trace,
-        };
-        call(&mut self.inner, &mut cx);
-    }
-
-    fn publish(&mut self, cx: &mut Context<'_>) {
-        let (from, to) = (self.published, self.target().send);
-        if from != to {
-            self.published = to;
-            cx.trace.record(cx.now, Event::RateChanged { from, to });
-        }
-    }
-
-    /// Tells the controller what the probe found.
-    fn announce(&mut self, cx: &mut Context<'_>, before: Phase) {
-        if let (Phase::Holding { rate, .. }, false) =
-            (self.phase, matches!(before, Phase::Holding { .. }))
-        {
-            let validated = Change::Validated { rate };
-            self.with_inner(cx, |inner, cx| inner.on_change(cx, &validated));
-        }
-    }
 }
 
 /// Records all events but changes of the rate.
@@ -232,103 +309,6 @@ impl Phase {
     fn of(prior: Option<Prior>) -> Self {
         let usable = prior.filter(|prior| prior.confidence >= LEAST_CONFIDENCE);
         usable.map_or(Self::Normal, Self::Reconnaissance)
-    }
-}
-
-impl<C: RateController> RateController for CarefulResume<C> {
-    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
-        self.with_inner(cx, |inner, cx| inner.on_sent(cx, packet));
-        if packet.kind == Kind::Dummy {
-            return;
-        }
-        self.next = packet.seq.saturating_add(1);
-        let rtt = self.round_trip();
-        if let Phase::Unvalidated(probe) = &mut self.phase {
-            // The probe lasts for a round trip; later packets continue at its rate.
-            if cx.now.since(probe.began) <= rtt {
-                probe.packets.1 = packet.seq.saturating_add(1);
-            }
-        }
-        if self.phase != Phase::Normal {
-            self.publish(cx);
-        }
-    }
-
-    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
-        let before = self.phase;
-        if before == Phase::Normal {
-            return self.inner.on_report(cx, report);
-        }
-        self.with_inner(cx, |inner, cx| inner.on_report(cx, report));
-        self.on_outcomes(cx.now, report);
-        if let Some(sample) = report.rtt {
-            self.on_rtt(cx, sample);
-        }
-        self.announce(cx, before);
-        self.publish(cx);
-    }
-
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        self.with_inner(cx, C::on_timeout);
-        if self.deadline().is_some_and(|at| cx.now >= at) {
-            self.phase = Phase::Normal;
-            self.publish(cx);
-        } else if self.phase != Phase::Normal {
-            self.publish(cx);
-        }
-    }
-
-    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
-        self.inner.on_change(cx, change);
-        if let Change::Path { packet_size, prior } = change {
-            self.packet_size = *packet_size;
-            self.phase = Phase::of(*prior);
-            self.rtt = None;
-        }
-    }
-
-    fn target(&self) -> Target {
-        let target = self.inner.target();
-        let at_least = |rate: Rate| {
-            if rate <= target.send {
-                return target;
-            }
-            Target {
-                send: rate,
-                media: rate.max(target.media),
-                // Without a limit in flight, which the controller has not searched for yet.
-                in_flight: None,
-                ..target
-            }
-        };
-        match self.phase {
-            Phase::Unvalidated(probe) | Phase::Validating(probe) => at_least(probe.rate),
-            Phase::Holding { rate, .. } => at_least(rate),
-            Phase::Retreat { rate, .. } => Target {
-                send: target.send.min(rate),
-                media: target.media.min(rate),
-                filler: Rate::ZERO,
-                ..target
-            },
-            Phase::Reconnaissance(_) | Phase::Normal => target,
-        }
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        let own = self.deadline().map(|at| (at, TimerReason::Silence));
-        sooner(self.inner.next_timeout(), own)
-    }
-
-    fn path_state(&self) -> Option<PathState> {
-        self.inner.path_state()
-    }
-
-    fn uses_dummies(&self) -> bool {
-        self.inner.uses_dummies()
-    }
-
-    fn summary(&self) -> Summary {
-        self.inner.summary()
     }
 }
 

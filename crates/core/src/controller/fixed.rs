@@ -2,7 +2,10 @@
 
 use core::time::Duration;
 
-use crate::control::{Change, Context, Outcome, RateController, Report, Summary, Target};
+use crate::control::{
+    Change, Context, Outcome, RateControl, RateController, Report, Summary, Target,
+};
+use crate::path::Path;
 use crate::units::{Bytes, Rate};
 
 /// Controller with a constant rate. Feedback is only counted.
@@ -26,8 +29,14 @@ impl Fixed {
     }
 }
 
+impl From<Fixed> for RateControl {
+    fn from(fixed: Fixed) -> Self {
+        Self::without_estimates(fixed)
+    }
+}
+
 impl RateController for Fixed {
-    fn on_report(&mut self, _cx: &mut Context<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, _cx: &mut Context<'_>, report: &Report<'_>, _: &mut Path) {
         if let Some(rtt) = report.rtt {
             self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
         }
@@ -39,7 +48,7 @@ impl RateController for Fixed {
         }
     }
 
-    fn on_change(&mut self, _cx: &mut Context<'_>, change: &Change) {
+    fn on_change(&mut self, _cx: &mut Context<'_>, change: &Change, _: &mut Path) {
         if let Change::Path { .. } = change {
             *self = Self::new(self.rate);
         }
@@ -49,7 +58,7 @@ impl RateController for Fixed {
         Target::of(self.rate)
     }
 
-    fn summary(&self) -> Summary {
+    fn summary(&self, _: &Path) -> Summary {
         Summary {
             min_rtt: self.min_rtt,
             delivered: self.delivered,
@@ -87,9 +96,11 @@ mod tests {
             ecn: Ecn::Ce,
         };
         let fates = [fate(0, Outcome::Lost), fate(1, arrived)];
-        fixed.on_report(&mut cx, &Report::new(&fates).rtt(Duration::from_millis(30)));
+        let path = &mut Path::unmeasured();
+        let report = Report::new(&fates).rtt(Duration::from_millis(30));
+        fixed.on_report(&mut cx, &report, path);
         assert_eq!(fixed.target(), Target::of(Rate::kbps(700)));
-        let summary = fixed.summary();
+        let summary = fixed.summary(path);
         assert_eq!((summary.lost, summary.delivered), (1, Bytes(1_000)));
         assert_eq!(summary.min_rtt, Some(Duration::from_millis(30)));
     }

@@ -1,6 +1,6 @@
 //! Rate controllers, one file per algorithm.
 
-pub mod careful_resume;
+pub(crate) mod careful_resume;
 pub mod fixed;
 pub mod rap;
 pub mod rcs;
@@ -10,9 +10,8 @@ pub mod tide;
 
 use core::time::Duration;
 
-use crate::control::{Algorithm, RateController, Start};
+use crate::control::{Algorithm, RateControl, Start};
 use crate::units::Rate;
-use careful_resume::CarefulResume;
 use fixed::Fixed;
 use rap::RapConfig;
 use rcs::RcsConfig;
@@ -79,15 +78,16 @@ impl Default for ControllerConfig {
     }
 }
 
-/// If a prior is known, a [`CarefulResume`] is around the controller, except for a fixed rate and the
-/// start of [`StartRule::InformedPaper`].
+/// A prior is probed by a careful resume (RFC 9959), except for a fixed rate and the start of
+/// [`StartRule::InformedPaper`].
 impl Algorithm for ControllerConfig {
-    fn start(&self, start: &Start) -> Box<dyn RateController> {
-        let controller = self.bare(start);
-        if start.prior.is_none() || !self.resumes() {
-            return controller;
+    fn start(&self, start: &Start) -> RateControl {
+        let control = self.bare(start);
+        if self.resumes() {
+            control.with_resume(start)
+        } else {
+            control
         }
-        Box::new(CarefulResume::new(controller, start))
     }
 }
 
@@ -105,9 +105,9 @@ impl ControllerConfig {
         }
     }
 
-    fn bare(&self, start: &Start) -> Box<dyn RateController> {
+    fn bare(&self, start: &Start) -> RateControl {
         match self {
-            Self::Fixed { rate } => Box::new(Fixed::new(*rate)),
+            Self::Fixed { rate } => Fixed::new(*rate).into(),
             Self::Rap(config) => config.start(start),
             Self::Rcs(config) => config.start(start),
             Self::Tfrc(config) => config.start(start),

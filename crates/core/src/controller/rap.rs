@@ -11,9 +11,10 @@ use core::time::Duration;
 
 use super::tfrc::StartRule;
 use crate::control::{
-    Algorithm, Change, Context, Ecn, Outcome, Prior, RateController, Report, Sent, Start, Summary,
-    Target, TimerReason, sooner,
+    Algorithm, Change, Context, Ecn, Kind, Outcome, Prior, RateControl, RateController, Report,
+    Sent, Start, Summary, Target, TimerReason, sooner,
 };
+use crate::path::Path;
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time, nanos};
 use flight::Flight;
@@ -74,12 +75,12 @@ impl RapConfig {
 }
 
 impl Algorithm for RapConfig {
-    fn start(&self, start: &Start) -> Box<dyn RateController> {
+    fn start(&self, start: &Start) -> RateControl {
         let mut rap = Rap::new(self, start.packet_size);
         if let (StartRule::InformedPaper, Some(prior)) = (self.start, start.prior) {
             rap.start_informed(&prior, start.packet_size);
         }
-        Box::new(rap)
+        RateControl::new(rap, start)
     }
 }
 
@@ -229,7 +230,11 @@ impl Rap {
 }
 
 impl RateController for Rap {
-    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent, _: &mut Path) {
+        // A path that is tested for RCS. No report on it counts here.
+        if packet.kind == Kind::Dummy {
+            return;
+        }
         if self.is_overdue(cx.now) {
             self.back_off(cx);
             self.publish(cx);
@@ -243,7 +248,7 @@ impl RateController for Rap {
         self.check = Some(cx.now + duration(self.spacing() * CHECK_AFTER));
     }
 
-    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>, _: &mut Path) {
         if let Some(sample) = report.rtt {
             self.on_rtt(sample);
         }
@@ -268,7 +273,7 @@ impl RateController for Rap {
     }
 
     /// Checks for overdue packets at every call, so a driver may call it before it sends.
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>, _: &mut Path) {
         if self.step.is_some_and(|at| at <= cx.now) {
             self.grow(cx.now);
         }
@@ -282,7 +287,7 @@ impl RateController for Rap {
         self.publish(cx);
     }
 
-    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change, _: &mut Path) {
         match change {
             Change::Path { packet_size, .. } => {
                 let published = self.published;
@@ -303,12 +308,12 @@ impl RateController for Rap {
         Target::of(Rate::bps((self.size * 8.0 / self.spacing()) as u64))
     }
 
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+    fn next_timeout(&self, _: &Path) -> Option<(Time, TimerReason)> {
         let step = self.step.map(|at| (at, TimerReason::Increase));
         sooner(step, self.check.map(|at| (at, TimerReason::Loss)))
     }
 
-    fn summary(&self) -> Summary {
+    fn summary(&self, _: &Path) -> Summary {
         Summary {
             rate: self.target().send,
             ..self.totals

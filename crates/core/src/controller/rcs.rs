@@ -16,12 +16,13 @@ mod round_trip;
 use core::time::Duration;
 
 use crate::control::{
-    Algorithm, Change, Context, Ecn, Kind, Outcome, PacketOutcome, RateController, Report, Sent,
-    Spacing, Start, Summary, Target, TimerReason, sooner,
+    Algorithm, Change, Context, Ecn, Kind, Outcome, PacketOutcome, RateControl, RateController,
+    Report, Sent, Spacing, Start, Summary, Target, TimerReason, sooner,
 };
+use crate::path::Path;
 use crate::trace::{ControllerState, Event};
 use crate::units::{Bytes, Rate, Time};
-use fallback::RcsOrRap;
+use fallback::Treatment;
 use round_trip::RoundTrip;
 
 /// Configuration of RCS. Values are clamped to their range.
@@ -69,8 +70,11 @@ impl Default for RcsConfig {
 }
 
 impl Algorithm for RcsConfig {
-    fn start(&self, start: &Start) -> Box<dyn RateController> {
-        Box::new(RcsOrRap::new(self, start))
+    fn start(&self, start: &Start) -> RateControl {
+        let fallback = Treatment::new(self);
+        RateControl::new(Rcs::new(self, start), start)
+            .with_fallback(fallback, start)
+            .with_dummies()
     }
 }
 
@@ -254,7 +258,7 @@ impl Rcs {
 
     /// All timed transitions that are due.
     fn advance(&mut self, cx: &mut Context<'_>) {
-        while self.next_timeout().is_some_and(|(at, _)| at <= cx.now) {
+        while self.deadline().is_some_and(|(at, _)| at <= cx.now) {
             self.transit(cx);
         }
     }
@@ -364,6 +368,21 @@ impl Rcs {
         }
     }
 
+    fn deadline(&self) -> Option<(Time, TimerReason)> {
+        match self.state {
+            State::Unmeasured => None,
+            State::Probing { end, .. } | State::Collecting { end, .. } => {
+                Some((end, TimerReason::Probe))
+            }
+            State::Steady => {
+                let increase = Some((self.increase, TimerReason::Increase));
+                sooner(increase, self.timeout.map(|at| (at, TimerReason::Loss)))
+            }
+            State::Detected { end, .. } => Some((end, TimerReason::Loss)),
+            State::Backoff { end } => Some((end, TimerReason::Silence)),
+        }
+    }
+
     fn bits(&self, packets: f64) -> Rate {
         Rate::bps((packets * self.size * 8.0 + 0.5) as u64)
     }
@@ -383,7 +402,7 @@ fn bytes(size: Bytes) -> f64 {
 }
 
 impl RateController for Rcs {
-    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent, _: &mut Path) {
         self.advance(cx);
         if packet.kind == Kind::Dummy {
             return;
@@ -397,7 +416,7 @@ impl RateController for Rcs {
         }
     }
 
-    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>, _: &mut Path) {
         self.advance(cx);
         let (mut is_lost, mut is_any) = (false, false);
         for packet in report.packets {
@@ -438,12 +457,12 @@ impl RateController for Rcs {
         self.publish(cx);
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>, _: &mut Path) {
         self.advance(cx);
         self.publish(cx);
     }
 
-    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change, _: &mut Path) {
         match change {
             Change::Demand(demand) => {
                 (self.floor, self.ceiling) = (demand.floor, demand.ceiling);
@@ -465,7 +484,8 @@ impl RateController for Rcs {
                 self.interval = interval;
             }
             Change::Reports { interval } => self.interval = *interval,
-            Change::LowerEffort(_) | Change::Validated { .. } => {}
+            Change::LowerEffort(_) => return,
+            Change::Validated { .. } => {}
         }
         self.advance(cx);
         self.publish(cx);
@@ -495,22 +515,11 @@ impl RateController for Rcs {
         }
     }
 
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        match self.state {
-            State::Unmeasured => None,
-            State::Probing { end, .. } | State::Collecting { end, .. } => {
-                Some((end, TimerReason::Probe))
-            }
-            State::Steady => {
-                let increase = Some((self.increase, TimerReason::Increase));
-                sooner(increase, self.timeout.map(|at| (at, TimerReason::Loss)))
-            }
-            State::Detected { end, .. } => Some((end, TimerReason::Loss)),
-            State::Backoff { end } => Some((end, TimerReason::Silence)),
-        }
+    fn next_timeout(&self, _: &Path) -> Option<(Time, TimerReason)> {
+        self.deadline()
     }
 
-    fn summary(&self) -> Summary {
+    fn summary(&self, _: &Path) -> Summary {
         Summary {
             rate: self.bits(self.rate),
             ..self.totals

@@ -2,14 +2,14 @@
 
 use core::time::Duration;
 
-use crate::control::{Change, Context, Measured, PacketOutcome, RateController, Report, Sent};
+use crate::control::{Change, Context, Measured, PacketOutcome, RateControl, Report, Sent};
 
-/// One call of a [`RateController`].
+/// One call of a [`RateControl`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// [`RateController::on_change`].
+    /// [`RateControl::on_change`].
     Change(Change),
-    /// [`RateController::on_report`], with the parts of a [`Report`].
+    /// [`RateControl::on_report`], with the parts of a [`Report`].
     Report {
         /// Fates of the packets of the report.
         packets: Vec<PacketOutcome>,
@@ -22,15 +22,15 @@ pub enum Input {
         /// External measurement of receive rate and loss event rate.
         measured: Option<Measured>,
     },
-    /// [`RateController::on_sent`].
+    /// [`RateControl::on_sent`].
     Sent(Sent),
-    /// [`RateController::on_timeout`].
+    /// [`RateControl::on_timeout`].
     Timeout,
 }
 
 impl Input {
     /// Calls the method of `controller`.
-    pub fn apply(&self, controller: &mut dyn RateController, cx: &mut Context<'_>) {
+    pub fn apply(&self, controller: &mut RateControl, cx: &mut Context<'_>) {
         match self {
             Self::Change(change) => controller.on_change(cx, change),
             Self::Report {

@@ -2,12 +2,12 @@
 //!
 //! [`ServiceCurve`] forecasts the capacity of the transport. [`plan`] computes a rate, or the
 //! frames to skip if there is none. [`Planner`] repeats this while the forecast changes.
-//! [`DelayBound`] adds a planner to any controller. [`Law`] selects the published law instead, for
+//! [`DelayBound`] adds a planner to a rate control. [`Law`] selects the published law instead, for
 //! comparison.
 
+mod bound;
 mod competing_flows;
 mod curve;
-mod decorator;
 mod delays;
 mod exact;
 mod frame_time;
@@ -19,8 +19,8 @@ mod queue_response;
 mod tcp;
 pub(crate) mod window;
 
+pub use bound::DelayBound;
 pub use curve::{CurveError, Segment, ServiceCurve};
-pub use decorator::DelayBound;
 pub use exact::{
     Binding, Burst, FrameSet, Frames, Plan, PlanProblem, Skip, is_return_feasible, plan, recovery,
     smallest_budget,

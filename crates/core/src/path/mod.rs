@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use rand_core::Rng;
 
 use crate::control::{Ecn, Outcome, PacketOutcome, Report, Sent};
-use crate::units::{Bytes, RemoteTime, Time};
+use crate::units::{Bytes, Rate, RemoteTime, Time};
 use delay::Delays;
 pub(crate) use delay::{Queue, WindowMax};
 use delivery::Delivery;
@@ -25,9 +25,11 @@ pub(crate) use falls::Falls;
 use losses::Losses;
 use share::Share;
 
-/// Estimates of one path.
+/// Estimates of one path. They exist for a controller that reads them, which passes the packets on.
 #[derive(Clone, Debug)]
-pub(crate) struct Path {
+pub struct Path {
+    is_measured: bool,
+    bottleneck: Bottleneck,
     /// Packets in flight, by number.
     flight: VecDeque<Departure>,
     /// Number of the first packet of `flight`.
@@ -61,6 +63,18 @@ pub(crate) struct Path {
     newest_rate: f64,
     /// Arrival of the newest packet that others have overtaken.
     overtaken: f64,
+}
+
+/// What a controller has found about the bottleneck.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bottleneck {
+    /// Rate that the path carries for this flow; `None` before the first report.
+    pub(crate) available: Option<Rate>,
+    /// Whether other flows fill the queue.
+    pub(crate) is_contested: bool,
+    /// Part of the rate that remained after the deeper one of two sudden falls within a minute, in
+    /// 0..=1.
+    pub(crate) repeated_falls: Option<f64>,
 }
 
 /// A packet in flight.
@@ -112,7 +126,23 @@ impl Path {
     /// A path that comes into use at `now`, for packets of `size`.
     pub(crate) fn new(now: Time, size: Bytes) -> Self {
         Self {
+            is_measured: true,
             flight: VecDeque::with_capacity(MOST_IN_FLIGHT),
+            received: VecDeque::with_capacity(NEIGHBOURS),
+            ..Self::begin(now, size)
+        }
+    }
+
+    /// A path without estimates, for a controller that reads none.
+    pub(crate) fn unmeasured() -> Self {
+        Self::begin(Time::ZERO, Bytes::ZERO)
+    }
+
+    fn begin(now: Time, size: Bytes) -> Self {
+        Self {
+            is_measured: false,
+            bottleneck: Bottleneck::default(),
+            flight: VecDeque::new(),
             first: 0,
             in_flight: 0.0,
             size: size.get().max(1) as f64,
@@ -129,7 +159,7 @@ impl Path {
             delivery: Delivery::new(),
             share: Share::default(),
             losses: Losses::default(),
-            received: VecDeque::with_capacity(NEIGHBOURS),
+            received: VecDeque::new(),
             lost: Vec::new(),
             newest_sent: 0.0,
             newest_rate: 0.0,
@@ -411,6 +441,43 @@ impl Path {
             is_strong,
             is_mark: false,
         })
+    }
+
+    /// Whether there are estimates.
+    pub fn is_measured(&self) -> bool {
+        self.is_measured
+    }
+
+    /// Rate that the path carries for this flow, all headers included. Above the allowed rate while a
+    /// queue is drained. `None` without estimates or before the first report.
+    pub fn available_rate(&self) -> Option<Rate> {
+        self.bottleneck.available
+    }
+
+    /// Whether other flows fill the queue, so that its delay does not depend on this flow.
+    pub fn is_contested(&self) -> bool {
+        self.bottleneck.is_contested
+    }
+
+    /// Part of the rate that remained after the deeper one of two sudden falls within a minute, in
+    /// 0..=1; `None` without two of them.
+    pub fn repeated_falls(&self) -> Option<f64> {
+        self.bottleneck.repeated_falls
+    }
+
+    /// Part of the recent losses that congestion caused, in 0..=1; all of them without estimates. The
+    /// others are errors of links.
+    pub fn congestion_share(&self) -> f64 {
+        if self.is_measured {
+            self.losses.congestion_share()
+        } else {
+            1.0
+        }
+    }
+
+    /// Publishes what the controller has found.
+    pub(crate) fn set_bottleneck(&mut self, bottleneck: Bottleneck) {
+        self.bottleneck = bottleneck;
     }
 
     /// Mean packet size in bytes.

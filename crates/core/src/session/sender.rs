@@ -7,7 +7,6 @@ use rand_core::Rng;
 
 use self::capture::Capture;
 use self::chain::ReferenceChain;
-use self::control::Control;
 pub use self::frames::SentFrame;
 use self::frames::{Frames, HEADERS, OutFrame};
 use self::protection::Protection;
@@ -21,7 +20,7 @@ use super::pacer::Pacer;
 use super::path::PathView;
 use super::probes::ProbeStream;
 use super::receiver_reports::ReceiverReports;
-use crate::control::{Context, LowerEffort, RateController, Report, Target, TimerReason, sooner};
+use crate::control::{Context, LowerEffort, RateControl, Report, Target, TimerReason, sooner};
 use crate::delay_bound::PlannerConfig;
 use crate::endpoint::Datagram;
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
@@ -33,7 +32,7 @@ use crate::wire::{payload, rtx};
 
 mod capture;
 mod chain;
-mod control;
+mod delay_budget;
 mod feedback;
 mod frame_dropping;
 mod frames;
@@ -53,7 +52,7 @@ mod transmit;
 #[derive(Debug)]
 pub struct MediaSender {
     config: SenderConfig,
-    control: Control,
+    control: RateControl,
     phase: Phase,
     peer: Peer,
     capture: Capture,
@@ -172,11 +171,11 @@ impl MediaSender {
     /// values of RFC 3550 section 5.1.
     pub fn new(
         config: SenderConfig,
-        controller: Box<dyn RateController>,
+        control: RateControl,
         planner: Option<PlannerConfig>,
         rng: &mut dyn Rng,
     ) -> Self {
-        let control = Control::new(controller, planner, &config);
+        let control = bounded(control, planner, &config);
         let mut history = History::new(config.log);
         let probe_ssrc = config.streams.probe_ssrc;
         let probes = ProbeStream::new(probe_ssrc, (probe_ssrc & 0x7fff) as u16, config.log);
@@ -250,8 +249,7 @@ impl MediaSender {
             }
             let waiting = self.waiting_raw();
             let backlog = self.frames.backlog() + waiting;
-            let repair = (self.capture.lag(), self.wants_parity());
-            self.control.replan(cx, backlog, &self.path, repair);
+            self.replan(cx, backlog);
             let key = self.key_cause(frame);
             let rate = self.frame_rate(cx.now, captured, key.is_some());
             let budget = rate * self.config.frame_rate.interval();
@@ -605,14 +603,14 @@ impl MediaSender {
     fn target(&self) -> Target {
         let target = match self.peer {
             Peer::PerPacket { .. } => {
-                let target = self.under_ceiling(self.control.target());
+                let target = self.under_ceiling(*self.control.target());
                 let media = target.media.as_f64() * (1.0 - self.protection.share());
                 return target.media(Rate::from_f64(media));
             }
-            Peer::Unknown => self.control.target(),
-            Peer::Silent => self.within(self.control.target(), self.reports.bounds()),
+            Peer::Unknown => *self.control.target(),
+            Peer::Silent => self.within(*self.control.target(), self.reports.bounds()),
             Peer::ReceiverReports => {
-                let target = self.within(self.control.target(), self.reports.bounds());
+                let target = self.within(*self.control.target(), self.reports.bounds());
                 self.under_ceiling(target)
             }
         };
@@ -670,6 +668,25 @@ impl MediaSender {
         let bound = self.config.delay_bound?.saturating_sub(margin);
         Some(captured + bound + Duration::from_nanos(1))
     }
+}
+
+/// Adds the delay bound if the configuration has both a bound and a planner.
+fn bounded(
+    control: RateControl,
+    planner: Option<PlannerConfig>,
+    config: &SenderConfig,
+) -> RateControl {
+    let (Some(planner), Some(bound)) = (planner, config.delay_bound) else {
+        return control;
+    };
+    let planner = PlannerConfig {
+        floor: config.rates.0,
+        ceiling: config.rates.1,
+        frame_interval: config.frame_rate.interval(),
+        packet_size: config.packet_size,
+        ..planner
+    };
+    control.with_bound(planner, bound)
 }
 
 /// Snapshot of a sender's state.

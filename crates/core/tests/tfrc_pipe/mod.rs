@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{
-    Algorithm, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController, Report,
+    Algorithm, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateControl, Report,
     Sent, Start,
 };
 use tidegate_core::controller::tfrc::TfrcConfig;
@@ -47,7 +47,7 @@ impl Path {
 /// A backlogged sender with its controller, its path and its receiver.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    pub(crate) controller: Box<dyn RateController>,
+    pub(crate) controller: RateControl,
     pub(crate) trace: Vec<(Time, Event)>,
     pub(crate) now: Time,
     pub(crate) packets: u64,
@@ -102,7 +102,7 @@ impl Flow {
         let timeout = self.controller.next_timeout().map_or(Time::FAR, |t| t.0);
         self.now = self.now.max(send.min(timeout).min(self.next_report));
         if self.now >= timeout {
-            self.with_controller(|controller, cx| controller.on_timeout(cx));
+            self.with_controller(RateControl::on_timeout);
         } else if self.now >= self.next_report {
             self.report();
         } else {
@@ -189,13 +189,13 @@ impl Flow {
         self.fates = fates;
     }
 
-    fn with_controller(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Context<'_>)) {
+    fn with_controller(&mut self, call: impl FnOnce(&mut RateControl, &mut Context<'_>)) {
         let mut cx = Context {
             now: self.now,
             rng: &mut self.controller_rng,
             trace: &mut self.trace,
         };
-        call(&mut *self.controller, &mut cx);
+        call(&mut self.controller, &mut cx);
     }
 
     fn is_out(&self, at: Time) -> bool {

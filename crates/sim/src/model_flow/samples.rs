@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use tidegate_core::control::{Outcome, PacketOutcome, RateController};
+use tidegate_core::control::{Outcome, PacketOutcome, RateControl};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 
@@ -23,7 +23,7 @@ impl Samples {
         now: Time,
         fates: &[PacketOutcome],
         rtt: Duration,
-        controller: &dyn RateController,
+        controller: &RateControl,
     ) -> Option<Event> {
         for fate in fates {
             self.known += 1;

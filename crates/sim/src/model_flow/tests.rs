@@ -1,11 +1,12 @@
 //! Tests of a sender and a receiver with a link in each direction.
 
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Algorithm as _, Change, Demand, Start};
+use tidegate_core::control::{Algorithm as _, Change, Demand, RateController, Start};
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::link::{
     Capacity, DropTailConfig, Hop as _, Link, LinkConfig, Outage, Packet, QueueConfig,
 };
+use tidegate_core::path::Path;
 use tidegate_core::random::Seed;
 
 use super::*;
@@ -121,31 +122,40 @@ struct ControllerLog {
 }
 
 impl RateController for LoadedScenario {
-    fn on_sent(&mut self, _: &mut Context<'_>, packet: &Sent) {
+    fn on_sent(&mut self, _: &mut Context<'_>, packet: &Sent, _: &mut Path) {
         let mut log = self.log.lock().expect("lock is poisoned");
         log.app_limited.push(packet.app_limited);
     }
-    fn on_report(&mut self, _: &mut Context<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, _: &mut Context<'_>, report: &Report<'_>, _: &mut Path) {
         let mut log = self.log.lock().expect("lock is poisoned");
         log.fates.extend_from_slice(report.packets);
         log.rtts.extend(report.rtt);
     }
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>, _: &mut Path) {
         while let Some((_, rate)) = self.rates.pop_if(|(at, _)| *at <= cx.now) {
             self.rate = rate;
         }
     }
-    fn on_change(&mut self, _: &mut Context<'_>, _: &Change) {}
+    fn on_change(&mut self, _: &mut Context<'_>, _: &Change, _: &mut Path) {}
     fn target(&self) -> tidegate_core::control::Target {
         tidegate_core::control::Target::of(self.rate)
     }
-    fn next_timeout(&self) -> Option<(Time, tidegate_core::control::TimerReason)> {
+    fn next_timeout(&self, _: &Path) -> Option<(Time, tidegate_core::control::TimerReason)> {
         let next = self.rates.last()?;
         Some((next.0, tidegate_core::control::TimerReason::Schedule))
     }
-    fn summary(&self) -> Summary {
+    fn summary(&self, _: &Path) -> Summary {
         Summary::new(self.rate)
     }
+}
+
+fn control(controller: LoadedScenario) -> RateControl {
+    let demand = Demand {
+        floor: Rate::ZERO,
+        ceiling: Rate::MAX,
+        shares: 1,
+    };
+    RateControl::new(controller, &Start::new(Time::ZERO, Bytes(1_000), demand))
 }
 
 type Notes = std::sync::Arc<std::sync::Mutex<ControllerLog>>;
@@ -160,7 +170,7 @@ fn script(config: SenderConfig, rates: &[(u64, u64)]) -> (Sender, Notes) {
         ..LoadedScenario::default()
     };
     let log = controller.log.clone();
-    (Sender::new(config, Box::new(controller)), log)
+    (Sender::new(config, control(controller)), log)
 }
 
 fn ms(ms: u64) -> Time {

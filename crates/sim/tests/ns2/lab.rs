@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Demand, Ecn, RateController, Start};
+use tidegate_core::control::{Demand, Ecn, RateControl, Start};
 use tidegate_core::link::{
     Capacity, Delivery, DropTailConfig, LinkConfig, LinkId, NamedLink, Network, NetworkConfig,
     Packet, QueueConfig, RouteId,
@@ -84,7 +84,7 @@ impl Lab {
     pub(crate) fn add(
         &mut self,
         config: SenderConfig,
-        controller: Box<dyn RateController>,
+        controller: RateControl,
         receiver: ReceiverConfig,
         routes: [usize; 2],
     ) {

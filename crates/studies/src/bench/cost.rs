@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use tidegate_core::control::{
-    Algorithm as _, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateController,
+    Algorithm as _, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateControl,
     Report, Sent, Start,
 };
 use tidegate_core::controller::ControllerConfig;
@@ -29,7 +29,7 @@ pub(super) fn row(name: &str, config: &ControllerConfig) -> Row {
         .map(|round| {
             let begin = Instant::now();
             for report in 0..REPORTS {
-                step(&mut *controller, &mut fates, round * REPORTS + report);
+                step(&mut controller, &mut fates, round * REPORTS + report);
             }
             begin.elapsed().as_nanos() as f64 / (REPORTS * PER_REPORT) as f64
         })
@@ -56,7 +56,7 @@ pub(super) fn row(name: &str, config: &ControllerConfig) -> Row {
 }
 
 /// The packets of one report, and the report.
-fn step(controller: &mut dyn RateController, fates: &mut Vec<PacketOutcome>, report: u64) {
+fn step(controller: &mut RateControl, fates: &mut Vec<PacketOutcome>, report: u64) {
     let mut rng = Seed(1).stream("bench/cost");
     let mut cx = Context {
         now: Time::ZERO,

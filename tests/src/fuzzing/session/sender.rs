@@ -8,8 +8,8 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{EPOCH, MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
 use tidegate_core::control::{
-    Algorithm, Change, Context, Demand, Ecn, Kind, RateController, Report, Sent, Start, Summary,
-    Target, TimerReason,
+    Algorithm, Change, Context, Demand, Ecn, Kind, RateControl, RateController, Report, Sent,
+    Start, Summary, Target, TimerReason,
 };
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rcs::RcsConfig;
@@ -18,6 +18,7 @@ use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, OVERHEAD};
 use tidegate_core::media::{EncodeError, Encoded, FrameOrder};
+use tidegate_core::path::Path;
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{SenderConfig, Streams};
 use tidegate_core::session::sender::MediaSender;
@@ -94,16 +95,24 @@ impl SenderScene {
             ceiling: config.rates.1,
             shares: 1,
         };
-        let inner = algorithm.start(&Start::new(Time::ZERO, config.packet_size, demand));
+        let start = Start::new(Time::ZERO, config.packet_size, demand);
+        let inner = algorithm.start(&start);
         let contract = Arc::new(Mutex::new(Contract::default()));
-        let watched = Box::new(Watched {
+        let uses_dummies = inner.uses_dummies();
+        let watched = Watched {
             inner,
             contract: Arc::clone(&contract),
-        });
+        };
+        let control = RateControl::new(watched, &start);
+        let control = if uses_dummies {
+            control.with_dummies()
+        } else {
+            control
+        };
         let mut rng = Seed(1).stream("fuzz");
         let planner = PlannerConfig::new(config.rates.0, config.rates.1);
         Self {
-            sender: MediaSender::new(config.clone(), watched, Some(planner), &mut rng),
+            sender: MediaSender::new(config.clone(), control, Some(planner), &mut rng),
             config,
             contract,
             rng,
@@ -459,7 +468,7 @@ impl Contract {
 /// A controller that asserts these guarantees.
 #[derive(Debug)]
 struct Watched {
-    inner: Box<dyn RateController>,
+    inner: RateControl,
     contract: Arc<Mutex<Contract>>,
 }
 
@@ -474,7 +483,7 @@ impl Watched {
 }
 
 impl RateController for Watched {
-    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent, _: &mut Path) {
         self.check(cx.now, |contract| {
             if packet.kind == Kind::Dummy {
                 contract.dummies += 1;
@@ -493,7 +502,7 @@ impl RateController for Watched {
         self.inner.on_sent(cx, packet);
     }
 
-    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>, _: &mut Path) {
         self.check(cx.now, |contract| {
             let mut last = None;
             for fate in report.packets {
@@ -515,12 +524,12 @@ impl RateController for Watched {
         self.inner.on_report(cx, report);
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>, _: &mut Path) {
         self.check(cx.now, |_| {});
         self.inner.on_timeout(cx);
     }
 
-    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change, _: &mut Path) {
         self.check(cx.now, |contract| {
             if let Change::Path { .. } = change {
                 // Packets of the old path are no longer reported.
@@ -531,18 +540,14 @@ impl RateController for Watched {
     }
 
     fn target(&self) -> Target {
-        self.inner.target()
+        *self.inner.target()
     }
 
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+    fn next_timeout(&self, _: &Path) -> Option<(Time, TimerReason)> {
         self.inner.next_timeout()
     }
 
-    fn uses_dummies(&self) -> bool {
-        self.inner.uses_dummies()
-    }
-
-    fn summary(&self) -> Summary {
+    fn summary(&self, _: &Path) -> Summary {
         self.inner.summary()
     }
 }

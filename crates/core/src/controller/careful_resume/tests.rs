@@ -1,6 +1,5 @@
 use super::*;
-use crate::control::{Demand, FlowId, Kind, PacketOutcome};
-use crate::controller::fixed::Fixed;
+use crate::control::{FlowId, Kind, PacketOutcome};
 use crate::random::Seed;
 use crate::units::RemoteTime;
 
@@ -8,29 +7,23 @@ const RTT: Duration = Duration::from_millis(100);
 const SIZE: Bytes = Bytes(1_000);
 const SLOW: Rate = Rate::kbps(100);
 
-/// A controller that stays at 100 kb/s.
+/// A flow whose controller stays at 100 kb/s.
 struct Flow {
-    resume: CarefulResume<Fixed>,
+    resume: CarefulResume,
     now: Time,
     seq: u64,
 }
 
 impl Flow {
     fn new(prior: Prior) -> Self {
-        let demand = Demand {
-            floor: Rate::ZERO,
-            ceiling: Rate::MAX,
-            shares: 1,
-        };
-        let start = Start::new(Time::ZERO, SIZE, demand).prior(prior);
         Self {
-            resume: CarefulResume::new(Fixed::new(SLOW), &start),
+            resume: CarefulResume::new(SIZE, prior, SLOW),
             now: Time::ZERO,
             seq: 0,
         }
     }
 
-    fn call(&mut self, call: impl FnOnce(&mut CarefulResume<Fixed>, &mut Context<'_>)) {
+    fn call(&mut self, call: impl FnOnce(&mut CarefulResume, &mut Context<'_>)) {
         let mut cx = Context {
             now: self.now,
             rng: &mut Seed(1).stream("resume"),
@@ -52,7 +45,7 @@ impl Flow {
                 app_limited: false,
             };
             self.seq += 1;
-            self.call(|resume, cx| resume.on_sent(cx, &sent));
+            self.call(|resume, cx| resume.on_sent(cx, &sent, &Target::of(SLOW)));
             self.now += SIZE / self.rate();
         }
         self.now = end;
@@ -75,11 +68,14 @@ impl Flow {
             },
         };
         let fates: Vec<PacketOutcome> = (first..end).map(fate).collect();
-        self.call(|resume, cx| resume.on_report(cx, &Report::new(&fates).rtt(rtt)));
+        if self.resume.is_on() {
+            let report = Report::new(&fates).rtt(rtt);
+            self.resume.on_report(self.now, &report, SLOW);
+        }
     }
 
     fn rate(&self) -> Rate {
-        self.resume.target().send
+        self.resume.limit(Target::of(SLOW)).send
     }
 }
 
@@ -175,6 +171,6 @@ fn a_probe_without_an_answer_ends() {
     let (at, _) = flow.resume.next_timeout().expect("a deadline");
     assert_eq!(at, flow.now + RTT * 4 + REPORT_DELAY);
     flow.now = at;
-    flow.call(RateController::on_timeout);
+    flow.call(|resume, cx| resume.on_timeout(cx, &Target::of(SLOW)));
     assert_eq!((flow.resume.phase, flow.rate()), (Phase::Normal, SLOW));
 }

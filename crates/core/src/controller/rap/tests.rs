@@ -5,7 +5,7 @@ use crate::units::RemoteTime;
 
 /// RAP on a path of 100 ms, with packets of 1000 bytes and a report per packet.
 struct Path {
-    rap: Box<dyn RateController>,
+    rap: RateControl,
     now: Time,
     events: Vec<(Time, Event)>,
     seq: u64,
@@ -32,13 +32,13 @@ impl Path {
         }
     }
 
-    fn call<T>(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Context<'_>) -> T) -> T {
+    fn call<T>(&mut self, call: impl FnOnce(&mut RateControl, &mut Context<'_>) -> T) -> T {
         let mut cx = Context {
             now: self.now,
             rng: &mut Seed(1).stream("rap"),
             trace: &mut self.events,
         };
-        call(&mut *self.rap, &mut cx)
+        call(&mut self.rap, &mut cx)
     }
 
     fn send(&mut self) -> u64 {
@@ -75,7 +75,7 @@ impl Path {
         let until = self.now + span;
         while let Some((at, _)) = self.rap.next_timeout().filter(|(at, _)| *at <= until) {
             self.now = self.now.max(at);
-            self.call(|rap, cx| rap.on_timeout(cx));
+            self.call(RateControl::on_timeout);
         }
         self.now = until;
     }

@@ -10,7 +10,7 @@ use crate::units::RemoteTime;
 /// RCS on a path without queue, with packets of 1,000 bytes and a report per packet after half a
 /// round trip each way.
 struct Path {
-    rcs: Box<dyn RateController>,
+    rcs: RateControl,
     now: Time,
     events: Vec<(Time, Event)>,
     next: u64,
@@ -47,13 +47,13 @@ impl Path {
         }
     }
 
-    fn call<T>(&mut self, call: impl FnOnce(&mut dyn RateController, &mut Context<'_>) -> T) -> T {
+    fn call<T>(&mut self, call: impl FnOnce(&mut RateControl, &mut Context<'_>) -> T) -> T {
         let mut cx = Context {
             now: self.now,
             rng: &mut Seed(1).stream("rcs"),
             trace: &mut self.events,
         };
-        call(&mut *self.rcs, &mut cx)
+        call(&mut self.rcs, &mut cx)
     }
 
     fn send(&mut self) {
@@ -136,7 +136,7 @@ impl Path {
             }
             self.now = self.now.max(at);
             if timeout <= at {
-                self.call(|rcs, cx| rcs.on_timeout(cx));
+                self.call(RateControl::on_timeout);
             } else if report <= at {
                 self.report();
             } else {
@@ -351,7 +351,7 @@ fn extreme_targets_and_round_trips_stay_in_bounds() {
             confidence: 1.0,
         };
         let start = Start::new(Time::ZERO, Bytes(1_000), demand).prior(prior);
-        RcsConfig::default().start(&start).target()
+        *RcsConfig::default().start(&start).target()
     };
     assert_eq!(start(Rate::ZERO, RTT).send, Rate::bps(4_000));
     assert_eq!(start(Rate::MAX, Duration::ZERO).send, MAX_TARGET);

@@ -16,9 +16,10 @@ mod rfc3448;
 use core::time::Duration;
 
 use crate::control::{
-    Algorithm, Change, Context, Ecn, Measured, Outcome, PacketOutcome, RateController, Report,
-    Sent, Start, Summary, Target, TimerReason,
+    Algorithm, Change, Context, Ecn, Measured, Outcome, PacketOutcome, RateControl, RateController,
+    Report, Sent, Start, Summary, Target, TimerReason,
 };
+use crate::path::Path;
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time, nanos};
 pub use config::{Flavour, PacketSize, TfrcConfig};
@@ -29,18 +30,16 @@ use receive::{Arrival, Arrivals, Feedback, ReceiveRates, Round};
 pub use rfc3448::{Rfc3448, StartRule};
 
 impl Algorithm for TfrcConfig {
-    fn start(&self, start: &Start) -> Box<dyn RateController> {
+    fn start(&self, start: &Start) -> RateControl {
+        let (now, size) = (start.now, start.packet_size);
         match self.flavour {
-            Flavour::Rfc3448 => Box::new(rfc3448::Tfrc::new(
-                self,
-                start.now,
-                start.packet_size,
-                start.prior,
-            )),
+            Flavour::Rfc3448 => {
+                RateControl::new(rfc3448::Tfrc::new(self, now, size, start.prior), start)
+            }
             Flavour::Rfc5348 | Flavour::Multfrc => {
-                let mut tfrc = Tfrc::new(self, start.now, start.packet_size);
+                let mut tfrc = Tfrc::new(self, now, size);
                 tfrc.law.set_flows(start.demand.shares);
-                Box::new(tfrc)
+                RateControl::new(tfrc, start)
             }
         }
     }
@@ -48,7 +47,7 @@ impl Algorithm for TfrcConfig {
 
 /// One path under TFRC. Rates are in bytes per second and times in seconds, as in the RFC.
 #[derive(Clone, Debug)]
-struct Tfrc {
+pub(super) struct Tfrc {
     config: TfrcConfig,
     law: Law,
     /// Maximum interval between two reports.
@@ -89,7 +88,7 @@ struct Tfrc {
 }
 
 impl Tfrc {
-    fn new(config: &TfrcConfig, now: Time, packet_size: Bytes) -> Self {
+    pub(super) fn new(config: &TfrcConfig, now: Time, packet_size: Bytes) -> Self {
         let size = packet_size.get().max(1) as f64;
         let mut tfrc = Self {
             config: config.clone(),
@@ -378,7 +377,7 @@ impl Tfrc {
 }
 
 impl RateController for Tfrc {
-    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent, _: &mut Path) {
         self.packet_log.send(packet.seq, !packet.app_limited);
         self.idle = false;
         self.unlimited |= !packet.app_limited;
@@ -395,7 +394,7 @@ impl RateController for Tfrc {
         }
     }
 
-    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>, _: &mut Path) {
         if let Some(sample) = report.rtt {
             self.on_rtt(cx.now, sample);
         }
@@ -426,7 +425,7 @@ impl RateController for Tfrc {
         self.publish(cx);
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>, _: &mut Path) {
         if self.silence.is_none_or(|deadline| cx.now < deadline) {
             return;
         }
@@ -447,7 +446,7 @@ impl RateController for Tfrc {
         self.publish(cx);
     }
 
-    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change, _: &mut Path) {
         match change {
             Change::Path { packet_size, .. } => {
                 let (published, law) = (self.published, self.law);
@@ -478,12 +477,12 @@ impl RateController for Tfrc {
         Target::of(self.allowed)
     }
 
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+    fn next_timeout(&self, _: &Path) -> Option<(Time, TimerReason)> {
         self.silence
             .map(|deadline| (deadline, TimerReason::Silence))
     }
 
-    fn summary(&self) -> Summary {
+    fn summary(&self, _: &Path) -> Summary {
         Summary {
             rate: self.target().send,
             ..self.totals

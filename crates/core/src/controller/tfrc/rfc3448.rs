@@ -22,6 +22,7 @@ use crate::control::{
     Change, Context, Ecn, Outcome, PacketOutcome, Prior, RateController, Report, Sent, Summary,
     Target, TimerReason,
 };
+use crate::path::Path;
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
 use equation::Equation;
@@ -428,7 +429,7 @@ impl Tfrc {
 }
 
 impl RateController for Tfrc {
-    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent, _: &mut Path) {
         self.packet_log.send(packet.seq, !packet.app_limited);
         self.headers.next = self.headers.next.max(packet.seq.saturating_add(1));
         if self.limited.now {
@@ -452,7 +453,7 @@ impl RateController for Tfrc {
         self.publish(cx);
     }
 
-    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>, _: &mut Path) {
         self.gathered.rtt = report.rtt;
         if let Some(sample) = report.rtt {
             self.totals.min_rtt = Some(self.totals.min_rtt.map_or(sample, |min| min.min(sample)));
@@ -484,7 +485,7 @@ impl RateController for Tfrc {
         self.publish(cx);
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>, _: &mut Path) {
         if self.silence.is_none_or(|deadline| cx.now < deadline) {
             return;
         }
@@ -498,7 +499,7 @@ impl RateController for Tfrc {
         self.publish(cx);
     }
 
-    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change, _: &mut Path) {
         match change {
             Change::Path { packet_size, prior } => {
                 let published = self.published;
@@ -530,12 +531,12 @@ impl RateController for Tfrc {
         ))
     }
 
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+    fn next_timeout(&self, _: &Path) -> Option<(Time, TimerReason)> {
         self.silence
             .map(|deadline| (deadline, TimerReason::Silence))
     }
 
-    fn summary(&self) -> Summary {
+    fn summary(&self, _: &Path) -> Summary {
         Summary {
             rate: self.target().send,
             ..self.totals

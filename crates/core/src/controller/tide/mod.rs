@@ -11,10 +11,10 @@ mod sparse_reports;
 use core::time::Duration;
 
 use crate::control::{
-    Change, Context, Demand, Outcome, PathState, RateController, Report, Sent, Spacing, Start,
-    Summary, Target, TimerReason, sooner,
+    Change, Context, Demand, Outcome, RateController, Report, Sent, Spacing, Start, Summary,
+    Target, TimerReason, sooner,
 };
-use crate::path::{News, Path, Queue};
+use crate::path::{Bottleneck, News, Path, Queue};
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 use competition::{Competition, Limits};
@@ -25,7 +25,6 @@ use delay_law::DelayLaw;
 #[derive(Debug)]
 struct Tide {
     config: TideConfig,
-    path: Path,
     law: DelayLaw,
     competition: Competition,
     silence: Silence,
@@ -58,7 +57,6 @@ impl Tide {
     fn new(config: &TideConfig, start: &Start) -> Self {
         let mut tide = Self {
             config: config.clone(),
-            path: Path::new(start.now, start.packet_size),
             law: DelayLaw::new(),
             competition: Competition::new(config.friend),
             silence: Silence::default(),
@@ -78,50 +76,44 @@ impl Tide {
     }
 
     /// Begins with an unknown path. What a [`Prior`](crate::control::Prior) allows is probed around the
-    /// controller, see [`CarefulResume`](crate::controller::careful_resume).
+    /// controller, see [`careful_resume`](crate::controller::careful_resume).
     fn begin(&mut self, now: Time) {
-        self.path = Path::new(now, self.size);
         self.law = DelayLaw::new();
         self.competition = Competition::new(self.config.friend);
         self.silence = Silence::default();
-        self.rate = START_PACKETS * self.path.size();
+        self.rate = START_PACKETS * self.size.get().max(1) as f64;
         (self.reported, self.updated, self.adjusted) = (now, now, now);
         self.waits_since = now;
     }
 
-    /// Lowest rate of the law.
-    fn least(&self) -> f64 {
-        LEAST_PACKETS * self.path.size()
-    }
-
     /// Processes the measurements since the last update.
-    fn update(&mut self, cx: &mut Context<'_>, fall: Option<f64>) {
+    fn update(&mut self, cx: &mut Context<'_>, path: &mut Path, fall: Option<f64>) {
         let span = cx.now.since(self.updated).as_secs_f64().min(LONGEST_SPAN);
-        let Some(queue) = self.path.delays().take(span) else {
+        let Some(queue) = path.delays().take(span) else {
             return;
         };
         (self.updated, self.adjusted) = (cx.now, cx.now);
-        let (rtt, size, now) = (self.path.rtt(), self.path.size(), self.path.seconds(cx.now));
-        self.path.delivery().set_span(rtt, size);
-        if self.holds(now, queue) {
+        let (rtt, size, now) = (path.rtt(), path.size(), path.seconds(cx.now));
+        path.delivery().set_span(rtt, size);
+        if self.holds(path, now, queue) {
             return;
         }
-        let delivered = self.path.rate().max(size);
+        let delivered = path.rate().max(size);
         self.competition.on_rate(delivered, rtt, span);
         if let Some(rate) = fall {
-            self.on_fall(cx, rate);
+            self.on_fall(cx, path, rate);
         }
         let input = delay_law::Input {
             now,
             span,
             queue,
-            age: self.path.age(cx.now),
+            age: path.age(cx.now),
             is_congested: self.competition.is_congested(now, 2.0 * rtt),
         };
         let (is_start, is_on) = (self.law.is_start, self.competition.is_on);
-        let wanted = self.law.update(&mut self.path, input);
+        let wanted = self.law.update(path, input);
         let (limits, overflow) = self.competition.update(
-            &self.path,
+            path,
             competition::Input {
                 now,
                 span,
@@ -129,7 +121,7 @@ impl Tide {
                 target: self.law.target,
                 full_target: self.law.full_target,
                 is_start: self.law.is_start,
-                least_rate: self.least(),
+                least_rate: least(path),
             },
         );
         if let Some(overflow) = overflow {
@@ -141,32 +133,38 @@ impl Tide {
             rate = rate.min(limits.most).max(limits.least);
         }
         if !self.law.is_start {
-            rate = rate.min(self.path.delivery().ceiling());
+            rate = rate.min(path.delivery().ceiling());
         }
         // Losses that have ended must not hold the rate down.
-        let losses = self.path.losses();
+        let losses = path.losses();
         if losses.fraction() > HEAVY_LOSS && losses.go_on(rtt + RECENTLY) {
             rate = rate.min(0.85 * delivered);
             self.law.is_start = false;
         }
-        self.rate = rate.max(self.least());
-        self.trace(cx, limits, (is_start, is_on));
+        self.rate = rate.max(least(path));
+        self.trace(cx, path, limits, (is_start, is_on));
     }
 
     /// The path became slower suddenly.
-    fn on_fall(&mut self, cx: &mut Context<'_>, rate: f64) {
+    fn on_fall(&mut self, cx: &mut Context<'_>, path: &mut Path, rate: f64) {
         let (from, to) = (self.path_rate(), Rate::from_f64(8.0 * rate));
         cx.trace.record(cx.now, Event::PathFell { from, to });
-        self.path.on_fall(rate);
-        let now = self.path.seconds(cx.now);
-        let (in_flight, rtt) = (self.path.in_flight(), self.path.rtt());
+        path.on_fall(rate);
+        let now = path.seconds(cx.now);
+        let (in_flight, rtt) = (path.in_flight(), path.rtt());
         let drains = self.law.on_fall(now, in_flight, rate, rtt);
         self.competition.on_fall(rate, drains);
     }
 
     /// Records the decisions of an update. `before`: whether the start and the competition went on
     /// until then.
-    fn trace(&mut self, cx: &mut Context<'_>, limits: Option<Limits>, before: (bool, bool)) {
+    fn trace(
+        &mut self,
+        cx: &mut Context<'_>,
+        path: &Path,
+        limits: Option<Limits>,
+        before: (bool, bool),
+    ) {
         let (is_start, is_on) = (self.law.is_start, self.competition.is_on);
         let now = cx.now;
         if before.0 && !is_start {
@@ -184,10 +182,10 @@ impl Tide {
         if before != (is_start, is_on) || now.since(self.traced) >= TRACED {
             self.traced = now;
             let rate = |rate| Rate::from_f64(8.0 * rate);
-            let losses = self.path.losses();
+            let losses = path.losses();
             let event = Event::PathEstimated {
                 capacity: self.path_rate(),
-                share: self.path.share(),
+                share: path.share(),
                 loss: losses.fraction(),
                 congestion: losses.congestion_share(),
                 least: limits.map(|l| rate(l.least)),
@@ -203,11 +201,11 @@ impl Tide {
     }
 
     /// For a round trip after a silence, the rate is that before it, until there are measurements.
-    fn holds(&mut self, now: f64, queue: Queue) -> bool {
+    fn holds(&mut self, path: &mut Path, now: f64, queue: Queue) -> bool {
         let Some(ended) = self.silence.ended else {
             return false;
         };
-        let (rtt, span) = (self.path.rtt(), self.path.delivery().span());
+        let (rtt, span) = (path.rtt(), path.delivery().span());
         let is_over = now - ended >= rtt + span || (now - ended >= rtt && queue.now >= 0.05);
         if is_over {
             self.silence.ended = None;
@@ -218,36 +216,36 @@ impl Tide {
     }
 
     /// Feedback after a silence: the path carries the rate of before, or it held the packets back.
-    fn resume(&mut self, cx: &mut Context<'_>) {
-        let now = self.path.seconds(cx.now);
+    fn resume(&mut self, cx: &mut Context<'_>, path: &mut Path) {
+        let now = path.seconds(cx.now);
         self.silence.is_on = false;
         (self.updated, self.adjusted) = (cx.now, cx.now);
-        let queue = self.path.delays().take(0.0).unwrap_or_default();
+        let queue = path.delays().take(0.0).unwrap_or_default();
         if queue.mean > 0.1 + self.law.target {
-            self.rate = (0.5 * self.silence.rate).max(self.least());
+            self.rate = (0.5 * self.silence.rate).max(least(path));
             self.law.is_start = false;
             self.silence.ended = None;
         } else {
             self.rate = self.silence.rate;
             self.silence.ended = Some(now);
         }
-        self.path.delivery().set_rate(self.rate);
+        path.delivery().set_rate(self.rate);
     }
 
     /// The path carried `rate`, which was probed instead of this controller's own.
-    fn on_validated(&mut self, rate: Rate) {
+    fn on_validated(&mut self, path: &mut Path, rate: Rate) {
         let rate = rate.as_f64() / 8.0;
         if rate > self.rate && self.law.is_start {
             self.rate = rate;
-            self.path.delivery().set_rate(rate);
+            path.delivery().set_rate(rate);
         }
     }
 
     /// Time at which the path counts as silent.
-    fn silent_at(&self) -> Option<Time> {
-        let waits = !self.silence.is_on && self.path.in_flight() > 0.0 && self.path.rtt() > 0.0;
+    fn silent_at(&self, path: &Path) -> Option<Time> {
+        let waits = !self.silence.is_on && path.in_flight() > 0.0 && path.rtt() > 0.0;
         let patience = self.interval.mul_f64(2.5).max(SILENCE);
-        let rtt = Duration::from_secs_f64(self.path.rtt());
+        let rtt = Duration::from_secs_f64(path.rtt());
         // The report about the first packet after a pause takes a round trip.
         waits.then(|| self.reported.max(self.waits_since + rtt) + patience + rtt / 4)
     }
@@ -256,6 +254,34 @@ impl Tide {
     fn adjusts_at(&self) -> Option<Time> {
         let holds = self.silence.is_on || self.silence.ended.is_some();
         (self.interval > BETWEEN && !holds).then(|| self.adjusted + ADJUSTMENT)
+    }
+
+    /// Reacts to a report.
+    fn follow(&mut self, cx: &mut Context<'_>, path: &mut Path, news: News) {
+        if let Some(loss) = news.congestion {
+            self.competition.on_congestion(loss);
+        }
+        if news.received == 0 {
+            return;
+        }
+        // Flows that fill the queue make it longer all the time.
+        let is_own = !self.competition.is_on && !self.law.is_start;
+        let fall = news.fall.filter(|_| is_own);
+        self.reported = cx.now;
+        if self.silence.is_on {
+            self.resume(cx, path);
+        } else if fall.is_some() || cx.now.since(self.updated) >= PERIOD {
+            self.update(cx, path, fall);
+        }
+    }
+
+    /// Publishes what is known about the bottleneck.
+    fn publish(&self, path: &mut Path) {
+        path.set_bottleneck(Bottleneck {
+            available: Some(self.path_rate()),
+            is_contested: self.competition.is_on,
+            repeated_falls: self.law.repeated_falls(path.seconds(self.updated)),
+        });
     }
 
     fn count(&mut self, report: &Report<'_>) {
@@ -269,65 +295,47 @@ impl Tide {
 }
 
 impl RateController for Tide {
-    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
-        if self.path.in_flight() <= 0.0 {
+    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent, path: &mut Path) {
+        if path.in_flight() <= 0.0 {
             self.waits_since = cx.now;
         }
-        self.path.on_sent(packet, self.rate);
+        path.on_sent(packet, self.rate);
     }
 
-    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>, path: &mut Path) {
         self.count(report);
         let is_restored = self.silence.is_on;
-        let target = self.law.target;
-        let News {
-            received,
-            congestion,
-            fall,
-        } = self
-            .path
-            .on_report(cx.now, cx.rng, report, is_restored, target);
-        if let Some(loss) = congestion {
-            self.competition.on_congestion(loss);
-        }
-        if received == 0 {
-            return;
-        }
-        // Flows that fill the queue make it longer all the time.
-        let fall = fall.filter(|_| !self.competition.is_on && !self.law.is_start);
-        self.reported = cx.now;
-        if is_restored {
-            self.resume(cx);
-        } else if fall.is_some() || cx.now.since(self.updated) >= PERIOD {
-            self.update(cx, fall);
-        }
+        let news = path.on_report(cx.now, cx.rng, report, is_restored, self.law.target);
+        self.follow(cx, path, news);
+        self.publish(path);
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        if self.silent_at().is_some_and(|at| at <= cx.now) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>, path: &mut Path) {
+        if self.silent_at(path).is_some_and(|at| at <= cx.now) {
             let rate = self.rate.min(1.1 * self.competition.slow_rate);
             self.silence = Silence {
                 is_on: true,
-                rate: rate.max(self.least()),
+                rate: rate.max(least(path)),
                 ended: None,
             };
-            let between = (self.path.rtt() / 4.0).max(PROBES);
-            self.rate = self.path.size() / between;
+            let between = (path.rtt() / 4.0).max(PROBES);
+            self.rate = path.size() / between;
             let rate = Rate::from_f64(8.0 * self.rate);
             cx.trace.record(cx.now, Event::NoFeedback { rate });
         }
         if self.adjusts_at().is_some_and(|at| at <= cx.now) {
             self.adjusted = cx.now;
-            let age = self.path.age(cx.now);
-            if let Some(rate) = self.law.between(&self.path, age)
+            let age = path.age(cx.now);
+            if let Some(rate) = self.law.between(path, age)
                 && !self.competition.is_on
             {
-                self.rate = rate.max(self.least());
+                self.rate = rate.max(least(path));
             }
         }
+        self.publish(path);
     }
 
-    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
+    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change, path: &mut Path) {
         match *change {
             Change::Demand(demand) => self.demand = demand,
             Change::Path { packet_size, .. } => {
@@ -335,9 +343,10 @@ impl RateController for Tide {
                 self.begin(cx.now);
             }
             Change::Reports { interval } => self.interval = interval,
-            Change::Validated { rate } => self.on_validated(rate),
+            Change::Validated { rate } => self.on_validated(path, rate),
             Change::LowerEffort(_) => {}
         }
+        self.publish(path);
     }
 
     fn target(&self) -> Target {
@@ -352,30 +361,30 @@ impl RateController for Tide {
         target
     }
 
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        let silent = self.silent_at().map(|at| (at, TimerReason::Silence));
+    fn next_timeout(&self, path: &Path) -> Option<(Time, TimerReason)> {
+        let silent = self.silent_at(path).map(|at| (at, TimerReason::Silence));
         let adjusts = self.adjusts_at().map(|at| (at, TimerReason::Increase));
         sooner(silent, adjusts)
     }
 
-    fn path_state(&self) -> Option<PathState> {
-        Some(PathState {
-            is_contested: self.competition.is_on,
-            capacity: self.path_rate(),
-            falls: self.law.repeated_falls(self.path.seconds(self.updated)),
-            congestion: self.path.losses().congestion_share(),
-        })
-    }
-
-    fn summary(&self) -> Summary {
-        let rtt = self.path.min_rtt();
+    fn summary(&self, path: &Path) -> Summary {
+        let rtt = path.min_rtt();
         Summary {
             rate: Rate::from_f64(8.0 * self.competition.slow_rate),
             min_rtt: (rtt > 0.0).then(|| Duration::from_secs_f64(rtt)),
-            loss_event_rate: self.path.losses().all().event_rate(),
+            loss_event_rate: path.losses().all().event_rate(),
             ..self.totals
         }
     }
+
+    fn reads_path(&self) -> bool {
+        true
+    }
+}
+
+/// Lowest rate of the law.
+fn least(path: &Path) -> f64 {
+    LEAST_PACKETS * path.size()
 }
 
 /// Packets per second at the start.

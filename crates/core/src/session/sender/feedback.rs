@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::{MediaSender, Peer, Phase, SLOW_REPORTS, SenderFailure};
-use crate::control::{Context, Report};
+use crate::control::{Change, Context, Report};
 use crate::session::breaker::ReportView;
 use crate::session::feedback::reject;
 use crate::session::history::{Content, Learnt};
@@ -177,7 +177,7 @@ impl MediaSender {
                 // Some players report per number of bytes, seldom at a low rate (ffmpeg per 280 kB).
                 self.breaker.set_interval(interval);
             }
-            self.control.on_interval(cx, interval);
+            self.set_interval(cx, interval);
             self.last_progress = cx.now;
         }
         reported.learnt.rtt = rtt;
@@ -197,7 +197,12 @@ impl MediaSender {
     /// The peer sends no per-packet feedback, as far as is known.
     pub(super) fn fall_silent(&mut self, cx: &mut Context<'_>) {
         self.peer = Peer::Silent;
-        self.control.on_interval(cx, LONGEST_INTERVAL);
+        self.set_interval(cx, LONGEST_INTERVAL);
+    }
+
+    /// The maximum interval between two reports has changed; zero for per-packet feedback.
+    fn set_interval(&mut self, cx: &mut Context<'_>, interval: Duration) {
+        self.control.on_change(cx, &Change::Reports { interval });
     }
 
     fn update_breaker(&mut self, cx: &mut Context<'_>, view: ReportView) {
@@ -234,7 +239,7 @@ impl MediaSender {
         if gap >= SAME_TIME || self.transport.is_none() {
             let interval = gap.max(interval * 3 / 4);
             self.transport = Some((cx.now, interval));
-            self.control.on_interval(cx, interval);
+            self.set_interval(cx, interval);
         }
         learnt
     }
@@ -247,7 +252,7 @@ impl MediaSender {
         self.is_believed = true;
         if ecn && self.peer != (Peer::PerPacket { ecn }) {
             self.breaker.set_interval(FAST_REPORTS);
-            self.control.on_interval(cx, Duration::ZERO);
+            self.set_interval(cx, Duration::ZERO);
         }
         self.peer = Peer::PerPacket { ecn };
         self.breaker.on_rtcp(cx.now);
@@ -277,7 +282,7 @@ impl MediaSender {
         let view = ReportView {
             highest: self.newest_arrival as u32,
             // Errors of links are no reason to stop: the rate of TCP would be that of the errors.
-            loss: self.control.congestion_share() * lost / (lost + received).max(1.0),
+            loss: self.control.path().congestion_share() * lost / (lost + received).max(1.0),
             rtt: self.path.srtt(),
         };
         self.update_breaker(cx, view);
@@ -503,7 +508,11 @@ impl MediaSender {
         for content in learnt.lost {
             self.chain.break_at(content.frame, KeyCause::Repair);
         }
-        self.control.restart(cx, self.config.packet_size);
+        let route = Change::Path {
+            packet_size: self.config.packet_size,
+            prior: None,
+        };
+        self.control.on_change(cx, &route);
         self.control.on_report(cx, &Report::default().rtt(rtt));
         self.reader.forget_reporters();
         self.history.forget_reporters();

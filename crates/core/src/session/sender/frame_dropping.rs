@@ -148,7 +148,7 @@ impl MediaSender {
     fn travel(&self, now: Time) -> Duration {
         // While nothing is sent, the predicted queueing delay is unknown.
         let queueing = if self.phase == Phase::Open {
-            self.queueing().min(self.control.wait(now))
+            self.queueing().min(self.control.queueing_at(now))
         } else {
             self.queueing()
         };

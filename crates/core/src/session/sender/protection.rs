@@ -21,6 +21,8 @@ pub(super) struct Protection {
     /// Whether the round-trip time has set the losses that are expected.
     is_prepared: bool,
     budget: RepairBudget,
+    /// Duration of a block of media packets with parity packets; `None` if they are of no use.
+    block: Option<Duration>,
     /// Share of parity packets among media and parity packets, in 0..1.
     share: f64,
     /// Sequence number of the next parity packet.
@@ -35,9 +37,15 @@ impl Protection {
             losses: LossModel::default(),
             is_prepared: false,
             budget: RepairBudget::of(SHARE),
+            block: None,
             share: 0.0,
             seq,
         }
+    }
+
+    /// Sets the duration of the next blocks; `None` if a retransmission is in time, or nothing is.
+    pub(super) fn set_block(&mut self, block: Option<Duration>) {
+        self.block = block;
     }
 
     /// Share of the rate that parity packets take, in 0..1.
@@ -166,9 +174,8 @@ impl MediaSender {
     /// or the receiver does not report their outcome.
     fn protected_span(&self) -> Option<Duration> {
         let reports = self.peer == super::Peer::PerPacket { ecn: true };
-        self.control
-            .protected()
-            .filter(|_| self.config.parity && reports)
+        let block = self.protection.block;
+        block.filter(|_| self.config.parity && reports)
     }
 
     /// Bytes of a media packet that a parity packet needs for its own headers.

@@ -40,13 +40,17 @@ impl Flow {
         }
     }
 
-    fn call(&mut self, call: impl FnOnce(&mut Tfrc, &mut Context<'_>)) {
+    fn call(&mut self, call: impl FnOnce(&mut Tfrc, &mut Context<'_>, &mut Path)) {
         let mut cx = Context {
             now: self.now,
             rng: &mut Seed(1).stream("tfrc"),
             trace: &mut (),
         };
-        call(&mut self.tfrc, &mut cx);
+        call(&mut self.tfrc, &mut cx, &mut Path::unmeasured());
+    }
+
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        self.tfrc.next_timeout(&Path::unmeasured())
     }
 
     /// Sends this number of evenly spaced packets in a round trip. They arrive half a round trip
@@ -79,11 +83,11 @@ impl Flow {
                 outcome,
             });
             self.seq += 1;
-            self.call(|tfrc, cx| tfrc.on_sent(cx, &sent));
+            self.call(|tfrc, cx, path| tfrc.on_sent(cx, &sent, path));
         }
         let hold = self.now.since(began);
         self.now = began + RTT + hold;
-        self.call(|tfrc, cx| tfrc.on_report(cx, &Report::new(&fates).rtt(RTT)));
+        self.call(|tfrc, cx, path| tfrc.on_report(cx, &Report::new(&fates).rtt(RTT), path));
         self.now = began + RTT;
     }
 
@@ -136,7 +140,7 @@ fn slow_increase_reaches_the_new_rate_within_a_round_trip() {
             kind: Kind::Media,
             app_limited: false,
         };
-        flow.call(|tfrc, cx| tfrc.on_sent(cx, &sent));
+        flow.call(|tfrc, cx, path| tfrc.on_sent(cx, &sent, path));
         rates.push(flow.tfrc.target().send.as_f64() / 80_000.0);
     }
     // Each packet raises the rate by (8 - 4) / 8 packets per round trip.
@@ -156,7 +160,7 @@ fn first_loss_ends_slow_start_at_the_receive_rate() {
     flow.round(16, &[30]);
     // 15 of 16 packets arrived. The precision of the inverse is 5 %.
     assert!((14.0..=16.8).contains(&flow.window()), "{}", flow.window());
-    assert!(flow.tfrc.summary().loss_event_rate > 0.0);
+    assert!(flow.tfrc.summary(&Path::unmeasured()).loss_event_rate > 0.0);
 }
 
 #[test]
@@ -182,15 +186,12 @@ fn no_feedback_timer_halves_the_rate_after_two_round_trips() {
     flow.round(1, &[]);
     flow.round(4, &[]);
     let (before, reported) = (flow.window(), flow.now + Duration::from_millis(75));
-    let (at, why) = flow.tfrc.next_timeout().expect("a timer");
+    let (at, why) = flow.next_timeout().expect("a timer");
     assert_eq!((at, why), (reported + 2 * RTT, TimerReason::Silence));
     flow.now = at;
     flow.call(RateController::on_timeout);
     assert!(near(flow.window(), before / 2.0), "{}", flow.window());
-    assert_eq!(
-        flow.tfrc.next_timeout().map(|next| next.0),
-        Some(at + 2 * RTT)
-    );
+    assert_eq!(flow.next_timeout().map(|next| next.0), Some(at + 2 * RTT));
 }
 
 #[test]
@@ -200,7 +201,7 @@ fn an_idle_sender_keeps_its_initial_window() {
     flow.round(4, &[]);
     flow.tfrc.limited.now = true;
     for _ in 0..3 {
-        flow.now = flow.tfrc.next_timeout().expect("a timer").0;
+        flow.now = flow.next_timeout().expect("a timer").0;
         flow.call(RateController::on_timeout);
     }
     assert!(near(flow.window(), 4.0), "{}", flow.window());
@@ -216,7 +217,8 @@ fn external_measurement_is_used_unchanged() {
         loss_event_rate: 0.01,
     };
     flow.now += RTT;
-    flow.call(|tfrc, cx| tfrc.on_report(cx, &Report::default().measured(measured).rtt(RTT)));
+    let report = Report::default().measured(measured).rtt(RTT);
+    flow.call(|tfrc, cx, path| tfrc.on_report(cx, &report, path));
     // sqrt(0.02/3) = 0.08165; 3 * sqrt(0.00375) = 0.18371 times 0.3 s * 0.01 * 1.0032 is
     // 0.000553: 1 / (0.1 * 0.08165 + 0.000553) = 114.7 packets a second.
     assert!((flow.window() - 11.47).abs() < 0.01, "{}", flow.window());
@@ -268,7 +270,7 @@ fn slow_start_continues_from_a_validated_rate() {
     };
     let mut flow = Flow::new();
     flow.round(1, &[]);
-    flow.call(|tfrc, cx| tfrc.on_change(cx, &validated));
+    flow.call(|tfrc, cx, path| tfrc.on_change(cx, &validated, path));
     assert!((flow.window() - 6.0).abs() < 1e-9, "{}", flow.window());
     // After a loss the equation decides.
     let mut flow = Flow::new();
@@ -278,6 +280,6 @@ fn slow_start_continues_from_a_validated_rate() {
     let lost = flow.seq;
     flow.round(4, &[lost]);
     let before = flow.window();
-    flow.call(|tfrc, cx| tfrc.on_change(cx, &validated));
+    flow.call(|tfrc, cx, path| tfrc.on_change(cx, &validated, path));
     assert!((flow.window() - before).abs() < 1e-9, "{}", flow.window());
 }

@@ -1,30 +1,28 @@
-//! A controller decorator that lowers the media rate to meet a delay bound.
+//! Lowers the media rate of a rate control to meet a delay bound.
 
 use core::time::Duration;
 
 use super::competing_flows::{CompetingFlows, QueueState, Transition};
 use super::meter::{PathMeter, Reading};
 use super::planner::{Decision, PlanInput, Planner, PlannerConfig, QueueOwner};
-use crate::control::{
-    Change, Context, Kind, PathState, RateController, Report, Sent, Summary, Target, TimerReason,
-};
+use crate::control::{Change, Context, Kind, Report, Sent, Target};
+use crate::path::Path;
 use crate::trace::Event;
 use crate::units::{Bytes, Rate, Time};
 
-/// Lowers the media rate of `inner` so that no frame is late. All other outputs pass through
-/// unchanged.
+/// Lowers the media rate of a [`RateControl`](crate::control::RateControl) so that no frame is late.
+/// All other parts of the target remain.
 ///
 /// While there is a queue, the capacity of the path is measured from the reports; without one, the
-/// send rate of `inner` is the forecast. The driver sets its own state with
-/// [`set_backlog`](Self::set_backlog), [`set_budget`](Self::set_budget),
-/// [`set_next_frame`](Self::set_next_frame) and [`set_stall`](Self::set_stall). It calls
-/// [`replan`](Self::replan) for a decision between two reports, such as before a frame.
+/// rate of the controller is the forecast. A controller that reads the estimates of the path publishes
+/// them instead. The driver sets its own state with [`set_backlog`](Self::set_backlog),
+/// [`set_budget`](Self::set_budget), [`set_next_frame`](Self::set_next_frame) and
+/// [`set_stall`](Self::set_stall).
 ///
-/// While reports are more than 200 ms apart ([`Change::Reports`]), the decorator has no
-/// effect: a queue would be known too late, and the rate of the forecast grows per report.
+/// While reports are more than 200 ms apart ([`Change::Reports`]), it has no effect: a queue would be
+/// known too late, and the rate of the forecast grows per report.
 #[derive(Debug)]
-pub struct DelayBound<C> {
-    inner: C,
+pub struct DelayBound {
     meter: PathMeter,
     competing: CompetingFlows,
     planner: Planner,
@@ -40,11 +38,10 @@ pub struct DelayBound<C> {
     suspended: bool,
 }
 
-impl<C: RateController> DelayBound<C> {
+impl DelayBound {
     /// `budget` is the bound minus propagation, receiver and encoder delay.
-    pub fn new(inner: C, config: PlannerConfig, budget: Duration) -> Self {
+    pub(crate) fn new(config: PlannerConfig, budget: Duration) -> Self {
         Self {
-            inner,
             meter: PathMeter::new(),
             competing: CompetingFlows::default(),
             planner: Planner::new(config),
@@ -82,14 +79,77 @@ impl<C: RateController> DelayBound<C> {
         self.planner.set_stall(None);
     }
 
+    /// A packet was sent.
+    pub(crate) fn on_sent(&mut self, now: Time, packet: &Sent) {
+        if !self.suspended && packet.kind != Kind::Dummy {
+            self.meter.on_sent(now, packet);
+        }
+    }
+
+    /// Feedback. `data` is the rate that the controller allows now.
+    pub(crate) fn on_report(
+        &mut self,
+        cx: &mut Context<'_>,
+        report: &Report<'_>,
+        path: &Path,
+        data: Rate,
+    ) {
+        self.planner.set_upper(upper(path, data));
+        if self.suspended {
+            return;
+        }
+        let reading = self.meter.on_report(cx.now, report);
+        if path.is_measured() {
+            self.planner.set_headroom(path.repeated_falls());
+        } else if let Some(reading) = reading {
+            self.update(cx, report, &reading);
+        }
+        self.replan(cx, path, data);
+    }
+
+    /// Demand, path or interval of the reports changed.
+    pub(crate) fn on_change(&mut self, change: &Change) {
+        let mut config = *self.planner.config();
+        match change {
+            Change::Demand(demand) => {
+                config.floor = demand.floor;
+                config.ceiling = demand.ceiling;
+            }
+            Change::Path { packet_size, .. } => {
+                config.packet_size = *packet_size;
+                self.meter = PathMeter::new();
+                self.competing = CompetingFlows::default();
+                self.planner.forget_path();
+            }
+            Change::Reports { interval } => {
+                let suspended = *interval > MAX_INTERVAL;
+                if suspended != self.suspended {
+                    // The meter expects outcomes of all packets.
+                    self.meter = PathMeter::new();
+                    self.decision = None;
+                    self.suspended = suspended;
+                }
+            }
+            Change::LowerEffort(_) | Change::Validated { .. } => {}
+        }
+        self.planner.reconfigure(config);
+    }
+
+    /// The target with a media rate that meets the bound.
+    pub(crate) fn limit(&self, target: Target) -> Target {
+        let most = self.planner.config().payload(target.data());
+        let most = most.min(target.media);
+        target.media(self.decision.map_or(most, |d| d.media.min(most)))
+    }
+
     /// Plans with the current state and records the plan in the trace.
-    pub fn replan(&mut self, cx: &mut Context<'_>) -> Decision {
+    pub(crate) fn replan(&mut self, cx: &mut Context<'_>, path: &Path, data: Rate) -> Decision {
         if let Some(stall) = self.stall.take() {
             self.planner.set_stall(Some(cx.now + stall));
         }
-        self.planner.set_upper(self.upper());
+        self.planner.set_upper(upper(path, data));
         let capacity = self.planner.capacity();
-        let situation = self.situation(cx.now, capacity);
+        let situation = self.situation(cx.now, capacity, path);
         let decision = self.planner.plan(cx.now, situation);
         cx.trace.record(
             cx.now,
@@ -130,20 +190,9 @@ impl<C: RateController> DelayBound<C> {
         self.decision.as_ref()
     }
 
-    /// The decorated controller.
-    pub fn inner(&self) -> &C {
-        &self.inner
-    }
-
-    /// Upper limit of the capacity.
-    fn upper(&self) -> Rate {
-        let path = self.inner.path_state();
-        path.map_or(self.inner.target().data(), |path| path.capacity)
-    }
-
-    fn situation(&self, now: Time, capacity: Rate) -> PlanInput {
-        let (queue, network, needed) = if let Some(path) = self.inner.path_state() {
-            if path.is_contested {
+    fn situation(&self, now: Time, capacity: Rate, path: &Path) -> PlanInput {
+        let (queue, network, needed) = if path.is_measured() {
+            if path.is_contested() {
                 let needed = self.meter.recent_max_delay();
                 (QueueOwner::Competing { part: 1.0 }, Bytes::ZERO, needed)
             } else {
@@ -266,6 +315,11 @@ impl<C: RateController> DelayBound<C> {
     }
 }
 
+/// Upper limit of the capacity, for a controller that allows `data`.
+fn upper(path: &Path, data: Rate) -> Rate {
+    path.available_rate().unwrap_or(data)
+}
+
 /// Four feedback intervals of the slowest per-packet feedback, 50 ms.
 const MAX_INTERVAL: Duration = Duration::from_millis(200);
 /// Growth of the queue, in ns, that is tolerated next to competing flows: two frames, as their
@@ -281,89 +335,13 @@ const TEST_FRACTION: f64 = 0.7;
 /// CUBIC, whose queue is that high for longer.
 const OVERFLOW_FRACTION: f64 = 0.7;
 
-impl<C: RateController> RateController for DelayBound<C> {
-    fn on_sent(&mut self, cx: &mut Context<'_>, packet: &Sent) {
-        if !self.suspended && packet.kind != Kind::Dummy {
-            self.meter.on_sent(cx.now, packet);
-        }
-        self.inner.on_sent(cx, packet);
-    }
-
-    fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>) {
-        self.inner.on_report(cx, report);
-        self.planner.set_upper(self.upper());
-        if self.suspended {
-            return;
-        }
-        let reading = self.meter.on_report(cx.now, report);
-        if let Some(path) = self.inner.path_state() {
-            self.planner.set_headroom(path.falls);
-        } else if let Some(reading) = reading {
-            self.update(cx, report, &reading);
-        }
-        self.replan(cx);
-    }
-
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        self.inner.on_timeout(cx);
-    }
-
-    fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
-        self.inner.on_change(cx, change);
-        let mut config = *self.planner.config();
-        match change {
-            Change::Demand(demand) => {
-                config.floor = demand.floor;
-                config.ceiling = demand.ceiling;
-            }
-            Change::Path { packet_size, .. } => {
-                config.packet_size = *packet_size;
-                self.meter = PathMeter::new();
-                self.competing = CompetingFlows::default();
-                self.planner.forget_path();
-            }
-            Change::Reports { interval } => {
-                let suspended = *interval > MAX_INTERVAL;
-                if suspended != self.suspended {
-                    // The meter expects outcomes of all packets.
-                    self.meter = PathMeter::new();
-                    self.decision = None;
-                    self.suspended = suspended;
-                }
-            }
-            Change::LowerEffort(_) | Change::Validated { .. } => {}
-        }
-        self.planner.reconfigure(config);
-    }
-
-    fn target(&self) -> Target {
-        let target = self.inner.target();
-        let most = self.planner.config().payload(target.data());
-        let most = most.min(target.media);
-        target.media(self.decision.map_or(most, |d| d.media.min(most)))
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        self.inner.next_timeout()
-    }
-
-    fn path_state(&self) -> Option<PathState> {
-        self.inner.path_state()
-    }
-
-    fn uses_dummies(&self) -> bool {
-        self.inner.uses_dummies()
-    }
-
-    fn summary(&self) -> Summary {
-        self.inner.summary()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Demand, Ecn, FlowId, Outcome, PacketOutcome};
+    use crate::control::{
+        Demand, Ecn, FlowId, Outcome, PacketOutcome, RateControl, RateController, Start, Summary,
+        TimerReason,
+    };
     use crate::random::Seed;
     use crate::units::RemoteTime;
 
@@ -371,25 +349,53 @@ mod tests {
     struct Fixed;
 
     impl RateController for Fixed {
-        fn on_report(&mut self, _: &mut Context<'_>, _: &Report<'_>) {}
-        fn on_change(&mut self, _: &mut Context<'_>, _: &Change) {}
+        fn on_report(&mut self, _: &mut Context<'_>, _: &Report<'_>, _: &mut Path) {}
+        fn on_change(&mut self, _: &mut Context<'_>, _: &Change, _: &mut Path) {}
         fn target(&self) -> Target {
             let mut target = Target::of(Rate::kbps(2_007)).media(Rate::kbps(2_000));
             target.filler = Rate::kbps(7);
             target.in_flight = Some(Bytes(9));
             target
         }
-        fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+        fn next_timeout(&self, _: &Path) -> Option<(Time, TimerReason)> {
             Some((Time::from_secs(3), TimerReason::Silence))
         }
-        fn summary(&self) -> Summary {
+        fn summary(&self, _: &Path) -> Summary {
             Summary::new(Rate::kbps(2_000))
         }
     }
 
-    fn delay_bound() -> DelayBound<Fixed> {
-        let config = PlannerConfig::new(Rate::kbps(150), Rate::kbps(4_000));
-        DelayBound::new(Fixed, config, Duration::from_millis(400))
+    /// A rate control with and without a bound of 400 ms.
+    fn controls() -> (RateControl, RateControl) {
+        let (floor, ceiling) = (Rate::kbps(150), Rate::kbps(4_000));
+        let demand = Demand {
+            floor,
+            ceiling,
+            shares: 1,
+        };
+        let start = Start::new(Time::ZERO, Bytes(1_200), demand);
+        let free = || RateControl::new(Fixed, &start);
+        let config = PlannerConfig::new(floor, ceiling);
+        (
+            free().with_bound(config, Duration::from_millis(400)),
+            free(),
+        )
+    }
+
+    fn bounded() -> RateControl {
+        controls().0
+    }
+
+    fn limit(control: &mut RateControl) -> &mut DelayBound {
+        control.bound_mut().unwrap()
+    }
+
+    fn capacity(control: &RateControl) -> Rate {
+        control.bound().unwrap().capacity()
+    }
+
+    fn replan(control: &mut RateControl, cx: &mut Context<'_>) -> Decision {
+        control.replan(cx).unwrap()
     }
 
     fn with<T>(ms: u64, f: impl FnOnce(&mut Context<'_>) -> T) -> (T, Vec<(Time, Event)>) {
@@ -404,9 +410,9 @@ mod tests {
 
     #[test]
     fn only_media_is_lowered() {
-        let mut p = delay_bound();
-        with(0, |cx| p.replan(cx));
-        let (ours, theirs) = (p.target(), Fixed.target());
+        let (mut p, free) = controls();
+        with(0, |cx| replan(&mut p, cx));
+        let (ours, theirs) = (*p.target(), *free.target());
         assert!(ours.media < theirs.media && ours.media > Rate::kbps(1_000));
         assert_eq!(
             Target {
@@ -415,15 +421,15 @@ mod tests {
             },
             theirs
         );
-        assert_eq!(p.next_timeout(), Fixed.next_timeout());
-        assert_eq!(p.summary(), Fixed.summary());
+        assert_eq!(p.next_timeout(), free.next_timeout());
+        assert_eq!(p.summary(), free.summary());
     }
 
     #[test]
     fn every_plan_is_traced() {
-        let mut p = delay_bound();
-        p.set_backlog(Bytes(12_500));
-        let (decision, events) = with(5, |cx| p.replan(cx));
+        let mut p = bounded();
+        limit(&mut p).set_backlog(Bytes(12_500));
+        let (decision, events) = with(5, |cx| replan(&mut p, cx));
         let plan = Event::Plan {
             media: decision.media,
             capacity: Rate::kbps(2_000),
@@ -432,29 +438,32 @@ mod tests {
             feasible: true,
         };
         assert_eq!(events, vec![(Time::from_millis(5), plan)]);
-        assert_eq!(p.plan().map(|d| d.media), Some(decision.media));
+        assert_eq!(
+            p.bound().unwrap().plan().map(|d| d.media),
+            Some(decision.media)
+        );
     }
 
     #[test]
     fn a_backlog_and_a_stall_lower_the_rate() {
-        let mut p = delay_bound();
-        let (free, _) = with(0, |cx| p.replan(cx));
-        p.set_backlog(Bytes(60_000));
-        let (loaded, _) = with(10, |cx| p.replan(cx));
+        let mut p = bounded();
+        let (free, _) = with(0, |cx| replan(&mut p, cx));
+        limit(&mut p).set_backlog(Bytes(60_000));
+        let (loaded, _) = with(10, |cx| replan(&mut p, cx));
         assert!(loaded.media < free.media.scale(3, 4), "{loaded:?}");
-        p.set_backlog(Bytes::ZERO);
-        p.set_stall(Some(Duration::from_secs(1)));
-        assert!(!with(20, |cx| p.replan(cx)).0.feasible());
+        limit(&mut p).set_backlog(Bytes::ZERO);
+        limit(&mut p).set_stall(Some(Duration::from_secs(1)));
+        assert!(!with(20, |cx| replan(&mut p, cx)).0.feasible());
         // The stall counts from the first plan after `set_stall`, not from each plan.
-        assert!(with(900, |cx| p.replan(cx)).0.feasible());
-        p.set_stall(Some(Duration::from_secs(1)));
-        p.set_stall(None);
-        assert!(with(910, |cx| p.replan(cx)).0.feasible());
+        assert!(with(900, |cx| replan(&mut p, cx)).0.feasible());
+        limit(&mut p).set_stall(Some(Duration::from_secs(1)));
+        limit(&mut p).set_stall(None);
+        assert!(with(910, |cx| replan(&mut p, cx)).0.feasible());
     }
 
     #[test]
     fn reports_of_a_growing_queue_lower_the_rate_at_once() {
-        let mut p = delay_bound();
+        let mut p = bounded();
         let fate = |n: u64, arrived: u64| PacketOutcome {
             flow: FlowId(0),
             seq: n,
@@ -469,15 +478,15 @@ mod tests {
         let quiet: Vec<_> = (0..10).map(|n| fate(n, n * 5 + 20)).collect();
         with(75, |cx| p.on_report(cx, &Report::new(&quiet)));
         assert_eq!(
-            (p.capacity(), p.queueing()),
+            (capacity(&p), p.queueing()),
             (Rate::kbps(2_000), Duration::ZERO)
         );
         let slow: Vec<_> = (0..10).map(|n| fate(10 + n, 70 + n * 20)).collect();
         with(275, |cx| p.on_report(cx, &Report::new(&slow)));
         assert!(
-            p.capacity() < Rate::kbps(520) && p.capacity() > Rate::kbps(480),
+            capacity(&p) < Rate::kbps(520) && capacity(&p) > Rate::kbps(480),
             "{:?}",
-            p.capacity()
+            capacity(&p)
         );
         assert_eq!(p.queueing(), Duration::from_millis(135));
         assert!(p.target().media < Rate::kbps(450));
@@ -485,9 +494,9 @@ mod tests {
 
     /// The estimate after 1.25 s with 7 ms of queue, starting from `capacity`.
     fn after_a_short_queue(capacity: Rate) -> Rate {
-        let mut p = delay_bound();
-        p.planner.observe_drop(Time::ZERO, capacity);
-        with(0, |cx| p.replan(cx));
+        let mut p = bounded();
+        limit(&mut p).planner.observe_drop(Time::ZERO, capacity);
+        with(0, |cx| replan(&mut p, cx));
         for n in (0..60).step_by(2) {
             let queue = if n < 10 { 0 } else { 7 };
             let fates = [n, n + 1].map(|seq| PacketOutcome {
@@ -502,7 +511,7 @@ mod tests {
             });
             with(n * 25 + 75, |cx| p.on_report(cx, &Report::new(&fates)));
         }
-        p.planner.measured().unwrap()
+        limit(&mut p).planner.measured().unwrap()
     }
 
     /// In 7 ms, 1.4 Mb/s are a packet of 1,200 bytes and 0.3 Mb/s a fifth of one.
@@ -515,23 +524,25 @@ mod tests {
 
     #[test]
     fn a_change_of_demand_or_path_takes_effect() {
-        let mut p = delay_bound();
+        let mut p = bounded();
         let demand = Demand {
             floor: Rate::kbps(150),
             ceiling: Rate::kbps(300),
             shares: 1,
         };
         with(0, |cx| p.on_change(cx, &Change::Demand(demand)));
-        with(0, |cx| p.replan(cx));
+        with(0, |cx| replan(&mut p, cx));
         assert_eq!(p.target().media, Rate::kbps(300));
-        p.planner.observe_capacity(Time::ZERO, Rate::kbps(200));
-        assert_eq!(p.capacity(), Rate::kbps(200));
+        limit(&mut p)
+            .planner
+            .observe_capacity(Time::ZERO, Rate::kbps(200));
+        assert_eq!(capacity(&p), Rate::kbps(200));
         let path = Change::Path {
             packet_size: Bytes(600),
             prior: None,
         };
         with(1, |cx| p.on_change(cx, &path));
-        assert_eq!(p.capacity(), Rate::kbps(2_000));
-        assert_eq!(p.planner.config().packet_size, Bytes(600));
+        assert_eq!(capacity(&p), Rate::kbps(2_000));
+        assert_eq!(limit(&mut p).planner.config().packet_size, Bytes(600));
     }
 }

@@ -26,7 +26,7 @@ use crate::live::{self, Limits};
 use encryption::TlsArgs;
 use modes::{Choice, ModeArgs};
 use rates::Channel;
-use tidegate_console::arguments::{self, RtoBackoff};
+use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 
 /// Options of a stream over TCP.
@@ -57,9 +57,6 @@ pub(crate) struct TcpArgs {
     /// here
     #[arg(long, value_name = "SIZE", value_parser = quantity::size)]
     pub(crate) notsent_lowat: Option<Bytes>,
-    /// Growth of consecutive retransmission timeouts [default: the kernel's, exponential]
-    #[arg(long, value_enum)]
-    rto_backoff: Option<RtoBackoff>,
     /// Longest retransmission timeout, from 1s to 120s (Linux 6.15 or later) [default: the
     /// kernel's]
     #[arg(long, value_name = "TIME", value_parser = arguments::rto_max)]
@@ -155,7 +152,6 @@ impl TcpArgs {
             ("--rate-to", self.rate_to.is_some()),
             ("--congestion", self.congestion.is_some()),
             ("--notsent-lowat", self.notsent_lowat.is_some()),
-            ("--rto-backoff", self.rto_backoff.is_some()),
             ("--rto-max", self.rto_max.is_some()),
             ("--idle-timeout", self.idle_timeout.is_some()),
         ];
@@ -171,7 +167,6 @@ impl TcpArgs {
             congestion: self.congestion.clone(),
             notsent_lowat: Some(self.notsent_lowat.unwrap_or(LOWAT)),
             rto_max: self.rto_max,
-            linear_timeouts: self.rto_backoff.is_some_and(RtoBackoff::is_linear),
             paced: false,
         }
     }
@@ -307,26 +302,6 @@ mod tests {
         ] {
             let error = arguments::rto_max(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn timeouts_are_linear_only_on_request_in_every_mode() {
-        let is_linear = |line: &str| {
-            let words = ["send"].into_iter().chain(line.split_whitespace());
-            let options = Line::try_parse_from(words).unwrap().tcp.options();
-            options.linear_timeouts
-        };
-        for mode in [
-            "",
-            "--mode iexp",
-            "--mode iopt",
-            "--mode iopt --law paper",
-            "--mode iopt --rto-max 3s",
-        ] {
-            assert!(!is_linear(mode), "{mode}");
-            assert!(!is_linear(&format!("{mode} --rto-backoff exponential")));
-            assert!(is_linear(&format!("{mode} --rto-backoff linear")));
         }
     }
 }

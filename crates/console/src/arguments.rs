@@ -49,23 +49,6 @@ pub fn lasting(text: &str) -> Result<Duration, String> {
     Ok(span)
 }
 
-/// Growth of consecutive retransmission timeouts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum RtoBackoff {
-    /// Each timeout is twice the previous one
-    Exponential,
-    /// From the third timeout on, each lasts 100 ms less than the first, at least 250 ms, and at
-    /// least 1 s after 33 timeouts
-    Linear,
-}
-
-impl RtoBackoff {
-    /// Whether the growth is linear.
-    pub fn is_linear(self) -> bool {
-        self == Self::Linear
-    }
-}
-
 /// Parses an upper limit of retransmission timeouts.
 ///
 /// # Errors

@@ -5,7 +5,6 @@
 
 mod connect;
 mod connection_set;
-mod linear;
 mod listener;
 mod service;
 mod socket;

@@ -72,7 +72,6 @@ fn send(
         // Limits the data that is left to send when the flow stops.
         notsent_lowat: Some(Bytes(CHUNK as u64)),
         rto_max: kernel.rto_max,
-        linear_timeouts: kernel.linear,
         paced: kernel.paced,
     };
     let socket = TcpSocket::new(stream.try_clone()?, &options)?;

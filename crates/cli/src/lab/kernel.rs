@@ -22,8 +22,6 @@ pub(super) struct KernelTcp {
     pub(super) limits: ReceiverOptions,
     /// Maximum RTO.
     pub(super) rto_max: Option<Duration>,
-    /// Whether successive RTOs are not doubled.
-    pub(super) linear: bool,
     /// Whether packets are paced. BBR paces in any case.
     pub(super) paced: bool,
     /// Differences between the plan and the kernel's behaviour.
@@ -88,6 +86,14 @@ pub(super) fn check_kernel_tcp(scenario: &Scenario) -> Result<()> {
                 flow.name
             );
         }
+        if config.timeout.linear {
+            bail!(
+                "flow {:?}: rto_backoff = \"linear\" is unsupported by the kernel, which doubles \
+                 consecutive timeouts: limit them by rto_max = \"1s\" for the lab, or run the \
+                 scenario in the simulator (tidegate sim run)",
+                flow.name
+            );
+        }
         if !is_standard {
             bail!(
                 "flow {:?}: hystart = false cannot be set for a single flow: the kernel's CUBIC \
@@ -127,7 +133,6 @@ fn modern_settings(config: &modern::Config) -> KernelTcp {
                 .then(|| Bytes(u64::from(config.packet_size))),
         },
         rto_max: given(config.timeout.max, standard.timeout.max),
-        linear: config.timeout.linear,
         paced: config.pacing,
         notes,
     }
@@ -166,7 +171,6 @@ fn ns2_settings(config: &classic::Config) -> KernelTcp {
             packet: Some(Bytes(u64::from(config.packet_size))),
         },
         rto_max: (config.rto.max != standard.rto.max).then_some(config.rto.max),
-        linear: false,
         paced: false,
         notes: vec![note],
     }
@@ -226,35 +230,29 @@ mod tests {
     }
 
     #[test]
-    fn rto_backoff_of_a_video_is_that_of_the_model() {
-        let of_video = |transport: &str| {
+    fn timeouts_of_a_video_are_those_of_the_plan() {
+        let video = |transport: &str| {
             let text = format!(
                 "name = \"t\"\nduration = \"5s\"\n[[link]]\nname = \"l\"\n[[flow]]\nname = \"f\"\n\
                  path = [\"l\"]\nback = [\"l\"]\ndelay_bound = \"2s\"\n\
                  video = {{ size = \"176x120\" }}\ntransport = {{ {transport} }}\n"
             );
-            let scenario = Scenario::parse("t", &text, &|_| Err(String::new())).unwrap();
+            Scenario::parse("t", &text, &|_| Err(String::new())).unwrap()
+        };
+        let rto_max = |transport: &str| {
+            let scenario = video(transport);
             let video = scenario.flows[0].media.video().unwrap();
-            let tcp = KernelTcp::new(&video.stream.as_deref().unwrap().tcp, false);
-            (tcp.linear, tcp.rto_max)
+            KernelTcp::new(&video.stream.as_deref().unwrap().tcp, false).rto_max
         };
         let exact = "tcp = \"cubic\", mode = \"iopt\"";
-        assert_eq!(of_video(exact), (false, None));
-        let asked = of_video(&format!("{exact}, rto_max = \"3s\""));
-        assert_eq!(asked, (false, Some(Duration::from_secs(3))));
-        let both = of_video(&format!(
-            "{exact}, rto_max = \"3s\", rto_backoff = \"linear\""
-        ));
-        assert_eq!(both, (true, Some(Duration::from_secs(3))));
-        assert_eq!(
-            of_video(&format!("{exact}, law = \"paper\"")),
-            (false, None)
-        );
-        // The TCP of the papers doubles its RTO.
-        assert_eq!(
-            of_video("tcp = \"newreno\", mode = \"iopt\""),
-            (false, None)
-        );
+        assert_eq!(rto_max(exact), None);
+        let limited = format!("{exact}, rto_max = \"3s\"");
+        assert_eq!(rto_max(&limited), Some(Duration::from_secs(3)));
+        assert_eq!(rto_max("tcp = \"newreno\", mode = \"iopt\""), None);
+        assert!(check_kernel_tcp(&video(&limited)).is_ok());
+        let linear = video(&format!("{exact}, rto_backoff = \"linear\""));
+        let error = check_kernel_tcp(&linear).unwrap_err().to_string();
+        assert!(error.starts_with("flow \"f\": rto_backoff"), "{error}");
     }
 
     #[test]

@@ -59,7 +59,6 @@ impl Sender {
             options: TcpOptions {
                 congestion: Some(kernel.congestion.to_owned()),
                 rto_max: kernel.rto_max,
-                linear_timeouts: kernel.linear,
                 paced: kernel.paced,
                 ..TcpOptions::default()
             },

@@ -153,8 +153,8 @@ fn rto_max_of(socket: BorrowedFd<'_>, span: Duration) -> Result<()> {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let release = release.trim();
         format!(
-            "--rto-max requires Linux 6.15 (TCP_RTO_MAX_MS), and this is {release}: leave it out; \
-            --rto-backoff linear keeps timeouts short on older kernels too"
+            "--rto-max requires Linux 6.15 (TCP_RTO_MAX_MS), and this is {release}, whose timeouts \
+            double up to 120 s: leave it out, or use a newer kernel"
         )
     })
 }

@@ -117,5 +117,5 @@ const CALM: Duration = Duration::from_millis(30);
 /// On such a machine, three attempts in a row may fail.
 const HOPELESS: Duration = Duration::from_millis(100);
 const GLANCE: Duration = Duration::from_millis(2);
-/// Above the priorities of the emulator and of the linear RTO timer.
+/// Above the priority of the emulator.
 const PRIORITY: libc::c_int = 60;

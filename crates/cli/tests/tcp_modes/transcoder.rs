@@ -76,8 +76,7 @@ fn a_transcoder_with_tcp_events_is_on_time_after_an_outage() {
 fn compare() {
     let daemon = Daemon::start("figure-7-daemon", ANYTHING, "");
     let socket = daemon.as_ref().map_or_else(PathBuf::new, Daemon::socket);
-    // With linear RTOs, a stall of the machine at the wrong time loses the connection.
-    let iopt = "--mode iopt --rto-backoff exponential --events-from";
+    let iopt = "--mode iopt --events-from";
     let mut runs = vec![
         ("classic", "--mode classic".to_owned()),
         ("iopt", format!("{iopt} unprivileged")),

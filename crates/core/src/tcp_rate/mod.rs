@@ -17,7 +17,6 @@
 
 mod capacity;
 mod event;
-mod linear;
 mod mode;
 mod outage_margin;
 mod path_history;
@@ -31,7 +30,6 @@ mod tests;
 use core::time::Duration;
 
 pub use event::{EventNotification, Subscription, TcpEvent};
-pub use linear::{LINEAR_FAST_RETRIES, LINEAR_LATE_MIN_RTO, LINEAR_MIN_RTO, linear_timeout};
 pub use mode::{Backoff, Flags, Mode};
 pub use response_latency::ResponseLatency;
 pub use view::{CongestionControl, TcpView};

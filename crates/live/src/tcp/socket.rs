@@ -12,7 +12,6 @@ use tidegate_core::tcp_rate::{EventNotification, TcpView};
 use tidegate_core::units::{Bytes, Time};
 
 use super::TcpError;
-use super::linear::LinearTimeouts;
 use crate::driver::{RunLimits, StopFlag, TICK};
 use crate::netns::check;
 use crate::tls::{TlsClient, TlsServer, TlsSession};
@@ -26,9 +25,6 @@ pub struct TcpOptions {
     pub notsent_lowat: Option<Bytes>,
     /// Maximum retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), from 1 to 120 s.
     pub rto_max: Option<Duration>,
-    /// Use linear timeouts without exponential back-off
-    /// ([`linear_timeout`](tidegate_core::tcp_rate::linear_timeout)), which requires a thread.
-    pub linear_timeouts: bool,
     /// Use the internal pacing of TCP, independent of the queueing discipline of the device
     /// (`SO_MAX_PACING_RATE`, far above the pacing rate).
     pub paced: bool,
@@ -43,7 +39,6 @@ pub struct TcpSocket {
     /// RTCP of the peer, if it is a player.
     pub(super) player: PlayerRtcp,
     watch: Option<Box<dyn ConnectionObserver>>,
-    linear: Option<LinearTimeouts>,
     /// Bytes accepted by the kernel.
     written: Bytes,
     stall: Option<(AckProgress, Duration)>,
@@ -116,7 +111,6 @@ impl TcpSocket {
             tls: tls.map(Box::new),
             player: PlayerRtcp::default(),
             watch: None,
-            linear: None,
             written: Bytes(0),
             stall: None,
         })
@@ -151,9 +145,6 @@ impl TcpSocket {
             set_at(fd, level, libc::SO_MAX_PACING_RATE, &FASTEST.to_ne_bytes())
                 .map_err(refused("SO_MAX_PACING_RATE"))?;
         }
-        let linear = options.linear_timeouts;
-        let linear = linear.then(|| LinearTimeouts::start(self.stream.as_fd()));
-        self.linear = linear.transpose().map_err(TcpError::System)?;
         Ok(())
     }
 
@@ -192,11 +183,7 @@ impl TcpSocket {
     /// # Errors
     /// If the socket is closed.
     pub(super) fn view(&mut self, now: Time) -> io::Result<Option<TcpView>> {
-        let Some(watch) = &mut self.watch else {
-            return Ok(None);
-        };
-        let view = watch.view(now)?;
-        Ok(Some(self.with_linear(now, view)))
+        self.watch.as_mut().map(|watch| watch.view(now)).transpose()
     }
 
     /// Takes the oldest pending event.
@@ -207,21 +194,10 @@ impl TcpSocket {
         &mut self,
         now: Time,
     ) -> io::Result<Option<(EventNotification, TcpView)>> {
-        let Some(watch) = &mut self.watch else {
-            return Ok(None);
-        };
-        let event = watch.next_event(now)?;
-        Ok(event.map(|(told, view)| (told, self.with_linear(now, view))))
-    }
-
-    /// Sets the next timeout of linear timeouts. The observer only knows the back-off of the
-    /// kernel.
-    fn with_linear(&self, now: Time, mut view: TcpView) -> TcpView {
-        let left = self.linear.as_ref().and_then(LinearTimeouts::until_next);
-        if let (true, Some(left)) = (view.stalled, left) {
-            view.next_timeout = Some(now + left);
+        match &mut self.watch {
+            Some(watch) => watch.next_event(now),
+            None => Ok(None),
         }
-        view
     }
 
     /// Address of the peer.
@@ -486,7 +462,7 @@ pub(super) fn poll(
     Ok(fds.iter().skip(1).map(|fd| fd.revents).collect())
 }
 
-pub(super) fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
+fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
     set_at(fd, libc::IPPROTO_TCP, option, value)
 }
 
@@ -512,10 +488,10 @@ fn queue(fd: RawFd, request: libc::Ioctl) -> io::Result<Bytes> {
 }
 
 /// From `include/uapi/linux/tcp.h` of the kernel.
-pub(super) const TCP_RTO_MAX_MS: libc::c_int = 44;
+const TCP_RTO_MAX_MS: libc::c_int = 44;
 /// Time in ms after which the kernel closes a connection without acknowledgements, if the timeout
 /// has no maximum (`net.ipv4.tcp_retries2` = 15).
-pub(super) const PATIENCE: u32 = 924_600;
+const PATIENCE: u32 = 924_600;
 /// From `include/uapi/linux/sockios.h` of the kernel.
 const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 

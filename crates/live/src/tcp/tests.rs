@@ -86,7 +86,6 @@ fn stream_arrives_and_ends_with_a_bye() {
         notsent_lowat: Some(Bytes(16_384)),
         congestion: Some("reno".into()),
         rto_max: None,
-        linear_timeouts: true,
         paced: true,
     });
     let receiving = thread::spawn(move || {

@@ -32,7 +32,7 @@ use self::options::RunPlan;
 use self::text::{summary, text};
 use self::traffic::TrafficArgs;
 pub use program::{Injector, Lab, Program, Sender, Streamed};
-use tidegate_console::arguments::{self, RtoBackoff};
+use tidegate_console::arguments;
 use tidegate_console::exit::EXPECTATION_FAILS;
 use tidegate_console::output::{self, output};
 use tidegate_console::progress::say;
@@ -91,9 +91,9 @@ struct RunArgs {
     /// Maximum retransmission time-out of the video's TCP, from 1s to 120s
     #[arg(long, value_name = "TIME", value_parser = arguments::rto_max)]
     rto_max: Option<Duration>,
-    /// Growth of consecutive timeouts, in every mode; over bsd always exponential [default:
-    /// exponential; in the simulator itcp/table4, table5 and cuts play both]
-    #[arg(long, value_enum)]
+    /// Growth of consecutive timeouts in the simulator, in every mode; over bsd always exponential
+    /// [default: exponential; itcp/table4, table5 and cuts play both]
+    #[arg(long, value_enum, conflicts_with = "lab")]
     rto_backoff: Option<RtoBackoff>,
     /// Number of concurrent runs [default: one per core; with --lab eight per core, three for rcs/
     /// and start/, one for cp/]
@@ -123,6 +123,23 @@ struct RunArgs {
     /// Print the numbers as JSON: one object, or an array of several
     #[arg(long)]
     json: bool,
+}
+
+/// Growth of consecutive retransmission timeouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum RtoBackoff {
+    /// Each timeout is twice the previous one
+    Exponential,
+    /// From the third timeout on, each lasts 100 ms less than the first, at least 250 ms, and at
+    /// least 1 s after 33 timeouts
+    Linear,
+}
+
+impl RtoBackoff {
+    /// Whether the growth is linear.
+    fn is_linear(self) -> bool {
+        self == Self::Linear
+    }
 }
 
 /// Runs the command. A claim that does not hold is printed and is not an error. The exit code is

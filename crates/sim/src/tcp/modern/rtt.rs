@@ -3,7 +3,6 @@
 use core::cmp::Reverse;
 use core::time::Duration;
 
-use tidegate_core::tcp_rate::linear_timeout;
 use tidegate_core::units::{Time, nanos};
 
 use super::windowed::Windowed;
@@ -18,8 +17,9 @@ pub struct TimeoutConfig {
     pub max: Duration,
     /// Timeout before the first sample.
     pub initial: Duration,
-    /// Whether back-off is [linear](linear_timeout), as applications can configure for the timer of
-    /// Linux.
+    /// Whether consecutive timeouts are as long as the first, except the second. Linux has this for
+    /// up to six timeouts of streams with fewer than four segments in flight
+    /// (`tcp_thin_linear_timeouts`).
     pub linear: bool,
 }
 
@@ -151,6 +151,24 @@ impl Rtt {
     }
 }
 
+/// Duration of a retransmission timeout after `in_a_row` successive timeouts without an
+/// acknowledgement, if the first one lasted for `base`.
+///
+/// The second timeout is doubled (RFC 6298 section 5.5). The following ones are a tenth of a second
+/// shorter than the first: half of the minimum that Linux adds to the round trip for delayed
+/// acknowledgements (`tcp_rto_min`), since a segment that fills a gap is acknowledged immediately
+/// (RFC 5681 section 4.2). They last for at least [`LINEAR_MIN_RTO`], or [`LINEAR_LATE_MIN_RTO`]
+/// after more than [`LINEAR_FAST_RETRIES`] timeouts, and never longer than with exponential back-off.
+fn linear_timeout(base: Duration, in_a_row: u32) -> Duration {
+    let backed_off = base.saturating_mul(2_u32.saturating_pow(in_a_row));
+    let linear = match in_a_row {
+        0 | 1 => backed_off,
+        2..=LINEAR_FAST_RETRIES => base.saturating_sub(UNDELAYED).max(LINEAR_MIN_RTO),
+        _ => base.max(LINEAR_LATE_MIN_RTO),
+    };
+    linear.min(backed_off)
+}
+
 /// Moves `from` by one `gain`th of the distance to `to`.
 fn approach(from: u64, to: u64, gain: u64) -> u64 {
     if to >= from {
@@ -164,6 +182,13 @@ fn approach(from: u64, to: u64, gain: u64) -> u64 {
 const MIN_WINDOW: Duration = Duration::from_mins(5);
 /// More doublings would exceed any limit, even for a microsecond.
 const MAX_BACKOFF: u32 = 40;
+/// See [`linear_timeout`].
+const LINEAR_MIN_RTO: Duration = Duration::from_millis(250);
+/// See [`linear_timeout`].
+const LINEAR_LATE_MIN_RTO: Duration = Duration::from_secs(1);
+/// See [`linear_timeout`].
+const LINEAR_FAST_RETRIES: u32 = 32;
+const UNDELAYED: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
@@ -207,6 +232,19 @@ mod tests {
         let mut fallen = steady;
         feed(&mut fallen, &[20]);
         assert!(fallen.timeout() < ms(500), "{:?}", fallen.timeout());
+    }
+
+    #[test]
+    fn linear_back_off_doubles_once() {
+        let of = |base| [0, 1, 2, 3, 32, 33, 1_000].map(|n| linear_timeout(ms(base), n));
+        assert_eq!(
+            of(370),
+            [370, 740, 270, 270, 270, 1_000, 1_000].map(ms),
+            "first timeout minus the delayed-ACK allowance"
+        );
+        assert_eq!(of(204), [204, 408, 250, 250, 250, 1_000, 1_000].map(ms));
+        assert_eq!(of(3_000)[1..4], [6_000, 2_900, 2_900].map(ms));
+        assert_eq!(linear_timeout(ms(10), 2), ms(40), "limited by back-off");
     }
 
     #[test]

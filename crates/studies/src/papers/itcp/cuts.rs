@@ -22,8 +22,8 @@ const PLAYED: [usize; 3] = [EXACT, IEXP, CLASSIC];
 const BOUNDS: [u64; 2] = [2, 4];
 /// Lengths of the outages. Shorter outages delay hardly any frame; after longer ones no frame is
 /// savable within 2 s. The step is not a multiple of
-/// [`LINEAR_MIN_RTO`](tidegate_core::tcp_rate::LINEAR_MIN_RTO), so that time-outs of that length expire
-/// before the end of some outages and after the end of others.
+/// 250 ms, the shortest linear time-out, so that time-outs of that length expire before the end of
+/// some outages and after the end of others.
 pub(super) const CUTS_MS: [u64; 9] = [
     1_900, 2_175, 2_450, 2_725, 3_000, 3_275, 3_550, 3_825, 4_100,
 ];

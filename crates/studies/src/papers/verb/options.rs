@@ -249,7 +249,7 @@ pub(super) mod tests {
             let error = notes_of(&format!("{over_bsd} --rto-backoff linear")).unwrap_err();
             assert!(error.contains("such as --tcp cubic"), "{error}");
         }
-        for others in ["itcp/table4", "itcp/fig9 --lab", "itcp/fig9 --tcp bbr"] {
+        for others in ["itcp/table4", "itcp/fig9 --tcp bbr"] {
             let line = format!("{others} --rto-backoff linear");
             assert_eq!(notes_of(&line), Ok(Vec::new()));
         }

@@ -1,7 +1,6 @@
 //! `tidegate send`: sends a stream over RTP or TCP.
 
 pub(crate) mod addresses;
-pub(crate) mod once;
 mod report;
 pub(crate) mod source;
 pub(crate) mod tcp;

@@ -160,7 +160,7 @@ fn all_options_of_papers_are_documented() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command-line.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, papers) = page.split_once("\n## Papers\n").unwrap();
-    for verb in ["list", "run", "law", "hosts", "traffic"] {
+    for verb in ["list", "run", "law"] {
         let help = text(&tidegate(&["papers", verb, "--help"], &dir).stdout);
         let options = help
             .lines()

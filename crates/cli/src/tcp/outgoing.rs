@@ -146,11 +146,6 @@ impl Reporter {
         self.took
     }
 
-    /// Number of rate changes caused by events.
-    pub(crate) fn answers(&self) -> usize {
-        self.total.answers
-    }
-
     /// Prints the final message and completes the run folder.
     ///
     /// # Errors

@@ -46,8 +46,6 @@ pub(crate) struct Sending<'a> {
 /// Result of a stream.
 pub(crate) struct StreamResult {
     pub(crate) summary: Option<Summary>,
-    /// Number of rate changes caused by events.
-    pub(crate) rate_reductions: usize,
     /// Whether the player accepted data.
     pub(crate) took: bool,
     /// How the stream ended. An error concerns this player only: its connection or its run folder.
@@ -88,7 +86,6 @@ impl Sending<'_> {
                 let error = socket.connection_error().map_or(error, Into::into);
                 return Ok(StreamResult {
                     summary: None,
-                    rate_reductions: 0,
                     took: false,
                     ended: Err(error),
                 });
@@ -124,7 +121,7 @@ impl Sending<'_> {
         )?;
         let mut stream = TcpStreamer::new(sender, pipe);
         let ended = reporter.play(&mut stream, socket, conditions, around, on_turn);
-        let (answers, took) = (reporter.answers(), reporter.took());
+        let took = reporter.took();
         let finished = reporter.finish(&stream.sender, conditions.clock.now());
         if let Some(error) = stream.error() {
             bail!("{error}");
@@ -136,7 +133,6 @@ impl Sending<'_> {
         };
         Ok(StreamResult {
             summary,
-            rate_reductions: answers,
             took,
             ended,
         })

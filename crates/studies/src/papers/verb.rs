@@ -2,12 +2,10 @@
 
 mod bursts;
 mod files;
-mod hosts;
 mod law;
 mod options;
 mod program;
 mod text;
-mod traffic;
 
 use core::time::Duration;
 use std::fs;
@@ -26,12 +24,10 @@ use tidegate_live::driver::Interrupts;
 use tidegate_report::plot::Figure;
 
 use self::bursts::BurstArgs;
-use self::hosts::HostsArgs;
 use self::law::LawArgs;
 use self::options::RunPlan;
 use self::text::{summary, text};
-use self::traffic::TrafficArgs;
-pub use program::{Injector, Lab, Program, Sender, Streamed};
+pub use program::{Injector, Lab, Program};
 use tidegate_console::arguments;
 use tidegate_console::exit::EXPECTATION_FAILS;
 use tidegate_console::output::{self, output};
@@ -57,10 +53,6 @@ enum PapersVerb {
     Run(RunArgs),
     /// Answer of the throttling laws for a slope, a backlog and a delay bound
     Law(LawArgs),
-    /// Stream to players on other hosts, which are started by ssh, in each mode in turn
-    Hosts(HostsArgs),
-    /// Send or count cross traffic; `papers hosts --cross` starts both on other hosts
-    Traffic(TrafficArgs),
 }
 
 /// Options of `papers run`.
@@ -152,8 +144,6 @@ pub fn run(args: &PapersArgs, program: &dyn Program) -> Result<ExitCode> {
         PapersVerb::List { json } => list(*json),
         PapersVerb::Run(args) => play(args, program),
         PapersVerb::Law(args) => law::answer(args),
-        PapersVerb::Hosts(args) => hosts::run(args, program),
-        PapersVerb::Traffic(args) => traffic::run(args),
     }
 }
 

@@ -1,16 +1,11 @@
-//! Interface to the program: encoders, runs on the kernel's TCP, senders.
+//! Interface to the program: encoders, runs on the kernel's TCP.
 
-use std::any::Any;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use tidegate_console::context::LiveContext;
-use tidegate_core::units::Time;
 use tidegate_live::driver::Interrupts;
-use tidegate_live::tcp::SenderEnd;
 
 use crate::papers::{PictureSource, Testbed};
 
@@ -34,12 +29,6 @@ pub trait Program {
     /// # Errors
     /// The kernel cannot limit retransmission time-outs.
     fn check_rto_max(&self, longest: Duration) -> Result<()>;
-
-    /// Parses arguments of `tidegate send --transport tcp`.
-    ///
-    /// # Errors
-    /// Names the argument that is wrong.
-    fn sender(&self, arguments: Vec<OsString>) -> Result<Box<dyn Sender>>;
 }
 
 /// Runs in real time.
@@ -52,34 +41,6 @@ pub trait Lab: Testbed {
 
     /// Remarks for a figure made of the runs so far.
     fn notes(&self) -> Vec<String>;
-}
-
-/// One stream over TCP to one player.
-pub trait Sender {
-    /// Checks that this system supports the options. The result must be kept until the end of the
-    /// last stream.
-    ///
-    /// # Errors
-    /// Names the option that is not supported, and the alternatives.
-    fn ready(&self) -> Result<Box<dyn Any>>;
-
-    /// Frames per second as an argument, if they were given.
-    fn fps(&self) -> Option<String>;
-
-    /// Connects and sends until the end of the video, Ctrl-C, or `until`.
-    ///
-    /// # Errors
-    /// The player does not listen, or the video source cannot be read.
-    fn play(&self, context: &LiveContext, until: Time) -> Result<Streamed>;
-}
-
-/// Result of a stream.
-#[derive(Debug)]
-pub struct Streamed {
-    /// Number of rate changes in response to an event.
-    pub answers: usize,
-    /// End of the stream.
-    pub ended: Result<SenderEnd>,
 }
 
 /// Method of cutting the path of a video over TCP.

@@ -43,8 +43,7 @@ pub(crate) struct TcpArgs {
     /// `iexp` and `iopt`
     #[arg(long, value_name = "RATE", value_parser = quantity::rate)]
     pub(crate) rate: Option<Rate>,
-    /// Read the rate from a file, a named pipe or a Unix socket: `file:PATH`, `pipe:PATH`,
-    /// `unix:PATH`
+    /// Read the rate from a file or a Unix socket: `file:PATH`, `unix:PATH`
     #[arg(long, value_name = "CHANNEL", value_parser = rates::channel)]
     pub(crate) rate_from: Option<Channel>,
     /// Write the rate for other encoders to such a channel

@@ -95,7 +95,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     check(args)?;
     // Check before a sender or player connects, because an error now would break its stream.
     live::claim(args.run.as_deref())?;
-    let _ready = ready(&args.tcp)?;
+    ready(&args.tcp)?;
     let listens = args.listen.is_some() || args.tcp.serve.is_some();
     let connects = args.from.is_some() || args.to.is_some();
     let encryption = args.tcp.tls.load(listens, connects, args.insecure)?;

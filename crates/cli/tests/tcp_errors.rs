@@ -464,11 +464,11 @@ fn unreadable_files_are_reported_before_a_connection() {
         ),
         (
             format!("send --transport tcp --serve 127.0.0.1:0 --rate-from {fifo}"),
-            "pipe:PATH",
+            "unix:PATH",
         ),
         (
             format!("transcode --input x --serve 127.0.0.1:0 --rate-to {fifo}"),
-            "pipe:PATH",
+            "unix:PATH",
         ),
     ] {
         let ended = Program::tidegate(&line).wait();

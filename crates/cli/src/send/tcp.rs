@@ -24,7 +24,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     check(args)?;
     // Check before a player connects, because an error now would break its stream.
     live::claim(args.run.as_deref())?;
-    let _ready = ready(&args.tcp)?;
+    ready(&args.tcp)?;
     let encryption = encryption(args)?;
     let mut opened = Some(open_input(args)?);
     let mut around = LiveContext::enter()?;

@@ -1,16 +1,15 @@
-//! Target rates from and for other programs: in a file, through a named pipe, or over a Unix
-//! socket. A line is a number of bits per second (`1500000`) or a rate (`1.5Mb/s`). An incoming
+//! Target rates from and for other programs: in a file, or over a Unix socket. A line is a number of bits per second (`1500000`) or a rate (`1.5Mb/s`). An incoming
 //! line may also be `drop`, which discards queued frames.
 
 pub(super) mod file;
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use tidegate_core::quantity;
 use tidegate_core::session::tcp::Advice;
 use tidegate_core::units::Rate;
@@ -22,8 +21,6 @@ use file::{LastLine, replace};
 pub(crate) enum Channel {
     /// File; its last line counts.
     File(PathBuf),
-    /// Named pipe, created if missing.
-    Pipe(PathBuf),
     /// Unix stream socket on which this process listens.
     Unix(PathBuf),
 }
@@ -38,14 +35,14 @@ impl Channel {
     }
 }
 
-/// Parses `file:PATH`, `pipe:PATH` or `unix:PATH`; without a kind it is a file.
+/// Parses `file:PATH` or `unix:PATH`; without a kind it is a file.
 pub(crate) fn channel(text: &str) -> Result<Channel, String> {
     let (kind, path) = match text.split_once(':') {
-        Some((kind @ ("file" | "pipe" | "unix"), path)) => (kind, path),
+        Some((kind @ ("file" | "unix"), path)) => (kind, path),
         Some((kind, path)) if is_kind(kind) => {
             return Err(format!(
-                "unknown kind of channel \"{kind}\": write file:PATH, pipe:PATH or unix:PATH; for \
-                a file of this name write file:{kind}:{path}"
+                "unknown kind of channel \"{kind}\": write file:PATH or unix:PATH; for a file of \
+                this name write file:{kind}:{path}"
             ));
         }
         _ => ("file", text),
@@ -54,10 +51,10 @@ pub(crate) fn channel(text: &str) -> Result<Channel, String> {
         return Err(format!("\"{text}\" has no path: write it as {kind}:PATH"));
     }
     let path = PathBuf::from(path);
-    Ok(match kind {
-        "pipe" => Channel::Pipe(path),
-        "unix" => Channel::Unix(path),
-        _ => Channel::File(path),
+    Ok(if kind == "unix" {
+        Channel::Unix(path)
+    } else {
+        Channel::File(path)
     })
 }
 
@@ -91,10 +88,6 @@ fn parse(line: &str) -> Result<Advice, String> {
 #[derive(Debug)]
 pub(crate) enum Incoming {
     File(LastLine),
-    Pipe {
-        pipe: File,
-        text: String,
-    },
     Unix {
         listener: UnixListener,
         clients: Vec<(UnixStream, String)>,
@@ -104,14 +97,10 @@ pub(crate) enum Incoming {
 
 impl Incoming {
     /// # Errors
-    /// The pipe or the socket cannot be created.
+    /// The socket cannot be created.
     pub(crate) fn open(channel: &Channel) -> Result<Self> {
         match channel {
             Channel::File(path) => Ok(Self::File(LastLine::of(path.clone()))),
-            Channel::Pipe(path) => Ok(Self::Pipe {
-                pipe: open_pipe(path)?,
-                text: String::new(),
-            }),
             Channel::Unix(path) => {
                 let (listener, bound) = bind(path)?;
                 Ok(Self::Unix {
@@ -123,22 +112,10 @@ impl Incoming {
         }
     }
 
-    /// The named pipe, if it is one. While it is open, writers do not block at opening.
-    pub(crate) fn into_pipe(self) -> Option<File> {
-        match self {
-            Self::Pipe { pipe, .. } => Some(pipe),
-            Self::File(_) | Self::Unix { .. } => None,
-        }
-    }
-
     /// Lines since the last call, or errors for invalid ones.
     pub(crate) fn poll(&mut self) -> Vec<Result<Advice, String>> {
         match self {
             Self::File(file) => file.poll().into_iter().collect(),
-            Self::Pipe { pipe, text } => {
-                read_lines(pipe, text);
-                complete(text)
-            }
             Self::Unix {
                 listener, clients, ..
             } => {
@@ -204,7 +181,6 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 enum Way {
     File(PathBuf),
-    Pipe(File),
     Unix {
         listener: UnixListener,
         clients: Vec<UnixStream>,
@@ -214,11 +190,10 @@ enum Way {
 
 impl Outgoing {
     /// # Errors
-    /// The pipe or the socket cannot be created.
+    /// The socket cannot be created.
     pub(crate) fn open(channel: &Channel) -> Result<Self> {
         let way = match channel {
             Channel::File(path) => Way::File(path.clone()),
-            Channel::Pipe(path) => Way::Pipe(open_pipe(path)?),
             Channel::Unix(path) => {
                 let (listener, bound) = bind(path)?;
                 Way::Unix {
@@ -231,14 +206,6 @@ impl Outgoing {
         Ok(Self { way, last: None })
     }
 
-    /// The named pipe, if it is one. While it is open, readers see no end of file.
-    pub(crate) fn into_pipe(self) -> Option<File> {
-        match self.way {
-            Way::Pipe(pipe) => Some(pipe),
-            Way::File(_) | Way::Unix { .. } => None,
-        }
-    }
-
     /// Writes the rate if it changed. New clients get it in any case.
     ///
     /// # Errors
@@ -248,9 +215,7 @@ impl Outgoing {
         let is_new = self.last.replace(rate) != Some(rate);
         match &mut self.way {
             Way::File(path) if is_new => replace(path, &line),
-            // A slow reader misses lines that do not fit into the pipe.
-            Way::Pipe(pipe) if is_new => pipe.write_all(line.as_bytes()).or_else(passed),
-            Way::File(_) | Way::Pipe(_) => Ok(()),
+            Way::File(_) => Ok(()),
             Way::Unix {
                 listener, clients, ..
             } => {
@@ -271,42 +236,6 @@ impl Outgoing {
                 Ok(())
             }
         }
-    }
-}
-
-fn passed(error: io::Error) -> io::Result<()> {
-    if error.kind() == ErrorKind::WouldBlock {
-        Ok(())
-    } else {
-        Err(error)
-    }
-}
-
-/// Opens a named pipe for both directions, so that opening does not block and the pipe does not end
-/// with its peer.
-fn open_pipe(path: &Path) -> Result<File> {
-    let name = path.display();
-    match fs::metadata(path) {
-        Ok(meta) if !meta.file_type().is_fifo() => {
-            bail!("{name} is not a named pipe: remove it, or choose another path")
-        }
-        Ok(_) => {}
-        Err(_) => make_pipe(path).with_context(|| format!("cannot create the pipe {name}"))?,
-    }
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(NONBLOCK)
-        .open(path)
-        .with_context(|| format!("cannot open the pipe {name}"))
-}
-
-fn make_pipe(path: &Path) -> io::Result<()> {
-    let status = std::process::Command::new("mkfifo").arg(path).status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(io::Error::other("mkfifo failed; see above"))
     }
 }
 
@@ -338,8 +267,7 @@ impl Drop for Bound {
 /// `O_NONBLOCK` of Linux.
 pub(super) const NONBLOCK: i32 = 0o4000;
 const MOST_CLIENTS: usize = 16;
-/// Bytes of a pipe or client that are read between two turns of the stream: the default capacity of
-/// a pipe, so that its newest line is among them.
+/// Bytes of a client that are read between two turns of the stream.
 const MOST_BYTES: usize = 1 << 16;
 /// In bytes, longer than any valid line.
 const MAX_LINE: usize = 4_096;
@@ -375,7 +303,7 @@ mod tests {
     #[test]
     fn channels_are_parsed() {
         assert_eq!(channel("rate.par"), Ok(Channel::File("rate.par".into())));
-        assert_eq!(channel("pipe:p"), Ok(Channel::Pipe("p".into())));
+        assert!(channel("pipe:p").unwrap_err().contains("unix:PATH"));
         assert_eq!(channel("unix:/x/s"), Ok(Channel::Unix("/x/s".into())));
         assert_eq!(channel("file:a:b"), Ok(Channel::File("a:b".into())));
         assert!(channel("unix:").unwrap_err().contains("unix:PATH"));
@@ -384,27 +312,6 @@ mod tests {
         let missing = channel("/nosuch/rate").unwrap();
         assert_eq!(missing.missing(), Some(Path::new("/nosuch/rate")));
         assert_eq!(channel("/").unwrap().missing(), None);
-    }
-
-    #[test]
-    fn a_pipe_delivers_lines_in_parts() {
-        let path = path("pipe");
-        let mut incoming = Incoming::open(&Channel::Pipe(path.clone())).unwrap();
-        let mut writer = OpenOptions::new().write(true).open(&path).unwrap();
-        writer.write_all(b"50").unwrap();
-        assert!(incoming.poll().is_empty());
-        writer.write_all(b"0000\ndrop\n7").unwrap();
-        assert_eq!(incoming.poll(), [Ok(rate(500)), Ok(Advice::Drop)]);
-        drop(writer);
-        assert!(incoming.poll().is_empty());
-        fs::write(&path, "00\n").unwrap();
-        assert_eq!(incoming.poll(), [Ok(Advice::Rate(Rate::bps(700)))]);
-        let plain = self::path("plain");
-        fs::write(&plain, "").unwrap();
-        let error = Incoming::open(&Channel::Pipe(plain.clone())).unwrap_err();
-        assert!(error.to_string().contains("is not a named pipe"), "{error}");
-        fs::remove_file(plain).unwrap();
-        fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Checks before listening or connecting that the system supports the options. An error after that
 //! would break the stream of the first player, and of all that wait behind it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
@@ -16,19 +16,10 @@ use super::TcpArgs;
 use super::modes::EventsFrom;
 use super::rates::{Channel, Incoming, Outgoing, file};
 
-/// Resources to keep until all players are served. Pipes of channels stay open with it. Otherwise
-/// the program at the other end would see an end of file before the first player or between two
-/// players.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Ready {
-    _pipes: Vec<File>,
-}
-
 /// # Errors
 /// The system does not support the value of an option. The message names the option and the
 /// alternatives.
-pub(crate) fn ready(args: &TcpArgs) -> Result<Ready> {
+pub(crate) fn ready(args: &TcpArgs) -> Result<()> {
     if let Some(name) = &args.congestion {
         congestion(name)?;
     }
@@ -45,15 +36,9 @@ pub(crate) fn ready(args: &TcpArgs) -> Result<Ready> {
         file::writable(path)?;
     }
     // Opened again for each player.
-    let from = args.rate_from.as_ref().map(Incoming::open).transpose()?;
-    let to = args.rate_to.as_ref().map(Outgoing::open).transpose()?;
-    let pipes = [
-        from.and_then(Incoming::into_pipe),
-        to.and_then(Outgoing::into_pipe),
-    ];
-    Ok(Ready {
-        _pipes: pipes.into_iter().flatten().collect(),
-    })
+    args.rate_from.as_ref().map(Incoming::open).transpose()?;
+    args.rate_to.as_ref().map(Outgoing::open).transpose()?;
+    Ok(())
 }
 
 /// Notes on modes that differ from what the options suggest.
@@ -172,15 +157,11 @@ const FORECAST: [&str; 3] = ["reno", "cubic", "bbr"];
 
 #[cfg(test)]
 mod tests {
-    use std::io::{ErrorKind, Read as _};
     use std::net::UdpSocket;
-    use std::os::unix::fs::OpenOptionsExt as _;
 
     use clap::Parser;
-    use tidegate_core::units::Rate;
 
     use super::*;
-    use crate::tcp::rates::NONBLOCK;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -209,36 +190,7 @@ mod tests {
             assert!(error.contains(culprit), "{line}: {error}");
             assert!(error.contains(fix), "{line}: {error}");
         }
-        drop(ready(&args("--congestion reno")).unwrap());
-    }
-
-    /// A reader of rates sees no end of file before the stream or between the streams of two
-    /// players. A writer writes for all streams.
-    #[test]
-    fn pipes_stay_open_until_the_last_player() {
-        let path = std::env::temp_dir().join(format!("tidegate-ready-{}", std::process::id()));
-        let _ = fs::remove_file(&path);
-        let args = args(&format!("--rate-to pipe:{}", path.display()));
-        let held = ready(&args).unwrap();
-        let mut reader = fs::File::options();
-        let mut reader = reader
-            .read(true)
-            .custom_flags(NONBLOCK)
-            .open(&path)
-            .unwrap();
-        // Length of the available data; zero at the end of a pipe.
-        let mut read = || reader.read(&mut [0; 64]).map_err(|e| e.kind());
-        assert_eq!(read(), Err(ErrorKind::WouldBlock));
-        for _player in 0..2 {
-            let mut channel = Outgoing::open(args.rate_to.as_ref().unwrap()).unwrap();
-            channel.write(Rate::kbps(500)).unwrap();
-            drop(channel);
-            assert_eq!(read(), Ok("500000\n".len()));
-            assert_eq!(read(), Err(ErrorKind::WouldBlock));
-        }
-        drop(held);
-        assert_eq!(read(), Ok(0));
-        fs::remove_file(path).unwrap();
+        ready(&args("--congestion reno")).unwrap();
     }
 
     /// A UDP socket rejects TCP options with `ENOPROTOOPT`, like an older kernel.

@@ -1,7 +1,7 @@
 //! The modes as published: reported events and the course of the target rate. All run in parallel,
 //! each over its own path to Finland (Table 2 of the first paper).
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::BufReader;
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -100,19 +100,19 @@ fn iexp_fixed_by_timeouts() {
     falls_and_returns(&run);
 }
 
-/// The same, after a third duplicate as well. The rate is written to a pipe.
+/// The same, after a third duplicate as well. The rate is written to a socket.
 fn iexp_fixed_by_losses() {
-    let scratch = Scratch::new("modes-rate-pipe");
-    let pipe = scratch.path("rate");
+    let scratch = Scratch::new("modes-rate-fixed");
+    let socket = scratch.path("rate");
     let mode = format!(
         "iexp --recovery fixed --ratio 0.35 --hold 4s --subscribe timeout,third-duplicate \
-         --rate-to pipe:{}",
-        text(&pipe)
+         --rate-to unix:{}",
+        text(&socket)
     );
     let mut reader = None;
     let run = play("fixed-losses", &mode, |_| {
-        let pipe = File::open(&pipe).unwrap();
-        reader = Some(thread::spawn(move || rates(BufReader::new(pipe))));
+        let socket = UnixStream::connect(&socket).unwrap();
+        reader = Some(thread::spawn(move || rates(BufReader::new(socket))));
     });
     let read = reader.unwrap().join().unwrap();
     assert_loss_events(&run);

@@ -162,7 +162,7 @@ fn scratch(path: &Path) -> io::Result<(File, PathBuf)> {
     Ok((File::create_new(&scratch)?, scratch))
 }
 
-const OTHERS: &str = "a named pipe is pipe:PATH, and a socket unix:PATH";
+const OTHERS: &str = "give a file, or a Unix socket as unix:PATH";
 
 #[cfg(test)]
 mod tests {
@@ -231,7 +231,7 @@ mod tests {
         for wrong in [&fifo, &folder, Path::new("/dev/null")] {
             for error in [readable(wrong), writable(wrong)] {
                 let error = describe(&error.unwrap_err());
-                assert!(error.contains("is pipe:PATH"), "{error}");
+                assert!(error.contains("as unix:PATH"), "{error}");
                 assert!(error.contains(&wrong.display().to_string()), "{error}");
             }
         }

@@ -27,6 +27,7 @@ mod events;
 mod exec_handler;
 mod ffi;
 #[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/private/events.rs"]
 pub mod fuzzing;
 mod handlers;
 mod memory_map;

@@ -10,6 +10,7 @@ mod client;
 mod deferred_close;
 mod error;
 #[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/private/requests.rs"]
 pub(crate) mod fuzzing;
 mod listener;
 mod log_limiter;

@@ -8,6 +8,7 @@ mod blackhole;
 mod engine;
 mod frame;
 #[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/private/packet.rs"]
 pub mod fuzzing;
 mod report;
 mod site;

@@ -1,5 +1,5 @@
-//! Fuzz targets of the event daemon and of the emulator. Their bodies are in the crates, because they
-//! use private interfaces.
+//! Fuzz targets of the event daemon and of the emulator. Their bodies use private
+//! interfaces: they are in `fuzz/private`, compiled as modules of these crates.
 
 pub use tidegate_kernel::fuzzing::{
     policy as events_policy, requests as events_requests, ring as events_ring,

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use tidegate_core::media::{FrameEncoder as _, FrameOrder, FrameRate};
 use tidegate_core::units::{Rate, Time};
 use tidegate_media::{EncoderSession, Preset, Scene, SceneSource, Size};
-use tidegate_sim::traffic::video::{FrameTrace, RecordedFrame};
+use tidegate_sim::traffic::video::{FrameTrace, RecordedFrame, TraceFrame};
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -35,9 +35,9 @@ fn main() -> anyhow::Result<()> {
     );
     let takes = rates.iter().map(|rate| take(*rate, frames));
     let takes = takes.collect::<anyhow::Result<Vec<_>>>()?;
-    let frame = |n: usize| {
-        let at_each_rate = takes.iter().map(|take| take[n]).collect();
-        ((n as u64).is_multiple_of(KEY_EVERY), at_each_rate)
+    let frame = |n: usize| TraceFrame {
+        is_key: (n as u64).is_multiple_of(KEY_EVERY),
+        at_each_rate: takes.iter().map(|take| take[n]).collect(),
     };
     let frames: Vec<_> = (0..frames as usize).map(frame).collect();
     let trace = FrameTrace::from_frames(FrameRate::fps(FPS as u32), &rates, &frames)?;

@@ -365,24 +365,7 @@ impl fmt::Display for GatewayError {
     }
 }
 
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Medium(number) => write!(
-                f,
-                "its link layer (ARPHRD {number}) is neither Ethernet nor a tunnel of IP packets"
-            ),
-            Self::NoInterface => f.write_str("there is none of this name: see `ip link`"),
-            Self::System(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                f.write_str("a packet socket needs CAP_NET_RAW: run as root")
-            }
-            Self::System(error) => error.fmt(f),
-        }
-    }
-}
-
 impl std::error::Error for ConfigError {}
-impl std::error::Error for PortError {}
 impl std::error::Error for GatewayError {}
 
 /// Places of the ports.

@@ -76,14 +76,7 @@ impl FileSource {
         }
         let mut reader = Reader::open(name)?;
         let mut first = ffmpeg::frame::Video::empty();
-        let time = match reader.next(&mut first) {
-            Ok(Some(time)) => time,
-            // Streams without a key frame among them.
-            Ok(None) | Err(SourceError::Truncated { pictures: 0, .. }) => {
-                return Err(reader.no_video());
-            }
-            Err(error) => return Err(error),
-        };
+        let time = read_first(&mut reader, &mut first)?;
         let colour = Colour::of(&first);
         if let Some(transfer) = colour.high_dynamic_range() {
             return Err(SourceError::HighDynamicRange {
@@ -298,6 +291,16 @@ impl Clock {
         };
         self.last = number;
         number
+    }
+}
+
+/// Decodes the first picture. Returns its time.
+fn read_first(reader: &mut Reader, first: &mut ffmpeg::frame::Video) -> Result<i64, SourceError> {
+    match reader.next(first) {
+        Ok(Some(time)) => Ok(time),
+        // Streams without a key frame among them.
+        Ok(None) | Err(SourceError::Truncated { pictures: 0, .. }) => Err(reader.no_video()),
+        Err(error) => Err(error),
     }
 }
 

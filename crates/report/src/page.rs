@@ -42,7 +42,12 @@ pub(super) fn page(chapters: &[Chapter<'_>], out: &Path) -> String {
         overview(&mut html, chapters);
     }
     for (i, chapter) in chapters.iter().enumerate() {
-        chapter_of(&mut html, i, chapter, (chapters.len() > 1, out));
+        let heading = if chapters.len() > 1 {
+            Heading::Numbered
+        } else {
+            Heading::Title
+        };
+        chapter_of(&mut html, i, chapter, heading, out);
     }
     html.push_str(include_str!("meaning.html"));
     html.push_str("</main><script>");
@@ -71,14 +76,26 @@ fn overview(html: &mut String, chapters: &[Chapter<'_>]) {
     html.push_str("</ol></nav>");
 }
 
-fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, (many, out): (bool, &Path)) {
+/// Heading of a chapter.
+#[derive(Clone, Copy)]
+enum Heading {
+    /// Of the only chapter: the title of the page.
+    Title,
+    Numbered,
+}
+
+fn chapter_of(
+    html: &mut String,
+    index: usize,
+    chapter: &Chapter<'_>,
+    heading: Heading,
+    out: &Path,
+) {
     let Chapter { view, summary } = chapter;
     let run = view.run;
-    let heading = if many { "h2" } else { "h1" };
-    let number = if many {
-        format!("{}. ", index + 1)
-    } else {
-        String::new()
+    let (heading, number) = match heading {
+        Heading::Title => ("h1", String::new()),
+        Heading::Numbered => ("h2", format!("{}. ", index + 1)),
     };
     let id = format!("run-{}", index + 1);
     let _ = write!(
@@ -94,21 +111,21 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, (many, out
     warnings(html, run, summary, &id);
     let files = files::list(run, out, &format!("{id}-files"));
     let pictures = pictures::compared(view, &format!("{id}-pictures"));
-    let (has_pictures, has_files) = (!pictures.is_empty(), !files.is_empty());
-    contents(html, &id, summary, (has_pictures, has_files));
+    let parts = [
+        ("pictures", "Pictures", !pictures.is_empty()),
+        ("charts", "Charts", true),
+        ("tables", "Tables", true),
+        ("expectations", "Expectations", !summary.expect.is_empty()),
+        ("files", "Files", !files.is_empty()),
+    ];
+    let parts = parts.iter().filter(|(.., is_there)| *is_there);
+    contents(html, &id, parts.map(|(part, name, _)| (*part, *name)));
     html.push_str(&pictures);
     let _ = write!(html, "<h3 id=\"{id}-charts\">Over time</h3>");
     for figure in &FIGURES {
         draw(html, figure, view, index);
     }
-    let _ = write!(
-        html,
-        "<h3 id=\"{id}-tables\">Results</h3><ul class=\"results\">"
-    );
-    for sentence in sentences {
-        let _ = write!(html, "<li>{}</li>", escape(&sentence));
-    }
-    html.push_str("</ul>");
+    results(html, &id, sentences);
     html.push_str(&table::flows(view, summary));
     expectations(html, summary, &id);
     html.push_str(&table::links(summary));
@@ -124,17 +141,21 @@ fn chapter_of(html: &mut String, index: usize, chapter: &Chapter<'_>, (many, out
     html.push_str("</section>");
 }
 
+fn results(html: &mut String, id: &str, sentences: impl Iterator<Item = String>) {
+    let _ = write!(
+        html,
+        "<h3 id=\"{id}-tables\">Results</h3><ul class=\"results\">"
+    );
+    for sentence in sentences {
+        let _ = write!(html, "<li>{}</li>", escape(&sentence));
+    }
+    html.push_str("</ul>");
+}
+
 /// Links to the parts of a run.
-fn contents(html: &mut String, id: &str, summary: &Summary, (pictures, files): (bool, bool)) {
-    let parts = [
-        ("pictures", "Pictures", pictures),
-        ("charts", "Charts", true),
-        ("tables", "Tables", true),
-        ("expectations", "Expectations", !summary.expect.is_empty()),
-        ("files", "Files", files),
-    ];
+fn contents<'a>(html: &mut String, id: &str, parts: impl Iterator<Item = (&'a str, &'a str)>) {
     html.push_str("<nav class=\"contents\">");
-    for (part, name, _) in parts.iter().filter(|(.., there)| *there) {
+    for (part, name) in parts {
         let _ = write!(html, "<a href=\"#{id}-{part}\">{name}</a> ");
     }
     html.push_str("</nav>");

@@ -236,30 +236,11 @@ fn panel(
     let (x_from, x_to) = bounds(points.map(|p| (p.x, p.x)));
     let counted = series.iter().any(|s| is_counted(&s.x_unit));
     let x_scale = if counted {
-        // Leave space for the bars of the first and the last category.
-        Scale {
-            from: x_from - 0.5,
-            to: x_to + 0.5,
-            start: area.x,
-            end: area.right(),
-        }
+        across_categories(area, x_from, x_to)
     } else {
-        Scale {
-            from: x_from,
-            to: if x_to > x_from { x_to } else { x_from + 1.0 },
-            start: area.x + 24.0,
-            end: area.right() - 24.0,
-        }
+        across_values(area, x_from, x_to)
     };
-    let floor = if counted {
-        0.0
-    } else if y_from < 0.0 {
-        -round_top(-y_from, 4)
-    } else if y_from > 0.6 * y_to {
-        (y_from - (0.25 * (y_to - y_from)).max(0.02 * y_to)).max(0.0)
-    } else {
-        0.0
-    };
+    let floor = if counted { 0.0 } else { floor_of(y_from, y_to) };
     let moments = series.iter().filter(|s| is_moments(s)).count();
     // The rows of event strokes are above the lines.
     let room = 1.0 / (1.0 - (moments as f64 * ROW + 4.0) / area.height);
@@ -295,6 +276,36 @@ fn panel(
         }
     }
     area.bottom() + 40.0
+}
+
+/// Scale of categories, with space for the bars of the first and the last one.
+fn across_categories(area: Area, from: f64, to: f64) -> Scale {
+    Scale {
+        from: from - 0.5,
+        to: to + 0.5,
+        start: area.x,
+        end: area.right(),
+    }
+}
+
+fn across_values(area: Area, from: f64, to: f64) -> Scale {
+    Scale {
+        from,
+        to: if to > from { to } else { from + 1.0 },
+        start: area.x + 24.0,
+        end: area.right() - 24.0,
+    }
+}
+
+/// Lower end of an axis of values: zero, unless they are negative or far from it.
+fn floor_of(from: f64, to: f64) -> f64 {
+    if from < 0.0 {
+        -round_top(-from, 4)
+    } else if from > 0.6 * to {
+        (from - (0.25 * (to - from)).max(0.02 * to)).max(0.0)
+    } else {
+        0.0
+    }
 }
 
 fn legend(svg: &mut Svg, series: &[&Series], (left, top): (f64, f64), right: f64) -> f64 {

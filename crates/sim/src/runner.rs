@@ -185,11 +185,28 @@ fn take(
             .packets
             .extend(log.into_iter().flat_map(|l| l.finish(end)));
     }
-    for (i, result) in result.iter_mut().enumerate() {
+    finish(world, instances, &mut result)?;
+    Ok(RunResult {
+        flows: instances.iter().cloned().zip(result).collect(),
+        events: stage.events,
+        links: stage.links,
+        meter: stage.meter,
+        hops,
+    })
+}
+
+/// Completes the results by the final state of the nodes.
+fn finish(
+    world: World<SimFlow>,
+    instances: &[FlowInstance],
+    results: &mut [FlowResult],
+) -> Result<(), PlayError> {
+    let reached = world.now();
+    for (i, result) in results.iter_mut().enumerate() {
         result.done = world.done_at(NodeId(i * 2));
     }
     let mut members = world.into_agents().into_iter();
-    for (role, result) in instances.iter().zip(&mut result) {
+    for (role, result) in instances.iter().zip(results) {
         let pair = members.next().zip(members.next());
         let (sender, receiver) = pair.expect("two nodes for each role");
         if let Some(error) = collect(reached, sender, receiver, result) {
@@ -199,13 +216,7 @@ fn take(
             });
         }
     }
-    Ok(RunResult {
-        flows: instances.iter().cloned().zip(result).collect(),
-        events: stage.events,
-        links: stage.links,
-        meter: stage.meter,
-        hops,
-    })
+    Ok(())
 }
 
 /// Two nodes per flow instance, the sender first.

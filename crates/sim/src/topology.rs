@@ -118,16 +118,6 @@ pub fn leg_of(instances: &[FlowInstance], role: usize, leg: Leg) -> RouteId {
     RouteId(2 * instances.len() + 4 * before + leg as usize)
 }
 
-impl FlowPlan {
-    /// Name of the `number`th instance of the flow, counted from one.
-    pub fn name_of(&self, number: u32) -> String {
-        match self.count {
-            1 => self.name.clone(),
-            _ => format!("{}-{number}", self.name),
-        }
-    }
-}
-
 fn role(plan: &FlowPlan, number: u32, seed: Seed) -> FlowInstance {
     let name = plan.name_of(number);
     let mut rng = seed.stream(&format!("flow/{name}"));

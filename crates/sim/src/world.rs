@@ -27,7 +27,7 @@ mod wired;
 
 pub use error::WorldError;
 use lookahead::Lookahead;
-use node::{Aside, NodeState};
+use node::{Aside, NodeState, Outlook};
 pub use observer::{Flight, Observer, Sample};
 pub use packet::SimPacket;
 use packet::put;
@@ -329,7 +329,7 @@ impl<A: Agent> World<A> {
         &mut self,
         exit: Exit,
         observer: &mut O,
-    ) -> Option<(usize, (Time, bool))> {
+    ) -> Option<(usize, Outlook)> {
         let packet = self.network.packet_mut(&exit)?;
         let (at, id) = (exit.at(), packet.to as usize);
         let node = &mut self.nodes[id];
@@ -349,7 +349,8 @@ impl<A: Agent> World<A> {
         };
         let mut cx = AgentCx::new(at, &mut node.aside.rng, &mut trace, &mut self.outbox);
         let (timer, done) = node.agent.take(&mut cx, &arrival, &mut packet.body);
-        let outlook = (node.within(timer), done);
+        let due = node.within(timer);
+        let outlook = Outlook { due, done };
         self.network.discard(exit);
         Some((id, outlook))
     }
@@ -357,12 +358,7 @@ impl<A: Agent> World<A> {
     /// Runs the timer of a node. Returns its next timer.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once for each timer")]
-    fn ring<O: Observer + ?Sized>(
-        &mut self,
-        id: usize,
-        at: Time,
-        observer: &mut O,
-    ) -> (Time, bool) {
+    fn ring<O: Observer + ?Sized>(&mut self, id: usize, at: Time, observer: &mut O) -> Outlook {
         let node = &mut self.nodes[id];
         let mut trace = NodeTrace {
             observer,
@@ -370,7 +366,8 @@ impl<A: Agent> World<A> {
         };
         let mut cx = AgentCx::new(at, &mut node.aside.rng, &mut trace, &mut self.outbox);
         let (timer, done) = node.agent.wake(&mut cx);
-        (node.within(timer), done)
+        let due = node.within(timer);
+        Outlook { due, done }
     }
 
     /// Sends the packets of an agent's last call. With `AHEAD`, `at` may be later than the clock.
@@ -456,14 +453,14 @@ impl<A: Agent> World<A> {
     /// acknowledgement, keeps its entry: see [`postpone`](Self::postpone).
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once after each input of a node")]
-    fn settle(&mut self, id: usize, (at, done): (Time, bool)) {
+    fn settle(&mut self, id: usize, outlook: Outlook) {
         let node = &mut self.nodes[id];
         let planned = self.timers.get(id);
-        node.late = at > planned && planned > self.now;
-        if !node.late && at != planned {
-            self.timers.set(id, at);
+        node.late = outlook.due > planned && planned > self.now;
+        if !node.late && outlook.due != planned {
+            self.timers.set(id, outlook.due);
         }
-        self.count(id, done, self.now);
+        self.count(id, outlook.done, self.now);
     }
 
     /// Updates the count of busy nodes.

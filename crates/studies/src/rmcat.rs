@@ -9,30 +9,25 @@
 mod cases;
 pub mod comparison;
 mod fair;
-pub(crate) mod fairness;
 mod outcome;
 mod scorecard;
-mod scores;
-mod view;
+pub(crate) mod view;
 
 use core::time::Duration;
 
-use tidegate_core::controller::ControllerConfig;
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use tidegate_sim::model_flow::Workload;
 use tidegate_sim::runner::{self, PlayError};
-use tidegate_sim::scenario::{
-    BulkPlan, EncoderKind, FlowPlan, MediaPlan, Scenario, ScenarioError, VideoPlan,
-};
+use tidegate_sim::scenario::{BulkPlan, EncoderKind, FlowPlan, Scenario, VideoPlan};
 
 pub use cases::{Bound, CASES, Case, Limit, Metric};
 pub use fair::Shares;
-pub use fairness::Fairness;
 pub use outcome::{FlowOutcome, Outcome};
-pub use scores::{Change, FlowScore, Scores, score};
+pub use view::fairness::Fairness;
+pub use view::scores::{Change, FlowScore, Scores, score};
 pub use view::{
     CONVERGED_FOR, CONVERGENCE_AVERAGING, CONVERGENCE_TIME, CONVERGENCE_TOLERANCE, SHARE_CHANGE,
     STARTUP, STARVATION_WINDOW,
@@ -51,56 +46,6 @@ pub struct Verdict {
     pub holds: bool,
     /// Reason for the limit.
     pub why: &'static str,
-}
-
-impl Case {
-    /// The scenario of the embedded file.
-    ///
-    /// # Errors
-    /// The file is not a valid scenario; a test parses all of them.
-    pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
-        let file = format!("{}.toml", self.scenario_name());
-        Scenario::parse(&file, self.text, &|name| match name {
-            "../traces/cellular.mahi" => Ok(CELLULAR.to_owned()),
-            _ => Err("the program has no embedded trace of this name".to_owned()),
-        })
-    }
-
-    /// The scenario with all media flows sending `source`.
-    ///
-    /// # Errors
-    /// As [`scenario`](Self::scenario).
-    pub fn scenario_sending(&self, source: Source) -> Result<Scenario, ScenarioError> {
-        let mut scenario = self.scenario()?;
-        for flow in media(&mut scenario) {
-            if let (Source::Greedy, MediaPlan::Video(video)) = (source, &flow.media) {
-                flow.media = MediaPlan::Bulk(greedy(video));
-            }
-        }
-        Ok(scenario)
-    }
-
-    /// [`scenario_sending`](Self::scenario_sending), with `control` as the controller of all media
-    /// flows.
-    ///
-    /// # Errors
-    /// As [`scenario`](Self::scenario).
-    pub fn scenario_with(
-        &self,
-        control: &ControllerConfig,
-        source: Source,
-    ) -> Result<Scenario, ScenarioError> {
-        let mut scenario = self.scenario_sending(source)?;
-        for flow in media(&mut scenario) {
-            flow.control = Some(control.clone());
-        }
-        Ok(scenario)
-    }
-
-    /// Name of the scenario: `rmcat-5-1` for case `5.1`.
-    pub fn scenario_name(&self) -> String {
-        format!("rmcat-{}", self.id.replace('.', "-"))
-    }
 }
 
 fn media(scenario: &mut Scenario) -> impl Iterator<Item = &mut FlowPlan> {

@@ -206,6 +206,14 @@ impl Viewer {
     }
 }
 
+/// A decoded access unit.
+#[derive(Clone, Copy)]
+struct DecodedUnit {
+    frame: u64,
+    /// Whether it arrived in time.
+    accepted: bool,
+}
+
 /// Decoder, originals and screen.
 struct Screen {
     /// Empty without a reference.
@@ -214,9 +222,8 @@ struct Screen {
     rate: FrameRate,
     decoder: Decoder,
     notes: DecoderNotes,
-    /// Frame numbers of the last decoded access units, newest first, and whether they arrived in
-    /// time.
-    units: VecDeque<(u64, bool)>,
+    /// The last decoded access units, newest first.
+    units: VecDeque<DecodedUnit>,
     original: Option<Original>,
     shown: Option<(u64, Picture)>,
     /// Size of the shown pictures, and the frame at which it changed last.
@@ -279,7 +286,11 @@ impl Screen {
         // Frame whose turn it is on the screen, and its picture.
         let (mut due, mut picture) = (Some(row.frame), None);
         if !data.is_empty() {
-            match self.decode_unit((row.frame, accepted), &data, &mut note) {
+            let unit = DecodedUnit {
+                frame: row.frame,
+                accepted,
+            };
+            match self.decode_unit(unit, &data, &mut note) {
                 Output::Picture(frame, decoded) => (due, picture) = (Some(frame), decoded),
                 Output::Delayed => due = None,
                 Output::Nothing => trouble = true,
@@ -302,9 +313,9 @@ impl Screen {
     /// The next picture that has waited for its turn until the end of the stream.
     fn drain(&mut self) -> Option<DecodedFrame> {
         let picture = self.decoder.drain().picture().cloned()?;
-        let (due, accepted) = *self.units.get(usize::from(self.decoder.behind()))?;
+        let unit = *self.units.get(usize::from(self.decoder.behind()))?;
         let mut note = None;
-        let shown = self.present(due, accepted.then_some(picture), &mut note);
+        let shown = self.present(unit.frame, unit.accepted.then_some(picture), &mut note);
         Some(DecodedFrame {
             row: None,
             shown,
@@ -345,7 +356,7 @@ impl Screen {
     }
 
     /// Decodes the access unit of a frame.
-    fn decode_unit(&mut self, unit: (u64, bool), data: &[u8], note: &mut Option<String>) -> Output {
+    fn decode_unit(&mut self, unit: DecodedUnit, data: &[u8], note: &mut Option<String>) -> Output {
         self.units.push_front(unit);
         self.units.truncate(MAX_UNITS);
         let decoded = self.decoder.decode(data);
@@ -359,8 +370,8 @@ impl Screen {
         };
         let behind = self.decoder.behind();
         *note = note.take().or_else(|| self.notes.order(behind));
-        let (frame, accepted) = self.units.get(usize::from(behind)).copied().unwrap_or(unit);
-        Output::Picture(frame, accepted.then_some(picture))
+        let unit = self.units.get(usize::from(behind)).copied().unwrap_or(unit);
+        Output::Picture(unit.frame, unit.accepted.then_some(picture))
     }
 
     /// Whether a picture of this size is shown. The size may change once a second, because a window

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
-use std::{io, mem, ptr};
+use std::{fmt, io, mem, ptr};
 
 use tidegate_core::aggregate::bridge::Medium;
 use tidegate_core::wire::udp::Checksum;
@@ -38,6 +38,24 @@ pub enum PortError {
     /// The kernel refused a socket.
     System(io::Error),
 }
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Medium(number) => write!(
+                f,
+                "its link layer (ARPHRD {number}) is neither Ethernet nor a tunnel of IP packets"
+            ),
+            Self::NoInterface => f.write_str("there is none of this name: see `ip link`"),
+            Self::System(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                f.write_str("a packet socket needs CAP_NET_RAW: run as root")
+            }
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PortError {}
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

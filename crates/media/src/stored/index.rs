@@ -59,15 +59,7 @@ pub(super) fn open(path: &Path) -> Result<StoredVideo, StoredError> {
         units: Vec::new(),
         sets: None,
     };
-    let mut packet = ffmpeg::Packet::empty();
-    loop {
-        match packet.read(&mut input) {
-            Ok(()) if packet.stream() != number => {}
-            Ok(()) => reader.add(&packet, unit)?,
-            Err(ffmpeg::Error::Eof) => break,
-            Err(e) => return Err(unreadable(&e)),
-        }
-    }
+    reader.read_stream(&mut input, number, unit)?;
     let Reading { units, sets, .. } = reader;
     if stated > 0 && (units.len() as i64) < stated {
         let pictures = units.len();
@@ -106,6 +98,29 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// Adds all packets of a stream.
+    fn read_stream(
+        &mut self,
+        input: &mut ffmpeg::format::context::Input,
+        stream: usize,
+        unit: ffmpeg::Rational,
+    ) -> Result<(), StoredError> {
+        let mut packet = ffmpeg::Packet::empty();
+        loop {
+            match packet.read(input) {
+                Ok(()) if packet.stream() != stream => {}
+                Ok(()) => self.add(&packet, unit)?,
+                Err(ffmpeg::Error::Eof) => return Ok(()),
+                Err(e) => {
+                    return Err(StoredError::Unreadable {
+                        path: self.path.to_owned(),
+                        why: e.to_string(),
+                    });
+                }
+            }
+        }
+    }
+
     fn add(&mut self, packet: &ffmpeg::Packet, unit: ffmpeg::Rational) -> Result<(), StoredError> {
         let data = packet.data().unwrap_or_default();
         let container = || StoredError::Container {

@@ -170,14 +170,7 @@ fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
         }
         Body::Ack(ack) => {
             out.push(ACK);
-            out.extend(ack.next.to_le_bytes());
-            out.extend(ack.echo.as_nanos().to_le_bytes());
-            out.push(u8::from(ack.again) | u8::from(ack.ece) << 1);
-            out.extend(ack.marks.to_le_bytes());
-            for (from, to) in ack.sack {
-                out.extend(from.to_le_bytes());
-                out.extend(to.to_le_bytes());
-            }
+            write_ack(ack, out);
         }
         Body::Request(request) => {
             out.push(REQUEST);
@@ -195,6 +188,17 @@ fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
             out.push(BYTES);
             out.extend(bytes);
         }
+    }
+}
+
+fn write_ack(ack: &Ack, out: &mut Vec<u8>) {
+    out.extend(ack.next.to_le_bytes());
+    out.extend(ack.echo.as_nanos().to_le_bytes());
+    out.push(u8::from(ack.again) | u8::from(ack.ece) << 1);
+    out.extend(ack.marks.to_le_bytes());
+    for (from, to) in ack.sack {
+        out.extend(from.to_le_bytes());
+        out.extend(to.to_le_bytes());
     }
 }
 
@@ -233,22 +237,7 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
                 cwr: flags & 2 != 0,
             })
         }
-        ACK => {
-            let (next, echo, flags) = (rest.u32()?, rest.time()?, rest.byte()?);
-            let marks = u16::from_le_bytes(rest.take()?);
-            let mut sack = [(0, 0); 3];
-            for block in &mut sack {
-                *block = (rest.u32()?, rest.u32()?);
-            }
-            Body::Ack(Ack {
-                next,
-                echo,
-                sack,
-                ece: flags & 2 != 0,
-                again: flags & 1 != 0,
-                marks,
-            })
-        }
+        ACK => Body::Ack(read_ack(&mut rest)?),
         REQUEST => Body::Request(Request {
             number: rest.u32()?,
             group: rest.u32()?,
@@ -263,6 +252,23 @@ fn read(payload: &[u8]) -> Option<(Time, Body)> {
         _ => return None,
     };
     Some((sent, body))
+}
+
+fn read_ack(rest: &mut Rest<'_>) -> Option<Ack> {
+    let (next, echo, flags) = (rest.u32()?, rest.time()?, rest.byte()?);
+    let marks = u16::from_le_bytes(rest.take()?);
+    let mut sack = [(0, 0); 3];
+    for block in &mut sack {
+        *block = (rest.u32()?, rest.u32()?);
+    }
+    Some(Ack {
+        next,
+        echo,
+        sack,
+        ece: flags & 2 != 0,
+        again: flags & 1 != 0,
+        marks,
+    })
 }
 
 /// The unread part of a payload.

@@ -187,6 +187,16 @@ pub struct FlowPlan {
     pub stop: Duration,
 }
 
+impl FlowPlan {
+    /// Name of the `number`th instance of the flow, counted from one.
+    pub fn name_of(&self, number: u32) -> String {
+        match self.count {
+            1 => self.name.clone(),
+            _ => format!("{}-{number}", self.name),
+        }
+    }
+}
+
 /// A link between a host and the shared links, with the same properties in both directions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessPlan {

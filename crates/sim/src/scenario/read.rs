@@ -69,30 +69,8 @@ pub(super) fn tree<'a>(
     if let Some(sweep) = head.get("sweep").filter(|s| s.kind() != Form::Table) {
         return Err(sweep.wrong("a table, [sweep], at the end of the file"));
     }
-    let duration = length(&head.need("duration", "duration = \"60s\"")?)?;
+    let mut scenario = empty(&head)?;
     let (mut names, mut nodes) = (Names::default(), Nodes::default());
-    let mut scenario = Scenario {
-        name: name(&head.need("name", "name = \"demo\"")?)?,
-        about: match head.get("about") {
-            Some(about) => about.text("one line in quotes")?.to_owned(),
-            None => String::new(),
-        },
-        duration,
-        seed: match head.get("seed") {
-            // TOML integers are signed.
-            Some(seed) => Seed(seed.whole(0..=i64::MAX as u64)?),
-            None => Seed(1),
-        },
-        measure: match head.get("measure") {
-            Some(value) => measure(&value, duration)?,
-            None => (Duration::ZERO, duration),
-        },
-        links: Vec::new(),
-        flows: Vec::new(),
-        aggregations: Vec::new(),
-        baselines: Vec::new(),
-        expect: Vec::new(),
-    };
     let links = head.need("link", "a [[link]] with name, rate, delay and queue")?;
     let directions = read_links(&links, &mut scenario, &mut names, &mut nodes, open)?;
     let mut points = Vec::new();
@@ -128,6 +106,33 @@ pub(super) fn tree<'a>(
         scenario.expect = expectations(&list, &scenario)?;
     }
     Ok(scenario)
+}
+
+/// Name, length and seed of the scenario, without links and flows.
+fn empty(head: &Table<'_>) -> Result<Scenario, ScenarioError> {
+    let duration = length(&head.need("duration", "duration = \"60s\"")?)?;
+    Ok(Scenario {
+        name: name(&head.need("name", "name = \"demo\"")?)?,
+        about: match head.get("about") {
+            Some(about) => about.text("one line in quotes")?.to_owned(),
+            None => String::new(),
+        },
+        duration,
+        seed: match head.get("seed") {
+            // TOML integers are signed.
+            Some(seed) => Seed(seed.whole(0..=i64::MAX as u64)?),
+            None => Seed(1),
+        },
+        measure: match head.get("measure") {
+            Some(value) => measure(&value, duration)?,
+            None => (Duration::ZERO, duration),
+        },
+        links: Vec::new(),
+        flows: Vec::new(),
+        aggregations: Vec::new(),
+        baselines: Vec::new(),
+        expect: Vec::new(),
+    })
 }
 
 /// Adds the links to the plan, and their ends to `nodes`. Returns the links of each `[[link]]`, one

@@ -62,25 +62,42 @@ pub struct Sender {
     duplicates: Duplicates,
     window: Window,
     algorithm: Algorithm,
-    reduction: Reduction,
-    phase: Phase,
-    /// The phase ends when all segments before this one are acknowledged.
-    phase_end: u32,
-    undo: Option<Undo>,
+    recovery: Recovery,
     timers: Timers,
     probe: Option<Probe>,
     pacer: Pacer,
     usage: Usage,
-    /// The next new segment carries CWR.
-    cwr: bool,
-    /// Marks that the receiver has counted up to the newest acknowledgement, modulo 2^16.
-    marks: u16,
+    ecn: EcnState,
     last_sent: Time,
     /// The source has stopped.
     stopped: bool,
     last_rate: RateSample,
-    counters: Counters,
-    more: RecoveryCounters,
+    counts: Counts,
+}
+
+/// Loss recovery.
+#[derive(Clone, Debug, Default)]
+struct Recovery {
+    phase: Phase,
+    /// The phase ends when all segments before this one are acknowledged.
+    end: u32,
+    reduction: Reduction,
+    undo: Option<Undo>,
+}
+
+/// State of ECN.
+#[derive(Clone, Copy, Debug, Default)]
+struct EcnState {
+    /// The next new segment carries CWR.
+    cwr: bool,
+    /// Marks that the receiver has counted up to the newest acknowledgement, modulo 2^16.
+    marks: u16,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    common: Counters,
+    recovery: RecoveryCounters,
 }
 
 impl Sender {
@@ -108,21 +125,16 @@ impl Sender {
             duplicates: Duplicates::default(),
             window: Window::new(initial, config.window),
             algorithm: config.congestion.build(packet, initial),
-            reduction: Reduction::default(),
-            phase: Phase::Open,
-            phase_end: 0,
-            undo: None,
+            recovery: Recovery::default(),
             timers: Timers::new(),
             probe: None,
             pacer: Pacer::new(),
             usage: Usage::default(),
-            cwr: false,
-            marks: 0,
+            ecn: EcnState::default(),
             last_sent: Time::ZERO,
             stopped: false,
             last_rate: RateSample::default(),
-            counters: Counters::default(),
-            more: RecoveryCounters::default(),
+            counts: Counts::default(),
         })
     }
 
@@ -135,7 +147,7 @@ impl Sender {
             rto: self.rtt.timeout(),
             srtt: (!srtt.is_zero()).then_some(srtt),
             in_flight: self.board.in_flight(),
-            recovering: self.phase == Phase::Recovery,
+            recovering: self.recovery.phase == Phase::Recovery,
         }
     }
 
@@ -143,7 +155,7 @@ impl Sender {
     pub fn path(&self) -> PathState {
         let packet = Bytes(u64::from(self.config.packet_size)).bits() as f64;
         PathState {
-            phase: self.phase,
+            phase: self.recovery.phase,
             min_rtt: self.rtt.min(),
             delivered: self.sampler.delivered(),
             delivery_rate: self
@@ -159,13 +171,13 @@ impl Sender {
     pub fn counters(&self) -> Counters {
         Counters {
             acked: self.board.una(),
-            ..self.counters
+            ..self.counts.common
         }
     }
 
     /// Additional counters.
     pub fn recovery_counters(&self) -> RecoveryCounters {
-        self.more
+        self.counts.recovery
     }
 
     /// The congestion control.

@@ -8,7 +8,7 @@ mod player;
 mod trace;
 
 pub use player::{TraceEncoder, TracePlayer};
-pub use trace::{FrameTrace, FrameTraceError, FrameTraceFault, RecordedFrame};
+pub use trace::{FrameTrace, FrameTraceError, FrameTraceFault, RecordedFrame, TraceFrame};
 
 use core::fmt;
 use core::time::Duration;

@@ -18,6 +18,7 @@ use tidegate_core::link::{LinkId, RouteId, Step};
 use tidegate_core::units::Time;
 
 use super::batch_wakeup::BatchWakeup;
+use super::node::Outlook;
 use super::{MOST_WAKES, NodeId, Observer, World, WorldError};
 use crate::packet_agent::Agent;
 
@@ -215,15 +216,16 @@ impl<A: Agent> World<A> {
                 self.look_at_news(observer);
             }
             let at = exit.at();
-            while outlook.0 < at {
-                outlook = self.wake_at(id, outlook.0, observer)?;
+            while outlook.due < at {
+                outlook = self.wake_at(id, outlook.due, observer)?;
             }
             self.ahead.latest = self.ahead.latest.max(at);
-            if let Some((_, (due, done))) = self.hand_over(exit, observer) {
+            if let Some((_, next)) = self.hand_over(exit, observer) {
                 self.send::<true, O>(id, at, observer)?;
                 self.nodes[id].start = at;
-                outlook = (due.max(at), done);
-                self.count(id, done, at);
+                let due = next.due.max(at);
+                outlook = Outlook { due, ..next };
+                self.count(id, next.done, at);
             }
         }
         self.plan(id, outlook);
@@ -239,13 +241,13 @@ impl<A: Agent> World<A> {
         id: usize,
         at: Time,
         observer: &mut O,
-    ) -> Result<(Time, bool), WorldError> {
+    ) -> Result<Outlook, WorldError> {
         self.ahead.latest = self.ahead.latest.max(at);
         for _ in 0..MOST_WAKES {
             let outlook = self.ring(id, at, observer);
             self.send::<true, O>(id, at, observer)?;
-            self.count(id, outlook.1, at);
-            if outlook.0 > at {
+            self.count(id, outlook.done, at);
+            if outlook.due > at {
                 self.nodes[id].start = at;
                 return Ok(outlook);
             }
@@ -260,8 +262,8 @@ impl<A: Agent> World<A> {
         observer: &mut O,
     ) -> Result<(), WorldError> {
         let mut outlook = self.nodes[id].outlook();
-        while outlook.0 <= self.ahead.limit {
-            outlook = self.wake_at(id, outlook.0, observer)?;
+        while outlook.due <= self.ahead.limit {
+            outlook = self.wake_at(id, outlook.due, observer)?;
         }
         self.plan(id, outlook);
         Ok(())
@@ -269,9 +271,9 @@ impl<A: Agent> World<A> {
 
     /// Updates the timer of a node and its done state.
     #[inline]
-    fn plan(&mut self, id: usize, (due, done): (Time, bool)) {
-        self.ahead.timers.plan(id, due);
-        self.count(id, done, self.now);
+    fn plan(&mut self, id: usize, outlook: Outlook) {
+        self.ahead.timers.plan(id, outlook.due);
+        self.count(id, outlook.done, self.now);
     }
 
     /// Returns to the plain order for the rest of the run.

@@ -35,6 +35,13 @@ pub(super) struct Aside {
     pub(super) done_at: Time,
 }
 
+/// Next timer of a node within its active period, and whether its agent is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outlook {
+    pub(super) due: Time,
+    pub(super) done: bool,
+}
+
 impl<A: Agent> NodeState<A> {
     #[inline]
     pub(super) fn takes_part(&self, now: Time) -> bool {
@@ -47,12 +54,15 @@ impl<A: Agent> NodeState<A> {
         self.within(self.agent.next_timer())
     }
 
-    /// Next timer, clamped to the active period, and whether the agent is done.
+    /// Next timer and end of the agent.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "once after each input of a node")]
-    pub(super) fn outlook(&self) -> (Time, bool) {
+    pub(super) fn outlook(&self) -> Outlook {
         let (timer, done) = self.agent.outlook();
-        (self.within(timer), done)
+        Outlook {
+            due: self.within(timer),
+            done,
+        }
     }
 
     #[inline]

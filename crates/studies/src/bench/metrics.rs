@@ -9,7 +9,7 @@ use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult};
 use tidegate_sim::runner::RunResult;
 use tidegate_sim::scenario::{LinkPlan, RatePlan, Scenario};
 
-use crate::rmcat::fairness;
+use crate::rmcat::view::fairness;
 
 /// A run and what was under test.
 pub(super) struct Played<'a> {

@@ -10,7 +10,7 @@ use tidegate_sim::runner::{self, Keep, RunResult};
 use super::runs::{Job, scenario};
 use super::{Options, PapersError, Progress};
 use crate::parallel::in_parallel;
-use crate::rmcat::fairness;
+use crate::rmcat::view::fairness;
 
 /// A network and its flows.
 pub(super) trait ScenarioText {

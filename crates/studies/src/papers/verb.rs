@@ -239,10 +239,15 @@ fn play_plan(
         say(kept(&figures, entries.len(), at, args));
         return Ok(signals::exit_code());
     }
+    conclude(args, &figures)
+}
+
+/// Prints the numbers of all figures, or how many of their claims hold.
+fn conclude(args: &RunArgs, figures: &[Figure]) -> Result<ExitCode> {
     if args.json {
-        print_json(&figures)?;
+        print_json(figures)?;
     } else if figures.len() > 1 {
-        write!(output(), "{}", summary(&figures))?;
+        write!(output(), "{}", summary(figures))?;
     }
     let fails = |figure: &Figure| figure.claims.iter().any(|claim| claim.holds == Some(false));
     Ok(if args.strict && figures.iter().any(fails) {

@@ -3,6 +3,10 @@
 use core::fmt;
 
 use serde::Serialize;
+use tidegate_core::controller::ControllerConfig;
+use tidegate_sim::scenario::{MediaPlan, Scenario, ScenarioError};
+
+use super::{CELLULAR, Source, greedy, media};
 
 /// A test case.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +29,54 @@ impl Case {
     /// The case with this identifier.
     pub fn named(id: &str) -> Option<&'static Self> {
         CASES.iter().find(|case| case.id == id)
+    }
+
+    /// The scenario of the embedded file.
+    ///
+    /// # Errors
+    /// The file is not a valid scenario; a test parses all of them.
+    pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
+        let file = format!("{}.toml", self.scenario_name());
+        Scenario::parse(&file, self.text, &|name| match name {
+            "../traces/cellular.mahi" => Ok(CELLULAR.to_owned()),
+            _ => Err("the program has no embedded trace of this name".to_owned()),
+        })
+    }
+
+    /// The scenario with all media flows sending `source`.
+    ///
+    /// # Errors
+    /// As [`scenario`](Self::scenario).
+    pub fn scenario_sending(&self, source: Source) -> Result<Scenario, ScenarioError> {
+        let mut scenario = self.scenario()?;
+        for flow in media(&mut scenario) {
+            if let (Source::Greedy, MediaPlan::Video(video)) = (source, &flow.media) {
+                flow.media = MediaPlan::Bulk(greedy(video));
+            }
+        }
+        Ok(scenario)
+    }
+
+    /// [`scenario_sending`](Self::scenario_sending), with `control` as the controller of all media
+    /// flows.
+    ///
+    /// # Errors
+    /// As [`scenario`](Self::scenario).
+    pub fn scenario_with(
+        &self,
+        control: &ControllerConfig,
+        source: Source,
+    ) -> Result<Scenario, ScenarioError> {
+        let mut scenario = self.scenario_sending(source)?;
+        for flow in media(&mut scenario) {
+            flow.control = Some(control.clone());
+        }
+        Ok(scenario)
+    }
+
+    /// Name of the scenario: `rmcat-5-1` for case `5.1`.
+    pub fn scenario_name(&self) -> String {
+        format!("rmcat-{}", self.id.replace('.', "-"))
     }
 }
 

@@ -7,7 +7,7 @@ use tidegate_core::link::{Limit, QueueConfig};
 
 use super::fair::{capacity, is_on};
 use super::*;
-use tidegate_sim::scenario::TcpSender;
+use tidegate_sim::scenario::{MediaPlan, TcpSender};
 use tidegate_sim::tcp::classic::Flavour;
 use tidegate_sim::traffic::Distribution;
 use tidegate_sim::traffic::web::{Begin, Connections};

@@ -1,6 +1,7 @@
 use core::time::Duration;
 
-use super::fairness::{jain, percentile, ratio};
+use super::view::fairness::{jain, percentile, ratio};
+use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
 
 use super::*;

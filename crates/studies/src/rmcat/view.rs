@@ -1,5 +1,8 @@
 //! A run with its scenario and fair shares, and common queries on its time series.
 
+pub(crate) mod fairness;
+pub(super) mod scores;
+
 use core::ops::Range;
 use core::time::Duration;
 

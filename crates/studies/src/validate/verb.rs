@@ -50,15 +50,7 @@ pub struct ValidateArgs {
 /// # Errors
 /// An option is invalid, a run fails, or a chart cannot be written.
 pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
-    let mut cases = Case::all(args.quick);
-    if let Some(pattern) = &args.only {
-        cases.retain(|case| case.matches(pattern));
-        if cases.is_empty() {
-            bail!(
-                "no case matches --only \"{pattern}\"; use the name of a set (every, queue, red, response, satellite, shared, speed, start) or of a controller (reno, newreno, sack, rap, tfrc)"
-            );
-        }
-    }
+    let cases = selected(args)?;
     let seeds = |case: &Case| match args.seeds {
         _ if !case.is_random() => 1,
         Some(seeds) => seeds,
@@ -101,25 +93,44 @@ pub fn run(args: &ValidateArgs) -> Result<ExitCode> {
         let of_case: Vec<SeedMetrics> = of_case.map(|(_, played)| played.clone()).collect();
         rows.extend(case.judge(&of_case));
     }
-    let drawings = match &args.out {
-        Some(dir) => draw(&rows, dir)?,
-        None => Vec::new(),
-    };
-    let mut out = output();
-    if args.json {
-        print_json(&rows)?;
-    } else {
-        write!(out, "{}", table(&rows, terminal::columns(out.as_fd())))?;
-        for drawing in drawings {
-            writeln!(out, "drawing: {}", drawing.display())?;
-        }
-    }
+    show(args, &rows)?;
     let sound = rows.iter().all(|row| row.holds || row.excuse.is_some());
     Ok(if sound {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(EXPECTATION_FAILS)
     })
+}
+
+/// Cases that the options select.
+fn selected(args: &ValidateArgs) -> Result<Vec<Case>> {
+    let mut cases = Case::all(args.quick);
+    if let Some(pattern) = &args.only {
+        cases.retain(|case| case.matches(pattern));
+        if cases.is_empty() {
+            bail!(
+                "no case matches --only \"{pattern}\"; use the name of a set (every, queue, red, response, satellite, shared, speed, start) or of a controller (reno, newreno, sack, rap, tfrc)"
+            );
+        }
+    }
+    Ok(cases)
+}
+
+/// Draws and prints the results.
+fn show(args: &ValidateArgs, rows: &[Row]) -> Result<()> {
+    let drawings = match &args.out {
+        Some(dir) => draw(rows, dir)?,
+        None => Vec::new(),
+    };
+    if args.json {
+        return print_json(&rows);
+    }
+    let mut out = output();
+    write!(out, "{}", table(rows, terminal::columns(out.as_fd())))?;
+    for drawing in drawings {
+        writeln!(out, "drawing: {}", drawing.display())?;
+    }
+    Ok(())
 }
 
 /// Draws the charts into `dir`. Returns the paths of the PNG files.

@@ -95,15 +95,7 @@ pub(super) fn link(
         None => Vec::new(),
     };
     let lower_effort = match table.get("lower_effort") {
-        Some(value) => value.choice(
-            &["honour", "ignore", "remark", "drop"],
-            &[
-                LowerEffortPolicy::Honour,
-                LowerEffortPolicy::Ignore,
-                LowerEffortPolicy::Remark,
-                LowerEffortPolicy::Drop,
-            ],
-        )?,
+        Some(value) => lower_effort(&value)?,
         None => LowerEffortPolicy::Honour,
     };
     Ok(LinkPlan {
@@ -116,6 +108,18 @@ pub(super) fn link(
         outages,
         lower_effort,
     })
+}
+
+fn lower_effort(value: &Value<'_>) -> Result<LowerEffortPolicy, ScenarioError> {
+    value.choice(
+        &["honour", "ignore", "remark", "drop"],
+        &[
+            LowerEffortPolicy::Honour,
+            LowerEffortPolicy::Ignore,
+            LowerEffortPolicy::Remark,
+            LowerEffortPolicy::Drop,
+        ],
+    )
 }
 
 /// Rate for queues that configure themselves.

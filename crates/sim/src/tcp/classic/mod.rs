@@ -27,10 +27,6 @@ use sack::Repair;
 
 /// A TCP sender as in ns-2.35.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent conditions, not one state"
-)]
 pub struct Sender {
     config: Config,
     source: Source,
@@ -42,18 +38,7 @@ pub struct Sender {
     /// Window inflation by duplicate acknowledgements.
     dup_window: u32,
     dup_acks: u32,
-    /// First unacknowledged segment (`highest_ack_` plus one).
-    una: u32,
-    /// Same as `una`, but constant during recovery with SACK (`last_ack_` plus one).
-    last: u32,
-    /// `una` before the latest change.
-    before: u32,
-    /// Next segment to send; falls back after a timeout (`t_seqno_`).
-    nxt: u32,
-    /// One after the highest segment sent (`maxseq_` plus one).
-    sent_end: u32,
-    /// One after the highest segment sent at the last window reduction (`recover_` plus one).
-    recover: u32,
+    seq: Sequence,
     last_cut: Cut,
     /// The segment whose round trip is measured, and its send time.
     timed: Option<(u32, Time)>,
@@ -62,16 +47,39 @@ pub struct Sender {
     send_at: Time,
     /// The earliest of all timers.
     due: Time,
-    /// The network and the peer support ECN.
-    ecn_agreed: bool,
-    /// Marks continue at a window of one segment, so the retransmission timer limits the rate.
-    ecn_backoff: bool,
-    /// The next segment carries CWR.
-    cwr: bool,
+    ecn: EcnState,
     hoe: newreno::Hoe,
     first_partial: bool,
     repair: Repair,
     counters: Counters,
+}
+
+/// Segment numbers, with their names in ns-2.
+#[derive(Clone, Copy, Debug)]
+struct Sequence {
+    /// First unacknowledged segment (`highest_ack_` plus one).
+    una: u32,
+    /// Same as `una`, but constant during recovery with SACK (`last_ack_` plus one).
+    last: u32,
+    /// `una` before the latest change.
+    before: u32,
+    /// Next segment to send; falls back after a timeout (`t_seqno_`).
+    next: u32,
+    /// One after the highest segment sent (`maxseq_` plus one).
+    sent_end: u32,
+    /// One after the highest segment sent at the last window reduction (`recover_` plus one).
+    recover: u32,
+}
+
+/// State of ECN.
+#[derive(Clone, Copy, Debug, Default)]
+struct EcnState {
+    /// The network and the peer support ECN.
+    agreed: bool,
+    /// Marks continue at a window of one segment, so the retransmission timer limits the rate.
+    backoff: bool,
+    /// The next segment carries CWR.
+    cwr: bool,
 }
 
 impl Sender {
@@ -92,20 +100,20 @@ impl Sender {
             ssthresh: config.initial_ssthresh.unwrap_or(config.window),
             dup_window: 0,
             dup_acks: 0,
-            una: 0,
-            last: 0,
-            before: 0,
-            nxt: 0,
-            sent_end: 0,
-            recover: 1,
+            seq: Sequence {
+                una: 0,
+                last: 0,
+                before: 0,
+                next: 0,
+                sent_end: 0,
+                recover: 1,
+            },
             last_cut: Cut::None,
             timed: None,
             retransmit_at: Time::FAR,
             send_at: Time::FAR,
             due: source.start,
-            ecn_agreed: false,
-            ecn_backoff: false,
-            cwr: false,
+            ecn: EcnState::default(),
             hoe: newreno::Hoe::default(),
             first_partial: false,
             repair: Repair::default(),
@@ -122,7 +130,7 @@ impl Sender {
             srtt: self.rto.srtt(),
             in_flight: match self.repair.pipe() {
                 Some(pipe) => pipe,
-                None => self.sent_end - self.una,
+                None => self.seq.sent_end - self.seq.una,
             },
             recovering: self.dup_window > 0 || self.repair.pipe().is_some(),
         }
@@ -131,14 +139,14 @@ impl Sender {
     /// Counters.
     pub fn counters(&self) -> Counters {
         Counters {
-            acked: self.una,
+            acked: self.seq.una,
             ..self.counters
         }
     }
 
     /// Expiry of the retransmission timer; none while no data is outstanding.
     pub fn next_timeout(&self) -> Option<Time> {
-        let runs = self.una < self.sent_end && self.retransmit_at < Time::FAR;
+        let runs = self.seq.una < self.seq.sent_end && self.retransmit_at < Time::FAR;
         runs.then_some(self.retransmit_at)
     }
 
@@ -174,8 +182,8 @@ impl Sender {
 
     fn on_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
         // Segments that were never sent cannot have arrived.
-        let beyond = |block: &(u32, u32)| block.0 < block.1 && block.1 > self.sent_end;
-        if self.sent_end == 0 || ack.next > self.sent_end || ack.sack.iter().any(beyond) {
+        let beyond = |block: &(u32, u32)| block.0 < block.1 && block.1 > self.seq.sent_end;
+        if self.seq.sent_end == 0 || ack.next > self.seq.sent_end || ack.sack.iter().any(beyond) {
             return;
         }
         self.counters.acks += 1;
@@ -183,7 +191,7 @@ impl Sender {
             self.observe_spacing(cx.now);
         }
         // The first acknowledgement always carries ECE, because it negotiates ECN.
-        let agrees = !self.ecn_agreed && self.una == 0 && ack.next > 0;
+        let agrees = !self.ecn.agreed && self.seq.una == 0 && ack.next > 0;
         let ack = &Ack {
             ece: self.config.ecn && (ack.ece || agrees),
             ..*ack
@@ -200,17 +208,17 @@ impl Sender {
 
     /// Reduces the window in response to ECE, at most once per round trip (`ecn`).
     fn on_mark(&mut self, next: u32) {
-        if next <= self.recover && self.last_cut != Cut::Timeout {
+        if next <= self.seq.recover && self.last_cut != Cut::Timeout {
             return;
         }
-        self.recover = self.sent_end;
+        self.seq.recover = self.seq.sent_end;
         self.last_cut = Cut::Ecn;
         if self.cwnd > 1.0 {
-            self.ecn_backoff = false;
-        } else if self.ecn_backoff {
+            self.ecn.backoff = false;
+        } else if self.ecn.backoff {
             self.rto.back_off();
         } else {
-            self.ecn_backoff = true;
+            self.ecn.backoff = true;
         }
         self.halve();
         self.counters.ecn_responses += 1;
@@ -219,8 +227,8 @@ impl Sender {
     /// Processes an acknowledgement of new data outside of recovery (`recv_newack_helper`).
     fn on_new_ack(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
         self.advance(cx.now, ack);
-        let used_up = self.nxt >= self.before + self.window();
-        if !(self.ecn_agreed && ack.ece) && (used_up || !self.config.control_increase) {
+        let used_up = self.seq.next >= self.seq.before + self.window();
+        if !(self.ecn.agreed && ack.ece) && (used_up || !self.config.control_increase) {
             let threshold = f64::from(self.ssthresh);
             let at_it = self.config.slow_start_at_threshold && self.cwnd <= threshold;
             self.cwnd += if self.cwnd < threshold || at_it {
@@ -230,11 +238,11 @@ impl Sender {
             };
         }
         if ack.ece {
-            self.ecn_agreed = true;
-        } else if self.ecn_agreed {
-            self.ecn_backoff = false;
+            self.ecn.agreed = true;
+        } else if self.ecn.agreed {
+            self.ecn.backoff = false;
         }
-        if self.una == 1 {
+        if self.seq.una == 1 {
             self.cwnd = self.first_window();
         }
     }
@@ -242,38 +250,38 @@ impl Sender {
     /// Advances the sequence, samples the round trip and restarts the timer (`newack`).
     fn advance(&mut self, now: Time, ack: &Ack) {
         self.dup_acks = 0;
-        self.before = self.una;
-        self.last = ack.next;
-        self.una = ack.next;
-        self.nxt = self.nxt.max(ack.next);
+        self.seq.before = self.seq.una;
+        self.seq.last = ack.next;
+        self.seq.una = ack.next;
+        self.seq.next = self.seq.next.max(ack.next);
         if self.config.timestamps {
             self.rto.sample_echo(ack.echo, now);
         }
         if let Some((seq, sent)) = self.timed
             && seq < ack.next
         {
-            if !(self.ecn_agreed && self.ecn_backoff && ack.ece) {
+            if !(self.ecn.agreed && self.ecn.backoff && ack.ece) {
                 self.rto.end_back_off();
-                self.ecn_backoff = false;
+                self.ecn.backoff = false;
             }
             self.timed = None;
             if !self.config.timestamps {
                 self.rto.sample(sent, now);
             }
         }
-        self.source.on_acked(self.una);
+        self.source.on_acked(self.seq.una);
         self.set_timer(now);
     }
 
     /// Sends a new segment on a first or second duplicate acknowledgement (`send_one`).
     fn send_one(&mut self, cx: &mut AgentCx<'_>) {
-        let allowed = f64::from(self.una) + self.cwnd + f64::from(self.dup_acks);
-        if self.nxt < self.source.end()
-            && self.nxt < self.una + self.config.window
-            && f64::from(self.nxt) + 1.0 <= allowed
+        let allowed = f64::from(self.seq.una) + self.cwnd + f64::from(self.dup_acks);
+        if self.seq.next < self.source.end()
+            && self.seq.next < self.seq.una + self.config.window
+            && f64::from(self.seq.next) + 1.0 <= allowed
         {
-            self.output(cx, self.nxt);
-            self.nxt += 1;
+            self.output(cx, self.seq.next);
+            self.seq.next += 1;
         }
     }
 
@@ -286,16 +294,16 @@ impl Sender {
             self.send_much_sack(cx, push, burst);
             return;
         }
-        if self.nxt == 0 {
+        if self.seq.next == 0 {
             self.hoe.first_sent = cx.now;
         }
         let mut sent = 0;
-        while self.nxt < self.una + self.window() && self.nxt < self.source.end() {
+        while self.seq.next < self.seq.una + self.window() && self.seq.next < self.source.end() {
             if self.wait(cx, push) {
                 return;
             }
-            self.output(cx, self.nxt);
-            self.nxt += 1;
+            self.output(cx, self.seq.next);
+            self.seq.next += 1;
             sent += 1;
             if sent == burst {
                 return;
@@ -315,13 +323,13 @@ impl Sender {
 
     /// Sends segment `seq` (`output`).
     fn output(&mut self, cx: &mut AgentCx<'_>, seq: u32) {
-        let again = seq < self.sent_end;
-        let idle = self.una == self.sent_end;
-        let cwr = self.config.ecn && core::mem::take(&mut self.cwr);
+        let again = seq < self.seq.sent_end;
+        let idle = self.seq.una == self.seq.sent_end;
+        let cwr = self.config.ecn && core::mem::take(&mut self.ecn.cwr);
         if again {
             self.counters.repeated += 1;
         } else {
-            self.sent_end = seq + 1;
+            self.seq.sent_end = seq + 1;
             self.source.on_sent(seq);
             if self.timed.is_none() {
                 self.timed = Some((seq, cx.now));
@@ -351,27 +359,27 @@ impl Sender {
     fn on_timeout(&mut self, cx: &mut AgentCx<'_>) {
         self.dup_acks = 0;
         if self.config.flavour == Flavour::Sack {
-            self.last = self.last.max(self.una);
-            self.recover = self.sent_end;
+            self.seq.last = self.seq.last.max(self.seq.una);
+            self.seq.recover = self.seq.sent_end;
             self.repair.on_timeout();
         } else {
             self.dup_window = 0;
             if self.config.bug_fix {
-                self.recover = self.sent_end;
+                self.seq.recover = self.seq.sent_end;
             }
         }
         self.cwnd = self.cwnd.max(1.0);
-        let idle = self.una == self.sent_end;
+        let idle = self.seq.una == self.seq.sent_end;
         if idle {
             if self.config.slow_start_restart {
-                self.recover = self.sent_end;
+                self.seq.recover = self.seq.sent_end;
                 self.cwnd = 1.0;
-                self.cwr = true;
+                self.ecn.cwr = true;
             }
         } else {
             self.counters.timeouts += 1;
-            self.recover = self.sent_end;
-            if self.una == 0 {
+            self.seq.recover = self.seq.sent_end;
+            if self.seq.una == 0 {
                 self.initial_window = match self.initial_window {
                     InitialWindow::Rfc3390 => InitialWindow::Segments(2),
                     InitialWindow::Segments(_) | InitialWindow::Rfc6928 => {
@@ -381,7 +389,7 @@ impl Sender {
             }
             if self.last_cut == Cut::Ecn {
                 // The ECN response has already lowered the threshold.
-                self.cwr = true;
+                self.ecn.cwr = true;
             } else {
                 self.halve();
             }
@@ -391,7 +399,7 @@ impl Sender {
         // The timer also runs without outstanding data: a late mark may close the window, which
         // then only the timer reopens.
         self.set_timer(cx.now);
-        self.nxt = self.una;
+        self.seq.next = self.seq.una;
         self.timed = None;
         self.last_cut = Cut::Timeout;
         self.send_much(cx, Push::Held, self.config.max_burst);
@@ -403,7 +411,7 @@ impl Sender {
         let half = (self.cwnd + f64::from(self.dup_window)).min(limit) / 2.0;
         self.ssthresh = (half as u32).max(2);
         self.cwnd = half;
-        self.cwr = true;
+        self.ecn.cwr = true;
     }
 
     /// Restarts the timer for a retransmission without go-back (`reset_rtx_timer(1, 0)`).
@@ -413,7 +421,7 @@ impl Sender {
     }
 
     fn set_timer(&mut self, now: Time) {
-        self.retransmit_at = if self.source.is_finished(self.una) {
+        self.retransmit_at = if self.source.is_finished(self.seq.una) {
             Time::FAR
         } else {
             now + self.rto.timeout()
@@ -455,7 +463,7 @@ impl Agent for Sender {
         }
         if self.phase == Phase::Open && self.source.stop() <= cx.now {
             self.phase = Phase::Stopped;
-            self.source.close(self.sent_end);
+            self.source.close(self.seq.sent_end);
             if self.is_done() {
                 self.retransmit_at = Time::FAR;
             }
@@ -479,7 +487,7 @@ impl Agent for Sender {
         fetch(&self.config.window);
         fetch(&self.source);
         fetch(&self.rto);
-        fetch(&self.una);
+        fetch(&self.seq.una);
         fetch(&self.due);
         fetch(&self.timed);
         fetch(&self.repair);
@@ -488,7 +496,7 @@ impl Agent for Sender {
     }
 
     fn is_done(&self) -> bool {
-        self.source.is_finished(self.una)
+        self.source.is_finished(self.seq.una)
     }
 }
 

@@ -6,8 +6,8 @@ use super::{Ack, AgentCx, Cut, Push, Sender};
 
 impl Sender {
     pub(super) fn on_ack_newreno(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
-        if ack.next > self.last {
-            if ack.next >= self.recover || self.last_cut != Cut::DupAcks {
+        if ack.next > self.seq.last {
+            if ack.next >= self.seq.recover || self.last_cut != Cut::DupAcks {
                 self.end_recovery(ack);
                 self.first_partial = false;
                 self.on_new_ack(cx, ack);
@@ -20,10 +20,10 @@ impl Sender {
             if self.config.newreno.changes
                 && inflating
                 && self.dup_acks % 2 == 1
-                && self.nxt < self.source.end()
+                && self.seq.next < self.source.end()
             {
-                self.output(cx, self.nxt);
-                self.nxt += 1;
+                self.output(cx, self.seq.next);
+                self.seq.next += 1;
             }
         }
         if self.dup_acks == 0 {
@@ -42,7 +42,7 @@ impl Sender {
             self.last_cut = Cut::Exited;
         }
         if self.config.newreno.exit_fix {
-            let out = self.sent_end - ack.next + 1;
+            let out = self.seq.sent_end - ack.next + 1;
             self.cwnd = f64::from(out.min(self.ssthresh));
         }
     }
@@ -55,21 +55,21 @@ impl Sender {
             self.set_timer(cx.now);
         }
         if self.config.newreno.deflate {
-            self.deflate(ack.next - self.last);
+            self.deflate(ack.next - self.seq.last);
         } else {
             self.dup_window = 0;
         }
-        self.last = ack.next;
-        self.una = ack.next;
-        self.nxt = self.nxt.max(ack.next);
-        self.source.on_acked(self.una);
+        self.seq.last = ack.next;
+        self.seq.una = ack.next;
+        self.seq.next = self.seq.next.max(ack.next);
+        self.source.on_acked(self.seq.una);
         if let Some((seq, _)) = self.timed
             && seq < ack.next
         {
             self.timed = None;
             self.rto.end_back_off();
         }
-        self.output(cx, self.una);
+        self.output(cx, self.seq.una);
     }
 
     /// Deflates the window by `acked` segments, minus one.

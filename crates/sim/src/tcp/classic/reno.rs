@@ -4,7 +4,7 @@ use super::{Ack, AgentCx, Cut, Flavour, Push, Sender};
 
 impl Sender {
     pub(super) fn on_ack_reno(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
-        if ack.next > self.last {
+        if ack.next > self.seq.last {
             if self.last_cut == Cut::DupAcks {
                 self.last_cut = Cut::Exited;
             }
@@ -21,7 +21,7 @@ impl Sender {
     /// Whether `ack` is a duplicate. ns-2 also counts duplicates without data left to send, and
     /// then retransmits a segment that does not exist.
     pub(super) fn is_duplicate(&self, ack: &Ack) -> bool {
-        ack.next == self.last && self.una < self.source.end()
+        ack.next == self.seq.last && self.seq.una < self.source.end()
     }
 
     /// Counts a duplicate. The third one triggers a retransmission, later ones inflate the window.
@@ -42,24 +42,24 @@ impl Sender {
             Verdict::Ignore => return,
             Verdict::Repeat => {}
             Verdict::Reduce => {
-                self.recover = self.sent_end;
+                self.seq.recover = self.seq.sent_end;
                 self.halve();
                 self.counters.fast_retransmits += 1;
             }
         }
         self.last_cut = Cut::DupAcks;
         self.restart_timer(cx.now);
-        self.output(cx, self.una);
+        self.output(cx, self.seq.una);
         self.dup_window = self.config.dup_acks;
     }
 
     /// Response to a loss that duplicate acknowledgements indicate.
     pub(super) fn verdict(&self) -> Verdict {
-        let fresh = self.una > self.recover;
+        let fresh = self.seq.una > self.seq.recover;
         // Reno may respond to another loss in the same window. For the first data segment there is
         // no earlier reduction.
         let repeated = self.config.flavour == Flavour::Reno && self.last_cut == Cut::DupAcks;
-        if fresh || repeated || self.una == 1 || !(self.config.bug_fix || self.config.ecn) {
+        if fresh || repeated || self.seq.una == 1 || !(self.config.bug_fix || self.config.ecn) {
             Verdict::Reduce
         } else if self.config.ecn && self.last_cut == Cut::Ecn {
             Verdict::Repeat

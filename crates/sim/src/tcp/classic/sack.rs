@@ -11,13 +11,13 @@ impl Sender {
             self.send_much(cx, Push::Held, self.config.max_burst);
             return;
         }
-        if ack.next > self.last {
+        if ack.next > self.seq.last {
             self.on_new_ack(cx, ack);
             self.repair.after_timeout = false;
             self.repair.scoreboard.clear();
         } else if self.is_duplicate(ack)
             && !self.repair.after_timeout
-            && self.repair.scoreboard.update(self.una, ack)
+            && self.repair.scoreboard.update(self.seq.una, ack)
         {
             self.on_dup_ack_sack(cx);
         }
@@ -40,38 +40,38 @@ impl Sender {
             Verdict::Ignore => return,
             Verdict::Repeat => {}
             Verdict::Reduce => {
-                self.recover = self.sent_end;
+                self.seq.recover = self.seq.sent_end;
                 self.halve();
                 self.counters.fast_retransmits += 1;
             }
         }
         self.last_cut = Cut::DupAcks;
         // Each duplicate indicates that a packet has left the pipe.
-        let out = self.sent_end - self.una;
+        let out = self.seq.sent_end - self.seq.una;
         self.repair.pipe = i64::from(out) - i64::from(self.config.dup_acks);
         self.repair.recovering = true;
-        self.repair.scoreboard.repeated(self.una);
+        self.repair.scoreboard.repeated(self.seq.una);
         self.restart_timer(cx.now);
-        self.output(cx, self.last);
+        self.output(cx, self.seq.last);
     }
 
     fn on_ack_recovering(&mut self, cx: &mut AgentCx<'_>, ack: &Ack) {
         self.repair.pipe -= 1;
-        if ack.next >= self.recover {
-            self.recover = 1;
+        if ack.next >= self.seq.recover {
+            self.seq.recover = 1;
             self.repair.recovering = false;
             self.repair.after_timeout = false;
             self.advance(cx.now, ack);
             self.repair.scoreboard.clear();
-        } else if ack.next > self.una {
+        } else if ack.next > self.seq.una {
             // Both the original and its retransmission have left the pipe.
             self.repair.pipe -= 1;
-            self.una = ack.next;
-            self.source.on_acked(self.una);
-            self.repair.scoreboard.update(self.una, ack);
+            self.seq.una = ack.next;
+            self.source.on_acked(self.seq.una);
+            self.repair.scoreboard.update(self.seq.una, ack);
             self.set_timer(cx.now);
             self.rto.end_back_off();
-        } else if self.repair.scoreboard.update(self.una, ack) && self.dup_acks > 0 {
+        } else if self.repair.scoreboard.update(self.seq.una, ack) && self.dup_acks > 0 {
             self.dup_acks += 1;
         }
     }
@@ -80,13 +80,13 @@ impl Sender {
     pub(super) fn send_much_sack(&mut self, cx: &mut AgentCx<'_>, push: Push, burst: u32) {
         let mut window = self.window();
         let mut sent = 0;
-        while self.has_room(window) && self.last < self.source.end() {
+        while self.has_room(window) && self.seq.last < self.source.end() {
             if self.wait(cx, push) {
                 return;
             }
-            let allowed = self.una + self.config.window;
+            let allowed = self.seq.una + self.config.window;
             let seq = match self.repair.scoreboard.next_gap() {
-                Some(gap) if self.recover > 1 && gap < allowed => {
+                Some(gap) if self.seq.recover > 1 && gap < allowed => {
                     self.repair.scoreboard.repeated(gap);
                     window = self.window();
                     gap
@@ -96,16 +96,16 @@ impl Sender {
                     let limit = if self.repair.recovering {
                         allowed
                     } else {
-                        self.una + window
+                        self.seq.una + window
                     };
-                    if self.nxt >= limit.min(self.source.end()) {
+                    if self.seq.next >= limit.min(self.source.end()) {
                         return;
                     }
-                    self.nxt
+                    self.seq.next
                 }
             };
             self.output(cx, seq);
-            self.nxt = self.nxt.max(seq + 1);
+            self.seq.next = self.seq.next.max(seq + 1);
             self.repair.pipe += 1;
             sent += 1;
             if sent == burst {
@@ -118,7 +118,7 @@ impl Sender {
         if self.repair.recovering {
             self.repair.pipe < i64::from(self.cwnd as u32)
         } else {
-            self.nxt < self.last + window
+            self.seq.next < self.seq.last + window
         }
     }
 }

@@ -56,11 +56,7 @@ pub struct Bbr {
     mode: BbrMode,
     /// Delivery rate in segments per second, by round.
     bandwidth: Windowed<f64>,
-    round: u64,
-    round_start: bool,
-    /// The round ends with the acknowledgement of a segment that was sent after this many
-    /// deliveries.
-    round_end: u64,
+    round: Round,
     min_rtt: Option<Duration>,
     min_rtt_at: Time,
     full: FullPipe,
@@ -94,6 +90,16 @@ pub enum BbrMode {
     ProbeRtt,
 }
 
+/// A packet-timed round trip.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    number: u64,
+    /// The present acknowledgement starts it.
+    starts: bool,
+    /// It ends with the acknowledgement of a segment that was sent after this many deliveries.
+    end: u64,
+}
+
 /// Detection of a full pipe: the delivery rate has stopped growing.
 #[derive(Clone, Copy, Debug, Default)]
 struct FullPipe {
@@ -113,9 +119,7 @@ impl Bbr {
             initial,
             mode: BbrMode::Startup,
             bandwidth: Windowed::new(config.bandwidth_rounds),
-            round: 0,
-            round_start: false,
-            round_end: 0,
+            round: Round::default(),
             min_rtt: None,
             min_rtt_at: Time::ZERO,
             full: FullPipe::default(),
@@ -160,19 +164,19 @@ impl Bbr {
     }
 
     fn update_round(&mut self, ack: &Acked) {
-        self.round_start = false;
+        self.round.starts = false;
         let Some(rate) = ack.rate.per_second() else {
             return;
         };
-        if ack.rate.prior >= self.round_end {
-            self.round_end = ack.total;
-            self.round += 1;
-            self.round_start = true;
+        if ack.rate.prior >= self.round.end {
+            self.round.end = ack.total;
+            self.round.number += 1;
+            self.round.starts = true;
             self.conservation = false;
         }
         // An application-limited rate counts only if it is the maximum.
         if !ack.rate.app_limited || rate >= self.per_second() {
-            self.bandwidth.add(self.round, rate);
+            self.bandwidth.add(self.round.number, rate);
         }
     }
 
@@ -195,7 +199,7 @@ impl Bbr {
     }
 
     fn check_full(&mut self, ack: &Acked) {
-        if self.full.reached || !self.round_start || ack.rate.app_limited {
+        if self.full.reached || !self.round.starts || ack.rate.app_limited {
             return;
         }
         let rate = self.per_second();
@@ -244,11 +248,11 @@ impl Bbr {
                 None if ack.in_flight <= MIN_CWND => {
                     self.probe_done = Some(ack.now + self.config.probe_rtt);
                     self.probe_round_done = false;
-                    self.round_end = ack.total;
+                    self.round.end = ack.total;
                 }
                 None => {}
                 Some(_) => {
-                    self.probe_round_done |= self.round_start;
+                    self.probe_round_done |= self.round.starts;
                     self.check_probe_done(ack.now, window, rng);
                 }
             }
@@ -355,7 +359,7 @@ impl Bbr {
         let repairing = |phase| matches!(phase, Phase::Recovery | Phase::Loss);
         if ack.phase == Phase::Recovery && self.prior_phase != Phase::Recovery {
             self.conservation = true;
-            self.round_end = ack.total;
+            self.round.end = ack.total;
             window.set(ack.in_flight.saturating_add(ack.delivered));
         } else if repairing(self.prior_phase) && !repairing(ack.phase) {
             window.set(window.cwnd().max(self.prior_cwnd));
@@ -383,10 +387,12 @@ impl Bbr {
 impl Congestion for Bbr {
     fn on_ack(&mut self, ack: &Acked, window: &mut Window, rng: &mut Pcg64Mcg) {
         self.update_round(ack);
-        if self.config.aggregation {
-            let clock = (self.round_start, self.per_second());
-            self.aggregation
-                .update(ack, clock, &self.full, window.cwnd());
+        if self.config.aggregation && ack.delivered > 0 && !ack.rate.interval.is_zero() {
+            if self.round.starts {
+                self.aggregation.on_round_start(&self.full);
+            }
+            let bandwidth = self.per_second();
+            self.aggregation.update(ack, bandwidth, window.cwnd());
         }
         self.update_cycle(ack);
         self.check_full(ack);
@@ -401,7 +407,7 @@ impl Congestion for Bbr {
         if signal == Signal::Timeout {
             self.prior_phase = Phase::Loss;
             self.full.rate = 0.0;
-            self.round_start = true;
+            self.round.starts = true;
         }
         window.ssthresh
     }
@@ -449,18 +455,15 @@ struct Aggregation {
 }
 
 impl Aggregation {
-    fn update(&mut self, ack: &Acked, clock: (bool, f64), full: &FullPipe, cwnd: u32) {
-        if ack.delivered == 0 || ack.rate.interval.is_zero() {
-            return;
+    fn on_round_start(&mut self, full: &FullPipe) {
+        self.rounds += 1;
+        if self.rounds >= if full.reached { EXTRA_ROUNDS } else { 1 } {
+            self.rounds = 0;
+            self.extra = [0, self.extra[0]];
         }
-        let (round_start, bandwidth) = clock;
-        if round_start {
-            self.rounds += 1;
-            if self.rounds >= if full.reached { EXTRA_ROUNDS } else { 1 } {
-                self.rounds = 0;
-                self.extra = [0, self.extra[0]];
-            }
-        }
+    }
+
+    fn update(&mut self, ack: &Acked, bandwidth: f64, cwnd: u32) {
         let mut expected = bandwidth * ack.now.since(self.start).as_secs_f64();
         if self.acked as f64 <= expected || self.acked >= EPOCH_SEGMENTS {
             self.restart(ack.now);

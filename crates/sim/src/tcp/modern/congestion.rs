@@ -232,9 +232,10 @@ pub enum Signal {
 }
 
 /// State of loss recovery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// No loss or mark is pending.
+    #[default]
     Open,
     /// The window is being reduced after a mark.
     Reduced,

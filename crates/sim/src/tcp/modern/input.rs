@@ -26,7 +26,7 @@ impl Sender {
         if ack.next > self.board.next() {
             return;
         }
-        self.counters.acks += 1;
+        self.counts.common.acks += 1;
         let prior_in_flight = self.board.in_flight();
         // Segments outstanding before the losses that this acknowledgement indicates first (RFC
         // 9937, RecoverFS).
@@ -51,7 +51,7 @@ impl Sender {
         self.change_phase(cx.now, ack, out);
         let acked = Acked {
             now: cx.now,
-            phase: self.phase,
+            phase: self.recovery.phase,
             una: self.board.una(),
             next: self.board.next(),
             acked: news.acked,
@@ -82,12 +82,12 @@ impl Sender {
     /// Number of new marks that the receiver has counted. Counts of reordered acknowledgements are
     /// older than the known value and are ignored (RFC 9768 section 3.2.2.5.2).
     fn count_marks(&mut self, ack: &Ack) -> u32 {
-        let more = ack.marks.wrapping_sub(self.marks);
+        let more = ack.marks.wrapping_sub(self.ecn.marks);
         if !self.is_scalable() || more > u16::MAX / 2 {
             return 0;
         }
-        self.marks = ack.marks;
-        self.more.marked += u64::from(more);
+        self.ecn.marks = ack.marks;
+        self.counts.recovery.marked += u64::from(more);
         u32::from(more)
     }
 
@@ -98,7 +98,7 @@ impl Sender {
             &mut self.rack,
             &mut self.duplicates,
             &mut self.sampler,
-            &mut self.undo,
+            &mut self.recovery.undo,
         );
         let min_rtt = self.rtt.min();
         news.acked = self.board.acknowledge(ack, |delivery| {
@@ -122,10 +122,10 @@ impl Sender {
     fn established(&mut self, news: News) {
         if news.acked > 0 {
             self.life = Life::Open;
-            self.phase = Phase::Open;
+            self.recovery.phase = Phase::Open;
             // RFC 5681 section 3.1: after a lost SYN the initial window is one segment. Linux
             // tolerates one loss.
-            let initial = match self.counters.repeated {
+            let initial = match self.counts.common.repeated {
                 0 | 1 => self.initial_window(),
                 _ => 1,
             };
@@ -152,14 +152,14 @@ impl Sender {
         let before = self.board.lost();
         match self.config.detection {
             Detection::RackTlp => {
-                let repairing = matches!(self.phase, Phase::Recovery | Phase::Loss);
+                let repairing = matches!(self.recovery.phase, Phase::Recovery | Phase::Loss);
                 let again = self.rack.detect(now, &mut self.board, &self.rtt, repairing);
                 self.timers.late = again.unwrap_or(Time::FAR);
             }
             Detection::Duplicates => self.duplicates.detect(&mut self.board),
         }
         let lost = self.board.lost() - before;
-        self.more.lost += u64::from(lost);
+        self.counts.recovery.lost += u64::from(lost);
         lost
     }
 
@@ -167,19 +167,19 @@ impl Sender {
     /// the retransmission.
     fn check_undo(&mut self, now: Time, ack: &Ack) {
         let una = self.board.una();
-        let Some(undo) = self.undo.take_if(|undo| undo.head < una) else {
+        let Some(undo) = self.recovery.undo.take_if(|undo| undo.head < una) else {
             return;
         };
         if !self.config.undo || undo.again.is_some_and(|at| ack.echo >= at) {
             return;
         }
-        self.more.undone += 1;
+        self.counts.recovery.undone += 1;
         self.board.undo_losses();
         self.rack.on_spurious_loss(una, self.board.next());
         self.window.set(self.window.cwnd().max(undo.cwnd));
         self.window.ssthresh = self.window.ssthresh.max(undo.ssthresh);
         self.algorithm.on_undo(&mut self.window);
-        self.phase = Phase::Open;
+        self.recovery.phase = Phase::Open;
         self.arm(now);
     }
 
@@ -191,11 +191,11 @@ impl Sender {
             return;
         };
         let repaired = probe.again.is_some_and(|at| ack.echo >= at);
-        if repaired && self.phase == Phase::Open {
+        if repaired && self.recovery.phase == Phase::Open {
             let ssthresh = self
                 .algorithm
                 .on_congestion(now, Signal::Loss, &self.window);
-            self.counters.fast_retransmits += 1;
+            self.counts.common.fast_retransmits += 1;
             if !self.algorithm.owns_window() {
                 self.window.ssthresh = ssthresh;
                 self.window.set(ssthresh.min(self.window.cwnd()));
@@ -205,39 +205,45 @@ impl Sender {
     }
 
     fn change_phase(&mut self, now: Time, ack: &Ack, out: u32) {
-        if self.phase != Phase::Open && self.board.una() >= self.phase_end {
+        if self.recovery.phase != Phase::Open && self.board.una() >= self.recovery.end {
             self.end_phase(now);
         }
-        if self.board.lost() > 0 && matches!(self.phase, Phase::Open | Phase::Reduced) {
+        if self.board.lost() > 0 && matches!(self.recovery.phase, Phase::Open | Phase::Reduced) {
             self.enter_recovery(now, out);
-        } else if ack.ece && self.config.ecn && self.phase == Phase::Open && !self.is_scalable() {
-            self.counters.ecn_responses += 1;
-            self.cwr = true;
+        } else if ack.ece
+            && self.config.ecn
+            && self.recovery.phase == Phase::Open
+            && !self.is_scalable()
+        {
+            self.counts.common.ecn_responses += 1;
+            self.ecn.cwr = true;
             self.reduce(now, Signal::Mark, out);
-            self.phase = Phase::Reduced;
+            self.recovery.phase = Phase::Reduced;
         }
     }
 
     fn end_phase(&mut self, now: Time) {
-        if matches!(self.phase, Phase::Reduced | Phase::Recovery) && !self.algorithm.owns_window() {
+        if matches!(self.recovery.phase, Phase::Reduced | Phase::Recovery)
+            && !self.algorithm.owns_window()
+        {
             self.window.set(self.window.ssthresh);
             self.usage.on_window(now);
         }
-        if self.phase == Phase::Recovery {
+        if self.recovery.phase == Phase::Recovery {
             self.rack.on_recovered();
         }
-        self.phase = Phase::Open;
+        self.recovery.phase = Phase::Open;
     }
 
     pub(super) fn enter_recovery(&mut self, now: Time, out: u32) {
-        self.counters.fast_retransmits += 1;
-        if self.phase == Phase::Open {
+        self.counts.common.fast_retransmits += 1;
+        if self.recovery.phase == Phase::Open {
             let head = self.board.first_lost().unwrap_or(self.board.una());
             self.remember(head);
             self.reduce(now, Signal::Loss, out);
         }
-        self.phase = Phase::Recovery;
-        self.phase_end = self.board.next();
+        self.recovery.phase = Phase::Recovery;
+        self.recovery.end = self.board.next();
         self.probe = None;
         self.timers.probe = Time::FAR;
         self.timers.timeout = now + self.rtt.timeout();
@@ -245,13 +251,13 @@ impl Sender {
 
     fn reduce(&mut self, now: Time, signal: Signal, out: u32) {
         self.window.ssthresh = self.algorithm.on_congestion(now, signal, &self.window);
-        self.reduction = Reduction::begin(out);
-        self.phase_end = self.board.next();
+        self.recovery.reduction = Reduction::begin(out);
+        self.recovery.end = self.board.next();
     }
 
     /// Saves the state that is needed to undo the next reduction.
     pub(super) fn remember(&mut self, head: u32) {
-        self.undo = Some(Undo {
+        self.recovery.undo = Some(Undo {
             cwnd: self.window.cwnd(),
             ssthresh: self.window.ssthresh,
             head,
@@ -261,20 +267,23 @@ impl Sender {
 
     fn adjust_window(&mut self, cx: &mut AgentCx<'_>, acked: &Acked) {
         if self.is_scalable() && self.algorithm.on_marks(acked, &mut self.window) {
-            self.counters.ecn_responses += 1;
+            self.counts.common.ecn_responses += 1;
             self.usage.on_window(acked.now);
         }
         if self.algorithm.owns_window() {
             self.algorithm.on_ack(acked, &mut self.window, cx.rng);
             return;
         }
-        match self.phase {
+        match self.recovery.phase {
             Phase::Reduced | Phase::Recovery if acked.delivered > 0 => {
                 let safe = acked.acked > 0 && acked.lost == 0;
                 let ssthresh = self.window.ssthresh;
-                let window =
-                    self.reduction
-                        .window(acked.delivered, acked.in_flight, ssthresh, safe);
+                let window = self.recovery.reduction.window(
+                    acked.delivered,
+                    acked.in_flight,
+                    ssthresh,
+                    safe,
+                );
                 self.window.set(window);
             }
             Phase::Open | Phase::Loss if acked.acked > 0 => {

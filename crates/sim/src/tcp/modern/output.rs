@@ -132,7 +132,7 @@ impl Sender {
         }
         let used = usage.used.max(self.initial_window());
         let cwnd = self.window.cwnd();
-        if self.phase == Phase::Open && used < cwnd {
+        if self.recovery.phase == Phase::Open && used < cwnd {
             self.window.ssthresh = self.window.ssthresh.max(cwnd / 4 * 3);
             self.window.set(u32::midpoint(cwnd, used));
         }
@@ -154,7 +154,7 @@ impl Sender {
         let stamp = self.sampler.stamp(cx.now, idle);
         let seq = self.board.send(stamp);
         self.source.on_sent(seq);
-        let cwr = core::mem::take(&mut self.cwr);
+        let cwr = core::mem::take(&mut self.ecn.cwr);
         // A SYN negotiates ECN by header flags instead of its codepoint.
         let ecn = match (
             self.config.ecn && self.life == Life::Open,
@@ -174,13 +174,13 @@ impl Sender {
     pub(super) fn send_again(&mut self, cx: &mut AgentCx<'_>, seq: u32) {
         let stamp = self.sampler.stamp(cx.now, false);
         self.board.send_again(seq, stamp);
-        if let Some(undo) = &mut self.undo
+        if let Some(undo) = &mut self.recovery.undo
             && undo.head == seq
             && undo.again.is_none()
         {
             undo.again = Some(cx.now);
         }
-        self.counters.repeated += 1;
+        self.counts.common.repeated += 1;
         // RFC 3168 section 6.1.5: a retransmission is not ECN-capable. In a scalable flow it is, as
         // RFC 8311 section 4.3 allows, because otherwise it would wait in another queue than other
         // segments.
@@ -208,8 +208,8 @@ impl Sender {
             };
             self.pacer.at = self.pacer.at.max(cx.now) + gap.saturating_sub(late);
         }
-        self.reduction.on_sent();
-        self.counters.sent += 1;
+        self.recovery.reduction.on_sent();
+        self.counts.common.sent += 1;
         self.last_sent = cx.now;
         let segment = Segment {
             seq,
@@ -262,7 +262,7 @@ impl Sender {
         let srtt = self.rtt.smoothed();
         let scalable = self.is_scalable();
         let paced = self.config.pacing || scalable;
-        if !paced || srtt.is_zero() || self.phase == Phase::Loss {
+        if !paced || srtt.is_zero() || self.recovery.phase == Phase::Loss {
             return None;
         }
         let cwnd = self.window.cwnd();

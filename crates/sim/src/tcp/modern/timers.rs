@@ -68,13 +68,16 @@ impl Sender {
     /// loss.
     fn on_late(&mut self, now: Time) {
         let out = self.board.outstanding() - self.board.sacked();
-        if self.detect(now) == 0 || !matches!(self.phase, Phase::Open | Phase::Reduced) {
+        if self.detect(now) == 0 || !matches!(self.recovery.phase, Phase::Open | Phase::Reduced) {
             return;
         }
         self.enter_recovery(now, out);
         if !self.algorithm.owns_window() {
             let (in_flight, ssthresh) = (self.board.in_flight(), self.window.ssthresh);
-            let window = self.reduction.window(1, in_flight, ssthresh, false);
+            let window = self
+                .recovery
+                .reduction
+                .window(1, in_flight, ssthresh, false);
             self.window.set(window);
         }
     }
@@ -113,7 +116,7 @@ impl Sender {
         let srtt = self.rtt.smoothed();
         let wanted = self.config.detection == Detection::RackTlp
             && self.config.tail_probes
-            && matches!(self.phase, Phase::Open | Phase::Reduced)
+            && matches!(self.recovery.phase, Phase::Open | Phase::Reduced)
             && self.board.in_flight() > 0
             && self.board.sacked() == 0
             && !srtt.is_zero();
@@ -147,7 +150,7 @@ impl Sender {
             self.timers.probe = Time::FAR;
             return;
         };
-        self.more.probes += 1;
+        self.counts.recovery.probes += 1;
         self.probe = Some(Probe {
             end: self.board.next(),
             again,
@@ -162,12 +165,12 @@ impl Sender {
         if self.board.outstanding() == 0 {
             return;
         }
-        self.counters.timeouts += 1;
+        self.counts.common.timeouts += 1;
         let una = self.board.una();
-        let known = match self.phase {
+        let known = match self.recovery.phase {
             Phase::Open => false,
-            Phase::Loss => self.rtt.backoff() > 0 && una < self.phase_end,
-            Phase::Reduced | Phase::Recovery => una < self.phase_end,
+            Phase::Loss => self.rtt.backoff() > 0 && una < self.recovery.end,
+            Phase::Reduced | Phase::Recovery => una < self.recovery.end,
         };
         if !known && self.life == Life::Open {
             self.remember(una);
@@ -183,9 +186,9 @@ impl Sender {
         self.board.lose_all(|seq, record| {
             recent && seq != una && !rack.overdue(cx.now, record.stamp.sent, reo_wnd)
         });
-        self.more.lost += u64::from(self.board.lost() - lost);
-        self.phase = Phase::Loss;
-        self.phase_end = self.board.next();
+        self.counts.recovery.lost += u64::from(self.board.lost() - lost);
+        self.recovery.phase = Phase::Loss;
+        self.recovery.end = self.board.next();
         self.probe = None;
         self.timers.probe = Time::FAR;
         self.timers.late = Time::FAR;

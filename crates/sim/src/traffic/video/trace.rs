@@ -26,6 +26,15 @@ pub struct RecordedFrame {
     pub quality: Option<Quality>,
 }
 
+/// A frame at all rates of a [`FrameTrace`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct TraceFrame {
+    /// Whether it is a key frame.
+    pub is_key: bool,
+    /// The frame at each rate, in the order of the rates.
+    pub at_each_rate: Vec<RecordedFrame>,
+}
+
 impl FrameTrace {
     /// Parses a trace. `docs/traffic.md` describes the format.
     ///
@@ -107,18 +116,18 @@ impl FrameTrace {
         Ok(())
     }
 
-    /// A trace from frames in order, each with one entry per rate.
+    /// A trace from frames in order.
     ///
     /// # Errors
     /// As [`parse`](Self::parse) for the same trace as text.
     pub fn from_frames(
         frame_rate: FrameRate,
         rates: &[Rate],
-        frames: &[(bool, Vec<RecordedFrame>)],
+        frames: &[TraceFrame],
     ) -> Result<Self, FrameTraceError> {
         let mut text = head(frame_rate, rates);
-        for (key, frames) in frames {
-            write_frame(&mut text, *key, frames.iter().copied());
+        for frame in frames {
+            write_frame(&mut text, frame.is_key, frame.at_each_rate.iter().copied());
         }
         Self::parse(&text)
     }

@@ -139,8 +139,7 @@ pub(super) fn table2(
     let groups = Grid::of_figure(entry, &[CLASSIC]).play(options, progress)?;
     let mut figure = entry.figure();
     let mut rows: Vec<Vec<Cell>> = Vec::new();
-    let names: Vec<&str> = groups.iter().map(|group| group.node.name).collect();
-    let mut nodes = names.clone();
+    let mut nodes: Vec<&str> = groups.iter().map(|group| group.node.name).collect();
     nodes.dedup();
     let unit = format!("node: {}", nodes.join(", "));
     for tcp in stacks(&groups) {
@@ -150,42 +149,13 @@ pub(super) fn table2(
             let Some(rtt) = round_trips(group) else {
                 continue;
             };
-            let theirs = group.node.table2;
-            rows.push(vec![
-                tcp.name().into(),
-                group.node.name.into(),
-                group.node.country.into(),
-                rtt.lo.into(),
-                theirs[0].into(),
-                rtt.y.into(),
-                theirs[1].into(),
-                rtt.hi.into(),
-                theirs[2].into(),
-                f64::from(group.node.hops).into(),
-            ]);
-            let at = |which: &str| format!("{} {which}", group.node.name);
-            for (which, published, ours) in [
-                ("min", theirs[0], rtt.lo),
-                ("average", theirs[1], rtt.y),
-                ("max", theirs[2], rtt.hi),
-            ] {
-                pairs.push(Pair {
-                    at: at(which),
-                    published,
-                    ours,
-                });
-            }
-            ours.push(Point {
-                x: place as f64,
-                ..rtt
-            });
-            published.push(Point {
-                x: place as f64,
-                y: theirs[1],
-                lo: theirs[0],
-                hi: theirs[2],
-                n: 1,
-            });
+            let x = place as f64;
+            let [lo, y, hi] = group.node.table2;
+            let theirs = Point { x, y, lo, hi, n: 1 };
+            rows.push(row2(group, &rtt, &theirs));
+            pairs.extend(pairs2(group.node.name, &rtt, &theirs));
+            ours.push(Point { x, ..rtt });
+            published.push(theirs);
         }
         let name = tcp.name();
         let units = (unit.as_str(), "s");
@@ -200,20 +170,8 @@ pub(super) fn table2(
             pairs,
         ));
     }
-    let columns = [
-        "tcp",
-        "node",
-        "country",
-        "min s",
-        "paper",
-        "average s",
-        "paper",
-        "max s",
-        "paper",
-        "hops",
-    ];
     figure.table = Some(Table {
-        columns: columns.map(str::to_owned).to_vec(),
+        columns: COLUMNS2.map(str::to_owned).to_vec(),
         rows,
     });
     figure.runs = Some(runs(&groups));
@@ -223,6 +181,48 @@ pub(super) fn table2(
          construction. Hops are not modelled.";
     figure.notes = notes(options, &[always], &[]);
     Ok(figure)
+}
+
+const COLUMNS2: [&str; 10] = [
+    "tcp",
+    "node",
+    "country",
+    "min s",
+    "paper",
+    "average s",
+    "paper",
+    "max s",
+    "paper",
+    "hops",
+];
+
+/// The row of a node: least, mean and largest value, each beside the published one.
+fn row2(group: &Group, ours: &Point, theirs: &Point) -> Vec<Cell> {
+    vec![
+        group.tcp.name().into(),
+        group.node.name.into(),
+        group.node.country.into(),
+        ours.lo.into(),
+        theirs.lo.into(),
+        ours.y.into(),
+        theirs.y.into(),
+        ours.hi.into(),
+        theirs.hi.into(),
+        f64::from(group.node.hops).into(),
+    ]
+}
+
+fn pairs2(node: &str, ours: &Point, theirs: &Point) -> [Pair; 3] {
+    [
+        ("min", theirs.lo, ours.lo),
+        ("average", theirs.y, ours.y),
+        ("max", theirs.hi, ours.hi),
+    ]
+    .map(|(which, published, ours)| Pair {
+        at: format!("{node} {which}"),
+        published,
+        ours,
+    })
 }
 
 /// Smoothed round-trip times before the first outage, over all runs.

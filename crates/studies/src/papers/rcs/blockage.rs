@@ -51,41 +51,7 @@ pub(super) fn throughput(entry: &Entry, options: &Options, progress: Progress<'_
     let mut figure = entry.figure();
     let units = ("s", "data packets/s");
     sweep.draw(&mut figure, "", units, total, 0..controls.len());
-    let at = sweep.at(30.0);
-    let gain = sweep.mean(0, at, total) / sweep.mean(2, at, total) - 1.0;
-    figure.claim(
-        "RCS has more than 260 % throughput improvement over RAP at a signal loss of 30 s",
-        Some(260.0),
-        100.0 * gain,
-        gain > 2.6,
-    );
-    let kept = |curve| {
-        let all = (0..all.len()).map(|n| sweep.mean(curve, n, total));
-        all.fold(f64::INFINITY, f64::min) / sweep.mean(curve, 0, total)
-    };
-    figure.claim(
-        "the degradation of RCS is negligible: at least 90 % of its throughput is left (the smallest \
-         share)",
-        Some(1.0),
-        kept(0),
-        kept(0) >= 0.9,
-    );
-    figure.claim(
-        "the throughput of RAP decreases dramatically: at most half is left (the smallest share)",
-        None,
-        kept(2),
-        kept(2) <= 0.5,
-    );
-    let better = (sweep.at(5.0)..all.len())
-        .map(|n| sweep.mean(0, n, total) / sweep.mean(1, n, total) - 1.0)
-        .fold(f64::INFINITY, f64::min);
-    figure.claim(
-        "Backoff increases the throughput from 5 s on; shorter losses end in Detected (the smallest gain, \
-         %)",
-        None,
-        100.0 * better,
-        better > 0.0,
-    );
+    claims(&mut figure, &sweep, all.len());
     if options.is_lab() {
         figure.notes.push(format!(
             "Throughput over {MEASURED_IN_LAB} s from the return of the signal, which is lost after \
@@ -106,6 +72,46 @@ pub(super) fn throughput(entry: &Entry, options: &Options, progress: Progress<'_
         gains.join(", ")
     ));
     Ok(figure)
+}
+
+/// Claims about RCS, RCS without Backoff and RAP, the first three curves, at `count` lengths of the
+/// loss.
+fn claims(figure: &mut Figure, sweep: &Sweep, count: usize) {
+    let at = sweep.at(30.0);
+    let gain = sweep.mean(0, at, total) / sweep.mean(2, at, total) - 1.0;
+    figure.claim(
+        "RCS has more than 260 % throughput improvement over RAP at a signal loss of 30 s",
+        Some(260.0),
+        100.0 * gain,
+        gain > 2.6,
+    );
+    let kept = |curve| {
+        let all = (0..count).map(|n| sweep.mean(curve, n, total));
+        all.fold(f64::INFINITY, f64::min) / sweep.mean(curve, 0, total)
+    };
+    figure.claim(
+        "the degradation of RCS is negligible: at least 90 % of its throughput is left (the smallest \
+         share)",
+        Some(1.0),
+        kept(0),
+        kept(0) >= 0.9,
+    );
+    figure.claim(
+        "the throughput of RAP decreases dramatically: at most half is left (the smallest share)",
+        None,
+        kept(2),
+        kept(2) <= 0.5,
+    );
+    let better = (sweep.at(5.0)..count)
+        .map(|n| sweep.mean(0, n, total) / sweep.mean(1, n, total) - 1.0)
+        .fold(f64::INFINITY, f64::min);
+    figure.claim(
+        "Backoff increases the throughput from 5 s on; shorter losses end in Detected (the smallest gain, \
+         %)",
+        None,
+        100.0 * better,
+        better > 0.0,
+    );
 }
 
 /// Improvement over RAP at a signal loss of 30 s, for the length of the measurement.

@@ -124,8 +124,7 @@ pub(super) fn buffers(entry: &Entry, options: &Options, progress: Progress<'_>) 
         ours > 30.0,
     );
     let queue = |track: &Track| buffer(&track.fixed, &track.permitted, f64::INFINITY);
-    let by_rate = |low: bool| mean(&means(&tracks, |track| delay_at(track, &queue(track), low)));
-    let ratio = by_rate(true) / by_rate(false);
+    let ratio = delay_ratio(&tracks, queue);
     figure.claim(
         "behind a fixed encoder the delay is low when S(t) is high, and high when it is low (ratio of the \
          mean delays, lowest to highest quarter of S)",
@@ -148,6 +147,12 @@ pub(super) fn buffers(entry: &Entry, options: &Options, progress: Progress<'_>) 
     figure.notes.push(limits(&tracks));
     figure.notes.push(note(options));
     Ok(figure)
+}
+
+/// Mean delay where the permitted rate is low, relative to that where it is high.
+fn delay_ratio(tracks: &[Track], queue: impl Fn(&Track) -> Buffered) -> f64 {
+    let by_rate = |low: bool| mean(&means(tracks, |track| delay_at(track, &queue(track), low)));
+    by_rate(true) / by_rate(false)
 }
 
 /// The experiment on the longest delay.
@@ -267,22 +272,10 @@ pub(super) fn averages(entry: &Entry, options: &Options, progress: Progress<'_>)
     let tracks = tracks(options, progress)?;
     let mut figure = entry.figure();
     if let Some(first) = tracks.first() {
-        for (name, values) in [
-            ("μ_S(t), seed 1", &first.permitted),
-            ("μ_R(t), seed 1", &first.adaptive),
-        ] {
-            let mut sum = 0.0;
-            let mut point = |(n, bits): (usize, f64)| {
-                sum += bits;
-                let at = ((n + 1) * HALF_SECOND) as f64 * FRAME;
-                Point::single(at, sum / at / 1e3)
-            };
-            let points = windows(values, HALF_SECOND).into_iter().enumerate();
-            let points = points.map(&mut point).collect();
-            figure
-                .series
-                .push(Series::new(name.to_owned(), ("s", "kb/s"), points));
-        }
+        figure.series = vec![
+            running_mean("μ_S(t), seed 1", &first.permitted),
+            running_mean("μ_R(t), seed 1", &first.adaptive),
+        ];
     }
     let ratios = means(&tracks, |track| {
         total(&track.adaptive) / total(&track.permitted)
@@ -324,6 +317,18 @@ pub(super) fn averages(entry: &Entry, options: &Options, progress: Progress<'_>)
     ));
     figure.notes.push(note(options));
     Ok(figure)
+}
+
+/// Mean rate from the start to each half second.
+fn running_mean(name: &str, bits_of_frames: &[f64]) -> Series {
+    let mut sum = 0.0;
+    let point = |(n, bits): (usize, f64)| {
+        sum += bits;
+        let at = ((n + 1) * HALF_SECOND) as f64 * FRAME;
+        Point::single(at, sum / at / 1e3)
+    };
+    let points = windows(bits_of_frames, HALF_SECOND).into_iter().enumerate();
+    Series::new(name.to_owned(), ("s", "kb/s"), points.map(point).collect())
 }
 
 /// Distance of the averages at a time in seconds, relative to that of S.

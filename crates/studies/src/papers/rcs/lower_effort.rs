@@ -132,7 +132,8 @@ fn measure(run: &RunResult) -> Measured {
     measured
 }
 
-pub(super) fn table(entry: &Entry, options: &Options, progress: Progress<'_>) -> Played {
+/// Scenarios of all queues and treatments with their seeds, in the order of the table.
+fn jobs(options: &Options) -> Vec<(String, u64)> {
     let mut jobs = Vec::new();
     let mut add = |flows, queue: &str, treatment: &str| {
         let text = text_of(flows, queue, treatment);
@@ -145,6 +146,16 @@ pub(super) fn table(entry: &Entry, options: &Options, progress: Progress<'_>) ->
             add(Flows::RcsAndTcp, queue, treatment);
         }
     }
+    jobs
+}
+
+/// Mean of a quantity over the seeds.
+fn mean_of(runs: &[Measured], of: fn(&Measured) -> f64) -> f64 {
+    mean(&runs.iter().map(of).collect::<Vec<_>>())
+}
+
+pub(super) fn table(entry: &Entry, options: &Options, progress: Progress<'_>) -> Played {
+    let jobs = jobs(options);
     let played = in_parallel(jobs.len(), options.threads, progress, |n| {
         let (text, seed) = &jobs[n];
         let scenario = scenario("lower-effort", text)?;
@@ -162,10 +173,7 @@ pub(super) fn table(entry: &Entry, options: &Options, progress: Progress<'_>) ->
             let alone = seeds.next().unwrap_or_default();
             let beside = seeds.next().unwrap_or_default();
             let is_honoured = queue.contains("priority") && treatment == "honour";
-            let of = |runs: &[Measured], of: fn(&Measured) -> f64| {
-                mean(&runs.iter().map(of).collect::<Vec<_>>())
-            };
-            let (tcp, usual) = (of(beside, |m| m.tcp), of(rap, |m| m.tcp));
+            let (tcp, usual) = (mean_of(beside, |m| m.tcp), mean_of(rap, |m| m.tcp));
             let harm = 1.0 - tcp / usual;
             let is_trusted = |m: &&Measured| m.found == Some(LowerEffort::Honoured);
             if is_honoured {
@@ -174,33 +182,25 @@ pub(super) fn table(entry: &Entry, options: &Options, progress: Progress<'_>) ->
                 wrong += alone.iter().chain(beside).filter(is_trusted).count();
             }
             harms.push(harm);
-            gains.push((of(alone, |m| m.video), is_honoured));
+            gains.push(Gain {
+                rate: mean_of(alone, |m| m.video),
+                is_honoured,
+            });
             rows.push(vec![
                 Cell::Text(format!("{name}, {queue_name}")),
                 Cell::Text(found(alone)),
                 Cell::Text(found(beside)),
-                Cell::from(of(alone, |m| m.video)),
-                Cell::from(100.0 * of(alone, |m| m.overhead)),
-                Cell::from(of(beside, |m| m.video)),
+                Cell::from(mean_of(alone, |m| m.video)),
+                Cell::from(100.0 * mean_of(alone, |m| m.overhead)),
+                Cell::from(mean_of(beside, |m| m.video)),
                 Cell::from(tcp),
                 Cell::from(usual),
                 Cell::from(100.0 * harm),
             ]);
         }
     }
-    let columns = [
-        "treatment, queue",
-        "found alone",
-        "found beside TCP",
-        "RCS alone kb/s",
-        "overhead %",
-        "RCS beside TCP kb/s",
-        "TCP beside RCS kb/s",
-        "TCP beside RAP kb/s",
-        "harm to TCP %",
-    ];
     figure.table = Some(Table {
-        columns: columns.map(str::to_owned).to_vec(),
+        columns: COLUMNS.map(str::to_owned).to_vec(),
         rows,
     });
     claims(&mut figure, [wrong, missed], &harms, &gains);
@@ -215,7 +215,25 @@ pub(super) fn table(entry: &Entry, options: &Options, progress: Progress<'_>) ->
     Ok(figure)
 }
 
-fn claims(figure: &mut Figure, errors: [usize; 2], harms: &[f64], gains: &[(f64, bool)]) {
+const COLUMNS: [&str; 9] = [
+    "treatment, queue",
+    "found alone",
+    "found beside TCP",
+    "RCS alone kb/s",
+    "overhead %",
+    "RCS beside TCP kb/s",
+    "TCP beside RCS kb/s",
+    "TCP beside RAP kb/s",
+    "harm to TCP %",
+];
+
+/// Rate of a video alone on a path, and whether the path honours lower effort.
+struct Gain {
+    rate: f64,
+    is_honoured: bool,
+}
+
+fn claims(figure: &mut Figure, errors: [usize; 2], harms: &[f64], gains: &[Gain]) {
     let texts = [
         "the test trusts no path but the priority queue that honours lower effort (runs that do)",
         "alone on that path, RCS trusts it (runs that do not)",
@@ -232,8 +250,10 @@ fn claims(figure: &mut Figure, errors: [usize; 2], harms: &[f64], gains: &[(f64,
         worst <= 0.1,
     );
     let with = |honoured: bool| {
-        let of = gains.iter().filter(move |gain| gain.1 == honoured);
-        of.map(|gain| gain.0).collect::<Vec<_>>()
+        let of = gains
+            .iter()
+            .filter(move |gain| gain.is_honoured == honoured);
+        of.map(|gain| gain.rate).collect::<Vec<_>>()
     };
     let gain = mean(&with(true)) / mean(&with(false)) - 1.0;
     figure.claim(

@@ -50,16 +50,7 @@ pub(super) fn numbers(html: &mut String, case: &Case, entries: &[Entry]) {
         );
         for metric in &metrics {
             let (class, sign) = verdict(entry, **metric);
-            let text = match entry.spread(**metric) {
-                None => "–".to_owned(),
-                Some([mean, least, most]) if entry.runs.len() > 1 => format!(
-                    "{}<small>{} – {}</small>",
-                    metric.show(mean),
-                    metric.show(least),
-                    metric.show(most)
-                ),
-                Some([mean, ..]) => metric.show(mean),
-            };
+            let text = spread(entry, **metric);
             let _ = write!(html, "<td{class}>{sign}{text}</td>");
         }
         let text = match converged(entry) {
@@ -71,6 +62,20 @@ pub(super) fn numbers(html: &mut String, case: &Case, entries: &[Entry]) {
         let _ = write!(html, "<td>{text}{time}</td></tr>");
     }
     html.push_str("</tbody></table></div>");
+}
+
+/// Mean of a metric, with its range if there are several runs.
+fn spread(entry: &Entry, metric: Metric) -> String {
+    match entry.spread(metric) {
+        None => "–".to_owned(),
+        Some([mean, least, most]) if entry.runs.len() > 1 => format!(
+            "{}<small>{} – {}</small>",
+            metric.show(mean),
+            metric.show(least),
+            metric.show(most)
+        ),
+        Some([mean, ..]) => metric.show(mean),
+    }
 }
 
 /// Delay percentiles of the flow under test with the highest 95th percentile, in the first run.

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use serde::Serialize;
 
-use super::view::{CONVERGENCE_AVERAGING, CONVERGENCE_TIME, SimFlow, View, mean};
+use super::{CONVERGENCE_AVERAGING, CONVERGENCE_TIME, SimFlow, View, mean};
 use tidegate_sim::scenario::MediaPlan;
 
 /// Ratio of the flows' rates over windows of one length, while fair shares are constant.
@@ -132,14 +132,14 @@ pub(crate) fn jain(values: &[f64]) -> f64 {
 }
 
 /// Minimum over maximum.
-pub(super) fn ratio(values: &[f64]) -> f64 {
+pub(in crate::rmcat) fn ratio(values: &[f64]) -> f64 {
     let most = values.iter().copied().fold(0.0, f64::max);
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     if most > 0.0 { least / most } else { 0.0 }
 }
 
 /// Percentile of sorted, weighted values by nearest rank.
-pub(super) fn percentile(sorted: &[(f64, f64)], share: f64) -> Option<f64> {
+pub(in crate::rmcat) fn percentile(sorted: &[(f64, f64)], share: f64) -> Option<f64> {
     let whole: f64 = sorted.iter().map(|(_, weight)| weight).sum();
     let mut seen = 0.0;
     let reached = sorted.iter().find(|(_, weight)| {

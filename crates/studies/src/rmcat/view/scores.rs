@@ -5,14 +5,14 @@ use core::time::Duration;
 
 use serde::Serialize;
 
-use super::cases::{Case, Metric};
-use super::fair::{capacity, is_on};
 use super::fairness::{Fairness, jain, percentile, ratio};
-use super::outcome::Outcome;
-use super::view::{
+use super::{
     CONVERGED_FOR, CONVERGENCE_AVERAGING, CONVERGENCE_TIME, CONVERGENCE_TOLERANCE, STARTUP,
     STARVATION_WINDOW, SimFlow, View, differs, mean,
 };
+use crate::rmcat::cases::{Case, Metric};
+use crate::rmcat::fair::{capacity, is_on};
+use crate::rmcat::outcome::Outcome;
 use tidegate_sim::scenario::{FlowPlan, Scenario};
 
 //= rfc8867-4.1-metrics

@@ -1,152 +1,381 @@
-//! Sizes of files and functions in lines of code.
+//! Sizes of files, functions and structures, and the places of `impl` blocks.
 //!
-//! A line of code is neither blank nor a comment, nor part of a `#[cfg(test)]` module at the end of
-//! a file. A function spans from its `fn` to the closing brace at the same indentation, which
-//! rustfmt guarantees.
+//! A line of code is neither blank nor a comment, nor part of a `#[cfg(test)]` item. The limits are
+//! those of `CONTRIBUTING.md`. Files that only tests use have wider limits of lines and no others.
+//! `exceptions.toml` lists what exceeds a limit, with the reason; an entry that is no longer needed
+//! fails the check.
 
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 
+use anyhow::Context as _;
+use serde::Deserialize;
+
 use crate::Report;
+use crate::items::{Impl, Items, items};
 use crate::sources;
+use crate::tokens::{lines, tokens, without_tests};
 
 /// Measures every Rust file under `root`.
 pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
-    let mut report = Report {
-        text: String::new(),
-        failed: false,
-    };
+    let name = root.join(EXCEPTIONS);
+    let text = fs::read_to_string(&name).with_context(|| name.display().to_string())?;
+    let exceptions: Exceptions =
+        toml::from_str(&text).with_context(|| name.display().to_string())?;
     let files = sources::rust(root)?;
-    for file in &files {
-        judge(&file.path, &file.text, &mut report);
-    }
-    writeln!(report.text, "{} files measured", files.len())?;
-    Ok(report)
+    let files = files.iter().map(|file| File::new(&file.path, &file.text));
+    Ok(compare(&excesses(&files.collect::<Vec<_>>()), &exceptions))
 }
 
-fn judge(path: &str, text: &str, report: &mut Report) {
-    let lines = product(text);
-    let mut note = |what: &str, length: usize, [remark, limit]: [usize; 2]| {
-        if length > remark {
-            let verdict = if length > limit { "too long" } else { "long" };
-            report.failed |= length > limit;
-            writeln!(report.text, "{verdict:8} {length:5} {what}")
-                .expect("writing to a string succeeds");
+/// A measured file.
+struct File<'a> {
+    path: &'a str,
+    lines: usize,
+    items: Items,
+}
+
+impl<'a> File<'a> {
+    fn new(path: &'a str, text: &str) -> Self {
+        let tokens = without_tests(&tokens(text));
+        Self {
+            path,
+            lines: lines(&tokens),
+            items: items(&tokens),
         }
-    };
-    note(path, lines.iter().filter(|l| is_code(l)).count(), FILE);
-    for (name, length) in functions(&lines) {
-        note(&format!("{path} fn {name}"), length, FUNCTION);
+    }
+
+    fn is_test(&self) -> bool {
+        let name = self.path.rsplit('/').next();
+        let in_tests = ["tests", "fuzz", "peers"].map(|folder| format!("{folder}/"));
+        let within = ["/tests/", "/benches/", "/examples/"];
+        name.is_some_and(|name| ["tests.rs", "testing.rs"].contains(&name))
+            || in_tests.iter().any(|folder| self.path.starts_with(folder))
+            || within.iter().any(|folder| self.path.contains(folder))
+    }
+
+    /// Directory of the crate.
+    fn room(&self) -> &'a str {
+        let depth = if self.path.starts_with("crates/") {
+            2
+        } else {
+            1
+        };
+        let end = self.path.match_indices('/').nth(depth - 1);
+        end.map_or(self.path, |(end, _)| &self.path[..end])
+    }
+
+    /// Whether `other` is this file or in its folder: `a.rs` and `a/mod.rs` have the folder `a`.
+    fn is_home_of(&self, other: &str) -> bool {
+        let folder = ["/mod.rs", "/lib.rs", "/main.rs", ".rs"]
+            .iter()
+            .find_map(|end| self.path.strip_suffix(end))
+            .unwrap_or(self.path);
+        let inside = other.strip_prefix(folder);
+        other == self.path || inside.is_some_and(|rest| rest.starts_with('/'))
     }
 }
 
-/// Lines before the tests at the end of the file.
-fn product(text: &str) -> Vec<&str> {
-    text.lines()
-        .take_while(|line| *line != "#[cfg(test)]")
-        .collect()
+/// Something beyond a limit: its kind, its place, and its size where that is a number.
+type Excess = (Kind, String, usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    File,
+    Function,
+    Struct,
+    Impl,
+    Flag,
 }
 
-fn is_code(line: &str) -> bool {
-    let line = line.trim_start();
-    !line.is_empty() && !line.starts_with("//")
+impl Kind {
+    /// The rule that is broken.
+    const fn rule(self) -> &'static str {
+        match self {
+            Self::File => "files have at most 500 lines of code, those of tests 700",
+            Self::Function => "functions have at most 60 lines of code, those of tests 150",
+            Self::Struct => "structures have at most 20 fields",
+            Self::Impl => {
+                "an impl block is in the file of its type, of its trait or of an argument of the trait, or in its folder"
+            }
+            Self::Flag => "no parameter is a tuple with a bool: use a structure or an enumeration",
+        }
+    }
+
+    /// The table of `exceptions.toml`.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Function => "function",
+            Self::Struct => "struct",
+            Self::Impl => "impl",
+            Self::Flag => "flag",
+        }
+    }
 }
 
-/// Name and length of each function, from its `fn` to its closing brace.
-fn functions(lines: &[&str]) -> Vec<(String, usize)> {
-    let mut found = Vec::new();
-    for (first, line) in lines.iter().enumerate() {
-        let Some(name) = function_name(line) else {
-            continue;
-        };
-        let indent = &line[..line.len() - line.trim_start().len()];
-        let closes = |l: &&str| {
-            l.strip_prefix(indent)
-                .is_some_and(|l| l == "}" || l.ends_with(';') && !l.starts_with(' '))
-        };
-        let body = &lines[first..];
-        let last = body.iter().skip(1).position(closes).map_or(0, |n| n + 1);
-        // A function on one line and a declaration without a body end on their first line.
-        let ends_at_once = line.ends_with('}') || line.ends_with(';');
-        let length = if ends_at_once {
-            1
+/// All excesses. Of equally named items of a file the largest counts.
+fn excesses(files: &[File<'_>]) -> BTreeMap<(Kind, String), usize> {
+    let mut found: Vec<Excess> = Vec::new();
+    for file in files {
+        let (most_lines, most_in_function) = if file.is_test() {
+            (TEST_FILE, TEST_FUNCTION)
         } else {
-            body[..=last].iter().filter(|l| is_code(l)).count()
+            (FILE, FUNCTION)
         };
-        found.push((name.to_owned(), length));
+        let place = |name: &str| format!("{} {name}", file.path);
+        if file.lines > most_lines {
+            found.push((Kind::File, file.path.to_owned(), file.lines));
+        }
+        let functions = file.items.functions.iter();
+        let functions = functions.filter(|(_, lines)| *lines > most_in_function);
+        found.extend(functions.map(|(name, lines)| (Kind::Function, place(name), *lines)));
+        if file.is_test() {
+            continue;
+        }
+        let structs = file
+            .items
+            .structs
+            .iter()
+            .filter(|(_, fields)| *fields > FIELDS);
+        found.extend(structs.map(|(name, fields)| (Kind::Struct, place(name), *fields)));
+        let flags = file.items.flags.iter();
+        found.extend(flags.map(|(name, _)| (Kind::Flag, place(name), 0)));
+    }
+    found.extend(strays(files));
+    let mut largest = BTreeMap::new();
+    for (kind, place, size) in found {
+        let known = largest.entry((kind, place)).or_insert(size);
+        *known = size.max(*known);
+    }
+    largest
+}
+
+/// Blocks away from the type and the trait, of types of the same crate.
+fn strays(files: &[File<'_>]) -> Vec<Excess> {
+    let mut types: BTreeMap<(&str, &str), Vec<&File<'_>>> = BTreeMap::new();
+    let mut traits = types.clone();
+    let product = || files.iter().filter(|file| !file.is_test());
+    for file in product() {
+        for name in &file.items.types {
+            types.entry((file.room(), name)).or_default().push(file);
+        }
+        for name in &file.items.traits {
+            traits.entry((file.room(), name)).or_default().push(file);
+        }
+    }
+    let mut found = Vec::new();
+    for file in product() {
+        let is_home = |homes: &Vec<&File<'_>>| homes.iter().any(|home| home.is_home_of(file.path));
+        for Impl { of, what } in &file.items.impls {
+            let of_type = types.get(&(file.room(), of.as_str()));
+            // As `From<A> for B` beside A.
+            let mut others = what.iter().flat_map(|name| {
+                let name = (file.room(), name.as_str());
+                [traits.get(&name), types.get(&name)]
+            });
+            if of_type.is_some_and(|homes| !is_home(homes))
+                && !others.any(|homes| homes.is_some_and(is_home))
+            {
+                found.push((Kind::Impl, format!("{} {of}", file.path), 0));
+            }
+        }
     }
     found
 }
 
-/// Name of the function that starts on this line.
-fn function_name(line: &str) -> Option<&str> {
-    let mut words = line.trim_start();
-    loop {
-        if let Some(rest) = words.strip_prefix("fn ") {
-            return rest.split(['(', '<']).next();
+/// Tables of `exceptions.toml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exceptions {
+    #[serde(default)]
+    file: Vec<Exception>,
+    #[serde(default)]
+    function: Vec<Exception>,
+    #[serde(default, rename = "struct")]
+    structure: Vec<Exception>,
+    #[serde(default, rename = "impl")]
+    block: Vec<Exception>,
+    #[serde(default)]
+    flag: Vec<Exception>,
+}
+
+/// An item that may exceed a limit.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exception {
+    /// Path, and the name of the item in it.
+    at: String,
+    /// Size that it may have.
+    #[serde(default)]
+    size: usize,
+    reason: String,
+}
+
+impl Exceptions {
+    fn of(&self, kind: Kind) -> &[Exception] {
+        match kind {
+            Kind::File => &self.file,
+            Kind::Function => &self.function,
+            Kind::Struct => &self.structure,
+            Kind::Impl => &self.block,
+            Kind::Flag => &self.flag,
         }
-        let (word, rest) = words.split_once(' ')?;
-        let qualifies = matches!(
-            word,
-            "pub" | "const" | "async" | "unsafe" | "extern" | "\"C\""
-        ) || word.starts_with("pub(");
-        if !qualifies {
-            return None;
-        }
-        words = rest;
     }
 }
 
-/// Limits: a warning above the first, an error above the second.
-const FILE: [usize; 2] = [500, 700];
-const FUNCTION: [usize; 2] = [100, 150];
+fn compare(found: &BTreeMap<(Kind, String), usize>, exceptions: &Exceptions) -> Report {
+    let mut report = Report::default();
+    let mut broken = BTreeSet::new();
+    for ((kind, place), size) in found {
+        let exception = exceptions.of(*kind).iter().find(|e| e.at == *place);
+        if exception.is_none_or(|exception| *size > exception.size) {
+            broken.insert(*kind);
+            let most =
+                exception.map_or(String::new(), |e| format!(", and {} are excepted", e.size));
+            let size = if *size > 0 {
+                format!(": {size}{most}")
+            } else {
+                String::new()
+            };
+            report.fault(format_args!("{} {place}{size}", kind.name()));
+        }
+    }
+    for kind in &broken {
+        report.line(format_args!("rule: {}", kind.rule()));
+    }
+    let mut excepted = 0;
+    for kind in KINDS {
+        for exception in exceptions.of(kind) {
+            excepted += 1;
+            if exception.reason.trim().is_empty() {
+                report.fault(format_args!("{EXCEPTIONS}: {} has no reason", exception.at));
+            }
+            if !found.contains_key(&(kind, exception.at.clone())) {
+                report.fault(format_args!(
+                    "{EXCEPTIONS}: {} {} is within the limit: remove the exception",
+                    kind.name(),
+                    exception.at
+                ));
+            }
+        }
+    }
+    report.line(format_args!("{excepted} exceptions"));
+    report
+}
+
+const EXCEPTIONS: &str = "xtask/exceptions.toml";
+const KINDS: [Kind; 5] = [
+    Kind::File,
+    Kind::Function,
+    Kind::Struct,
+    Kind::Impl,
+    Kind::Flag,
+];
+/// Most lines of code of a file and of a function, and most fields of a structure.
+const FILE: usize = 500;
+const FUNCTION: usize = 60;
+const FIELDS: usize = 20;
+/// The same for tests.
+const TEST_FILE: usize = 700;
+const TEST_FUNCTION: usize = 150;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn report(text: &str) -> Report {
-        let mut report = Report {
-            text: String::new(),
-            failed: false,
-        };
-        judge("a.rs", text, &mut report);
-        report
+    fn found(files: &[(&str, &str)]) -> Vec<(Kind, String, usize)> {
+        let files: Vec<_> = files
+            .iter()
+            .map(|(path, text)| File::new(path, text))
+            .collect();
+        let found = excesses(&files).into_iter();
+        found
+            .map(|((kind, place), size)| (kind, place, size))
+            .collect()
+    }
+
+    fn repeated(line: &str, times: usize) -> String {
+        line.repeat(times)
     }
 
     #[test]
-    fn functions_are_measured_to_their_brace() {
-        let text = "impl A {\n    pub(crate) const fn b<T>(\n        t: T,\n    ) -> u8 {\n        // why\n\n        if c {\n            d();\n        }\n    }\n    fn e(&self) {}\n    fn f(&self);\n}\nlet g = \"fn h\";\n";
-        let lines: Vec<&str> = text.lines().collect();
-        let expected = [("b", 7), ("e", 1), ("f", 1)];
-        let found = functions(&lines);
-        let found: Vec<(&str, usize)> = found.iter().map(|(n, l)| (n.as_str(), *l)).collect();
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn long_code_is_a_warning_and_longer_code_an_error() {
-        let file = |lines: usize| "a();\n".repeat(lines);
-        assert_eq!(report(&file(500)).text, "");
-        let long = report(&file(501));
+    fn files_and_functions_have_limits() {
+        let file = |lines: usize| repeated("a();\n", lines);
+        assert_eq!(found(&[("crates/a/src/b.rs", &file(500))]), []);
+        let long = found(&[("crates/a/src/b.rs", &file(501))]);
+        assert_eq!(long, [(Kind::File, "crates/a/src/b.rs".to_owned(), 501)]);
+        assert_eq!(found(&[("crates/a/tests/b.rs", &file(700))]), []);
+        let function = |lines: usize| format!("fn f() {{\n{}}}\n", file(lines - 2));
+        assert_eq!(found(&[("crates/a/src/b.rs", &function(60))]), []);
+        let long = found(&[("crates/a/src/b.rs", &function(61))]);
         assert_eq!(
-            (long.text.as_str(), long.failed),
-            ("long       501 a.rs\n", false)
+            long,
+            [(Kind::Function, "crates/a/src/b.rs f".to_owned(), 61)]
         );
-        assert!(report(&file(701)).failed);
-        let function = |lines: usize| format!("fn f() {{\n{}}}\n", "    a();\n".repeat(lines));
-        assert_eq!(report(&function(98)).text, "");
-        assert_eq!(report(&function(99)).text, "long       101 a.rs fn f\n");
-        assert!(report(&function(149)).failed);
+        assert_eq!(found(&[("crates/a/src/tests.rs", &function(150))]), []);
     }
 
     #[test]
     fn comments_blanks_and_tests_do_not_count() {
-        let text = format!(
-            "{}#[cfg(test)]\n{}",
-            "// a\n\n".repeat(900),
-            "a();\n".repeat(900)
+        let tests = format!(
+            "#[cfg(test)]\nmod tests {{\n{}}}\n",
+            repeated("a();\n", 900)
         );
-        assert_eq!(report(&text).text, "");
+        let text = repeated("// a\n\n", 900) + &tests;
+        assert_eq!(found(&[("crates/a/src/b.rs", &text)]), []);
+        // A module of tests in another file ends nothing.
+        let text = "#[cfg(test)]\nmod tests;\n".to_owned() + &repeated("a();\n", 501);
+        assert_eq!(found(&[("crates/a/src/b.rs", &text)]).len(), 1);
+    }
+
+    #[test]
+    fn structures_and_flags_have_limits() {
+        let text = |fields: usize| format!("struct A {{ {} }}", repeated("b: u8,", fields));
+        assert_eq!(found(&[("crates/a/src/b.rs", &text(20))]), []);
+        let large = found(&[("crates/a/src/b.rs", &text(21))]);
+        assert_eq!(
+            large,
+            [(Kind::Struct, "crates/a/src/b.rs A".to_owned(), 21)]
+        );
+        let flag = found(&[("crates/a/src/b.rs", "fn c(d: (u8, bool)) {}")]);
+        assert_eq!(flag, [(Kind::Flag, "crates/a/src/b.rs c".to_owned(), 0)]);
+    }
+
+    #[test]
+    fn blocks_stay_with_their_types() {
+        let of = |at: &str, text: &str| {
+            let defined = ("crates/a/src/b.rs", "struct A; trait B {}");
+            found(&[defined, ("crates/a/src/c.rs", "trait C {}"), (at, text)]).len()
+        };
+        assert_eq!(of("crates/a/src/b/d.rs", "impl A {}"), 0);
+        assert_eq!(of("crates/a/src/d.rs", "impl A {}"), 1);
+        assert_eq!(of("crates/a/src/d.rs", "impl C for A {}"), 1);
+        assert_eq!(of("crates/a/src/c/d.rs", "impl C for A {}"), 0);
+        assert_eq!(of("crates/a/src/d.rs", "impl C for u8 {}"), 0);
+        assert_eq!(
+            of("crates/a/src/d.rs", "struct D; impl From<D> for A {}"),
+            0
+        );
+        assert_eq!(of("crates/e/src/d.rs", "impl A {}"), 0);
+    }
+
+    #[test]
+    fn exceptions_only_shrink() {
+        let compared = |size: usize| {
+            let text = format!("[[file]]\nat = \"a.rs\"\nsize = {size}\nreason = \"a table\"\n");
+            let mut excess = BTreeMap::new();
+            excess.insert((Kind::File, "a.rs".to_owned()), 510);
+            (compare(&excess, &toml::from_str(&text).unwrap()), text)
+        };
+        assert!(!compared(510).0.failed);
+        let (report, text) = compared(509);
+        assert!(report.failed && report.text.contains("a.rs: 510, and 509 are excepted"));
+        let report = compare(&BTreeMap::new(), &toml::from_str(&text).unwrap());
+        assert!(
+            report.failed && report.text.contains("remove the exception"),
+            "{}",
+            report.text
+        );
     }
 }

@@ -11,6 +11,7 @@ use tidegate_console::exit::{EXPECTATION_FAILS, INCONCLUSIVE};
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
 use tidegate_console::signals;
+use tidegate_core::link::LinkForm;
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
 use tidegate_record::{ExpectationResult, Run, StagedRun, Summary, World};
@@ -34,7 +35,7 @@ pub(crate) struct SimArgs {
 #[derive(Debug, clap::Subcommand)]
 enum SimVerb {
     /// Run a scenario in virtual time and check its expectations
-    Run(RunArgs),
+    Run(SimRunArgs),
     /// Run a scenario with several values and seeds, on all cores
     Sweep(SweepArgs),
     /// Compare controllers on paths with losses, beside TCP, among their kind, and with video
@@ -43,6 +44,15 @@ enum SimVerb {
     Rmcat(RmcatArgs),
     /// Compare the simulator with results of ns-2
     Validate(ValidateArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct SimRunArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Simulate all links by the plain model, without the fast paths; the results are the same
+    #[arg(long)]
+    plain_links: bool,
 }
 
 /// Arguments of a scenario run.
@@ -87,8 +97,12 @@ pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
     }
 }
 
-fn run_one(args: &RunArgs) -> Result<ExitCode> {
-    let loaded = LoadedScenario::load(&args.scenario)?;
+fn run_one(SimRunArgs { run, plain_links }: &SimRunArgs) -> Result<ExitCode> {
+    let args = run;
+    let mut loaded = LoadedScenario::load(&args.scenario)?;
+    if *plain_links {
+        loaded.scenario.link_form = LinkForm::Plain;
+    }
     let seed = args.seed.map_or(loaded.scenario.seed, Seed);
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| run_folder::default_dir("sim", &loaded.scenario, seed));

@@ -152,7 +152,8 @@ fn take(
 ) -> Result<RunResult, PlayError> {
     let (scenario, instances) = (stage.scenario, stage.flow_instances);
     let network = topology::network(scenario, instances).map_err(PlayError::Steps)?;
-    let mut network = Network::new(&network, seed).map_err(PlayError::Network)?;
+    let mut network =
+        Network::with_links(&network, seed, scenario.link_form).map_err(PlayError::Network)?;
     let links = network.len();
     for link in (0..links).map(LinkId) {
         network.observe_drops(link, MOST_DROPS);

@@ -7,11 +7,9 @@ use crate::units::{Bytes, Time};
 
 mod config;
 mod delay;
-mod fast_link;
+mod fast;
 mod general_link;
-mod link_impl;
 mod loss;
-mod network;
 mod outage;
 mod packet_log;
 mod packet_pool;
@@ -24,10 +22,11 @@ mod testing;
 
 pub use config::{LinkConfig, LinkError, LinkFault, LowerEffortPolicy};
 pub use delay::{JitterConfig, JitterFault, Spread};
-pub use loss::{GilbertElliott, LossConfig, LossFault};
-pub use network::{
-    Delivery, Exit, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId, Step,
+pub use fast::{
+    Delivery, Exit, LinkForm, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId,
+    Step,
 };
+pub use loss::{GilbertElliott, LossConfig, LossFault};
 pub use outage::{Outage, Outages, OutagesError};
 pub use packet_log::{DropReason, LinkEvent, LinkLogEntry};
 pub use queue::{

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::config::{LinkConfig, LinkError};
-use super::link_impl::LinkImpl;
+use super::fast::{LinkForm, LinkImpl};
 use super::packet_log::LinkLogEntry;
 use super::packet_pool::{PacketHandle, PacketPool};
 use super::rate::Capacity;
@@ -32,10 +32,11 @@ impl<P: Packet> Link<P> {
     ///
     /// A parameter is out of range. The error names the link and the parameter.
     pub fn new(config: &LinkConfig, seed: Seed, name: &str) -> Result<Self, LinkError> {
-        let passage = LinkImpl::new(config, seed, name).map_err(|fault| LinkError {
-            link: name.to_owned(),
-            fault,
-        })?;
+        let passage =
+            LinkImpl::new(config, seed, name, LinkForm::Fast).map_err(|fault| LinkError {
+                link: name.to_owned(),
+                fault,
+            })?;
         Ok(Self {
             store: PacketPool::new(),
             passage,

@@ -65,7 +65,7 @@ pub(super) fn held(size: u64, ecn: Ecn) -> QueuedPacket {
     }
 }
 
-/// Links that a [`FastLink`](super::fast_link::FastLink) supports, around 1 Mb/s.
+/// Links that can be fast links, around 1 Mb/s.
 pub(super) fn even_link_config() -> impl Strategy<Value = LinkConfig> {
     let queue = prop_oneof![droptail(), red().prop_map(QueueConfig::Red)];
     let capacity = prop_oneof![

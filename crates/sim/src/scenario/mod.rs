@@ -21,7 +21,9 @@ use std::sync::Arc;
 
 use tidegate_core::control::{Ecn, Prior};
 use tidegate_core::controller::ControllerConfig;
-use tidegate_core::link::{JitterConfig, LossConfig, LowerEffortPolicy, Outage, QueueConfig};
+use tidegate_core::link::{
+    JitterConfig, LinkForm, LossConfig, LowerEffortPolicy, Outage, QueueConfig,
+};
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -64,6 +66,9 @@ pub struct Scenario {
     pub baselines: Vec<BaselinePlan>,
     /// Conditions on the results, checked after the run. All names in them exist.
     pub expect: Vec<Expectation>,
+    /// Implementation of the links in the simulator. No key of the file sets it, and results do not
+    /// depend on it.
+    pub link_form: LinkForm,
 }
 
 impl Scenario {

@@ -17,6 +17,7 @@ use core::ops::Range;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use tidegate_core::link::LinkForm;
 use tidegate_core::random::Seed;
 use tidegate_core::units::Bytes;
 use tidegate_record::expect::Needs;
@@ -132,6 +133,7 @@ fn empty(head: &Table<'_>) -> Result<Scenario, ScenarioError> {
         aggregations: Vec::new(),
         baselines: Vec::new(),
         expect: Vec::new(),
+        link_form: LinkForm::Fast,
     })
 }
 

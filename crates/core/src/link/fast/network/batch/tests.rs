@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-use super::super::{LinkId, NamedLink, NetworkConfig, RouteId};
+use super::super::{LinkForm, LinkId, NamedLink, NetworkConfig, RouteId};
 use super::*;
 use crate::control::Ecn;
 use crate::link::testing::PacketHandle as Packaged;
@@ -61,7 +61,7 @@ fn a_packet_pushed_after_a_delivery_keeps_its_order() {
         delay: Duration::from_millis(1),
         ..LinkConfig::default()
     };
-    network.links[0] = LinkImpl::new(&slow, Seed(1), "slow").unwrap();
+    network.links[0] = LinkImpl::new(&slow, Seed(1), "slow", LinkForm::Fast).unwrap();
     let mut push = |at: Time, route: usize, id: u64| {
         let packet = Packaged::new(id, 1_000, Ecn::NotEct);
         network.push(at, RouteId(route), packet);

@@ -2,9 +2,9 @@
 
 use rand_pcg::Pcg64Mcg;
 
-use super::super::config::LinkConfig;
-use super::super::queue::{DropTailConfig, Limit, QueueConfig, RedLaw, Verdict};
-use super::super::stats::Queued;
+use crate::link::config::LinkConfig;
+use crate::link::queue::{DropTailConfig, Limit, QueueConfig, RedLaw, Verdict};
+use crate::link::stats::Queued;
 use crate::units::{Bytes, Time};
 
 /// Admission rule.

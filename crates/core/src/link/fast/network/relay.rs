@@ -18,11 +18,11 @@
 
 use core::mem;
 
-use super::super::Packet;
 use super::super::fast_link::{Entry, FastLink};
 use super::super::link_impl::LinkImpl;
-use super::super::packet_pool::PacketHandle;
 use super::{END, FEEDER, LAST, LinkId, NONE, Network};
+use crate::link::Packet;
+use crate::link::packet_pool::PacketHandle;
 use crate::units::Time;
 
 /// Marks feeders in `hops`, and returns the feeder of each link.
@@ -188,15 +188,26 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::{NamedLink, NetworkConfig, RouteId, exit_links};
+    use super::super::{LinkForm, NamedLink, NetworkConfig, RouteId, exit_links};
     use super::*;
     use crate::control::Ecn;
     use crate::link::testing::{PacketHandle as Packaged, even_link_config, link_config};
-    use crate::link::{Capacity, DropTailConfig, LinkConfig, LinkLogEntry, QueueConfig};
+    use crate::link::{
+        Capacity, Delivery, DropTailConfig, LinkConfig, LinkLogEntry, LinkStats, QueueConfig,
+        Queued,
+    };
     use crate::random::Seed;
     use crate::units::Rate;
 
     fn network(links: &[LinkConfig], routes: &[Vec<usize>]) -> Network<Packaged> {
+        network_of(links, routes, LinkForm::Fast)
+    }
+
+    fn network_of(
+        links: &[LinkConfig],
+        routes: &[Vec<usize>],
+        form: LinkForm,
+    ) -> Network<Packaged> {
         let named = |(i, config): (usize, &LinkConfig)| NamedLink {
             name: i.to_string(),
             config: config.clone(),
@@ -206,7 +217,7 @@ mod tests {
             links: links.iter().enumerate().map(named).collect(),
             routes: routes.iter().map(path).collect(),
         };
-        Network::new(&config, Seed(1)).unwrap()
+        Network::with_links(&config, Seed(1), form).unwrap()
     }
 
     #[test]
@@ -331,8 +342,83 @@ mod tests {
         prop_oneof![6 => even_link_config(), 1 => link_config()]
     }
 
+    /// What a caller sees after an operation: deliveries, state of a link, drops or events of the
+    /// link, and the number of packets inside.
+    type Seen = (
+        Vec<Delivery<Packaged>>,
+        Option<(LinkStats, Queued)>,
+        Vec<LinkLogEntry>,
+        usize,
+    );
+
+    fn play(
+        network: &mut Network<Packaged>,
+        routes: usize,
+        deeds: &[(Deed, u64, usize)],
+        grid: u64,
+    ) -> Vec<Seen> {
+        (0..6).for_each(|link| network.observe_drops(LinkId(link), 20));
+        let (mut seen, mut now) = (vec![], Time::ZERO);
+        for (id, (deed, gap, which)) in deeds.iter().enumerate() {
+            now = Time::from_nanos(now.as_nanos() + gap / grid * grid);
+            let link = LinkId(which % 6);
+            let (mut out, mut asked) = (vec![], None);
+            match *deed {
+                Deed::Push(size) => {
+                    let size = if grid > 1 {
+                        size.next_multiple_of(250)
+                    } else {
+                        size
+                    };
+                    let packet = Packaged::new(id as u64, size, Ecn::Ect0);
+                    network.push(now, RouteId(which % routes), packet);
+                }
+                Deed::Pop => out.extend(network.pop(now)),
+                Deed::PopAll => {
+                    out.extend(core::iter::from_fn(|| network.pop(now)));
+                    assert!(network.next_departure().is_none_or(|next| next > now));
+                }
+                Deed::Ask => asked = Some((network.stats(link, now), network.queued(link, now))),
+                Deed::Observe => network.observe(link, 30),
+            }
+            let notes = core::iter::from_fn(|| network.pop_note(link)).collect();
+            seen.push((out, asked, notes, network.inside()));
+        }
+        let end = Time::from_nanos(now.as_nanos() + 20_000_000);
+        for at in [end, Time::FAR] {
+            let out = core::iter::from_fn(|| network.pop(at)).collect();
+            seen.push((out, None, vec![], network.inside()));
+            for link in (0..6).map(LinkId) {
+                let notes = core::iter::from_fn(|| network.pop_note(link)).collect();
+                let asked = Some((network.stats(link, at), network.queued(link, at)));
+                seen.push((vec![], asked, notes, network.missed_notes(link) as usize));
+            }
+        }
+        seen
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1500))]
+
+        /// The specification: networks of general links only. A log of events is left out, since a
+        /// fast link does not know the events of packets that entered before it.
+        #[test]
+        fn fast_and_plain_networks_are_equivalent(
+            links in prop::collection::vec(link(), 6),
+            routes in routes(),
+            deeds in prop::collection::vec((deed(), 0..3_000_000_u64, any::<usize>()), 1..200),
+            grid in prop_oneof![Just(1_u64), Just(250_000)],
+        ) {
+            let mut deeds = deeds;
+            deeds.retain(|(deed, ..)| !matches!(deed, Deed::Observe));
+            let [fast, plain] = [LinkForm::Fast, LinkForm::Plain].map(|form| {
+                let mut network = network_of(&links, &routes, form);
+                play(&mut network, routes.len(), &deeds, grid)
+            });
+            for (i, (fast, plain)) in fast.iter().zip(&plain).enumerate() {
+                prop_assert_eq!(fast, plain, "step {}", i);
+            }
+        }
 
         /// Any queries and observations in between, at times that may coincide with events.
         #[test]
@@ -352,40 +438,7 @@ mod tests {
                         network.end_batches();
                     }
                 }
-                (0..6).for_each(|link| network.observe_drops(LinkId(link), 20));
-                let (mut seen, mut now) = (vec![], Time::ZERO);
-                for (id, (deed, gap, which)) in deeds.iter().enumerate() {
-                    now = Time::from_nanos(now.as_nanos() + gap / grid * grid);
-                    let link = LinkId(which % 6);
-                    let (mut out, mut asked) = (vec![], None);
-                    match *deed {
-                        Deed::Push(size) => {
-                            let size = if grid > 1 { size.next_multiple_of(250) } else { size };
-                            let packet = Packaged::new(id as u64, size, Ecn::Ect0);
-                            network.push(now, RouteId(which % routes.len()), packet);
-                        }
-                        Deed::Pop => out.extend(network.pop(now)),
-                        Deed::PopAll => {
-                            out.extend(core::iter::from_fn(|| network.pop(now)));
-                            assert!(network.next_departure().is_none_or(|next| next > now));
-                        }
-                        Deed::Ask => asked = Some((network.stats(link, now), network.queued(link, now))),
-                        Deed::Observe => network.observe(link, 30),
-                    }
-                    let notes: Vec<LinkLogEntry> = core::iter::from_fn(|| network.pop_note(link)).collect();
-                    seen.push((out, asked, notes, network.inside()));
-                }
-                let end = Time::from_nanos(now.as_nanos() + 20_000_000);
-                for at in [end, Time::FAR] {
-                    let out = core::iter::from_fn(|| network.pop(at)).collect();
-                    seen.push((out, None, vec![], network.inside()));
-                    for link in (0..6).map(LinkId) {
-                        let notes = core::iter::from_fn(|| network.pop_note(link)).collect();
-                        let asked = Some((network.stats(link, at), network.queued(link, at)));
-                        seen.push((vec![], asked, notes, network.missed_notes(link) as usize));
-                    }
-                }
-                seen
+                play(&mut network, routes.len(), &deeds, grid)
             };
             let plain = run(Shape::Plain);
             for shape in [Shape::Short, Shape::ManyLinks] {

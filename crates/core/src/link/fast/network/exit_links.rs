@@ -6,13 +6,13 @@
 
 use core::mem;
 
-use super::super::Packet;
 use super::super::fast_link::FastLink;
 use super::super::link_impl::LinkImpl;
-use super::super::packet_pool::PacketHandle;
 use super::batch::BATCHED;
 use super::delivery_queue::{DeliveryQueue, Leaving};
 use super::{END, Exit, FEEDER, LAST, Network};
+use crate::link::Packet;
+use crate::link::packet_pool::PacketHandle;
 use crate::units::Time;
 
 /// Marks the last links in `hops`, and returns an empty delivery queue for them.

@@ -6,15 +6,15 @@ use core::time::Duration;
 use prefetch_index::prefetch_index;
 use rand_pcg::Pcg64Mcg;
 
-use super::Packet;
-use super::config::{LinkConfig, LowerEffortPolicy};
-use super::delay::Wire;
-use super::general_link::{GeneralLink, InService};
-use super::packet_log::{DropReason, LinkEvent, LinkLogEntry, PacketLog};
-use super::packet_pool::{PacketHandle, PacketPool};
-use super::queue::{Discipline, DropTail, DropTailConfig, Fifo, QueuedPacket, Red, Verdict};
-use super::rate::{Capacity, Transmitter};
-use super::stats::{LinkStats, Queued, Records};
+use crate::link::Packet;
+use crate::link::config::{LinkConfig, LowerEffortPolicy};
+use crate::link::delay::Wire;
+use crate::link::general_link::{GeneralLink, InService};
+use crate::link::packet_log::{DropReason, LinkEvent, LinkLogEntry, PacketLog};
+use crate::link::packet_pool::{PacketHandle, PacketPool};
+use crate::link::queue::{Discipline, DropTail, DropTailConfig, Fifo, QueuedPacket, Red, Verdict};
+use crate::link::rate::{Capacity, Transmitter};
+use crate::link::stats::{LinkStats, Queued, Records};
 use crate::units::{Bytes, Time, nanos};
 
 use admission::Admission;
@@ -36,7 +36,7 @@ mod waiting;
 /// cost.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct FastLink {
+pub(in crate::link) struct FastLink {
     /// Packets inside. The length is zero or a power of two.
     ring: Box<[InFlight]>,
     /// Number of departed packets modulo 2³²; also the number of the oldest packet in the ring.

@@ -12,13 +12,13 @@
 
 use core::mem;
 
-use super::super::Packet;
 use super::super::fast_link::{Entry, FastLink};
 use super::super::link_impl::LinkImpl;
-use super::super::packet_pool::PacketHandle;
 use super::delivery_queue::DeliveryQueue;
 use super::lookahead::Step;
 use super::{BATCHED, CACHED, END, Exit, FEEDER, LAST, LinkId, NONE, Network, RouteId, exit_links};
+use crate::link::Packet;
+use crate::link::packet_pool::PacketHandle;
 use crate::units::{Bytes, Time, nanos};
 
 /// Packets on their way to the caller in lookahead mode.

@@ -9,8 +9,8 @@ use core::mem;
 
 use prefetch_index::prefetch_index;
 
-use super::super::Packet;
 use super::{BATCHED, END, FEEDER, LAST, Network, RouteId, batch};
+use crate::link::Packet;
 use crate::units::Time;
 
 /// Links with imminent departures, by days of the timer queue, the next day first.

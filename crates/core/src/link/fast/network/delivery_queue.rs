@@ -6,8 +6,8 @@
 //! departure. The links count accepted packets, and receive the packets inside when the caller
 //! accesses them.
 
-use super::super::packet_pool::PacketHandle;
 use super::calendar_queue::{CalendarQueue, Due};
+use crate::link::packet_pool::PacketHandle;
 use crate::units::{Bytes, Time};
 
 /// Packets of the last links.

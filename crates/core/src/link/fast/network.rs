@@ -3,14 +3,14 @@
 use core::fmt;
 use std::collections::{BTreeSet, VecDeque};
 
-use super::Packet;
-use super::config::{LinkConfig, LinkError};
 use super::fast_link::{Entry, FastLink};
 use super::link_impl::LinkImpl;
-use super::packet_log::LinkLogEntry;
-use super::packet_pool::{DELIVERED, PacketHandle, PacketPool};
-use super::rate::Capacity;
-use super::standalone::{LinkStats, Queued};
+use crate::link::Packet;
+use crate::link::config::{LinkConfig, LinkError};
+use crate::link::packet_log::LinkLogEntry;
+use crate::link::packet_pool::{DELIVERED, PacketHandle, PacketPool};
+use crate::link::rate::Capacity;
+use crate::link::standalone::{LinkStats, Queued};
 use crate::random::Seed;
 use crate::timer_queue::TimerQueue;
 use crate::units::{Bytes, Time};
@@ -44,6 +44,16 @@ pub struct NamedLink {
     pub name: String,
     /// Parameters of the link.
     pub config: LinkConfig,
+}
+
+/// Implementation of the links of a [`Network`]. Results do not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkForm {
+    /// Fast links where the configuration permits.
+    #[default]
+    Fast,
+    /// General links only, which are the specification.
+    Plain,
 }
 
 /// Index of a link in a network.
@@ -122,13 +132,26 @@ impl<P: Packet + Send + 'static> Network<P> {
     ///
     /// A link is invalid, a link name is not unique, or a route names an unknown link.
     pub fn new(config: &NetworkConfig, seed: Seed) -> Result<Self, NetworkError> {
+        Self::with_links(config, seed, LinkForm::Fast)
+    }
+
+    /// As [`new`](Self::new), with links in the given form.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_links(
+        config: &NetworkConfig,
+        seed: Seed,
+        form: LinkForm,
+    ) -> Result<Self, NetworkError> {
         let mut links = Vec::with_capacity(config.links.len());
         let mut names = BTreeSet::new();
         for NamedLink { name, config: link } in &config.links {
             if !names.insert(name) {
                 return Err(NetworkError::NameTaken { name: name.clone() });
             }
-            let link = LinkImpl::new(link, seed, name).map_err(|fault| LinkError {
+            let link = LinkImpl::new(link, seed, name, form).map_err(|fault| LinkError {
                 link: name.clone(),
                 fault,
             });
@@ -319,7 +342,7 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.links[link.0].capacity()
     }
 
-    /// Enables the packet log of a link, see [`Link::observe`](super::Link::observe).
+    /// Enables the packet log of a link, see [`Link::observe`](crate::link::Link::observe).
     pub fn observe(&mut self, link: LinkId, limit: usize) {
         self.end_deliveries_for(link.0);
         self.hold(link);
@@ -327,12 +350,12 @@ impl<P: Packet + Send + 'static> Network<P> {
         self.plan(link.0);
     }
 
-    /// Enables the drop log of a link, see [`Link::observe_drops`](super::Link::observe_drops).
+    /// Enables the drop log of a link, see [`Link::observe_drops`](crate::link::Link::observe_drops).
     pub fn observe_drops(&mut self, link: LinkId, limit: usize) {
         self.links[link.0].observe_drops(limit);
     }
 
-    /// Oldest unread log entry of a link, see [`Link::pop_note`](super::Link::pop_note).
+    /// Oldest unread log entry of a link, see [`Link::pop_note`](crate::link::Link::pop_note).
     pub fn pop_note(&mut self, link: LinkId) -> Option<LinkLogEntry> {
         self.move_on(self.reached);
         self.links[link.0].pop_note()

@@ -1,8 +1,8 @@
 //! Forwarding of packets to the next link at enqueue, before they depart.
 
-use super::super::Packet;
-use super::super::packet_pool::{DELIVERED, PacketHandle, PacketPool};
 use super::{Entry, FastLink, InFlight};
+use crate::link::Packet;
+use crate::link::packet_pool::{DELIVERED, PacketHandle, PacketPool};
 use crate::units::{Bytes, Time};
 
 /// Forwarded packets are the oldest ones in the ring. They remain there for the counters until

@@ -1,7 +1,7 @@
 //! Fast links that store no packets; packets in flight are in the delivery queue or a batch.
 
-use super::super::packet_pool::PacketHandle;
 use super::{Course, FastLink, InFlight, LEAST_ROOM, MOST_FRESH, NOTHING};
+use crate::link::packet_pool::PacketHandle;
 use crate::units::{Bytes, Time};
 
 /// An unbuffered link has an empty ring. `head` is the number of the next packet. `len` is an upper

@@ -16,13 +16,13 @@
 
 use core::mem;
 
-use super::super::Packet;
 use super::super::fast_link::{Entry, FastLink};
 use super::super::link_impl::LinkImpl;
-use super::super::packet_pool::PacketHandle;
 use super::calendar_queue::{CalendarQueue, Due};
 use super::lookahead::STRIDE;
 use super::{CACHED, END, FEEDER, LAST, NONE, Network, delivery_queue};
+use crate::link::Packet;
+use crate::link::packet_pool::PacketHandle;
 use crate::units::{Bytes, Time, nanos};
 
 /// Packets waiting for a batch.

@@ -3,11 +3,11 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 
-use super::super::super::packet_log::LinkLogEntry;
-use super::super::super::standalone::{LinkStats, Queued};
 use super::super::{NamedLink, NetworkConfig};
 use super::*;
 use crate::control::Ecn;
+use crate::link::packet_log::LinkLogEntry;
+use crate::link::standalone::{LinkStats, Queued};
 use crate::link::testing::{PacketHandle as Packaged, even_link_config};
 use crate::link::{Capacity, DropTailConfig, LinkConfig, QueueConfig};
 use crate::random::Seed;

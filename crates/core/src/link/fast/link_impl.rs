@@ -2,29 +2,37 @@
 
 use core::time::Duration;
 
-use super::Packet;
-use super::config::{LinkConfig, LinkFault};
+use super::LinkForm;
 use super::fast_link::{Entry, FastLink};
-use super::general_link::GeneralLink;
-use super::packet_log::{LinkLogEntry, PacketLog};
-use super::packet_pool::{PacketHandle, PacketPool};
-use super::rate::Capacity;
-use super::stats::{FlowCounts, LinkStats, Queued};
+use crate::link::Packet;
+use crate::link::config::{LinkConfig, LinkFault};
+use crate::link::general_link::GeneralLink;
+use crate::link::packet_log::{LinkLogEntry, PacketLog};
+use crate::link::packet_pool::{PacketHandle, PacketPool};
+use crate::link::rate::Capacity;
+use crate::link::stats::{FlowCounts, LinkStats, Queued};
 use crate::random::Seed;
 use crate::units::Time;
 
-/// A link whose packets are in a [`PacketPool`]. Its methods are those of [`Link`](super::Link).
+/// A link whose packets are in a [`PacketPool`]. Its methods are those of [`Link`](crate::link::Link).
 #[derive(Debug)]
-pub(super) enum LinkImpl {
+pub(in crate::link) enum LinkImpl {
     FastLink(FastLink),
     GeneralLink(Box<GeneralLink>),
 }
 
 impl LinkImpl {
-    pub(super) fn new(config: &LinkConfig, seed: Seed, name: &str) -> Result<Self, LinkFault> {
+    pub(in crate::link) fn new(
+        config: &LinkConfig,
+        seed: Seed,
+        name: &str,
+        form: LinkForm,
+    ) -> Result<Self, LinkFault> {
         config.check()?;
         let stream = |part: &str| seed.stream(&format!("link/{name}/{part}"));
-        if let Some(fast) = FastLink::new(config, stream) {
+        if form == LinkForm::Fast
+            && let Some(fast) = FastLink::new(config, stream)
+        {
             return Ok(Self::FastLink(fast));
         }
         let chain = GeneralLink::new(config, stream)?;
@@ -33,7 +41,7 @@ impl LinkImpl {
 
     /// Pushes a packet. Returns whether the next departure may have changed.
     #[inline]
-    pub(super) fn push<P: Packet>(
+    pub(in crate::link) fn push<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         at: Time,
@@ -52,7 +60,7 @@ impl LinkImpl {
 
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "keeps the handle in registers")]
-    pub(super) fn pop<P: Packet>(
+    pub(in crate::link) fn pop<P: Packet>(
         &mut self,
         store: &mut PacketPool<P>,
         now: Time,
@@ -64,7 +72,7 @@ impl LinkImpl {
     }
 
     #[inline]
-    pub(super) fn fast(&self) -> Option<&FastLink> {
+    pub(in crate::link) fn fast(&self) -> Option<&FastLink> {
         match self {
             Self::FastLink(fast) => Some(fast),
             Self::GeneralLink(_) => None,
@@ -72,7 +80,7 @@ impl LinkImpl {
     }
 
     #[inline]
-    pub(super) fn fast_mut(&mut self) -> Option<&mut FastLink> {
+    pub(in crate::link) fn fast_mut(&mut self) -> Option<&mut FastLink> {
         match self {
             Self::FastLink(fast) => Some(fast),
             Self::GeneralLink(_) => None,
@@ -81,7 +89,7 @@ impl LinkImpl {
 
     /// Handle of the packet that departs next, if known.
     #[inline]
-    pub(super) fn peek(&self) -> Option<&PacketHandle> {
+    pub(in crate::link) fn peek(&self) -> Option<&PacketHandle> {
         match self {
             Self::FastLink(fast) => fast.peek(),
             Self::GeneralLink(_) => None,
@@ -89,53 +97,53 @@ impl LinkImpl {
     }
 
     #[inline]
-    pub(super) fn next_departure(&self) -> Option<Time> {
+    pub(in crate::link) fn next_departure(&self) -> Option<Time> {
         match self {
             Self::FastLink(fast) => fast.next_departure(),
             Self::GeneralLink(chain) => chain.next_departure(),
         }
     }
 
-    pub(super) fn advance<P: Packet>(&mut self, store: &mut PacketPool<P>, now: Time) {
+    pub(in crate::link) fn advance<P: Packet>(&mut self, store: &mut PacketPool<P>, now: Time) {
         match self {
             Self::FastLink(fast) => fast.advance(now),
             Self::GeneralLink(chain) => chain.advance(store, now),
         }
     }
 
-    pub(super) fn stats(&self) -> LinkStats {
+    pub(in crate::link) fn stats(&self) -> LinkStats {
         match self {
             Self::FastLink(fast) => fast.stats(),
             Self::GeneralLink(chain) => chain.stats(),
         }
     }
 
-    pub(super) fn queued(&self) -> Queued {
+    pub(in crate::link) fn queued(&self) -> Queued {
         match self {
             Self::FastLink(fast) => fast.queued(),
             Self::GeneralLink(chain) => chain.queued(),
         }
     }
 
-    pub(super) fn capacity(&self) -> &Capacity {
+    pub(in crate::link) fn capacity(&self) -> &Capacity {
         match self {
             Self::FastLink(fast) => fast.capacity(),
             Self::GeneralLink(chain) => chain.capacity(),
         }
     }
 
-    pub(super) fn delay(&self) -> Duration {
+    pub(in crate::link) fn delay(&self) -> Duration {
         match self {
             Self::FastLink(fast) => fast.delay(),
             Self::GeneralLink(chain) => chain.delay(),
         }
     }
 
-    pub(super) fn observe<P: Packet>(&mut self, store: &PacketPool<P>, limit: usize) {
+    pub(in crate::link) fn observe<P: Packet>(&mut self, store: &PacketPool<P>, limit: usize) {
         self.general(store).observe(PacketLog::new(limit, false));
     }
 
-    pub(super) fn observe_drops(&mut self, limit: usize) {
+    pub(in crate::link) fn observe_drops(&mut self, limit: usize) {
         let notes = PacketLog::new(limit, true);
         match self {
             Self::FastLink(fast) => fast.observe_drops(notes),
@@ -143,14 +151,14 @@ impl LinkImpl {
         }
     }
 
-    pub(super) fn pop_note(&mut self) -> Option<LinkLogEntry> {
+    pub(in crate::link) fn pop_note(&mut self) -> Option<LinkLogEntry> {
         match self {
             Self::FastLink(fast) => fast.notes_mut()?.take(),
             Self::GeneralLink(chain) => chain.notes_mut()?.take(),
         }
     }
 
-    pub(super) fn missed_notes(&self) -> u64 {
+    pub(in crate::link) fn missed_notes(&self) -> u64 {
         let notes = match self {
             Self::FastLink(fast) => fast.notes(),
             Self::GeneralLink(chain) => chain.notes(),
@@ -158,11 +166,11 @@ impl LinkImpl {
         notes.map_or(0, PacketLog::missed)
     }
 
-    pub(super) fn count_flows<P: Packet>(&mut self, store: &PacketPool<P>, flows: usize) {
+    pub(in crate::link) fn count_flows<P: Packet>(&mut self, store: &PacketPool<P>, flows: usize) {
         self.general(store).count_flows(flows);
     }
 
-    pub(super) fn flow_counts(&self) -> &[FlowCounts] {
+    pub(in crate::link) fn flow_counts(&self) -> &[FlowCounts] {
         match self {
             Self::FastLink(_) => &[],
             Self::GeneralLink(chain) => chain.flow_counts(),
@@ -186,10 +194,10 @@ impl LinkImpl {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{PacketHandle as Packaged, even_link_config};
-    use super::super::{Hop, Link};
     use super::*;
     use crate::control::Ecn;
+    use crate::link::testing::{PacketHandle as Packaged, even_link_config};
+    use crate::link::{Hop, Link};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]

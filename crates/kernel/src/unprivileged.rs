@@ -6,7 +6,6 @@
 //! entry into recovery and time-outs are seen at once. The wake-up is the longest part of the
 //! delay, so the thread is awake when a retransmission timer expires.
 
-mod recovery_watch;
 mod shared;
 mod stamps;
 #[cfg(test)]
@@ -46,7 +45,7 @@ pub(crate) const WEAKER: &[(EventKind, &str)] = &[
     ),
     (
         EventKind::Recovery,
-        "seen at once after duplicate ACKs for which new data was sent, else with the first retransmission, up to 2 ms later; the number of duplicates is that of selectively acknowledged segments",
+        "detected with the first retransmission, up to 2 ms after the entry; the number of duplicates is that of selectively acknowledged segments",
     ),
     (
         EventKind::Recovered,

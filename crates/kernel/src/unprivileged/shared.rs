@@ -9,7 +9,7 @@ use super::view::View;
 use super::{remove, stamps};
 use crate::bpf::events::{EventCounts, EventRequest};
 use crate::error::EventsError;
-use crate::event::{CaState, Event, EventDetails, EventKind, SubscriptionId};
+use crate::event::{Event, EventDetails, EventKind, SubscriptionId};
 use crate::system::{Bell, is_short};
 use crate::variables::Variable;
 
@@ -122,11 +122,6 @@ impl Shared {
     /// The same for one socket.
     pub(super) fn awaits_timeout(&self, cookie: u64) -> Option<Waiting> {
         self.lock().sockets.get(&cookie)?.waiting()
-    }
-
-    /// The smoothed round trip of a socket in disorder with a subscription to recoveries.
-    pub(super) fn disorder(&self, cookie: u64) -> Option<Duration> {
-        self.lock().sockets.get(&cookie)?.disorder()
     }
 
     /// Reads the state of a socket and queues the events of its changes. Returns the time of the
@@ -275,13 +270,6 @@ impl Watched {
             acknowledged: seen.get(Variable::BytesAcked).unwrap_or_default(),
             rto: seen.rto().unwrap_or_default(),
         })
-    }
-
-    pub(super) fn disorder(&self) -> Option<Duration> {
-        let seen = &self.seen.state;
-        let expected =
-            seen.ca_state() == Some(CaState::Disorder) && self.wants(EventKind::Recovery);
-        expected.then(|| seen.srtt().unwrap_or_default())
     }
 
     pub(super) fn wants(&self, kind: EventKind) -> bool {

@@ -8,7 +8,6 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
-use super::recovery_watch::{RecoveryWatch, SPIN_BUDGET};
 use super::stamps::drain;
 use super::timer::{Span, Timers, Wheel};
 use super::{Shared, Waiting, remove};
@@ -26,14 +25,13 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: &Bell) {
     let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
     let mut ending = false;
     loop {
-        let slept = monotonic();
         // SAFETY: `ready` is passed with its length.
         let many = unsafe {
             libc::epoll_wait(
                 epoll.as_raw_fd(),
                 ready.as_mut_ptr(),
                 ready.len() as i32,
-                watcher.sleeps(slept).as_millis() as i32,
+                watcher.alarms.next(monotonic()).min(IDLE).as_millis() as i32,
             )
         };
         let now = monotonic();
@@ -47,9 +45,9 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: &Bell) {
             return;
         }
         for event in ready {
-            watcher.stamped(event.u64, slept, now);
+            watcher.stamped(event.u64, now);
         }
-        watcher.ask(now);
+        watcher.alarms.ask_again(shared, now);
         if now.saturating_sub(watcher.looked) >= IDLE {
             watcher.look_at_all(now);
         }
@@ -60,7 +58,6 @@ struct Watcher<'a> {
     shared: &'a Shared,
     epoll: &'a OwnedFd,
     alarms: Alarms,
-    recoveries: RecoveryWatch<'a>,
     /// Time of the last look at all sockets.
     looked: Duration,
 }
@@ -72,23 +69,14 @@ impl<'a> Watcher<'a> {
             shared,
             epoll,
             alarms: Alarms::new(several),
-            recoveries: RecoveryWatch::new(now, several.then_some(&SPIN_BUDGET)),
             looked: now,
         }
     }
 
-    /// The limit of the next sleep; zero while the thread stays awake.
-    fn sleeps(&self, now: Duration) -> Duration {
-        if self.recoveries.is_active(now) {
-            return Duration::ZERO;
-        }
-        self.alarms.next(now).min(IDLE)
-    }
-
-    /// A socket has a message on its error queue, which came after `slept`.
-    fn stamped(&mut self, cookie: u64, slept: Duration, now: Duration) {
+    /// A socket has a message on its error queue.
+    fn stamped(&mut self, cookie: u64, now: Duration) {
         // A thread that stays awake for a socket looks at it before all else.
-        let awake = self.alarms.awake(cookie) || self.recoveries.is_watching(cookie, slept);
+        let awake = self.alarms.awake(cookie);
         let early = awake.then(|| self.shared.look(cookie)).flatten();
         // The bell is not a socket, and the socket may have no subscription left.
         let Some(fd) = self.shared.place(cookie, now) else {
@@ -97,37 +85,18 @@ impl<'a> Watcher<'a> {
         drain(fd);
         let timeout = early.or(self.shared.look(cookie));
         self.alarms.stamped(self.shared, cookie, timeout);
-        let disorder = self.shared.disorder(cookie);
-        self.recoveries.on_state(cookie, disorder, now);
-    }
-
-    /// Polls the sockets for which the thread is awake.
-    fn ask(&mut self, now: Duration) {
-        for cookie in self.recoveries.due(now) {
-            self.look(cookie);
-            self.recoveries
-                .on_state(cookie, self.shared.disorder(cookie), now);
-        }
-        self.alarms.ask_again(self.shared, now);
     }
 
     fn look_at_all(&mut self, now: Duration) {
         self.looked = now;
         self.shared.follow(now);
         self.shared.fade(self.epoll);
-        let sockets = self.shared.sockets();
-        self.recoveries.retain(&sockets, now);
-        for cookie in sockets {
-            self.look(cookie);
+        for cookie in self.shared.sockets() {
+            if let Some(at) = self.shared.look(cookie) {
+                self.alarms.stamped(self.shared, cookie, Some(at));
+            }
         }
         self.alarms.compare(self.shared);
-    }
-
-    /// Looks at a socket without a stamp.
-    fn look(&mut self, cookie: u64) {
-        if let Some(at) = self.shared.look(cookie) {
-            self.alarms.stamped(self.shared, cookie, Some(at));
-        }
     }
 }
 
@@ -283,46 +252,3 @@ impl Alarms {
 pub(super) const STOP: u64 = 0;
 /// Interval of looks at sockets without stamps.
 const IDLE: Duration = Duration::from_millis(50);
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use super::super::shared::Watched;
-    use super::super::tests::pair;
-    use super::super::view::View;
-    use super::*;
-    use crate::system::{cookie, epoll};
-
-    /// Otherwise the thread would sleep until a stamp arrives.
-    #[test]
-    fn the_thread_stays_awake_and_polls_while_recovery_is_near() {
-        let (stream, _peer) = pair();
-        let its = cookie(stream.as_fd()).unwrap();
-        let shared = Shared {
-            state: Mutex::default(),
-            bell: Bell::new().unwrap(),
-        };
-        let seen = View::of(stream.as_fd(), None).unwrap();
-        let watched = Watched {
-            fd: stream.as_raw_fd(),
-            seen,
-            subscriptions: BTreeMap::new(),
-        };
-        shared.lock().sockets.insert(its, watched);
-        let epoll = epoll().unwrap();
-        let budget = Mutex::new(super::super::recovery_watch::SpinBudget::full());
-        let now = seen.at;
-        let mut watcher = Watcher::new(&shared, &epoll, now);
-        watcher.recoveries = RecoveryWatch::new(now, Some(&budget));
-        let last = || shared.lock().sockets[&its].seen.at;
-        let ms = Duration::from_millis;
-        watcher.ask(now + ms(1));
-        assert_eq!((watcher.sleeps(now), last()), (IDLE, seen.at));
-        watcher.recoveries.on_state(its, Some(ms(40)), now);
-        assert_eq!(watcher.sleeps(now + ms(9)), Duration::ZERO);
-        watcher.ask(now + ms(9));
-        assert!(last() > seen.at, "the socket was not polled");
-        assert_eq!(watcher.sleeps(now + ms(10)), IDLE);
-    }
-}

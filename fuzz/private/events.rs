@@ -1,8 +1,10 @@
 //! Fuzz targets of parts that have no public interface. Each panics if an invariant is violated.
 
 use std::fmt::Write as _;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::{mem, slice};
+
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::bpf::layout::Record;
 use crate::event::EventKind;
@@ -10,7 +12,6 @@ use crate::memory_map::page_size;
 use crate::peer_cred::PeerCred;
 use crate::policy::{Limits, Policy};
 use crate::ring::{BUSY, DISCARDED, HEADER, Ring};
-use crate::system::{check, owned};
 use crate::variables::{COUNT, Variable};
 
 pub use crate::server::fuzzing::requests;
@@ -96,12 +97,8 @@ struct Memory {
 impl Memory {
     fn new(size: usize) -> Self {
         let page = page_size();
-        // SAFETY: the name ends with zero.
-        let fd = owned(unsafe { libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC) });
-        let fd = fd.expect("a file in memory");
-        let length = (2 * page + 2 * size) as libc::off_t;
-        // SAFETY: takes numbers and touches no memory.
-        check(unsafe { libc::ftruncate(fd.as_raw_fd(), length) }).expect("room in memory");
+        let fd = memfd_create("ring", MemfdFlags::CLOEXEC).expect("a file in memory");
+        ftruncate(&fd, (2 * page + 2 * size) as u64).expect("room in memory");
         Self { fd, size, page }
     }
 
@@ -111,18 +108,14 @@ impl Memory {
     }
 
     fn put(&self, offset: usize, bytes: &[u8]) {
-        let (fd, start) = (self.fd.as_raw_fd(), bytes.as_ptr().cast());
-        // SAFETY: the bytes are passed with their length.
-        let wrote = unsafe { libc::pwrite(fd, start, bytes.len(), offset as libc::off_t) };
-        assert_eq!(wrote, bytes.len() as isize);
+        let wrote = rustix::io::pwrite(&self.fd, bytes, offset as u64);
+        assert_eq!(wrote, Ok(bytes.len()));
     }
 
     fn get<const N: usize>(&self, offset: usize) -> [u8; N] {
         let mut bytes = [0; N];
-        let (fd, start) = (self.fd.as_raw_fd(), bytes.as_mut_ptr().cast());
-        // SAFETY: the bytes are passed with their length.
-        let read = unsafe { libc::pread(fd, start, N, offset as libc::off_t) };
-        assert_eq!(read, N as isize);
+        let read = rustix::io::pread(&self.fd, &mut bytes, offset as u64);
+        assert_eq!(read, Ok(N));
         bytes
     }
 

@@ -213,7 +213,7 @@ impl Daemon {
 /// Connects a client of a user.
 fn admit(server: &mut Server, user: u32) -> Client {
     let [ours, its] = system::local_pair().expect("two sockets");
-    system::set_nonblocking(its.as_fd()).expect("a socket");
+    rustix::io::ioctl_fionbio(&its, true).expect("a socket");
     system::limit(ours.as_fd(), GUARD).expect("a socket");
     let number = server.next;
     server.admit(its, peer(user));

@@ -250,7 +250,7 @@ struct Native {
 }
 
 /// Native libraries whose licence the linking package's manifest does not declare.
-const NATIVE: [Native; 7] = [
+const NATIVE: [Native; 8] = [
     Native {
         // Used while bindings are generated; not part of any program.
         package: "clang-sys",
@@ -276,6 +276,13 @@ const NATIVE: [Native; 7] = [
         package: "rayon-core",
         name: "nothing",
         licence: "MIT OR Apache-2.0",
+        copyleft: false,
+    },
+    Native {
+        // Types and constants of system calls; links to no library.
+        package: "linux-raw-sys",
+        name: "nothing",
+        licence: "Apache-2.0 WITH LLVM-exception OR Apache-2.0 OR MIT",
         copyleft: false,
     },
     Native {

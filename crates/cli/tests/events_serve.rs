@@ -272,21 +272,6 @@ fn rights(process: u32) -> Vec<BTreeMap<String, String>> {
     statuses.map(read).collect()
 }
 
-/// The only child of a process.
-fn child(process: u32) -> u32 {
-    let numbers = fs::read_dir("/proc").unwrap().filter_map(|entry| {
-        let name = entry.ok()?.file_name();
-        name.to_str()?.parse::<u32>().ok()
-    });
-    let is_its = |number: &u32| {
-        let status = fs::read_to_string(format!("/proc/{number}/status"));
-        status.is_ok_and(|s| s.lines().any(|l| l == format!("PPid:\t{process}")))
-    };
-    let children: Vec<u32> = numbers.filter(is_its).collect();
-    assert_eq!(children.len(), 1, "{children:?}");
-    children[0]
-}
-
 /// Before, during and after a client with a ring and subscriptions: all threads have `CAP_BPF` in
 /// the permitted set only. Child processes cannot acquire more.
 #[test]
@@ -309,17 +294,6 @@ fn another_user_serves_with_one_inactive_capability() {
         }
     };
     see("alone");
-    // The process that removes root's files runs as root, without capabilities.
-    let cleanup = child(process);
-    for thread in rights(cleanup) {
-        assert_eq!(thread["Name"], "tg-cleanup");
-        assert_eq!(thread["Uid"], "0");
-        for none in ["CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb"] {
-            assert_eq!(thread[none], "0000000000000000", "{none} of cleanup");
-        }
-    }
-    let held = fs::read_dir(format!("/proc/{cleanup}/fd")).unwrap();
-    assert_eq!(held.count(), 1);
     let events = Events::connect(&socket).unwrap();
     let (ours, peer) = connection();
     events.subscribe(&ours, EventRequest::ALL).unwrap();
@@ -329,7 +303,7 @@ fn another_user_serves_with_one_inactive_capability() {
     drop((events, ours, peer));
     observe_an_end(&socket);
     see("after a client");
-    daemon.interrupted();
+    daemon.interrupted_as_another_user();
 }
 
 /// Users have numbers, which policies accept too. Users of containers often have no name.
@@ -346,23 +320,26 @@ fn another_user_can_be_given_by_number() {
             assert_eq!((thread["Uid"].as_str(), thread["Gid"].as_str()), (uid, gid));
         }
         observe_an_end(&daemon.socket());
-        daemon.interrupted();
+        daemon.interrupted_as_another_user();
     }
 }
 
-/// Including files that another user may not remove, and without a message of the daemon.
+/// The socket that a killed daemon leaves behind, and one that another user may not remove.
 #[test]
-fn a_daemon_that_is_killed_leaves_nothing_behind() {
-    let Some(daemon) = Daemon::start("killed", ANYTHING, "--user nobody") else {
+fn a_socket_without_a_daemon_is_replaced() {
+    let Some(daemon) = Daemon::start("killed", ANYTHING, "") else {
         return;
     };
-    let made = daemon.scratch.path("made");
-    assert!(made.exists());
+    let (socket, policy) = (daemon.socket(), daemon.scratch.path("policy.toml"));
     daemon.program.kill();
-    let guard = Instant::now() + GUARD;
-    while made.exists() {
-        assert!(Instant::now() < guard, "its folders remain");
-        thread::yield_now();
+    for _ in 0..2 {
+        assert!(socket.exists());
+        let line = format!("--socket {} --policy {}", text(&socket), text(&policy));
+        let mut next = Program::tidegate(&format!("events serve --user nobody {line}"));
+        next.wait_for_line("events: serving at");
+        observe_an_end(&socket);
+        next.interrupt();
+        next.wait().succeeded();
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tidegate_kernel::{
     EventsError, LoadError, Policy, ServeError, Server, default_path, hangups, interruptions,
 };
@@ -50,6 +51,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
         check(&policy)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let mut log = log();
     for note in policy.notes() {
         log(&format!("policy: {note}"));
     }
@@ -63,7 +65,6 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
     server.reload_policy_on(reload, args.policy.as_deref());
     server.drop_privileges(args.user.as_deref())?;
     server.restrict_system_calls()?;
-    // From here on messages go through the log, which never blocks the server.
     server.announce(&format!("serving at {}", socket.display()));
     if args.policy.is_none() {
         server.announce("no --policy: only root may subscribe");
@@ -108,9 +109,25 @@ fn listen(server: &mut Server, args: &ServeArgs) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A line of the log. Write errors of standard error are ignored: the daemon serves without a log.
-fn log(line: &str) {
-    let _ = writeln!(io::stderr(), "events: {line}");
+/// The log at standard error, from which journald reads it. A line is dropped, and counted, if its
+/// write would block: a terminal that is held or a full pipe delays no client. Write errors are
+/// ignored: the daemon serves without a log.
+fn log() -> impl FnMut(&str) + Send {
+    let mut dropped = 0_u64;
+    move |line| {
+        let mut log = io::stderr().lock();
+        let mut room = [PollFd::new(&log, PollFlags::OUT)];
+        if poll(&mut room, Some(&Timespec::default())) == Ok(0) {
+            dropped += 1;
+            return;
+        }
+        let mut text = format!("events: {line}\n");
+        if dropped > 0 {
+            text = format!("events: {dropped} lines dropped, since the log was not read\n{text}");
+            dropped = 0;
+        }
+        let _ = log.write_all(text.as_bytes());
+    }
 }
 
 /// Prints whether the policy is valid, and its probable mistakes.

@@ -1,17 +1,20 @@
 //! The front of the library: events of sockets, from the kernel or without privilege.
 
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fmt};
 
+use rustix::event::epoll::{self, EventFlags};
+use rustix::net::{SendFlags, send};
+
 use crate::bpf::events::{EventCounts, EventRequest};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
 use crate::session::Session;
-use crate::system::{self, Polled};
+use crate::system::{self, input, is_ready, trouble};
 use crate::tcp;
 use crate::unprivileged::{self, Unprivileged};
 use crate::variables::{Snapshot, VariableSet};
@@ -126,7 +129,7 @@ impl Events {
     /// The system fails.
     pub fn unprivileged() -> Result<Self, EventsError> {
         let source = Unprivileged::start()?;
-        let readable = join(&[(source.readable(), libc::EPOLLIN)]);
+        let readable = join(&[(source.readable(), EventFlags::IN)]);
         Ok(Self {
             readable: readable?,
             source: Source::Unprivileged(source),
@@ -317,15 +320,15 @@ impl Events {
         let mut polled = Vec::with_capacity(3);
         match &self.source {
             Source::Kernel(session) => {
-                polled.push(Polled::input(session.ring_fd()));
-                polled.push(Polled::trouble(session.daemon_fd()));
+                polled.push(input(session.ring_fd()));
+                polled.push(trouble(session.daemon_fd()));
             }
-            Source::Unprivileged(watch) => polled.push(Polled::input(watch.readable())),
+            Source::Unprivileged(watch) => polled.push(input(watch.readable())),
         }
         let own = polled.len();
-        polled.extend(also.map(Polled::input));
+        polled.extend(also.map(input));
         system::poll(&mut polled, limit)?;
-        let gone = own == 2 && polled[1].is_ready() && !polled[0].is_ready();
+        let gone = own == 2 && is_ready(&polled[1]) && !is_ready(&polled[0]);
         if gone && self.is_empty() {
             return Err(EventsError::DaemonGone);
         }
@@ -337,8 +340,8 @@ impl Events {
     pub fn is_serving(&self) -> bool {
         match &self.source {
             Source::Kernel(session) => {
-                let mut daemon = [Polled::trouble(session.daemon_fd())];
-                system::poll(&mut daemon, Some(Duration::ZERO)).is_ok() && !daemon[0].is_ready()
+                let mut daemon = [trouble(session.daemon_fd())];
+                system::poll(&mut daemon, Some(Duration::ZERO)).is_ok() && !is_ready(&daemon[0])
             }
             Source::Unprivileged(watch) => watch.is_serving(),
         }
@@ -358,7 +361,7 @@ impl Events {
     /// As [`io::Write::write`]. It may write a part.
     pub fn write(&self, socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
         match &self.source {
-            Source::Kernel(_) => system::send(socket.as_fd(), bytes, 0),
+            Source::Kernel(_) => Ok(send(socket, bytes, SendFlags::NOSIGNAL)?),
             Source::Unprivileged(_) => unprivileged::write(socket.as_fd(), bytes),
         }
     }
@@ -384,7 +387,10 @@ impl Events {
 
     fn kernel(session: Session) -> Result<Self, EventsError> {
         // Of the daemon's socket only hang-ups matter, which epoll always reports.
-        let readable = join(&[(session.ring_fd(), libc::EPOLLIN), (session.daemon_fd(), 0)]);
+        let readable = join(&[
+            (session.ring_fd(), EventFlags::IN),
+            (session.daemon_fd(), EventFlags::empty()),
+        ]);
         Ok(Self {
             readable: readable?,
             source: Source::Kernel(session),
@@ -440,10 +446,10 @@ fn counters() -> VariableSet {
 }
 
 /// A descriptor that is readable when one of these is ready.
-fn join(parts: &[(BorrowedFd<'_>, i32)]) -> io::Result<OwnedFd> {
-    let joined = system::epoll()?;
+fn join(parts: &[(BorrowedFd<'_>, EventFlags)]) -> io::Result<OwnedFd> {
+    let joined = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (part, events) in parts {
-        system::epoll_add(&joined, part.as_raw_fd(), *events, 0)?;
+        epoll::add(&joined, part, epoll::EventData::new_u64(0), *events)?;
     }
     Ok(joined)
 }

@@ -7,15 +7,18 @@
 //! variable for each readable variable of the connection, such as `TIDEGATE_CWND`.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use crate::event::{Event, EventKind};
-use crate::system::{cookie, owned};
+use crate::system::{by_number, check, cookie};
 
 /// A program to be started for each event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,18 +122,14 @@ impl SocketRef {
     /// the duplicate is [`SOCKET`] or above: 0 to 2 are replaced in the program, and files that are
     /// opened to start the program cannot take [`SOCKET`] then.
     fn duplicate(self) -> io::Result<Option<OwnedFd>> {
-        // SAFETY: the descriptor is only passed to the kernel, and the cookie identifies the
-        // socket.
-        let socket = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        if !self.is(socket) {
+        let Some(socket) = by_number(self.fd).filter(|&socket| self.is(socket)) else {
             return Ok(None);
-        }
-        // SAFETY: takes numbers and touches no memory.
-        match owned(unsafe { libc::fcntl(self.fd, libc::F_DUPFD_CLOEXEC, SOCKET) }) {
+        };
+        match fcntl_dupfd_cloexec(socket, SOCKET) {
             Ok(copy) => Ok(Some(copy).filter(|copy| self.is(copy.as_fd()))),
             // The application has closed it in between.
-            Err(e) if e.raw_os_error() == Some(libc::EBADF) => Ok(None),
-            Err(e) => Err(e),
+            Err(Errno::BADF) => Ok(None),
+            Err(e) => Err(e.into()),
         }
     }
 
@@ -240,9 +239,9 @@ impl Drop for Programs {
 impl Running {
     /// Kills the program with its process group.
     fn kill(&mut self) {
-        // SAFETY: takes numbers and touches no memory. The child has not been waited for, so its
-        // number is not reused.
-        unsafe { libc::kill(-(self.child.id() as libc::pid_t), libc::SIGKILL) };
+        // The child has not been waited for, so its number is not reused. The call fails if all
+        // processes of the group have ended.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         // The child may have left its group. The call fails if the child has ended.
         let _ = self.child.kill();
         // The child has received SIGKILL, so this returns soon.
@@ -273,23 +272,17 @@ fn command(executable: &Executable, event: &Event, socket: Option<OwnedFd>) -> C
     // Also without a socket: with a hook the standard library executes the program itself, without
     // one it uses posix_spawn, which also runs scripts without an interpreter line.
     let pass_socket = move || {
-        let Some(socket) = socket.as_ref().map(AsRawFd::as_raw_fd) else {
+        let Some(socket) = &socket else {
             return Ok(());
         };
         // The copy that dup2 makes has no close-on-exec flag. dup2 onto itself changes nothing, so
         // the flag has to be cleared then.
-        // SAFETY: these take numbers and touch no memory.
-        let result = unsafe {
-            if socket == SOCKET {
-                libc::fcntl(socket, libc::F_SETFD, 0)
-            } else {
-                libc::dup2(socket, SOCKET)
-            }
-        };
-        if result < 0 {
-            return Err(io::Error::last_os_error());
+        if socket.as_raw_fd() == SOCKET {
+            return Ok(fcntl_setfd(socket, FdFlags::empty())?);
         }
-        Ok(())
+        // SAFETY: takes numbers and touches no memory. The child executes a program next, so it does
+        // not use an owner of the number that is replaced.
+        check(unsafe { libc::dup2(socket.as_raw_fd(), SOCKET) }).map(drop)
     };
     // SAFETY: the hook makes one system call between fork and exec.
     unsafe { command.pre_exec(pass_socket) };

@@ -16,7 +16,7 @@ use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId};
 use crate::events::Events;
 use crate::exec_handler::{Executable, Report, SocketRef};
-use crate::system::{Bell, Polled, Worker, check, poll, use_short_slices};
+use crate::system::{Bell, Worker, check, input, is_ready, poll, use_short_slices};
 
 /// Passes events to handlers, on a thread of its own. Dropping it stops the thread and kills the
 /// running programs.
@@ -244,8 +244,7 @@ impl Signals {
     ///
     /// The signal does not exist, or the system has no thread or descriptor left.
     pub fn to_this_thread(events: Arc<Events>, signal: i32) -> io::Result<Self> {
-        // SAFETY: takes nothing and touches no memory.
-        let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
+        let thread = rustix::thread::gettid().as_raw_pid();
         // Signal 0 checks whether the thread can receive signals.
         send(thread, 0)?;
         if !(1..=libc::SIGRTMAX()).contains(&signal) {
@@ -262,8 +261,8 @@ impl Signals {
                 }
                 // Until the events of this signal are taken.
                 while !events.is_empty() {
-                    let mut both = [stop, &its_taken].map(|bell| Polled::input(bell.as_fd()));
-                    if poll(&mut both, Some(CHECK_INTERVAL)).is_err() || both[0].is_ready() {
+                    let mut both = [stop, &its_taken].map(|bell| input(bell.as_fd()));
+                    if poll(&mut both, Some(CHECK_INTERVAL)).is_err() || is_ready(&both[0]) {
                         return;
                     }
                     its_taken.quiet();

@@ -1,17 +1,13 @@
 //! Memory shared with the kernel.
 
-use std::os::fd::{AsRawFd as _, BorrowedFd};
-use std::ptr::NonNull;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::{io, mem, slice};
 
 use aya::Pod;
-
-/// Bytes of a page.
-pub(crate) fn page_size() -> usize {
-    // SAFETY: takes a number and touches no memory. It does not fail for this number.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
-}
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+pub(crate) use rustix::param::page_size;
 
 /// Mapped pages of a BPF map.
 #[derive(Debug)]
@@ -28,29 +24,26 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// A readable and writable mapping.
     pub(crate) fn shared(map: BorrowedFd<'_>, offset: usize, length: usize) -> io::Result<Self> {
-        Self::new(map, offset, length, libc::PROT_READ | libc::PROT_WRITE)
+        Self::new(map, offset, length, ProtFlags::READ | ProtFlags::WRITE)
     }
 
     /// A readable mapping.
     pub(crate) fn readable(map: BorrowedFd<'_>, offset: usize, length: usize) -> io::Result<Self> {
-        Self::new(map, offset, length, libc::PROT_READ)
+        Self::new(map, offset, length, ProtFlags::READ)
     }
 
-    fn new(map: BorrowedFd<'_>, offset: usize, length: usize, how: i32) -> io::Result<Self> {
+    fn new(map: BorrowedFd<'_>, offset: usize, length: usize, how: ProtFlags) -> io::Result<Self> {
         // SAFETY: the kernel chooses a free address.
         let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
+            mmap(
+                ptr::null_mut(),
                 length,
                 how,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                offset as libc::off_t,
-            )
+                MapFlags::SHARED,
+                map,
+                offset as u64,
+            )?
         };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
         let start = NonNull::new(start.cast()).expect("the kernel does not map page zero");
         Ok(Self { start, length })
     }
@@ -93,6 +86,7 @@ unsafe impl Shared for AtomicU64 {}
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping has this length, and no borrow is left.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }

@@ -5,7 +5,9 @@ use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
 
-use crate::system::{option, option_into};
+use rustix::net::sockopt::socket_peercred;
+
+use crate::system::option_into;
 
 /// The peer at the time of its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +21,12 @@ pub(crate) struct PeerCred {
 impl PeerCred {
     /// Reads the credentials.
     pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
-        let peer: libc::ucred = option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
+        let peer = socket_peercred(socket)?;
         let mut groups = other_groups(socket)?;
-        groups.push(peer.gid);
+        groups.push(peer.gid.as_raw());
         Ok(Self {
-            process: peer.pid,
-            user: peer.uid,
+            process: peer.pid.as_raw_pid(),
+            user: peer.uid.as_raw(),
             groups,
         })
     }
@@ -32,8 +34,7 @@ impl PeerCred {
 
 /// The user of the server at the other end, at the time at which it began to listen.
 pub(crate) fn server_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    let peer: libc::ucred = option(socket, libc::SOL_SOCKET, libc::SO_PEERCRED)?;
-    Ok(peer.uid)
+    Ok(socket_peercred(socket)?.uid.as_raw())
 }
 
 /// Whether a process of user `own` may send its sockets to a daemon of `user`. A received socket
@@ -45,8 +46,7 @@ pub(crate) fn is_trusted(user: u32, own: u32, owner: Option<u32>) -> bool {
 
 /// The effective user of this thread.
 pub(crate) fn effective_user() -> u32 {
-    // SAFETY: takes nothing and touches no memory.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 impl fmt::Display for PeerCred {

@@ -5,7 +5,6 @@
 //! that does not read loses its own events only.
 
 mod activation;
-mod cleanup_process;
 mod client;
 mod deferred_close;
 mod error;
@@ -13,19 +12,19 @@ mod error;
 #[path = "../../../fuzz/private/requests.rs"]
 pub(crate) mod fuzzing;
 mod listener;
-mod log_limiter;
-mod log_writer;
 mod reload;
 mod seccomp;
 mod slot_allocator;
 mod user;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io, mem, ptr};
+
+use rustix::event::PollFd;
 
 use crate::bpf::events::{EventPrograms, EventRequest};
 use crate::bpf::loader::LoadError;
@@ -34,12 +33,10 @@ use crate::peer_cred::PeerCred;
 use crate::policy::{Limits, Policy};
 use crate::protocol::Reply;
 use crate::scm_rights;
-use crate::system::{self, Polled, check, owned};
+use crate::system::{self, check, input, is_ready};
 use client::{Client, Outcome};
 use deferred_close::DeferredClose;
 use listener::Listener;
-use log_limiter::LogLimiter;
-use log_writer::Sink;
 use reload::PolicySource;
 use slot_allocator::SlotAllocator;
 
@@ -61,9 +58,8 @@ pub struct Server {
 
 impl Server {
     /// Loads the programs, which takes `CAP_BPF` and `CAP_PERFMON`. `log` receives a line for each
-    /// refusal and each client that connects or leaves, on a thread of its own. A log that blocks
-    /// does not delay clients; lines that find no room are counted. The limit of open files of this
-    /// process is raised as far as the system allows.
+    /// refusal and each client that connects or leaves. It delays all clients while it blocks. The
+    /// limit of open files of this process is raised as far as the system allows.
     ///
     /// The programs stay attached as long as any process has their descriptors. If the process
     /// forks while this serves, the server should be made on a thread with a descriptor table of
@@ -84,7 +80,7 @@ impl Server {
         Self::load(Policy::everybody(), Box::new(|_| ()))
     }
 
-    fn load(policy: Policy, log: Sink) -> Result<Self, LoadError> {
+    fn load(policy: Policy, log: Box<dyn FnMut(&str) + Send>) -> Result<Self, LoadError> {
         let limits = policy.limits();
         let monitor = EventPrograms::load(limits.subscriptions, limits.clients)?;
         Ok(Self {
@@ -93,7 +89,8 @@ impl Server {
                 rings: SlotAllocator::new(limits.clients),
                 monitor,
                 policy,
-                log: LogLimiter::new(log),
+                log,
+                quiet: false,
                 closes: DeferredClose::default(),
                 now: Instant::now(),
             },
@@ -107,17 +104,17 @@ impl Server {
 
     /// Logs no lines about clients from now on.
     pub fn hush(&mut self) {
-        self.shared.log.set_quiet();
+        self.shared.quiet = true;
     }
 
     /// Adds a line to the log.
     pub fn announce(&mut self, line: &str) {
-        self.shared.log.announce(line);
+        (self.shared.log)(line);
     }
 
     /// Listens on a local socket at this path. Missing directories are made, and removed with the
-    /// socket when the server is dropped. Any user may connect, since the policy decides about
-    /// rights. A child process creates the socket, with a umask of its own.
+    /// socket when the server is dropped, as far as this process may remove them then. Any user may
+    /// connect, since the policy decides about rights.
     ///
     /// # Errors
     ///
@@ -157,22 +154,17 @@ impl Server {
         seccomp::restrict().map_err(ServeError::Seccomp)
     }
 
-    /// Drops all privileges but the one to create rings, and becomes another user if one is given:
-    /// `USER` or `USER:GROUP`, each by name or number. A number needs no entry on this system if
-    /// its group is given. Another process keeps the present user, to remove the socket and its
-    /// directories at the end of the daemon, also if the daemon is killed.
+    /// Drops all privileges of this thread, and of those that it starts later, but the one to
+    /// create rings, and becomes another user if one is given: `USER` or `USER:GROUP`, each by name
+    /// or number. A number needs no entry on this system if its group is given. Another user may
+    /// not remove the socket, which stays at the end; the next daemon replaces it.
     ///
     /// # Errors
     ///
     /// The user or the group does not exist, the group of the user is not known, or the kernel
     /// refuses the change.
-    pub fn drop_privileges(&mut self, user: Option<&str>) -> Result<(), ServeError> {
+    pub fn drop_privileges(&self, user: Option<&str>) -> Result<(), ServeError> {
         let ids = user.map(user::ids).transpose()?;
-        if let Some(listener) = &mut self.listener {
-            listener
-                .delegate_cleanup()
-                .map_err(ServeError::Privileges)?;
-        }
         capability::keep_bpf_only(ids).map_err(ServeError::Privileges)
     }
 
@@ -196,10 +188,10 @@ impl Server {
             let (sources, limit) = self.sources(stop);
             let (sources, mut polled): (Vec<_>, Vec<_>) = sources.into_iter().unzip();
             system::poll(&mut polled, limit)?;
+            let ready: Vec<bool> = polled.iter().map(is_ready).collect();
             self.shared.now = Instant::now();
-            for (source, polled) in sources.into_iter().zip(polled) {
+            for (source, _) in sources.into_iter().zip(ready).filter(|(_, ready)| *ready) {
                 match source {
-                    _ if !polled.is_ready() => {}
                     Source::Stop => return Ok(()),
                     Source::Listener => self.accept(),
                     Source::Reload => self.reload(),
@@ -218,18 +210,21 @@ impl Server {
     }
 
     /// The descriptors to poll, and the limit of the wait.
-    fn sources(&mut self, stop: BorrowedFd<'_>) -> (Vec<(Source, Polled)>, Option<Duration>) {
+    fn sources<'a>(
+        &'a mut self,
+        stop: BorrowedFd<'a>,
+    ) -> (Vec<(Source, PollFd<'a>)>, Option<Duration>) {
         let now = self.shared.now;
-        let mut sources = vec![(Source::Stop, Polled::input(stop))];
+        let mut sources = vec![(Source::Stop, input(stop))];
         let mut limits: Vec<Duration> = self.has_to_sweep().then_some(SWEEP).into_iter().collect();
         let full = self.full_until.map(|t| t.saturating_duration_since(now));
         if let Some(wait) = full.filter(|wait| !wait.is_zero()) {
             limits.push(wait);
         } else if let Some(listener) = &self.listener {
-            sources.push((Source::Listener, Polled::input(listener.socket())));
+            sources.push((Source::Listener, input(listener.socket())));
         }
         if let Some(policy) = &self.policy {
-            sources.push((Source::Reload, Polled::input(policy.signals())));
+            sources.push((Source::Reload, input(policy.signals())));
         }
         for (&number, client) in &mut self.clients {
             let wait = if client.is_discarding() {
@@ -238,7 +233,7 @@ impl Server {
                 client.throttle(now)
             };
             if wait.is_zero() {
-                sources.push((Source::Client(number), Polled::input(client.socket())));
+                sources.push((Source::Client(number), input(client.socket())));
             } else {
                 limits.push(wait);
             }
@@ -265,7 +260,7 @@ impl Server {
             Ok(peer) => self.admit(socket, peer),
             Err(e) => {
                 let line = format!("a client without credentials is refused: {e}");
-                self.shared.log.log(line);
+                self.shared.note(&line);
             }
         }
     }
@@ -276,7 +271,7 @@ impl Server {
             let line = format!(
                 "no client can be accepted for now ({why}): raise the limit of open files (ulimit -n, LimitNOFILE=)"
             );
-            self.shared.log.log(line);
+            self.shared.note(&line);
         }
         self.full_until = Some(self.shared.now + FULL);
     }
@@ -307,7 +302,7 @@ impl Server {
         let _ = scm_rights::send(socket.as_fd(), &reply.message(), None);
         match &self.listener {
             Some(listener) if listener.blocks_descriptors() => {
-                DeferredClose::disconnect_now(socket);
+                DeferredClose::disconnect_now(&socket);
             }
             _ => self.shared.closes.disconnect(peer.user, Arc::new(socket)),
         }
@@ -373,7 +368,6 @@ impl Server {
     fn has_to_sweep(&self) -> bool {
         self.shared.slots.any_allocated()
             || self.shared.closes.is_busy()
-            || self.shared.log.is_behind()
             || self.clients.values().any(|c| !c.is_open())
     }
 
@@ -389,7 +383,6 @@ impl Server {
         for number in late {
             self.dismiss(number, "it did not request a ring in time");
         }
-        self.shared.log.sweep(now);
         self.shared.closes.answer_overdue(now);
     }
 }
@@ -420,7 +413,9 @@ struct Shared {
     slots: SlotAllocator,
     /// The slots of rings.
     rings: SlotAllocator,
-    log: LogLimiter,
+    log: Box<dyn FnMut(&str) + Send>,
+    /// Whether lines about clients are suppressed.
+    quiet: bool,
     closes: DeferredClose,
     /// The time of the present round of [`Server::run`]. The code below the server reads no clock.
     now: Instant,
@@ -428,7 +423,14 @@ struct Shared {
 
 impl Shared {
     fn log_client(&mut self, peer: &PeerCred, what: &str) {
-        self.log.log_client(peer, what, self.now);
+        self.note(&format!("{peer} {what}"));
+    }
+
+    /// Logs a line about clients.
+    fn note(&mut self, line: &str) {
+        if !self.quiet {
+            (self.log)(line);
+        }
     }
 
     fn free_slot(&mut self, slot: u32) {
@@ -462,9 +464,7 @@ fn is_full(error: &io::Error) -> bool {
 pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
     let socket = system::local_socket()?;
     system::limit(socket.as_fd(), ANSWER_WITHIN)?;
-    let (address, size) = system::local_address(path)?;
-    // SAFETY: the address is whole and passed with its size.
-    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
+    rustix::net::connect(&socket, &system::local_address(path)?)?;
     Ok(socket)
 }
 
@@ -488,7 +488,8 @@ pub fn hangups() -> Result<OwnedFd, ServeError> {
 }
 
 fn signals(which: &[libc::c_int]) -> io::Result<OwnedFd> {
-    // SAFETY: the set is whole, and is filled before its use.
+    // SAFETY: the set is whole, and is filled before its use. The descriptor is new, so it has no
+    // other owner.
     unsafe {
         let mut set: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -500,7 +501,8 @@ fn signals(which: &[libc::c_int]) -> io::Result<OwnedFd> {
             &raw const set,
             ptr::null_mut(),
         ))?;
-        owned(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC))
+        let signals = check(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC))?;
+        Ok(OwnedFd::from_raw_fd(signals))
     }
 }
 

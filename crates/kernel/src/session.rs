@@ -5,6 +5,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::{fs, io};
 
+use rustix::io::ioctl_fionbio;
+use rustix::net::{Shutdown, shutdown};
+
 use crate::bpf::events::{EventCounts, EventRequest};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
@@ -51,7 +54,7 @@ impl Session {
     /// Starts a server on a thread of this process, for this session only.
     pub(crate) fn local(ring: u32) -> Result<Self, EventsError> {
         let [ours, its] = system::local_pair()?;
-        system::set_nonblocking(its.as_fd())?;
+        ioctl_fionbio(&its, true).map_err(io::Error::from)?;
         let number = its.as_raw_fd();
         let (sender, ready) = mpsc::channel();
         let serve = move |stop: &Bell| match local_server(number, stop) {
@@ -275,8 +278,8 @@ fn exchange(
 /// Shuts the connection down, which wakes threads that wait for the end of the daemon, and discards
 /// messages that have arrived.
 fn shut_down(socket: &OwnedFd) {
-    // SAFETY: takes numbers and touches no memory.
-    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
+    // It fails if the daemon has closed its end.
+    let _ = shutdown(socket, Shutdown::Both);
     while scm_rights::receive(socket.as_fd(), &mut [0]).is_ok_and(|r| r.length > 0) {}
 }
 

@@ -11,7 +11,7 @@ use std::{fmt, future};
 use crate::error::EventsError;
 use crate::event::Event;
 use crate::events::Events;
-use crate::system::{Bell, Polled, Worker, poll, use_short_slices};
+use crate::system::{Bell, Worker, input, is_ready, poll, use_short_slices};
 
 /// A stream of events. A thread of its own wakes the task, so any executor will do. An executor
 /// that polls descriptors can poll [`Events`] itself (`AsFd`) instead.
@@ -91,8 +91,8 @@ impl fmt::Debug for EventStream {
 fn wake(events: &Events, waker: &Mutex<Option<Waker>>, waiting: &Bell, stop: &Bell) {
     use_short_slices();
     let is_ready = |source| {
-        let mut polled = [Polled::input(stop.as_fd()), Polled::input(source)];
-        poll(&mut polled, None).is_ok() && !polled[0].is_ready()
+        let mut polled = [input(stop.as_fd()), input(source)];
+        poll(&mut polled, None).is_ok() && !is_ready(&polled[0])
     };
     // Without a waiting task there is no task to wake.
     while is_ready(waiting.as_fd()) {

@@ -1,13 +1,21 @@
 //! System calls, descriptors and threads that the modules of the crate share.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fs, io, mem, ptr, slice};
+
+use aya::Pod;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, socketpair,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Gives this thread a descriptor table of its own with copies of these descriptors and of the
 /// standard three only. The numbers stay the same. Children that other threads fork do not inherit
@@ -55,22 +63,27 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// A new descriptor from a system call.
-pub(crate) fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: the descriptor is new, so it has no other owner.
-    check(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+/// A descriptor by its number, for calls of the kernel that report a closed one. The number may be
+/// that of another file by now, which the cookie of a socket shows.
+pub(crate) fn by_number<'a>(fd: RawFd) -> Option<BorrowedFd<'a>> {
+    // SAFETY: the number is not -1, and is only passed to the kernel, which reports a closed
+    // descriptor.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Reads an option of a socket whose value is a number or a structure of numbers.
-pub(crate) fn option<T: Copy>(socket: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<T> {
-    // SAFETY: callers use integers and structures of them, for which zero is a value.
-    let mut value: T = unsafe { mem::zeroed() };
+/// Reads an option of a socket whose value is a number or several of them.
+pub(crate) fn option<T: Pod + Default>(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+) -> io::Result<T> {
+    let mut value = T::default();
     option_into(socket, level, name, slice::from_mut(&mut value))?;
     Ok(value)
 }
 
 /// Reads an option of a socket into a slice of numbers, and returns the number of bytes.
-pub(crate) fn option_into<T: Copy>(
+pub(crate) fn option_into<T: Pod>(
     socket: BorrowedFd<'_>,
     level: i32,
     name: i32,
@@ -78,13 +91,13 @@ pub(crate) fn option_into<T: Copy>(
 ) -> io::Result<usize> {
     let mut size = mem::size_of_val(value) as libc::socklen_t;
     let (fd, place) = (socket.as_raw_fd(), value.as_mut_ptr().cast());
-    // SAFETY: `value` is passed with its size.
+    // SAFETY: `value` is passed with its size, and any bytes are a value of its type.
     check(unsafe { libc::getsockopt(fd, level, name, place, &raw mut size) })?;
     Ok(size as usize)
 }
 
-/// Sets an option of a socket to a number, or to a structure or slice of numbers.
-pub(crate) fn set_option<T: ?Sized>(
+/// Sets an option of a socket to a number or to several of them.
+pub(crate) fn set_option<T: Pod>(
     socket: BorrowedFd<'_>,
     level: i32,
     name: i32,
@@ -96,46 +109,25 @@ pub(crate) fn set_option<T: ?Sized>(
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value, size) }).map(drop)
 }
 
-/// Sends bytes on a socket without SIGPIPE, and returns their number.
-pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], flags: i32) -> io::Result<usize> {
-    let (fd, flags) = (socket.as_raw_fd(), flags | libc::MSG_NOSIGNAL);
-    // SAFETY: `bytes` is passed with its length.
-    let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-}
-
-/// A new epoll instance.
-pub(crate) fn epoll() -> io::Result<OwnedFd> {
-    // SAFETY: takes a number and touches no memory.
-    owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
-}
-
 /// Adds a descriptor to an epoll instance, for these events and under this key.
-pub(crate) fn epoll_add(epoll: &OwnedFd, fd: RawFd, events: i32, key: u64) -> io::Result<()> {
-    let events = events as u32;
-    let mut event = libc::epoll_event { events, u64: key };
-    let (epoll, add) = (epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
-    // SAFETY: `event` is whole.
-    check(unsafe { libc::epoll_ctl(epoll, add, fd, &raw mut event) }).map(drop)
-}
-
-/// Makes calls on a descriptor return at once.
-pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: takes numbers and touches no memory.
-    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
-    let flags = flags | libc::O_NONBLOCK;
-    // SAFETY: as above.
-    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags) }).map(drop)
+pub(crate) fn epoll_add(
+    instance: &OwnedFd,
+    fd: impl AsFd,
+    events: epoll::EventFlags,
+    key: u64,
+) -> io::Result<()> {
+    Ok(epoll::add(
+        instance,
+        fd,
+        epoll::EventData::new_u64(key),
+        events,
+    )?)
 }
 
 /// Sets the time-out of blocking calls on a socket.
 pub(crate) fn limit(socket: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
-    let limit = libc::timeval {
-        tv_sec: limit.as_secs() as libc::time_t,
-        tv_usec: limit.subsec_micros().into(),
-    };
-    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
-        set_option(socket, libc::SOL_SOCKET, name, &limit)?;
+    for direction in [Timeout::Recv, Timeout::Send] {
+        sockopt::set_socket_timeout(socket, direction, Some(limit))?;
     }
     Ok(())
 }
@@ -155,19 +147,20 @@ pub(crate) fn more_descriptors(error: &io::Error) -> &'static str {
 
 /// Raises the limit of descriptors of this process to `many`, or as far as its hard limit allows.
 pub(crate) fn allow_descriptors(many: u32) -> io::Result<()> {
-    let mut limit = descriptor_limit()?;
-    limit.rlim_cur = libc::rlim_t::from(many)
-        .min(limit.rlim_max)
-        .max(limit.rlim_cur);
-    // SAFETY: `limit` is whole.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // `None` is no limit.
+    let wanted = maximum.map_or(many.into(), |maximum| maximum.min(many.into()));
+    let raised = current.map(|current| current.max(wanted));
+    let raised = Rlimit {
+        current: raised,
+        maximum,
+    };
+    Ok(setrlimit(Resource::Nofile, raised)?)
 }
 
-/// Descriptors that this thread can still open; `u64::MAX` if the system has no such number.
+/// Descriptors that this thread can still open; `u64::MAX` without a limit.
 pub(crate) fn descriptors_left() -> u64 {
-    let Ok(limit) = descriptor_limit() else {
-        return u64::MAX;
-    };
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     // The size of the directory is the number of descriptors since Linux 6.2.
     let size = fs::metadata(DESCRIPTORS).map_or(0, |directory| directory.len());
     // Counting takes a descriptor.
@@ -177,7 +170,7 @@ pub(crate) fn descriptors_left() -> u64 {
         Err(_) => 0,
     };
     let open = if size > 0 { size } else { count() };
-    limit.rlim_cur.saturating_sub(open)
+    limit.saturating_sub(open)
 }
 
 /// The open descriptors of this thread.
@@ -187,122 +180,78 @@ pub(crate) fn descriptors() -> io::Result<Vec<RawFd>> {
     Ok(all.filter_map(number).collect())
 }
 
-fn descriptor_limit() -> io::Result<libc::rlimit> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is whole.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    Ok(limit)
-}
-
 /// The descriptors of this thread, which may have a table of its own.
 const DESCRIPTORS: &str = "/proc/thread-self/fd";
 
 /// The kernel's unique number of a socket (`SO_COOKIE`).
 pub(crate) fn cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
-    option(socket, libc::SOL_SOCKET, libc::SO_COOKIE)
+    Ok(sockopt::socket_cookie(socket)?)
 }
 
 /// A local socket of type `SOCK_SEQPACKET`, which keeps message boundaries.
 pub(crate) fn local_socket() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: takes numbers and touches no memory.
-    owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    Ok(socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Two connected local sockets.
 pub(crate) fn local_pair() -> io::Result<[OwnedFd; 2]> {
-    let mut fds = [-1; 2];
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: `fds` has room for two.
-    check(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
-    Ok(fds.map(|fd| owned(fd).expect("socketpair has made both")))
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (one, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+    Ok([one, other])
 }
 
-/// The address of a local socket at a path, and its size.
-pub(crate) fn local_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
-    // SAFETY: an address is integers, for which zero is a value.
-    let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.is_empty() || bytes.len() >= address.sun_path.len() || bytes.contains(&0) {
+/// The address of a local socket at a path.
+pub(crate) fn local_address(path: &Path) -> io::Result<SocketAddrUnix> {
+    // An empty path is the address of a socket without a name.
+    let named = !path.as_os_str().is_empty();
+    let address = SocketAddrUnix::new(path).ok().filter(|_| named);
+    address.ok_or_else(|| {
         let text = "a socket path has 1 to 107 bytes";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
-    for (to, &from) in address.sun_path.iter_mut().zip(bytes) {
-        *to = from as libc::c_char;
-    }
-    Ok((address, mem::size_of_val(&address) as libc::socklen_t))
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    })
 }
 
-/// A descriptor to poll, and the result.
-#[derive(Debug)]
-#[repr(transparent)]
-pub(crate) struct Polled(libc::pollfd);
+/// Polls for input.
+pub(crate) fn input(fd: BorrowedFd<'_>) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(fd, PollFlags::IN)
+}
 
-impl Polled {
-    /// Polls for input.
-    pub(crate) fn input(fd: BorrowedFd<'_>) -> Self {
-        Self::new(fd, libc::POLLIN)
-    }
+/// Polls for errors and hang-ups only.
+pub(crate) fn trouble(fd: BorrowedFd<'_>) -> PollFd<'_> {
+    PollFd::from_borrowed_fd(fd, PollFlags::empty())
+}
 
-    /// Polls for errors and hang-ups only.
-    pub(crate) fn trouble(fd: BorrowedFd<'_>) -> Self {
-        Self::new(fd, 0)
-    }
-
-    /// Whether the poll found an event.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.0.revents != 0
-    }
-
-    fn new(fd: BorrowedFd<'_>, events: libc::c_short) -> Self {
-        Self(libc::pollfd {
-            fd: fd.as_raw_fd(),
-            events,
-            revents: 0,
-        })
-    }
+/// Whether a poll found an event.
+pub(crate) fn is_ready(polled: &PollFd<'_>) -> bool {
+    !polled.revents().is_empty()
 }
 
 /// Waits until a descriptor is ready or the limit is over. A signal ends the wait early.
-pub(crate) fn poll(these: &mut [Polled], limit: Option<Duration>) -> io::Result<()> {
-    let limit = limit.map(|limit| libc::timespec {
-        tv_sec: limit.as_secs().min(1 << 40) as libc::time_t,
-        tv_nsec: limit.subsec_nanos().into(),
-    });
-    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: `Polled` is a pollfd and nothing else; the slice is passed with its length.
-    let result = unsafe {
-        libc::ppoll(
-            these.as_mut_ptr().cast(),
-            these.len() as libc::nfds_t,
-            limit,
-            ptr::null(),
-        )
-    };
-    match check(result) {
-        Err(e) if e.kind() == io::ErrorKind::Interrupted => {
-            for polled in these {
-                polled.0.revents = 0;
-            }
+pub(crate) fn poll(these: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<()> {
+    // A limit beyond the range of the clock is no limit.
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    match rustix::event::poll(these, limit.as_ref()) {
+        Err(rustix::io::Errno::INTR) => {
+            these.iter_mut().for_each(PollFd::clear_revents);
             Ok(())
         }
-        other => other.map(drop),
+        other => Ok(other.map(drop)?),
     }
 }
 
 /// The time on `CLOCK_MONOTONIC`, the clock of [`Event::time`](crate::Event::time).
 pub fn monotonic() -> Duration {
-    // SAFETY: a timespec is two integers, for which zero is a value, and a valid place.
-    let time = unsafe {
-        let mut time: libc::timespec = mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time);
-        time
-    };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    duration(clock_gettime(ClockId::Monotonic))
+}
+
+/// The tick of the kernel: that is the resolution of its coarse clock.
+pub(crate) fn tick() -> Duration {
+    duration(rustix::time::clock_getres(ClockId::MonotonicCoarse))
+}
+
+fn duration(time: Timespec) -> Duration {
+    Duration::try_from(time).expect("the clock of the machine's start is positive")
 }
 
 /// An event counter (eventfd(2)) that wakes a thread.
@@ -311,30 +260,25 @@ pub(crate) struct Bell(OwnedFd);
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
-        let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
-        // SAFETY: takes numbers and touches no memory.
-        owned(unsafe { libc::eventfd(0, flags) }).map(Self)
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(eventfd(0, flags)?))
     }
 
     /// Makes it readable.
     pub(crate) fn ring(&self) {
-        let one = 1_u64;
         // It fails only if the counter is full, and readable then.
-        // SAFETY: writes the eight bytes of a number.
-        let _ = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes it unreadable.
     pub(crate) fn quiet(&self) {
-        let mut count = 0_u64;
         // It fails only if the counter is zero.
-        // SAFETY: reads eight bytes into a number.
-        let _ = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
+        let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
     }
 
     pub(crate) fn is_rung(&self) -> bool {
-        let mut polled = [Polled::input(self.as_fd())];
-        poll(&mut polled, Some(Duration::ZERO)).is_ok() && polled[0].is_ready()
+        let mut polled = [input(self.as_fd())];
+        poll(&mut polled, Some(Duration::ZERO)).is_ok() && is_ready(&polled[0])
     }
 }
 

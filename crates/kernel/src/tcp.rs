@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 use std::{fmt, io};
 
-use crate::system::{monotonic, option, option_into, set_option};
+use rustix::net::sockopt::set_tcp_congestion;
+
+use crate::system::{monotonic, option, option_into};
 use crate::variables::{Snapshot, Variable};
 
 /// Checks that a socket is a TCP socket that can have events.
@@ -41,13 +43,7 @@ pub fn probe(socket: impl AsFd) -> Result<Snapshot, NotTcp> {
 ///
 /// The kernel has no such congestion control, or does not allow it.
 pub fn set_congestion_control(socket: impl AsFd, name: &str) -> io::Result<()> {
-    let name = name.as_bytes();
-    set_option(
-        socket.as_fd(),
-        libc::IPPROTO_TCP,
-        libc::TCP_CONGESTION,
-        name,
-    )
+    Ok(set_tcp_congestion(socket, name)?)
 }
 
 /// `TCP_INFO`, and the state of the same moment with sequence numbers. The kernel does not report

@@ -16,14 +16,17 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::{io, ptr};
+
+use rustix::event::epoll;
+use rustix::net::{SendFlags, send};
 
 use crate::bpf::events::{EventCounts, EventRequest};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, SubscriptionId, TcpState};
-use crate::system::{self, Bell, Worker, check, cookie, option};
+use crate::system::{self, Bell, Worker, cookie, option};
 use crate::tcp;
 use crate::variables::VariableSet;
 use shared::{Shared, State, Subscription, Waiting, Watched};
@@ -89,7 +92,7 @@ impl Unprivileged {
             state: Mutex::default(),
             bell: Bell::new()?,
         });
-        let epoll = Arc::new(system::epoll()?);
+        let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let its = (Arc::clone(&shared), Arc::clone(&epoll));
         let watch = move |stop: &Bell| watch::watch(&its.0, &its.1, stop);
         Ok(Self {
@@ -118,7 +121,7 @@ impl Unprivileged {
                 _ => EventsError::System(e),
             })?;
             // epoll always reports errors and hang-ups; edge-triggered, each once.
-            match system::epoll_add(&self.epoll, fd, libc::EPOLLET, cookie) {
+            match system::epoll_add(&self.epoll, socket, epoll::EventFlags::ET, cookie) {
                 // A socket stays registered as long as any of its descriptors is open.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
@@ -222,10 +225,10 @@ pub(crate) fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let mss: i32 = option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG)?;
     let mut written = 0;
     for piece in bytes.chunks(mss.max(1) as usize) {
-        let sent = match system::send(socket, piece, libc::MSG_EOR) {
+        let sent = match send(socket, piece, SendFlags::EOR | SendFlags::NOSIGNAL) {
             Ok(sent) => sent,
             Err(_) if written > 0 => break,
-            Err(e) => return Err(e),
+            Err(e) => return Err(e.into()),
         };
         written += sent;
         if sent < piece.len() {
@@ -235,8 +238,7 @@ pub(crate) fn write(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     Ok(written)
 }
 
-fn remove(epoll: &OwnedFd, fd: RawFd) -> io::Result<()> {
-    let (epoll, remove) = (epoll.as_raw_fd(), libc::EPOLL_CTL_DEL);
-    // SAFETY: a removal takes no event.
-    check(unsafe { libc::epoll_ctl(epoll, remove, fd, ptr::null_mut()) }).map(drop)
+/// Removes a socket from an epoll instance.
+fn remove(epoll: &OwnedFd, socket: impl AsFd) -> io::Result<()> {
+    Ok(epoll::delete(epoll, socket)?)
 }

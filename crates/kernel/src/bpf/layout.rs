@@ -86,16 +86,18 @@ pub(crate) const COUNTERS: [Variable; 6] = [
     Variable::PhaseChanges,
 ];
 
-// SAFETY: integers without padding, for which any bytes are a value.
-unsafe impl Pod for Record {}
-// SAFETY: as above.
-unsafe impl Pod for Subscribers {}
-// SAFETY: as above.
-unsafe impl Pod for Memory {}
-// SAFETY: atomic integers without padding.
-unsafe impl Shared for Subscription {}
-// SAFETY: as above.
-unsafe impl Shared for Service {}
+/// Types that consist of integers without padding.
+macro_rules! impl_for {
+    ($($trait:ident: $($name:ty),+;)+) => {$($(
+        // SAFETY: integers, atomic for `Shared`, without padding. Any bytes are a value.
+        unsafe impl $trait for $name {}
+    )+)+};
+}
+
+impl_for! {
+    Pod: Record, Subscribers, Memory;
+    Shared: Subscription, Service;
+}
 
 #[cfg(test)]
 pub(crate) mod tests;

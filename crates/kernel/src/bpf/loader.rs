@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::{fmt, io, iter, mem};
+use std::{fmt, io, iter};
 
 use aya::maps::{Map, MapError};
 use aya::programs::tp_btf::BtfTracePointLink;
@@ -12,7 +12,7 @@ use aya::programs::{
 use aya::{Btf, BtfError, Ebpf, EbpfError, EbpfLoader};
 
 use super::raw;
-use crate::system::{descriptors_left, is_short, more_descriptors};
+use crate::system::{self, descriptors_left, is_short, more_descriptors};
 
 /// A loaded object. Maps and programs are unloaded on drop.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Object {
             return Err(LoadError::NoDescriptor(none));
         }
         raw::create_ring(SMALLEST_RING).map_err(|e| refused("a ring buffer", e))?;
-        let tick = tick()?;
+        let tick = tick();
         let mut loader = EbpfLoader::new();
         loader.btf(Some(types));
         loader.override_global("tick_us", &tick, true);
@@ -260,16 +260,9 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     words.join(": ")
 }
 
-/// A tick of the kernel, in µs: that is the resolution of its coarse clock.
-fn tick() -> Result<u32, LoadError> {
-    // SAFETY: a timespec is two integers, for which zero is a value.
-    let mut time: libc::timespec = unsafe { mem::zeroed() };
-    // SAFETY: `time` is a valid place for the answer.
-    if unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) } != 0 {
-        return Err(LoadError::System(io::Error::last_os_error()));
-    }
-    // Ticks are 1, 3⅓, 4 or 10 ms; the third of a microsecond does not matter.
-    Ok((time.tv_nsec / 1_000) as u32)
+/// A tick of the kernel in µs: 1, 3⅓, 4 or 10 ms. The third of a microsecond does not matter.
+fn tick() -> u32 {
+    system::tick().as_micros() as u32
 }
 
 /// Number of descriptors used while an object is loaded, with a margin.

@@ -3,8 +3,11 @@
 use std::env;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
 use super::ServeError;
-use crate::system::{check, option};
+use crate::system::by_number;
 
 /// The socket that the service manager has passed to this process, if it has.
 ///
@@ -27,9 +30,12 @@ pub(super) fn inherited() -> Result<Option<OwnedFd>, ServeError> {
 }
 
 fn take() -> Result<OwnedFd, ServeError> {
-    // SAFETY: takes numbers and touches no memory.
-    let found = check(unsafe { libc::fcntl(FIRST, libc::F_SETFD, libc::FD_CLOEXEC) });
-    found.map_err(|e| ServeError::Activation(format!("descriptor {FIRST} is not open ({e})")))?;
+    let found = by_number(FIRST).ok_or(Errno::BADF);
+    let found = found.and_then(|found| fcntl_setfd(found, FdFlags::CLOEXEC));
+    found.map_err(|e| {
+        let e = std::io::Error::from(e);
+        ServeError::Activation(format!("descriptor {FIRST} is not open ({e})"))
+    })?;
     // SAFETY: by the protocol the descriptor belongs to this process, and nothing else in it uses
     // the number.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
@@ -43,15 +49,9 @@ fn take() -> Result<OwnedFd, ServeError> {
 }
 
 fn is_listening(socket: BorrowedFd<'_>) -> bool {
-    let expected = [
-        (libc::SO_DOMAIN, libc::AF_UNIX),
-        (libc::SO_TYPE, libc::SOCK_SEQPACKET),
-        (libc::SO_ACCEPTCONN, 1),
-    ];
-    expected.into_iter().all(|(name, value)| {
-        let found = option::<i32>(socket, libc::SOL_SOCKET, name);
-        found.is_ok_and(|found| found == value)
-    })
+    sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
+        && sockopt::socket_acceptconn(socket) == Ok(true)
 }
 
 /// The first descriptor that is passed (`SD_LISTEN_FDS_START`).

@@ -10,30 +10,59 @@
 //! calls that finds it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::net::{Shutdown, shutdown};
 
 use crate::scm_rights;
 use crate::system;
 
 /// Pending closes and the threads that execute them. Clones share both.
-#[derive(Clone, Debug, Default)]
-pub(super) struct DeferredClose(Arc<Shared>);
+#[derive(Clone, Default)]
+pub(super) struct DeferredClose(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// The queues by user. A user without pending closes has none.
+    queues: BTreeMap<u32, Queue>,
+    threads: u32,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(Close, Option<Answer>)>,
+    /// Whether a thread works on this queue.
+    has_thread: bool,
+    /// When a caller that knows the time first saw the present close, or the wait for a thread.
+    since: Option<Instant>,
+    /// The reply behind the present close.
+    answer: Option<Answer>,
+}
+
+/// Closes something of a client, which may block.
+type Close = Box<dyn FnOnce() + Send>;
+
+/// A reply that is sent once the descriptor of its request is closed.
+struct Answer {
+    to: Arc<OwnedFd>,
+    message: Vec<u8>,
+}
 
 impl DeferredClose {
     /// Shuts a client's connection down, which the client sees at once, and queues the close.
     /// Unread messages may hold descriptors, which the kernel closes with the socket.
     pub(super) fn disconnect(&self, user: u32, socket: Arc<OwnedFd>) {
-        // SAFETY: takes numbers and touches no memory.
-        unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
-        self.enqueue(user, Target::Client(socket), None);
+        // It fails if the client has closed its end.
+        let _ = shutdown(&socket, Shutdown::Both);
+        self.enqueue(user, None, move || close_client(&socket));
     }
 
     /// Closes the connection of a client on the calling thread. No unread message holds a
     /// descriptor.
-    pub(super) fn disconnect_now(socket: OwnedFd) {
-        Target::Client(Arc::new(socket)).close();
+    pub(super) fn disconnect_now(socket: &OwnedFd) {
+        close_client(socket);
     }
 
     /// Discards the next message of a client and then sends `message`. The kernel closes the
@@ -41,8 +70,11 @@ impl DeferredClose {
     /// used.
     pub(super) fn discard(&self, user: u32, socket: &Arc<OwnedFd>, message: Vec<u8>) {
         let to = Arc::clone(socket);
-        let target = Target::Message(Arc::clone(socket));
-        self.enqueue(user, target, Some(Answer { to, message }));
+        let socket = Arc::clone(socket);
+        self.enqueue(user, Some(Answer { to, message }), move || {
+            // It fails if the client is gone, and then its messages are too.
+            let _ = scm_rights::discard(socket.as_fd());
+        });
     }
 
     /// Upper bound of descriptors that wait for their close: full queues of as many users as can
@@ -53,19 +85,19 @@ impl DeferredClose {
 
     /// Whether any close is pending.
     pub(super) fn is_busy(&self) -> bool {
-        !self.0.lock().queues.is_empty()
+        !self.lock().queues.is_empty()
     }
 
     /// Sends the answers that wait behind an overdue close, and starts the threads that could not
     /// be started before.
     pub(super) fn answer_overdue(&self, now: Instant) {
         let mut late = Vec::new();
-        let mut state = self.0.lock();
+        let mut state = self.lock();
         for queue in state.queues.values_mut() {
             if queue.overdue(now).is_some() {
                 late.extend(queue.answer.take());
                 let waiting = queue.waiting.iter_mut();
-                late.extend(waiting.filter_map(|item| item.answer.take()));
+                late.extend(waiting.filter_map(|(_, answer)| answer.take()));
             }
         }
         self.start_threads(&mut state);
@@ -75,7 +107,7 @@ impl DeferredClose {
 
     /// Reason why the daemon takes no more descriptors of a user; `None` if it does.
     pub(super) fn refusal(&self, user: u32, now: Instant) -> Option<String> {
-        let mut state = self.0.lock();
+        let mut state = self.lock();
         let queue = state.queues.get_mut(&user)?;
         let age = queue.overdue(now);
         if let Some(age) = age.filter(|_| !queue.has_thread) {
@@ -96,41 +128,108 @@ impl DeferredClose {
 
     /// Whether the queue of a user is full.
     pub(super) fn is_full(&self, user: u32) -> bool {
-        let state = self.0.lock();
-        let waiting = state
-            .queues
-            .get(&user)
-            .map_or(0, |queue| queue.waiting.len());
-        waiting >= MAX_QUEUE
+        let state = self.lock();
+        let queue = state.queues.get(&user);
+        queue.is_some_and(|queue| queue.waiting.len() >= MAX_QUEUE)
     }
 
-    fn enqueue(&self, user: u32, target: Target, answer: Option<Answer>) {
-        let mut state = self.0.lock();
+    fn enqueue(&self, user: u32, answer: Option<Answer>, close: impl FnOnce() + Send + 'static) {
+        let mut state = self.lock();
         let queue = state.queues.entry(user).or_default();
-        queue.waiting.push_back(Item { target, answer });
+        queue.waiting.push_back((Box::new(close), answer));
         self.start_threads(&mut state);
     }
 
     /// Starts a thread for each queue that has none, up to [`MAX_THREADS`]. If the system refuses
-    /// one the queue waits for the next call, or for a thread that has emptied its own queue.
+    /// one the queue waits for the next call.
     fn start_threads(&self, state: &mut State) {
-        while state.threads < MAX_THREADS
-            && let Some((&user, queue)) =
-                state.queues.iter_mut().find(|(_, queue)| !queue.has_thread)
+        for (&user, queue) in state
+            .queues
+            .iter_mut()
+            .filter(|(_, queue)| !queue.has_thread)
         {
-            let shared = Arc::clone(&self.0);
-            if system::spawn("tg-close", move || shared.work(user)).is_err() {
+            let this = self.clone();
+            if state.threads >= MAX_THREADS
+                || system::spawn("tg-close", move || this.work(user)).is_err()
+            {
                 return;
             }
-            queue.assign();
+            queue.has_thread = true;
+            queue.since = None;
             state.threads += 1;
+        }
+    }
+
+    /// Empties the queue of a user.
+    fn work(&self, user: u32) {
+        let next = || self.lock().next(user);
+        while let Some(close) = next() {
+            close();
+            let answer = self.lock().closed(user);
+            if let Some(answer) = answer {
+                answer.send();
+            }
+        }
+        // Another queue may wait for a thread.
+        self.start_threads(&mut self.lock());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Begins the next close of a queue. Without one the queue is removed and its thread ends.
+    fn next(&mut self, user: u32) -> Option<Close> {
+        let queue = self.queues.get_mut(&user)?;
+        if let Some((close, answer)) = queue.waiting.pop_front() {
+            queue.answer = answer;
+            return Some(close);
+        }
+        self.queues.remove(&user);
+        self.threads -= 1;
+        None
+    }
+
+    /// The present close of a queue has ended; returns the reply that is due.
+    fn closed(&mut self, user: u32) -> Option<Answer> {
+        let queue = self.queues.get_mut(&user)?;
+        queue.since = None;
+        queue.answer.take()
+    }
+}
+
+impl Queue {
+    /// The age of the present close, or of the wait for a thread, if it is over the limit.
+    fn overdue(&mut self, now: Instant) -> Option<Duration> {
+        let long = now.saturating_duration_since(*self.since.get_or_insert(now));
+        (long >= OVERDUE).then_some(long)
+    }
+}
+
+impl Answer {
+    /// A client that takes no replies is disconnected; the serving thread sees the shutdown.
+    fn send(self) {
+        if scm_rights::send(self.to.as_fd(), &self.message, None).is_err() {
+            let _ = shutdown(&self.to, Shutdown::Both);
+        }
+    }
+}
+
+/// Reads the messages of a client before its socket is closed: the kernel reports unread data to
+/// the client as an error, which would precede our last reply. An empty message looks like the end
+/// of the stream, so the loop does not stop there; the bound exceeds what a queue holds.
+fn close_client(socket: &OwnedFd) {
+    for _ in 0..MAX_MESSAGES {
+        if scm_rights::discard(socket.as_fd()).is_err() {
+            break;
         }
     }
 }
 
 /// A descriptor that a client has sent. It stays open even if its owner closes it, so dropping
 /// this queues the close, and never waits for it.
-#[derive(Debug)]
 pub(super) struct ReceivedFd {
     fd: Option<OwnedFd>,
     user: u32,
@@ -161,8 +260,7 @@ impl ReceivedFd {
 
     fn close(&mut self, answer: Option<Answer>) {
         if let Some(fd) = self.fd.take() {
-            self.closes
-                .enqueue(self.user, Target::ReceivedFd(fd), answer);
+            self.closes.enqueue(self.user, answer, move || drop(fd));
         }
     }
 }
@@ -170,152 +268,6 @@ impl ReceivedFd {
 impl Drop for ReceivedFd {
     fn drop(&mut self) {
         self.close(None);
-    }
-}
-
-/// A reply that is sent once the descriptor of its request is closed.
-#[derive(Debug)]
-struct Answer {
-    to: Arc<OwnedFd>,
-    message: Vec<u8>,
-}
-
-impl Answer {
-    /// A client that takes no replies is disconnected; the serving thread sees the shutdown.
-    fn send(self) {
-        if scm_rights::send(self.to.as_fd(), &self.message, None).is_err() {
-            // SAFETY: takes numbers and touches no memory.
-            unsafe { libc::shutdown(self.to.as_raw_fd(), libc::SHUT_RDWR) };
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Item {
-    target: Target,
-    answer: Option<Answer>,
-}
-
-#[derive(Debug)]
-enum Target {
-    /// The socket of a client, with its unread messages.
-    Client(Arc<OwnedFd>),
-    ReceivedFd(OwnedFd),
-    /// The next message in a client's socket.
-    Message(Arc<OwnedFd>),
-}
-
-impl Target {
-    fn close(self) {
-        match self {
-            Self::ReceivedFd(fd) => drop(fd),
-            Self::Message(socket) => {
-                // It fails if the client is gone, and then its messages are too.
-                let _ = scm_rights::discard(socket.as_fd());
-            }
-            Self::Client(socket) => {
-                // The kernel reports unread data to the client as an error, which would precede our
-                // last reply. An empty message looks like the end of the stream, so the loop does
-                // not stop there; the bound exceeds what a queue holds.
-                for _ in 0..MAX_MESSAGES {
-                    if scm_rights::discard(socket.as_fd()).is_err() {
-                        break;
-                    }
-                }
-            }
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Shared(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    /// The queues by user. A user without pending closes has none.
-    queues: BTreeMap<u32, Queue>,
-    threads: u32,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Item>,
-    /// Whether a thread works on this queue.
-    has_thread: bool,
-    /// When a caller that knows the time first saw the present close, or the wait for a thread.
-    since: Option<Instant>,
-    /// The reply behind the present close.
-    answer: Option<Answer>,
-}
-
-impl Queue {
-    /// A thread takes the queue over.
-    fn assign(&mut self) {
-        self.has_thread = true;
-        self.since = None;
-    }
-
-    /// The age of the present close, or of the wait for a thread, if it is over the limit.
-    fn overdue(&mut self, now: Instant) -> Option<Duration> {
-        let long = now.saturating_duration_since(*self.since.get_or_insert(now));
-        (long >= OVERDUE).then_some(long)
-    }
-}
-
-impl State {
-    /// Begins the next close of a queue.
-    fn next(&mut self, user: u32) -> Option<Target> {
-        let queue = self.queues.get_mut(&user)?;
-        let next = queue.waiting.pop_front()?;
-        queue.answer = next.answer;
-        Some(next.target)
-    }
-
-    /// Ends the present close of a queue: the reply that is due, and the queue that the thread
-    /// works on next. Without one the thread ends.
-    fn complete(&mut self, user: u32) -> (Option<Answer>, Option<u32>) {
-        let queue = self.queues.get_mut(&user);
-        let answer = queue.and_then(|queue| {
-            queue.since = None;
-            queue.answer.take()
-        });
-        if self
-            .queues
-            .get(&user)
-            .is_some_and(|l| !l.waiting.is_empty())
-        {
-            return (answer, Some(user));
-        }
-        self.queues.remove(&user);
-        let mut queues = self.queues.iter_mut();
-        let next = queues.find(|(_, queue)| !queue.has_thread);
-        let next = next.map(|(&user, queue)| {
-            queue.assign();
-            user
-        });
-        self.threads -= u32::from(next.is_none());
-        (answer, next)
-    }
-}
-
-impl Shared {
-    fn work(&self, mut user: u32) {
-        loop {
-            let target = self.lock().next(user);
-            if let Some(target) = target {
-                target.close();
-            }
-            let (answer, next) = self.lock().complete(user);
-            if let Some(answer) = answer {
-                answer.send();
-            }
-            let Some(next) = next else { return };
-            user = next;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -334,8 +286,10 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::thread;
 
+    use rustix::net::sockopt::set_socket_linger;
+
     use super::*;
-    use crate::system::{Polled, set_option};
+    use crate::system::{input, is_ready};
 
     /// Runs a test on a thread with a descriptor table of its own. Other tests of this process
     /// fork, and until such a child executes a program it has copies of all descriptors of its
@@ -358,11 +312,7 @@ mod tests {
         let peer = listener.accept().unwrap().0;
         ours.set_nonblocking(true).unwrap();
         while (&ours).write(&[0; 1 << 13]).is_ok() {}
-        let linger = libc::linger {
-            l_onoff: 1,
-            l_linger: 600,
-        };
-        set_option(ours.as_fd(), libc::SOL_SOCKET, libc::SO_LINGER, &linger).unwrap();
+        set_socket_linger(&ours, Some(Duration::from_mins(10))).unwrap();
         // The close of a non-blocking socket does not wait.
         ours.set_nonblocking(false).unwrap();
         (ours.into(), peer)
@@ -396,9 +346,9 @@ mod tests {
         }
 
         fn is_silent(&self) -> bool {
-            let mut polled = [Polled::input(self.0.as_fd())];
+            let mut polled = [input(self.0.as_fd())];
             system::poll(&mut polled, Some(Duration::ZERO)).unwrap();
-            !polled[0].is_ready()
+            !is_ready(&polled[0])
         }
     }
 
@@ -482,7 +432,7 @@ mod tests {
             for again in [DeferredClose::answer_overdue, enqueue_another] {
                 let closes = DeferredClose::default();
                 // As if all were at other queues.
-                closes.0.lock().threads = MAX_THREADS;
+                closes.lock().threads = MAX_THREADS;
                 let (client, ours) = Client::pair();
                 let (reader, writer) = marked();
                 ReceivedFd::new(writer, 7, &closes).close_and_answer(&ours, vec![1]);
@@ -492,7 +442,7 @@ mod tests {
                 assert_eq!(client.next(), 1);
                 let why = closes.refusal(7, now + OVERDUE).unwrap();
                 assert!(why.contains("limit of threads"), "{why}");
-                closes.0.lock().threads = 0;
+                closes.lock().threads = 0;
                 again(&closes, now);
                 wait_for_close(reader);
             }
@@ -504,28 +454,18 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_thread_takes_over_a_queue_without_one() {
-        let mut state = State {
-            threads: 1,
-            ..State::default()
-        };
-        for user in [7, 8] {
-            state
-                .queues
-                .entry(user)
-                .or_default()
-                .waiting
-                .push_back(Item {
-                    target: Target::ReceivedFd(marked().1),
-                    answer: None,
-                });
-        }
-        state.queues.entry(7).or_default().assign();
-        assert!(state.next(7).is_some());
-        assert!(matches!(state.complete(7), (None, Some(8))));
-        assert!(state.next(8).is_some());
-        assert!(matches!(state.complete(8), (None, None)));
-        assert_eq!((state.threads, state.queues.len()), (0, 0));
+    fn the_end_of_a_thread_starts_one_for_a_queue_without_one() {
+        unshared(|| {
+            let closes = DeferredClose::default();
+            closes.lock().threads = MAX_THREADS - 1;
+            let (overdue, peer) = lingering();
+            drop(ReceivedFd::new(overdue, 7, &closes));
+            let (reader, writer) = marked();
+            drop(ReceivedFd::new(writer, 8, &closes));
+            assert!(!closes.lock().queues[&8].has_thread);
+            drop(peer);
+            wait_for_close(reader);
+        });
     }
 
     #[test]
@@ -539,7 +479,7 @@ mod tests {
             drop(ReceivedFd::new(overdue, 7, &closes));
             // Then the next close has begun or is about to, and does not wait in the queue.
             wait_for_close(begun);
-            while !closes.0.lock().queues[&7].waiting.is_empty() {
+            while !closes.lock().queues[&7].waiting.is_empty() {
                 thread::yield_now();
             }
             for _ in 0..MAX_QUEUE {

@@ -1,18 +1,20 @@
 //! The listening socket of the daemon, and the directories that were made for it.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{
-    DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _,
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
+    PermissionsExt as _,
 };
 use std::path::{self, Path, PathBuf};
-use std::{fs, io, mem, ptr};
+use std::{fs, io};
 
-use super::cleanup_process::{self, CleanupProcess};
+use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, getsockname, listen};
+
 use super::{ServeError, connect};
 use crate::peer_cred::effective_user;
-use crate::system::{self, check, owned, set_option};
+use crate::system::{self, set_option};
 use crate::trusted_path::{self, PathError};
 
 /// The listening socket. Dropping it removes the socket and the directories.
@@ -20,11 +22,10 @@ use crate::trusted_path::{self, PathError};
 pub(super) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    /// Whether the socket file was made here, and is removed at the end.
-    is_own: bool,
-    directories: Directories,
-    /// Removes the socket and the directories if this process may not.
-    cleanup: Option<CleanupProcess>,
+    /// Device and inode number of the file, if it was made here and is removed at the end.
+    made: Option<(u64, u64)>,
+    /// Removes them when it is dropped.
+    _directories: Directories,
     blocks_descriptors: bool,
 }
 
@@ -45,17 +46,19 @@ impl Listener {
         remove_stale(&resolved)?;
         let socket = system::local_socket().map_err(error)?;
         let blocks_descriptors = pass_rights(socket.as_fd(), false).is_ok();
-        bind_for_all(socket.as_fd(), &resolved).map_err(error)?;
-        let listener = Self {
+        bind(&socket, &system::local_address(&resolved).map_err(error)?)
+            .map_err(|e| error(e.into()))?;
+        let mut listener = Self {
             socket,
             path: resolved,
-            is_own: true,
-            directories,
-            cleanup: None,
+            made: None,
+            _directories: directories,
             blocks_descriptors,
         };
-        // SAFETY: takes numbers and touches no memory.
-        check(unsafe { libc::listen(listener.socket.as_raw_fd(), 64) }).map_err(error)?;
+        // No client can connect before the socket listens.
+        let found = open_to_all(&listener.path, Kind::Socket).map_err(error)?;
+        listener.made = Some((found.dev(), found.ino()));
+        listen(&listener.socket, 64).map_err(|e| error(e.into()))?;
         Ok(listener)
     }
 
@@ -65,9 +68,8 @@ impl Listener {
         Self {
             path: bound_path(socket.as_fd()).unwrap_or_default(),
             socket,
-            is_own: false,
-            directories: Directories::default(),
-            cleanup: None,
+            made: None,
+            _directories: Directories::default(),
             blocks_descriptors,
         }
     }
@@ -83,10 +85,8 @@ impl Listener {
 
     /// Accepts the next connection, whose socket does not block.
     pub(super) fn accept(&self) -> io::Result<OwnedFd> {
-        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let (address, size) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: no address is asked for.
-        owned(unsafe { libc::accept4(self.socket.as_raw_fd(), address, size, flags) })
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(accept_with(&self.socket, flags)?)
     }
 
     /// Whether the kernel rejects messages with descriptors until [`Self::allow_descriptors`].
@@ -101,24 +101,16 @@ impl Listener {
             let _ = pass_rights(client, true);
         }
     }
-
-    /// Starts a process that removes the socket and the directories with the present rights of this
-    /// process, whichever user it becomes later.
-    pub(super) fn delegate_cleanup(&mut self) -> io::Result<()> {
-        if !self.is_own {
-            return Ok(());
-        }
-        let directories = self.directories.0.iter().rev().map(PathBuf::as_path);
-        self.cleanup = Some(CleanupProcess::start(&self.path, directories)?);
-        self.directories.0.clear();
-        Ok(())
-    }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if self.cleanup.take().is_none() && self.is_own {
-            // The directories follow when their field is dropped.
+        // Another file at the path stays.
+        let found = fs::symlink_metadata(&self.path).ok();
+        let found = found.map(|found| (found.dev(), found.ino()));
+        if self.made.is_some() && found == self.made {
+            // It fails if the daemon has become another user. The directories follow when their
+            // field is dropped.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -169,57 +161,11 @@ fn path_error(path: &Path, cause: PathError) -> ServeError {
     }
 }
 
-/// Binds a socket to a path where any user may connect: the policy decides about rights. The kernel
-/// takes the mode of the new file from the umask, so no call changes a mode by name afterwards. The
-/// umask belongs to all threads of a process; a child process has its own.
-fn bind_for_all(socket: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    let (address, size) = system::local_address(path)?;
-    // The child shares the table of descriptors. Copies of sockets of other threads would keep them
-    // open after their close.
-    let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
-    // SAFETY: without a stack of its own the child has a copy of the memory, as after fork(2). It
-    // makes system calls only, because another thread may have held the allocator's lock. The
-    // address is whole and passed with its size.
-    let child = unsafe {
-        let child = check(libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) as libc::pid_t)?;
-        if child == 0 {
-            libc::umask(0o111);
-            let bound = libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size);
-            // Error numbers of Linux are below 134, and fit into an exit status.
-            libc::_exit(if bound == 0 {
-                0
-            } else {
-                *libc::__errno_location()
-            });
-        }
-        child
-    };
-    match cleanup_process::wait(child) {
-        Ok(status) if libc::WIFEXITED(status) => match libc::WEXITSTATUS(status) {
-            0 => Ok(()),
-            error => Err(io::Error::from_raw_os_error(error)),
-        },
-        // SIGCHLD is ignored in this process, so the status is not known.
-        _ if bound_path(socket).is_some() => Ok(()),
-        _ => Err(io::Error::other("the process that binds it has failed")),
-    }
-}
-
 /// The path of a local socket; `None` if it has none.
 fn bound_path(socket: BorrowedFd<'_>) -> Option<PathBuf> {
-    // SAFETY: an address is integers, for which zero is a value; it is passed with its size.
-    let (address, size) = unsafe {
-        let mut address: libc::sockaddr_un = mem::zeroed();
-        let mut size = mem::size_of_val(&address) as libc::socklen_t;
-        let place = (&raw mut address).cast();
-        let found = libc::getsockname(socket.as_raw_fd(), place, &raw mut size);
-        check(found).ok()?;
-        (address, size as usize)
-    };
-    let length = size.checked_sub(mem::offset_of!(libc::sockaddr_un, sun_path))?;
-    let bytes = address.sun_path.iter().take(length).map(|&c| c as u8);
-    let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
-    (!bytes.is_empty()).then(|| OsString::from_vec(bytes).into())
+    let address = SocketAddrUnix::try_from(getsockname(socket).ok()?).ok()?;
+    let path = OsStr::from_bytes(address.path_bytes()?);
+    Some(path.into())
 }
 
 /// Sets whether descriptors can be sent to a local socket. Accepted sockets inherit the option.
@@ -244,7 +190,7 @@ impl Directories {
             match fs::DirBuilder::new().mode(0o755).create(directory) {
                 Ok(()) => {
                     self.0.push(directory.into());
-                    open_to_all(directory).map_err(PathError::System)?;
+                    open_to_all(directory, Kind::Directory).map_err(PathError::System)?;
                 }
                 // Another process has made it.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -261,14 +207,32 @@ impl Directories {
     }
 }
 
-/// Lets any user search a directory, whatever the umask of this process.
-fn open_to_all(directory: &Path) -> io::Result<()> {
-    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+/// A file that any user may use.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// To be searched.
+    Directory,
+    /// To be connected to: the policy decides about rights.
+    Socket,
+}
+
+/// Lets any user use a file that was made here, whatever the umask of this process. Links are not
+/// followed, so a name that is exchanged meanwhile changes no mode of another file.
+fn open_to_all(path: &Path, kind: Kind) -> io::Result<fs::Metadata> {
     let opened = fs::File::options()
         .read(true)
-        .custom_flags(flags)
-        .open(directory)?;
-    opened.set_permissions(fs::Permissions::from_mode(0o755))
+        .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
+        .open(path)?;
+    let found = opened.metadata()?;
+    let mode = match kind {
+        Kind::Directory if found.is_dir() => 0o755,
+        Kind::Socket if found.file_type().is_socket() => 0o666,
+        _ => return Err(io::Error::other("its name was exchanged")),
+    };
+    // A descriptor for the path only cannot change the mode itself.
+    let link = format!("/proc/thread-self/fd/{}", opened.as_raw_fd());
+    fs::set_permissions(link, fs::Permissions::from_mode(mode))?;
+    Ok(found)
 }
 
 impl Drop for Directories {
@@ -402,26 +366,18 @@ mod tests {
     }
 
     #[test]
-    fn the_cleanup_process_removes_the_socket_and_its_directories_only() {
+    fn another_file_at_the_path_stays() {
         let there = own("cleanup");
         let path = there.join("a/b/events.sock");
-        let mut listener = Listener::open(&path).unwrap();
-        listener.delegate_cleanup().unwrap();
-        assert!(path.exists());
-        drop(listener);
-        assert_eq!(entries(&there), 0, "files stayed behind");
+        let listener = Listener::open(&path).unwrap();
         // Another file replaces the socket, and one is beside it.
-        let mut listener = Listener::open(&path).unwrap();
-        listener.delegate_cleanup().unwrap();
         fs::write(there.join("a/notes"), "x").unwrap();
         fs::write(there.join("other"), "x").unwrap();
         fs::rename(there.join("other"), &path).unwrap();
         drop(listener);
         assert!(path.exists() && there.join("a/notes").exists());
         fs::remove_file(&path).unwrap();
-        let mut listener = Listener::open(&path).unwrap();
-        listener.delegate_cleanup().unwrap();
-        drop(listener);
+        drop(Listener::open(&path).unwrap());
         // The last listener has not made these directories.
         assert!(!path.exists() && there.join("a/b").exists());
         fs::remove_dir_all(there).unwrap();

@@ -1,6 +1,6 @@
 //! Reads the policy again while the daemon serves.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use super::Server;
@@ -28,14 +28,7 @@ impl PolicySource {
         // The size of a `signalfd_siginfo`.
         let mut signal = [0_u8; 128];
         // It fails if another thread has read it.
-        // SAFETY: the buffer is passed with its size.
-        let _ = unsafe {
-            libc::read(
-                self.signals.as_raw_fd(),
-                signal.as_mut_ptr().cast(),
-                signal.len(),
-            )
-        };
+        let _ = rustix::io::read(&self.signals, &mut signal);
     }
 }
 
@@ -78,7 +71,7 @@ impl Server {
     /// Applies a new policy to all clients.
     pub(super) fn apply(&mut self, policy: Policy) {
         for note in policy.notes() {
-            self.shared.log.announce(format!("policy: {note}"));
+            (self.shared.log)(&format!("policy: {note}"));
         }
         let (old, new) = (self.shared.policy.limits(), policy.limits());
         let fixed = Limits {

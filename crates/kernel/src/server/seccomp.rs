@@ -125,9 +125,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_statx,
     libc::SYS_write,
     libc::SYS_writev,
-    // The socket and its folders at the end, if no other process removes them.
+    // The socket and its folders at the end.
     libc::SYS_unlinkat,
-    libc::SYS_wait4,
     // Threads, memory and signals.
     libc::SYS_brk,
     libc::SYS_clone3,

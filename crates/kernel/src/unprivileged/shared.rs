@@ -1,7 +1,7 @@
 //! The observed sockets, their subscriptions and events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -63,15 +63,15 @@ impl Shared {
     }
 
     /// A descriptor of an observed socket, or of one that expects stamps.
-    pub(super) fn place(&self, cookie: u64, now: Duration) -> Option<RawFd> {
+    pub(super) fn place(&self, cookie: u64, now: Duration) -> Option<BorrowedFd<'_>> {
         let fd = self.lock().place(cookie)?;
-        if stamps::still(fd, cookie).is_some() {
-            return Some(fd);
+        if let Some(socket) = stamps::still(fd, cookie) {
+            return Some(socket);
         }
         self.follow(now);
         let fd = self.lock().place(cookie)?;
         // It is not found if the process has no descriptor left for the search.
-        stamps::still(fd, cookie).map(|_| fd)
+        stamps::still(fd, cookie)
     }
 
     /// Finds other descriptors of sockets whose descriptors were closed. Sockets without any are
@@ -151,10 +151,10 @@ impl Shared {
                 return true;
             };
             let pending = stamps::is_pending(socket);
-            stamps::drain(fd);
+            stamps::drain(socket);
             if !pending {
                 // It fails if the socket has just been closed.
-                let _ = remove(epoll, fd);
+                let _ = remove(epoll, socket);
             }
             pending
         });
@@ -217,9 +217,9 @@ impl State {
     fn give_back(&mut self, epoll: &OwnedFd, fd: RawFd, cookie: u64) {
         if stamps::restore(fd, cookie) {
             self.fading.insert(cookie, fd);
-        } else if stamps::still(fd, cookie).is_some() {
+        } else if let Some(socket) = stamps::still(fd, cookie) {
             // A closed descriptor cannot be removed, and has no events either.
-            let _ = remove(epoll, fd);
+            let _ = remove(epoll, socket);
         }
     }
 

@@ -2,12 +2,14 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::mem;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::system::{cookie, descriptors, option, set_option};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+
+use crate::system::{by_number, cookie, descriptors, option, set_option};
 use crate::tcp::Info;
 use crate::variables::Variable;
 
@@ -61,7 +63,7 @@ pub(super) fn restore(fd: RawFd, cookie: u64) -> bool {
         let _ = set_option(socket, libc::SOL_SOCKET, before.name, &before.options);
     }
     let pending = is_pending(socket);
-    drain(fd);
+    drain(socket);
     // Stamps that the application has requested must stay on its queue.
     pending && before.options[0] & SENDING == 0
 }
@@ -77,9 +79,7 @@ pub(super) fn is_pending(socket: BorrowedFd<'_>) -> bool {
 
 /// The socket, if its descriptor is neither closed nor reused.
 pub(super) fn still<'a>(fd: RawFd, its: u64) -> Option<BorrowedFd<'a>> {
-    // SAFETY: it is only passed to the kernel, which reports a closed descriptor. The cookie
-    // identifies the socket.
-    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let socket = by_number(fd)?;
     cookie(socket).is_ok_and(|c| c == its).then_some(socket)
 }
 
@@ -87,33 +87,21 @@ pub(super) fn still<'a>(fd: RawFd, its: u64) -> Option<BorrowedFd<'a>> {
 pub(super) fn find(cookies: &BTreeSet<u64>) -> io::Result<BTreeMap<u64, RawFd>> {
     let numbers = descriptors()?;
     let of = |&fd: &RawFd| {
-        // SAFETY: it is only passed to the kernel, which reports its type.
-        let its = cookie(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+        let its = cookie(by_number(fd)?).ok()?;
         cookies.contains(&its).then_some((its, fd))
     };
     Ok(numbers.iter().filter_map(of).collect())
 }
 
 /// Discards the messages of an error queue. Only their arrival matters.
-pub(super) fn drain(fd: RawFd) {
-    let mut control = [0_u64; 64];
-    let mut payload = [0_u8; 1];
+pub(super) fn drain(socket: BorrowedFd<'_>) {
+    let mut room = [MaybeUninit::uninit(); 512];
+    let flags = RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT;
     loop {
-        let mut part = libc::iovec {
-            iov_base: payload.as_mut_ptr().cast(),
-            iov_len: payload.len(),
-        };
-        // SAFETY: a msghdr is integers and pointers, for which zero is a value; it points to
-        // buffers that outlive the call, each with its size.
-        let result = unsafe {
-            let mut header: libc::msghdr = mem::zeroed();
-            header.msg_iov = &raw mut part;
-            header.msg_iovlen = 1;
-            header.msg_control = control.as_mut_ptr().cast();
-            header.msg_controllen = mem::size_of_val(&control) as _;
-            libc::recvmsg(fd, &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
-        };
-        if result < 0 {
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let mut payload = [0_u8; 1];
+        let mut parts = [IoSliceMut::new(&mut payload)];
+        if recvmsg(socket, &mut parts, &mut control, flags).is_err() {
             return;
         }
     }

@@ -13,15 +13,14 @@ pub(super) use calm::judged;
 use super::timer::Timers;
 use super::*;
 use crate::event::{EventDetails, EventSet};
-use crate::system::{Polled, check, monotonic, owned, poll, set_option};
+use crate::system::{input, is_ready, monotonic, poll, set_option, trouble};
 
 /// A connection whose data is never acknowledged. That takes no privilege: the listener defers the
 /// connection until its data (`TCP_DEFER_ACCEPT`), and its backlog is full by then.
 pub(super) fn into_the_void(address: &str) -> (TcpStream, Void) {
     let listener = TcpListener::bind(address).unwrap();
     let to = listener.local_addr().unwrap();
-    // SAFETY: takes numbers and touches no memory.
-    check(unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) }).unwrap();
+    rustix::net::listen(&listener, BACKLOG).unwrap();
     let name = libc::TCP_DEFER_ACCEPT;
     set_option(listener.as_fd(), libc::IPPROTO_TCP, name, &LONG).unwrap();
     let connect = || TcpStream::connect(to).unwrap();
@@ -61,9 +60,9 @@ fn next(events: &Unprivileged, kind: EventKind) -> Event {
             Some(event) if event.what.kind() == kind => return event,
             Some(_) => {}
             None => {
-                let mut polled = [Polled::input(events.readable())];
+                let mut polled = [input(events.readable())];
                 poll(&mut polled, Some(GUARD)).unwrap();
-                assert!(polled[0].is_ready(), "no event of this kind: {kind}");
+                assert!(is_ready(&polled[0]), "no event of this kind: {kind}");
             }
         }
     }
@@ -178,9 +177,9 @@ fn options(stream: &TcpStream) -> u32 {
 
 /// Whether the event loop of the application would see an error.
 fn has_error(stream: &TcpStream) -> bool {
-    let mut polled = [Polled::trouble(stream.as_fd())];
+    let mut polled = [trouble(stream.as_fd())];
     poll(&mut polled, Some(Duration::ZERO)).unwrap();
-    polled[0].is_ready()
+    is_ready(&polled[0])
 }
 
 /// Waits until all data is acknowledged, and all stamps are on the queue.
@@ -281,8 +280,11 @@ fn late_stamps_are_removed_too() {
 #[test]
 fn a_socket_has_to_be_connected() {
     let events = Unprivileged::start().unwrap();
-    // SAFETY: takes numbers and touches no memory.
-    let socket = owned(unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) }).unwrap();
+    let (family, kind) = (
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+    );
+    let socket = rustix::net::socket(family, kind, None).unwrap();
     let early = events.subscribe(socket.as_fd(), all()).unwrap_err();
     assert!(matches!(early, EventsError::Unconnected), "{early}");
     assert!(early.to_string().contains("connect it first"), "{early}");
@@ -380,9 +382,9 @@ fn unsubscribed_events_wake_no_thread() {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let its = cookie(stream.as_fd()).unwrap();
     events.shared.look(its);
-    let mut polled = [Polled::input(events.readable())];
+    let mut polled = [input(events.readable())];
     poll(&mut polled, Some(Duration::ZERO)).unwrap();
-    assert!(!polled[0].is_ready());
+    assert!(!is_ready(&polled[0]));
 }
 
 /// A limit beyond the range of the clock is no limit.

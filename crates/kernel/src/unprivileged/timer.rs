@@ -2,12 +2,18 @@
 //! in `ss -o`), and the delay that its timer wheel can add.
 
 use std::io;
-use std::mem;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::system::{check, monotonic, option, owned};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, getpeername, getsockname,
+    netlink, recv, send, socket_with,
+};
+
+use crate::system::{monotonic, option, tick};
 
 /// Reads timers of sockets of this network namespace.
 #[derive(Debug)]
@@ -26,31 +32,21 @@ pub(super) struct Due {
 
 impl Timers {
     pub(super) fn open() -> io::Result<Self> {
-        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // SAFETY: takes numbers and touches no memory.
-        owned(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) }).map(Self)
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::DGRAM);
+        let socket = socket_with(family, kind, flags, Some(netlink::SOCK_DIAG))?;
+        Ok(Self(socket))
     }
 
     /// The timer of a socket for retransmissions or tail loss probes (RFC 8985), if it is set.
     /// `None` also if the kernel does not report it, as for sockets of another network namespace.
     pub(super) fn due(&self, socket: BorrowedFd<'_>, cookie: u64) -> Option<Due> {
-        let request = Request::new(socket, cookie).ok()?;
-        let size = mem::size_of::<Request>();
-        // SAFETY: the request is integers without gaps, passed with its size.
-        let sent = unsafe {
-            let from = (&raw const request).cast();
-            libc::send(self.0.as_raw_fd(), from, size, 0)
-        };
-        check(sent as i32).ok()?;
+        send(&self.0, &request(socket, cookie).ok()?, SendFlags::empty()).ok()?;
         let mut reply = [0_u8; REPLY];
-        // SAFETY: `reply` is passed with its size. The reply is queued before `send` returns.
-        let many = unsafe {
-            let to = reply.as_mut_ptr().cast();
-            libc::recv(self.0.as_raw_fd(), to, reply.len(), libc::MSG_TRUNC)
-        };
+        // The reply is queued before `send` returns.
+        let (length, _) = recv(&self.0, &mut reply, RecvFlags::empty()).ok()?;
         let at = monotonic();
-        let many = usize::try_from(many).ok()?.min(reply.len());
-        timer_of(&reply[..many], cookie, at)
+        timer_of(&reply[..length], cookie, at)
     }
 }
 
@@ -71,75 +67,34 @@ fn timer_of(reply: &[u8], cookie: u64, at: Duration) -> Option<Due> {
     })
 }
 
-/// `struct nlmsghdr` and `struct inet_diag_req_v2`.
-#[repr(C)]
-struct Request {
-    length: u32,
-    kind: u16,
-    flags: u16,
-    sequence: u32,
-    port: u32,
-    family: u8,
-    protocol: u8,
-    extensions: u8,
-    pad: u8,
-    states: u32,
-    ends: Ends,
-    interface: u32,
-    /// Two halves, the low one first.
-    cookie: [u32; 2],
-}
-
-/// Ports and addresses of a connection in network byte order.
-#[repr(C)]
-#[derive(Default)]
-struct Ends {
-    ports: [[u8; 2]; 2],
-    addresses: [[u8; 16]; 2],
-}
-
-impl Request {
-    fn new(socket: BorrowedFd<'_>, cookie: u64) -> io::Result<Self> {
-        let mut ends = Ends::default();
-        let mut family = 0;
-        for (end, ask) in [libc::getsockname as AddressOf, libc::getpeername]
-            .into_iter()
-            .enumerate()
-        {
-            // SAFETY: an address is integers, for which zero is a value.
-            let mut address: libc::sockaddr_in6 = unsafe { mem::zeroed() };
-            let mut size = mem::size_of_val(&address) as libc::socklen_t;
-            let place = (&raw mut address).cast();
-            // SAFETY: `address` is passed with its size and has room for both address families.
-            check(unsafe { ask(socket.as_raw_fd(), place, &raw mut size) })?;
-            family = address.sin6_family;
-            // In both families the port follows, in network byte order.
-            ends.ports[end] = address.sin6_port.to_ne_bytes();
-            if i32::from(family) == libc::AF_INET {
-                // At the position of the flow label in the other family.
-                ends.addresses[end][..4].copy_from_slice(&address.sin6_flowinfo.to_ne_bytes());
-            } else {
-                ends.addresses[end] = address.sin6_addr.s6_addr;
-            }
-        }
-        // Linux before 5.0 does not report it; few sockets are bound to an interface.
-        let interface = option(socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX).unwrap_or(0);
-        Ok(Self {
-            length: mem::size_of::<Self>() as u32,
-            kind: SOCK_DIAG_BY_FAMILY,
-            flags: libc::NLM_F_REQUEST as u16,
-            sequence: 0,
-            port: 0,
-            family: family as u8,
-            protocol: libc::IPPROTO_TCP as u8,
-            extensions: 0,
-            pad: 0,
-            states: u32::MAX,
-            ends,
-            interface,
-            cookie: [cookie as u32, (cookie >> 32) as u32],
-        })
+/// `struct nlmsghdr` and `struct inet_diag_req_v2`, for the timer of a connection.
+fn request(socket: BorrowedFd<'_>, cookie: u64) -> io::Result<[u8; 72]> {
+    let mut request = [0; 72];
+    let mut put = |at: usize, bytes: &[u8]| request[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &72_u32.to_ne_bytes());
+    put(4, &SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    put(6, &(libc::NLM_F_REQUEST as u16).to_ne_bytes());
+    let peer = getpeername(socket)?.ok_or(Errno::NOTCONN)?;
+    for (end, address) in [getsockname(socket)?, peer].into_iter().enumerate() {
+        let address = SocketAddr::try_from(address)?;
+        let (family, bytes) = match address.ip() {
+            IpAddr::V4(v4) => (libc::AF_INET, &v4.octets()[..]),
+            IpAddr::V6(v6) => (libc::AF_INET6, &v6.octets()[..]),
+        };
+        put(16, &[family as u8, libc::IPPROTO_TCP as u8]);
+        // Ports, then addresses of 16 bytes, in network byte order.
+        put(24 + 2 * end, &address.port().to_be_bytes());
+        put(28 + 16 * end, bytes);
     }
+    // All states.
+    put(20, &u32::MAX.to_ne_bytes());
+    // Linux before 5.0 does not report the interface; few sockets are bound to one.
+    let interface: u32 = option(socket, libc::SOL_SOCKET, SO_BINDTOIFINDEX).unwrap_or(0);
+    put(60, &interface.to_ne_bytes());
+    // Two halves, the low one first.
+    put(64, &(cookie as u32).to_ne_bytes());
+    put(68, &((cookie >> 32) as u32).to_ne_bytes());
+    Ok(request)
 }
 
 /// The kernel's timer wheel (`kernel/time/timer.c`). Its granularity grows with the length of a
@@ -154,15 +109,8 @@ pub(super) struct Wheel {
 
 impl Wheel {
     pub(super) fn new() -> Self {
-        // SAFETY: a timespec is two integers, for which zero is a value.
-        let tick = unsafe {
-            let mut tick: libc::timespec = mem::zeroed();
-            libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick);
-            tick
-        };
-        let tick = Duration::new(tick.tv_sec as u64, tick.tv_nsec as u32);
         Self {
-            tick: tick.max(SHORTEST_TICK),
+            tick: tick().max(SHORTEST_TICK),
             stop: None,
         }
     }
@@ -213,9 +161,6 @@ pub(super) struct Span {
     pub(super) longest: Duration,
     pub(super) exact: bool,
 }
-
-type AddressOf =
-    unsafe extern "C" fn(libc::c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> libc::c_int;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SO_BINDTOIFINDEX: i32 = 62;

@@ -2,13 +2,16 @@
 //! while a retransmission timer is about to expire.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Duration;
 
-use super::stamps::drain;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventFlags};
+use rustix::time::Timespec;
+
+use super::stamps::{drain, still};
 use super::timer::{Span, Timers, Wheel};
 use super::{Shared, Waiting, remove};
 use crate::system::{Bell, epoll_add, monotonic, use_short_slices};
@@ -16,27 +19,24 @@ use crate::system::{Bell, epoll_add, monotonic, use_short_slices};
 /// Observes sockets until `stop` rings and the last stamps have arrived.
 pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: &Bell) {
     use_short_slices();
-    let stop = stop.as_fd().as_raw_fd();
-    if epoll_add(epoll, stop, libc::EPOLLIN, STOP).is_err() {
+    if epoll_add(epoll, stop, EventFlags::IN, STOP).is_err() {
         return;
     }
     let mut watcher = Watcher::new(shared, epoll, monotonic());
-    // SAFETY: an event is integers, for which zero is a value.
-    let mut ready: [libc::epoll_event; 64] = unsafe { mem::zeroed() };
+    let mut ready = Vec::with_capacity(64);
     let mut ending = false;
     loop {
-        // SAFETY: `ready` is passed with its length.
-        let many = unsafe {
-            libc::epoll_wait(
-                epoll.as_raw_fd(),
-                ready.as_mut_ptr(),
-                ready.len() as i32,
-                watcher.alarms.next(monotonic()).min(IDLE).as_millis() as i32,
-            )
+        // Rounded down to the milliseconds of epoll: the thread has to be awake before an alarm.
+        let wait = watcher.alarms.next(monotonic()).min(IDLE).as_millis();
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: wait as i64 * 1_000_000,
         };
+        ready.clear();
+        // A signal ends the wait early.
+        let _ = epoll::wait(epoll, spare_capacity(&mut ready), Some(&wait));
         let now = monotonic();
-        let ready = &ready[..usize::try_from(many).unwrap_or(0)];
-        if ready.iter().any(|r| { r.u64 } == STOP) {
+        if ready.iter().any(|r| { r.data }.u64() == STOP) {
             ending = true;
             // It fails only if the bell is closed.
             let _ = remove(epoll, stop);
@@ -44,8 +44,8 @@ pub(super) fn watch(shared: &Shared, epoll: &OwnedFd, stop: &Bell) {
         if ending && !shared.fade(epoll) {
             return;
         }
-        for event in ready {
-            watcher.stamped(event.u64, now);
+        for event in &ready {
+            watcher.stamped({ event.data }.u64(), now);
         }
         watcher.alarms.ask_again(shared, now);
         if now.saturating_sub(watcher.looked) >= IDLE {
@@ -79,10 +79,10 @@ impl<'a> Watcher<'a> {
         let awake = self.alarms.awake(cookie);
         let early = awake.then(|| self.shared.look(cookie)).flatten();
         // The bell is not a socket, and the socket may have no subscription left.
-        let Some(fd) = self.shared.place(cookie, now) else {
+        let Some(socket) = self.shared.place(cookie, now) else {
             return;
         };
-        drain(fd);
+        drain(socket);
         let timeout = early.or(self.shared.look(cookie));
         self.alarms.stamped(self.shared, cookie, timeout);
     }
@@ -221,9 +221,9 @@ impl Alarms {
 
     /// Reads the timer of a socket and sets its alarm.
     fn set(&mut self, cookie: u64, waiting: Waiting, just_set: bool) {
-        // SAFETY: the descriptor may be closed or reused by now, which the cookie shows.
-        let socket = unsafe { BorrowedFd::borrow_raw(waiting.fd) };
-        let due = self.timers.as_ref().and_then(|t| t.due(socket, cookie));
+        let socket = still(waiting.fd, cookie);
+        let due = self.timers.as_ref().zip(socket);
+        let due = due.and_then(|(timers, socket)| timers.due(socket, cookie));
         let alarm = due.map(|due| {
             let exact = just_set && due.backed_off;
             // The timer was not set for longer than this.

@@ -18,7 +18,6 @@ fn clients_that_reconnect_do_not_lock_others_out() {
         let Some(daemon) = Daemon::start(name, &format!("{few}{rules}")) else {
             return;
         };
-        let start = Instant::now();
         as_nobody(|| {
             for _ in 0..200 {
                 drop(raw_client(&daemon.path));
@@ -27,10 +26,6 @@ fn clients_that_reconnect_do_not_lock_others_out() {
         });
         let root = Events::connect(&daemon.path);
         assert!(root.is_ok(), "{root:?}");
-        // Twenty lines per second for each of two users, and one with the number of the others.
-        let spans = start.elapsed().as_secs() as usize + 1;
-        let lines = daemon.log.lock().unwrap().len();
-        assert!(lines <= 2 * 21 * spans, "{lines} in {spans} s");
     }
 }
 

@@ -1,7 +1,8 @@
 //! The C interface, as `include/tidegate_events.h` declares it.
 //!
 //! Every function checks its handle, its socket and its input pointers for null. The header lists
-//! the other obligations of the caller.
+//! the other obligations of the caller: a pointer is null or points to what its type says, for the
+//! time of the call, and a handle is from one of the opening functions.
 
 mod caller;
 mod programs;
@@ -13,15 +14,17 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{ptr, slice};
 
 use crate::bpf::events::EventRequest;
 use crate::error::EventsError;
 use crate::event::{Event, EventSet, SubscriptionId};
 use crate::events::Events;
 use crate::handlers::Signals;
+use crate::system::by_number;
 use crate::variables::{COUNT, Snapshot, Variable, VariableSet};
 use caller::{Callback, CallbackWithUser, Caller};
 use programs::Programs;
@@ -75,219 +78,185 @@ pub(crate) struct CEvent {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn tg_events_open() -> *mut Handle {
+extern "C" fn tg_events_open() -> Option<Box<Handle>> {
     handle(Events::open())
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_connect(path: *const c_char) -> *mut Handle {
-    // SAFETY: the path is null or ends with zero.
-    unsafe { connect(path, Events::connect) }
+extern "C" fn tg_events_connect(path: Text) -> Option<Box<Handle>> {
+    connect(path, Events::connect)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_connect_with(path: *const c_char, ring: u32) -> *mut Handle {
-    // SAFETY: as above.
-    unsafe { connect(path, |path| Events::connect_with(path, ring)) }
+extern "C" fn tg_events_connect_with(path: Text, ring: u32) -> Option<Box<Handle>> {
+    connect(path, |path| Events::connect_with(path, ring))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn tg_events_in_process() -> *mut Handle {
+extern "C" fn tg_events_in_process() -> Option<Box<Handle>> {
     handle(Events::in_process())
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn tg_events_unprivileged() -> *mut Handle {
+extern "C" fn tg_events_unprivileged() -> Option<Box<Handle>> {
     handle(Events::unprivileged())
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_close(handle: *mut Handle) {
-    if !handle.is_null() {
-        // SAFETY: it is from `Box::into_raw`, and the caller does not use it again.
-        drop(unsafe { Box::from_raw(handle) });
-    }
+extern "C" fn tg_events_close(handle: Option<Box<Handle>>) {
+    drop(handle);
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_from_kernel(handle: *const Handle) -> c_int {
-    // SAFETY: the handle is null or from one of the opening functions.
-    unsafe { with(handle, -1, |handle| Ok(handle.events.from_kernel().into())) }
+extern "C" fn tg_events_from_kernel(handle: Option<&Handle>) -> c_int {
+    with(handle, -1, |handle| Ok(handle.events.from_kernel().into()))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_is_serving(handle: *const Handle) -> c_int {
-    // SAFETY: as above.
-    unsafe { with(handle, -1, |handle| Ok(handle.events.is_serving().into())) }
+extern "C" fn tg_events_is_serving(handle: Option<&Handle>) -> c_int {
+    with(handle, -1, |handle| Ok(handle.events.is_serving().into()))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_why_unprivileged(handle: *const Handle) -> *const c_char {
+extern "C" fn tg_events_why_unprivileged(handle: Option<&Handle>) -> *const c_char {
     let why = |handle: &Handle| Ok(handle.events.why_unprivileged().map_or(ptr::null(), kept));
-    // SAFETY: as above.
-    unsafe { with(handle, ptr::null(), why) }
+    with(handle, ptr::null(), why)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_weaker(handle: *const Handle, kind: u32) -> *const c_char {
+extern "C" fn tg_events_weaker(handle: Option<&Handle>, kind: u32) -> *const c_char {
     let weaker = |handle: &Handle| {
         let mut weaker = handle.events.limited_events().iter();
         let found = weaker.find(|(weak, _)| *weak as u32 == kind);
         Ok(found.map_or(ptr::null(), |(_, how)| kept(how)))
     };
-    // SAFETY: as above.
-    unsafe { with(handle, ptr::null(), weaker) }
+    with(handle, ptr::null(), weaker)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_busy_poll(handle: *const Handle, microseconds: u32) -> c_int {
+extern "C" fn tg_events_busy_poll(handle: Option<&Handle>, microseconds: u32) -> c_int {
     let span = Duration::from_micros(microseconds.into());
-    // SAFETY: as above.
-    unsafe {
-        done(handle, |handle| {
-            handle.events.busy_poll(span);
-            Ok(())
-        })
-    }
+    done(handle, |handle| {
+        handle.events.busy_poll(span);
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_fd(handle: *const Handle) -> c_int {
-    // SAFETY: as above.
-    unsafe { with(handle, -1, |handle| Ok(handle.events.as_fd().as_raw_fd())) }
+extern "C" fn tg_events_fd(handle: Option<&Handle>) -> c_int {
+    with(handle, -1, |handle| Ok(handle.events.as_fd().as_raw_fd()))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_allowed(
-    handle: *const Handle,
-    events: *mut u32,
-    variables: *mut u64,
+extern "C" fn tg_events_allowed(
+    handle: Option<&Handle>,
+    events: Place<u32>,
+    variables: Place<u64>,
 ) -> c_int {
-    // SAFETY: as above; the others are null or places for the results.
-    unsafe {
-        done(handle, |handle| {
-            let allowed = handle.events.allowed();
-            put(events, allowed.events.bits());
-            put(variables, allowed.variables.bits());
-            Ok(())
-        })
-    }
+    done(handle, |handle| {
+        let allowed = handle.events.allowed();
+        events.put(allowed.events.bits());
+        variables.put(allowed.variables.bits());
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_subscribe(
-    handle: *const Handle,
+extern "C" fn tg_events_subscribe(
+    handle: Option<&Handle>,
     socket: c_int,
     events: u32,
     variables: u64,
-    id: *mut u64,
+    id: Place<u64>,
 ) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        done(handle, |handle| {
-            let wanted = wanted(events, variables);
-            put(id, handle.events.subscribe(borrow(socket)?, wanted)?.0);
-            Ok(())
-        })
-    }
+    done(handle, |handle| {
+        let wanted = wanted(events, variables);
+        id.put(handle.events.subscribe(borrow(socket)?, wanted)?.0);
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_change(
-    handle: *const Handle,
+extern "C" fn tg_events_change(
+    handle: Option<&Handle>,
     id: u64,
     events: u32,
     variables: u64,
 ) -> c_int {
     let (id, wanted) = (SubscriptionId(id), wanted(events, variables));
-    // SAFETY: as above.
-    unsafe { done(handle, |handle| Ok(handle.events.change(id, wanted)?)) }
+    done(handle, |handle| Ok(handle.events.change(id, wanted)?))
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_cancel(handle: *const Handle, id: u64) -> c_int {
+extern "C" fn tg_events_cancel(handle: Option<&Handle>, id: u64) -> c_int {
     let cancel = |h: &Handle| Ok(h.programs.cancel(&h.events, SubscriptionId(id))?);
-    // SAFETY: as above.
-    unsafe { done(handle, cancel) }
+    done(handle, cancel)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_tally(
-    handle: *const Handle,
+extern "C" fn tg_events_tally(
+    handle: Option<&Handle>,
     id: u64,
-    events: *mut u64,
-    lost: *mut u64,
+    events: Place<u64>,
+    lost: Place<u64>,
 ) -> c_int {
-    // SAFETY: as above.
-    unsafe {
-        done(handle, |handle| {
-            let tally = handle.events.tally(SubscriptionId(id))?;
-            put(events, tally.events);
-            put(lost, tally.lost);
-            Ok(())
-        })
-    }
+    done(handle, |handle| {
+        let tally = handle.events.tally(SubscriptionId(id))?;
+        events.put(tally.events);
+        lost.put(tally.lost);
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_next(
-    handle: *const Handle,
-    event: *mut CEvent,
+extern "C" fn tg_events_next(
+    handle: Option<&Handle>,
+    event: Place<CEvent>,
     timeout_ms: c_int,
 ) -> c_int {
     let limit = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-    // SAFETY: as above.
-    unsafe {
-        with(handle, -1, |handle| {
-            let next = handle.next(limit)?;
-            if let Some(next) = &next {
-                put(event, to_c(next));
-            }
-            Ok(next.is_some().into())
-        })
-    }
+    with(handle, -1, |handle| {
+        let next = handle.next(limit)?;
+        if let Some(next) = &next {
+            event.put(to_c(next));
+        }
+        Ok(next.is_some().into())
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_probe(
-    handle: *const Handle,
+extern "C" fn tg_events_probe(
+    handle: Option<&Handle>,
     socket: c_int,
-    known: *mut u64,
-    variables: *mut u64,
+    known: Place<u64>,
+    variables: Place<[u64; COUNT]>,
 ) -> c_int {
-    // SAFETY: as above; `variables` has room for all variables.
-    unsafe {
-        done(handle, |handle| {
-            let state = handle.events.probe(borrow(socket)?)?;
-            put(known, state.known().bits());
-            put(variables.cast(), values(&state));
-            Ok(())
-        })
-    }
+    done(handle, |handle| {
+        let state = handle.events.probe(borrow(socket)?)?;
+        known.put(state.known().bits());
+        variables.put(values(&state));
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_write(
-    handle: *const Handle,
+extern "C" fn tg_events_write(
+    handle: Option<&Handle>,
     socket: c_int,
-    bytes: *const c_void,
+    bytes: Option<NonNull<u8>>,
     length: usize,
 ) -> isize {
-    // SAFETY: as above; `bytes` is null or has so many bytes.
-    unsafe {
-        with(handle, -1, |handle| {
-            let socket = borrow(socket)?;
-            if bytes.is_null() {
-                return Err("the bytes are NULL".into());
-            }
-            let bytes = slice::from_raw_parts(bytes.cast(), length);
-            Ok(handle.events.write(socket, bytes)? as isize)
-        })
-    }
+    with(handle, -1, |handle| {
+        let socket = borrow(socket)?;
+        let bytes = bytes.ok_or("the bytes are NULL")?;
+        // SAFETY: the caller has so many bytes there.
+        let bytes = unsafe { slice::from_raw_parts(bytes.as_ptr(), length) };
+        Ok(handle.events.write(socket, bytes)? as isize)
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_signal(handle: *const Handle, signal: c_int) -> c_int {
+extern "C" fn tg_events_signal(handle: Option<&Handle>, signal: c_int) -> c_int {
     let start = |handle: &Handle| {
         let mut signals = lock(&handle.signals);
         *signals = None;
@@ -297,12 +266,11 @@ unsafe extern "C" fn tg_events_signal(handle: *const Handle, signal: c_int) -> c
         }
         Ok(())
     };
-    // SAFETY: as above.
-    unsafe { done(handle, start) }
+    done(handle, start)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_rearm(handle: *const Handle) -> c_int {
+extern "C" fn tg_events_rearm(handle: Option<&Handle>) -> c_int {
     let rearm = |handle: &Handle| {
         let signals = lock(&handle.signals);
         let signals = signals.as_ref();
@@ -311,15 +279,14 @@ unsafe extern "C" fn tg_events_rearm(handle: *const Handle) -> c_int {
             .rearm();
         Ok(())
     };
-    // SAFETY: as above.
-    unsafe { done(handle, rearm) }
+    done(handle, rearm)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_call(
-    handle: *const Handle,
+extern "C" fn tg_events_call(
+    handle: Option<&Handle>,
     callback: Option<Callback>,
-    user: *mut c_void,
+    user: User,
 ) -> c_int {
     let call = |handle: &Handle| {
         // The lock is not held while a callback ends, since a callback may call this function.
@@ -344,14 +311,12 @@ unsafe extern "C" fn tg_events_call(
         drop(other);
         Ok(())
     };
-    // SAFETY: as above.
-    unsafe { done(handle, call) }
+    done(handle, call)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_count_from_zero(known: u64, variables: *mut u64) -> c_int {
-    // SAFETY: null, or room for all variables.
-    let Some(values) = (unsafe { variables.cast::<[u64; COUNT]>().as_mut() }) else {
+extern "C" fn tg_count_from_zero(known: u64, variables: Option<&mut [u64; COUNT]>) -> c_int {
+    let Some(values) = variables else {
         return fail("the variables are NULL", -1);
     };
     let state = Snapshot::from_parts(VariableSet::from_bits(known), values);
@@ -364,17 +329,12 @@ unsafe extern "C" fn tg_count_from_zero(known: u64, variables: *mut u64) -> c_in
 
 /// The result of `call` with the handle. If either fails the result is `failed`, and
 /// [`tg_events_error`](texts) has the message.
-///
-/// # Safety
-///
-/// The handle is null or from one of the opening functions.
-unsafe fn with<T>(
-    handle: *const Handle,
+fn with<T>(
+    handle: Option<&Handle>,
     failed: T,
     call: impl FnOnce(&Handle) -> Result<T, Box<dyn Error>>,
 ) -> T {
-    // SAFETY: as the caller guarantees.
-    let Some(handle) = (unsafe { handle.as_ref() }) else {
+    let Some(handle) = handle else {
         return fail(NO_HANDLE, failed);
     };
     match call(handle) {
@@ -384,42 +344,32 @@ unsafe fn with<T>(
 }
 
 /// 0, or -1 if the handle is null or `call` fails.
-///
-/// # Safety
-///
-/// As [`with`].
-unsafe fn done(
-    handle: *const Handle,
+fn done(
+    handle: Option<&Handle>,
     call: impl FnOnce(&Handle) -> Result<(), Box<dyn Error>>,
 ) -> c_int {
-    // SAFETY: as the caller guarantees.
-    unsafe { with(handle, -1, |handle| call(handle).map(|()| 0)) }
+    with(handle, -1, |handle| call(handle).map(|()| 0))
 }
 
-/// # Safety
-///
-/// `path` is null or ends with zero.
-unsafe fn connect(
-    path: *const c_char,
+fn connect(
+    path: Text,
     connect: impl FnOnce(&Path) -> Result<Events, EventsError>,
-) -> *mut Handle {
-    if path.is_null() {
-        return fail("the path is NULL", ptr::null_mut());
-    }
-    // SAFETY: as the caller guarantees.
-    let path = unsafe { CStr::from_ptr(path) };
+) -> Option<Box<Handle>> {
+    let Some(path) = path.get() else {
+        return fail("the path is NULL", None);
+    };
     handle(connect(Path::new(OsStr::from_bytes(path.to_bytes()))))
 }
 
-fn handle(events: Result<Events, EventsError>) -> *mut Handle {
+fn handle(events: Result<Events, EventsError>) -> Option<Box<Handle>> {
     match events {
-        Ok(events) => Box::into_raw(Box::new(Handle {
+        Ok(events) => Some(Box::new(Handle {
             events: Arc::new(events),
             signals: Mutex::new(None),
             caller: Mutex::new(None),
             programs: Arc::default(),
         })),
-        Err(e) => fail(&e.to_string(), ptr::null_mut()),
+        Err(e) => fail(&e.to_string(), None),
     }
 }
 
@@ -453,27 +403,45 @@ fn wanted(events: u32, variables: u64) -> EventRequest {
 }
 
 fn borrow<'a>(fd: c_int) -> Result<BorrowedFd<'a>, &'static str> {
-    if fd < 0 {
-        return Err("the socket is negative");
-    }
-    // SAFETY: it is only passed to the kernel, which reports a closed descriptor.
-    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+    by_number(fd).ok_or("the socket is negative")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a result if the caller has a place for it.
-///
-/// # Safety
-///
-/// `place` is null or a place for a value.
-unsafe fn put<T>(place: *mut T, value: T) {
-    if !place.is_null() {
-        // SAFETY: as the caller guarantees.
-        unsafe { place.write(value) };
+/// A text of the caller, which ends with zero.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Text(Option<NonNull<c_char>>);
+
+impl Text {
+    /// `None` for null.
+    fn get<'a>(self) -> Option<&'a CStr> {
+        // SAFETY: the text ends with zero, and stays for the time of the call.
+        self.0.map(|text| unsafe { CStr::from_ptr(text.as_ptr()) })
     }
 }
+
+/// A place of the caller for a result; null if the caller does not want it.
+#[repr(transparent)]
+struct Place<T>(Option<NonNull<T>>);
+
+impl<T> Place<T> {
+    fn put(self, value: T) {
+        if let Some(place) = self.0 {
+            // SAFETY: it has room for a value of this type.
+            unsafe { place.write(value) };
+        }
+    }
+}
+
+/// The pointer of the caller that callbacks receive.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct User(*mut c_void);
+
+// SAFETY: the header says that another thread uses the pointer.
+unsafe impl Send for User {}
 
 const NO_HANDLE: &str = "the handle is NULL: open the events first, and check that call for errors";

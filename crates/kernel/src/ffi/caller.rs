@@ -1,6 +1,5 @@
 //! The thread that takes events, starts programs for them, and calls back.
 
-use std::ffi::c_void;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
@@ -8,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use super::programs::Programs;
-use super::{CEvent, Handle, to_c};
+use super::{CEvent, Handle, User, to_c};
 use crate::event::Event;
 use crate::events::Events;
 use crate::system::{Bell, join, spawn, use_short_slices};
 
 /// `tg_callback`.
-pub(super) type Callback = unsafe extern "C" fn(*const CEvent, *mut c_void);
+pub(super) type Callback = extern "C" fn(&CEvent, User);
 
 /// A thread that takes events. Dropping it stops the thread and waits for its end, unless the
 /// thread itself drops it in a callback.
@@ -31,17 +30,12 @@ struct Stop {
 /// A callback with the pointer of its user.
 pub(super) struct CallbackWithUser {
     pub(super) callback: Callback,
-    pub(super) user: *mut c_void,
+    pub(super) user: User,
 }
-
-// SAFETY: the header says that another thread uses the pointer.
-unsafe impl Send for CallbackWithUser {}
 
 impl CallbackWithUser {
     fn call(&self, event: &Event) {
-        let event = to_c(event);
-        // SAFETY: the caller has given a function of this type and the pointer for it.
-        unsafe { (self.callback)(&raw const event, self.user) };
+        (self.callback)(&to_c(event), self.user);
     }
 }
 

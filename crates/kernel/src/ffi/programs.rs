@@ -1,17 +1,18 @@
 //! Programs per event (T-ware) in the C interface.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CString, OsStr, c_char, c_int};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use super::{Handle, borrow, done, lock, put, wanted};
+use super::{Handle, Place, Text, User, borrow, done, lock, wanted};
 use crate::bpf::events::EventRequest;
 use crate::child_supervisor::ChildSupervisor;
 use crate::error::EventsError;
@@ -22,8 +23,9 @@ use crate::exec_handler::{Executable, Fault, Report, SocketRef};
 /// `tg_program`.
 #[repr(C)]
 pub(crate) struct CProgram {
-    program: *const c_char,
-    arguments: *const *const c_char,
+    program: Text,
+    /// A list that ends with null.
+    arguments: Option<NonNull<Text>>,
     limit_ms: u32,
     at_once: u32,
 }
@@ -39,75 +41,63 @@ pub(crate) struct CReport {
 }
 
 /// `tg_report_callback`.
-type ReportCallback = unsafe extern "C" fn(*const CReport, *mut c_void);
+type ReportCallback = extern "C" fn(&CReport, User);
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_run(
-    handle: *const Handle,
+extern "C" fn tg_events_run(
+    handle: Option<&Handle>,
     socket: c_int,
     events: u32,
     variables: u64,
-    program: *const CProgram,
-    id: *mut u64,
+    program: Option<&CProgram>,
+    id: Place<u64>,
 ) -> c_int {
-    // SAFETY: the handle is null or from one of the opening functions, the program is null or whole
-    // as the header says, and the id is null or a place for the result.
-    unsafe {
-        done(handle, |handle| {
-            let socket = borrow(socket)?;
-            let program = program.as_ref().ok_or("the program is NULL")?.read()?;
-            let (programs, wanted) = (&handle.programs, wanted(events, variables));
-            let new = programs.bind(&handle.events, socket, wanted, program)?;
-            if let Err(e) = handle.keep_taking() {
-                // If the daemon is gone, too, that is the error.
-                programs.cancel(&handle.events, new)?;
-                return Err(format!("the thread for events cannot be started: {e}").into());
-            }
-            put(id, new.0);
-            Ok(())
-        })
-    }
+    done(handle, |handle| {
+        let socket = borrow(socket)?;
+        let program = program.ok_or("the program is NULL")?.read()?;
+        let (programs, wanted) = (&handle.programs, wanted(events, variables));
+        let new = programs.bind(&handle.events, socket, wanted, program)?;
+        if let Err(e) = handle.keep_taking() {
+            // If the daemon is gone, too, that is the error.
+            programs.cancel(&handle.events, new)?;
+            return Err(format!("the thread for events cannot be started: {e}").into());
+        }
+        id.put(new.0);
+        Ok(())
+    })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_events_on_report(
-    handle: *const Handle,
+extern "C" fn tg_events_on_report(
+    handle: Option<&Handle>,
     callback: Option<ReportCallback>,
-    user: *mut c_void,
+    user: User,
 ) -> c_int {
     let receiver = callback.map(|callback| Receiver { callback, user });
     let change = |handle: &Handle| {
         handle.programs.reporter.change(receiver);
         Ok(())
     };
-    // SAFETY: as above.
-    unsafe { done(handle, change) }
+    done(handle, change)
 }
 
 impl CProgram {
     /// The program, or what is wrong with its description.
-    ///
-    /// # Safety
-    ///
-    /// The pointers are null or as the header demands.
-    unsafe fn read(&self) -> Result<Executable, &'static str> {
-        if self.program.is_null() {
-            return Err("the path of the program is NULL");
-        }
-        // SAFETY: the path ends with zero.
-        let path = unsafe { CStr::from_ptr(self.program) };
+    fn read(&self) -> Result<Executable, &'static str> {
+        let path = self
+            .program
+            .get()
+            .ok_or("the path of the program is NULL")?;
         let mut program = Executable::new(PathBuf::from(OsStr::from_bytes(path.to_bytes())));
-        let mut next = self.arguments;
-        // SAFETY: the list ends with null.
-        while let Some(&argument) = unsafe { next.as_ref() }
-            && !argument.is_null()
-        {
-            // SAFETY: each argument ends with zero.
-            let text = unsafe { CStr::from_ptr(argument) }.to_str();
+        let argument = |number| {
+            // SAFETY: the list ends with null, after which no element is read.
+            self.arguments
+                .and_then(|list| unsafe { list.add(number).read() }.get())
+        };
+        for text in (0..).map_while(argument) {
+            let text = text.to_str();
             let text = text.map_err(|_| "an argument of the program is not UTF-8")?;
             program.arguments.push(text.to_owned());
-            // SAFETY: another argument or the null follows.
-            next = unsafe { next.add(1) };
         }
         if self.limit_ms > 0 {
             program.limit = Duration::from_millis(self.limit_ms.into());
@@ -241,11 +231,8 @@ struct Reporter {
 #[derive(Clone, Copy)]
 struct Receiver {
     callback: ReportCallback,
-    user: *mut c_void,
+    user: User,
 }
-
-// SAFETY: the header says that another thread uses the pointer.
-unsafe impl Send for Receiver {}
 
 impl Reporter {
     /// The old callback is not called any more when this returns, except if it calls this itself.
@@ -275,9 +262,7 @@ impl Reporter {
             fault,
             detail,
         };
-        // SAFETY: the caller has given a function of this type and the pointer for it; the report
-        // outlives the call.
-        unsafe { (receiver.callback)(&raw const report, receiver.user) };
+        (receiver.callback)(&report, receiver.user);
         *lock(&self.thread) = None;
     }
 }

@@ -4,9 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use tidegate_core::tcp_rate::{
-    CongestionControl, EventNotification, Subscription, TcpEvent, TcpView,
-};
+use rustix::net::sockopt::tcp_congestion;
+use tidegate_core::tcp_rate::{CongestionControl, EventNotification, Subscription, TcpView};
 use tidegate_core::units::{Bytes, Rate, Time};
 
 use crate::bpf::events::EventRequest;
@@ -86,7 +85,12 @@ impl Connection {
     /// Kernel events that a source must allow ([`Events::allowed`]) for a subscription to these
     /// events of the papers.
     pub fn kinds(subscribed: Subscription) -> EventSet {
-        subscribed.iter().filter_map(kind).collect()
+        let wanted = |kind: &EventKind| {
+            // The state machine of the papers does not use event 3.
+            let event = kind.in_table_1().filter(|_| *kind != EventKind::Threshold);
+            event.is_some_and(|event| subscribed.contains(event))
+        };
+        EventKind::ALL.into_iter().filter(wanted).collect()
     }
 
     /// The event source.
@@ -118,7 +122,7 @@ impl Connection {
             if event.subscription != self.id {
                 continue;
             }
-            let Some(kind) = table_1(&event.what) else {
+            let Some(kind) = event.what.kind().in_table_1() else {
                 continue;
             };
             let read = tcp::read(self.socket.as_fd());
@@ -218,26 +222,6 @@ impl Drop for Connection {
     }
 }
 
-/// The kernel event for an event of the papers.
-fn kind(event: TcpEvent) -> Option<EventKind> {
-    match event {
-        TcpEvent::TimedOut => Some(EventKind::Timeout),
-        // The kernel decides on recovery without waiting for the third duplicate.
-        TcpEvent::ThirdDuplicate => Some(EventKind::Recovery),
-        TcpEvent::Repaired => Some(EventKind::Recovered),
-        TcpEvent::NewAck | TcpEvent::ThresholdReached | TcpEvent::FurtherDuplicate => None,
-    }
-}
-
-fn table_1(what: &EventDetails) -> Option<TcpEvent> {
-    match what {
-        EventDetails::Timeout { .. } => Some(TcpEvent::TimedOut),
-        EventDetails::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
-        EventDetails::Recovered { .. } => Some(TcpEvent::Repaired),
-        _ => None,
-    }
-}
-
 /// Replaces variables by those of an event. Sequence numbers of events have another origin, so all
 /// or none of them are replaced.
 fn replace_variables(state: &mut Snapshot, event: &Snapshot) {
@@ -253,10 +237,9 @@ fn replace_variables(state: &mut Snapshot, event: &Snapshot) {
 }
 
 fn control(socket: BorrowedFd<'_>) -> io::Result<Control> {
-    let name: [u8; 16] = option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION)?;
-    Ok(match name.split(|&byte| byte == 0).next() {
-        Some(b"cubic") => Control::Cubic,
-        Some(b"bbr") => Control::Bbr { probed: Time::ZERO },
+    Ok(match tcp_congestion(socket)?.as_str() {
+        "cubic" => Control::Cubic,
+        "bbr" => Control::Bbr { probed: Time::ZERO },
         _ => Control::Reno,
     })
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use tidegate_core::tcp_rate::TcpEvent;
+
 use crate::set::set;
 use crate::variables::Snapshot;
 
@@ -73,6 +75,20 @@ numbered! {
         Phase = 7 "phase",
         /// The socket is closed, and the subscription ends. Every subscriber receives it.
         Ended = 8 "ended",
+    }
+}
+
+impl EventKind {
+    /// The event of the papers' Table 1. The kernel decides on recovery without waiting for the
+    /// third duplicate, so its entry into recovery is event 4.
+    pub fn in_table_1(self) -> Option<TcpEvent> {
+        match self {
+            Self::Timeout => Some(TcpEvent::TimedOut),
+            Self::Threshold => Some(TcpEvent::ThresholdReached),
+            Self::Recovery => Some(TcpEvent::ThirdDuplicate),
+            Self::Recovered => Some(TcpEvent::Repaired),
+            _ => None,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow};
 use tidegate_core::tcp_rate::{CongestionControl, TcpEvent, TcpView};
 use tidegate_core::units::{Bytes, Time};
 use tidegate_kernel::{
-    CaState, EventDetails, EventKind, EventRequest, EventSet, Events, Snapshot, Variable, probe,
+    CaState, EventKind, EventRequest, EventSet, Events, Snapshot, Variable, probe,
 };
 use tidegate_live::clock::Clock;
 use tidegate_sim::interactive::{Record, Sample};
@@ -111,9 +111,10 @@ fn sample_loop(
         };
         let now = clock.now();
         if let Some(event) = event
-            && let Some(kind) = in_table(&event.what)
+            && let Some(kind) = event.what.kind().in_table_1()
         {
             let at = clock.from_monotonic(event.time);
+            // A counter of the kernel, recorded once per sample in which it grew.
             let further = tracker.new_duplicates(&event.state);
             seen.events.extend(further.map(|further| (at, further)));
             seen.events.push((at, kind));
@@ -144,19 +145,6 @@ fn sample_loop(
         seen.blocked.push((since, Time::FAR));
     }
     Ok(seen)
-}
-
-/// Event of the paper's Table 1 for a kernel event. Start of recovery in the kernel corresponds to
-/// the third duplicate. New acknowledgements and further duplicates are counters in the kernel:
-/// they are recorded once per sample in which they grew.
-fn in_table(what: &EventDetails) -> Option<TcpEvent> {
-    match what {
-        EventDetails::Timeout { .. } => Some(TcpEvent::TimedOut),
-        EventDetails::Threshold => Some(TcpEvent::ThresholdReached),
-        EventDetails::Recovery { .. } => Some(TcpEvent::ThirdDuplicate),
-        EventDetails::Recovered { .. } => Some(TcpEvent::Repaired),
-        _ => None,
-    }
 }
 
 /// State that is kept between samples.

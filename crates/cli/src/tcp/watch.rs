@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context as _, Result};
-use tidegate_core::tcp_rate::{EventNotification, Subscription, TcpEvent, TcpView};
+use tidegate_core::tcp_rate::{EventNotification, Subscription, TcpView};
 use tidegate_core::units::Time;
 use tidegate_kernel::{Connection, EventKind, Events, default_path};
 use tidegate_live::tcp::{ConnectionObserver, TcpSocket};
@@ -57,14 +57,10 @@ fn unprivileged(
     why: &str,
 ) -> Result<(Connection, Option<String>)> {
     let connection = Connection::new(Events::unprivileged()?, socket, subscribed)?;
-    let wanted = |kind: &EventKind| match kind {
-        EventKind::Recovery => subscribed.contains(TcpEvent::ThirdDuplicate),
-        EventKind::Recovered => subscribed.contains(TcpEvent::Repaired),
-        _ => false,
-    };
+    let wanted = Connection::kinds(subscribed);
     let weaker = connection.events().limited_events().iter();
     let weaker: Vec<String> = weaker
-        .filter(|(kind, _)| wanted(kind))
+        .filter(|(kind, _)| *kind != EventKind::Timeout && wanted.contains(*kind))
         .map(|(kind, how)| format!("; {kind}: {how}"))
         .collect();
     let said = format!(

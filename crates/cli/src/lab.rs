@@ -114,7 +114,7 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     kernel::check_kernel_tcp(scenario)?;
     memory::check(scenario, 1)?;
     script.warn_of_slow_pictures();
-    check_limits(&FlowCounts::of(scenario), limits::open_files()?)?;
+    check_limits(&FlowCounts::of(scenario), limits::open_files())?;
     check_supported(scenario)?;
     sites::check(scenario)?;
     // Ctrl-C ends the current run; its results so far are kept.

@@ -9,18 +9,18 @@
 mod ffi;
 pub mod source;
 
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
-use std::{io, ptr};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tidegate_core::aggregate::estimates::{EstimateMonitor, Estimates, PathState};
 use tidegate_core::endpoint::Transmit;
 use tidegate_core::units::Time;
 use tidegate_core::wire::cp::{ApplicationId, Cp, CpError, LEN, Role, Shares};
 
 use crate::clock::Clock;
-use crate::netns::check;
 use crate::udp::{Arrival, Socket};
 
 /// Labels of the datagrams of a [`CpSocket`]. Of the flags, a sending endpoint has none (bits A and
@@ -225,26 +225,16 @@ impl AsFd for CpSocket {
 
 /// Waits until a socket has a datagram or an error, at most for a span.
 fn wait(socket: BorrowedFd<'_>, span: Duration) -> io::Result<bool> {
-    let mut source = libc::pollfd {
-        fd: socket.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let span = libc::timespec {
-        tv_sec: span.as_secs().min(LONGEST_SECONDS) as libc::time_t,
-        tv_nsec: span.subsec_nanos().into(),
-    };
-    // SAFETY: the source and the span outlive the call, and there is no mask of signals.
-    let ready = unsafe { libc::ppoll(&raw mut source, 1, &raw const span, ptr::null()) };
-    Ok(check(ready)? > 0)
+    let mut source = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+    // A span beyond the range of the clock is no limit.
+    let span = Timespec::try_from(span).ok();
+    Ok(poll(&mut source, span.as_ref())? > 0)
 }
 
 /// Longest UDP payload.
 const LARGEST: usize = 65_535;
 /// Invalid datagrams that one call discards.
 const MOST_REFUSED: usize = 32;
-/// About 30 years.
-const LONGEST_SECONDS: u64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests {

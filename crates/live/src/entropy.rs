@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::netns::check;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// 32 random bytes. Waits during the boot until the kernel's generator is seeded.
 ///
@@ -11,8 +11,7 @@ use crate::netns::check;
 /// The error of `getrandom`.
 pub fn seed() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
-    // SAFETY: writes at most the given number of bytes. Up to 256 bytes are never partial.
-    let count = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    check(count as libc::c_int)?;
+    // Up to 256 bytes are never partial.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(bytes)
 }

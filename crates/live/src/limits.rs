@@ -1,27 +1,16 @@
 //! Resource limits of the process.
 
-use std::io;
-
-use crate::netns::check;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the soft limit of open files to the hard limit, and returns the resulting limit. A
 /// failure to raise it is ignored.
-///
-/// # Errors
-///
-/// The limit cannot be read.
-pub fn open_files() -> io::Result<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
+pub fn open_files() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = Rlimit {
+        current: maximum,
+        maximum,
     };
-    // SAFETY: `limit` is a valid output buffer.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    let wanted = libc::rlimit {
-        rlim_cur: limit.rlim_max,
-        ..limit
-    };
-    // SAFETY: `wanted` is initialised.
-    let raised = check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) });
-    Ok(raised.map_or(limit.rlim_cur, |_| wanted.rlim_cur))
+    let raised = setrlimit(Resource::Nofile, wanted);
+    // `None` is no limit.
+    raised.map_or(current, |()| maximum).unwrap_or(u64::MAX)
 }

@@ -2,10 +2,13 @@
 
 use std::fs::File;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::{fmt, io, mem};
+use std::{fmt, io};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 mod availability;
 mod veth;
@@ -28,8 +31,7 @@ impl Namespace {
     /// Missing permission (see [`availability`]), or a kernel limit.
     pub fn new() -> Result<Self, NetnsError> {
         let make = || {
-            // SAFETY: takes an integer and accesses no memory.
-            check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map_err(NetnsError::Create)?;
+            unshare(UnshareFlags::NEWNET).map_err(NetnsError::Create)?;
             let file = File::open("/proc/thread-self/ns/net").map_err(NetnsError::Create)?;
             set_up("lo").map_err(|e| NetnsError::configure("lo", e))?;
             Ok(Self {
@@ -116,10 +118,8 @@ impl Namespace {
     }
 
     fn enter(&self) -> Result<(), NetnsError> {
-        // SAFETY: the descriptor is open, and the call accesses no memory.
-        check(unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) })
-            .map(drop)
-            .map_err(NetnsError::Enter)
+        move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|e| NetnsError::Enter(e.into()))
     }
 }
 
@@ -166,29 +166,17 @@ impl Interface {
         let mask = u32::MAX
             .checked_shl(32 - u32::from(self.prefix))
             .unwrap_or(0);
-        let mut request = request(name)?;
-        let mut ask = |command, set: &dyn Fn(&mut libc::ifreq)| {
-            set(&mut request);
-            // SAFETY: `request` is a whole ifreq with a name that ends in zero.
-            check(unsafe { libc::ioctl(socket.as_raw_fd(), command, &raw mut request) })
-        };
-        ask(libc::SIOCSIFADDR, &|r| {
-            r.ifr_ifru.ifru_addr = address(self.address);
-        })?;
-        ask(libc::SIOCSIFNETMASK, &|r| {
-            r.ifr_ifru.ifru_netmask = address(Ipv4Addr::from_bits(mask));
-        })?;
-        ask(libc::SIOCSIFMTU, &|r| r.ifr_ifru.ifru_mtu = self.mtu.into())?;
-        let queue = ask(libc::SIOCSIFTXQLEN, &|r| {
-            // The libc crate has no name for the integer of the union; this field has the same
-            // layout.
-            r.ifr_ifru.ifru_mtu = self.queue.into();
-        });
+        let ask =
+            |command, value: &[u8]| InterfaceRequest::new(name, value)?.perform(&socket, command);
+        ask(libc::SIOCSIFADDR, &address(self.address))?;
+        ask(libc::SIOCSIFNETMASK, &address(Ipv4Addr::from_bits(mask)))?;
+        ask(libc::SIOCSIFMTU, &i32::from(self.mtu).to_ne_bytes())?;
+        let queue = ask(libc::SIOCSIFTXQLEN, &i32::from(self.queue).to_ne_bytes());
         match queue {
             // The kernel requires `CAP_NET_ADMIN` in the initial user namespace for this option
             // only.
             Err(e) if e.raw_os_error() == Some(libc::EPERM) => {}
-            other => drop(other?),
+            other => other?,
         }
         set_up(name)
     }
@@ -265,17 +253,40 @@ pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     }
 }
 
-/// An interface request for this name.
-pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
-    // SAFETY: an ifreq consists of integers, arrays and a pointer, for which zero is valid.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+/// `struct ifreq`: the name of an interface, and a value.
+#[repr(C, align(8))]
+pub(crate) struct InterfaceRequest {
+    name: [u8; libc::IFNAMSIZ],
+    pub(crate) value: [u8; 24],
+}
+
+impl InterfaceRequest {
+    pub(crate) fn new(name: &str, value: &[u8]) -> io::Result<Self> {
+        let mut request = Self {
+            name: [0; libc::IFNAMSIZ],
+            value: [0; 24],
+        };
+        // The name ends with zero.
+        if name.len() >= request.name.len() {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        request.name[..name.len()].copy_from_slice(name.as_bytes());
+        request.value[..value.len()].copy_from_slice(value);
+        Ok(request)
     }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
+
+    /// Performs a request that takes this structure (netdevice(7)).
+    pub(crate) fn perform(&mut self, fd: impl AsFd, command: libc::Ioctl) -> io::Result<()> {
+        let fd = fd.as_fd().as_raw_fd();
+        // SAFETY: the structure is at least as large as an ifreq, and its name ends with zero.
+        check(unsafe { libc::ioctl(fd, command, std::ptr::from_mut(self)) }).map(drop)
     }
-    Ok(request)
+}
+
+/// Moves this thread, or the process, into new namespaces.
+fn unshare(namespaces: UnshareFlags) -> io::Result<()> {
+    // SAFETY: the flags are those of namespaces, which share the table of descriptors.
+    Ok(unsafe { unshare_unsafe(namespaces) }?)
 }
 
 fn in_a_thread<T: Send>(
@@ -291,34 +302,24 @@ fn in_a_thread<T: Send>(
     })
 }
 
-fn control_socket() -> io::Result<OwnedFd> {
-    // SAFETY: takes integers and accesses no memory.
-    let fd =
-        check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+pub(crate) fn control_socket() -> io::Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
+    Ok(socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
 fn set_up(name: &str) -> io::Result<()> {
-    let socket = control_socket()?;
-    let mut request = request(name)?;
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: `request` is a whole ifreq with a name that ends in zero.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) })
-        .map(drop)
+    let flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    let mut request = InterfaceRequest::new(name, &flags.to_ne_bytes())?;
+    request.perform(control_socket()?, libc::SIOCSIFFLAGS)
 }
 
-pub(crate) fn address(ip: Ipv4Addr) -> libc::sockaddr {
-    let inet = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: 0,
-        sin_addr: libc::in_addr {
-            s_addr: ip.to_bits().to_be(),
-        },
-        sin_zero: [0; 8],
-    };
-    // SAFETY: both have 16 bytes and start with the family, which identifies the rest as IPv4.
-    unsafe { mem::transmute::<libc::sockaddr_in, libc::sockaddr>(inet) }
+/// `struct sockaddr_in` without a port.
+pub(crate) fn address(ip: Ipv4Addr) -> [u8; 16] {
+    let mut address = [0; 16];
+    let family = libc::AF_INET as libc::sa_family_t;
+    address[..2].copy_from_slice(&family.to_ne_bytes());
+    address[4..8].copy_from_slice(&ip.octets());
+    address
 }
 
 /// Transmit drops from `/proc/net/dev`: after the name, eight receive counters, then transmitted

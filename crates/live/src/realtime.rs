@@ -8,13 +8,14 @@ use libc::{SCHED_FIFO, SCHED_RR, c_int, sched_param};
 pub fn ask(priority: c_int) -> bool {
     let mut parameters = sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread; `parameters` is initialised and not shared.
-    let policy = unsafe { libc::sched_getscheduler(0) };
-    // SAFETY: as above.
-    let read = unsafe { libc::sched_getparam(0, &raw mut parameters) } == 0;
-    if read && matches!(policy, SCHED_FIFO | SCHED_RR) && parameters.sched_priority >= priority {
-        return true;
+    unsafe {
+        let policy = libc::sched_getscheduler(0);
+        let read = libc::sched_getparam(0, &raw mut parameters) == 0;
+        let is_realtime = matches!(policy, SCHED_FIFO | SCHED_RR);
+        if read && is_realtime && parameters.sched_priority >= priority {
+            return true;
+        }
+        parameters.sched_priority = priority;
+        libc::sched_setscheduler(0, SCHED_FIFO, &raw const parameters) == 0
     }
-    parameters.sched_priority = priority;
-    // SAFETY: as above.
-    unsafe { libc::sched_setscheduler(0, SCHED_FIFO, &raw const parameters) == 0 }
 }

@@ -3,13 +3,14 @@
 
 use std::ffi::CStr;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
+use std::ptr::NonNull;
 use std::time::Duration;
-use std::{fmt, fs, io, mem};
+use std::{fmt, fs, io};
 
 use tidegate_core::units::Bytes;
 
-use crate::netns::{Namespace, NetnsError, address, check};
+use crate::netns::{Namespace, NetnsError, address, check, control_socket};
 use crate::tun::TunError;
 
 /// TCP settings of a namespace. Unset ones keep the kernel's defaults.
@@ -106,16 +107,14 @@ pub(crate) fn set_route(
     on: bool,
 ) -> Result<(), TcpConfigError> {
     let change = || -> io::Result<()> {
-        // SAFETY: takes integers; the new descriptor has no other owner.
-        let socket = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0) })?;
-        // SAFETY: as above.
-        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-        // SAFETY: integers and pointers, for which zero is valid.
-        let mut entry: RouteEntry = unsafe { mem::zeroed() };
-        entry.destination = address(network);
-        entry.mask = address(mask);
-        entry.flags = libc::RTF_UP;
-        entry.device = device.as_ptr();
+        let socket = control_socket()?;
+        let entry = RouteEntry {
+            destination: address(network),
+            mask: address(mask),
+            flags: libc::RTF_UP,
+            device: NonNull::new(device.as_ptr().cast_mut()),
+            ..RouteEntry::default()
+        };
         let request = if on { libc::SIOCADDRT } else { libc::SIOCDELRT };
         // SAFETY: `entry` is initialised, and the name of the device outlives the call.
         check(unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw const entry) }).map(drop)
@@ -128,17 +127,18 @@ pub(crate) fn set_route(
 
 /// `struct rtentry` of the kernel's `include/uapi/linux/route.h`.
 #[repr(C)]
+#[derive(Default)]
 struct RouteEntry {
     pad1: libc::c_ulong,
-    destination: libc::sockaddr,
-    gateway: libc::sockaddr,
-    mask: libc::sockaddr,
+    destination: [u8; 16],
+    gateway: [u8; 16],
+    mask: [u8; 16],
     flags: libc::c_ushort,
     pad2: libc::c_short,
     pad3: libc::c_ulong,
-    pad4: *const libc::c_void,
+    pad4: usize,
     metric: libc::c_short,
-    device: *const libc::c_char,
+    device: Option<NonNull<libc::c_char>>,
     mtu: libc::c_ulong,
     window: libc::c_ulong,
     irtt: libc::c_ushort,

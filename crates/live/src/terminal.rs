@@ -1,19 +1,14 @@
 //! Terminal width.
 
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
+
+use rustix::termios::tcgetwinsize;
 
 /// Columns of the terminal behind `fd`; `None` if it is not a terminal or has no size, as a
 /// pseudo-terminal opened without one.
 pub fn columns(fd: BorrowedFd<'_>) -> Option<usize> {
-    let mut size = libc::winsize {
-        ws_row: 0,
-        ws_col: 0,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    // SAFETY: the request writes one winsize to `size`.
-    let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
-    (done == 0 && size.ws_col > 0).then(|| usize::from(size.ws_col))
+    let columns = tcgetwinsize(fd).ok()?.ws_col;
+    (columns > 0).then(|| usize::from(columns))
 }
 
 #[cfg(test)]

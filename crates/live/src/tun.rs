@@ -1,9 +1,12 @@
 //! TUN devices: exchange of IP packets with the kernel.
 
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::{fmt, io};
 
-use crate::netns::{Namespace, NetnsError, check, request};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::Errno;
+
+use crate::netns::{InterfaceRequest, Namespace, NetnsError};
 
 /// A non-blocking TUN device. Dropping it removes the device.
 #[derive(Debug)]
@@ -39,20 +42,10 @@ impl Tun {
     ///
     /// The device is down or removed.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        // SAFETY: writes at most `buffer.len()` bytes to `buffer`.
-        let n = unsafe {
-            libc::read(
-                self.fd.as_raw_fd(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-            )
-        };
-        match usize::try_from(n) {
-            Ok(n) => Ok(Some(n)),
-            Err(_) => match io::Error::last_os_error() {
-                e if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                e => Err(e),
-            },
+        match rustix::io::read(&self.fd, buffer) {
+            Ok(length) => Ok(Some(length)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(e.into()),
         }
     }
 
@@ -62,13 +55,8 @@ impl Tun {
     ///
     /// The packet is not an IP packet, the device is down, or memory is exhausted.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
-        // SAFETY: reads `packet.len()` bytes from `packet`.
-        let n = unsafe { libc::write(self.fd.as_raw_fd(), packet.as_ptr().cast(), packet.len()) };
-        if n < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        }
+        rustix::io::write(&self.fd, packet)?;
+        Ok(())
     }
 }
 
@@ -108,17 +96,13 @@ impl std::error::Error for TunError {}
 
 /// Restricted to a system call: used between fork and exec.
 pub(crate) fn open_device() -> io::Result<OwnedFd> {
-    let flags = libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC;
-    // SAFETY: the path is NUL-terminated.
-    let fd = check(unsafe { libc::open(c"/dev/net/tun".as_ptr(), flags) })?;
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(open(c"/dev/net/tun", flags, Mode::empty())?)
 }
 
 /// Restricted to a system call: used between fork and exec.
 pub(crate) fn attach(fd: &OwnedFd, name: &str) -> io::Result<()> {
-    let mut request = request(name)?;
-    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
-    // SAFETY: `request` is an initialised ifreq with a NUL-terminated name.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) }).map(drop)
+    let flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    let mut request = InterfaceRequest::new(name, &flags.to_ne_bytes())?;
+    request.perform(fd, libc::TUNSETIFF)
 }

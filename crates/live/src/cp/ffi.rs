@@ -1,15 +1,20 @@
 //! The C interface of C-UDP, as `include/tidegate_cp.h` declares it.
 //!
 //! Every function checks its handle and its pointers for null. The header lists the other obligations
-//! of the caller.
+//! of the caller: a pointer is null or points to what its type says, for the time of the call, and a
+//! handle is from `tg_cp_open`.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::net::UdpSocket;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{io, slice};
 
+use rustix::io::Errno;
+use rustix::net::SocketType;
+use rustix::net::sockopt::socket_type;
 use tidegate_core::aggregate::estimates::PathState;
 use tidegate_core::units::{Rate, Time, nanos};
 use tidegate_core::wire::cp::{ApplicationId, Shares};
@@ -41,88 +46,81 @@ struct Path {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn tg_cp_open(fd: c_int, application: u16, flow: u16, shares: u8) -> *mut Handle {
+extern "C" fn tg_cp_open(
+    fd: c_int,
+    application: u16,
+    flow: u16,
+    shares: u8,
+) -> Option<Box<Handle>> {
     match open(fd, application, flow, shares) {
-        Ok(handle) => Box::into_raw(Box::new(handle)),
-        Err(error) => fail(&error, std::ptr::null_mut()),
+        Ok(handle) => Some(Box::new(handle)),
+        Err(error) => fail(&error, None),
     }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_cp_close(handle: *mut Handle) {
-    if !handle.is_null() {
-        // SAFETY: it is from `Box::into_raw`, and the caller does not use it again.
-        drop(unsafe { Box::from_raw(handle) });
-    }
+extern "C" fn tg_cp_close(handle: Option<Box<Handle>>) {
+    drop(handle);
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_cp_set_shares(handle: *const Handle, shares: u8) -> c_int {
+extern "C" fn tg_cp_set_shares(handle: Option<&Handle>, shares: u8) -> c_int {
     let set = |handle: &Handle| {
         let shares = Shares::new(shares).ok_or(io::ErrorKind::InvalidInput)?;
         handle.lock().set_shares(shares);
         Ok(0)
     };
-    // SAFETY: the handle is null or from `tg_cp_open`.
-    unsafe { with(handle, -1, set) }
+    with(handle, -1, set)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_cp_send(
-    handle: *const Handle,
-    data: *const c_void,
+extern "C" fn tg_cp_send(
+    handle: Option<&Handle>,
+    data: Option<NonNull<u8>>,
     length: usize,
 ) -> c_int {
-    let send = |handle: &Handle| {
-        // SAFETY: null, or so many bytes.
-        let data = unsafe { bytes(data, length)? };
-        handle.lock().send(data).map(|()| 0)
-    };
-    // SAFETY: as above.
-    unsafe { with(handle, -1, send) }
+    let send = |handle: &Handle| handle.lock().send(bytes(data, length)?).map(|()| 0);
+    with(handle, -1, send)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_cp_receive(
-    handle: *const Handle,
-    data: *mut c_void,
+extern "C" fn tg_cp_receive(
+    handle: Option<&Handle>,
+    data: Option<NonNull<u8>>,
     size: usize,
     timeout_ms: c_int,
 ) -> isize {
     let receive = |handle: &Handle| {
-        if data.is_null() && size > 0 {
+        if data.is_none() && size > 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let limit = u64::try_from(timeout_ms).map_or(Time::FAR, |ms| {
             handle.clock.now() + Duration::from_millis(ms)
         });
         handle.receive(limit, |received| {
-            let length = received.len().min(size);
-            // SAFETY: the caller's memory has `size` bytes, and is not that of the socket.
-            unsafe { std::ptr::copy_nonoverlapping(received.as_ptr(), data.cast(), length) };
+            if let Some(data) = data {
+                let length = received.len().min(size);
+                // SAFETY: the caller's memory has `size` bytes, and is not that of the socket.
+                unsafe { ptr::copy_nonoverlapping(received.as_ptr(), data.as_ptr(), length) };
+            }
             received.len() as isize
         })
     };
-    // SAFETY: as above.
-    unsafe { with(handle, -1, receive) }
+    with(handle, -1, receive)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_cp_get_path(handle: *const Handle, path: *mut Path) -> c_int {
+extern "C" fn tg_cp_get_path(handle: Option<&Handle>, path: Option<&mut Path>) -> c_int {
     let get = |handle: &Handle| {
-        // SAFETY: null, or a place for the result.
-        let place = unsafe { path.as_mut() };
-        *place.ok_or(io::ErrorKind::InvalidInput)? = to_c(&handle.lock());
+        *path.ok_or(io::ErrorKind::InvalidInput)? = to_c(&handle.lock());
         Ok(0)
     };
-    // SAFETY: as above.
-    unsafe { with(handle, -1, get) }
+    with(handle, -1, get)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn tg_cp_refused(handle: *const Handle) -> u64 {
-    // SAFETY: as above.
-    unsafe { with(handle, 0, |handle| Ok(handle.lock().counters().refused())) }
+extern "C" fn tg_cp_refused(handle: Option<&Handle>) -> u64 {
+    with(handle, 0, |handle| Ok(handle.lock().counters().refused()))
 }
 
 impl Handle {
@@ -149,13 +147,13 @@ impl Handle {
 
 fn open(fd: c_int, application: u16, flow: u16, shares: u8) -> io::Result<Handle> {
     if fd < 0 {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
+        return Err(Errno::BADF.into());
     }
     let shares = Shares::new(shares).ok_or(io::ErrorKind::InvalidInput)?;
     // SAFETY: it is only duplicated, and the kernel reports a closed descriptor.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?;
-    if kind(&socket)? != libc::SOCK_DGRAM {
-        return Err(io::Error::from_raw_os_error(libc::EPROTOTYPE));
+    if socket_type(&socket)? != SocketType::DGRAM {
+        return Err(Errno::PROTOTYPE.into());
     }
     let udp = UdpSocket::from(socket);
     let peer = udp.peer_addr()?;
@@ -170,23 +168,6 @@ fn open(fd: c_int, application: u16, flow: u16, shares: u8) -> io::Result<Handle
         socket: Mutex::new(CpSocket::connected(udp, peer, label, clock)?),
         clock,
     })
-}
-
-/// Type of a socket.
-fn kind(socket: &OwnedFd) -> io::Result<c_int> {
-    let mut kind: c_int = 0;
-    let mut length = size_of::<c_int>() as libc::socklen_t;
-    // SAFETY: `kind` has `length` bytes, and both outlive the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_TYPE,
-            (&raw mut kind).cast(),
-            &raw mut length,
-        )
-    };
-    crate::netns::check(result).map(|_| kind)
 }
 
 fn to_c(socket: &CpSocket) -> Path {
@@ -219,17 +200,7 @@ fn to_c(socket: &CpSocket) -> Path {
 
 /// The result of `call` with the handle. If either fails the result is `failed`, and `errno` has the
 /// reason.
-///
-/// # Safety
-///
-/// The handle is null or from `tg_cp_open`.
-unsafe fn with<T>(
-    handle: *const Handle,
-    failed: T,
-    call: impl FnOnce(&Handle) -> io::Result<T>,
-) -> T {
-    // SAFETY: as the caller guarantees.
-    let handle = unsafe { handle.as_ref() };
+fn with<T>(handle: Option<&Handle>, failed: T, call: impl FnOnce(&Handle) -> io::Result<T>) -> T {
     match handle
         .ok_or(io::ErrorKind::InvalidInput.into())
         .and_then(call)
@@ -239,18 +210,14 @@ unsafe fn with<T>(
     }
 }
 
-/// # Safety
-///
-/// `data` is null or has `length` bytes.
-unsafe fn bytes<'a>(data: *const c_void, length: usize) -> io::Result<&'a [u8]> {
-    if length == 0 {
-        return Ok(&[]);
+/// The caller's `length` bytes.
+fn bytes<'a>(data: Option<NonNull<u8>>, length: usize) -> io::Result<&'a [u8]> {
+    match data {
+        _ if length == 0 => Ok(&[]),
+        // SAFETY: the caller has so many bytes there for the time of the call.
+        Some(data) => Ok(unsafe { slice::from_raw_parts(data.as_ptr(), length) }),
+        None => Err(io::ErrorKind::InvalidInput.into()),
     }
-    if data.is_null() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    // SAFETY: as the caller guarantees.
-    Ok(unsafe { slice::from_raw_parts(data.cast(), length) })
 }
 
 /// Returns `result`, and sets `errno`.

@@ -1,6 +1,7 @@
 //! Event loop of the emulator: one thread, a TUN device per host, one timer.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -307,9 +308,7 @@ pub(super) struct Finished {
 /// Sets the timer slack to its minimum. Without real-time priority the default is 50 µs. A failure
 /// is ignored.
 fn ask_for_punctual_sleep() {
-    let nanosecond: libc::c_ulong = 1;
-    // SAFETY: takes integers and accesses no memory.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanosecond) };
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
 /// Reading costs about 1 µs per packet. After this many, other events may be due.

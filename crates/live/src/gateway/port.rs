@@ -1,13 +1,15 @@
 //! An interface as a port of a gateway: its frames, read and written by a packet socket.
 
-use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
-use std::{fmt, io, mem, ptr};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::{array, fmt, mem, ptr};
 
+use rustix::io::{Errno, writev};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use tidegate_core::aggregate::bridge::Medium;
 use tidegate_core::wire::udp::Checksum;
 
-use crate::netns::{check, request};
+use crate::netns::{InterfaceRequest, check, control_socket};
 
 /// A port. It receives all frames that arrive at its interface, and none that the host transmits.
 #[derive(Debug)]
@@ -81,17 +83,9 @@ pub enum Sent {
     No,
 }
 
-/// `struct virtio_net_hdr`.
-#[repr(C)]
+/// `struct virtio_net_hdr`: flags and type of the offload in a byte each, and four numbers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Offload {
-    flags: u8,
-    gso_type: u8,
-    hdr_len: u16,
-    gso_size: u16,
-    csum_start: u16,
-    csum_offset: u16,
-}
+struct Offload([u8; 10]);
 
 impl Port {
     /// Opens an interface of the namespace of this thread.
@@ -119,19 +113,13 @@ impl Port {
     }
 
     fn create(name: &str) -> Result<Self, PortError> {
-        let text = CString::new(name).map_err(|_| PortError::NoInterface)?;
-        // SAFETY: the name ends in zero.
-        let index = unsafe { libc::if_nametoindex(text.as_ptr()) } as libc::c_int;
-        if index == 0 {
-            return Err(PortError::NoInterface);
-        }
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        // The protocol zero receives nothing before `bind`.
-        // SAFETY: takes integers and accesses no memory.
-        let socket = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) });
-        let socket = socket.map_err(PortError::System)?;
-        // SAFETY: the descriptor is new and has no other owner.
-        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        let control = control_socket().map_err(PortError::System)?;
+        let index = netdevice::name_to_index(control, name);
+        let index = index.map_err(|_| PortError::NoInterface)? as libc::c_int;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Without a protocol it receives nothing before `bind`.
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None);
+        let socket = socket.map_err(|e| PortError::System(e.into()))?;
         let medium = medium(&socket, name)?;
         let port = Self {
             socket,
@@ -170,11 +158,15 @@ impl Port {
 
     /// Receives frames of a protocol; zero: none.
     fn bind(&self, protocol: u16) -> io::Result<()> {
-        // SAFETY: an address consists of integers, for which zero is valid.
-        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol.to_be();
-        address.sll_ifindex = self.index;
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: protocol.to_be(),
+            sll_ifindex: self.index,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
         // SAFETY: `address` is initialised and passed with its length.
         check(unsafe {
             libc::bind(
@@ -216,41 +208,38 @@ impl Port {
     ///
     /// The interface was removed.
     pub fn receive(&self, frame: &mut PortFrame) -> io::Result<Received> {
-        let PortFrame {
-            offload, buffer, ..
-        } = frame;
         let mut parts = [
-            part(ptr::from_mut(offload).cast(), mem::size_of::<Offload>()),
-            part(buffer[TAG..].as_mut_ptr(), buffer.len() - TAG),
+            IoSliceMut::new(&mut frame.offload.0),
+            IoSliceMut::new(&mut frame.buffer[TAG..]),
         ];
         let mut control = Control([0; CONTROL]);
-        // SAFETY: a message header consists of integers and pointers, for which zero is valid.
-        let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        message.msg_iov = parts.as_mut_ptr();
-        message.msg_iovlen = parts.len();
-        message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = control.0.len();
-        // SAFETY: all pointers of the message are to writable memory of the stated lengths.
-        let length =
-            unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_TRUNC) };
+        // SAFETY: a message header consists of integers and pointers, for which zero is valid. All
+        // of its pointers are to writable memory of the stated lengths; an `IoSliceMut` is an iovec.
+        let length = unsafe {
+            let mut message: libc::msghdr = mem::zeroed();
+            message.msg_iov = parts.as_mut_ptr().cast();
+            message.msg_iovlen = parts.len();
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = control.0.len();
+            libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_TRUNC)
+        };
         if length < 0 {
             return without_frame(io::Error::last_os_error(), || self.exists());
         }
-        let length = (length as usize).saturating_sub(mem::size_of::<Offload>());
+        let length = (length as usize).saturating_sub(frame.offload.0.len());
         if TAG + length > frame.buffer.len() {
             return Ok(Received::TooLong);
         }
         (frame.start, frame.end) = (TAG, TAG + length);
-        if let Some(tag) = removed_tag(&message) {
+        if let Some(tag) = removed_tag(&control) {
             frame.insert_tag(tag);
         }
         Ok(Received::Frame)
     }
 
     fn exists(&self) -> bool {
-        let name = CString::new(self.name.as_str()).unwrap_or_default();
-        // SAFETY: the name ends in zero.
-        unsafe { libc::if_nametoindex(name.as_ptr()) as libc::c_int == self.index }
+        let index = netdevice::name_to_index(&self.socket, &self.name);
+        index.is_ok_and(|index| index as libc::c_int == self.index)
     }
 
     /// Transmits a frame.
@@ -272,30 +261,31 @@ impl Port {
     }
 
     fn transmit(&self, offload: &Offload, frame: &[u8]) -> io::Result<Sent> {
-        let parts = [
-            part(
-                ptr::from_ref(offload).cast_mut().cast(),
-                mem::size_of::<Offload>(),
-            ),
-            part(frame.as_ptr().cast_mut(), frame.len()),
-        ];
-        // SAFETY: `writev` reads the parts, whose lengths are right, and writes to none.
-        let sent = unsafe {
-            libc::writev(
-                self.socket.as_raw_fd(),
-                parts.as_ptr(),
-                parts.len() as libc::c_int,
-            )
-        };
-        if sent >= 0 {
-            return Ok(Sent::Yes);
+        match writev(
+            &self.socket,
+            &[IoSlice::new(&offload.0), IoSlice::new(frame)],
+        ) {
+            Ok(_) => Ok(Sent::Yes),
+            Err(Errno::MSGSIZE) => Ok(Sent::TooLarge),
+            Err(e @ (Errno::NXIO | Errno::NODEV)) if !self.exists() => Err(e.into()),
+            Err(_) => Ok(Sent::No),
         }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EMSGSIZE) => Ok(Sent::TooLarge),
-            Some(libc::ENXIO | libc::ENODEV) if !self.exists() => Err(error),
-            _ => Ok(Sent::No),
-        }
+    }
+}
+
+impl Offload {
+    fn needs_checksum(self) -> bool {
+        self.0[FLAGS] & NEEDS_CHECKSUM != 0
+    }
+
+    fn number(self, at: usize) -> u16 {
+        u16::from_ne_bytes([self.0[at], self.0[at + 1]])
+    }
+
+    /// Adds the length of a tag to a number.
+    fn add_tag(&mut self, at: usize) {
+        let number = self.number(at) + TAG as u16;
+        self.0[at..at + 2].copy_from_slice(&number.to_ne_bytes());
     }
 }
 
@@ -328,7 +318,7 @@ impl PortFrame {
 
     /// Whether the transmitting device completes the checksum.
     pub fn checksum(&self) -> Checksum {
-        if self.offload.flags & NEEDS_CHECKSUM != 0 {
+        if self.offload.needs_checksum() {
             Checksum::Partial
         } else {
             Checksum::Complete
@@ -337,8 +327,8 @@ impl PortFrame {
 
     /// Payload bytes of each of several UDP datagrams in the frame; `None` if there is one.
     pub fn segment(&self) -> Option<u16> {
-        let size = self.offload.gso_size;
-        (self.offload.gso_type & !GSO_ECN == GSO_UDP && size > 0).then_some(size)
+        let size = self.offload.number(GSO_SIZE);
+        (self.offload.0[GSO_TYPE] & !GSO_ECN == GSO_UDP && size > 0).then_some(size)
     }
 
     /// Inserts the VLAN tag that the kernel has removed from an arriving frame.
@@ -351,11 +341,11 @@ impl PortFrame {
         self.start -= TAG;
         let at = self.start + ADDRESSES;
         self.buffer[at..at + TAG].copy_from_slice(&tag);
-        if self.offload.flags & NEEDS_CHECKSUM != 0 {
-            self.offload.csum_start += TAG as u16;
+        if self.offload.needs_checksum() {
+            self.offload.add_tag(CSUM_START);
         }
-        if self.offload.hdr_len > 0 {
-            self.offload.hdr_len += TAG as u16;
+        if self.offload.number(HDR_LEN) > 0 {
+            self.offload.add_tag(HDR_LEN);
         }
     }
 }
@@ -379,45 +369,43 @@ fn without_frame(error: io::Error, exists: impl FnOnce() -> bool) -> io::Result<
     }
 }
 
-/// VLAN tag from the control data of a frame.
-fn removed_tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
-    // SAFETY: the header has the length that the kernel has written.
-    let first = unsafe { libc::CMSG_FIRSTHDR(message).as_ref() }?;
-    if (first.cmsg_level, first.cmsg_type) != (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
+/// VLAN tag from the control data of a frame: a `cmsghdr` and a `tpacket_auxdata`, or zeros.
+fn removed_tag(control: &Control) -> Option<[u8; TAG]> {
+    let word = |at: usize| u32::from_ne_bytes(array::from_fn(|byte| control.0[at + byte]));
+    let half = |at: usize| u16::from_ne_bytes([control.0[at], control.0[at + 1]]);
+    let kind = [
+        word(mem::offset_of!(libc::cmsghdr, cmsg_level)) as i32,
+        word(mem::offset_of!(libc::cmsghdr, cmsg_type)) as i32,
+    ];
+    if kind != [libc::SOL_PACKET, libc::PACKET_AUXDATA] {
         return None;
     }
-    // SAFETY: control data of this type is a tpacket_auxdata, perhaps without its alignment.
-    let data =
-        unsafe { ptr::read_unaligned(libc::CMSG_DATA(first).cast::<libc::tpacket_auxdata>()) };
-    if data.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
+    // The length of the header is a multiple of its alignment.
+    let data = mem::size_of::<libc::cmsghdr>();
+    let status = word(data + mem::offset_of!(libc::tpacket_auxdata, tp_status));
+    if status & libc::TP_STATUS_VLAN_VALID == 0 {
         return None;
     }
-    let kind = if data.tp_status & libc::TP_STATUS_VLAN_TPID_VALID == 0 {
+    let kind = if status & libc::TP_STATUS_VLAN_TPID_VALID == 0 {
         libc::ETH_P_8021Q as u16
     } else {
-        data.tp_vlan_tpid
+        half(data + mem::offset_of!(libc::tpacket_auxdata, tp_vlan_tpid))
     };
-    let ([a, b], [c, d]) = (kind.to_be_bytes(), data.tp_vlan_tci.to_be_bytes());
+    let tag = half(data + mem::offset_of!(libc::tpacket_auxdata, tp_vlan_tci));
+    let ([a, b], [c, d]) = (kind.to_be_bytes(), tag.to_be_bytes());
     Some([a, b, c, d])
 }
 
 fn medium(socket: &OwnedFd, name: &str) -> Result<Medium, PortError> {
-    let mut request = request(name).map_err(|_| PortError::NoInterface)?;
-    // SAFETY: `request` is a whole ifreq with a name that ends in zero.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) })
+    let mut request = InterfaceRequest::new(name, &[]).map_err(|_| PortError::NoInterface)?;
+    request
+        .perform(socket, libc::SIOCGIFHWADDR)
         .map_err(PortError::System)?;
-    // SAFETY: the call has written the hardware address.
-    match unsafe { request.ifr_ifru.ifru_hwaddr.sa_family } {
+    // The family of the hardware address.
+    match u16::from_ne_bytes([request.value[0], request.value[1]]) {
         libc::ARPHRD_ETHER => Ok(Medium::Ethernet),
         libc::ARPHRD_NONE | libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 => Ok(Medium::Ip),
         other => Err(PortError::Medium(other)),
-    }
-}
-
-fn part(base: *mut u8, length: usize) -> libc::iovec {
-    libc::iovec {
-        iov_base: base.cast(),
-        iov_len: length,
     }
 }
 
@@ -427,6 +415,12 @@ struct Control([u8; CONTROL]);
 
 /// More than a header and a `tpacket_auxdata`.
 const CONTROL: usize = 64;
+/// Fields of a `virtio_net_hdr`.
+const FLAGS: usize = 0;
+const GSO_TYPE: usize = 1;
+const HDR_LEN: usize = 2;
+const GSO_SIZE: usize = 4;
+const CSUM_START: usize = 6;
 /// Length of a VLAN tag, for which a buffer has space before the frame.
 const TAG: usize = 4;
 /// Length of the two Ethernet addresses, after which a tag is inserted.

@@ -1,12 +1,15 @@
 //! Availability of network namespaces with TUN devices, with or without root.
 
 use std::ffi::CStr;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::{fmt, io};
 
-use super::{NetnsError, check, in_a_thread};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{getgid, getuid};
+use rustix::thread::UnshareFlags;
+
+use super::{NetnsError, in_a_thread, unshare};
 use crate::tun;
 
 /// Availability of namespaces with TUN devices to this process.
@@ -84,8 +87,7 @@ impl fmt::Display for Missing {
 /// is not permitted, in a temporary child process with its own user namespace.
 pub fn availability() -> Availability {
     let as_we_are = in_a_thread(|| {
-        // SAFETY: takes an integer and accesses no memory.
-        check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map_err(NetnsError::Create)?;
+        unshare(UnshareFlags::NEWNET).map_err(NetnsError::Create)?;
         Ok(try_tun())
     });
     match as_we_are {
@@ -111,10 +113,15 @@ pub fn enter_user_namespace() -> Result<(), NetnsError> {
 /// Makes a child process start in a user namespace in which it is root, as
 /// [`enter_user_namespace`] does for a process without threads.
 pub fn user_namespaced(command: &mut Command) -> &mut Command {
-    let enter =
-        || move_to_user_namespace().map_err(|missing| io::Error::from_raw_os_error(missing.errno));
-    // SAFETY: between fork and exec only system calls run, on stack buffers.
-    unsafe { command.pre_exec(enter) }
+    before_exec(command, || {
+        move_to_user_namespace().map_err(|missing| io::Error::from_raw_os_error(missing.errno))
+    })
+}
+
+/// `job` makes system calls on buffers of the stack only, because it runs between fork and exec.
+fn before_exec(command: &mut Command, job: fn() -> io::Result<()>) -> &mut Command {
+    // SAFETY: as above.
+    unsafe { command.pre_exec(job) }
 }
 
 /// Tests whether a TUN device can be created in the namespace of this thread. Restricted to system
@@ -127,48 +134,35 @@ fn try_tun() -> Result<(), Missing> {
 }
 
 fn try_in_child() -> Result<(), Missing> {
-    // A child returns its result as exit status: 0 or the step, and a second child the error
-    // number, which is below 128 for all errors of these calls.
-    let ask = |number: fn(Missing) -> i32| {
-        // SAFETY: the child makes system calls on buffers of the stack and exits, which is safe
-        // even if another thread held a lock at the fork.
-        match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()),
-            0 => {
-                let result = move_to_user_namespace().and_then(|()| try_tun());
-                // SAFETY: exits without running any code of the parent process.
-                unsafe { libc::_exit(result.map_or_else(number, |()| 0)) }
-            }
-            child => {
-                let mut status = 0;
-                // SAFETY: `status` is a valid output buffer.
-                check(unsafe { libc::waitpid(child, &raw mut status, 0) })?;
-                Ok(if libc::WIFEXITED(status) {
-                    libc::WEXITSTATUS(status)
-                } else {
-                    libc::EIO
-                })
-            }
-        }
+    // A child that executes nothing: the standard library passes the number of the hook's error to
+    // its parent. It has the step and the error number, or none of both.
+    let report = || {
+        let result = move_to_user_namespace().and_then(|()| try_tun());
+        let number = result.map_or_else(|m| (1 + m.step as i32) << STEP | m.errno, |()| 0);
+        Err(io::Error::from_raw_os_error(number))
     };
-    let failed = |e: io::Error| missing(Step::MakeNamespace, &e);
-    let step = match ask(|m| 1 + m.step as i32).map_err(failed)? {
-        0 => return Ok(()),
+    let reported = before_exec(&mut Command::new("/"), report).spawn();
+    let number = reported.err().and_then(|e| e.raw_os_error());
+    let number = number.unwrap_or(libc::EIO);
+    let step = match number >> STEP {
+        0 if number == 0 => return Ok(()),
         1 => Step::MapIds,
         3 => Step::OpenTun,
         4 => Step::MakeTun,
+        // Without a step the child could not be started.
         _ => Step::MakeNamespace,
     };
-    let errno = ask(|m| m.errno).map_err(failed)?;
+    let errno = number & ((1 << STEP) - 1);
     Err(Missing { step, errno })
 }
 
+/// Bits of an error number, behind which the step follows.
+const STEP: i32 = 16;
+
 /// Only system calls on buffers of the stack, because it runs between fork and exec.
 fn move_to_user_namespace() -> Result<(), Missing> {
-    // SAFETY: these take no arguments or integers, and access no memory.
-    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
-    // SAFETY: as above.
-    check(unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) })
+    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
+    unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)
         .map_err(|e| missing(Step::MakeNamespace, &e))?;
     let map = |e: io::Error| missing(Step::MapIds, &e);
     // user_namespaces(7): an unprivileged process must deny setgroups(2) before it maps groups.
@@ -213,17 +207,12 @@ impl IdMap {
 }
 
 fn write_file(path: &CStr, text: &[u8]) -> io::Result<()> {
-    // SAFETY: `path` is NUL-terminated.
-    let fd: RawFd = check(unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) })?;
-    // SAFETY: the descriptor is new and has no other owner.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: reads `text.len()` bytes from `text`.
-    let written = unsafe { libc::write(fd.as_raw_fd(), text.as_ptr().cast(), text.len()) };
-    if written == text.len() as isize {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+    let file = open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let written = rustix::io::write(file, text)?;
+    if written < text.len() {
+        return Err(io::ErrorKind::WriteZero.into());
     }
+    Ok(())
 }
 
 fn missing(step: Step, e: &io::Error) -> Missing {

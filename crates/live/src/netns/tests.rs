@@ -28,6 +28,6 @@ fn errors_name_the_limit() {
 
 #[test]
 fn long_interface_names_are_rejected() {
-    assert!(request("fifteen-is-max1").is_ok());
-    assert!(request("sixteen-is-above").is_err());
+    assert!(InterfaceRequest::new("fifteen-is-max1", &[]).is_ok());
+    assert!(InterfaceRequest::new("sixteen-is-above", &[]).is_err());
 }

@@ -1,9 +1,13 @@
 //! Pairs of virtual Ethernet interfaces between two namespaces (`rtnetlink(7)`).
 
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 
-use super::{Namespace, NetnsError, check};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
+
+use super::{Namespace, NetnsError};
 
 impl Namespace {
     /// Creates the interface `name` here and its peer `other_name` in `other`. Both are down.
@@ -74,43 +78,16 @@ fn text(name: &str) -> Vec<u8> {
 
 /// Sends the request and waits for its acknowledgement.
 fn exchange(request: &[u8]) -> io::Result<()> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: takes integers and accesses no memory.
-    let socket = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
-    // SAFETY: the descriptor is new and has no other owner.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    // SAFETY: reads the bytes of `request`.
-    let sent = unsafe {
-        libc::send(
-            socket.as_raw_fd(),
-            request.as_ptr().cast(),
-            request.len(),
-            0,
-        )
-    };
-    if sent < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+    // The default protocol is NETLINK_ROUTE.
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    send(&socket, request, SendFlags::empty())?;
     let mut answer = [0_u8; 1_024];
-    // SAFETY: writes at most the length of `answer`.
-    let length = unsafe {
-        libc::recv(
-            socket.as_raw_fd(),
-            answer.as_mut_ptr().cast(),
-            answer.len(),
-            0,
-        )
-    };
-    if length < (HEADER + 4) as isize {
-        return Err(io::Error::last_os_error());
-    }
+    let (length, _) = recv(&socket, &mut answer, RecvFlags::empty())?;
     // The header, then a negative error number or zero (NLMSG_ERROR).
-    let number = [
-        answer[HEADER],
-        answer[HEADER + 1],
-        answer[HEADER + 2],
-        answer[HEADER + 3],
-    ];
+    let number = answer[..length].get(HEADER..HEADER + 4);
+    let number = number.and_then(|bytes| bytes.try_into().ok());
+    let number = number.ok_or(io::ErrorKind::InvalidData)?;
     match i32::from_ne_bytes(number) {
         0 => Ok(()),
         number => Err(io::Error::from_raw_os_error(-number)),

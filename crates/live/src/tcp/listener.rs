@@ -171,7 +171,7 @@ impl<O: Opening> Listener<O> {
         }));
         let stop = StopFlag::new()?;
         // The rest of the process needs descriptors as well.
-        let most = usize::try_from(open_files()? / 4).unwrap_or(MAX_PENDING);
+        let most = usize::try_from(open_files() / 4).unwrap_or(MAX_PENDING);
         let mut acceptor = Acceptor {
             listener,
             limit,

@@ -170,15 +170,17 @@ impl X264Encoder {
         let mut count = 0;
         let mut output = MaybeUninit::<sys::x264_picture_t>::zeroed();
         // SAFETY: the handle is open; `input` points to planes of the size of the encoder, which
-        // libx264 only reads; `output` is written if there is a frame.
-        let size = unsafe {
-            sys::x264_encoder_encode(
+        // libx264 only reads; `output` is written if there is a frame, and zero is valid for this
+        // struct of integers and pointers.
+        let (size, output) = unsafe {
+            let size = sys::x264_encoder_encode(
                 self.handle.as_ptr(),
                 &raw mut nals,
                 &raw mut count,
                 &raw mut input,
                 output.as_mut_ptr(),
-            )
+            );
+            (size, output.assume_init())
         };
         if size <= 0 || nals.is_null() {
             return Err(EncodeError::Codec(format!(
@@ -187,8 +189,6 @@ impl X264Encoder {
             )));
         }
         self.frames += 1;
-        // SAFETY: zero is valid for this struct of integers and pointers, which is then filled.
-        let output = unsafe { output.assume_init() };
         // SAFETY: libx264 returned `count` NAL units, valid until the next call on this handle.
         let nals = unsafe { core::slice::from_raw_parts(nals, count.max(0) as usize) };
         Ok(EncodedPicture {
@@ -292,21 +292,20 @@ impl fmt::Debug for X264Encoder {
 fn defaults(preset: Preset) -> Result<Box<sys::x264_param_t>, EncodeError> {
     let mut param = Box::<sys::x264_param_t>::new_uninit();
     // SAFETY: both names are C strings; the call fills the struct or fails.
-    let failed = unsafe {
-        sys::x264_param_default_preset(
+    let filled = unsafe {
+        let failed = sys::x264_param_default_preset(
             param.as_mut_ptr(),
             preset.c_name().as_ptr(),
             c"zerolatency".as_ptr(),
-        )
+        );
+        (failed == 0).then(|| param.assume_init())
     };
-    if failed != 0 {
-        return Err(EncodeError::Codec(format!(
+    filled.ok_or_else(|| {
+        EncodeError::Codec(format!(
             "this libx264 has no preset {} with the tuning zerolatency",
             preset.name()
-        )));
-    }
-    // SAFETY: filled, because the call succeeded.
-    Ok(unsafe { param.assume_init() })
+        ))
+    })
 }
 
 fn settings(param: &mut sys::x264_param_t, config: &X264Config) {

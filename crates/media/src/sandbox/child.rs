@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::FromRawFd as _;
+use std::os::fd::{BorrowedFd, FromRawFd as _};
 use std::process::ExitCode;
 use std::{ptr, slice};
 
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 use tidegate_core::media::Codec;
 
 use super::filter::{self, PICTURES, SOCKET};
@@ -90,24 +91,15 @@ fn decode(decoder: &mut NativeDecoder, unit: &[u8], pictures: &mut [u8]) -> Repl
 /// The file for pictures as memory.
 fn map_pictures(max: Size) -> io::Result<&'static mut [u8]> {
     let len = filter::picture_bytes(max) as usize;
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the kernel chooses the address.
-    let start = unsafe {
-        libc::mmap(
-            ptr::null_mut(),
-            len,
-            protection,
-            libc::MAP_SHARED,
-            PICTURES,
-            0,
-        )
-    };
-    if start == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the process was started with this descriptor. The kernel chooses the address, and the
+    // mapping has this length and is never removed. The parent only reads the file, and only
+    // between a reply and the next request. It has sealed the length.
+    unsafe {
+        let file = BorrowedFd::borrow_raw(PICTURES);
+        let start = mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)?;
+        Ok(slice::from_raw_parts_mut(start.cast(), len))
     }
-    // SAFETY: the mapping has this length and is never removed. The parent only reads the file, and
-    // only between a reply and the next request. It has sealed the length.
-    Ok(unsafe { slice::from_raw_parts_mut(start.cast(), len) })
 }
 
 /// Exit codes.

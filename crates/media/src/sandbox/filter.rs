@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use libc::{c_long, rlimit};
+use libc::c_long;
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
     SeccompFilter, SeccompRule,
@@ -28,33 +29,27 @@ pub(super) fn limit_resources(max: Size) -> io::Result<()> {
     // Pages: all, resident, shared, text, unused, data and stack (proc_pid_statm(5)).
     let sizes = std::fs::read_to_string("/proc/self/statm")?;
     let mut sizes = sizes.split(' ').map(|pages| pages.parse().unwrap_or(0));
-    // SAFETY: sysconf takes an integer and has no other effect.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
+    let page = rustix::param::page_size() as u64;
     let mut now = |n| sizes.nth(n).map_or(0, |pages: u64| pages * page);
     let (all, data) = (now(0), now(4));
-    limit(libc::RLIMIT_AS, all + more)?;
-    limit(libc::RLIMIT_DATA, data + more)?;
-    limit(libc::RLIMIT_FSIZE, 0)?;
-    limit(libc::RLIMIT_CORE, 0)?;
+    limit(Resource::As, all + more)?;
+    limit(Resource::Data, data + more)?;
+    limit(Resource::Fsize, 0)?;
+    limit(Resource::Core, 0)?;
     // Older kernels lack the call. The filter restricts descriptors as well.
     // SAFETY: the arguments are integers. This process uses only the first three descriptors.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     // The process must not outlive its user while it decodes; otherwise the socket ends it.
-    // SAFETY: the arguments are integers.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     Ok(())
 }
 
-fn limit(resource: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
-    let limit = rlimit {
-        rlim_cur: most,
-        rlim_max: most,
+fn limit(resource: Resource, most: u64) -> io::Result<()> {
+    let limit = Rlimit {
+        current: Some(most),
+        maximum: Some(most),
     };
-    // SAFETY: the pointer is valid during the call.
-    match unsafe { libc::setrlimit(resource, &raw const limit) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(setrlimit(resource, limit)?)
 }
 
 /// Lets any system call but those of a decoder end this process. Returns whether the kernel and the

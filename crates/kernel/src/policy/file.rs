@@ -193,95 +193,107 @@ fn limits(
     value: Option<&Value<'_>>,
     notes: &mut Vec<String>,
 ) -> Result<Limits, String> {
-    let keys = [
-        "clients",
-        "clients-per-user",
-        "subscriptions-per-client",
-        "subscriptions-per-user",
-        "subscriptions",
-        "ring-kib",
-        "requests-per-second",
-    ];
-    let table = value.map(|v| source.table(v, &keys, "limits under one line [limits]"));
-    let table = table.transpose()?;
-    let usual = Limits::default();
-    let number = |name: &str, usual, bounds| limit(source, table, name, usual, bounds, "");
-    let clients = number("clients", usual.clients, 1..=4_096)?;
-    let subscriptions = number("subscriptions", usual.subscriptions, 1..=1 << 20)?;
-    let share = |name: &str, usual, (whole, all)| {
-        let note = format!(", which is limits.{whole}");
-        limit(source, table, name, usual, 1..=all, &note)
+    let table = value.map(|v| source.table(v, &LIMITS, "limits under one line [limits]"));
+    let file = LimitsTable {
+        source,
+        table: table.transpose()?,
     };
+    let usual = Limits::default();
+    let clients = file.number("clients", usual.clients, 1..=4_096, "")?;
+    let subscriptions = file.number("subscriptions", usual.subscriptions, 1..=1 << 20, "")?;
     let of_clients = ("clients", clients);
     let of_subscriptions = ("subscriptions", subscriptions);
     // By default a user has half of them, so that others have some, too.
     let half = usual.clients_per_user.min(clients.div_ceil(2));
-    let clients_per_user = share("clients-per-user", half, of_clients)?;
+    let clients_per_user = file.share("clients-per-user", half, of_clients)?;
     let half = subscriptions.div_ceil(2);
-    let subscriptions_per_user = share("subscriptions-per-user", half, of_subscriptions)?;
-    for (name, share, (whole, all)) in [
-        ("clients-per-user", clients_per_user, of_clients),
-        (
-            "subscriptions-per-user",
-            subscriptions_per_user,
-            of_subscriptions,
-        ),
-    ] {
-        let given = table.and_then(|table| table.get(name));
-        if let Some(value) = given.filter(|_| share == all && all > 1) {
-            let message = format!(
-                "limits.{name} = {share}: one user can take them all: write a number below {all}, which is limits.{whole}"
-            );
-            notes.push(source.error(value, message));
-        }
-    }
-    let ring_kib = number("ring-kib", usual.ring_kib, 4..=1 << 18)?;
-    if !ring_kib.is_power_of_two()
-        && let Some(value) = table.and_then(|table| table.get("ring-kib"))
-    {
-        let next = ring_kib.next_power_of_two();
-        let message =
-            format!("limits.ring-kib = {ring_kib}: write a power of two, for example {next}");
-        return Err(source.error(value, message));
-    }
+    let subscriptions_per_user = file.share("subscriptions-per-user", half, of_subscriptions)?;
+    notes.extend(file.whole_share("clients-per-user", clients_per_user, of_clients));
+    let name = "subscriptions-per-user";
+    notes.extend(file.whole_share(name, subscriptions_per_user, of_subscriptions));
     let most = usual.subscriptions_per_client.min(subscriptions);
+    let rate = usual.requests_per_second;
     Ok(Limits {
         clients,
         clients_per_user,
-        subscriptions_per_client: share("subscriptions-per-client", most, of_subscriptions)?,
+        subscriptions_per_client: file.share("subscriptions-per-client", most, of_subscriptions)?,
         subscriptions_per_user,
         subscriptions,
-        ring_kib,
-        requests_per_second: number(
-            "requests-per-second",
-            usual.requests_per_second,
-            1..=1_000_000,
-        )?,
+        ring_kib: file.ring(usual.ring_kib)?,
+        requests_per_second: file.number("requests-per-second", rate, 1..=1_000_000, "")?,
     })
 }
 
-/// A limit; `note` follows the upper bound in the error.
-fn limit(
-    source: Source<'_>,
-    table: Option<&DeTable<'_>>,
-    name: &str,
-    usual: u32,
-    bounds: RangeInclusive<u32>,
-    note: &str,
-) -> Result<u32, String> {
-    let Some(value) = table.and_then(|table| table.get(name)) else {
-        return Ok(usual);
-    };
-    let given = integer(value);
-    let given =
-        given.ok_or_else(|| source.mismatch(value, "a whole number without quotes, as 64"))?;
-    let fits = u32::try_from(given).ok().filter(|n| bounds.contains(n));
-    fits.ok_or_else(|| {
-        let (least, most) = (bounds.start(), bounds.end());
-        let message =
-            format!("limits.{name} = {given}: write a number from {least} to {most}{note}");
-        source.error(value, message)
-    })
+/// The limits that a policy may have.
+const LIMITS: [&str; 7] = [
+    "clients",
+    "clients-per-user",
+    "subscriptions-per-client",
+    "subscriptions-per-user",
+    "subscriptions",
+    "ring-kib",
+    "requests-per-second",
+];
+
+/// The table of limits.
+struct LimitsTable<'a> {
+    source: Source<'a>,
+    table: Option<&'a DeTable<'a>>,
+}
+
+impl LimitsTable<'_> {
+    fn given(&self, name: &str) -> Option<&Value<'_>> {
+        self.table?.get(name)
+    }
+
+    /// A limit; `note` follows the upper bound in the error.
+    fn number(
+        &self,
+        name: &str,
+        usual: u32,
+        bounds: RangeInclusive<u32>,
+        note: &str,
+    ) -> Result<u32, String> {
+        let Some(value) = self.given(name) else {
+            return Ok(usual);
+        };
+        let expected = "a whole number without quotes, as 64";
+        let given = integer(value).ok_or_else(|| self.source.mismatch(value, expected))?;
+        let fits = u32::try_from(given).ok().filter(|n| bounds.contains(n));
+        fits.ok_or_else(|| {
+            let (least, most) = (bounds.start(), bounds.end());
+            let message =
+                format!("limits.{name} = {given}: write a number from {least} to {most}{note}");
+            self.source.error(value, message)
+        })
+    }
+
+    /// A limit that is a share of another one.
+    fn share(&self, name: &str, usual: u32, (whole, all): (&str, u32)) -> Result<u32, String> {
+        self.number(name, usual, 1..=all, &format!(", which is limits.{whole}"))
+    }
+
+    /// The warning about a share of a user that is the whole.
+    fn whole_share(&self, name: &str, share: u32, (whole, all): (&str, u32)) -> Option<String> {
+        let value = self.given(name).filter(|_| share == all && all > 1)?;
+        let message = format!(
+            "limits.{name} = {share}: one user can take them all: write a number below {all}, which is limits.{whole}"
+        );
+        Some(self.source.error(value, message))
+    }
+
+    fn ring(&self, usual: u32) -> Result<u32, String> {
+        let kib = self.number("ring-kib", usual, 4..=1 << 18, "")?;
+        match self.given("ring-kib") {
+            Some(value) if !kib.is_power_of_two() => {
+                let next = kib.next_power_of_two();
+                let message =
+                    format!("limits.ring-kib = {kib}: write a power of two, for example {next}");
+                Err(self.source.error(value, message))
+            }
+            _ => Ok(kib),
+        }
+    }
 }
 
 fn integer(value: &Value<'_>) -> Option<i64> {

@@ -21,6 +21,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use tidegate_core::controller::Controllers;
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
@@ -70,12 +71,12 @@ struct LabRunArgs {
 
 /// Runs the scenario. The exit code is 1 if an expectation fails, 75 if one fails and the machine
 /// was too busy to judge it, and 130 after Ctrl-C.
-pub(crate) fn run(args: &LabArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &LabArgs, controllers: &Controllers) -> Result<ExitCode> {
     let LabVerb::Run(LabRunArgs {
         run: args,
         injector,
     }) = &args.verb;
-    let script = LoadedScenario::load(&args.scenario)?;
+    let script = LoadedScenario::load(&args.scenario, controllers)?;
     let seed = args.seed.map_or(script.scenario.seed, Seed);
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| run_folder::default_dir("lab", &script.scenario, seed));

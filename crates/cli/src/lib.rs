@@ -41,6 +41,7 @@ use std::process::ExitCode;
 
 use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tidegate_console::{describe, exit, output, progress};
+use tidegate_core::controller::Controllers;
 use tidegate_media::sandbox;
 use tidegate_studies::papers::verb::{self as paper_verb, PapersArgs};
 
@@ -49,7 +50,12 @@ pub fn main() -> ExitCode {
     if let Some(code) = sandbox::run_child() {
         return code;
     }
-    let matches = command().get_matches_from(join_negative_numbers(env::args_os()));
+    run(env::args_os(), &Controllers::default())
+}
+
+/// Runs the program with these arguments, of which the first is its name, and these controllers.
+pub fn run(given: impl IntoIterator<Item = OsString>, controllers: &Controllers) -> ExitCode {
+    let matches = command(controllers).get_matches_from(join_negative_numbers(given));
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.verb {
         Verb::Certificate(args) => tls::run(&args),
@@ -58,13 +64,13 @@ pub fn main() -> ExitCode {
         Verb::Gateway(args) => gateway::run(&args),
         Verb::Key(args) => key::run(&args),
         Verb::Knowledge(args) => knowledge::run(&args),
-        Verb::Lab(args) => lab::run(&args),
+        Verb::Lab(args) => lab::run(&args, controllers),
         Verb::Papers(args) => paper_verb::run(&args, &papers::Parts),
         Verb::Recv(args) => recv::run(&args),
         Verb::Report(args) => report_verb::run(&args),
         Verb::Send(args) => send::run(&args),
         Verb::Serve(args) => serve::run(&args),
-        Verb::Sim(args) => sim::run(&args),
+        Verb::Sim(args) => sim::run(&args, controllers),
         Verb::Transcode(args) => transcode::run(&args),
     };
     result.unwrap_or_else(|error| {
@@ -77,14 +83,37 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// The command line, with the exit codes in the help of each command.
-fn command() -> Command {
+/// The command line, with the exit codes in the help of each command, and these values of
+/// `--control`.
+fn command(controllers: &Controllers) -> Command {
     fn with_exit_codes(command: Command) -> Command {
         command
             .after_help(exit::HELP)
             .mut_subcommands(with_exit_codes)
     }
+    let with_controllers = |command: Command| {
+        let known = controllers.clone();
+        command.mut_arg("control", |arg| {
+            arg.value_parser(move |text: &str| known.argument(text))
+                .help(control_help(controllers))
+        })
+    };
     with_exit_codes(Cli::command())
+        .mut_subcommand("send", with_controllers)
+        .mut_subcommand("serve", with_controllers)
+}
+
+/// Help of `--control`.
+fn control_help(controllers: &Controllers) -> String {
+    let known = controllers.iter().map(|entry| match entry.example {
+        None => format!("`{}`: {}", entry.name, entry.about),
+        Some(value) => format!("`{}:{value}`: {}", entry.name, entry.about),
+    });
+    let known: Vec<String> = known.collect();
+    format!(
+        "Rate control over RTP [default: tide]. {}",
+        known.join("; ")
+    )
 }
 
 /// Command line in which an argument that looks like a negative number, with or without a unit, is
@@ -178,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_negative_number_is_a_value() {
-        command().debug_assert();
+        command(&Controllers::default()).debug_assert();
         for (line, word) in [
             ("sim run --seed -1 x.toml", "a whole number from"),
             ("papers run all --seeds -1", "a whole number from"),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use tidegate_console::progress::say;
+use tidegate_core::controller::Controllers;
 use tidegate_core::delay_bound::check_frame_time;
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
@@ -30,8 +31,8 @@ pub(crate) struct LoadedScenario {
 impl LoadedScenario {
     /// # Errors
     /// The file cannot be read or is not a scenario. The message names the line and the fix.
-    pub(crate) fn load(path: &Path) -> Result<Self> {
-        let scenario = Scenario::load(path)?;
+    pub(crate) fn load(path: &Path, controllers: &Controllers) -> Result<Self> {
+        let scenario = Scenario::load(path, controllers)?;
         let text = std::fs::read_to_string(path)?;
         let video = VideoInput::default();
         Ok(Self {

@@ -15,11 +15,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ArgGroup;
 use tidegate_core::control::{Algorithm as _, Demand, Prior, Start};
-use tidegate_core::controller::ControllerConfig;
-use tidegate_core::controller::rap::RapConfig;
-use tidegate_core::controller::rcs::RcsConfig;
-use tidegate_core::controller::tfrc::TfrcConfig;
-use tidegate_core::controller::tide::TideConfig;
+use tidegate_core::controller::settings::SettingError;
+use tidegate_core::controller::{ControllerConfig, Controllers};
 use tidegate_core::delay_bound::{PlannerConfig, check_frame_time};
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::quantity;
@@ -28,7 +25,7 @@ use tidegate_core::session::config::{SenderConfig, Streams};
 use tidegate_core::session::sender::{MediaSender, SenderFailure};
 use tidegate_core::session::stream::Streamer;
 use tidegate_core::trace::BreakerCause;
-use tidegate_core::units::{Bytes, Rate, Time};
+use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::payload;
 use tidegate_core::wire::sdp::{Crypto, CryptoSuite, Feedback, Sdp, Source};
 use tidegate_live::driver::{DriveError, RunLimits, drive};
@@ -76,7 +73,7 @@ pub(crate) struct SendArgs {
     /// Repeat a file from its beginning
     #[arg(long = "loop")]
     looped: bool,
-    /// Rate control over RTP: `tfrc`, `rap`, `rcs`, `tide`, or `fixed:RATE` such as `fixed:2Mb/s` [default: tide]
+    // The program sets the help and the parser for its table of controllers.
     #[arg(long, value_name = "CONTROL", value_parser = control)]
     control: Option<ControllerConfig>,
     /// Maximum delay of a frame from its capture; a later frame is useless
@@ -348,6 +345,7 @@ impl Shutdown {
 }
 
 fn check(args: &SendArgs) -> Result<()> {
+    let is_fixed = args.control().properties().fixed_rate.is_some();
     args.limits.check()?;
     args.to.as_deref().map_or(Ok(()), check_target)?;
     ensure!(
@@ -368,24 +366,21 @@ fn check(args: &SendArgs) -> Result<()> {
             the sysctl net.ipv4.tcp_ecn is 1"
         );
         ensure!(
-            !args.one_way && !matches!(args.control(), ControllerConfig::Fixed { .. }),
+            !args.one_way && !is_fixed,
             "--ecn requires a response to marked packets (RFC 3168), and --one-way and --control \
             fixed have none: leave one of them out"
         );
     }
     if args.knowledge.is_some() {
         ensure!(
-            args.transport == Transport::Rtp
-                && !matches!(args.control(), ControllerConfig::Fixed { .. }),
+            args.transport == Transport::Rtp && !is_fixed,
             "--knowledge requires rate control, which --transport tcp and --control fixed do not \
             have: leave one of them out"
         );
     }
     if args.yielding {
         ensure!(
-            args.transport == Transport::Rtp
-                && !args.one_way
-                && !matches!(args.control(), ControllerConfig::Fixed { .. }),
+            args.transport == Transport::Rtp && !args.one_way && !is_fixed,
             "--yielding requires a delay bound with rate control, and --transport tcp, --one-way \
             and --control fixed have none: leave one of them out"
         );
@@ -412,7 +407,7 @@ fn sender_config(
     config.transport_cc = args.sdp.is_some();
     config.log = true;
     config.frames = args.duration.map(|span| frames_in(span, opened.frame_rate));
-    if let ControllerConfig::Fixed { rate } = args.control() {
+    if let Some(rate) = args.control().properties().fixed_rate {
         config.rates = (rate, rate);
         // A stream without rate control sends each frame at once and has no delay bound.
         config.pace = FIXED_PACE;
@@ -451,7 +446,7 @@ fn describe(
     opened: &OpenedSource,
     crypto: Vec<Crypto>,
 ) -> Sdp {
-    let probes = matches!(args.control(), ControllerConfig::Rcs(_));
+    let probes = args.control().properties().uses_dummies;
     Sdp {
         session: u64::from(config.streams.media_ssrc),
         address: route.peer.ip(),
@@ -513,21 +508,9 @@ fn failure_text(failure: SenderFailure, peer: SocketAddr) -> Option<String> {
     })
 }
 
-pub(crate) fn control(text: &str) -> Result<ControllerConfig, String> {
-    match text.split_once(':') {
-        None if text == "rap" => Ok(ControllerConfig::Rap(RapConfig::default())),
-        None if text == "rcs" => Ok(ControllerConfig::Rcs(RcsConfig::default())),
-        None if text == "tfrc" => Ok(ControllerConfig::Tfrc(TfrcConfig::default())),
-        None if text == "tide" => Ok(ControllerConfig::Tide(TideConfig::default())),
-        Some(("fixed", rate)) => match quantity::rate(rate) {
-            Ok(rate) if rate > Rate::ZERO => Ok(ControllerConfig::Fixed { rate }),
-            Ok(_) => Err("a fixed rate of zero sends nothing: give a higher one".to_owned()),
-            Err(e) => Err(e.to_string()),
-        },
-        _ => Err(format!(
-            "\"{text}\" is not a rate control: choose tfrc, rap, rcs, tide, or fixed:RATE as in fixed:2Mb/s"
-        )),
-    }
+/// One of the controllers of Tidegate.
+pub(crate) fn control(text: &str) -> Result<ControllerConfig, SettingError> {
+    Controllers::default().argument(text)
 }
 
 /// Number of whole frames in a span, at least one.
@@ -545,26 +528,6 @@ pub(crate) const PACKET_SIZES: std::ops::RangeInclusive<u64> = 576..=9_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rate_controls_are_parsed() {
-        assert_eq!(control("tide"), Ok(ControllerConfig::default()));
-        let rap = ControllerConfig::Rap(RapConfig::default());
-        assert_eq!(control("rap"), Ok(rap));
-        let rate = Rate::kbps(2_000);
-        assert_eq!(control("fixed:2Mb/s"), Ok(ControllerConfig::Fixed { rate }));
-        for wrong in [
-            "",
-            "cubic",
-            "fixed",
-            "fixed:",
-            "fixed:2",
-            "fixed:0b/s",
-            "tfrc:1",
-        ] {
-            assert!(control(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn durations_are_rounded_to_whole_frames() {

@@ -42,7 +42,7 @@ pub(crate) struct ServeArgs {
     /// Address for RTSP
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8554")]
     listen: SocketAddr,
-    /// Rate control: `tfrc`, `rap`, `tide`, or `fixed:RATE` such as `fixed:2Mb/s` [default: tide]
+    // As in `send`.
     #[arg(long, value_name = "CONTROL", value_parser = control)]
     control: Option<ControllerConfig>,
     /// Maximum delay of a frame; a later frame is useless. Players buffer one to two seconds
@@ -140,6 +140,8 @@ fn settings(args: &ServeArgs) -> StreamSettings {
 }
 
 fn check(args: &ServeArgs) -> Result<()> {
+    let control = args.control.clone().unwrap_or_default();
+    let properties = control.properties();
     ensure!(
         security::is_local(args.listen.ip()) || args.insecure,
         "other hosts reach {}, and streams are neither encrypted nor authenticated: give \
@@ -159,12 +161,13 @@ fn check(args: &ServeArgs) -> Result<()> {
         "a --delay-bound of zero makes every frame late: give a longer one"
     );
     ensure!(
-        args.knowledge.is_none() || !matches!(args.control, Some(ControllerConfig::Fixed { .. })),
+        args.knowledge.is_none() || properties.fixed_rate.is_none(),
         "--knowledge requires rate control, which --control fixed does not have: leave one of them out"
     );
     ensure!(
-        !matches!(args.control, Some(ControllerConfig::Rcs(_))),
-        "--control rcs needs reports on its probes, which players do not send: choose another one"
+        !properties.uses_dummies,
+        "--control {} needs reports on its probes, which players do not send: choose another one",
+        control.name()
     );
     Ok(())
 }

@@ -11,6 +11,7 @@ use tidegate_console::exit::{EXPECTATION_FAILS, INCONCLUSIVE};
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
 use tidegate_console::signals;
+use tidegate_core::controller::Controllers;
 use tidegate_core::link::LinkForm;
 use tidegate_core::random::Seed;
 use tidegate_live::terminal;
@@ -87,19 +88,22 @@ pub(crate) enum End {
 
 /// Runs the subcommand. The exit code is 1 if an expectation of the scenario fails, and 130 after
 /// Ctrl-C.
-pub(crate) fn run(args: &SimArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &SimArgs, controllers: &Controllers) -> Result<ExitCode> {
     match &args.verb {
-        SimVerb::Run(args) => run_one(args),
-        SimVerb::Bench(args) => bench::run(args),
-        SimVerb::Rmcat(args) => rmcat::run(args),
-        SimVerb::Sweep(args) => sweep::run(args),
+        SimVerb::Run(args) => run_one(args, controllers),
+        SimVerb::Bench(args) => bench::run(args, controllers),
+        SimVerb::Rmcat(args) => rmcat::run(args, controllers),
+        SimVerb::Sweep(args) => sweep::run(args, controllers),
         SimVerb::Validate(args) => validate::run(args),
     }
 }
 
-fn run_one(SimRunArgs { run, plain_links }: &SimRunArgs) -> Result<ExitCode> {
+fn run_one(
+    SimRunArgs { run, plain_links }: &SimRunArgs,
+    controllers: &Controllers,
+) -> Result<ExitCode> {
     let args = run;
-    let mut loaded = LoadedScenario::load(&args.scenario)?;
+    let mut loaded = LoadedScenario::load(&args.scenario, controllers)?;
     if *plain_links {
         loaded.scenario.link_form = LinkForm::Plain;
     }

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
+use tidegate_core::controller::Controllers;
 use tidegate_live::terminal;
 use tidegate_sim::scenario::{Point, Sweep};
 
@@ -49,8 +50,8 @@ pub(crate) struct SweepArgs {
 
 /// Runs each missing pair of point and seed. The exit code is 1 if an expectation fails in any run,
 /// and 130 after Ctrl-C.
-pub(crate) fn run(args: &SweepArgs) -> Result<ExitCode> {
-    let sweep = Sweep::load(&args.scenario)?;
+pub(crate) fn run(args: &SweepArgs, controllers: &Controllers) -> Result<ExitCode> {
+    let sweep = Sweep::load(&args.scenario, controllers)?;
     let dir = args.out.clone();
     let dir = dir.unwrap_or_else(|| PathBuf::from(format!("runs/{}-sweep", sweep.base.name)));
     let threads = threads(args)?;

@@ -79,6 +79,9 @@ pub struct Start {
     /// What earlier sessions learnt about this path. A hint: a controller may start its search from
     /// it, but must not skip the search.
     pub prior: Option<Prior>,
+    /// Maximum interval between two reports in normal operation, instead of that of the
+    /// configuration. Zero: the receiver reports as in the specification of the algorithm.
+    pub report_interval: Option<Duration>,
 }
 
 impl Start {
@@ -89,6 +92,7 @@ impl Start {
             packet_size,
             demand,
             prior: None,
+            report_interval: None,
         }
     }
 

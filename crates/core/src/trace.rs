@@ -311,28 +311,6 @@ pub enum KeyCause {
     Repair,
 }
 
-/// The same for a duration that may be absent.
-#[cfg(feature = "serde")]
-pub(crate) mod ms_option {
-    use core::time::Duration;
-
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    #[expect(clippy::ref_option, reason = "the signature is serde's")]
-    pub(crate) fn serialize<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
-        let ms = d.map(|d| d.as_nanos() as f64 / 1e6);
-        ms.serialize(s)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        d: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        let ms = Option::<f64>::deserialize(d)?;
-        let of_ms = |ms: f64| Duration::try_from_secs_f64(ms / 1e3);
-        ms.map(of_ms).transpose().map_err(serde::de::Error::custom)
-    }
-}
-
 #[cfg(feature = "serde")]
 pub(crate) mod ms {
     use core::time::Duration;

@@ -9,7 +9,7 @@ use tidegate_core::control::{
 };
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::replay::Input;
-use tidegate_core::controller::tfrc::{Flavour, PacketSize, Rfc3448, TfrcConfig};
+use tidegate_core::controller::tfrc::{Flavour, PacketSize, TfrcConfig};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
@@ -143,7 +143,7 @@ proptest! {
             damping,
             packet_size: if nominal { PacketSize::Nominal } else { PacketSize::Mean },
             flavour: if older { Flavour::Rfc3448 } else { Flavour::Rfc5348 },
-            rfc3448: Rfc3448 { each_report, ..Rfc3448::default() },
+            report_interval: if each_report { Duration::ZERO } else { TfrcConfig::default().report_interval },
             ..TfrcConfig::default()
         };
         // The same inputs give the same events.

@@ -8,6 +8,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Algorithm as _, Demand, Start};
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::fixed::FixedConfig;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::random::Seed;
@@ -18,24 +19,20 @@ use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
 fn packets(c: &mut Criterion) {
     let mut group = c.benchmark_group("paced");
     group.throughput(Throughput::Elements(PACKETS));
-    let fixed = ControllerConfig::Fixed {
+    let fixed = ControllerConfig::from(FixedConfig {
         rate: Rate::kbps(8_000),
-    };
-    let older = ControllerConfig::Tfrc(TfrcConfig::ns2());
-    let rap = ControllerConfig::Rap(RapConfig::default());
+    });
+    let older = TfrcConfig::ns2().into();
+    let rap = RapConfig::default().into();
     let flows = [
         ("fixed, each packet", fixed.clone(), ReceiverConfig::rap()),
         ("fixed, each round trip", fixed, ReceiverConfig::tfrc()),
         ("rap", rap, ReceiverConfig::rap()),
-        (
-            "tfrc",
-            ControllerConfig::Tfrc(TfrcConfig::default()),
-            ReceiverConfig::tfrc(),
-        ),
+        ("tfrc", TfrcConfig::default().into(), ReceiverConfig::tfrc()),
         ("tfrc as in ns-2", older, ReceiverConfig::ns2_tfrc()),
     ];
     for (name, control, receiver) in flows {
-        let mut pair = Pair::new(&control.with_native_feedback(), receiver);
+        let mut pair = Pair::new(&control, receiver);
         pair.play(10 * PACKETS);
         group.bench_function(name, |b| b.iter(|| pair.play(PACKETS)));
     }
@@ -53,13 +50,15 @@ struct Pair {
 
 impl Pair {
     fn new(control: &ControllerConfig, receiver: ReceiverConfig) -> Self {
-        let (config, _) = ends(control, Bytes(1_000));
+        let (config, _) = ends(control.properties(), Bytes(1_000));
         let demand = Demand {
             floor: Rate::ZERO,
             ceiling: Rate::MAX,
             shares: 1,
         };
-        let controller = control.start(&Start::new(Time::ZERO, config.size, demand));
+        let mut start = Start::new(Time::ZERO, config.size, demand);
+        start.report_interval = Some(Duration::ZERO);
+        let controller = control.start(&start);
         Self {
             ends: [
                 Box::new(Sender::new(config, controller)),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use rand_core::Rng;
 use tidegate_core::control::{Algorithm as _, Context, Demand, Outcome, Start, TimerReason};
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::fixed::FixedConfig;
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::link::LinkConfig;
@@ -158,7 +159,7 @@ impl FlowInstance {
 
     fn controller(&self) -> ControllerConfig {
         match self.baseline {
-            Some(rate) => ControllerConfig::Fixed { rate },
+            Some(rate) => FixedConfig { rate }.into(),
             None => self.plan.control.clone().unwrap_or_default(),
         }
     }
@@ -184,19 +185,13 @@ impl FlowInstance {
         config.pauses = pauses
             .map(|(from, to)| (since(*from), since(*to)))
             .collect();
-        match self.controller() {
-            ControllerConfig::Fixed { rate } => {
-                config.rates = (rate, rate);
-                // A stream without rate control sends each frame at once.
-                config.pace = FIXED_PACE;
-                config.circuit_breaker = false;
-            }
-            ControllerConfig::Rap(_)
-            | ControllerConfig::Rcs(_)
-            | ControllerConfig::Tfrc(_)
-            | ControllerConfig::Tide(_) => {
-                config.delay_bound = Some(video.delay_bound);
-            }
+        if let Some(rate) = self.controller().properties().fixed_rate {
+            config.rates = (rate, rate);
+            // A stream without rate control sends each frame at once.
+            config.pace = FIXED_PACE;
+            config.circuit_breaker = false;
+        } else {
+            config.delay_bound = Some(video.delay_bound);
         }
         config
     }

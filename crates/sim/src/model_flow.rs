@@ -17,10 +17,7 @@ use core::time::Duration;
 use tidegate_core::control::{
     self, Context, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateControl, Report, Sent, Summary,
 };
-use tidegate_core::controller::ControllerConfig;
-use tidegate_core::controller::tfrc::Flavour;
-#[cfg(doc)]
-use tidegate_core::controller::{rap::RapConfig, tfrc::TfrcConfig};
+use tidegate_core::controller::{Feedback, Properties, Rescheduling};
 use tidegate_core::random::unit;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
@@ -47,7 +44,7 @@ pub struct SenderConfig {
     /// Data to send.
     pub workload: Workload,
     /// Effect of a rate change on the packet already scheduled.
-    pub spacing: Spacing,
+    pub spacing: Rescheduling,
     /// Upper bound of a random delay of each packet, as in the operating system of a sender. At a
     /// shared tail-drop queue it decides which flows lose packets. The schedule and the mean rate
     /// are unaffected. It is `overhead_` of ns-2's TCP.
@@ -73,66 +70,35 @@ impl SenderConfig {
             start: Time::ZERO,
             stop: Time::FAR,
             workload: Workload::Greedy,
-            spacing: Spacing::Reactive,
+            spacing: Rescheduling::Reactive,
             overhead: Duration::ZERO,
             reordering: 3,
             samples: false,
             rtt_memory: 0.9,
         }
     }
-
-    /// A greedy RAP sender as in ns-2: with [`RapConfig::per_packet`] and [`ReceiverConfig::rap`].
-    pub fn ns2_rap(size: Bytes) -> Self {
-        Self {
-            spacing: Spacing::Steady,
-            ..Self::new(size)
-        }
-    }
-
-    /// A greedy TFRC sender as in ns-2: with [`TfrcConfig::ns2`] and [`ReceiverConfig::ns2_tfrc`].
-    pub fn ns2_tfrc(size: Bytes) -> Self {
-        Self {
-            spacing: Spacing::Prompt,
-            reordering: 1,
-            rtt_memory: 0.95,
-            ..Self::new(size)
-        }
-    }
 }
 
-/// Sender and receiver of a flow of packets of this size with this controller: those of ns-2 for
-/// RAP and for TFRC of RFC 3448, a report per packet for RCS, those of RFC 8888 for tide, those of
-/// RFC 5348 otherwise. The controller itself must be built from
-/// [`ControllerConfig::with_native_feedback`].
-pub fn ends(control: &ControllerConfig, size: Bytes) -> (SenderConfig, ReceiverConfig) {
-    match control {
-        ControllerConfig::Rap(_) => (SenderConfig::ns2_rap(size), ReceiverConfig::rap()),
-        ControllerConfig::Tfrc(tfrc) if tfrc.flavour == Flavour::Rfc3448 => {
-            (SenderConfig::ns2_tfrc(size), ReceiverConfig::ns2_tfrc())
-        }
-        ControllerConfig::Rcs(_) => (SenderConfig::new(size), ReceiverConfig::rap()),
-        ControllerConfig::Tide(_) => (SenderConfig::new(size), ReceiverConfig::ccfb()),
-        ControllerConfig::Fixed { .. } | ControllerConfig::Tfrc(_) => {
-            (SenderConfig::new(size), ReceiverConfig::tfrc())
-        }
-    }
-}
-
-/// Effect of a rate change on the packet already scheduled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spacing {
-    /// It leaves one interval of the new rate after the previous packet, or immediately if that
-    /// time has passed. An increase from a very low rate takes effect immediately.
-    #[default]
-    Reactive,
-    /// None: the current interval keeps its length. Before each packet the controller checks for
-    /// overdue packets (its timeout is called early). If it lowers the rate for that, the packet is
-    /// skipped and the next interval begins. As in ns-2's RAP.
-    Steady,
-    /// None, with exceptions as in ns-2's TFRC: the first report, every report before the first
-    /// loss, and every timeout of the controller send a packet immediately. The next one follows an
-    /// interval later.
-    Prompt,
+/// Sender and receiver of a flow of packets of this size, as in the specification of its controller. The
+/// controller is started with a [`report_interval`](control::Start) of zero.
+pub fn ends(properties: Properties, size: Bytes) -> (SenderConfig, ReceiverConfig) {
+    let receiver = match properties.feedback {
+        Feedback::EachPacket => ReceiverConfig::rap(),
+        Feedback::EachRoundTrip => ReceiverConfig::tfrc(),
+        Feedback::OnArrival => ReceiverConfig::ns2_tfrc(),
+        Feedback::Times => ReceiverConfig::ccfb(),
+    };
+    let standard = SenderConfig::new(size);
+    let sender = SenderConfig {
+        spacing: properties.rescheduling,
+        reordering: receiver.reordering,
+        rtt_memory: match properties.feedback {
+            Feedback::OnArrival => NS2_RTT_MEMORY,
+            _ => standard.rtt_memory,
+        },
+        ..standard
+    };
+    (sender, receiver)
 }
 
 /// Sends packets at the rate of its controller.
@@ -280,10 +246,10 @@ impl Sender {
     fn retime(&mut self, now: Time, prompt: bool) {
         let changed = self.rate_changed();
         match (self.config.spacing, self.last) {
-            (Spacing::Reactive, Some(last)) if changed => {
+            (Rescheduling::Reactive, Some(last)) if changed => {
                 self.due = later(last, self.interval).max(now);
             }
-            (Spacing::Prompt, Some(_)) if prompt => {
+            (Rescheduling::Prompt, Some(_)) if prompt => {
                 self.due = now;
                 self.held = 0;
             }
@@ -313,7 +279,7 @@ impl Sender {
 
     /// Whether the controller lowers its rate, so that the next packet is skipped.
     fn is_overdue(&mut self, cx: &mut AgentCx<'_>) -> bool {
-        if self.config.spacing != Spacing::Steady {
+        if self.config.spacing != Rescheduling::Steady {
             return false;
         }
         let before = self.rate;
@@ -414,7 +380,7 @@ impl Agent for Sender {
             cx.record(sample);
         }
         let unhurt = first || self.controller.summary().loss_event_rate <= 0.0;
-        let prompt = self.config.spacing == Spacing::Prompt && unhurt;
+        let prompt = self.config.spacing == Rescheduling::Prompt && unhurt;
         self.retime(cx.now, prompt);
         self.proceed(cx);
     }
@@ -467,6 +433,9 @@ fn interval(size: Bytes, rate: Rate) -> u64 {
     let span = size.bits() as f64 * 1e9 / rate.as_f64();
     ((span + 0.5) as u64).max(1)
 }
+
+/// Weight of the past in the round-trip time that ns-2's TFRC sends to its receiver.
+const NS2_RTT_MEMORY: f64 = 0.95;
 
 #[cfg(test)]
 mod tests;

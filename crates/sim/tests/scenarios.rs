@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use tidegate_core::controller::Controllers;
 use tidegate_sim::scenario::{Scenario, Sweep};
 use tidegate_sim::topology;
 
@@ -45,7 +46,8 @@ fn all_scenario_files_are_valid() {
     let text = std::fs::read_to_string(root().join("docs/field.md")).unwrap();
     for name in &seen {
         let file = root().join(format!("scenarios/field/{name}.toml"));
-        let sweep = Sweep::load(&file).unwrap_or_else(|error| panic!("{error}"));
+        let sweep =
+            Sweep::load(&file, &Controllers::default()).unwrap_or_else(|error| panic!("{error}"));
         let senders = &sweep.base.baselines;
         let senders: Vec<&str> = senders.iter().map(|sender| sender.name.as_str()).collect();
         // Ten seeds, and ten with a priority queue.
@@ -67,7 +69,8 @@ fn all_scenario_files_are_valid() {
     assert_eq!(seen.len(), 9, "{seen:?}");
     // The other scenarios of the benchmark are embedded in the program.
     let file = root().join("scenarios/bench/kernel-tcp.toml");
-    let sweep = Sweep::load(&file).unwrap_or_else(|error| panic!("{error}"));
+    let sweep =
+        Sweep::load(&file, &Controllers::default()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(sweep.runs(), 30);
 }
 
@@ -79,7 +82,8 @@ fn valid_scenarios(folder: &str) -> Vec<String> {
         if path.extension().is_none_or(|end| end != "toml") {
             continue;
         }
-        let plan = Scenario::load(&path).unwrap_or_else(|error| panic!("{error}"));
+        let plan = Scenario::load(&path, &Controllers::default())
+            .unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(
             path.file_stem().unwrap(),
             plan.name.as_str(),
@@ -151,12 +155,39 @@ fn all_documented_examples_are_valid() {
 }
 
 #[test]
+fn all_keys_of_controllers_are_documented() {
+    let text = std::fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
+    for entry in Controllers::default().iter() {
+        if entry.example.is_some() {
+            assert!(text.contains(&format!("control = {{ {} = ", entry.name)));
+            continue;
+        }
+        let head = format!("| key of `{}` |", entry.name);
+        let (_, rest) = text.split_once(&head).expect(entry.name);
+        let (table, _) = rest.split_once("\n\n").unwrap();
+        let keys = table.lines().skip(2).flat_map(|row| {
+            let (keys, _) = row[1..].split_once('|').unwrap();
+            keys.split(',').map(|key| key.trim().trim_matches('`'))
+        });
+        let mut keys: Vec<&str> = keys.collect();
+        let mut known = entry.keys().to_vec();
+        keys.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(keys, known, "{}", entry.name);
+    }
+}
+
+#[test]
 fn documented_sweeps_are_valid() {
     let file = root().join("scenarios/sweep-queue.toml");
-    let sweep = Sweep::load(&file).unwrap_or_else(|error| panic!("{error}"));
+    let sweep =
+        Sweep::load(&file, &Controllers::default()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((sweep.points.len(), sweep.runs()), (8, 40));
 
-    let sweep = Sweep::load(&root().join("scenarios/sweep-l4s.toml"));
+    let sweep = Sweep::load(
+        &root().join("scenarios/sweep-l4s.toml"),
+        &Controllers::default(),
+    );
     assert_eq!(sweep.unwrap_or_else(|error| panic!("{error}")).runs(), 150);
 
     let text = std::fs::read_to_string(root().join("docs/sweeps.md")).unwrap();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use session_lab::{SessionSetup, dark};
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::fixed::FixedConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::link::{Capacity, DropTailConfig, LossConfig, QueueConfig, Steps};
@@ -186,9 +187,9 @@ fn stream_is_never_black_for_long_while_packets_arrive() {
             let mut play = SessionSetup::new();
             play.seed = seed;
             play.seconds = 30;
-            play.control = ControllerConfig::Fixed {
+            play.control = ControllerConfig::from(FixedConfig {
                 rate: Rate::kbps(kbps),
-            };
+            });
             for link in [&mut play.uplink, &mut play.downlink] {
                 link.delay = Duration::from_millis(150);
             }
@@ -245,8 +246,8 @@ fn stream_stopped_for_congestion_resumes() {
 #[test]
 fn stream_recovers_from_a_temporary_lack_of_capacity() {
     let controls = [
-        ControllerConfig::Tfrc(TfrcConfig::default()),
-        ControllerConfig::Tide(TideConfig::default()),
+        ControllerConfig::from(TfrcConfig::default()),
+        ControllerConfig::from(TideConfig::default()),
     ];
     for (control, kbps) in controls
         .iter()

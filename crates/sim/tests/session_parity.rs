@@ -8,6 +8,7 @@ use std::time::Duration;
 use session_lab::{SessionRun, SessionSetup};
 use tidegate_core::control::Kind;
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::fixed::FixedConfig;
 use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::link::{Capacity, GilbertElliott, LossConfig};
 use tidegate_core::units::Rate;
@@ -24,7 +25,7 @@ fn geo(seed: u64, loss: LossConfig, kbps: u64) -> SessionSetup {
     setup.downlink.delay = Duration::from_millis(275);
     setup.bound = Some(Duration::from_millis(575));
     let rate = Rate::kbps(kbps);
-    setup.control = ControllerConfig::Fixed { rate };
+    setup.control = ControllerConfig::from(FixedConfig { rate });
     setup.ceiling = rate;
     setup
 }
@@ -42,7 +43,12 @@ fn repair_share(run: &SessionRun) -> f64 {
 /// of repairs.
 fn measure(loss: LossConfig, kbps: u64, parity: bool) -> (Vec<f64>, f64) {
     let rate = Rate::kbps(kbps);
-    measure_with(&ControllerConfig::Fixed { rate }, loss, kbps, parity)
+    measure_with(
+        &ControllerConfig::from(FixedConfig { rate }),
+        loss,
+        kbps,
+        parity,
+    )
 }
 
 /// The same with a controller and this ceiling.
@@ -82,7 +88,7 @@ fn parity_saves_the_frames_that_a_retransmission_cannot() {
 
 #[test]
 fn tide_shows_nearly_all_frames_with_little_parity() {
-    let tide = ControllerConfig::Tide(TideConfig::default());
+    let tide = ControllerConfig::from(TideConfig::default());
     let (on_time, repairs) = measure_with(&tide, LossConfig::Bernoulli(0.01), HALF, true);
     let mean = on_time.iter().sum::<f64>() / 10.0;
     assert!(mean >= 0.995 && repairs <= 0.2, "{repairs} {on_time:?}");

@@ -168,7 +168,7 @@ fn marks_lower_the_rate_without_loss() {
 fn tide_has_at_most_the_rate_of_tcp_where_packets_are_marked() {
     let red = |ecn| {
         let mut play = SessionSetup::new();
-        play.control = ControllerConfig::Tide(TideConfig::default());
+        play.control = ControllerConfig::from(TideConfig::default());
         play.bound = None;
         play.ecn = ecn;
         play.seconds = 30;

@@ -84,9 +84,9 @@ fn slow_reports_follow_the_path() {
 #[test]
 fn fast_reports_follow_the_path() {
     for control in [
-        ControllerConfig::Tfrc(TfrcConfig::default()),
-        ControllerConfig::Tide(TideConfig::default()),
-        ControllerConfig::Rap(RapConfig::default()),
+        ControllerConfig::from(TfrcConfig::default()),
+        ControllerConfig::from(TideConfig::default()),
+        ControllerConfig::from(RapConfig::default()),
     ] {
         let mut setup = setup(1_000, None, &[(0, 4_000), (30, 1_000), (60, 3_000)]);
         setup.control = control;
@@ -100,8 +100,8 @@ fn fast_reports_follow_the_path() {
 #[test]
 fn transport_wide_feedback_is_as_good_as_our_own() {
     let path = [(0, 4_000), (30, 1_000), (60, 3_000)];
-    let tide = ControllerConfig::Tide(TideConfig::default());
-    for control in [ControllerConfig::Tfrc(TfrcConfig::default()), tide] {
+    let tide = ControllerConfig::from(TideConfig::default());
+    for control in [ControllerConfig::from(TfrcConfig::default()), tide] {
         let mut run = setup(5_000, Some(50), &path);
         run.control = control.clone();
         let run = run.run(SECOND);

@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn setup(queue: QueueConfig) -> SessionSetup {
     let mut setup = SessionSetup::new();
     setup.uplink.queue = queue;
-    setup.control = ControllerConfig::Rcs(RcsConfig::default());
+    setup.control = ControllerConfig::from(RcsConfig::default());
     setup
 }
 
@@ -143,7 +143,7 @@ fn each_treatment_is_found() {
 fn rates_are_bounded_for_any_target() {
     for target in [Rate::ZERO, Rate::kbps(4_000_000)] {
         let mut setup = setup(priority());
-        setup.control = ControllerConfig::Rcs(RcsConfig {
+        setup.control = ControllerConfig::from(RcsConfig {
             target: Some(target),
             ..RcsConfig::default()
         });

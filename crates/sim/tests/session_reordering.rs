@@ -70,7 +70,7 @@ fn tide_uses_the_path_although_packets_overtake_others() {
     for millis in [5, 10, 30] {
         let rate = median((1..=4).map(|seed| {
             let mut setup = setup(seed, millis, true);
-            setup.control = ControllerConfig::Tide(TideConfig::default());
+            setup.control = ControllerConfig::from(TideConfig::default());
             setup.run(Duration::from_secs(1)).wire_rate(5, 20)
         }));
         assert!(rate >= Rate::kbps(5_700), "{millis} ms: {rate}");

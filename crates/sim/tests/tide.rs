@@ -197,7 +197,7 @@ fn video_uses_a_path_with_losses() {
             link.delay = Duration::from_millis(one_way);
         }
         setup.bound = Some(Duration::from_millis(bound));
-        setup.control = ControllerConfig::Tide(TideConfig::default());
+        setup.control = ControllerConfig::from(TideConfig::default());
         setup.ceiling = Rate::kbps(10_000);
         let run = setup.run(Duration::from_secs(1));
         let on_time = run.on_time(2, 60);

@@ -1,27 +1,22 @@
 //! Controllers on the command line.
 
-use tidegate_core::controller::ControllerConfig;
-use tidegate_sim::scenario::Scenario;
+use std::collections::BTreeMap;
 
-/// Parses any value of the key `control` of a scenario with the scenario's parser.
+use tidegate_core::controller::settings::Setting;
+use tidegate_core::controller::{ControllerConfig, Controllers};
+
+/// Parses any value of the key `control` of a scenario, or an argument of `send`, as `fixed:2Mb/s`.
 ///
 /// # Errors
 /// The text names no controller, or has invalid keys; the message names the valid ones.
-pub(crate) fn parse(text: &str) -> Result<ControllerConfig, String> {
-    let value = match text {
-        table if table.starts_with('{') => table.to_owned(),
-        word => format!("{word:?}"),
-    };
-    let scenario = format!(
-        "name = \"a\"\nduration = \"1s\"\n[[link]]\nname = \"there\"\n[[link]]\nname = \"back\"\n\
-         [[flow]]\nname = \"b\"\npath = [\"there\"]\nback = [\"back\"]\n\
-         bulk = {{ packet = \"1000B\" }}\ncontrol = {value}\n"
-    );
-    let read = Scenario::parse("", &scenario, &|_| {
-        Err("files are not allowed here".to_owned())
-    });
-    let config = read.map_err(|error| error.fault.to_string())?.flows[0]
-        .control
-        .clone();
-    config.ok_or_else(|| "a controller is needed".to_owned())
+pub(crate) fn parse(text: &str, controllers: &Controllers) -> Result<ControllerConfig, String> {
+    if !text.starts_with('{') {
+        return controllers
+            .argument(text)
+            .map_err(|error| error.to_string());
+    }
+    let read = toml::from_str::<BTreeMap<String, Setting>>(&format!("control = {text}"));
+    let table = read.map_err(|error| error.message().to_owned())?;
+    let value = table.into_values().next().expect("one key was written");
+    controllers.read(value).map_err(|error| error.to_string())
 }

@@ -87,7 +87,7 @@ fn calls_do_not_attribute_their_own_queue_to_competing_flows() {
 
 fn staged(id: &str) -> (&'static Case, Scenario) {
     let case = Case::named(id).unwrap();
-    let control = ControllerConfig::Tfrc(TfrcConfig::default());
+    let control = ControllerConfig::from(TfrcConfig::default());
     (case, case.scenario_with(&control, Source::Video).unwrap())
 }
 

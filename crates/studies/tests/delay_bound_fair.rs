@@ -10,7 +10,7 @@ use tidegate_studies::rmcat::{self, Case, Source};
 /// 0.72 to 0.88.
 #[test]
 fn flows_below_their_fair_share_catch_up() {
-    let control = ControllerConfig::Tfrc(TfrcConfig::default());
+    let control = ControllerConfig::from(TfrcConfig::default());
     for id in ["wifi-shared", "5.5"] {
         let case = Case::named(id).unwrap();
         let scenario = case.scenario_with(&control, Source::Video).unwrap();

@@ -48,7 +48,7 @@ fn call_on_a_path_with_jitter_uses_the_capacity() {
 #[test]
 fn calls_on_a_path_with_jitter_share_it() {
     let case = Case::named("5.4").unwrap();
-    let control = ControllerConfig::Tfrc(TfrcConfig::default());
+    let control = ControllerConfig::from(TfrcConfig::default());
     let scenario = case.scenario_with(&control, Source::Video).unwrap();
     let verdicts = (1..=10).map(|seed| {
         let outcome = rmcat::play(&scenario, "tfrc", Seed(seed)).unwrap();

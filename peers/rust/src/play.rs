@@ -6,7 +6,6 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use tidegate_core::control::{Context, TimerReason};
-use tidegate_core::controller::ControllerConfig;
 use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
 use tidegate_core::link::{Network, NetworkError, StepsError};
 use tidegate_core::random::Seed;
@@ -147,7 +146,7 @@ fn greedy(bulk: &BulkPlan) -> Result<(), Unfit> {
 
 /// A flow that has no controller to replace.
 fn is_background(flow: &FlowPlan) -> bool {
-    matches!(flow.control, None | Some(ControllerConfig::Fixed { .. }))
+    flow.control.is_none() || flow.fixed_rate().is_some()
 }
 
 fn parties(

@@ -36,8 +36,8 @@ pub fn aggregate(data: &[u8]) {
     let (first, story) = data.split_first().unwrap_or((&0, &[]));
     let mut point = AggregationPoint::new(AggregateConfig {
         control: match first & 1 {
-            0 => ControllerConfig::Tfrc(TfrcConfig::default()),
-            _ => ControllerConfig::Rap(RapConfig::default()),
+            0 => ControllerConfig::from(TfrcConfig::default()),
+            _ => ControllerConfig::from(RapConfig::default()),
         },
         sampling: if first & 2 == 0 {
             Sampling::Bfld

@@ -93,7 +93,7 @@ impl Reporter {
             "sending {what} to {} from port {port}, {control}",
             route.peer
         ));
-        let promised = control != "fixed";
+        let promised = args.control().properties().fixed_rate.is_none();
         Self {
             progress,
             folder,

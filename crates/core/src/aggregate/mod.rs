@@ -41,7 +41,7 @@ pub use gaps::{Arrival, PacketEvent};
 
 /// Configuration of an [`AggregationPoint`].
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct AggregateConfig {
     /// Controller of the virtual packet stream of each application.
@@ -70,7 +70,7 @@ pub struct AggregateConfig {
 impl Default for AggregateConfig {
     fn default() -> Self {
         Self {
-            control: ControllerConfig::Tfrc(TfrcConfig::default()),
+            control: TfrcConfig::default().into(),
             sampling: Sampling::Bfld,
             max_shares: MAX_SHARES,
             reordering: 3,

@@ -406,7 +406,7 @@ mod tests {
     fn multfrc_divides_its_rate_among_the_flowshares() {
         let flavour = Flavour::Multfrc;
         let config = AggregateConfig {
-            control: ControllerConfig::Tfrc(TfrcConfig {
+            control: ControllerConfig::from(TfrcConfig {
                 flavour,
                 ..TfrcConfig::default()
             }),

@@ -237,7 +237,7 @@ fn available_bandwidth_is_independent_of_the_number_of_flowshares() {
 fn multfrc() -> AggregateConfig {
     let flavour = Flavour::Multfrc;
     AggregateConfig {
-        control: ControllerConfig::Tfrc(TfrcConfig {
+        control: ControllerConfig::from(TfrcConfig {
             flavour,
             ..TfrcConfig::default()
         }),

@@ -12,8 +12,7 @@ use crate::control::{
     Algorithm as _, Change, Context, Demand, FlowId, Kind, Outcome, PacketOutcome, RateControl,
     Report, Sent, Start, TimerReason,
 };
-use crate::controller::ControllerConfig;
-use crate::controller::tfrc::Flavour;
+use crate::controller::{ControllerConfig, Feedback};
 use crate::units::{Bytes, Rate, RemoteTime, Time};
 use crate::wire::cp::Shares;
 
@@ -60,20 +59,22 @@ pub(super) struct PathView {
 impl VirtualStream {
     /// A stream of packets of this size, which begins now.
     pub(super) fn new(control: &ControllerConfig, now: Time, size: Bytes) -> Self {
-        let is_joint =
-            matches!(control, ControllerConfig::Tfrc(tfrc) if tfrc.flavour == Flavour::Multfrc);
-        let reporting = match control {
-            ControllerConfig::Tfrc(_) => Reporting::EachRoundTrip,
-            _ => Reporting::EachPacket,
+        let properties = control.properties();
+        let mut start = Start::new(now, size, demand(1));
+        let reporting = match properties.feedback {
+            Feedback::EachRoundTrip | Feedback::OnArrival => {
+                start.report_interval = Some(Duration::ZERO);
+                Reporting::EachRoundTrip
+            }
+            Feedback::EachPacket | Feedback::Times => {
+                start.report_interval = Some(PATIENCE);
+                Reporting::EachPacket
+            }
         };
-        let mut control = control.clone().with_native_feedback();
-        if let ControllerConfig::Rap(rap) = &mut control {
-            rap.report_interval = PATIENCE;
-        }
         Self {
-            controller: control.start(&Start::new(now, size, demand(1))),
+            controller: control.start(&start),
             reporting,
-            joint: is_joint.then_some(1),
+            joint: properties.joins_shares.then_some(1),
             sent: 0,
             settled: 0,
             batch: Vec::new(),

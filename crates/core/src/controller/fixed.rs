@@ -2,11 +2,46 @@
 
 use core::time::Duration;
 
+use super::{Configuration, Properties};
 use crate::control::{
-    Change, Context, Outcome, RateControl, RateController, Report, Summary, Target,
+    Algorithm, Change, Context, Outcome, RateControl, RateController, Report, Start, Summary,
+    Target,
 };
 use crate::path::Path;
 use crate::units::{Bytes, Rate};
+
+/// Configuration of a constant rate, as a baseline. In files the rate, as `"2Mb/s"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct FixedConfig {
+    /// Rate on the wire, all headers included.
+    #[cfg_attr(
+        feature = "serde",
+        serde(deserialize_with = "super::settings::positive_rate")
+    )]
+    pub rate: Rate,
+}
+
+impl Algorithm for FixedConfig {
+    fn start(&self, start: &Start) -> RateControl {
+        RateControl::new(Fixed::new(self.rate), start)
+    }
+}
+
+impl Configuration for FixedConfig {
+    const NAME: &'static str = "fixed";
+    const ABOUT: &'static str = "constant rate, without rate control";
+    const EXAMPLE: Option<&'static str> = Some("2Mb/s");
+
+    fn properties(&self) -> Properties {
+        Properties {
+            fixed_rate: Some(self.rate),
+            resumes: false,
+            ..Properties::default()
+        }
+    }
+}
 
 /// Controller with a constant rate. Feedback is only counted.
 #[derive(Clone, Debug)]

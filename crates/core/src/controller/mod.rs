@@ -1,89 +1,172 @@
 //! Rate controllers, one file per algorithm.
+//!
+//! A configuration names its controller, builds it and states its [`Properties`] (see
+//! [`Configuration`]). Sessions, scenarios and commands hold it as a [`ControllerConfig`], whatever the
+//! algorithm, and find it by its name in a table, [`table::Controllers`], to which applications add their own.
 
 pub(crate) mod careful_resume;
 pub mod fixed;
 pub mod rap;
 pub mod rcs;
 pub mod replay;
+#[cfg(feature = "serde")]
+pub mod settings;
+#[cfg(feature = "serde")]
+pub mod table;
 pub mod tfrc;
 pub mod tide;
 
-use core::time::Duration;
+use core::any::Any;
+use core::fmt::{self, Debug};
+use std::sync::Arc;
 
 use crate::control::{Algorithm, RateControl, Start};
 use crate::units::Rate;
-use fixed::Fixed;
-use rap::RapConfig;
-use rcs::RcsConfig;
-use tfrc::{Flavour, StartRule, TfrcConfig};
+#[cfg(feature = "serde")]
+pub use table::{CONTROLLERS, Controllers, Entry};
 use tide::TideConfig;
 
-/// Selection and configuration of a controller. In files: a table with the key `algorithm`, e.g.
-/// `{ algorithm = "tfrc", damping = true }` or `{ algorithm = "fixed", rate_bps = 4000000 }`.
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(
-    feature = "serde",
-    serde(tag = "algorithm", rename_all = "kebab-case", deny_unknown_fields)
-)]
-pub enum ControllerConfig {
-    /// Constant rate without control, as a baseline.
-    Fixed {
-        /// Rate on the wire, all headers included.
-        #[cfg_attr(feature = "serde", serde(rename = "rate_bps"))]
-        rate: Rate,
-    },
-    /// The rate adaptation protocol: additive increase, multiplicative decrease.
-    Rap(RapConfig),
-    /// RCS: dummy packets of low priority find out whether a loss was caused by congestion.
-    Rcs(RcsConfig),
-    /// TCP-friendly rate control (RFC 5348).
-    Tfrc(TfrcConfig),
-    /// Tide: delay-based, with a TCP-friendly share beside flows that fill the queue.
-    Tide(TideConfig),
+/// Configuration of a controller with its name.
+pub trait Configuration: Algorithm + PartialEq + 'static {
+    /// Name in files, on command lines and in results.
+    const NAME: &'static str;
+
+    /// Description in one line.
+    const ABOUT: &'static str;
+
+    /// An example of its value in files, if there is no default.
+    const EXAMPLE: Option<&'static str> = None;
+
+    /// What others need to know about the controller.
+    fn properties(&self) -> Properties {
+        Properties::default()
+    }
 }
 
-impl ControllerConfig {
-    /// Name in files and reports.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Fixed { .. } => "fixed",
-            Self::Rap(_) => "rap",
-            Self::Rcs(_) => "rcs",
-            Self::Tfrc(_) => "tfrc",
-            Self::Tide(_) => "tide",
+/// Properties of a controller that sessions, models of flows and commands depend on. The default is a
+/// controller with the feedback of RFC 5348.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Constant rate of a controller without rate control: such a stream has neither a delay bound nor
+    /// a response to ECN marks.
+    pub fixed_rate: Option<Rate>,
+    /// Whether it sends dummy packets of lower effort, on paths that honour it.
+    pub uses_dummies: bool,
+    /// Whether a prior is probed by a careful resume (RFC 9959) before the controller may use it.
+    pub resumes: bool,
+    /// Whether it controls as many flows together as [`Demand::shares`](crate::control::Demand) says.
+    pub joins_shares: bool,
+    /// Feedback in its specification. Receivers of modelled flows report so; those of sessions report
+    /// as RTP has it.
+    pub feedback: Feedback,
+    /// Effect of a rate change on the packet that is already scheduled, in its specification.
+    pub rescheduling: Rescheduling,
+}
+
+impl Default for Properties {
+    fn default() -> Self {
+        Self {
+            fixed_rate: None,
+            uses_dummies: false,
+            resumes: true,
+            joins_shares: false,
+            feedback: Feedback::EachRoundTrip,
+            rescheduling: Rescheduling::Reactive,
         }
     }
 }
 
-impl ControllerConfig {
-    /// The same controller for receivers that send the reports of the original algorithm: one per
-    /// packet for RAP, one per round trip for TFRC. Modelled receivers do so.
-    pub fn with_native_feedback(mut self) -> Self {
-        match &mut self {
-            Self::Fixed { .. } | Self::Rcs(_) | Self::Tide(_) => {}
-            Self::Rap(config) => config.report_interval = Duration::ZERO,
-            Self::Tfrc(config) => {
-                config.report_interval = Duration::ZERO;
-                config.rfc3448.each_report = true;
-            }
-        }
+/// Feedback for which an algorithm is specified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feedback {
+    /// A report of each packet.
+    EachPacket,
+    /// A report per round trip, and one at each loss event (RFC 5348 section 6).
+    EachRoundTrip,
+    /// As in ns-2's TFRC: on the first arrival a round trip after the last report, and at each loss
+    /// event. A single packet out of order is a loss.
+    OnArrival,
+    /// The arrival time of each packet, every 50 ms (RFC 8888).
+    Times,
+}
+
+/// Effect of a rate change on the packet that is already scheduled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rescheduling {
+    /// It leaves one interval of the new rate after the previous packet, or immediately if that
+    /// time has passed. An increase from a very low rate takes effect immediately.
+    #[default]
+    Reactive,
+    /// None: the current interval keeps its length. Before each packet the controller checks for
+    /// overdue packets (its timeout is called early). If it lowers the rate for that, the packet is
+    /// skipped and the next interval begins. As in ns-2's RAP.
+    Steady,
+    /// None, with exceptions as in ns-2's TFRC: the first report, every report before the first
+    /// loss, and every timeout of the controller send a packet immediately. The next one follows an
+    /// interval later.
+    Prompt,
+}
+
+/// Selection and configuration of a controller.
+#[derive(Clone)]
+pub struct ControllerConfig {
+    name: &'static str,
+    held: Arc<dyn Held>,
+}
+
+/// A [`Configuration`] of any type.
+trait Held: Algorithm {
+    fn properties(&self) -> Properties;
+    fn is_equal(&self, other: &dyn Any) -> bool;
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<C: Configuration> Held for C {
+    fn properties(&self) -> Properties {
+        Configuration::properties(self)
+    }
+
+    fn is_equal(&self, other: &dyn Any) -> bool {
+        other.downcast_ref() == Some(self)
+    }
+
+    fn as_any(&self) -> &dyn Any {
         self
+    }
+}
+
+impl<C: Configuration> From<C> for ControllerConfig {
+    fn from(configuration: C) -> Self {
+        Self {
+            name: C::NAME,
+            held: Arc::new(configuration),
+        }
     }
 }
 
 impl Default for ControllerConfig {
     fn default() -> Self {
-        Self::Tide(TideConfig::default())
+        TideConfig::default().into()
     }
 }
 
-/// A prior is probed by a careful resume (RFC 9959), except for a fixed rate and the start of
-/// [`StartRule::InformedPaper`].
+impl ControllerConfig {
+    /// Name in files and reports.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Properties of the controller.
+    pub fn properties(&self) -> Properties {
+        self.held.properties()
+    }
+}
+
+/// A prior is probed by a careful resume (RFC 9959) if the controller [resumes](Properties::resumes).
 impl Algorithm for ControllerConfig {
     fn start(&self, start: &Start) -> RateControl {
-        let control = self.bare(start);
-        if self.resumes() {
+        let control = self.held.start(start);
+        if self.properties().resumes {
             control.with_resume(start)
         } else {
             control
@@ -91,33 +174,26 @@ impl Algorithm for ControllerConfig {
     }
 }
 
-impl ControllerConfig {
-    /// Whether a prior is probed before the controller may use it.
-    fn resumes(&self) -> bool {
-        match self {
-            Self::Fixed { .. } => false,
-            Self::Tfrc(config) => {
-                let older = config.flavour == Flavour::Rfc3448;
-                !(older && config.rfc3448.start == StartRule::InformedPaper)
-            }
-            Self::Rap(config) => config.start != StartRule::InformedPaper,
-            Self::Rcs(_) | Self::Tide(_) => true,
-        }
+impl PartialEq for ControllerConfig {
+    fn eq(&self, other: &Self) -> bool {
+        self.held.is_equal(other.held.as_any())
     }
+}
 
-    fn bare(&self, start: &Start) -> RateControl {
-        match self {
-            Self::Fixed { rate } => Fixed::new(*rate).into(),
-            Self::Rap(config) => config.start(start),
-            Self::Rcs(config) => config.start(start),
-            Self::Tfrc(config) => config.start(start),
-            Self::Tide(config) => config.start(start),
-        }
+impl Debug for ControllerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.held.fmt(f)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
+    use super::fixed::FixedConfig;
+    use super::rap::RapConfig;
+    use super::rcs::RcsConfig;
+    use super::tfrc::TfrcConfig;
     use super::*;
     use crate::control::Demand;
     use crate::units::{Bytes, Time};
@@ -131,68 +207,42 @@ mod tests {
         };
         let start = Start::new(Time::ZERO, Bytes(1_200), demand);
         let rate = Rate::kbps(700);
-        let fixed = ControllerConfig::Fixed { rate };
-        assert_eq!(fixed.start(&start).target().send, rate);
-        let rap = ControllerConfig::Rap(RapConfig::default());
-        assert_eq!(rap.start(&start).target().send, Rate::bps(4_800));
-        let tfrc = ControllerConfig::Tfrc(TfrcConfig::default());
-        assert_eq!(tfrc.start(&start).target().send, Rate::bps(9_600));
-        let rcs = ControllerConfig::Rcs(RcsConfig::default());
-        // Four packets per second measure the round-trip time.
-        assert_eq!(rcs.start(&start).target().send, Rate::bps(38_400));
-        let names = [fixed, rap, rcs, tfrc].map(|config| config.name());
-        assert_eq!(names, ["fixed", "rap", "rcs", "tfrc"]);
+        let configs: [(ControllerConfig, &str, Rate); 4] = [
+            (FixedConfig { rate }.into(), "fixed", rate),
+            (RapConfig::default().into(), "rap", Rate::bps(4_800)),
+            (TfrcConfig::default().into(), "tfrc", Rate::bps(9_600)),
+            // Four packets per second measure the round-trip time.
+            (RcsConfig::default().into(), "rcs", Rate::bps(38_400)),
+        ];
+        for (config, name, first) in configs {
+            assert_eq!(config.name(), name);
+            assert_eq!(config.start(&start).target().send, first, "{name}");
+        }
     }
 
     #[test]
-    fn modelled_receivers_send_the_original_reports() {
-        let rap = ControllerConfig::Rap(RapConfig::default());
-        let per_packet = ControllerConfig::Rap(RapConfig::per_packet());
-        assert_eq!(rap.with_native_feedback(), per_packet);
-        let ns2 = ControllerConfig::Tfrc(TfrcConfig::ns2());
-        assert_eq!(ns2.clone().with_native_feedback(), ns2);
-    }
-
-    #[cfg(feature = "serde")]
-    #[test]
-    fn configuration_files_select_the_algorithm() {
-        let parse = toml::from_str::<ControllerConfig>;
-        assert_eq!(
-            parse("algorithm = 'tide'").unwrap(),
-            ControllerConfig::default()
-        );
-        let rate = Rate::kbps(4_000);
-        assert_eq!(
-            parse("algorithm = 'fixed'\nrate_bps = 4000000").unwrap(),
-            ControllerConfig::Fixed { rate }
-        );
+    fn configurations_are_equal_if_their_types_and_options_are() {
         let fine = RapConfig {
             fine_grain: true,
-            ..RapConfig::per_packet()
+            ..RapConfig::default()
         };
-        let text = toml::to_string(&ControllerConfig::Rap(fine.clone())).unwrap();
-        assert_eq!(parse(&text).unwrap(), ControllerConfig::Rap(fine));
-        let probing = RcsConfig {
-            target: Some(rate),
-            rtt: Some(Duration::from_millis(550)),
-            ..RcsConfig::default()
+        let rap = ControllerConfig::from(RapConfig::default());
+        assert_eq!(rap, RapConfig::default().into());
+        assert_ne!(rap, fine.into());
+        assert_ne!(rap, TfrcConfig::default().into());
+    }
+
+    #[test]
+    fn the_interval_of_a_start_replaces_the_configured_one() {
+        let demand = Demand {
+            floor: Rate::ZERO,
+            ceiling: Rate::MAX,
+            shares: 1,
         };
-        let text = toml::to_string(&ControllerConfig::Rcs(probing.clone())).unwrap();
-        assert_eq!(parse(&text).unwrap(), ControllerConfig::Rcs(probing));
-        let damped = TfrcConfig {
-            damping: true,
-            ..TfrcConfig::default()
-        };
-        let text = toml::to_string(&ControllerConfig::Tfrc(damped.clone())).unwrap();
-        assert_eq!(parse(&text).unwrap(), ControllerConfig::Tfrc(damped));
-        let older = "algorithm = 'tfrc'\nflavour = 'rfc3448'\n[rfc3448]\ntick_ms = 10.0";
-        let ControllerConfig::Tfrc(older) = parse(older).unwrap() else {
-            panic!("not TFRC")
-        };
-        assert_eq!(older.flavour, tfrc::Flavour::Rfc3448);
-        assert_eq!(older.rfc3448.tick, Duration::from_millis(10));
-        assert!(parse("algorithm = 'tfrc'\ndampening = true").is_err());
-        assert!(parse("algorithm = 'fixed'\nrate_bps = 1\nburst = 2").is_err());
-        assert!(parse("algorithm = 'magic'").is_err());
+        let mut start = Start::new(Time::ZERO, Bytes(1_000), demand);
+        let per_packet = RapConfig::per_packet().start(&start);
+        start.report_interval = Some(Duration::ZERO);
+        let native = RapConfig::default().start(&start);
+        assert_eq!(format!("{native:?}"), format!("{per_packet:?}"));
     }
 }

@@ -10,6 +10,7 @@ mod flight;
 use core::time::Duration;
 
 use super::tfrc::StartRule;
+use super::{Configuration, Feedback, Properties, Rescheduling};
 use crate::control::{
     Algorithm, Change, Context, Ecn, Kind, Outcome, Prior, RateControl, RateController, Report,
     Sent, Start, Summary, Target, TimerReason, sooner,
@@ -22,8 +23,11 @@ use flight::Flight;
 /// Configuration of RAP. The defaults are those of ns-2, except for `report_interval`. Values are
 /// clamped to their range.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(default, deny_unknown_fields, expecting = "{ fine_grain = true }")
+)]
 pub struct RapConfig {
     /// Scale the gap between packets by the ratio of a short-term to a long-term average of the
     /// round-trip time: slower while a queue grows, faster while it drains (the fine-grain
@@ -40,14 +44,10 @@ pub struct RapConfig {
     /// Maximum interval between two reports in normal operation; zero if each packet has its own
     /// report, as in the paper. The interval is added to the time after which a packet without a
     /// report counts as lost.
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "report_interval_ms", with = "crate::trace::ms")
-    )]
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub report_interval: Duration,
     /// Slow start or informed start, which needs a prior: the packets of the first round trip are those of
     /// its window ([`Prior::window`]), at once and not after a probe.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "StartRule::is_slow"))]
     pub start: StartRule,
 }
 
@@ -74,9 +74,27 @@ impl RapConfig {
     }
 }
 
+impl Configuration for RapConfig {
+    const NAME: &'static str = "rap";
+    const ABOUT: &'static str = "additive increase and multiplicative decrease (RAP)";
+
+    fn properties(&self) -> Properties {
+        Properties {
+            resumes: self.start != StartRule::InformedPaper,
+            feedback: Feedback::EachPacket,
+            rescheduling: Rescheduling::Steady,
+            ..Properties::default()
+        }
+    }
+}
+
 impl Algorithm for RapConfig {
     fn start(&self, start: &Start) -> RateControl {
-        let mut rap = Rap::new(self, start.packet_size);
+        let config = Self {
+            report_interval: start.report_interval.unwrap_or(self.report_interval),
+            ..self.clone()
+        };
+        let mut rap = Rap::new(&config, start.packet_size);
         if let (StartRule::InformedPaper, Some(prior)) = (self.start, start.prior) {
             rap.start_informed(&prior, start.packet_size);
         }

@@ -15,6 +15,9 @@ mod round_trip;
 
 use core::time::Duration;
 
+#[cfg(feature = "serde")]
+use super::settings::{positive_duration, positive_rate, share};
+use super::{Configuration, Feedback, Properties};
 use crate::control::{
     Algorithm, Change, Context, Ecn, Kind, Outcome, PacketOutcome, RateControl, RateController,
     Report, Sent, Spacing, Start, Summary, Target, TimerReason, sooner,
@@ -27,33 +30,31 @@ use round_trip::RoundTrip;
 
 /// Configuration of RCS. Values are clamped to their range.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(default, deny_unknown_fields, expecting = "{ target = \"10Mb/s\" }")
+)]
 pub struct RcsConfig {
     /// Rate of the stream in its highest quality on the wire, all headers included (`S_Target`).
     /// `None`: the ceiling of the demand.
-    #[cfg_attr(feature = "serde", serde(rename = "target_bps"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "positive_rate"))]
     pub target: Option<Rate>,
     /// Round-trip time before the first measurement, from 1 ms to 60 s. `None`: that of the prior,
     /// or else the first data packets measure it.
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "rtt_ms", with = "crate::trace::ms_option")
-    )]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "positive_duration"))]
     pub rtt: Option<Duration>,
     /// Whether a round trip without any report leads to the state Backoff, which keeps the rate.
     /// Otherwise each further round trip halves it (the comparison of Figure 22a).
     pub backoff: bool,
     /// Time without a report in Backoff after which the state is Initial again (`T_B`), from 1 s to
     /// 1 h.
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "backoff_timeout_ms", with = "crate::trace::ms")
-    )]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "positive_duration"))]
     pub backoff_timeout: Duration,
     /// Value of `wdsn` at the beginning of Detected, as a multiple of the packets per round trip of
     /// the halved rate, from 0 to 2. 1 in the paper: so many reported dummy packets are no sign of
     /// unused capacity.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "share"))]
     pub reserve: f64,
 }
 
@@ -65,6 +66,20 @@ impl Default for RcsConfig {
             backoff: true,
             backoff_timeout: Duration::from_mins(1),
             reserve: 1.0,
+        }
+    }
+}
+
+impl Configuration for RcsConfig {
+    const NAME: &'static str = "rcs";
+    const ABOUT: &'static str =
+        "dummy packets find out whether a loss was caused by congestion (RCS)";
+
+    fn properties(&self) -> Properties {
+        Properties {
+            uses_dummies: true,
+            feedback: Feedback::EachPacket,
+            ..Properties::default()
         }
     }
 }

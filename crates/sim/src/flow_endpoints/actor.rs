@@ -1,5 +1,7 @@
 //! Modelled flows: from the plan of a flow to its two agents.
 
+use core::time::Duration;
+
 use tidegate_core::control::{Algorithm as _, Demand, FlowId, Start, TimerReason};
 use tidegate_core::units::{Bytes, Rate, Time};
 
@@ -69,11 +71,12 @@ impl FlowInstance {
             shares: 1,
         };
         let start = Time::ZERO + self.plan.start;
-        let control = self.controller().with_native_feedback();
+        let control = self.controller();
         let mut known = Start::new(start, bulk.packet, demand);
         known.prior = self.plan.prior;
+        known.report_interval = Some(Duration::ZERO);
         let controller = control.start(&known);
-        let (sender, receiver) = model_flow::ends(&control, bulk.packet);
+        let (sender, receiver) = model_flow::ends(control.properties(), bulk.packet);
         let sender = model_flow::SenderConfig {
             flow: FlowId(0),
             ecn: self.plan.ecn,

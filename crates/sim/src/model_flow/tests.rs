@@ -2,6 +2,7 @@
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Algorithm as _, Change, Demand, RateController, Start};
+use tidegate_core::controller::Configuration as _;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::link::{
     Capacity, DropTailConfig, Hop as _, Link, LinkConfig, Outage, Packet, QueueConfig,
@@ -205,8 +206,8 @@ fn kilobytes() -> SenderConfig {
 #[test]
 fn new_rate_reschedules_the_next_packet() {
     for (spacing, expected) in [
-        (Spacing::Reactive, [0, 8, 13, 18, 23]),
-        (Spacing::Steady, [0, 8, 16, 21, 26]),
+        (Rescheduling::Reactive, [0, 8, 13, 18, 23]),
+        (Rescheduling::Steady, [0, 8, 16, 21, 26]),
     ] {
         let config = SenderConfig {
             spacing,
@@ -237,7 +238,7 @@ fn increase_from_rate_zero_sends_immediately() {
 #[test]
 fn prompt_spacing_sends_on_each_report_before_the_first_loss() {
     let config = SenderConfig {
-        spacing: Spacing::Prompt,
+        spacing: Rescheduling::Prompt,
         ..kilobytes()
     };
     let (sender, _) = script(config, &[(0, 100)]);
@@ -417,9 +418,10 @@ fn tfrc_fills_a_link() {
         ceiling: Rate::MAX,
         shares: 1,
     };
-    let control = ControllerConfig::Tfrc(TfrcConfig::default()).with_native_feedback();
-    let (config, receiver) = ends(&control, Bytes(1_000));
-    let start = Start::new(config.start, config.size, demand);
+    let control = TfrcConfig::default();
+    let (config, receiver) = ends(control.properties(), Bytes(1_000));
+    let mut start = Start::new(config.start, config.size, demand);
+    start.report_interval = Some(Duration::ZERO);
     let sender = Sender::new(config, control.start(&start));
     let mut pair = Pair::new(sender, Receiver::new(receiver), &[bottleneck, wire()]);
     pair.run(ms(5_000));

@@ -90,6 +90,8 @@ pub enum Fault {
         /// The fix, with the allowed range.
         fix: String,
     },
+    /// A controller or one of its options is invalid: cause and fix.
+    Setting(String),
     /// The file is not valid TOML.
     Syntax(String),
     /// A trace file is malformed.
@@ -147,6 +149,7 @@ impl fmt::Display for Fault {
                 one_of(&known.iter().map(String::as_str).collect::<Vec<_>>())
             ),
             Self::Quantity(error) => error.fmt(f),
+            Self::Setting(text) => f.write_str(text),
             Self::Syntax(message) => write!(f, "invalid TOML: {message}"),
             Self::Trace { file, cause } => write!(f, "{file}: {cause}"),
             Self::Type { found, wanted } => write!(f, "is {found}; write {wanted}"),

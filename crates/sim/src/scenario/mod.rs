@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_core::control::{Ecn, Prior};
-use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::{ControllerConfig, Controllers};
 use tidegate_core::link::{
     JitterConfig, LinkForm, LossConfig, LowerEffortPolicy, Outage, QueueConfig,
 };
@@ -76,13 +76,13 @@ impl Scenario {
     ///
     /// # Errors
     /// [`ScenarioError`] with the first error of the file, its line and the fix.
-    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+    pub fn load(path: &Path, controllers: &Controllers) -> Result<Self, ScenarioError> {
         let (file, text) = read_file(path)?;
-        Self::parse(&file, &text, &|name| beside(path, name))
+        Self::parse_with(&file, &text, &|name| beside(path, name), controllers)
     }
 
     /// Parses `text`; `file` is its name in errors. `open` returns the text of a trace file, or the
-    /// reason why it cannot be read.
+    /// reason why it cannot be read. The controllers are those of [`Controllers::default`].
     ///
     /// # Errors
     /// [`ScenarioError`] with the first error of the text, its line and the fix.
@@ -91,7 +91,20 @@ impl Scenario {
         text: &str,
         open: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Self, ScenarioError> {
-        read::scenario(file, text, open)
+        Self::parse_with(file, text, open, &Controllers::default())
+    }
+
+    /// [`parse`](Self::parse) with these controllers.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_with(
+        file: &str,
+        text: &str,
+        open: &dyn Fn(&str) -> Result<String, String>,
+        controllers: &Controllers,
+    ) -> Result<Self, ScenarioError> {
+        read::scenario(file, text, read::Sources { open, controllers })
     }
 
     /// Interval over which totals are counted.
@@ -199,6 +212,11 @@ impl FlowPlan {
             1 => self.name.clone(),
             _ => format!("{}-{number}", self.name),
         }
+    }
+
+    /// Rate of a flow with a controller that has a constant rate.
+    pub fn fixed_rate(&self) -> Option<Rate> {
+        self.control.as_ref()?.properties().fixed_rate
     }
 }
 

@@ -2,7 +2,6 @@
 
 use core::time::Duration;
 
-use tidegate_core::controller::ControllerConfig;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_record::LinkInfo;
 
@@ -106,8 +105,7 @@ fn is_logged(flow: &FlowPlan) -> bool {
 
 /// Whether the flow sends regardless of the capacity of its path.
 fn is_uncontrolled(flow: &FlowPlan) -> bool {
-    let fixed = matches!(flow.control, Some(ControllerConfig::Fixed { .. }));
-    fixed || matches!(flow.media, MediaPlan::Udp(_))
+    flow.fixed_rate().is_some() || matches!(flow.media, MediaPlan::Udp(_))
 }
 
 /// Bits that the application of the flow generates, if that amount is bounded.
@@ -135,11 +133,7 @@ fn offered(flow: &FlowPlan, life: (Duration, Duration)) -> Option<f64> {
         MediaPlan::Video(video) => Some(over_life(video.ceiling)),
         MediaPlan::Cp(_) | MediaPlan::Web(_) => None,
     };
-    let fixed = match &flow.control {
-        Some(ControllerConfig::Fixed { rate }) => Some(over_life(*rate)),
-        _ => None,
-    };
-    match (made, fixed) {
+    match (made, flow.fixed_rate().map(over_life)) {
         (Some(made), Some(fixed)) => Some(made.min(fixed)),
         (made, fixed) => made.or(fixed),
     }

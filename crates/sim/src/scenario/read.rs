@@ -17,6 +17,7 @@ use core::ops::Range;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
+use tidegate_core::controller::Controllers;
 use tidegate_core::link::LinkForm;
 use tidegate_core::random::Seed;
 use tidegate_core::units::Bytes;
@@ -28,7 +29,6 @@ use super::error::{Fault, ScenarioError};
 use super::table::{Document, Form, Table, Value};
 use super::{FlowPlan, LinkPlan, MediaPlan, Scenario, SendBuffer};
 use baseline::BASELINE;
-use control::{CONTROL, RAP, RCS, TFRC};
 use coordination::{AGGREGATION, CP};
 use flow::{ACCESS, FLOW, PAUSE, VIDEO};
 use link::{JITTER, LINK, LOSS, OUTAGE, TRACE};
@@ -37,14 +37,24 @@ use queue::{CODEL, DUALPI2, FQ_CODEL, QUEUE, RED};
 use routes::Nodes;
 use transport::{FLAGS, TRANSPORT};
 
-pub(super) type Open<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+/// What a scenario refers to.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<'a> {
+    /// Returns the text of a trace file, or the reason why it cannot be read.
+    pub(super) open: &'a dyn Fn(&str) -> Result<String, String>,
+    pub(super) controllers: &'a Controllers,
+}
 
-pub(super) fn scenario(file: &str, text: &str, open: Open<'_>) -> Result<Scenario, ScenarioError> {
+pub(super) fn scenario(
+    file: &str,
+    text: &str,
+    sources: Sources<'_>,
+) -> Result<Scenario, ScenarioError> {
     let document = Document { file, text };
     let parsed = parse(&document)?;
-    let scenario = tree(&document, &parsed, open)?;
+    let scenario = tree(&document, &parsed, sources)?;
     // Errors in the sweep are also reported when only the base scenario runs.
-    super::sweep::check(&document, parsed, open)?;
+    super::sweep::check(&document, parsed, sources)?;
     Ok(scenario)
 }
 
@@ -64,7 +74,7 @@ pub(super) fn parse<'a>(document: &Document<'a>) -> Result<DeTable<'a>, Scenario
 pub(super) fn tree<'a>(
     document: &'a Document<'a>,
     tree: &'a DeTable<'a>,
-    open: Open<'_>,
+    sources: Sources<'_>,
 ) -> Result<Scenario, ScenarioError> {
     let head = Table::new(document, String::new(), &(0..0), tree, HEAD)?;
     if let Some(sweep) = head.get("sweep").filter(|s| s.kind() != Form::Table) {
@@ -73,12 +83,12 @@ pub(super) fn tree<'a>(
     let mut scenario = empty(&head)?;
     let (mut names, mut nodes) = (Names::default(), Nodes::default());
     let links = head.need("link", "a [[link]] with name, rate, delay and queue")?;
-    let directions = read_links(&links, &mut scenario, &mut names, &mut nodes, open)?;
+    let directions = read_links(&links, &mut scenario, &mut names, &mut nodes, sources)?;
     let mut points = Vec::new();
     if let Some(list) = head.get("aggregation") {
         points = list.list("one or more [[aggregation]]")?;
         for item in &points {
-            let plan = coordination::aggregation(item, &mut names)?;
+            let plan = coordination::aggregation(item, &mut names, sources)?;
             scenario.aggregations.push(plan);
         }
     }
@@ -87,7 +97,7 @@ pub(super) fn tree<'a>(
         "a [[flow]] with name, path, back, control and video",
     )?;
     for item in flows.list("one or more [[flow]]")? {
-        let flow = flow::flow(&item, &scenario, &nodes, &mut names, open)?;
+        let flow = flow::flow(&item, &scenario, &nodes, &mut names, sources)?;
         queue_size_check::in_own_links(&flow, &item)?;
         scenario.flows.push(flow);
     }
@@ -96,7 +106,7 @@ pub(super) fn tree<'a>(
     }
     if let Some(baselines) = head.get("baseline") {
         for item in baselines.list("one or more [[baseline]]")? {
-            let baseline = baseline::baseline(&item, &scenario, &mut names)?;
+            let baseline = baseline::baseline(&item, &scenario, &mut names, sources)?;
             scenario.baselines.push(baseline);
         }
     }
@@ -144,12 +154,12 @@ fn read_links<'a>(
     scenario: &mut Scenario,
     names: &mut Names,
     nodes: &mut Nodes,
-    open: Open<'_>,
+    sources: Sources<'_>,
 ) -> Result<Vec<(Value<'a>, Range<usize>)>, ScenarioError> {
     let mut directions = Vec::new();
     for item in links.list("one or more [[link]]")? {
         let first = scenario.links.len();
-        let plan = link::link(&item, scenario.duration, names, open)?;
+        let plan = link::link(&item, scenario.duration, names, sources)?;
         let ends = link::ends(&item)?;
         if let Some(name) = link::duplex(&item, names)? {
             nodes.push(ends.clone());
@@ -391,10 +401,6 @@ pub(super) const HOMES: &[(&str, &[&str])] = &[
     ("in an outage of a link", OUTAGE),
     ("in the rate of a link", TRACE),
     ("in the access or exit of a flow", ACCESS),
-    ("in the control of a flow", CONTROL),
-    ("in the rap of a control", RAP),
-    ("in the rcs of a control", RCS),
-    ("in the tfrc of a control", TFRC),
     ("in the transport of a flow", TRANSPORT),
     ("in the flags of a transport", FLAGS),
     ("in the bulk of a flow", BULK),

@@ -10,12 +10,13 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use tidegate_core::controller::Controllers;
 use tidegate_core::random::Seed;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Fault, ScenarioError};
-use super::read::{self, Open};
+use super::read::{self, Sources};
 use super::table::{Document, Form, Value};
 use super::{Scenario, beside, read_file};
 
@@ -59,13 +60,13 @@ impl Sweep {
     ///
     /// # Errors
     /// [`ScenarioError`] with the first error of the file or of a point, its line and the fix.
-    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+    pub fn load(path: &Path, controllers: &Controllers) -> Result<Self, ScenarioError> {
         let (file, text) = read_file(path)?;
-        Self::parse(&file, &text, &|name| beside(path, name))
+        Self::parse_with(&file, &text, &|name| beside(path, name), controllers)
     }
 
     /// Parses `text`; `file` is its name in errors. `open` returns the text of a trace file, or the
-    /// reason why it cannot be read.
+    /// reason why it cannot be read. The controllers are those of [`Controllers::default`].
     ///
     /// # Errors
     /// [`ScenarioError`] with the first error of the text or of a point, its line and the fix.
@@ -73,6 +74,19 @@ impl Sweep {
         file: &str,
         text: &str,
         open: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, ScenarioError> {
+        Self::parse_with(file, text, open, &Controllers::default())
+    }
+
+    /// [`parse`](Self::parse) with these controllers.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_with(
+        file: &str,
+        text: &str,
+        open: &dyn Fn(&str) -> Result<String, String>,
+        controllers: &Controllers,
     ) -> Result<Self, ScenarioError> {
         let document = Document { file, text };
         let mut tree = read::parse(&document)?;
@@ -82,7 +96,11 @@ impl Sweep {
             let text = opened.entry(name.to_owned()).or_insert_with(|| open(name));
             text.clone()
         };
-        let base = read::tree(&document, &tree, &open)?;
+        let sources = Sources {
+            open: &open,
+            controllers,
+        };
+        let base = read::tree(&document, &tree, sources)?;
         let Some((_, table)) = tree.remove_entry("sweep") else {
             return Err(missing(file, None));
         };
@@ -93,7 +111,7 @@ impl Sweep {
             tree: &tree,
             swept: &swept,
         };
-        let points = points.read(&open)?;
+        let points = points.read(sources)?;
         let opened = opened.borrow();
         let read = |(name, text): (&String, &Result<String, String>)| {
             Some((name.clone(), fnv(text.as_ref().ok()?)))
@@ -119,7 +137,7 @@ impl Sweep {
 pub(super) fn check<'a>(
     document: &'a Document<'a>,
     mut tree: DeTable<'a>,
-    open: Open<'_>,
+    sources: Sources<'_>,
 ) -> Result<(), ScenarioError> {
     let Some((_, table)) = tree.remove_entry("sweep") else {
         return Ok(());
@@ -131,12 +149,12 @@ pub(super) fn check<'a>(
         tree: &tree,
         swept: &swept,
     };
-    grid.point_at(&vec![0; swept.len()], open)?;
+    grid.point_at(&vec![0; swept.len()], sources)?;
     for (axis, swept) in swept.iter().enumerate() {
         for value in 1..swept.list.len() {
             let mut at = vec![0; grid.swept.len()];
             at[axis] = value;
-            grid.point_at(&at, open)?;
+            grid.point_at(&at, sources)?;
         }
     }
     Ok(())
@@ -274,11 +292,11 @@ struct Grid<'a> {
 }
 
 impl<'a> Grid<'a> {
-    fn read(&self, open: Open<'_>) -> Result<Vec<Point>, ScenarioError> {
+    fn read(&self, sources: Sources<'_>) -> Result<Vec<Point>, ScenarioError> {
         let mut points = Vec::new();
         let mut at = vec![0; self.swept.len()];
         loop {
-            points.push(self.point_at(&at, open)?);
+            points.push(self.point_at(&at, sources)?);
             // Odometer order: the last axis is the fastest.
             let Some(turn) = (0..at.len()).rfind(|i| at[*i] + 1 < self.swept[*i].list.len()) else {
                 return Ok(points);
@@ -288,12 +306,12 @@ impl<'a> Grid<'a> {
         }
     }
 
-    fn point_at(&self, at: &[usize], open: Open<'_>) -> Result<Point, ScenarioError> {
+    fn point_at(&self, at: &[usize], sources: Sources<'_>) -> Result<Point, ScenarioError> {
         let values: Vec<String> = self
             .chosen(at)
             .map(|(_, value)| written(value, self.document.text))
             .collect();
-        let scenario = self.point(at, &values, open)?;
+        let scenario = self.point(at, &values, sources)?;
         Ok(Point { values, scenario })
     }
 
@@ -306,7 +324,7 @@ impl<'a> Grid<'a> {
         &self,
         at: &[usize],
         values: &[String],
-        open: Open<'_>,
+        sources: Sources<'_>,
     ) -> Result<Scenario, ScenarioError> {
         let mut tree = self.tree.clone();
         for (swept, value) in self.chosen(at) {
@@ -315,7 +333,7 @@ impl<'a> Grid<'a> {
                     .map_err(|fault| swept.value.fault(fault))?;
             }
         }
-        read::tree(self.document, &tree, open).map_err(|error| self.blame(error, values))
+        read::tree(self.document, &tree, sources).map_err(|error| self.blame(error, values))
     }
 
     /// Adds the sweep to the location of an error, and the values of the point if other points may

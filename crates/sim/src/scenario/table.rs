@@ -6,6 +6,10 @@
 use core::ops::Range;
 use core::time::Duration;
 
+use serde::Deserialize as _;
+use serde::de::IntoDeserializer as _;
+use tidegate_core::controller::CONTROLLERS;
+use tidegate_core::controller::settings::{Setting, SettingError, SettingFault};
 use tidegate_core::link::Limit;
 use tidegate_core::quantity::{self, QuantityError};
 use tidegate_core::units::{Bytes, Rate};
@@ -330,11 +334,57 @@ impl<'a> Value<'a> {
         let DeValue::Table(entries) = self.tree.get_ref() else {
             return Err(self.wrong(wanted));
         };
-        let place = match (self.place.is_empty(), self.key.is_empty()) {
+        Table::new(
+            self.document,
+            self.inner_place(),
+            &self.tree.span(),
+            entries,
+            keys,
+        )
+    }
+
+    /// The place of the keys of this table.
+    fn inner_place(&self) -> String {
+        match (self.place.is_empty(), self.key.is_empty()) {
             (false, false) => format!("{}: {}", self.place, self.key),
             _ => format!("{}{}", self.place, self.key),
+        }
+    }
+
+    /// The value for a conversion by serde.
+    pub(super) fn setting(&self) -> Result<Setting, ScenarioError> {
+        let tree = self.tree.clone().into_deserializer();
+        Setting::deserialize(tree)
+            .map_err(|_| self.wrong("a text or a table, without lists and dates"))
+    }
+
+    /// An error of such a conversion, at the key where it occurred.
+    pub(super) fn setting_error(&self, error: SettingError) -> ScenarioError {
+        let (value, fault) = (self.at(&error.path), error.fault);
+        value.fault(match fault {
+            SettingFault::Invalid(text) => Fault::Setting(text),
+            SettingFault::UnknownKey { allowed } => Fault::UnknownKey {
+                allowed,
+                hint: hint(&value.key, allowed),
+            },
+            SettingFault::UnknownWord { word, allowed } => Fault::Choice {
+                value: word,
+                allowed,
+            },
+        })
+    }
+
+    /// The value behind these keys of nested tables.
+    fn at(&self, keys: &[String]) -> Self {
+        let (Some((key, rest)), DeValue::Table(entries)) =
+            (keys.split_first(), self.tree.get_ref())
+        else {
+            return self.clone();
         };
-        Table::new(self.document, place, &self.tree.span(), entries, keys)
+        match entries.get(key.as_str()) {
+            Some(tree) => Self::new(self.document, &self.inner_place(), key, tree).at(rest),
+            None => self.clone(),
+        }
     }
 
     pub(super) fn fault(&self, fault: Fault) -> ScenarioError {
@@ -398,10 +448,16 @@ fn hint(name: &str, keys: &[&str]) -> Option<String> {
     if let Some(near) = nearest.min_by_key(|key| distance(name, key)) {
         return Some(format!("did you mean \"{near}\"?"));
     }
-    super::read::HOMES
+    let home = super::read::HOMES
         .iter()
-        .find(|(_, keys)| keys.contains(&name))
-        .map(|(home, _)| format!("\"{name}\" belongs {home}"))
+        .find(|(_, keys)| keys.contains(&name));
+    if let Some((home, _)) = home {
+        return Some(format!("\"{name}\" belongs {home}"));
+    }
+    let of_controller = CONTROLLERS
+        .iter()
+        .find(|entry| entry.keys().contains(&name));
+    of_controller.map(|entry| format!("\"{name}\" belongs in the {} of a control", entry.name))
 }
 
 /// Whether one word is probably a misspelling of the other. Words of up to five letters may differ

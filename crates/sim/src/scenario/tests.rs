@@ -5,6 +5,8 @@ mod tcp;
 
 use proptest::prelude::*;
 
+use tidegate_core::controller::Controllers;
+use tidegate_core::controller::fixed::FixedConfig;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::{Flavour, PacketSize, Rfc3448, TfrcConfig};
 use tidegate_core::link::{Capacity, DropTailConfig, LinkId, Network, RouteId};
@@ -99,7 +101,7 @@ fn valid_file_is_parsed() {
 fn a_baseline_has_another_controller_or_tcp() {
     let base = |key: &str| parse(&GOOD.replace("rate = \"mean\"", key)).unwrap();
     let plan = base("control = \"rap\"");
-    let rap = ControllerConfig::Rap(RapConfig::default());
+    let rap = ControllerConfig::from(RapConfig::default());
     let flow = plan.baseline_flow(&plan.baselines[0]);
     assert_eq!(
         (&flow.control, &flow.name),
@@ -164,18 +166,18 @@ fn alternative_forms_are_parsed() {
     let control = "control = \"tfrc\"";
     assert_eq!(
         with(control, "control = { fixed = \"2Mb/s\" }").flows[0].control,
-        Some(ControllerConfig::Fixed {
+        Some(ControllerConfig::from(FixedConfig {
             rate: Rate::kbps(2_000)
-        })
+        }))
     );
     assert_eq!(
         with(control, "control = \"rap\"").flows[0].control,
-        Some(ControllerConfig::Rap(RapConfig::default()))
+        Some(ControllerConfig::from(RapConfig::default()))
     );
     let fine = "control = { rap = { fine_grain = true } }";
     assert_eq!(
         with(control, fine).flows[0].control,
-        Some(ControllerConfig::Rap(RapConfig {
+        Some(ControllerConfig::from(RapConfig {
             fine_grain: true,
             ..RapConfig::default()
         }))
@@ -183,7 +185,7 @@ fn alternative_forms_are_parsed() {
     let damped = "control = { tfrc = { damping = true, packet_size = \"nominal\" } }";
     assert_eq!(
         with(control, damped).flows[0].control,
-        Some(ControllerConfig::Tfrc(TfrcConfig {
+        Some(ControllerConfig::from(TfrcConfig {
             damping: true,
             packet_size: PacketSize::Nominal,
             ..TfrcConfig::default()
@@ -192,7 +194,7 @@ fn alternative_forms_are_parsed() {
     let older = "control = { tfrc = { flavour = \"rfc3448\", tick = \"10ms\", initial_window = 1, slow_increase = false, intervals = 16, discount_floor = 0.25, first_rate = \"8kb/s\" } }";
     assert_eq!(
         with(control, older).flows[0].control,
-        Some(ControllerConfig::Tfrc(TfrcConfig {
+        Some(ControllerConfig::from(TfrcConfig {
             damping: true,
             flavour: Flavour::Rfc3448,
             rfc3448: Rfc3448 {
@@ -305,7 +307,7 @@ fn file_without_flows_is_rejected() {
 
 #[test]
 fn unreadable_file_is_reported() {
-    let error = Scenario::load(Path::new("no/such.toml")).unwrap_err();
+    let error = Scenario::load(Path::new("no/such.toml"), &Controllers::default()).unwrap_err();
     let text = error.to_string();
     assert!(
         text.starts_with("no/such.toml: cannot read the file: ")

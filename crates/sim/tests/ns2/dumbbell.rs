@@ -1,12 +1,13 @@
 //! TFRC and TCP on a dumbbell: a shared link in each direction, and four access links per flow.
 
 use tidegate_core::control::Algorithm as _;
+use tidegate_core::controller::Configuration as _;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::link::{LinkConfig, LinkId, NamedLink, Network, NetworkConfig, RouteId};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_sim::flow_endpoints::Actor;
-use tidegate_sim::model_flow::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use tidegate_sim::model_flow::{self, Receiver, ReceiverConfig, Sender, SenderConfig};
 use tidegate_sim::tcp::classic::{self, Flavour};
 use tidegate_sim::tcp::{Sink, SinkConfig, SourceConfig};
 use tidegate_sim::world::{Node, NodeId, World};
@@ -96,7 +97,7 @@ fn ends(flow: &Flow) -> [Actor; 2] {
         Kind::Tfrc(tfrc) => {
             let config = SenderConfig {
                 start: flow.start,
-                ..SenderConfig::ns2_tfrc(Bytes(1_000))
+                ..model_flow::ends(tfrc.properties(), Bytes(1_000)).0
             };
             let controller = tfrc.start(&start(&config));
             let receiver = Receiver::new(ReceiverConfig::ns2_tfrc());

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_core::controller::Configuration as _;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::units::Bytes;
-use tidegate_sim::model_flow::{ReceiverConfig, SenderConfig};
+use tidegate_sim::model_flow;
 
 use crate::micro::{Path, furthest};
 use crate::satellite::{Kind, Played, Satellite};
@@ -135,9 +136,10 @@ fn response_to_an_outage_equals_that_of_ns2() {
 
 /// Packets of 1000 bytes, spaced as in ns-2.
 fn kind(rap: &RapConfig) -> Kind<'_> {
+    let (sender, receiver) = model_flow::ends(rap.properties(), Bytes(1_000));
     Kind {
-        sender: SenderConfig::ns2_rap(Bytes(1_000)),
+        sender,
         algorithm: rap,
-        receiver: ReceiverConfig::rap(),
+        receiver,
     }
 }

@@ -21,9 +21,9 @@ fn sparse_reports_hardly_reduce_throughput() {
         ..TfrcConfig::default()
     };
     for (name, control) in [
-        ("RAP", ControllerConfig::Rap(RapConfig::default())),
-        ("RFC 5348", ControllerConfig::Tfrc(TfrcConfig::default())),
-        ("RFC 3448", ControllerConfig::Tfrc(older)),
+        ("RAP", ControllerConfig::from(RapConfig::default())),
+        ("RFC 5348", TfrcConfig::default().into()),
+        ("RFC 3448", older.into()),
     ] {
         println!("{name}\nrtt_ms  loss  sparse    own  ratio  (packets per second)");
         for (delay, loss) in [(10, 0.01), (50, 0.0), (50, 0.001), (50, 0.01), (150, 0.003)] {
@@ -62,12 +62,14 @@ fn rate(control: &ControllerConfig, own: bool, delay: u64, loss: f64, seed: u64)
         reporting: Reporting::Every(Duration::from_millis(25)),
         ..ReceiverConfig::tfrc()
     };
-    let (control, (sender, receiver)) = if own {
-        (control.clone().with_native_feedback(), ends(control, size))
+    let (sender, receiver) = if own {
+        ends(control.properties(), size)
     } else {
-        (control.clone(), (SenderConfig::new(size), sparse))
+        (SenderConfig::new(size), sparse)
     };
-    let controller = control.start(&start(&sender));
+    let mut start = start(&sender);
+    start.report_interval = own.then_some(Duration::ZERO);
+    let controller = control.start(&start);
     lab.add(sender, controller, receiver, [0, 1]);
     lab.run(Time::from_secs(10));
     let before = lab.flows[0].receiver.packets();

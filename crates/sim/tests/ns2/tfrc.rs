@@ -4,10 +4,11 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use tidegate_core::control::Algorithm as _;
+use tidegate_core::controller::Configuration as _;
 use tidegate_core::controller::tfrc::{Rfc3448, TfrcConfig};
 use tidegate_core::link::{LinkConfig, LossConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_sim::model_flow::{ReceiverConfig, SenderConfig};
+use tidegate_sim::model_flow;
 
 use crate::lab::{Lab, link, start};
 use crate::micro::{Path, furthest};
@@ -164,9 +165,10 @@ fn throughput_with_random_loss_equals_that_of_ns2() {
 
 /// Packets of 1000 bytes, spaced and reported as in ns-2.
 fn kind(tfrc: &TfrcConfig) -> Kind<'_> {
+    let (sender, receiver) = model_flow::ends(tfrc.properties(), Bytes(1_000));
     Kind {
-        sender: SenderConfig::ns2_tfrc(Bytes(1_000)),
+        sender,
         algorithm: tfrc,
-        receiver: ReceiverConfig::ns2_tfrc(),
+        receiver,
     }
 }

@@ -81,7 +81,7 @@ impl SessionSetup {
         Self {
             uplink: link(Capacity::Fixed(Rate::kbps(4_000))),
             downlink: link(Capacity::Unlimited),
-            control: ControllerConfig::Tfrc(TfrcConfig::default()),
+            control: ControllerConfig::from(TfrcConfig::default()),
             bound: Some(Duration::from_millis(400)),
             floor: Rate::kbps(150),
             ceiling: Rate::kbps(6_000),

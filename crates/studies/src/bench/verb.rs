@@ -11,8 +11,8 @@ use tidegate_console::exit::EXPECTATION_FAILS;
 use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
 use tidegate_console::signals::{self, Share};
-use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
+use tidegate_core::controller::{ControllerConfig, Controllers};
 use tidegate_core::random::Seed;
 use tidegate_sim::scenario::Scenario;
 
@@ -26,8 +26,8 @@ use crate::parallel::{self, in_parallel};
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
     /// Controllers, written as in a scenario [default: tide tfrc]
-    #[arg(value_name = "CONTROL", value_parser = control)]
-    controls: Vec<Control>,
+    #[arg(value_name = "CONTROL")]
+    controls: Vec<String>,
     /// Group of tests, such as alone or tcp; repeatable [default: all]
     #[arg(long, value_name = "GROUP", value_parser = group)]
     only: Vec<&'static str>,
@@ -57,14 +57,13 @@ struct Control {
 ///
 /// # Errors
 /// A run fails.
-pub fn run(args: &BenchArgs) -> Result<ExitCode> {
-    let controls = match args.controls.as_slice() {
-        [] => DEFAULT
-            .map(|name| control(name).map_err(|why| anyhow!(why)))
-            .into_iter()
-            .collect::<Result<_>>()?,
-        some => some.to_vec(),
+pub fn run(args: &BenchArgs, controllers: &Controllers) -> Result<ExitCode> {
+    let named: &[String] = match args.controls.as_slice() {
+        [] => &DEFAULT.map(str::to_owned),
+        some => some,
     };
+    let named = named.iter().map(|text| control(text, controllers));
+    let controls: Vec<Control> = named.collect::<Result<_>>()?;
     let mut names = controls.iter().map(|control| &control.name);
     let mut seen = HashSet::new();
     if let Some(twice) = names.find(|name| !seen.insert(*name)) {
@@ -196,7 +195,7 @@ impl Play {
             subjects.push(Subject::Tcp);
         }
         if group.needs_tfrc() && !subjects.iter().any(|one| one.name() == TFRC) {
-            let config = ControllerConfig::Tfrc(TfrcConfig::default());
+            let config = ControllerConfig::from(TfrcConfig::default());
             subjects.push(Subject::Control(TFRC.to_owned(), config));
         }
         let subjects = subjects.into_iter().map(|subject| {
@@ -239,10 +238,10 @@ impl Play {
     }
 }
 
-fn control(text: &str) -> Result<Control, String> {
+fn control(text: &str, controllers: &Controllers) -> Result<Control> {
     Ok(Control {
         name: text.to_owned(),
-        config: control_argument::parse(text)?,
+        config: control_argument::parse(text, controllers).map_err(|why| anyhow!(why))?,
     })
 }
 
@@ -265,7 +264,7 @@ mod tests {
     #[test]
     fn groups_have_their_cells_and_are_documented() {
         let docs = include_str!("../../../../docs/bench.md");
-        let tide = control("tide").unwrap();
+        let tide = control("tide", &Controllers::default()).unwrap();
         for group in &GROUPS {
             let name = group.name;
             assert!(docs.contains(&format!("| `{name}` |")), "{name}");
@@ -292,7 +291,7 @@ mod tests {
 
     #[test]
     fn rows_are_those_of_the_controllers() {
-        let controls = ["tide", "rap"].map(|name| control(name).unwrap());
+        let controls = ["tide", "rap"].map(|name| control(name, &Controllers::default()).unwrap());
         let of = |name: &str| {
             let group = GROUPS.iter().find(|group| group.name == name).unwrap();
             play(&[group], &controls, 2, 2, &Share::default()).unwrap()

@@ -15,7 +15,7 @@ use crate::rmcat::{
 };
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::{Value, json};
-use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::{ControllerConfig, Controllers};
 use tidegate_core::random::Seed;
 
 use tidegate_console::arguments;
@@ -29,8 +29,8 @@ pub struct RmcatArgs {
     /// Controller of a video call, written as in a scenario, or "fixed" for 1.5 Mb/s; the suffix
     /// "+greedy" replaces video by unlimited data; repeatable
     /// [default: tide, tfrc, rap, these with +greedy, and fixed]
-    #[arg(long = "control", value_name = "CONTROL", value_parser = control)]
-    controls: Vec<Control>,
+    #[arg(long = "control", value_name = "CONTROL")]
+    controls: Vec<String>,
     /// Test case, such as 5.1; repeatable [default: all]
     #[arg(long = "case", value_name = "CASE", value_parser = case)]
     cases: Vec<&'static Case>,
@@ -128,25 +128,24 @@ impl ScoredRun {
 ///
 /// # Errors
 /// An option is wrong, a run fails, or the results cannot be written.
-pub fn run(args: &RmcatArgs) -> Result<ExitCode> {
+pub fn run(args: &RmcatArgs, controllers: &Controllers) -> Result<ExitCode> {
     let cases: Vec<&'static Case> = match args.cases.as_slice() {
         [] => CASES.iter().collect(),
         some => some.to_vec(),
     };
     // Errors in the arguments are reported before the runs, which take minutes.
+    let named: &[String] = match args.controls.as_slice() {
+        [] => &DEFAULT.map(str::to_owned),
+        some => some,
+    };
+    let named = named.iter().map(|text| control(text, controllers));
+    let controls: Vec<Control> = named.collect::<Result<_>>()?;
     let interrupts = signals::catch()?;
     let results = args.out.join("results");
     let made = CreatedFolders::by(&results);
     make_folder(&results)?;
     let others = args.peers.as_deref().map(|path| peers::read(path, &cases));
     let others = others.transpose()?.unwrap_or_default();
-    let controls = match args.controls.as_slice() {
-        [] => {
-            let named = DEFAULT.map(|name| control(name).map_err(|e| anyhow!(e)));
-            named.into_iter().collect::<Result<_>>()?
-        }
-        some => some.to_vec(),
-    };
     let seeds = args.seeds;
     let entries = signals::run_interruptible(Some(&interrupts), "playing", move |done| {
         play(&cases, &controls, seeds, done)
@@ -246,19 +245,19 @@ fn case(text: &str) -> Result<&'static Case, String> {
 }
 
 /// A controller, or "fixed", with an optional source.
-fn control(text: &str) -> Result<Control, String> {
+fn control(text: &str, controllers: &Controllers) -> Result<Control> {
     let name = text.to_owned();
     let (text, source) = match text.strip_suffix("+greedy") {
         Some(text) => (text, Source::Greedy),
         None => (text, Source::Video),
     };
     let text = match text {
-        "fixed" => "{ fixed = \"1.5Mb/s\" }",
+        "fixed" => "fixed:1.5Mb/s",
         other => other,
     };
     Ok(Control {
         name,
-        config: control_argument::parse(text)?,
+        config: control_argument::parse(text, controllers).map_err(|why| anyhow!(why))?,
         source,
     })
 }
@@ -434,20 +433,20 @@ mod tests {
 
     #[test]
     fn controllers_have_the_syntax_of_scenarios() {
-        assert_eq!(control("tfrc").unwrap().config.name(), "tfrc");
+        let control = |text| super::control(text, &Controllers::default());
+        for (text, name) in [
+            ("tfrc", "tfrc"),
+            ("{ rap = { fine_grain = true } }", "rap"),
+            ("fixed", "fixed"),
+        ] {
+            assert_eq!(control(text).unwrap().config.name(), name);
+        }
+        let error = control("tcp-friendly").unwrap_err().to_string();
         assert_eq!(
-            control("{ rap = { fine_grain = true } }")
-                .unwrap()
-                .config
-                .name(),
-            "rap"
+            error,
+            "\"tcp-friendly\" is not a rate control: choose tfrc, rap, rcs, tide or fixed:2Mb/s"
         );
-        assert_eq!(control("fixed").unwrap().config.name(), "fixed");
-        let error = control("tcp-friendly").unwrap_err();
-        assert!(
-            error.starts_with("there is no controller \"tcp-friendly\"; write "),
-            "{error}"
-        );
+        assert!(control("{ rap = { fine = true } }").is_err());
         let error = case("9.9").unwrap_err();
         assert!(
             error.starts_with("there is no case \"9.9\"; use 5.1, 5.1-far, "),

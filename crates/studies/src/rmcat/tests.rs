@@ -230,7 +230,7 @@ fn jain_ratio_and_percentiles() {
 fn runs_are_reproducible_and_pauses_send_no_media() {
     let mut scenario = case("5.8")
         .scenario_with(
-            &ControllerConfig::Tfrc(TfrcConfig::default()),
+            &ControllerConfig::from(TfrcConfig::default()),
             Source::Video,
         )
         .unwrap();

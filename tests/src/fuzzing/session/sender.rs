@@ -12,6 +12,7 @@ use tidegate_core::control::{
     Start, Summary, Target, TimerReason,
 };
 use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::fixed::FixedConfig;
 use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::controller::tide::TideConfig;
@@ -80,15 +81,15 @@ impl SenderScene {
         config.transport_cc = choice & 32 != 0;
         config.log = true;
         let algorithm = match (choice & 16, choice & 64) {
-            (0, 0) if size & 1 == 0 => ControllerConfig::Tfrc(TfrcConfig::default()),
-            (0, 0) => ControllerConfig::Tide(TideConfig::default()),
-            (0, _) => ControllerConfig::Rcs(RcsConfig {
+            (0, 0) if size & 1 == 0 => ControllerConfig::from(TfrcConfig::default()),
+            (0, 0) => ControllerConfig::from(TideConfig::default()),
+            (0, _) => ControllerConfig::from(RcsConfig {
                 target: (choice & 128 != 0).then_some(Rate::MAX),
                 ..RcsConfig::default()
             }),
-            _ => ControllerConfig::Fixed {
+            _ => ControllerConfig::from(FixedConfig {
                 rate: Rate::kbps(20_000),
-            },
+            }),
         };
         let demand = Demand {
             floor: config.rates.0,

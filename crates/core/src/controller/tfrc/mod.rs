@@ -32,12 +32,16 @@ pub use rfc3448::{Rfc3448, StartRule};
 impl Algorithm for TfrcConfig {
     fn start(&self, start: &Start) -> RateControl {
         let (now, size) = (start.now, start.packet_size);
+        let config = &Self {
+            report_interval: start.report_interval.unwrap_or(self.report_interval),
+            ..self.clone()
+        };
         match self.flavour {
             Flavour::Rfc3448 => {
-                RateControl::new(rfc3448::Tfrc::new(self, now, size, start.prior), start)
+                RateControl::new(rfc3448::Tfrc::new(config, now, size, start.prior), start)
             }
             Flavour::Rfc5348 | Flavour::Multfrc => {
-                let mut tfrc = Tfrc::new(self, now, size);
+                let mut tfrc = Tfrc::new(config, now, size);
                 tfrc.law.set_flows(start.demand.shares);
                 RateControl::new(tfrc, start)
             }

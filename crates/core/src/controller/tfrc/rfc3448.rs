@@ -35,14 +35,8 @@ use wali::Wali;
 
 /// Parameters of [`Flavour::Rfc3448`](super::Flavour::Rfc3448). The defaults are those of ns-2.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Rfc3448 {
     /// Clock tick of the retransmission timeout in the equation (`tcp_tick_`).
-    #[cfg_attr(
-        feature = "serde",
-        serde(rename = "tick_ms", with = "crate::trace::ms")
-    )]
     pub tick: Duration,
     /// In slow start, raise the rate gradually over a round trip, packet by packet, rather than at
     /// once (`slow_increase_`).
@@ -52,7 +46,6 @@ pub struct Rfc3448 {
     /// (`rate_init_option_` 2).
     pub initial_window: Option<f64>,
     /// Rate before the first report (`InitRate_`).
-    #[cfg_attr(feature = "serde", serde(rename = "first_rate_bps"))]
     pub first_rate: Rate,
     /// Rate increase in slow start per round trip, as a factor (`ssmult_`), at least 1.
     pub slow_start_factor: f64,
@@ -64,9 +57,6 @@ pub struct Rfc3448 {
     pub discount_floor: f64,
     /// Start of the flow.
     pub start: StartRule,
-    /// Each report is a feedback packet: receivers report once per round trip. Otherwise reports
-    /// are combined into rounds, as in [`Flavour::Rfc5348`](super::Flavour::Rfc5348).
-    pub each_report: bool,
 }
 
 impl Default for Rfc3448 {
@@ -81,7 +71,6 @@ impl Default for Rfc3448 {
             intervals: 8,
             discount_floor: 0.5,
             start: StartRule::SlowStart,
-            each_report: false,
         }
     }
 }
@@ -476,7 +465,7 @@ impl RateController for Tfrc {
             self.set_timer(cx.now);
         }
         let rtt = self.rtt.map_or(Duration::ZERO, |rtt| duration(rtt.mean));
-        let due = self.config.rfc3448.each_report
+        let due = self.config.report_interval.is_zero()
             || self.gathered.new_event
             || has_passed(rtt, self.gathered.began, cx.now);
         if self.gathered.arrived && due {

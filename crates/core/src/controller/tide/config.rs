@@ -1,18 +1,36 @@
 //! Configuration of tide.
 
+use crate::controller::{Configuration, Feedback, Properties};
+
 /// Configuration of tide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    serde(default, deny_unknown_fields, expecting = "{ friend = \"cubic\" }")
+)]
 #[non_exhaustive]
 pub struct TideConfig {
     /// TCP that takes a fair share beside this flow.
     pub friend: Friend,
 }
 
+impl Configuration for TideConfig {
+    const NAME: &'static str = "tide";
+    const ABOUT: &'static str =
+        "short queues, and a TCP-friendly share beside flows that fill the queue";
+
+    fn properties(&self) -> Properties {
+        Properties {
+            feedback: Feedback::Times,
+            ..Properties::default()
+        }
+    }
+}
+
 /// Congestion control of the TCP flows that a flow is fair to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Friend {
     /// The larger of the rates of Reno and CUBIC (RFC 9438, with its parameters).

@@ -1,8 +1,8 @@
 //! Baselines: the video of a flow, sent in another way.
 
-use super::Names;
 use super::control::control;
 use super::flow::transport;
+use super::{Names, Sources};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Table, Value};
 use crate::scenario::{BaselinePlan, BaselineSender, FlowPlan, MediaPlan, Scenario};
@@ -11,6 +11,7 @@ pub(super) fn baseline(
     item: &Value<'_>,
     scenario: &Scenario,
     names: &mut Names,
+    sources: Sources<'_>,
 ) -> Result<BaselinePlan, ScenarioError> {
     let mut table = item.table(BASELINE, "a table")?;
     let name = names.take(&table.need("name", "name = \"fixed-mean\"")?)?;
@@ -28,12 +29,16 @@ pub(super) fn baseline(
             known: videos.map(|flow| flow.name.clone()).collect(),
         }));
     };
-    let sender = sender(&table, &scenario.flows[of])?;
+    let sender = sender(&table, &scenario.flows[of], sources)?;
     let plan = BaselinePlan { name, of, sender };
     Ok(plan)
 }
 
-fn sender(table: &Table<'_>, of: &FlowPlan) -> Result<BaselineSender, ScenarioError> {
+fn sender(
+    table: &Table<'_>,
+    of: &FlowPlan,
+    sources: Sources<'_>,
+) -> Result<BaselineSender, ScenarioError> {
     let mut given = SENDERS
         .iter()
         .filter_map(|key| Some((*key, table.get(key)?)));
@@ -53,7 +58,7 @@ fn sender(table: &Table<'_>, of: &FlowPlan) -> Result<BaselineSender, ScenarioEr
     };
     match key {
         "rate" => rate(&value),
-        "control" => control(&value).map(BaselineSender::Control),
+        "control" => control(&value, sources).map(BaselineSender::Control),
         _ => {
             let MediaPlan::Video(video) = &of.media else {
                 unreachable!("the flow of a baseline carries video");

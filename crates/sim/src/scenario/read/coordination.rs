@@ -7,7 +7,7 @@ use tidegate_core::endpoint::OVERHEAD;
 use tidegate_core::units::Bytes;
 use tidegate_core::wire::cp::{ApplicationId, LEN, MAX_SHARES, Shares};
 
-use super::{Names, control, packet_size};
+use super::{Names, Sources, control, packet_size};
 use crate::coordination::{AggregationPlan, Answers, CpPlan};
 use crate::scenario::Scenario;
 use crate::scenario::error::{Fault, ScenarioError};
@@ -16,13 +16,14 @@ use crate::scenario::table::{Table, Value};
 pub(super) fn aggregation(
     item: &Value<'_>,
     names: &mut Names,
+    sources: Sources<'_>,
 ) -> Result<AggregationPlan, ScenarioError> {
     let mut table = item.table(AGGREGATION, "a table")?;
     let name = names.take(&table.need("name", "name = \"sites\"")?)?;
     table.place(format!("aggregation \"{name}\""));
     let mut config = AggregateConfig::default();
     if let Some(value) = table.get("control") {
-        config.control = control::control(&value)?;
+        config.control = control::control(&value, sources)?;
     }
     if let Some(value) = table.get("sampling") {
         config.sampling = value.choice(

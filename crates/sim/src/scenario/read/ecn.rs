@@ -69,7 +69,8 @@ fn sender_name(plan: &FlowPlan) -> &'static str {
 /// Response to marks of a sender that is not scalable.
 fn answer(plan: &FlowPlan) -> &'static str {
     match sender_name(plan) {
-        "bbr" | "fixed" => "does not respond to marks",
+        "bbr" => "does not respond to marks",
+        _ if plan.fixed_rate().is_some() => "does not respond to marks",
         _ => "responds to a mark as to a loss",
     }
 }

@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use tidegate_core::control::Ecn;
-use tidegate_core::controller::ControllerConfig;
 use tidegate_core::endpoint::LOWER_EFFORT;
 use tidegate_core::link::{DropTailConfig, QueueConfig};
 use tidegate_core::media::{Codec, FrameRate};
@@ -12,7 +11,7 @@ use tidegate_core::units::Rate;
 
 use super::control::{control_of, informed_window, prior_of};
 use super::routes::{self, Nodes};
-use super::{Names, Open, link::TRACE, models};
+use super::{Names, Sources, link::TRACE, models};
 use crate::interactive::StreamPlan;
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
@@ -26,7 +25,7 @@ pub(super) fn flow(
     scenario: &Scenario,
     nodes: &Nodes,
     names: &mut Names,
-    open: Open<'_>,
+    sources: Sources<'_>,
 ) -> Result<FlowPlan, ScenarioError> {
     let mut table = item.table(FLOW, "a table")?;
     let name = names.take(&table.need("name", "name = \"camera\"")?)?;
@@ -69,11 +68,11 @@ pub(super) fn flow(
             .map(|value| access(&value))
             .transpose()?,
         exit: table.get("exit").map(|value| access(&value)).transpose()?,
-        control: control_of(&table)?,
+        control: control_of(&table, sources)?,
         prior,
         media: informed_window(
             &table,
-            media(&table, count, (start, stop), scenario, open)?,
+            media(&table, count, (start, stop), scenario, sources)?,
             prior,
         )?,
         yielding: false,
@@ -134,8 +133,7 @@ fn yielding(flow: &Table<'_>, plan: &FlowPlan) -> Result<bool, ScenarioError> {
     let Some(value) = flow.get("yielding") else {
         return Ok(false);
     };
-    let fixed = matches!(plan.control, Some(ControllerConfig::Fixed { .. }));
-    if fixed
+    if plan.fixed_rate().is_some()
         || plan
             .media
             .video()
@@ -211,7 +209,7 @@ fn media(
     count: u32,
     life: (Duration, Duration),
     scenario: &Scenario,
-    open: Open<'_>,
+    sources: Sources<'_>,
 ) -> Result<MediaPlan, ScenarioError> {
     let end = scenario.duration;
     let kinds = ["bulk", "cp", "tcp", "udp", "video", "web"];
@@ -234,7 +232,7 @@ fn media(
     if *kind == "video" {
         let bound = flow.need("delay_bound", "delay_bound = \"400ms\"")?;
         let bound = bound.positive_duration("a delay bound of zero cannot be met")?;
-        let mut video = video_plan(&value, bound, life, open)?;
+        let mut video = video_plan(&value, bound, life, sources)?;
         if let Some(value) = flow.get("transport") {
             video.stream = Some(transport(&value, &video)?);
         }
@@ -285,7 +283,7 @@ fn video_plan(
     value: &Value<'_>,
     delay_bound: Duration,
     life: (Duration, Duration),
-    open: Open<'_>,
+    sources: Sources<'_>,
 ) -> Result<VideoPlan, ScenarioError> {
     let table = value.table(
         VIDEO,
@@ -310,7 +308,7 @@ fn video_plan(
         ));
     }
     let encoder = match table.get("encoder") {
-        Some(kind) => encoder(&kind, open)?,
+        Some(kind) => encoder(&kind, sources)?,
         None => EncoderKind::Model,
     };
     Ok(VideoPlan {
@@ -357,12 +355,12 @@ fn recorded_rate(fps: Option<Value<'_>>, trace: &FrameTrace) -> Result<FrameRate
     Ok(trace.frame_rate())
 }
 
-fn encoder(value: &Value<'_>, open: Open<'_>) -> Result<EncoderKind, ScenarioError> {
+fn encoder(value: &Value<'_>, sources: Sources<'_>) -> Result<EncoderKind, ScenarioError> {
     if value.kind() == Form::Table {
         let table = value.table(TRACE, "{ trace = \"traces/scene.frames\" }")?;
         let trace = table.need("trace", "trace = \"traces/scene.frames\"")?;
         let file = trace.text("a file name in quotes")?;
-        let text = open(file).map_err(|why| {
+        let text = (sources.open)(file).map_err(|why| {
             trace.fault(Fault::Unreadable {
                 file: file.to_owned(),
                 why,

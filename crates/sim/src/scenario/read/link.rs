@@ -10,7 +10,7 @@ use tidegate_core::link::{
 use tidegate_core::units::{Rate, Time};
 
 use super::queue::queue;
-use super::{Names, Open, name};
+use super::{Names, Sources, name};
 use crate::scenario::error::{Fault, ScenarioError};
 use crate::scenario::table::{Form, Table, Value};
 use crate::scenario::{CapacityTrace, LinkPlan, RatePlan};
@@ -55,14 +55,14 @@ pub(super) fn link(
     item: &Value<'_>,
     end: Duration,
     names: &mut Names,
-    open: Open<'_>,
+    sources: Sources<'_>,
 ) -> Result<LinkPlan, ScenarioError> {
     let mut table = item.table(LINK, "a table")?;
     let name = names.take(&table.need("name", "name = \"uplink\"")?)?;
     table.place(format!("link \"{name}\""));
     let rate = table
         .get("rate")
-        .map(|value| capacity(&value, end, open))
+        .map(|value| capacity(&value, end, sources))
         .transpose()?;
     let delay = match table.get("delay") {
         Some(delay) => delay.duration()?,
@@ -134,7 +134,11 @@ fn nominal(rate: &RatePlan) -> Option<Rate> {
     }
 }
 
-fn capacity(value: &Value<'_>, end: Duration, open: Open<'_>) -> Result<RatePlan, ScenarioError> {
+fn capacity(
+    value: &Value<'_>,
+    end: Duration,
+    sources: Sources<'_>,
+) -> Result<RatePlan, ScenarioError> {
     const WANTED: &str = "a rate as \"4Mb/s\", steps as [[\"0s\", \"4Mb/s\"], [\"20s\", \"1Mb/s\"]], or { trace = \"file\" }";
     match value.kind() {
         Form::Text => Ok(RatePlan::Fixed(value.positive_rate(
@@ -145,7 +149,7 @@ fn capacity(value: &Value<'_>, end: Duration, open: Open<'_>) -> Result<RatePlan
             let table = value.table(TRACE, WANTED)?;
             let trace = table.need("trace", "trace = \"file.mahi\"")?;
             let file = trace.text("a file name in quotes")?;
-            let text = open(file).map_err(|why| {
+            let text = (sources.open)(file).map_err(|why| {
                 trace.fault(Fault::Unreadable {
                     file: file.to_owned(),
                     why,

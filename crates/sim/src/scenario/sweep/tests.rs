@@ -1,6 +1,7 @@
 use core::time::Duration;
 
-use tidegate_core::controller::ControllerConfig;
+use tidegate_core::controller::rap::RapConfig;
+use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::link::QueueConfig;
 
 use super::*;
@@ -124,8 +125,12 @@ fn values_may_be_tables_and_missing_tables_are_created() {
     );
     assert_eq!(sweep.seeds, [Seed(1)]);
     let control = |i: usize| sweep.points[i].scenario.flows[0].control.clone().unwrap();
-    assert!(matches!(control(0), ControllerConfig::Rap(_)));
-    assert!(matches!(control(1), ControllerConfig::Tfrc(config) if config.damping));
+    let damped = TfrcConfig {
+        damping: true,
+        ..TfrcConfig::default()
+    };
+    assert_eq!(control(0), RapConfig::default().into());
+    assert_eq!(control(1), damped.into());
     let sweep = parse("\"flow.a.access.delay\" = [\"3ms\"]").unwrap();
     let access = sweep.points[0].scenario.flows[0].access.as_ref().unwrap();
     assert_eq!(access.delay, Duration::from_millis(3));
@@ -284,7 +289,7 @@ fn file_without_sweep_is_rejected_with_example() {
 #[test]
 fn base_scenario_ignores_the_sweep() {
     let text = format!("{BASE}seeds = 2\n\"link.up.delay\" = [\"10ms\"]\n");
-    let none: Open<'_> = &|_| Err(String::new());
+    let none = &|_: &str| Err(String::new());
     let plain = Scenario::parse("f.toml", &BASE.replace("[sweep]\n", ""), none).unwrap();
     assert_eq!(Scenario::parse("f.toml", &text, none).unwrap(), plain);
     let error = Scenario::parse(

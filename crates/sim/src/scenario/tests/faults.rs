@@ -358,7 +358,7 @@ name = "uplink""#,
     (
         r#"control = "tfrc""#,
         r#"control = { fixed = "0Mb/s" }"#,
-        r#"demo.toml:20: flow "tidegate": control: fixed: a flow of rate zero sends nothing; write a rate above zero, as "2Mb/s""#,
+        r#"demo.toml:20: flow "tidegate": control: fixed: the rate is zero; write a rate above zero, as "2Mb/s""#,
     ),
     (
         r#"control = "tfrc""#,

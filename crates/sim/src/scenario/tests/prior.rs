@@ -1,5 +1,6 @@
 //! What flows know about their path.
 
+use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::tfrc::StartRule;
 
 use super::super::*;
@@ -44,8 +45,10 @@ fn a_prior_is_the_window_of_a_tcp_flow() {
         assert!(message.to_string().contains("an initial window too"));
     }
     let rap = "control = { rap = { start = \"informed-paper\" } }\nbulk = { packet = \"1000B\" }";
-    let Some(ControllerConfig::Rap(rap)) = &flow(rap).expect("valid").flows[0].control else {
-        panic!("no RAP")
+    let informed = RapConfig {
+        start: StartRule::InformedPaper,
+        ..RapConfig::default()
     };
-    assert_eq!(rap.start, StartRule::InformedPaper);
+    let control = flow(rap).expect("valid").flows.remove(0).control;
+    assert_eq!(control, Some(informed.into()));
 }

@@ -11,7 +11,7 @@ use crate::units::Time;
 
 /// How a flow of RAP, or of [`Flavour::Rfc3448`](super::super::Flavour::Rfc3448), starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum StartRule {
     /// By slow start. If a prior is known, a careful resume precedes it.
@@ -20,18 +20,6 @@ pub enum StartRule {
     /// With the rate of the prior, as published: without a check of its round-trip time, and at the
     /// full rate. By slow start if no prior is known.
     InformedPaper,
-}
-
-impl StartRule {
-    /// Whether it is the default.
-    #[cfg(feature = "serde")]
-    #[expect(
-        clippy::trivially_copy_pass_by_ref,
-        reason = "serde passes a reference"
-    )]
-    pub(crate) fn is_slow(&self) -> bool {
-        *self == Self::SlowStart
-    }
 }
 
 /// State of the informed start.

@@ -16,7 +16,7 @@ use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Context, Ecn};
 use tidegate_core::controller::fixed::Fixed;
 use tidegate_core::delay_bound::PlannerConfig;
-use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD};
+use tidegate_core::endpoint::{Datagram, Endpoint as _, Input, OVERHEAD};
 use tidegate_core::media::{Encoded, FrameRate};
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
@@ -133,7 +133,7 @@ impl BatchWakeup {
 
     fn send(&mut self, unit: Vec<u8>) -> usize {
         let mut cx = cx(self.now, &mut self.rng);
-        self.sender.on_timeout(&mut cx);
+        self.sender.handle(&mut cx, Input::Timeout);
         if let Some(order) = self.sender.poll_order(&mut cx) {
             let encoded = Encoded {
                 frame: order.frame,
@@ -148,7 +148,8 @@ impl BatchWakeup {
     }
 
     fn sender_wakes(&mut self) {
-        self.sender.on_timeout(&mut cx(self.now, &mut self.rng));
+        self.sender
+            .handle(&mut cx(self.now, &mut self.rng), Input::Timeout);
         self.drain_sender();
     }
 
@@ -156,7 +157,7 @@ impl BatchWakeup {
         let mut cx = cx(self.now, &mut self.rng);
         for (i, buffer) in self.packets.iter_mut().enumerate() {
             buffer.clear();
-            if self.sender.poll_transmit(&mut cx, buffer).is_none() {
+            if self.sender.poll(&mut cx, buffer).transmit().is_none() {
                 return i;
             }
         }
@@ -165,21 +166,23 @@ impl BatchWakeup {
 
     fn deliver(&mut self, packet: &[u8]) {
         let mut cx = cx(self.now, &mut self.rng);
-        self.receiver.on_datagram(&mut cx, datagram(packet));
+        self.receiver
+            .handle(&mut cx, Input::Datagram(datagram(packet)));
     }
 
     fn write(&mut self) -> Vec<u8> {
         let mut cx = cx(self.now, &mut self.rng);
         let mut out = Vec::with_capacity(1_500);
-        self.receiver.on_timeout(&mut cx);
-        self.receiver.poll_transmit(&mut cx, &mut out);
+        self.receiver.handle(&mut cx, Input::Timeout);
+        self.receiver.poll(&mut cx, &mut out).transmit();
         out
     }
 
     fn read(&mut self, feedback: &[u8]) {
         let mut cx = cx(self.now, &mut self.rng);
-        self.sender.on_datagram(&mut cx, datagram(feedback));
-        black_box(self.sender.next_timeout());
+        self.sender
+            .handle(&mut cx, Input::Datagram(datagram(feedback)));
+        black_box(self.sender.poll(&mut cx, &mut Vec::new()));
     }
 }
 

@@ -7,48 +7,90 @@ use crate::units::{Bytes, Time};
 
 /// A network node, without the network.
 ///
-/// The simulator, the emulator and the live drivers run the same loop: pass one input, call
-/// [`poll_transmit`](Self::poll_transmit) until `None`, and sleep until
-/// [`next_timeout`](Self::next_timeout).
+/// The simulator and the live drivers run the same loop: pass one input, [`poll`](Self::poll) until
+/// the output is [`Output::Wait`] or [`Output::Done`], and sleep until the next input. They poll first
+/// of all, or pass [`Input::Timeout`]. After a change by other methods, as the end of the capture, they
+/// poll again.
 pub trait Endpoint: Debug + Send {
+    /// Processes an input.
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check;
+
+    /// The next output. The payload of a datagram is written to `buffer`, which is empty at the call
+    /// and stays empty without one.
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output;
+}
+
+/// Input of an [`Endpoint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input<'a> {
     /// A datagram arrived.
-    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>);
-
-    /// The deadline of [`next_timeout`](Self::next_timeout) has passed. Earlier is harmless.
-    fn on_timeout(&mut self, cx: &mut Context<'_>);
-
-    /// Writes the payload of the next datagram to `buffer`, which is empty at the call.
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit>;
-
-    /// Next call of [`on_timeout`](Self::on_timeout) and its reason; `None` while no timer is
-    /// pending.
-    fn next_timeout(&self) -> Option<(Time, TimerReason)>;
-
-    /// Whether this node will send nothing more.
-    fn is_done(&self) -> bool {
-        false
-    }
-
-    /// What the last datagram proves about its source. A driver whose socket learns its peer asks
-    /// after each [`on_datagram`](Self::on_datagram).
-    fn source_check(&self) -> SourceCheck {
-        SourceCheck::Unchecked
-    }
-
-    /// Whether the last accepted datagram held a report about packets that this node has sent.
-    fn is_believed(&self) -> bool {
-        false
-    }
-
-    /// Writes an answer to the source of the last datagram, which need not be the peer, to the
-    /// empty `buffer`. Returns whether there is one. An answer that is not fetched before
-    /// [`poll_transmit`](Self::poll_transmit) is sent to the peer.
-    fn poll_answer(&mut self, _cx: &mut Context<'_>, _buffer: &mut Vec<u8>) -> bool {
-        false
-    }
-
+    Datagram(Datagram<'a>),
     /// The peer was replaced by another one, which has sent the next datagram.
-    fn on_peer_change(&mut self, _cx: &mut Context<'_>) {}
+    PeerChanged,
+    /// The time of the last [`Output::Wait`] has come. Earlier is harmless.
+    Timeout,
+}
+
+/// What an [`Input::Datagram`] proves; the default for other inputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// About its source. A driver whose socket learns the address of its peer needs it.
+    pub source: SourceCheck,
+    /// Whether it was accepted and held a report about packets that the endpoint has sent.
+    pub is_believed: bool,
+}
+
+impl Check {
+    /// Of an endpoint that does not authenticate datagrams.
+    pub fn believed(is_believed: bool) -> Self {
+        Self {
+            source: SourceCheck::Unchecked,
+            is_believed,
+        }
+    }
+}
+
+/// Output of an [`Endpoint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A datagram to the source of the last [`Input::Datagram`], which need not be the peer. A driver
+    /// without addresses sends it to the peer.
+    Answer,
+    /// The session is over, and a driver may end. For one that goes on, as a simulator whose other nodes
+    /// are not done, the rest is as in [`Wait`](Self::Wait).
+    Done(Option<(Time, TimerReason)>),
+    /// A datagram to the peer.
+    Send(Transmit),
+    /// Nothing is to be sent before the next input: [`Input::Timeout`] is due at this time, for this
+    /// reason, or never.
+    Wait(Option<(Time, TimerReason)>),
+}
+
+impl Output {
+    /// Header fields of the datagram in the buffer; `None` if there is no datagram.
+    #[inline]
+    pub fn transmit(self) -> Option<Transmit> {
+        match self {
+            Self::Answer => Some(Transmit::default()),
+            Self::Send(transmit) => Some(transmit),
+            Self::Done(_) | Self::Wait(_) => None,
+        }
+    }
+
+    /// Time and reason of the next [`Input::Timeout`], if there is one.
+    #[inline]
+    pub fn timer(self) -> Option<(Time, TimerReason)> {
+        match self {
+            Self::Done(timer) | Self::Wait(timer) => timer,
+            Self::Answer | Self::Send(_) => None,
+        }
+    }
+
+    /// Whether the session is over.
+    #[inline]
+    pub fn is_done(self) -> bool {
+        matches!(self, Self::Done(_))
+    }
 }
 
 /// What a datagram proves about its source.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use tidegate_core::control::{Algorithm as _, Context, Demand, Ecn, Start};
 use tidegate_core::controller::ControllerConfig;
-use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::endpoint::{Datagram, Endpoint as _, Input};
 use tidegate_core::media::Encoded;
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{
@@ -243,10 +243,10 @@ fn encoder_restart_is_followed() {
             rng: &mut rng,
             trace: &mut (),
         };
-        receiver.on_timeout(&mut cx);
-        receiver.on_datagram(&mut cx, datagram(&packet(header, payload)));
+        receiver.handle(&mut cx, Input::Timeout);
+        receiver.handle(&mut cx, Input::Datagram(datagram(&packet(header, payload))));
         let mut out = Vec::new();
-        while receiver.poll_transmit(&mut cx, &mut out).is_some() {
+        while receiver.poll(&mut cx, &mut out).transmit().is_some() {
             let is_pli = |p| matches!(p, Ok(rtcp::Rtcp::Pli(_)));
             requested |= rtcp::packets(&out).any(is_pli);
             out.clear();
@@ -384,7 +384,7 @@ impl Session {
             rng: &mut self.rng,
             trace: &mut (),
         };
-        self.sender.on_timeout(&mut cx);
+        self.sender.handle(&mut cx, Input::Timeout);
         while let Some(order) = self.sender.poll_order(&mut cx) {
             let size = order.rate * Duration::from_millis(33);
             let mut data = vec![0, 0, 0, 1, if order.key { 0x65 } else { 0x61 }, 0x88];
@@ -402,7 +402,7 @@ impl Session {
             self.sender.on_encoded(now, Ok(encoded));
         }
         let mut out = Vec::new();
-        while self.sender.poll_transmit(&mut cx, &mut out).is_some() {
+        while self.sender.poll(&mut cx, &mut out).transmit().is_some() {
             if let Ok(packet) = RtpPacket::new_checked(&out)
                 && !rtcp::is_rtcp(&out)
             {
@@ -422,8 +422,8 @@ impl Session {
             }
             out.clear();
         }
-        self.receiver.on_timeout(&mut cx);
-        while self.receiver.poll_transmit(&mut cx, &mut out).is_some() {
+        self.receiver.handle(&mut cx, Input::Timeout);
+        while self.receiver.poll(&mut cx, &mut out).transmit().is_some() {
             self.path[1].push_back((now + DELAY, core::mem::take(&mut out)));
         }
         while let Some(frame) = self.receiver.poll_frame() {
@@ -440,7 +440,8 @@ impl Session {
             rng: &mut self.rng,
             trace: &mut (),
         };
-        self.sender.on_datagram(&mut cx, datagram(packet));
+        self.sender
+            .handle(&mut cx, Input::Datagram(datagram(packet)));
     }
 
     fn send_to_receiver(&mut self, packet: &[u8]) {
@@ -451,13 +452,13 @@ impl Session {
         };
         let ecn = if self.mark { Ecn::Ce } else { Ecn::NotEct };
         let payload = packet;
-        self.receiver.on_datagram(
+        self.receiver.handle(
             &mut cx,
-            Datagram {
+            Input::Datagram(Datagram {
                 ecn,
                 dscp: 0,
                 payload,
-            },
+            }),
         );
     }
 }

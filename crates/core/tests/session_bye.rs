@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use tidegate_core::control::{Context, Ecn};
 use tidegate_core::controller::fixed::Fixed;
-use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::endpoint::{Datagram, Endpoint as _, Input, Output};
 use tidegate_core::media::Encoded;
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{FeedbackMode, ReceiverConfig, SenderConfig, Streams};
@@ -25,11 +25,10 @@ fn a_receiver_that_has_sent_nothing_leaves_without_a_bye() {
         rng: &mut rng,
         trace: &mut (),
     };
-    assert!(receiver.next_timeout().is_some() && !receiver.is_done());
-    receiver.on_timeout(&mut cx);
-    assert!(receiver.poll_transmit(&mut cx, &mut Vec::new()).is_none());
-    assert!(receiver.is_done());
-    assert_eq!(receiver.next_timeout(), None);
+    let before = receiver.poll(&mut cx, &mut Vec::new());
+    assert!(before.timer().is_some());
+    receiver.handle(&mut cx, Input::Timeout);
+    assert_eq!(receiver.poll(&mut cx, &mut Vec::new()), Output::Done(None));
 }
 
 /// The compound packet has a report, a CNAME and the BYE (RFC 3550 section 6.1).
@@ -41,7 +40,7 @@ fn a_leaving_receiver_sends_one_bye() {
     pair.sent.clear();
     pair.receiver.close();
     pair.run_to(2_200);
-    assert!(pair.receiver.is_done());
+    assert!(pair.receiver_is_done());
     let byes: Vec<_> = pair
         .sent
         .iter()
@@ -160,7 +159,7 @@ fn a_receiver_ends_after_a_bye_unless_media_continues() {
     pair.run_to(4_400);
     assert!(!pair.receiver.has_ended());
     pair.run_to(4_600);
-    assert!(pair.receiver.has_ended() && pair.receiver.is_done());
+    assert!(pair.receiver.has_ended() && pair.receiver_is_done());
 }
 
 #[test]
@@ -172,8 +171,7 @@ fn a_receiver_ends_although_two_byes_are_lost() {
     pair.run_to(2_090);
     assert!(!pair.sender.is_done());
     pair.run_to(2_700);
-    assert!(pair.sender.is_done() && pair.receiver.is_done());
-    assert_eq!(pair.sender.next_timeout(), None);
+    assert!(pair.sender.is_done() && pair.receiver_is_done());
 }
 
 /// Reports that no packet arrives trip the circuit breaker. Between the BYEs of a complete stream they
@@ -262,7 +260,7 @@ impl Pair {
             rng: &mut self.rng,
             trace: &mut self.trace,
         };
-        self.sender.on_timeout(&mut cx);
+        self.sender.handle(&mut cx, Input::Timeout);
         if let Some(order) = self.sender.poll_order(&mut cx) {
             let encoded = Encoded {
                 frame: order.frame,
@@ -274,25 +272,38 @@ impl Pair {
             self.sender.on_encoded(cx.now, Ok(encoded));
         }
         let mut buffer = Vec::new();
-        while self.sender.poll_transmit(&mut cx, &mut buffer).is_some() {
+        while self.sender.poll(&mut cx, &mut buffer).transmit().is_some() {
             self.media += u64::from(!rtcp::is_rtcp(&buffer));
             if self.lost_byes > 0 && rtcp::is_rtcp(&buffer) && !bye_ssrcs(&buffer).is_empty() {
                 self.lost_byes -= 1;
             } else {
-                self.receiver.on_datagram(&mut cx, datagram(&buffer));
+                self.receiver
+                    .handle(&mut cx, Input::Datagram(datagram(&buffer)));
             }
             buffer.clear();
         }
-        let due = |(at, _)| at <= cx.now;
-        if self.receiver.next_timeout().is_some_and(due) {
-            self.receiver.on_timeout(&mut cx);
-        }
-        while self.receiver.poll_transmit(&mut cx, &mut buffer).is_some() {
+        self.receiver.handle(&mut cx, Input::Timeout);
+        while self
+            .receiver
+            .poll(&mut cx, &mut buffer)
+            .transmit()
+            .is_some()
+        {
             if !self.is_mute {
-                self.sender.on_datagram(&mut cx, datagram(&buffer));
+                self.sender
+                    .handle(&mut cx, Input::Datagram(datagram(&buffer)));
             }
             self.sent.push(std::mem::take(&mut buffer));
         }
+    }
+
+    fn receiver_is_done(&mut self) -> bool {
+        let mut cx = Context {
+            now: self.now,
+            rng: &mut self.rng,
+            trace: &mut self.trace,
+        };
+        self.receiver.poll(&mut cx, &mut Vec::new()).is_done()
     }
 
     fn deliver_to_receiver(&mut self, packet: &[u8]) {
@@ -301,7 +312,8 @@ impl Pair {
             rng: &mut self.rng,
             trace: &mut self.trace,
         };
-        self.receiver.on_datagram(&mut cx, datagram(packet));
+        self.receiver
+            .handle(&mut cx, Input::Datagram(datagram(packet)));
     }
 
     fn deliver_to_sender(&mut self, packet: &[u8]) {
@@ -310,7 +322,8 @@ impl Pair {
             rng: &mut self.rng,
             trace: &mut self.trace,
         };
-        self.sender.on_datagram(&mut cx, datagram(packet));
+        self.sender
+            .handle(&mut cx, Input::Datagram(datagram(packet)));
     }
 }
 

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use tidegate_core::control::{Context, Ecn};
-use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::endpoint::{Datagram, Endpoint as _, Input};
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{FeedbackMode, MEDIA_TYPE, ReceiverConfig};
 use tidegate_core::session::receiver::MediaReceiver;
@@ -261,14 +261,14 @@ impl Receiver {
             trace: &mut (),
         };
         let ecn = Ecn::NotEct;
-        self.receiver.on_timeout(&mut cx);
-        self.receiver.on_datagram(
+        self.receiver.handle(&mut cx, Input::Timeout);
+        self.receiver.handle(
             &mut cx,
-            Datagram {
+            Input::Datagram(Datagram {
                 ecn,
                 dscp: 0,
                 payload,
-            },
+            }),
         );
     }
 
@@ -280,10 +280,15 @@ impl Receiver {
             rng: &mut rng,
             trace: &mut (),
         };
-        self.receiver.on_timeout(&mut cx);
+        self.receiver.handle(&mut cx, Input::Timeout);
         let mut packets = Vec::new();
         let mut packet = Vec::new();
-        while self.receiver.poll_transmit(&mut cx, &mut packet).is_some() {
+        while self
+            .receiver
+            .poll(&mut cx, &mut packet)
+            .transmit()
+            .is_some()
+        {
             packets.push(std::mem::take(&mut packet));
         }
         packets

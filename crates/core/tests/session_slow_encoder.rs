@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tidegate_core::control::{Context, Ecn};
 use tidegate_core::controller::fixed::Fixed;
-use tidegate_core::endpoint::{Datagram, Endpoint as _};
+use tidegate_core::endpoint::{Datagram, Endpoint as _, Input};
 use tidegate_core::media::{EncodeError, Encoded, FrameOrder};
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{ReceiverConfig, SenderConfig, Streams};
@@ -95,7 +95,7 @@ fn run_pictures(
             rng: &mut rng,
             trace: &mut (),
         };
-        sender.on_timeout(&mut cx);
+        sender.handle(&mut cx, Input::Timeout);
         if let Some((_, order)) = open.take_if(|(ready, _)| *ready <= cx.now) {
             let has_picture = order.key || has_picture(order.frame);
             let unit = has_picture.then(|| access_unit(&order));
@@ -106,15 +106,13 @@ fn run_pictures(
             open = Some((cx.now + took, order));
         }
         let mut buffer = Vec::new();
-        while sender.poll_transmit(&mut cx, &mut buffer).is_some() {
-            receiver.on_datagram(&mut cx, datagram(&buffer));
+        while sender.poll(&mut cx, &mut buffer).transmit().is_some() {
+            receiver.handle(&mut cx, Input::Datagram(datagram(&buffer)));
             buffer.clear();
         }
-        if receiver.next_timeout().is_some_and(|(at, _)| at <= cx.now) {
-            receiver.on_timeout(&mut cx);
-        }
-        while receiver.poll_transmit(&mut cx, &mut buffer).is_some() {
-            sender.on_datagram(&mut cx, datagram(&buffer));
+        receiver.handle(&mut cx, Input::Timeout);
+        while receiver.poll(&mut cx, &mut buffer).transmit().is_some() {
+            sender.handle(&mut cx, Input::Datagram(datagram(&buffer)));
             buffer.clear();
         }
         let mut frames = Vec::new();

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use tidegate_core::control::{Context, Ecn};
 use tidegate_core::controller::fixed::Fixed;
-use tidegate_core::endpoint::Datagram;
+use tidegate_core::endpoint::{Datagram, Endpoint as _, Input};
 use tidegate_core::media::Encoded;
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{KnownPath, SenderConfig, Streams};
@@ -31,7 +31,7 @@ fn first_media(one_way: bool, answers: bool) -> Time {
             rng: &mut rng,
             trace: &mut (),
         };
-        sender.on_timeout(&mut cx);
+        sender.handle(&mut cx, Input::Timeout);
         if let Some(order) = sender.poll_order(&mut cx) {
             let encoded = Encoded {
                 frame: order.frame,
@@ -43,7 +43,7 @@ fn first_media(one_way: bool, answers: bool) -> Time {
             sender.on_encoded(cx.now, Ok(encoded));
         }
         let mut buffer = Vec::new();
-        while sender.poll_transmit(&mut cx, &mut buffer).is_some() {
+        while sender.poll(&mut cx, &mut buffer).transmit().is_some() {
             if !rtcp::is_rtcp(&buffer) {
                 return now;
             }
@@ -61,13 +61,13 @@ fn first_media(one_way: bool, answers: bool) -> Time {
             rtcp::emit_receiver_report(9, &[block], &mut report);
             let payload = &report;
             let ecn = Ecn::NotEct;
-            sender.on_datagram(
+            sender.handle(
                 &mut cx,
-                Datagram {
+                Input::Datagram(Datagram {
                     ecn,
                     dscp: 0,
                     payload,
-                },
+                }),
             );
         }
     }
@@ -108,7 +108,7 @@ fn first_order(known_path: Option<KnownPath>) -> (Rate, Time) {
         rng: &mut rng,
         trace: &mut (),
     };
-    sender.on_timeout(&mut cx);
+    sender.handle(&mut cx, Input::Timeout);
     let order = sender
         .poll_order(&mut cx)
         .expect("the stream begins at once");
@@ -146,7 +146,7 @@ fn play(seconds: u64, frame: fn(Time) -> usize, reports: fn(Time, usize) -> bool
             rng: &mut rng,
             trace: &mut (),
         };
-        sender.on_timeout(&mut cx);
+        sender.handle(&mut cx, Input::Timeout);
         if let Some(order) = sender.poll_order(&mut cx) {
             let mut data = vec![0, 0, 0, 1, 0x65, 0x88];
             data.resize(data.len() + frame(now), 0xff);
@@ -160,7 +160,7 @@ fn play(seconds: u64, frame: fn(Time) -> usize, reports: fn(Time, usize) -> bool
             sender.on_encoded(now, Ok(encoded));
         }
         let mut buffer = Vec::new();
-        while sender.poll_transmit(&mut cx, &mut buffer).is_some() {
+        while sender.poll(&mut cx, &mut buffer).transmit().is_some() {
             if rtcp::is_rtcp(&buffer) {
                 last_sr = NtpShort(u32::from_be_bytes(buffer[10..14].try_into().unwrap()));
             } else {
@@ -185,7 +185,7 @@ fn play(seconds: u64, frame: fn(Time) -> usize, reports: fn(Time, usize) -> bool
                 dscp: 0,
                 payload: &payload,
             };
-            sender.on_datagram(&mut cx, datagram);
+            sender.handle(&mut cx, Input::Datagram(datagram));
         }
     }
     (last_media, unreported)

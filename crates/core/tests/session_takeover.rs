@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use tidegate_core::control::{Context, Ecn};
 use tidegate_core::controller::fixed::Fixed;
-use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::endpoint::{Datagram, Endpoint as _, Input};
 use tidegate_core::media::Encoded;
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{
@@ -107,10 +107,10 @@ fn datagrams_before_the_first_sender_report_are_rejected() {
         dscp: 0,
         payload: &report,
     };
-    sender.on_datagram(&mut cx, datagram);
-    sender.on_timeout(&mut cx);
+    sender.handle(&mut cx, Input::Datagram(datagram));
+    sender.handle(&mut cx, Input::Timeout);
     let mut greeting = Vec::new();
-    assert!(sender.poll_transmit(&mut cx, &mut greeting).is_some());
+    assert!(sender.poll(&mut cx, &mut greeting).transmit().is_some());
     assert!(rtcp::is_rtcp(&greeting));
     let cause = FeedbackFault::UnknownSource;
     assert_eq!(trace, [(now, Event::FeedbackRejected { cause })]);
@@ -153,29 +153,29 @@ fn any_feedback_prevents_an_rtcp_timeout() {
                 rng: &mut rng,
                 trace: &mut trace,
             };
-            sender.on_timeout(&mut cx);
+            sender.handle(&mut cx, Input::Timeout);
             if ms == 100 && answers {
                 let mut report = Vec::new();
                 rtcp::emit_receiver_report(9, &[answer], &mut report);
                 let (ecn, payload) = (Ecn::NotEct, &report[..]);
-                sender.on_datagram(
+                sender.handle(
                     &mut cx,
-                    Datagram {
+                    Input::Datagram(Datagram {
                         ecn,
                         dscp: 0,
                         payload,
-                    },
+                    }),
                 );
             }
             if ms == 10_000 {
                 let (ecn, payload) = (Ecn::NotEct, &packet[..]);
-                sender.on_datagram(
+                sender.handle(
                     &mut cx,
-                    Datagram {
+                    Input::Datagram(Datagram {
                         ecn,
                         dscp: 0,
                         payload,
-                    },
+                    }),
                 );
             }
             if let Some(order) = sender.poll_order(&mut cx) {
@@ -188,7 +188,7 @@ fn any_feedback_prevents_an_rtcp_timeout() {
                 };
                 sender.on_encoded(cx.now, Ok(encoded));
             }
-            while sender.poll_transmit(&mut cx, &mut Vec::new()).is_some() {}
+            while sender.poll(&mut cx, &mut Vec::new()).transmit().is_some() {}
         }
         let tripped = |e: &Event| matches!(e, Event::BreakerTripped { .. });
         trace.iter().find(|(_, e)| tripped(e)).map(|(at, _)| *at)
@@ -291,14 +291,14 @@ impl Harness {
             trace: &mut (),
         };
         let ecn = Ecn::NotEct;
-        self.receiver.on_timeout(&mut cx);
-        self.receiver.on_datagram(
+        self.receiver.handle(&mut cx, Input::Timeout);
+        self.receiver.handle(
             &mut cx,
-            Datagram {
+            Input::Datagram(Datagram {
                 ecn,
                 dscp: 0,
                 payload,
-            },
+            }),
         );
     }
 
@@ -310,8 +310,8 @@ impl Harness {
             rng: &mut rng,
             trace: &mut (),
         };
-        self.receiver.on_timeout(&mut cx);
-        let packet = self.receiver.poll_transmit(&mut cx, &mut out);
+        self.receiver.handle(&mut cx, Input::Timeout);
+        let packet = self.receiver.poll(&mut cx, &mut out).transmit();
         packet.map(|_| out)
     }
 

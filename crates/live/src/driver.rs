@@ -10,7 +10,7 @@ use std::{fmt, io, thread};
 
 use rand_core::Rng;
 use tidegate_core::control::Context;
-use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::endpoint::{Datagram, Endpoint, Input, Output, Transmit};
 use tidegate_core::trace::Trace;
 use tidegate_core::units::Time;
 use tidegate_core::wire::rtcp;
@@ -166,6 +166,7 @@ pub fn drive<E: Endpoint>(
             refused: false,
         },
         refusals: Refusals::default(),
+        last: Output::Wait(None),
     };
     driver.run(conditions, on_turn)
 }
@@ -186,6 +187,8 @@ struct Driver<'a, E> {
     counts: DriverReport,
     /// Refusals before the first received datagram.
     refusals: Refusals,
+    /// The output with which the last poll of the endpoint ended.
+    last: Output,
 }
 
 impl<E: Endpoint> Driver<'_, E> {
@@ -195,15 +198,21 @@ impl<E: Endpoint> Driver<'_, E> {
         mut on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
     ) -> Result<DriverReport, DriveError> {
         let until = conditions.until.unwrap_or(Time::FAR);
+        self.drain(None)?;
         loop {
-            if self.is_due() {
-                self.advance(self.clock.now());
+            if self
+                .last
+                .timer()
+                .is_some_and(|(at, _)| at <= self.clock.now())
+            {
                 self.time_out()?;
             }
             self.advance(self.clock.now());
             let asked = on_turn(self.endpoint, self.now).is_break();
+            // The callback may have changed the endpoint.
+            self.drain(None)?;
             let why = match () {
-                () if self.endpoint.is_done() => EndReason::Done,
+                () if self.last.is_done() => EndReason::Done,
                 () if asked => EndReason::Callback,
                 () if conditions.stop.is_set() => EndReason::Stopped,
                 () if self.now >= until => EndReason::TimeOver,
@@ -223,7 +232,7 @@ impl<E: Endpoint> Driver<'_, E> {
 
     /// Sleeps until an event, and reads the received datagrams.
     fn wait(&mut self, until: Time) -> Result<(), DriveError> {
-        let next = self.endpoint.next_timeout().map_or(Time::FAR, |(at, _)| at);
+        let next = self.last.timer().map_or(Time::FAR, |(at, _)| at);
         let wake = next.min(until).min(self.now + TICK);
         let waited = self.events.wait(wake, &mut self.ready);
         waited.map_err(DriveError::System)?;
@@ -231,7 +240,6 @@ impl<E: Endpoint> Driver<'_, E> {
             self.hear(self.ready.sources()[i])?;
         }
         if self.ready.woken() {
-            self.advance(self.clock.now());
             self.time_out()?;
         }
         Ok(())
@@ -270,58 +278,72 @@ impl<E: Endpoint> Driver<'_, E> {
         let payload = &buffer[..arrival.length];
         let (mut cx, endpoint) = self.cx();
         if arrival.is_new_peer {
-            endpoint.on_peer_change(&mut cx);
+            endpoint.handle(&mut cx, Input::PeerChanged);
         }
         let Arrival { ecn, dscp, .. } = arrival;
-        endpoint.on_datagram(&mut cx, Datagram { ecn, dscp, payload });
-        let check = endpoint.source_check();
-        self.sockets[socket].on_check(check);
-        self.answer(socket);
-        if socket == 0 && rtcp::is_rtcp(payload) && self.endpoint.is_believed() {
+        let datagram = Datagram { ecn, dscp, payload };
+        let check = endpoint.handle(&mut cx, Input::Datagram(datagram));
+        self.sockets[socket].on_check(check.source);
+        if socket == 0 && rtcp::is_rtcp(payload) && check.is_believed {
             self.sockets.retain(|socket| !socket.is_rtcp_fallback());
         }
-        self.drain()
-    }
-
-    /// Sends the endpoint's answer to the source of the last datagram. A failure concerns this
-    /// source only, which need not exist.
-    fn answer(&mut self, socket: usize) {
-        let mut buffer = core::mem::take(&mut self.outgoing);
-        buffer.clear();
-        let (mut cx, endpoint) = self.cx();
-        if endpoint.poll_answer(&mut cx, &mut buffer) {
-            match self.sockets[socket].answer(&buffer) {
-                Ok(()) => self.counts.sent += 1,
-                Err(_) => self.counts.failures += 1,
-            }
-        }
-        self.outgoing = buffer;
+        self.drain(Some(socket))
     }
 
     fn time_out(&mut self) -> Result<(), DriveError> {
+        self.advance(self.clock.now());
         let (mut cx, endpoint) = self.cx();
-        endpoint.on_timeout(&mut cx);
-        self.drain()
+        endpoint.handle(&mut cx, Input::Timeout);
+        self.drain(None)
     }
 
-    fn drain(&mut self) -> Result<(), DriveError> {
-        loop {
-            let mut buffer = core::mem::take(&mut self.outgoing);
+    /// Sends the datagrams of the endpoint. Answers leave from the socket `heard`, by which the last
+    /// datagram came.
+    fn drain(&mut self, heard: Option<usize>) -> Result<(), DriveError> {
+        let mut buffer = core::mem::take(&mut self.outgoing);
+        let result = loop {
             buffer.clear();
             let (mut cx, endpoint) = self.cx();
-            let how = endpoint.poll_transmit(&mut cx, &mut buffer);
-            let from = self.socket_for(&buffer);
-            let result = how.map(|how| self.sockets[from].send(&buffer, how));
-            let length = buffer.len();
-            self.outgoing = buffer;
-            match result {
-                None => return Ok(()),
-                Some(Ok(())) => self.counts.sent += 1,
-                Some(Err(e)) if e.raw_os_error() == Some(libc::EMSGSIZE) => {
-                    return Err(DriveError::TooLarge { length });
+            let output = endpoint.poll(&mut cx, &mut buffer);
+            let sent = match output {
+                Output::Answer => {
+                    self.answer(heard, &buffer);
+                    Ok(())
                 }
-                Some(Err(e)) => self.on_failure(from, e)?,
+                Output::Send(how) => self.send(&buffer, how),
+                Output::Done(_) | Output::Wait(_) => {
+                    self.last = output;
+                    break Ok(());
+                }
+            };
+            if sent.is_err() {
+                break sent;
             }
+        };
+        self.outgoing = buffer;
+        result
+    }
+
+    fn send(&mut self, payload: &[u8], how: Transmit) -> Result<(), DriveError> {
+        let from = self.socket_for(payload);
+        match self.sockets[from].send(payload, how) {
+            Ok(()) => self.counts.sent += 1,
+            Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => {
+                let length = payload.len();
+                return Err(DriveError::TooLarge { length });
+            }
+            Err(e) => self.on_failure(from, e)?,
+        }
+        Ok(())
+    }
+
+    /// Sends an answer to the source of the last datagram. A failure concerns this source only, which
+    /// need not exist.
+    fn answer(&mut self, heard: Option<usize>, payload: &[u8]) {
+        let socket = heard.and_then(|heard| self.sockets.get_mut(heard));
+        match socket.map(|socket| socket.answer(payload)) {
+            Some(Ok(())) => self.counts.sent += 1,
+            Some(Err(_)) | None => self.counts.failures += 1,
         }
     }
 
@@ -354,11 +376,6 @@ impl<E: Endpoint> Driver<'_, E> {
             io::ErrorKind::ConnectionRefused => DriveError::ConnectionRefused { peer },
             _ => DriveError::Unreachable { peer, cause },
         })
-    }
-
-    fn is_due(&self) -> bool {
-        let next = self.endpoint.next_timeout();
-        next.is_some_and(|(at, _)| at <= self.clock.now())
     }
 
     fn advance(&mut self, to: Time) {

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use tidegate_core::control::{Context, TimerReason, sooner};
-use tidegate_core::endpoint::{Datagram, Endpoint, SourceCheck, Transmit};
+use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output, SourceCheck, Transmit};
 use tidegate_core::units::Time;
 use tidegate_core::wire::rtcp::is_rtcp;
 
@@ -31,8 +31,6 @@ pub struct SecureEndpoint<E> {
     inner: E,
     keying: Keying,
     session: Option<Session>,
-    /// Result for the last datagram.
-    check: SourceCheck,
     counts: SecurityCounts,
     /// Copy of a received datagram, which is decrypted in place.
     scratch: Vec<u8>,
@@ -138,7 +136,6 @@ impl<E: Endpoint> SecureEndpoint<E> {
             inner,
             keying,
             session: None,
-            check: SourceCheck::Unchecked,
             counts: SecurityCounts::default(),
             scratch: Vec::new(),
         }
@@ -179,7 +176,7 @@ impl<E: Endpoint> SecureEndpoint<E> {
         self.session.is_some() || !matches!(self.keying, Keying::Initiator(_))
     }
 
-    fn receive(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) -> SourceCheck {
+    fn receive(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) -> Check {
         if let Keying::Initiator(greeting) = &mut self.keying
             && handshake::is_answer(datagram.payload)
         {
@@ -187,34 +184,37 @@ impl<E: Endpoint> SecureEndpoint<E> {
                 Some(keys) => {
                     self.session = Some(Session::of_initiator(&keys));
                     self.counts.sessions += 1;
-                    SourceCheck::NewSession
+                    source(SourceCheck::NewSession)
                 }
-                None => SourceCheck::Rejected,
+                None => source(SourceCheck::Rejected),
             };
         }
         if let Keying::Responder(responder) = &mut self.keying
             && handshake::is_hello(datagram.payload)
         {
             responder.on_hello(cx.now, datagram.payload);
-            return SourceCheck::Rejected;
+            return source(SourceCheck::Rejected);
         }
         self.scratch.clear();
         self.scratch.extend_from_slice(datagram.payload);
         let session = self.session.as_mut();
         let order = session.and_then(|session| session.open(&mut self.scratch));
-        let check = match order {
+        let source = match order {
             Some(PacketOrder::Newest) => SourceCheck::Newest,
             Some(PacketOrder::Late) => SourceCheck::Authenticated,
             None if self.confirm(cx) => SourceCheck::NewSession,
-            None => return SourceCheck::Rejected,
+            None => return source(SourceCheck::Rejected),
         };
         if let Keying::Initiator(greeting) = &mut self.keying {
             greeting.on_authentic(cx.now);
         }
         let payload = &self.scratch;
         let Datagram { ecn, dscp, .. } = datagram;
-        self.inner.on_datagram(cx, Datagram { ecn, dscp, payload });
-        check
+        let input = Input::Datagram(Datagram { ecn, dscp, payload });
+        Check {
+            source,
+            ..self.inner.handle(cx, input)
+        }
     }
 
     /// Whether the datagram in `scratch` is the first with the keys of an answered handshake. If it
@@ -233,23 +233,20 @@ impl<E: Endpoint> SecureEndpoint<E> {
             sender(&self.scratch).is_none_or(|ssrc| !old.unprotector.knows(ssrc))
         });
         if is_other {
-            self.inner.on_peer_change(cx);
+            self.inner.handle(cx, Input::PeerChanged);
         }
         true
     }
-}
 
-impl<E: Endpoint> Endpoint for SecureEndpoint<E> {
-    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
-        if !self.is_secure() {
-            return self.inner.on_datagram(cx, datagram);
-        }
-        self.check = self.receive(cx, datagram);
+    /// Processes a datagram of an endpoint with protection.
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) -> Check {
+        let check = self.receive(cx, datagram);
         let is_answered =
             matches!(&self.keying, Keying::Responder(responder) if responder.has_answer());
-        if self.check == SourceCheck::Rejected && !is_answered {
+        if check.source == SourceCheck::Rejected && !is_answered {
             self.counts.rejected += 1;
         }
+        check
     }
 
     fn on_timeout(&mut self, cx: &mut Context<'_>) {
@@ -258,74 +255,72 @@ impl<E: Endpoint> Endpoint for SecureEndpoint<E> {
             greeting.on_timeout(cx.now, has_session);
         }
         if self.is_started() {
-            self.inner.on_timeout(cx);
+            self.inner.handle(cx, Input::Timeout);
         }
     }
 
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        match &mut self.keying {
-            Keying::Plain => return self.inner.poll_transmit(cx, buffer),
-            Keying::Described => {}
+    /// A message of the handshake that is due.
+    fn handshake(&mut self, buffer: &mut Vec<u8>) -> Option<Output> {
+        let (message, output) = match &mut self.keying {
+            Keying::Plain | Keying::Described => return None,
             Keying::Initiator(greeting) => {
-                if let Some(hello) = greeting.take_hello() {
-                    buffer.extend_from_slice(&hello);
-                    return Some(Transmit::default());
-                }
-                self.session.as_ref()?;
+                (greeting.take_hello()?, Output::Send(Transmit::default()))
             }
-            Keying::Responder(responder) => {
-                if let Some(answer) = responder.take_answer() {
-                    buffer.extend_from_slice(&answer);
-                    return Some(Transmit::default());
-                }
+            Keying::Responder(responder) => (responder.take_answer()?, Output::Answer),
+        };
+        buffer.extend_from_slice(&message);
+        Some(output)
+    }
+
+    /// Time of the next message of the handshake, or of its end.
+    fn handshake_timer(&self) -> Option<(Time, TimerReason)> {
+        let Keying::Initiator(greeting) = &self.keying else {
+            return None;
+        };
+        let at = greeting.next_timeout(self.session.is_some())?;
+        Some((at, TimerReason::Handshake))
+    }
+}
+
+impl<E: Endpoint> Endpoint for SecureEndpoint<E> {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) if self.is_secure() => self.on_datagram(cx, datagram),
+            Input::Datagram(_) | Input::PeerChanged => self.inner.handle(cx, input),
+            Input::Timeout => {
+                self.on_timeout(cx);
+                Check::default()
             }
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        if !self.is_secure() {
+            return self.inner.poll(cx, buffer);
+        }
+        if let Some(output) = self.handshake(buffer) {
+            return output;
+        }
+        if self.has_failed() {
+            return Output::Done(None);
+        }
+        if !self.is_started() {
+            return Output::Wait(self.handshake_timer());
         }
         loop {
-            buffer.clear();
-            let how = self.inner.poll_transmit(cx, buffer)?;
+            let output = self.inner.poll(cx, buffer);
+            match output {
+                Output::Done(timer) => return Output::Done(sooner(timer, self.handshake_timer())),
+                Output::Wait(timer) => return Output::Wait(sooner(timer, self.handshake_timer())),
+                Output::Answer | Output::Send(_) => {}
+            }
             let session = self.session.as_mut();
             if session.is_some_and(|session| session.protector.protect(buffer).is_ok()) {
-                return Some(how);
+                return output;
             }
+            buffer.clear();
             self.counts.unsent += 1;
         }
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        let inner = self.is_started().then(|| self.inner.next_timeout());
-        let Keying::Initiator(greeting) = &self.keying else {
-            return inner.flatten();
-        };
-        let handshake = greeting.next_timeout(self.session.is_some());
-        let handshake = handshake.map(|at| (at, TimerReason::Handshake));
-        sooner(inner.flatten(), handshake)
-    }
-
-    fn is_done(&self) -> bool {
-        self.has_failed() || self.inner.is_done()
-    }
-
-    fn source_check(&self) -> SourceCheck {
-        self.check
-    }
-
-    fn is_believed(&self) -> bool {
-        self.check != SourceCheck::Rejected && self.inner.is_believed()
-    }
-
-    fn poll_answer(&mut self, _cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> bool {
-        let Keying::Responder(responder) = &mut self.keying else {
-            return false;
-        };
-        let answer = responder.take_answer();
-        if let Some(answer) = &answer {
-            buffer.extend_from_slice(answer);
-        }
-        answer.is_some()
-    }
-
-    fn on_peer_change(&mut self, cx: &mut Context<'_>) {
-        self.inner.on_peer_change(cx);
     }
 }
 
@@ -415,6 +410,14 @@ impl Greeting {
         self.since = None;
         self.open.clear();
         self.is_due = false;
+    }
+}
+
+/// The check of a datagram that did not reach the inner endpoint.
+fn source(source: SourceCheck) -> Check {
+    Check {
+        source,
+        is_believed: false,
     }
 }
 

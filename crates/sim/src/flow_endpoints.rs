@@ -4,11 +4,11 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use rand_core::Rng;
-use tidegate_core::control::{Algorithm as _, Context, Demand, Outcome, Start, TimerReason};
+use tidegate_core::control::{Algorithm as _, Context, Demand, Outcome, Start};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::fixed::FixedConfig;
 use tidegate_core::delay_bound::PlannerConfig;
-use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::endpoint::{Check, Endpoint, Input, Output};
 use tidegate_core::link::LinkConfig;
 use tidegate_core::media::FrameEncoder;
 use tidegate_core::random::Seed;
@@ -274,43 +274,19 @@ impl<P: EncodePipe> Player<P> {
 }
 
 impl<P: EncodePipe> Endpoint for Player<P> {
-    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
         match self {
-            Self::Model(e) => e.on_datagram(cx, datagram),
-            Self::Receiver(e) => e.on_datagram(cx, datagram),
-            Self::Video(e) => e.on_datagram(cx, datagram),
+            Self::Model(e) => e.handle(cx, input),
+            Self::Receiver(e) => e.handle(cx, input),
+            Self::Video(e) => e.handle(cx, input),
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
         match self {
-            Self::Model(e) => e.on_timeout(cx),
-            Self::Receiver(e) => e.on_timeout(cx),
-            Self::Video(e) => e.on_timeout(cx),
-        }
-    }
-
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        match self {
-            Self::Model(e) => e.poll_transmit(cx, buffer),
-            Self::Receiver(e) => e.poll_transmit(cx, buffer),
-            Self::Video(e) => e.poll_transmit(cx, buffer),
-        }
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        match self {
-            Self::Model(e) => e.next_timeout(),
-            Self::Receiver(e) => e.next_timeout(),
-            Self::Video(e) => e.next_timeout(),
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        match self {
-            Self::Model(e) => e.is_done(),
-            Self::Receiver(e) => e.is_done(),
-            Self::Video(e) => e.is_done(),
+            Self::Model(e) => e.poll(cx, buffer),
+            Self::Receiver(e) => e.poll(cx, buffer),
+            Self::Video(e) => e.poll(cx, buffer),
         }
     }
 }

@@ -281,9 +281,9 @@ fn collect(
             error
         }
         (SimFlow::Real(mut sender), SimFlow::Real(mut receiver)) => {
-            sender.0.finish(result);
-            receiver.0.finish(result);
-            match &sender.0 {
+            sender.endpoint.finish(result);
+            receiver.endpoint.finish(result);
+            match &sender.endpoint {
                 Player::Video(streamer) => streamer.error().cloned(),
                 Player::Model(_) | Player::Receiver(_) => None,
             }

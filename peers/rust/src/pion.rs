@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use tidegate_core::control::{Context, TimerReason, sooner};
-use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output, Transmit};
 use tidegate_core::units::{Rate, Time};
 
 use crate::call::{Call, Part, Parts};
@@ -85,7 +85,7 @@ impl Sender {
     }
 }
 
-impl Endpoint for Sender {
+impl Sender {
     fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         self.ask(cx.now, Question::Datagram(datagram.payload));
     }
@@ -105,17 +105,31 @@ impl Endpoint for Sender {
         }
     }
 
-    fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        buffer.extend(self.outgoing.pop_front()?);
-        Some(Transmit::default())
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+    fn timer(&self) -> Option<(Time, TimerReason)> {
         if self.failure.is_some() {
             return None;
         }
         let frame = Some((self.source.next(), TimerReason::Capture));
         sooner(Some((self.pacer, TimerReason::Pacing)), frame)
+    }
+}
+
+impl Endpoint for Sender {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) => self.on_datagram(cx, datagram),
+            Input::PeerChanged => {}
+            Input::Timeout => self.on_timeout(cx),
+        }
+        Check::default()
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        let Some(datagram) = self.outgoing.pop_front() else {
+            return Output::Wait(self.timer());
+        };
+        buffer.extend(datagram);
+        Output::Send(Transmit::default())
     }
 }
 
@@ -146,7 +160,7 @@ impl Receiver {
     }
 }
 
-impl Endpoint for Receiver {
+impl Receiver {
     fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         self.ask(cx.now, Question::Datagram(datagram.payload));
         self.report.get_or_insert(cx.now + FEEDBACK);
@@ -159,14 +173,28 @@ impl Endpoint for Receiver {
         }
     }
 
-    fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        buffer.extend(self.outgoing.pop_front()?);
-        Some(Transmit::default())
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+    fn timer(&self) -> Option<(Time, TimerReason)> {
         let report = self.report.filter(|_| self.failure.is_none());
         report.map(|at| (at, TimerReason::Feedback))
+    }
+}
+
+impl Endpoint for Receiver {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) => self.on_datagram(cx, datagram),
+            Input::PeerChanged => {}
+            Input::Timeout => self.on_timeout(cx),
+        }
+        Check::default()
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        let Some(datagram) = self.outgoing.pop_front() else {
+            return Output::Wait(self.timer());
+        };
+        buffer.extend(datagram);
+        Output::Send(Transmit::default())
     }
 }
 

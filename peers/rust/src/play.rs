@@ -5,8 +5,8 @@ use core::fmt;
 use core::time::Duration;
 use std::path::PathBuf;
 
-use tidegate_core::control::{Context, TimerReason};
-use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::control::Context;
+use tidegate_core::endpoint::{Check, Endpoint, Input, Output};
 use tidegate_core::link::{Network, NetworkError, StepsError};
 use tidegate_core::random::Seed;
 use tidegate_core::session::stream::Direct;
@@ -168,7 +168,7 @@ fn parties(
             let call = Call::new(scenario, role, place, options.first_rate, options.seed);
             let parts = peer.parts(&call, options.pion.as_deref());
             let parts = parts.map_err(|error| failed(error.to_string()))?;
-            let real = |part| Member::Real(Box::new(EndpointAgent(Player::Peer(part))));
+            let real = |part| Member::Real(Box::new(EndpointAgent::new(Player::Peer(part))));
             (real(parts.sender), real(parts.receiver), Duration::ZERO)
         };
         let first = parties.len();
@@ -204,7 +204,7 @@ fn background(role: &FlowInstance, seed: Seed) -> (Member, Member) {
         Ok(Direct::new(encoder.expect("x264 is refused before")))
     };
     let Ok(sender) = role.sender(seed, pipe);
-    let real = |player| Member::Real(Box::new(EndpointAgent(Player::Ours(player))));
+    let real = |player| Member::Real(Box::new(EndpointAgent::new(Player::Ours(player))));
     (real(sender), real(role.receiver(seed)))
 }
 
@@ -250,7 +250,7 @@ impl Member {
     fn failure(&self) -> Option<&str> {
         match self {
             Self::Model(_) => None,
-            Self::Real(player) => player.0.failure(),
+            Self::Real(player) => player.endpoint.failure(),
         }
     }
 }
@@ -310,38 +310,17 @@ impl Player {
 }
 
 impl Endpoint for Player {
-    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
         match self {
-            Self::Ours(e) => e.on_datagram(cx, datagram),
-            Self::Peer(e) => e.on_datagram(cx, datagram),
+            Self::Ours(e) => e.handle(cx, input),
+            Self::Peer(e) => e.handle(cx, input),
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
         match self {
-            Self::Ours(e) => e.on_timeout(cx),
-            Self::Peer(e) => e.on_timeout(cx),
-        }
-    }
-
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        match self {
-            Self::Ours(e) => e.poll_transmit(cx, buffer),
-            Self::Peer(e) => e.poll_transmit(cx, buffer),
-        }
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        match self {
-            Self::Ours(e) => e.next_timeout(),
-            Self::Peer(e) => e.next_timeout(),
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        match self {
-            Self::Ours(e) => e.is_done(),
-            Self::Peer(e) => e.is_done(),
+            Self::Ours(e) => e.poll(cx, buffer),
+            Self::Peer(e) => e.poll(cx, buffer),
         }
     }
 }

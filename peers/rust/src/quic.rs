@@ -18,7 +18,7 @@ use quinn_proto::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tidegate_core::control::{Context, Ecn, TimerReason};
-use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output, Transmit};
 use tidegate_core::units::Time;
 
 use crate::call::{Call, Part, Parts};
@@ -165,7 +165,7 @@ impl Session {
     }
 }
 
-impl Endpoint for Party {
+impl Party {
     fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         let ecn = EcnCodepoint::from_bits(datagram.ecn.bits());
         let data = BytesMut::from(datagram.payload);
@@ -198,7 +198,7 @@ impl Endpoint for Party {
         }
     }
 
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         let ecn = |codepoint: Option<EcnCodepoint>| match codepoint {
             Some(codepoint) if self.call.ecn => Ecn::from_bits(codepoint as u8),
             _ => Ecn::NotEct,
@@ -235,10 +235,25 @@ impl Endpoint for Party {
         self.next = self.next.min(pause.unwrap_or(Time::FAR));
         None
     }
+}
 
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+impl Endpoint for Party {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) => self.on_datagram(cx, datagram),
+            Input::PeerChanged => {}
+            Input::Timeout => self.on_timeout(cx),
+        }
+        Check::default()
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        if let Some(transmit) = self.transmit(cx, buffer) {
+            return Output::Send(transmit);
+        }
         let pending = self.failure.is_none() && !matches!(self.state, State::Waits);
-        (pending && self.next < Time::FAR).then_some((self.next, TimerReason::Pacing))
+        let timer = (self.next, TimerReason::Pacing);
+        Output::Wait((pending && self.next < Time::FAR).then_some(timer))
     }
 }
 

@@ -13,7 +13,7 @@ use str0m::net::{Protocol, Receive};
 use str0m::rtp::RtpWrite;
 use str0m::{Candidate, Event, Input, Output, Rtc, RtcError};
 use tidegate_core::control::{Context, TimerReason, sooner};
-use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::endpoint::{self, Check, Datagram, Endpoint, Transmit};
 use tidegate_core::link::{
     LinkConfig, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId,
 };
@@ -197,7 +197,7 @@ impl Media {
     }
 }
 
-impl Endpoint for Party {
+impl Party {
     fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         let outcome = self.receive(self.clock.instant(cx.now), datagram.payload);
         self.fail(outcome);
@@ -213,7 +213,7 @@ impl Endpoint for Party {
         }
     }
 
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
+    fn next_datagram(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
         if !self.rtc.is_alive() {
             self.failure
                 .get_or_insert_with(|| "str0m gave the connection up".to_owned());
@@ -238,7 +238,7 @@ impl Endpoint for Party {
         }
     }
 
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+    fn timer(&self) -> Option<(Time, TimerReason)> {
         if self.failure.is_some() {
             return None;
         }
@@ -250,6 +250,24 @@ impl Endpoint for Party {
             Some((self.clock.time(self.next), TimerReason::Pacing)),
             frame,
         )
+    }
+}
+
+impl Endpoint for Party {
+    fn handle(&mut self, cx: &mut Context<'_>, input: endpoint::Input<'_>) -> Check {
+        match input {
+            endpoint::Input::Datagram(datagram) => self.on_datagram(cx, datagram),
+            endpoint::Input::PeerChanged => {}
+            endpoint::Input::Timeout => self.on_timeout(cx),
+        }
+        Check::default()
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> endpoint::Output {
+        match self.next_datagram(cx, buffer) {
+            Some(transmit) => endpoint::Output::Send(transmit),
+            None => endpoint::Output::Wait(self.timer()),
+        }
     }
 }
 
@@ -284,7 +302,7 @@ fn connected(call: &Call) -> Result<[Party; 2], SetupError> {
     introduce(&mut sender, &mut receiver)?;
     let party = |name: &str, endpoint, peer| world::Node {
         name: name.to_owned(),
-        agent: EndpointAgent(endpoint),
+        agent: EndpointAgent::new(endpoint),
         peer: NodeId(peer),
         route: RouteId(1 - peer),
         flow: 0,
@@ -304,7 +322,7 @@ fn connected(call: &Call) -> Result<[Party; 2], SetupError> {
     let parties: Vec<Party> = world
         .into_agents()
         .into_iter()
-        .map(|wired| wired.0)
+        .map(|agent| agent.endpoint)
         .collect();
     let parties: [Party; 2] = parties.try_into().map_err(|_| SetupError::TooSlow)?;
     if parties.iter().any(|party| !party.rtc.is_connected()) {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::json;
 use tidegate_core::control::{Ecn, LowerEffort, Outcome};
-use tidegate_core::endpoint::Endpoint as _;
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::sender::{SentFrame, Status};
 use tidegate_core::trace::Event;
@@ -118,7 +117,7 @@ impl Reporter {
         let status = sender.status();
         self.keep(now, events);
         // A session that has ended has no state.
-        if !stream.is_done() {
+        if !stream.sender().is_done() {
             self.tell_changes(now, &status);
         }
         if let Some(slow) = self.pace.check(now) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::control::{Context, TimerReason};
-use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::endpoint::{Check, Endpoint, Input, Output};
 use tidegate_core::session::sender::MediaSender;
 use tidegate_core::session::stream::{EncodePipe, Streamer};
 use tidegate_core::units::Time;
@@ -14,6 +14,8 @@ pub(super) struct Paced<P> {
     stream: Streamer<P>,
     lateness: Lateness,
     heard: Option<Time>,
+    /// The timer of the stream.
+    timer: Option<(Time, TimerReason)>,
 }
 
 impl<P: EncodePipe> Paced<P> {
@@ -22,6 +24,7 @@ impl<P: EncodePipe> Paced<P> {
             stream,
             lateness: Lateness::default(),
             heard: None,
+            timer: None,
         }
     }
 
@@ -48,36 +51,23 @@ impl<P: EncodePipe> Paced<P> {
 }
 
 impl<P: EncodePipe> Endpoint for Paced<P> {
-    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
-        self.stream.on_datagram(cx, datagram);
-        if self.stream.is_believed() {
-            self.heard = Some(cx.now);
-        }
-    }
-
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        if let Some((due, TimerReason::Pacing)) = self.stream.next_timeout()
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        if let (Input::Timeout, Some((due, TimerReason::Pacing))) = (input, self.timer)
             && due <= cx.now
         {
             self.lateness.add(cx.now.since(due));
         }
-        self.stream.on_timeout(cx);
+        let check = self.stream.handle(cx, input);
+        if check.is_believed {
+            self.heard = Some(cx.now);
+        }
+        check
     }
 
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        self.stream.poll_transmit(cx, buffer)
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        self.stream.next_timeout()
-    }
-
-    fn is_done(&self) -> bool {
-        self.stream.is_done()
-    }
-
-    fn is_believed(&self) -> bool {
-        self.stream.is_believed()
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        let output = self.stream.poll(cx, buffer);
+        self.timer = output.timer();
+        output
     }
 }
 

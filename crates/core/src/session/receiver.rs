@@ -14,7 +14,7 @@ use super::pauses::Pauses;
 use super::receiver_stats::{Arrivals, ReceivedTotal, ReceiverStats};
 use super::slowdown_detector::SlowdownDetector;
 use crate::control::{Context, TimerReason, sooner};
-use crate::endpoint::{Datagram, Endpoint, Transmit};
+use crate::endpoint::{Check, Datagram, Endpoint, Input, Output, Transmit};
 use crate::units::Time;
 use crate::wire::ccfb::CcfbBuilder;
 use crate::wire::ntp::NtpShort;
@@ -358,9 +358,7 @@ impl MediaReceiver {
         };
         Some((last + self.config.feedback_interval * 4).max(self.feedback_sent + wait))
     }
-}
 
-impl Endpoint for MediaReceiver {
     fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         if self.presence == Presence::Left {
             return;
@@ -413,13 +411,13 @@ impl Endpoint for MediaReceiver {
         }
     }
 
-    fn poll_transmit(&mut self, _cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        let Some(packet) = self.outgoing.pop_front() else {
-            return self.probes.poll_transmit(buffer);
-        };
-        self.has_sent = true;
-        buffer.extend_from_slice(&packet);
-        Some(Transmit::default())
+    fn on_peer_change(&mut self, cx: &mut Context<'_>) {
+        if self.media.ssrc.is_some() {
+            self.start_over();
+            self.frames.forget_sets();
+            // A new stream begins with a key frame; one that continues must be asked for it.
+            self.want_key = Some(cx.now + KEY_RETRY);
+        }
     }
 
     fn next_timeout(&self) -> Option<(Time, TimerReason)> {
@@ -444,17 +442,32 @@ impl Endpoint for MediaReceiver {
         let next = sooner(assembly, feedback.map(|at| (at, TimerReason::Feedback)));
         sooner(next, self.ends_at().map(|at| (at, TimerReason::Silence)))
     }
+}
 
-    fn is_done(&self) -> bool {
-        (self.ended || self.presence == Presence::Left) && self.outgoing.is_empty()
+impl Endpoint for MediaReceiver {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) => self.on_datagram(cx, datagram),
+            Input::PeerChanged => self.on_peer_change(cx),
+            Input::Timeout => self.on_timeout(cx),
+        }
+        Check::default()
     }
 
-    fn on_peer_change(&mut self, cx: &mut Context<'_>) {
-        if self.media.ssrc.is_some() {
-            self.start_over();
-            self.frames.forget_sets();
-            // A new stream begins with a key frame; one that continues must be asked for it.
-            self.want_key = Some(cx.now + KEY_RETRY);
+    fn poll(&mut self, _cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        if let Some(packet) = self.outgoing.pop_front() {
+            self.has_sent = true;
+            buffer.extend_from_slice(&packet);
+            return Output::Send(Transmit::default());
+        }
+        if let Some(transmit) = self.probes.poll_transmit(buffer) {
+            return Output::Send(transmit);
+        }
+        let timer = self.next_timeout();
+        if self.ended || self.presence == Presence::Left {
+            Output::Done(timer)
+        } else {
+            Output::Wait(timer)
         }
     }
 }

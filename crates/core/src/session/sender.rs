@@ -22,7 +22,7 @@ use super::probes::ProbeStream;
 use super::receiver_reports::ReceiverReports;
 use crate::control::{Context, LowerEffort, RateControl, Report, Target, TimerReason, sooner};
 use crate::delay_bound::PlannerConfig;
-use crate::endpoint::Datagram;
+use crate::endpoint::{Check, Datagram, Endpoint, Input, Output};
 use crate::media::{EncodeError, Encoded, FrameOrder, MEDIA_CLOCK};
 use crate::trace::{BreakerCause, DropCause, Event, FeedbackFault, KeyCause};
 use crate::units::{Bytes, Rate, Time};
@@ -45,10 +45,10 @@ mod transmit;
 /// Sends one stream. Orders frames at a rate that meets the delay bound, packetises and paces them,
 /// retransmits lost packets that can still be in time, and drops frames that cannot.
 ///
-/// Contract, as for [`crate::endpoint::Endpoint`]: after each input, answer
-/// [`poll_order`](Self::poll_order) with [`on_encoded`](Self::on_encoded) until it returns `None`
-/// (the encoder may be asynchronous; one order is open at a time), drain
-/// [`poll_transmit`](Self::poll_transmit), and sleep until [`next_timeout`](Self::next_timeout).
+/// An [`Endpoint`] without its encoder, as [`Streamer`](super::stream::Streamer) joins them: after each
+/// input, the caller answers [`poll_order`](Self::poll_order) with [`on_encoded`](Self::on_encoded)
+/// until it returns `None`, and then [polls](Endpoint::poll). The encoder may be asynchronous; one
+/// order is open at a time.
 #[derive(Debug)]
 pub struct MediaSender {
     config: SenderConfig,
@@ -103,7 +103,8 @@ pub struct MediaSender {
     started: Time,
     /// Whether a report block about the media stream was received.
     has_report_block: bool,
-    /// Whether the last datagram held a report about packets or sender reports of this session.
+    /// Whether the datagram being processed held a report about packets or sender reports of this
+    /// session.
     is_believed: bool,
     /// SSRC of the receiver that sent the latest such block.
     reporter: Option<u32>,
@@ -327,9 +328,9 @@ impl MediaSender {
         }
     }
 
-    /// Processes a datagram of the peer. A datagram before the first
-    /// [`on_timeout`](Self::on_timeout) is rejected: nothing was sent yet that it could answer.
-    pub fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
+    /// Processes a datagram of the peer. A datagram before the first timeout is rejected: nothing was
+    /// sent yet that it could answer.
+    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         if self.phase == (Phase::Greeting { since: Time::FAR }) {
             return reject(cx, FeedbackFault::UnknownSource);
         }
@@ -337,13 +338,8 @@ impl MediaSender {
         self.open_if_greeted(cx.now);
     }
 
-    /// Whether the last datagram held a report about packets or sender reports of this session.
-    pub fn is_believed(&self) -> bool {
-        self.is_believed
-    }
-
     /// Processes the deadline of [`next_timeout`](Self::next_timeout).
-    pub fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
         let now = cx.now;
         if let Phase::Closed(_) = self.phase {
             return self.repeat_bye(now);
@@ -384,7 +380,7 @@ impl MediaSender {
     }
 
     /// Time of the next [`on_timeout`](Self::on_timeout), and its reason.
-    pub fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
         match self.phase {
             Phase::Closed(_) => return self.next_report.map(|at| (at, TimerReason::Feedback)),
             Phase::Greeting { since: Time::FAR } => {
@@ -667,6 +663,26 @@ impl MediaSender {
         let margin = self.path.one_way() + self.queueing();
         let bound = self.config.delay_bound?.saturating_sub(margin);
         Some(captured + bound + Duration::from_nanos(1))
+    }
+}
+
+impl Endpoint for MediaSender {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) => self.on_datagram(cx, datagram),
+            // Feedback tells by itself whether it is about this stream.
+            Input::PeerChanged => {}
+            Input::Timeout => self.on_timeout(cx),
+        }
+        Check::believed(core::mem::take(&mut self.is_believed))
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        match self.next_packet(cx, buffer) {
+            Some(transmit) => Output::Send(transmit),
+            None if self.is_done() => Output::Done(self.next_timeout()),
+            None => Output::Wait(self.next_timeout()),
+        }
     }
 }
 

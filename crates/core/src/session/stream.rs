@@ -4,17 +4,16 @@ use core::fmt::Debug;
 use core::time::Duration;
 
 use super::sender::MediaSender;
-use crate::control::{Context, TimerReason};
-use crate::endpoint::{Datagram, Endpoint, Transmit};
+use crate::control::Context;
+use crate::endpoint::{Check, Endpoint, Input, Output};
 use crate::media::{EncodeError, Encoded, FrameEncoder, FrameOrder};
-use crate::units::Time;
 
 /// An asynchronous encoder. At most one order is open at a time.
 pub trait EncodePipe: Debug + Send {
     /// Starts to encode the ordered frame.
     fn submit(&mut self, order: FrameOrder);
 
-    /// Returns the result when the encoder has finished. The driver calls [`Endpoint::on_timeout`]
+    /// Returns the result when the encoder has finished. The driver passes [`Input::Timeout`]
     /// when a result may be available.
     fn poll(&mut self) -> Option<Result<Encoded, EncodeError>>;
 
@@ -118,29 +117,13 @@ impl<P: EncodePipe> Streamer<P> {
 }
 
 impl<P: EncodePipe> Endpoint for Streamer<P> {
-    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
-        self.sender.on_datagram(cx, datagram);
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        let check = self.sender.handle(cx, input);
         self.turn(cx);
+        check
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        self.sender.on_timeout(cx);
-        self.turn(cx);
-    }
-
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        self.sender.poll_transmit(cx, buffer)
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        self.sender.next_timeout()
-    }
-
-    fn is_done(&self) -> bool {
-        self.sender.is_done()
-    }
-
-    fn is_believed(&self) -> bool {
-        self.sender.is_believed()
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        self.sender.poll(cx, buffer)
     }
 }

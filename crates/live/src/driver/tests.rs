@@ -2,7 +2,7 @@ use std::net::UdpSocket;
 use std::thread;
 
 use tidegate_core::control::{Ecn, TimerReason};
-use tidegate_core::endpoint::Transmit;
+use tidegate_core::endpoint::Check;
 use tidegate_core::random::Seed;
 
 use super::*;
@@ -34,40 +34,38 @@ impl Talker {
 }
 
 impl Endpoint for Talker {
-    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
-        self.heard
-            .push((cx.now, datagram.ecn, datagram.payload.to_vec()));
-    }
-
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        self.timeouts.push(cx.now);
-        self.ready |= cx.now >= self.next;
-    }
-
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        if self.left == 0 || !core::mem::take(&mut self.ready) {
-            return None;
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        let mut check = Check::default();
+        match input {
+            Input::Datagram(Datagram { ecn, payload, .. }) => {
+                self.heard.push((cx.now, ecn, payload.to_vec()));
+                check.is_believed =
+                    self.trusted.is_some() && payload.get(7) == self.trusted.as_ref();
+            }
+            Input::PeerChanged => {}
+            Input::Timeout => {
+                self.timeouts.push(cx.now);
+                self.ready |= cx.now >= self.next;
+            }
         }
-        self.left -= 1;
-        self.next = cx.now + self.every;
-        buffer.extend_from_slice(b"word");
-        Some(Transmit {
-            ecn: Ecn::Ect0,
-            dscp: 0,
-        })
+        check
     }
 
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        (self.left > 0).then_some((self.next, TimerReason::Pacing))
-    }
-
-    fn is_done(&self) -> bool {
-        self.left == 0 && self.every > Duration::ZERO
-    }
-
-    fn is_believed(&self) -> bool {
-        let last = self.heard.last().and_then(|(.., payload)| payload.get(7));
-        self.trusted.is_some() && last.copied() == self.trusted
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        if self.left > 0 && core::mem::take(&mut self.ready) {
+            self.left -= 1;
+            self.next = cx.now + self.every;
+            buffer.extend_from_slice(b"word");
+            return Output::Send(Transmit {
+                ecn: Ecn::Ect0,
+                dscp: 0,
+            });
+        }
+        match self.left {
+            0 if self.every > Duration::ZERO => Output::Done(None),
+            0 => Output::Wait(None),
+            _ => Output::Wait(Some((self.next, TimerReason::Pacing))),
+        }
     }
 }
 
@@ -285,14 +283,12 @@ fn oversized_datagram_is_an_error() {
     #[derive(Debug)]
     struct Giant;
     impl Endpoint for Giant {
-        fn on_datagram(&mut self, _: &mut Context<'_>, _: Datagram<'_>) {}
-        fn on_timeout(&mut self, _: &mut Context<'_>) {}
-        fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-            buffer.resize(LARGEST + 1, 0);
-            Some(Transmit::default())
+        fn handle(&mut self, _: &mut Context<'_>, _: Input<'_>) -> Check {
+            Check::default()
         }
-        fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-            Some((Time::ZERO, TimerReason::Schedule))
+        fn poll(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+            buffer.resize(LARGEST + 1, 0);
+            Output::Send(Transmit::default())
         }
     }
     let there = any();

@@ -20,20 +20,28 @@ struct Peer {
 }
 
 impl Endpoint for Peer {
-    fn on_datagram(&mut self, _: &mut Context<'_>, datagram: Datagram<'_>) {
-        self.received.push(datagram.payload.to_vec());
-        self.ready += u32::from(!self.is_sender);
-    }
-
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        if self.is_sender && cx.now >= self.next {
-            self.next = cx.now + INTERVAL;
-            self.ready = 1;
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) => {
+                self.received.push(datagram.payload.to_vec());
+                self.ready += u32::from(!self.is_sender);
+            }
+            Input::PeerChanged => self.changes += 1,
+            Input::Timeout if self.is_sender && cx.now >= self.next => {
+                self.next = cx.now + INTERVAL;
+                self.ready = 1;
+            }
+            Input::Timeout => {}
         }
+        Check::default()
     }
 
-    fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        self.ready = self.ready.checked_sub(1)?;
+    fn poll(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        if self.ready == 0 {
+            let timer = (self.next, TimerReason::Schedule);
+            return Output::Wait(self.is_sender.then_some(timer));
+        }
+        self.ready -= 1;
         if self.is_sender {
             buffer.extend_from_slice(&[0x80, 96]);
             buffer.extend_from_slice(&self.sequence.to_be_bytes());
@@ -43,15 +51,7 @@ impl Endpoint for Peer {
             buffer.extend_from_slice(&[0x80, 201, 0, 1]);
         }
         buffer.extend_from_slice(&self.ssrc.to_be_bytes());
-        Some(Transmit::default())
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        self.is_sender.then_some((self.next, TimerReason::Schedule))
-    }
-
-    fn on_peer_change(&mut self, _: &mut Context<'_>) {
-        self.changes += 1;
+        Output::Send(Transmit::default())
     }
 }
 
@@ -89,7 +89,7 @@ fn drain(end: &mut End, now: Time) -> Vec<Vec<u8>> {
     let mut sent = Vec::new();
     loop {
         let mut buffer = Vec::new();
-        let more = with_cx(now, |cx| end.poll_transmit(cx, &mut buffer).is_some());
+        let more = with_cx(now, |cx| end.poll(cx, &mut buffer).transmit().is_some());
         if !more {
             return sent;
         }
@@ -104,15 +104,21 @@ fn deliver(end: &mut End, now: Time, payload: &[u8]) -> SourceCheck {
         dscp: 0,
         payload,
     };
-    with_cx(now, |cx| end.on_datagram(cx, datagram));
-    end.source_check()
+    with_cx(now, |cx| end.handle(cx, Input::Datagram(datagram))).source
+}
+
+/// What an end waits for. All its datagrams were fetched.
+fn waits(end: &mut End, now: Time) -> Output {
+    let output = with_cx(now, |cx| end.poll(cx, &mut Vec::new()));
+    assert_eq!(output.transmit(), None);
+    output
 }
 
 /// Runs both ends for a time without delay. Returns what the left one has sent.
 fn run(left: &mut End, right: &mut End, from: Time, span: Duration) -> Vec<Vec<u8>> {
     let (mut now, mut sent) = (from, Vec::new());
     while now < from + span {
-        with_cx(now, |cx| left.on_timeout(cx));
+        with_cx(now, |cx| left.handle(cx, Input::Timeout));
         let mut there = drain(left, now);
         sent.extend_from_slice(&there);
         while !there.is_empty() {
@@ -126,7 +132,8 @@ fn run(left: &mut End, right: &mut End, from: Time, span: Duration) -> Vec<Vec<u
             there = drain(left, now);
             sent.extend_from_slice(&there);
         }
-        let next = left.next_timeout().map_or(from + span, |(at, _)| at);
+        let timer = waits(left, now).timer();
+        let next = timer.map_or(from + span, |(at, _)| at);
         now = next.max(now + Duration::from_millis(1));
     }
     sent
@@ -141,7 +148,7 @@ fn run_delayed(left: &mut End, right: &mut End, delay: Duration, span: Duration)
                 deliver(end, now, &datagram);
             }
         }
-        with_cx(now, |cx| end.on_timeout(cx));
+        with_cx(now, |cx| end.handle(cx, Input::Timeout));
         let sent = drain(end, now).into_iter();
         leaving.extend(sent.map(|datagram| (now + delay, datagram)));
     };
@@ -182,14 +189,16 @@ fn another_secret_gives_no_answer_and_an_error_after_the_patience() {
         Time::ZERO,
         PATIENCE.saturating_sub(SECOND),
     );
-    assert!(!left.has_failed() && !left.is_done());
+    assert!(!left.has_failed());
+    assert!(!waits(&mut left, Time::ZERO + PATIENCE).is_done());
     let sent = run(
         &mut left,
         &mut right,
         Time::ZERO + PATIENCE.saturating_sub(SECOND),
         SECOND * 3,
     );
-    assert!(left.has_failed() && left.is_done() && left.next_timeout().is_none());
+    assert!(left.has_failed());
+    assert_eq!(waits(&mut left, Time::ZERO + PATIENCE), Output::Done(None));
     assert!(sent.len() <= 3, "a hello a second");
     assert!(right.counts().rejected > 10 && drain(&mut right, Time::ZERO).is_empty());
 }
@@ -212,7 +221,7 @@ fn a_sender_that_restarts_is_received_at_once() {
 }
 
 fn drain_one(end: &mut End, now: Time) -> Vec<u8> {
-    with_cx(now, |cx| end.on_timeout(cx));
+    with_cx(now, |cx| end.handle(cx, Input::Timeout));
     drain(end, now).pop().unwrap()
 }
 
@@ -239,7 +248,7 @@ fn an_interruption_that_renews_the_keys_does_not_change_the_peer() {
     let mut now = Time::ZERO + SECOND;
     for _ in 0..300 {
         now += INTERVAL;
-        with_cx(now, |cx| left.on_timeout(cx));
+        with_cx(now, |cx| left.handle(cx, Input::Timeout));
         drain(&mut left, now);
     }
     run(&mut left, &mut right, now, SECOND);
@@ -275,7 +284,8 @@ fn a_replayed_hello_changes_nothing_and_gets_no_longer_answer() {
     for hello in [&recorded, &recorded, &sent[0]] {
         assert_eq!(deliver(&mut right, now, hello), SourceCheck::Rejected);
         let mut answer = Vec::new();
-        with_cx(now, |cx| right.poll_answer(cx, &mut answer));
+        let output = with_cx(now, |cx| right.poll(cx, &mut answer));
+        assert!(matches!(output, Output::Answer | Output::Wait(_)));
         assert!(answer.len() <= hello.len());
     }
     let before = right.inner().received.len();
@@ -344,7 +354,7 @@ fn recorded_hellos_that_were_answered_do_not_delay_a_handshake() {
     replay(&mut right, &mut now, 10_000);
     // The answer to the first hello is lost.
     let mut left = sender(1);
-    with_cx(now, |cx| left.on_timeout(cx));
+    with_cx(now, |cx| left.handle(cx, Input::Timeout));
     let hello = drain(&mut left, now).remove(0);
     deliver(&mut right, now, &hello);
     drain(&mut right, now);
@@ -360,9 +370,9 @@ fn an_initiator_replaces_a_hello_without_answer() {
     let mut hellos = std::collections::BTreeSet::new();
     let mut now = Time::ZERO;
     while !left.has_failed() {
-        with_cx(now, |cx| left.on_timeout(cx));
+        with_cx(now, |cx| left.handle(cx, Input::Timeout));
         hellos.extend(drain(&mut left, now));
-        now = left.next_timeout().map_or(now, |(at, _)| at);
+        now = waits(&mut left, now).timer().map_or(now, |(at, _)| at);
     }
     assert!((19..=22).contains(&hellos.len()), "{}", hellos.len());
 }
@@ -376,7 +386,7 @@ fn reflected_packets_are_rejected_where_both_directions_share_a_key() {
     let sent = run(&mut left, &mut right, Time::ZERO, SECOND);
     let now = Time::ZERO + SECOND;
     assert_eq!(deliver(&mut left, now, &sent[5]), SourceCheck::Rejected);
-    with_cx(now, |cx| left.on_timeout(cx));
+    with_cx(now, |cx| left.handle(cx, Input::Timeout));
     let media = drain(&mut left, now).remove(0);
     assert_eq!(deliver(&mut right, now, &media), SourceCheck::Newest);
     let report = drain(&mut right, now).remove(0);
@@ -392,7 +402,8 @@ fn a_lost_answer_is_sent_again() {
     deliver(&mut right, now, &hello);
     let lost = drain(&mut right, now);
     now += FIRST_INTERVAL;
-    assert_eq!(left.next_timeout(), Some((now, TimerReason::Handshake)));
+    let timer = Some((now, TimerReason::Handshake));
+    assert_eq!(waits(&mut left, now), Output::Wait(timer));
     let again = drain_one(&mut left, now);
     assert_eq!(again, hello);
     deliver(&mut right, now, &again);
@@ -430,5 +441,6 @@ fn without_keys_datagrams_pass_unchanged() {
     let mut right = SecureEndpoint::plain(receiver(2).inner);
     let sent = run(&mut left, &mut right, Time::ZERO, SECOND);
     assert_eq!(right.inner().received, sent);
-    assert_eq!(right.source_check(), SourceCheck::Unchecked);
+    let check = deliver(&mut right, Time::ZERO + SECOND, &sent[0]);
+    assert_eq!(check, SourceCheck::Unchecked);
 }

@@ -2,7 +2,7 @@
 
 use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Context, Ecn, Kind, TimerReason};
-use tidegate_core::endpoint::{Datagram, Endpoint, OVERHEAD, Transmit};
+use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, OVERHEAD, Output, Transmit};
 use tidegate_core::units::Time;
 
 use super::Actor;
@@ -70,9 +70,7 @@ impl Framed {
             self.waiting = all.into_iter();
         }
     }
-}
 
-impl Endpoint for Framed {
     fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         let size = datagram.payload.len() as u32 + OVERHEAD.get() as u32;
         let Some((sent, mut body)) = read(datagram.payload) else {
@@ -93,12 +91,34 @@ impl Endpoint for Framed {
         self.run(cx, |actor, cx| actor.on_packet(cx, &arrival, &mut body));
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        self.run(cx, Agent::on_timer);
+    /// A receiver or server has no work of its own and is never done, because its peer may not be.
+    fn is_done(&self) -> bool {
+        let serves = matches!(self.actor, Actor::UdpSink(_) | Actor::Server(_));
+        !serves && self.actor.is_done()
+    }
+}
+
+impl Endpoint for Framed {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) => self.on_datagram(cx, datagram),
+            Input::PeerChanged => {}
+            Input::Timeout => self.run(cx, Agent::on_timer),
+        }
+        Check::default()
     }
 
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        let packet = self.waiting.next()?;
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        let Some(packet) = self.waiting.next() else {
+            let at = self.actor.next_timer();
+            let why = || self.actor.why().unwrap_or(TimerReason::Schedule);
+            let timer = (at != Time::FAR).then(|| (at, why()));
+            return if self.is_done() {
+                Output::Done(timer)
+            } else {
+                Output::Wait(timer)
+            };
+        };
         write(cx.now, &packet.body, buffer);
         let size = (packet.size as usize).saturating_sub(OVERHEAD.get() as usize);
         buffer.resize(buffer.len().max(size), 0);
@@ -109,21 +129,10 @@ impl Endpoint for Framed {
             arrived: false,
             kind: kind(&packet.body),
         });
-        Some(Transmit {
+        Output::Send(Transmit {
             ecn: packet.ecn,
             dscp: packet.dscp.unwrap_or(0),
         })
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        let at = self.actor.next_timer();
-        (at != Time::FAR).then(|| (at, self.actor.why().unwrap_or(TimerReason::Schedule)))
-    }
-
-    /// A receiver or server has no work of its own and is never done, because its peer may not be.
-    fn is_done(&self) -> bool {
-        let serves = matches!(self.actor, Actor::UdpSink(_) | Actor::Server(_));
-        !serves && self.actor.is_done() && self.waiting.len() == 0
     }
 }
 
@@ -321,13 +330,13 @@ mod tests {
     /// Delivers all packets from `from` to `to`. Returns whether there were any.
     fn carry(from: &mut Framed, to: &mut Framed, cx: &mut Context<'_>) -> bool {
         let (mut any, mut payload) = (false, Vec::new());
-        while from.poll_transmit(cx, &mut payload).is_some() {
+        while from.poll(cx, &mut payload).transmit().is_some() {
             let datagram = Datagram {
                 ecn: Ecn::NotEct,
                 dscp: 0,
                 payload: &payload,
             };
-            to.on_datagram(cx, datagram);
+            to.handle(cx, Input::Datagram(datagram));
             (any, payload) = (true, Vec::new());
         }
         any
@@ -346,27 +355,23 @@ mod tests {
         let mut client = Framed::new(Actor::Browser(Box::new(client)), rng());
         let mut server = Framed::new(Actor::Server(Box::new(server)), rng());
         let mut rng = rng();
-        let mut pages = 0;
+        let (mut pages, mut now) = (0, Time::ZERO);
         while pages < 3 {
-            assert!(
-                !server.is_done() && !client.is_done(),
-                "after {pages} pages"
-            );
-            let timers = [client.next_timeout(), server.next_timeout()];
-            let (now, _) = timers
-                .into_iter()
-                .flatten()
-                .min_by_key(|(at, _)| *at)
-                .unwrap();
             let mut cx = Context {
                 now,
                 rng: &mut rng,
                 trace: &mut (),
             };
+            let mut timers = Vec::new();
             for end in [&mut client, &mut server] {
-                if end.next_timeout().is_some_and(|(at, _)| at <= now) {
-                    end.on_timeout(&mut cx);
-                }
+                let output = end.poll(&mut cx, &mut Vec::new());
+                assert!(matches!(output, Output::Wait(_)), "after {pages} pages");
+                timers.extend(output.timer().map(|(at, _)| at));
+            }
+            now = timers.into_iter().min().unwrap();
+            cx.now = now;
+            for end in [&mut client, &mut server] {
+                end.handle(&mut cx, Input::Timeout);
             }
             while carry(&mut client, &mut server, &mut cx)
                 || carry(&mut server, &mut client, &mut cx)

@@ -57,7 +57,7 @@ pub(super) fn members(
     }
     let sender = role.sender(seed, |video| encoder(video).map(Direct::new));
     let sender = sender.map_err(fault)?;
-    let real = |player| SimFlow::Real(Box::new(EndpointAgent(player)));
+    let real = |player| SimFlow::Real(Box::new(EndpointAgent::new(player)));
     Ok((real(sender), real(role.receiver(seed))))
 }
 
@@ -78,7 +78,7 @@ pub(super) enum SimFlow {
 impl SimFlow {
     pub(super) fn drain(&mut self, result: &mut FlowResult) {
         if let Self::Real(player) = self {
-            player.0.drain(result);
+            player.endpoint.drain(result);
         }
     }
 }

@@ -6,7 +6,7 @@ use tidegate_core::random::unit;
 use tidegate_core::units::{Bytes, Rate};
 
 use tidegate_core::control::{Context, Ecn, TimerReason};
-use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output};
 
 use super::*;
 use crate::packet_agent::Body;
@@ -32,7 +32,18 @@ enum Player {
     },
 }
 
-impl Endpoint for Player {
+impl Player {
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        match self {
+            Self::Ping { next, owed, .. } => {
+                *owed = true;
+                *next = cx.now + Duration::from_micros(1 + (unit(cx.rng) * 20_000.0) as u64);
+            }
+            Self::Chatty { begun } => *begun = true,
+            Self::Echo { .. } | Self::Sleepless => {}
+        }
+    }
+
     fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         match self {
             Self::Ping { pongs, .. } => pongs.push((cx.now, datagram.payload[0])),
@@ -45,46 +56,41 @@ impl Endpoint for Player {
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    /// The next byte to send.
+    fn next(&mut self) -> Option<u8> {
         match self {
-            Self::Ping { next, owed, .. } => {
-                *owed = true;
-                *next = cx.now + Duration::from_micros(1 + (unit(cx.rng) * 20_000.0) as u64);
-            }
-            Self::Chatty { begun } => *begun = true,
-            Self::Echo { .. } | Self::Sleepless => {}
-        }
-    }
-
-    fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        assert!(buffer.is_empty(), "the buffer is not empty");
-        let byte = match self {
             Self::Ping { left, owed, .. } if *owed && *left > 0 => {
                 (*left, *owed) = (*left - 1, false);
-                *left as u8
+                Some(*left as u8)
             }
-            Self::Echo { answers, .. } => answers.pop()?,
-            Self::Chatty { begun: true } => 0,
-            _ => return None,
-        };
-        buffer.resize(972, byte);
-        Some(Transmit::default())
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        match self {
-            Self::Ping { next, left, .. } => (*left > 0).then_some((*next, TimerReason::Probe)),
-            Self::Echo { .. } => None,
-            Self::Sleepless => Some((Time::ZERO, TimerReason::Breaker)),
-            Self::Chatty { begun } => (!begun).then_some((Time::ZERO, TimerReason::Schedule)),
+            Self::Echo { answers, .. } => answers.pop(),
+            Self::Chatty { begun: true } => Some(0),
+            _ => None,
         }
     }
+}
 
-    fn is_done(&self) -> bool {
+impl Endpoint for Player {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) => self.on_datagram(cx, datagram),
+            Input::PeerChanged => {}
+            Input::Timeout => self.on_timeout(cx),
+        }
+        Check::default()
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        assert!(buffer.is_empty(), "the buffer is not empty");
+        if let Some(byte) = self.next() {
+            buffer.resize(972, byte);
+            return Output::Send(Transmit::default());
+        }
         match self {
-            Self::Ping { left, .. } => *left == 0,
-            Self::Echo { .. } => true,
-            Self::Sleepless | Self::Chatty { .. } => false,
+            Self::Ping { left: 0, .. } | Self::Echo { .. } => Output::Done(None),
+            Self::Ping { next, .. } => Output::Wait(Some((*next, TimerReason::Probe))),
+            Self::Sleepless => Output::Wait(Some((Time::ZERO, TimerReason::Breaker))),
+            Self::Chatty { .. } => Output::Wait(None),
         }
     }
 }
@@ -127,7 +133,7 @@ fn network(loss: f64, seed: u64) -> Network<SimPacket> {
 fn node(name: &str, endpoint: Player, peer: usize, route: usize) -> Node<EndpointAgent<Player>> {
     Node {
         name: name.to_owned(),
-        agent: EndpointAgent(endpoint),
+        agent: EndpointAgent::new(endpoint),
         peer: NodeId(peer),
         route: RouteId(route),
         flow: 0,
@@ -187,7 +193,7 @@ fn round_trip_takes_the_delay_of_the_links() {
     // 8 ms of serialization and 10 ms of propagation per direction.
     assert_eq!(end, Time::from_millis(36));
     assert_eq!(
-        pongs(&world.agent(NodeId(0)).0),
+        pongs(&world.agent(NodeId(0)).endpoint),
         [(Time::from_millis(36), 0)]
     );
     assert_eq!(world.into_agents().len(), 2);

@@ -17,7 +17,7 @@ use tidegate_core::control::{Algorithm as _, Context, Demand, Ecn, Start, TimerR
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::delay_bound::PlannerConfig;
-use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output};
 use tidegate_core::link::{
     Capacity, DropTailConfig, LinkConfig, LinkId, LinkStats, NamedLink, Network, NetworkConfig,
     Outage, QueueConfig, RouteId,
@@ -114,7 +114,7 @@ impl SessionSetup {
         let network = Network::new(&network, seed).expect("valid network");
         let party = |name: &str, endpoint, peer| Node {
             name: name.into(),
-            agent: EndpointAgent(endpoint),
+            agent: EndpointAgent::new(endpoint),
             flow: 0,
             dscp: 0,
             peer: NodeId(peer),
@@ -148,7 +148,7 @@ impl SessionSetup {
             failure: None,
             done: None,
         };
-        for EndpointAgent(node) in world.into_agents() {
+        for EndpointAgent { endpoint: node, .. } in world.into_agents() {
             match node {
                 Peer::Sender(mut streamer) => {
                     let sender = streamer.sender_mut();
@@ -408,14 +408,15 @@ impl TestReceiver {
     }
 }
 
-impl Endpoint for TestReceiver {
+impl TestReceiver {
     fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         self.come_back(cx.now);
         if self.is_away(cx.now) {
             return;
         }
         if self.jitter.is_zero() {
-            return self.inner.on_datagram(cx, datagram);
+            self.inner.handle(cx, Input::Datagram(datagram));
+            return;
         }
         let wait = self.rng.next_u64() % (self.jitter.as_nanos() as u64);
         let at = cx.now + Duration::from_nanos(wait);
@@ -433,32 +434,23 @@ impl Endpoint for TestReceiver {
         {
             let (ecn, payload) = entry.remove();
             let payload = &payload;
-            self.inner.on_datagram(
-                cx,
-                Datagram {
-                    ecn,
-                    dscp: 0,
-                    payload,
-                },
-            );
+            let datagram = Datagram {
+                ecn,
+                dscp: 0,
+                payload,
+            };
+            self.inner.handle(cx, Input::Datagram(datagram));
         }
         if self.trouble.is_some_and(|at| at <= cx.now) {
             self.trouble = None;
             self.inner.on_decoder_trouble(cx.now);
         }
-        self.inner.on_timeout(cx);
+        self.inner.handle(cx, Input::Timeout);
         self.fetch();
     }
 
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        if self.is_away(cx.now) {
-            return None;
-        }
-        self.inner.poll_transmit(cx, buffer)
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        let own = self.inner.next_timeout();
+    /// The next timer, if the receiver itself has `own`.
+    fn timer(&self, own: Option<(Time, TimerReason)>) -> Option<(Time, TimerReason)> {
         let held = self.held.keys().next().map(|(at, _)| *at);
         let next = [own.map(|(at, _)| at), held, self.trouble];
         let next = next.into_iter().flatten().min();
@@ -470,51 +462,45 @@ impl Endpoint for TestReceiver {
         let why = own.map_or(TimerReason::Schedule, |(_, why)| why);
         next.map(|at| (at, why))
     }
+}
 
-    fn is_done(&self) -> bool {
-        self.away.is_none() && self.inner.is_done()
+impl Endpoint for TestReceiver {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) => self.on_datagram(cx, datagram),
+            Input::PeerChanged => {}
+            Input::Timeout => self.on_timeout(cx),
+        }
+        Check::default()
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        if self.is_away(cx.now) {
+            return Output::Wait(self.timer(None));
+        }
+        match self.inner.poll(cx, buffer) {
+            Output::Done(own) if self.away.is_some() => Output::Wait(self.timer(own)),
+            Output::Done(own) => Output::Done(self.timer(own)),
+            Output::Wait(own) => Output::Wait(self.timer(own)),
+            output => output,
+        }
     }
 }
 
 impl Endpoint for Peer {
-    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
         match self {
-            Self::Sender(e) => e.on_datagram(cx, datagram),
-            Self::Receiver(e) => e.on_datagram(cx, datagram),
-            Self::Plain(e) => e.on_datagram(cx, datagram),
+            Self::Sender(e) => e.handle(cx, input),
+            Self::Receiver(e) => e.handle(cx, input),
+            Self::Plain(e) => e.handle(cx, input),
         }
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
         match self {
-            Self::Sender(e) => e.on_timeout(cx),
-            Self::Receiver(e) => e.on_timeout(cx),
-            Self::Plain(e) => e.on_timeout(cx),
-        }
-    }
-
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        match self {
-            Self::Sender(e) => e.poll_transmit(cx, buffer),
-            Self::Receiver(e) => e.poll_transmit(cx, buffer),
-            Self::Plain(e) => e.poll_transmit(cx, buffer),
-        }
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        match self {
-            Self::Sender(e) => e.next_timeout(),
-            Self::Receiver(e) => e.next_timeout(),
-            Self::Plain(e) => e.next_timeout(),
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        match self {
-            Self::Sender(e) => e.is_done(),
-            Self::Receiver(e) => e.is_done(),
-            // It has nothing to say on its own.
-            Self::Plain(_) => true,
+            Self::Sender(e) => e.poll(cx, buffer),
+            Self::Receiver(e) => e.poll(cx, buffer),
+            Self::Plain(e) => e.poll(cx, buffer),
         }
     }
 }

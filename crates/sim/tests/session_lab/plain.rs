@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_core::control::{Context, TimerReason};
-use tidegate_core::endpoint::{Datagram, Endpoint, Transmit};
+use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output, Transmit};
 use tidegate_core::units::{Time, nanos};
 use tidegate_core::wire::ntp::NtpShort;
 use tidegate_core::wire::rtcp::{self, Cname, ReportBlock, Rtcp};
@@ -132,7 +132,7 @@ fn extended(near: u64, low: u16) -> u64 {
     near.saturating_add_signed(step)
 }
 
-impl Endpoint for PlainReceiver {
+impl PlainReceiver {
     fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         if !rtcp::is_rtcp(datagram.payload) {
             if let Ok(packet) = RtpPacket::new_checked(datagram.payload) {
@@ -158,15 +158,25 @@ impl Endpoint for PlainReceiver {
             self.transport(ssrc);
         }
     }
+}
 
-    fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        buffer.extend_from_slice(&self.outgoing.pop()?);
-        Some(Transmit::default())
+impl Endpoint for PlainReceiver {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) => self.on_datagram(cx, datagram),
+            Input::PeerChanged => {}
+            Input::Timeout => self.on_timeout(cx),
+        }
+        Check::default()
     }
 
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
+    fn poll(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        if let Some(packet) = self.outgoing.pop() {
+            buffer.extend_from_slice(&packet);
+            return Output::Send(Transmit::default());
+        }
         let next = [self.next_report, self.next_transport];
         let next = next.into_iter().flatten().min();
-        next.map(|at| (at, TimerReason::Feedback))
+        Output::Wait(next.map(|at| (at, TimerReason::Feedback)))
     }
 }

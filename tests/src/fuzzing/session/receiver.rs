@@ -5,8 +5,8 @@ use core::time::Duration;
 use rand_pcg::Pcg64Mcg;
 
 use super::{MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
-use tidegate_core::control::Ecn;
-use tidegate_core::endpoint::{Datagram, Endpoint};
+use tidegate_core::control::{Ecn, TimerReason};
+use tidegate_core::endpoint::{Datagram, Endpoint as _, Input};
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{
     FeedbackMode, MEDIA_TYPE, PARITY_TYPE, PROBE_TYPE, REPAIR_TYPE, ReceiverConfig,
@@ -73,7 +73,7 @@ impl ReceiverScene {
         match story.byte() % 9 {
             0 => self.pass(story.span()),
             1 => {
-                if let Some((at, _)) = self.receiver.next_timeout() {
+                if let Some((at, _)) = self.timer() {
                     self.now = self.now.max(at.min(self.now + Duration::from_secs(30)));
                 }
             }
@@ -220,13 +220,13 @@ impl ReceiverScene {
 
     fn deliver(&mut self, payload: &[u8], ecn: Ecn) {
         let mut cx = cx(self.now, &mut self.rng);
-        self.receiver.on_datagram(
+        self.receiver.handle(
             &mut cx,
-            Datagram {
+            Input::Datagram(Datagram {
                 ecn,
                 dscp: 0,
                 payload,
-            },
+            }),
         );
         self.settle();
     }
@@ -235,7 +235,7 @@ impl ReceiverScene {
         let end = self.now + span;
         for _ in 0..MOST_DEADLINES {
             self.settle();
-            match self.receiver.next_timeout() {
+            match self.timer() {
                 Some((at, _)) if at <= end => self.now = self.now.max(at),
                 _ => break,
             }
@@ -243,14 +243,23 @@ impl ReceiverScene {
         self.now = end;
     }
 
+    /// The next timer. All output was fetched before.
+    fn timer(&mut self) -> Option<(Time, TimerReason)> {
+        let mut cx = cx(self.now, &mut self.rng);
+        let output = self.receiver.poll(&mut cx, &mut Vec::new());
+        assert_eq!(output.transmit(), None);
+        output.timer()
+    }
+
     /// Handles all timers that are due, and output.
     fn settle(&mut self) {
         self.drain();
         let mut wakes = 0;
-        while let Some((_, why)) = self.receiver.next_timeout().filter(|t| t.0 <= self.now) {
+        while let Some((_, why)) = self.timer().filter(|t| t.0 <= self.now) {
             wakes += 1;
             assert!(wakes <= MOST_WAKES, "{why:?} wakes endlessly");
-            self.receiver.on_timeout(&mut cx(self.now, &mut self.rng));
+            self.receiver
+                .handle(&mut cx(self.now, &mut self.rng), Input::Timeout);
             self.drain();
         }
         let held = self.receiver.held();
@@ -268,7 +277,12 @@ impl ReceiverScene {
             assert!(count < MOST_WAKES, "endless packets");
             buffer.clear();
             let mut cx = cx(self.now, &mut self.rng);
-            if self.receiver.poll_transmit(&mut cx, &mut buffer).is_none() {
+            if self
+                .receiver
+                .poll(&mut cx, &mut buffer)
+                .transmit()
+                .is_none()
+            {
                 return;
             }
             assert!(buffer.len() <= 2_500, "{}", buffer.len());

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::{MEDIA, PEER, Story, cx};
 use tidegate_core::control::{Context, Ecn, TimerReason};
-use tidegate_core::endpoint::{Datagram, Endpoint, SourceCheck, Transmit};
+use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output, SourceCheck, Transmit};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
 use tidegate_secure::endpoint::PEER_SILENCE;
@@ -109,24 +109,25 @@ impl Scene {
         };
         let mut cx = cx(self.now, &mut self.rng);
         // Reports on earlier packets, which were authentic.
-        while !is_left && end.poll_transmit(&mut cx, &mut Vec::new()).is_some() {}
-        let ecn = Ecn::NotEct;
-        end.on_datagram(
-            &mut cx,
-            Datagram {
-                ecn,
-                dscp: 0,
-                payload,
-            },
-        );
-        let check = end.source_check();
-        let mut answer = Vec::new();
-        end.poll_answer(&mut cx, &mut answer);
-        assert!(answer.len() <= payload.len());
+        let mut buffer = Vec::new();
+        while !is_left && end.poll(&mut cx, &mut buffer).transmit().is_some() {
+            buffer.clear();
+        }
+        let datagram = Datagram {
+            ecn: Ecn::NotEct,
+            dscp: 0,
+            payload,
+        };
+        let check = end.handle(&mut cx, Input::Datagram(datagram));
+        let mut output = end.poll(&mut cx, &mut buffer);
+        if output == Output::Answer {
+            assert!(buffer.len() <= payload.len());
+            buffer.clear();
+            output = end.poll(&mut cx, &mut buffer);
+        }
         // A datagram that the attacker has delayed rather than altered is authentic.
-        if check == SourceCheck::Rejected {
-            let mut more = Vec::new();
-            let sent = end.poll_transmit(&mut cx, &mut more);
+        if check.source == SourceCheck::Rejected {
+            let sent = output.transmit();
             assert!(sent.is_none() || is_left, "an answer to the attacker");
         }
         self.collect();
@@ -162,8 +163,8 @@ impl Scene {
     fn exchange(&mut self, delivers: bool) {
         let mut rng = self.rng.clone();
         let mut cx = cx(self.now, &mut rng);
-        self.left.on_timeout(&mut cx);
-        self.right.on_timeout(&mut cx);
+        self.left.handle(&mut cx, Input::Timeout);
+        self.right.handle(&mut cx, Input::Timeout);
         for _ in 0..ROUNDS {
             for is_left in [true, false] {
                 let (from, to) = if is_left {
@@ -172,18 +173,16 @@ impl Scene {
                     (&mut self.right, &mut self.left)
                 };
                 let mut buffer = Vec::new();
-                while from.poll_transmit(&mut cx, &mut buffer).is_some() {
+                while from.poll(&mut cx, &mut buffer).transmit().is_some() {
                     let payload = &buffer[..];
                     let ecn = Ecn::NotEct;
                     if delivers {
-                        to.on_datagram(
-                            &mut cx,
-                            Datagram {
-                                ecn,
-                                dscp: 0,
-                                payload,
-                            },
-                        );
+                        let datagram = Datagram {
+                            ecn,
+                            dscp: 0,
+                            payload,
+                        };
+                        to.handle(&mut cx, Input::Datagram(datagram));
                     }
                     self.recorded.push(core::mem::take(&mut buffer));
                 }
@@ -233,22 +232,27 @@ struct Talker {
 }
 
 impl Endpoint for Talker {
-    fn on_datagram(&mut self, _: &mut Context<'_>, datagram: Datagram<'_>) {
-        if !self.is_sender {
-            self.received.push(datagram.payload.to_vec());
-            self.ready += 1;
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Datagram(datagram) if !self.is_sender => {
+                self.received.push(datagram.payload.to_vec());
+                self.ready += 1;
+            }
+            Input::Timeout if self.is_sender && cx.now >= self.next => {
+                self.next = cx.now + STEP;
+                self.ready = 1;
+            }
+            _ => {}
         }
+        Check::default()
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        if self.is_sender && cx.now >= self.next {
-            self.next = cx.now + STEP;
-            self.ready = 1;
+    fn poll(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        if self.ready == 0 {
+            let timer = (self.next, TimerReason::Schedule);
+            return Output::Wait(self.is_sender.then_some(timer));
         }
-    }
-
-    fn poll_transmit(&mut self, _: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        self.ready = self.ready.checked_sub(1)?;
+        self.ready -= 1;
         self.number += 1;
         let kind = if self.is_sender { 96 } else { 201 };
         let number = (self.number as u16).to_be_bytes();
@@ -260,11 +264,7 @@ impl Endpoint for Talker {
         if self.is_sender {
             self.sent.push(buffer.clone());
         }
-        Some(Transmit::default())
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        self.is_sender.then_some((self.next, TimerReason::Schedule))
+        Output::Send(Transmit::default())
     }
 }
 

@@ -17,7 +17,7 @@ use tidegate_core::controller::rcs::RcsConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::controller::tide::TideConfig;
 use tidegate_core::delay_bound::PlannerConfig;
-use tidegate_core::endpoint::{Datagram, OVERHEAD};
+use tidegate_core::endpoint::{Datagram, Endpoint as _, Input, OVERHEAD};
 use tidegate_core::media::{EncodeError, Encoded, FrameOrder};
 use tidegate_core::path::Path;
 use tidegate_core::random::Seed;
@@ -132,7 +132,7 @@ impl SenderScene {
             0 => self.pass(story.span()),
             1 => {
                 // Exactly the requested time.
-                if let Some((at, _)) = self.sender.next_timeout() {
+                if let Some((at, _)) = self.timer() {
                     self.now = self.now.max(at.min(self.now + Duration::from_secs(30)));
                 }
             }
@@ -175,7 +175,7 @@ impl SenderScene {
                 payload: &out,
             };
             let mut cx = cx(self.now, &mut self.rng);
-            self.sender.on_datagram(&mut cx, datagram);
+            self.sender.handle(&mut cx, Input::Datagram(datagram));
         }
     }
 
@@ -228,13 +228,13 @@ impl SenderScene {
             builder.finish(EPOCH);
             let mut cx = cx(self.now, &mut self.rng);
             let (ecn, payload) = (Ecn::NotEct, &out[..]);
-            self.sender.on_datagram(
+            self.sender.handle(
                 &mut cx,
-                Datagram {
+                Input::Datagram(Datagram {
                     ecn,
                     dscp: 0,
                     payload,
-                },
+                }),
             );
             self.pass(Duration::from_millis(25));
         }
@@ -339,7 +339,7 @@ impl SenderScene {
         let end = self.now + span;
         for _ in 0..MOST_DEADLINES {
             self.settle();
-            match self.sender.next_timeout() {
+            match self.timer() {
                 Some((at, _)) if at <= end => self.now = self.now.max(at),
                 _ => break,
             }
@@ -348,14 +348,23 @@ impl SenderScene {
         self.settle();
     }
 
+    /// The next timer. All output was fetched before.
+    fn timer(&mut self) -> Option<(Time, TimerReason)> {
+        let mut cx = cx(self.now, &mut self.rng);
+        let output = self.sender.poll(&mut cx, &mut Vec::new());
+        assert_eq!(output.transmit(), None);
+        output.timer()
+    }
+
     /// Handles all timers that are due, and output.
     fn settle(&mut self) {
         self.turn();
         let mut wakes = 0;
-        while let Some((_, why)) = self.sender.next_timeout().filter(|t| t.0 <= self.now) {
+        while let Some((_, why)) = self.timer().filter(|t| t.0 <= self.now) {
             wakes += 1;
             assert!(wakes <= MOST_WAKES, "{why:?} wakes endlessly");
-            self.sender.on_timeout(&mut cx(self.now, &mut self.rng));
+            self.sender
+                .handle(&mut cx(self.now, &mut self.rng), Input::Timeout);
             self.turn();
         }
         let held = self.sender.held();
@@ -376,7 +385,7 @@ impl SenderScene {
         for count in 0.. {
             assert!(count < MOST_PACKETS, "endless packets");
             buffer.clear();
-            let sent = self.sender.poll_transmit(&mut cx, &mut buffer);
+            let sent = self.sender.poll(&mut cx, &mut buffer).transmit();
             if sent.is_none() {
                 assert!(buffer.is_empty());
                 break;

@@ -16,7 +16,6 @@ use crate::wire::rtcp::{self, Nack, ReportBlock, Rtcp, SenderInfo};
 
 impl MediaSender {
     pub(super) fn on_rtcp(&mut self, cx: &mut Context<'_>, payload: &[u8]) {
-        self.is_believed = false;
         if rtcp::form(payload).is_err() {
             return reject(cx, FeedbackFault::Malformed);
         }

@@ -19,7 +19,7 @@ use crate::wire::sdp::TRANSPORT_SEQUENCE_ID;
 
 impl MediaSender {
     /// Appends the next datagram to the empty `buffer`.
-    pub fn poll_transmit(
+    pub(super) fn next_packet(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut Vec<u8>,

@@ -59,26 +59,16 @@ fn content(payload: &[u8]) -> Content {
 }
 
 impl<E: Endpoint> Endpoint for Tap<E> {
-    fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
-        let seen = (content(datagram.payload), datagram.dscp);
-        self.received.insert(seen);
-        self.inner.on_datagram(cx, datagram);
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        if let Input::Datagram(datagram) = input {
+            let seen = (content(datagram.payload), datagram.dscp);
+            self.received.insert(seen);
+        }
+        self.inner.handle(cx, input)
     }
 
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        self.inner.on_timeout(cx);
-    }
-
-    fn poll_transmit(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        self.inner.poll_transmit(cx, buffer)
-    }
-
-    fn next_timeout(&self) -> Option<(Time, TimerReason)> {
-        self.inner.next_timeout()
-    }
-
-    fn is_done(&self) -> bool {
-        self.inner.is_done()
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        self.inner.poll(cx, buffer)
     }
 }
 

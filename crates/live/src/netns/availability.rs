@@ -107,19 +107,25 @@ pub fn availability() -> Availability {
 ///
 /// The process has several threads, or lacks the permission.
 pub fn enter_user_namespace() -> Result<(), NetnsError> {
-    move_to_user_namespace().map_err(NetnsError::UserNamespace)
+    let namespace = UserNamespace::of_this_user();
+    namespace.enter().map_err(NetnsError::UserNamespace)
 }
 
 /// Makes a child process start in a user namespace in which it is root, as
 /// [`enter_user_namespace`] does for a process without threads.
 pub fn user_namespaced(command: &mut Command) -> &mut Command {
-    before_exec(command, || {
-        move_to_user_namespace().map_err(|missing| io::Error::from_raw_os_error(missing.errno))
+    let namespace = UserNamespace::of_this_user();
+    before_exec(command, move || {
+        let entered = namespace.enter();
+        entered.map_err(|missing| io::Error::from_raw_os_error(missing.errno))
     })
 }
 
-/// `job` makes system calls on buffers of the stack only, because it runs between fork and exec.
-fn before_exec(command: &mut Command, job: fn() -> io::Result<()>) -> &mut Command {
+/// `job` makes system calls only and allocates nothing, because it runs between fork and exec.
+fn before_exec(
+    command: &mut Command,
+    job: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) -> &mut Command {
     // SAFETY: as above.
     unsafe { command.pre_exec(job) }
 }
@@ -134,22 +140,31 @@ fn try_tun() -> Result<(), Missing> {
 }
 
 fn try_in_child() -> Result<(), Missing> {
+    let namespace = UserNamespace::of_this_user();
     // A child that executes nothing: the standard library passes the number of the hook's error to
-    // its parent. It has the step and the error number, or none of both.
-    let report = || {
-        let result = move_to_user_namespace().and_then(|()| try_tun());
-        let number = result.map_or_else(|m| (1 + m.step as i32) << STEP | m.errno, |()| 0);
-        Err(io::Error::from_raw_os_error(number))
+    // its parent.
+    let report = move || {
+        let result = namespace.enter().and_then(|()| try_tun());
+        Err(io::Error::from_raw_os_error(to_number(result)))
     };
     let reported = before_exec(&mut Command::new("/"), report).spawn();
     let number = reported.err().and_then(|e| e.raw_os_error());
-    let number = number.unwrap_or(libc::EIO);
+    from_number(number.unwrap_or(libc::EIO))
+}
+
+/// The number of a result: 0, or the step and the error number.
+fn to_number(result: Result<(), Missing>) -> i32 {
+    result.map_or_else(|m| (1 + m.step as i32) << STEP | m.errno, |()| 0)
+}
+
+/// The result with a number. An error number without a step means that the child could not be
+/// started.
+fn from_number(number: i32) -> Result<(), Missing> {
     let step = match number >> STEP {
         0 if number == 0 => return Ok(()),
         1 => Step::MapIds,
         3 => Step::OpenTun,
         4 => Step::MakeTun,
-        // Without a step the child could not be started.
         _ => Step::MakeNamespace,
     };
     let errno = number & ((1 << STEP) - 1);
@@ -159,56 +174,35 @@ fn try_in_child() -> Result<(), Missing> {
 /// Bits of an error number, behind which the step follows.
 const STEP: i32 = 16;
 
-/// Only system calls on buffers of the stack, because it runs between fork and exec.
-fn move_to_user_namespace() -> Result<(), Missing> {
-    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
-    unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)
-        .map_err(|e| missing(Step::MakeNamespace, &e))?;
-    let map = |e: io::Error| missing(Step::MapIds, &e);
-    // user_namespaces(7): an unprivileged process must deny setgroups(2) before it maps groups.
-    write_file(c"/proc/self/setgroups", b"deny").map_err(map)?;
-    write_file(c"/proc/self/uid_map", IdMap::new(uid).text()).map_err(map)?;
-    write_file(c"/proc/self/gid_map", IdMap::new(gid).text()).map_err(map)
+/// A user namespace in which this user is root, with a network namespace: the lines of its maps.
+struct UserNamespace {
+    uid_map: String,
+    gid_map: String,
 }
 
-/// The line `0 <id> 1`, without an allocation.
-struct IdMap {
-    text: [u8; 16],
-    len: usize,
-}
-
-impl IdMap {
-    fn new(id: u32) -> Self {
-        let mut map = Self {
-            text: [0; 16],
-            len: 0,
-        };
-        map.put(b"0 ");
-        let mut power = 1_000_000_000;
-        while power > 1 && id < power {
-            power /= 10;
+impl UserNamespace {
+    fn of_this_user() -> Self {
+        Self {
+            uid_map: format!("0 {} 1", getuid().as_raw()),
+            gid_map: format!("0 {} 1", getgid().as_raw()),
         }
-        while power > 0 {
-            map.put(&[b'0' + (id / power % 10) as u8]);
-            power /= 10;
-        }
-        map.put(b" 1");
-        map
     }
 
-    fn put(&mut self, bytes: &[u8]) {
-        self.text[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
-    }
-
-    fn text(&self) -> &[u8] {
-        &self.text[..self.len]
+    /// Only system calls, because it runs between fork and exec.
+    fn enter(&self) -> Result<(), Missing> {
+        unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)
+            .map_err(|e| missing(Step::MakeNamespace, &e))?;
+        let map = |e: io::Error| missing(Step::MapIds, &e);
+        // user_namespaces(7): an unprivileged process must deny setgroups(2) before it maps groups.
+        write_file(c"/proc/self/setgroups", "deny").map_err(map)?;
+        write_file(c"/proc/self/uid_map", &self.uid_map).map_err(map)?;
+        write_file(c"/proc/self/gid_map", &self.gid_map).map_err(map)
     }
 }
 
-fn write_file(path: &CStr, text: &[u8]) -> io::Result<()> {
+fn write_file(path: &CStr, text: &str) -> io::Result<()> {
     let file = open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let written = rustix::io::write(file, text)?;
+    let written = rustix::io::write(file, text.as_bytes())?;
     if written < text.len() {
         return Err(io::ErrorKind::WriteZero.into());
     }
@@ -227,9 +221,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn id_maps_have_the_format_of_the_kernel() {
-        for id in [0, 7, 1_000, 65_534, u32::MAX] {
-            assert_eq!(IdMap::new(id).text(), format!("0 {id} 1").as_bytes());
+    fn results_of_a_child_keep_their_step_and_error_number() {
+        let steps = [
+            Step::MapIds,
+            Step::MakeNamespace,
+            Step::OpenTun,
+            Step::MakeTun,
+        ];
+        let failed = |step| Err(Missing { step, errno: 133 });
+        for result in steps.map(failed).into_iter().chain([Ok(())]) {
+            assert_eq!(from_number(to_number(result)), result);
+        }
+        let failed = from_number(libc::EAGAIN).unwrap_err();
+        assert_eq!(
+            (failed.step, failed.errno),
+            (Step::MakeNamespace, libc::EAGAIN)
+        );
+    }
+
+    #[test]
+    fn the_number_of_a_hook_reaches_the_parent() {
+        for number in [
+            0,
+            to_number(Err(Missing {
+                step: Step::MakeTun,
+                errno: libc::EPERM,
+            })),
+        ] {
+            let report = move || Err(io::Error::from_raw_os_error(number));
+            let error = before_exec(&mut Command::new("/"), report)
+                .spawn()
+                .unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(number));
         }
     }
 }

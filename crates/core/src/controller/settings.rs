@@ -235,17 +235,12 @@ impl<'de> MapAccess<'de> for Entries {
 /// # Errors
 /// The value is not a rate, or is zero.
 pub fn positive_rate<'de, D: Deserializer<'de>, T: From<Rate>>(from: D) -> Result<T, D::Error> {
-    let rate = from.deserialize_str(Quantity {
-        wanted: "a rate in quotes, as \"4Mb/s\"",
-        parse: quantity::rate,
-        plain: None,
-    })?;
-    if rate > Rate::ZERO {
-        return Ok(rate.into());
+    match text(from, "a rate in quotes, as \"4Mb/s\"", quantity::rate)? {
+        Rate::ZERO => Err(D::Error::custom(
+            "the rate is zero; write a rate above zero, as \"2Mb/s\"",
+        )),
+        rate => Ok(rate.into()),
     }
-    Err(D::Error::custom(
-        "the rate is zero; write a rate above zero, as \"2Mb/s\"",
-    ))
 }
 
 /// Reads a time span above zero, as `"400ms"`, for `deserialize_with`.
@@ -255,17 +250,16 @@ pub fn positive_rate<'de, D: Deserializer<'de>, T: From<Rate>>(from: D) -> Resul
 pub fn positive_duration<'de, D: Deserializer<'de>, T: From<Duration>>(
     from: D,
 ) -> Result<T, D::Error> {
-    let span = from.deserialize_str(Quantity {
-        wanted: "a time span in quotes, as \"400ms\"",
-        parse: quantity::duration,
-        plain: None,
-    })?;
-    if span > Duration::ZERO {
-        return Ok(span.into());
+    match text(
+        from,
+        "a time span in quotes, as \"400ms\"",
+        quantity::duration,
+    )? {
+        Duration::ZERO => Err(D::Error::custom(
+            "the time span is zero; write a time span above zero, as \"400ms\"",
+        )),
+        span => Ok(span.into()),
     }
-    Err(D::Error::custom(
-        "the time span is zero; write a time span above zero, as \"400ms\"",
-    ))
 }
 
 /// Reads a share in 0..=1, as `0.001` or `"0.1%"`, for `deserialize_with`.
@@ -273,11 +267,16 @@ pub fn positive_duration<'de, D: Deserializer<'de>, T: From<Duration>>(
 /// # Errors
 /// The value is not a number, or is out of range.
 pub fn share<'de, D: Deserializer<'de>, T: From<f64>>(from: D) -> Result<T, D::Error> {
-    let value = from.deserialize_any(Quantity {
-        wanted: "a share as 0.001 or \"0.1%\"",
-        parse: quantity::share,
-        plain: Some(|value| value),
-    })?;
+    let value = match Setting::deserialize(from)? {
+        Setting::Integer(value) => value as f64,
+        Setting::Float(value) => value,
+        Setting::Text(text) => quantity::share(&text).map_err(D::Error::custom)?,
+        other => {
+            return Err(D::Error::custom(
+                other.wrong(&"a share as 0.001 or \"0.1%\""),
+            ));
+        }
+    };
     if (0.0..=1.0).contains(&value) {
         return Ok(value.into());
     }
@@ -294,52 +293,24 @@ pub fn whole<'de, D: Deserializer<'de>, T: From<u8>, const LEAST: u8, const MOST
     from: D,
 ) -> Result<T, D::Error> {
     let value = i64::deserialize(from)?;
-    u8::try_from(value)
+    let found = u8::try_from(value)
         .ok()
-        .filter(|value| (LEAST..=MOST).contains(value))
-        .map(T::from)
-        .ok_or_else(|| {
-            D::Error::custom(format_args!(
-                "{value} is out of range; write a whole number from {LEAST} to {MOST}"
-            ))
-        })
+        .filter(|value| (LEAST..=MOST).contains(value));
+    found.map(T::from).ok_or_else(|| {
+        D::Error::custom(format_args!(
+            "{value} is out of range; write a whole number from {LEAST} to {MOST}"
+        ))
+    })
 }
 
 /// Reads a number with its unit.
-struct Quantity<T> {
-    wanted: &'static str,
+fn text<'de, D: Deserializer<'de>, T>(
+    from: D,
+    wanted: &str,
     parse: fn(&str) -> Result<T, QuantityError>,
-    /// Conversion of a number without a unit, if that is allowed.
-    plain: Option<fn(f64) -> T>,
-}
-
-impl<T> Quantity<T> {
-    fn plain<E: Error>(&self, value: f64, found: Unexpected<'_>) -> Result<T, E> {
-        let plain = self.plain.ok_or_else(|| E::invalid_type(found, self));
-        plain.map(|of| of(value))
-    }
-}
-
-impl<T> Visitor<'_> for Quantity<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.wanted)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
-        (self.parse)(text).map_err(E::custom)
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<T, E> {
-        self.plain(value as f64, Unexpected::Signed(value))
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<T, E> {
-        self.plain(value as f64, Unexpected::Unsigned(value))
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<T, E> {
-        self.plain(value, Unexpected::Float(value))
+) -> Result<T, D::Error> {
+    match Setting::deserialize(from)? {
+        Setting::Text(text) => parse(&text).map_err(D::Error::custom),
+        other => Err(D::Error::custom(other.wrong(&wanted))),
     }
 }

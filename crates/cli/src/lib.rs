@@ -50,7 +50,7 @@ pub fn main() -> ExitCode {
     if let Some(code) = sandbox::run_child() {
         return code;
     }
-    run(env::args_os(), &Controllers::default())
+    run(env::args_os(), &tidegate_sim::controllers())
 }
 
 /// Runs the program with these arguments, of which the first is its name, and these controllers.
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_negative_number_is_a_value() {
-        command(&Controllers::default()).debug_assert();
+        command(&tidegate_sim::controllers()).debug_assert();
         for (line, word) in [
             ("sim run --seed -1 x.toml", "a whole number from"),
             ("papers run all --seeds -1", "a whole number from"),

@@ -16,7 +16,7 @@ use tidegate_core::control::{
     Target,
 };
 use tidegate_core::controller::settings::positive_rate;
-use tidegate_core::controller::{Configuration, Controllers, Entry};
+use tidegate_core::controller::{Configuration, Entry};
 use tidegate_core::path::Path;
 use tidegate_core::units::Rate;
 
@@ -86,7 +86,7 @@ fn program_with_a_controller_of_its_own() {
         return;
     };
     let words = arguments.split_whitespace().map(OsString::from);
-    let controllers = Controllers::default().with(Entry::of::<StepConfig>());
+    let controllers = tidegate_sim::controllers().with(Entry::of::<StepConfig>());
     let given = [OsString::from("tidegate")].into_iter().chain(words);
     assert_eq!(tidegate::run(given, &controllers), ExitCode::SUCCESS);
 }

@@ -7,7 +7,6 @@ use std::process::{Command, Output};
 use command::{folder, text, tidegate};
 use program::Program;
 use serde_json::Value;
-use tidegate_core::controller::Controllers;
 use tidegate_record::{RunReader, summarise};
 use tidegate_sim::scenario::Scenario;
 
@@ -107,7 +106,7 @@ fn a_run_of_a_sweep_equals_a_single_run() {
     }
     // Metrics computed in memory equal those computed from the folder.
     let run = RunReader::load(dir.join("run")).unwrap();
-    let scenario = Scenario::load(&dir.join("s.toml"), &Controllers::default()).unwrap();
+    let scenario = Scenario::load(&dir.join("s.toml"), &tidegate_sim::controllers()).unwrap();
     assert_eq!(Some(summarise(&run, &scenario.expect)), run.summary);
 }
 

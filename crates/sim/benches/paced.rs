@@ -14,6 +14,7 @@ use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::model_flow::{Receiver, ReceiverConfig, Sender, ends};
+use tidegate_sim::ns2::tfrc::Ns2TfrcConfig;
 use tidegate_sim::packet_agent::{Agent, AgentCx, Arrival, Outbox, Outgoing};
 
 fn packets(c: &mut Criterion) {
@@ -22,7 +23,7 @@ fn packets(c: &mut Criterion) {
     let fixed = ControllerConfig::from(FixedConfig {
         rate: Rate::kbps(8_000),
     });
-    let older = TfrcConfig::ns2().into();
+    let older = Ns2TfrcConfig::native().into();
     let rap = RapConfig::default().into();
     let flows = [
         ("fixed, each packet", fixed.clone(), ReceiverConfig::rap()),

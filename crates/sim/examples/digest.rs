@@ -7,7 +7,6 @@ use std::error::Error;
 use std::fmt::Debug;
 use std::path::Path;
 
-use tidegate_core::controller::Controllers;
 use tidegate_core::media::FrameEncoder;
 use tidegate_core::random::Seed;
 use tidegate_sim::runner::{self, RunResult};
@@ -16,7 +15,7 @@ use tidegate_sim::video_model::{VideoModel, VideoModelConfig};
 
 fn main() -> Result<(), Box<dyn Error>> {
     for file in std::env::args().skip(1) {
-        let scenario = Scenario::load(Path::new(&file), &Controllers::default())?;
+        let scenario = Scenario::load(Path::new(&file), &tidegate_sim::controllers())?;
         let seed = scenario.seed;
         let encoder = |name: &str, video: &VideoPlan, seed: Seed| {
             let config = VideoModelConfig {

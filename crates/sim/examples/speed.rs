@@ -6,7 +6,6 @@ use core::time::Duration;
 use std::path::Path;
 use std::process::ExitCode;
 
-use tidegate_core::controller::Controllers;
 use tidegate_core::media::EncodeError;
 use tidegate_sim::runner;
 use tidegate_sim::scenario::Scenario;
@@ -17,7 +16,7 @@ fn main() -> ExitCode {
         eprintln!("usage: speed SCENARIO [MILLISECONDS]");
         return ExitCode::FAILURE;
     };
-    let mut scenario = match Scenario::load(Path::new(&file), &Controllers::default()) {
+    let mut scenario = match Scenario::load(Path::new(&file), &tidegate_sim::controllers()) {
         Ok(scenario) => scenario,
         Err(error) => {
             eprintln!("{error}");

@@ -5,6 +5,7 @@ pub mod flow_endpoints;
 pub mod interactive;
 pub mod meter;
 pub mod model_flow;
+pub mod ns2;
 pub mod offline_optimum;
 pub mod packet_agent;
 pub mod runner;
@@ -14,3 +15,10 @@ pub mod topology;
 pub mod traffic;
 pub mod video_model;
 pub mod world;
+
+use tidegate_core::controller::Controllers;
+
+/// The controllers of scenarios: those of the product, and those of ns-2.
+pub fn controllers() -> Controllers {
+    Controllers::default().with(ns2::tfrc::TFRC)
+}

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use tidegate_core::controller::Controllers;
 use tidegate_sim::scenario::{Scenario, Sweep};
 use tidegate_sim::topology;
 
@@ -46,8 +45,8 @@ fn all_scenario_files_are_valid() {
     let text = std::fs::read_to_string(root().join("docs/field.md")).unwrap();
     for name in &seen {
         let file = root().join(format!("scenarios/field/{name}.toml"));
-        let sweep =
-            Sweep::load(&file, &Controllers::default()).unwrap_or_else(|error| panic!("{error}"));
+        let sweep = Sweep::load(&file, &tidegate_sim::controllers())
+            .unwrap_or_else(|error| panic!("{error}"));
         let senders = &sweep.base.baselines;
         let senders: Vec<&str> = senders.iter().map(|sender| sender.name.as_str()).collect();
         // Ten seeds, and ten with a priority queue.
@@ -70,7 +69,7 @@ fn all_scenario_files_are_valid() {
     // The other scenarios of the benchmark are embedded in the program.
     let file = root().join("scenarios/bench/kernel-tcp.toml");
     let sweep =
-        Sweep::load(&file, &Controllers::default()).unwrap_or_else(|error| panic!("{error}"));
+        Sweep::load(&file, &tidegate_sim::controllers()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(sweep.runs(), 30);
 }
 
@@ -82,7 +81,7 @@ fn valid_scenarios(folder: &str) -> Vec<String> {
         if path.extension().is_none_or(|end| end != "toml") {
             continue;
         }
-        let plan = Scenario::load(&path, &Controllers::default())
+        let plan = Scenario::load(&path, &tidegate_sim::controllers())
             .unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(
             path.file_stem().unwrap(),
@@ -157,7 +156,7 @@ fn all_documented_examples_are_valid() {
 #[test]
 fn all_keys_of_controllers_are_documented() {
     let text = std::fs::read_to_string(root().join("docs/scenarios.md")).unwrap();
-    for entry in Controllers::default().iter() {
+    for entry in tidegate_sim::controllers().iter() {
         if entry.example.is_some() {
             assert!(text.contains(&format!("control = {{ {} = ", entry.name)));
             continue;
@@ -181,12 +180,12 @@ fn all_keys_of_controllers_are_documented() {
 fn documented_sweeps_are_valid() {
     let file = root().join("scenarios/sweep-queue.toml");
     let sweep =
-        Sweep::load(&file, &Controllers::default()).unwrap_or_else(|error| panic!("{error}"));
+        Sweep::load(&file, &tidegate_sim::controllers()).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((sweep.points.len(), sweep.runs()), (8, 40));
 
     let sweep = Sweep::load(
         &root().join("scenarios/sweep-l4s.toml"),
-        &Controllers::default(),
+        &tidegate_sim::controllers(),
     );
     assert_eq!(sweep.unwrap_or_else(|error| panic!("{error}")).runs(), 150);
 

@@ -8,7 +8,6 @@
 use core::time::Duration;
 use std::path::Path;
 
-use tidegate_core::controller::Controllers;
 use tidegate_core::controller::tfrc::equation;
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
@@ -137,7 +136,7 @@ fn capacity_at(at: Time) -> f64 {
 /// The demo's links with a bulk flow.
 fn path() -> Scenario {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/tfrc-alone.toml");
-    Scenario::load(&file, &Controllers::default()).unwrap()
+    Scenario::load(&file, &tidegate_sim::controllers()).unwrap()
 }
 
 const PACKET: f64 = 1_200.0;

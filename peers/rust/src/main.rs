@@ -7,7 +7,6 @@ use std::thread;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand};
-use tidegate_core::controller::Controllers;
 use tidegate_core::quantity;
 use tidegate_core::random::Seed;
 use tidegate_core::units::Rate;
@@ -119,7 +118,7 @@ impl Run {
         let peers = self.peers()?;
         let mut works: Vec<(usize, Scenario, Peer)> = Vec::new();
         for path in &self.scenarios {
-            let scenario = Scenario::load(path, &Controllers::default())?;
+            let scenario = Scenario::load(path, &tidegate_sim::controllers())?;
             if works
                 .iter()
                 .any(|(_, other, _)| other.name == scenario.name)

@@ -9,8 +9,8 @@ use core::time::Duration;
 use super::Target;
 use super::session::Story;
 use tidegate_core::control::{
-    Algorithm as _, Change, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome,
-    RateControl, Report, Sent, Start,
+    Algorithm, Change, Context, Demand, Ecn, FlowId, Kind, Outcome, PacketOutcome, RateControl,
+    Report, Sent, Start,
 };
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::rcs::RcsConfig;
@@ -20,6 +20,7 @@ use tidegate_core::controller::tide::{Friend, TideConfig};
 use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
+use tidegate_sim::ns2::tfrc::Ns2TfrcConfig;
 
 /// All targets.
 pub const TARGETS: [Target; 5] = [
@@ -76,9 +77,10 @@ pub fn rcs(data: &[u8]) {
     assert!(sent.send <= Rate::kbps(30_000_000), "{sent:?}");
 }
 
-/// TFRC in its variants.
+/// TFRC, and that of ns-2.
 pub fn tfrc(data: &[u8]) {
-    for config in [TfrcConfig::default(), TfrcConfig::ns2()] {
+    let configs: [&dyn Algorithm; 2] = [&TfrcConfig::default(), &Ns2TfrcConfig::native()];
+    for config in configs {
         let mut controller = config.start(&start());
         apply(data, &mut controller, &mut |_, _, _| {});
     }

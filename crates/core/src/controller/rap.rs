@@ -9,7 +9,6 @@ mod flight;
 
 use core::time::Duration;
 
-use super::tfrc::StartRule;
 use super::{Configuration, Feedback, Properties, Rescheduling};
 use crate::control::{
     Algorithm, Change, Context, Ecn, Kind, Outcome, Prior, RateControl, RateController, Report,
@@ -49,6 +48,19 @@ pub struct RapConfig {
     /// Slow start or informed start, which needs a prior: the packets of the first round trip are those of
     /// its window ([`Prior::window`]), at once and not after a probe.
     pub start: StartRule,
+}
+
+/// Start of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum StartRule {
+    /// By slow start. If a prior is known, a careful resume precedes it.
+    #[default]
+    SlowStart,
+    /// With the rate of the prior, as published: without a check of its round-trip time, and at the
+    /// full rate. By slow start if no prior is known.
+    InformedPaper,
 }
 
 impl Default for RapConfig {

@@ -201,7 +201,6 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::controller::tfrc::Flavour;
     use crate::units::Rate;
 
     fn parse(text: &str) -> Result<ControllerConfig, String> {
@@ -248,23 +247,6 @@ mod tests {
         }
         let config: ControllerConfig = toml::from_str("algorithm = 'rap'").unwrap();
         assert_eq!(config, RapConfig::default().into());
-    }
-
-    #[test]
-    fn the_older_tfrc_has_keys_of_its_own() {
-        let older = "{ tfrc = { flavour = 'rfc3448', tick = '10ms', initial_window = 1 } }";
-        let mut config = TfrcConfig {
-            damping: true,
-            flavour: Flavour::Rfc3448,
-            ..TfrcConfig::default()
-        };
-        config.rfc3448.tick = Duration::from_millis(10);
-        config.rfc3448.initial_window = Some(1.0);
-        assert_eq!(parse(older), Ok(config.into()));
-        assert_eq!(
-            parse("{ tfrc = { tick = '10ms' } }").unwrap_err(),
-            "tfrc: tick: RFC 5348 has no such option; remove it, or add flavour = \"rfc3448\""
-        );
     }
 
     #[test]
@@ -315,10 +297,6 @@ mod tests {
             (
                 "{ rcs = { reserve = 2 } }",
                 "rcs: reserve: 2 is not between 0 and 1; write ",
-            ),
-            (
-                "{ tfrc = { flavour = 'rfc3448', intervals = 33 } }",
-                "tfrc: intervals: 33 is out of range; write a whole number from 2 to 32",
             ),
             (
                 "{ fixed = '0b/s' }",

@@ -134,7 +134,7 @@ impl Path {
     }
 
     /// A path without estimates, for a controller that reads none.
-    pub(crate) fn unmeasured() -> Self {
+    pub fn unmeasured() -> Self {
         Self::begin(Time::ZERO, Bytes::ZERO)
     }
 

@@ -82,7 +82,7 @@ impl Scenario {
     }
 
     /// Parses `text`; `file` is its name in errors. `open` returns the text of a trace file, or the
-    /// reason why it cannot be read. The controllers are those of [`Controllers::default`].
+    /// reason why it cannot be read. The controllers are those of [`crate::controllers`].
     ///
     /// # Errors
     /// [`ScenarioError`] with the first error of the text, its line and the fix.
@@ -91,7 +91,7 @@ impl Scenario {
         text: &str,
         open: &dyn Fn(&str) -> Result<String, String>,
     ) -> Result<Self, ScenarioError> {
-        Self::parse_with(file, text, open, &Controllers::default())
+        Self::parse_with(file, text, open, &crate::controllers())
     }
 
     /// [`parse`](Self::parse) with these controllers.

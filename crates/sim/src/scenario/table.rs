@@ -8,7 +8,6 @@ use core::time::Duration;
 
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
-use tidegate_core::controller::CONTROLLERS;
 use tidegate_core::controller::settings::{Setting, SettingError, SettingFault};
 use tidegate_core::link::Limit;
 use tidegate_core::quantity::{self, QuantityError};
@@ -454,9 +453,9 @@ fn hint(name: &str, keys: &[&str]) -> Option<String> {
     if let Some((home, _)) = home {
         return Some(format!("\"{name}\" belongs {home}"));
     }
-    let of_controller = CONTROLLERS
-        .iter()
-        .find(|entry| entry.keys().contains(&name));
+    let controllers = crate::controllers();
+    let mut entries = controllers.iter();
+    let of_controller = entries.find(|entry| entry.keys().contains(&name));
     of_controller.map(|entry| format!("\"{name}\" belongs in the {} of a control", entry.name))
 }
 

@@ -5,15 +5,15 @@ mod tcp;
 
 use proptest::prelude::*;
 
-use tidegate_core::controller::Controllers;
 use tidegate_core::controller::fixed::FixedConfig;
 use tidegate_core::controller::rap::RapConfig;
-use tidegate_core::controller::tfrc::{Flavour, PacketSize, Rfc3448, TfrcConfig};
+use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
 use tidegate_core::link::{Capacity, DropTailConfig, LinkId, Network, RouteId};
 use tidegate_core::units::Time;
 
 use super::*;
 use crate::model_flow::Workload;
+use crate::ns2::tfrc::Ns2TfrcConfig;
 use crate::topology;
 use crate::world::SimPacket;
 
@@ -194,19 +194,14 @@ fn alternative_forms_are_parsed() {
     let older = "control = { tfrc = { flavour = \"rfc3448\", tick = \"10ms\", initial_window = 1, slow_increase = false, intervals = 16, discount_floor = 0.25, first_rate = \"8kb/s\" } }";
     assert_eq!(
         with(control, older).flows[0].control,
-        Some(ControllerConfig::from(TfrcConfig {
-            damping: true,
-            flavour: Flavour::Rfc3448,
-            rfc3448: Rfc3448 {
-                tick: Duration::from_millis(10),
-                initial_window: Some(1.0),
-                slow_increase: false,
-                intervals: 16,
-                discount_floor: 0.25,
-                first_rate: Rate::kbps(8),
-                ..Rfc3448::default()
-            },
-            ..TfrcConfig::default()
+        Some(ControllerConfig::from(Ns2TfrcConfig {
+            tick: Duration::from_millis(10),
+            initial_window: Some(1.0),
+            slow_increase: false,
+            intervals: 16,
+            discount_floor: 0.25,
+            first_rate: Rate::kbps(8),
+            ..Ns2TfrcConfig::default()
         }))
     );
     let percent = with("loss = 0.001", "loss = \"0.1%\"").links[0].loss;
@@ -307,7 +302,7 @@ fn file_without_flows_is_rejected() {
 
 #[test]
 fn unreadable_file_is_reported() {
-    let error = Scenario::load(Path::new("no/such.toml"), &Controllers::default()).unwrap_err();
+    let error = Scenario::load(Path::new("no/such.toml"), &crate::controllers()).unwrap_err();
     let text = error.to_string();
     assert!(
         text.starts_with("no/such.toml: cannot read the file: ")

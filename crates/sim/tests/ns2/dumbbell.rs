@@ -2,12 +2,12 @@
 
 use tidegate_core::control::Algorithm as _;
 use tidegate_core::controller::Configuration as _;
-use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::link::{LinkConfig, LinkId, NamedLink, Network, NetworkConfig, RouteId};
 use tidegate_core::random::Seed;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_sim::flow_endpoints::Actor;
 use tidegate_sim::model_flow::{self, Receiver, ReceiverConfig, Sender, SenderConfig};
+use tidegate_sim::ns2::tfrc::Ns2TfrcConfig;
 use tidegate_sim::tcp::classic::{self, Flavour};
 use tidegate_sim::tcp::{Sink, SinkConfig, SourceConfig};
 use tidegate_sim::world::{Node, NodeId, World};
@@ -26,7 +26,7 @@ pub(crate) struct Flow {
 pub(crate) enum Kind {
     Tcp(classic::Config),
     /// As in ns-2.
-    Tfrc(TfrcConfig),
+    Tfrc(Ns2TfrcConfig),
 }
 
 /// Senders are the nodes with even numbers, each followed by its receiver.

@@ -2,11 +2,11 @@
 
 use core::time::Duration;
 
-use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::link::{LinkConfig, LinkId, QueueConfig, RedConfig};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Rate, Time};
 use tidegate_sim::flow_endpoints::Actor;
+use tidegate_sim::ns2::tfrc::Ns2TfrcConfig;
 use tidegate_sim::tcp::classic::{self, Flavour};
 use tidegate_sim::world::{NodeId, World};
 
@@ -63,7 +63,7 @@ fn play(sack: bool, n: usize, seed: u64) -> Shares {
                     ..classic::Config::default()
                 })
             } else {
-                Kind::Tfrc(TfrcConfig::ns2())
+                Kind::Tfrc(Ns2TfrcConfig::native())
             },
             start: Time::ZERO + begin,
             access: [

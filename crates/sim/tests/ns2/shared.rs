@@ -3,11 +3,11 @@
 
 use core::time::Duration;
 
-use tidegate_core::controller::tfrc::{Rfc3448, TfrcConfig};
 use tidegate_core::link::{JitterConfig, LinkConfig, Spread};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::units::{Rate, Time};
 use tidegate_sim::flow_endpoints::Actor;
+use tidegate_sim::ns2::tfrc::Ns2TfrcConfig;
 use tidegate_sim::tcp::classic::{self, Flavour};
 use tidegate_sim::world::{NodeId, World};
 
@@ -59,15 +59,12 @@ fn shares_with_tcp_equal_those_of_ns2() {
 }
 
 /// As in ns-2, or with the start of 2001: one packet per round trip, immediately.
-fn tfrc(begin: &str) -> TfrcConfig {
-    let mut config = TfrcConfig::ns2();
+fn tfrc(begin: &str) -> Ns2TfrcConfig {
+    let mut config = Ns2TfrcConfig::native();
     if begin == "one" {
-        config.rfc3448 = Rfc3448 {
-            initial_window: Some(1.0),
-            slow_increase: false,
-            first_rate: Rate::bps(8_000),
-            ..config.rfc3448
-        };
+        config.initial_window = Some(1.0);
+        config.slow_increase = false;
+        config.first_rate = Rate::bps(8_000);
     }
     config
 }
@@ -86,7 +83,7 @@ struct Share {
     cov: f64,
 }
 
-fn share(tfrc: &TfrcConfig, queue: u32, wait: Duration, seed: u64) -> Share {
+fn share(tfrc: &Ns2TfrcConfig, queue: u32, wait: Duration, seed: u64) -> Share {
     let mut rng = Seed(seed).stream("starts");
     let mut starts: Vec<Time> = (0..=TCPS)
         .map(|_| Time::ZERO + Duration::from_nanos((unit(&mut rng) * 1e8) as u64))

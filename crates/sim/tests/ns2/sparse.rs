@@ -6,24 +6,20 @@ use core::time::Duration;
 use tidegate_core::control::Algorithm as _;
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
-use tidegate_core::controller::tfrc::{Flavour, TfrcConfig};
+use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::link::{LinkConfig, LossConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::model_flow::{ReceiverConfig, Reporting, SenderConfig, ends};
+use tidegate_sim::ns2::tfrc::Ns2TfrcConfig;
 
 use crate::lab::{Lab, link, start};
 
 #[test]
 fn sparse_reports_hardly_reduce_throughput() {
-    let older = TfrcConfig {
-        damping: true,
-        flavour: Flavour::Rfc3448,
-        ..TfrcConfig::default()
-    };
     for (name, control) in [
         ("RAP", ControllerConfig::from(RapConfig::default())),
         ("RFC 5348", TfrcConfig::default().into()),
-        ("RFC 3448", older.into()),
+        ("RFC 3448", Ns2TfrcConfig::default().into()),
     ] {
         println!("{name}\nrtt_ms  loss  sparse    own  ratio  (packets per second)");
         for (delay, loss) in [(10, 0.01), (50, 0.0), (50, 0.001), (50, 0.01), (150, 0.003)] {

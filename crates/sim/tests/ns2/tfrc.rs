@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use tidegate_core::control::Algorithm as _;
 use tidegate_core::controller::Configuration as _;
-use tidegate_core::controller::tfrc::{Rfc3448, TfrcConfig};
 use tidegate_core::link::{LinkConfig, LossConfig};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_sim::model_flow;
+use tidegate_sim::ns2::tfrc::Ns2TfrcConfig;
 
 use crate::lab::{Lab, link, start};
 use crate::micro::{Path, furthest};
@@ -27,13 +27,10 @@ use crate::table::Table;
 fn send_times_equal_those_of_ns2() {
     let table = Table::read(include_str!("../data/ns2/tfrc_micro.csv"));
     let rough = Table::read(include_str!("../data/ns2/tfrc_rough.csv"));
-    let tfrc = TfrcConfig {
-        rfc3448: Rfc3448 {
-            slow_start_factor: 1.9,
-            initial_window: Some(3.3),
-            ..TfrcConfig::ns2().rfc3448
-        },
-        ..TfrcConfig::ns2()
+    let tfrc = Ns2TfrcConfig {
+        slow_start_factor: 1.9,
+        initial_window: Some(3.3),
+        ..Ns2TfrcConfig::native()
     };
     let regular = || (60..12_000).step_by(137);
     for (trace, count, queue, seconds, tolerance_us) in [
@@ -106,7 +103,7 @@ fn response(loss: f64, rtt: f64, seed: u64) -> (f64, f64) {
         ..LinkConfig::default()
     };
     let mut lab = Lab::new(vec![("there", there), ("back", back)], &[&[0], &[1]], seed);
-    let tfrc = TfrcConfig::ns2();
+    let tfrc = Ns2TfrcConfig::native();
     let Kind {
         sender, receiver, ..
     } = kind(&tfrc);
@@ -149,7 +146,7 @@ fn throughput_with_random_loss_equals_that_of_ns2() {
             outage: 0,
             seconds: 550,
         };
-        let tfrc = TfrcConfig::ns2();
+        let tfrc = Ns2TfrcConfig::native();
         let (first, second) = (case.play(&kind(&tfrc), 1), case.play(&kind(&tfrc), 2));
         let ours = f64::midpoint(first.received, second.received);
         let ratio = ours / ns2;
@@ -164,7 +161,7 @@ fn throughput_with_random_loss_equals_that_of_ns2() {
 }
 
 /// Packets of 1000 bytes, spaced and reported as in ns-2.
-fn kind(tfrc: &TfrcConfig) -> Kind<'_> {
+fn kind(tfrc: &Ns2TfrcConfig) -> Kind<'_> {
     let (sender, receiver) = model_flow::ends(tfrc.properties(), Bytes(1_000));
     Kind {
         sender,

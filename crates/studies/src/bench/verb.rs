@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn groups_have_their_cells_and_are_documented() {
         let docs = include_str!("../../../../docs/bench.md");
-        let tide = control("tide", &Controllers::default()).unwrap();
+        let tide = control("tide", &tidegate_sim::controllers()).unwrap();
         for group in &GROUPS {
             let name = group.name;
             assert!(docs.contains(&format!("| `{name}` |")), "{name}");
@@ -291,7 +291,8 @@ mod tests {
 
     #[test]
     fn rows_are_those_of_the_controllers() {
-        let controls = ["tide", "rap"].map(|name| control(name, &Controllers::default()).unwrap());
+        let controls =
+            ["tide", "rap"].map(|name| control(name, &tidegate_sim::controllers()).unwrap());
         let of = |name: &str| {
             let group = GROUPS.iter().find(|group| group.name == name).unwrap();
             play(&[group], &controls, 2, 2, &Share::default()).unwrap()

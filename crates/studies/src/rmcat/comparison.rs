@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn controllers_have_the_syntax_of_scenarios() {
-        let control = |text| super::control(text, &Controllers::default());
+        let control = |text| super::control(text, &tidegate_sim::controllers());
         for (text, name) in [
             ("tfrc", "tfrc"),
             ("{ rap = { fine_grain = true } }", "rap"),

@@ -9,9 +9,8 @@ mod config;
 pub mod equation;
 pub(crate) mod loss;
 pub mod multfrc;
-mod packet_log;
+pub mod packet_log;
 mod receive;
-mod rfc3448;
 
 use core::time::Duration;
 
@@ -27,25 +26,16 @@ use loss::{LossClass, LossHistory};
 use multfrc::Law;
 use packet_log::PacketLog;
 use receive::{Arrival, Arrivals, Feedback, ReceiveRates, Round};
-pub use rfc3448::{Rfc3448, StartRule};
 
 impl Algorithm for TfrcConfig {
     fn start(&self, start: &Start) -> RateControl {
-        let (now, size) = (start.now, start.packet_size);
         let config = &Self {
             report_interval: start.report_interval.unwrap_or(self.report_interval),
             ..self.clone()
         };
-        match self.flavour {
-            Flavour::Rfc3448 => {
-                RateControl::new(rfc3448::Tfrc::new(config, now, size, start.prior), start)
-            }
-            Flavour::Rfc5348 | Flavour::Multfrc => {
-                let mut tfrc = Tfrc::new(config, now, size);
-                tfrc.law.set_flows(start.demand.shares);
-                RateControl::new(tfrc, start)
-            }
-        }
+        let mut tfrc = Tfrc::new(config, start.now, start.packet_size);
+        tfrc.law.set_flows(start.demand.shares);
+        RateControl::new(tfrc, start)
     }
 }
 
@@ -98,7 +88,7 @@ impl Tfrc {
             config: config.clone(),
             law: match config.flavour {
                 Flavour::Multfrc => Law::Multiple(1.0),
-                Flavour::Rfc3448 | Flavour::Rfc5348 => Law::Single,
+                Flavour::Rfc5348 => Law::Single,
             },
             report_interval: config.report_interval,
             size,
@@ -107,7 +97,7 @@ impl Tfrc {
             damper: 1.0,
             fair: None,
             rtt: None,
-            packet_log: PacketLog::new(),
+            packet_log: PacketLog::default(),
             losses: LossHistory::new(config.discounting),
             observed: None,
             round: Round::new(now),

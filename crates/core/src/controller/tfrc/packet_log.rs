@@ -6,23 +6,25 @@
 /// The log also rejects invalid feedback: a fate of a packet that was never sent, or a second fate
 /// of the same packet, has no open entry.
 #[derive(Clone, Debug)]
-pub(super) struct PacketLog {
+pub struct PacketLog {
     words: Box<[Word; WORDS]>,
     /// Highest sequence number sent, plus one.
     next: u64,
 }
 
-impl PacketLog {
-    /// A log without packets.
-    pub(super) fn new() -> Self {
+/// A log without packets.
+impl Default for PacketLog {
+    fn default() -> Self {
         Self {
             words: Box::new([Word::default(); WORDS]),
             next: 0,
         }
     }
+}
 
+impl PacketLog {
     /// Records that packet `seq` was sent; `unlimited` if more data was waiting.
-    pub(super) fn send(&mut self, seq: u64, unlimited: bool) {
+    pub fn send(&mut self, seq: u64, unlimited: bool) {
         let (word, bit) = place(seq);
         let word = &mut self.words[word];
         word.open |= bit;
@@ -35,7 +37,7 @@ impl PacketLog {
     }
 
     /// Closes the entry of `seq` and returns its `unlimited`; `None` if there is no open entry.
-    pub(super) fn settle(&mut self, seq: u64) -> Option<bool> {
+    pub fn settle(&mut self, seq: u64) -> Option<bool> {
         let (word, bit) = place(seq);
         let word = &mut self.words[word];
         if seq >= self.next || self.next - seq > WINDOW || word.open & bit == 0 {
@@ -69,7 +71,7 @@ mod tests {
 
     #[test]
     fn fate_counts_once_and_only_for_sent_packets() {
-        let mut ledger = PacketLog::new();
+        let mut ledger = PacketLog::default();
         ledger.send(7, true);
         ledger.send(8, false);
         assert_eq!(ledger.settle(9), None);

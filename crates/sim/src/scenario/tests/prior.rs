@@ -1,7 +1,6 @@
 //! What flows know about their path.
 
-use tidegate_core::controller::rap::RapConfig;
-use tidegate_core::controller::tfrc::StartRule;
+use tidegate_core::controller::rap::{RapConfig, StartRule};
 
 use super::super::*;
 use super::parse;

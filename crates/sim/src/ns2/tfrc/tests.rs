@@ -1,8 +1,10 @@
 //! Step-by-step tests of the RFC 3448 flavour.
 
+use tidegate_core::control::{FlowId, Kind, Observer};
+use tidegate_core::controller::rap::StartRule;
+use tidegate_core::random::Seed;
+
 use super::*;
-use crate::control::{FlowId, Kind, Measured, Observer};
-use crate::random::Seed;
 
 const RTT: Duration = Duration::from_millis(100);
 
@@ -18,7 +20,7 @@ impl Flow {
     fn informed() -> Self {
         let mut flow = Self::new();
         let mut config = flow.tfrc.config.clone();
-        config.rfc3448.start = StartRule::InformedPaper;
+        config.start = StartRule::InformedPaper;
         let prior = Prior {
             rate: Rate::kbps(480),
             rtt: RTT,
@@ -29,9 +31,9 @@ impl Flow {
     }
 
     fn new() -> Self {
-        let config = TfrcConfig {
+        let config = Ns2TfrcConfig {
             damping: false,
-            ..TfrcConfig::ns2()
+            ..Ns2TfrcConfig::native()
         };
         Self {
             tfrc: Tfrc::new(&config, Time::ZERO, Bytes(1_000), None),

@@ -6,21 +6,9 @@
 //! report that arrives 2 RTT after the first packet. A loss counts as "before 2 RTT" if it is
 //! reported earlier.
 
-use crate::control::Prior;
-use crate::units::Time;
-
-/// How a flow of RAP, or of [`Flavour::Rfc3448`](super::super::Flavour::Rfc3448), starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
-pub enum StartRule {
-    /// By slow start. If a prior is known, a careful resume precedes it.
-    #[default]
-    SlowStart,
-    /// With the rate of the prior, as published: without a check of its round-trip time, and at the
-    /// full rate. By slow start if no prior is known.
-    InformedPaper,
-}
+use tidegate_core::control::Prior;
+use tidegate_core::controller::rap::StartRule;
+use tidegate_core::units::Time;
 
 /// State of the informed start.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -153,7 +141,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::units::Rate;
+    use tidegate_core::units::Rate;
 
     const RTT: f64 = 0.1;
 

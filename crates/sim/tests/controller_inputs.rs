@@ -7,12 +7,14 @@ use tidegate_core::control::{
     Algorithm, Change, Context, Demand, Ecn, FlowId, Kind, Measured, Observer, Outcome,
     PacketOutcome, RateControl, Sent, Start,
 };
+use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::rap::RapConfig;
 use tidegate_core::controller::replay::Input;
-use tidegate_core::controller::tfrc::{Flavour, PacketSize, TfrcConfig};
+use tidegate_core::controller::tfrc::{PacketSize, TfrcConfig};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
+use tidegate_sim::ns2::tfrc::Ns2TfrcConfig;
 
 /// Numbers that are likely to cause errors: small ones, arbitrary ones, and the maximum.
 fn number() -> impl Strategy<Value = u64> {
@@ -139,12 +141,12 @@ proptest! {
         older: bool,
         each_report: bool,
     ) {
-        let config = TfrcConfig {
-            damping,
-            packet_size: if nominal { PacketSize::Nominal } else { PacketSize::Mean },
-            flavour: if older { Flavour::Rfc3448 } else { Flavour::Rfc5348 },
-            report_interval: if each_report { Duration::ZERO } else { TfrcConfig::default().report_interval },
-            ..TfrcConfig::default()
+        let packet_size = if nominal { PacketSize::Nominal } else { PacketSize::Mean };
+        let report_interval = Duration::from_millis(if each_report { 0 } else { 50 });
+        let config: ControllerConfig = if older {
+            Ns2TfrcConfig { damping, packet_size, report_interval, ..Ns2TfrcConfig::default() }.into()
+        } else {
+            TfrcConfig { damping, packet_size, report_interval, ..TfrcConfig::default() }.into()
         };
         // The same inputs give the same events.
         prop_assert_eq!(run(&config, &inputs, false), run(&config, &inputs, false));

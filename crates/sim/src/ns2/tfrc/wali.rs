@@ -1,6 +1,6 @@
 //! Weighted average of loss intervals, as in the receivers of ns-2.
 
-use super::{Rfc3448, share};
+use super::{Ns2TfrcConfig, share};
 
 /// The recent loss intervals of one path, in packets.
 ///
@@ -30,9 +30,9 @@ pub(super) struct Wali {
 
 impl Wali {
     /// A history without losses.
-    pub(super) fn new(config: &Rfc3448, discounting: bool) -> Self {
+    pub(super) fn new(config: &Ns2TfrcConfig) -> Self {
         Self {
-            discounting,
+            discounting: config.discounting,
             floor: share(config.discount_floor),
             intervals: usize::from(config.intervals).clamp(2, MOST),
             next: 0,
@@ -130,11 +130,11 @@ mod tests {
     use super::*;
 
     fn history(intervals: u8) -> Wali {
-        let config = Rfc3448 {
+        let config = Ns2TfrcConfig {
             intervals,
-            ..Rfc3448::default()
+            ..Ns2TfrcConfig::default()
         };
-        Wali::new(&config, true)
+        Wali::new(&config)
     }
 
     fn until(wali: &mut Wali, seq: u64) -> f64 {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::units::{RemoteTime, nanos};
+use tidegate_core::units::{RemoteTime, nanos};
 
 /// Arrivals of about the last round trip.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::controller::tfrc::seconds;
+use super::seconds;
 
 /// Averages of the round-trip time: those of TFRC in seconds, and those of TCP in ticks.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! TFRC before RFC 5348: RFC 3448, and ns-2 where the RFC does not specify the behaviour.
 //!
-//! For comparison with older simulations. `docs/tfrc.md` lists the differences from the parent
-//! module and their size. Rates are in bytes per second and times in seconds.
+//! `docs/tfrc.md` lists the differences from the product's TFRC and their size. Rates are in bytes per second and times in seconds.
 
+mod config;
 mod equation;
 mod headers;
 mod informed;
@@ -12,73 +12,28 @@ mod wali;
 
 use core::time::Duration;
 
-use super::packet_log::PacketLog;
-use super::receive::has_passed;
-use super::{
-    LEAST_PATIENCE, MIN_RTT, PacketSize, SIZE_GAIN, T_MBI, TfrcConfig, duration, seconds,
-    valid_loss_event_rate,
+use tidegate_core::control::{
+    Change, Context, Ecn, Measured, Outcome, PacketOutcome, Prior, RateController, Report, Sent,
+    Summary, Target, TimerReason,
 };
-use crate::control::{
-    Change, Context, Ecn, Outcome, PacketOutcome, Prior, RateController, Report, Sent, Summary,
-    Target, TimerReason,
-};
-use crate::path::Path;
-use crate::trace::Event;
-use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
+use tidegate_core::controller::tfrc::packet_log::PacketLog;
+use tidegate_core::controller::tfrc::{PacketSize, equation::LEAST_LOSS};
+use tidegate_core::path::Path;
+use tidegate_core::trace::Event;
+use tidegate_core::units::{Bytes, Rate, RemoteTime, Time, nanos};
+
+pub use config::{Ns2TfrcConfig, TFRC};
 use equation::Equation;
 use headers::Headers;
-pub use informed::StartRule;
 use informed::{EarlyReport, Informed, Step};
 use round_trip::RoundTrip;
 use throughput::Throughput;
 use wali::Wali;
 
-/// Parameters of [`Flavour::Rfc3448`](super::Flavour::Rfc3448). The defaults are those of ns-2.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rfc3448 {
-    /// Clock tick of the retransmission timeout in the equation (`tcp_tick_`).
-    pub tick: Duration,
-    /// In slow start, raise the rate gradually over a round trip, packet by packet, rather than at
-    /// once (`slow_increase_`).
-    pub slow_increase: bool,
-    /// Rate at the first report, in packets per round trip (`rate_init_`). `None`: the initial
-    /// window of RFC 3390: four packets of up to 1095 bytes, three of up to 2190, else two
-    /// (`rate_init_option_` 2).
-    pub initial_window: Option<f64>,
-    /// Rate before the first report (`InitRate_`).
-    pub first_rate: Rate,
-    /// Rate increase in slow start per round trip, as a factor (`ssmult_`), at least 1.
-    pub slow_start_factor: f64,
-    /// Weight of the past in the averages of the round-trip time (`df_`), in 0..=1.
-    pub rtt_memory: f64,
-    /// Number of loss intervals in the average (`NumSamples_`), from 2 to 32.
-    pub intervals: u8,
-    /// Lower bound of the history discount (`minDiscountRatio_`), in 0..=1.
-    pub discount_floor: f64,
-    /// Start of the flow.
-    pub start: StartRule,
-}
-
-impl Default for Rfc3448 {
-    fn default() -> Self {
-        Self {
-            tick: Duration::from_millis(100),
-            slow_increase: true,
-            initial_window: None,
-            first_rate: Rate::bps(2_400),
-            slow_start_factor: 2.0,
-            rtt_memory: 0.95,
-            intervals: 8,
-            discount_floor: 0.5,
-            start: StartRule::SlowStart,
-        }
-    }
-}
-
 /// One path under the older TFRC.
 #[derive(Clone, Debug)]
-pub(super) struct Tfrc {
-    config: TfrcConfig,
+struct Tfrc {
+    config: Ns2TfrcConfig,
     /// `s`.
     size: f64,
     /// Allowed rate.
@@ -110,21 +65,16 @@ pub(super) struct Tfrc {
 }
 
 impl Tfrc {
-    pub(super) fn new(
-        config: &TfrcConfig,
-        now: Time,
-        packet_size: Bytes,
-        prior: Option<Prior>,
-    ) -> Self {
+    fn new(config: &Ns2TfrcConfig, now: Time, packet_size: Bytes, prior: Option<Prior>) -> Self {
         let size = packet_size.get().max(1) as f64;
-        let informed = Informed::new(config.rfc3448.start, prior);
+        let informed = Informed::new(config.start, prior);
         let first = informed.first_rate();
-        let first = first.unwrap_or(config.rfc3448.first_rate.as_f64() / 8.0);
+        let first = first.unwrap_or(config.first_rate.as_f64() / 8.0);
         let first = first.max(size / T_MBI);
         let mut config = config.clone();
-        config.rfc3448.rtt_memory = share(config.rfc3448.rtt_memory);
+        config.rtt_memory = share(config.rtt_memory);
         let mut tfrc = Self {
-            losses: Wali::new(&config.rfc3448, config.discounting),
+            losses: Wali::new(&config),
             config,
             size,
             rate: first,
@@ -136,7 +86,7 @@ impl Tfrc {
             changed: now,
             rtt: None,
             headers: Headers::new(),
-            packet_log: PacketLog::new(),
+            packet_log: PacketLog::default(),
             pending: Vec::new(),
             last_event: None,
             arrivals: Throughput::default(),
@@ -223,7 +173,7 @@ impl Tfrc {
         let gathered = core::mem::replace(&mut self.gathered, Gathered::new(cx.now));
         let received = self.receive_rate(cx.now, &gathered);
         let first = self.rtt.is_none();
-        let options = &self.config.rfc3448;
+        let options = &self.config;
         if let Some(sample) = gathered.rtt_sample() {
             match &mut self.rtt {
                 Some(rtt) => rtt.update(sample, options.rtt_memory, options.tick),
@@ -313,7 +263,7 @@ impl Tfrc {
         } else if before > limit {
             limit / 2.0
         } else if before < limit && now.since(self.changed) + HAIR > duration(rtt) {
-            (self.config.rfc3448.slow_start_factor.max(1.0) * before)
+            (self.config.slow_start_factor.max(1.0) * before)
                 .min(limit)
                 .max(packet)
         } else {
@@ -381,15 +331,13 @@ impl Tfrc {
         Equation {
             size: self.size,
             rtt,
-            rto: self
-                .rtt
-                .map_or(0.0, |now| now.rto(self.config.rfc3448.tick)),
+            rto: self.rtt.map_or(0.0, |now| now.rto(self.config.tick)),
         }
     }
 
     /// Initial window in packets.
     fn initial_window(&self) -> f64 {
-        match self.config.rfc3448.initial_window {
+        match self.config.initial_window {
             Some(packets) => packets.max(1.0),
             None if self.size <= 1_095.0 => 4.0,
             None if self.size < 2_190.0 => 3.0,
@@ -432,7 +380,7 @@ impl RateController for Tfrc {
         if self.silence.is_none() {
             self.set_timer(cx.now);
         }
-        let ramps = self.config.rfc3448.slow_increase && self.slow_start;
+        let ramps = self.config.slow_increase && self.slow_start;
         if ramps && self.headers.round() > 2 && self.reached < self.rate {
             self.reached += self.ramp;
             self.instant = self.reached;
@@ -505,10 +453,7 @@ impl RateController for Tfrc {
                     self.publish(cx);
                 }
             }
-            Change::Demand(_)
-            | Change::LowerEffort(_)
-            | Change::Reports { .. }
-            | Change::Validated { .. } => {}
+            _ => {}
         }
     }
 
@@ -526,10 +471,9 @@ impl RateController for Tfrc {
     }
 
     fn summary(&self, _: &Path) -> Summary {
-        Summary {
-            rate: self.target().send,
-            ..self.totals
-        }
+        let mut summary = self.totals;
+        summary.rate = self.target().send;
+        summary
     }
 }
 
@@ -592,6 +536,41 @@ fn share(value: f64) -> f64 {
 
 /// Tolerance for reports that arrive slightly less than a round trip after the last one.
 const HAIR: Duration = Duration::from_micros(1);
+
+/// Loss event rate of an external measurement; zero if it is not valid.
+fn valid_loss_event_rate(measured: Measured) -> f64 {
+    match measured.loss_event_rate {
+        // The equation is undefined at zero, and NaN is not a measurement.
+        p if p > LEAST_LOSS => p.min(1.0),
+        _ => 0.0,
+    }
+}
+
+/// Whether a round trip has passed, to within the jitter of a report.
+fn has_passed(rtt: Duration, since: Time, now: Time) -> bool {
+    now.since(since) >= rtt.saturating_sub(rtt / 64)
+}
+
+fn seconds(d: Duration) -> f64 {
+    nanos(d) as f64 / 1e9
+}
+
+/// Converts seconds; saturates, and NaN and negative values become zero.
+fn duration(secs: f64) -> Duration {
+    Duration::from_nanos((secs * 1e9) as u64)
+}
+
+/// At least one packet in this many seconds (`t_mbi`, RFC 3448 section 4.3).
+const T_MBI: f64 = 64.0;
+
+/// Weight of a new sample in the mean packet size, as in the product's TFRC.
+const SIZE_GAIN: f64 = 1.0 / 64.0;
+
+/// Minimum round-trip time in seconds. It avoids a division by zero.
+const MIN_RTT: f64 = 1e-6;
+
+/// Minimum duration of the no-feedback timer.
+const LEAST_PATIENCE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests;

@@ -33,40 +33,17 @@ mod probes;
 #[derive(Debug)]
 pub struct MediaReceiver {
     config: ReceiverConfig,
-    media: Source,
-    repair: Source,
-    parity: Source,
-    probes: Probes,
-    decoder: ParityDecoder,
-    timestamps: Unwrap32,
+    stream: StreamState,
     frames: JitterBuffer,
-    /// Middle 32 bits of the NTP timestamp of the last sender report, and its arrival time.
-    last_sr: Option<(NtpShort, Time)>,
     last_arrival: Option<Time>,
-    slowdown: SlowdownDetector,
     feedback_due: Option<Time>,
     feedback_sent: Time,
     report_due: Option<Time>,
-    last_media: Option<LastPacket>,
     probation: Probation,
-    /// Pauses of the current source.
-    pauses: Pauses,
     newcomer: Option<Newcomer>,
     /// A source that was replaced while silent. It has precedence over its successor.
     displaced: Option<u32>,
-    /// Since when packets have arrived and no frame was decodable.
-    undecodable_since: Option<Time>,
-    /// Since when the jitter buffer has refused all packets.
-    refused_since: Option<Time>,
-    nacks: NackSchedule,
-    /// Packets to request in the next feedback.
-    missing: Vec<u64>,
-    want_key: Option<Time>,
     outgoing: VecDeque<Vec<u8>>,
-    /// Arrival of the sender's BYE.
-    bye: Option<Time>,
-    /// The BYE has taken effect.
-    ended: bool,
     /// Whether any packet was sent.
     has_sent: bool,
     presence: Presence,
@@ -82,37 +59,49 @@ pub struct MediaReceiver {
     restarts: u64,
 }
 
+/// State that ends with the stream: the sequence numbers and timestamps of another one are unrelated.
+#[derive(Debug, Default)]
+struct StreamState {
+    media: Source,
+    repair: Source,
+    parity: Source,
+    probes: Probes,
+    decoder: ParityDecoder,
+    timestamps: Unwrap32,
+    /// Middle 32 bits of the NTP timestamp of the last sender report, and its arrival time.
+    last_sr: Option<(NtpShort, Time)>,
+    slowdown: SlowdownDetector,
+    last_media: Option<LastPacket>,
+    pauses: Pauses,
+    /// Since when packets have arrived and no frame was decodable.
+    undecodable_since: Option<Time>,
+    /// Since when the jitter buffer has refused all packets.
+    refused_since: Option<Time>,
+    nacks: NackSchedule,
+    /// Packets to request in the next feedback.
+    missing: Vec<u64>,
+    want_key: Option<Time>,
+    /// Arrival of the sender's BYE.
+    bye: Option<Time>,
+    /// The BYE has taken effect.
+    ended: bool,
+}
+
 impl MediaReceiver {
     /// A receiver that has received no packet.
     pub fn new(config: ReceiverConfig) -> Self {
         Self {
             frames: JitterBuffer::of_receiver(&config),
             config,
-            media: Source::default(),
-            repair: Source::default(),
-            parity: Source::default(),
-            probes: Probes::default(),
-            decoder: ParityDecoder::default(),
-            timestamps: Unwrap32::new(),
-            last_sr: None,
+            stream: StreamState::default(),
             last_arrival: None,
-            last_media: None,
-            probation: Probation::default(),
-            pauses: Pauses::default(),
-            newcomer: None,
-            displaced: None,
-            undecodable_since: None,
-            refused_since: None,
-            slowdown: SlowdownDetector::default(),
             feedback_due: None,
             feedback_sent: Time::ZERO,
             report_due: None,
-            nacks: NackSchedule::default(),
-            missing: Vec::new(),
-            want_key: None,
+            probation: Probation::default(),
+            newcomer: None,
+            displaced: None,
             outgoing: VecDeque::new(),
-            bye: None,
-            ended: false,
             has_sent: false,
             presence: Presence::Active,
             rejected: 0,
@@ -137,14 +126,14 @@ impl MediaReceiver {
     /// The decoder failed on a frame. Requests a key frame and holds back frames until it arrives.
     pub fn on_decoder_trouble(&mut self, now: Time) {
         self.frames.break_chain();
-        self.want_key.get_or_insert(now);
+        self.stream.want_key.get_or_insert(now);
         self.feedback_soon(now, Duration::ZERO);
     }
 
     /// Packets received and lost so far (RFC 3550 section A.3), in all media streams.
     pub fn counts(&self) -> (u64, i64) {
         let (received, lost) = self.earlier;
-        let stats = &self.media.stats;
+        let stats = &self.stream.media.stats;
         (received + stats.received(), lost + stats.lost())
     }
 
@@ -188,13 +177,13 @@ impl MediaReceiver {
     /// the SSRC of the source, 32 random bits, with which two media packets of any numbers are accepted
     /// too. After two seconds without media, the media of any other SSRC is accepted.
     pub fn last_life(&self) -> Option<Time> {
-        let report = self.last_sr.map(|(_, at)| at);
+        let report = self.stream.last_sr.map(|(_, at)| at);
         self.last_arrival.max(report)
     }
 
     /// Whether the sender has sent a BYE, and no media has arrived since.
     pub fn has_ended(&self) -> bool {
-        self.ended
+        self.stream.ended
     }
 
     /// Leaves the session: sends a last report with a BYE, unless nothing was ever sent.
@@ -217,11 +206,11 @@ impl MediaReceiver {
 
     fn arrivals(&self) -> usize {
         let own = self.sources().map(|source| source.arrivals.len());
-        own.sum::<usize>() + self.probes.len()
+        own.sum::<usize>() + self.stream.probes.len()
     }
 
     fn sources(&self) -> impl Iterator<Item = &Source> {
-        [&self.media, &self.repair, &self.parity].into_iter()
+        [&self.stream.media, &self.stream.repair, &self.stream.parity].into_iter()
     }
 
     fn feedback_soon(&mut self, now: Time, wait: Duration) {
@@ -234,15 +223,20 @@ impl MediaReceiver {
 
     /// Next time at which a missing packet may have to be requested.
     fn nacks_due(&self) -> Option<Time> {
-        let due = self.nacks.due()?.max(self.feedback_sent + MIN_INTERVAL);
+        let due = self
+            .stream
+            .nacks
+            .due()?
+            .max(self.feedback_sent + MIN_INTERVAL);
         (self.config.feedback == FeedbackMode::PerPacket).then_some(due)
     }
 
     /// Next time of a key frame request without other feedback.
     fn key_request_due(&self) -> Option<Time> {
         let is_alone = self.config.feedback == FeedbackMode::KeyRequests;
-        self.want_key
-            .filter(|_| is_alone && self.media.ssrc.is_some())
+        self.stream
+            .want_key
+            .filter(|_| is_alone && self.stream.media.ssrc.is_some())
     }
 
     fn is_silent(&self, now: Time) -> bool {
@@ -259,9 +253,13 @@ impl MediaReceiver {
                 (sr, NtpShort::from_span(now.since(at)))
             })
         };
-        let (last_sr, delay) = answer(self.last_sr);
+        let (last_sr, delay) = answer(self.stream.last_sr);
         let mut blocks = Vec::with_capacity(4);
-        for source in [&mut self.media, &mut self.repair, &mut self.parity] {
+        for source in [
+            &mut self.stream.media,
+            &mut self.stream.repair,
+            &mut self.stream.parity,
+        ] {
             let Some(ssrc) = source.ssrc else { continue };
             let numbers = source.stats.report();
             blocks.push(ReportBlock {
@@ -311,7 +309,11 @@ impl MediaReceiver {
         if self.sources().any(|source| source.arrivals.is_fresh()) {
             let mut builder = CcfbBuilder::new(self.config.ssrc, now, out);
             let overlap = self.config.feedback_interval * OVERLAP;
-            for source in [&mut self.media, &mut self.repair, &mut self.parity] {
+            for source in [
+                &mut self.stream.media,
+                &mut self.stream.repair,
+                &mut self.stream.parity,
+            ] {
                 if let Some(ssrc) = source.ssrc
                     && let Some((begin, lines)) = source.arrivals.report(now, overlap)
                 {
@@ -321,8 +323,8 @@ impl MediaReceiver {
             }
             builder.finish(self.config.epoch);
         }
-        let missing = core::mem::take(&mut self.missing);
-        if let Some(ssrc) = self.media.ssrc.filter(|_| !missing.is_empty()) {
+        let missing = core::mem::take(&mut self.stream.missing);
+        if let Some(ssrc) = self.stream.media.ssrc.filter(|_| !missing.is_empty()) {
             let missing = missing.iter().map(|&seq| seq as u16);
             rtcp::emit_nack(self.config.ssrc, ssrc, missing, out);
         }
@@ -331,13 +333,13 @@ impl MediaReceiver {
     }
 
     fn write_key_request(&mut self, now: Time, out: &mut Vec<u8>) {
-        if let (Some(since), Some(media)) = (self.want_key, self.media.ssrc) {
+        if let (Some(since), Some(media)) = (self.stream.want_key, self.stream.media.ssrc) {
             if self.frames.is_intact() {
-                self.want_key = None;
+                self.stream.want_key = None;
             } else if since <= now {
                 let sender = self.config.ssrc;
                 rtcp::Pli { sender, media }.emit(out);
-                self.want_key = Some(now + KEY_RETRY);
+                self.stream.want_key = Some(now + KEY_RETRY);
             }
         }
     }
@@ -347,7 +349,7 @@ impl MediaReceiver {
     /// end after 30 s or a BYE.
     fn keep_alive(&self) -> Option<Time> {
         let last = self.last_arrival?;
-        if self.ended || self.config.feedback != FeedbackMode::PerPacket {
+        if self.stream.ended || self.config.feedback != FeedbackMode::PerPacket {
             return None;
         }
         let silence = self.feedback_sent.since(last);
@@ -378,31 +380,34 @@ impl MediaReceiver {
             Presence::Left => return,
         }
         if self.ends_at().is_some_and(|at| at <= now) {
-            self.ended = true;
+            self.stream.ended = true;
         }
         if self.frames.on_timeout(now) {
-            self.want_key.get_or_insert(now);
+            self.stream.want_key.get_or_insert(now);
             self.feedback_soon(now, Duration::ZERO);
         }
         let is_due = |due: Option<Time>| due.is_some_and(|at| at <= now);
         let requests_key = is_due(self.key_request_due());
         if requests_key && self.frames.is_intact() {
-            self.want_key = None;
+            self.stream.want_key = None;
         } else if requests_key {
             self.write_report(now);
         }
         let overlap = self.config.feedback_interval * OVERLAP;
         let own = self.config.ssrc;
-        self.probes.on_timeout(now, own, overlap, self.config.epoch);
+        self.stream
+            .probes
+            .on_timeout(now, own, overlap, self.config.epoch);
         if is_due(self.nacks_due()) {
-            self.missing
-                .extend(self.nacks.take(now, &self.media.arrivals));
+            self.stream
+                .missing
+                .extend(self.stream.nacks.take(now, &self.stream.media.arrivals));
         }
         if is_due(self.report_due) || is_due(self.keep_alive()) {
             self.write_report(now);
             self.feedback_sent = now;
-            self.report_due = (!self.ended).then(|| now + self.config.report_interval);
-        } else if is_due(self.feedback_due) || !self.missing.is_empty() {
+            self.report_due = (!self.stream.ended).then(|| now + self.config.report_interval);
+        } else if is_due(self.feedback_due) || !self.stream.missing.is_empty() {
             let mut out = Vec::with_capacity(256);
             self.write_feedback(now, &mut out);
             if !out.is_empty() {
@@ -412,11 +417,11 @@ impl MediaReceiver {
     }
 
     fn on_peer_change(&mut self, cx: &mut Context<'_>) {
-        if self.media.ssrc.is_some() {
+        if self.stream.media.ssrc.is_some() {
             self.start_over();
             self.frames.forget_sets();
             // A new stream begins with a key frame; one that continues must be asked for it.
-            self.want_key = Some(cx.now + KEY_RETRY);
+            self.stream.want_key = Some(cx.now + KEY_RETRY);
         }
     }
 
@@ -436,7 +441,7 @@ impl MediaReceiver {
             self.key_request_due(),
             self.report_due,
             self.keep_alive(),
-            self.probes.due(),
+            self.stream.probes.due(),
         ];
         let feedback = reports.into_iter().flatten().min();
         let next = sooner(assembly, feedback.map(|at| (at, TimerReason::Feedback)));
@@ -460,11 +465,11 @@ impl Endpoint for MediaReceiver {
             buffer.extend_from_slice(&packet);
             return Output::Send(Transmit::default());
         }
-        if let Some(transmit) = self.probes.poll_transmit(buffer) {
+        if let Some(transmit) = self.stream.probes.poll_transmit(buffer) {
             return Output::Send(transmit);
         }
         let timer = self.next_timeout();
-        if self.ended || self.presence == Presence::Left {
+        if self.stream.ended || self.presence == Presence::Left {
             Output::Done(timer)
         } else {
             Output::Wait(timer)

@@ -81,11 +81,6 @@ impl ParityDecoder {
         self.restore(at)
     }
 
-    /// Forgets all packets, for another stream.
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     fn keep(&mut self, seq: u64, shard: Vec<u8>) {
         self.media.insert(seq, shard);
         if self.media.len() > MAX_MEDIA {

@@ -2,18 +2,15 @@
 
 use core::time::Duration;
 
-use super::nack_schedule::NackSchedule;
 use super::probation::LastPacket;
-use super::probes::Probes;
-use super::{MediaReceiver, Source};
+use super::{MediaReceiver, Source, StreamState};
 use crate::endpoint::{Datagram, OVERHEAD};
 use crate::media::{Codec, MEDIA_CLOCK};
 use crate::session::config::FeedbackMode;
 use crate::session::history::Stream;
 use crate::session::jitter_buffer::MediaPacket;
 use crate::session::parity::Restored;
-use crate::session::pauses::{Pauses, TAKEOVER};
-use crate::session::slowdown_detector::SlowdownDetector;
+use crate::session::pauses::TAKEOVER;
 use crate::units::{Bytes, Time};
 use crate::wire::ccfb::Received;
 use crate::wire::ntp::NtpShort;
@@ -22,7 +19,7 @@ use crate::wire::payload;
 use crate::wire::rtcp::{self, Rtcp};
 use crate::wire::rtp::{RtpHeader, RtpPacket};
 use crate::wire::rtx::RtxPayload;
-use crate::wire::seq::{Unwrap32, nearest16};
+use crate::wire::seq::nearest16;
 
 /// A source that has announced itself by a sender report while it may take over.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +47,7 @@ impl MediaReceiver {
 
     fn on_media(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
         let header = packet.header();
-        let is_current = self.media.is(header.ssrc);
+        let is_current = self.stream.media.is(header.ssrc);
         if is_current && self.continues(now, &header) {
             return self.accept_media(now, datagram, packet);
         }
@@ -62,7 +59,7 @@ impl MediaReceiver {
             .probation
             .hold(now, &header, datagram, !may_replace, current);
         let is_announced = self.newcomer.is_some_and(|n| n.ssrc == header.ssrc) && !is_current;
-        let is_successor = may_replace || self.pauses.is_followed_by(evidence.began, now);
+        let is_successor = may_replace || self.stream.pauses.is_followed_by(evidence.began, now);
         if !is_successor || !(evidence.is_proven || is_announced) {
             return;
         }
@@ -71,7 +68,7 @@ impl MediaReceiver {
             self.take_over(now, header.ssrc);
         } else if !self.skips_ahead(now, &header) {
             self.start_over();
-            self.media.ssrc = Some(header.ssrc);
+            self.stream.media.ssrc = Some(header.ssrc);
         }
         for packet in held {
             self.rejected -= u64::from(packet.is_rejected);
@@ -89,7 +86,7 @@ impl MediaReceiver {
     /// Whether a packet of the current source is near the ones before it.
     //= rfc3550-A.1-probation
     fn continues(&self, now: Time, header: &RtpHeader) -> bool {
-        self.last_media.is_none_or(|last| {
+        self.stream.last_media.is_none_or(|last| {
             last.ahead(header.sequence).unsigned_abs() < MAX_DROPOUT
                 && last.is_in_order(header)
                 && last.is_timestamp_near(now, header.timestamp)
@@ -99,25 +96,29 @@ impl MediaReceiver {
     /// Whether a confirmed jump skips packets of the same stream, as after an outage, instead of
     /// starting another one.
     fn skips_ahead(&self, now: Time, header: &RtpHeader) -> bool {
-        self.last_media.is_some_and(|last| {
+        self.stream.last_media.is_some_and(|last| {
             last.ahead(header.sequence) > 0 && last.is_timestamp_near(now, header.timestamp)
         })
     }
 
     fn accept_media(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
         let header = packet.header();
-        let last = self.last_media.map(|last| last.next(now, &header));
-        self.last_media = Some(last.unwrap_or_else(|| LastPacket::new(now, &header)));
+        let last = self.stream.last_media.map(|last| last.next(now, &header));
+        self.stream.last_media = Some(last.unwrap_or_else(|| LastPacket::new(now, &header)));
         self.last_arrival = Some(now);
-        self.pauses.on_packet(now);
-        let seq = self.media.unwrap.unwrap(header.sequence);
+        self.stream.pauses.on_packet(now);
+        let seq = self.stream.media.unwrap.unwrap(header.sequence);
         let Some(timestamp) = self.on_arrival(now, datagram, &header, seq, Stream::Media) else {
             return;
         };
-        if self.bye.is_some_and(|bye| now.since(bye) > REORDERED_BYE) {
-            (self.bye, self.ended) = (None, false);
+        if self
+            .stream
+            .bye
+            .is_some_and(|bye| now.since(bye) > REORDERED_BYE)
+        {
+            (self.stream.bye, self.stream.ended) = (None, false);
         }
-        if self.slowdown.on_packet(now, seq, timestamp) {
+        if self.stream.slowdown.on_packet(now, seq, timestamp) {
             self.feedback_soon(now, Duration::ZERO);
         }
         self.assemble(
@@ -135,7 +136,7 @@ impl MediaReceiver {
             timestamp: header.timestamp,
             payload: packet.payload(),
         };
-        let restored = self.decoder.on_media(now, seq, media);
+        let restored = self.stream.decoder.on_media(now, seq, media);
         self.assemble_restored(now, &restored);
     }
 
@@ -147,25 +148,25 @@ impl MediaReceiver {
             self.rejected += 1;
             return;
         };
-        let newest = self.media.unwrap.highest();
+        let newest = self.stream.media.unwrap.highest();
         let first = newest.and_then(|newest| nearest16(newest, parity.block.first));
         let is_near = |first: &u64| newest.is_some_and(|newest| first.abs_diff(newest) < NEAR);
         let Some(first) = first.filter(is_near) else {
             self.rejected += 1;
             return;
         };
-        if self.parity.is_other(header.ssrc) {
-            if self.decoder.is_active(now) {
+        if self.stream.parity.is_other(header.ssrc) {
+            if self.stream.decoder.is_active(now) {
                 self.rejected += 1;
                 return;
             }
-            self.parity = Source::default();
+            self.stream.parity = Source::default();
         }
-        self.parity.ssrc = Some(header.ssrc);
-        let own = self.parity.unwrap.unwrap(header.sequence);
+        self.stream.parity.ssrc = Some(header.ssrc);
+        let own = self.stream.parity.unwrap.unwrap(header.sequence);
         let arrived = self.on_arrival(now, datagram, &header, own, Stream::Parity);
         if arrived.is_some() {
-            let restored = self.decoder.on_parity(now, first, parity);
+            let restored = self.stream.decoder.on_parity(now, first, parity);
             self.assemble_restored(now, &restored);
         }
     }
@@ -174,8 +175,13 @@ impl MediaReceiver {
     fn on_probe(&mut self, now: Time, datagram: &Datagram<'_>, packet: &RtpPacket<'_>) {
         let interval = self.config.feedback_interval;
         let is_answered =
-            self.config.feedback == FeedbackMode::PerPacket && self.media.ssrc.is_some();
-        if !is_answered || !self.probes.on_packet(now, packet, datagram, interval) {
+            self.config.feedback == FeedbackMode::PerPacket && self.stream.media.ssrc.is_some();
+        if !is_answered
+            || !self
+                .stream
+                .probes
+                .on_packet(now, packet, datagram, interval)
+        {
             self.rejected += 1;
         }
     }
@@ -187,15 +193,16 @@ impl MediaReceiver {
                 continue;
             };
             let is_near = self
+                .stream
                 .last_media
                 .is_some_and(|last| last.is_timestamp_near(now, media.timestamp));
-            if !is_near || self.media.arrivals.has(packet.seq) {
+            if !is_near || self.stream.media.arrivals.has(packet.seq) {
                 continue;
             }
             self.restored += 1;
             let packet = MediaPacket {
                 seq: packet.seq,
-                timestamp: self.timestamps.peek(media.timestamp),
+                timestamp: self.stream.timestamps.peek(media.timestamp),
                 marker: media.marker,
                 repaired: true,
                 payload: media.payload,
@@ -213,18 +220,19 @@ impl MediaReceiver {
             return;
         };
         let is_near = self
+            .stream
             .last_media
             .is_some_and(|last| last.is_timestamp_near(now, header.timestamp));
-        let is_useful = is_near && !self.media.arrivals.has(seq);
-        if self.repair.is_other(header.ssrc) {
+        let is_useful = is_near && !self.stream.media.arrivals.has(seq);
+        if self.stream.repair.is_other(header.ssrc) {
             if !is_useful {
                 self.rejected += 1;
                 return;
             }
-            self.repair = Source::default();
+            self.stream.repair = Source::default();
         }
-        self.repair.ssrc = Some(header.ssrc);
-        let own = self.repair.unwrap.unwrap(header.sequence);
+        self.stream.repair.ssrc = Some(header.ssrc);
+        let own = self.stream.repair.unwrap.unwrap(header.sequence);
         let arrived = self.on_arrival(now, datagram, &header, own, Stream::Repair);
         let Some(timestamp) = arrived.filter(|_| is_useful) else {
             return;
@@ -243,7 +251,7 @@ impl MediaReceiver {
     /// Sequence number and payload of the original packet in a retransmission.
     fn original<'p>(&self, packet: &RtpPacket<'p>) -> Option<(u64, &'p [u8])> {
         let original = RtxPayload::parse(packet.payload()).ok()?;
-        let newest = self.media.unwrap.highest()?;
+        let newest = self.stream.media.unwrap.highest()?;
         Some((
             nearest16(newest, original.original_sequence)?,
             original.payload,
@@ -262,25 +270,27 @@ impl MediaReceiver {
     ) -> Option<u64> {
         let is_media = stream == Stream::Media;
         let source = match stream {
-            Stream::Repair => &mut self.repair,
-            Stream::Parity => &mut self.parity,
-            _ => &mut self.media,
+            Stream::Repair => &mut self.stream.repair,
+            Stream::Parity => &mut self.stream.parity,
+            _ => &mut self.stream.media,
         };
         let size = Bytes(datagram.payload.len() as u64) + OVERHEAD;
         self.received.add(now, size);
         let ecn = datagram.ecn;
         let fresh = source.arrivals.on_packet(seq, Received { ecn, at: now });
         let timestamp = if is_media {
-            self.timestamps.unwrap(header.timestamp)
+            self.stream.timestamps.unwrap(header.timestamp)
         } else {
-            self.timestamps.peek(header.timestamp)
+            self.stream.timestamps.peek(header.timestamp)
         };
         let ticks = u128::from(now.as_nanos()) * u128::from(MEDIA_CLOCK) / 1_000_000_000;
         source.stats.on_packet(seq, timestamp as i64, ticks as i64);
         self.report_due
             .get_or_insert(now + self.config.report_interval);
         if is_media && fresh {
-            self.nacks.on_packet(now, seq, &self.media.arrivals);
+            self.stream
+                .nacks
+                .on_packet(now, seq, &self.stream.media.arrivals);
         }
         self.feedback_soon(now, self.config.feedback_interval);
         fresh.then_some(timestamp)
@@ -291,20 +301,20 @@ impl MediaReceiver {
     fn assemble(&mut self, now: Time, packet: &MediaPacket<'_>) {
         let accepted = self.frames.on_packet(now, packet);
         if accepted {
-            self.refused_since = None;
-        } else if now.since(*self.refused_since.get_or_insert(now)) >= REFUSAL {
-            self.refused_since = None;
+            self.stream.refused_since = None;
+        } else if now.since(*self.stream.refused_since.get_or_insert(now)) >= REFUSAL {
+            self.stream.refused_since = None;
             self.frames.start_over();
             self.restarts += 1;
         }
         if self.frames.is_intact() {
-            (self.undecodable_since, self.h265) = (None, 0);
+            (self.stream.undecodable_since, self.h265) = (None, 0);
         } else {
             let is_h264 = payload::codec(self.config.payload_types.0) == Codec::H264;
             self.h265 += u64::from(is_h264 && payload::is_h265(packet.payload));
-            let since = *self.undecodable_since.get_or_insert(now);
-            if now.since(since) >= KEY_PATIENCE && self.want_key.is_none() {
-                self.want_key = Some(now);
+            let since = *self.stream.undecodable_since.get_or_insert(now);
+            if now.since(since) >= KEY_PATIENCE && self.stream.want_key.is_none() {
+                self.stream.want_key = Some(now);
                 self.feedback_soon(now, Duration::ZERO);
             }
         }
@@ -321,8 +331,8 @@ impl MediaReceiver {
                     let info = report.info();
                     self.on_sender_report(now, info.ssrc, info.ntp.middle());
                 }
-                Rtcp::Bye(bye) if bye.ssrcs().any(|s| self.media.is(s)) => {
-                    self.bye.get_or_insert(now);
+                Rtcp::Bye(bye) if bye.ssrcs().any(|s| self.stream.media.is(s)) => {
+                    self.stream.bye.get_or_insert(now);
                 }
                 _ => {}
             }
@@ -330,8 +340,8 @@ impl MediaReceiver {
     }
 
     fn on_sender_report(&mut self, now: Time, ssrc: u32, timestamp: NtpShort) {
-        if self.media.is(ssrc) {
-            self.last_sr = Some((timestamp, now));
+        if self.stream.media.is(ssrc) {
+            self.stream.last_sr = Some((timestamp, now));
             // While no media arrives, a sender report is a probe that needs an answer.
             if self.is_silent(now) {
                 self.report_due = Some(now);
@@ -347,7 +357,8 @@ impl MediaReceiver {
     /// silent for [`TAKEOVER`], as after a restart, or `ssrc` was replaced after a silence and is
     /// back.
     fn may_take_over(&self, now: Time, ssrc: u32) -> bool {
-        let is_free = self.media.ssrc.is_none() || self.bye.is_some() || self.ended;
+        let is_free =
+            self.stream.media.ssrc.is_none() || self.stream.bye.is_some() || self.stream.ended;
         let is_silent = self
             .last_arrival
             .is_none_or(|last| now.since(last) > TAKEOVER);
@@ -359,42 +370,35 @@ impl MediaReceiver {
             Some(displaced) if displaced == ssrc => None,
             // The first of several displaced sources keeps its precedence.
             Some(displaced) => Some(displaced),
-            None => self.media.ssrc,
+            None => self.stream.media.ssrc,
         };
         // A BYE that has not taken effect may be forged.
-        self.displaced = displaced.filter(|_| !self.ended);
+        self.displaced = displaced.filter(|_| !self.stream.ended);
         self.start_over();
         self.frames.forget_sets();
-        self.media.ssrc = Some(ssrc);
+        self.stream.media.ssrc = Some(ssrc);
         let announced = self.newcomer.take().filter(|n| n.ssrc == ssrc);
-        self.last_sr = announced.map(|n| n.last_sr);
+        self.stream.last_sr = announced.map(|n| n.last_sr);
         self.report_due
             .get_or_insert(now + self.config.report_interval);
     }
 
     /// Resets the state for another stream, whose sequence numbers and timestamps are unrelated.
     pub(super) fn start_over(&mut self) {
-        if self.last_media.is_some() {
+        if self.stream.last_media.is_some() {
             self.restarts += 1;
         }
         self.earlier = self.counts();
         self.frames.start_over();
-        (self.media, self.repair, self.parity) = Default::default();
-        self.probes = Probes::default();
-        self.decoder.clear();
-        self.timestamps = Unwrap32::new();
-        self.slowdown = SlowdownDetector::default();
-        (self.last_sr, self.want_key, self.last_media) = (None, None, None);
-        (self.undecodable_since, self.refused_since) = (None, None);
-        self.pauses = Pauses::default();
-        self.nacks = NackSchedule::default();
-        self.missing.clear();
-        (self.bye, self.ended) = (None, false);
+        self.stream = StreamState::default();
     }
 
     /// Time at which a BYE ends the session, unless media continues to arrive.
     pub(super) fn ends_at(&self) -> Option<Time> {
-        self.bye.filter(|_| !self.ended).map(|bye| bye + BYE_DELAY)
+        self.stream
+            .bye
+            .filter(|_| !self.stream.ended)
+            .map(|bye| bye + BYE_DELAY)
     }
 }
 

@@ -1,85 +1,182 @@
-//! Conversion between rows of a run folder's tables and CSV cells.
+//! Columns of a run folder's tables, and the formats of their cells. A row's fields are its cells, in
+//! the order of the columns.
 
-use core::fmt::Display;
 use core::time::Duration;
 
 use serde::Serialize;
-use serde::de::value::{Error as WordError, StrDeserializer};
-use serde::de::{DeserializeOwned, IntoDeserializer};
+use serde::de::DeserializeOwned;
 use tidegate_core::media::Quality;
-use tidegate_core::units::{Bytes, Time};
+use tidegate_core::units::Time;
 
-use crate::counts::{Bin, Count, Dummies, Totals};
 use crate::rows::{
-    BinRow, DropCauses, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame,
-    TotalsRow,
+    BinRow, LinkSample, PacketRow, ReceivedFrame, SavableRow, SentFrame, ShownFrame, TotalsRow,
 };
 
 /// A row of a table.
-pub(super) trait Row: Sized {
-    /// Column names of the file.
-    const HEADER: &'static [&'static str];
+pub(crate) trait Row: Serialize + DeserializeOwned {
+    /// First line of the file.
+    const COLUMNS: &'static str;
 
     /// Number of trailing columns that tables of earlier versions may lack. Missing cells are read
     /// as empty.
     const ADDED: usize = 0;
-
-    /// Formats the row: one cell per column.
-    fn cells(&self) -> Vec<String>;
-
-    /// Parses a row; the inverse of `cells`.
-    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow>;
 }
 
-/// Error: the cells are not a valid row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NoRow;
+impl Row for SentFrame {
+    const COLUMNS: &'static str = "frame,rtp_timestamp,captured_s,type,target_bits,bits,left_s,\
+                                   dropped,psnr_y,psnr_u,psnr_v,ssim";
+}
 
-/// Cells of one row, consumed from left to right.
-pub(super) struct Cells<'a>(pub(super) csv::StringRecordIter<'a>);
+impl Row for ReceivedFrame {
+    const COLUMNS: &'static str = "frame,rtp_timestamp,first_s,complete_s,type,bits,decodable,\
+                                   psnr_y,psnr_u,psnr_v,ssim";
+}
 
-impl Cells<'_> {
-    fn text(&mut self) -> Result<&str, NoRow> {
-        self.0.next().ok_or(NoRow)
+impl Row for ShownFrame {
+    const COLUMNS: &'static str = "frame,shown_frame,on_time,psnr_y,psnr_u,psnr_v,ssim";
+}
+
+impl Row for PacketRow {
+    const COLUMNS: &'static str = "seq,kind,size,sent_s,arrived_s,outcome";
+}
+
+impl Row for SavableRow {
+    const COLUMNS: &'static str = "frame,savable";
+}
+
+impl Row for LinkSample {
+    const COLUMNS: &'static str = "t_s,run,link,queue_bytes,drops,marks,delivered_bytes,\
+                                   drops_random,drops_outage";
+    const ADDED: usize = 2;
+}
+
+impl Row for BinRow {
+    const COLUMNS: &'static str = "t_s,flow,sent_packets,sent_bytes,received_packets,\
+                                   received_bytes,delay_sum_s,delay_max_s,dropped";
+    const ADDED: usize = 1;
+}
+
+impl Row for TotalsRow {
+    const COLUMNS: &'static str = "flow,span_s,sent_packets,sent_bytes,received_packets,\
+                                   received_bytes,dropped,loss_events,rtt_s,delay_min_s,\
+                                   delay_mean_s,delay_p50_s,delay_p95_s,delay_p99_s,delay_max_s,\
+                                   first_sent_s,done_s,dummies_sent,dummies_received";
+    const ADDED: usize = 4;
+}
+
+/// A time since the start of the run, or a time span.
+pub(crate) trait Nanos: Copy {
+    fn nanos(self) -> u64;
+    fn from_nanos(nanos: u64) -> Self;
+}
+
+impl Nanos for Time {
+    fn nanos(self) -> u64 {
+        self.as_nanos()
     }
 
-    fn number<T: core::str::FromStr>(&mut self) -> Result<T, NoRow> {
-        self.text()?.parse().or(Err(NoRow))
+    fn from_nanos(nanos: u64) -> Self {
+        Self::from_nanos(nanos)
+    }
+}
+
+impl Nanos for Duration {
+    fn nanos(self) -> u64 {
+        (Time::ZERO + self).as_nanos()
     }
 
-    fn time(&mut self) -> Result<Time, NoRow> {
-        parse_time(self.text()?).ok_or(NoRow)
+    fn from_nanos(nanos: u64) -> Self {
+        Self::from_nanos(nanos)
+    }
+}
+
+/// Cell in seconds, as written by [`text`](seconds::text).
+pub(crate) mod seconds {
+    use serde::de::{Error as _, Unexpected};
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use super::Nanos;
+
+    /// Seconds with nine decimals, which represents nanoseconds exactly.
+    pub(crate) fn text(at: impl Nanos) -> String {
+        let nanos = at.nanos();
+        format!("{}.{:09}", nanos / NANOS, nanos % NANOS)
     }
 
-    fn span(&mut self) -> Result<Duration, NoRow> {
-        Ok(self.time()?.since(Time::ZERO))
+    /// Inverse of [`text`], exact. Fewer decimals are accepted; decimals beyond the ninth are
+    /// ignored.
+    pub(super) fn parse<T: Nanos>(text: &str) -> Option<T> {
+        let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+        let decimals = part.get(..part.len().min(9))?;
+        let nanos: u64 = format!("{decimals:0<9}").parse().ok()?;
+        let whole: u64 = whole.parse().ok()?;
+        Some(T::from_nanos(whole.checked_mul(NANOS)?.checked_add(nanos)?))
     }
 
-    fn count(&mut self) -> Result<Count, NoRow> {
-        Ok(Count {
-            packets: self.number()?,
-            bytes: Bytes(self.number()?),
-        })
+    pub(crate) fn serialize<T: Nanos, S: Serializer>(at: &T, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&text(*at))
     }
 
-    fn word<T: DeserializeOwned>(&mut self) -> Result<T, NoRow> {
-        parse_word(self.text()?).ok_or(NoRow)
+    pub(crate) fn deserialize<'de, T: Nanos, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
+        let text = <&str>::deserialize(d)?;
+        parse(text).ok_or_else(|| D::Error::invalid_value(Unexpected::Str(text), &"seconds"))
     }
 
-    /// `None` for an empty cell.
-    fn maybe<T>(&mut self, parse: impl FnOnce(&str) -> Option<T>) -> Result<Option<T>, NoRow> {
-        match self.text()? {
-            "" => Ok(None),
-            text => parse(text).map(Some).ok_or(NoRow),
-        }
+    const NANOS: u64 = 1_000_000_000;
+}
+
+/// Cell in [`seconds`], or empty.
+pub(crate) mod maybe_seconds {
+    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
+
+    use super::{Nanos, seconds};
+
+    #[expect(clippy::ref_option, reason = "serde passes the field as it is")]
+    pub(crate) fn serialize<T: Nanos, S: Serializer>(
+        at: &Option<T>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        at.map(seconds::text).serialize(s)
     }
 
-    /// `None` unless all four cells are present.
-    fn quality(&mut self) -> Result<Option<Quality>, NoRow> {
-        let mut cells = [None; 4];
-        for cell in &mut cells {
-            *cell = self.maybe(|t| t.parse().ok())?;
-        }
+    pub(crate) fn deserialize<'de, T: Nanos, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<T>, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(bound = "T: Nanos")]
+        struct Cell<T>(#[serde(with = "seconds")] T);
+        Ok(Option::<Cell<T>>::deserialize(d)?.map(|cell| cell.0))
+    }
+}
+
+/// Four cells: the quality of a picture. All are empty if it was not measured.
+pub(crate) mod quality {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+    use tidegate_core::media::Quality;
+
+    /// Formats with a fixed number of decimals, so that the same run gives the same bytes. A
+    /// thousandth of a dB and a hundred-thousandth of SSIM are far below what a viewer can
+    /// distinguish.
+    pub(super) fn text(quality: Quality) -> [String; 4] {
+        let Quality {
+            psnr_y,
+            psnr_u,
+            psnr_v,
+            ssim,
+        } = quality;
+        let [y, u, v] = [psnr_y, psnr_u, psnr_v].map(|psnr| format!("{psnr:.3}"));
+        [y, u, v, format!("{ssim:.5}")]
+    }
+
+    #[expect(clippy::ref_option, reason = "serde passes the field as it is")]
+    pub(crate) fn serialize<S: Serializer>(q: &Option<Quality>, s: S) -> Result<S::Ok, S::Error> {
+        q.map(text).unwrap_or_default().serialize(s)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<Quality>, D::Error> {
+        let cells = <[Option<f64>; 4]>::deserialize(d)?;
         let [Some(psnr_y), Some(psnr_u), Some(psnr_v), Some(ssim)] = cells else {
             return Ok(None);
         };
@@ -92,422 +189,44 @@ impl Cells<'_> {
     }
 }
 
-impl Row for SentFrame {
-    const HEADER: &'static [&'static str] = &[
-        "frame",
-        "rtp_timestamp",
-        "captured_s",
-        "type",
-        "target_bits",
-        "bits",
-        "left_s",
-        "dropped",
-        "psnr_y",
-        "psnr_u",
-        "psnr_v",
-        "ssim",
-    ];
+/// Two cells: numbers of drops by cause. Both are empty if causes were not recorded.
+pub(crate) mod causes {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
-    fn cells(&self) -> Vec<String> {
-        let mut cells = vec![
-            self.frame.to_string(),
-            self.rtp_timestamp.to_string(),
-            seconds(self.captured),
-            word(&self.kind),
-            self.target_bits.to_string(),
-            self.bits.to_string(),
-            self.left.map(seconds).unwrap_or_default(),
-            self.dropped.as_ref().map(word).unwrap_or_default(),
-        ];
-        cells.extend(quality(self.quality));
-        cells
+    use crate::rows::DropCauses;
+
+    #[expect(clippy::ref_option, reason = "serde passes the field as it is")]
+    pub(crate) fn serialize<S: Serializer>(
+        causes: &Option<DropCauses>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        (causes.map(|c| c.random), causes.map(|c| c.outage)).serialize(s)
     }
 
-    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
-        Ok(Self {
-            frame: cells.number()?,
-            rtp_timestamp: cells.number()?,
-            captured: cells.time()?,
-            kind: cells.word()?,
-            target_bits: cells.number()?,
-            bits: cells.number()?,
-            left: cells.maybe(parse_time)?,
-            dropped: cells.maybe(parse_word)?,
-            quality: cells.quality()?,
-        })
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Option<DropCauses>, D::Error> {
+        let (random, outage) = <(Option<u64>, Option<u64>)>::deserialize(d)?;
+        let both = random.zip(outage);
+        Ok(both.map(|(random, outage)| DropCauses { random, outage }))
     }
 }
 
-impl Row for ReceivedFrame {
-    const HEADER: &'static [&'static str] = &[
-        "frame",
-        "rtp_timestamp",
-        "first_s",
-        "complete_s",
-        "type",
-        "bits",
-        "decodable",
-        "psnr_y",
-        "psnr_u",
-        "psnr_v",
-        "ssim",
-    ];
-
-    fn cells(&self) -> Vec<String> {
-        let mut cells = vec![
-            self.frame.to_string(),
-            self.rtp_timestamp.to_string(),
-            seconds(self.first),
-            self.complete.map(seconds).unwrap_or_default(),
-            word(&self.kind),
-            self.bits.to_string(),
-            self.decodable.to_string(),
-        ];
-        cells.extend(quality(self.quality));
-        cells
-    }
-
-    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
-        Ok(Self {
-            frame: cells.number()?,
-            rtp_timestamp: cells.number()?,
-            first: cells.time()?,
-            complete: cells.maybe(parse_time)?,
-            kind: cells.word()?,
-            bits: cells.number()?,
-            decodable: cells.number()?,
-            quality: cells.quality()?,
-        })
-    }
-}
-
-impl Row for ShownFrame {
-    const HEADER: &'static [&'static str] = &[
-        "frame",
-        "shown_frame",
-        "on_time",
-        "psnr_y",
-        "psnr_u",
-        "psnr_v",
-        "ssim",
-    ];
-
-    fn cells(&self) -> Vec<String> {
-        let mut cells = vec![
-            self.frame.to_string(),
-            self.shown_frame.map(text).unwrap_or_default(),
-            self.on_time.to_string(),
-        ];
-        cells.extend(quality(self.quality));
-        cells
-    }
-
-    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
-        Ok(Self {
-            frame: cells.number()?,
-            shown_frame: cells.maybe(|t| t.parse().ok())?,
-            on_time: cells.number()?,
-            quality: cells.quality()?,
-        })
-    }
-}
-
-impl Row for PacketRow {
-    const HEADER: &'static [&'static str] =
-        &["seq", "kind", "size", "sent_s", "arrived_s", "outcome"];
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.seq.to_string(),
-            word(&self.kind),
-            self.size.get().to_string(),
-            seconds(self.sent),
-            self.arrived.map(seconds).unwrap_or_default(),
-            word(&self.outcome),
-        ]
-    }
-
-    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
-        Ok(Self {
-            seq: cells.number()?,
-            kind: cells.word()?,
-            size: Bytes(cells.number()?),
-            sent: cells.time()?,
-            arrived: cells.maybe(parse_time)?,
-            outcome: cells.word()?,
-        })
-    }
-}
-
-impl Row for SavableRow {
-    const HEADER: &'static [&'static str] = &["frame", "savable"];
-
-    fn cells(&self) -> Vec<String> {
-        vec![self.frame.to_string(), self.savable.to_string()]
-    }
-
-    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
-        Ok(Self {
-            frame: cells.number()?,
-            savable: cells.number()?,
-        })
-    }
-}
-
-impl Row for LinkSample {
-    const HEADER: &'static [&'static str] = &[
-        "t_s",
-        "run",
-        "link",
-        "queue_bytes",
-        "drops",
-        "marks",
-        "delivered_bytes",
-        "drops_random",
-        "drops_outage",
-    ];
-
-    const ADDED: usize = 2;
-
-    fn cells(&self) -> Vec<String> {
-        vec![
-            seconds(self.at),
-            self.run.to_string(),
-            self.link.to_string(),
-            self.queue.get().to_string(),
-            self.drops.to_string(),
-            self.marks.to_string(),
-            self.delivered.get().to_string(),
-            self.causes.map(|c| text(c.random)).unwrap_or_default(),
-            self.causes.map(|c| text(c.outage)).unwrap_or_default(),
-        ]
-    }
-
-    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
-        Ok(Self {
-            at: cells.time()?,
-            run: cells.text()?.into(),
-            link: cells.text()?.into(),
-            queue: Bytes(cells.number()?),
-            drops: cells.number()?,
-            marks: cells.number()?,
-            delivered: Bytes(cells.number()?),
-            causes: {
-                let random = cells.maybe(|text| text.parse().ok())?;
-                let outage = cells.maybe(|text| text.parse().ok())?;
-                let causes = random.zip(outage);
-                causes.map(|(random, outage)| DropCauses { random, outage })
-            },
-        })
-    }
-}
-
-impl Row for BinRow {
-    const HEADER: &'static [&'static str] = &[
-        "t_s",
-        "flow",
-        "sent_packets",
-        "sent_bytes",
-        "received_packets",
-        "received_bytes",
-        "delay_sum_s",
-        "delay_max_s",
-        "dropped",
-    ];
-
-    const ADDED: usize = 1;
-
-    fn cells(&self) -> Vec<String> {
-        let bin = &self.bin;
-        vec![
-            seconds(self.at),
-            self.flow.clone(),
-            bin.sent.packets.to_string(),
-            bin.sent.bytes.get().to_string(),
-            bin.received.packets.to_string(),
-            bin.received.bytes.get().to_string(),
-            span(bin.delay_sum),
-            span(bin.delay_max),
-            bin.dropped.map(text).unwrap_or_default(),
-        ]
-    }
-
-    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
-        Ok(Self {
-            at: cells.time()?,
-            flow: cells.text()?.to_owned(),
-            bin: Bin {
-                sent: cells.count()?,
-                received: cells.count()?,
-                delay_sum: cells.span()?,
-                delay_max: cells.span()?,
-                dropped: cells.maybe(|text| text.parse().ok())?,
-            },
-        })
-    }
-}
-
-impl Row for TotalsRow {
-    const HEADER: &'static [&'static str] = &[
-        "flow",
-        "span_s",
-        "sent_packets",
-        "sent_bytes",
-        "received_packets",
-        "received_bytes",
-        "dropped",
-        "loss_events",
-        "rtt_s",
-        "delay_min_s",
-        "delay_mean_s",
-        "delay_p50_s",
-        "delay_p95_s",
-        "delay_p99_s",
-        "delay_max_s",
-        "first_sent_s",
-        "done_s",
-        "dummies_sent",
-        "dummies_received",
-    ];
-
-    const ADDED: usize = 4;
-
-    fn cells(&self) -> Vec<String> {
-        let totals = &self.totals;
-        vec![
-            self.flow.clone(),
-            span(totals.span),
-            totals.sent.packets.to_string(),
-            totals.sent.bytes.get().to_string(),
-            totals.received.packets.to_string(),
-            totals.received.bytes.get().to_string(),
-            totals.dropped.to_string(),
-            totals.loss_events.to_string(),
-            totals.rtt.map(span).unwrap_or_default(),
-            span(totals.delay_min),
-            span(totals.delay_mean),
-            span(totals.delay_p50),
-            span(totals.delay_p95),
-            span(totals.delay_p99),
-            span(totals.delay_max),
-            totals.first_sent.map(seconds).unwrap_or_default(),
-            totals.done.map(seconds).unwrap_or_default(),
-            totals.dummies.sent.to_string(),
-            totals.dummies.received.to_string(),
-        ]
-    }
-
-    fn parse(cells: &mut Cells<'_>) -> Result<Self, NoRow> {
-        Ok(Self {
-            flow: cells.text()?.to_owned(),
-            totals: Totals {
-                span: cells.span()?,
-                sent: cells.count()?,
-                received: cells.count()?,
-                dropped: cells.number()?,
-                loss_events: cells.number()?,
-                rtt: cells.maybe(|text| Some(parse_time(text)?.since(Time::ZERO)))?,
-                delay_min: cells.span()?,
-                delay_mean: cells.span()?,
-                delay_p50: cells.span()?,
-                delay_p95: cells.span()?,
-                delay_p99: cells.span()?,
-                delay_max: cells.span()?,
-                first_sent: cells.maybe(parse_time)?,
-                done: cells.maybe(parse_time)?,
-                dummies: Dummies {
-                    sent: cells.maybe(number)?.unwrap_or(0),
-                    received: cells.maybe(number)?.unwrap_or(0),
-                },
-            },
-        })
-    }
-}
-
-fn number(text: &str) -> Option<u64> {
-    text.parse().ok()
-}
-
-/// Formats a duration as [`seconds`] does.
-fn span(span: Duration) -> String {
-    seconds(Time::ZERO + span)
-}
-
-/// Formats seconds with nine decimals, which represents nanoseconds exactly.
-pub(super) fn seconds(at: Time) -> String {
-    let nanos = at.as_nanos();
-    format!("{}.{:09}", nanos / NANOS, nanos % NANOS)
-}
-
-/// Inverse of [`seconds`], exact. Fewer decimals are accepted; decimals beyond the ninth are
-/// ignored.
-fn parse_time(text: &str) -> Option<Time> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let decimals = part.get(..part.len().min(9))?;
-    let nanos: u64 = format!("{decimals:0<9}").parse().ok()?;
-    let whole: u64 = whole.parse().ok()?;
-    Some(Time::from_nanos(
-        whole.checked_mul(NANOS)?.checked_add(nanos)?,
-    ))
-}
-
-/// Name that serde gives to a unit variant.
-pub(super) fn word<T: Serialize>(value: &T) -> String {
-    let json = serde_json::to_string(value).unwrap_or_default();
-    json.trim_matches('"').to_owned()
-}
-
-fn parse_word<T: DeserializeOwned>(text: &str) -> Option<T> {
-    let deserializer: StrDeserializer<'_, WordError> = text.into_deserializer();
-    T::deserialize(deserializer).ok()
-}
-
-fn text(value: impl Display) -> String {
-    value.to_string()
-}
-
-/// Formats with a fixed number of decimals, so that the same run gives the same bytes. A thousandth
-/// of a dB and a hundred-thousandth of SSIM are far below what a viewer can distinguish.
-fn quality(quality: Option<Quality>) -> [String; 4] {
-    quality.map_or_else(Default::default, |q| {
-        [
-            format!("{:.3}", q.psnr_y),
-            format!("{:.3}", q.psnr_u),
-            format!("{:.3}", q.psnr_v),
-            format!("{:.5}", q.ssim),
-        ]
-    })
+/// Reads an empty cell as zero.
+pub(crate) fn or_zero<'de, D: serde::Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+    let cell: Option<u64> = serde::Deserialize::deserialize(d)?;
+    Ok(cell.unwrap_or(0))
 }
 
 /// Rounds a quality to the precision of the tables, so that numbers of a run in memory equal those
 /// of its folder.
-pub(super) fn as_kept(exact: Quality) -> Quality {
-    let cells = quality(Some(exact));
-    let [psnr_y, psnr_u, psnr_v, ssim] = cells.map(|cell| cell.parse().unwrap_or(f64::NAN));
+pub(crate) fn as_kept(exact: Quality) -> Quality {
+    let cells = quality::text(exact).map(|cell| cell.parse().unwrap_or(f64::NAN));
+    let [psnr_y, psnr_u, psnr_v, ssim] = cells;
     Quality {
         psnr_y,
         psnr_u,
         psnr_v,
         ssim,
     }
-}
-
-const NANOS: u64 = 1_000_000_000;
-
-/// Columns of all tables, for the test of the documentation.
-#[cfg(test)]
-pub(super) fn columns() -> impl Iterator<Item = &'static str> {
-    [
-        SentFrame::HEADER,
-        ReceivedFrame::HEADER,
-        ShownFrame::HEADER,
-        PacketRow::HEADER,
-        SavableRow::HEADER,
-        LinkSample::HEADER,
-        BinRow::HEADER,
-        TotalsRow::HEADER,
-    ]
-    .into_iter()
-    .flatten()
-    .copied()
 }

@@ -3,12 +3,16 @@
 use core::ops::AddAssign;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_core::units::{Bytes, Rate, Time};
 
+use crate::cells::{maybe_seconds, or_zero, seconds};
+
 /// Counters of one flow within the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Length of the window.
+    #[serde(with = "seconds")]
     pub span: Duration,
     /// Packets sent into the network.
     pub sent: Count,
@@ -22,28 +26,37 @@ pub struct Totals {
     pub loss_events: u64,
     /// Sum of the mean one-way delays of both directions; none without packets in the reverse
     /// direction.
+    #[serde(with = "maybe_seconds")]
     pub rtt: Option<Duration>,
     /// Minimum one-way delay of received packets, within the window or not. Queueing delay is the
     /// excess over this value.
+    #[serde(with = "seconds")]
     pub delay_min: Duration,
     /// Mean one-way delay of received packets.
+    #[serde(with = "seconds")]
     pub delay_mean: Duration,
     /// Median delay, within 3 %.
+    #[serde(with = "seconds")]
     pub delay_p50: Duration,
     /// 95th percentile of the delay, within 3 %.
+    #[serde(with = "seconds")]
     pub delay_p95: Duration,
     /// 99th percentile of the delay, within 3 %.
+    #[serde(with = "seconds")]
     pub delay_p99: Duration,
     /// Maximum delay, exact.
+    #[serde(with = "seconds")]
     pub delay_max: Duration,
-    /// Dummy packets, which no other field counts.
-    pub dummies: Dummies,
     /// First transmission of the sender, within the window or not; none if no packet was sent or
     /// the time was not recorded.
+    #[serde(with = "maybe_seconds")]
     pub first_sent: Option<Time>,
     /// Completion of a finite transfer; none if the flow is unlimited or did not complete. A meter
     /// leaves it empty.
+    #[serde(with = "maybe_seconds")]
     pub done: Option<Time>,
+    /// Dummy packets, which no other field counts.
+    pub dummies: Dummies,
 }
 
 impl Totals {
@@ -70,7 +83,7 @@ impl Totals {
 }
 
 /// Number of packets and of their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Number of packets.
     pub packets: u64,
@@ -86,24 +99,28 @@ impl AddAssign for Count {
 }
 
 /// Dummy packets of a flow, which test the path at low priority.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dummies {
     /// Sent by the sender.
+    #[serde(deserialize_with = "or_zero")]
     pub sent: u64,
     /// Received.
+    #[serde(deserialize_with = "or_zero")]
     pub received: u64,
 }
 
 /// Counters of a flow in a bin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bin {
     /// Packets sent.
     pub sent: Count,
     /// Packets received.
     pub received: Count,
     /// Sum of the one-way delays of received packets.
+    #[serde(with = "seconds")]
     pub delay_sum: Duration,
     /// Maximum of these delays.
+    #[serde(with = "seconds")]
     pub delay_max: Duration,
     /// Packets that links dropped in the forward direction; none if not counted.
     pub dropped: Option<u64>,

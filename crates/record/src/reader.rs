@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
 
-use crate::cells::{Cells, Row, as_kept};
+use crate::cells::{Row, as_kept};
 use crate::counts::Totals;
 use crate::links::LinkLog;
 use crate::manifest::{FORMAT, FlowInfo, FlowPath, Manifest, World, time};
@@ -298,15 +298,15 @@ impl RunReader {
         let mut reader = csv::ReaderBuilder::new()
             .flexible(true)
             .from_reader(text.as_bytes());
-        let (most, least) = (R::HEADER.len(), R::HEADER.len() - R::ADDED);
+        let most = R::COLUMNS.split(',').count();
         let columns = reader.headers().map_or(0, |header| {
             let columns = header.len();
-            let known = (least..=most).contains(&columns)
-                && header.iter().eq(R::HEADER[..columns].iter().copied());
+            let known = (most - R::ADDED..=most).contains(&columns)
+                && header.iter().eq(R::COLUMNS.split(',').take(columns));
             if known { columns } else { 0 }
         });
         if columns == 0 {
-            let columns = R::HEADER.join(",");
+            let columns = R::COLUMNS;
             self.notes
                 .push(format!("{file} was skipped: its columns are not {columns}"));
             return C::default();
@@ -315,7 +315,7 @@ impl RunReader {
         let rows = reader.records().enumerate().filter_map(|(index, record)| {
             let row = record.ok().and_then(|mut record| {
                 (columns..most).for_each(|_| record.push_field(""));
-                R::parse(&mut Cells(record.iter())).ok()
+                record.deserialize(None).ok()
             });
             // Line 1 is the header.
             bad.count(row.is_none(), index + 2);

@@ -8,6 +8,7 @@ use tidegate_core::media::Quality;
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_core::units::{Bytes, Time};
 
+use crate::cells::{causes, maybe_seconds, quality, seconds};
 use crate::counts::{Bin, Totals};
 
 /// One line of `events.jsonl`.
@@ -36,13 +37,14 @@ pub enum Side {
 }
 
 /// A row of `frames-sent.csv`: one captured frame.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SentFrame {
     /// Number of the frame, from zero at the first capture; skipped frames count.
     pub frame: u64,
     /// RTP timestamp on the wire.
     pub rtp_timestamp: u32,
     /// Time of capture.
+    #[serde(with = "seconds")]
     pub captured: Time,
     /// Coding of the frame.
     pub kind: FrameKind,
@@ -51,10 +53,12 @@ pub struct SentFrame {
     /// Size of the access unit, without packet headers.
     pub bits: u64,
     /// Time at which its last packet was first sent; `None` if not all of it was sent.
+    #[serde(with = "maybe_seconds")]
     pub left: Option<Time>,
     /// Reason for which the sender dropped it, if any.
     pub dropped: Option<DropCause>,
     /// Quality of the encoder's reconstruction relative to the original.
+    #[serde(with = "quality")]
     pub quality: Option<Quality>,
 }
 
@@ -71,15 +75,17 @@ pub enum FrameKind {
 }
 
 /// A row of `frames-received.csv`: one frame of which at least one packet arrived.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReceivedFrame {
     /// As in [`SentFrame`].
     pub frame: u64,
     /// RTP timestamp on the wire.
     pub rtp_timestamp: u32,
     /// Arrival of its first packet.
+    #[serde(with = "seconds")]
     pub first: Time,
     /// Time at which all of its packets had arrived; `None` if it stayed incomplete.
+    #[serde(with = "maybe_seconds")]
     pub complete: Option<Time>,
     /// Coding of the frame, as far as the receiver knows it.
     pub kind: FrameKind,
@@ -88,11 +94,12 @@ pub struct ReceivedFrame {
     /// Whether it was complete and all of its references were decodable.
     pub decodable: bool,
     /// Quality of the decoded picture relative to the original.
+    #[serde(with = "quality")]
     pub quality: Option<Quality>,
 }
 
 /// A row of `shown.csv`: the picture on display when this frame was due.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShownFrame {
     /// The frame that was due.
     pub frame: u64,
@@ -101,11 +108,12 @@ pub struct ShownFrame {
     /// Whether the two are the same.
     pub on_time: bool,
     /// Quality of the displayed picture relative to the original of `frame`.
+    #[serde(with = "quality")]
     pub quality: Option<Quality>,
 }
 
 /// A row of `packets.csv`: one packet on the wire.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketRow {
     /// Number of the packet in order of sending.
     pub seq: u64,
@@ -114,8 +122,10 @@ pub struct PacketRow {
     /// Size on the wire, with all headers.
     pub size: Bytes,
     /// Time of sending.
+    #[serde(with = "seconds")]
     pub sent: Time,
     /// Time of arrival, on the receiver's clock if there are two.
+    #[serde(with = "maybe_seconds")]
     pub arrived: Option<Time>,
     /// Outcome of the packet.
     pub outcome: PacketOutcome,
@@ -134,7 +144,7 @@ pub enum PacketOutcome {
 }
 
 /// A row of `savable.csv`: result of the offline optimum for one frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavableRow {
     /// As in [`SentFrame`].
     pub frame: u64,
@@ -143,9 +153,10 @@ pub struct SavableRow {
 }
 
 /// A row of `links.csv`: state of a link at one time. Counters start at zero with the run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkSample {
     /// Time of the sample.
+    #[serde(with = "seconds")]
     pub at: Time,
     /// The flow in whose run the link was sampled: compared flows run one by one.
     /// Flows that share the link share the name of the first of them.
@@ -161,6 +172,7 @@ pub struct LinkSample {
     /// Bytes delivered at the far end so far.
     pub delivered: Bytes,
     /// Causes of the drops, if recorded.
+    #[serde(with = "causes")]
     pub causes: Option<DropCauses>,
 }
 
@@ -183,9 +195,10 @@ pub struct DropCauses {
 }
 
 /// A row of `bins.csv`: counters of one flow over a short interval.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BinRow {
     /// Start of the interval.
+    #[serde(with = "seconds")]
     pub at: Time,
     /// Name of the flow.
     pub flow: String,
@@ -194,7 +207,7 @@ pub struct BinRow {
 }
 
 /// A row of `totals.csv`: counters of one flow over the measured interval.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TotalsRow {
     /// Name of the flow.
     pub flow: String,

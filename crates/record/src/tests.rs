@@ -9,6 +9,7 @@ use tidegate_core::media::{FrameRate, Quality};
 use tidegate_core::trace::{DropCause, Event, FeedbackFault, KeyCause};
 use tidegate_core::units::{Bytes, Rate, Time};
 
+use super::cells::Row as _;
 use super::*;
 
 /// Temporary folder of one test, removed on drop.
@@ -225,10 +226,185 @@ fn tables_match_the_documented_examples() {
     assert_eq!(file("links.csv"), links);
 }
 
+/// Rows of the tables of a flow: each cell filled, and each empty that may be.
+fn write_flow_tables(writer: &mut RunWriter) {
+    let full = sent_frame();
+    let empty = SentFrame {
+        dropped: None,
+        quality: None,
+        kind: FrameKind::Skipped,
+        left: Some(Time::from_nanos(u64::MAX)),
+        ..full.clone()
+    };
+    writer.sent_frame("tide-1", &full).expect("disk");
+    writer.sent_frame("tide-1", &empty).expect("disk");
+    let empty = received_frame();
+    let full = ReceivedFrame {
+        complete: None,
+        decodable: false,
+        quality: sent_frame().quality,
+        ..empty.clone()
+    };
+    writer.received_frame("tide-1", &full).expect("disk");
+    writer.received_frame("tide-1", &empty).expect("disk");
+    let full = ShownFrame {
+        frame: 8,
+        shown_frame: Some(7),
+        on_time: true,
+        quality: Some(Quality {
+            psnr_y: f64::INFINITY,
+            psnr_u: 0.000_49,
+            psnr_v: -1.0,
+            ssim: 1.0,
+        }),
+    };
+    let empty = ShownFrame {
+        shown_frame: None,
+        quality: None,
+        ..full.clone()
+    };
+    writer.shown_frame("tide-1", &full).expect("disk");
+    writer.shown_frame("tide-1", &empty).expect("disk");
+    let full = PacketRow {
+        seq: u64::MAX,
+        kind: Kind::Media,
+        size: Bytes(1_228),
+        sent: Time::from_millis(1),
+        arrived: Some(Time::from_millis(12_345)),
+        outcome: PacketOutcome::Received,
+    };
+    let empty = PacketRow {
+        arrived: None,
+        outcome: PacketOutcome::Unknown,
+        ..full.clone()
+    };
+    writer.packet("tide-1", &full).expect("disk");
+    writer.packet("tide-1", &empty).expect("disk");
+    let savable = SavableRow {
+        frame: 7,
+        savable: false,
+    };
+    writer.savable("tide-1", &savable).expect("disk");
+}
+
+/// Rows of the tables of the run, likewise. Returns the totals.
+fn write_run_tables(writer: &mut RunWriter) -> [TotalsRow; 2] {
+    let full = LinkSample {
+        at: Time::from_millis(20),
+        run: "tide-1".into(),
+        link: "up, \"down\"".into(),
+        queue: Bytes(1),
+        drops: 2,
+        marks: 3,
+        delivered: Bytes(4),
+        causes: Some(DropCauses {
+            random: 5,
+            outage: 6,
+        }),
+    };
+    let empty = LinkSample {
+        causes: None,
+        ..full.clone()
+    };
+    writer.link_sample(&full).expect("disk");
+    writer.link_sample(&empty).expect("disk");
+    let count = |packets| Count {
+        packets,
+        bytes: Bytes(packets * 1_000),
+    };
+    let full = BinRow {
+        at: Time::from_millis(200),
+        flow: "tide-1".to_owned(),
+        bin: Bin {
+            sent: count(1),
+            received: count(2),
+            delay_sum: Duration::from_micros(3),
+            delay_max: Duration::from_nanos(4),
+            dropped: Some(5),
+        },
+    };
+    let mut empty = full.clone();
+    empty.bin.dropped = None;
+    writer.bin(&full).expect("disk");
+    writer.bin(&empty).expect("disk");
+    let full = TotalsRow {
+        flow: "tide-1".to_owned(),
+        totals: Totals {
+            span: Duration::from_mins(1),
+            sent: count(1),
+            received: count(2),
+            dropped: 3,
+            loss_events: 4,
+            rtt: Some(Duration::from_millis(5)),
+            delay_min: Duration::from_millis(6),
+            delay_mean: Duration::from_millis(7),
+            delay_p50: Duration::from_millis(8),
+            delay_p95: Duration::from_millis(9),
+            delay_p99: Duration::from_millis(10),
+            delay_max: Duration::from_millis(11),
+            dummies: Dummies {
+                sent: 12,
+                received: 13,
+            },
+            first_sent: Some(Time::from_millis(14)),
+            done: Some(Time::from_millis(15)),
+        },
+    };
+    let mut empty = full.clone();
+    (empty.totals.rtt, empty.totals.first_sent, empty.totals.done) = (None, None, None);
+    writer.totals(&full).expect("disk");
+    writer.totals(&empty).expect("disk");
+    [full, empty]
+}
+
+/// The tables with each cell filled, and with each cell empty that may be. Programs of others read
+/// these files, so their text may not change.
+#[test]
+fn tables_keep_their_columns_and_formats() {
+    let scratch = Scratch::new("columns");
+    let mut writer = RunWriter::create(&scratch.0).expect("the folder can be created");
+    writer.manifest(&manifest()).expect("disk");
+    write_flow_tables(&mut writer);
+    let totals = write_run_tables(&mut writer);
+    writer.flush().expect("disk");
+
+    let mut text = String::new();
+    for file in [
+        "frames-sent",
+        "frames-received",
+        "shown",
+        "packets",
+        "savable",
+    ] {
+        let path = scratch.0.join(format!("flows/tide-1/{file}.csv"));
+        text += &fs::read_to_string(path).expect(file);
+    }
+    for file in ["links", "bins", "totals"] {
+        text += &fs::read_to_string(scratch.0.join(format!("{file}.csv"))).expect(file);
+    }
+    assert_eq!(text, include_str!("../tests/data/tables.csv"));
+
+    let run = RunReader::load(&scratch.0).expect("readable run");
+    let rows: (Vec<_>, Vec<_>) = (run.links.iter().collect(), run.bins);
+    assert_eq!((rows.0.len(), rows.1.len()), (2, 2));
+    assert_eq!(run.totals, totals);
+    assert_eq!(run.flows[0].sent[1].left, Some(Time::from_nanos(u64::MAX)));
+}
+
 #[test]
 fn all_columns_are_documented() {
     let page = include_str!("../../../docs/run-folder.md");
-    for column in super::cells::columns() {
+    let tables = [
+        SentFrame::COLUMNS,
+        ReceivedFrame::COLUMNS,
+        ShownFrame::COLUMNS,
+        PacketRow::COLUMNS,
+        SavableRow::COLUMNS,
+        LinkSample::COLUMNS,
+        BinRow::COLUMNS,
+        TotalsRow::COLUMNS,
+    ];
+    for column in tables.iter().flat_map(|columns| columns.split(',')) {
         assert!(
             page.contains(&format!("`{column}`")),
             "{column} is missing in docs/run-folder.md"

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tidegate_core::trace::{Event, RecordLimiter};
 use tidegate_core::units::Time;
 
-use crate::cells::{Row, seconds, word};
+use crate::cells::{Row, seconds};
 use crate::manifest::Manifest;
 use crate::metrics::Summary;
 use crate::pictures;
@@ -192,9 +192,9 @@ impl RunWriter {
         check_name(&flow.info.name)?;
         let path = self.dir.join(FLOWS).join(&flow.info.name).join(file);
         let write = || -> io::Result<()> {
-            let mut table = open_table(&path, R::HEADER)?;
+            let mut table = open_table::<R>(&path)?;
             for row in rows {
-                table.write_record(row.cells())?;
+                table.serialize(row)?;
             }
             table.flush()
         };
@@ -307,11 +307,11 @@ impl RunWriter {
     fn row<R: Row>(&mut self, path: PathBuf, row: &R) -> Result<(), WriteError> {
         if let Some(table) = self.tables.get_mut(&path) {
             return table
-                .write_record(row.cells())
+                .serialize(row)
                 .map_err(|e| WriteError::at(&path, e.into()));
         }
-        let table = open_table(&path, R::HEADER).and_then(|mut table| {
-            table.write_record(row.cells())?;
+        let table = open_table::<R>(&path).and_then(|mut table| {
+            table.serialize(row)?;
             Ok(table)
         });
         let table = table.map_err(|e| WriteError::at(&path, e))?;
@@ -509,24 +509,25 @@ pub(super) fn check_name(name: &str) -> Result<(), WriteError> {
     Ok(())
 }
 
-fn open_table(path: &Path, header: &[&str]) -> io::Result<csv::Writer<File>> {
+fn open_table<R: Row>(path: &Path) -> io::Result<csv::Writer<File>> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
     let mut table = csv::WriterBuilder::new()
+        .has_headers(false)
         .buffer_capacity(BUFFER)
         .from_writer(File::create(path)?);
-    table.write_record(header)?;
+    table.write_record(R::COLUMNS.split(','))?;
     Ok(table)
 }
 
 fn event_line(at: Time, flow: &str, side: Side, event: &Event) -> serde_json::Result<String> {
     let event = serde_json::to_string(event)?;
     Ok(format!(
-        "{{\"t\":{},\"flow\":{},\"side\":\"{}\",{}\n",
-        seconds(at),
+        "{{\"t\":{},\"flow\":{},\"side\":{},{}\n",
+        seconds::text(at),
         serde_json::to_string(flow)?,
-        word(&side),
+        serde_json::to_string(&side)?,
         event.trim_start_matches('{')
     ))
 }

@@ -20,6 +20,16 @@ pub trait Endpoint: Debug + Send {
     fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output;
 }
 
+impl<E: Endpoint> Endpoint for &mut E {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        (**self).handle(cx, input)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        (**self).poll(cx, buffer)
+    }
+}
+
 /// Input of an [`Endpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input<'a> {

@@ -34,6 +34,11 @@ impl TimerQueue {
         Self { form, slots }
     }
 
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
     /// Earliest deadline and its slot; [`Time::FAR`] if there is none.
     #[inline]
     pub fn first(&self) -> (Time, usize) {

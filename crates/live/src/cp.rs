@@ -21,7 +21,8 @@ use tidegate_core::units::Time;
 use tidegate_core::wire::cp::{ApplicationId, Cp, CpError, LEN, Role, Shares};
 
 use crate::clock::Clock;
-use crate::udp::{Arrival, Socket};
+use crate::transport::Arrival;
+use crate::udp::Socket;
 
 /// Labels of the datagrams of a [`CpSocket`]. Of the flags, a sending endpoint has none (bits A and
 /// B are those of aggregation points).

@@ -1,25 +1,27 @@
-//! Event loop that drives an endpoint in real time with sockets and a timer.
+//! Event loop that drives endpoints in real time with sockets and a timer.
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, io, thread};
 
 use rand_core::Rng;
-use tidegate_core::control::Context;
-use tidegate_core::endpoint::{Datagram, Endpoint, Input, Output, Transmit};
+use tidegate_core::endpoint::Endpoint;
+use tidegate_core::timer_queue::TimerQueue;
 use tidegate_core::trace::Trace;
 use tidegate_core::units::Time;
-use tidegate_core::wire::rtcp;
 
+use self::session::{Session, Shared};
 use crate::clock::Clock;
 use crate::events::{self, Events, Ready, eventfd};
-use crate::udp::{Arrival, Socket};
+use crate::transport::{MAX_SOURCES, Transport, UdpTransport};
+use crate::udp::Socket;
 
 mod interrupts;
+mod session;
 
 pub use interrupts::Interrupts;
 
@@ -45,12 +47,12 @@ impl StopFlag {
 
     /// Makes the driver poll its endpoint, for example after an encoder has finished.
     pub fn wake(&self) {
-        events::ring(self.event.as_raw_fd());
+        events::ring(self.event.as_fd());
     }
 
     /// Descriptor that is readable after [`wake`](Self::wake).
-    pub(crate) fn event_fd(&self) -> RawFd {
-        self.event.as_raw_fd()
+    pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
     }
 
     /// The event behind the descriptor.
@@ -60,7 +62,7 @@ impl StopFlag {
 
     /// Resets the descriptor.
     pub(crate) fn clear_wake(&self) {
-        events::clear(self.event.as_raw_fd());
+        events::clear(self.event.as_fd());
     }
 
     /// Stops the driver immediately.
@@ -123,11 +125,7 @@ pub enum EndReason {
     TimeOver,
 }
 
-/// Drives an endpoint until it is done. Datagrams of all sockets are passed to the endpoint, and
-/// its datagrams are sent from the first socket, RTCP from that of [`Socket::rtcp`], if there is one.
-/// Sockets for RTCP from other ports
-/// ([`Socket::from_host`]) are closed when a report that the endpoint believes arrives at the first
-/// socket: the peer multiplexes RTCP with RTP (RFC 5761 section 5.1.1).
+/// Drives one endpoint until it is done; see [`UdpTransport`] for the use of the sockets.
 ///
 /// `on_turn` is called after every input, and at least every [`TICK`], to take rows, print progress
 /// or stop. It may change the endpoint.
@@ -141,278 +139,226 @@ pub fn drive<E: Endpoint>(
     conditions: &RunLimits,
     rng: &mut dyn Rng,
     trace: &mut dyn Trace,
-    on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
+    mut on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
 ) -> Result<DriverReport, DriveError> {
-    assert!(!sockets.is_empty(), "an endpoint needs a socket to send by");
-    let watched = sockets.iter().map(std::os::fd::AsFd::as_fd);
-    let events = Events::new(watched, &conditions.stop.event, conditions.clock)
+    let mut driver = Driver::new(conditions, rng, trace).map_err(DriveError::System)?;
+    let transport = UdpTransport::new(core::mem::take(sockets));
+    driver
+        .add(endpoint, transport, None)
         .map_err(DriveError::System)?;
-    let mut driver = Driver {
-        now: conditions.clock.now(),
-        clock: conditions.clock,
-        endpoint,
-        sockets,
-        rng,
-        trace,
-        events,
-        ready: Ready::default(),
-        outgoing: Vec::with_capacity(2_048),
-        incoming: vec![0; LARGEST],
-        counts: DriverReport {
-            why: EndReason::Done,
-            sent: 0,
-            received: 0,
-            failures: 0,
-            refused: false,
-        },
-        refusals: Refusals::default(),
-        last: Output::Wait(None),
-    };
-    driver.run(conditions, on_turn)
+    loop {
+        let turn = driver.turn(|_, endpoint, now| on_turn(endpoint, now));
+        if let Some(ended) = turn.map_err(DriveError::System)?.pop() {
+            *sockets = ended.transport.into_sockets();
+            return ended.result;
+        }
+    }
 }
 
-struct Driver<'a, E> {
-    endpoint: &'a mut E,
-    sockets: &'a mut Vec<Socket>,
-    rng: &'a mut dyn Rng,
-    trace: &'a mut dyn Trace,
-    clock: Clock,
-    /// Time of the last input. The arrival time of a datagram may precede a timeout that is already
-    /// processed, but the time of the endpoint must not decrease.
-    now: Time,
+/// Drives many sessions on one thread: endpoints with their transports, the deadlines of all in one
+/// queue, and one wait for all.
+pub struct Driver<'a, E, T> {
+    limits: RunLimits,
+    shared: Shared<'a>,
+    /// The sessions by number. Numbers of ended sessions are used again.
+    sessions: Vec<Option<Session<E, T>>>,
+    free: Vec<usize>,
+    /// Next step of each session.
+    timers: TimerQueue,
     events: Events,
     ready: Ready,
-    outgoing: Vec<u8>,
-    incoming: Vec<u8>,
-    counts: DriverReport,
-    /// Refusals before the first received datagram.
-    refusals: Refusals,
-    /// The output with which the last poll of the endpoint ended.
-    last: Output,
 }
 
-impl<E: Endpoint> Driver<'_, E> {
-    fn run(
-        &mut self,
-        conditions: &RunLimits,
-        mut on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
-    ) -> Result<DriverReport, DriveError> {
-        let until = conditions.until.unwrap_or(Time::FAR);
-        self.drain(None)?;
-        loop {
-            if self
-                .last
-                .timer()
-                .is_some_and(|(at, _)| at <= self.clock.now())
-            {
-                self.time_out()?;
-            }
-            self.advance(self.clock.now());
-            let asked = on_turn(self.endpoint, self.now).is_break();
-            // The callback may have changed the endpoint.
-            self.drain(None)?;
-            let why = match () {
-                () if self.last.is_done() => EndReason::Done,
-                () if asked => EndReason::Callback,
-                () if conditions.stop.is_set() => EndReason::Stopped,
-                () if self.now >= until => EndReason::TimeOver,
-                () => {
-                    self.wait(until)?;
-                    continue;
-                }
-            };
-            let refused = self.counts.received == 0 && self.refusals.are_final(self.now);
-            return Ok(DriverReport {
-                why,
-                refused,
-                ..self.counts
-            });
-        }
-    }
+/// A session that has ended.
+#[derive(Debug)]
+pub struct Ended<E, T> {
+    /// Its number.
+    pub number: usize,
+    /// The endpoint.
+    pub endpoint: E,
+    /// The transport, still open.
+    pub transport: T,
+    /// Why it ended.
+    pub result: Result<DriverReport, DriveError>,
+}
 
-    /// Sleeps until an event, and reads the received datagrams.
-    fn wait(&mut self, until: Time) -> Result<(), DriveError> {
-        let next = self.last.timer().map_or(Time::FAR, |(at, _)| at);
-        let wake = next.min(until).min(self.now + TICK);
-        let waited = self.events.wait(wake, &mut self.ready);
-        waited.map_err(DriveError::System)?;
-        for i in 0..self.ready.sources().len() {
-            self.hear(self.ready.sources()[i])?;
-        }
-        if self.ready.woken() {
-            self.time_out()?;
-        }
-        Ok(())
-    }
-
-    /// Reads up to [`BATCH`] datagrams. The event queue is level-triggered and reports the rest.
-    fn hear(&mut self, socket: usize) -> Result<(), DriveError> {
-        for _ in 0..BATCH {
-            // The socket may have been closed since the event.
-            let Some(source) = self.sockets.get_mut(socket) else {
-                break;
-            };
-            let mut buffer = core::mem::take(&mut self.incoming);
-            let heard = match source.receive(self.clock, &mut buffer) {
-                Ok(Some(arrival)) => Some(self.on_arrival(socket, arrival, &buffer)),
-                Ok(None) => None,
-                Err(e) => Some(self.on_failure(socket, e)),
-            };
-            self.incoming = buffer;
-            match heard {
-                Some(result) => result?,
-                None => break,
-            }
-        }
-        Ok(())
-    }
-
-    fn on_arrival(
-        &mut self,
-        socket: usize,
-        arrival: Arrival,
-        buffer: &[u8],
-    ) -> Result<(), DriveError> {
-        self.advance(arrival.at);
-        self.counts.received += 1;
-        let payload = &buffer[..arrival.length];
-        let (mut cx, endpoint) = self.cx();
-        if arrival.is_new_peer {
-            endpoint.handle(&mut cx, Input::PeerChanged);
-        }
-        let Arrival { ecn, dscp, .. } = arrival;
-        let datagram = Datagram { ecn, dscp, payload };
-        let check = endpoint.handle(&mut cx, Input::Datagram(datagram));
-        self.sockets[socket].on_check(check.source);
-        if socket == 0 && rtcp::is_rtcp(payload) && check.is_believed {
-            self.sockets.retain(|socket| !socket.is_rtcp_fallback());
-        }
-        self.drain(Some(socket))
-    }
-
-    fn time_out(&mut self) -> Result<(), DriveError> {
-        self.advance(self.clock.now());
-        let (mut cx, endpoint) = self.cx();
-        endpoint.handle(&mut cx, Input::Timeout);
-        self.drain(None)
-    }
-
-    /// Sends the datagrams of the endpoint. Answers leave from the socket `heard`, by which the last
-    /// datagram came.
-    fn drain(&mut self, heard: Option<usize>) -> Result<(), DriveError> {
-        let mut buffer = core::mem::take(&mut self.outgoing);
-        let result = loop {
-            buffer.clear();
-            let (mut cx, endpoint) = self.cx();
-            let output = endpoint.poll(&mut cx, &mut buffer);
-            let sent = match output {
-                Output::Answer => {
-                    self.answer(heard, &buffer);
-                    Ok(())
-                }
-                Output::Send(how) => self.send(&buffer, how),
-                Output::Done(_) | Output::Wait(_) => {
-                    self.last = output;
-                    break Ok(());
-                }
-            };
-            if sent.is_err() {
-                break sent;
-            }
-        };
-        self.outgoing = buffer;
-        result
-    }
-
-    fn send(&mut self, payload: &[u8], how: Transmit) -> Result<(), DriveError> {
-        let from = self.socket_for(payload);
-        match self.sockets[from].send(payload, how) {
-            Ok(()) => self.counts.sent += 1,
-            Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => {
-                let length = payload.len();
-                return Err(DriveError::TooLarge { length });
-            }
-            Err(e) => self.on_failure(from, e)?,
-        }
-        Ok(())
-    }
-
-    /// Sends an answer to the source of the last datagram. A failure concerns this source only, which
-    /// need not exist.
-    fn answer(&mut self, heard: Option<usize>, payload: &[u8]) {
-        let socket = heard.and_then(|heard| self.sockets.get_mut(heard));
-        match socket.map(|socket| socket.answer(payload)) {
-            Some(Ok(())) => self.counts.sent += 1,
-            Some(Err(_)) | None => self.counts.failures += 1,
-        }
-    }
-
-    /// The socket that sends a datagram.
-    fn socket_for(&self, datagram: &[u8]) -> usize {
-        let mut sockets = self.sockets.iter();
-        let for_rtcp = sockets.position(Socket::is_for_rtcp);
-        for_rtcp.filter(|_| rtcp::is_rtcp(datagram)).unwrap_or(0)
-    }
-
-    /// A datagram that could not be sent, or was refused, counts as lost. It is an error if no
-    /// datagram was ever received and the failures persist for [`REFUSALS`].
-    fn on_failure(&mut self, socket: usize, cause: io::Error) -> Result<(), DriveError> {
-        self.counts.failures += 1;
-        let known = self.sockets.get(socket).and_then(Socket::peer);
-        let known = known.or(self.sockets[0].peer());
-        let Some(peer) = known.filter(|_| self.counts.received == 0) else {
-            return Ok(());
-        };
-        if matches!(
-            cause.kind(),
-            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-        ) {
-            return Ok(());
-        }
-        if self.refusals.add(self.clock.now()) < REFUSALS {
-            return Ok(());
-        }
-        Err(match cause.kind() {
-            io::ErrorKind::ConnectionRefused => DriveError::ConnectionRefused { peer },
-            _ => DriveError::Unreachable { peer, cause },
+impl<'a, E: Endpoint, T: Transport> Driver<'a, E, T> {
+    /// A driver without sessions. The sessions share a source of randomness and a trace.
+    ///
+    /// # Errors
+    ///
+    /// The process has too many open files.
+    pub fn new(
+        limits: &RunLimits,
+        rng: &'a mut dyn Rng,
+        trace: &'a mut dyn Trace,
+    ) -> io::Result<Self> {
+        let events = Events::new(core::iter::empty(), &limits.stop.event, limits.clock)?;
+        Ok(Self {
+            shared: Shared {
+                clock: limits.clock,
+                rng,
+                trace,
+                outgoing: Vec::with_capacity(2_048),
+                incoming: vec![0; LARGEST],
+            },
+            limits: limits.clone(),
+            sessions: Vec::new(),
+            free: Vec::new(),
+            timers: TimerQueue::new(FIRST_ROOM),
+            events,
+            ready: Ready::default(),
         })
     }
 
-    fn advance(&mut self, to: Time) {
-        self.now = self.now.max(to);
+    /// Adds a session, and returns its number. `wake` wakes this session alone; without it, the
+    /// session is woken together with the driver.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot watch its sources.
+    pub fn add(&mut self, endpoint: E, transport: T, wake: Option<StopFlag>) -> io::Result<usize> {
+        let number = self.free.last().copied().unwrap_or(self.sessions.len());
+        let first = number * SLOTS;
+        for (source, fd) in transport.sources().enumerate() {
+            self.events.watch_input(fd, first + source)?;
+        }
+        if let Some(wake) = &wake {
+            self.events.watch_input(wake.event.as_fd(), first + WAKE)?;
+        }
+        let session = Session::new(endpoint, transport, wake, self.limits.clock.now());
+        match self.free.pop() {
+            Some(_) => self.sessions[number] = Some(session),
+            None => self.sessions.push(Some(session)),
+        }
+        if number >= self.timers.slots() {
+            self.grow();
+        }
+        self.timers.set(number, Time::ZERO);
+        Ok(number)
     }
 
-    fn cx(&mut self) -> (Context<'_>, &mut E) {
-        let cx = Context {
-            now: self.now,
-            rng: self.rng,
-            trace: self.trace,
+    /// Number of sessions.
+    pub fn len(&self) -> usize {
+        self.sessions.len() - self.free.len()
+    }
+
+    /// Whether there are no sessions.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits until a session has something to do or the stop flag wakes the driver, and lets the
+    /// sessions do it. Returns those that have ended.
+    ///
+    /// `on_turn` is called with the number of a session after each of its inputs, and at least every
+    /// [`TICK`]. It may change the endpoint or end the session.
+    ///
+    /// # Errors
+    ///
+    /// The timer or the event queue failed.
+    pub fn turn(
+        &mut self,
+        mut on_turn: impl FnMut(usize, &mut E, Time) -> ControlFlow<()>,
+    ) -> io::Result<Vec<Ended<E, T>>> {
+        let mut ended = Vec::new();
+        let now = self.limits.clock.now();
+        // A few at a time, so that datagrams are read when many sessions are due.
+        for _ in 0..BATCH {
+            let (at, number) = self.timers.first();
+            if at > now {
+                break;
+            }
+            ended.extend(self.step(number, &mut on_turn, |_, _| Ok(())));
+        }
+        if !ended.is_empty() {
+            return Ok(ended);
+        }
+        let (next, _) = self.timers.first();
+        self.events.wait(next, &mut self.ready)?;
+        for index in 0..self.ready.sources().len() {
+            let token = self.ready.sources()[index];
+            let (number, source) = (token / SLOTS, token % SLOTS);
+            ended.extend(
+                self.step(number, &mut on_turn, |session, shared| match source {
+                    WAKE => session.wake_up(shared),
+                    source => session.hear(shared, source),
+                }),
+            );
+        }
+        for number in 0..self.sessions.len() {
+            if self.ready.woken()
+                && self.sessions[number]
+                    .as_ref()
+                    .is_some_and(|s| s.wake.is_none())
+            {
+                ended.extend(self.step(number, &mut on_turn, Session::time_out));
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Passes an input to a session and lets it go on. Returns it if it has ended.
+    fn step(
+        &mut self,
+        number: usize,
+        on_turn: &mut impl FnMut(usize, &mut E, Time) -> ControlFlow<()>,
+        input: impl FnOnce(&mut Session<E, T>, &mut Shared<'a>) -> Result<(), DriveError>,
+    ) -> Option<Ended<E, T>> {
+        let (shared, limits) = (&mut self.shared, &self.limits);
+        // The session may have ended since the event.
+        let session = self.sessions.get_mut(number)?.as_mut()?;
+        let stepped = input(session, shared).and_then(|()| {
+            session.step(shared, limits, |endpoint, now| {
+                on_turn(number, endpoint, now)
+            })
+        });
+        let result = match stepped {
+            Ok(None) => {
+                self.timers.set(number, session.next_step(limits));
+                return None;
+            }
+            Ok(Some(why)) => Ok(session.report(why)),
+            Err(error) => Err(error),
         };
-        (cx, self.endpoint)
+        let Session {
+            endpoint,
+            transport,
+            wake,
+            ..
+        } = self.sessions[number].take()?;
+        self.timers.set(number, Time::FAR);
+        self.free.push(number);
+        for source in transport.sources() {
+            self.events.forget(source);
+        }
+        if let Some(wake) = wake {
+            self.events.forget(wake.event.as_fd());
+        }
+        Some(Ended {
+            number,
+            endpoint,
+            transport,
+            result,
+        })
+    }
+
+    /// Doubles the room of the queue of deadlines.
+    fn grow(&mut self) {
+        let mut timers = TimerQueue::new(self.timers.slots() * 2);
+        for number in 0..self.timers.slots() {
+            timers.set(number, self.timers.get(number));
+        }
+        self.timers = timers;
     }
 }
 
-/// First and last time of the present series of refused datagrams.
-#[derive(Clone, Copy, Debug, Default)]
-struct Refusals(Option<(Time, Time)>);
-
-impl Refusals {
-    /// Adds a refusal, and returns the duration of the series.
-    fn add(&mut self, now: Time) -> Duration {
-        let row = self.0.filter(|_| self.go_on(now));
-        let (first, _) = row.unwrap_or((now, now));
-        self.0 = Some((first, now));
-        now.since(first)
-    }
-
-    fn go_on(self, now: Time) -> bool {
-        self.0.is_some_and(|(_, last)| now.since(last) < LULL)
-    }
-
-    /// Whether they explain the end at `now`. A receiver may leave at the first of several BYEs.
-    fn are_final(self, now: Time) -> bool {
-        let began = self.0.filter(|_| self.go_on(now));
-        began.is_some_and(|(first, _)| now.since(first) > FAREWELL)
+impl<E, T> fmt::Debug for Driver<'_, E, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("limits", &self.limits)
+            .field("sessions", &(self.sessions.len() - self.free.len()))
+            .finish_non_exhaustive()
     }
 }
 
@@ -468,15 +414,13 @@ impl std::error::Error for DriveError {}
 /// Maximum time between two calls of the callback of a driver, and between two checks of a stop
 /// flag.
 pub const TICK: Duration = Duration::from_millis(100);
-/// Duration of refusals after which the driver fails. A receiver may start slightly later than its
-/// sender.
-const REFUSALS: Duration = Duration::from_secs(3);
-/// Maximum gap within a series of refusals. A Linux host sends one ICMP error per second.
-const LULL: Duration = Duration::from_secs(2);
-/// Longer than the time from the first to the last BYE of a sender.
-const FAREWELL: Duration = Duration::from_millis(300);
-/// Reading takes about 5 µs per datagram. After this many, a paced packet may be due.
+/// Sessions that are processed before sockets are read: about 300 µs.
 const BATCH: usize = 32;
+/// Event tokens of a session: its sources, and the event of its own flag.
+const SLOTS: usize = MAX_SOURCES + 1;
+const WAKE: usize = MAX_SOURCES;
+/// Room of the queue of deadlines of a driver of few sessions.
+const FIRST_ROOM: usize = 4;
 /// Maximum UDP payload.
 const LARGEST: usize = 65_535;
 

@@ -15,7 +15,7 @@ mod site;
 mod timing;
 
 use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -286,7 +286,7 @@ impl Emulator {
     }
 
     fn halt(&mut self) -> Option<thread::Result<io::Result<Finished>>> {
-        events::ring(self.stop.as_raw_fd());
+        events::ring(self.stop.as_fd());
         self.thread.take().map(JoinHandle::join)
     }
 }

@@ -1,13 +1,20 @@
 //! Event queue of a thread: readable descriptors, an event of other threads, a timer.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::{io, mem, ptr};
+use std::time::Duration;
 
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::io::{Errno, read, write};
+use rustix::thread::{ClockId, clock_nanosleep_absolute};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 use tidegate_core::units::Time;
 
 use crate::clock::Clock;
-use crate::netns::check;
 
 #[derive(Debug)]
 pub(crate) struct Events {
@@ -17,8 +24,8 @@ pub(crate) struct Events {
     armed: Option<Time>,
     event: Arc<OwnedFd>,
     clock: Clock,
-    /// Room for all descriptors, so that one call of `epoll_wait` reports all that are readable.
-    batch: Vec<libc::epoll_event>,
+    /// Number of descriptors in the queue but the timer.
+    watched: usize,
 }
 
 /// Pending events. Reused for every wait, which avoids allocations.
@@ -41,87 +48,96 @@ impl Ready {
 }
 
 impl Events {
-    /// Watches sources until they are closed.
+    /// Watches sources until they are closed. They are reported as their index.
     pub(crate) fn new<'a>(
         sources: impl Iterator<Item = BorrowedFd<'a>>,
         event: &Arc<OwnedFd>,
         clock: Clock,
     ) -> io::Result<Self> {
-        // SAFETY: takes an integer and accesses no memory.
-        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
-        // SAFETY: takes integers and accesses no memory.
-        let timer = owned(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        let mut watched = 0;
-        for source in sources {
-            watch(&epoll, source, libc::EPOLLIN as u32, watched)?;
-            watched += 1;
-        }
-        watch(&epoll, event.as_fd(), libc::EPOLLIN as u32, WOKEN)?;
-        // Edge-triggered, so the timer need not be read.
-        let edge = (libc::EPOLLIN | libc::EPOLLET) as u32;
-        watch(&epoll, timer.as_fd(), edge, TIMER)?;
-        Ok(Self {
-            epoll,
-            timer,
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let mut events = Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
             armed: None,
             event: Arc::clone(event),
             clock,
-            batch: vec![NOTHING; watched as usize + OTHERS],
-        })
+            watched: 0,
+        };
+        for (index, source) in sources.enumerate() {
+            events.watch_input(source, index)?;
+        }
+        events.add(event.as_fd(), WOKEN, epoll::EventFlags::IN)?;
+        // Edge-triggered, so the timer need not be read.
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(TIMER);
+        epoll::add(&events.epoll, &events.timer, data, edge)?;
+        Ok(events)
+    }
+
+    /// Watches a further source until it is closed. It is reported as `index` while it is readable.
+    pub(crate) fn watch_input(&mut self, source: BorrowedFd<'_>, index: usize) -> io::Result<()> {
+        self.add(source, index as u64, epoll::EventFlags::IN)
     }
 
     /// Watches a further source until it is closed. It is reported as `index`, once when it becomes
     /// readable or writable and then only after a read or a write would have blocked.
     pub(crate) fn watch(&mut self, source: BorrowedFd<'_>, index: usize) -> io::Result<()> {
-        let events = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLET) as u32;
-        watch(&self.epoll, source, events, index as u64)?;
-        if self.batch.len() < index + 1 + OTHERS {
-            self.batch.resize(index + 1 + OTHERS, NOTHING);
+        use epoll::EventFlags as Flags;
+        self.add(source, index as u64, Flags::IN | Flags::OUT | Flags::ET)
+    }
+
+    /// Ends the watch of a source that remains open.
+    pub(crate) fn forget(&mut self, source: BorrowedFd<'_>) {
+        // A descriptor that is not watched need not be forgotten.
+        if epoll::delete(&self.epoll, source).is_ok() {
+            self.watched = self.watched.saturating_sub(1);
         }
+    }
+
+    fn add(
+        &mut self,
+        source: BorrowedFd<'_>,
+        token: u64,
+        flags: epoll::EventFlags,
+    ) -> io::Result<()> {
+        epoll::add(&self.epoll, source, epoll::EventData::new_u64(token), flags)?;
+        self.watched += 1;
         Ok(())
     }
 
     /// Sleeps until an event, at most until `at`.
     pub(crate) fn wait(&mut self, at: Time, ready: &mut Ready) -> io::Result<()> {
         if at <= self.clock.now() {
-            return self.look(0, ready);
+            return self.poll(ready);
         }
         self.arm(at)?;
-        self.look(-1, ready)
+        self.look(None, ready)
     }
 
     /// Returns pending events without sleeping.
     pub(crate) fn poll(&mut self, ready: &mut Ready) -> io::Result<()> {
-        self.look(0, ready)
+        self.look(Some(&timespec(Duration::ZERO)), ready)
     }
 
-    fn look(&mut self, timeout: libc::c_int, ready: &mut Ready) -> io::Result<()> {
-        // SAFETY: writes at most `batch.len()` entries to `batch`.
-        let count = check(unsafe {
-            libc::epoll_wait(
-                self.epoll.as_raw_fd(),
-                self.batch.as_mut_ptr(),
-                self.batch.len() as libc::c_int,
-                timeout,
-            )
-        });
-        let count = match count {
-            Ok(count) => count as usize,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => 0,
-            Err(e) => return Err(e),
-        };
+    fn look(&mut self, timeout: Option<&Timespec>, ready: &mut Ready) -> io::Result<()> {
+        // Room for all, so that one call reports all that are readable. An event of rustix may hold a
+        // pointer, so it cannot be kept in a structure that moves between threads.
+        let mut batch = Vec::with_capacity(self.watched + TIMERS);
+        match epoll::wait(&self.epoll, spare_capacity(&mut batch), timeout) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
         ready.sources.clear();
         ready.woken = false;
-        for event in &self.batch[..count] {
-            match event.u64 {
+        for event in &batch {
+            match event.data.u64() {
                 WOKEN => ready.woken = true,
                 TIMER => {}
                 source => ready.sources.push(source as usize),
             }
         }
         if ready.woken {
-            clear(self.event.as_raw_fd());
+            clear(self.event.as_fd());
         }
         Ok(())
     }
@@ -131,99 +147,56 @@ impl Events {
         if self.armed == Some(at) {
             return Ok(());
         }
-        let since_boot = self.clock.to_monotonic(at);
-        let spec = libc::itimerspec {
-            // SAFETY: a timespec consists of integers, for which zero is valid. Zero: no interval.
-            it_interval: unsafe { mem::zeroed() },
+        let spec = Itimerspec {
+            it_interval: timespec(Duration::ZERO),
             // Later than the boot time, so it is not zero, which would disarm the timer.
-            it_value: timespec(since_boot),
+            it_value: timespec(self.clock.to_monotonic(at)),
         };
-        // SAFETY: `spec` is initialised, and the old setting is not requested.
-        check(unsafe {
-            libc::timerfd_settime(
-                self.timer.as_raw_fd(),
-                libc::TFD_TIMER_ABSTIME,
-                &raw const spec,
-                ptr::null_mut(),
-            )
-        })?;
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec)?;
         self.armed = Some(at);
         Ok(())
     }
 }
 
-/// Sleeps until `at`; only a signal interrupts the sleep.
+/// Sleeps until `at`; only a signal interrupts the sleep, and the caller polls again.
 pub(crate) fn sleep_until(clock: Clock, at: Time) {
     let until = timespec(clock.to_monotonic(at));
-    // SAFETY: `until` is initialised, and the remaining time is not requested. After an early
-    // wake-up by a signal the caller polls again.
-    unsafe {
-        libc::clock_nanosleep(
-            libc::CLOCK_MONOTONIC,
-            libc::TIMER_ABSTIME,
-            &raw const until,
-            ptr::null_mut(),
-        )
-    };
+    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
 }
 
 /// Creates an eventfd, which wakes the threads that poll it.
 pub(crate) fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: takes integers and accesses no memory.
-    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    Ok(rustix::event::eventfd(0, flags)?)
 }
 
 /// Signals an eventfd. Async-signal-safe.
-pub(crate) fn ring(event: RawFd) {
-    let one = 1_u64.to_ne_bytes();
-    // SAFETY: reads the eight bytes of `one`. A full counter is readable as well.
-    unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
+pub(crate) fn ring(event: BorrowedFd<'_>) {
+    // A full counter is readable as well.
+    let _ = write(event, &1_u64.to_ne_bytes());
 }
 
-pub(crate) fn clear(event: RawFd) {
-    let mut count = [0_u8; 8];
-    // SAFETY: writes eight bytes to `count`. The call fails if the counter is zero already.
-    unsafe { libc::read(event, count.as_mut_ptr().cast(), count.len()) };
+pub(crate) fn clear(event: BorrowedFd<'_>) {
+    // The call fails if the counter is zero already.
+    let _ = read(event, &mut [0_u8; 8]);
 }
 
-fn timespec(since_boot: std::time::Duration) -> libc::timespec {
-    libc::timespec {
-        tv_sec: since_boot.as_secs() as libc::time_t,
-        tv_nsec: i64::from(since_boot.subsec_nanos()),
+fn timespec(span: Duration) -> Timespec {
+    Timespec {
+        tv_sec: span.as_secs() as i64,
+        tv_nsec: i64::from(span.subsec_nanos()),
     }
-}
-
-fn watch(epoll: &OwnedFd, fd: BorrowedFd<'_>, events: u32, token: u64) -> io::Result<()> {
-    let mut event = libc::epoll_event { events, u64: token };
-    // SAFETY: `event` is initialised, and both descriptors are open.
-    check(unsafe {
-        libc::epoll_ctl(
-            epoll.as_raw_fd(),
-            libc::EPOLL_CTL_ADD,
-            fd.as_raw_fd(),
-            &raw mut event,
-        )
-    })
-    .map(drop)
-}
-
-fn owned(fd: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: after the check this is a new descriptor without another owner.
-    check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Token of the event; tokens of sources are their indices.
 const WOKEN: u64 = u64::MAX - 1;
 /// Token of the timer.
 const TIMER: u64 = u64::MAX;
-/// Number of descriptors that are not sources.
-const OTHERS: usize = 2;
-const NOTHING: libc::epoll_event = libc::epoll_event { events: 0, u64: 0 };
+const TIMERS: usize = 1;
 
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
-    use std::time::Duration;
 
     use super::*;
 
@@ -242,7 +215,7 @@ mod tests {
         events.poll(&mut ready).unwrap();
         assert_eq!(ready, Ready::default());
 
-        ring(bell.as_raw_fd());
+        ring(bell.as_fd());
         events.wait(Time::FAR, &mut ready).unwrap();
         assert!(ready.woken());
         // The event is reported once, and the timer set to the far future is set again.
@@ -285,12 +258,12 @@ mod tests {
             (named, ready.woken())
         };
         for source in &sources {
-            ring(source.as_raw_fd());
+            ring(source.as_fd());
         }
-        ring(bell.as_raw_fd());
+        ring(bell.as_fd());
         assert_eq!(look(), ((0..300).collect(), true));
         for source in &sources[1..299] {
-            clear(source.as_raw_fd());
+            clear(source.as_fd());
         }
         assert_eq!(look(), (vec![0, 299], false));
     }

@@ -17,5 +17,6 @@ pub mod tcp;
 pub mod tcp_sysctls;
 pub mod terminal;
 pub mod tls;
+pub mod transport;
 pub mod tun;
 pub mod udp;

@@ -12,6 +12,7 @@ use tidegate_core::units::{Time, nanos};
 use crate::clock::Clock;
 use crate::netns::check;
 use crate::sockaddr::SockAddr;
+use crate::transport::Arrival;
 
 mod learned;
 
@@ -36,21 +37,6 @@ enum Peer {
     Host(IpAddr),
     /// Learnt from received datagrams.
     Learned(Box<Learned>),
-}
-
-/// A received datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// Receive timestamp of the kernel, or the time of reading without one.
-    pub at: Time,
-    /// ECN field at arrival.
-    pub ecn: Ecn,
-    /// DSCP at arrival.
-    pub dscp: u8,
-    /// Length of the payload.
-    pub length: usize,
-    /// The source has replaced another peer of a listening socket.
-    pub is_new_peer: bool,
 }
 
 impl Socket {

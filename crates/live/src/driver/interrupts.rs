@@ -1,6 +1,6 @@
 //! Handling of SIGINT (Ctrl-C) and SIGTERM.
 
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::{io, mem, ptr};
 
@@ -70,7 +70,8 @@ extern "C" fn on_signal(_: libc::c_int) {
     COUNT.fetch_add(1, Ordering::SeqCst);
     let event = EVENT.load(Ordering::SeqCst);
     if event >= 0 {
-        events::ring(event);
+        // SAFETY: the flag owns the descriptor, and is dropped after the handler is reset.
+        events::ring(unsafe { BorrowedFd::borrow_raw(event) });
     }
 }
 

@@ -1,8 +1,8 @@
 use std::net::UdpSocket;
 use std::thread;
 
-use tidegate_core::control::{Ecn, TimerReason};
-use tidegate_core::endpoint::Check;
+use tidegate_core::control::{Context, Ecn, TimerReason};
+use tidegate_core::endpoint::{Check, Datagram, Input, Output, Transmit};
 use tidegate_core::random::Seed;
 
 use super::*;
@@ -202,7 +202,7 @@ fn closed_port_is_an_error_after_three_seconds() {
     let socket = Socket::connected(any(), closed).unwrap();
     let conditions = conditions(Some(GUARD));
     let error = go(&mut talker, socket, &conditions, |_, _| ON).unwrap_err();
-    assert!(conditions.clock.now() >= Time::ZERO + REFUSALS);
+    assert!(conditions.clock.now() >= Time::ZERO + session::REFUSALS);
     let text = error.to_string();
     assert!(
         text.contains("connection refused") && text.contains(&closed.to_string()),
@@ -266,19 +266,6 @@ fn rtcp_from_other_ports_is_received_until_the_peer_multiplexes() {
 }
 
 #[test]
-fn series_of_refusals_ends_after_a_gap() {
-    let mut refusals = Refusals::default();
-    let (start, ms) = (Time::from_secs(9), Duration::from_millis);
-    assert!(!refusals.go_on(start));
-    assert_eq!(refusals.add(start), Duration::ZERO);
-    assert_eq!(refusals.add(start + ms(1_999)), ms(1_999));
-    let next = start + ms(1_999) + LULL;
-    assert!(refusals.go_on(start + ms(1_998) + LULL) && !refusals.go_on(next));
-    assert_eq!(refusals.add(next), Duration::ZERO);
-    assert_eq!(refusals.add(next + ms(5)), ms(5));
-}
-
-#[test]
 fn oversized_datagram_is_an_error() {
     #[derive(Debug)]
     struct Giant;
@@ -308,3 +295,78 @@ fn oversized_datagram_is_an_error() {
         "{result:?}"
     );
 }
+
+/// Forty sessions on one thread send and answer at their own times, and each ends by itself.
+#[test]
+fn one_driver_serves_many_sessions() {
+    let limits = conditions(Some(GUARD));
+    let (mut rng, mut trace) = (Seed(1).stream("test"), ());
+    let mut driver = Driver::new(&limits, &mut rng, &mut trace).unwrap();
+    let mut peers = Vec::new();
+    for n in 0..SESSIONS {
+        let (here, there) = (any(), any());
+        let socket = Socket::connected(here, there.local_addr().unwrap()).unwrap();
+        let talker = Talker::new(n + 1, Duration::from_millis(n % 7 + 1));
+        let added = driver.add(talker, UdpTransport::new(vec![socket]), None);
+        assert_eq!(added.unwrap(), n as usize);
+        peers.push(there);
+    }
+    let mut left = SESSIONS;
+    while left > 0 {
+        for ended in driver.turn(|_, _, _| ON).unwrap() {
+            let report = ended.result.unwrap();
+            assert_eq!(
+                (report.why, report.sent),
+                (EndReason::Done, ended.number as u64 + 1)
+            );
+            left -= 1;
+        }
+    }
+    assert!(driver.is_empty());
+    for (n, peer) in peers.iter().enumerate() {
+        peer.set_nonblocking(true).unwrap();
+        let received = std::iter::from_fn(|| peer.recv(&mut [0; 8]).ok());
+        assert_eq!(received.count(), n + 1);
+    }
+    // The numbers are used again.
+    let socket = Socket::connected(any(), peers[0].local_addr().unwrap()).unwrap();
+    let again = driver.add(Talker::default(), UdpTransport::new(vec![socket]), None);
+    assert!(again.unwrap() < SESSIONS as usize);
+}
+
+#[test]
+fn a_session_is_woken_alone_and_ended_by_its_callback() {
+    let limits = conditions(Some(GUARD));
+    let (mut rng, mut trace) = (Seed(1).stream("test"), ());
+    let mut driver = Driver::new(&limits, &mut rng, &mut trace).unwrap();
+    let flag = StopFlag::new().unwrap();
+    for wake in [Some(flag.clone()), None] {
+        let socket = Socket::connected(any(), any().local_addr().unwrap()).unwrap();
+        let transport = UdpTransport::new(vec![socket]);
+        driver.add(Talker::default(), transport, wake).unwrap();
+    }
+    flag.wake();
+    let ended = std::iter::repeat_with(|| {
+        let turn = driver.turn(|_, talker, _| match talker.timeouts.len() {
+            0 => ON,
+            _ => ControlFlow::Break(()),
+        });
+        turn.unwrap().pop()
+    });
+    let ended = ended.flatten().next().unwrap();
+    assert_eq!(ended.number, 0);
+    assert_eq!(ended.result.unwrap().why, EndReason::Callback);
+    limits.stop.wake();
+    let mut timeouts = 0;
+    while timeouts == 0 {
+        let turn = driver.turn(|number, talker, _| {
+            assert_eq!(number, 1);
+            timeouts = talker.timeouts.len();
+            ON
+        });
+        assert!(turn.unwrap().is_empty());
+    }
+    assert_eq!(timeouts, 1);
+}
+
+const SESSIONS: u64 = 40;

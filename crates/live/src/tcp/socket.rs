@@ -431,7 +431,7 @@ pub(super) fn poll(
     now: Time,
     until: Time,
 ) -> io::Result<Vec<libc::c_short>> {
-    let bell = (stop.event_fd(), libc::POLLIN);
+    let bell = (stop.event_fd().as_raw_fd(), libc::POLLIN);
     let polled = |&(fd, events): &(RawFd, libc::c_short)| libc::pollfd {
         fd,
         events,

@@ -25,7 +25,7 @@ pub use tidegate_core::session::pauses::TAKEOVER;
 use tidegate_core::units::Time;
 use tidegate_core::wire::rtp::{RtpHeader, RtpPacket};
 
-use super::Arrival;
+use crate::transport::Arrival;
 
 /// Sources from which a socket receives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::session::sender::MediaSender;
 use tidegate_core::session::stream::{Direct, Streamer};
 use tidegate_core::units::Rate;
-use tidegate_core::wire::rtcp::{Cname, Rtcp};
+use tidegate_core::wire::rtcp::{self, Cname, Rtcp};
 
 use super::*;
 

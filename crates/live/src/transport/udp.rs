@@ -1,0 +1,92 @@
+//! The UDP sockets of a session.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use tidegate_core::endpoint::{Check, Output};
+use tidegate_core::wire::rtcp;
+
+use super::{Arrival, Transport};
+use crate::clock::Clock;
+use crate::udp::Socket;
+
+/// UDP sockets. Datagrams of all of them are received. Datagrams are sent from the first socket, RTCP
+/// from that of [`Socket::rtcp`], if there is one.
+///
+/// Sockets for RTCP from other ports ([`Socket::from_host`]) are closed when a report that the endpoint
+/// believes arrives at the first socket: the peer multiplexes RTCP with RTP (RFC 5761 section 5.1.1).
+#[derive(Debug)]
+pub struct UdpTransport {
+    sockets: Vec<Socket>,
+    /// The socket of the last received datagram.
+    heard: usize,
+}
+
+impl UdpTransport {
+    /// A transport of these sockets.
+    ///
+    /// # Panics
+    ///
+    /// Without a socket, or with more than [`MAX_SOURCES`](super::MAX_SOURCES).
+    pub fn new(sockets: Vec<Socket>) -> Self {
+        assert!(
+            (1..=super::MAX_SOURCES).contains(&sockets.len()),
+            "a session has one to three sockets"
+        );
+        Self { sockets, heard: 0 }
+    }
+
+    /// The open sockets.
+    pub fn into_sockets(self) -> Vec<Socket> {
+        self.sockets
+    }
+}
+
+impl Transport for UdpTransport {
+    fn sources(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(Socket::as_fd)
+    }
+
+    fn receive(
+        &mut self,
+        source: usize,
+        clock: Clock,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<Arrival>> {
+        // The socket may have been closed since the event.
+        let Some(socket) = self.sockets.get_mut(source) else {
+            return Ok(None);
+        };
+        self.heard = source;
+        socket.receive(clock, buffer)
+    }
+
+    fn on_check(&mut self, check: Check, payload: &[u8]) {
+        if let Some(socket) = self.sockets.get_mut(self.heard) {
+            socket.on_check(check.source);
+        }
+        if self.heard == 0 && check.is_believed && rtcp::is_rtcp(payload) {
+            self.sockets.retain(|socket| !socket.is_rtcp_fallback());
+        }
+    }
+
+    fn transmit(&mut self, output: Output, payload: &[u8]) -> io::Result<()> {
+        match output {
+            Output::Answer => self
+                .sockets
+                .get_mut(self.heard)
+                .map_or(Ok(()), |socket| socket.answer(payload)),
+            Output::Send(how) => {
+                let for_rtcp = self.sockets.iter().position(Socket::is_for_rtcp);
+                let from = for_rtcp.filter(|_| rtcp::is_rtcp(payload)).unwrap_or(0);
+                self.sockets[from].send(payload, how)
+            }
+            Output::Done(_) | Output::Wait(_) => Ok(()),
+        }
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.sockets[0].peer()
+    }
+}

@@ -78,10 +78,26 @@ impl Mapping {
 /// The type consists of atomic integers, without padding.
 pub(crate) unsafe trait Shared {}
 
-// SAFETY: an atomic integer.
-unsafe impl Shared for AtomicU32 {}
-// SAFETY: as above.
-unsafe impl Shared for AtomicU64 {}
+/// Implements [`Pod`] or [`Shared`] for types that consist of integers without padding, which are
+/// atomic for [`Shared`].
+macro_rules! impl_plain {
+    ($($trait:ident: $($name:ty),+;)+) => {$($(
+        // SAFETY: integers without padding. Any bytes are a value.
+        unsafe impl $trait for $name {}
+    )+)+};
+}
+pub(crate) use impl_plain;
+
+impl_plain! {
+    Shared: AtomicU32, AtomicU64;
+}
+
+/// The value in these bytes; `None` if it has another size.
+pub(crate) fn read<T: Pod>(bytes: &[u8]) -> Option<T> {
+    let fits = bytes.len() == mem::size_of::<T>();
+    // SAFETY: the length is that of the type, for which any bytes are a value.
+    fits.then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
 
 impl Drop for Mapping {
     fn drop(&mut self) {

@@ -8,7 +8,7 @@ use tidegate_core::aggregate::sites::{Prefix, SiteRule};
 use tidegate_core::units::Time;
 
 use super::{MOST_RULES, MOST_SITES, Notice};
-use crate::memory_map::Shared;
+use crate::memory_map::{Shared, impl_plain, read};
 
 /// `struct application_key`.
 #[repr(C)]
@@ -173,17 +173,10 @@ pub(super) enum Record {
 impl Record {
     /// `None` for unknown records.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() == size_of::<Sample>() {
-            // SAFETY: the length is that of the type, for which any bytes are a value.
-            return Some(Self::Events(unsafe {
-                bytes.as_ptr().cast::<Sample>().read_unaligned()
-            }));
+        if let Some(sample) = read::<Sample>(bytes) {
+            return Some(Self::Events(sample));
         }
-        if bytes.len() != size_of::<RawNotice>() {
-            return None;
-        }
-        // SAFETY: as above.
-        let raw = unsafe { bytes.as_ptr().cast::<RawNotice>().read_unaligned() };
+        let raw: RawNotice = read(bytes)?;
         let head = raw.head.get(..raw.length as usize)?.to_vec();
         Some(Self::Notice(Notice {
             head,
@@ -250,20 +243,10 @@ fn mask(prefix: &Prefix) -> ([u32; 4], [u32; 4]) {
 pub(super) const PEER_STOP: u32 = 1;
 pub(super) const PEER_ABSENT: u32 = 2;
 
-// SAFETY: integers without padding, for which any bytes are a value.
-unsafe impl Pod for Key {}
-// SAFETY: as above.
-unsafe impl Pod for Application {}
-// SAFETY: as above.
-unsafe impl Pod for Estimate {}
-// SAFETY: as above.
-unsafe impl Pod for Rule {}
-// SAFETY: as above.
-unsafe impl Pod for Allowed {}
-// SAFETY: as above.
-unsafe impl Pod for Counters {}
-// SAFETY: atomic integers without padding.
-unsafe impl Shared for Settings {}
+impl_plain! {
+    Pod: Key, Application, Estimate, Rule, Allowed, Counters, Sample, RawNotice;
+    Shared: Settings;
+}
 
 #[cfg(test)]
 mod tests;

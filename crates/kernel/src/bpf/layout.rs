@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use aya::Pod;
 
-use crate::memory_map::Shared;
+use crate::memory_map::{Shared, impl_plain};
 use crate::variables::{COUNT, Variable};
 
 /// An event in a client's ring.
@@ -86,15 +86,7 @@ pub(crate) const COUNTERS: [Variable; 6] = [
     Variable::PhaseChanges,
 ];
 
-/// Types that consist of integers without padding.
-macro_rules! impl_for {
-    ($($trait:ident: $($name:ty),+;)+) => {$($(
-        // SAFETY: integers, atomic for `Shared`, without padding. Any bytes are a value.
-        unsafe impl $trait for $name {}
-    )+)+};
-}
-
-impl_for! {
+impl_plain! {
     Pod: Record, Subscribers, Memory;
     Shared: Subscription, Service;
 }

@@ -9,14 +9,11 @@
 //! `docs/run-folder.md` describes the files.
 
 mod cells;
-mod conclusion;
 mod counts;
 pub mod expect;
-mod files;
 mod links;
 mod manifest;
 pub mod metrics;
-mod moments;
 mod pictures;
 mod reader;
 mod rows;
@@ -24,18 +21,18 @@ mod session_rows;
 mod staged;
 mod writer;
 
-pub use conclusion::ExpectationResult;
 pub use counts::{BIN, Bin, Count, Dummies, Totals};
 pub use expect::{ExpectError, Expectation};
-pub use files::RunFile;
 pub use links::{Iter as LinkSamples, LinkLog};
+pub use manifest::moments::Moment;
 pub use manifest::{
     CapacityStep, EndpointTiming, FORMAT, FlowInfo, FlowPath, LinkInfo, Manifest, Span, TOOL,
     Timing, World,
 };
+pub use metrics::conclusion::ExpectationResult;
 pub use metrics::{Summary, summarise};
-pub use moments::Moment;
 pub use pictures::{PictureKind, StoredPicture};
+pub use reader::files::RunFile;
 pub use reader::{FlowRun, LoadError, Run, RunReader};
 pub use rows::{
     BinRow, DropCauses, EventRow, FrameKind, LinkSample, PacketOutcome, PacketRow, ReceivedFrame,

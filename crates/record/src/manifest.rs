@@ -1,5 +1,7 @@
 //! `manifest.json`: description of a run.
 
+pub(crate) mod moments;
+
 use core::fmt;
 use core::time::Duration;
 use std::collections::BTreeMap;

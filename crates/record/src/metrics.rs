@@ -5,6 +5,8 @@
 //! 100) of n). Numbers are rounded to a meaningful resolution (a microsecond, a thousandth of a
 //! dB), so that the same run gives the same text.
 
+pub(crate) mod conclusion;
+
 use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::sync::Arc;

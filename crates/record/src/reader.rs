@@ -1,5 +1,7 @@
 //! Reads a run folder, completely or in part.
 
+pub(crate) mod files;
+
 use core::fmt;
 use std::fs;
 use std::io;

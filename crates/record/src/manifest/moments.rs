@@ -126,8 +126,8 @@ const LONGEST: Duration = Duration::from_hours(24);
 mod tests {
     use tidegate_core::units::Bytes;
 
-    use super::super::manifest::{CapacityStep, FlowPath, Span, World};
     use super::*;
+    use crate::manifest::{CapacityStep, FlowPath, Span, World};
 
     fn at(capacity: &[(u64, u64)], outages: &[(u64, u64)]) -> Vec<(Moment, u64)> {
         let mut manifest = Manifest::new(World::Sim, "m", Duration::from_mins(1));

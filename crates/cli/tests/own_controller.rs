@@ -159,7 +159,7 @@ const ARGUMENTS: &str = "TIDEGATE_TEST_ARGUMENTS";
 
 const SCENARIO: &str = r#"name = "step"
 duration = "20s"
-expect = ["a.rate_bps >= 700000", "a.lost >= 0"]
+expect = ["a.rate_bps >= 700000", "a.loss >= 0"]
 [[link]]
 name = "up"
 rate = "2Mb/s"

@@ -239,7 +239,7 @@ fn documentation_lists_all_keys() {
         ("loss", LINK, "loss = { nonsense = 1 }\n"),
         ("outage", LINK, "outage = [{ nonsense = 1 }]\n"),
         ("trace", "rate = \"4Mb/s\"", "rate = { nonsense = 1 }"),
-        ("control", "\"tfrc\"", "{ nonsense = 1 }"),
+        ("tide", "\"tfrc\"", "{ tide = { nonsense = 1 } }"),
         (
             "bulk",
             "video = { fps = 30 }\ndelay_bound = \"400ms\"",
@@ -276,6 +276,11 @@ fn documentation_lists_all_keys() {
                 "{place}: {key}"
             );
         }
+    }
+    for controller in tidegate_sim::controllers().iter() {
+        let name = controller.name;
+        let named = [format!("`\"{name}\"`"), format!("{{ {name} = ")];
+        assert!(named.iter().any(|name| text.contains(name)), "{name}");
     }
 }
 

@@ -5,7 +5,7 @@ use core::fmt;
 use core::time::Duration;
 use std::path::PathBuf;
 
-use tidegate_core::control::Context;
+use tidegate_core::control::{Context, TimerReason};
 use tidegate_core::endpoint::{Check, Endpoint, Input, Output};
 use tidegate_core::link::{Network, NetworkError, StepsError};
 use tidegate_core::random::Seed;
@@ -91,6 +91,7 @@ fn check(scenario: &Scenario, peer: Peer) -> Result<(), PlayError> {
         aggregations: _,
         baselines: _,
         expect: _,
+        link_form: _,
     } = scenario;
     if flows.iter().all(is_background) {
         return Err(PlayError::NothingToPlay);

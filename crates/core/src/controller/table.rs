@@ -276,7 +276,7 @@ mod tests {
             ),
             (
                 "{ tfrc = { dampen = true } }",
-                "tfrc: dampen: no such key; the keys here are flavour, ",
+                "tfrc: dampen: no such key; the keys here are damping, ",
             ),
             (
                 "{ tide = { friend = 'vegas' } }",

@@ -1,5 +1,5 @@
 //! Control of one application from its counters and from the packets in its virtual stream. Another
-//! part stamps, counts and samples the packets: [`Application`](super::application), or a program in
+//! part stamps, counts and samples the packets: `Application`, or a program in
 //! the kernel.
 
 use core::time::Duration;

@@ -185,7 +185,7 @@ impl DelayBound {
         self.planner.capacity()
     }
 
-    /// The last plan; `None` before the first report or [`replan`](Self::replan).
+    /// The last plan; `None` before the first report or plan for a frame.
     pub fn plan(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }

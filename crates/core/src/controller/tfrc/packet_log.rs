@@ -1,6 +1,6 @@
 //! Log of packets in flight, in constant memory.
 
-/// Stores for the last [`WINDOW`] packets whether their fate is unknown, and whether the
+/// Stores for the last `WINDOW` packets whether their outcome is unknown, and whether the
 /// application had more data to send when they were sent.
 ///
 /// The log also rejects invalid feedback: a fate of a packet that was never sent, or a second fate

@@ -1,8 +1,9 @@
 //! Runs all tests, several programs at a time.
 //!
 //! `cargo test` runs one test program after the other. Many of ours wait for real time, so most of
-//! the machine is idle for most of that time. Here one program runs per processor, each with one test
-//! thread. Tests in real time then have as many neighbours as within one program of `cargo test`.
+//! the machine is idle for most of that time. Here one program in real time runs per processor, and
+//! beside them one that computes, at the lowest priority. Each has one test thread. Tests in real time
+//! then have as many neighbours as within one program of `cargo test`.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -22,11 +23,13 @@ use serde::Deserialize;
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let mut programs = build(root)?;
     programs.push(documentation(root));
+    // The longest one would otherwise run alone at the end.
+    programs.sort_by_key(|program| program.name != LONGEST);
     let (real_time, computing): (Vec<_>, Vec<_>) =
         programs.into_iter().partition(Program::is_in_real_time);
     let queues = Mutex::new([real_time.into(), computing.into()]);
     let results = Mutex::new(Vec::new());
-    let lanes = thread::available_parallelism().map_or(1, usize::from);
+    let lanes = 1 + thread::available_parallelism().map_or(1, usize::from);
     let (queues, done) = (&queues, &results);
     thread::scope(|scope| {
         let lanes: Vec<_> = (0..lanes)
@@ -67,17 +70,17 @@ struct Finished {
 
 type Queues = Mutex<[VecDeque<Program>; 2]>;
 
-/// Runs programs until none is left. Even lanes prefer tests in real time, odd ones the others, so
-/// that those in real time overlap each other only at the end.
+/// Runs programs until none is left. The first lane prefers programs that compute. It runs no program
+/// in real time, since the other lanes already run one per processor. They help it at the end.
 fn serve(lane: usize, queues: &Queues, results: &Mutex<Vec<Finished>>) -> anyhow::Result<()> {
     loop {
         let next = {
             let mut queues = queues.lock().unwrap_or_else(PoisonError::into_inner);
-            let preferred = lane % queues.len();
-            let other = 1 - preferred;
-            queues[preferred]
-                .pop_front()
-                .or_else(|| queues[other].pop_front())
+            let [real_time, computing] = &mut *queues;
+            match lane {
+                0 => computing.pop_front(),
+                _ => real_time.pop_front().or_else(|| computing.pop_front()),
+            }
         };
         let Some(mut program) = next else {
             return Ok(());
@@ -229,7 +232,13 @@ fn program(message: &str) -> Option<Program> {
     let folder = artifact.manifest_path.parent()?;
     let package = folder.file_name()?.to_string_lossy().into_owned();
     let kind = artifact.target.kind.first()?;
-    let mut command = Command::new(executable);
+    let mut command = if REAL_TIME.contains(&package.as_str()) {
+        Command::new(executable)
+    } else {
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(executable);
+        command
+    };
     command
         .current_dir(folder)
         .env("CARGO_MANIFEST_DIR", folder)
@@ -260,6 +269,7 @@ fn cargo(root: &Path) -> Command {
 
 /// Folders of the crates whose tests run in real time.
 const REAL_TIME: [&str; 5] = ["cli", "eventsd", "kernel", "live", "tests"];
+const LONGEST: &str = "cli: test readme";
 const SLOWEST: usize = 12;
 
 #[cfg(test)]

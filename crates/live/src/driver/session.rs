@@ -167,11 +167,14 @@ impl<E: Endpoint, T: Transport> Session<E, T> {
         self.drain(shared)
     }
 
-    /// Sends the datagrams of the endpoint.
+    /// Sends the datagrams of the endpoint. The time of each poll is taken right before it: a time of
+    /// arrival, or one from before another datagram was sent, would make the delay of the path look
+    /// longer by the time in which the system ran another process.
     fn drain(&mut self, shared: &mut Shared<'_>) -> Result<(), DriveError> {
         let mut buffer = core::mem::take(&mut shared.outgoing);
         let result = loop {
             buffer.clear();
+            self.advance(shared.clock.now());
             let (mut cx, endpoint) = self.cx(shared);
             let output = endpoint.poll(&mut cx, &mut buffer);
             if output.transmit().is_none() {

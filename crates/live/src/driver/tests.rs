@@ -8,6 +8,7 @@ use tidegate_core::random::Seed;
 use super::*;
 use crate::udp::{Recognition, SourceFilter, bind_shared};
 
+mod departures;
 mod lower_effort;
 
 /// Sends `left` datagrams at intervals of `every`, and keeps the received ones.

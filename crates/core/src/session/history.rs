@@ -133,9 +133,14 @@ impl History {
         stream: Stream,
         wire_seq: u64,
         size: Bytes,
-        (kind, ecn): (Kind, Ecn),
+        ecn: Ecn,
         content: Option<Content>,
     ) -> Sent {
+        let kind = match stream {
+            Stream::Media | Stream::Transport => Kind::Media,
+            Stream::Repair => Kind::Repair,
+            Stream::Parity => Kind::Parity,
+        };
         //= rfc5348-5.1-retransmission
         let seq = self.base + self.packets.len() as u64;
         self.packets.push_back(Entry {

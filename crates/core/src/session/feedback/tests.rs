@@ -1,5 +1,5 @@
 use super::*;
-use crate::control::{Kind, Outcome};
+use crate::control::Outcome;
 use crate::random::Seed;
 use crate::units::{Bytes, Time};
 use crate::wire::ccfb::{CcfbBuilder, Received};
@@ -16,9 +16,8 @@ fn read(after: i64) -> (Option<u128>, i64) {
     let mut arrivals = Vec::new();
     let mut rtt = None;
     for (seq, after) in [(0, 0), (1, after)] {
-        let kinds = (Kind::Media, Ecn::NotEct);
         let sent = Time::from_millis(20_000 + seq * 100);
-        history.on_sent(sent, Stream::Media, seq, Bytes(1_200), kinds, None);
+        history.on_sent(sent, Stream::Media, seq, Bytes(1_200), Ecn::NotEct, None);
         let report = sent + Duration::from_millis(20);
         let at = Time::from_nanos(report.as_nanos().saturating_add_signed(after * 1_000_000));
         let mut out = Vec::new();

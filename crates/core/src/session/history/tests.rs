@@ -13,7 +13,7 @@ fn send(h: &mut History, ms: u64, seq: u64) {
         Stream::Media,
         seq,
         Bytes(1_200),
-        (Kind::Media, Ecn::NotEct),
+        Ecn::NotEct,
         Some(CONTENT),
     );
 }
@@ -33,15 +33,14 @@ fn remote(ms: u64) -> RemoteTime {
 #[test]
 fn a_retransmission_has_its_own_sequence_number() {
     let mut h = History::new(false);
-    let mut send = |stream, wire_seq, kind| {
+    let mut send = |stream, wire_seq| {
         let (now, size) = (Time::ZERO, Bytes(1_200));
-        let kinds = (kind, Ecn::NotEct);
-        h.on_sent(now, stream, wire_seq, size, kinds, Some(CONTENT))
-            .seq
+        let sent = h.on_sent(now, stream, wire_seq, size, Ecn::NotEct, Some(CONTENT));
+        (sent.seq, sent.kind)
     };
-    assert_eq!(send(Stream::Media, 900, Kind::Media), 0);
-    assert_eq!(send(Stream::Repair, 20, Kind::Repair), 1);
-    assert_eq!(send(Stream::Media, 901, Kind::Media), 2);
+    assert_eq!(send(Stream::Media, 900), (0, Kind::Media));
+    assert_eq!(send(Stream::Repair, 20), (1, Kind::Repair));
+    assert_eq!(send(Stream::Media, 901), (2, Kind::Media));
 }
 
 //= rfc5348-5.1-three-later (test)
@@ -175,8 +174,8 @@ fn reports_prove_the_arrival_of_a_known_packet() {
 fn ce_mark_counts_only_on_ect_packets() {
     for (sent, seen) in [(Ecn::NotEct, Ecn::NotEct), (Ecn::Ect0, Ecn::Ce)] {
         let mut h = History::new(false);
-        let (size, kinds) = (Bytes(1_200), (Kind::Media, sent));
-        h.on_sent(Time::ZERO, Stream::Media, 7, size, kinds, Some(CONTENT));
+        let size = Bytes(1_200);
+        h.on_sent(Time::ZERO, Stream::Media, 7, size, sent, Some(CONTENT));
         let line = Line {
             seq: 7,
             received: Some((Some(Duration::ZERO), Ecn::Ce)),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::control::{Ecn, Kind, Outcome};
+use crate::control::{Ecn, Outcome};
 use crate::session::history::{Content, Stream};
 use crate::trace::FeedbackFault;
 use crate::wire::ntp::NtpShort;
@@ -15,13 +15,12 @@ const RTT: Duration = Duration::from_millis(100);
 fn send(history: &mut History, seconds: core::ops::Range<u64>, first: u64) {
     for i in seconds.start * 100..seconds.end * 100 {
         let now = Time::from_millis(i * 10);
-        let kinds = (Kind::Media, Ecn::NotEct);
         history.on_sent(
             now,
             Stream::Media,
             first + i,
             Bytes(1_000),
-            kinds,
+            Ecn::NotEct,
             Some(CONTENT),
         );
     }
@@ -153,9 +152,8 @@ fn a_pause_is_no_part_of_an_interval() {
         // The numbers continue although the times do not.
         for i in 0..500 {
             let now = Time::from_millis(608_000 + i * 10);
-            let kinds = (Kind::Media, Ecn::NotEct);
             let (size, content) = (Bytes(1_000), Some(CONTENT));
-            history.on_sent(now, Stream::Media, 800 + i, size, kinds, content);
+            history.on_sent(now, Stream::Media, 800 + i, size, Ecn::NotEct, content);
         }
         report(&mut reports, &mut history, 613, 1_299);
         // 800 kb/s arrived, and the bounds are twice as high.
@@ -179,13 +177,12 @@ fn grow(reports: &mut ReceiverReports, history: &mut History, capacity: &[u64]) 
         // Packets of 1 kbit.
         for i in 0..rate {
             let at = Time::from_nanos(second * 1_000_000_000 + i * 1_000_000_000 / rate);
-            let kinds = (Kind::Media, Ecn::NotEct);
             history.on_sent(
                 at,
                 Stream::Media,
                 u64::from(seq),
                 Bytes(125),
-                kinds,
+                Ecn::NotEct,
                 Some(CONTENT),
             );
             seq += 1;

@@ -1,10 +1,8 @@
-//! Encoded frames that wait to be sent, and frames kept for retransmission.
+//! An encoded frame on its way, and its row of the frame table.
 
 use core::time::Duration;
-use std::collections::VecDeque;
 
 use crate::media::{Codec, Quality};
-use crate::session::jitter_buffer::LATE_REPAIR;
 use crate::trace::DropCause;
 use crate::units::{Bytes, Time};
 use crate::wire::payload::{self, PacketiseError};
@@ -111,7 +109,7 @@ impl OutFrame {
     }
 
     /// Appends the next payload to `out`; returns its index.
-    fn take_next(&mut self, out: &mut Vec<u8>) -> Option<u32> {
+    pub(super) fn take_next(&mut self, out: &mut Vec<u8>) -> Option<u32> {
         let index = self.next as u32;
         let payload = self.payload(index);
         if payload.is_empty() {
@@ -145,92 +143,7 @@ impl OutFrame {
     }
 }
 
-/// Frames in order: those kept for retransmission, then those waiting.
-#[derive(Debug, Default)]
-pub(super) struct Frames {
-    kept: VecDeque<OutFrame>,
-    waiting: VecDeque<OutFrame>,
-    backlog: Bytes,
-}
-
-impl Frames {
-    pub(super) fn push(&mut self, frame: OutFrame) {
-        self.backlog += frame.left;
-        self.waiting.push_back(frame);
-    }
-
-    /// Wire bytes that wait for their first transmission.
-    pub(super) fn backlog(&self) -> Bytes {
-        self.backlog
-    }
-
-    pub(super) fn front(&self) -> Option<&OutFrame> {
-        self.waiting.front()
-    }
-
-    /// Number of frames kept for retransmission.
-    pub(super) fn kept(&self) -> usize {
-        self.kept.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    /// Appends the next payload; returns its frame and index. The frame has left if this is its
-    /// last payload.
-    pub(super) fn take_next(&mut self, now: Time, out: &mut Vec<u8>) -> Option<(SentFrame, u32)> {
-        let frame = self.waiting.front_mut()?;
-        let before = frame.left;
-        let index = frame.take_next(out)?;
-        self.backlog -= before - frame.left;
-        if !frame.is_last(index) {
-            return Some((frame.row, index));
-        }
-        frame.row.left = Some(now);
-        let row = frame.row;
-        self.kept.extend(self.waiting.pop_front());
-        if self.kept.len() > MAX_KEPT {
-            self.kept.pop_front();
-        }
-        Some((row, index))
-    }
-
-    /// Drops the first waiting frame, or the unsent rest of it.
-    pub(super) fn drop_front(&mut self) -> Option<SentFrame> {
-        let frame = self.waiting.pop_front()?;
-        self.backlog -= frame.left;
-        Some(frame.row)
-    }
-
-    /// A frame that was sent at least in part.
-    pub(super) fn sent_mut(&mut self, number: u64) -> Option<&mut OutFrame> {
-        if let Some(front) = self.waiting.front_mut()
-            && front.row.frame == number
-        {
-            return Some(front);
-        }
-        let at = self.kept.binary_search_by_key(&number, |f| f.row.frame);
-        self.kept.get_mut(at.ok()?)
-    }
-
-    /// Removes frames that a retransmission can no longer save.
-    pub(super) fn forget(&mut self, now: Time) {
-        while let Some(first) = self.kept.front() {
-            let until = first.deadline.unwrap_or(first.row.captured + KEEP) + LATE_REPAIR;
-            if until >= now {
-                return;
-            }
-            self.kept.pop_front();
-        }
-    }
-}
-
 /// IPv4, UDP and RTP headers.
 pub(super) const HEADERS: u64 = crate::endpoint::OVERHEAD.get() + RtpHeader::LEN as u64;
-/// Retention of frames without a delay bound.
-const KEEP: Duration = Duration::from_secs(1);
 /// At 20 % loss, one packet in 60,000 is lost so often.
 const MAX_REPAIRS: u8 = 6;
-/// Two seconds at 120 frames per second.
-const MAX_KEPT: usize = 240;

@@ -1,6 +1,8 @@
 //! Probes of lower effort: when they leave, and their feedback.
 
-use super::{MediaSender, Peer, Phase};
+use super::MediaSender;
+use super::status::Phase;
+use super::wire::Peer;
 use crate::control::{Change, Context, Ecn, LowerEffort, Report};
 use crate::endpoint::{LOWER_EFFORT, OVERHEAD, Transmit};
 use crate::session::feedback::reject;
@@ -15,8 +17,11 @@ impl MediaSender {
     /// The probes, while they may leave: the controller uses them, the stream has begun and is open,
     /// and the peer may report them.
     fn open_probes(&self) -> Option<&ProbeStream> {
-        let may_report = matches!(self.peer, Peer::Unknown | Peer::PerPacket { ecn: true });
-        let has_begun = self.first_media.is_some() && self.path.has_rtt();
+        let may_report = matches!(
+            self.wire.peer,
+            Peer::Unknown | Peer::PerPacket { ecn: true }
+        );
+        let has_begun = self.wire.first_media.is_some() && self.wire.path.has_rtt();
         let is_open = self.phase == Phase::Open && has_begun && may_report;
         self.probes.as_ref().filter(|_| is_open)
     }
@@ -25,7 +30,7 @@ impl MediaSender {
     fn probe_rate(&self) -> Rate {
         let treatment = self.probes.as_ref().map(ProbeStream::treatment);
         if treatment == Some(LowerEffort::Honoured) {
-            self.control.target().filler
+            self.wire.control.target().filler
         } else {
             Rate::ZERO
         }
@@ -35,7 +40,7 @@ impl MediaSender {
     pub(super) fn probes_due(&self) -> Option<Time> {
         let (size, rate) = (self.config.packet_size, self.probe_rate());
         let probes = self.open_probes()?;
-        Some(probes.next_timeout(size, rate, self.path.srtt())).filter(|at| *at < Time::FAR)
+        Some(probes.next_timeout(size, rate, self.wire.path.srtt())).filter(|at| *at < Time::FAR)
     }
 
     /// Whether probes are of use on this path.
@@ -47,7 +52,7 @@ impl MediaSender {
     pub(super) fn start_probes(&mut self, cx: &mut Context<'_>) {
         if self.probes.is_some() {
             let change = Change::LowerEffort(LowerEffort::Untested);
-            self.control.on_change(cx, &change);
+            self.wire.control.on_change(cx, &change);
         }
     }
 
@@ -74,7 +79,7 @@ impl MediaSender {
         buffer[RtpHeader::LEN] = dscp;
         let probes = self.probes.as_mut()?;
         let sent = probes.on_sent(cx.now, Bytes(buffer.len() as u64) + OVERHEAD, rate);
-        self.control.on_sent(cx, &sent);
+        self.wire.control.on_sent(cx, &sent);
         let ecn = Ecn::NotEct;
         Some(Transmit { ecn, dscp })
     }
@@ -87,11 +92,12 @@ impl MediaSender {
         let arrived = probes.read(cx, report);
         let has_others = probes.is_of_others(report);
         if !arrived.is_empty() {
-            self.is_believed = true;
-            self.breaker.on_rtcp(cx.now);
-            self.control
+            self.feedback.is_believed = true;
+            self.wire.breaker.on_rtcp(cx.now);
+            self.wire
+                .control
                 .on_report(cx, &Report::default().dummies(&arrived));
-            self.pacer.on_rate(cx.now, self.pace());
+            self.wire.on_rate(cx.now);
         }
         has_others
     }
@@ -111,7 +117,7 @@ impl MediaSender {
     /// Begins the tests once the path can carry probes, and ends one that is complete.
     pub(super) fn end_test(&mut self, cx: &mut Context<'_>) {
         let is_open = self.open_probes().is_some();
-        let rtt = self.path.srtt();
+        let rtt = self.wire.path.srtt();
         let Some(probes) = &mut self.probes else {
             return;
         };
@@ -125,7 +131,9 @@ impl MediaSender {
         let dscp = probes.dscp();
         cx.trace
             .record(cx.now, Event::LowerEffortTested { treatment, dscp });
-        self.control.on_change(cx, &Change::LowerEffort(treatment));
-        self.pacer.on_rate(cx.now, self.pace());
+        self.wire
+            .control
+            .on_change(cx, &Change::LowerEffort(treatment));
+        self.wire.on_rate(cx.now);
     }
 }

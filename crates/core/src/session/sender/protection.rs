@@ -1,61 +1,65 @@
-//! Parity packets of a sender: blocks, their number of parity packets, and their share of the rate.
+//! Repair of lost packets: retransmissions on request, parity packets in advance, and their budgets.
 
 use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::MediaSender;
+use super::frames::OutFrame;
+use super::packetise::emit;
 use super::repair_budget::RepairBudget;
-use crate::control::{Context, PacketOutcome};
+use super::wire::Wire;
+use crate::control::PacketOutcome;
 use crate::endpoint::OVERHEAD;
+use crate::session::config::SenderConfig;
 use crate::session::history::Content;
 use crate::session::parity::{LossModel, ParityEncoder, ParityPacket, SentBlocks};
-use crate::units::{Bytes, Time};
+use crate::session::path::PathView;
+use crate::units::{Bytes, Rate, Time};
 use crate::wire::parity::{MAX_PARITY, MediaShard};
 use crate::wire::rtp::RtpHeader;
+use crate::wire::rtx::RtxPayload;
 
-/// State of the forward error correction of a stream.
+/// Retransmissions and parity packets of a stream.
 #[derive(Debug)]
 pub(super) struct Protection {
+    config: Arc<SenderConfig>,
+    /// Queued retransmissions.
+    pub(super) repairs: VecDeque<Content>,
+    pub(super) repair_budget: RepairBudget,
+    /// Sequence number of the next retransmission.
+    repair_seq: u64,
     encoder: ParityEncoder,
-    blocks: SentBlocks,
+    pub(super) blocks: SentBlocks,
     losses: LossModel,
     /// Whether the round-trip time has set the losses that are expected.
     is_prepared: bool,
-    budget: RepairBudget,
+    parity_budget: RepairBudget,
     /// Duration of a block of media packets with parity packets; `None` if they are of no use.
-    block: Option<Duration>,
-    /// Share of parity packets among media and parity packets, in 0..1.
-    share: f64,
+    pub(super) block: Option<Duration>,
     /// Sequence number of the next parity packet.
-    pub(super) seq: u64,
+    parity_seq: u64,
 }
 
 impl Protection {
-    pub(super) fn new(seq: u64) -> Self {
+    pub(super) fn new(config: &Arc<SenderConfig>, repair_seq: u32) -> Self {
         Self {
+            repairs: VecDeque::new(),
+            repair_budget: RepairBudget::default(),
+            repair_seq: u64::from(repair_seq),
             encoder: ParityEncoder::default(),
             blocks: SentBlocks::default(),
             losses: LossModel::default(),
             is_prepared: false,
-            budget: RepairBudget::of(SHARE),
+            parity_budget: RepairBudget::of(SHARE),
             block: None,
-            share: 0.0,
-            seq,
+            parity_seq: u64::from(config.streams.parity_ssrc & 0x7fff),
+            config: Arc::clone(config),
         }
     }
 
-    /// Sets the duration of the next blocks; `None` if a retransmission is in time, or nothing is.
-    pub(super) fn set_block(&mut self, block: Option<Duration>) {
-        self.block = block;
-    }
-
-    /// Share of the rate that parity packets take, in 0..1.
-    pub(super) fn share(&self) -> f64 {
-        self.share
-    }
-
-    /// Whether parity packets wait to be sent.
+    /// Whether packets wait to be sent.
     pub(super) fn is_waiting(&self) -> bool {
-        self.encoder.waiting() > 0
+        !self.repairs.is_empty() || self.encoder.waiting() > 0
     }
 
     /// Time at which the open block closes.
@@ -63,13 +67,112 @@ impl Protection {
         self.encoder.closes()
     }
 
-    pub(super) fn next(&mut self) -> Option<ParityPacket> {
-        self.encoder.next()
+    /// Whether a requested packet does not wait already.
+    pub(super) fn is_new(&self, content: &Content) -> bool {
+        self.repairs.len() < MAX_REPAIRS && !self.repairs.contains(content)
     }
 
-    /// `packet` was sent as number `seq` of the path.
-    pub(super) fn on_sent(&mut self, packet: &ParityPacket, seq: u64) {
-        self.blocks.on_parity(packet, seq);
+    /// A media packet of `size` was sent at the media rate `rate`.
+    pub(super) fn on_media(&mut self, size: Bytes, rate: Rate) {
+        let second = rate * Duration::from_secs(1);
+        self.repair_budget.on_media(size, second);
+    }
+
+    /// Writes the retransmission of a packet of `frame`. Returns its sequence number.
+    pub(super) fn write_repair(
+        &mut self,
+        content: Content,
+        frame: &OutFrame,
+        transport: Option<u16>,
+        buffer: &mut Vec<u8>,
+    ) -> u64 {
+        let seq = self.repair_seq;
+        self.repair_seq += 1;
+        let header = RtpHeader {
+            payload_type: self.config.streams.repair_type,
+            sequence: seq as u16,
+            timestamp: frame.row.timestamp,
+            ssrc: self.config.streams.repair_ssrc,
+            marker: frame.is_last(content.fragment),
+        };
+        emit(header, transport, buffer);
+        RtxPayload {
+            original_sequence: content.media_seq as u16,
+            payload: frame.payload(content.fragment),
+        }
+        .emit(buffer);
+        seq
+    }
+
+    /// Writes the next parity packet. Returns it and its sequence number.
+    pub(super) fn write_parity(
+        &mut self,
+        timestamp: u32,
+        transport: Option<u16>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<(u64, ParityPacket)> {
+        let parity = self.encoder.next()?;
+        let seq = self.parity_seq;
+        self.parity_seq += 1;
+        let header = RtpHeader {
+            payload_type: self.config.streams.parity_type,
+            sequence: seq as u16,
+            timestamp,
+            ssrc: self.config.streams.parity_ssrc,
+            marker: false,
+        };
+        emit(header, transport, buffer);
+        parity.emit(buffer);
+        Some((seq, parity))
+    }
+
+    /// Media packet number `seq` is sent. Adds it to the open block, if there is one, or if parity
+    /// packets are of use on this path.
+    pub(super) fn protect(&mut self, now: Time, seq: u64, media: MediaShard<'_>, wire: &mut Wire) {
+        let Some(span) = self.span(wire) else {
+            return;
+        };
+        self.encoder.on_media(now, seq, media, span);
+        let second = wire.control.target().media * Duration::from_secs(1);
+        let size = Bytes(media.payload.len() as u64) + headers();
+        self.parity_budget.on_media(size, second);
+        let next = now + self.config.frame_rate.interval();
+        let is_last = media.marker && self.closes().is_some_and(|at| next > at);
+        if is_last || self.encoder.is_full() {
+            self.close(span, wire);
+        }
+    }
+
+    /// Closes the open block if it is due, although no frame has ended.
+    pub(super) fn on_timeout(&mut self, now: Time, wire: &mut Wire) {
+        if self.closes().is_some_and(|at| at <= now) {
+            let span = self.span(wire).unwrap_or(Duration::ZERO);
+            self.close(span, wire);
+        }
+    }
+
+    /// Whether parity packets may be of use: the path has link errors.
+    pub(super) fn is_parity_wanted(&mut self, path: &PathView) -> bool {
+        if path.has_rtt() && !self.is_prepared {
+            self.is_prepared = true;
+            if path.one_way() * 2 >= SATELLITE {
+                self.losses.expect_losses();
+            }
+        }
+        self.config.parity && self.losses.has_losses()
+    }
+
+    /// Duration of a block; `None` while parity packets are of no use: a retransmission is in time,
+    /// or the receiver does not report their outcome.
+    fn span(&self, wire: &Wire) -> Option<Duration> {
+        let is_used = self.config.parity && wire.reports_packets();
+        self.block.filter(|_| is_used)
+    }
+
+    /// Bytes of a media packet that a parity packet needs for its own headers.
+    pub(super) fn overhead(&self, wire: &Wire) -> usize {
+        let used = self.span(wire).map(|_| crate::wire::parity::OVERHEAD);
+        used.unwrap_or(0)
     }
 
     /// Outcomes of packets, and lost media packets. Returns those that need a retransmission. Losses
@@ -101,87 +204,29 @@ impl Protection {
         }
     }
 
-    /// The stream is interrupted: parity packets that were not sent restore nothing in time.
+    /// The stream is interrupted: nothing that waits restores anything in time.
     pub(super) fn interrupt(&mut self) {
+        self.repairs.clear();
         self.encoder.clear();
         self.blocks.interrupt();
     }
 
-    /// Closes the open block, with the parity packets that make an interruption for longer than
-    /// `tolerance` (a probability) as rare, within the budget. Packets are at most `largest`.
-    fn close(&mut self, tolerance: f64, largest: Bytes) {
+    /// Closes the open block, with the parity packets that make an interruption for too long as
+    /// rare as permitted, within the budget. A block that cannot be restored interrupts the stream
+    /// until a key frame arrives: for its own duration and a round trip.
+    fn close(&mut self, span: Duration, wire: &mut Wire) {
+        let outage = (wire.path.srtt() + span).as_secs_f64();
+        let tolerance = INTERRUPTED * span.as_secs_f64() / outage.max(1e-3);
         let media = self.encoder.media();
         let size = headers() + Bytes((crate::wire::parity::HEADER + self.encoder.longest()) as u64);
-        let fits = media > 0 && size <= largest;
+        let fits = media > 0 && size <= self.config.packet_size;
         let most = if fits { MAX_PARITY.min(media) } else { 0 };
         let wanted = self.losses.parity(media, most, tolerance);
-        let parity = (0..wanted).take_while(|_| self.budget.spend(size)).count();
+        let parity = (0..wanted)
+            .take_while(|_| self.parity_budget.spend(size))
+            .count();
         self.encoder.close(parity);
-        let share = parity as f64 / (media + parity).max(1) as f64;
-        self.share += SHARE_GAIN * (share - self.share);
-    }
-}
-
-impl MediaSender {
-    /// The media packet in `payload` is sent. Adds it to the open block, if there is one, or if
-    /// parity packets are of use on this path.
-    pub(super) fn protect(&mut self, cx: &mut Context<'_>, media: MediaShard<'_>) {
-        let Some(span) = self.protected_span() else {
-            return;
-        };
-        let seq = self.media_seq;
-        self.protection.encoder.on_media(cx.now, seq, media, span);
-        let second = self.control.target().media * Duration::from_secs(1);
-        let size = Bytes(media.payload.len() as u64) + headers();
-        self.protection.budget.on_media(size, second);
-        let closes = self.protection.closes();
-        let next = cx.now + self.config.frame_rate.interval();
-        let is_last = media.marker && closes.is_some_and(|at| next > at);
-        if is_last || self.protection.encoder.is_full() {
-            self.close_block(span);
-        }
-    }
-
-    /// Whether parity packets may be of use: the path has link errors.
-    pub(super) fn wants_parity(&mut self) -> bool {
-        if self.path.has_rtt() && !self.protection.is_prepared {
-            self.protection.is_prepared = true;
-            if self.path.one_way() * 2 >= SATELLITE {
-                self.protection.losses.expect_losses();
-            }
-        }
-        self.config.parity && self.protection.losses.has_losses()
-    }
-
-    /// Closes the open block if it is due, although no frame has ended.
-    pub(super) fn close_block_if_due(&mut self, now: Time) {
-        if self.protection.closes().is_some_and(|at| at <= now) {
-            let span = self.protected_span().unwrap_or(Duration::ZERO);
-            self.close_block(span);
-        }
-    }
-
-    /// A block that cannot be restored interrupts the stream until a key frame arrives: for its own
-    /// duration and a round trip.
-    fn close_block(&mut self, span: Duration) {
-        let outage = (self.path.srtt() + span).as_secs_f64();
-        let tolerance = INTERRUPTED * span.as_secs_f64() / outage.max(1e-3);
-        let largest = self.config.packet_size;
-        self.protection.close(tolerance, largest);
-    }
-
-    /// Duration of a block; `None` while parity packets are of no use: a retransmission is in time,
-    /// or the receiver does not report their outcome.
-    fn protected_span(&self) -> Option<Duration> {
-        let reports = self.peer == super::Peer::PerPacket { ecn: true };
-        let block = self.protection.block;
-        block.filter(|_| self.config.parity && reports)
-    }
-
-    /// Bytes of a media packet that a parity packet needs for its own headers.
-    pub(super) fn parity_overhead(&self) -> usize {
-        let used = self.protected_span().map(|_| crate::wire::parity::OVERHEAD);
-        used.unwrap_or(0)
+        wire.on_block(parity as f64 / (media + parity).max(1) as f64);
     }
 }
 
@@ -190,6 +235,8 @@ fn headers() -> Bytes {
     OVERHEAD + Bytes(RtpHeader::LEN as u64)
 }
 
+/// Maximum number of requested packets.
+const MAX_REPAIRS: usize = 1_024;
 /// Most bytes of parity packets, as a share of the media bytes.
 const SHARE: (u64, u64) = (1, 5);
 /// Share of the time in which a stream may be interrupted by losses: a twentieth of the frames that
@@ -200,5 +247,3 @@ const SATELLITE: Duration = Duration::from_millis(400);
 /// Round-trip time above the smallest one from which on a loss is congestion: more than most jitter,
 /// and less than the queue that a TCP transfer fills on a long path.
 const CONGESTED: Duration = Duration::from_millis(50);
-/// Weight of a block in the mean share of parity packets.
-const SHARE_GAIN: f64 = 0.125;

@@ -1,23 +1,148 @@
-//! Packet transmission: retransmissions first, then frames in order, paced.
+//! The way of a frame: capture, encoder, and packets in the order retransmissions, parity, media.
 
-use core::time::Duration;
-
-use super::frames::OutFrame;
-use super::{MediaSender, Peer, Phase};
-use crate::control::{Context, Ecn, Kind, Spacing};
+use super::MediaSender;
+use super::schedule::Candidate;
+use super::status::Phase;
+use super::wire::{Departure, Outlook};
+use crate::control::Context;
 use crate::endpoint::{OVERHEAD, Transmit};
-use crate::random::unit;
-use crate::session::history::{Content, Stream};
-use crate::session::jitter_buffer::LATE_REPAIR;
+use crate::media::{EncodeError, Encoded, FrameOrder};
+use crate::session::history::Stream;
 use crate::session::parity::ParityPacket;
 use crate::trace::{DropCause, Event, KeyCause};
-use crate::units::{Bytes, Rate, Time};
+use crate::units::{Bytes, Time};
 use crate::wire::parity::MediaShard;
-use crate::wire::rtp::{PayloadType, RtpHeader};
-use crate::wire::rtx::RtxPayload;
-use crate::wire::sdp::TRANSPORT_SEQUENCE_ID;
 
 impl MediaSender {
+    /// The next frame to encode, if one is due and the encoder is free.
+    pub fn poll_order(&mut self, cx: &mut Context<'_>) -> Option<FrameOrder> {
+        if self.phase != Phase::Open || self.schedule.capture.is_busy() {
+            return None;
+        }
+        self.schedule.capture.advance(cx.now);
+        self.expire_captures(cx);
+        if !self.packetiser.is_empty() {
+            let outlook = self.outlook(cx.now);
+            self.drop_hopeless(cx, &outlook);
+        }
+        while let Some((frame, captured)) = self.schedule.capture.front() {
+            let is_queued = !self.packetiser.is_empty();
+            if self.schedule.is_held(cx.now, captured, is_queued) {
+                return None;
+            }
+            if self.schedule.is_passed_over(cx.now, captured) {
+                self.skip(cx, frame, captured);
+                continue;
+            }
+            self.replan(cx);
+            let can_request = self.wire.peer.is_per_packet();
+            let next = Candidate {
+                frame,
+                captured,
+                key: self.schedule.key_cause(frame, can_request),
+                is_probe_due: !is_queued && self.wire.is_idle(cx.now),
+                ahead: self.packetiser.backlog(),
+            };
+            let Some(order) = self.schedule.order(next, &self.outlook(cx.now)) else {
+                self.skip(cx, frame, captured);
+                continue;
+            };
+            if let Some(cause) = next.key {
+                cx.trace
+                    .record(cx.now, Event::KeyFrameOrdered { frame, cause });
+            }
+            return Some(order);
+        }
+        None
+    }
+
+    /// Updates the plan of the delay bound before a frame is ordered.
+    fn replan(&mut self, cx: &mut Context<'_>) {
+        let parity = self.protection.is_parity_wanted(&self.wire.path);
+        let backlog = self.packetiser.backlog() + self.schedule.backlog();
+        let encoder = self.schedule.capture.lag();
+        if let Some(budget) = self.wire.replan(cx, backlog, encoder, parity) {
+            self.protection.block = budget.block;
+        }
+    }
+
+    /// Result of the encoder for the open order.
+    pub fn on_encoded(&mut self, now: Time, result: Result<Encoded, EncodeError>) {
+        let Self {
+            schedule,
+            packetiser,
+            ..
+        } = self;
+        if result == Err(EncodeError::Unchanged) {
+            return schedule.capture.withdraw(now);
+        }
+        let Some((order, budget)) = schedule.capture.answer(now) else {
+            return;
+        };
+        let Ok(encoded) = result else {
+            return schedule.capture.end();
+        };
+        if schedule.capture.is_paused() {
+            return schedule.chain.break_at(order.frame, KeyCause::Repair);
+        }
+        schedule.on_encoded(order.frame, &encoded);
+        let overhead = self.protection.overhead(&self.wire);
+        if !packetiser.push(order, budget, &encoded, overhead) {
+            schedule.chain.break_at(order.frame, KeyCause::Repair);
+        }
+    }
+
+    /// Drops captured frames that can no longer be in time while nothing can be sent, except for the
+    /// newest one before the first was sent: the stream begins with it, even if late. In the open
+    /// state, limits the frames that accumulate behind a slow encoder or a suspended driver.
+    pub(super) fn expire_captures(&mut self, cx: &mut Context<'_>) {
+        // Without an answer, the stream begins after the handshake.
+        let closed = !matches!(self.phase, Phase::Open | Phase::Greeting { .. });
+        let kept = usize::from(self.wire.first_media.is_none());
+        while let Some((frame, captured)) = self.schedule.capture.front()
+            && (self.schedule.capture.is_crowded()
+                || closed
+                    && self.schedule.capture.waiting() > kept
+                    && self
+                        .schedule
+                        .is_late(captured, Bytes::ZERO, &self.outlook(cx.now)))
+        {
+            self.skip(cx, frame, captured);
+        }
+    }
+
+    /// The oldest captured frame is not encoded.
+    fn skip(&mut self, cx: &mut Context<'_>, frame: u64, captured: Time) {
+        self.schedule.capture.pop();
+        let cause = DropCause::Skipped;
+        cx.trace
+            .record(cx.now, Event::FrameDropped { frame, cause });
+        self.packetiser.log_skipped(frame, captured);
+    }
+
+    /// Drops waiting frames that cannot be in time, and their dependents.
+    fn drop_hopeless(&mut self, cx: &mut Context<'_>, outlook: &Outlook) {
+        while let Some(front) = self.packetiser.front() {
+            let frame = front.row.frame;
+            let Some(cause) = self.schedule.drop_cause(front, outlook) else {
+                return;
+            };
+            self.packetiser.drop_front(cause);
+            cx.trace
+                .record(cx.now, Event::FrameDropped { frame, cause });
+            self.schedule.chain.break_at(frame, KeyCause::Repair);
+        }
+    }
+
+    fn outlook(&self, now: Time) -> Outlook {
+        self.wire.outlook(now, self.phase == Phase::Open)
+    }
+
+    /// Whether packets wait to be sent.
+    pub(super) fn has_packets(&self) -> bool {
+        !self.packetiser.is_empty() || self.protection.is_waiting()
+    }
+
     /// Appends the next datagram to the empty `buffer`.
     pub(super) fn next_packet(
         &mut self,
@@ -34,51 +159,22 @@ impl MediaSender {
 
     /// Writes the next packet of the stream, if it is due.
     fn write_data(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Transmit> {
-        if self.phase != Phase::Open || !self.pacer.is_open(cx.now) {
+        let is_open = self.phase == Phase::Open && self.wire.pacer.is_open(cx.now);
+        if !is_open || !self.has_packets() {
             return None;
         }
-        let (stream, kind, content, parity) = self.write_next(cx, buffer)?;
+        let (packet, parity) = self.write_next(cx, buffer)?;
         let size = Bytes(buffer.len() as u64) + OVERHEAD;
-        // A peer that does not report CE marks prevents a reaction to them (RFC 6679 section
-        // 7.2.1).
-        let reports_ecn = matches!(self.peer, Peer::Unknown | Peer::PerPacket { ecn: true });
-        let ecn = if self.config.ecn && reports_ecn {
-            Ecn::Ect0
-        } else {
-            Ecn::NotEct
-        };
-        let seq = match stream {
-            Stream::Repair => &mut self.repair_seq,
-            Stream::Parity => &mut self.protection.seq,
-            _ => &mut self.media_seq,
-        };
-        let wire_seq = core::mem::replace(seq, *seq + 1);
-        let kinds = (kind, ecn);
-        let mut sent = self
-            .history
-            .on_sent(cx.now, stream, wire_seq, size, kinds, content);
-        if let Some(packet) = parity {
-            self.protection.on_sent(&packet, sent.seq);
+        let ecn = self.wire.ecn();
+        let seq = self.wire.on_sent(cx, &packet, size, !self.has_packets());
+        if let Some(parity) = parity {
+            self.protection.blocks.on_parity(&parity, seq);
         }
-        sent.app_limited = !self.has_packets();
-        self.control.on_sent(cx, &sent);
-        let mut pace = self.pace();
-        if self.target().spacing == Spacing::Dithered {
-            pace = Rate::from_f64(pace.as_f64() / (0.5 + unit(cx.rng)));
+        if packet.stream == Stream::Media {
+            let target = self.wire.target();
+            self.protection.on_media(size, target.media);
         }
-        self.pacer.on_sent(cx.now, size, pace);
-        self.breaker.on_sent(cx.now, size);
-        if stream == Stream::Media {
-            let second = self.target().media * Duration::from_secs(1);
-            self.repair_budget.on_media(size, second);
-        }
-        self.first_media.get_or_insert(cx.now);
-        self.last_media = cx.now;
-        self.counts.packets = self.counts.packets.wrapping_add(1);
-        self.counts.octets = self
-            .counts
-            .octets
-            .wrapping_add(buffer.len() as u32 - RtpHeader::LEN as u32);
+        self.reports.on_sent(buffer);
         Some(Transmit { ecn, dscp: 0 })
     }
 
@@ -87,185 +183,85 @@ impl MediaSender {
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut Vec<u8>,
-    ) -> Option<(Stream, Kind, Option<Content>, Option<ParityPacket>)> {
-        if let Some(content) = self.write_repair(cx, buffer) {
-            return Some((Stream::Repair, Kind::Repair, Some(content), None));
+    ) -> Option<(Departure, Option<ParityPacket>)> {
+        let outlook = self.outlook(cx.now);
+        if let Some(repair) = self.write_repair(cx, &outlook, buffer) {
+            return Some((repair, None));
         }
-        if let Some(parity) = self.write_parity(cx.now, buffer) {
-            return Some((Stream::Parity, Kind::Parity, None, Some(parity)));
+        let transport = self.wire.history.next_transport();
+        let timestamp = self.timestamp(cx.now);
+        if let Some((seq, packet)) = self.protection.write_parity(timestamp, transport, buffer) {
+            let parity = Departure {
+                stream: Stream::Parity,
+                seq,
+                content: None,
+            };
+            return Some((parity, Some(packet)));
         }
-        let content = self.write_media(cx, buffer)?;
-        Some((Stream::Media, Kind::Media, Some(content), None))
-    }
-
-    fn write_parity(&mut self, now: Time, buffer: &mut Vec<u8>) -> Option<ParityPacket> {
-        let parity = self.protection.next()?;
-        let streams = self.config.streams;
-        let header = RtpHeader {
-            payload_type: streams.parity_type,
-            sequence: self.protection.seq as u16,
-            timestamp: self.timestamp(now),
-            ssrc: streams.parity_ssrc,
-            marker: false,
+        self.drop_hopeless(cx, &outlook);
+        let written = self.packetiser.write(cx.now, transport, buffer)?;
+        let media = MediaShard {
+            marker: written.row.left.is_some(),
+            timestamp: written.row.timestamp,
+            payload: buffer.get(written.start..).unwrap_or_default(),
         };
-        emit(header, self.history.next_transport(), buffer);
-        parity.emit(buffer);
-        Some(parity)
+        let content = written.content;
+        let seq = content.media_seq;
+        self.protection.protect(cx.now, seq, media, &mut self.wire);
+        self.schedule.on_left(&written.row);
+        let media = Departure {
+            stream: Stream::Media,
+            seq,
+            content: Some(content),
+        };
+        Some((media, None))
     }
 
-    fn write_repair(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
-        while let Some(content) = self.repairs.pop_front() {
+    fn write_repair(
+        &mut self,
+        cx: &mut Context<'_>,
+        outlook: &Outlook,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Departure> {
+        while let Some(content) = self.protection.repairs.pop_front() {
             // It was reordered, and not lost.
-            if self.history.has_arrived(content.media_seq as u16) {
+            if self.wire.history.has_arrived(content.media_seq as u16) {
                 continue;
             }
-            let (now, pause) = (cx.now, self.path.srtt());
-            let Some(frame) = self.frames.sent_mut(content.frame) else {
+            let Some(frame) = self.packetiser.sent_mut(content.frame) else {
                 continue;
             };
             let (captured, size) = (frame.row.captured, frame.size_of(content.fragment));
-            if self.is_late(now, captured, size) && !self.is_worth_repairing(now, captured) {
-                self.chain.break_at(content.frame, KeyCause::Repair);
+            let lost = self.protection.repairs.len() as u64 + 1;
+            let schedule = &mut self.schedule;
+            if schedule.is_late(captured, size, outlook)
+                && !schedule.is_worth_repairing(captured, lost, outlook)
+            {
+                schedule.chain.break_at(content.frame, KeyCause::Repair);
                 continue;
             }
-            let streams = self.config.streams;
-            let sequence = self.repair_seq as u16;
-            let transport = self.history.next_transport();
-            let Some(frame) = self.frames.sent_mut(content.frame) else {
-                continue;
-            };
-            if !frame.may_repair(content.fragment, now, pause) {
+            if !frame.may_repair(content.fragment, cx.now, self.wire.path.srtt()) {
                 continue;
             }
-            if !self.repair_budget.spend(size) {
+            if !self.protection.repair_budget.spend(size) {
                 // Without feedback per packet, the request is no proof of a loss.
-                if self.peer.is_per_packet() {
-                    self.chain.break_at(content.frame, KeyCause::Repair);
+                if self.wire.peer.is_per_packet() {
+                    schedule.chain.break_at(content.frame, KeyCause::Repair);
                 }
                 continue;
             }
-            frame.on_repair(content.fragment, now);
-            let last = frame.is_last(content.fragment);
-            let header = header(
-                frame,
-                streams.repair_ssrc,
-                streams.repair_type,
-                sequence,
-                last,
-            );
-            emit(header, transport, buffer);
-            let original_sequence = content.media_seq as u16;
-            let payload = frame.payload(content.fragment);
-            RtxPayload {
-                original_sequence,
-                payload,
-            }
-            .emit(buffer);
+            frame.on_repair(content.fragment, cx.now);
+            let transport = self.wire.history.next_transport();
+            let protection = &mut self.protection;
+            let repair_seq = protection.write_repair(content, frame, transport, buffer);
             let seq = content.media_seq;
-            cx.trace.record(now, Event::Retransmitted { seq });
-            return Some(content);
+            cx.trace.record(cx.now, Event::Retransmitted { seq });
+            return Some(Departure {
+                stream: Stream::Repair,
+                seq: repair_seq,
+                content: Some(content),
+            });
         }
         None
     }
-
-    /// Whether to retransmit a packet that is too late for its own frame, for the sake of its
-    /// dependents: they can still be displayed in time, and a few packets arrive sooner than a key
-    /// frame.
-    fn is_worth_repairing(&self, now: Time, captured: Time) -> bool {
-        let bound = self.config.delay_bound.unwrap_or(LATE_REPAIR);
-        let rate = self.target().media.max(self.config.rates.0);
-        let key_frame = rate * (self.config.frame_rate.interval() * KEY_SHARES);
-        let lost = self
-            .config
-            .packet_size
-            .scale(self.repairs.len() as u64 + 1, 1);
-        now < captured + bound + LATE_REPAIR && lost <= key_frame
-    }
-
-    fn write_media(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Option<Content> {
-        self.drop_hopeless(cx);
-        let front = self.frames.front()?;
-        let streams = self.config.streams;
-        let (sequence, last) = (self.media_seq as u16, front.next_is_last());
-        let header = header(
-            front,
-            streams.media_ssrc,
-            streams.media_type,
-            sequence,
-            last,
-        );
-        emit(header, self.history.next_transport(), buffer);
-        let start = buffer.len();
-        let (row, fragment) = self.frames.take_next(cx.now, buffer)?;
-        let media = MediaShard {
-            marker: last,
-            timestamp: header.timestamp,
-            payload: buffer.get(start..).unwrap_or_default(),
-        };
-        self.protect(cx, media);
-        if row.left.is_some() {
-            if row.key {
-                self.last_key_left = row.left;
-            }
-            self.log(row);
-        }
-        Some(Content {
-            frame: row.frame,
-            fragment,
-            media_seq: self.media_seq,
-        })
-    }
-
-    /// Drops waiting frames that cannot be in time, and their dependents.
-    pub(super) fn drop_hopeless(&mut self, cx: &mut Context<'_>) {
-        while let Some(front) = self.frames.front() {
-            let row = front.row;
-            let bound = self.probe_frame != Some(row.frame);
-            let cause = if bound && self.is_late(cx.now, row.captured, front.left()) {
-                DropCause::Late
-            } else if !row.key && self.chain.is_orphan(row.frame) {
-                DropCause::Reference
-            } else {
-                return;
-            };
-            self.frames.drop_front();
-            let frame = row.frame;
-            cx.trace
-                .record(cx.now, Event::FrameDropped { frame, cause });
-            self.log(super::SentFrame {
-                dropped: Some(cause),
-                ..row
-            });
-            self.chain.break_at(frame, KeyCause::Repair);
-        }
-    }
 }
-
-fn header(
-    frame: &OutFrame,
-    ssrc: u32,
-    payload_type: PayloadType,
-    sequence: u16,
-    marker: bool,
-) -> RtpHeader {
-    RtpHeader {
-        payload_type,
-        sequence,
-        timestamp: frame.row.timestamp,
-        ssrc,
-        marker,
-    }
-}
-
-/// Writes the header, with the transport-wide sequence number if there is one.
-fn emit(header: RtpHeader, transport: Option<u16>, buffer: &mut Vec<u8>) {
-    match transport {
-        Some(sequence) => {
-            header.emit_with_element(TRANSPORT_SEQUENCE_ID, sequence.to_be_bytes(), buffer);
-        }
-        None => header.emit(buffer),
-    }
-}
-
-/// Minimum size of a key frame, in frame budgets.
-const KEY_SHARES: u32 = 3;

@@ -63,8 +63,7 @@ fn plans(c: &mut Criterion) {
 
 fn planner(c: &mut Criterion) {
     let mut planner = Planner::new(PlannerConfig::new(Rate::kbps(150), Rate::kbps(8_000)));
-    planner.set_upper(Rate::kbps(6_000));
-    planner.observe_capacity(Time::ZERO, Rate::kbps(2_000));
+    let capacity = Rate::kbps(2_000);
     let situation = PlanInput {
         backlog: Bytes(9_000),
         budget: Duration::from_millis(250),
@@ -73,7 +72,7 @@ fn planner(c: &mut Criterion) {
         queue: QueueOwner::Own,
     };
     c.bench_function("planner/plan", |b| {
-        b.iter(|| planner.plan(Time::ZERO, black_box(situation)));
+        b.iter(|| planner.plan(Time::ZERO, black_box(situation), capacity));
     });
 }
 

@@ -167,8 +167,8 @@ impl Run<'_> {
                 break;
             };
             self.pass_backlog();
-            let rtt =
-                Duration::from_micros((self.world.way)(now) + 25_000) + self.control.queueing();
+            let rtt = Duration::from_micros((self.world.way)(now) + 25_000)
+                + self.control.queueing_delay();
             self.control.on_report(cx, &Report::new(&fates).rtt(rtt));
         }
     }

@@ -31,7 +31,7 @@ pub struct RateControl {
 /// Replaces the controller where the path does not suit it.
 pub(crate) trait Fallback: Debug + Send {
     /// The controller from now on; `None` keeps the present one. If the controllers differ in
-    /// [`RateController::reads_path`], it replaces `path` as well.
+    /// [`RateController::reads_path`], it restarts `path`.
     fn select(
         &mut self,
         cx: &mut Context<'_>,
@@ -135,8 +135,17 @@ impl RateControl {
     /// propagation, receiver and encoder delay.
     #[must_use]
     pub fn with_bound(mut self, config: PlannerConfig, budget: Duration) -> Self {
-        self.bound = Some(Box::new(DelayBound::new(config, budget)));
+        let is_measured = self.path.is_measured();
+        self.bound = Some(Box::new(DelayBound::new(config, budget, is_measured)));
         self.publish(self.target);
+        self
+    }
+
+    /// The same with the statistics of the reports: round-trip time, loss and receive rate of the
+    /// [`path`](Self::path).
+    #[must_use]
+    pub fn with_statistics(mut self) -> Self {
+        self.path.collect_statistics();
         self
     }
 
@@ -165,6 +174,9 @@ impl RateControl {
         if let Some(switch) = &mut self.switch {
             switch.rtt = report.rtt.or(switch.rtt);
         }
+        if let Some(statistics) = self.path.statistics_mut() {
+            statistics.on_report(cx.now, report);
+        }
         self.call(cx, |controller, cx, path| {
             controller.on_report(cx, report, path);
         });
@@ -187,6 +199,20 @@ impl RateControl {
         self.publish(own);
     }
 
+    /// A round-trip sample that no report carries.
+    pub fn on_rtt(&mut self, now: Time, sample: Duration) {
+        if let Some(statistics) = self.path.statistics_mut() {
+            statistics.on_rtt(now, sample);
+        }
+    }
+
+    /// The path is restored after an outage, whose losses do not describe it.
+    pub fn on_restored(&mut self) {
+        if let Some(statistics) = self.path.statistics_mut() {
+            statistics.forget_rates();
+        }
+    }
+
     /// The deadline of [`next_timeout`](Self::next_timeout) has passed.
     pub fn on_timeout(&mut self, cx: &mut Context<'_>) {
         self.call(cx, |controller, cx, path| controller.on_timeout(cx, path));
@@ -199,10 +225,10 @@ impl RateControl {
 
     /// Demand or path changed outside of the feedback loop.
     pub fn on_change(&mut self, cx: &mut Context<'_>, change: &Change) {
-        if let Change::Path { packet_size, .. } = *change
-            && self.controller.reads_path()
-        {
-            *self.path = Path::new(cx.now, packet_size);
+        if let Change::Path { packet_size, .. } = *change {
+            let is_measured = self.controller.reads_path();
+            self.path.restart(cx.now, packet_size, is_measured);
+            self.path.forget_statistics();
         }
         self.select(cx, change);
         self.controller.on_change(cx, change, &mut self.path);
@@ -257,13 +283,25 @@ impl RateControl {
 
     /// Queueing delay of the newest packet that has arrived, in this sender's own queue; zero without
     /// a delay bound.
-    pub fn queueing(&self) -> Duration {
-        self.bound().map_or(Duration::ZERO, DelayBound::queueing)
+    pub fn queueing_delay(&self) -> Duration {
+        let bound = self.bound();
+        bound.map_or(Duration::ZERO, |bound| bound.queueing_delay(&self.path))
     }
 
     /// Expected queueing delay of a packet that leaves at `now`; zero without a delay bound.
-    pub fn queueing_at(&self, now: Time) -> Duration {
-        self.bound().map_or(Duration::ZERO, |bound| bound.wait(now))
+    pub fn queueing_delay_at(&self, now: Time) -> Duration {
+        let (bound, data) = (self.bound(), self.target.data());
+        bound.map_or(Duration::ZERO, |bound| {
+            bound.queueing_delay_at(&self.path, now, data)
+        })
+    }
+
+    /// Delay above the smallest that lower rates do not reduce; zero without a delay bound.
+    pub fn standing_delay(&self, now: Time) -> Duration {
+        let bound = self.bound();
+        bound.map_or(Duration::ZERO, |bound| {
+            bound.standing_delay(&self.path, now)
+        })
     }
 
     /// Whether the controller uses dummy packets.

@@ -2,8 +2,7 @@
 
 use core::time::Duration;
 
-use super::competing_flows::{CompetingFlows, QueueState, Transition};
-use super::meter::{PathMeter, Reading};
+use super::blind::{BlindPath, Limits};
 use super::planner::{Decision, PlanInput, Planner, PlannerConfig, QueueOwner};
 use crate::control::{Change, Context, Kind, Report, Sent, Target};
 use crate::path::Path;
@@ -13,19 +12,19 @@ use crate::units::{Bytes, Rate, Time};
 /// Lowers the media rate of a [`RateControl`](crate::control::RateControl) so that no frame is late.
 /// All other parts of the target remain.
 ///
-/// While there is a queue, the capacity of the path is measured from the reports; without one, the
-/// rate of the controller is the forecast. A controller that reads the estimates of the path publishes
-/// them instead. The driver sets its own state with [`set_backlog`](Self::set_backlog),
-/// [`set_budget`](Self::set_budget), [`set_next_frame`](Self::set_next_frame) and
-/// [`set_stall`](Self::set_stall).
+/// Queue, jitter and capacity are the estimates of the [`Path`]. For a controller that reads none, it
+/// measures the path itself: while there is a queue, the capacity is measured from the reports; without
+/// one, the rate of the controller is the forecast. The driver sets its own state with
+/// [`set_backlog`](Self::set_backlog), [`set_budget`](Self::set_budget),
+/// [`set_next_frame`](Self::set_next_frame) and [`set_stall`](Self::set_stall).
 ///
 /// While reports are more than 200 ms apart ([`Change::Reports`]), it has no effect: a queue would be
 /// known too late, and the rate of the forecast grows per report.
 #[derive(Debug)]
 pub struct DelayBound {
-    meter: PathMeter,
-    competing: CompetingFlows,
     planner: Planner,
+    /// `None` for an algorithm with estimates of the path.
+    blind: Option<BlindPath>,
     budget: Duration,
     repair_reserve: Duration,
     /// Bytes queued in the sender, headers included.
@@ -38,13 +37,25 @@ pub struct DelayBound {
     suspended: bool,
 }
 
+/// What is known about the path for a plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outlook {
+    /// Capacity on the wire.
+    pub(super) capacity: Rate,
+    pub(super) queue: QueueOwner,
+    /// Bytes of this sender in the network.
+    pub(super) network: Bytes,
+    /// Delay that lower rates do not reduce.
+    pub(super) needed: Duration,
+}
+
 impl DelayBound {
-    /// `budget` is the bound minus propagation, receiver and encoder delay.
-    pub(crate) fn new(config: PlannerConfig, budget: Duration) -> Self {
+    /// `budget` is the bound minus propagation, receiver and encoder delay. `is_measured`: there are
+    /// estimates of the path.
+    pub(crate) fn new(config: PlannerConfig, budget: Duration, is_measured: bool) -> Self {
         Self {
-            meter: PathMeter::new(),
-            competing: CompetingFlows::default(),
             planner: Planner::new(config),
+            blind: (!is_measured).then(BlindPath::default),
             budget,
             repair_reserve: Duration::ZERO,
             backlog: Bytes::ZERO,
@@ -79,10 +90,19 @@ impl DelayBound {
         self.planner.set_stall(None);
     }
 
+    /// The last plan; `None` before the first report or
+    /// [`RateControl::replan`](crate::control::RateControl::replan).
+    pub fn plan(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+
     /// A packet was sent.
     pub(crate) fn on_sent(&mut self, now: Time, packet: &Sent) {
-        if !self.suspended && packet.kind != Kind::Dummy {
-            self.meter.on_sent(now, packet);
+        if let Some(blind) = &mut self.blind
+            && !self.suspended
+            && packet.kind != Kind::Dummy
+        {
+            blind.on_sent(now, packet);
         }
     }
 
@@ -94,15 +114,19 @@ impl DelayBound {
         path: &Path,
         data: Rate,
     ) {
-        self.planner.set_upper(upper(path, data));
         if self.suspended {
             return;
         }
-        let reading = self.meter.on_report(cx.now, report);
-        if path.is_measured() {
-            self.planner.set_headroom(path.repeated_falls());
-        } else if let Some(reading) = reading {
-            self.update(cx, report, &reading);
+        match &mut self.blind {
+            Some(blind) => {
+                blind.set_upper(data);
+                let limits = Limits {
+                    config: self.planner.config(),
+                    decision: self.decision.as_ref(),
+                };
+                blind.on_report(cx, report, limits);
+            }
+            None => self.planner.set_headroom(path.repeated_falls()),
         }
         self.replan(cx, path, data);
     }
@@ -117,15 +141,16 @@ impl DelayBound {
             }
             Change::Path { packet_size, .. } => {
                 config.packet_size = *packet_size;
-                self.meter = PathMeter::new();
-                self.competing = CompetingFlows::default();
-                self.planner.forget_path();
+                if let Some(blind) = &mut self.blind {
+                    blind.restart();
+                }
             }
             Change::Reports { interval } => {
                 let suspended = *interval > MAX_INTERVAL;
                 if suspended != self.suspended {
-                    // The meter expects outcomes of all packets.
-                    self.meter = PathMeter::new();
+                    if let Some(blind) = &mut self.blind {
+                        blind.forget_packets();
+                    }
                     self.decision = None;
                     self.suspended = suspended;
                 }
@@ -147,10 +172,24 @@ impl DelayBound {
         if let Some(stall) = self.stall.take() {
             self.planner.set_stall(Some(cx.now + stall));
         }
-        self.planner.set_upper(upper(path, data));
-        let capacity = self.planner.capacity();
-        let situation = self.situation(cx.now, capacity, path);
-        let decision = self.planner.plan(cx.now, situation);
+        let outlook = match &mut self.blind {
+            Some(blind) => {
+                blind.set_upper(data);
+                blind.outlook(cx.now)
+            }
+            None => Outlook::of(path, cx.now, data),
+        };
+        let capacity = outlook.capacity;
+        let next_frame = self.next_frame;
+        let situation = PlanInput {
+            backlog: self.backlog + outlook.network,
+            //= itcp-4.4-budget
+            budget: self.budget.saturating_sub(outlook.needed),
+            repair_reserve: self.repair_reserve,
+            next_frame: next_frame.map_or(Duration::ZERO, |at| at.since(cx.now)),
+            queue: outlook.queue,
+        };
+        let decision = self.planner.plan(cx.now, situation, capacity);
         cx.trace.record(
             cx.now,
             Event::Plan {
@@ -166,174 +205,56 @@ impl DelayBound {
     }
 
     /// Queueing delay of the newest packet known to have arrived, in this sender's own queue.
-    pub fn queueing(&self) -> Duration {
-        self.meter.queueing()
-    }
-
-    /// Delay above the minimum of the last minute that lower sending rates do not reduce.
-    pub fn standing(&self, now: Time) -> Duration {
-        self.meter.standing(now)
-    }
-
-    /// Queueing delay of a packet sent at `now` behind this sender's earlier packets.
-    pub fn wait(&self, now: Time) -> Duration {
-        self.meter.queueing_delay(now, self.planner.capacity())
-    }
-
-    /// Estimated capacity of the path, on the wire.
-    pub fn capacity(&self) -> Rate {
-        self.planner.capacity()
-    }
-
-    /// The last plan; `None` before the first report or plan for a frame.
-    pub fn plan(&self) -> Option<&Decision> {
-        self.decision.as_ref()
-    }
-
-    fn situation(&self, now: Time, capacity: Rate, path: &Path) -> PlanInput {
-        let (queue, network, needed) = if path.is_measured() {
-            if path.is_contested() {
-                let needed = self.meter.recent_max_delay();
-                (QueueOwner::Competing { part: 1.0 }, Bytes::ZERO, needed)
-            } else {
-                let network = self.meter.in_network(now, capacity);
-                (QueueOwner::Own, network, self.meter.jitter_bound())
-            }
-        } else if self.competing.is_detected() {
-            let needed = self.meter.recent_max_delay();
-            let part = if self.competing.is_testing(now) {
-                TEST_FRACTION
-            } else if self.meter.is_nearly_full() {
-                OVERFLOW_FRACTION
-            } else {
-                1.0
-            };
-            (QueueOwner::Competing { part }, Bytes::ZERO, needed)
-        } else {
-            let network = self.meter.in_network(now, capacity);
-            let needed = self.meter.standing(now) + self.meter.jitter_bound();
-            (QueueOwner::Own, network, needed)
-        };
-        PlanInput {
-            backlog: self.backlog + network,
-            //= itcp-4.4-budget
-            budget: self.budget.saturating_sub(needed),
-            repair_reserve: self.repair_reserve,
-            next_frame: self.next_frame.map_or(Duration::ZERO, |at| at.since(now)),
-            queue,
+    pub(crate) fn queueing_delay(&self, path: &Path) -> Duration {
+        match &self.blind {
+            Some(blind) => blind.queueing_delay(),
+            None if self.suspended => Duration::ZERO,
+            None => path.queueing_delay(),
         }
     }
 
-    fn update(&mut self, cx: &mut Context<'_>, report: &Report<'_>, reading: &Reading) {
-        if !self.planner.config().yields {
-            self.detect_competing_flows(cx, report, reading);
-        }
-        if self.competing.is_detected() && self.meter.level() < TOLERATED_NANOS {
-            self.planner.observe_idle(cx.now, reading.delivered);
-        } else {
-            self.observe(cx.now, reading);
-        }
-    }
-
-    fn detect_competing_flows(
-        &mut self,
-        cx: &mut Context<'_>,
-        report: &Report<'_>,
-        reading: &Reading,
-    ) {
-        let floor = self.planner.config().floor;
-        let state = QueueState {
-            level: self.meter.level_of_all(),
-            deviation: self.meter.deviation(),
-            grew: reading.grew,
-            at_floor: self
-                .decision
-                .is_some_and(|d| d.media <= floor.scale(11, 10)),
-        };
-        let transition = self.competing.on_report(cx.now, report, state);
-        match transition {
-            Some(Transition::Unresponsive | Transition::Persistent) => {
-                self.meter.begin_contention(cx.now);
-                if transition == Some(Transition::Unresponsive) {
-                    self.planner.restore(cx.now);
-                }
-                cx.trace.record(cx.now, Event::QueueContested);
-            }
-            Some(Transition::Settled) => {
-                self.meter.end_contention();
-                cx.trace.record(cx.now, Event::QueueSettled);
-            }
-            None => {}
+    /// Queueing delay of a packet sent at `now` behind this sender's earlier packets. `data` is the rate
+    /// that the controller allows now.
+    pub(crate) fn queueing_delay_at(&self, path: &Path, now: Time, data: Rate) -> Duration {
+        match &self.blind {
+            Some(blind) => blind.queueing_delay_at(now),
+            None if self.suspended => Duration::ZERO,
+            None => path.queueing_delay_at(now, path.available_rate().unwrap_or(data)),
         }
     }
 
-    /// Whether less than one packet of this sender is in the queue, so that the queue is due to
-    /// flows with a larger part of it. Those flows have to yield, and this one does not, until each
-    /// has the same number of packets in the queue and with it the same rate at any round-trip
-    /// time. This is the law of TCP Vegas (Brakmo and Peterson, "TCP Vegas: End to End Congestion
-    /// Avoidance on a Global Internet", 1995) and its equilibrium (Low, Peterson and Wang,
-    /// "Understanding TCP Vegas: A Duality Model", 2002). Without it a low-rate stream reacts to
-    /// every variation of a queue of other flows and stays at its floor.
-    fn has_less_than_a_packet_queued(&self) -> bool {
-        let level = self.meter.level();
-        let config = self.planner.config();
-        let sent = self
-            .decision
-            .map_or(self.planner.capacity(), |d| config.wire(d.media));
-        let part = sent * Duration::from_nanos(level.max(0) as u64);
-        level < TOLERATED_NANOS && part < config.packet_size
-    }
-
-    fn observe(&mut self, now: Time, reading: &Reading) {
-        // With `yields` set, the sender reacts to every queue.
-        let yields = self.planner.config().yields;
-        if !yields && !reading.grew && self.has_less_than_a_packet_queued() {
-            self.planner.observe_idle(now, reading.delivered);
-            return;
-        }
-        let Some(sample) = reading.capacity else {
-            if let Some(hint) = reading.hint {
-                self.planner.observe_hint(hint);
-            } else if reading.queued {
-                self.planner.observe_steady(now, reading.delivered);
-            } else if !reading.grew {
-                self.planner.observe_idle(now, reading.delivered);
-            }
-            return;
-        };
-        if reading.grew {
-            self.planner.observe_drop(now, sample.rate);
-        } else if self
-            .planner
-            .measured()
-            .is_none_or(|c| sample.lower_bound >= c)
-        {
-            self.planner.observe_capacity(now, sample.lower_bound);
-        } else {
-            self.planner.observe_steady(now, sample.rate);
+    /// Delay above the minimum that lower sending rates do not reduce.
+    pub(crate) fn standing_delay(&self, path: &Path, now: Time) -> Duration {
+        match &self.blind {
+            Some(blind) => blind.standing_delay(now),
+            None if self.suspended => Duration::ZERO,
+            None => path.standing_delay(now),
         }
     }
 }
 
-/// Upper limit of the capacity, for a controller that allows `data`.
-fn upper(path: &Path, data: Rate) -> Rate {
-    path.available_rate().unwrap_or(data)
+impl Outlook {
+    /// The estimates of a path whose controller allows `data`.
+    fn of(path: &Path, now: Time, data: Rate) -> Self {
+        let capacity = path.available_rate().unwrap_or(data);
+        let (queue, network, needed) = if path.is_contested() {
+            let needed = path.max_queueing_delay();
+            (QueueOwner::Competing { part: 1.0 }, Bytes::ZERO, needed)
+        } else {
+            let network = path.bytes_queued(now, capacity);
+            (QueueOwner::Own, network, path.jitter_bound())
+        };
+        Self {
+            capacity,
+            queue,
+            network,
+            needed,
+        }
+    }
 }
 
 /// Four feedback intervals of the slowest per-packet feedback, 50 ms.
 const MAX_INTERVAL: Duration = Duration::from_millis(200);
-/// Growth of the queue, in ns, that is tolerated next to competing flows: two frames, as their
-/// queue grows as well. At rates below one packet in that time (160 kb/s) the sender cannot cause
-/// more.
-const TOLERATED_NANOS: i64 = 60_000_000;
-/// Fraction of the share used while testing the owner of the queue: low enough for a verdict in
-/// half a second.
-const TEST_FRACTION: f64 = 0.7;
-/// Fraction of the share used when the queue is about to overflow. It reduces the loss of packets
-/// that could not be retransmitted in time. Of the frames next to Reno 2.1 % are lost instead of
-/// 2.8 % (RFC 8867 section 5.6, ten seeds). A third would give 1.0 %, but leaves no rate next to
-/// CUBIC, whose queue is that high for longer.
-const OVERFLOW_FRACTION: f64 = 0.7;
 
 #[cfg(test)]
 mod tests {
@@ -391,7 +312,7 @@ mod tests {
     }
 
     fn capacity(control: &RateControl) -> Rate {
-        control.bound().unwrap().capacity()
+        control.bound().unwrap().plan().unwrap().capacity
     }
 
     fn replan(control: &mut RateControl, cx: &mut Context<'_>) -> Decision {
@@ -478,7 +399,7 @@ mod tests {
         let quiet: Vec<_> = (0..10).map(|n| fate(n, n * 5 + 20)).collect();
         with(75, |cx| p.on_report(cx, &Report::new(&quiet)));
         assert_eq!(
-            (capacity(&p), p.queueing()),
+            (capacity(&p), p.queueing_delay()),
             (Rate::kbps(2_000), Duration::ZERO)
         );
         let slow: Vec<_> = (0..10).map(|n| fate(10 + n, 70 + n * 20)).collect();
@@ -488,38 +409,17 @@ mod tests {
             "{:?}",
             capacity(&p)
         );
-        assert_eq!(p.queueing(), Duration::from_millis(135));
+        assert_eq!(p.queueing_delay(), Duration::from_millis(135));
         assert!(p.target().media < Rate::kbps(450));
-    }
-
-    /// The estimate after 1.25 s with 7 ms of queue, starting from `capacity`.
-    fn after_a_short_queue(capacity: Rate) -> Rate {
-        let mut p = bounded();
-        limit(&mut p).planner.observe_drop(Time::ZERO, capacity);
-        with(0, |cx| replan(&mut p, cx));
-        for n in (0..60).step_by(2) {
-            let queue = if n < 10 { 0 } else { 7 };
-            let fates = [n, n + 1].map(|seq| PacketOutcome {
-                flow: FlowId(0),
-                seq,
-                size: Bytes(1_250),
-                sent: Time::from_millis(seq * 25),
-                outcome: Outcome::Received {
-                    at: RemoteTime((seq * 25 + 20 + queue) * 1_000_000),
-                    ecn: Ecn::NotEct,
-                },
-            });
-            with(n * 25 + 75, |cx| p.on_report(cx, &Report::new(&fates)));
-        }
-        limit(&mut p).planner.measured().unwrap()
-    }
-
-    /// In 7 ms, 1.4 Mb/s are a packet of 1,200 bytes and 0.3 Mb/s a fifth of one.
-    #[test]
-    fn a_short_queue_lowers_a_high_rate_but_not_a_low_rate() {
-        let (thick, thin) = (Rate::kbps(2_000), Rate::kbps(400));
-        assert!(after_a_short_queue(thick) < thick);
-        assert!(after_a_short_queue(thin) > thin.scale(11, 10));
+        let path = Change::Path {
+            packet_size: Bytes(1_200),
+            prior: None,
+        };
+        with(300, |cx| p.on_change(cx, &path));
+        assert_eq!(
+            with(300, |cx| replan(&mut p, cx)).0.capacity,
+            Rate::kbps(2_000)
+        );
     }
 
     #[test]
@@ -533,16 +433,11 @@ mod tests {
         with(0, |cx| p.on_change(cx, &Change::Demand(demand)));
         with(0, |cx| replan(&mut p, cx));
         assert_eq!(p.target().media, Rate::kbps(300));
-        limit(&mut p)
-            .planner
-            .observe_capacity(Time::ZERO, Rate::kbps(200));
-        assert_eq!(capacity(&p), Rate::kbps(200));
         let path = Change::Path {
             packet_size: Bytes(600),
             prior: None,
         };
         with(1, |cx| p.on_change(cx, &path));
-        assert_eq!(capacity(&p), Rate::kbps(2_000));
         assert_eq!(limit(&mut p).planner.config().packet_size, Bytes(600));
     }
 }

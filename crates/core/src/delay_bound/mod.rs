@@ -5,19 +5,14 @@
 //! [`DelayBound`] adds a planner to a rate control. [`Law`] selects the published law instead, for
 //! comparison.
 
+mod blind;
 mod bound;
-mod competing_flows;
 mod curve;
-mod delays;
 mod exact;
 mod frame_time;
-mod jitter;
-mod meter;
 mod paper;
 mod planner;
-mod queue_response;
 mod tcp;
-pub(crate) mod window;
 
 pub use bound::DelayBound;
 pub use curve::{CurveError, Segment, ServiceCurve};
@@ -26,7 +21,6 @@ pub use exact::{
     smallest_budget,
 };
 pub use frame_time::{SlowPicture, check_frame_time};
-pub use meter::{PathMeter, Reading, Sample};
 pub use paper::{
     CongestionEvent, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate,
 };

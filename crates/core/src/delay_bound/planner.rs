@@ -1,7 +1,6 @@
-//! Recomputes the media rate while the forecast changes.
+//! Recomputes the media rate while the capacity changes.
 
 use core::time::Duration;
-use std::collections::VecDeque;
 
 use super::curve::ServiceCurve;
 use super::exact::{Burst, Frames, Plan, PlanProblem, Skip, plan};
@@ -122,11 +121,6 @@ pub struct Decision {
 #[derive(Clone, Debug)]
 pub struct Planner {
     config: PlannerConfig,
-    forecast: Forecast,
-    /// First estimate of the capacity after a drop.
-    hint: Option<Rate>,
-    /// Upper limit of the capacity: the rate of the inner controller.
-    upper: Rate,
     stall_until: Option<Time>,
     last: Option<(Time, Rate)>,
 }
@@ -158,7 +152,7 @@ impl PlannerConfig {
     }
 
     /// Fraction of the capacity that remains at the largest cost of headroom.
-    fn least(&self) -> f64 {
+    pub(super) fn least(&self) -> f64 {
         (self.margin - self.headroom.clamp(0.0, MAX_HEADROOM)).max(0.0)
     }
 
@@ -178,13 +172,10 @@ impl PlannerConfig {
 }
 
 impl Planner {
-    /// A planner without samples: it plans with [`set_upper`](Self::set_upper).
+    /// A planner without a plan.
     pub fn new(config: PlannerConfig) -> Self {
         Self {
             config,
-            forecast: Forecast::default(),
-            hint: None,
-            upper: Rate::MAX,
             stall_until: None,
             last: None,
         }
@@ -195,60 +186,9 @@ impl Planner {
         &self.config
     }
 
-    /// Changes the parameters; capacity samples are kept.
+    /// Changes the parameters.
     pub fn reconfigure(&mut self, config: PlannerConfig) {
         self.config = config;
-    }
-
-    /// Discards all capacity samples, for a new path.
-    pub fn forget_path(&mut self) {
-        self.forecast = Forecast::default();
-        self.hint = None;
-    }
-
-    /// Adds a sample: the path delivered `rate` while this sender had a queue.
-    pub fn observe_capacity(&mut self, now: Time, rate: Rate) {
-        self.hint = None;
-        self.forecast.observe(now, rate.as_f64(), &self.config);
-    }
-
-    /// Adds a sample during growth of the queue: a higher estimate is replaced at once.
-    pub fn observe_drop(&mut self, now: Time, rate: Rate) {
-        self.hint = None;
-        self.forecast.drop_to(now, rate.as_f64(), &self.config);
-    }
-
-    /// Adds a first estimate during growth of the queue, which may be wrong by a third. If it is
-    /// further than that below the estimate, it lowers the plan until there is a sample or no
-    /// queue. The estimate itself is unchanged.
-    pub fn observe_hint(&mut self, rate: Rate) {
-        let known = self.measured().map_or(self.upper, |c| c.min(self.upper));
-        self.hint = Some(rate).filter(|hint| *hint < share(known, BELOW_DOUBT));
-    }
-
-    /// The path delivers `rate` with a constant queue. Either that is the capacity, or the delay is
-    /// not a queue of this sender. The estimate moves there slowly.
-    pub fn observe_steady(&mut self, now: Time, rate: Rate) {
-        self.forecast.lean(now, rate.as_f64());
-    }
-
-    /// The path carried `rate` without a queue, so the estimate may grow.
-    pub fn observe_idle(&mut self, now: Time, rate: Rate) {
-        self.hint = None;
-        self.forecast
-            .grow(now, rate.as_f64(), self.upper.as_f64(), &self.config);
-    }
-
-    /// The recent queue belongs to competing flows, so the delivery rate was the sending rate. The
-    /// earlier estimate is restored.
-    pub fn restore(&mut self, now: Time) {
-        self.hint = None;
-        self.forecast.restore(now);
-    }
-
-    /// Sets the upper limit of the capacity.
-    pub fn set_upper(&mut self, upper: Rate) {
-        self.upper = upper;
     }
 
     /// Sets what the path has shown: the part of the capacity that remains after a sudden drop, or
@@ -269,20 +209,8 @@ impl Planner {
         self.stall_until = until;
     }
 
-    /// Estimated capacity on the wire: the measured one, limited by the upper limit.
-    pub fn capacity(&self) -> Rate {
-        let known = self.measured().map_or(self.upper, |c| c.min(self.upper));
-        self.hint.map_or(known, |hint| hint.min(known))
-    }
-
-    /// Measured capacity; `None` before the first queue.
-    pub fn measured(&self) -> Option<Rate> {
-        self.forecast.estimate.map(Rate::from_f64)
-    }
-
-    /// Computes a plan from the observations.
-    pub fn plan(&mut self, now: Time, situation: PlanInput) -> Decision {
-        let capacity = self.capacity();
+    /// Computes a plan for a path that carries `capacity` on the wire.
+    pub fn plan(&mut self, now: Time, situation: PlanInput, capacity: Rate) -> Decision {
         let part = match situation.queue {
             QueueOwner::Own => self.config.margin,
             QueueOwner::Competing { part } => self.config.margin * part,
@@ -412,87 +340,7 @@ impl Decision {
     }
 }
 
-/// A low quantile of recent samples, which grows without a queue, when there are no samples.
-#[derive(Clone, Debug, Default)]
-struct Forecast {
-    samples: VecDeque<(Time, f64)>,
-    estimate: Option<f64>,
-    /// Time of the last queue.
-    queue_at: Time,
-    /// Time of the last call of [`grow`](Self::grow).
-    grown_at: Time,
-    /// Estimate after that call.
-    free: f64,
-}
-
-impl Forecast {
-    fn observe(&mut self, now: Time, rate: f64, config: &PlannerConfig) {
-        self.samples.push_back((now, rate));
-        while self
-            .samples
-            .front()
-            .is_some_and(|(at, _)| now.since(*at) > config.memory)
-        {
-            self.samples.pop_front();
-        }
-        let mut sorted: Vec<f64> = self.samples.iter().map(|(_, r)| *r).collect();
-        sorted.sort_by(f64::total_cmp);
-        let rank = (sorted.len() - 1) as f64 * config.quantile.clamp(0.0, 1.0);
-        self.estimate = Some(sorted[rank as usize]);
-        self.queue_at = now;
-    }
-
-    fn drop_to(&mut self, now: Time, rate: f64, config: &PlannerConfig) {
-        if self.estimate.is_none_or(|e| rate < e) {
-            self.samples.clear();
-        }
-        self.observe(now, rate, config);
-    }
-
-    fn lean(&mut self, now: Time, rate: f64) {
-        let dt = now.since(self.queue_at.max(self.grown_at)).as_secs_f64();
-        if let Some(estimate) = &mut self.estimate
-            && *estimate > rate
-        {
-            *estimate = rate.max(*estimate * (1.0 - LEAN * dt.min(1.0)));
-        }
-        self.queue_at = now;
-    }
-
-    fn grow(&mut self, now: Time, carried: f64, upper: f64, config: &PlannerConfig) {
-        let dt = now.since(self.grown_at.max(self.queue_at)).as_secs_f64();
-        self.grown_at = now;
-        let Some(estimate) = self.estimate else {
-            return;
-        };
-        let mut next = estimate.max(carried.min(estimate * MAX_GROWTH_PER_REPORT));
-        // A source below its allowed rate does not test the estimate (cf. RFC 7661).
-        let used = carried >= USED * config.least() * estimate;
-        let quiet = now
-            .since(self.queue_at)
-            .saturating_sub(config.hold)
-            .as_secs_f64();
-        if used {
-            // Adds one packet per frame interval to the proportional growth. The relative gain of
-            // flows with a low rate is larger, so that flows on one path converge to equal shares.
-            let step = (config.packet_size / config.frame_interval).as_f64();
-            next += (next + step) * (config.acceleration * quiet).min(config.growth) * dt.min(0.2);
-        }
-        let next = next.min(estimate.max(upper));
-        (self.estimate, self.free) = (Some(next), next);
-    }
-
-    fn restore(&mut self, now: Time) {
-        self.samples.clear();
-        if let Some(estimate) = &mut self.estimate
-            && now.since(self.grown_at) < RESTORE_WITHIN
-        {
-            *estimate = estimate.max(self.free);
-        }
-    }
-}
-
-fn share(rate: Rate, share: f64) -> Rate {
+pub(super) fn share(rate: Rate, share: f64) -> Rate {
     Rate::from_f64(rate.as_f64() * share.clamp(0.0, 1.0))
 }
 
@@ -502,21 +350,6 @@ const KNOWN_MARGIN: f64 = 0.98;
 const HEADROOM: f64 = 0.25;
 /// See [`PlannerConfig::headroom`].
 const MAX_HEADROOM: f64 = 0.3;
-/// Decrease of the estimate per second while the queue is constant. A queue of this sender drains
-/// in one or two seconds. A delay of other origin costs a quarter of the rate in the three seconds
-/// until it counts as standing delay.
-const LEAN: f64 = 0.1;
-/// Older measurements without a queue are not valid for the present path.
-const RESTORE_WITHIN: Duration = Duration::from_secs(5);
-/// A hint consists of two gaps or more. A packet of another flow in one of two gaps makes it a
-/// third too low.
-const BELOW_DOUBT: f64 = 2.0 / 3.0;
-/// At 30 frames per second a report of 50 ms covers one or two frames, and two exceed the mean by a
-/// third. Without this limit, jitter that bunched the packets of a low-rate stream raised the
-/// estimate to two or three times the capacity, and the queue grew to 200 ms.
-const MAX_GROWTH_PER_REPORT: f64 = 4.0 / 3.0;
-/// Frames differ in size, and the rate of a report of 50 ms covers one or two of them.
-const USED: f64 = 0.8;
 
 #[cfg(test)]
 mod tests;

@@ -2,42 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Largest value of a sliding window, in two halves: of the last one to two spans.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WindowMax {
-    span: f64,
-    began: f64,
-    halves: [Option<f64>; 2],
-}
-
-impl WindowMax {
-    /// A window of `span` to twice `span` seconds.
-    pub(crate) fn new(span: f64) -> Self {
-        Self {
-            span,
-            began: 0.0,
-            halves: [None; 2],
-        }
-    }
-
-    /// A value at `now` seconds.
-    pub(crate) fn add(&mut self, now: f64, value: f64) {
-        if now > self.began + self.span {
-            self.halves = [None, self.halves[0]];
-            self.began = now;
-        }
-        let largest = &mut self.halves[0];
-        *largest = Some(largest.map_or(value, |most| most.max(value)));
-    }
-
-    /// The largest value.
-    pub(crate) fn get(&self) -> Option<f64> {
-        match self.halves {
-            [Some(a), Some(b)] => Some(a.max(b)),
-            [a, b] => a.or(b),
-        }
-    }
-}
+use super::window::WindowMax;
 
 /// Delays in the queue of the bottleneck, in seconds: one-way delays above the smallest of the last
 /// minutes.
@@ -60,6 +25,9 @@ pub(crate) struct Delays {
     limit: f64,
     /// Seconds that a byte takes at the bottleneck beyond those in the base delay.
     slowness: f64,
+    /// Negated delays for the standing one, and delays for the largest.
+    standing: WindowMax,
+    largest: WindowMax,
 }
 
 /// Delays in the queue since the last call of [`Delays::take`].
@@ -88,6 +56,8 @@ impl Delays {
             is_shared: false,
             limit: f64::INFINITY,
             slowness: 0.0,
+            standing: WindowMax::new(STANDING_WINDOW),
+            largest: WindowMax::new(LARGEST_WINDOW),
         }
     }
 
@@ -116,6 +86,8 @@ impl Delays {
         let queue = delay + self.base.get().unwrap_or(-delay);
         let queue = (queue - size * self.slowness).max(0.0);
         self.keep(at, queue);
+        self.standing.add(at, -queue);
+        self.largest.add(at, queue);
         self.least = self.least.min(queue);
         self.sum += queue;
         self.count += 1;
@@ -152,6 +124,34 @@ impl Delays {
             *queue = (*queue - least).max(0.0);
         }
         self.constant = (newest, 0.0, 0.0);
+        self.standing = WindowMax::new(STANDING_WINDOW);
+        self.largest = WindowMax::new(LARGEST_WINDOW);
+    }
+
+    /// Delay that has not been lower in the last 2.5 to 5 s: the own queue drains in less.
+    pub(super) fn standing(&self) -> f64 {
+        let least = -self.standing.get().unwrap_or(0.0);
+        least.clamp(0.0, self.limit)
+    }
+
+    /// Part of a delay in the queue that is the own one.
+    pub(super) fn own(&self, queue: f64) -> f64 {
+        (queue.min(self.limit) - self.standing() - self.beyond_own()).max(0.0)
+    }
+
+    /// Largest delay of the last quarter to half second.
+    pub(super) fn largest(&self) -> f64 {
+        self.largest.get().unwrap_or(0.0)
+    }
+
+    /// Delay that hardly any packet exceeds without a queue.
+    pub(super) fn jitter_bound(&self) -> f64 {
+        (BOUND_JITTERS * self.jitter).min(MOST_BOUND)
+    }
+
+    /// Jitter beyond that of own packets and short queues.
+    fn beyond_own(&self) -> f64 {
+        (self.jitter - OWN_JITTER).max(0.0)
     }
 
     /// Smallest delay of the last `span` seconds of arrivals.
@@ -175,7 +175,7 @@ impl Delays {
     /// Jitter beyond that of a path without any: own packets and short queues.
     fn excess(&self) -> f64 {
         if self.is_shared {
-            (self.jitter - OWN_JITTER).max(0.0)
+            self.beyond_own()
         } else {
             self.long_excess()
         }
@@ -183,7 +183,7 @@ impl Delays {
 
     /// Delay that jitter adds to the queue, in seconds.
     pub(crate) fn jitter_allowance(&self) -> f64 {
-        let within = SHORT_FACTOR * (self.jitter - OWN_JITTER).max(0.0);
+        let within = SHORT_FACTOR * self.beyond_own();
         let beyond = self.long_excess();
         if self.is_shared {
             within
@@ -266,6 +266,16 @@ const MOST_VARIATION: f64 = 0.005;
 /// wireless network, 0.8 at 3.
 const SHORT_FACTOR: f64 = 1.2;
 const LONG_FACTOR: f64 = 3.0;
+/// Half of the window of the standing delay, in seconds: the plan drains the own queue in a second or two.
+const STANDING_WINDOW: f64 = 2.5;
+/// Half of the window of the largest delay, in seconds: a few reports, so that a queue of others is seen
+/// near its top.
+const LARGEST_WINDOW: f64 = 0.25;
+/// Five deviations of normal jitter: its mean is 1.9 deviations above the smallest of the twenty packets of
+/// a report.
+const BOUND_JITTERS: f64 = 2.7;
+/// A path with more jitter cannot meet a delay bound of a few hundred milliseconds.
+const MOST_BOUND: f64 = 0.125;
 /// Smallest delays of reports that differ by so much are those of one route, in seconds.
 const SAME_DELAY: f64 = 0.002;
 /// Packets that are kept for these spans.

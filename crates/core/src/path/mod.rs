@@ -1,15 +1,21 @@
-//! Estimator of a path: delay, delivered rate, own share of the bottleneck, and causes of losses.
+//! Estimator of a path: round-trip time, queue, jitter, delivered rate, own share of the bottleneck, and
+//! losses with their causes.
 //!
 //! The input is the outcome of each packet. Every estimate comes from the flow's own packets: no
 //! other packets, priorities or marks are needed. `docs/tide.md` describes the estimates.
 //!
 //! Internally times are seconds and rates are bytes per second.
 
+mod clock;
 mod delay;
 mod delivery;
 mod falls;
+mod flight;
 mod losses;
+mod round_trip;
 mod share;
+mod statistics;
+pub(crate) mod window;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,36 +24,37 @@ use rand_core::Rng;
 
 use crate::control::{Ecn, Outcome, PacketOutcome, Report, Sent};
 use crate::units::{Bytes, Rate, RemoteTime, Time};
+use clock::{Clock, Transit};
 use delay::Delays;
-pub(crate) use delay::{Queue, WindowMax};
+pub(crate) use delay::Queue;
 use delivery::Delivery;
 pub(crate) use falls::Falls;
+use flight::{Departure, Flight, MOST_IN_FLIGHT};
 use losses::Losses;
+use round_trip::RoundTrip;
 use share::Share;
+use statistics::Statistics;
+pub(crate) use window::WindowMax;
 
-/// Estimates of one path. They exist for a controller that reads them, which passes the packets on.
+/// Estimates of one path.
+///
+/// The statistics of the reports (round-trip time, loss, receive rate) exist where a session reads them.
+/// The estimates of the bottleneck exist where the controller reads them
+/// ([`RateController::reads_path`](crate::control::RateController::reads_path)); it passes the packets on.
 #[derive(Clone, Debug)]
 pub struct Path {
+    statistics: Option<Statistics>,
     is_measured: bool,
     bottleneck: Bottleneck,
-    /// Packets in flight, by number.
-    flight: VecDeque<Departure>,
-    /// Number of the first packet of `flight`.
-    first: u64,
-    in_flight: f64,
+    flight: Flight,
     /// Mean size of a packet, in bytes.
     size: f64,
-    /// Time at which the path came into use, and the receiver's time at the first arrival.
+    /// Time at which the path came into use.
     began: Time,
-    remote: Option<(RemoteTime, Time)>,
-    /// Steps of the receiver's clock since, in seconds, and the newest one-way delay without them.
-    steps: f64,
-    delay: f64,
-    rtt: f64,
+    clock: Clock,
+    round_trip: RoundTrip,
     /// Time of the last sample.
     sampled: Time,
-    min_rtt: WindowMax,
-    base_rtt: WindowMax,
     delays: Delays,
     /// Largest capacity of the bottleneck in the time of the base delay.
     fastest: WindowMax,
@@ -75,17 +82,6 @@ pub(crate) struct Bottleneck {
     /// Part of the rate that remained after the deeper one of two sudden falls within a minute, in
     /// 0..=1.
     pub(crate) repeated_falls: Option<f64>,
-}
-
-/// A packet in flight.
-#[derive(Clone, Copy, Debug)]
-struct Departure {
-    size: f64,
-    /// Rate at which it was sent.
-    rate: f64,
-    is_open: bool,
-    /// Whether the application had nothing more to send.
-    is_last: bool,
 }
 
 /// A received packet.
@@ -127,7 +123,7 @@ impl Path {
     pub(crate) fn new(now: Time, size: Bytes) -> Self {
         Self {
             is_measured: true,
-            flight: VecDeque::with_capacity(MOST_IN_FLIGHT),
+            flight: Flight::with_capacity(MOST_IN_FLIGHT),
             received: VecDeque::with_capacity(NEIGHBOURS),
             ..Self::begin(now, size)
         }
@@ -140,20 +136,15 @@ impl Path {
 
     fn begin(now: Time, size: Bytes) -> Self {
         Self {
+            statistics: None,
             is_measured: false,
             bottleneck: Bottleneck::default(),
-            flight: VecDeque::new(),
-            first: 0,
-            in_flight: 0.0,
+            flight: Flight::with_capacity(0),
             size: size.get().max(1) as f64,
             began: now,
-            remote: None,
-            steps: 0.0,
-            delay: 0.0,
-            rtt: 0.0,
+            clock: Clock::default(),
+            round_trip: RoundTrip::new(),
             sampled: now,
-            min_rtt: WindowMax::new(MIN_RTT_WINDOW),
-            base_rtt: WindowMax::new(delay::BASE_WINDOW),
             delays: Delays::new(),
             fastest: WindowMax::new(delay::BASE_WINDOW),
             delivery: Delivery::new(),
@@ -172,41 +163,45 @@ impl Path {
         at.since(self.began).as_secs_f64()
     }
 
+    /// Forgets the estimates of the bottleneck. They exist from now on if `is_measured`.
+    pub(crate) fn restart(&mut self, now: Time, size: Bytes, is_measured: bool) {
+        let statistics = self.statistics.take();
+        *self = if is_measured {
+            Self::new(now, size)
+        } else {
+            Self::unmeasured()
+        };
+        self.statistics = statistics;
+    }
+
+    /// Collects the statistics of the reports from now on.
+    pub(crate) fn collect_statistics(&mut self) {
+        self.statistics = Some(Statistics::default());
+    }
+
+    /// Forgets the statistics of the reports.
+    pub(crate) fn forget_statistics(&mut self) {
+        self.statistics = self.statistics.take().map(|_| Statistics::default());
+    }
+
+    /// The statistics of the reports, if a session reads them.
+    pub(crate) fn statistics_mut(&mut self) -> Option<&mut Statistics> {
+        self.statistics.as_mut()
+    }
+
     /// A packet was sent at `rate` bytes per second.
-    pub(crate) fn on_sent(&mut self, packet: &Sent, rate: f64) {
-        if self.flight.is_empty() {
-            self.first = packet.seq;
-        }
-        if self.flight.len() == MOST_IN_FLIGHT
-            && let Some(oldest) = self.flight.pop_front()
-        {
-            self.first += 1;
-            self.in_flight -= if oldest.is_open { oldest.size } else { 0.0 };
-        }
+    pub(crate) fn on_sent(&mut self, now: Time, packet: &Sent, rate: f64) {
         // Sums of sizes that no packet has would hide later packets.
         let size = packet.size.get().min(LARGEST_PACKET) as f64;
         self.size += (size - self.size) * SIZE_GAIN;
-        self.in_flight += size;
-        self.flight.push_back(Departure {
+        let departure = Departure {
+            sent: self.seconds(now),
             size,
             rate,
-            is_open: true,
             is_last: packet.app_limited,
-        });
-    }
-
-    /// Takes a packet out of flight.
-    fn settle(&mut self, seq: u64) -> Option<Departure> {
-        let index = usize::try_from(seq.checked_sub(self.first)?).ok()?;
-        let packet = self.flight.get_mut(index).filter(|p| p.is_open)?;
-        packet.is_open = false;
-        let packet = *packet;
-        self.in_flight = (self.in_flight - packet.size).max(0.0);
-        while self.flight.front().is_some_and(|p| !p.is_open) {
-            self.flight.pop_front();
-            self.first += 1;
-        }
-        Some(packet)
+            is_open: true,
+        };
+        self.flight.send(packet.seq, departure);
     }
 
     /// Feedback at `now`. `is_restored`: it ends a silence of the path. `target` is the delay in the
@@ -259,7 +254,7 @@ impl Path {
         }
         self.delays.set_shared(self.share.is_shared());
         // A queue of this flow has left in that time, and that of others varies.
-        let constant = self.delays.constant(f64::max(CONSTANT, 10.0 * self.rtt));
+        let constant = self.delays.constant(f64::max(CONSTANT, 10.0 * self.rtt()));
         if constant.is_some_and(|delay| delay > 2.0 * target + LEAST_ROUTE) {
             self.delays.rebase();
             self.share.restart();
@@ -311,35 +306,19 @@ impl Path {
 
     fn on_rtt(&mut self, now: Time, sample: Duration) {
         self.sampled = now;
-        let sample = sample.as_secs_f64();
-        if self.rtt > 0.0 {
-            self.rtt += (sample - self.rtt) * RTT_GAIN;
-        } else {
-            self.rtt = sample;
-        }
-        self.min_rtt.add(self.seconds(now), -sample);
-        self.base_rtt.add(self.seconds(now), -sample);
-        let least = -self.base_rtt.get().unwrap_or(-sample);
-        self.delays.set_limit(sample - least);
+        let (now, sample) = (self.seconds(now), sample.as_secs_f64());
+        let excess = self.round_trip.on_sample(now, sample);
+        self.delays.set_limit(excess);
     }
 
     /// Returns whether the packet was in flight.
     fn on_received(&mut self, packet: &PacketOutcome, at: RemoteTime) -> bool {
-        let Some(departure) = self.settle(packet.seq) else {
+        let Some(departure) = self.flight.settle(packet.seq) else {
             return false;
         };
-        let (origin, began) = *self.remote.get_or_insert((at, packet.sent));
-        // The origin of the receiver's time is arbitrary.
-        let mut at = seconds_between(origin.0, at.0) - self.steps;
-        let sent = seconds_between(began.as_nanos(), packet.sent.as_nanos());
-        if (at - sent - self.delay).abs() > STEP {
-            let step = at - sent - self.delay;
-            self.steps += step;
-            at -= step;
-        }
-        self.delay = at - sent;
+        let Transit { sent, at, delay } = self.clock.on_arrival(packet.sent, at);
         let steady = self.delays.steady();
-        let queue = self.delays.on_packet(at, self.delay, departure.size);
+        let queue = self.delays.on_packet(at, delay, departure.size);
         let last = self.received.back().copied();
         self.losses.on_outcome(packet.seq);
         // As for a lost packet, that of the neighbours: of a packet, the one before and after it.
@@ -385,7 +364,7 @@ impl Path {
 
     /// The packet that has just been received carries a mark of congestion.
     fn on_mark(&mut self, packet: &PacketOutcome) -> Congestion {
-        let rtt = self.rtt.max(1e-3);
+        let rtt = self.rtt().max(1e-3);
         let rate = self.delivery.rate().max(self.size / rtt);
         self.losses.on_mark(packet, (self.size, rtt, rate));
         Congestion {
@@ -404,7 +383,7 @@ impl Path {
         is_restored: bool,
         target: f64,
     ) -> Option<Congestion> {
-        let departure = self.settle(packet.seq)?;
+        let departure = self.flight.settle(packet.seq)?;
         let place = self.received.partition_point(|n| n.seq < packet.seq);
         let before = place.checked_sub(1).map(|i| self.received[i]);
         let after = self.received.get(place).copied();
@@ -425,8 +404,8 @@ impl Path {
         let view = losses::View {
             queue,
             target,
-            rate: self.delivery.rate().max(self.size / self.rtt.max(1e-3)),
-            rtt: self.rtt.max(1e-3),
+            rate: self.delivery.rate().max(self.size / self.rtt().max(1e-3)),
+            rtt: self.rtt().max(1e-3),
             size: self.size,
             is_alone: self.is_alone(),
         };
@@ -443,7 +422,83 @@ impl Path {
         })
     }
 
-    /// Whether there are estimates.
+    /// Smoothed round-trip time (RFC 6298 section 2); `None` before the first sample.
+    pub fn srtt(&self) -> Option<Duration> {
+        self.statistics.as_ref()?.srtt()
+    }
+
+    /// Smallest round-trip time of the last minute; `None` before the first sample.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.statistics.as_ref()?.min_rtt()
+    }
+
+    /// Fraction of lost packets, in 0..=1, over about the last 100.
+    pub fn loss(&self) -> f64 {
+        self.statistics.as_ref().map_or(0.0, Statistics::loss)
+    }
+
+    /// Rate at which packets arrived in the 500 ms before the newest arrival, all headers included.
+    pub fn receive_rate(&self) -> Rate {
+        let statistics = self.statistics.as_ref();
+        statistics.map_or(Rate::ZERO, Statistics::receive_rate)
+    }
+
+    /// Number of packets that were reported as received.
+    pub fn received(&self) -> u64 {
+        self.statistics.as_ref().map_or(0, Statistics::reported)
+    }
+
+    /// Delay of the newest packet received in this flow's own queue, without jitter.
+    pub fn queueing_delay(&self) -> Duration {
+        duration(self.own_queue())
+    }
+
+    /// Delay in the queue of a packet that is sent at `now`, if the path carries `rate`; at most that of
+    /// the newest arrival. If the report of the oldest packet since is overdue, the path carries less, and
+    /// the result is the delay of the newest arrival.
+    pub fn queueing_delay_at(&self, now: Time, rate: Rate) -> Duration {
+        let seen = self.own_queue();
+        let newest = self.received.back().map(|newest| newest.seq);
+        let (Some(_), Some(oldest)) = (newest, self.flight.after(newest).next()) else {
+            return duration(seen);
+        };
+        let rate = (rate.as_f64() / 8.0).max(1.0);
+        let ahead = (seen - (oldest.sent - self.newest_sent)).max(0.0);
+        let due = oldest.sent + self.recent_min_rtt() + ahead + oldest.size / rate;
+        let queue = if self.seconds(now) > due + REPORTED {
+            seen
+        } else {
+            seen.min(self.queued(now, rate) / rate)
+        };
+        duration(queue)
+    }
+
+    /// Bytes of this flow in the queue at `now`, if the path carries `rate`: those of the newest arrival,
+    /// and everything sent since, served at that rate.
+    pub fn bytes_queued(&self, now: Time, rate: Rate) -> Bytes {
+        Bytes(self.queued(now, rate.as_f64() / 8.0) as u64)
+    }
+
+    /// Delay above the smallest of the last minutes that lower rates have not reduced for seconds, because
+    /// it is in the queue of others. Zero without recent arrivals.
+    pub fn standing_delay(&self, now: Time) -> Duration {
+        if self.age(now) > STANDING {
+            return Duration::ZERO;
+        }
+        duration(self.delays.standing())
+    }
+
+    /// Largest delay in the queue of the last quarter to half second, others' included.
+    pub fn max_queueing_delay(&self) -> Duration {
+        duration(self.delays.largest())
+    }
+
+    /// Bound on the jitter above the smallest delay, up to 125 ms; hardly any packet exceeds it.
+    pub fn jitter_bound(&self) -> Duration {
+        duration(self.delays.jitter_bound())
+    }
+
+    /// Whether there are estimates of the bottleneck.
     pub fn is_measured(&self) -> bool {
         self.is_measured
     }
@@ -480,6 +535,25 @@ impl Path {
         self.bottleneck = bottleneck;
     }
 
+    /// Delay of the newest packet received in the own queue, in seconds.
+    fn own_queue(&self) -> f64 {
+        let newest = self.received.back().map_or(0.0, |newest| newest.queue);
+        self.delays.own(newest)
+    }
+
+    /// Bytes in the own queue at a `rate` of the path in bytes per second.
+    fn queued(&self, now: Time, rate: f64) -> f64 {
+        let Some(newest) = self.received.back() else {
+            return self.flight.bytes();
+        };
+        let (mut queue, mut at) = (rate * self.own_queue(), self.newest_sent);
+        for packet in self.flight.after(Some(newest.seq)) {
+            queue = (queue - rate * (packet.sent - at)).max(0.0) + packet.size;
+            at = packet.sent;
+        }
+        (queue - rate * (self.seconds(now) - at)).max(0.0)
+    }
+
     /// Mean packet size in bytes.
     pub(crate) fn size(&self) -> f64 {
         self.size
@@ -487,17 +561,17 @@ impl Path {
 
     /// Bytes without outcome.
     pub(crate) fn in_flight(&self) -> f64 {
-        self.in_flight
+        self.flight.bytes()
     }
 
     /// Round-trip time in seconds; zero before the first sample.
     pub(crate) fn rtt(&self) -> f64 {
-        self.rtt
+        self.round_trip.smoothed()
     }
 
     /// Smallest round-trip time of the last 15 to 30 s.
-    pub(crate) fn min_rtt(&self) -> f64 {
-        -self.min_rtt.get().unwrap_or(-self.rtt)
+    pub(crate) fn recent_min_rtt(&self) -> f64 {
+        self.round_trip.smallest()
     }
 
     /// Delivered rate. Losses by link errors count as delivered.
@@ -548,13 +622,24 @@ impl Path {
     }
 }
 
-/// Seconds from one time in nanoseconds to another, on one clock.
-fn seconds_between(from: u64, to: u64) -> f64 {
-    (i128::from(to) - i128::from(from)) as f64 / 1e9
+/// Converts seconds of a delay. Longer ones are steps of a clock.
+fn duration(seconds: f64) -> Duration {
+    // NaN is no delay either.
+    if seconds > 0.0 {
+        Duration::from_secs_f64(seconds.min(MOST_DELAY))
+    } else {
+        Duration::ZERO
+    }
 }
 
-/// More packets in flight have no outcome here: 25 s at 1,300 packets per second.
-const MOST_IN_FLIGHT: usize = 32_768;
+/// Time from an arrival to its report, in seconds: two intervals of 25 ms, and 25 ms for timers and
+/// jitter.
+const REPORTED: f64 = 0.075;
+/// Arrivals that are older show no standing delay, in seconds. An outdated value could stop the stream,
+/// and a stopped stream would never measure a new one.
+const STANDING: f64 = 3.0;
+/// Longest delay of a packet, in seconds.
+const MOST_DELAY: f64 = 60.0;
 /// Largest IP packet.
 const LARGEST_PACKET: u64 = 65_535;
 /// Received packets to find the neighbours of a lost one: reports of a loss come after three later
@@ -564,8 +649,6 @@ const NEIGHBOURS: usize = 512;
 /// outage and not congestion: a full queue drops some packets and still delivers others. Handovers of
 /// satellites take 0.1 to 0.2 s.
 const OUTAGES: [(f64, u64); 2] = [(0.25, 3), (0.06, 12)];
-/// A larger change of the one-way delay is a step of the receiver's clock, in seconds.
-const STEP: f64 = 5.0;
 /// A path that has become slower delays packet after packet, in sum by this many seconds, and serves
 /// them at this part of the delivered rate: a TCP flow that starts, or a key frame of another stream,
 /// takes longer for it.
@@ -592,10 +675,6 @@ const LEAST_ROUTE: f64 = 0.01;
 const HEAVY: f64 = 0.12;
 /// Weight of a packet in the mean size.
 const SIZE_GAIN: f64 = 1.0 / 32.0;
-/// Weight of a sample in the round-trip time: there is one per report.
-const RTT_GAIN: f64 = 0.5;
-/// Half of the window of the smallest round-trip time, in seconds.
-const MIN_RTT_WINDOW: f64 = 15.0;
 
 #[cfg(test)]
 mod tests;

@@ -56,7 +56,7 @@ impl Bottleneck {
                 kind: Kind::Media,
                 app_limited: false,
             };
-            self.path.on_sent(&packet, 150_000.0);
+            self.path.on_sent(sent, &packet, 150_000.0);
             let is_lost = mix(self.next + 1_000_000).is_multiple_of(self.loses)
                 || self.outage.contains(&(sent.as_nanos() / 1_000_000));
             self.lost += u32::from(is_lost);
@@ -198,4 +198,54 @@ fn a_queue_that_varies_is_no_longer_route() {
     let sawtooth = |n: u64| 40_000_000 + n * 50_000 % 40_000_000;
     path.send((2_000, 60_000), (2_500, 1_000), sawtooth);
     assert!(path.queue > 0.03, "{}", path.queue);
+}
+
+/// Twice the rate of the bottleneck for half a second, after a second without a queue.
+#[test]
+fn the_own_queue_includes_the_packets_since_the_newest_report() {
+    let mut path = Bottleneck::new();
+    path.send((0, 1_000), (5_000, 4_000), |_| 0);
+    assert_eq!(path.path.queueing_delay(), Duration::ZERO);
+    path.send((1_000, 1_500), (2_500, 4_000), |_| 0);
+    // A packet that was sent at 1,310 ms has waited for 186 ms.
+    let newest = path.path.queueing_delay().as_secs_f64();
+    assert!((0.16..0.19).contains(&newest), "{newest}");
+    // 200 packets were sent, and 125 have left.
+    let rate = Rate::kbps(2_400);
+    let queued = path.path.bytes_queued(Time::from_millis(1_500), rate).get();
+    assert!((80_000..95_000).contains(&queued), "{queued}");
+    // In a second all of them leave.
+    let later = Time::from_millis(2_500);
+    assert_eq!(path.path.bytes_queued(later, rate), Bytes::ZERO);
+}
+
+/// The queue of others stays between 40 and 80 ms.
+#[test]
+fn a_standing_delay_is_no_own_queue() {
+    let mut path = Bottleneck::new();
+    path.send((0, 2_000), (2_500, 1_000), |_| 0);
+    path.send((2_000, 8_000), (2_500, 1_000), |n| {
+        40_000_000 + mix(n) % 40_000_000
+    });
+    let now = Time::from_millis(8_000);
+    let path = path.path;
+    let ms = |delay: Duration| delay.as_millis();
+    assert!((38..45).contains(&ms(path.standing_delay(now))), "{path:?}");
+    assert!(ms(path.queueing_delay()) < 40, "{path:?}");
+    assert!((70..90).contains(&ms(path.max_queueing_delay())));
+    assert_eq!(
+        path.standing_delay(Time::from_millis(12_000)),
+        Duration::ZERO
+    );
+}
+
+/// Delays of up to 20 ms at random, without a queue.
+#[test]
+fn the_bound_on_jitter_is_its_extent() {
+    let mut path = Bottleneck::new();
+    path.send((0, 5_000), (2_500, 100), |_| 0);
+    assert!(path.path.jitter_bound() < Duration::from_millis(1));
+    path.send((5_000, 20_000), (2_500, 100), |n| mix(n) % 20_000_000);
+    let bound = path.path.jitter_bound().as_millis();
+    assert!((15..30).contains(&bound), "{bound} ms");
 }

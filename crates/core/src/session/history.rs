@@ -4,7 +4,6 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::path::MAX_RTT;
 use super::reordering::Reordering;
 use crate::control::{Ecn, FlowId, Kind, Outcome, PacketOutcome, Sent};
 use crate::trace::FeedbackFault;
@@ -648,6 +647,9 @@ const KEEP: Duration = Duration::from_secs(2);
 /// 32 Ki packets of 1,200 bytes are 8 s at 40 Mb/s. The limit is half of the sequence number space,
 /// so 16-bit numbers remain unambiguous.
 const MAX_PACKETS: usize = 32_768;
+/// Longest round-trip time. Feedback that implies more was held by the path, or is a replay: it says
+/// nothing about the delay of packets that leave now.
+pub(super) const MAX_RTT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,6 @@ pub mod history;
 pub mod jitter_buffer;
 pub mod pacer;
 mod parity;
-mod path;
 pub mod pauses;
 mod probes;
 pub mod receiver;

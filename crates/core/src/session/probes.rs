@@ -277,7 +277,7 @@ impl ProbeStream {
 /// unambiguous.
 const MOST_PROBES: usize = 32_767;
 /// Time for which a probe is remembered: the longest round-trip time that a session measures.
-const KEPT: Duration = super::path::MAX_RTT;
+const KEPT: Duration = super::history::MAX_RTT;
 /// Highest rate of probes: that of a stream of the best quality.
 const MOST_RATE: Rate = Rate::kbps(100_000);
 /// Two ticks of a 1 kHz timer.

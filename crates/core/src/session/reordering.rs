@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::delay_bound::window::WindowMin;
+use crate::path::window::WindowMin;
 use crate::units::{Time, nanos};
 
 /// The reordering window of RFC 8985 section 6.2, with a measured extent instead of steps of a

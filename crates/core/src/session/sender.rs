@@ -173,7 +173,7 @@ impl MediaSender {
             }
             Phase::Open => {}
             _ => {
-                let travel = self.wire.path.one_way() + self.wire.queueing();
+                let travel = self.wire.one_way() + self.wire.queueing();
                 let has_begun = self.wire.first_media.is_some();
                 let deadline = self.schedule.oldest_deadline(has_begun, travel);
                 consider(deadline, TimerReason::Deadline);
@@ -239,14 +239,15 @@ impl MediaSender {
 
     /// Snapshot of rates, loss, delay and state, for a progress line.
     pub fn status(&self) -> Status {
-        let (path, control) = (&self.wire.path, &self.wire.control);
+        let control = &self.wire.control;
+        let path = control.path();
         Status {
             target: self.wire.target(),
             loss: path.loss(),
-            rtt: path.has_rtt().then(|| path.srtt()),
-            queueing: control.queueing(),
+            rtt: path.srtt(),
+            queueing: control.queueing_delay(),
             receive_rate: path.receive_rate(),
-            reported: path.reported(),
+            reported: path.received(),
             blackout: matches!(self.phase, Phase::Blackout { .. }),
             stopped: self.phase == Phase::Stopped,
             left: self.is_left(),
@@ -318,7 +319,7 @@ impl MediaSender {
         let Phase::Greeting { since } = self.phase else {
             return;
         };
-        let answered = self.wire.path.has_rtt();
+        let answered = self.wire.has_rtt();
         if answered || now.since(since) >= self.greeting() {
             self.phase = Phase::Open;
             self.feedback.last_progress = now;
@@ -344,7 +345,7 @@ impl MediaSender {
             return None;
         }
         let oldest = self.wire.history.oldest_unresolved()?;
-        let answer = oldest + self.wire.path.srtt();
+        let answer = oldest + self.wire.srtt();
         Some(self.feedback.last_progress.max(answer) + SILENCE)
     }
 
@@ -363,7 +364,7 @@ impl MediaSender {
         cx.trace.record(cx.now, Event::BlackoutEnded { lasted });
         self.phase = Phase::Open;
         self.feedback.last_progress = cx.now;
-        self.wire.path.forget_rates();
+        self.wire.control.on_restored();
     }
 
     //= rfc8083-4.5-cease
@@ -404,7 +405,7 @@ impl MediaSender {
         let wait = match self.phase {
             Phase::New | Phase::Greeting { .. } => GREETING_RETRY,
             Phase::Open => REPORT_INTERVAL,
-            Phase::Blackout { .. } => (self.wire.path.srtt() / 4).clamp(PROBE_MIN, PROBE_MAX),
+            Phase::Blackout { .. } => (self.wire.srtt() / 4).clamp(PROBE_MIN, PROBE_MAX),
             Phase::Stopped => self.wire.breaker.probe_interval(now),
             Phase::Closed(_) => BYE_INTERVAL,
         };

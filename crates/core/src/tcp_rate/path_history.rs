@@ -7,7 +7,7 @@ use super::outage_margin::OutageMargin;
 use super::periodic_outages::PeriodicOutages;
 use super::{TcpRateConfig, TcpView};
 use crate::delay_bound::ServiceCurve;
-use crate::delay_bound::window::WindowMin;
+use crate::path::window::WindowMin;
 use crate::units::{Bytes, Rate, Time, nanos};
 
 /// Measurements from the states of a connection, in order of time.

@@ -139,7 +139,7 @@ impl DelayLaw {
             self.target
         };
         let error = target - queue.now;
-        let time = 0.15 + path.min_rtt() / 4.0;
+        let time = 0.15 + path.recent_min_rtt() / 4.0;
         // Bytes that are queued or on their way are those in flight less those that the path
         // carries meanwhile (a Smith predictor).
         let mut ahead = path.in_flight() / carried - input.age;
@@ -259,7 +259,7 @@ impl DelayLaw {
     }
 
     fn set_target(&mut self, path: &mut Path, input: Input, rate: f64) {
-        let scale = (path.min_rtt() / 0.1).clamp(0.3, 1.0);
+        let scale = (path.recent_min_rtt() / 0.1).clamp(0.3, 1.0);
         let jitter = path.delays().jitter_allowance();
         self.full_target = scale * (0.005 + path.size() / rate) + jitter;
         self.overflow = self.overflow.map(|queue| queue * (1.0 + 0.02 * input.span));

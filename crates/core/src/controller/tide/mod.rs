@@ -299,7 +299,7 @@ impl RateController for Tide {
         if path.in_flight() <= 0.0 {
             self.waits_since = cx.now;
         }
-        path.on_sent(packet, self.rate);
+        path.on_sent(cx.now, packet, self.rate);
     }
 
     fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>, path: &mut Path) {
@@ -368,7 +368,7 @@ impl RateController for Tide {
     }
 
     fn summary(&self, path: &Path) -> Summary {
-        let rtt = path.min_rtt();
+        let rtt = path.recent_min_rtt();
         Summary {
             rate: Rate::from_f64(8.0 * self.competition.slow_rate),
             min_rtt: (rtt > 0.0).then(|| Duration::from_secs_f64(rtt)),

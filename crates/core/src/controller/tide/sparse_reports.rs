@@ -49,15 +49,14 @@ impl Fallback for SparseReports {
         }
         self.is_sparse = !self.is_sparse;
         let start = from.start;
+        path.restart(start.now, start.packet_size, !self.is_sparse);
         let mut controller: Box<dyn RateController> = if self.is_sparse {
-            *path = Path::unmeasured();
             Box::new(Tfrc::new(
                 &TfrcConfig::default(),
                 start.now,
                 start.packet_size,
             ))
         } else {
-            *path = Path::new(start.now, start.packet_size);
             Box::new(Tide::new(&self.config, start))
         };
         // With sparse reports, the next sample is seconds away.

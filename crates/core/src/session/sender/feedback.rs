@@ -68,7 +68,7 @@ impl MediaSender {
             .any(|packet| matches!(packet, Rtcp::Ccfb(_) | Rtcp::Twcc(_)));
         let streams = self.config.streams;
         for packet in rtcp::packets(payload).flatten() {
-            let reordering = self.wire.path.least_reordering();
+            let reordering = self.wire.least_reordering();
             match packet {
                 Rtcp::ReceiverReport(report) => {
                     let from = report.sender();
@@ -132,9 +132,6 @@ impl MediaSender {
             return reject(cx, fault);
         }
         self.feedback.is_believed |= sample.is_some() || matches!(highest, Ok(Some(_)));
-        if let Some(rtt) = sample {
-            self.wire.path.on_rtt(cx.now, rtt);
-        }
         if sample.is_some() || self.feedback.reporter.is_none() {
             self.feedback.reporter = Some(from);
         }
@@ -143,8 +140,10 @@ impl MediaSender {
         match self.wire.peer {
             Peer::PerPacket { .. } => {
                 self.wire.breaker.on_rtcp(cx.now);
-                if let Some(rtt) = sample.filter(|_| !first) {
-                    self.wire.report_rtt(cx, rtt);
+                match sample {
+                    Some(rtt) if first => self.wire.control.on_rtt(cx.now, rtt),
+                    Some(rtt) => self.wire.report_rtt(cx, rtt),
+                    None => {}
                 }
             }
             Peer::Unknown | Peer::Silent | Peer::ReceiverReports => {
@@ -169,15 +168,17 @@ impl MediaSender {
     ) {
         let rtt = match (rtt, self.wire.peer) {
             // A receiver that quotes no sender report does not receive any.
-            (None, Peer::Silent | Peer::ReceiverReports) if !self.wire.path.has_rtt() => {
-                self.wire.path.on_rtt(cx.now, ASSUMED_RTT);
+            (None, Peer::Silent | Peer::ReceiverReports) if !self.wire.has_rtt() => {
                 Some(ASSUMED_RTT)
             }
             (rtt, _) => rtt,
         };
         match (self.wire.peer, self.wire.first_media) {
             (Peer::Silent | Peer::ReceiverReports, Some(started)) if !is_detailed => {
-                let timing = (started, rtt.unwrap_or(self.wire.path.srtt()));
+                if let Some(rtt) = rtt {
+                    self.wire.control.on_rtt(cx.now, rtt);
+                }
+                let timing = (started, rtt.unwrap_or(self.wire.srtt()));
                 let (reports, history) = (&mut self.wire.reports, &mut self.wire.history);
                 let reported = reports.on_block(cx.now, from, block, timing, history);
                 self.on_reported_interval(cx, reported, rtt);
@@ -192,7 +193,7 @@ impl MediaSender {
         let view = ReportView {
             highest: block.highest_sequence,
             loss: f64::from(block.fraction_lost) / 256.0,
-            rtt: self.wire.path.srtt(),
+            rtt: self.wire.srtt(),
         };
         self.update_breaker(cx, view);
     }
@@ -226,7 +227,7 @@ impl MediaSender {
         let Some(first) = self.wire.first_media else {
             return;
         };
-        let overdue = cx.now.since(first) >= self.wire.path.srtt() + SILENCE;
+        let overdue = cx.now.since(first) >= self.wire.srtt() + SILENCE;
         if overdue && self.wire.peer == Peer::Unknown {
             self.fall_silent(cx);
         }
@@ -236,7 +237,6 @@ impl MediaSender {
     pub(super) fn start_without_greeting(&mut self, cx: &mut Context<'_>) {
         self.fall_silent(cx);
         if let Some(KnownPath { rtt, rate }) = self.config.known_path {
-            self.wire.path.on_rtt(cx.now, rtt);
             self.wire.report_rtt(cx, rtt);
             self.wire.reports = ReceiverReports::starting_at(rate);
         }
@@ -252,7 +252,7 @@ impl MediaSender {
     /// which depends on the rate of the stream. The time for which feedback waits for the next
     /// RTCP packet is unknown, so sender reports give the round-trip time where there are any.
     fn on_transport(&mut self, cx: &mut Context<'_>, mut learnt: Learnt) -> Learnt {
-        if self.wire.path.has_rtt() {
+        if self.wire.has_rtt() {
             learnt.rtt = None;
         }
         let transport = self.feedback.transport;
@@ -308,8 +308,7 @@ impl MediaSender {
         }
         self.wire.on_outcomes(cx, learnt);
         self.protection.on_spurious(&learnt.restored);
-        let path = &self.wire.path;
-        let queueing = path.srtt().saturating_sub(path.one_way() * 2);
+        let queueing = self.wire.srtt().saturating_sub(self.wire.one_way() * 2);
         let (fates, lost) = (&learnt.fates, &learnt.lost);
         for content in self.protection.on_outcomes(fates, lost, queueing) {
             self.on_lost(content);
@@ -360,7 +359,7 @@ impl MediaSender {
     /// could arrive is already answered.
     fn on_pli(&mut self, cx: &mut Context<'_>) {
         self.wire.breaker.on_rtcp(cx.now);
-        let news = self.wire.path.srtt() + KEY_NEWS;
+        let news = self.wire.srtt() + KEY_NEWS;
         self.schedule.on_key_request(cx.now, news);
     }
 
@@ -396,7 +395,7 @@ impl MediaSender {
                     let learnt = self.wire.history.write_off(cx.now);
                     self.end_blackout(cx, since);
                     let wire = &mut self.wire;
-                    wire.pacer.allow_burst(cx.now, wire.path.one_way() * 2);
+                    wire.pacer.allow_burst(cx.now, wire.one_way() * 2);
                     self.on_outcomes(cx, &learnt);
                 }
             }

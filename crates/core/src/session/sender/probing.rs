@@ -21,7 +21,7 @@ impl MediaSender {
             self.wire.peer,
             Peer::Unknown | Peer::PerPacket { ecn: true }
         );
-        let has_begun = self.wire.first_media.is_some() && self.wire.path.has_rtt();
+        let has_begun = self.wire.first_media.is_some() && self.wire.has_rtt();
         let is_open = self.phase == Phase::Open && has_begun && may_report;
         self.probes.as_ref().filter(|_| is_open)
     }
@@ -40,7 +40,7 @@ impl MediaSender {
     pub(super) fn probes_due(&self) -> Option<Time> {
         let (size, rate) = (self.config.packet_size, self.probe_rate());
         let probes = self.open_probes()?;
-        Some(probes.next_timeout(size, rate, self.wire.path.srtt())).filter(|at| *at < Time::FAR)
+        Some(probes.next_timeout(size, rate, self.wire.srtt())).filter(|at| *at < Time::FAR)
     }
 
     /// Whether probes are of use on this path.
@@ -117,7 +117,7 @@ impl MediaSender {
     /// Begins the tests once the path can carry probes, and ends one that is complete.
     pub(super) fn end_test(&mut self, cx: &mut Context<'_>) {
         let is_open = self.open_probes().is_some();
-        let rtt = self.wire.path.srtt();
+        let rtt = self.wire.srtt();
         let Some(probes) = &mut self.probes else {
             return;
         };

@@ -13,7 +13,6 @@ use crate::endpoint::OVERHEAD;
 use crate::session::config::SenderConfig;
 use crate::session::history::Content;
 use crate::session::parity::{LossModel, ParityEncoder, ParityPacket, SentBlocks};
-use crate::session::path::PathView;
 use crate::units::{Bytes, Rate, Time};
 use crate::wire::parity::{MAX_PARITY, MediaShard};
 use crate::wire::rtp::RtpHeader;
@@ -152,10 +151,10 @@ impl Protection {
     }
 
     /// Whether parity packets may be of use: the path has link errors.
-    pub(super) fn is_parity_wanted(&mut self, path: &PathView) -> bool {
-        if path.has_rtt() && !self.is_prepared {
+    pub(super) fn is_parity_wanted(&mut self, wire: &Wire) -> bool {
+        if wire.has_rtt() && !self.is_prepared {
             self.is_prepared = true;
-            if path.one_way() * 2 >= SATELLITE {
+            if wire.one_way() * 2 >= SATELLITE {
                 self.losses.expect_losses();
             }
         }
@@ -215,7 +214,7 @@ impl Protection {
     /// rare as permitted, within the budget. A block that cannot be restored interrupts the stream
     /// until a key frame arrives: for its own duration and a round trip.
     fn close(&mut self, span: Duration, wire: &mut Wire) {
-        let outage = (wire.path.srtt() + span).as_secs_f64();
+        let outage = (wire.srtt() + span).as_secs_f64();
         let tolerance = INTERRUPTED * span.as_secs_f64() / outage.max(1e-3);
         let media = self.encoder.media();
         let size = headers() + Bytes((crate::wire::parity::HEADER + self.encoder.longest()) as u64);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::session::config::SenderConfig;
-use crate::session::path::MAX_RTT;
+use crate::session::history::MAX_RTT;
 use crate::units::Time;
 use crate::wire::ntp::{NtpShort, round_trip};
 use crate::wire::rtcp::{self, ReportBlock, SenderInfo};

@@ -58,7 +58,7 @@ impl MediaSender {
 
     /// Updates the plan of the delay bound before a frame is ordered.
     fn replan(&mut self, cx: &mut Context<'_>) {
-        let parity = self.protection.is_parity_wanted(&self.wire.path);
+        let parity = self.protection.is_parity_wanted(&self.wire);
         let backlog = self.packetiser.backlog() + self.schedule.backlog();
         let encoder = self.schedule.capture.lag();
         if let Some(budget) = self.wire.replan(cx, backlog, encoder, parity) {
@@ -240,7 +240,7 @@ impl MediaSender {
                 schedule.chain.break_at(content.frame, KeyCause::Repair);
                 continue;
             }
-            if !frame.may_repair(content.fragment, cx.now, self.wire.path.srtt()) {
+            if !frame.may_repair(content.fragment, cx.now, self.wire.srtt()) {
                 continue;
             }
             if !self.protection.repair_budget.spend(size) {

@@ -12,7 +12,6 @@ use crate::session::breaker::{Breaker, ReportView};
 use crate::session::config::SenderConfig;
 use crate::session::history::{Content, History, Learnt, Stream};
 use crate::session::pacer::Pacer;
-use crate::session::path::PathView;
 use crate::session::receiver_reports::ReceiverReports;
 use crate::trace::{BreakerCause, Event};
 use crate::units::{Bytes, Rate, Time};
@@ -24,7 +23,6 @@ pub(super) struct Wire {
     pub(super) peer: Peer,
     pub(super) history: History,
     pub(super) control: RateControl,
-    pub(super) path: PathView,
     pub(super) breaker: Breaker,
     /// Media rate above which the breaker would trip, headers included.
     ceiling: Option<Rate>,
@@ -115,8 +113,7 @@ impl Wire {
             config: Arc::clone(config),
             peer: Peer::Unknown,
             history: History::new(config.log),
-            control: bounded(control, planner, config),
-            path: PathView::default(),
+            control: bounded(control, planner, config).with_statistics(),
             breaker: Breaker::new(SLOW_REPORTS),
             ceiling: None,
             outcomes: [0; 2],
@@ -129,6 +126,27 @@ impl Wire {
             last_media: Time::ZERO,
             last_sample: Time::ZERO,
         }
+    }
+
+    /// Whether there is a round-trip sample.
+    pub(super) fn has_rtt(&self) -> bool {
+        self.control.path().srtt().is_some()
+    }
+
+    /// Smoothed round-trip time; [`GUESSED_RTT`] before the first sample.
+    pub(super) fn srtt(&self) -> Duration {
+        self.control.path().srtt().unwrap_or(GUESSED_RTT)
+    }
+
+    /// One-way propagation delay, estimated as half of the minimum round-trip time.
+    pub(super) fn one_way(&self) -> Duration {
+        self.control.path().min_rtt().unwrap_or(GUESSED_RTT) / 2
+    }
+
+    /// Smallest reordering window: a quarter of the minimum round-trip time (RFC 8985 section 6.2),
+    /// between 8 and 25 ms.
+    pub(super) fn least_reordering(&self) -> Duration {
+        (self.one_way() / 2).clamp(Duration::from_millis(8), Duration::from_millis(25))
     }
 
     /// Target rates of the controller. Without per-packet feedback they are limited until the next
@@ -147,7 +165,7 @@ impl Wire {
         };
         // Until the kind of feedback is known, silence of the peer is not evidence about the path.
         let floor = self.config.rates.0;
-        if self.path.has_rtt() && target.media > floor {
+        if self.has_rtt() && target.media > floor {
             target
         } else {
             Target::of(floor.scale(2, 1)).media(floor)
@@ -185,7 +203,7 @@ impl Wire {
         let target = self.target();
         // While nothing is sent, the predicted queueing delay is unknown.
         let queueing = if is_open {
-            self.queueing().min(self.control.queueing_at(now))
+            self.queueing().min(self.control.queueing_delay_at(now))
         } else {
             self.queueing()
         };
@@ -193,8 +211,8 @@ impl Wire {
             now,
             media: target.media,
             pace: self.pace(&target),
-            travel: queueing + self.path.one_way(),
-            is_measured: self.path.has_rtt(),
+            travel: queueing + self.one_way(),
+            is_measured: self.has_rtt(),
             pacer: self.pacer,
         }
     }
@@ -206,7 +224,7 @@ impl Wire {
         if self.history.in_flight() == Bytes::ZERO {
             Duration::ZERO
         } else {
-            self.control.queueing()
+            self.control.queueing_delay()
         }
     }
 
@@ -219,14 +237,15 @@ impl Wire {
         encoder: Duration,
         parity: bool,
     ) -> Option<DelayBudget> {
-        let (limit, bound) = (self.control.bound_mut()?, self.config.delay_bound?);
+        let bound = self.config.delay_bound?;
         let delays = FixedDelays {
-            one_way: self.path.one_way(),
-            standing: limit.standing(cx.now),
+            one_way: self.one_way(),
+            standing: self.control.standing_delay(cx.now),
             encoder,
-            retransmission: self.path.srtt() + REPAIR,
+            retransmission: self.srtt() + REPAIR,
         };
-        let budget = delays.divide(bound, parity && self.path.has_rtt());
+        let budget = delays.divide(bound, parity && self.has_rtt());
+        let limit = self.control.bound_mut()?;
         limit.set_backlog(backlog);
         limit.set_budget(budget.queues, budget.repairs);
         self.control.replan(cx);
@@ -279,11 +298,6 @@ impl Wire {
 
     /// New packet outcomes, for the controller and the path statistics.
     pub(super) fn on_outcomes(&mut self, cx: &mut Context<'_>, learnt: &Learnt) {
-        if let Some(rtt) = learnt.rtt {
-            self.path.on_rtt(cx.now, rtt);
-        }
-        self.path.on_fates(&learnt.fates);
-        self.path.on_spurious(learnt.spurious.len());
         for fate in &learnt.fates {
             let received = fate.outcome.is_received();
             self.outcomes[usize::from(received)] += 1;
@@ -300,13 +314,13 @@ impl Wire {
         if cx.now.since(self.last_sample) >= SAMPLE_INTERVAL {
             self.last_sample = cx.now;
             let sample = Event::Sample {
-                rtt: self.path.srtt(),
-                queue: self.control.queueing(),
-                loss: self.path.loss(),
+                rtt: self.srtt(),
+                queue: self.control.queueing_delay(),
+                loss: self.control.path().loss(),
                 loss_event_rate: self.control.summary().loss_event_rate,
                 send: target.send,
                 media: target.media,
-                receive: self.path.receive_rate(),
+                receive: self.control.path().receive_rate(),
             };
             cx.trace.record(cx.now, sample);
         }
@@ -339,7 +353,7 @@ impl Wire {
             highest: self.newest_arrival as u32,
             // Errors of links are no reason to stop: the rate of TCP would be that of the errors.
             loss: self.control.path().congestion_share() * lost / (lost + received).max(1.0),
-            rtt: self.path.srtt(),
+            rtt: self.srtt(),
         })
     }
 
@@ -388,7 +402,7 @@ impl Wire {
     pub(super) fn on_pause(&mut self, now: Time) {
         self.breaker.on_rtcp(now);
         if let Some(first) = self.first_media {
-            let timing = (first, self.path.srtt());
+            let timing = (first, self.srtt());
             self.reports.on_pause(now, self.last_media, timing);
         }
     }
@@ -407,8 +421,6 @@ impl Wire {
         self.breaker.set_interval(SLOW_REPORTS);
         (self.peer, self.first_media) = (Peer::Unknown, None);
         (self.outcomes, self.ceiling) = ([0; 2], None);
-        self.path = PathView::default();
-        self.path.on_rtt(cx.now, rtt);
     }
 }
 
@@ -434,6 +446,8 @@ fn bounded(
 /// Maximum pause of a stream that has no frame in time: a minimal key frame of two packets per
 /// second is 20 kb/s.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
+/// Round-trip time assumed before the first sample.
+const GUESSED_RTT: Duration = Duration::from_millis(100);
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 /// Report interval of a Tidegate receiver.
 pub(super) const FAST_REPORTS: Duration = Duration::from_secs(1);

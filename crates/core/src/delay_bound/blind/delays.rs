@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::window::WindowMin;
+use crate::path::window::WindowMin;
 use crate::units::Time;
 
 /// One-way delays or round trips, in ns. The baseline without a queue of this sender is the minimum

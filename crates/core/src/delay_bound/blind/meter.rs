@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use super::delays::Delays;
 use super::jitter::Jitter;
-use super::window::WindowMin;
 use crate::control::{Outcome, PacketOutcome, Report, Sent};
+use crate::path::window::WindowMin;
 use crate::units::{Bytes, Rate, Time, nanos};
 
 /// Derives queueing delay and capacity from per-packet arrival times.
@@ -19,7 +19,7 @@ use crate::units::{Bytes, Rate, Time, nanos};
 ///
 /// Jitter ([`jitter_bound`](Self::jitter_bound)) is no queue either: only delay beyond it counts as queueing.
 #[derive(Clone, Debug)]
-pub struct PathMeter {
+pub(super) struct PathMeter {
     one_way: Delays,
     round_trip: Delays,
     /// Negated one-way delays of the last half second, for the maximum.
@@ -45,27 +45,27 @@ pub struct PathMeter {
 
 /// Measurements of one report.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reading {
+pub(super) struct Reading {
     /// Delivery rate while this sender had a queue; with `grew`, that of this report alone.
-    pub capacity: Option<Sample>,
+    pub(super) capacity: Option<Sample>,
     /// Bytes of this report over the time in which they arrived.
-    pub delivered: Rate,
+    pub(super) delivered: Rate,
     /// With `grew` and without `capacity`: a first estimate from two packets or more. It may be
     /// wrong by a third and is valid until there is a sample.
-    pub hint: Option<Rate>,
+    pub(super) hint: Option<Rate>,
     /// This sender had a queue throughout the report.
-    pub queued: bool,
+    pub(super) queued: bool,
     /// The queue grew by more than noise: the sending rate exceeds the capacity.
-    pub grew: bool,
+    pub(super) grew: bool,
 }
 
 /// A delivery rate of the busy path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub(super) struct Sample {
     /// Measured rate.
-    pub rate: Rate,
+    pub(super) rate: Rate,
     /// Lower bound of the rate, if jitter shortened the measured time; used to raise an estimate.
-    pub lower_bound: Rate,
+    pub(super) lower_bound: Rate,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ struct Busy {
 
 impl PathMeter {
     /// A meter without measurements.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             one_way: Delays::new(),
             round_trip: Delays::new(),
@@ -104,7 +104,7 @@ impl PathMeter {
     }
 
     /// Records a sent packet.
-    pub fn on_sent(&mut self, now: Time, packet: &Sent) {
+    pub(super) fn on_sent(&mut self, now: Time, packet: &Sent) {
         if self.unknown.len() == MOST_UNKNOWN {
             self.unknown.pop_front();
         }
@@ -112,7 +112,7 @@ impl PathMeter {
     }
 
     /// Processes feedback; `None` if it reports no arrivals.
-    pub fn on_report(&mut self, now: Time, report: &Report<'_>) -> Option<Reading> {
+    pub(super) fn on_report(&mut self, now: Time, report: &Report<'_>) -> Option<Reading> {
         if let Some(rtt) = report.rtt {
             let rtt = nanos(rtt).min(i64::MAX as u64) as i64;
             self.round_trip.insert(now, rtt);
@@ -228,14 +228,14 @@ impl PathMeter {
     }
 
     /// Queueing delay of the newest arrived packet in this sender's queue.
-    pub fn queueing(&self) -> Duration {
+    pub(super) fn queueing(&self) -> Duration {
         let waited = self.last.map_or(0, |l| self.above_usual(l.delay));
         Duration::from_nanos(waited as u64)
     }
 
     /// Bound on the jitter above the smallest delay, up to 125 ms; hardly any packet exceeds it.
     /// Zero until about eight frames have arrived.
-    pub fn jitter_bound(&self) -> Duration {
+    pub(super) fn jitter_bound(&self) -> Duration {
         self.jitter.extent()
     }
 
@@ -303,7 +303,7 @@ impl PathMeter {
 
     /// Largest delay of the last half second above the minimum of the last minute: the delay of a
     /// packet next to competing flows.
-    pub fn recent_max_delay(&self) -> Duration {
+    pub(super) fn recent_max_delay(&self) -> Duration {
         let height = self
             .largest
             .min()
@@ -320,7 +320,7 @@ impl PathMeter {
     ///
     /// Zero when nothing has arrived for three seconds: an outdated value could stop the stream,
     /// and a stopped stream would never measure a new one.
-    pub fn standing(&self, now: Time) -> Duration {
+    pub(super) fn standing(&self, now: Time) -> Duration {
         let one_way = self.one_way.standing(self.contested, now);
         let round_trip = self.round_trip.standing(self.contested, now);
         Duration::from_nanos(
@@ -332,7 +332,7 @@ impl PathMeter {
 
     /// Bytes in the network now, if the path carries `capacity`: the queue at the newest arrival
     /// and everything sent since, served at that rate.
-    pub fn in_network(&self, now: Time, capacity: Rate) -> Bytes {
+    pub(super) fn in_network(&self, now: Time, capacity: Rate) -> Bytes {
         let Some(last) = self.last else {
             return self.unknown.iter().map(|(.., size)| *size).sum();
         };
@@ -348,7 +348,7 @@ impl PathMeter {
     /// Queueing delay of a packet sent now, if the path carries `capacity`; at most that of the
     /// newest arrival. If the report of the oldest packet in flight is overdue, the path carries
     /// less, and the result is the delay of the newest arrival.
-    pub fn queueing_delay(&self, now: Time, capacity: Rate) -> Duration {
+    pub(super) fn queueing_delay(&self, now: Time, capacity: Rate) -> Duration {
         let seen = self.queueing();
         let (Some(last), Some((_, sent, size))) = (self.last, self.unknown.front()) else {
             return seen;

@@ -1,4 +1,4 @@
-//! Minimum over a sliding window of time.
+//! Extrema over a sliding window of time.
 
 use core::time::Duration;
 
@@ -51,6 +51,43 @@ impl WindowMin {
 }
 
 const BUCKETS: usize = 6;
+
+/// Largest value of a sliding window, in two halves: of the last one to two spans.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowMax {
+    span: f64,
+    began: f64,
+    halves: [Option<f64>; 2],
+}
+
+impl WindowMax {
+    /// A window of `span` to twice `span` seconds.
+    pub(crate) fn new(span: f64) -> Self {
+        Self {
+            span,
+            began: 0.0,
+            halves: [None; 2],
+        }
+    }
+
+    /// A value at `now` seconds.
+    pub(crate) fn add(&mut self, now: f64, value: f64) {
+        if now > self.began + self.span {
+            self.halves = [None, self.halves[0]];
+            self.began = now;
+        }
+        let largest = &mut self.halves[0];
+        *largest = Some(largest.map_or(value, |most| most.max(value)));
+    }
+
+    /// The largest value.
+    pub(crate) fn get(&self) -> Option<f64> {
+        match self.halves {
+            [Some(a), Some(b)] => Some(a.max(b)),
+            [a, b] => a.or(b),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

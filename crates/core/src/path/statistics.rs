@@ -1,20 +1,19 @@
-//! Round-trip time, loss and receive rate of the path, independent of the controller.
+//! Round-trip time, loss and receive rate of a path, from its reports.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use crate::control::{Outcome, PacketOutcome};
-use crate::delay_bound::window::WindowMin;
+use super::window::WindowMin;
+use crate::control::{Outcome, PacketOutcome, Report};
 use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
 
-/// Path statistics from the feedback.
-#[derive(Debug)]
-pub(super) struct PathView {
+/// What every session reads about its path, with any controller.
+#[derive(Clone, Debug)]
+pub(crate) struct Statistics {
     srtt: Option<Duration>,
-    rttvar: Duration,
     /// Minimum over one minute. Routes change; the delay bound uses the same span to adopt a longer
     /// route.
-    least_rtt: WindowMin,
+    min_rtt: WindowMin,
     loss: f64,
     arrivals: VecDeque<(RemoteTime, Bytes)>,
     arrived: Bytes,
@@ -22,20 +21,26 @@ pub(super) struct PathView {
     reported: u64,
 }
 
-impl PathView {
-    /// Adds a round-trip sample (smoothing of RFC 6298 section 2).
-    pub(super) fn on_rtt(&mut self, now: Time, sample: Duration) {
-        let ns = i64::try_from(nanos(sample)).unwrap_or(i64::MAX - 1);
-        self.least_rtt.insert(now, ns);
-        let Some(srtt) = self.srtt else {
-            (self.srtt, self.rttvar) = (Some(sample), sample / 2);
-            return;
-        };
-        self.rttvar = (self.rttvar * 3 + srtt.abs_diff(sample)) / 4;
-        self.srtt = Some((srtt * 7 + sample) / 8);
+impl Statistics {
+    /// Adds a report.
+    pub(crate) fn on_report(&mut self, now: Time, report: &Report<'_>) {
+        if let Some(sample) = report.rtt {
+            self.on_rtt(now, sample);
+        }
+        self.on_outcomes(report.packets);
+        // Takes back losses of packets that have arrived after all.
+        let arrived = report.spurious.len() as f64;
+        self.loss = (self.loss - LOSS_GAIN * arrived).max(0.0);
     }
 
-    pub(super) fn on_fates(&mut self, fates: &[PacketOutcome]) {
+    /// Adds a round-trip sample (smoothing of RFC 6298 section 2).
+    pub(crate) fn on_rtt(&mut self, now: Time, sample: Duration) {
+        let ns = i64::try_from(nanos(sample)).unwrap_or(i64::MAX - 1);
+        self.min_rtt.insert(now, ns);
+        self.srtt = Some(self.srtt.map_or(sample, |srtt| (srtt * 7 + sample) / 8));
+    }
+
+    fn on_outcomes(&mut self, fates: &[PacketOutcome]) {
         for fate in fates {
             let lost = fate.outcome == Outcome::Lost;
             self.loss += LOSS_GAIN * (f64::from(u8::from(lost)) - self.loss);
@@ -54,50 +59,27 @@ impl PathView {
         }
     }
 
-    /// Takes back losses of packets that have arrived after all.
-    pub(super) fn on_spurious(&mut self, losses: usize) {
-        self.loss = (self.loss - LOSS_GAIN * losses as f64).max(0.0);
-    }
-
     /// Resets rate and loss after a blackout: its losses do not describe the restored path.
-    pub(super) fn forget_rates(&mut self) {
+    pub(crate) fn forget_rates(&mut self) {
         self.arrivals.clear();
         self.arrived = Bytes::ZERO;
         self.loss = 0.0;
     }
 
-    /// Smoothed round-trip time; 100 ms before the first sample.
-    pub(super) fn srtt(&self) -> Duration {
-        self.srtt.unwrap_or(GUESS)
+    pub(super) fn srtt(&self) -> Option<Duration> {
+        self.srtt
     }
 
-    pub(super) fn has_rtt(&self) -> bool {
-        self.srtt.is_some()
+    pub(super) fn min_rtt(&self) -> Option<Duration> {
+        let least = self.min_rtt.min();
+        least.map(|ns| Duration::from_nanos(ns.unsigned_abs()))
     }
 
-    /// One-way propagation delay, estimated as half of the minimum round-trip time.
-    pub(super) fn one_way(&self) -> Duration {
-        self.least_rtt() / 2
-    }
-
-    /// Smallest reordering window: a quarter of the minimum round-trip time (RFC 8985 section 6.2),
-    /// between 8 and 25 ms.
-    pub(super) fn least_reordering(&self) -> Duration {
-        (self.least_rtt() / 4).clamp(Duration::from_millis(8), Duration::from_millis(25))
-    }
-
-    fn least_rtt(&self) -> Duration {
-        let least = self.least_rtt.min();
-        least.map_or(GUESS, |ns| Duration::from_nanos(ns.unsigned_abs()))
-    }
-
-    /// Smoothed loss fraction in 0..=1.
     pub(super) fn loss(&self) -> f64 {
         self.loss
     }
 
-    /// Receive rate over the 500 ms before the newest arrival, or over the time of the newest
-    /// [`MAX_ARRIVALS`] packets.
+    /// Over [`WINDOW`], or over the time of the newest [`MAX_ARRIVALS`] packets.
     pub(super) fn receive_rate(&self) -> Rate {
         if self.arrivals.len() < MAX_ARRIVALS {
             return self.arrived / WINDOW;
@@ -112,18 +94,16 @@ impl PathView {
         (self.arrived - *size) / span
     }
 
-    /// Packets whose arrival was reported, since the start.
     pub(super) fn reported(&self) -> u64 {
         self.reported
     }
 }
 
-impl Default for PathView {
+impl Default for Statistics {
     fn default() -> Self {
         Self {
             srtt: None,
-            rttvar: Duration::ZERO,
-            least_rtt: WindowMin::new(Duration::from_secs(10)),
+            min_rtt: WindowMin::new(Duration::from_secs(10)),
             loss: 0.0,
             arrivals: VecDeque::new(),
             arrived: Bytes::ZERO,
@@ -132,11 +112,6 @@ impl Default for PathView {
     }
 }
 
-/// Longest round-trip time. Feedback that implies more was held by the path, or is a replay: it says
-/// nothing about the delay of packets that leave now.
-pub(super) const MAX_RTT: Duration = Duration::from_secs(10);
-/// Round-trip time assumed before the first sample.
-const GUESS: Duration = Duration::from_millis(100);
 /// Averages over about the last 100 packets.
 const LOSS_GAIN: f64 = 0.01;
 const WINDOW: Duration = Duration::from_millis(500);
@@ -152,7 +127,7 @@ mod tests {
 
     /// Packets of 1,200 bytes that arrive at `rate` for a second, in reports of 25 ms.
     fn receive_rate(rate: Rate) -> Rate {
-        let mut path = PathView::default();
+        let mut path = Statistics::default();
         let size = Bytes(1_200);
         let packets = rate.as_f64() / 9_600.0;
         let fates: Vec<_> = (0..packets as u64)
@@ -168,7 +143,7 @@ mod tests {
             })
             .collect();
         let most = fates.len() / 40;
-        fates.chunks(most).for_each(|part| path.on_fates(part));
+        fates.chunks(most).for_each(|part| path.on_outcomes(part));
         assert_eq!(path.reported(), fates.len() as u64);
         assert!(path.arrivals.len() <= MAX_ARRIVALS);
         path.receive_rate()
@@ -185,17 +160,17 @@ mod tests {
 
     #[test]
     fn the_minimum_rtt_expires_after_one_minute() {
-        let mut path = PathView::default();
-        assert_eq!(path.one_way(), GUESS / 2);
+        let mut path = Statistics::default();
+        assert_eq!(path.min_rtt(), None);
         let ms = Duration::from_millis;
         path.on_rtt(Time::from_secs(1), ms(40));
         for second in 2..59 {
             path.on_rtt(Time::from_secs(second), ms(100));
-            assert_eq!(path.one_way(), ms(20));
+            assert_eq!(path.min_rtt(), Some(ms(40)));
         }
         path.on_rtt(Time::from_secs(61), ms(100));
-        assert_eq!(path.one_way(), ms(50));
+        assert_eq!(path.min_rtt(), Some(ms(100)));
         path.on_rtt(Time::from_secs(62), ms(60));
-        assert_eq!(path.one_way(), ms(30));
+        assert_eq!(path.min_rtt(), Some(ms(60)));
     }
 }

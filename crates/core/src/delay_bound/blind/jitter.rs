@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::window::WindowMin;
+use crate::path::window::WindowMin;
 use crate::units::Time;
 
 /// Standard deviation of the delays without their trend.

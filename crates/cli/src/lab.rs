@@ -5,6 +5,7 @@ mod bulk;
 mod capture;
 mod capture_file;
 mod endpoint_load;
+mod flow_results;
 mod injector;
 mod kernel;
 mod lab_run;
@@ -27,11 +28,12 @@ use tidegate_core::units::Time;
 use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
 use tidegate_live::limits;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
-use tidegate_record::{RunWriter, Span, StagedRun, World};
+use tidegate_record::{Manifest, RunWriter, Span, StagedRun, World};
 use tidegate_sim::runner::{RunResult, baseline};
 use tidegate_sim::scenario::{FlowPlan, MediaPlan, Scenario, TcpPlan, VideoPlan};
 use tidegate_sim::topology;
 
+use self::capture_file::Captures;
 pub(crate) use self::capture_file::captures;
 pub(crate) use self::injector::Injector;
 pub(crate) use self::lab_run::{LabResult, LabRun};
@@ -122,12 +124,7 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     let interrupts = signals::catch()?;
     let made = CreatedFolders::by(dir);
     let has_earlier = RunWriter::check(dir)?;
-    let runs = 1 + scenario.baselines.len();
-    let mut bar = Bar::new("running in real time");
     let mut manifest = run_folder::manifest(World::Lab, scenario);
-    let mut takes: Vec<RunResult> = Vec::with_capacity(runs);
-    let mut kept = Vec::with_capacity(runs);
-    let (mut ended, mut is_whole) = (Time::FAR, false);
     let (service, missing) = service(scenario);
     manifest.notes.extend(missing);
     let partial = PartialRun::new(
@@ -145,44 +142,13 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
         // An earlier run stays until this one is complete.
         partial: (!has_earlier).then_some(&partial),
     };
-    for number in 0..runs {
-        if interrupts.count() > 0 {
-            break;
-        }
-        let cast = match number.checked_sub(1) {
-            None => topology::flow_instances(scenario, seed),
-            Some(i) => vec![baseline(scenario, &scenario.baselines[i], &takes[0], seed)],
-        };
-        let mut progress = |share: f64| bar.show((number as f64 + share) / runs as f64);
-        say(format_args!("running {} in real time", cast[0].name));
-        let again = || {
-            say(format_args!(
-                "the machine was too busy for the emulator or an encoder to keep up: running {} again",
-                cast[0].name
-            ));
-        };
-        let played = stage.play_in_time(&cast, &mut progress, &again);
-        let played = played.inspect_err(|_| made.undo())?;
-        manifest.timing.push(played.timing());
-        kept.push(captures(&played));
-        ended = played.ended;
-        is_whole = played.is_whole;
-        manifest.notes.extend(played.notes);
-        takes.push(played.take);
-    }
-    bar.done();
+    let runs = play_runs(&stage, &mut manifest).inspect_err(|_| made.undo())?;
     let is_cut = interrupts.count() > 0;
     if is_cut {
-        let Some(last) = takes.last() else {
+        let Some(note) = runs.interruption() else {
             made.undo();
             say("interrupted before the first run: no results are kept");
             return Ok(End::Nothing);
-        };
-        let name = &last.flows[0].0.name;
-        let note = if is_whole {
-            format!("interrupted after the run of {name}, which is complete")
-        } else {
-            format!("interrupted in the run of {name}: later results are missing")
         };
         say(format_args!(
             "{note}; the results so far are in {}",
@@ -190,22 +156,87 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
         ));
         manifest.notes.push(note);
         // An incomplete run has no metrics.
-        if !is_whole {
+        if !runs.is_whole {
             let planned = manifest.measured();
             manifest.measure = Some(Span {
-                from: planned.from.min(ended),
-                to: planned.to.min(ended),
+                from: planned.from.min(runs.ended),
+                to: planned.to.min(runs.ended),
             });
         }
     }
-    let also = |dir: &Path| kept.iter().try_for_each(|captures| captures.write(dir));
+    let captures = runs.captures;
+    let also = |dir: &Path| captures.iter().try_for_each(|captures| captures.write(dir));
     let staged = StagedRun::claim(dir)?;
-    let run = run_folder::write(staged, script, manifest, seed, takes, &also)?;
+    let run = run_folder::write(staged, script, manifest, seed, runs.results, &also)?;
     Ok(if is_cut {
         End::Cut(run)
     } else {
         End::Whole(run)
     })
+}
+
+/// The run of the flows, and one of each baseline.
+struct Runs {
+    results: Vec<RunResult>,
+    captures: Vec<Captures>,
+    /// End of the last run.
+    ended: Time,
+    /// Whether the last run is complete.
+    is_whole: bool,
+}
+
+impl Runs {
+    /// What an interrupt left; `None` if it came before the first run.
+    fn interruption(&self) -> Option<String> {
+        let name = &self.results.last()?.flows[0].0.name;
+        Some(if self.is_whole {
+            format!("interrupted after the run of {name}, which is complete")
+        } else {
+            format!("interrupted in the run of {name}: later results are missing")
+        })
+    }
+}
+
+/// Plays the flows, then each baseline, until an interrupt. Adds timing and notes to `manifest`.
+fn play_runs(stage: &LabRun<'_>, manifest: &mut Manifest) -> Result<Runs> {
+    let scenario = &stage.script.scenario;
+    let count = 1 + scenario.baselines.len();
+    let mut bar = Bar::new("running in real time");
+    let mut runs = Runs {
+        results: Vec::with_capacity(count),
+        captures: Vec::with_capacity(count),
+        ended: Time::FAR,
+        is_whole: false,
+    };
+    for number in 0..count {
+        if stage.interrupts.count() > 0 {
+            break;
+        }
+        let flows = match number.checked_sub(1) {
+            None => topology::flow_instances(scenario, stage.seed),
+            Some(i) => {
+                let plan = &scenario.baselines[i];
+                vec![baseline(scenario, plan, &runs.results[0], stage.seed)]
+            }
+        };
+        let name = &flows[0].name;
+        let mut progress = |share: f64| bar.show((number as f64 + share) / count as f64);
+        say(format_args!("running {name} in real time"));
+        let again = || {
+            say(format_args!(
+                "the machine was too busy for the emulator or an encoder to keep up: running {name} again"
+            ));
+        };
+        let played = stage.play_in_time(&flows, &mut progress, &again)?;
+        manifest.timing.push(played.timing());
+        runs.captures.push(captures(&played));
+        runs.ended = played.ended;
+        runs.is_whole = played.is_whole;
+        manifest.notes.extend(played.notes);
+        runs.results.push(played.take);
+    }
+    bar.done();
+    Ok(runs)
 }
 
 /// TCP event service if the scenario has video over TCP, or a note with the reason it is missing.

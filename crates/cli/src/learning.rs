@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use tidegate_console::progress::{counted, say};
+use tidegate_core::control::Prior;
 use tidegate_core::session::sender::Status;
 use tidegate_core::units::{Rate, Time};
 use tidegate_knowledge::gather::{GatherConfig, Gatherer, Recorder};
@@ -124,6 +125,44 @@ impl KnownPaths {
     }
 }
 
+/// The store of a session with one peer.
+#[derive(Debug)]
+pub(crate) struct Knowledge {
+    known: KnownPaths,
+    learner: Learner,
+    /// What is known about the path at the start.
+    pub(crate) prior: Option<Prior>,
+}
+
+impl Knowledge {
+    /// Opens the store, and says what it knows about the path to `peer`. `now` is the time of the
+    /// session's clock.
+    ///
+    /// # Errors
+    /// As [`KnownPaths::open`].
+    pub(crate) fn open(path: &Path, peer: IpAddr, now: Time) -> Result<Self> {
+        let known = KnownPaths::open(path, now)?;
+        let found = known.predict(peer);
+        say(described(found.as_ref()));
+        Ok(Self {
+            learner: known.learner(peer),
+            prior: found.and_then(|found| found.prior()),
+            known,
+        })
+    }
+
+    /// As [`Learner::turn`].
+    pub(crate) fn turn(&mut self, status: &Status, now: Time) {
+        self.learner.turn(status, now);
+    }
+
+    /// Writes what is left, and reports it.
+    pub(crate) fn finish(self, now: Time) {
+        self.learner.finish(now);
+        self.known.finish();
+    }
+}
+
 /// Samples of one session.
 #[derive(Debug)]
 pub(crate) struct Learner {
@@ -196,7 +235,7 @@ fn record(recorder: &Recorder, address: IpAddr, measurement: Measurement) {
 }
 
 /// The prediction of a path, for the user.
-pub(crate) fn described(found: Option<&Prediction>) -> String {
+fn described(found: Option<&Prediction>) -> String {
     let Some(found) = found else {
         return "nothing is known about the path: the start is slow".to_owned();
     };

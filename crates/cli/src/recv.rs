@@ -22,16 +22,16 @@ use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::quantity;
 use tidegate_core::session::config::{FeedbackMode, MEDIA_TYPE, REPAIR_TYPE, ReceiverConfig};
 use tidegate_core::session::receiver::MediaReceiver;
-use tidegate_core::units::{Rate, Time};
+use tidegate_core::units::Time;
 use tidegate_core::wire::payload;
 use tidegate_core::wire::rtp::PayloadType;
 use tidegate_core::wire::sdp::Sdp;
-use tidegate_live::driver::{RunLimits, drive};
-use tidegate_record::{FlowInfo, FlowPath, Side};
+use tidegate_live::driver::drive;
+use tidegate_record::{FlowInfo, Side};
 use tidegate_secure::SecureEndpoint;
 
 use crate::decoding::DecoderArgs;
-use crate::live::{self, FLOW, Folder, JsonArgs, Transport};
+use crate::live::{self, Folder, JsonArgs, Transport};
 use crate::security::{self, Protection, SecurityArgs};
 use crate::send::source;
 use crate::tcp::encryption::TlsArgs;
@@ -157,29 +157,15 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let sdp = args.sdp.as_deref().map(read_sdp).transpose()?;
     let types = payload_types(sdp.as_ref(), undescribed_type(args));
     let protection = protection(args, sdp.as_ref())?;
-    let local_only = !protection.is_secure() && !args.security.insecure;
     let unexpected = Unexpected::default();
-    let mut sockets = address::Listen {
-        at: args.listen.as_deref(),
-        sdp: sdp.as_ref(),
-        from: args.from.as_deref(),
-        types,
-        is_authenticated: protection.is_secure(),
-        local_only,
-    }
-    .open(&unexpected)?;
+    let listen = listen(args, sdp.as_ref(), types, protection.is_secure());
+    let local_only = listen.local_only;
+    let mut sockets = listen.open(&unexpected)?;
     let port = sockets[0].local_addr()?.port();
     let described = sdp.as_ref().and_then(|sdp| sdp.frame_rate);
     let fps = args.fps.or(described).unwrap_or(FrameRate::fps(30));
     let around = LiveContext::enter()?;
-    let name = format!("receive at port {port}");
-    let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
-    let folder = Folder::create(
-        args.run.as_deref(),
-        args.json.summary(),
-        Side::Receiver,
-        manifest,
-    )?;
+    let folder = folder(args, &format!("receive at port {port}"), fps)?;
     let viewer = viewer(args, payload::codec(types.0), fps, &around)?;
     let expected = if sdp.is_some() {
         Expected::Described(types.0)
@@ -192,31 +178,22 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let config = receiver_config(args, sdp.as_ref(), &around, &mut rng);
     let receiver = MediaReceiver::new(config);
     let mut receiver = protection.receiver(receiver, ssrcs(sdp.as_ref()))?;
-    let conditions = RunLimits {
-        clock: around.clock,
-        // The session ends after the receiver's BYE.
-        until: None,
-        stop: around.stop.clone(),
-    };
     let mut left = None;
+    // The session ends after the receiver's BYE.
     let ended = drive(
         &mut receiver,
         &mut sockets,
-        &conditions,
+        &around.conditions(),
         &mut rng,
         &mut (),
         |receiver, now| {
             let receiver = receiver.inner_mut();
             reporter.turn(receiver, now);
-            left = left.or_else(|| {
-                let unread = reporter.is_unread().then_some(Left::Unread);
-                unread.or(reason_to_leave(
-                    args,
-                    receiver,
-                    now,
-                    around.interrupts.count(),
-                ))
-            });
+            let unread = reporter.is_unread().then_some(Left::Unread);
+            let interrupts = around.interrupts.count();
+            left = left
+                .or(unread)
+                .or_else(|| reason_to_leave(args, receiver, now, interrupts));
             if left.is_some() {
                 receiver.close();
             }
@@ -232,6 +209,23 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let advice = unexpected.advice(expected);
     let code = verdict(args, left, &receiver, port, advice.as_deref())?;
     printed.map(|()| code)
+}
+
+/// Where to listen, and to whom.
+fn listen<'a>(
+    args: &'a RecvArgs,
+    sdp: Option<&'a Sdp>,
+    types: (PayloadType, PayloadType),
+    is_authenticated: bool,
+) -> address::Listen<'a> {
+    address::Listen {
+        at: args.listen.as_deref(),
+        sdp,
+        from: args.from.as_deref(),
+        types,
+        is_authenticated,
+        local_only: !is_authenticated && !args.security.insecure,
+    }
 }
 
 /// Checks the combination of options.
@@ -337,18 +331,18 @@ fn viewer(
     Viewer::start(watch, around.stop.clone()).map(Some)
 }
 
+/// Run folder of a run called `name`.
+fn folder(args: &RecvArgs, name: &str, fps: FrameRate) -> Result<Folder> {
+    let manifest = live::manifest(name, args.duration, flow_info(args, fps));
+    let (dir, summary) = (args.run.as_deref(), args.json.summary());
+    Folder::create(dir, summary, Side::Receiver, manifest)
+}
+
 fn flow_info(args: &RecvArgs, fps: FrameRate) -> FlowInfo {
     FlowInfo {
-        name: FLOW.to_owned(),
-        class: FLOW.to_owned(),
-        control: "remote".to_owned(),
-        baseline: false,
         delay_bound: Some(args.delay_bound),
-        floor: Rate::ZERO,
         frame_rate: Some(fps),
-        one_clock: false,
-        way: FlowPath::default(),
-        active: None,
+        ..live::flow_info("remote")
     }
 }
 

@@ -14,28 +14,28 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ArgGroup;
-use tidegate_core::control::{Algorithm as _, Demand, Prior, Start};
 use tidegate_core::controller::settings::SettingError;
 use tidegate_core::controller::{ControllerConfig, Controllers};
-use tidegate_core::delay_bound::{PlannerConfig, check_frame_time};
+use tidegate_core::delay_bound::check_frame_time;
 use tidegate_core::media::{Codec, FrameRate};
 use tidegate_core::quantity;
-use tidegate_core::session::config::FIXED_PACE;
-use tidegate_core::session::config::{SenderConfig, Streams};
-use tidegate_core::session::sender::{MediaSender, SenderFailure};
+use tidegate_core::session::config::{FIXED_PACE, SenderConfig, Streams};
+use tidegate_core::session::sender::SenderFailure;
+use tidegate_core::session::setup::RateSetup;
 use tidegate_core::session::stream::Streamer;
 use tidegate_core::trace::BreakerCause;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::payload;
 use tidegate_core::wire::sdp::{Crypto, CryptoSuite, Feedback, Sdp, Source};
-use tidegate_live::driver::{DriveError, RunLimits, drive};
+use tidegate_live::driver::{DriveError, drive};
 use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_media::{Preset, Size};
-use tidegate_record::{FlowInfo, FlowPath, Side};
+use tidegate_record::{FlowInfo, Side, Summary};
+use tidegate_secure::SecureEndpoint;
 
 use crate::encoder_speed::Timed;
-use crate::learning::{KnownPaths, described};
-use crate::live::{self, FLOW, Folder, JsonArgs, Limits, TraceBuffer, Transport};
+use crate::learning::Knowledge;
+use crate::live::{self, Folder, JsonArgs, Limits, TraceBuffer, Transport};
 use crate::security::{self, Protection, SecurityArgs};
 use crate::tcp::TcpArgs;
 use addresses::{Route, check_target};
@@ -157,96 +157,98 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let around = LiveContext::enter()?;
     let mut config = sender_config(args, &opened, &around, &mut rng);
     config.packet_size = protection.inner_size(config.packet_size);
-    if let Some(bound) = config.delay_bound
-        && let Err(slow) = check_frame_time(bound, config.frame_rate, config.rates.0)
-    {
-        say(format_args!("warning: {slow} (--delay-bound, --fps)"));
-    }
+    warn_of_long_frames(&config);
     if let Some(file) = &args.sdp {
         let sdp = describe(args, &route, &config, &opened, protection.description());
         write_sdp(file, &sdp)?;
     }
-    let flow = flow_info(args, &config);
-    let manifest = live::manifest(&format!("send to {to}"), args.duration, flow);
-    let folder = Folder::create(
-        args.run.as_deref(),
-        args.json.summary(),
-        Side::Sender,
-        manifest,
-    )?;
-    let known = args.knowledge.as_deref();
-    let known = known.map(|file| KnownPaths::open(file, around.clock.now()));
-    let known = known.transpose()?;
-    let prior = known.as_ref().and_then(|known| {
-        let found = known.predict(route.peer.ip());
-        say(described(found.as_ref()));
-        found?.prior()
-    });
-    let mut learner = known.as_ref().map(|known| known.learner(route.peer.ip()));
-    let sender = make_sender(args, config, prior, &mut rng);
-    let (encoder, pace) = Timed::new(
-        opened.session,
-        around.clock,
-        opened.watch,
-        slow_encoder_advice(args.codec),
-    );
+    let folder = folder(args, to, &config)?;
+    let known = |file: &PathBuf| Knowledge::open(file, route.peer.ip(), around.clock.now());
+    let knowledge = args.knowledge.as_ref().map(known).transpose()?;
+    let control = args.control();
+    let setup = RateSetup {
+        prior: knowledge.as_ref().and_then(|known| known.prior),
+        yields: args.yielding,
+        ..RateSetup::new(&control, Time::ZERO)
+    };
+    let sender = setup.sender(config, &mut rng);
+    let advice = slow_encoder_advice(args.codec);
+    let (encoder, pace) = Timed::new(opened.session, around.clock, opened.watch, advice);
     let pipe = EncoderThread::start(encoder, around.stop.clone())
         .context("cannot start the encoder thread")?;
     let mut stream = protection.sender(Streamer::new(sender, pipe))?;
-    let mut reporter = Reporter::new(args, &opened.what, &route, folder, pace);
-    let events = TraceBuffer::default();
-    let mut shutdown = Shutdown::default();
+    let reporter = Reporter::new(args, &opened.what, &route, folder, pace);
     let Route { mut sockets, peer } = route;
-    let conditions = RunLimits {
-        clock: around.clock,
-        until: None,
-        stop: around.stop.clone(),
+    let mut session = Session {
+        reporter,
+        knowledge,
+        shutdown: Shutdown::default(),
     };
+    let events = TraceBuffer::default();
     let ended = drive(
         &mut stream,
         &mut sockets,
-        &conditions,
+        &around.conditions(),
         &mut rng,
         &mut &events,
-        |stream, now| {
-            let interrupts = around.interrupts.count();
-            if !stream.is_ready() {
-                // Nothing was sent that could be shut down.
-                return if interrupts > 0 {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
-                };
-            }
-            shutdown.turn(stream.inner_mut(), now, interrupts);
-            reporter.turn(stream.inner_mut(), now, &events.take());
-            if let Some(learner) = &mut learner {
-                learner.turn(&stream.inner().sender().status(), now);
-            }
-            ControlFlow::Continue(())
-        },
+        |stream, now| session.turn(stream, now, around.interrupts.count(), &events),
     );
-    if let Some(learner) = learner {
-        learner.finish(around.clock.now());
-    }
-    if let Some(known) = known {
-        known.finish();
-    }
-    let summary = reporter.finish(stream.inner_mut(), around.clock.now(), &events.take())?;
+    let summary = session.finish(stream.inner_mut(), around.clock.now(), &events)?;
     // A failure of the stream is more important than one of the output.
     let printed = args.json.print(summary.as_ref());
     if ended?.refused && around.interrupts.count() == 0 {
         // The stream ended before the driver gave up.
         bail!(DriveError::ConnectionRefused { peer });
     }
-    if stream.has_failed() {
-        bail!(EnvironmentError::new(format_args!(
-            "no answer from {peer} with this key: check that `tidegate recv` runs there with the \
-            same --key-file, and that no firewall is on the path"
-        )));
-    }
-    let code = verdict(stream.inner(), peer)?;
+    let code = verdict(&stream, peer)?;
     printed.map(|()| code)
+}
+
+/// Output of a session, what it learns, and its end after Ctrl-C.
+struct Session {
+    reporter: Reporter,
+    knowledge: Option<Knowledge>,
+    shutdown: Shutdown,
+}
+
+impl Session {
+    fn turn(
+        &mut self,
+        stream: &mut SecureEndpoint<Stream>,
+        now: Time,
+        interrupts: u32,
+        events: &TraceBuffer,
+    ) -> ControlFlow<()> {
+        if !stream.is_ready() {
+            // Nothing was sent that could be shut down.
+            return if interrupts > 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            };
+        }
+        let stream = stream.inner_mut();
+        self.shutdown.turn(stream, now, interrupts);
+        self.reporter.turn(stream, now, &events.take());
+        if let Some(knowledge) = &mut self.knowledge {
+            knowledge.turn(&stream.sender().status(), now);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// # Errors
+    /// The run folder cannot be completed.
+    fn finish(
+        self,
+        stream: &mut Stream,
+        now: Time,
+        events: &TraceBuffer,
+    ) -> Result<Option<Summary>> {
+        if let Some(knowledge) = self.knowledge {
+            knowledge.finish(now);
+        }
+        self.reporter.finish(stream, now, &events.take())
+    }
 }
 
 /// Protection of the stream to `peer`.
@@ -266,7 +268,14 @@ fn protection(args: &SendArgs, peer: SocketAddr) -> Result<Protection> {
 }
 
 /// Result of the session.
-fn verdict(stream: &Stream, peer: SocketAddr) -> Result<ExitCode> {
+fn verdict(stream: &SecureEndpoint<Stream>, peer: SocketAddr) -> Result<ExitCode> {
+    if stream.has_failed() {
+        bail!(EnvironmentError::new(format_args!(
+            "no answer from {peer} with this key: check that `tidegate recv` runs there with the \
+            same --key-file, and that no firewall is on the path"
+        )));
+    }
+    let stream = stream.inner();
     if let Some(error) = stream.error() {
         bail!("{error}");
     }
@@ -298,6 +307,15 @@ fn open_input(args: &SendArgs) -> Result<OpenedSource> {
     OpenedSource::open(&args.input, args.size, args.fps, args.looped, encoding)
 }
 
+/// Warns of frames at the lowest rate that take as long as the delay bound.
+fn warn_of_long_frames(config: &SenderConfig) {
+    if let Some(bound) = config.delay_bound
+        && let Err(slow) = check_frame_time(bound, config.frame_rate, config.rates.0)
+    {
+        say(format_args!("warning: {slow} (--delay-bound, --fps)"));
+    }
+}
+
 /// Advice for a slow encoder.
 fn slow_encoder_advice(codec: Codec) -> &'static str {
     match codec {
@@ -306,18 +324,19 @@ fn slow_encoder_advice(codec: Codec) -> &'static str {
     }
 }
 
+fn folder(args: &SendArgs, to: &str, config: &SenderConfig) -> Result<Folder> {
+    let name = format!("send to {to}");
+    let manifest = live::manifest(&name, args.duration, flow_info(args, config));
+    let (dir, summary) = (args.run.as_deref(), args.json.summary());
+    Folder::create(dir, summary, Side::Sender, manifest)
+}
+
 fn flow_info(args: &SendArgs, config: &SenderConfig) -> FlowInfo {
     FlowInfo {
-        name: FLOW.to_owned(),
-        class: FLOW.to_owned(),
-        control: args.control().name().to_owned(),
-        baseline: false,
         delay_bound: config.delay_bound,
         floor: config.rates.0,
         frame_rate: Some(config.frame_rate),
-        one_clock: false,
-        way: FlowPath::default(),
-        active: None,
+        ..live::flow_info(args.control().name())
     }
 }
 
@@ -415,27 +434,6 @@ fn sender_config(
         config.delay_bound = Some(args.delay_bound);
     }
     config
-}
-
-fn make_sender(
-    args: &SendArgs,
-    config: SenderConfig,
-    prior: Option<Prior>,
-    rng: &mut dyn rand_core::Rng,
-) -> MediaSender {
-    let (floor, ceiling) = config.rates;
-    let demand = Demand {
-        floor,
-        ceiling,
-        shares: 1,
-    };
-    let mut start = Start::new(Time::ZERO, config.packet_size, demand);
-    start.prior = prior;
-    let planner = PlannerConfig {
-        yields: args.yielding,
-        ..PlannerConfig::new(floor, ceiling)
-    };
-    MediaSender::new(config, args.control().start(&start), Some(planner), rng)
 }
 
 /// Description of the stream.

@@ -9,11 +9,10 @@ use tidegate_core::media::{FrameRate, Quality};
 use tidegate_core::random::{Seed, unit};
 use tidegate_core::trace::{DropCause, Event, KeyCause};
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_record::{Bin, Count};
 use tidegate_record::{
-    BinRow, CapacityStep, EventRow, FlowInfo, FlowPath, FlowRun, FrameKind, LinkInfo, LinkSample,
-    Manifest, PacketOutcome, PacketRow, ReceivedFrame, Run, SavableRow, SentFrame, ShownFrame,
-    Side, Span, World, summarise,
+    Bin, BinRow, CapacityStep, Count, EventRow, FlowInfo, FlowPath, FlowRun, FrameKind, LinkInfo,
+    LinkSample, Manifest, PacketOutcome, PacketRow, ReceivedFrame, Run, SavableRow, SentFrame,
+    ShownFrame, Side, Span, World, summarise,
 };
 
 /// Sixty seconds at thirty frames per second.

@@ -4,10 +4,9 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use rand_core::Rng;
-use tidegate_core::control::{Algorithm as _, Context, Demand, Outcome, Start};
+use tidegate_core::control::{Context, Outcome};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::fixed::FixedConfig;
-use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Check, Endpoint, Input, Output};
 use tidegate_core::link::LinkConfig;
 use tidegate_core::media::FrameEncoder;
@@ -16,7 +15,8 @@ use tidegate_core::session::config::{FIXED_PACE, ReceiverConfig, SenderConfig, S
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::receiver::MediaReceiver;
-use tidegate_core::session::sender::{MediaSender, SentFrame};
+use tidegate_core::session::sender::SentFrame;
+use tidegate_core::session::setup::RateSetup;
 use tidegate_core::session::stream::{Direct, EncodePipe, Streamer};
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time};
 use tidegate_core::wire::ntp::{NtpShort, RemoteClock};
@@ -115,20 +115,13 @@ impl FlowInstance {
         let mut streams = streams(&mut rng);
         streams.media_type = payload::payload_type(video.encoder.codec());
         let config = self.sender_config(video, streams);
-        let demand = Demand {
-            floor: video.floor,
-            ceiling: video.ceiling,
-            shares: 1,
-        };
-        let mut start = Start::new(Time::ZERO + self.plan.start, config.packet_size, demand);
-        start.prior = self.plan.prior;
-        let controller = self.controller().start(&start);
-        let planner = PlannerConfig {
+        let setup = RateSetup {
+            control: &self.controller(),
+            now: Time::ZERO + self.plan.start,
+            prior: self.plan.prior,
             yields: self.plan.yielding,
-            ..PlannerConfig::new(video.floor, video.ceiling)
         };
-        // A fixed rate has no delay bound in its configuration.
-        let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
+        let sender = setup.sender(config, &mut rng);
         Ok(Player::Video(Streamer::new(sender, pipe(video)?)))
     }
 

@@ -1,25 +1,23 @@
 //! Hosts, sockets and threads of one run in the lab.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
-use tidegate_core::control::{Ecn, Kind, Outcome};
 use tidegate_core::link::{NetworkConfig, Outage};
 use tidegate_core::random::Seed;
-use tidegate_core::session::history::PacketRow;
-use tidegate_core::units::{Bytes, RemoteTime, Time};
+use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
 use tidegate_live::driver::{Interrupts, StopFlag};
 use tidegate_live::emulator::{
-    Emulator, EmulatorConfig, EmulatorLog, EmulatorReport, Host, HostRoute, UnconnectedHosts,
+    Emulator, EmulatorConfig, EmulatorReport, Host, HostRoute, UnconnectedHosts,
 };
 use tidegate_live::encoder_thread::EncoderThread;
-use tidegate_record::{self as record, BIN, EndpointTiming, Timing, packet_row};
+use tidegate_live::netns::Namespace;
+use tidegate_record::{self as record, BIN, EndpointTiming, Timing};
 use tidegate_sim::coordination::CpPlan;
-use tidegate_sim::flow_endpoints::{FlowInstance, FlowResult, Passage};
+use tidegate_sim::flow_endpoints::FlowInstance;
 use tidegate_sim::interactive::StreamPlan;
 use tidegate_sim::meter::Meter;
 use tidegate_sim::runner::RunResult;
@@ -27,15 +25,16 @@ use tidegate_sim::scenario::{MediaPlan, TcpPlan, TcpSender, VideoPlan};
 use tidegate_sim::topology::{self, back_of, path_of};
 use tidegate_sim::traffic::web;
 
-use super::capture::{self, CapturedPacket};
+use super::capture::CapturedPacket;
 use super::endpoint_load::EndpointLoad;
+use super::flow_results::{count_reports, join, meter, passed, settle};
 use super::injector::{self, Injector};
 use super::kernel::KernelTcp;
 use super::netns_pair::{Endpoint, LabPlayer, NetnsPair, RECEIVER, SENDER, StartGate};
 use super::partial_run::PartialRun;
 use super::records::Records;
 use super::service::Service;
-use super::sites::SitePair;
+use super::sites::{SitePair, Sites};
 use super::stream::Sources;
 use super::{browsers, bulk, replay, sites, stream};
 use crate::run_folder::LoadedScenario;
@@ -130,6 +129,16 @@ impl FlowThreads {
     }
 }
 
+/// Where the threads of flows run.
+struct Stage<'a> {
+    hosts: &'a UnconnectedHosts,
+    sites: &'a Sites,
+    /// Stop flag of the receivers.
+    stop: &'a StopFlag,
+    gate: &'a StartGate,
+    load: &'a EndpointLoad,
+}
+
 impl LabRun<'_> {
     /// Runs `cast`. If the emulator was late despite real-time priority, or an endpoint lacked
     /// processor time, the machine was stalled or busy and the results are unreliable: `again` is
@@ -173,86 +182,42 @@ impl LabRun<'_> {
         let scenario = &self.script.scenario;
         browsers::share_hosts(&mut cast);
         let mut network = topology::network(scenario, &cast)?;
-        let mut cuts = self.cuts(&mut network, &cast).into_iter();
+        let cuts = self.cuts(&mut network, &cast);
         // The encoders render their scenes before the clock starts.
-        let (stop, load) = (StopFlag::new()?, EndpointLoad::default());
-        let (mut parts, mut coordinated) = (Vec::with_capacity(cast.len()), 0);
-        for role in &cast {
-            let flag = StopFlag::new()?;
-            let part = match role.plan.media.cp() {
-                Some(plan) => {
-                    coordinated += 1;
-                    FlowEndpoints::Coordinated(plan.clone(), coordinated)
-                }
-                None => self.part(role, &flag, &load)?,
-            };
-            parts.push((part, flag));
-        }
-        let furnished =
+        let load = EndpointLoad::default();
+        let parts = self.parts(&cast, &load)?;
+        let notes = kernel_notes(&cast, &parts);
+        let unconnected =
             UnconnectedHosts::new(2 * cast.len() as u16).context("cannot make the hosts")?;
-        let (mut performers, mut notes) = (Vec::with_capacity(cast.len()), Vec::new());
-        let mut outages = Vec::new();
-        let gate = StartGate::default();
+        let (stop, gate) = (StopFlag::new()?, StartGate::default());
         let plans = &scenario.aggregations;
-        let sites = sites::start(&cast, plans, hosts, &furnished, self.seed, (&gate, &stop))?;
-        for (i, (role, (part, flag))) in cast.iter().zip(parts).enumerate() {
-            if let FlowEndpoints::Bulk(kernel, _)
-            | FlowEndpoints::Browsers(kernel, _)
-            | FlowEndpoints::Stream(kernel, _) = &part
-            {
-                for note in &kernel.notes {
-                    let note = format!("{}: {note}", role.class);
-                    // The flows of a class have the same.
-                    if !notes.contains(&note) {
-                        notes.push(note);
-                    }
-                }
-            }
-            let pair = role
-                .plan
-                .media
-                .cp()
-                .and_then(|plan| sites.get(&plan.points));
-            let hosts = pair.map_or_else(|| hosts(i), |pair| pair.hosts);
-            let own = || hosts.map(|host| furnished.namespace(host));
-            let place = NetnsPair {
-                namespaces: pair.map_or_else(own, SitePair::namespaces),
-                hosts,
-                role,
-                seed: self.seed,
-                until: Time::ZERO + scenario.duration + TAIL,
-                stop: &stop,
-                gate: &gate,
-                load: &load,
-            };
-            if let FlowEndpoints::Stream(..) = &part
-                && let Some(cut) = cuts.next()
-            {
-                outages.push((place.namespaces[0].clone(), cut));
-            }
-            let pair = self.perform(&place, part, flag);
-            performers.push(pair.with_context(|| format!("flow {:?}", role.name))?);
-        }
-        notes.dedup();
+        let sites = sites::start(&cast, plans, hosts, &unconnected, self.seed, (&gate, &stop))?;
+        let stage = Stage {
+            hosts: &unconnected,
+            sites: &sites,
+            stop: &stop,
+            gate: &gate,
+            load: &load,
+        };
+        let (flows, outages) = self.start_flows(&cast, parts, cuts, &stage)?;
         let config = self.emulator(network, &cast);
-        let emulator = Emulator::join(furnished, &config).context("cannot start the emulator")?;
+        let emulator = Emulator::join(unconnected, &config).context("cannot start the emulator")?;
         partial.map_or(Ok(()), |partial| partial.begin(&cast))?;
         gate.open(config.clock);
         let injectors = outages
             .into_iter()
             .map(|(host, cut)| injector::start_blackhole(&host, cut, config.clock, stop.clone()));
         let injectors = injectors.collect::<Result<Vec<_>>>()?;
-        self.watch(&performers, config.clock, partial, progress);
+        self.watch(&flows, config.clock, partial, progress);
         let ended = config.clock.now();
         let is_whole = self.interrupts.count() == 0;
         stop.set();
         for injector in injectors {
-            injector
-                .join()
-                .map_err(|_| anyhow!("the injector panicked"))??;
+            let ended = injector.join();
+            ended.map_err(|_| anyhow!("the injector panicked"))??;
         }
         sites::end(sites)?;
-        let (mut take, over_tcp) = self.collect(cast, performers)?;
+        let (mut take, over_tcp) = self.collect(cast, flows)?;
         let (report, log) = emulator.stop()?;
         let captures = over_tcp.into_iter().map(|i| settle(&mut take, i, &log));
         let captures = captures.collect();
@@ -268,6 +233,64 @@ impl LabRun<'_> {
             notes,
             captures,
         })
+    }
+
+    /// How the endpoints of each flow run, and the flag that stops the flow.
+    fn parts(
+        &self,
+        cast: &[FlowInstance],
+        load: &EndpointLoad,
+    ) -> Result<Vec<(FlowEndpoints, StopFlag)>> {
+        let mut coordinated = 0;
+        let parts = cast.iter().map(|role| -> Result<_> {
+            let flag = StopFlag::new()?;
+            let part = match role.plan.media.cp() {
+                Some(plan) => {
+                    coordinated += 1;
+                    FlowEndpoints::Coordinated(plan.clone(), coordinated)
+                }
+                None => self.part(role, &flag, load)?,
+            };
+            Ok((part, flag))
+        });
+        parts.collect()
+    }
+
+    /// Starts the threads of all flows. Also returns the outages of routes, with the namespace of
+    /// their sender.
+    fn start_flows(
+        &self,
+        cast: &[FlowInstance],
+        parts: Vec<(FlowEndpoints, StopFlag)>,
+        cuts: Vec<Vec<Outage>>,
+        stage: &Stage<'_>,
+    ) -> Result<(Vec<FlowThreads>, RouteOutages)> {
+        let mut cuts = cuts.into_iter();
+        let (mut flows, mut outages) = (Vec::with_capacity(cast.len()), Vec::new());
+        for (i, (role, (part, flag))) in cast.iter().zip(parts).enumerate() {
+            let plan = role.plan.media.cp();
+            let site = plan.and_then(|plan| stage.sites.get(&plan.points));
+            let hosts = site.map_or_else(|| hosts(i), |site| site.hosts);
+            let own = || hosts.map(|host| stage.hosts.namespace(host));
+            let place = NetnsPair {
+                namespaces: site.map_or_else(own, SitePair::namespaces),
+                hosts,
+                role,
+                seed: self.seed,
+                until: Time::ZERO + self.script.scenario.duration + TAIL,
+                stop: stage.stop,
+                gate: stage.gate,
+                load: stage.load,
+            };
+            if let FlowEndpoints::Stream(..) = &part
+                && let Some(cut) = cuts.next()
+            {
+                outages.push((place.namespaces[0].clone(), cut));
+            }
+            let threads = self.perform(&place, part, flag);
+            flows.push(threads.with_context(|| format!("flow {:?}", role.name))?);
+        }
+        Ok((flows, outages))
     }
 
     /// Configuration of the emulator for these flows. The clock starts now.
@@ -470,33 +493,27 @@ impl LabRun<'_> {
     }
 }
 
-/// Adds results of a kernel TCP flow that only the emulator's log has.
-fn settle(take: &mut RunResult, flow: usize, log: &EmulatorLog) -> (String, Vec<CapturedPacket>) {
-    let there = capture::passings(log, path_of(flow));
-    let back = capture::passings(log, back_of(flow));
-    capture::meter(&mut take.meter, flow, &there, &back);
-    let (role, takings) = &mut take.flows[flow];
-    if let Some(record) = &mut takings.stream {
-        record.slots = capture::slots(&there);
-    }
-    if role.plan.count == 1 {
-        takings.packets = capture::packets(&there);
-    }
-    (role.name.clone(), there)
-}
+/// Outages of routes, with the namespace of their sender.
+type RouteOutages = Vec<(Namespace, Vec<Outage>)>;
 
-/// Counts the reports of RTP receivers, which the endpoints do not record.
-fn count_reports(take: &mut RunResult, log: &EmulatorLog) {
-    for (flow, (role, takings)) in take.flows.iter().enumerate() {
-        if role.plan.media.video().is_none() || takings.stream.is_some() {
-            continue;
-        }
-        for passing in capture::passings(log, back_of(flow)) {
-            if let Some((at, _)) = passing.arrived {
-                take.meter.count_returned(flow, at, passing.sent);
+/// Differences between the plans of the flows and their kernel's TCP, once per class.
+fn kernel_notes(cast: &[FlowInstance], parts: &[(FlowEndpoints, StopFlag)]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (role, (part, _)) in cast.iter().zip(parts) {
+        if let FlowEndpoints::Bulk(kernel, _)
+        | FlowEndpoints::Browsers(kernel, _)
+        | FlowEndpoints::Stream(kernel, _) = part
+        {
+            for note in &kernel.notes {
+                let note = format!("{}: {note}", role.class);
+                // The flows of a class have the same.
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
             }
         }
     }
+    notes
 }
 
 /// The flow's video over TCP, if it has one.
@@ -509,76 +526,9 @@ fn stream_of(role: &FlowInstance) -> Option<(&VideoPlan, &StreamPlan)> {
     Some((video, video.stream.as_deref()?))
 }
 
-/// Adds the flow's packets to the meter. Packets that did not arrive by the end are not drops.
-fn meter(meter: &mut Meter, flow: usize, sender: &FlowResult) {
-    for row in sender.packets.iter().map(packet_row) {
-        if row.kind == Kind::Dummy {
-            meter.dummy_sent(flow, row.sent);
-            if let Some(at) = row.arrived {
-                meter.dummy_arrived(flow, at);
-            }
-            continue;
-        }
-        meter.sent(flow, row.sent, row.size);
-        match row.arrived {
-            Some(at) => meter.arrived(flow, at, row.size, row.sent),
-            None if row.outcome == record::PacketOutcome::Lost => meter.dropped(flow, row.sent),
-            None => {}
-        }
-    }
-    for passage in sender.passages.iter().filter(|passage| passage.arrived) {
-        meter.count_returned(flow, passage.at, passage.sent);
-    }
-}
-
-/// Packets of a modelled flow: those that the sender sent, with their arrivals at the receiver.
-fn passed(sender: &FlowResult, receiver: &FlowResult) -> Vec<PacketRow> {
-    // Packets with the same send time arrive in that order, except for lost ones.
-    let mut arrivals: BTreeMap<(Time, u32), VecDeque<Time>> = BTreeMap::new();
-    for passage in receiver.passages.iter().filter(|passage| passage.arrived) {
-        let same = arrivals.entry((passage.sent, passage.size));
-        same.or_default().push_back(passage.at);
-    }
-    let sent = sender.passages.iter().filter(|passage| !passage.arrived);
-    let row = |(seq, passage): (usize, &Passage)| {
-        let same = arrivals.get_mut(&(passage.at, passage.size));
-        let arrived = same.and_then(VecDeque::pop_front);
-        PacketRow {
-            seq: seq as u64,
-            kind: passage.kind,
-            size: Bytes(u64::from(passage.size)),
-            sent: passage.at,
-            outcome: Some(arrived.map_or(Outcome::Lost, |at| Outcome::Received {
-                at: RemoteTime(at.as_nanos()),
-                ecn: Ecn::NotEct,
-            })),
-        }
-    };
-    sent.enumerate().map(row).collect()
-}
-
 /// Each flow has its own sender and receiver hosts, so that its routes are independent.
 fn hosts(flow: usize) -> [Host; 2] {
     [2 * flow, 2 * flow + 1].map(|number| Host(number as u16))
-}
-
-fn join(
-    worker: Endpoint,
-    flow: &str,
-    side: record::Side,
-    events: &mut Vec<record::EventRow>,
-) -> Result<FlowResult> {
-    let result = worker
-        .join()
-        .map_err(|_| anyhow!("flow {flow:?}: the {side:?} panicked"))?;
-    let (takings, said) = result.with_context(|| format!("flow {flow:?}"))?;
-    events.extend(said.into_iter().map(|(at, event)| record::EventRow {
-        at,
-        flow: flow.to_owned(),
-        side,
-        event,
-    }));
-    Ok(takings)
 }
 
 /// Time for packets in flight to arrive after the last capture.

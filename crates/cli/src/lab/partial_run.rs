@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use tidegate_console::progress::say;
-use tidegate_record::{EventRow, FlowInfo, Manifest, RunWriter, Side, WriteError};
-use tidegate_record::{packet_row, received_row, sent_row};
+use tidegate_record::{
+    EventRow, FlowInfo, Manifest, RunWriter, Side, WriteError, packet_row, received_row, sent_row,
+};
 use tidegate_sim::flow_endpoints::FlowInstance;
 
 use super::records::Records;

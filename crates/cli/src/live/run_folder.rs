@@ -7,9 +7,8 @@ use anyhow::{Result, ensure};
 use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
-use tidegate_record::{Count, Totals};
 use tidegate_record::{
-    Manifest, RunReader, RunWriter, Side, Summary, TotalsRow, WriteError, summarise,
+    Count, Manifest, RunReader, RunWriter, Side, Summary, Totals, TotalsRow, WriteError, summarise,
 };
 
 use tidegate_console::context::secret_seed;

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use tidegate_core::units::Time;
-use tidegate_record::Totals;
-use tidegate_record::{ReceivedFrame, ShownFrame, Summary};
+use tidegate_record::{ReceivedFrame, ShownFrame, Summary, Totals};
 
 use super::numbering::{MISFIT, Numbering};
 use super::pipe::PipeWriter;

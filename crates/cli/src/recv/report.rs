@@ -9,8 +9,7 @@ use tidegate_core::media::FrameRate;
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::receiver::MediaReceiver;
 use tidegate_core::units::{Bytes, Time};
-use tidegate_record::Count;
-use tidegate_record::received_row;
+use tidegate_record::{Count, received_row};
 
 use super::RecvArgs;
 use super::keep::{ByteStream, Finished, Keeper};

@@ -1,6 +1,7 @@
 //! `tidegate recv --transport tcp`: a player with a discard threshold, which records the arrival
 //! time of each frame.
 
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,16 +15,14 @@ use tidegate_core::session::tcp::{Punctuality, TcpReceiver};
 use tidegate_core::units::Time;
 use tidegate_live::driver::{RunLimits, StopFlag};
 use tidegate_live::tcp::{Admitted, ReceiverEnd, receive};
-use tidegate_record::Count;
-use tidegate_record::received_row;
-use tidegate_record::{ShownFrame, Side};
+use tidegate_record::{Count, ShownFrame, received_row};
 
 use super::keep::{ByteStream, Finished, Keeper};
 use super::numbering::{Numbering, Turns};
 use super::viewer::{self, Viewer, Watch};
 use super::window::Window;
-use super::{RecvArgs, flow_info};
-use crate::live::{self, Folder, Intervals, rounded, totals};
+use super::{RecvArgs, folder};
+use crate::live::{self, Intervals, rounded, totals};
 use crate::tcp::endpoints::End;
 use tidegate_console::context::LiveContext;
 use tidegate_console::exit::EnvironmentError;
@@ -57,13 +56,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
         since,
     } = incoming;
     let name = format!("receive from {} over TCP", socket.peer());
-    let manifest = live::manifest(&name, args.duration, flow_info(args, fps));
-    let folder = Folder::create(
-        args.run.as_deref(),
-        args.json.summary(),
-        Side::Receiver,
-        manifest,
-    )?;
+    let folder = folder(args, &name, fps)?;
     let keeper = Keeper::new(byte_stream, progress, folder);
     let stop = around.stop.clone();
     let mut player = Player::new(args, fps, keeper, stop, since)?;
@@ -90,21 +83,30 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     }
     let asked = ended? == ReceiverEnd::Callback;
     if asked && receiver.packets() == 0 && around.interrupts.count() == 0 {
-        bail!(EnvironmentError::new(format_args!(
-            "no data arrived from {} in time: it has no data yet, or serves another player; wait \
-            until that player has left, or give a longer {}",
-            socket.peer(),
-            if idle { "--idle-timeout" } else { "--duration" }
-        )));
+        bail!(no_data(socket.peer(), idle));
     }
     if idle {
-        bail!(EnvironmentError::new(format_args!(
-            "no complete frame has arrived for {} s and the sender sent no BYE: the sender hangs, \
-            or the path is interrupted",
-            args.idle_timeout.as_secs_f64()
-        )));
+        bail!(silence(args.idle_timeout));
     }
     printed.map(|()| ExitCode::SUCCESS)
+}
+
+/// The sender sent nothing until the end of the idle timeout, or of the duration.
+fn no_data(peer: SocketAddr, idle: bool) -> EnvironmentError {
+    EnvironmentError::new(format_args!(
+        "no data arrived from {peer} in time: it has no data yet, or serves another player; wait \
+        until that player has left, or give a longer {}",
+        if idle { "--idle-timeout" } else { "--duration" }
+    ))
+}
+
+/// The sender stopped sending for `timeout`.
+fn silence(timeout: Duration) -> EnvironmentError {
+    EnvironmentError::new(format_args!(
+        "no complete frame has arrived for {} s and the sender sent no BYE: the sender hangs, or \
+        the path is interrupted",
+        timeout.as_secs_f64()
+    ))
 }
 
 /// Connection to the sender. `None` if the user interrupts the wait.

@@ -9,8 +9,7 @@ use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::sender::{SentFrame, Status};
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Rate, Time};
-use tidegate_record::Summary;
-use tidegate_record::{packet_row, sent_row};
+use tidegate_record::{Summary, packet_row, sent_row};
 
 use super::addresses::Route;
 use super::{SendArgs, Stream};

@@ -10,13 +10,13 @@ use anyhow::{Context as _, Result};
 use rand_core::Rng as _;
 use tidegate_console::context::{LiveContext, secret_seed};
 use tidegate_console::progress::{counted, say};
-use tidegate_core::control::{Algorithm as _, Demand, Prior, Start};
+use tidegate_core::control::Prior;
 use tidegate_core::controller::ControllerConfig;
-use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::session::config::{
     KnownPath, MEDIA_TYPE, SenderConfig, Streams as SessionStreams,
 };
 use tidegate_core::session::sender::MediaSender;
+use tidegate_core::session::setup::RateSetup;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
@@ -348,8 +348,7 @@ impl Streams {
         let mut config = SenderConfig::new(streams, self.cname.clone());
         config.epoch = self.epoch;
         config.frame_rate = stream.title.frame_rate();
-        let (floor, ceiling) = self.rates(&stream.title);
-        config.rates = (floor, ceiling);
+        config.rates = self.rates(&stream.title);
         config.delay_bound = Some(settings.delay_bound);
         config.packet_size = settings.packet_size;
         // Key frames of a file are where they are.
@@ -364,20 +363,11 @@ impl Streams {
             rate: prior.rate.scale(1, 2),
         });
         config.log = true;
-        let demand = Demand {
-            floor,
-            ceiling,
-            shares: 1,
+        let setup = RateSetup {
+            prior: prior.map(|(prior, _)| prior),
+            ..RateSetup::new(&settings.control, now)
         };
-        let mut start = Start::new(now, config.packet_size, demand);
-        start.prior = prior.map(|(prior, _)| prior);
-        let planner = PlannerConfig::new(floor, ceiling);
-        MediaSender::new(
-            config,
-            settings.control.start(&start),
-            Some(planner),
-            &mut rng,
-        )
+        setup.sender(config, &mut rng)
     }
 }
 

@@ -15,9 +15,7 @@ use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::RunLimits;
 use tidegate_live::tcp::{SenderEnd, TcpError, TcpSocket, send};
-use tidegate_record::Count;
-use tidegate_record::Summary;
-use tidegate_record::sent_row;
+use tidegate_record::{Count, Summary, sent_row};
 
 use super::TcpArgs;
 use super::rates::{Channel, Incoming, Outgoing};

@@ -10,13 +10,13 @@ use tidegate_live::driver::RunLimits;
 use tidegate_live::encoder_thread::EncoderThread;
 use tidegate_live::tcp::{SenderEnd, TcpSocket};
 use tidegate_media::EncoderSession;
-use tidegate_record::{FlowInfo, FlowPath, Side, Summary};
+use tidegate_record::{FlowInfo, Side, Summary};
 
 use super::outgoing::Reporter;
 use super::watch::watch;
 use super::{StreamConfig, TcpArgs};
 use crate::encoder_speed::Timed;
-use crate::live::{self, FLOW, Folder, JsonArgs};
+use crate::live::{self, Folder, JsonArgs};
 use crate::source_speed::SourceWatch;
 use tidegate_console::context::LiveContext;
 use tidegate_console::describe;
@@ -140,16 +140,10 @@ impl Sending<'_> {
 
     fn flow_info(&self) -> FlowInfo {
         FlowInfo {
-            name: FLOW.to_owned(),
-            class: FLOW.to_owned(),
-            control: self.tcp.choice().name().to_owned(),
-            baseline: false,
             delay_bound: Some(self.config.delay_bound),
             floor: self.config.limits.0,
             frame_rate: Some(self.config.frame_rate),
-            one_clock: false,
-            way: FlowPath::default(),
-            active: None,
+            ..live::flow_info(self.tcp.choice().name())
         }
     }
 }

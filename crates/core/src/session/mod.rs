@@ -19,6 +19,7 @@ pub mod receiver_stats;
 pub mod reordering;
 mod report_clock;
 pub mod sender;
+pub mod setup;
 mod slowdown_detector;
 pub mod stream;
 pub mod tcp;

@@ -1,7 +1,6 @@
 //! Curves from the counters of flows rather than from their packets.
 
-use tidegate_record::BIN;
-use tidegate_record::BinRow;
+use tidegate_record::{BIN, BinRow};
 
 use super::super::series::Bins;
 

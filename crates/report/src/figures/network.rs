@@ -1,9 +1,8 @@
 //! Queueing delay and losses.
 
 use tidegate_core::control::Kind;
-use tidegate_record::PacketOutcome;
-use tidegate_record::Totals;
 use tidegate_record::metrics::queueing_delays;
+use tidegate_record::{PacketOutcome, Totals};
 
 use super::super::chart::{Chart, Mark, Panel, Reading, Sample, Vertical};
 use super::super::scale::{top_of, top_of_percent};

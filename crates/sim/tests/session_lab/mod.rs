@@ -13,10 +13,9 @@ use std::time::Duration;
 
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Algorithm as _, Context, Demand, Ecn, Start, TimerReason};
+use tidegate_core::control::{Context, Ecn, TimerReason};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
-use tidegate_core::delay_bound::PlannerConfig;
 use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output};
 use tidegate_core::link::{
     Capacity, DropTailConfig, LinkConfig, LinkId, LinkStats, NamedLink, Network, NetworkConfig,
@@ -30,7 +29,8 @@ use tidegate_core::session::config::{
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
 use tidegate_core::session::receiver::MediaReceiver;
-use tidegate_core::session::sender::{MediaSender, SenderFailure, SentFrame};
+use tidegate_core::session::sender::{SenderFailure, SentFrame};
+use tidegate_core::session::setup::RateSetup;
 use tidegate_core::session::stream::{Direct, Streamer};
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -180,21 +180,13 @@ impl SessionSetup {
         config.frame_rate = FrameRate::fps(self.fps);
         config.frames = Some(self.seconds * u64::from(self.fps));
         config.log = true;
-        let demand = Demand {
-            floor: config.rates.0,
-            ceiling: config.rates.1,
-            shares: 1,
-        };
-        let start = Start::new(Time::ZERO, config.packet_size, demand);
-        let controller = self.control.start(&start);
-        let planner = PlannerConfig::new(config.rates.0, config.rates.1);
         let model = VideoModelConfig {
             width: 640,
             height: 360,
             frame_rate: FrameRate::fps(self.fps),
         };
         let model = VideoModel::new(model, seed.stream("video"));
-        let sender = MediaSender::new(config, controller, Some(planner), &mut rng);
+        let sender = RateSetup::new(&self.control, Time::ZERO).sender(config, &mut rng);
         Streamer::new(sender, Direct::new(model))
     }
 

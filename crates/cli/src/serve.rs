@@ -8,6 +8,7 @@ mod service;
 mod source;
 mod stream;
 mod streams;
+mod threads;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;

@@ -1,22 +1,18 @@
-//! One stream: a thread with its sender and its sockets.
+//! One stream: its sender, and its state for the server.
 
-use std::io;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tidegate_console::context::secret_seed;
+use tidegate_core::control::Context;
+use tidegate_core::endpoint::{Check, Endpoint, Input, Output};
 use tidegate_core::media::MEDIA_CLOCK;
-use tidegate_core::random::Seed;
 use tidegate_core::session::sender::{MediaSender, SenderFailure, Status};
 use tidegate_core::session::stream::Streamer;
 use tidegate_core::trace::{BreakerCause, DropCause};
 use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_live::clock::Clock;
-use tidegate_live::driver::{RunLimits, StopFlag, drive};
-use tidegate_live::udp::Socket;
+use tidegate_live::driver::StopFlag;
 
 use super::pacing::{Lateness, Paced};
 use super::source::Source;
@@ -29,7 +25,6 @@ pub(super) struct RunningStream {
     commands: Sender<Command>,
     stop: StopFlag,
     shared: Arc<Mutex<Snapshot>>,
-    thread: JoinHandle<()>,
 }
 
 /// Change of a running stream.
@@ -67,65 +62,6 @@ pub(super) struct Snapshot {
 }
 
 impl RunningStream {
-    /// Starts the thread of a stream, with an input for what it learns, if there is a store. `stop` wakes
-    /// it.
-    ///
-    /// # Errors
-    /// The system has no thread or no descriptor.
-    pub(super) fn start(
-        sender: MediaSender,
-        (source, learner): (Source, Option<Learner>),
-        mut sockets: Vec<Socket>,
-        (clock, stop): (Clock, StopFlag),
-    ) -> io::Result<Self> {
-        let (commands, inbox) = channel();
-        let shared = Arc::new(Mutex::new(Snapshot::of(&sender, &source)));
-        let conditions = RunLimits {
-            clock,
-            until: None,
-            stop: stop.clone(),
-        };
-        let Seed(seed) = secret_seed();
-        let mut turn = Turn {
-            inbox,
-            shared: Arc::clone(&shared),
-            since: clock.now(),
-            bits: 0,
-            closing: None,
-            learner,
-            reported: None,
-        };
-        let thread = thread::Builder::new().name("stream".into());
-        let thread = thread.spawn(move || {
-            let mut stream = Paced::new(Streamer::new(sender, source));
-            let mut rng = Seed(seed).stream("stream");
-            let turns = |stream: &mut Paced<Source>, now| turn.turn(stream, now);
-            let ended = drive(
-                &mut stream,
-                &mut sockets,
-                &conditions,
-                &mut rng,
-                &mut (),
-                turns,
-            );
-            let why = match ended {
-                Err(error) => error.to_string(),
-                Ok(_) => reason(stream.stream()),
-            };
-            turn.update(&mut stream, clock.now());
-            if let Some(learner) = turn.learner.take() {
-                learner.finish(clock.now());
-            }
-            lock(&turn.shared).ended = Some(why);
-        })?;
-        Ok(Self {
-            commands,
-            stop,
-            shared,
-            thread,
-        })
-    }
-
     pub(super) fn play(&self, from: Option<Duration>) {
         self.command(Command::Play(from));
     }
@@ -148,17 +84,10 @@ impl RunningStream {
         lock(&self.shared).heard
     }
 
-    /// Whether the thread has ended.
+    /// Whether the stream has ended. Its thread then has no other reference to the state, also after
+    /// a panic.
     pub(super) fn is_finished(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    /// Waits for the thread.
-    pub(super) fn join(self) -> Snapshot {
-        // A panic was printed by the thread.
-        let _ = self.thread.join();
-        let shared = lock(&self.shared);
-        shared.clone()
+        Arc::strong_count(&self.shared) == 1
     }
 
     fn command(&self, command: Command) {
@@ -199,8 +128,10 @@ impl Snapshot {
     }
 }
 
-/// State of the callback of the driver.
-struct Turn {
+/// A stream at its driver.
+#[derive(Debug)]
+pub(super) struct Stream {
+    paced: Paced<Source>,
     inbox: Receiver<Command>,
     shared: Arc<Mutex<Snapshot>>,
     /// Begin of the interval of the rate.
@@ -213,29 +144,67 @@ struct Turn {
     reported: Option<Time>,
 }
 
-impl Turn {
-    fn turn(&mut self, stream: &mut Paced<Source>, now: Time) -> ControlFlow<()> {
+impl Endpoint for Stream {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        self.paced.handle(cx, input)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        self.paced.poll(cx, buffer)
+    }
+}
+
+impl Stream {
+    /// A stream that begins at `now`, with an input for what it learns, if there is a store. `stop`
+    /// wakes it.
+    pub(super) fn new(
+        sender: MediaSender,
+        (source, learner): (Source, Option<Learner>),
+        (now, stop): (Time, StopFlag),
+    ) -> (Self, RunningStream) {
+        let (commands, inbox) = channel();
+        let shared = Arc::new(Mutex::new(Snapshot::of(&sender, &source)));
+        let stream = Self {
+            paced: Paced::new(Streamer::new(sender, source)),
+            inbox,
+            shared: Arc::clone(&shared),
+            since: now,
+            bits: 0,
+            closing: None,
+            learner,
+            reported: None,
+        };
+        let running = RunningStream {
+            commands,
+            stop,
+            shared,
+        };
+        (stream, running)
+    }
+
+    /// Applies commands and publishes the state.
+    pub(super) fn turn(&mut self, now: Time) -> ControlFlow<()> {
         loop {
             match self.inbox.try_recv() {
-                Ok(command) => self.apply(stream, now, command),
+                Ok(command) => self.apply(now, command),
                 Err(TryRecvError::Empty) => break,
                 // The server has forgotten the stream.
                 Err(TryRecvError::Disconnected) => {
-                    self.apply(stream, now, Command::Close);
+                    self.apply(now, Command::Close);
                     break;
                 }
             }
         }
         if let Some(learner) = &mut self.learner {
-            let status = stream.sender().status();
+            let status = self.paced.sender().status();
             learner.turn(&status, now);
-            if self.reported != stream.heard() {
-                self.reported = stream.heard();
+            if self.reported != self.paced.heard() {
+                self.reported = self.paced.heard();
                 learner.on_receiver_report(&status, now);
             }
         }
         if now.since(self.since) >= UPDATE_INTERVAL {
-            self.update(stream, now);
+            self.update(now);
         }
         if self.closing.is_some_and(|at| now.since(at) >= CLOSE_TIME) {
             return ControlFlow::Break(());
@@ -243,8 +212,18 @@ impl Turn {
         ControlFlow::Continue(())
     }
 
-    fn apply(&mut self, stream: &mut Paced<Source>, now: Time, command: Command) {
-        let streamer = stream.stream_mut();
+    /// The stream has ended, because of an error if there is one.
+    pub(super) fn finish(mut self, now: Time, error: Option<String>) {
+        self.update(now);
+        if let Some(learner) = self.learner.take() {
+            learner.finish(now);
+        }
+        let why = error.unwrap_or_else(|| reason(self.paced.stream()));
+        lock(&self.shared).ended = Some(why);
+    }
+
+    fn apply(&mut self, now: Time, command: Command) {
+        let streamer = self.paced.stream_mut();
         match command {
             Command::Play(from) => {
                 if let Some(from) = from {
@@ -267,15 +246,15 @@ impl Turn {
         let is_paused = matches!(command, Command::Pause);
         let mut shared = lock(&self.shared);
         shared.is_paused = is_paused;
-        let source = stream.stream_mut().pipe_mut();
+        let source = self.paced.stream_mut().pipe_mut();
         (shared.position, shared.delay) = (source.position(), source.delay());
-        shared.next_sequence = stream.sender().next_sequence();
+        shared.next_sequence = self.paced.sender().next_sequence();
     }
 
     /// Publishes the state.
-    fn update(&mut self, stream: &mut Paced<Source>, now: Time) {
+    fn update(&mut self, now: Time) {
         let (mut frames, mut packets) = (Vec::new(), Vec::new());
-        let sender = stream.stream_mut().sender_mut();
+        let sender = self.paced.stream_mut().sender_mut();
         sender.drain_rows(&mut frames, &mut packets);
         let sent = frames.iter().filter(|frame| frame.left.is_some());
         let (count, bits) = sent.fold((0, 0), |(n, bits), frame| (n + 1, bits + frame.bits));
@@ -289,11 +268,11 @@ impl Turn {
         shared.frames.1 += dropped.count() as u64;
         shared.bytes += Bytes(bits / 8);
         shared.rate = Bytes(self.bits / 8) / span(self.since, now);
-        shared.status = stream.sender().status();
-        shared.next_sequence = stream.sender().next_sequence();
-        shared.lateness.clone_from(stream.lateness());
-        shared.heard = stream.heard();
-        let source = stream.stream_mut().pipe_mut();
+        shared.status = self.paced.sender().status();
+        shared.next_sequence = self.paced.sender().next_sequence();
+        shared.lateness.clone_from(self.paced.lateness());
+        shared.heard = self.paced.heard();
+        let source = self.paced.stream_mut().pipe_mut();
         (shared.rendition, shared.position) = (source.rendition(), source.position());
         (self.since, self.bits) = (now, 0);
     }

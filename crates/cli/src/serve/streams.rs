@@ -30,7 +30,8 @@ use tidegate_rtsp::{ClientPorts, Playing, Refusal, Reserved, SessionId, Status};
 
 use super::admission::{self, Spenders, StartKind};
 use super::source::Source;
-use super::stream::{RunningStream, Snapshot};
+use super::stream::{self, RunningStream, Snapshot};
+use super::threads::StreamThreads;
 use crate::learning::KnownPaths;
 use crate::live;
 
@@ -58,8 +59,9 @@ pub(super) struct Streams {
     epoch: Ntp,
     cname: Cname,
     open: BTreeMap<SessionId, Stream>,
-    /// Streams whose session has ended, until their thread has.
+    /// Streams whose session has ended, until their BYE has left.
     ending: Vec<Stream>,
+    threads: StreamThreads,
     known: Option<KnownPaths>,
     spenders: Spenders,
     /// Results of the ended streams.
@@ -92,7 +94,6 @@ enum State {
     /// Set up; nothing was sent.
     Reserved(Vec<Socket>),
     Running(RunningStream),
-    /// The thread has ended.
     Ended,
 }
 
@@ -110,6 +111,7 @@ impl Streams {
             cname: live::random_name(&mut rng),
             open: BTreeMap::new(),
             ending: Vec::new(),
+            threads: StreamThreads::new(around.clock),
             known,
             spenders: Spenders::default(),
             totals: Totals::default(),
@@ -238,8 +240,10 @@ impl Streams {
             return Err(gone());
         };
         let sockets = std::mem::take(sockets);
-        let running = RunningStream::start(sender, (source, learner), sockets, (self.clock, stop));
-        let running = running.map_err(|error| {
+        let sides = (source, learner);
+        let (driven, running) = stream::Stream::new(sender, sides, (now, stop.clone()));
+        let started = self.threads.start(driven, sockets, stop);
+        started.map_err(|error| {
             say(format_args!("cannot start a stream: {error}"));
             stream.state = State::Ended;
             unavailable("no thread")
@@ -294,6 +298,7 @@ impl Streams {
         for session in sessions {
             self.tear_down(session);
         }
+        self.threads.finish();
         for mut stream in std::mem::take(&mut self.ending) {
             stream.collect(&mut self.totals);
         }
@@ -385,12 +390,12 @@ impl Stream {
         (self.client, self.ports.rtp).into()
     }
 
-    /// Waits for the thread, and reports the result.
+    /// Reports the result of a stream that has ended.
     fn collect(&mut self, totals: &mut Totals) {
         let State::Running(running) = std::mem::replace(&mut self.state, State::Ended) else {
             return;
         };
-        let last = running.join();
+        let last = running.snapshot();
         totals.streams += 1;
         totals.frames += last.frames.0;
         totals.bytes += last.bytes;

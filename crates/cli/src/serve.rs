@@ -2,6 +2,7 @@
 
 mod admission;
 mod catalogue;
+mod contained;
 mod pacing;
 mod report;
 mod service;

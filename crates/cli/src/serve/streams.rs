@@ -401,8 +401,9 @@ impl Stream {
         totals.bytes += last.bytes;
         totals.lateness.merge(&last.lateness);
         let (sent, dropped) = last.frames;
-        let why = last.ended.filter(|why| !why.is_empty());
-        let why = why.map_or_else(String::new, |why| format!("; {why}"));
+        // A stream that has panicked leaves no reason; its thread has printed the panic.
+        let why = last.ended.unwrap_or_else(|| "internal error".to_owned());
+        let why = if why.is_empty() { why } else { format!("; {why}") };
         say(format_args!(
             "{} leaves {}: {} sent, {dropped} dropped{why}",
             self.client(),

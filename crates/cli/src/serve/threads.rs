@@ -1,6 +1,7 @@
 //! Threads that drive the streams.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 
@@ -11,6 +12,7 @@ use tidegate_live::driver::{Driver, RunLimits, StopFlag};
 use tidegate_live::transport::UdpTransport;
 use tidegate_live::udp::Socket;
 
+use super::contained::Contained;
 use super::stream::Stream;
 
 /// One thread per processor, each with the driver of many streams. A thread starts with its first
@@ -116,7 +118,8 @@ fn run(limits: &RunLimits, inbox: &Receiver<NewStream>) -> io::Result<()> {
         match inbox.try_recv() {
             Ok((stream, sockets, wake)) => {
                 // Without it, the stream has ended.
-                if let Err(error) = driver.add(stream, UdpTransport::new(sockets), Some(wake)) {
+                let (stream, transport) = (Contained::new(stream), UdpTransport::new(sockets));
+                if let Err(error) = driver.add(stream, transport, Some(wake)) {
                     say(format_args!("cannot start a stream: {error}"));
                 }
                 continue;
@@ -124,9 +127,15 @@ fn run(limits: &RunLimits, inbox: &Receiver<NewStream>) -> io::Result<()> {
             Err(TryRecvError::Disconnected) if driver.is_empty() => return Ok(()),
             Err(TryRecvError::Disconnected | TryRecvError::Empty) => {}
         }
-        for ended in driver.turn(|_, stream, now| stream.turn(now))? {
+        let on_turn = |_, stream: &mut Contained<Stream>, now| {
+            let turned = stream.run(|stream| stream.turn(now));
+            turned.unwrap_or(ControlFlow::Break(()))
+        };
+        for ended in driver.turn(on_turn)? {
             let error = ended.result.err().map(|error| error.to_string());
-            ended.endpoint.finish(limits.clock.now(), error);
+            if let Some(stream) = ended.endpoint.into_inner() {
+                stream.finish(limits.clock.now(), error);
+            }
         }
     }
 }

@@ -183,35 +183,13 @@ impl Streams {
         rtt: Option<Duration>,
     ) -> Result<Playing, Refusal> {
         let now = self.clock.now();
-        let refusal = |status, why: &str| Refusal {
-            status,
-            why: why.to_owned(),
-        };
-        let gone = || refusal(Status::NotValidInThisState, "the stream has ended");
         let stream = self.open.get(&session).ok_or_else(gone)?;
         let end = stream.title.duration();
         if from.is_some_and(|from| from >= end) {
             return Err(refusal(Status::InvalidRange, "after the end of the title"));
         }
-        let end = Some(end);
         if let State::Running(running) = &stream.state {
-            let state = running.snapshot();
-            // After the last frame the stream waits for its BYE.
-            let is_over = Some(state.position) >= end;
-            if is_over || state.ended.is_some() || running.is_finished() {
-                return Err(gone());
-            }
-            if self.settings.encode && from.is_some() {
-                let why = "an encoded stream continues at its position";
-                return Err(refusal(Status::InvalidRange, why));
-            }
-            running.play(from);
-            let from = from.map(|from| stream.title.key_before(state.rendition, from));
-            return Ok(Playing {
-                from: from.unwrap_or(state.position),
-                end,
-                first: state.first(now),
-            });
+            return self.resume(stream, running, from);
         }
         let client = stream.client;
         let (start, prior) = self.start_kind(client, rtt);
@@ -252,7 +230,38 @@ impl Streams {
         stream.start = start;
         let (client, start) = (stream.client(), start.text());
         say(format_args!("{client} plays {}, {start}", stream.name));
-        Ok(Playing { from, end, first })
+        Ok(Playing {
+            from,
+            end: Some(end),
+            first,
+        })
+    }
+
+    /// Continues a running stream.
+    fn resume(
+        &self,
+        stream: &Stream,
+        running: &RunningStream,
+        from: Option<Duration>,
+    ) -> Result<Playing, Refusal> {
+        let state = running.snapshot();
+        let end = Some(stream.title.duration());
+        // After the last frame the stream waits for its BYE.
+        let is_over = Some(state.position) >= end;
+        if is_over || state.ended.is_some() || running.is_finished() {
+            return Err(gone());
+        }
+        if self.settings.encode && from.is_some() {
+            let why = "an encoded stream continues at its position";
+            return Err(refusal(Status::InvalidRange, why));
+        }
+        running.play(from);
+        let from = from.map(|from| stream.title.key_before(state.rendition, from));
+        Ok(Playing {
+            from: from.unwrap_or(state.position),
+            end,
+            first: state.first(self.clock.now()),
+        })
     }
 
     pub(super) fn pause(&self, session: SessionId) {
@@ -403,7 +412,11 @@ impl Stream {
         let (sent, dropped) = last.frames;
         // A stream that has panicked leaves no reason; its thread has printed the panic.
         let why = last.ended.unwrap_or_else(|| "internal error".to_owned());
-        let why = if why.is_empty() { why } else { format!("; {why}") };
+        let why = if why.is_empty() {
+            why
+        } else {
+            format!("; {why}")
+        };
         say(format_args!(
             "{} leaves {}: {} sent, {dropped} dropped{why}",
             self.client(),
@@ -434,8 +447,16 @@ fn session_id() -> Result<SessionId> {
 }
 
 fn unavailable(why: &str) -> Refusal {
+    refusal(Status::ServiceUnavailable, why)
+}
+
+fn gone() -> Refusal {
+    refusal(Status::NotValidInThisState, "the stream has ended")
+}
+
+fn refusal(status: Status, why: &str) -> Refusal {
     Refusal {
-        status: Status::ServiceUnavailable,
+        status,
         why: why.to_owned(),
     }
 }

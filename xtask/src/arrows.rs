@@ -142,7 +142,7 @@ fn room(package: &str) -> &str {
 const ENDS: [&str; 3] = ["cli", "tests", "xtask"];
 
 /// External dependencies allowed for the core, dev-dependencies aside.
-const CORE_NEEDS: [&str; 7] = [
+const CORE_NEEDS: [&str; 8] = [
     "indexmap",
     "libm",
     "prefetch-index",
@@ -150,6 +150,7 @@ const CORE_NEEDS: [&str; 7] = [
     "rand_pcg",
     "reed-solomon-simd",
     "serde",
+    "thiserror",
 ];
 
 #[cfg(test)]

@@ -36,7 +36,8 @@ pub fn is_unread(error: &anyhow::Error) -> bool {
 }
 
 /// Write error of standard output.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write standard output: {0}")]
 struct StdoutError(io::Error);
 
 impl Write for Output {
@@ -54,14 +55,6 @@ impl AsFd for Output {
         self.0.as_fd()
     }
 }
-
-impl std::fmt::Display for StdoutError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot write standard output: {}", self.0)
-    }
-}
-
-impl std::error::Error for StdoutError {}
 
 /// Keeps the kind of the error, so that interrupted writes are repeated.
 fn named(error: io::Error) -> io::Error {

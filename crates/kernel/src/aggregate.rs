@@ -6,9 +6,9 @@ mod layout;
 mod programs;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use std::{fmt, io};
 
 use tidegate_core::aggregate::sampled::{self, Counts, SampledApplication};
 use tidegate_core::aggregate::sites::SiteRule;
@@ -429,33 +429,23 @@ impl From<ApplicationKey> for Key {
 }
 
 /// Error of a [`KernelPoint`].
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum KernelPointError {
     /// The programs were not loaded or attached.
+    #[error("{0}")]
     Load(LoadError),
     /// `reordering` is out of range.
+    #[error(
+        "`reordering` is out of range in the kernel: give a number from 1 to {MOST_REORDERING}"
+    )]
     Reordering,
     /// Too many sites, or combinations of prefixes and ports.
+    #[error(
+        "too many sites for the kernel: at most {MOST_SITES}, and {MOST_RULES} combinations of \
+         `hosts`, `local` and `ports`"
+    )]
     TooManyRules,
 }
-
-impl fmt::Display for KernelPointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Load(error) => error.fmt(f),
-            Self::Reordering => write!(
-                f,
-                "`reordering` is out of range in the kernel: give a number from 1 to {MOST_REORDERING}"
-            ),
-            Self::TooManyRules => write!(
-                f,
-                "too many sites for the kernel: at most {MOST_SITES}, and {MOST_RULES} combinations of `hosts`, `local` and `ports`"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for KernelPointError {}
 
 /// Whether strangers are dropped.
 fn drops(policy: Policy) -> bool {

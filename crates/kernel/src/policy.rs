@@ -5,7 +5,7 @@ mod file;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs, io};
+use std::{fs, io};
 
 use crate::bpf::events::EventRequest;
 use crate::peer_cred::{PeerCred, effective_user};
@@ -186,10 +186,11 @@ impl Rule {
 }
 
 /// Reason why a policy cannot be loaded.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// Other users can change the file, or exchange it.
+    #[error("other users could change the policy {path}: {why}")]
     Exposed {
         /// Its path.
         path: PathBuf,
@@ -197,6 +198,10 @@ pub enum PolicyError {
         why: String,
     },
     /// The file cannot be read.
+    #[error(
+        "the policy {path} cannot be read ({cause}): name a file that exists and that this user \
+         may read"
+    )]
     Unreadable {
         /// Its path.
         path: PathBuf,
@@ -204,6 +209,7 @@ pub enum PolicyError {
         cause: io::Error,
     },
     /// The file has an error.
+    #[error("the policy {path} is wrong: {}", .text.trim_end())]
     Wrong {
         /// Its path.
         path: PathBuf,
@@ -211,35 +217,6 @@ pub enum PolicyError {
         text: String,
     },
 }
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exposed { path, why } => write!(
-                f,
-                "other users could change the policy {}: {why}",
-                path.display()
-            ),
-            Self::Unreadable { path, cause } => {
-                write!(
-                    f,
-                    "the policy {} cannot be read ({cause}): name a file that exists and that this user may read",
-                    path.display()
-                )
-            }
-            Self::Wrong { path, text } => {
-                write!(
-                    f,
-                    "the policy {} is wrong: {}",
-                    path.display(),
-                    text.trim_end()
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for PolicyError {}
 
 #[cfg(test)]
 mod tests {

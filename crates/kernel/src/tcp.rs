@@ -1,8 +1,8 @@
 //! The state of a TCP socket that the kernel reports to its owner.
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
-use std::{fmt, io};
 
 use rustix::net::sockopt::set_tcp_congestion;
 
@@ -219,16 +219,25 @@ impl Info {
 }
 
 /// Reason why a descriptor cannot have subscriptions.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotTcp {
     /// It listens for connections.
+    #[error("this socket waits for connections: subscribe to the sockets that it accepts")]
     Listening,
     /// It is an MPTCP socket.
+    #[error(
+        "this is an MPTCP socket, whose subflows the service does not see: create it with IPPROTO_TCP"
+    )]
     Multipath,
     /// It is not a socket, or is closed.
+    #[error("this is no open socket ({0}): give a connected TCP socket")]
     NoSocket(io::Error),
     /// It has another protocol.
+    #[error(
+        "this is not a TCP socket (address family {domain}, protocol {protocol}): give a \
+         connected TCP socket"
+    )]
     Other {
         /// Address family.
         domain: i32,
@@ -236,26 +245,6 @@ pub enum NotTcp {
         protocol: i32,
     },
 }
-
-impl fmt::Display for NotTcp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listening => f.write_str(
-                "this socket waits for connections: subscribe to the sockets that it accepts",
-            ),
-            Self::Multipath => f.write_str(
-                "this is an MPTCP socket, whose subflows the service does not see: create it with IPPROTO_TCP",
-            ),
-            Self::NoSocket(e) => write!(f, "this is no open socket ({e}): give a connected TCP socket"),
-            Self::Other { domain, protocol } => write!(
-                f,
-                "this is not a TCP socket (address family {domain}, protocol {protocol}): give a connected TCP socket"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for NotTcp {}
 
 const SIZE: usize = 280;
 /// The calls are so close together that few pairs differ.

@@ -73,21 +73,12 @@ impl FromStr for Cloud {
 }
 
 /// The text is no address of a host, and no prefix of 24 (IPv4) or 48 bits (IPv6).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no address of a host: give one as 192.0.2.7 or 2001:db8::7, or a prefix as \
+     192.0.2.0/24 or 2001:db8:7::/48"
+)]
 pub struct AddressError(pub(crate) String);
-
-impl Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is no address of a host: give one as 192.0.2.7 or 2001:db8::7, or a prefix as \
-             192.0.2.0/24 or 2001:db8:7::/48",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for AddressError {}
 
 /// Maximum length of a wrong address in a message.
 const MOST_SHOWN: usize = 64;

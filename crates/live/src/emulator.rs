@@ -14,12 +14,12 @@ mod report;
 mod site;
 mod timing;
 
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{fmt, io};
 
 use tidegate_core::link::{
     LinkConfig, LinkId, NamedLink, Network, NetworkConfig, NetworkError, RouteId,
@@ -299,72 +299,45 @@ impl Drop for Emulator {
 }
 
 /// Error of an emulator.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum EmulatorError {
     /// A namespace or its interface.
+    #[error("{0}")]
     Namespace(NetnsError),
     /// The network is invalid.
+    #[error("{0}")]
     Network(NetworkError),
     /// The host number is too large.
+    #[error("there is no host {}: hosts have numbers below {MOST_HOSTS}", .0.0)]
     NoHost(Host),
     /// The route does not exist in the network.
+    #[error("the network has no route {}", .0.0)]
     NoRoute(RouteId),
     /// No pair of hosts is connected.
+    #[error("no pair of hosts is connected: add routes between hosts")]
     NoRoutes,
     /// The host is not among the existing ones.
+    #[error("a pair contains host {}, which does not exist: create more hosts", .0.0)]
     UnknownHost(Host),
     /// The thread panicked.
+    #[error("the emulator thread panicked; see its message")]
     Panicked,
     /// The router of a site.
+    #[error("a site of the lab: {0}")]
     Site(TcpConfigError),
     /// A timer, the event queue, or a device failed.
+    #[error("a device, timer or event queue failed: {0}")]
     System(io::Error),
     /// A pair has the same host twice. The kernel delivers such packets locally.
+    #[error("a route from host {} to itself: the kernel delivers such packets locally, omit it", .0.0)]
     ToItself(Host),
     /// A TUN device.
+    #[error("{0}")]
     Tun(TunError),
     /// A pair of hosts has two routes.
+    #[error("two routes from host {} to host {}: use other hosts for the second flow", .0.0, .1.0)]
     DuplicateRoute(Host, Host),
 }
-
-impl fmt::Display for EmulatorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Namespace(e) => e.fmt(f),
-            Self::Network(e) => e.fmt(f),
-            Self::NoHost(host) => write!(
-                f,
-                "there is no host {}: hosts have numbers below {MOST_HOSTS}",
-                host.0
-            ),
-            Self::UnknownHost(host) => write!(
-                f,
-                "a pair contains host {}, which does not exist: create more hosts",
-                host.0
-            ),
-            Self::NoRoute(route) => write!(f, "the network has no route {}", route.0),
-            Self::NoRoutes => {
-                f.write_str("no pair of hosts is connected: add routes between hosts")
-            }
-            Self::Panicked => f.write_str("the emulator thread panicked; see its message"),
-            Self::Site(e) => write!(f, "a site of the lab: {e}"),
-            Self::System(e) => write!(f, "a device, timer or event queue failed: {e}"),
-            Self::ToItself(host) => write!(
-                f,
-                "a route from host {} to itself: the kernel delivers such packets locally, omit it",
-                host.0
-            ),
-            Self::Tun(e) => e.fmt(f),
-            Self::DuplicateRoute(from, to) => write!(
-                f,
-                "two routes from host {} to host {}: use other hosts for the second flow",
-                from.0, to.0
-            ),
-        }
-    }
-}
-
-impl std::error::Error for EmulatorError {}
 
 /// Number of hosts, after validation of all pairs.
 fn hosts(config: &EmulatorConfig) -> Result<u16, EmulatorError> {

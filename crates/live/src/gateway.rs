@@ -83,15 +83,19 @@ impl GatewayConfig {
 }
 
 /// An invalid [`GatewayConfig`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A site has no hosts or no ports. Contains its place, from one on.
+    #[error("site {0} has no `hosts` or no `ports`: give at least one of each")]
     EmptySite(usize),
     /// There is no other site.
+    #[error("there is no other site: add a table [[remote]]")]
     NoSite,
     /// A number is out of its range. Contains the key, and the smallest and largest value.
+    #[error("`{0}` is out of range: give a number from {1} to {2}")]
     Range(&'static str, u64, u64),
     /// Both interfaces are the same.
+    #[error("both interfaces are the same: a gateway is between two")]
     SameInterface,
 }
 
@@ -325,27 +329,6 @@ pub enum GatewayError {
     System(io::Error),
 }
 
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EmptySite(number) => write!(
-                f,
-                "site {number} has no `hosts` or no `ports`: give at least one of each"
-            ),
-            Self::NoSite => f.write_str("there is no other site: add a table [[remote]]"),
-            Self::Range(key, least, most) => {
-                write!(
-                    f,
-                    "`{key}` is out of range: give a number from {least} to {most}"
-                )
-            }
-            Self::SameInterface => {
-                f.write_str("both interfaces are the same: a gateway is between two")
-            }
-        }
-    }
-}
-
 impl fmt::Display for GatewayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -365,7 +348,6 @@ impl fmt::Display for GatewayError {
     }
 }
 
-impl std::error::Error for ConfigError {}
 impl std::error::Error for GatewayError {}
 
 /// Places of the ports.

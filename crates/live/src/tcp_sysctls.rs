@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
 use std::time::Duration;
-use std::{fmt, fs, io};
+use std::{fs, io};
 
 use tidegate_core::units::Bytes;
 
@@ -145,12 +145,14 @@ struct RouteEntry {
 }
 
 /// Error of the TCP configuration of a host.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TcpConfigError {
     /// A device failed.
+    #[error("{0}; have the link cut instead")]
     Device(TunError),
     /// The port cannot be opened.
+    #[error("cannot listen at {address}: {cause}")]
     Listen {
         /// Address of the listener.
         address: SocketAddrV4,
@@ -158,10 +160,15 @@ pub enum TcpConfigError {
         cause: io::Error,
     },
     /// A namespace operation failed.
+    #[error("{0}")]
     Namespace(NetnsError),
     /// A route cannot be added or removed.
+    #[error("the route of a host cannot be changed: {0}; have the link cut instead")]
     Route(io::Error),
     /// A setting or an option is rejected.
+    #[error(
+        "this kernel rejects {name}: {cause}; omit the option that sets it, or run in the simulator"
+    )]
     Setting {
         /// Name of the setting.
         name: &'static str,
@@ -169,28 +176,6 @@ pub enum TcpConfigError {
         cause: io::Error,
     },
 }
-
-impl fmt::Display for TcpConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen { address, cause } => write!(f, "cannot listen at {address}: {cause}"),
-            Self::Device(e) => write!(f, "{e}; have the link cut instead"),
-            Self::Namespace(e) => e.fmt(f),
-            Self::Route(cause) => write!(
-                f,
-                "the route of a host cannot be changed: {cause}; have the link cut instead"
-            ),
-            Self::Setting { name, cause } => write!(
-                f,
-                "this kernel rejects {name}: {cause}; omit the option that sets it, or run in the \
-                 simulator"
-            ),
-        }
-    }
-}
-
-/// The message includes the error of the system.
-impl std::error::Error for TcpConfigError {}
 
 /// IPv4 and TCP headers without options; the kernel subtracts options from the payload.
 const HEADERS: u64 = 40;

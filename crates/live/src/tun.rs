@@ -1,7 +1,7 @@
 //! TUN devices: exchange of IP packets with the kernel.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::{fmt, io};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
@@ -67,9 +67,10 @@ impl AsFd for Tun {
 }
 
 /// Error of a TUN device.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TunError {
     /// The kernel did not create the device.
+    #[error("no TUN device `{name}` ({cause}): it needs /dev/net/tun and CAP_NET_ADMIN")]
     Device {
         /// Name of the device.
         name: String,
@@ -77,22 +78,9 @@ pub enum TunError {
         cause: io::Error,
     },
     /// The namespace could not be entered.
+    #[error("{0}")]
     Namespace(NetnsError),
 }
-
-impl fmt::Display for TunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Device { name, cause } => write!(
-                f,
-                "no TUN device `{name}` ({cause}): it needs /dev/net/tun and CAP_NET_ADMIN"
-            ),
-            Self::Namespace(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for TunError {}
 
 /// Restricted to a system call: used between fork and exec.
 pub(crate) fn open_device() -> io::Result<OwnedFd> {

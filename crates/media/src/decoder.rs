@@ -224,37 +224,21 @@ impl fmt::Debug for Backend {
 }
 
 /// Error of [`Decoder::open`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// FFmpeg was built without the decoder.
+    #[error("the installed FFmpeg has no {} decoder; install a build with it, such as Debian's \
+         libavcodec", .0.name())]
     NoCodec(Codec),
     /// FFmpeg failed to open the decoder.
+    #[error("cannot open FFmpeg's {} decoder: {}", .0.name(), .1)]
     Refused(Codec, String),
     /// The decoder process does not start.
+    #[error(
+        "cannot start the {} decoder process: {}; check that FFmpeg has the decoder and that \
+         /proc is mounted",
+        .0.name(), .1
+    )]
     Process(Codec, ProcessFailure),
 }
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCodec(codec) => write!(
-                f,
-                "the installed FFmpeg has no {} decoder; install a build with it, such as Debian's \
-                 libavcodec",
-                codec.name()
-            ),
-            Self::Refused(codec, why) => {
-                write!(f, "cannot open FFmpeg's {} decoder: {why}", codec.name())
-            }
-            Self::Process(codec, why) => write!(
-                f,
-                "cannot start the {} decoder process: {why}; check that FFmpeg has the decoder and \
-                 that /proc is mounted",
-                codec.name()
-            ),
-        }
-    }
-}
-
-impl core::error::Error for DecodeError {}

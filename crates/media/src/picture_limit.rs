@@ -1,7 +1,5 @@
 //! Limit of the picture size, checked in the headers of an access unit before it is decoded.
 
-use core::fmt;
-
 use tidegate_core::media::Codec;
 use tidegate_core::wire::h264::{Sps, SpsError, nal_units};
 use tidegate_core::wire::mpeg2::{SequenceError, sequences};
@@ -75,14 +73,20 @@ impl Format {
 }
 
 /// Reason for which an access unit is not decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PictureRefusal {
     /// A malformed sequence header (MPEG-2).
+    #[error("{0}")]
     Sequence(SequenceError),
     /// A malformed sequence parameter set (H.264).
+    #[error("{0}")]
     Sps(SpsError),
     /// The pictures exceed the limit.
+    #[error(
+        "a picture of {width}x{height} has more samples than the limit of {max}: raise the \
+         limit if the size is legitimate"
+    )]
     TooLarge {
         /// Coded width in luma samples.
         width: u32,
@@ -92,6 +96,10 @@ pub enum PictureRefusal {
         max: Size,
     },
     /// The pictures are not 4:2:0 with 8 bits, or have an unsupported size.
+    #[error(
+        "unsupported pictures of {width}x{height}: encode 4:2:0 with 8 bits, and an even width \
+         and height within 16 to 8192"
+    )]
     Unsupported {
         /// Width in luma samples.
         width: u32,
@@ -99,27 +107,6 @@ pub enum PictureRefusal {
         height: u32,
     },
 }
-
-impl fmt::Display for PictureRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sequence(error) => error.fmt(f),
-            Self::Sps(error) => error.fmt(f),
-            Self::TooLarge { width, height, max } => write!(
-                f,
-                "a picture of {width}x{height} has more samples than the limit of {max}: raise the \
-                 limit if the size is legitimate"
-            ),
-            Self::Unsupported { width, height } => write!(
-                f,
-                "unsupported pictures of {width}x{height}: encode 4:2:0 with 8 bits, and an even \
-                 width and height within 16 to 8192"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for PictureRefusal {}
 
 /// Type of a NAL unit in its first byte, and the type of sequence parameter sets.
 const NAL_TYPE: u8 = 0x1f;

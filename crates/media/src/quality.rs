@@ -1,7 +1,5 @@
 //! Picture quality: PSNR of each plane and SSIM of the luma.
 
-use core::fmt;
-
 use tidegate_core::media::Quality;
 
 use crate::picture::{Picture, Size};
@@ -51,25 +49,14 @@ pub fn variance(picture: &Picture) -> [f64; 3] {
 const LEAST_VARIANCE: f64 = 1.0 / 12.0;
 
 /// The two pictures have different sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot compare a picture of {seen} with one of {reference}: scale the source to one size")]
 pub struct SizesDiffer {
     /// Size of the reference.
     pub reference: Size,
     /// Size of the other picture.
     pub seen: Size,
 }
-
-impl fmt::Display for SizesDiffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot compare a picture of {} with one of {}: scale the source to one size",
-            self.seen, self.reference
-        )
-    }
-}
-
-impl core::error::Error for SizesDiffer {}
 
 fn psnr(a: &[u8], b: &[u8]) -> f64 {
     let square = |(p, q): (&u8, &u8)| {

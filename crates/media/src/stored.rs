@@ -1,7 +1,6 @@
 //! Encoded video in files: an index of the access units, which are read from the file when they are
 //! sent.
 
-use core::fmt;
 use core::time::Duration;
 use std::fs::File;
 use std::io;
@@ -149,10 +148,11 @@ impl StoredVideo {
 }
 
 /// Error of a stored video.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoredError {
     /// The file cannot be opened.
+    #[error("cannot open {path}: {cause}")]
     Open {
         /// The file.
         path: PathBuf,
@@ -160,6 +160,7 @@ pub enum StoredError {
         cause: io::Error,
     },
     /// FFmpeg cannot read the file.
+    #[error("cannot read {path}: {why}; check with `ffprobe` whether it is a video")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -167,21 +168,25 @@ pub enum StoredError {
         why: String,
     },
     /// The file has no video.
+    #[error("{path} has no video stream")]
     NoVideo {
         /// The file.
         path: PathBuf,
     },
     /// The video is not H.264.
+    #[error("{path} is not H.264: encode it with `ffmpeg -i IN -c:v libx264 OUT.mp4`")]
     Codec {
         /// The file.
         path: PathBuf,
     },
     /// No picture can be decoded on its own.
+    #[error("{path} has no IDR picture at which decoding can start: encode it again")]
     NoKeyFrame {
         /// The file.
         path: PathBuf,
     },
     /// The file is shorter than its header states.
+    #[error("{path} is truncated: {pictures} of {stated} pictures; copy it again")]
     Truncated {
         /// The file.
         path: PathBuf,
@@ -191,11 +196,16 @@ pub enum StoredError {
         stated: i64,
     },
     /// The access units are not contiguous in the file.
+    #[error(
+        "the pictures of {path} are not contiguous in the file: remux it with `ffmpeg -i IN -c \
+         copy OUT.mp4`"
+    )]
     Container {
         /// The file.
         path: PathBuf,
     },
     /// An access unit is damaged.
+    #[error("picture {picture} of {path} is damaged: {why}")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -205,6 +215,7 @@ pub enum StoredError {
         why: &'static str,
     },
     /// The file has changed since it was indexed.
+    #[error("{path} has changed since the server read it: {why}")]
     Changed {
         /// The file.
         path: PathBuf,
@@ -212,54 +223,3 @@ pub enum StoredError {
         why: String,
     },
 }
-
-impl fmt::Display for StoredError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open { path, cause } => write!(f, "cannot open {}: {cause}", path.display()),
-            Self::Unreadable { path, why } => write!(
-                f,
-                "cannot read {}: {why}; check with `ffprobe` whether it is a video",
-                path.display()
-            ),
-            Self::NoVideo { path } => write!(f, "{} has no video stream", path.display()),
-            Self::Codec { path } => write!(
-                f,
-                "{} is not H.264: encode it with `ffmpeg -i IN -c:v libx264 OUT.mp4`",
-                path.display()
-            ),
-            Self::NoKeyFrame { path } => write!(
-                f,
-                "{} has no IDR picture at which decoding can start: encode it again",
-                path.display()
-            ),
-            Self::Truncated {
-                path,
-                pictures,
-                stated,
-            } => write!(
-                f,
-                "{} is truncated: {pictures} of {stated} pictures; copy it again",
-                path.display()
-            ),
-            Self::Container { path } => write!(
-                f,
-                "the pictures of {} are not contiguous in the file: remux it with \
-                 `ffmpeg -i IN -c copy OUT.mp4`",
-                path.display()
-            ),
-            Self::Damaged { path, picture, why } => write!(
-                f,
-                "picture {picture} of {} is damaged: {why}",
-                path.display()
-            ),
-            Self::Changed { path, why } => write!(
-                f,
-                "{} has changed since the server read it: {why}",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl core::error::Error for StoredError {}

@@ -269,6 +269,14 @@ pub enum Needs {
 }
 
 impl Needs {
+    /// What a flow has, as in "flows with …".
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Limit => "a limit",
+            Self::Video => "video",
+        }
+    }
+
     /// Requirement of a metric of [`FLOW_METRICS`]; `None` if all flows have the metric.
     pub fn of(metric: &str) -> Option<Self> {
         if metric == "completion_s" {

@@ -2,7 +2,6 @@
 
 pub(crate) mod files;
 
-use core::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -394,15 +393,20 @@ impl Bad {
 }
 
 /// Error of reading a run.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// The folder is empty: simulated and emulated runs are written at their end.
+    #[error("{path} is empty: the run was interrupted before it wrote any data; run it again")]
     Empty {
         /// The folder.
         path: PathBuf,
     },
     /// The format is of another version.
+    #[error(
+        "{path} is of format {format} and this program reads format {FORMAT}: use the version \
+         that wrote it"
+    )]
     Format {
         /// The manifest.
         path: PathBuf,
@@ -410,6 +414,7 @@ pub enum LoadError {
         format: u32,
     },
     /// The folder cannot be read.
+    #[error("cannot read the run folder {path}: {source}; give the folder of a run")]
     Io {
         /// The folder.
         path: PathBuf,
@@ -417,46 +422,12 @@ pub enum LoadError {
         source: io::Error,
     },
     /// The folder does not contain a run.
+    #[error(
+        "{path} is not a run folder: it has no {MANIFEST}, {EVENTS} or {FLOWS}; give the folder \
+         of a run"
+    )]
     NotARun {
         /// The folder.
         path: PathBuf,
     },
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty { path } => write!(
-                f,
-                "{} is empty: the run was interrupted before it wrote any data; run it again",
-                path.display()
-            ),
-            Self::Format { path, format } => write!(
-                f,
-                "{} is of format {format} and this program reads format {FORMAT}: use the \
-                 version that wrote it",
-                path.display()
-            ),
-            Self::Io { path, source } => write!(
-                f,
-                "cannot read the run folder {}: {source}; give the folder of a run",
-                path.display()
-            ),
-            Self::NotARun { path } => write!(
-                f,
-                "{} is not a run folder: it has no {MANIFEST}, {EVENTS} or {FLOWS}; give the folder \
-                 of a run",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(source),
-            Self::Empty { .. } | Self::Format { .. } | Self::NotARun { .. } => None,
-        }
-    }
 }

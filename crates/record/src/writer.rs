@@ -1,6 +1,5 @@
 //! Writes a run folder.
 
-use core::fmt;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
@@ -342,10 +341,11 @@ struct StrangerEvents {
 }
 
 /// Error of creating a run folder.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
     /// Error of the operating system.
+    #[error("cannot create the run folder {path}: {source}; choose a writable location")]
     Io {
         /// The folder.
         path: PathBuf,
@@ -353,59 +353,34 @@ pub enum CreateError {
         source: io::Error,
     },
     /// The path is a file.
+    #[error("{path} is a file, and a run needs a folder: choose another name")]
     NotAFolder {
         /// The file.
         path: PathBuf,
     },
     /// The folder holds something that is not a run.
+    #[error(
+        "{path} holds something other than a run, and it will not be overwritten: choose a new \
+         or empty folder"
+    )]
     NotARun {
         /// The folder.
         path: PathBuf,
     },
 }
 
-impl fmt::Display for CreateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io { path, source } => write!(
-                f,
-                "cannot create the run folder {}: {source}; choose a writable location",
-                path.display()
-            ),
-            Self::NotAFolder { path } => write!(
-                f,
-                "{} is a file, and a run needs a folder: choose another name",
-                path.display()
-            ),
-            Self::NotARun { path } => write!(
-                f,
-                "{} holds something other than a run, and it will not be overwritten: choose a \
-                 new or empty folder",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for CreateError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(source),
-            Self::NotAFolder { .. } | Self::NotARun { .. } => None,
-        }
-    }
-}
-
 /// Error of writing a row or a document.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
     /// The flow's name is not valid for a folder.
+    #[error("invalid flow name {name:?}: use letters, digits, `-` and `_`")]
     FlowName {
         /// The name.
         name: String,
     },
     /// Error of the operating system.
+    #[error("cannot write {path}: {source}; check free disk space and permissions")]
     Io {
         /// The file.
         path: PathBuf,
@@ -418,31 +393,6 @@ impl WriteError {
     fn at(path: &Path, source: io::Error) -> Self {
         let path = path.to_owned();
         Self::Io { path, source }
-    }
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::FlowName { name } => write!(
-                f,
-                "invalid flow name {name:?}: use letters, digits, `-` and `_`"
-            ),
-            Self::Io { path, source } => write!(
-                f,
-                "cannot write {}: {source}; check free disk space and permissions",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for WriteError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { source, .. } => Some(source),
-            Self::FlowName { .. } => None,
-        }
     }
 }
 

@@ -25,7 +25,6 @@ mod testing;
 pub mod theme;
 mod view;
 
-use core::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -92,10 +91,11 @@ pub struct Written {
 }
 
 /// Error of writing a report.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
     /// A figure cannot be rendered.
+    #[error("cannot draw {path}: {reason}; the SVG beside it can be used instead")]
     Draw {
         /// The file that was not written.
         path: PathBuf,
@@ -103,38 +103,13 @@ pub enum ReportError {
         reason: String,
     },
     /// Error of the operating system.
+    #[error("cannot write {path}: {source}; choose a folder where you may write")]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// The reason.
         source: io::Error,
     },
-}
-
-impl fmt::Display for ReportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Draw { path, reason } => write!(
-                f,
-                "cannot draw {}: {reason}; the SVG beside it can be used instead",
-                path.display()
-            ),
-            Self::Io { path, source } => write!(
-                f,
-                "cannot write {}: {source}; choose a folder where you may write",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ReportError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Draw { .. } => None,
-            Self::Io { source, .. } => Some(source),
-        }
-    }
 }
 
 /// Metrics in the run folder; computed here for a run without a summary.

@@ -49,16 +49,9 @@ impl fmt::Debug for SharedSecret {
 }
 
 /// The text is not a secret of 256 bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key is one line of 64 hexadecimal digits or of base64 of 32 bytes")]
 pub struct SecretError;
-
-impl fmt::Display for SecretError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key is one line of 64 hexadecimal digits or of base64 of 32 bytes")
-    }
-}
-
-impl core::error::Error for SecretError {}
 
 fn hex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<_>> = text.chars().map(|digit| digit.to_digit(16)).collect();

@@ -3,8 +3,6 @@
 //! A [`Protector`] and an [`Unprotector`] with the same master key form one direction of a session.
 //! Several senders may share a key if their SSRCs differ (RFC 3711 section 9.1).
 
-use core::fmt;
-
 use tidegate_core::wire::rtcp::is_rtcp;
 use tidegate_core::wire::sdp::CryptoSuite;
 use tidegate_core::wire::seq::nearest16;
@@ -313,61 +311,43 @@ impl PacketOrder {
 }
 
 /// Reason why a packet cannot be protected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtectError {
     /// The sequence number was used before with this key.
+    #[error("the sequence number was already used with this key")]
     IndexUsed,
     /// The key has protected the maximum number of packets (RFC 3711 section 9.2).
+    #[error("the key has protected its maximum number of packets")]
     KeyExhausted,
     /// The packet is neither RTP nor RTCP.
+    #[error("the packet is neither RTP nor RTCP")]
     Malformed,
     /// More SSRCs than a session has.
+    #[error("the session has too many SSRCs")]
     TooManyStreams,
 }
 
-impl fmt::Display for ProtectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::IndexUsed => "the sequence number was already used with this key",
-            Self::KeyExhausted => "the key has protected its maximum number of packets",
-            Self::Malformed => "the packet is neither RTP nor RTCP",
-            Self::TooManyStreams => "the session has too many SSRCs",
-        })
-    }
-}
-
-impl core::error::Error for ProtectError {}
-
 /// Reason why a packet is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnprotectError {
     /// The packet is neither SRTP nor SRTCP.
+    #[error("the packet is neither SRTP nor SRTCP")]
     Malformed,
     /// The packet was altered, or protected with another key.
+    #[error("the packet was altered or protected with another key")]
     NotAuthentic,
     /// The packet was received before, or is older than the replay window.
+    #[error("the packet was received before")]
     Replay,
     /// More SSRCs than a session has.
+    #[error("the session has too many SSRCs")]
     TooManySources,
     /// The session does not expect this SSRC.
+    #[error("the SSRC is not one of the session")]
     UnknownSource,
 }
-
-impl fmt::Display for UnprotectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Malformed => "the packet is neither SRTP nor SRTCP",
-            Self::NotAuthentic => "the packet was altered or protected with another key",
-            Self::Replay => "the packet was received before",
-            Self::TooManySources => "the session has too many SSRCs",
-            Self::UnknownSource => "the SSRC is not one of the session",
-        })
-    }
-}
-
-impl core::error::Error for UnprotectError {}
 
 /// The parts of an RTP header that protection needs.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,6 @@ mod recorder;
 mod sim_flow;
 mod sites;
 
-use core::fmt;
 use core::time::Duration;
 
 use tidegate_core::endpoint::LOWER_EFFORT;
@@ -293,10 +292,11 @@ fn collect(
 }
 
 /// Error of a run of a scenario.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlayError {
     /// An encoder failed.
+    #[error("flow {flow:?}: {error}")]
     Encoder {
         /// Name of the flow.
         flow: String,
@@ -304,25 +304,15 @@ pub enum PlayError {
         error: EncodeError,
     },
     /// Invalid link.
+    #[error("{0}")]
     Network(NetworkError),
     /// The capacity steps of a link are not in order.
+    #[error("{0}")]
     Steps(StepsError),
     /// A node keeps the clock from advancing.
+    #[error("{0}")]
     World(WorldError),
 }
-
-impl fmt::Display for PlayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Encoder { flow, error } => write!(f, "flow {flow:?}: {error}"),
-            Self::Network(error) => write!(f, "{error}"),
-            Self::Steps(error) => write!(f, "{error}"),
-            Self::World(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl core::error::Error for PlayError {}
 
 /// Sampling interval of the links.
 const SAMPLE: Duration = Duration::from_millis(20);

@@ -13,8 +13,6 @@ mod metrics;
 mod table;
 pub mod verb;
 
-use core::fmt;
-
 use serde::{Serialize, Serializer};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::random::Seed;
@@ -240,24 +238,15 @@ pub(crate) struct Cell {
 }
 
 /// An invalid scenario or a failed run.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     /// A scenario of the benchmark is invalid.
+    #[error("{0}")]
     Scenario(ScenarioError),
     /// A run fails: group, subject and seed, and the cause.
+    #[error("{0}: {1}")]
     Play(String, PlayError),
 }
-
-impl fmt::Display for BenchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scenario(error) => write!(f, "{error}"),
-            Self::Play(what, error) => write!(f, "{what}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for BenchError {}
 
 impl Group {
     /// Whether it needs runs with TCP only.

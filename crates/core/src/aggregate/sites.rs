@@ -227,36 +227,18 @@ impl TryFrom<Written> for Numbers {
 }
 
 /// An invalid part of a [`SiteRule`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// The address of a prefix has bits after its length.
+    #[error("`{0}` has bits after the prefix: write a smaller length, or the first address")]
     HostBits(String),
     /// Not a range of numbers from 0 to 65,535.
+    #[error("`{0}` is no range: write a number from 0 to 65535, or two as 6000-6100")]
     Numbers(String),
     /// Not a prefix.
+    #[error("`{0}` is no prefix: write an address, or one with a length as 192.0.2.0/24")]
     Prefix(String),
 }
-
-impl fmt::Display for RuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HostBits(text) => write!(
-                f,
-                "`{text}` has bits after the prefix: write a smaller length, or the first address"
-            ),
-            Self::Numbers(text) => write!(
-                f,
-                "`{text}` is no range: write a number from 0 to 65535, or two as 6000-6100"
-            ),
-            Self::Prefix(text) => write!(
-                f,
-                "`{text}` is no prefix: write an address, or one with a length as 192.0.2.0/24"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for RuleError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Configuration of a link, and its validation.
 
-use core::fmt;
 use core::time::Duration;
 
 use super::delay::{JitterConfig, JitterFault};
@@ -74,7 +73,8 @@ impl LinkConfig {
 }
 
 /// Invalid configuration of a link.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("link `{link}`: {fault}")]
 pub struct LinkError {
     /// Name of the link.
     pub link: String,
@@ -83,56 +83,36 @@ pub struct LinkError {
 }
 
 /// Invalid parameter of a link.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LinkFault {
     /// `CoDel` has a parameter out of range.
+    #[error("{0}")]
     CoDel(CoDelFault),
     /// `DualPI2` has a parameter out of range.
+    #[error("{0}")]
     DualPi2(DualPi2Fault),
     /// FQ-CoDel has a parameter out of range.
+    #[error("{0}")]
     FqCoDel(FqCoDelFault),
     /// The jitter has a parameter out of range.
+    #[error("{0}")]
     Jitter(JitterFault),
     /// The loss model is invalid.
+    #[error("{0}")]
     Loss(LossFault),
     /// The capacity is zero at all times.
+    #[error("its capacity is 0 b/s at all times: use steps for a stall, or an outage")]
     NoCapacity,
     /// The queue limit is zero, so no packet passes.
+    #[error("its queue takes nothing, so nothing passes: allow at least 1 packet")]
     NoQueue,
     /// The list of outages is invalid.
+    #[error("{0}")]
     Outages(OutagesError),
     /// RED has a parameter out of range.
+    #[error("{0}")]
     Red(RedFault),
 }
-
-impl fmt::Display for LinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "link `{}`: {}", self.link, self.fault)
-    }
-}
-
-impl fmt::Display for LinkFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::CoDel(e) => e.fmt(f),
-            Self::DualPi2(e) => e.fmt(f),
-            Self::FqCoDel(e) => e.fmt(f),
-            Self::Jitter(e) => e.fmt(f),
-            Self::Loss(e) => e.fmt(f),
-            Self::NoCapacity => f.write_str(
-                "its capacity is 0 b/s at all times: use steps for a stall, or an outage",
-            ),
-            Self::NoQueue => {
-                f.write_str("its queue takes nothing, so nothing passes: allow at least 1 packet")
-            }
-            Self::Outages(e) => e.fmt(f),
-            Self::Red(e) => e.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for LinkError {}
-impl core::error::Error for LinkFault {}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! Propagation delay and jitter.
 
 use core::cmp::Reverse;
-use core::fmt;
 use core::time::Duration;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -52,11 +51,13 @@ impl JitterConfig {
 }
 
 /// Jitter parameter out of range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JitterFault {
     /// The standard deviation is zero.
+    #[error("the standard deviation of its jitter is 0: add it to the delay instead")]
     Deviation,
     /// The mean is above the longest delay.
+    #[error("the mean of its jitter, {mean:?}, is above the longest, {max:?}: lower it")]
     Mean {
         /// The mean.
         mean: Duration,
@@ -64,22 +65,6 @@ pub enum JitterFault {
         max: Duration,
     },
 }
-
-impl fmt::Display for JitterFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Deviation => f.write_str(
-                "the standard deviation of its jitter is 0: add it to the delay instead",
-            ),
-            Self::Mean { mean, max } => write!(
-                f,
-                "the mean of its jitter, {mean:?}, is above the longest, {max:?}: lower it"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for JitterFault {}
 
 /// Packets in propagation.
 #[derive(Debug)]

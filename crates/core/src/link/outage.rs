@@ -1,7 +1,5 @@
 //! Outages: periods without signal.
 
-use core::fmt;
-
 use crate::units::Time;
 
 /// A period without signal.
@@ -51,38 +49,21 @@ impl Outages {
 }
 
 /// Invalid list of outages. Indices count from zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutagesError {
     /// `to` is not after `from`.
+    #[error("outage {index} does not end after it starts: swap `from` and `to`")]
     Empty {
         /// Index of the outage.
         index: usize,
     },
     /// The outage starts before its predecessor ends.
+    #[error("outage {index} starts before the previous one ends: sort and merge them")]
     NotAscending {
         /// Index of the outage.
         index: usize,
     },
 }
-
-impl fmt::Display for OutagesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty { index } => {
-                write!(
-                    f,
-                    "outage {index} does not end after it starts: swap `from` and `to`"
-                )
-            }
-            Self::NotAscending { index } => write!(
-                f,
-                "outage {index} starts before the previous one ends: sort and merge them"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for OutagesError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Capacity of a transmitter over time.
 
-use core::fmt;
 use core::num::ParseIntError;
 use core::time::Duration;
 use std::sync::Arc;
@@ -131,39 +130,27 @@ impl Steps {
 }
 
 /// Invalid list of steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StepsError {
     /// There is no step.
+    #[error("the capacity has no steps: give at least one at time 0")]
     Empty,
     /// The step is not later than its predecessor.
+    #[error(
+        "step {index} of the capacity is not later than the previous one: sort the steps and \
+         give each time once"
+    )]
     NotAscending {
         /// Index of the step, from zero.
         index: usize,
     },
     /// The first step is not at time zero.
+    #[error("the first step of the capacity is at {first:?}: add one at time 0")]
     StartMissing {
         /// Time of the first step.
         first: Time,
     },
 }
-
-impl fmt::Display for StepsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the capacity has no steps: give at least one at time 0"),
-            Self::NotAscending { index } => write!(
-                f,
-                "step {index} of the capacity is not later than the previous one: sort the steps and give each time once"
-            ),
-            Self::StartMissing { first } => write!(
-                f,
-                "the first step of the capacity is at {first:?}: add one at time 0"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for StepsError {}
 
 /// Transmission opportunities of up to 1500 bytes each, in the format of mahimahi. A line is the
 /// time of an opportunity in milliseconds, ascending. The last line is also the period of
@@ -258,11 +245,13 @@ impl Trace {
 }
 
 /// Invalid trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The trace has no opportunity.
+    #[error("the trace is empty: give a line with a time in ms per opportunity")]
     Empty,
     /// The time of a line is before the previous line.
+    #[error("line {line} of the trace: {at} ms comes after {before} ms; sort the lines")]
     GoesBack {
         /// Line number, from one.
         line: usize,
@@ -272,8 +261,12 @@ pub enum TraceError {
         before: u32,
     },
     /// All times are zero, so the period is zero.
+    #[error("all times of the trace are 0 ms: its last line is the period and must be above 0")]
     NoPeriod,
     /// The line is not an integer number of milliseconds below 2³².
+    #[error(
+        "line {line} of the trace: `{text}` is not an integer number of milliseconds ({cause})"
+    )]
     NotANumber {
         /// Line number, from one.
         line: usize,
@@ -283,29 +276,6 @@ pub enum TraceError {
         cause: ParseIntError,
     },
 }
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => {
-                f.write_str("the trace is empty: give a line with a time in ms per opportunity")
-            }
-            Self::GoesBack { line, at, before } => write!(
-                f,
-                "line {line} of the trace: {at} ms comes after {before} ms; sort the lines"
-            ),
-            Self::NoPeriod => f.write_str(
-                "all times of the trace are 0 ms: its last line is the period and must be above 0",
-            ),
-            Self::NotANumber { line, text, cause } => write!(
-                f,
-                "line {line} of the trace: `{text}` is not an integer number of milliseconds ({cause})"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for TraceError {}
 
 /// Transmitter: a capacity with the used share of the current opportunity.
 #[derive(Clone, Debug)]

@@ -1,6 +1,5 @@
 //! Congestion control feedback (RFC 8888): arrival time and ECN mark of each packet.
 
-use core::fmt;
 use core::time::Duration;
 
 use super::bytes::{u16_at, u32_at};
@@ -310,29 +309,15 @@ impl<'a> CcfbBuilder<'a> {
 }
 
 /// Reason why a block was not added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
     /// The packet would exceed its length field: start another packet.
+    #[error("congestion control feedback exceeds 256 KiB: start another packet")]
     PacketFull,
     /// More than 16,384 packets: split the block.
+    #[error("feedback block exceeds {MAX_REPORTS} packets: split the block")]
     TooManyReports,
 }
-
-impl fmt::Display for BlockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PacketFull => {
-                f.write_str("congestion control feedback exceeds 256 KiB: start another packet")
-            }
-            Self::TooManyReports => write!(
-                f,
-                "feedback block exceeds {MAX_REPORTS} packets: split the block"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for BlockError {}
 
 /// Splits off the block at the start of `bytes`. `None` if it is truncated or too long.
 fn split_block(bytes: &[u8]) -> Option<(CcfbBlock<'_>, &[u8])> {

@@ -10,7 +10,6 @@
 //! Multimedia Applications*, INFOCOM 2004, sections III-C and VI-A. The paper gives the contents of
 //! the header but no layout.
 
-use core::fmt;
 use core::time::Duration;
 
 use super::bytes::{u8_at, u16_at, u32_at};
@@ -383,33 +382,22 @@ pub fn packet_size(size: Bytes) -> u16 {
 }
 
 /// A UDP payload that has no valid header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpError {
     /// The role is not defined.
+    #[error("the role of the CP header is undefined")]
     Role,
     /// The number of flowshares is not in 1 to [`MAX_SHARES`].
+    #[error("the flowshares are not in 1 to {MAX_SHARES}")]
     Shares,
     /// The payload has fewer than [`LEN`] bytes.
+    #[error("shorter than a CP header of {LEN} bytes")]
     Short,
     /// The version is not [`VERSION`].
+    #[error("version {0} of CP; only {VERSION} is supported")]
     Version(u8),
 }
-
-impl fmt::Display for CpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Role => write!(f, "the role of the CP header is undefined"),
-            Self::Shares => write!(f, "the flowshares are not in 1 to {MAX_SHARES}"),
-            Self::Short => write!(f, "shorter than a CP header of {LEN} bytes"),
-            Self::Version(version) => {
-                write!(f, "version {version} of CP; only {VERSION} is supported")
-            }
-        }
-    }
-}
-
-impl core::error::Error for CpError {}
 
 const ORIGIN: u8 = 0;
 const PROBE: u8 = 1;

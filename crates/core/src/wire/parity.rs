@@ -29,8 +29,6 @@
 //! with M the RTP marker. All shards of a block have the same length, which is even. The code is
 //! that of the crate `reed-solomon-simd` (Leopard, GF(2¹⁶)).
 
-use core::fmt;
-
 use super::bytes::{u8_at, u16_at, u32_at};
 
 /// Payload of a parity packet.
@@ -138,28 +136,19 @@ impl<'a> MediaShard<'a> {
 }
 
 /// Reason why a payload is no parity packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParityError {
     /// Shorter than the header.
+    #[error("shorter than the 6 bytes of the header")]
     Short,
     /// A count or the index is out of range.
+    #[error("the number of packets or the index is out of range")]
     Count,
     /// The shard is shorter than that of any media packet, or its length is odd.
+    #[error("the shard is shorter than 8 bytes or has an odd length")]
     Shard,
 }
-
-impl fmt::Display for ParityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Short => "shorter than the 6 bytes of the header",
-            Self::Count => "the number of packets or the index is out of range",
-            Self::Shard => "the shard is shorter than 8 bytes or has an odd length",
-        })
-    }
-}
-
-impl core::error::Error for ParityError {}
 
 /// Most media packets of a block.
 pub const MAX_MEDIA: usize = 128;

@@ -1,7 +1,5 @@
 //! Codec-independent video payloads.
 
-use core::fmt;
-
 use super::rtp::PayloadType;
 use super::{h264, mpeg2};
 use crate::media::Codec;
@@ -271,59 +269,38 @@ fn mpeg2_code(payload: &[u8]) -> Option<u8> {
 }
 
 /// Reason why an access unit cannot be packetised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketiseError {
     /// Error of the H.264 packetiser.
+    #[error("{0}")]
     H264(h264::PacketiseError),
     /// Error of the MPEG-2 packetiser.
+    #[error("{0}")]
     Mpeg2(mpeg2::PacketiseError),
     /// A receiver would discard the access unit.
+    #[error("an access unit of {len} bytes, where {MAX_ACCESS_UNIT} are the maximum")]
     TooLong {
         /// Its length in bytes.
         len: usize,
     },
 }
 
-impl fmt::Display for PacketiseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::H264(error) => error.fmt(f),
-            Self::Mpeg2(error) => error.fmt(f),
-            Self::TooLong { len } => write!(
-                f,
-                "an access unit of {len} bytes, where {MAX_ACCESS_UNIT} are the maximum"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for PacketiseError {}
-
 /// Maximum length of an access unit in bytes. H.264 level 5.2 permits pictures of up to 30 MB;
 /// pictures of a live stream are far smaller.
 pub const MAX_ACCESS_UNIT: usize = 4 << 20;
 
 /// Reason why payloads do not form an access unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssembleError {
     /// Error of the H.264 assembler.
+    #[error("{0}")]
     H264(h264::AssembleError),
     /// Error of the MPEG-2 assembler.
+    #[error("{0}")]
     Mpeg2(mpeg2::AssembleError),
 }
-
-impl fmt::Display for AssembleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::H264(error) => error.fmt(f),
-            Self::Mpeg2(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for AssembleError {}
 
 /// NAL unit types (ITU-T H.264 table 7-1).
 const SLICE: u8 = 1;

@@ -303,10 +303,11 @@ impl<'a> Writer<'a> {
 }
 
 /// Reason why a datagram is not RTCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RtcpError {
     /// The contents of a packet are inconsistent.
+    #[error("RTCP packet of type {packet_type} at byte {at}: {fault}")]
     Malformed {
         /// Offset of the packet.
         at: usize,
@@ -316,6 +317,9 @@ pub enum RtcpError {
         fault: Fault,
     },
     /// The padding count is not a multiple of four between 4 and the length of the body.
+    #[error(
+        "RTCP packet at byte {at}: padding of {padding} bytes, expected a multiple of 4 up to {room}"
+    )]
     Padding {
         /// Offset of the packet.
         at: usize,
@@ -325,11 +329,13 @@ pub enum RtcpError {
         room: usize,
     },
     /// A packet other than the last one is padded.
+    #[error("RTCP packet at byte {at} is padded but not the last of its datagram")]
     PaddingNotLast {
         /// Offset of the packet.
         at: usize,
     },
     /// The datagram is empty or ends within a packet.
+    #[error("RTCP packet at byte {at} takes {need} bytes, the datagram has {have} more")]
     Truncated {
         /// Offset of the packet.
         at: usize,
@@ -339,6 +345,7 @@ pub enum RtcpError {
         have: usize,
     },
     /// The version of a packet is not 2.
+    #[error("RTCP packet at byte {at}: version {version} where 2 is expected")]
     Version {
         /// Offset of the packet.
         at: usize,
@@ -376,42 +383,6 @@ pub enum Fault {
     },
 }
 
-impl fmt::Display for RtcpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed {
-                at,
-                packet_type,
-                fault,
-            } => {
-                write!(f, "RTCP packet of type {packet_type} at byte {at}: {fault}")
-            }
-            Self::Padding { at, padding, room } => write!(
-                f,
-                "RTCP packet at byte {at}: padding of {padding} bytes, expected a multiple of 4 up to {room}"
-            ),
-            Self::PaddingNotLast { at } => {
-                write!(
-                    f,
-                    "RTCP packet at byte {at} is padded but not the last of its datagram"
-                )
-            }
-            Self::Truncated { at, need, have } => {
-                write!(
-                    f,
-                    "RTCP packet at byte {at} takes {need} bytes, the datagram has {have} more"
-                )
-            }
-            Self::Version { at, version } => {
-                write!(
-                    f,
-                    "RTCP packet at byte {at}: version {version} where 2 is expected"
-                )
-            }
-        }
-    }
-}
-
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -430,8 +401,6 @@ impl fmt::Display for Fault {
         }
     }
 }
-
-impl core::error::Error for RtcpError {}
 
 /// The largest packet that the length field can express.
 pub(super) const MAX_LEN: usize = 4 << 16;

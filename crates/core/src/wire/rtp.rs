@@ -1,7 +1,5 @@
 //! RTP packets (RFC 3550 section 5, header extensions of RFC 8285).
 
-use core::fmt;
-
 use super::bytes::{u8_at, u16_at, u32_at};
 
 /// An RTP packet with validated version and lengths.
@@ -242,10 +240,11 @@ impl RtpElements<'_> {
 }
 
 /// Reason why bytes are not an RTP packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RtpError {
     /// The padding count is zero or exceeds the bytes after the header.
+    #[error("invalid RTP padding count {padding}: must be 1 to {room}")]
     Padding {
         /// Padding count in the last byte.
         padding: u8,
@@ -253,6 +252,7 @@ pub enum RtpError {
         room: usize,
     },
     /// The packet ends within its header.
+    #[error("truncated RTP header: {have} of {need} bytes")]
     Truncated {
         /// Length of the header in bytes, as far as known.
         need: usize,
@@ -260,30 +260,12 @@ pub enum RtpError {
         have: usize,
     },
     /// The version is not 2.
+    #[error("RTP version {version} where 2 is expected")]
     Version {
         /// Version in the packet.
         version: u8,
     },
 }
-
-impl fmt::Display for RtpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Padding { padding, room } => {
-                write!(
-                    f,
-                    "invalid RTP padding count {padding}: must be 1 to {room}"
-                )
-            }
-            Self::Truncated { need, have } => {
-                write!(f, "truncated RTP header: {have} of {need} bytes")
-            }
-            Self::Version { version } => write!(f, "RTP version {version} where 2 is expected"),
-        }
-    }
-}
-
-impl core::error::Error for RtpError {}
 
 pub(super) const VERSION: u8 = 2;
 /// The X bit of the first byte.

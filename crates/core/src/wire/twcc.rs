@@ -2,8 +2,6 @@
 //! its transport-wide sequence number
 //! (draft-holmer-rmcat-transport-wide-cc-extensions-01).
 
-use core::fmt;
-
 use super::bytes::{u16_at, u32_at};
 use super::rtcp::{Fault, RtcpError, RtcpPacket, TRANSPORT_FEEDBACK, Writer};
 
@@ -172,29 +170,15 @@ pub fn emit_twcc(
 }
 
 /// Reason why reports do not fit into one feedback packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TwccError {
     /// Two successive arrivals are more than 8 s apart.
+    #[error("two arrivals are more than 8 s apart: start another feedback packet")]
     DeltaTooLarge,
     /// More than 16,384 packets.
+    #[error("transport-wide feedback exceeds {MAX_REPORTS} packets: split it")]
     TooManyReports,
 }
-
-impl fmt::Display for TwccError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DeltaTooLarge => {
-                f.write_str("two arrivals are more than 8 s apart: start another feedback packet")
-            }
-            Self::TooManyReports => write!(
-                f,
-                "transport-wide feedback exceeds {MAX_REPORTS} packets: split it"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for TwccError {}
 
 /// Status of a packet, by its two-bit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::{fmt, io, iter};
+use std::{io, iter};
 
 use aya::maps::{Map, MapError};
 use aya::programs::tp_btf::BtfTracePointLink;
@@ -113,20 +113,35 @@ where
 }
 
 /// Error of loading the programs.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// The kernel's types cannot be read, or contradict each other.
+    #[error(
+        "the kernel's types ({TYPES}) cannot be read: {0}; use the unprivileged mode, and \
+         report the version (uname -r) if the file is whole"
+    )]
     BadTypes(String),
     /// The process, or the machine, has no descriptor left.
+    #[error("no descriptor is left for the programs ({}): their process has to {}", .0, more_descriptors(.0))]
     NoDescriptor(io::Error),
     /// The kernel lacks a field that a line of a program reads.
+    #[error(
+        "this kernel has no field for `{0}`: {NEWER}; if this one is, its TCP is unsupported: \
+         please report the version (uname -r)"
+    )]
     NoField(String),
     /// A tracepoint is missing.
+    #[error("this kernel has no tracepoint {0}: {NEWER}")]
     NoTracepoint(&'static str),
     /// The kernel does not publish its types.
+    #[error(
+        "the type information of the kernel is unavailable ({TYPES}: {0}): use one with \
+         CONFIG_DEBUG_INFO_BTF=y, as distributions build it, and mount /sys"
+    )]
     NoTypes(io::Error),
     /// The kernel refused an object.
+    #[error("the kernel rejects {what} ({cause}): {}", advice(.cause))]
     Refused {
         /// Which.
         what: String,
@@ -134,8 +149,13 @@ pub enum LoadError {
         cause: io::Error,
     },
     /// Another system call failed.
+    #[error("{0}")]
     System(io::Error),
     /// The verifier refuses a program.
+    #[error(
+        "this kernel's verifier rejects the program {program}; please report it with the \
+         version (uname -r) and this:\n{log}"
+    )]
     Verifier {
         /// Which.
         program: &'static str,
@@ -143,42 +163,6 @@ pub enum LoadError {
         log: String,
     },
 }
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadTypes(why) => write!(
-                f,
-                "the kernel's types ({TYPES}) cannot be read: {why}; use the unprivileged mode, and report the version (uname -r) if the file is whole"
-            ),
-            Self::NoDescriptor(e) => write!(
-                f,
-                "no descriptor is left for the programs ({e}): their process has to {}",
-                more_descriptors(e)
-            ),
-            Self::NoField(line) => write!(
-                f,
-                "this kernel has no field for `{line}`: {NEWER}; if this one is, its TCP is unsupported: please report the version (uname -r)"
-            ),
-            Self::NoTracepoint(name) => write!(f, "this kernel has no tracepoint {name}: {NEWER}"),
-            Self::NoTypes(e) => write!(
-                f,
-                "the type information of the kernel is unavailable ({TYPES}: {e}): use one with CONFIG_DEBUG_INFO_BTF=y, as distributions build it, and mount /sys"
-            ),
-            Self::Refused { what, cause } => {
-                let advice = advice(cause);
-                write!(f, "the kernel rejects {what} ({cause}): {advice}")
-            }
-            Self::System(e) => e.fmt(f),
-            Self::Verifier { program, log } => write!(
-                f,
-                "this kernel's verifier rejects the program {program}; please report it with the version (uname -r) and this:\n{log}"
-            ),
-        }
-    }
-}
-
-impl Error for LoadError {}
 
 /// What to do about a refusal.
 fn advice(cause: &io::Error) -> String {

@@ -1,6 +1,5 @@
 //! Verification of certificates by their fingerprint.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -102,15 +101,8 @@ impl ClientCertVerifier for Pinned {
 }
 
 /// The certificate of the peer is not the pinned one.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("its fingerprint is {found}")]
 struct OtherCertificate {
     found: Fingerprint,
 }
-
-impl fmt::Display for OtherCertificate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "its fingerprint is {}", self.found)
-    }
-}
-
-impl std::error::Error for OtherCertificate {}

@@ -1,19 +1,25 @@
 //! Errors of parsing and checking an expectation.
 
-use core::fmt;
-
 use super::{FLOW_METRICS, LINK_METRICS, Needs, Unit};
 
 /// Error of an expectation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpectError {
     /// Invalid syntax.
+    #[error("{text:?} is not a valid expectation: write FLOW.METRIC or link.LINK.METRIC, then >=, \
+         <=, >, < or ==, then a number or another metric, as in `tidegate.delay_ms.p99 <= 400` \
+         or `a.rate_bps >= 0.8 * b.rate_bps`; metrics of flows are {}, of links {}",
+        FLOW_METRICS.join(", "), LINK_METRICS.join(", "))]
     Malformed {
         /// Text of the expectation.
         text: String,
     },
     /// The number has a unit.
+    #[error(
+        "{text:?}: {value:?} is not a plain number, and {metric} is {}; write {}",
+        Unit::of(.metric).name(), plain(.metric, .value)
+    )]
     NotPlain {
         /// Text of the expectation.
         text: String,
@@ -23,6 +29,7 @@ pub enum ExpectError {
         metric: &'static str,
     },
     /// Unknown metric.
+    #[error("{text:?}: {}", unknown(.metric, .allowed))]
     UnknownMetric {
         /// Text of the expectation.
         text: String,
@@ -32,6 +39,8 @@ pub enum ExpectError {
         allowed: &'static [&'static str],
     },
     /// The flow never has the metric.
+    #[error("{text:?}: only flows with {} have {metric}, unlike {name:?}: compare another number, \
+         or remove it", .needs.name())]
     NeverRecorded {
         /// Text of the expectation.
         text: String,
@@ -43,6 +52,7 @@ pub enum ExpectError {
         needs: Needs,
     },
     /// Unknown flow or link.
+    #[error("{text:?}: there is nothing named {name:?}; use one of {}", .known.join(", "))]
     UnknownName {
         /// Text of the expectation.
         text: String,
@@ -53,72 +63,18 @@ pub enum ExpectError {
     },
 }
 
-impl fmt::Display for ExpectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Malformed { text } => write!(
-                f,
-                "{text:?} is not a valid expectation: write FLOW.METRIC or link.LINK.METRIC, then >=, <=, \
-                 >, < or ==, then a number or another metric, as in \
-                 `tidegate.delay_ms.p99 <= 400` or `a.rate_bps >= 0.8 * b.rate_bps`; metrics of \
-                 flows are {}, of links {}",
-                FLOW_METRICS.join(", "),
-                LINK_METRICS.join(", ")
-            ),
-            Self::NotPlain {
-                text,
-                value,
-                metric,
-            } => {
-                let unit = Unit::of(metric);
-                write!(
-                    f,
-                    "{text:?}: {value:?} is not a plain number, and {metric} is {}; write ",
-                    unit.name()
-                )?;
-                match unit.plain(value) {
-                    Some(number) => write!(f, "{number}"),
-                    None => write!(f, "one, as {}", unit.example()),
-                }
-            }
-            Self::UnknownMetric { text, metric, .. } if LINK_METRICS.contains(&metric.as_str()) => {
-                write!(
-                    f,
-                    "{text:?}: {metric:?} is a number of links: write link.NAME.{metric}"
-                )
-            }
-            Self::UnknownMetric {
-                text,
-                metric,
-                allowed,
-            } => write!(
-                f,
-                "{text:?}: there is no metric {metric:?}; use one of {}",
-                allowed.join(", ")
-            ),
-            Self::NeverRecorded {
-                text,
-                name,
-                metric,
-                needs,
-            } => {
-                let needs = match needs {
-                    Needs::Limit => "a limit",
-                    Needs::Video => "video",
-                };
-                write!(
-                    f,
-                    "{text:?}: only flows with {needs} have {metric}, unlike {name:?}: compare \
-                     another number, or remove it"
-                )
-            }
-            Self::UnknownName { text, name, known } => write!(
-                f,
-                "{text:?}: there is nothing named {name:?}; use one of {}",
-                known.join(", ")
-            ),
-        }
-    }
+/// The number in the unit of the metric, or an example.
+fn plain(metric: &str, value: &str) -> String {
+    let unit = Unit::of(metric);
+    let number = unit.plain(value).map(|number| number.to_string());
+    number.unwrap_or_else(|| format!("one, as {}", unit.example()))
 }
 
-impl core::error::Error for ExpectError {}
+fn unknown(metric: &str, allowed: &[&str]) -> String {
+    if LINK_METRICS.contains(&metric) {
+        format!("{metric:?} is a number of links: write link.NAME.{metric}")
+    } else {
+        let allowed = allowed.join(", ");
+        format!("there is no metric {metric:?}; use one of {allowed}")
+    }
+}

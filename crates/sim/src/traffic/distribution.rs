@@ -2,7 +2,6 @@
 
 use core::cmp::Ordering;
 use core::f64::consts::{SQRT_2, TAU};
-use core::fmt;
 
 use rand_core::Rng;
 use tidegate_core::random::unit;
@@ -320,10 +319,11 @@ fn check_pareto(shape: f64, least: f64, most: f64) -> Result<(), DistributionFau
 }
 
 /// Invalid parameters of a distribution.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DistributionFault {
     /// Hardly any of the body lies below the cut.
+    #[error("a body of median {median} has next to nothing below its cut at {cut}: raise the cut")]
     Cut {
         /// Begin of the tail.
         cut: f64,
@@ -331,6 +331,7 @@ pub enum DistributionFault {
         median: f64,
     },
     /// The maximum is not above the minimum.
+    #[error("the largest, {most}, is not above the smallest, {least}")]
     Most {
         /// Maximum.
         most: f64,
@@ -338,8 +339,10 @@ pub enum DistributionFault {
         least: f64,
     },
     /// A Pareto distribution of this index has no mean without a maximum.
+    #[error("a power law of shape {0} has no mean: choose a shape above 1 or bound it")]
     NoMean(f64),
     /// A parameter is zero, negative, infinite or NaN.
+    #[error("a {name} of {value} is not possible: write a number above 0")]
     NotPositive {
         /// Name of the parameter.
         name: &'static str,
@@ -347,36 +350,9 @@ pub enum DistributionFault {
         value: f64,
     },
     /// The share of the tail is outside of 0..=1.
+    #[error("a tail with a share of {0} is not in 0..=1")]
     Tail(f64),
 }
-
-impl fmt::Display for DistributionFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cut { cut, median } => write!(
-                f,
-                "a body of median {median} has next to nothing below its cut at {cut}: \
-                 raise the cut"
-            ),
-            Self::Most { most, least } => {
-                write!(f, "the largest, {most}, is not above the smallest, {least}")
-            }
-            Self::NoMean(shape) => write!(
-                f,
-                "a power law of shape {shape} has no mean: choose a shape above 1 or bound it"
-            ),
-            Self::NotPositive { name, value } => {
-                write!(
-                    f,
-                    "a {name} of {value} is not possible: write a number above 0"
-                )
-            }
-            Self::Tail(share) => write!(f, "a tail with a share of {share} is not in 0..=1"),
-        }
-    }
-}
-
-impl core::error::Error for DistributionFault {}
 
 /// Below this probability of acceptance, one draw of the body may take a thousand attempts.
 const LEAST_BODY: f64 = 1e-3;

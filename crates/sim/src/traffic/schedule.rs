@@ -1,7 +1,5 @@
 //! A piecewise constant rate.
 
-use core::fmt;
-
 use tidegate_core::units::{Rate, Time};
 
 /// A rate with steps at given times.
@@ -76,11 +74,16 @@ impl Schedule {
 }
 
 /// Invalid schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleFault {
     /// The rate is zero at all times.
+    #[error("the rate is 0 at all times: write a rate above 0, or remove the flow")]
     Nothing,
     /// A step is not later than the previous step.
+    #[error(
+        "the step at {after:?} follows the one at {before:?}: sort the steps by time, one for \
+         each moment"
+    )]
     Order {
         /// Time of the previous step.
         before: Time,
@@ -88,23 +91,6 @@ pub enum ScheduleFault {
         after: Time,
     },
 }
-
-impl fmt::Display for ScheduleFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => {
-                f.write_str("the rate is 0 at all times: write a rate above 0, or remove the flow")
-            }
-            Self::Order { before, after } => write!(
-                f,
-                "the step at {after:?} follows the one at {before:?}: sort the steps by time, \
-                 one for each moment"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ScheduleFault {}
 
 #[cfg(test)]
 mod tests {

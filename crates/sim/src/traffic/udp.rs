@@ -1,6 +1,5 @@
 //! Streams without congestion control: constant, Poisson and on/off sources, and their sink.
 
-use core::fmt;
 use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
@@ -365,47 +364,27 @@ impl Agent for Sink {
 }
 
 /// Invalid parameters of a source.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceFault {
     /// The jitter is outside of 0..=1.
+    #[error("a jitter of {0} is not in 0..=1, a share of the gap")]
     Jitter(f64),
     /// Invalid packet size.
+    #[error("a packet of {} B is not possible: write a size from 1 to 65535", .0.0)]
     Packet(Bytes),
     /// Invalid rate.
+    #[error("{0}")]
     Rate(ScheduleFault),
     /// Invalid on or off times.
+    #[error("on and off times: {0}")]
     Times(DistributionFault),
     /// The rate exceeds one packet per nanosecond.
+    #[error(
+        "at {0} more than one packet would leave in a nanosecond: lower the rate or use larger packets"
+    )]
     TooFast(Rate),
 }
-
-impl fmt::Display for SourceFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Jitter(jitter) => {
-                write!(
-                    f,
-                    "a jitter of {jitter} is not in 0..=1, a share of the gap"
-                )
-            }
-            Self::Packet(size) => write!(
-                f,
-                "a packet of {} B is not possible: write a size from 1 to 65535",
-                size.0
-            ),
-            Self::Rate(fault) => fault.fmt(f),
-            Self::Times(fault) => write!(f, "on and off times: {fault}"),
-            Self::TooFast(rate) => write!(
-                f,
-                "at {rate} more than one packet would leave in a nanosecond: \
-                 lower the rate or use larger packets"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for SourceFault {}
 
 #[cfg(test)]
 mod tests;

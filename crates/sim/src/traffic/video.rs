@@ -10,7 +10,6 @@ mod trace;
 pub use player::{TraceEncoder, TracePlayer};
 pub use trace::{FrameTrace, FrameTraceError, FrameTraceFault, RecordedFrame, TraceFrame};
 
-use core::fmt;
 use core::time::Duration;
 
 use tidegate_core::control::{Ecn, TimerReason};
@@ -276,12 +275,15 @@ impl Agent for Source {
 }
 
 /// Invalid parameters of a source.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceFault {
     /// The key frame interval is zero.
+    #[error("a key frame every 0 frames is not possible: write 1 or more, or remove the key")]
     KeyInterval,
     /// Invalid packet size.
+    #[error("a packet of {} B with headers of {} B is not possible: write a size above the headers \
+         and up to 65535", .packet.0, .header.0)]
     Packet {
         /// Size on the wire.
         packet: Bytes,
@@ -289,35 +291,12 @@ pub enum SourceFault {
         header: Bytes,
     },
     /// Invalid rate.
+    #[error("{0}")]
     Rate(ScheduleFault),
     /// The spread is outside of 0..=1.
+    #[error("a spread of {0} is not in 0..=1, a share of the frame interval")]
     Spread(f64),
 }
-
-impl fmt::Display for SourceFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::KeyInterval => f.write_str(
-                "a key frame every 0 frames is not possible: write 1 or more, or remove the key",
-            ),
-            Self::Packet { packet, header } => write!(
-                f,
-                "a packet of {} B with headers of {} B is not possible: \
-                 write a size above the headers and up to 65535",
-                packet.0, header.0
-            ),
-            Self::Rate(fault) => fault.fmt(f),
-            Self::Spread(spread) => {
-                write!(
-                    f,
-                    "a spread of {spread} is not in 0..=1, a share of the frame interval"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for SourceFault {}
 
 #[cfg(test)]
 mod tests;

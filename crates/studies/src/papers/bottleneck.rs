@@ -90,35 +90,22 @@ impl fmt::Display for Bottleneck {
 }
 
 /// Error in the parameters of a bottleneck.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BottleneckError {
     /// The rate is out of range.
+    #[error(
+        "bottleneck of {} out of range: use {} to {}",
+        .0, Bottleneck::SLOWEST, Bottleneck::FASTEST
+    )]
     Rate(Rate),
     /// The queue is out of range, in bandwidth-delay products.
+    #[error(
+        "queue of {} bandwidth-delay products out of range: use {} to {}",
+        .0, QUEUES.start(), QUEUES.end()
+    )]
     Queue(f64),
 }
-
-impl fmt::Display for BottleneckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rate(rate) => write!(
-                f,
-                "bottleneck of {rate} out of range: use {} to {}",
-                Bottleneck::SLOWEST,
-                Bottleneck::FASTEST
-            ),
-            Self::Queue(queue) => write!(
-                f,
-                "queue of {queue} bandwidth-delay products out of range: use {} to {}",
-                QUEUES.start(),
-                QUEUES.end()
-            ),
-        }
-    }
-}
-
-impl core::error::Error for BottleneckError {}
 
 const QUEUES: core::ops::RangeInclusive<f64> = 0.01..=100.0;
 const PACKET: Bytes = Bytes(1500);

@@ -1,6 +1,5 @@
 //! Network of links with fixed routes.
 
-use core::fmt;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::fast_link::{Entry, FastLink};
@@ -516,16 +515,19 @@ impl<P: Packet + Send + 'static> Network<P> {
 }
 
 /// Invalid configuration of a network.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NetworkError {
     /// A link is invalid.
+    #[error("{0}")]
     Link(LinkError),
     /// Two links have the same name, and thus the same random streams.
+    #[error("two links are called `{name}`: give each a name of its own")]
     NameTaken {
         /// The name.
         name: String,
     },
     /// A route contains an unknown link.
+    #[error("route {} leads across link {}, which does not exist", .route.0, .link.0)]
     UnknownLink {
         /// The route.
         route: RouteId,
@@ -533,27 +535,6 @@ pub enum NetworkError {
         link: LinkId,
     },
 }
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Link(e) => e.fmt(f),
-            Self::NameTaken { name } => {
-                write!(
-                    f,
-                    "two links are called `{name}`: give each a name of its own"
-                )
-            }
-            Self::UnknownLink { route, link } => write!(
-                f,
-                "route {} leads across link {}, which does not exist",
-                route.0, link.0
-            ),
-        }
-    }
-}
-
-impl core::error::Error for NetworkError {}
 
 /// Number of links up to which they are assumed to fit in the cache.
 const CACHED: usize = 1_000;

@@ -2,7 +2,6 @@
 //! interval, packets are dropped or marked at dequeue, with gaps that shrink with the square root
 //! of their number.
 
-use core::fmt;
 use core::time::Duration;
 
 use super::fifo::Fifo;
@@ -72,24 +71,15 @@ impl DelayLaw {
 }
 
 /// CoDel parameter out of range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoDelFault {
     /// The interval is zero.
+    #[error("the interval of CoDel is 0: use a round trip, as 100 ms")]
     Interval,
     /// The limit is zero.
+    #[error("its CoDel queue takes nothing: allow at least 1 packet")]
     Limit,
 }
-
-impl fmt::Display for CoDelFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Interval => "the interval of CoDel is 0: use a round trip, as 100 ms",
-            Self::Limit => "its CoDel queue takes nothing: allow at least 1 packet",
-        })
-    }
-}
-
-impl core::error::Error for CoDelFault {}
 
 /// The queue.
 #[derive(Debug)]

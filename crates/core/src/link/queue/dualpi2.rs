@@ -3,7 +3,6 @@
 //! early. The classic drop probability is the square of the base probability; the marking
 //! probability is proportional to the latter.
 
-use core::fmt;
 use core::time::Duration;
 
 use super::fifo::Fifo;
@@ -97,36 +96,21 @@ impl DualPi2Config {
 }
 
 /// `DualPI2` parameter out of range.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum DualPi2Fault {
     /// A gain or the coupling is not in 0..1e9.
+    #[error("a gain or coupling of {0} of its DualPI2 queue is not in 0..1e9")]
     Gain(f64),
     /// The limit is zero.
+    #[error("its DualPI2 queue takes nothing: allow at least 1 packet")]
     Limit,
     /// A share or a probability is not in 0..=1.
+    #[error("a share of {0} of its DualPI2 queue is not in 0..=1")]
     Share(f64),
     /// The update interval is too short.
+    #[error("DualPI2 updates each {0:?} are more than one in 100 us: use 16 ms")]
     Update(Duration),
 }
-
-impl fmt::Display for DualPi2Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gain(x) => write!(
-                f,
-                "a gain or coupling of {x} of its DualPI2 queue is not in 0..1e9"
-            ),
-            Self::Limit => f.write_str("its DualPI2 queue takes nothing: allow at least 1 packet"),
-            Self::Share(x) => write!(f, "a share of {x} of its DualPI2 queue is not in 0..=1"),
-            Self::Update(every) => write!(
-                f,
-                "DualPI2 updates each {every:?} are more than one in 100 us: use 16 ms"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for DualPi2Fault {}
 
 /// The two queues.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 //! Avoidance", IEEE/ACM Transactions on Networking 1(4), 1993), in packets or bytes, with the
 //! options `gentle`, `wait`, `adaptive` and the automatic parameters of ns-2.
 
-use core::fmt;
 use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
@@ -159,45 +158,27 @@ impl RedAdaptation {
 }
 
 /// RED parameter out of range, with its value.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum RedFault {
     /// A parameter of the adaptation is not in 0..=1.
+    #[error("a parameter {0} of adaptive RED is not in 0..=1")]
     Adaptation(f64),
     /// The maximum probability is not in 0..=1.
+    #[error("a highest RED probability of {0} is not in 0..=1")]
     MaxProbability(f64),
     /// The upper threshold is not above the lower one.
+    #[error("an upper RED threshold of {0} packets is not above the lower one")]
     MaxThreshold(f64),
     /// The mean packet size is zero.
+    #[error("a typical packet of 0 B: use 1000 B")]
     MeanPacket,
     /// The lower threshold is not above zero.
+    #[error("a lower RED threshold of {0} packets is not above 0")]
     MinThreshold(f64),
     /// The weight is not above zero and up to 1.
+    #[error("a RED weight of {0} is not above 0 and up to 1")]
     Weight(f64),
 }
-
-impl fmt::Display for RedFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Adaptation(x) => write!(f, "a parameter {x} of adaptive RED is not in 0..=1"),
-            Self::MaxProbability(x) => {
-                write!(f, "a highest RED probability of {x} is not in 0..=1")
-            }
-            Self::MaxThreshold(x) => {
-                write!(
-                    f,
-                    "an upper RED threshold of {x} packets is not above the lower one"
-                )
-            }
-            Self::MeanPacket => f.write_str("a typical packet of 0 B: use 1000 B"),
-            Self::MinThreshold(x) => {
-                write!(f, "a lower RED threshold of {x} packets is not above 0")
-            }
-            Self::Weight(x) => write!(f, "a RED weight of {x} is not above 0 and up to 1"),
-        }
-    }
-}
-
-impl core::error::Error for RedFault {}
 
 /// The queue: drops or marks at random before it is full.
 #[derive(Debug)]

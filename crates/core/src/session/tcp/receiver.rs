@@ -1,6 +1,5 @@
 //! Receiver of a media session over TCP: consumes bytes, produces frames.
 
-use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;
 
@@ -264,43 +263,31 @@ impl Punctuality {
 const MOST_DRIFT: u32 = 5_000;
 
 /// Reason why bytes are not a valid stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamFault {
     /// A packet exceeds the maximum length.
+    #[error("{0}")]
     Framing(PacketTooLong),
     /// The first packet of a player is not RTCP.
+    #[error("the first packet is not RTCP")]
     NoRtcp,
     /// No frame is complete after this many bytes.
+    #[error("no decodable frame in {bytes} bytes")]
     NoFrame {
         /// Number of bytes.
         bytes: u64,
     },
     /// A packet belongs to another stream than the first one.
+    #[error("packets of two streams on one connection")]
     OtherStream,
     /// The payload type is not supported.
+    #[error("payload type {payload_type} where 32 (MPEG-2) or 96 (H.264) is expected")]
     PayloadType {
         /// Payload type of the packet.
         payload_type: u8,
     },
     /// A packet is not valid RTP.
+    #[error("{0}")]
     Rtp(RtpError),
 }
-
-impl fmt::Display for StreamFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Framing(error) => error.fmt(f),
-            Self::NoFrame { bytes } => write!(f, "no decodable frame in {bytes} bytes"),
-            Self::NoRtcp => f.write_str("the first packet is not RTCP"),
-            Self::OtherStream => f.write_str("packets of two streams on one connection"),
-            Self::PayloadType { payload_type } => write!(
-                f,
-                "payload type {payload_type} where 32 (MPEG-2) or 96 (H.264) is expected"
-            ),
-            Self::Rtp(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for StreamFault {}

@@ -1,7 +1,5 @@
 //! Assembler: RTP payloads to an access unit.
 
-use core::fmt;
-
 use super::annexb::Contents;
 use super::{END, FU_A, IMPORTANCE, STAP_A, START, TYPE, is_sendable};
 use crate::wire::bytes::u16_at;
@@ -206,21 +204,28 @@ pub struct AccessUnit {
 }
 
 /// Reason why payloads do not form an access unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssembleError {
     /// No payload was added, or a payload is empty.
+    #[error("the H.264 payload is empty")]
     Empty,
     /// A unit has the error bit, or a type that packetisation mode 1 excludes.
+    #[error(
+        "H.264 payload or unit with first byte {first:#04x} is not allowed in packetisation mode 1"
+    )]
     NalHeader {
         /// First byte of the unit.
         first: u8,
     },
     /// A fragmented unit has no end.
+    #[error("the last fragment of the NAL unit is missing")]
     NoEnd,
     /// A fragmented unit has no start.
+    #[error("the first fragment of the NAL unit is missing")]
     NoStart,
     /// A fragment follows a fragment of another unit.
+    #[error("fragment of NAL unit {found:#04x} among those of {started:#04x}")]
     OtherUnit {
         /// First byte of the unit that was started.
         started: u8,
@@ -228,13 +233,16 @@ pub enum AssembleError {
         found: u8,
     },
     /// A fragment has both the start and the end bit.
+    #[error("the fragment has both the start and the end bit")]
     StartAndEnd,
     /// The access unit exceeds the size limit.
+    #[error("the access unit exceeds {max_len} bytes: raise the limit if its size is legitimate")]
     TooLarge {
         /// As given to [`Depacketiser::new`].
         max_len: usize,
     },
     /// A unit of an aggregate exceeds the payload.
+    #[error("aggregated NAL unit of {size} bytes exceeds the payload: {have} bytes are left")]
     UnitCutOff {
         /// Size of the unit according to the payload.
         size: usize,
@@ -242,43 +250,6 @@ pub enum AssembleError {
         have: usize,
     },
 }
-
-impl fmt::Display for AssembleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the H.264 payload is empty"),
-            Self::NalHeader { first } => {
-                write!(
-                    f,
-                    "H.264 payload or unit with first byte {first:#04x} is not allowed in packetisation mode 1"
-                )
-            }
-            Self::NoEnd => f.write_str("the last fragment of the NAL unit is missing"),
-            Self::NoStart => f.write_str("the first fragment of the NAL unit is missing"),
-            Self::OtherUnit { started, found } => {
-                write!(
-                    f,
-                    "fragment of NAL unit {found:#04x} among those of {started:#04x}"
-                )
-            }
-            Self::StartAndEnd => f.write_str("the fragment has both the start and the end bit"),
-            Self::TooLarge { max_len } => {
-                write!(
-                    f,
-                    "the access unit exceeds {max_len} bytes: raise the limit if its size is legitimate"
-                )
-            }
-            Self::UnitCutOff { size, have } => {
-                write!(
-                    f,
-                    "aggregated NAL unit of {size} bytes exceeds the payload: {have} bytes are left"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for AssembleError {}
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
 const SIZE: usize = 2;

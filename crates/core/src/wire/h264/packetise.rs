@@ -1,7 +1,5 @@
 //! Packetiser: access unit to RTP payloads.
 
-use core::fmt;
-
 use super::annexb::{NalUnits, find_start_code, nal_units};
 use super::{END, FU_A, IMPORTANCE, STAP_A, START, TYPE, is_sendable};
 
@@ -196,43 +194,31 @@ impl<'a> Unit<'a> {
 }
 
 /// Reason why an access unit cannot be packetised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketiseError {
     /// The maximum payload size is too small.
+    #[error("payloads of {max_payload} bytes are too small: allow at least {MIN_PAYLOAD}")]
     MaxPayload {
         /// The requested maximum.
         max_payload: usize,
     },
     /// A NAL unit has the error bit, or a type that RFC 6184 redefines.
+    #[error("a NAL unit begins with {first:#04x}, which RTP cannot carry: types 1 to 23 only")]
     NalHeader {
         /// First byte of the unit.
         first: u8,
     },
     /// The access unit has start codes only.
+    #[error("the access unit has no NAL unit")]
     NoNalUnit,
     /// The access unit does not begin with a start code: not the byte-stream format.
+    #[error(
+        "the access unit does not begin with a start code: have the encoder write the \
+         byte-stream format"
+    )]
     NoStartCode,
 }
-
-impl fmt::Display for PacketiseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::MaxPayload { max_payload } => {
-                write!(f, "payloads of {max_payload} bytes are too small: allow at least {MIN_PAYLOAD}")
-            }
-            Self::NalHeader { first } => {
-                write!(f, "a NAL unit begins with {first:#04x}, which RTP cannot carry: types 1 to 23 only")
-            }
-            Self::NoNalUnit => f.write_str("the access unit has no NAL unit"),
-            Self::NoStartCode => f.write_str(
-                "the access unit does not begin with a start code: have the encoder write the byte-stream format",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for PacketiseError {}
 
 /// Fits every path, and keeps the share of headers small.
 const MIN_PAYLOAD: usize = 16;

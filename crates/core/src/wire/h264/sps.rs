@@ -1,7 +1,5 @@
 //! Sequence parameter sets: the size of the pictures (ITU-T H.264 section 7.3.2.1.1).
 
-use core::fmt;
-
 use super::{SPS, TYPE};
 
 /// Size and sample format of coded pictures, from a sequence parameter set.
@@ -281,44 +279,31 @@ impl<'a> Bits<'a> {
 }
 
 /// Reason why a NAL unit is not a sequence parameter set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpsError {
     /// The unit has another type.
+    #[error("NAL unit {first:#04x} is not a sequence parameter set")]
     NotAnSps {
         /// First byte of the unit.
         first: u8,
     },
     /// A value is outside of its range.
+    #[error("{field} of the sequence parameter set is out of range")]
     OutOfRange {
         /// Name of the field in the standard.
         field: &'static str,
     },
     /// The profile is unknown.
+    #[error("unknown H.264 profile {profile}")]
     Profile {
         /// `profile_idc`.
         profile: u8,
     },
     /// The unit ends within the fields.
+    #[error("the sequence parameter set is truncated")]
     Truncated,
 }
-
-impl fmt::Display for SpsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAnSps { first } => {
-                write!(f, "NAL unit {first:#04x} is not a sequence parameter set")
-            }
-            Self::OutOfRange { field } => {
-                write!(f, "{field} of the sequence parameter set is out of range")
-            }
-            Self::Profile { profile } => write!(f, "unknown H.264 profile {profile}"),
-            Self::Truncated => f.write_str("the sequence parameter set is truncated"),
-        }
-    }
-}
-
-impl core::error::Error for SpsError {}
 
 /// Width and height up to which sizes are read, in luma samples. Level 6.2, the highest, allows
 /// sqrt(8 * 139,264) = 1,055 macroblocks, or 16,880 (table A-1).

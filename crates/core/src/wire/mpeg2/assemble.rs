@@ -1,7 +1,5 @@
 //! Assembler: RTP payloads to an access unit.
 
-use core::fmt;
-
 use super::header::{HeaderError, VideoPayload};
 use super::stream::{Contents, contents};
 
@@ -93,37 +91,25 @@ pub struct Picture {
 }
 
 /// Reason why payloads do not form an access unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssembleError {
     /// The access unit has no slice.
+    #[error("the MPEG picture has no slice")]
     Empty,
     /// A payload ends within its header.
+    #[error("{0}")]
     Header(HeaderError),
     /// The first payload begins within a slice.
+    #[error("the first payload of the MPEG picture is missing")]
     NoStart,
     /// The access unit exceeds the size limit.
+    #[error("the access unit exceeds {max_len} bytes: raise the limit if its size is legitimate")]
     TooLarge {
         /// As given to [`Depacketiser::new`].
         max_len: usize,
     },
 }
-
-impl fmt::Display for AssembleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the MPEG picture has no slice"),
-            Self::Header(error) => error.fmt(f),
-            Self::NoStart => f.write_str("the first payload of the MPEG picture is missing"),
-            Self::TooLarge { max_len } => write!(
-                f,
-                "the access unit exceeds {max_len} bytes: raise the limit if its size is legitimate"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for AssembleError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,5 @@
 //! Packetiser: access unit to RTP payloads.
 
-use core::fmt;
-
 use super::header::VideoHeader;
 use super::stream::{Kind, PictureHeader, picture_header, unit};
 
@@ -209,10 +207,14 @@ impl Payload<'_> {
 }
 
 /// Reason why an access unit cannot be packetised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketiseError {
     /// A header does not fit, and headers must not be fragmented.
+    #[error(
+        "a header of {len} bytes does not fit into payloads for {max}: allow larger ones, or \
+         have the encoder write less user data"
+    )]
     Header {
         /// Length of the header.
         len: usize,
@@ -220,38 +222,20 @@ pub enum PacketiseError {
         max: usize,
     },
     /// The maximum payload size is too small.
+    #[error("payloads of {max_payload} bytes are too small: allow at least {MIN_PAYLOAD}")]
     MaxPayload {
         /// The requested maximum.
         max_payload: usize,
     },
     /// The access unit has no picture header.
+    #[error("the access unit has no picture")]
     NoPicture,
     /// The access unit does not begin with a start code: not an elementary stream.
+    #[error(
+        "the access unit does not begin with a start code: have the encoder write an elementary stream"
+    )]
     NoStartCode,
 }
-
-impl fmt::Display for PacketiseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Header { len, max } => write!(
-                f,
-                "a header of {len} bytes does not fit into payloads for {max}: allow larger ones, \
-                 or have the encoder write less user data"
-            ),
-            Self::MaxPayload { max_payload } => write!(
-                f,
-                "payloads of {max_payload} bytes are too small: allow at least {MIN_PAYLOAD}"
-            ),
-            Self::NoPicture => f.write_str("the access unit has no picture"),
-            Self::NoStartCode => f.write_str(
-                "the access unit does not begin with a start code: have the encoder write an \
-                 elementary stream",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for PacketiseError {}
 
 /// The largest header of MPEG-2 has 261 bytes (RFC 2250 section 3.1).
 const MIN_PAYLOAD: usize = 261 + VideoHeader::LEN;

@@ -1,7 +1,5 @@
 //! Sequence headers: the size of the pictures (ITU-T H.262 sections 6.2.2.1 and 6.2.2.3).
 
-use core::fmt;
-
 use super::stream::{Kind, unit};
 use crate::wire::h264::find_start_code;
 
@@ -99,28 +97,19 @@ fn is_extension(kind: Kind, body: &[u8]) -> bool {
 }
 
 /// Reason why the size of a sequence is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SequenceError {
     /// Width or height is zero.
+    #[error("the MPEG sequence has pictures of size zero")]
     Empty,
     /// A sequence extension without sequence header changes the size of an earlier one.
+    #[error("an MPEG sequence extension has no sequence header")]
     Extension,
     /// The header or an extension ends within its fields.
+    #[error("the MPEG sequence header is truncated")]
     Truncated,
 }
-
-impl fmt::Display for SequenceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => "the MPEG sequence has pictures of size zero",
-            Self::Extension => "an MPEG sequence extension has no sequence header",
-            Self::Truncated => "the MPEG sequence header is truncated",
-        })
-    }
-}
-
-impl core::error::Error for SequenceError {}
 
 const YUV_420: u8 = 1;
 /// Start code of extensions, and the identifier of the sequence extension (tables 6-1 and 6-2).

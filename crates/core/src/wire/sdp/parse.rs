@@ -335,10 +335,11 @@ impl<'a> Line<'a> {
 }
 
 /// Reason why a text is not a usable session description.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SdpError {
     /// A line is invalid.
+    #[error("line {number} of the session description: {fault}")]
     Line {
         /// Line number, starting at 1.
         number: usize,
@@ -346,6 +347,7 @@ pub enum SdpError {
         fault: SdpFault,
     },
     /// A line is missing.
+    #[error("the session description has no line {what}")]
     Missing {
         /// How the line begins.
         what: &'static str,
@@ -390,17 +392,6 @@ pub enum SdpFault {
     Ssrc,
 }
 
-impl fmt::Display for SdpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Line { number, fault } => {
-                write!(f, "line {number} of the session description: {fault}")
-            }
-            Self::Missing { what } => write!(f, "the session description has no line {what}"),
-        }
-    }
-}
-
 impl fmt::Display for SdpFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -427,8 +418,6 @@ impl fmt::Display for SdpFault {
         })
     }
 }
-
-impl core::error::Error for SdpError {}
 
 /// Key and value of a relevant line.
 fn split(text: &str) -> Option<(&str, &str)> {

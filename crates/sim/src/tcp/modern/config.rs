@@ -1,7 +1,5 @@
 //! Configuration of a sender.
 
-use core::fmt;
-
 use super::congestion::CongestionConfig;
 use super::rtt::TimeoutConfig;
 use crate::tcp::InitialWindow;
@@ -120,17 +118,22 @@ pub enum Detection {
 }
 
 /// Invalid configuration of a sender.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// A gain of BBR is not at least 1.
+    #[error("a gain of BBR of {0} is not at least 1")]
     BbrGain(f64),
     /// BBR's margin is not in 0..1.
+    #[error("BBR's margin of {0} is not in 0..1")]
     BbrMargin(f64),
     /// CUBIC's multiplicative decrease factor is not above 0 and below 1.
+    #[error("CUBIC's beta of {0} is not above 0 and below 1: RFC 9438 says 0.7")]
     CubicBeta(f64),
     /// CUBIC's constant is not above 0.
+    #[error("CUBIC's C of {0} is not above 0: RFC 9438 says 0.4")]
     CubicC(f64),
     /// The headers leave no room for payload in a packet.
+    #[error("a packet of {packet} bytes has no room for payload after {header} bytes of headers")]
     NoPayload {
         /// `packet_size`.
         packet: u32,
@@ -138,38 +141,12 @@ pub enum ConfigError {
         header: u32,
     },
     /// Prague's gain is not above 0 and at most 1.
+    #[error("Prague's gain of {0} is not above 0 and at most 1: RFC 8257 says 1/16")]
     PragueGain(f64),
     /// The window is not in 1..=2^20 segments.
+    #[error("a window of {0} segments is not in 1..={MAX_WINDOW}")]
     Window(u32),
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BbrGain(gain) => write!(f, "a gain of BBR of {gain} is not at least 1"),
-            Self::BbrMargin(margin) => write!(f, "BBR's margin of {margin} is not in 0..1"),
-            Self::CubicBeta(beta) => write!(
-                f,
-                "CUBIC's beta of {beta} is not above 0 and below 1: RFC 9438 says 0.7"
-            ),
-            Self::CubicC(c) => write!(f, "CUBIC's C of {c} is not above 0: RFC 9438 says 0.4"),
-            Self::NoPayload { packet, header } => write!(
-                f,
-                "a packet of {packet} bytes has no room for payload after {header} bytes of headers"
-            ),
-            Self::PragueGain(gain) => write!(
-                f,
-                "Prague's gain of {gain} is not above 0 and at most 1: RFC 8257 says 1/16"
-            ),
-            Self::Window(window) => write!(
-                f,
-                "a window of {window} segments is not in 1..={MAX_WINDOW}"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
 
 /// 1.5 GB in packets of 1500 bytes, somewhat more than the maximum TCP window.
 const MAX_WINDOW: u32 = 1 << 20;

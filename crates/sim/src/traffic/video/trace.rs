@@ -317,7 +317,8 @@ fn recorded(word: &str) -> Result<RecordedFrame, FrameTraceFault> {
 }
 
 /// Position and kind of an error in a trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {fault}")]
 pub struct FrameTraceError {
     /// Line number from one; the last line if data is missing.
     pub line: usize,
@@ -326,10 +327,11 @@ pub struct FrameTraceError {
 }
 
 /// Errors of a trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameTraceFault {
     /// The number of sizes of a frame differs from the number of rates.
+    #[error("{found} sizes for {wanted} rates: write one size for each rate")]
     Count {
         /// Number of sizes.
         found: usize,
@@ -337,60 +339,38 @@ pub enum FrameTraceFault {
         wanted: usize,
     },
     /// The first frame is not a key frame.
+    #[error(
+        "the first frame is not a key frame, so no frame can be decoded: cut the trace at a \
+         line with `key`"
+    )]
     FirstFrame,
     /// The first line is not a frame rate.
+    #[error(
+        "a trace begins with frames per second, from 1 to 240: write `frame_rate 30` or \
+         `frame_rate 30000/1001`"
+    )]
     FrameRate,
     /// Unknown kind of frame.
+    #[error("a frame begins with `key` or `-`, not with `{0}`")]
     Kind(String),
     /// Only some of the sizes have a quality.
+    #[error("some sizes come with a quality and some without: write it for all or for none")]
     Mixed,
     /// All frames are key frames.
+    #[error("the trace has key frames only: add lines with `-`")]
     NoDelta,
     /// Neither a size nor a size with a quality.
+    #[error(
+        "`{0}` is not a frame: write bytes, or bytes,psnr_y,psnr_u,psnr_v,ssim with decibels up \
+         to 99 and ssim up to 1"
+    )]
     Number(String),
     /// The second line is not a list of rates.
+    #[error(
+        "the second line names the rates in bits per second, ascending: write `rates 300000 1000000`"
+    )]
     Rates,
 }
-
-impl fmt::Display for FrameTraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: ", self.line)?;
-        match &self.fault {
-            FrameTraceFault::Count { found, wanted } => write!(
-                f,
-                "{found} sizes for {wanted} rates: write one size for each rate"
-            ),
-            FrameTraceFault::FirstFrame => f.write_str(
-                "the first frame is not a key frame, so no frame can be decoded: \
-                 cut the trace at a line with `key`",
-            ),
-            FrameTraceFault::FrameRate => f.write_str(
-                "a trace begins with frames per second, from 1 to 240: \
-                 write `frame_rate 30` or `frame_rate 30000/1001`",
-            ),
-            FrameTraceFault::Kind(word) => {
-                write!(f, "a frame begins with `key` or `-`, not with `{word}`")
-            }
-            FrameTraceFault::Mixed => f.write_str(
-                "some sizes come with a quality and some without: write it for all or for none",
-            ),
-            FrameTraceFault::NoDelta => {
-                f.write_str("the trace has key frames only: add lines with `-`")
-            }
-            FrameTraceFault::Number(word) => write!(
-                f,
-                "`{word}` is not a frame: write bytes, or bytes,psnr_y,psnr_u,psnr_v,ssim \
-                 with decibels up to 99 and ssim up to 1"
-            ),
-            FrameTraceFault::Rates => f.write_str(
-                "the second line names the rates in bits per second, ascending: \
-                 write `rates 300000 1000000`",
-            ),
-        }
-    }
-}
-
-impl core::error::Error for FrameTraceError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Configuration of browsers and its validation.
 
-use core::fmt;
 use core::time::Duration;
 
 use rand_core::Rng;
@@ -167,10 +166,11 @@ impl Config {
 }
 
 /// Invalid configuration of a browser.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigFault {
     /// Invalid distribution.
+    #[error("{what}: {fault}")]
     Distribution {
         /// Name of the parameter.
         what: &'static str,
@@ -178,10 +178,16 @@ pub enum ConfigFault {
         fault: DistributionFault,
     },
     /// Invalid request size.
+    #[error("a request of {} B is not possible: write a size from 1 to 65535", .0.0)]
     Request(Bytes),
     /// The retransmission timeout of requests is zero.
+    #[error("the retransmission time-out of requests is zero: write a time above 0, as 3 s")]
     Retry,
     /// Packets have no room for payload.
+    #[error(
+        "packets of {packet} B with headers of {header} B have no room for payload: increase \
+         the packet size"
+    )]
     Segment {
         /// Packet size on the wire.
         packet: u32,
@@ -189,28 +195,6 @@ pub enum ConfigFault {
         header: u32,
     },
 }
-
-impl fmt::Display for ConfigFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Distribution { what, fault } => write!(f, "{what}: {fault}"),
-            Self::Request(size) => write!(
-                f,
-                "a request of {} B is not possible: write a size from 1 to 65535",
-                size.0
-            ),
-            Self::Retry => f.write_str(
-                "the retransmission time-out of requests is zero: write a time above 0, as 3 s",
-            ),
-            Self::Segment { packet, header } => write!(
-                f,
-                "packets of {packet} B with headers of {header} B have no room for payload: increase the packet size"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for ConfigFault {}
 
 /// About a gigabyte per object. The segment numbers suffice for a thousand objects.
 const MOST_SEGMENTS: u64 = 1 << 20;

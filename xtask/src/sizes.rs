@@ -1,4 +1,4 @@
-//! Sizes of files, functions and structures, and the places of `impl` blocks.
+//! Sizes of files, functions and structures, the places of `impl` blocks, and circles of modules.
 //!
 //! A line of code is neither blank nor a comment, nor part of a `#[cfg(test)]` item. The limits are
 //! those of `CONTRIBUTING.md`. Files that only tests use have wider limits of lines and no others.
@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 
 use crate::Report;
+use crate::circles;
 use crate::items::{Impl, Items, items};
 use crate::sources;
 use crate::tokens::{lines, tokens, without_tests};
@@ -33,6 +34,8 @@ struct File<'a> {
     path: &'a str,
     lines: usize,
     items: Items,
+    /// Paths to modules of its crate.
+    paths: Vec<Vec<String>>,
 }
 
 impl<'a> File<'a> {
@@ -42,6 +45,7 @@ impl<'a> File<'a> {
             path,
             lines: lines(&tokens),
             items: items(&tokens),
+            paths: circles::paths(&tokens),
         }
     }
 
@@ -65,6 +69,15 @@ impl<'a> File<'a> {
         end.map_or(self.path, |(end, _)| &self.path[..end])
     }
 
+    /// Segments of its module.
+    fn module(&self) -> Vec<&'a str> {
+        let path = self.path[self.room().len()..].trim_start_matches("/src/");
+        let path = path.strip_suffix(".rs").unwrap_or(path);
+        let mut segments: Vec<_> = path.split('/').collect();
+        segments.pop_if(|last| ["mod", "lib", "main"].contains(last));
+        segments
+    }
+
     /// Whether `other` is this file or in its folder: `a.rs` and `a/mod.rs` have the folder `a`.
     fn is_home_of(&self, other: &str) -> bool {
         let folder = ["/mod.rs", "/lib.rs", "/main.rs", ".rs"]
@@ -86,6 +99,7 @@ enum Kind {
     Struct,
     Impl,
     Flag,
+    Circle,
 }
 
 impl Kind {
@@ -99,6 +113,7 @@ impl Kind {
                 "an impl block is in the file of its type, of its trait or of an argument of the trait, or in its folder"
             }
             Self::Flag => "no parameter is a tuple with a bool: use a structure or an enumeration",
+            Self::Circle => "modules beside each other do not use each other",
         }
     }
 
@@ -110,6 +125,7 @@ impl Kind {
             Self::Struct => "struct",
             Self::Impl => "impl",
             Self::Flag => "flag",
+            Self::Circle => "circle",
         }
     }
 }
@@ -143,6 +159,7 @@ fn excesses(files: &[File<'_>]) -> BTreeMap<(Kind, String), usize> {
         found.extend(flags.map(|(name, _)| (Kind::Flag, place(name), 0)));
     }
     found.extend(strays(files));
+    found.extend(rounds(files));
     let mut largest = BTreeMap::new();
     for (kind, place, size) in found {
         let known = largest.entry((kind, place)).or_insert(size);
@@ -184,6 +201,24 @@ fn strays(files: &[File<'_>]) -> Vec<Excess> {
     found
 }
 
+/// Circles of modules, by crate. Their size is the number of modules.
+fn rounds(files: &[File<'_>]) -> Vec<Excess> {
+    let mut rooms: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for file in files.iter().filter(|file| !file.is_test()) {
+        let room = rooms.entry(file.room()).or_default();
+        room.push((file.module(), file.paths.as_slice()));
+    }
+    let mut found = Vec::new();
+    for (room, files) in &rooms {
+        for (parent, members) in circles::circles(files) {
+            let parent = format!("{room}/src/{parent}");
+            let place = format!("{} {}", parent.trim_end_matches('/'), members.join(" "));
+            found.push((Kind::Circle, place, members.len()));
+        }
+    }
+    found
+}
+
 /// Tables of `exceptions.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -198,6 +233,8 @@ struct Exceptions {
     block: Vec<Exception>,
     #[serde(default)]
     flag: Vec<Exception>,
+    #[serde(default)]
+    circle: Vec<Exception>,
 }
 
 /// An item that may exceed a limit.
@@ -220,6 +257,7 @@ impl Exceptions {
             Kind::Struct => &self.structure,
             Kind::Impl => &self.block,
             Kind::Flag => &self.flag,
+            Kind::Circle => &self.circle,
         }
     }
 }
@@ -265,12 +303,13 @@ fn compare(found: &BTreeMap<(Kind, String), usize>, exceptions: &Exceptions) -> 
 }
 
 const EXCEPTIONS: &str = "xtask/exceptions.toml";
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind::File,
     Kind::Function,
     Kind::Struct,
     Kind::Impl,
     Kind::Flag,
+    Kind::Circle,
 ];
 /// Most lines of code of a file and of a function, and most fields of a structure.
 const FILE: usize = 500;

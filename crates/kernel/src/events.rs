@@ -13,7 +13,7 @@ use rustix::net::{SendFlags, send};
 use crate::bpf::events::{EventCounts, EventRequest};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
-use crate::session::Session;
+use crate::session::{DEFAULT_PATH, Session};
 use crate::system::{self, input, is_ready, trouble};
 use crate::tcp;
 use crate::unprivileged::{self, Unprivileged};
@@ -456,4 +456,3 @@ fn join(parts: &[(BorrowedFd<'_>, EventFlags)]) -> io::Result<OwnedFd> {
 
 /// Default size of a ring in bytes: 3,000 events.
 const RING: u32 = 1 << 20;
-pub(crate) const DEFAULT_PATH: &str = "/run/tidegate/events.sock";

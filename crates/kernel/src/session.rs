@@ -11,7 +11,6 @@ use rustix::net::{Shutdown, shutdown};
 use crate::bpf::events::{EventCounts, EventRequest};
 use crate::error::EventsError;
 use crate::event::{Event, EventKind, EventSet, SubscriptionId};
-use crate::events::DEFAULT_PATH;
 use crate::peer_cred;
 use crate::protocol::{LONGEST, Reply, Request, VERSION};
 use crate::ring::Ring;
@@ -286,6 +285,9 @@ fn shut_down(socket: &OwnedFd) {
 fn unexpected(reply: &Reply) -> EventsError {
     EventsError::Strange(format!("{reply:?}"))
 }
+
+/// Default path of the socket.
+pub(crate) const DEFAULT_PATH: &str = "/run/tidegate/events.sock";
 
 #[cfg(test)]
 mod tests {

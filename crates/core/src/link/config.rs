@@ -5,7 +5,9 @@ use core::time::Duration;
 use super::delay::{JitterConfig, JitterFault};
 use super::loss::{LossConfig, LossFault};
 use super::outage::{Outage, OutagesError};
-use super::queue::{CoDelFault, DropTailConfig, DualPi2Fault, FqCoDelFault, QueueConfig, RedFault};
+use super::queue::{
+    CoDelFault, DropTailConfig, DualPi2Fault, FqCoDelFault, PriorityConfig, QueueConfig, RedFault,
+};
 use super::rate::Capacity;
 use crate::units::Rate;
 
@@ -68,7 +70,24 @@ impl LinkConfig {
         if let Some(jitter) = &self.jitter {
             jitter.check().map_err(LinkFault::Jitter)?;
         }
-        self.queue.check()
+        check(&self.queue)
+    }
+}
+
+fn check(queue: &QueueConfig) -> Result<(), LinkFault> {
+    match queue {
+        QueueConfig::CoDel(config) => config.check().map_err(LinkFault::CoDel),
+        QueueConfig::DropTail(DropTailConfig { limit, .. })
+        | QueueConfig::Priority(PriorityConfig { limit }) => {
+            if limit.is_zero() {
+                return Err(LinkFault::NoQueue);
+            }
+            Ok(())
+        }
+        QueueConfig::DualPi2(config) => config.check().map_err(LinkFault::DualPi2),
+        QueueConfig::FqCoDel(config) => config.check().map_err(LinkFault::FqCoDel),
+        QueueConfig::Red(config) if config.limit == 0 => Err(LinkFault::NoQueue),
+        QueueConfig::Red(config) => config.check().map_err(LinkFault::Red),
     }
 }
 

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::units::{Bytes, Rate};
+use crate::wire::h264;
 use crate::wire::ntp::Ntp;
 use crate::wire::rtcp::Cname;
 use crate::wire::rtp::PayloadType;
@@ -223,8 +224,8 @@ pub enum FeedbackMode {
 /// with a sender that hardly paces.
 pub const FIXED_PACE: f64 = 2.5;
 
-/// First dynamic payload type (RFC 3551 section 6).
-pub const MEDIA_TYPE: PayloadType = dynamic(96);
+/// Payload type of H.264.
+pub const MEDIA_TYPE: PayloadType = h264::PAYLOAD_TYPE;
 /// Dynamic payload type of retransmissions.
 pub const REPAIR_TYPE: PayloadType = dynamic(97);
 /// Dynamic payload type of parity packets.

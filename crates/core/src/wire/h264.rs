@@ -11,6 +11,14 @@ pub use assemble::{AccessUnit, AssembleError, Depacketiser};
 pub use packetise::{PacketiseError, Payload, Payloads, packetise};
 pub use sps::{Sps, SpsError};
 
+use super::rtp::PayloadType;
+
+/// Customary payload type: the first dynamic one (RFC 3551 section 6).
+pub const PAYLOAD_TYPE: PayloadType = match PayloadType::new(96) {
+    Some(payload_type) => payload_type,
+    None => panic!("payload types are 0..=127"),
+};
+
 /// NAL unit type: the low five bits of the first byte.
 fn nal_type(nal: &[u8]) -> u8 {
     nal.first().map_or(0, |first| first & TYPE)

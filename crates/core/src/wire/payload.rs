@@ -3,7 +3,6 @@
 use super::rtp::PayloadType;
 use super::{h264, mpeg2};
 use crate::media::Codec;
-use crate::session::config::MEDIA_TYPE;
 
 /// Codec of a payload type: MPEG video has a static type, all others are H.264.
 pub fn codec(payload_type: PayloadType) -> Codec {
@@ -17,7 +16,7 @@ pub fn codec(payload_type: PayloadType) -> Codec {
 /// Customary payload type of a codec.
 pub const fn payload_type(codec: Codec) -> PayloadType {
     match codec {
-        Codec::H264 => MEDIA_TYPE,
+        Codec::H264 => h264::PAYLOAD_TYPE,
         Codec::Mpeg2 => mpeg2::PAYLOAD_TYPE,
     }
 }

@@ -328,6 +328,12 @@ impl Group {
         self.runs.iter().map(|run| of(run)).collect()
     }
 
+    /// Published mean delay in seconds, and share of accepted frames.
+    fn published(&self) -> (f64, f64) {
+        let bound = BOUNDS.iter().position(|b| *b == self.bound).unwrap_or(0);
+        self.node.table4[bound][published::column(self.mode)]
+    }
+
     /// Mean of a value over the runs.
     fn mean(&self, of: impl Fn(&Outcome) -> f64) -> f64 {
         mean(self.values(of))

@@ -28,7 +28,7 @@ impl Default for CoDelConfig {
 }
 
 impl CoDelConfig {
-    pub(super) fn check(&self) -> Result<(), CoDelFault> {
+    pub(in crate::link) fn check(&self) -> Result<(), CoDelFault> {
         if self.limit.is_zero() {
             return Err(CoDelFault::Limit);
         }
@@ -62,7 +62,7 @@ impl Default for DelayLaw {
 }
 
 impl DelayLaw {
-    pub(super) fn check(&self) -> Result<(), CoDelFault> {
+    pub(in crate::link) fn check(&self) -> Result<(), CoDelFault> {
         if self.interval.is_zero() {
             return Err(CoDelFault::Interval);
         }

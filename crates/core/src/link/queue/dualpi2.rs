@@ -71,7 +71,7 @@ pub enum DualScheduler {
 }
 
 impl DualPi2Config {
-    pub(super) fn check(&self) -> Result<(), DualPi2Fault> {
+    pub(in crate::link) fn check(&self) -> Result<(), DualPi2Fault> {
         if self.limit.is_zero() {
             return Err(DualPi2Fault::Limit);
         }

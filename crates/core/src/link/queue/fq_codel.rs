@@ -45,7 +45,7 @@ impl Default for FqCoDelConfig {
 }
 
 impl FqCoDelConfig {
-    pub(super) fn check(&self) -> Result<(), FqCoDelFault> {
+    pub(in crate::link) fn check(&self) -> Result<(), FqCoDelFault> {
         if self.limit == 0 || self.memory == Bytes::ZERO {
             return Err(FqCoDelFault::Limit);
         }

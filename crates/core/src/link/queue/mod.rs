@@ -12,7 +12,6 @@ use core::fmt::Debug;
 use rand_pcg::Pcg64Mcg;
 
 use super::Packet;
-use super::config::LinkFault;
 use super::packet_pool::{PacketHandle, PacketPool};
 use super::rate::Capacity;
 use super::stats::Queued;
@@ -145,23 +144,6 @@ pub enum QueueConfig {
 }
 
 impl QueueConfig {
-    pub(super) fn check(&self) -> Result<(), LinkFault> {
-        match self {
-            Self::CoDel(config) => config.check().map_err(LinkFault::CoDel),
-            Self::DropTail(DropTailConfig { limit, .. })
-            | Self::Priority(PriorityConfig { limit }) => {
-                if limit.is_zero() {
-                    return Err(LinkFault::NoQueue);
-                }
-                Ok(())
-            }
-            Self::DualPi2(config) => config.check().map_err(LinkFault::DualPi2),
-            Self::FqCoDel(config) => config.check().map_err(LinkFault::FqCoDel),
-            Self::Red(config) if config.limit == 0 => Err(LinkFault::NoQueue),
-            Self::Red(config) => config.check().map_err(LinkFault::Red),
-        }
-    }
-
     /// Empty queue in front of a transmitter of this capacity. `stream` returns the random stream
     /// of the link with the name of the discipline.
     pub(super) fn build(

@@ -83,7 +83,7 @@ impl RedConfig {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), RedFault> {
+    pub(in crate::link) fn check(&self) -> Result<(), RedFault> {
         // The negated form rejects NaN.
         let above_zero = |x: f64| x > 0.0 && x < f64::INFINITY;
         if !above_zero(self.min_threshold) {

@@ -3,7 +3,6 @@
 use super::super::outcome::{Outcome, mean};
 use super::super::runs::Stack;
 use super::super::{Claim, Options};
-use super::table4::published;
 use super::{CLASSIC, EXACT, FRAMES, Group, IEXP, IOFF, MODES, PAPER, find, stacks};
 
 /// Claims over each transport that was played.
@@ -105,7 +104,7 @@ fn is_best(tcp: Stack, groups: &[Group]) -> Claim {
 
 /// In absolute numbers.
 fn accepts_published(tcp: Stack, groups: &[Group]) -> Claim {
-    let above = of_mode(groups, tcp, EXACT).map(|g| g.mean(Outcome::accepted) - published(g).1);
+    let above = of_mode(groups, tcp, EXACT).map(|g| g.mean(Outcome::accepted) - g.published().1);
     let above = least(above);
     Claim::new(
         format!(

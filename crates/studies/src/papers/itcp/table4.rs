@@ -7,8 +7,7 @@ use super::super::{
     Cell, Distance, Entry, Figure, Options, PUBLISHED_SERIES, Pair, Point, Progress, Series, Table,
     Tolerance,
 };
-use super::published::column;
-use super::{BOUNDS, EXACT, Grid, Group, MODES, PAPER, claims4, notes, runs, stacks};
+use super::{EXACT, Grid, Group, MODES, PAPER, claims4, notes, runs, stacks};
 
 const COLUMNS: [&str; 12] = [
     "tcp",
@@ -37,7 +36,7 @@ pub(super) fn play(
         columns: COLUMNS.map(str::to_owned).to_vec(),
         rows: groups.iter().map(row).collect(),
     });
-    figure.series = by_bound(&groups, Outcome::accepted, |group| published(group).1);
+    figure.series = by_bound(&groups, Outcome::accepted, |group| group.published().1);
     figure.runs = Some(runs(&groups));
     figure.distances = distances(&groups);
     figure.claims = claims4::of(&groups, options);
@@ -46,7 +45,7 @@ pub(super) fn play(
 }
 
 fn row(group: &Group) -> Vec<Cell> {
-    let (delay, accepted) = published(group);
+    let (delay, accepted) = group.published();
     vec![
         group.tcp.name().into(),
         group.node.name.into(),
@@ -61,12 +60,6 @@ fn row(group: &Group) -> Vec<Cell> {
         group.mean(Outcome::of_savable).into(),
         group.mean(Outcome::of_savable_by_path).into(),
     ]
-}
-
-/// Published mean delay in seconds, and share of accepted frames.
-pub(super) fn published(group: &Group) -> (f64, f64) {
-    let bound = BOUNDS.iter().position(|b| *b == group.bound).unwrap_or(0);
-    group.node.table4[bound][column(group.mode)]
 }
 
 /// Distances of the modes that the paper has. iOPT is its law as printed, with the slope of (11).
@@ -91,12 +84,12 @@ fn distances(groups: &[Group]) -> Vec<Distance> {
         distances.extend(Distance::of(
             format!("{name}: share of accepted frames"),
             SHARE,
-            pairs(|group| published(group).1, Outcome::accepted),
+            pairs(|group| group.published().1, Outcome::accepted),
         ));
         distances.extend(Distance::of(
             format!("{name}: mean delay in s"),
             DELAY,
-            pairs(|group| published(group).0, Outcome::mean_delay),
+            pairs(|group| group.published().0, Outcome::mean_delay),
         ));
     }
     distances

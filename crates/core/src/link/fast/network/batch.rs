@@ -19,7 +19,6 @@ use core::mem;
 use super::super::fast_link::{Entry, FastLink};
 use super::super::link_impl::LinkImpl;
 use super::calendar_queue::{CalendarQueue, Due};
-use super::lookahead::STRIDE;
 use super::{CACHED, END, FEEDER, LAST, NONE, Network, delivery_queue};
 use crate::link::Packet;
 use crate::link::packet_pool::PacketHandle;
@@ -404,6 +403,9 @@ impl<P: Packet + Send + 'static> Network<P> {
 
 /// Flag in the hop list: a first link with batches.
 pub(super) const BATCHED: u32 = 1 << 29;
+
+/// Batched packets per prefetch step.
+pub(super) const STRIDE: usize = 8;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,8 @@ use core::mem;
 
 use prefetch_index::prefetch_index;
 
-use super::{BATCHED, END, FEEDER, LAST, Network, RouteId, batch};
+use super::batch::{self, STRIDE};
+use super::{BATCHED, END, FEEDER, LAST, Network, RouteId};
 use crate::link::Packet;
 use crate::units::Time;
 
@@ -221,9 +222,6 @@ impl<P: Packet + Send + 'static> Network<P> {
         Some((next & !LAST) as usize)
     }
 }
-
-/// Batched packets per prefetch step.
-pub(super) const STRIDE: usize = 8;
 
 /// One day per prefetch step, including those of [`Network::coming`].
 const DAYS: usize = 6;

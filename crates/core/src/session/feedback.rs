@@ -33,6 +33,36 @@ impl FeedbackReader {
         history: &mut History,
         reordering: Duration,
     ) -> Option<Learnt> {
+        if !self.read_blocks(cx, report, streams, history) {
+            reject(cx, FeedbackFault::NoArrival);
+            return None;
+        }
+        let at = match self.clock.at(cx.now, report.sender(), report.timestamp()) {
+            Ok(at) => at,
+            Err(fault) => {
+                reject(cx, fault);
+                return None;
+            }
+        };
+        let mut start = 0;
+        for &(stream, end) in &self.blocks {
+            if history.on_feedback(stream, at, &self.lines[start..end]) {
+                reject(cx, FeedbackFault::EcnMangled);
+            }
+            start = end;
+        }
+        Some(history.settle(cx.now, at, reordering))
+    }
+
+    /// Reads the valid blocks. Returns whether one of them reports the arrival of a packet that was
+    /// sent.
+    fn read_blocks(
+        &mut self,
+        cx: &mut Context<'_>,
+        report: &Ccfb<'_>,
+        streams: Streams,
+        history: &History,
+    ) -> bool {
         self.lines.clear();
         self.blocks.clear();
         let mut proven = false;
@@ -67,25 +97,7 @@ impl FeedbackReader {
                 }
             }
         }
-        if !proven {
-            reject(cx, FeedbackFault::NoArrival);
-            return None;
-        }
-        let at = match self.clock.at(cx.now, report.sender(), report.timestamp()) {
-            Ok(at) => at,
-            Err(fault) => {
-                reject(cx, fault);
-                return None;
-            }
-        };
-        let mut start = 0;
-        for &(stream, end) in &self.blocks {
-            if history.on_feedback(stream, at, &self.lines[start..end]) {
-                reject(cx, FeedbackFault::EcnMangled);
-            }
-            start = end;
-        }
-        Some(history.settle(cx.now, at, reordering))
+        proven
     }
 
     /// Applies a transport-wide report to `history`. It has no timestamp: the time of the report is

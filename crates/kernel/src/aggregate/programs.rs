@@ -6,10 +6,10 @@ use std::{fmt, fs, io};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{SchedClassifier, TcAttachType, TestRun as _, TestRunOptions, tc};
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use aya::{Ebpf, EbpfLoader, Pod, include_bytes_aligned};
 use tidegate_core::aggregate::ApplicationKey;
 
-use super::layout::{self, Allowed, Application, Counters, Estimate, Key, Record, Rule, Settings};
+use super::layout::{self, Application, Counters, Estimate, Key, Record, Rule, Settings};
 use super::{KernelConfig, KernelCounters, drops};
 use crate::bpf::loader::{LoadError, failed, rejected};
 use crate::memory_map::{Mapping, page_size};
@@ -65,16 +65,9 @@ impl Programs {
         let estimates = HashMap::try_from(take("tg_estimates")).map_err(wrong)?;
         let counters = PerCpuArray::try_from(take("tg_counters")).map_err(wrong)?;
         let samples = RingBuf::try_from(take("tg_samples")).map_err(wrong)?;
-        let mut table: Array<_, Rule> = Array::try_from(take("tg_rules")).map_err(wrong)?;
-        for (number, rule) in (0..).zip(rules) {
-            table.set(number, rule, 0).map_err(wrong)?;
-        }
-        let mut allowed: Array<_, Allowed> = Array::try_from(take("tg_allowed")).map_err(wrong)?;
-        for (number, site) in (0..).zip(&config.remote) {
-            allowed
-                .set(number, layout::allowed(site), 0)
-                .map_err(wrong)?;
-        }
+        fill(take("tg_rules"), rules.iter().copied()).map_err(wrong)?;
+        let allowed = config.remote.iter().map(layout::allowed);
+        fill(take("tg_allowed"), allowed).map_err(wrong)?;
         let Map::Array(settings) = take("tg_settings") else {
             unreachable!("the settings are an array")
         };
@@ -200,6 +193,15 @@ impl Programs {
         let is_dropped = run.return_value == SHOT;
         Ok(((!is_dropped).then_some(out), run.duration))
     }
+}
+
+/// Sets the first elements of an array.
+fn fill<T: Pod>(map: Map, values: impl Iterator<Item = T>) -> Result<(), MapError> {
+    let mut array = Array::try_from(map)?;
+    for (number, value) in (0..).zip(values) {
+        array.set(number, value, 0)?;
+    }
+    Ok(())
 }
 
 fn classifier<'a>(ebpf: &'a mut Ebpf, name: &str) -> &'a mut SchedClassifier {

@@ -43,19 +43,7 @@ pub(super) fn flow(
     };
     let start_step = start_step(&table, count, (start + start_spread, scenario.duration))?;
     let last = start + start_spread + start_step * (count - 1);
-    let stop = match table.get("stop") {
-        Some(value) => {
-            let stop = within(&value, scenario.duration)?;
-            if stop <= last {
-                return Err(value.range(
-                    &format!("the flow stops at {stop:?}, not after its start at {last:?}"),
-                    "choose a later stop",
-                ));
-            }
-            stop
-        }
-        None => scenario.duration,
-    };
+    let stop = stop(&table, last, scenario.duration)?;
     let (path, back) = routes::of_flow(&table, scenario, nodes)?;
     let prior = prior_of(&table)?;
     let plan = FlowPlan {
@@ -63,11 +51,8 @@ pub(super) fn flow(
         count,
         path,
         back,
-        access: table
-            .get("access")
-            .map(|value| access(&value))
-            .transpose()?,
-        exit: table.get("exit").map(|value| access(&value)).transpose()?,
+        access: access(&table, "access")?,
+        exit: access(&table, "exit")?,
         control: control_of(&table, sources)?,
         prior,
         media: informed_window(
@@ -92,6 +77,21 @@ pub(super) fn flow(
     let plan = super::ecn::with(&table, plan)?;
     let yielding = yielding(&table, &plan)?;
     Ok(FlowPlan { yielding, ..plan })
+}
+
+/// End of the flows of a group, of which the last starts at `last`.
+fn stop(flow: &Table<'_>, last: Duration, end: Duration) -> Result<Duration, ScenarioError> {
+    let Some(value) = flow.get("stop") else {
+        return Ok(end);
+    };
+    let stop = within(&value, end)?;
+    if stop > last {
+        return Ok(stop);
+    }
+    Err(value.range(
+        &format!("the flow stops at {stop:?}, not after its start at {last:?}"),
+        "choose a later stop",
+    ))
 }
 
 /// Distance of the starts of the flows of a group, of which the first starts until `life.0` and all
@@ -171,7 +171,11 @@ fn span(value: &Value<'_>, end: Duration) -> Result<(Duration, Duration), Scenar
     Ok((low, high.saturating_sub(low)))
 }
 
-fn access(value: &Value<'_>) -> Result<AccessPlan, ScenarioError> {
+/// A link between the host of a flow and the network.
+fn access(flow: &Table<'_>, key: &'static str) -> Result<Option<AccessPlan>, ScenarioError> {
+    let Some(value) = flow.get(key) else {
+        return Ok(None);
+    };
     let table = value.table(ACCESS, "{ rate = \"100Mb/s\", delay = \"1ms\" }")?;
     let (delay, delay_spread) = match table.get("delay") {
         Some(delay) => span(&delay, Duration::MAX)?,
@@ -181,7 +185,7 @@ fn access(value: &Value<'_>) -> Result<AccessPlan, ScenarioError> {
         Some(rate) => Some(rate.positive_rate("a link of rate zero carries nothing")?),
         None => None,
     };
-    Ok(AccessPlan {
+    Ok(Some(AccessPlan {
         rate,
         delay,
         delay_spread,
@@ -189,7 +193,7 @@ fn access(value: &Value<'_>) -> Result<AccessPlan, ScenarioError> {
             Some(queue) => super::queue::queue(&queue, rate, delay)?,
             None => QueueConfig::DropTail(DropTailConfig::packets(ACCESS_QUEUE)),
         },
-    })
+    }))
 }
 
 /// A time within the run.

@@ -214,11 +214,11 @@ fn eventful(summary: &Summary) -> (Vec<&LinkSummary>, usize) {
         some(link.drops) || some(link.marks) || waited || used
     };
     let mut links: Vec<&LinkSummary> = summary.links.iter().filter(happened).collect();
-    let left_out = links.len().saturating_sub(MOST_LINKS);
+    let left_out = links.len().saturating_sub(MAX_LINKS);
     if left_out > 0 {
         let used = |link: &LinkSummary| link.utilisation.unwrap_or(0.0);
         links.sort_by(|a, b| used(b).total_cmp(&used(a)));
-        links.truncate(MOST_LINKS);
+        links.truncate(MAX_LINKS);
     }
     (links, left_out)
 }
@@ -282,7 +282,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
 const NOTHING: &str = "-";
 
 /// Maximum number of links in a table.
-const MOST_LINKS: usize = 10;
+const MAX_LINKS: usize = 10;
 
 const VIDEO: [Column; 9] = [
     (0, 13, "on time"),

@@ -19,8 +19,8 @@ pub fn seed(text: &str) -> Result<u64, String> {
 /// # Errors
 /// The text is not a whole number from 1 to 1,000.
 pub fn seeds(text: &str) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|n| (1..=MOST_SEEDS).contains(n));
-    number.ok_or_else(|| format!("write a whole number from 1 to {MOST_SEEDS}"))
+    let number = text.parse().ok().filter(|n| (1..=MAX_SEEDS).contains(n));
+    number.ok_or_else(|| format!("write a whole number from 1 to {MAX_SEEDS}"))
 }
 
 /// Parses a number of parallel runs.
@@ -31,8 +31,8 @@ pub fn jobs(text: &str) -> Result<NonZeroUsize, String> {
     let number = text
         .parse()
         .ok()
-        .filter(|n: &NonZeroUsize| n.get() <= MOST_JOBS);
-    number.ok_or_else(|| format!("write a whole number from 1 to {MOST_JOBS}"))
+        .filter(|n: &NonZeroUsize| n.get() <= MAX_JOBS);
+    number.ok_or_else(|| format!("write a whole number from 1 to {MAX_JOBS}"))
 }
 
 /// Parses a duration that is not zero.
@@ -63,8 +63,8 @@ pub fn rto_max(text: &str) -> Result<Duration, String> {
     }
 }
 
-const MOST_SEEDS: u64 = 1_000;
-const MOST_JOBS: usize = 1_024;
+const MAX_SEEDS: u64 = 1_000;
+const MAX_JOBS: usize = 1_024;
 
 #[cfg(test)]
 mod tests {

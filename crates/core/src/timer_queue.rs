@@ -3,7 +3,7 @@
 use crate::units::Time;
 
 use calendar_queue::CalendarQueue;
-use tournament_tree::{MOST_SLOTS, TournamentTree};
+use tournament_tree::{MAX_SLOTS, TournamentTree};
 
 mod calendar_queue;
 mod tournament_tree;
@@ -26,7 +26,7 @@ enum Form {
 impl TimerQueue {
     /// Queue of `slots` slots without deadlines; at most 2³¹.
     pub fn new(slots: usize) -> Self {
-        let form = if slots <= MOST_SLOTS {
+        let form = if slots <= MAX_SLOTS {
             Form::Few(TournamentTree::new(slots))
         } else {
             Form::Many(CalendarQueue::new(slots))
@@ -143,7 +143,7 @@ mod tests {
         /// Comparison with a linear search, for arbitrary deadlines.
         #[test]
         fn the_earliest_is_first(
-            slots in prop_oneof![1..700_usize, MOST_SLOTS - 2..MOST_SLOTS + 300],
+            slots in prop_oneof![1..700_usize, MAX_SLOTS - 2..MAX_SLOTS + 300],
             changes in prop::collection::vec((any::<usize>(), time()), 0..400),
         ) {
             let mut timers = TimerQueue::new(slots);
@@ -185,7 +185,7 @@ mod tests {
         /// the end of the previous one.
         #[test]
         fn coming_slots_are_reported_once(
-            nanos in prop::collection::vec(0..1_u64 << 40, MOST_SLOTS + 1..MOST_SLOTS + 300),
+            nanos in prop::collection::vec(0..1_u64 << 40, MAX_SLOTS + 1..MAX_SLOTS + 300),
         ) {
             let mut timers = TimerQueue::new(nanos.len());
             let at = |slot: u32| Time::from_nanos(nanos[slot as usize]);

@@ -26,9 +26,9 @@ use programs::Programs;
 /// Configuration of a [`KernelPoint`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelConfig {
-    /// State machine. `reordering` is at most [`MOST_REORDERING`].
+    /// State machine. `reordering` is at most [`MAX_REORDERING`].
     pub aggregation: AggregateConfig,
-    /// Other sites, at most [`MOST_SITES`], which give [`MOST_RULES`] combinations of a prefix here,
+    /// Other sites, at most [`MAX_SITES`], which give [`MAX_RULES`] combinations of a prefix here,
     /// a prefix there and a range of ports at most.
     pub remote: Vec<SiteRule>,
     /// Bytes before the IP header: 14 for Ethernet, 0 for tunnels.
@@ -108,7 +108,7 @@ impl KernelPoint {
     /// See [`KernelPointError`].
     pub fn load(config: &KernelConfig) -> Result<Self, KernelPointError> {
         let aggregation = &config.aggregation;
-        if !(1..=MOST_REORDERING).contains(&aggregation.reordering) {
+        if !(1..=MAX_REORDERING).contains(&aggregation.reordering) {
             return Err(KernelPointError::Reordering);
         }
         let rules = layout::rules(&config.remote).ok_or(KernelPointError::TooManyRules)?;
@@ -435,13 +435,11 @@ pub enum KernelPointError {
     #[error("{0}")]
     Load(LoadError),
     /// `reordering` is out of range.
-    #[error(
-        "`reordering` is out of range in the kernel: give a number from 1 to {MOST_REORDERING}"
-    )]
+    #[error("`reordering` is out of range in the kernel: give a number from 1 to {MAX_REORDERING}")]
     Reordering,
     /// Too many sites, or combinations of prefixes and ports.
     #[error(
-        "too many sites for the kernel: at most {MOST_SITES}, and {MOST_RULES} combinations of \
+        "too many sites for the kernel: at most {MAX_SITES}, and {MAX_RULES} combinations of \
          `hosts`, `local` and `ports`"
     )]
     TooManyRules,
@@ -453,11 +451,11 @@ fn drops(policy: Policy) -> bool {
 }
 
 /// Largest tolerance of reordering in packets.
-pub const MOST_REORDERING: u32 = 4;
+pub const MAX_REORDERING: u32 = 4;
 /// Largest number of other sites.
-pub const MOST_SITES: usize = 16;
+pub const MAX_SITES: usize = 16;
 /// Largest number of combinations of prefixes and ports.
-pub const MOST_RULES: usize = 64;
+pub const MAX_RULES: usize = 64;
 /// Rounds of shorter paths would cost more than they gain.
 const SHORTEST_ROUND: Duration = Duration::from_millis(5);
 /// Notifications of lost peers must arrive within three round trips.

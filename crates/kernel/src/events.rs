@@ -283,7 +283,7 @@ impl Events {
     /// This applies to events from the kernel, in [`Self::next`], callbacks, programs and signals.
     /// It has no effect without privilege, and on event loops that poll the descriptor.
     pub fn busy_poll(&self, span: Duration) {
-        let span = span.min(MOST_BUSY).as_nanos() as u64;
+        let span = span.min(MAX_BUSY).as_nanos() as u64;
         self.busy.store(span, Ordering::Relaxed);
     }
 
@@ -409,7 +409,7 @@ impl AsFd for Events {
 }
 
 /// A thread that polls does not see its stop flag.
-const MOST_BUSY: Duration = Duration::from_millis(10);
+const MAX_BUSY: Duration = Duration::from_millis(10);
 /// Polls between two readings of the clock: some µs.
 const LOOKS: usize = 64;
 

@@ -81,7 +81,7 @@ fn settle(
     mut waiting: impl FnMut() -> Option<u64>,
 ) -> io::Result<(Info, Option<u64>)> {
     let mut before = info()?;
-    let mut left = MOST_LOOKS;
+    let mut left = MAX_LOOKS;
     loop {
         let (Some(waits), Some(acked)) = (waiting(), before.acked()) else {
             return Ok((before, None));
@@ -248,7 +248,7 @@ pub enum NotTcp {
 
 const SIZE: usize = 280;
 /// The calls are so close together that few pairs differ.
-const MOST_LOOKS: u32 = 8;
+const MAX_LOOKS: u32 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -305,28 +305,28 @@ mod tests {
     /// With acknowledgements in each round, the result is still consistent.
     #[test]
     fn a_state_that_never_settles_has_a_consistent_bound() {
-        let infos: Vec<Info> = (0..=u64::from(MOST_LOOKS))
+        let infos: Vec<Info> = (0..=u64::from(MAX_LOOKS))
             .map(|n| report(1_000 * n, 4_000, 12_000))
             .collect();
         // Each comes before the number of waiting bytes.
-        let waits: Vec<u64> = (1..=u64::from(MOST_LOOKS))
+        let waits: Vec<u64> = (1..=u64::from(MAX_LOOKS))
             .map(|n| 16_000 - 1_000 * n)
             .collect();
         let (places, written, asked) = settled(&infos, &waits);
-        assert_eq!(asked, MOST_LOOKS as usize);
+        assert_eq!(asked, MAX_LOOKS as usize);
         assert_eq!(places, infos[asked].progress());
         assert_eq!(written, Some(15_000));
         // Everything is acknowledged at once; the report before has a part of it.
-        let infos: Vec<Info> = (0..=u64::from(MOST_LOOKS))
+        let infos: Vec<Info> = (0..=u64::from(MAX_LOOKS))
             .map(|n| {
                 report(
-                    if n < u64::from(MOST_LOOKS) { n } else { 12_000 },
+                    if n < u64::from(MAX_LOOKS) { n } else { 12_000 },
                     4_000,
                     12_000,
                 )
             })
             .collect();
-        let (_, written, _) = settled(&infos, &[4_000; MOST_LOOKS as usize]);
+        let (_, written, _) = settled(&infos, &[4_000; MAX_LOOKS as usize]);
         assert_eq!(written, Some(16_000));
     }
 

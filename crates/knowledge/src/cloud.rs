@@ -58,7 +58,7 @@ impl FromStr for Cloud {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let error = || AddressError(text.chars().take(MOST_SHOWN).collect());
+        let error = || AddressError(text.chars().take(MAX_SHOWN).collect());
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length)),
             None => (text, None),
@@ -81,7 +81,7 @@ impl FromStr for Cloud {
 pub struct AddressError(pub(crate) String);
 
 /// Maximum length of a wrong address in a message.
-const MOST_SHOWN: usize = 64;
+const MAX_SHOWN: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -224,7 +224,7 @@ impl Writer {
     /// Takes observations until a batch is complete; `false` if no more can come.
     fn fill(&mut self) -> bool {
         let deadline = Instant::now() + BATCH_INTERVAL;
-        while self.waiting.len() < MOST_WAITING {
+        while self.waiting.len() < MAX_WAITING {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.observations.recv_timeout(left) {
                 Ok(observation) => self.accept(observation),
@@ -277,7 +277,7 @@ impl Writer {
             // The batch is written again at the next turn, unless it is full.
             Err(error)
                 if matches!(error.cause(), StoreFault::Busy)
-                    && self.waiting.len() < MOST_WAITING => {}
+                    && self.waiting.len() < MAX_WAITING => {}
             Err(error) => {
                 self.count_lost();
                 if !std::mem::replace(&mut self.is_reported, true) {
@@ -349,7 +349,7 @@ impl Reference {
 const BATCH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Maximum size of a batch.
-const MOST_WAITING: usize = 65_536;
+const MAX_WAITING: usize = 65_536;
 
 /// Interval between two deletions of old samples.
 const PRUNE_INTERVAL: Duration = Duration::from_hours(1);

@@ -1,7 +1,7 @@
 //! The series of a group of clouds from the samples of their sessions.
 //!
 //! A client may report anything, so the series limits what one client can do: each client has one value
-//! per slot, limited to [`MOST_APART`] from the expected rate, and the value of a slot is the median
+//! per slot, limited to [`MAX_APART`] from the expected rate, and the value of a slot is the median
 //! over the clients. With three or more clients in each slot, one client cannot move a value out of the
 //! range of the others'.
 
@@ -51,7 +51,7 @@ impl GroupSeries {
             let slot = sample.at.as_millis() / (SLOT.as_millis() as u64);
             let value = log2(sample.rate) - sample.offset;
             let value = sample.expected.map_or(value, |expected| {
-                value.clamp(expected - MOST_APART, expected + MOST_APART)
+                value.clamp(expected - MAX_APART, expected + MAX_APART)
             });
             let sum = slots
                 .entry(slot)
@@ -80,7 +80,7 @@ impl GroupSeries {
 pub const SLOT: Duration = Duration::from_secs(10);
 
 /// Maximum distance of a client's value from the expected rate: two octaves, a factor of four.
-pub const MOST_APART: f64 = 2.0;
+pub const MAX_APART: f64 = 2.0;
 
 #[cfg(test)]
 mod tests {
@@ -131,7 +131,7 @@ mod tests {
             let series = GroupSeries::of(samples);
             let expected = log2(Rate::kbps(2_000));
             for quantile in forecast(Method::Mixture, &series.values).expect("a series").quantiles {
-                prop_assert!((quantile - expected).abs() <= MOST_APART + 1e-9);
+                prop_assert!((quantile - expected).abs() <= MAX_APART + 1e-9);
             }
         }
     }

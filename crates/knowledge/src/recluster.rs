@@ -67,8 +67,8 @@ fn offset(trajectory: &Trajectory, centroid: &Trajectory) -> f64 {
         count += 1.0;
     }
     let hour = BINS as f64 / 24.0;
-    (sum / (count + hour)).clamp(-MOST_OFFSET, MOST_OFFSET)
+    (sum / (count + hour)).clamp(-MAX_OFFSET, MAX_OFFSET)
 }
 
 /// Largest offset in octaves.
-const MOST_OFFSET: f64 = 2.0;
+const MAX_OFFSET: f64 = 2.0;

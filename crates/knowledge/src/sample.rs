@@ -42,7 +42,7 @@ pub struct Measurement {
     pub at: WallTime,
     /// Length of the averaging interval.
     pub scale: Scale,
-    /// Rate on the wire with all headers, [`LEAST_RATE`] to [`HIGHEST_RATE`].
+    /// Rate on the wire with all headers, [`MIN_RATE`] to [`HIGHEST_RATE`].
     pub rate: Rate,
     /// Mean round-trip time; `None` if unknown. At most [`LONGEST_RTT`].
     pub rtt: Option<Duration>,
@@ -55,7 +55,7 @@ impl Measurement {
     pub fn is_valid(&self) -> bool {
         let loss = self.loss.is_none_or(|loss| (0.0..=1.0).contains(&loss));
         let rtt = self.rtt.is_none_or(|rtt| rtt <= LONGEST_RTT);
-        loss && rtt && (LEAST_RATE..=HIGHEST_RATE).contains(&self.rate)
+        loss && rtt && (MIN_RATE..=HIGHEST_RATE).contains(&self.rate)
     }
 }
 
@@ -84,7 +84,7 @@ pub struct Sample {
 }
 
 /// Lowest rate of a sample: below it a session carries nothing.
-pub const LEAST_RATE: Rate = Rate::kbps(1);
+pub const MIN_RATE: Rate = Rate::kbps(1);
 /// Highest rate of a sample. The base-two logarithms of all rates lie in 9.9..=40.
 pub const HIGHEST_RATE: Rate = Rate::bps(1_000_000_000_000);
 /// Longest round-trip time of a sample.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::units::{Rate, Time};
 
-use crate::sample::{LEAST_RATE, Measurement, Scale};
+use crate::sample::{MIN_RATE, Measurement, Scale};
 use crate::wall_time::WallTime;
 
 /// State of a session at a time.
@@ -47,7 +47,7 @@ impl Sampler {
     /// Adds a reading. Returns samples whose interval is complete: at most one of each scale.
     pub fn on_reading(&mut self, reading: &Reading) -> Vec<Measurement> {
         let mut samples = Vec::new();
-        if reading.rate < LEAST_RATE {
+        if reading.rate < MIN_RATE {
             // The session is silent.
             self.recent.clear();
             self.round = Interval::default();
@@ -56,7 +56,7 @@ impl Sampler {
         self.round.add(reading);
         // Of round trips below half a second, several make up a sample: a session writes at most two
         // per second.
-        let length = reading.rtt.max(LEAST_ROUND);
+        let length = reading.rtt.max(MIN_ROUND);
         if let Some(mean) = self.round.close(reading.now, length) {
             self.recent.push(mean.rate.as_f64());
             if self.recent.len() > STEADY {
@@ -75,9 +75,9 @@ impl Sampler {
         samples
     }
 
-    /// The incomplete minute of a session that ends, if it was in equilibrium for [`LEAST_MINUTE`].
+    /// The incomplete minute of a session that ends, if it was in equilibrium for [`MIN_MINUTE`].
     pub fn finish(mut self, now: Time) -> Option<Measurement> {
-        let mean = self.minute.close(now, LEAST_MINUTE)?;
+        let mean = self.minute.close(now, MIN_MINUTE)?;
         Some(self.measurement(now, Scale::Minute, mean))
     }
 
@@ -152,12 +152,12 @@ const STEADY: usize = 6;
 const MOST_VARIATION: f64 = 0.3;
 
 /// Shortest interval of a sample.
-const LEAST_ROUND: Duration = Duration::from_millis(500);
+const MIN_ROUND: Duration = Duration::from_millis(500);
 
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Shortest part of a minute that the end of a session completes.
-pub const LEAST_MINUTE: Duration = Duration::from_secs(5);
+pub const MIN_MINUTE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

@@ -131,14 +131,14 @@ impl CpSocket {
     }
 
     /// Receives the next datagram, and its estimates; `None` if there is none. After
-    /// `MOST_REFUSED` invalid ones, `None` is returned although more may be waiting, so that a flood
+    /// `MAX_REFUSED` invalid ones, `None` is returned although more may be waiting, so that a flood
     /// does not delay the caller's timers.
     ///
     /// # Errors
     ///
     /// The error of the system. `ConnectionRefused` concerns a datagram sent earlier.
     pub fn receive(&mut self) -> io::Result<Option<CpArrival<'_>>> {
-        for _ in 0..MOST_REFUSED {
+        for _ in 0..MAX_REFUSED {
             let Some(arrival) = self.socket.receive(self.clock, &mut self.read)? else {
                 return Ok(None);
             };
@@ -235,7 +235,7 @@ fn wait(socket: BorrowedFd<'_>, span: Duration) -> io::Result<bool> {
 /// Longest UDP payload.
 const LARGEST: usize = 65_535;
 /// Invalid datagrams that one call discards.
-const MOST_REFUSED: usize = 32;
+const MAX_REFUSED: usize = 32;
 
 #[cfg(test)]
 mod tests {
@@ -325,11 +325,11 @@ mod tests {
     #[test]
     fn flood_of_invalid_datagrams_returns_to_the_caller() {
         let (mut socket, peer) = pair();
-        for _ in 0..=MOST_REFUSED {
+        for _ in 0..=MAX_REFUSED {
             peer.send(b"junk").unwrap();
         }
         assert!(socket.receive().unwrap().is_none());
-        assert_eq!(socket.counters().short, MOST_REFUSED as u64);
+        assert_eq!(socket.counters().short, MAX_REFUSED as u64);
         assert!(socket.wait(Time::ZERO).unwrap());
     }
 }

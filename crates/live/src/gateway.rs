@@ -63,8 +63,8 @@ impl GatewayConfig {
                 ConfigError::Range("reordering", 1, 64),
             ),
             (
-                (1..=MOST_APPLICATIONS).contains(&aggregation.max_applications),
-                ConfigError::Range("max_applications", 1, MOST_APPLICATIONS as u64),
+                (1..=MAX_APPLICATIONS).contains(&aggregation.max_applications),
+                ConfigError::Range("max_applications", 1, MAX_APPLICATIONS as u64),
             ),
             (
                 (SHORTEST_IDLE..=LONGEST_IDLE).contains(&aggregation.idle),
@@ -359,7 +359,7 @@ const READS: usize = 64;
 /// That of the emulator's thread.
 const PRIORITY: libc::c_int = 40;
 /// A new application is compared with all others, up to 100,000 times a second if they are spoofed.
-const MOST_APPLICATIONS: usize = 1_024;
+const MAX_APPLICATIONS: usize = 1_024;
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 const LONGEST_IDLE: Duration = Duration::from_hours(1);
 

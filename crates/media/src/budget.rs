@@ -36,8 +36,8 @@ impl Budget {
     pub(crate) fn target_bits(&mut self, share: f64) -> f64 {
         // Savings at a higher rate are not spent at a lower one, because the path cannot carry
         // them.
-        self.saved = self.saved.clamp(-MOST_DEBT * share, MOST_SAVED * share);
-        (share + self.saved / REPAID_IN).clamp(LEAST * share, MOST * share)
+        self.saved = self.saved.clamp(-MAX_DEBT * share, MAX_SAVED * share);
+        (share + self.saved / REPAID_IN).clamp(MIN * share, MAX * share)
     }
 
     /// Maximum size in bits of a frame whose share of the rate is `share`. Savings of up to
@@ -48,11 +48,11 @@ impl Budget {
             self.saved = self.saved.min(0.0);
         }
         self.last_share = share;
-        self.saved = self.saved.clamp(-MOST_DEBT * share, most_saved * share);
+        self.saved = self.saved.clamp(-MAX_DEBT * share, most_saved * share);
         if self.saved > 0.0 {
             share + self.saved
         } else {
-            (share + self.saved / REPAID_IN).max(LEAST * share)
+            (share + self.saved / REPAID_IN).max(MIN * share)
         }
     }
 
@@ -66,16 +66,16 @@ impl Budget {
 const REPAID_IN: f64 = 4.0;
 /// Maximum debt in shares. A key frame may take several at once. Larger debt is discarded, because
 /// its bits are in the queue already.
-const MOST_DEBT: f64 = 3.0;
+const MAX_DEBT: f64 = 3.0;
 /// Maximum savings in shares. More would allow a burst after a calm scene.
-const MOST_SAVED: f64 = 2.0;
+const MAX_SAVED: f64 = 2.0;
 /// If the share drops below this fraction of the previous one, savings are discarded.
 #[cfg(feature = "ffmpeg")]
 const FALL: f64 = 0.7;
 /// Minimum target in shares. Less would save little and degrade the picture severely.
-const LEAST: f64 = 0.3;
+const MIN: f64 = 0.3;
 /// Maximum target in shares. The x264 target is a quarter higher, so frames stay below 1.5 shares.
-const MOST: f64 = 1.2;
+const MAX: f64 = 1.2;
 
 #[cfg(test)]
 mod tests {

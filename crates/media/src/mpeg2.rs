@@ -103,7 +103,7 @@ impl Mpeg2Encoder {
     /// Maximum savings that a picture may spend, in shares.
     fn most_saved(&self) -> f64 {
         let half_second = self.config.rate.as_f64() / 2.0;
-        (half_second * SAVED_OF_HALF_SECOND).clamp(LEAST_SAVED, MOST_SAVED)
+        (half_second * SAVED_OF_HALF_SECOND).clamp(MIN_SAVED, MAX_SAVED)
     }
 
     /// Encodes `self.frame` with this quantiser step, or with the next step at which the picture
@@ -117,7 +117,7 @@ impl Mpeg2Encoder {
         // buffer fill times `rc_max_available_vbv_use`.
         unsafe {
             let context = self.inner.as_mut_ptr();
-            (*context).rc_max_available_vbv_use = (most.min(MOST_BITS) / f64::from(FILL)) as f32;
+            (*context).rc_max_available_vbv_use = (most.min(MAX_BITS) / f64::from(FILL)) as f32;
             let frame = self.frame.as_mut_ptr();
             (*frame).quality = step as c_int * LAMBDA_PER_STEP;
         }
@@ -235,7 +235,7 @@ impl Complexity {
     /// it omits only noise of its reference.
     fn weight(&self, step: usize) -> f64 {
         let quantiser = QUANTISERS[step.min(QUANTISERS.len() - 1)];
-        let coarser = |before: f64| (quantiser / before).min(MOST_COARSER);
+        let coarser = |before: f64| (quantiser / before).min(MAX_COARSER);
         quantiser * self.reference.map_or(1.0, coarser)
     }
 
@@ -367,7 +367,7 @@ const LEARNT_OF_ONE: f64 = 0.5;
 /// Ratio of complexities that indicates a scene cut.
 const OTHER: f64 = 2.0;
 /// Maximum quantiser ratio to the reference.
-const MOST_COARSER: f64 = 3.0;
+const MAX_COARSER: f64 = 3.0;
 /// The first attempt aims at this multiple of the budget. Only pictures above the budget are
 /// encoded again, so this costs one or two encodings but leaves fewer bits unused.
 const FINER: f64 = 1.2;
@@ -376,9 +376,9 @@ const FINER: f64 = 1.2;
 const SAVED_OF_HALF_SECOND: f64 = 0.1;
 /// Lower bound of the maximum savings, in shares. In a still scene a finer quantiser costs bits
 /// only once.
-const LEAST_SAVED: f64 = 0.3;
+const MIN_SAVED: f64 = 0.3;
 /// Upper bound of the maximum savings, in shares.
-const MOST_SAVED: f64 = 1.2;
+const MAX_SAVED: f64 = 1.2;
 /// Size of the decoder buffer in bits, as written into the stream: the maximum of main profile at
 /// main level.
 const BUFFER: c_int = 112 << 14;
@@ -386,4 +386,4 @@ const BUFFER: c_int = 112 << 14;
 /// and the same number of bits arrives after it.
 const FILL: c_int = 100;
 /// Limit of libavcodec's fields.
-const MOST_BITS: f64 = 1e9;
+const MAX_BITS: f64 = 1e9;

@@ -41,12 +41,12 @@ pub fn variance(picture: &Picture) -> [f64; 3] {
         let sum: u64 = plane.iter().map(|p| u64::from(*p)).sum();
         let squares: u64 = plane.iter().map(|p| u64::from(*p) * u64::from(*p)).sum();
         let mean = sum as f64 / count;
-        (squares as f64 / count - mean * mean).max(LEAST_VARIANCE)
+        (squares as f64 / count - mean * mean).max(MIN_VARIANCE)
     })
 }
 
 /// Variance of rounding to integer samples.
-const LEAST_VARIANCE: f64 = 1.0 / 12.0;
+const MIN_VARIANCE: f64 = 1.0 / 12.0;
 
 /// The two pictures have different sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -191,7 +191,7 @@ mod tests {
     fn variance_matches_the_samples() {
         let mut picture = Picture::black(Size::new(16, 16).unwrap());
         let flat = variance(&picture);
-        assert!(flat.iter().all(|v| v - LEAST_VARIANCE <= 0.0), "{flat:?}");
+        assert!(flat.iter().all(|v| v - MIN_VARIANCE <= 0.0), "{flat:?}");
         let planes = picture.planes_mut();
         // Half of Y 20 above the rest: 10 from the mean everywhere. A quarter of U 8 above: 12.
         planes.y.chunks_mut(2).for_each(|two| two[0] += 20);
@@ -201,7 +201,7 @@ mod tests {
             (y - 100.0).abs() < 1e-9 && (u - 12.0).abs() < 1e-9,
             "{y} {u}"
         );
-        assert!((v - LEAST_VARIANCE).abs() < 1e-9);
+        assert!((v - MIN_VARIANCE).abs() < 1e-9);
     }
 
     #[test]

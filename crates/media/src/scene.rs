@@ -65,7 +65,7 @@ impl Scene {
     pub fn with_motion(seed: u64, size: Size, motion: Motion) -> Self {
         // About one texel per pixel, and more texels than pixels before the world repeats.
         let side = size.width().max(size.height()).next_power_of_two();
-        let bits = side.max(LEAST_SIDE).ilog2();
+        let bits = side.max(MIN_SIDE).ilog2();
         let world = |name| World::paint(bits, &mut Seed(seed).stream(name));
         let mut rng = Seed(seed).stream("scene/grain");
         // The sum of three bytes approximates a normal distribution; deviation 1.3.
@@ -238,7 +238,7 @@ const ONE: i64 = 1 << 16;
 /// Number of grain values: eight rows of the widest picture.
 const GRAIN: usize = 1 << 16;
 /// Side of the smallest world in texels: one period of the slowest octave of its texture.
-const LEAST_SIDE: u32 = 256;
+const MIN_SIDE: u32 = 256;
 /// Order within [`Motion::Mix`]: easy and hard motions alternate, so that every cut changes the
 /// bits.
 const SHOTS: [Motion; 6] = [

@@ -116,7 +116,7 @@ fn scatter(bits: u32, rng: &mut dyn Rng) -> (Vec<u32>, Vec<Leaf>) {
         offset: 0,
     }];
     let mut free = cover.len();
-    while free > cover.len() / 400 && leaves.len() < MOST_LEAVES {
+    while free > cover.len() / 400 && leaves.len() < MAX_LEAVES {
         let radius = radius(unit(rng), side as f64 / 6.0);
         let (cx, cy) = (below(rng, side), below(rng, side));
         let tall = (radius * (50 + below(rng, 100)) / 100).max(1);
@@ -156,9 +156,9 @@ fn colours(rng: &mut dyn Rng) -> Leaf {
     }
 }
 
-/// Random radius with the density r^-3 between [`LEAST_RADIUS`] and `most`, by inversion.
+/// Random radius with the density r^-3 between [`MIN_RADIUS`] and `most`, by inversion.
 fn radius(u: f64, most: f64) -> i64 {
-    let least = (1.0 - u) / (LEAST_RADIUS * LEAST_RADIUS);
+    let least = (1.0 - u) / (MIN_RADIUS * MIN_RADIUS);
     (1.0 / (least + u / (most * most))).sqrt() as i64
 }
 
@@ -203,9 +203,9 @@ fn video_range(value: i32) -> u8 {
 /// Index of the background leaf.
 const GROUND: u32 = 0;
 /// Maximum number of leaves; a world of 1024² needs about 20,000.
-const MOST_LEAVES: usize = 120_000;
+const MAX_LEAVES: usize = 120_000;
 /// Minimum radius in texels. Smaller leaves would be noise.
-const LEAST_RADIUS: f64 = 6.0;
+const MIN_RADIUS: f64 = 6.0;
 /// √period for the periods 2, 4, … 128, in 1/8. The sum is 281, and 64 times the sum fits 16 bits.
 const AMPLITUDES: [i32; 7] = [11, 16, 23, 32, 45, 64, 90];
 /// Product of texture and contrast that corresponds to one step of Y. Noise of 1 is 128,

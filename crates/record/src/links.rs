@@ -37,7 +37,7 @@ struct Last {
 impl LinkLog {
     /// Adds a sample.
     pub fn push(&mut self, sample: LinkSample) {
-        let mut code = [0; MOST_BYTES];
+        let mut code = [0; MAX_BYTES];
         let mut code = Code::new(&mut code);
         let next = self.last.next();
         let known = |row: &LinkSample| same(&row.link, &sample.link) && same(&row.run, &sample.run);
@@ -254,12 +254,12 @@ fn causes([random, outage]: [u64; 2]) -> Option<DropCauses> {
 
 /// Encoded form of one sample: flags of the numbers that follow, and these numbers.
 struct Code<'a> {
-    bytes: &'a mut [u8; MOST_BYTES],
+    bytes: &'a mut [u8; MAX_BYTES],
     len: usize,
 }
 
 impl<'a> Code<'a> {
-    fn new(bytes: &'a mut [u8; MOST_BYTES]) -> Self {
+    fn new(bytes: &'a mut [u8; MAX_BYTES]) -> Self {
         Self { bytes, len: 1 }
     }
 
@@ -320,7 +320,7 @@ const RANDOM: u8 = 64;
 const OUTAGE: u8 = 128;
 
 /// A byte of flags and eight numbers of up to 64 bits.
-const MOST_BYTES: usize = 1 + 8 * 10;
+const MAX_BYTES: usize = 1 + 8 * 10;
 /// Chunk size: small compared with the log of a long run, and cheap for a short one.
 const CHUNK: usize = 1 << 16;
 

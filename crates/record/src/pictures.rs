@@ -50,7 +50,7 @@ pub(super) fn write(flow: &Path, pictures: &[StoredPicture]) -> io::Result<()> {
 pub(super) fn read(flow: &Path) -> Vec<StoredPicture> {
     let mut pictures = named(flow);
     pictures.sort_unstable();
-    pictures.truncate(MOST);
+    pictures.truncate(MAX);
     pictures.retain_mut(|picture| {
         let load = || -> io::Result<Vec<u8>> {
             let mut jpeg = Vec::new();
@@ -95,7 +95,7 @@ const CAMERA: &str = "-camera.jpg";
 const SHOWN: &str = "-shown.jpg";
 
 /// Maximum number of pictures of a flow: two at each of three moments, and some.
-const MOST: usize = 16;
+const MAX: usize = 16;
 
 /// Maximum size of a picture in bytes.
 const LARGEST: u64 = 4 << 20;

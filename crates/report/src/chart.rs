@@ -5,7 +5,7 @@ mod readout;
 
 use core::fmt::Write as _;
 
-pub use legend::{MOST_COLOURS, Mark, Sample};
+pub use legend::{MAX_COLOURS, Mark, Sample};
 pub use readout::{Reading, Readout, Unit};
 
 use readout::PanelReadout;

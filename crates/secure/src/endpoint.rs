@@ -61,7 +61,7 @@ struct Session {
 struct Greeting {
     secret: SharedSecret,
     generator: Generator,
-    /// The handshakes whose answers may be on their way, at most [`MOST_OPEN`], the newest last.
+    /// The handshakes whose answers may be on their way, at most [`MAX_OPEN`], the newest last.
     open: VecDeque<Initiator>,
     /// Time of the next hello.
     next: Time,
@@ -365,7 +365,7 @@ impl Greeting {
             self.interval = FIRST_INTERVAL;
         }
         if self.open.is_empty() || is_old {
-            if self.open.len() == MOST_OPEN {
+            if self.open.len() == MAX_OPEN {
                 self.open.pop_front();
             }
             let fresh = Initiator::new(&self.secret, &mut self.generator);
@@ -440,7 +440,7 @@ const HELLO_LIFETIME: Duration = Duration::from_millis(700);
 /// Handshakes whose answers are accepted. With a new one every 0.75 to 1 s, an answer arrives in time
 /// over round trips of up to 4.75 s, nearly the 5 s for which a responder waits for the first packet
 /// with its keys. Each forged answer costs a key agreement, about 50 µs, per open handshake.
-const MOST_OPEN: usize = 5;
+const MAX_OPEN: usize = 5;
 /// Intervals between hellos: above most round-trip times, then doubled to this maximum.
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 const LAST_INTERVAL: Duration = Duration::from_secs(1);

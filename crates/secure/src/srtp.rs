@@ -150,7 +150,7 @@ impl Unprotector {
         }
     }
 
-    /// For a stream that may have begun earlier: up to [`MOST_ROLLOVERS`] times 65,536 packets. If
+    /// For a stream that may have begun earlier: up to [`MAX_ROLLOVERS`] times 65,536 packets. If
     /// `expected` contains SSRCs, packets of others are rejected.
     pub fn joining(master: &MasterKey, expected: Vec<u32>) -> Self {
         Self {
@@ -185,7 +185,7 @@ impl Unprotector {
         self.check_source(header.ssrc)?;
         let source = known(&self.sources, header.ssrc);
         let window = source.map(|source| &source.window);
-        if window.is_none() && self.sources.len() == MOST_SOURCES {
+        if window.is_none() && self.sources.len() == MAX_SOURCES {
             return Err(UnprotectError::TooManySources);
         }
         let highest = window.and_then(ReplayWindow::highest);
@@ -237,16 +237,16 @@ impl Unprotector {
         };
         let above = source.map_or(0, |_| AFTER_LOSS + 1);
         (0..count).map(move |i| {
-            let rounds = u64::from(first.wrapping_add(i) % MOST_ROLLOVERS) + above;
+            let rounds = u64::from(first.wrapping_add(i) % MAX_ROLLOVERS) + above;
             nearest + (rounds << 16)
         })
     }
 
     fn on_failure(&mut self, ssrc: u32) {
         if known(&self.sources, ssrc).is_none() {
-            self.candidate = (self.candidate + SEARCH) % MOST_ROLLOVERS;
+            self.candidate = (self.candidate + SEARCH) % MAX_ROLLOVERS;
         } else if let Some(source) = stream_mut(&mut self.sources, ssrc) {
-            source.failures = (source.failures + 1) % MOST_ROLLOVERS;
+            source.failures = (source.failures + 1) % MAX_ROLLOVERS;
         }
     }
 
@@ -279,7 +279,7 @@ impl Unprotector {
         if !self.rtcp.open(at, packet_part, RTCP_CLEAR, trailer, tag) {
             return Err(UnprotectError::NotAuthentic);
         }
-        if is_new && self.rtcp_sources.len() == MOST_SOURCES {
+        if is_new && self.rtcp_sources.len() == MAX_SOURCES {
             // Receivers that restart have an SSRC each. A replayed report of a former one is about
             // packets that are no longer known.
             self.rtcp_sources.remove(0);
@@ -415,7 +415,7 @@ fn stream_mut<T: Default>(streams: &mut Vec<(u32, T)>, ssrc: u32) -> Option<&mut
     let known = streams.iter().position(|(known, _)| *known == ssrc);
     let index = match known {
         Some(index) => index,
-        None if streams.len() == MOST_SOURCES => return None,
+        None if streams.len() == MAX_SOURCES => return None,
         None => {
             streams.push((ssrc, T::default()));
             streams.len() - 1
@@ -432,12 +432,12 @@ const ENCRYPTED: u32 = 1 << 31;
 /// RFC 3711 section 9.2: 2^31 packets per key.
 const MAX_RTCP_INDEX: u32 = ENCRYPTED - 1;
 /// SSRCs of one key: a sender has four, and senders that restart with the same key add theirs.
-const MOST_SOURCES: usize = 32;
+const MAX_SOURCES: usize = 32;
 /// Roll-over counters above the nearest one that are tried.
 const AFTER_LOSS: u64 = 2;
 /// Roll-over counters that a receiver which joins late tries, and those that it tries after a loss: 67
 /// million packets, or 18 hours at 1,000 packets per second.
-pub const MOST_ROLLOVERS: u32 = 1_024;
+pub const MAX_ROLLOVERS: u32 = 1_024;
 /// Counters tried per packet of an unknown source, in addition to the first three. This bounds the
 /// cost of a forged packet: 11 authentications, or four with the SSRC of a known source.
 const SEARCH: u32 = 8;

@@ -87,7 +87,7 @@ impl StreamPlan {
                 frames: Some(frames),
             },
             packet_size: LARGEST_PACKET,
-            most_queued: MOST_QUEUED,
+            most_queued: MAX_QUEUED,
             place: self.backlog,
             most_pictures: usize::MAX,
         };
@@ -101,4 +101,4 @@ impl StreamPlan {
 /// segmentation.
 const LARGEST_PACKET: Bytes = Bytes(65_535);
 /// A plain sender drops nothing: room for two minutes at 8 Mb/s.
-const MOST_QUEUED: Bytes = Bytes(128_000_000);
+const MAX_QUEUED: Bytes = Bytes(128_000_000);

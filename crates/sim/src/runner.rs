@@ -155,7 +155,7 @@ fn take(
         Network::with_links(&network, seed, scenario.link_form).map_err(PlayError::Network)?;
     let links = network.len();
     for link in (0..links).map(LinkId) {
-        network.observe_drops(link, MOST_DROPS);
+        network.observe_drops(link, MAX_DROPS);
     }
     let mut nodes = nodes(instances, seed, encoder)?;
     sites::insert(&mut nodes, scenario, instances);
@@ -321,7 +321,7 @@ const SLICE: Duration = Duration::from_secs(1);
 /// Time after the last capture in which packets in flight may arrive.
 const TAIL: Duration = Duration::from_secs(2);
 /// Maximum number of logged drops of a link per slice: more than 10 Gb/s can lose.
-const MOST_DROPS: usize = 1_000_000;
+const MAX_DROPS: usize = 1_000_000;
 
 #[cfg(test)]
 mod tests;

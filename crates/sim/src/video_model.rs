@@ -109,8 +109,8 @@ impl VideoModel {
     }
 
     fn size(&mut self, share: f64, kind: Kind) -> f64 {
-        self.saved = self.saved.clamp(-MOST_DEBT * share, MOST_SAVED * share);
-        let asked = (share + self.saved / REPAID_IN).clamp(LEAST * share, MOST * share);
+        self.saved = self.saved.clamp(-MAX_DEBT * share, MAX_SAVED * share);
+        let asked = (share + self.saved / REPAID_IN).clamp(MIN * share, MAX * share);
         let scatter = 1.0 + SCATTER * (2.0 * unit(&mut self.rng) - 1.0);
         let bits = match kind {
             Kind::Key => share * (KEY_LEAST + (KEY_MOST - KEY_LEAST) * unit(&mut self.rng)),
@@ -258,10 +258,10 @@ const KEY_MOST: f64 = 3.8;
 const LARGEST: f64 = 1.45;
 /// The outer loop: time constant in frames, limits in shares.
 const REPAID_IN: f64 = 4.0;
-const MOST_DEBT: f64 = 3.0;
-const MOST_SAVED: f64 = 2.0;
-const LEAST: f64 = 0.3;
-const MOST: f64 = 1.2;
+const MAX_DEBT: f64 = 3.0;
+const MAX_SAVED: f64 = 2.0;
+const MIN: f64 = 0.3;
+const MAX: f64 = 1.2;
 /// Bytes: headers and a few macroblocks.
 const SMALLEST_FRAME: f64 = 24.0;
 /// One cut in six seconds, as in talk and sports.

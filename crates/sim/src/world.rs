@@ -293,7 +293,7 @@ impl<A: Agent> World<A> {
             return Ok(());
         };
         self.deliveries += 1;
-        if self.deliveries > MOST_DELIVERIES {
+        if self.deliveries > MAX_DELIVERIES {
             return Err(self.storm(id, self.now));
         }
         self.send::<false, O>(id, self.now, observer)?;
@@ -312,7 +312,7 @@ impl<A: Agent> World<A> {
             (node.moment, node.wakes) = (self.moment, 0);
         }
         node.wakes += 1;
-        if node.wakes > MOST_WAKES {
+        if node.wakes > MAX_WAKES {
             return Err(self.stuck(id, now));
         }
         let outlook = self.ring(id, now, observer);
@@ -400,7 +400,7 @@ impl<A: Agent> World<A> {
         at: Time,
         observer: &mut O,
     ) -> Result<(), WorldError> {
-        if self.outbox.len() > MOST_PACKETS {
+        if self.outbox.len() > MAX_PACKETS {
             return Err(WorldError::Flood {
                 node: self.nodes[id].aside.name.clone(),
                 at,
@@ -502,11 +502,11 @@ impl<O: Observer + ?Sized> Trace for NodeTrace<'_, O> {
 }
 
 /// Limit of timer calls of one node at one instant. A few timers may coincide or chain.
-const MOST_WAKES: u16 = 1_000;
+const MAX_WAKES: u16 = 1_000;
 /// Limit of packets per call: 1 Gb/s of small packets for one second. More is a fault.
-const MOST_PACKETS: usize = 1_000_000;
+const MAX_PACKETS: usize = 1_000_000;
 /// Limit of deliveries at one instant, for the same reason.
-const MOST_DELIVERIES: u32 = 2_000_000;
+const MAX_DELIVERIES: u32 = 2_000_000;
 
 #[cfg(test)]
 mod tests;

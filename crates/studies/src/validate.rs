@@ -92,7 +92,7 @@ impl Case {
     pub fn seeds(&self) -> u32 {
         let theirs = self.means.iter().map(|mean| mean.n).max().unwrap_or(1);
         if self.is_random() {
-            theirs.max(LEAST_SEEDS)
+            theirs.max(MIN_SEEDS)
         } else {
             1
         }
@@ -275,7 +275,7 @@ impl fmt::Display for CaseError {
 impl core::error::Error for CaseError {}
 
 /// Minimum number of seeds for an estimate of the spread.
-const LEAST_SEEDS: u32 = 3;
+const MIN_SEEDS: u32 = 3;
 
 /// Tolerance of a packet's arrival time in µs. ns-2 adds floating-point seconds, the simulator
 /// integer nanoseconds, and some decisions compare two sums.

@@ -49,7 +49,7 @@ pub fn aggregate(data: &[u8]) {
         } else {
             Policy::Drop
         },
-        max_applications: MOST,
+        max_applications: MAX,
         ..AggregateConfig::default()
     });
     let mut rng = Seed(1).stream("aggregate");
@@ -74,7 +74,7 @@ pub fn aggregate(data: &[u8]) {
             assert_eq!(payload.len(), LEN + 5);
             assert_eq!(&payload[LEN..], b"media");
         }
-        assert!(point.applications(now).count() <= MOST);
+        assert!(point.applications(now).count() <= MAX);
         if point.next_timeout().is_some_and(|(at, _)| at <= now) {
             point.on_timeout(&mut cx);
             assert!(point.next_timeout().is_none_or(|(at, _)| at > now));
@@ -182,7 +182,7 @@ fn pass(
 }
 
 /// Size of the table of applications.
-const MOST: usize = 8;
+const MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {

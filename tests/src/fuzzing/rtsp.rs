@@ -56,7 +56,7 @@ pub fn rtsp(data: &[u8]) {
             }
         }
         assert!(
-            connection.output().len() < MOST_OUTPUT,
+            connection.output().len() < MAX_OUTPUT,
             "the output has no limit"
         );
         assert_eq!(connection.sessions(), host.open.len());
@@ -169,4 +169,4 @@ impl Host for Titles {
 }
 
 /// The limit of the connection, and one response.
-const MOST_OUTPUT: usize = 40_000;
+const MAX_OUTPUT: usize = 40_000;

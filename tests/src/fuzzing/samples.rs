@@ -36,7 +36,7 @@ pub fn samples(data: &[u8]) {
     check(from_parquet(File::open(file).expect("written")));
 }
 
-/// Rows up to the first that is none, at most [`MOST_ROWS`].
+/// Rows up to the first that is none, at most [`MAX_ROWS`].
 fn from_csv(data: &[u8]) -> Vec<Row> {
     let mut rows = Vec::new();
     let read = read_csv(Cursor::new(data), |number, row| {
@@ -59,7 +59,7 @@ fn from_parquet(file: File) -> Vec<Row> {
 
 /// A small Parquet file can have any number of equal rows.
 fn collect(rows: &mut Vec<Row>, number: u64, row: Row) -> Result<(), ExchangeError> {
-    if rows.len() == MOST_ROWS {
+    if rows.len() == MAX_ROWS {
         let fault = RowFault::Range;
         return Err(ExchangeError::Row { number, fault });
     }
@@ -123,4 +123,4 @@ thread_local! {
     static OWN_PANIC: Cell<bool> = const { Cell::new(false) };
 }
 
-const MOST_ROWS: usize = 200;
+const MAX_ROWS: usize = 200;

@@ -119,7 +119,7 @@ const PEER: u32 = 0x7065_6572;
 const EPOCH: Ntp = Ntp(0xe800_0000_0000_0000);
 /// Limit of wake-ups at one time. Several timers may expire at the same time, and may set each
 /// other.
-const MOST_WAKES: u32 = 16;
+const MAX_WAKES: u32 = 16;
 /// Limit of wake-ups in one step: some seconds at 30 frames per second. Further time passes in one
 /// step.
-const MOST_DEADLINES: u32 = 400;
+const MAX_DEADLINES: u32 = 400;

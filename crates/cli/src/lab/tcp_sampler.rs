@@ -182,7 +182,7 @@ impl ViewTracker {
         self.oldest = oldest;
         self.stalled |= timed_out;
         let mss = Bytes(state.get(Variable::Mss).unwrap_or(1));
-        let most = mss.scale(MOST_SEGMENTS, 1);
+        let most = mss.scale(MAX_SEGMENTS, 1);
         let view = TcpView {
             control: CongestionControl::Reno,
             mss,
@@ -225,7 +225,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// Interval between recorded states, as in the simulator.
 const SAMPLE: Duration = Duration::from_millis(50);
 /// Maximum threshold in segments, for an unset threshold; as in the simulator.
-const MOST_SEGMENTS: u64 = 1 << 16;
+const MAX_SEGMENTS: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {

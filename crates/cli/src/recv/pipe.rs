@@ -53,13 +53,13 @@ impl PipeWriter {
     /// Passes bytes on to the reader.
     ///
     /// # Errors
-    /// That of an earlier write, or [`io::ErrorKind::TimedOut`] if [`MOST_WAITING`] bytes wait.
+    /// That of an earlier write, or [`io::ErrorKind::TimedOut`] if [`MAX_WAITING`] bytes wait.
     pub(super) fn write(&mut self, unit: &[u8]) -> io::Result<()> {
         if let Ok(error) = self.failed.try_recv() {
             return Err(error);
         }
         let before = self.waiting.fetch_add(unit.len(), Ordering::Relaxed);
-        if before + unit.len() > MOST_WAITING {
+        if before + unit.len() > MAX_WAITING {
             return Err(unread());
         }
         // The thread has ended after an error, which is the next one here.
@@ -91,7 +91,7 @@ fn unread() -> io::Error {
 }
 
 /// Bytes that wait for the reader at most: 25 s at 20 Mb/s.
-const MOST_WAITING: usize = 64 << 20;
+const MAX_WAITING: usize = 64 << 20;
 /// Time for the rest of the recording after Ctrl-C.
 const LAST: Duration = Duration::from_secs(1);
 const TURN: Duration = Duration::from_millis(50);

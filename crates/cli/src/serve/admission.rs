@@ -85,10 +85,10 @@ impl Spenders {
 /// (RFC 9959 section 3.2).
 pub(super) fn check(prior: Prior, rtt: Option<Duration>) -> Result<Duration, &'static str> {
     let rtt = rtt.ok_or("the round-trip time is unknown")?;
-    if rtt < prior.rtt / 2 || rtt > prior.rtt * MOST_RTT {
+    if rtt < prior.rtt / 2 || rtt > prior.rtt * MAX_RTT {
         return Err("another round-trip time");
     }
-    if prior.confidence < LEAST_CONFIDENCE {
+    if prior.confidence < MIN_CONFIDENCE {
         return Err("too little confidence");
     }
     Ok(rtt)
@@ -130,8 +130,8 @@ pub(super) fn quantile(text: &str) -> Result<f64, String> {
 const UNCONFIRMED: Duration = Duration::from_millis(12_400);
 /// Streams of a network per informed start.
 const PER_SPENDER: usize = 4;
-const MOST_RTT: u32 = 10;
-const LEAST_CONFIDENCE: f64 = 0.2;
+const MAX_RTT: u32 = 10;
+const MIN_CONFIDENCE: f64 = 0.2;
 
 #[cfg(test)]
 mod tests {

@@ -37,10 +37,10 @@ impl Report {
         }
         self.next = now + REPORT_INTERVAL;
         let running: Vec<(&Stream, Snapshot)> = running(streams).collect();
-        for (stream, state) in running.iter().take(MOST_LINES) {
+        for (stream, state) in running.iter().take(MAX_LINES) {
             say(line(now, stream, state));
         }
-        let rest = running.get(MOST_LINES..).unwrap_or_default();
+        let rest = running.get(MAX_LINES..).unwrap_or_default();
         if !rest.is_empty() {
             let rates = rest.iter().map(|(_, state)| state.rate.as_bps());
             say(format_args!(
@@ -132,4 +132,4 @@ fn object(now: Time, streams: &Streams) -> Value {
 }
 
 /// Lines per second; further streams share one.
-const MOST_LINES: usize = 20;
+const MAX_LINES: usize = 20;

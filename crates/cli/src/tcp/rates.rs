@@ -121,7 +121,7 @@ impl Incoming {
             } => {
                 while let Ok((client, _)) = listener.accept() {
                     // A client that cannot be made non-blocking is dropped.
-                    if client.set_nonblocking(true).is_ok() && clients.len() < MOST_CLIENTS {
+                    if client.set_nonblocking(true).is_ok() && clients.len() < MAX_CLIENTS {
                         clients.push((client, String::new()));
                     }
                 }
@@ -137,12 +137,12 @@ impl Incoming {
     }
 }
 
-/// Reads available lines, of at most [`MOST_BYTES`]: a writer that never pauses must not hold the
+/// Reads available lines, of at most [`MAX_BYTES`]: a writer that never pauses must not hold the
 /// stream. `false` at the end of the file.
 fn read_lines(from: &mut impl io::Read, text: &mut String) -> bool {
     let mut buffer = [0; 1_024];
     let mut bytes = 0;
-    while bytes < MOST_BYTES {
+    while bytes < MAX_BYTES {
         match from.read(&mut buffer) {
             Ok(0) => return false,
             Ok(count) => {
@@ -227,7 +227,7 @@ impl Outgoing {
                     clients.retain_mut(|known| known.write(&[]).is_ok());
                     let quiet = client.set_nonblocking(true).is_ok();
                     if quiet
-                        && clients.len() < MOST_CLIENTS
+                        && clients.len() < MAX_CLIENTS
                         && client.write_all(line.as_bytes()).is_ok()
                     {
                         clients.push(client);
@@ -266,9 +266,9 @@ impl Drop for Bound {
 
 /// `O_NONBLOCK` of Linux.
 pub(super) const NONBLOCK: i32 = 0o4000;
-const MOST_CLIENTS: usize = 16;
+const MAX_CLIENTS: usize = 16;
 /// Bytes of a client that are read between two turns of the stream.
-const MOST_BYTES: usize = 1 << 16;
+const MAX_BYTES: usize = 1 << 16;
 /// In bytes, longer than any valid line.
 const MAX_LINE: usize = 4_096;
 
@@ -327,11 +327,11 @@ mod tests {
         // It reads, and writes nothing.
         let half = connect(&mut outgoing);
         half.shutdown(std::net::Shutdown::Write).unwrap();
-        for _ in 0..2 * MOST_CLIENTS {
+        for _ in 0..2 * MAX_CLIENTS {
             let line = first_line(connect(&mut outgoing));
             assert_eq!(line.unwrap().unwrap(), "500000");
         }
-        let open: Vec<_> = (1..MOST_CLIENTS).map(|_| connect(&mut outgoing)).collect();
+        let open: Vec<_> = (1..MAX_CLIENTS).map(|_| connect(&mut outgoing)).collect();
         assert!(first_line(connect(&mut outgoing)).is_none(), "all are open");
         outgoing.write(Rate::kbps(700)).unwrap();
         for client in open.into_iter().chain([half]) {
@@ -348,7 +348,7 @@ mod tests {
         loop {
             let before = rest.len();
             let open = read_lines(&mut rest, &mut text);
-            assert!(before - rest.len() <= MOST_BYTES);
+            assert!(before - rest.len() <= MAX_BYTES);
             said.extend(complete(&mut text));
             if !open {
                 break;

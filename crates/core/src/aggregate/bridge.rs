@@ -191,7 +191,7 @@ impl Bridge {
     ) -> Verdict {
         let mut verdict = Verdict::Forward;
         let starts = whole.payload.clone().step_by(usize::from(segment).max(1));
-        for (number, start) in starts.take(MOST_SEGMENTS).enumerate() {
+        for (number, start) in starts.take(MAX_SEGMENTS).enumerate() {
             let end = (start + usize::from(segment)).min(whole.payload.end);
             let part = Datagram {
                 payload: start..end,
@@ -238,7 +238,7 @@ fn network_header(medium: Medium, bytes: &[u8]) -> Option<usize> {
         return Some(0);
     }
     let mut at = ETHERNET_TYPE;
-    for _ in 0..=MOST_TAGS {
+    for _ in 0..=MAX_TAGS {
         match bytes.get(at..)?.first_chunk()? {
             &IPV4 | &IPV6 => return Some(at + 2),
             &VLAN | &SERVICE_VLAN => at += TAG,
@@ -266,9 +266,9 @@ const VLAN: [u8; 2] = [0x81, 0x00];
 const SERVICE_VLAN: [u8; 2] = [0x88, 0xa8];
 /// Length of a VLAN tag.
 const TAG: usize = 4;
-const MOST_TAGS: usize = 2;
+const MAX_TAGS: usize = 2;
 /// As in the kernel: `UDP_MAX_SEGMENTS`.
-const MOST_SEGMENTS: usize = 128;
+const MAX_SEGMENTS: usize = 128;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::units::Time;
 
-/// Counts flows, up to [`MOST`].
+/// Counts flows, up to [`MAX`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flows {
     /// Latest packet of each flow, in the order of the flows.
@@ -16,7 +16,7 @@ impl Flows {
     pub(super) fn add(&mut self, now: Time, flow: u16) {
         match self.seen.binary_search_by_key(&flow, |(flow, _)| *flow) {
             Ok(place) => self.seen[place].1 = now,
-            Err(place) if self.seen.len() < MOST => self.seen.insert(place, (flow, now)),
+            Err(place) if self.seen.len() < MAX => self.seen.insert(place, (flow, now)),
             Err(_) => {}
         }
     }
@@ -33,7 +33,7 @@ impl Flows {
 }
 
 /// As many as a header can state.
-const MOST: usize = 255;
+const MAX: usize = 255;
 /// Endpoints send at least a packet per second.
 const ACTIVE: Duration = Duration::from_secs(5);
 

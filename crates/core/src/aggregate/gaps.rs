@@ -74,10 +74,10 @@ impl Gaps {
             return Place::Expected { is_newest: true };
         };
         let ahead = seq.wrapping_sub(next) & MASK;
-        if ahead > MASK - MOST_LATE {
+        if ahead > MASK - MAX_LATE {
             return Place::Late;
         }
-        if ahead > MOST_MISSING {
+        if ahead > MAX_MISSING {
             if self.confirming == Some(seq) {
                 // The size of the gap is unknown, so it counts as a single loss.
                 events.push(PacketEvent::Lost(arrival.at));
@@ -133,9 +133,9 @@ impl Gaps {
 const MASK: u32 = 0xff_ffff;
 /// Largest gap that is certain to be losses, as in RFC 3550 appendix A.1. It bounds the work for a
 /// packet.
-const MOST_MISSING: u32 = 3_000;
+const MAX_MISSING: u32 = 3_000;
 /// Older packets belong to another stream.
-const MOST_LATE: u32 = 3_000;
+const MAX_LATE: u32 = 3_000;
 
 #[cfg(test)]
 mod tests {
@@ -232,7 +232,7 @@ mod tests {
                 arrival(u64::from(n)),
                 &mut out,
             );
-            assert!(out.len() <= 3 * (MOST_MISSING as usize + 1) && gaps.held.len() < 3);
+            assert!(out.len() <= 3 * (MAX_MISSING as usize + 1) && gaps.held.len() < 3);
         }
     }
 }

@@ -227,7 +227,7 @@ impl AggregationPoint {
     pub fn new(config: AggregateConfig) -> Self {
         let config = AggregateConfig {
             max_shares: config.max_shares.clamp(1, MAX_SHARES),
-            reordering: config.reordering.clamp(1, MOST_REORDERING),
+            reordering: config.reordering.clamp(1, MAX_REORDERING),
             ..config
         };
         Self {
@@ -402,7 +402,7 @@ impl AggregateConfig {
 
 /// Largest tolerance of reordering in packets. A packet that waits longer delays the virtual
 /// stream.
-const MOST_REORDERING: u32 = 64;
+const MAX_REORDERING: u32 = 64;
 
 #[cfg(test)]
 mod tests;

@@ -263,7 +263,7 @@ impl SampledApplication {
 
     /// Window of the bandwidth: short enough for slow start, long enough for several packets.
     fn window(&self) -> Duration {
-        (2 * self.round_trip.mean().unwrap_or(UNKNOWN_RTT)).max(LEAST_WINDOW)
+        (2 * self.round_trip.mean().unwrap_or(UNKNOWN_RTT)).max(MIN_WINDOW)
     }
 }
 
@@ -328,7 +328,7 @@ impl Stop {
 const BREAKER_INTERVAL: Duration = Duration::from_secs(1);
 /// Round-trip time before the first sample.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
-const LEAST_WINDOW: Duration = Duration::from_millis(50);
+const MIN_WINDOW: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {

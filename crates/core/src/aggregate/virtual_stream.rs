@@ -120,7 +120,7 @@ impl VirtualStream {
             outcome,
         });
         self.settled += 1;
-        if self.batch.len() >= MOST_OUTCOMES || self.reporting == Reporting::EachPacket {
+        if self.batch.len() >= MAX_OUTCOMES || self.reporting == Reporting::EachPacket {
             return true;
         }
         let is_loss = outcome == Outcome::Lost;
@@ -204,6 +204,6 @@ fn demand(shares: u32) -> Demand {
 /// than the reports of a paced flow, because the flows of the application are not coordinated.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Outcomes in a report: more packets than a flowshare has in a round trip are reported in parts.
-const MOST_OUTCOMES: usize = 4_096;
+const MAX_OUTCOMES: usize = 4_096;
 /// Half of the packets that TFRC can have in flight.
 const MOST_IN_FLIGHT: u64 = 8_192;

@@ -199,7 +199,7 @@ impl CarefulResume {
         let rate = prior.rate.scale(1, 2);
         // RFC 9959 section 3.2: another path, or a rate that the controller reaches by itself in the
         // round trip of the probe.
-        let fits = rtt >= prior.rtt / 2 && rtt <= prior.rtt * MOST_RTT;
+        let fits = rtt >= prior.rtt / 2 && rtt <= prior.rtt * MAX_RTT;
         let is_faster = rate >= own.scale(2, 1);
         self.phase = if fits && is_faster {
             Phase::Unvalidated(Probe {
@@ -290,7 +290,7 @@ impl CarefulResume {
     }
 
     fn round_trip(&self) -> Duration {
-        self.rtt.unwrap_or(UNKNOWN_RTT).max(LEAST_RTT)
+        self.rtt.unwrap_or(UNKNOWN_RTT).max(MIN_RTT)
     }
 }
 
@@ -307,16 +307,16 @@ impl Trace for WithoutRates<'_> {
 
 impl Phase {
     fn of(prior: Option<Prior>) -> Self {
-        let usable = prior.filter(|prior| prior.confidence >= LEAST_CONFIDENCE);
+        let usable = prior.filter(|prior| prior.confidence >= MIN_CONFIDENCE);
         usable.map_or(Self::Normal, Self::Reconnaissance)
     }
 }
 
 /// Largest ratio of the round-trip time to that of the prior (RFC 9959 section 3.2).
-const MOST_RTT: u32 = 10;
+const MAX_RTT: u32 = 10;
 
 /// Least confidence of a prior that is used.
-const LEAST_CONFIDENCE: f64 = 0.2;
+const MIN_CONFIDENCE: f64 = 0.2;
 
 /// Round trips for which the delivered rate holds while the controller is slower. Ten doublings reach
 /// any rate from the initial window.
@@ -329,7 +329,7 @@ const REPORT_DELAY: Duration = Duration::from_millis(100);
 const UNKNOWN_RTT: Duration = Duration::from_secs(1);
 
 /// Shorter round-trip times count as this one, so that rates stay finite.
-const LEAST_RTT: Duration = Duration::from_micros(100);
+const MIN_RTT: Duration = Duration::from_micros(100);
 
 #[cfg(test)]
 mod tests;

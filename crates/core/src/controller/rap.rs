@@ -232,7 +232,7 @@ impl Rap {
     fn grow(&mut self, now: Time) {
         // As in ns-2: a sender that uses less than half of the rate does not probe the path.
         let due = self.rtt.mean / self.gap;
-        if f64::from(self.sent) >= LEAST_USE * due && self.sent > 0 {
+        if f64::from(self.sent) >= MIN_USE * due && self.sent > 0 {
             let faster = self.config.increase * self.gap + self.rtt.mean;
             self.gap = (self.gap * self.rtt.mean / faster).max(MIN_GAP);
         }
@@ -311,7 +311,7 @@ impl RateController for Rap {
             self.back_off(cx);
         }
         if self.check.is_some_and(|at| at <= cx.now) {
-            let again = duration(self.spacing() * CHECK_AFTER).max(LEAST_WAIT);
+            let again = duration(self.spacing() * CHECK_AFTER).max(MIN_WAIT);
             self.check = self.flight.oldest().map(|_| cx.now + again);
         }
         self.publish(cx);
@@ -424,7 +424,7 @@ const MIN_GAP: f64 = 1e-7;
 const MIN_RTT: f64 = 1e-6;
 
 /// Minimum used fraction of the rate for an increase (ns-2: `dpthresh_` of 50 %).
-const LEAST_USE: f64 = 0.5;
+const MIN_USE: f64 = 0.5;
 
 /// Weights of mean round-trip time and mean deviation in the timeout (ns-2: `mu_`, `phi_`).
 const MEANS: f64 = 1.2;
@@ -439,7 +439,7 @@ const LONG_GAIN: f64 = 0.01;
 const CHECK_AFTER: f64 = 65.0 / 64.0;
 
 /// Minimum interval of the check for overdue packets, which limits its cost.
-const LEAST_WAIT: Duration = Duration::from_millis(1);
+const MIN_WAIT: Duration = Duration::from_millis(1);
 
 /// Weight of the latest interval between two loss events, for the summary only.
 const EVENT_GAIN: f64 = 0.25;

@@ -327,7 +327,7 @@ impl Rcs {
     /// Additive increase. A source that uses less than half of its rate does not test the path.
     fn step(&mut self, now: Time) {
         let window = self.rate * self.rtt.mean();
-        if f64::from(self.sent) >= LEAST_USE * window {
+        if f64::from(self.sent) >= MIN_USE * window {
             self.grow();
         }
         self.sent = 0;
@@ -550,7 +550,7 @@ const MIN_RATE: f64 = 0.5;
 /// Highest target rate.
 const MAX_TARGET: Rate = Rate::bps(10_000_000_000);
 /// Part of a round trip's packets that a source sends to increase its rate, as in RAP.
-const LEAST_USE: f64 = 0.5;
+const MIN_USE: f64 = 0.5;
 /// Weight of a packet in the mean size, as in RAP.
 const SIZE_GAIN: f64 = 0.1;
 

@@ -69,7 +69,7 @@ pub(super) struct View {
 
 impl Losses {
     fn is_long(&self, queue: f64) -> bool {
-        queue >= LONG * self.longest.get().unwrap_or(0.0).max(LEAST_QUEUE)
+        queue >= LONG * self.longest.get().unwrap_or(0.0).max(MIN_QUEUE)
     }
 
     /// Longest delay in the queue of the last seconds.
@@ -159,7 +159,7 @@ impl Losses {
     /// errors, all of them.
     pub(crate) fn congestion_share(&self) -> f64 {
         let (congestion, all) = self.recent;
-        if congestion >= all || self.fraction > MOST_ERRORS {
+        if congestion >= all || self.fraction > MAX_ERRORS {
             1.0
         } else {
             congestion / all
@@ -201,12 +201,12 @@ const LONGEST_WINDOW: f64 = 6.0;
 /// A queue is long from this part of the longest delay on.
 const LONG: f64 = 0.7;
 /// Shorter delays tell nothing, in seconds.
-const LEAST_QUEUE: f64 = 0.004;
+const MIN_QUEUE: f64 = 0.004;
 /// Time constant of the loss rates, in seconds.
 const MEMORY: f64 = 40.0;
 /// Weight of a packet in the recent fraction of losses.
 const FRACTION_GAIN: f64 = 1.0 / 64.0;
 /// Largest fraction of losses by errors of a link.
-const MOST_ERRORS: f64 = 0.15;
+const MAX_ERRORS: f64 = 0.15;
 /// Delay above the target at which a loss is surely congestion, in seconds.
 const STRONG: f64 = 0.01;

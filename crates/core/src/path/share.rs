@@ -69,7 +69,7 @@ impl Share {
 
     /// Share of others, and its standard error.
     fn others(&self) -> Option<(f64, f64)> {
-        if self.count < LEAST_PAIRS {
+        if self.count < MIN_PAIRS {
             return None;
         }
         let det = self.size_size * self.gap_gap - self.size_gap * self.size_gap;
@@ -112,7 +112,7 @@ impl Share {
 }
 
 /// Pairs of which a share is computed.
-const LEAST_PAIRS: f64 = 20.0;
+const MIN_PAIRS: f64 = 20.0;
 /// Time constant of the capacity, in seconds.
 const MOMENT: f64 = 0.25;
 /// Own shares from which on a flow is alone: surely, and within the error of the estimate.

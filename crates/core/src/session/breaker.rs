@@ -28,7 +28,7 @@ pub struct Breaker {
     highest: Option<u32>,
     open: Interval,
     /// Evaluated intervals, newest first; the first `known` are valid.
-    recent: [Interval; MOST_REPORTS],
+    recent: [Interval; MAX_REPORTS],
     known: usize,
     /// Consecutive intervals in which media was sent and the highest sequence number did not
     /// advance.
@@ -74,7 +74,7 @@ impl Breaker {
             most_unreported: Bytes::ZERO,
             highest: None,
             open: Interval::default(),
-            recent: [Interval::default(); MOST_REPORTS],
+            recent: [Interval::default(); MAX_REPORTS],
             known: 0,
             stalled_intervals: 0,
             stall_limit: 0,
@@ -179,7 +179,7 @@ impl Breaker {
     /// reports: its interval has no limit in a quiet passage. A receiver that has disappeared gets
     /// 840 kB at most beyond the time of [`next_timeout`](Self::next_timeout).
     pub fn has_missed_reports(&self) -> bool {
-        self.unreported >= self.most_unreported.min(MOST_PER_REPORT).scale(3, 1)
+        self.unreported >= self.most_unreported.min(MAX_PER_REPORT).scale(3, 1)
     }
 
     /// Trips when no RTCP was received for three reporting intervals.
@@ -251,7 +251,7 @@ impl Breaker {
         }
         self.recent.rotate_right(1);
         self.recent[0] = interval;
-        self.known = (self.known + 1).min(MOST_REPORTS);
+        self.known = (self.known + 1).min(MAX_REPORTS);
         let count = reports(self.interval, rtt);
         let window = &self.recent[..self.known];
         let Some(window) = window.get(..count) else {
@@ -295,7 +295,7 @@ fn reports(tdr: Duration, rtt: Duration) -> usize {
     let span = (rtt * 10)
         .max(three)
         .min(three.max(Duration::from_secs(15)));
-    (ratio(span, tdr) as usize).min(MOST_REPORTS)
+    (ratio(span, tdr) as usize).min(MAX_REPORTS)
 }
 
 /// Quotient, rounded up.
@@ -305,7 +305,7 @@ fn ratio(span: Duration, interval: Duration) -> u32 {
 
 /// The most that a player is known to receive between two reports: ffmpeg sends one once a fiftieth
 /// of 5 per mille of the stream is 28 bytes (`ff_rtp_check_and_send_back_rr`).
-const MOST_PER_REPORT: Bytes = Bytes(280_000);
+const MAX_PER_REPORT: Bytes = Bytes(280_000);
 /// RFC 8083 section 4.3: an order of magnitude.
 const TCP_FACTOR: f64 = 10.0;
 /// Margin below the threshold: retransmissions and oversized frames add to the rate, and the
@@ -314,7 +314,7 @@ const CEILING_MARGIN: f64 = 0.7;
 /// `k` of RFC 8083 section 4.2.
 const SILENT_REPORTS: u32 = 5;
 /// RFC 8083 section 4.3 evaluates at most 15 s of reports; here one per second.
-const MOST_REPORTS: usize = 15;
+const MAX_REPORTS: usize = 15;
 /// Initial interval between probes after a trip.
 pub const PROBE_FIRST: Duration = Duration::from_millis(250);
 /// Maximum interval between probes: 50 bytes every 5 s are a negligible load.

@@ -22,7 +22,7 @@ mod path_test;
 /// The probes of a session: their pacing, their outcomes, and the test of the path.
 ///
 /// The controller learns of arrivals only: a router drops probes first, so a loss is no news.
-/// Memory is bounded by `MOST_PROBES`, and so is the rate to a receiver that reports none.
+/// Memory is bounded by `MAX_PROBES`, and so is the rate to a receiver that reports none.
 #[derive(Debug)]
 pub(super) struct ProbeStream {
     ssrc: u32,
@@ -77,7 +77,7 @@ impl ProbeStream {
 
     /// The probe that is due now, at this rate of paced probes; those of the test are sent at once.
     pub(super) fn due(&self, now: Time, size: Bytes, rate: Rate) -> Option<NextProbe> {
-        if self.window.len() >= MOST_PROBES {
+        if self.window.len() >= MAX_PROBES {
             return None;
         }
         let sequence = self.next as u16;
@@ -93,7 +93,7 @@ impl ProbeStream {
 
     /// Time of the next paced probe.
     fn paced_at(&self, size: Bytes, rate: Rate) -> Option<Time> {
-        let rate = rate.min(MOST_RATE);
+        let rate = rate.min(MAX_RATE);
         (rate > Rate::ZERO).then(|| self.paced + size / rate)
     }
 
@@ -101,7 +101,7 @@ impl ProbeStream {
     pub(super) fn next_timeout(&self, size: Bytes, rate: Rate, rtt: Duration) -> Time {
         match self.window.front() {
             // The oldest has to be forgotten before another one can be sent.
-            Some(oldest) if self.window.len() >= MOST_PROBES => oldest.sent + KEPT,
+            Some(oldest) if self.window.len() >= MAX_PROBES => oldest.sent + KEPT,
             _ => {
                 let paced = self.paced_at(size, rate).unwrap_or(Time::FAR);
                 paced.min(self.test.next_timeout(rtt))
@@ -275,11 +275,11 @@ impl ProbeStream {
 
 /// Probes that are remembered: half of the sequence number space, so that 16-bit numbers remain
 /// unambiguous.
-const MOST_PROBES: usize = 32_767;
+const MAX_PROBES: usize = 32_767;
 /// Time for which a probe is remembered: the longest round-trip time that a session measures.
 const KEPT: Duration = super::history::MAX_RTT;
 /// Highest rate of probes: that of a stream of the best quality.
-const MOST_RATE: Rate = Rate::kbps(100_000);
+const MAX_RATE: Rate = Rate::kbps(100_000);
 /// Two ticks of a 1 kHz timer.
 const SLACK: Duration = Duration::from_millis(2);
 

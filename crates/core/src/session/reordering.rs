@@ -69,29 +69,29 @@ pub const MAX_DISPLACEMENT: Duration = Duration::from_millis(500);
 mod tests {
     use super::*;
 
-    const LEAST: Duration = Duration::from_millis(20);
+    const MIN: Duration = Duration::from_millis(20);
 
     #[test]
     fn the_window_follows_the_largest_recent_displacement() {
         let (ms, mut path) = (Duration::from_millis, Reordering::new());
-        assert_eq!((path.is_observed(), path.window(LEAST)), (false, LEAST));
+        assert_eq!((path.is_observed(), path.window(MIN)), (false, MIN));
         path.on_arrival(Time::from_secs(1), Duration::ZERO);
         assert!(!path.is_observed());
         path.on_arrival(Time::from_secs(2), ms(8));
-        assert_eq!((path.is_observed(), path.window(LEAST)), (true, LEAST));
+        assert_eq!((path.is_observed(), path.window(MIN)), (true, MIN));
         path.on_arrival(Time::from_secs(3), ms(80));
         path.on_arrival(Time::from_secs(4), ms(4));
-        assert_eq!(path.window(LEAST), ms(100));
+        assert_eq!(path.window(MIN), ms(100));
         path.on_arrival(Time::from_secs(15), Duration::ZERO);
-        assert_eq!(path.window(LEAST), ms(100));
+        assert_eq!(path.window(MIN), ms(100));
         path.on_arrival(Time::from_secs(22), Duration::ZERO);
-        assert_eq!((path.is_observed(), path.window(LEAST)), (false, LEAST));
+        assert_eq!((path.is_observed(), path.window(MIN)), (false, MIN));
     }
 
     #[test]
     fn a_change_of_the_route_does_not_stop_the_detection_of_losses() {
         let mut path = Reordering::new();
         path.on_arrival(Time::ZERO, Duration::from_secs(3));
-        assert!(path.window(LEAST) < Duration::from_secs(1));
+        assert!(path.window(MIN) < Duration::from_secs(1));
     }
 }

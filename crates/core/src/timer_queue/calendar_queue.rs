@@ -49,7 +49,7 @@ struct Node {
 impl CalendarQueue {
     /// Queue of `slots` slots without deadlines; at most 2³¹.
     pub(super) fn new(slots: usize) -> Self {
-        let days = slots.next_power_of_two().clamp(LEAST_DAYS, MOST_DAYS);
+        let days = slots.next_power_of_two().clamp(MIN_DAYS, MAX_DAYS);
         let node = Node {
             at: Time::FAR,
             next: NONE,
@@ -304,7 +304,7 @@ impl CalendarQueue {
 
     /// Number of deadlines after which the day length is checked.
     fn period(&self) -> usize {
-        (4 * self.nodes.len()).max(LEAST_PERIOD)
+        (4 * self.nodes.len()).max(MIN_PERIOD)
     }
 
     /// Adapts the day length if necessary, and refills an empty front.
@@ -316,7 +316,7 @@ impl CalendarQueue {
             return;
         };
         let gap = first.as_nanos().saturating_sub(self.since.as_nanos()) / u64::from(self.passed);
-        let shift = (gap * DAY).max(1).ilog2().clamp(LEAST_SHIFT, MOST_SHIFT);
+        let shift = (gap * DAY).max(1).ilog2().clamp(MIN_SHIFT, MAX_SHIFT);
         (self.passed, self.since) = (0, first);
         if shift.abs_diff(self.shift) > 1 {
             self.shift = shift;
@@ -347,12 +347,12 @@ const FRONT: u32 = u32::MAX - 1;
 const LIST: u32 = 1 << 31;
 
 /// Days of the ring, powers of two: at least the bits of a word, at most one megabyte.
-const LEAST_DAYS: usize = 64;
-const MOST_DAYS: usize = 1 << 18;
+const MIN_DAYS: usize = 64;
+const MAX_DAYS: usize = 1 << 18;
 /// Day length as a power of two in ns: initially 0.13 ms, from 64 ns to 17 s.
 const FIRST_SHIFT: u32 = 17;
-const LEAST_SHIFT: u32 = 6;
-const MOST_SHIFT: u32 = 34;
+const MIN_SHIFT: u32 = 6;
+const MAX_SHIFT: u32 = 34;
 /// Average number of deadlines per day: at most this, at least half of it.
 const DAY: u64 = 8;
-const LEAST_PERIOD: usize = 64;
+const MIN_PERIOD: usize = 64;

@@ -17,7 +17,7 @@ pub(super) struct TournamentTree {
 }
 
 impl TournamentTree {
-    /// Queue of `slots` slots without deadlines, at most [`MOST_SLOTS`].
+    /// Queue of `slots` slots without deadlines, at most [`MAX_SLOTS`].
     pub(super) fn new(slots: usize) -> Self {
         let mut places = 4;
         while places < slots {
@@ -34,7 +34,7 @@ impl TournamentTree {
     pub(super) fn first(&self) -> (Time, usize) {
         match self.first {
             NEVER => (Time::FAR, 0),
-            entry => (time(entry), entry as usize % MOST_SLOTS),
+            entry => (time(entry), entry as usize % MAX_SLOTS),
         }
     }
 
@@ -82,4 +82,4 @@ const NEVER: u64 = u64::MAX;
 /// First deadline that cannot be represented: 208 days.
 pub(super) const END: Time = Time::from_nanos(u64::MAX >> SLOT_BITS);
 /// Maximum number of slots.
-pub(super) const MOST_SLOTS: usize = 1 << SLOT_BITS;
+pub(super) const MAX_SLOTS: usize = 1 << SLOT_BITS;

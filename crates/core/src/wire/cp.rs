@@ -332,7 +332,7 @@ impl RateCode {
 
     /// The largest representable rate that is at most `rate`.
     pub fn of(rate: Rate) -> Self {
-        let bps = rate.as_bps().min(MOST_BPS);
+        let bps = rate.as_bps().min(MAX_BPS);
         let bits = u64::BITS - bps.leading_zeros();
         let exponent = bits.saturating_sub(MANTISSA_BITS);
         Self((exponent << MANTISSA_BITS) as u16 | (bps >> exponent) as u16)
@@ -413,7 +413,7 @@ const MASK: u32 = 0xff_ffff;
 const MANTISSA_BITS: u32 = 11;
 const MANTISSA: u64 = (1 << MANTISSA_BITS) - 1;
 /// The largest rate: 31 is the largest exponent.
-const MOST_BPS: u64 = MANTISSA << 31;
+const MAX_BPS: u64 = MANTISSA << 31;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use aya::Pod;
 use tidegate_core::aggregate::sites::{Prefix, SiteRule};
 use tidegate_core::units::Time;
 
-use super::{MOST_RULES, MOST_SITES, Notice};
+use super::{MAX_RULES, MAX_SITES, Notice};
 use crate::memory_map::{Shared, impl_plain, read};
 
 /// `struct application_key`.
@@ -209,7 +209,7 @@ pub(super) fn rules(sites: &[SiteRule]) -> Option<Vec<Rule>> {
             }
         }
     }
-    (rules.len() <= MOST_RULES && sites.len() <= MOST_SITES).then_some(rules)
+    (rules.len() <= MAX_RULES && sites.len() <= MAX_SITES).then_some(rules)
 }
 
 /// Applications of a site as bits.

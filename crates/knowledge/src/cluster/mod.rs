@@ -10,7 +10,7 @@ mod distance;
 mod partition;
 mod ward;
 
-use crate::group_series::MOST_APART;
+use crate::group_series::MAX_APART;
 use crate::robust::median;
 use crate::trajectory::{BINS, Trajectory};
 
@@ -43,7 +43,7 @@ impl Default for ClusterConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clustering {
     /// Mean of the members of each cluster, the slowest cluster first. The value of a member in a bin is
-    /// limited to [`MOST_APART`] from the median of the members.
+    /// limited to [`MAX_APART`] from the median of the members.
     pub centroids: Vec<Trajectory>,
     /// Index in `centroids` of the cluster of each trajectory.
     pub members: Vec<usize>,
@@ -80,7 +80,7 @@ pub fn nearest(centroids: &[Trajectory], trajectory: &Trajectory) -> Option<usiz
 ///
 /// The number of clusters is the one of highest Calinski-Harabasz index (Calinski and Harabasz 1974),
 /// the ratio of the variance between clusters to that within. It is one if two or more clusters
-/// explain less than [`LEAST_EXPLAINED`] of the variance.
+/// explain less than [`MIN_EXPLAINED`] of the variance.
 pub fn cluster(trajectories: &[Trajectory], config: ClusterConfig) -> Clustering {
     let points = Points::of(trajectories);
     let groups = partition::partition(points, config.representatives.max(1));
@@ -116,14 +116,14 @@ fn choose(merges: &[Merge], clouds: usize, within: f64, config: ClusterConfig) -
         let degrees = (clouds - clusters) as f64 / (clusters - 1) as f64;
         // Equal trajectories: the fewest clusters that leave nothing inside.
         let index = between / inside.max(1e-9 * total) * degrees;
-        if between >= LEAST_EXPLAINED * total && index > best.0 {
+        if between >= MIN_EXPLAINED * total && index > best.0 {
             best = (index, clusters);
         }
     }
     best.1
 }
 
-/// Means of the present bins of members, each limited to [`MOST_APART`] from their median; clusters in
+/// Means of the present bins of members, each limited to [`MAX_APART`] from their median; clusters in
 /// order of their mean.
 fn centroids(
     trajectories: &[Trajectory],
@@ -154,11 +154,11 @@ fn centroids(
     (ordered, members.iter().map(|of| rank[*of]).collect())
 }
 
-/// Mean of values, each limited to [`MOST_APART`] from their median. So one of `n` values, `n` at least
-/// three, moves it at most `MOST_APART / n` out of the range of the others. The values are reordered.
+/// Mean of values, each limited to [`MAX_APART`] from their median. So one of `n` values, `n` at least
+/// three, moves it at most `MAX_APART / n` out of the range of the others. The values are reordered.
 fn limited_mean(values: &mut [f64]) -> f64 {
     let middle = median(values);
-    let limited = |value: &f64| value.clamp(middle - MOST_APART, middle + MOST_APART);
+    let limited = |value: &f64| value.clamp(middle - MAX_APART, middle + MAX_APART);
     values.iter().map(limited).sum::<f64>() / values.len() as f64
 }
 
@@ -177,7 +177,7 @@ pub fn rand_index(a: &[usize], b: &[usize]) -> f64 {
 }
 
 /// Least share of the variance that more than one cluster must explain.
-pub const LEAST_EXPLAINED: f64 = 0.1;
+pub const MIN_EXPLAINED: f64 = 0.1;
 
 #[cfg(test)]
 mod tests;

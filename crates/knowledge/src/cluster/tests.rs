@@ -137,7 +137,7 @@ fn one_cloud_moves_a_bin_of_its_cluster_within_a_bound() {
         let value = f64::from(centroid.get(7).expect("a bin"));
         let mean = [20.0, 21.0, f64::from(poison).clamp(18.0, 23.0)];
         assert!((value - mean.iter().sum::<f64>() / 3.0).abs() < 1e-6);
-        let room = MOST_APART / 3.0 + 1e-6;
+        let room = MAX_APART / 3.0 + 1e-6;
         assert!((20.0 - room..=21.0 + room).contains(&value), "{value}");
     }
 }

@@ -6,7 +6,7 @@ use super::Part;
 /// least mean squared error on the estimated autocovariance (Yule-Walker equations, solved by the
 /// recursion of Levinson and Durbin). `None` for a series that is too short or does not vary.
 pub(super) fn linear(series: &[f64]) -> Option<Part> {
-    let order = (series.len() / SAMPLES_PER_COEFFICIENT).min(MOST_COEFFICIENTS);
+    let order = (series.len() / SAMPLES_PER_COEFFICIENT).min(MAX_COEFFICIENTS);
     if order == 0 {
         return None;
     }
@@ -42,7 +42,7 @@ fn autocovariance(centred: &[f64], order: usize) -> Vec<f64> {
 /// Coefficients of the prediction, that of the newest value first.
 fn levinson(covariance: &[f64]) -> Option<Vec<f64>> {
     let mut error = covariance[0];
-    if error <= LEAST_VARIANCE {
+    if error <= MIN_VARIANCE {
         return None;
     }
     let mut coefficients: Vec<f64> = Vec::with_capacity(covariance.len() - 1);
@@ -56,7 +56,7 @@ fn levinson(covariance: &[f64]) -> Option<Vec<f64>> {
         }
         coefficients.push(reflection);
         error *= 1.0 - reflection * reflection;
-        if error <= LEAST_VARIANCE {
+        if error <= MIN_VARIANCE {
             break;
         }
     }
@@ -67,10 +67,10 @@ fn levinson(covariance: &[f64]) -> Option<Vec<f64>> {
 const SAMPLES_PER_COEFFICIENT: usize = 12;
 
 /// Maximum number of coefficients.
-const MOST_COEFFICIENTS: usize = 16;
+const MAX_COEFFICIENTS: usize = 16;
 
 /// Variance, in squared octaves, below which a series counts as constant.
-const LEAST_VARIANCE: f64 = 1e-9;
+const MIN_VARIANCE: f64 = 1e-9;
 
 #[cfg(test)]
 mod tests {

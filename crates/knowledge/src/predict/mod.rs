@@ -198,7 +198,7 @@ impl Part {
     /// Mean absolute error in octaves. Never zero, so that few samples do not decide.
     fn mean_error(&self) -> f64 {
         let sum: f64 = self.errors.iter().map(|e| e.abs()).sum();
-        (sum + LEAST_ERROR) / (self.errors.len() + 1) as f64
+        (sum + MIN_ERROR) / (self.errors.len() + 1) as f64
     }
 
     fn small_errors(&self) -> f64 {
@@ -225,7 +225,7 @@ pub fn pinball(quantiles: &[f64; LEVELS.len()], value: f64) -> f64 {
 const SELECTIVITY: f64 = 8.0;
 
 /// Error that each predictor has at least once, in octaves.
-const LEAST_ERROR: f64 = 0.1;
+const MIN_ERROR: f64 = 0.1;
 
 /// Spread of a forecast without experience, in octaves to each side.
 const UNKNOWN_SPREAD: f64 = 2.0;

@@ -4,7 +4,7 @@
 /// the variance over the long term estimated with Bartlett weights up to lag 4 (n/100)^(1/4). `None` for
 /// a series that is too short or does not vary.
 pub fn kpss(series: &[f64]) -> Option<f64> {
-    if series.len() < LEAST {
+    if series.len() < MIN {
         return None;
     }
     let count = series.len() as f64;
@@ -36,7 +36,7 @@ pub(super) fn is_stationary(series: &[f64]) -> bool {
 const CRITICAL: f64 = 0.739;
 
 /// Shortest series that is tested.
-const LEAST: usize = 16;
+const MIN: usize = 16;
 
 #[cfg(test)]
 mod tests {

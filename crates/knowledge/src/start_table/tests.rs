@@ -142,7 +142,7 @@ fn one_client_moves_a_prediction_within_a_bound() {
                     };
                     let moved = of(&store) - of(&honest);
                     assert!(
-                        moved.abs() <= MOST_MOVED,
+                        moved.abs() <= MAX_MOVED,
                         "{attack:?} moves {victim} by {moved} octaves"
                     );
                 }
@@ -192,4 +192,4 @@ fn attacks() -> Vec<Attack> {
 
 /// In octaves: two octaves of recent samples around the trajectory of the cluster, and two thirds of an
 /// octave of the trajectory.
-const MOST_MOVED: f64 = 2.67;
+const MAX_MOVED: f64 = 2.67;

@@ -31,7 +31,7 @@ impl Store {
     }
 
     fn write_batch(&mut self, samples: &[Sample]) -> rusqlite::Result<Ingested> {
-        if self.clients.len() > MOST_CACHED {
+        if self.clients.len() > MAX_CACHED {
             self.clients.clear();
         }
         let mut ingested = Ingested::default();
@@ -150,4 +150,4 @@ const INSERT_SAMPLE: &str = "INSERT INTO samples(at_ms, client, scale, rate_bps,
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
 /// Maximum number of clients whose row numbers are kept in memory: about 200 MB.
-const MOST_CACHED: usize = 2_000_000;
+const MAX_CACHED: usize = 2_000_000;

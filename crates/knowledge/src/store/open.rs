@@ -111,7 +111,7 @@ fn open_at(path: &Path, flags: OpenFlags) -> Result<Store, StoreFault> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(LOCK_WAIT)?;
     let size = fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if size > 0 && size <= MOST_CHECKED {
+    if size > 0 && size <= MAX_CHECKED {
         check(&connection)?;
     }
     if !is_read_only {
@@ -178,4 +178,4 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// Largest file whose pages are all read at the start, which takes about 0.1 s. A damaged page of a
 /// larger file is found when it is read.
-const MOST_CHECKED: u64 = 64 << 20;
+const MAX_CHECKED: u64 = 64 << 20;

@@ -223,7 +223,7 @@ impl Learned {
         if !may_follow {
             challenger.held.clear();
         }
-        if self.challengers.len() == MOST_CHALLENGERS {
+        if self.challengers.len() == MAX_CHALLENGERS {
             let oldest = self.challengers.iter().map(|c| c.last).min();
             self.challengers.retain(|c| Some(c.last) != oldest);
         }
@@ -394,7 +394,7 @@ impl Source {
         };
         let ahead = self.ahead(&header);
         self.streams.retain(|(ssrc, _)| *ssrc != header.ssrc);
-        if self.streams.len() == MOST_STREAMS {
+        if self.streams.len() == MAX_STREAMS {
             self.streams.remove(0);
         }
         self.streams.push((header.ssrc, header.sequence));
@@ -440,9 +440,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a replaced peer has precedence over an established successor.
 const PRECEDENCE: Duration = Duration::from_mins(1);
 /// Sources that are counted at the same time.
-const MOST_CHALLENGERS: usize = 16;
+const MAX_CHALLENGERS: usize = 16;
 /// RTP streams of a source: media, retransmissions and parity, and one more.
-const MOST_STREAMS: usize = 4;
+const MAX_STREAMS: usize = 4;
 /// Bytes of held datagrams, and those that each one costs besides its own: two seconds at 4 Mb/s.
 const MAX_HELD: usize = 1 << 20;
 const HELD_COST: usize = 64;
@@ -631,7 +631,7 @@ mod tests {
             let at = Time::from_millis(u64::from(port) / 10);
             assert_eq!(learned.admit(address(port), at, &[0; 12]), Admission::Held);
             learned.hold(arrival(at), &large);
-            assert!(learned.challengers.len() <= MOST_CHALLENGERS);
+            assert!(learned.challengers.len() <= MAX_CHALLENGERS);
             let held = learned.challengers.iter().flat_map(|c| &c.held);
             assert!(held.map(|held| held.payload.len()).sum::<usize>() <= MAX_HELD);
         }

@@ -43,7 +43,7 @@ impl Climb {
     pub(super) fn new() -> Self {
         Self {
             state: State::Waiting(FIRST_WAIT),
-            wait: LEAST_WAIT,
+            wait: MIN_WAIT,
             climbed: None,
         }
     }
@@ -63,8 +63,8 @@ impl Climb {
         match self.state {
             State::Waiting(until) => {
                 // Otherwise the rendition fits by itself, or the path has shown its limit.
-                let is_out_of_reach = ladder.next * super::TRIAL > ladder.present * MOST_GROWTH;
-                let is_free = allowed >= ladder.present * LEAST_ROOM;
+                let is_out_of_reach = ladder.next * super::TRIAL > ladder.present * MAX_GROWTH;
+                let is_free = allowed >= ladder.present * MIN_ROOM;
                 if now < until || !is_out_of_reach || !is_free {
                     return None;
                 }
@@ -103,7 +103,7 @@ impl Climb {
         // The path did not carry what it had allowed, or not for long.
         let lasted = self.climbed.take().map(|at| now - at);
         if lasted.is_some_and(|lasted| lasted >= RETAINED) {
-            self.wait = LEAST_WAIT;
+            self.wait = MIN_WAIT;
         } else if is_padding || lasted.is_some() {
             self.end(now, true);
         }
@@ -126,9 +126,9 @@ impl Climb {
 /// Appends filler data to an access unit in byte-stream format, up to `bytes`, in units of a packet at most.
 pub(super) fn fill(data: &mut Vec<u8>, bytes: usize) {
     while let Some(rest) = bytes.checked_sub(data.len())
-        && rest >= LEAST_FILLER
+        && rest >= MIN_FILLER
     {
-        let body = rest.min(MOST_FILLER) - START.len() - 1;
+        let body = rest.min(MAX_FILLER) - START.len() - 1;
         data.extend_from_slice(&START);
         data.resize(data.len() + body, 0xff);
         // The stop bit.
@@ -144,14 +144,14 @@ pub(super) fn bytes(rate: f64, frames_per_second: f64) -> usize {
 /// Start code and header of a unit of filler data: type 12, not for reference.
 const START: [u8; 5] = [0, 0, 0, 1, 12];
 /// A smaller unit would be mostly headers.
-const LEAST_FILLER: usize = 100;
+const MIN_FILLER: usize = 100;
 /// Fits into a packet, so that a loss is not one of a part of a unit.
-const MOST_FILLER: usize = 1_000;
+const MAX_FILLER: usize = 1_000;
 
 /// Increase of the allowed rate over the one that arrives, at most.
-const MOST_GROWTH: f64 = 2.0;
+const MAX_GROWTH: f64 = 2.0;
 /// An attempt begins if so many times the present rate is allowed. With less, the path is near its limit.
-const LEAST_ROOM: f64 = 1.5;
+const MIN_ROOM: f64 = 1.5;
 /// The attempt continues as long as the allowed rate grows by this factor within [`PATIENCE`].
 const GROWTH: f64 = 1.1;
 /// It ends if the allowed rate falls to this part: the path does not carry it.
@@ -163,7 +163,7 @@ const LONGEST: f64 = 20.0;
 /// Time in seconds before the first attempt.
 const FIRST_WAIT: f64 = 2.0;
 /// Waits in seconds after an attempt. They double with each failure.
-const LEAST_WAIT: f64 = 8.0;
+const MIN_WAIT: f64 = 8.0;
 const LONGEST_WAIT: f64 = 300.0;
 /// A higher rendition that lasts for so many seconds is no failure.
 const RETAINED: f64 = 20.0;
@@ -249,13 +249,10 @@ mod tests {
         assert!(climb.rate(3.0, Some(LADDER), free).is_some());
         climb.on_change(4.0, true);
         climb.on_change(10.0, false);
-        assert_eq!(
-            climb.rate(10.0 + 1.9 * LEAST_WAIT, Some(LADDER), free),
-            None
-        );
+        assert_eq!(climb.rate(10.0 + 1.9 * MIN_WAIT, Some(LADDER), free), None);
         assert!(
             climb
-                .rate(10.0 + 2.1 * LEAST_WAIT, Some(LADDER), free)
+                .rate(10.0 + 2.1 * MIN_WAIT, Some(LADDER), free)
                 .is_some()
         );
     }
@@ -267,16 +264,12 @@ mod tests {
             let mut data = unit.to_vec();
             fill(&mut data, bytes);
             assert!(data.len() <= bytes.max(unit.len()));
-            assert!(
-                data.len() + LEAST_FILLER > bytes,
-                "{} of {bytes}",
-                data.len()
-            );
+            assert!(data.len() + MIN_FILLER > bytes, "{} of {bytes}", data.len());
             let nals: Vec<&[u8]> = tidegate_core::wire::h264::nal_units(&data).collect();
             assert_eq!(nals[0], &unit[4..]);
             for filler in &nals[1..] {
                 assert_eq!((filler[0], filler.last()), (12, Some(&0x80)));
-                assert!(filler.len() <= MOST_FILLER);
+                assert!(filler.len() <= MAX_FILLER);
             }
         }
     }

@@ -39,11 +39,11 @@ impl Sample {
     }
 
     /// A mark side by side in each of these colours, for an entry that describes several flows. At
-    /// most [`MOST_COLOURS`] are drawn, and equal ones once.
+    /// most [`MAX_COLOURS`] are drawn, and equal ones once.
     pub fn each(mark: Mark, colours: impl IntoIterator<Item = &'static str>) -> Self {
         let mut classes: Vec<&'static str> = Vec::new();
         for colour in colours {
-            if classes.len() < MOST_COLOURS && !classes.contains(&colour) {
+            if classes.len() < MAX_COLOURS && !classes.contains(&colour) {
                 classes.push(colour);
             }
         }
@@ -122,7 +122,7 @@ impl Chart {
 }
 
 /// Maximum number of colours of a symbol.
-pub const MOST_COLOURS: usize = 5;
+pub const MAX_COLOURS: usize = 5;
 
 /// Width of a mark in one colour, in pixels.
 const WIDTH: f64 = 18.0;

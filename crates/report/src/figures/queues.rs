@@ -16,7 +16,7 @@ pub(super) fn draw(view: &View<'_>, chart: &mut Chart) -> bool {
     let waited: Vec<&Link<'_>> = all.iter().filter(|link| link.waited()).collect();
     let mut shown = waited.clone();
     shown.sort_by(|a, b| b.busy().total_cmp(&a.busy()));
-    shown.truncate(MOST_LINKS);
+    shown.truncate(MAX_LINKS);
     // The busiest links are selected, but keep their order.
     shown.sort_by_key(|link| link.place);
     if shown.is_empty() {
@@ -336,7 +336,7 @@ const DROPPED: &str = "bad";
 const MARKED: &str = "marked";
 
 /// The busiest links are drawn; more would fill a page.
-const MOST_LINKS: usize = 6;
+const MAX_LINKS: usize = 6;
 const HEIGHT: f64 = 84.0;
 const LANE: f64 = 9.0;
 /// Labels beside the rows are 11 pixels high.

@@ -216,7 +216,7 @@ fn together(view: &View<'_>, flow: &FlowView<'_>) -> Curves {
     let width = rate_bin(view);
     let all = flow.members.iter().flat_map(|member| &member.bins);
     // Over short intervals the slowest flow is nearly always idle.
-    let wide = counted::whole((view.duration() / 60.0).max(LEAST_RANGE));
+    let wide = counted::whole((view.duration() / 60.0).max(MIN_RANGE));
     let each = flow.members.iter();
     let each = each.map(|member| counted::received(&member.bins, view.span, wide));
     let mut range: Vec<(f64, f64, f64)> = Vec::new();
@@ -422,7 +422,7 @@ const HEIGHT: f64 = 132.0;
 const SHORTEST_BIN: f64 = 0.25;
 
 /// In seconds: interval over which ranges of rates are computed.
-const LEAST_RANGE: f64 = 1.0;
+const MIN_RANGE: f64 = 1.0;
 
 #[cfg(test)]
 mod tests {

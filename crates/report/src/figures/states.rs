@@ -103,7 +103,7 @@ fn single(chart: &mut Chart, flow: &FlowView<'_>, strip: &Strip) {
 /// Draws thin strips one below the other, without strokes.
 fn many(chart: &mut Chart, flow: &FlowView<'_>, strips: &[Strip]) {
     let (colour, name, more) = flow.title();
-    let shown = strips.len().min(MOST_STRIPS);
+    let shown = strips.len().min(MAX_STRIPS);
     let more = match strips.len() - shown {
         0 => more.to_owned(),
         _ => format!("{more}, the first {shown} shown"),
@@ -152,7 +152,7 @@ const STROKES: [Stroke; 2] = [
 ];
 
 /// Maximum number of flows of a class that get a strip.
-const MOST_STRIPS: usize = 20;
+const MAX_STRIPS: usize = 20;
 
 /// Height of a strip in a class of several flows.
 const THIN: f64 = 5.0;

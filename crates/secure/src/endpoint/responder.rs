@@ -42,7 +42,7 @@ impl Responder {
             pending: VecDeque::new(),
             spent: SpentHellos::default(),
             answer: None,
-            budget: MOST_PENDING as u32,
+            budget: MAX_PENDING as u32,
             budget_at: Time::ZERO,
         }
     }
@@ -70,7 +70,7 @@ impl Responder {
         };
         self.budget -= 1;
         self.spent.insert(&hello);
-        if self.pending.len() == MOST_PENDING {
+        if self.pending.len() == MAX_PENDING {
             self.pending.pop_front();
         }
         self.pending.push_back(Pending {
@@ -110,7 +110,7 @@ impl Responder {
     }
 
     fn refill(&mut self, now: Time) {
-        let full = MOST_PENDING as u32;
+        let full = MAX_PENDING as u32;
         let earned = now.since(self.budget_at).as_nanos() / REFILL.as_nanos();
         let earned = u32::try_from(earned).unwrap_or(full).min(full);
         if earned > 0 {
@@ -137,7 +137,7 @@ impl SpentHellos {
     }
 
     fn insert(&mut self, hello: &[u8; MESSAGE]) {
-        if self.order.len() == MOST_SPENT
+        if self.order.len() == MAX_SPENT
             && let Some(oldest) = self.order.pop_front()
         {
             self.known.remove(&oldest);
@@ -154,9 +154,9 @@ fn tag(hello: &[u8; MESSAGE]) -> Tag {
 
 /// A recorded hello takes a place among the pending ones at most once: at the rate of [`REFILL`],
 /// more than 13 minutes pass before one can be used again.
-const MOST_SPENT: usize = 4_096;
+const MAX_SPENT: usize = 4_096;
 /// Each rejected packet is tested with the keys of all pending handshakes.
-const MOST_PENDING: usize = 8;
+const MAX_PENDING: usize = 8;
 /// Time for the first packet after the answer: several intervals of the hello.
 const PENDING_TIME: Duration = Duration::from_secs(5);
 /// An answer costs about 100 µs. Recorded hellos in any number cost at most 0.1 % of a processor at

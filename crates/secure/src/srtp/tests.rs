@@ -293,10 +293,10 @@ fn sources_of_a_key_are_limited() {
             Protector::new(&master).protect(&mut packet).unwrap();
             unprotector.unprotect(&mut packet).is_ok()
         };
-        let is_room = ssrc < MOST_SOURCES as u32;
+        let is_room = ssrc < MAX_SOURCES as u32;
         assert_eq!(accepts(&mut unprotector, rtp(ssrc, 1)), is_room, "{ssrc}");
         assert!(accepts(&mut unprotector, rtcp(ssrc)), "{ssrc}");
-        assert!(unprotector.rtcp_sources.len() <= MOST_SOURCES);
+        assert!(unprotector.rtcp_sources.len() <= MAX_SOURCES);
     }
 }
 

@@ -163,8 +163,8 @@ fn write(now: Time, body: &Body, out: &mut Vec<u8>) {
         Body::Report { sent, seen } => {
             out.push(REPORT);
             out.extend(sent.as_nanos().to_le_bytes());
-            out.extend((seen.len().min(MOST_SEEN) as u16).to_le_bytes());
-            for run in seen.iter().rev().take(MOST_SEEN).rev() {
+            out.extend((seen.len().min(MAX_SEEN) as u16).to_le_bytes());
+            for run in seen.iter().rev().take(MAX_SEEN).rev() {
                 out.extend(run.seq.to_le_bytes());
                 out.extend(run.run.to_le_bytes());
                 out.extend(run.at.as_nanos().to_le_bytes());
@@ -315,7 +315,7 @@ const BYTES: u8 = 5;
 const REQUEST: u8 = 6;
 const COORDINATED: u8 = 7;
 /// Runs per datagram: 60 runs of 21 bytes fit into an Ethernet frame.
-const MOST_SEEN: usize = 60;
+const MAX_SEEN: usize = 60;
 
 #[cfg(test)]
 mod tests {
@@ -410,7 +410,7 @@ mod tests {
                     open,
                     is_dummy,
                 }),
-            (time.clone(), prop::collection::vec(seen, 0..MOST_SEEN))
+            (time.clone(), prop::collection::vec(seen, 0..MAX_SEEN))
                 .prop_map(|(sent, seen)| Body::Report { sent, seen }),
             (any::<[u8; 20]>(), time.clone())
                 .prop_map(|(header, sent)| Body::Coordinated { header, sent }),

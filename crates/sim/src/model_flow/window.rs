@@ -3,7 +3,7 @@
 use tidegate_core::units::Time;
 
 /// Send times and kinds of packets from the oldest one with unknown fate. A ring that grows with the
-/// largest number of packets in flight, up to [`MOST`].
+/// largest number of packets in flight, up to [`MAX`].
 #[derive(Debug)]
 pub(super) struct Window {
     /// Nanoseconds, with [`DUMMY`] for dummy packets, or [`SETTLED`]; the length is a power of two.
@@ -16,7 +16,7 @@ impl Window {
     /// A window before the first packet.
     pub(super) fn new() -> Self {
         Self {
-            slots: vec![SETTLED; LEAST],
+            slots: vec![SETTLED; MIN],
             base: 0,
             next: 0,
         }
@@ -77,7 +77,7 @@ impl Window {
 
     /// Doubles the ring, or discards the oldest packet if the ring has its maximum size.
     fn make_room(&mut self) {
-        if self.slots.len() == MOST {
+        if self.slots.len() == MAX {
             self.base += 1;
             return;
         }
@@ -99,9 +99,9 @@ const DUMMY: u64 = 1 << 63;
 /// No packet is sent at the end of time.
 const SETTLED: u64 = u64::MAX;
 /// Initial length.
-const LEAST: usize = 64;
+const MIN: usize = 64;
 /// A million packets without a report take 8 MiB; beyond that, the oldest packets are discarded.
-const MOST: usize = 1 << 20;
+const MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn discards_the_oldest_packets_beyond_its_bound() {
         let mut window = Window::new();
-        for seq in 0..MOST as u64 + 3 {
+        for seq in 0..MAX as u64 + 3 {
             window.push(Time::from_nanos(2 * seq), false);
         }
         assert_eq!(window.base(), 3);

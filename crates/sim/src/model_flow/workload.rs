@@ -128,7 +128,7 @@ impl Application {
             .rate
             .as_bps()
             .saturating_mul(nanos(until.since(self.now)));
-        let most = self.packet.saturating_mul(MOST_WAITING);
+        let most = self.packet.saturating_mul(MAX_WAITING);
         self.waiting = self.waiting.saturating_add(made).min(most);
         self.now = self.now.max(until);
     }
@@ -177,7 +177,7 @@ fn nanoseconds(n: u64) -> core::time::Duration {
 }
 
 /// Maximum backlog of an application: a few frames of video.
-const MOST_WAITING: u64 = 16;
+const MAX_WAITING: u64 = 16;
 
 #[cfg(test)]
 mod tests {

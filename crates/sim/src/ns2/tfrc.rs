@@ -17,7 +17,7 @@ use tidegate_core::control::{
     Summary, Target, TimerReason,
 };
 use tidegate_core::controller::tfrc::packet_log::PacketLog;
-use tidegate_core::controller::tfrc::{PacketSize, equation::LEAST_LOSS};
+use tidegate_core::controller::tfrc::{PacketSize, equation::MIN_LOSS};
 use tidegate_core::path::Path;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, RemoteTime, Time, nanos};
@@ -316,7 +316,7 @@ impl Tfrc {
             .max(seconds(self.config.report_interval));
         let span = if known.is_some() { 2.0 * round } else { 0.0 };
         let span = duration(span.max(2.0 * self.size / self.rate));
-        self.silence = Some(now + span.max(LEAST_PATIENCE));
+        self.silence = Some(now + span.max(MIN_PATIENCE));
     }
 
     /// The rate with the correction for the latest round-trip sample (`ca_`).
@@ -541,7 +541,7 @@ const HAIR: Duration = Duration::from_micros(1);
 fn valid_loss_event_rate(measured: Measured) -> f64 {
     match measured.loss_event_rate {
         // The equation is undefined at zero, and NaN is not a measurement.
-        p if p > LEAST_LOSS => p.min(1.0),
+        p if p > MIN_LOSS => p.min(1.0),
         _ => 0.0,
     }
 }
@@ -570,7 +570,7 @@ const SIZE_GAIN: f64 = 1.0 / 64.0;
 const MIN_RTT: f64 = 1e-6;
 
 /// Minimum duration of the no-feedback timer.
-const LEAST_PATIENCE: Duration = Duration::from_millis(1);
+const MIN_PATIENCE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests;

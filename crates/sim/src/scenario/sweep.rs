@@ -226,11 +226,11 @@ fn read_table<'a>(
     }
     let points = swept.iter().try_fold(1_usize, |points, swept| {
         let points = points.checked_mul(swept.list.len());
-        points.filter(|points| *points <= MOST_POINTS).ok_or(swept)
+        points.filter(|points| *points <= MAX_POINTS).ok_or(swept)
     });
     if let Err(swept) = points {
         return Err(swept.value.range(
-            &format!("the sweep has more than {MOST_POINTS} points"),
+            &format!("the sweep has more than {MAX_POINTS} points"),
             "sweep fewer keys at once, or fewer values of each",
         ));
     }
@@ -239,7 +239,7 @@ fn read_table<'a>(
 
 fn read_seeds(value: &Value<'_>) -> Result<Vec<Seed>, ScenarioError> {
     if value.kind() != Form::List {
-        return Ok((1..=value.whole(1..=MOST_SEEDS)?).map(Seed).collect());
+        return Ok((1..=value.whole(1..=MAX_SEEDS)?).map(Seed).collect());
     }
     let mut seeds = Vec::new();
     for item in value.list("a number of seeds, as 20, or a list of them")? {
@@ -405,10 +405,10 @@ const PLACE: &str = "sweep";
 const EXAMPLE: &str = "[sweep] with seeds = 20 and \"link.uplink.delay\" = [\"10ms\", \"50ms\"]";
 
 /// All points are parsed before the first run, and a mistake multiplies.
-const MOST_POINTS: usize = 10_000;
+const MAX_POINTS: usize = 10_000;
 
 /// Far above the need of any sweep.
-const MOST_SEEDS: u64 = 10_000;
+const MAX_SEEDS: u64 = 10_000;
 
 #[cfg(test)]
 mod tests;

@@ -135,7 +135,7 @@ impl Distribution {
                 // Rejection sampling of the body needs a fair probability of acceptance, also for
                 // `draw_rest`.
                 let z = libm::log(cut / median) / sigma - sigma;
-                if tail < 1.0 && normal_below(z) < LEAST_BODY {
+                if tail < 1.0 && normal_below(z) < MIN_BODY {
                     return Err(DistributionFault::Cut { cut, median });
                 }
                 check_pareto(shape, cut, most)
@@ -355,7 +355,7 @@ pub enum DistributionFault {
 }
 
 /// Below this probability of acceptance, one draw of the body may take a thousand attempts.
-const LEAST_BODY: f64 = 1e-3;
+const MIN_BODY: f64 = 1e-3;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use core::fmt;
 use tidegate_core::control::TimerReason;
 use tidegate_core::units::Time;
 
-use super::{MOST_DELIVERIES, MOST_PACKETS, MOST_WAKES, NodeId};
+use super::{MAX_DELIVERIES, MAX_PACKETS, MAX_WAKES, NodeId};
 
 /// Error that ends a run of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl fmt::Display for WorldError {
         match self {
             Self::Flood { node, at } => write!(
                 f,
-                "node {node} sent more than {MOST_PACKETS} packets in one call at {at:?}: \
+                "node {node} sent more than {MAX_PACKETS} packets in one call at {at:?}: \
                  limit the packets per call"
             ),
             Self::NoPeer { node, peer } => write!(
@@ -58,13 +58,13 @@ impl fmt::Display for WorldError {
             ),
             Self::Storm { node, at } => write!(
                 f,
-                "more than {MOST_DELIVERIES} packets arrived at {at:?}, the last one at node {node}: \
+                "more than {MAX_DELIVERIES} packets arrived at {at:?}, the last one at node {node}: \
                  add a delay to the path or stop one side from answering"
             ),
             Self::Stuck { node, at, why } => {
                 write!(
                     f,
-                    "the timer of node {node} expired more than {MOST_WAKES} times at {at:?}"
+                    "the timer of node {node} expired more than {MAX_WAKES} times at {at:?}"
                 )?;
                 if let Some(why) = why {
                     write!(f, " ({why:?})")?;

@@ -19,7 +19,7 @@ use tidegate_core::units::Time;
 
 use super::batch_wakeup::BatchWakeup;
 use super::node::Outlook;
-use super::{MOST_WAKES, NodeId, Observer, World, WorldError};
+use super::{MAX_WAKES, NodeId, Observer, World, WorldError};
 use crate::packet_agent::Agent;
 
 /// State of the lookahead of a world.
@@ -73,7 +73,7 @@ impl<A: Agent> World<A> {
             }
             receivers[last.0] = node.peer;
         }
-        let lead = self.network.get_ahead(LEAST_LEAD)?;
+        let lead = self.network.get_ahead(MIN_LEAD)?;
         let mut timers = BatchWakeup::new(self.nodes.len(), lead / 4);
         for (id, node) in self.nodes.iter().enumerate() {
             timers.plan(id, node.deadline());
@@ -243,7 +243,7 @@ impl<A: Agent> World<A> {
         observer: &mut O,
     ) -> Result<Outlook, WorldError> {
         self.ahead.latest = self.ahead.latest.max(at);
-        for _ in 0..MOST_WAKES {
+        for _ in 0..MAX_WAKES {
             let outlook = self.ring(id, at, observer);
             self.send::<true, O>(id, at, observer)?;
             self.count(id, outlook.done, at);
@@ -303,4 +303,4 @@ const CACHED: usize = 500;
 const NONE: u32 = u32::MAX;
 
 /// Minimum useful lookahead in ns. Hardly any packet falls into a shorter one.
-const LEAST_LEAD: u64 = 1_000_000;
+const MIN_LEAD: u64 = 1_000_000;

@@ -8,7 +8,7 @@ use tidegate_core::endpoint::{Datagram, Endpoint, Input, OVERHEAD, Output};
 use tidegate_core::trace::Trace;
 use tidegate_core::units::{Bytes, Time};
 
-use super::MOST_PACKETS;
+use super::MAX_PACKETS;
 use crate::packet_agent::{Agent, AgentCx, Arrival, Body, Outgoing};
 
 /// Runs an [`Endpoint`] as an agent: its datagrams are packet bodies, and IP and UDP headers are
@@ -32,7 +32,7 @@ impl<E: Endpoint> EndpointAgent<E> {
 
     fn drain(&mut self, cx: &mut AgentCx<'_>) {
         let mut inner = context(cx.now, cx.rng, cx.trace);
-        while cx.out.len() <= MOST_PACKETS {
+        while cx.out.len() <= MAX_PACKETS {
             let mut payload = cx.out.buffers.pop().unwrap_or_default();
             payload.clear();
             let output = self.endpoint.poll(&mut inner, &mut payload);

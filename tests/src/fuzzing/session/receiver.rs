@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use rand_pcg::Pcg64Mcg;
 
-use super::{MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
+use super::{MAX_DEADLINES, MAX_WAKES, MEDIA, PEER, REPAIR, Story, cx, name, ssrc};
 use tidegate_core::control::{Ecn, TimerReason};
 use tidegate_core::endpoint::{Datagram, Endpoint as _, Input};
 use tidegate_core::random::Seed;
@@ -233,7 +233,7 @@ impl ReceiverScene {
 
     fn pass(&mut self, span: Duration) {
         let end = self.now + span;
-        for _ in 0..MOST_DEADLINES {
+        for _ in 0..MAX_DEADLINES {
             self.settle();
             match self.timer() {
                 Some((at, _)) if at <= end => self.now = self.now.max(at),
@@ -257,7 +257,7 @@ impl ReceiverScene {
         let mut wakes = 0;
         while let Some((_, why)) = self.timer().filter(|t| t.0 <= self.now) {
             wakes += 1;
-            assert!(wakes <= MOST_WAKES, "{why:?} wakes endlessly");
+            assert!(wakes <= MAX_WAKES, "{why:?} wakes endlessly");
             self.receiver
                 .handle(&mut cx(self.now, &mut self.rng), Input::Timeout);
             self.drain();
@@ -274,7 +274,7 @@ impl ReceiverScene {
     fn drain(&mut self) {
         let mut buffer = Vec::new();
         for count in 0.. {
-            assert!(count < MOST_WAKES, "endless packets");
+            assert!(count < MAX_WAKES, "endless packets");
             buffer.clear();
             let mut cx = cx(self.now, &mut self.rng);
             if self

@@ -188,7 +188,7 @@ impl Scene {
                 }
             }
         }
-        let excess = self.recorded.len().saturating_sub(MOST_RECORDED);
+        let excess = self.recorded.len().saturating_sub(MAX_RECORDED);
         self.recorded.drain(..excess);
         self.collect();
     }
@@ -277,4 +277,4 @@ const STEP: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(4);
 /// Passes over both ends at one time: hello, answer, packet, report.
 const ROUNDS: u32 = 3;
-const MOST_RECORDED: usize = 256;
+const MAX_RECORDED: usize = 256;

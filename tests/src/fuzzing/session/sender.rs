@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rand_pcg::Pcg64Mcg;
 
-use super::{EPOCH, MEDIA, MOST_DEADLINES, MOST_WAKES, PEER, REPAIR, Story, cx, name, ssrc};
+use super::{EPOCH, MAX_DEADLINES, MAX_WAKES, MEDIA, PEER, REPAIR, Story, cx, name, ssrc};
 use tidegate_core::control::{
     Algorithm, Change, Context, Demand, Ecn, Kind, RateControl, RateController, Report, Sent,
     Start, Summary, Target, TimerReason,
@@ -337,7 +337,7 @@ impl SenderScene {
     /// Lets `span` pass. Handles deadlines on time, up to a limit.
     fn pass(&mut self, span: Duration) {
         let end = self.now + span;
-        for _ in 0..MOST_DEADLINES {
+        for _ in 0..MAX_DEADLINES {
             self.settle();
             match self.timer() {
                 Some((at, _)) if at <= end => self.now = self.now.max(at),
@@ -362,7 +362,7 @@ impl SenderScene {
         let mut wakes = 0;
         while let Some((_, why)) = self.timer().filter(|t| t.0 <= self.now) {
             wakes += 1;
-            assert!(wakes <= MOST_WAKES, "{why:?} wakes endlessly");
+            assert!(wakes <= MAX_WAKES, "{why:?} wakes endlessly");
             self.sender
                 .handle(&mut cx(self.now, &mut self.rng), Input::Timeout);
             self.turn();
@@ -383,7 +383,7 @@ impl SenderScene {
         }
         let mut buffer = Vec::new();
         for count in 0.. {
-            assert!(count < MOST_PACKETS, "endless packets");
+            assert!(count < MAX_PACKETS, "endless packets");
             buffer.clear();
             let sent = self.sender.poll(&mut cx, &mut buffer).transmit();
             if sent.is_none() {
@@ -568,4 +568,4 @@ const RECOVERY: Duration = Duration::from_secs(3);
 const BREAKER_PAUSE: Duration = Duration::from_secs(45);
 
 /// Limit at one time: a second of frames of 10 kB in packets of 100 bytes.
-const MOST_PACKETS: u32 = 30_000;
+const MAX_PACKETS: u32 = 30_000;

@@ -193,7 +193,7 @@ impl Scene {
     /// The connection accepts all data from now on.
     fn end(&mut self) {
         self.sender.stop_capture();
-        for _ in 0..MOST_TURNS {
+        for _ in 0..MAX_TURNS {
             self.sender.on_view(self.now, &open_view());
             self.pass(Duration::from_millis(10));
             self.check();
@@ -292,4 +292,4 @@ fn slice(order: &FrameOrder, len: usize) -> Encoded {
 
 const LIMITS: core::ops::RangeInclusive<Rate> = Rate::kbps(150)..=Rate::kbps(2_000);
 /// A picture every hundred steps, and a reserve for queued frames.
-const MOST_TURNS: u32 = 1_000;
+const MAX_TURNS: u32 = 1_000;

@@ -2,7 +2,7 @@
 
 use crate::units::Time;
 
-/// Ring of sending times. It grows with the number of packets in flight, up to [`MOST`].
+/// Ring of sending times. It grows with the number of packets in flight, up to [`MAX`].
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     /// Sending times in ns, or [`SETTLED`]; the length is a power of two.
@@ -15,7 +15,7 @@ impl Flight {
     /// An empty flight.
     pub(super) fn new() -> Self {
         Self {
-            slots: vec![SETTLED; LEAST],
+            slots: vec![SETTLED; MIN],
             base: 0,
             next: 0,
         }
@@ -27,7 +27,7 @@ impl Flight {
         if seq < self.next || seq == u64::MAX {
             return;
         }
-        if self.base == self.next || seq - self.base >= MOST as u64 {
+        if self.base == self.next || seq - self.base >= MAX as u64 {
             self.base = seq;
         } else {
             while seq - self.base >= self.slots.len() as u64 {
@@ -89,10 +89,10 @@ impl Flight {
 /// Marker of a packet with a known fate. No packet is sent at this time.
 const SETTLED: u64 = u64::MAX;
 /// Initial length.
-const LEAST: usize = 64;
+const MIN: usize = 64;
 /// 65536 packets of 1200 bytes are one second at 630 Mb/s. With more packets in flight, all but the
 /// newest are dropped, and a loss among them is not detected.
-const MOST: usize = 1 << 16;
+const MAX: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -124,10 +124,10 @@ mod tests {
     #[test]
     fn overflow_keeps_the_newest_packet() {
         let mut flight = Flight::new();
-        for seq in 0..=MOST as u64 {
+        for seq in 0..=MAX as u64 {
             flight.send(seq, at(seq));
         }
-        assert_eq!(flight.oldest(), Some(at(MOST as u64)));
+        assert_eq!(flight.oldest(), Some(at(MAX as u64)));
         flight.send(u64::MAX, at(0));
         flight.send(u64::MAX - 1, at(7));
         assert_eq!(flight.oldest(), Some(at(7)));

@@ -52,19 +52,19 @@ impl RoundTrip {
 
     /// Time without news after which a packet is lost.
     pub(super) fn timeout(&self) -> Duration {
-        let margin = (4.0 * self.deviation).max(LEAST_MARGIN);
+        let margin = (4.0 * self.deviation).max(MIN_MARGIN);
         Duration::from_nanos(((self.mean + margin) * 1e9) as u64)
     }
 }
 
 fn seconds(rtt: Duration) -> f64 {
-    nanos(rtt.clamp(LEAST, MOST)) as f64 / 1e9
+    nanos(rtt.clamp(MIN, MAX)) as f64 / 1e9
 }
 
 /// Range of a sample.
-const LEAST: Duration = Duration::from_millis(1);
-const MOST: Duration = Duration::from_mins(1);
+const MIN: Duration = Duration::from_millis(1);
+const MAX: Duration = Duration::from_mins(1);
 /// Used before the first sample, as in RFC 6298 section 2.
 const FIRST: Duration = Duration::from_secs(1);
 /// Minimum of the margin above the mean, as in Linux (`TCP_RTO_MIN`).
-const LEAST_MARGIN: f64 = 0.2;
+const MIN_MARGIN: f64 = 0.2;

@@ -13,7 +13,7 @@ pub fn throughput(size: f64, rtt: f64, p: f64) -> f64 {
 }
 
 /// The loss event rate at which [`throughput`] gives `rate` bytes per second, in
-/// [`LEAST_LOSS`]`..=1`, to a relative precision of 1e-6.
+/// [`MIN_LOSS`]`..=1`, to a relative precision of 1e-6.
 pub fn loss_event_rate(size: f64, rtt: f64, rate: f64) -> f64 {
     inverse(rate, |p| throughput(size, rtt, p))
 }
@@ -23,7 +23,7 @@ pub(super) fn inverse(rate: f64, law: impl Fn(f64) -> f64) -> f64 {
     // 25 bisections of ln(1e-12)..ln(1) leave an interval
     // of 27.6 / 2^25 < 1e-6. The square root bisects a logarithm with the same result on every
     // machine.
-    let (mut low, mut high) = (LEAST_LOSS, 1.0);
+    let (mut low, mut high) = (MIN_LOSS, 1.0);
     for _ in 0..25 {
         let middle = f64::sqrt(low * high);
         if law(middle) > rate {
@@ -36,7 +36,7 @@ pub(super) fn inverse(rate: f64, law: impl Fn(f64) -> f64) -> f64 {
 }
 
 /// Smallest loss event rate, 10^-12: about one packet of 1200 bytes per day at 100 Gb/s.
-pub const LEAST_LOSS: f64 = 1e-12;
+pub const MIN_LOSS: f64 = 1e-12;
 
 /// Retransmission timeout of the equation, in round trips.
 pub(super) const RTO_ROUND_TRIPS: f64 = 4.0;
@@ -73,7 +73,7 @@ mod tests {
         #[test]
         fn any_rate_has_a_loss_event_rate(rate: f64) {
             let p = loss_event_rate(1_200.0, 0.05, rate);
-            prop_assert!((LEAST_LOSS * 0.99..=1.0).contains(&p));
+            prop_assert!((MIN_LOSS * 0.99..=1.0).contains(&p));
         }
     }
 }

@@ -330,7 +330,7 @@ impl Tfrc {
             return duration(FIRST_TIMEOUT.max(spacing));
         }
         //= rfc5348-4.3-rto
-        duration((4.0 * seconds(self.period())).max(spacing)).max(LEAST_PATIENCE)
+        duration((4.0 * seconds(self.period())).max(spacing)).max(MIN_PATIENCE)
     }
 
     /// `W_init / R`, also the `recover_rate` of section 4.4.
@@ -522,7 +522,7 @@ impl RoundTrip {
 fn valid_loss_event_rate(measured: Measured) -> f64 {
     match measured.loss_event_rate {
         // The equation is undefined at zero, and NaN is not a measurement.
-        p if p > equation::LEAST_LOSS => p.min(1.0),
+        p if p > equation::MIN_LOSS => p.min(1.0),
         _ => 0.0,
     }
 }
@@ -548,7 +548,7 @@ const INITIAL_WINDOW: f64 = 4_380.0;
 /// Minimum duration of the no-feedback timer. On a path of a few microseconds an idle sender would
 /// otherwise wake up a hundred thousand times per second, which no system timer supports. Longer
 /// durations are those of RFC 5348.
-const LEAST_PATIENCE: Duration = Duration::from_millis(1);
+const MIN_PATIENCE: Duration = Duration::from_millis(1);
 
 /// Weight of the past in the averages of the round-trip time (q and q2 of RFC 5348).
 const RTT_MEMORY: f64 = 0.9;

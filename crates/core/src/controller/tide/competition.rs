@@ -147,7 +147,7 @@ impl Competition {
             self.floor = self.slow_rate;
             if now - self.test.began < f64::max(10.0, 60.0 * rtt) {
                 self.floor = self.floor.max(self.test.floor);
-                self.test.interval = MOST_INTERVAL;
+                self.test.interval = MAX_INTERVAL;
             }
         }
         self.is_on = is_on;
@@ -229,7 +229,7 @@ impl Competition {
             *test = Test {
                 until: now + lasts.min(3.0),
                 began: now,
-                interval: (2.0 * test.interval).min(MOST_INTERVAL),
+                interval: (2.0 * test.interval).min(MAX_INTERVAL),
                 floor: self.floor,
             };
         }
@@ -266,7 +266,7 @@ impl Competition {
 }
 
 /// Longest interval of the tests, in units of the shortest.
-const MOST_INTERVAL: f64 = 16.0;
+const MAX_INTERVAL: f64 = 16.0;
 /// The floor is this much above the rate of the equation: loss events of an even flow are more
 /// frequent per packet than those of a bursty one.
 const FLOOR_FACTOR: f64 = 1.15;

@@ -85,7 +85,7 @@ impl DelayLaw {
 
     /// A queue that this flow has for itself lost a packet at the delay `queue`.
     pub(super) fn on_overflow(&mut self, now: f64, queue: f64, is_strong: bool) {
-        self.overflow = Some(queue.max(LEAST_OVERFLOW));
+        self.overflow = Some(queue.max(MIN_OVERFLOW));
         if is_strong {
             self.overflowed = now;
         }
@@ -154,7 +154,7 @@ impl DelayLaw {
         if self.is_start || self.growth > 0.0 {
             gain = gain.max(self.growth);
         }
-        let most = if self.is_start { 1.0 } else { MOST_GAIN };
+        let most = if self.is_start { 1.0 } else { MAX_GAIN };
         self.terms = (!self.is_start && self.growth <= 0.0).then_some(Terms {
             rate,
             carried,
@@ -178,7 +178,7 @@ impl DelayLaw {
             time,
         } = self.terms?;
         let ahead = path.in_flight() / carried - age;
-        let gain = ((error - ahead) / time).clamp(-0.5, MOST_GAIN);
+        let gain = ((error - ahead) / time).clamp(-0.5, MAX_GAIN);
         Some(rate * (1.0 + gain))
     }
 
@@ -286,7 +286,7 @@ impl DelayLaw {
         if input.now - since > delay {
             self.short_since = Some(input.now);
             self.growth = if self.growth > 0.0 {
-                (2.0 * self.growth).min(MOST_GAIN)
+                (2.0 * self.growth).min(MAX_GAIN)
             } else {
                 (self.target / delay).min(0.05)
             };
@@ -311,7 +311,7 @@ const SHORT: f64 = 0.3;
 /// A queue is empty below this delay, in seconds.
 const EMPTY: f64 = 0.0015;
 /// Largest increase per update.
-const MOST_GAIN: f64 = 0.25;
+const MAX_GAIN: f64 = 0.25;
 /// Part of the rate of the path that is used after an overflow.
 const HEADROOM: f64 = 0.96;
 /// Age of a capacity that is the present one, in seconds.
@@ -319,6 +319,6 @@ const MOMENT: f64 = 0.5;
 /// Time until the delay in the queue shows a fall, in seconds.
 const DELAYED: f64 = 0.1;
 /// Shorter queues are no limit of the target, in seconds.
-const LEAST_OVERFLOW: f64 = 0.004;
+const MIN_OVERFLOW: f64 = 0.004;
 /// Nominal time between two updates, in seconds.
 const PERIOD: f64 = 0.05;

@@ -76,8 +76,8 @@ impl Jitter {
         // The median of the absolute value of a normal error is 0.6745 standard deviations. The
         // deviation of the second difference is √6 times as large, and the product is 1.652. The
         // smallest of several such medians is a fifth below their mean.
-        let deviation = i64::try_from(middle.saturating_mul(1_250) / 1_652).unwrap_or(MOST);
-        self.deviations.insert(now, deviation.min(MOST));
+        let deviation = i64::try_from(middle.saturating_mul(1_250) / 1_652).unwrap_or(MAX);
+        self.deviations.insert(now, deviation.min(MAX));
     }
 
     /// Standard deviation in ns, up to 25 ms; zero without samples.
@@ -105,7 +105,7 @@ const MEMORY: usize = 63;
 /// The median of fewer samples is unreliable.
 const ENOUGH: usize = 8;
 /// A path with more jitter cannot meet a delay bound of a few hundred milliseconds.
-const MOST: i64 = 25_000_000;
+const MAX: i64 = 25_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -139,7 +139,7 @@ mod tests {
             let got = found(seed, deviation, |i| epoch + slope * i as f64);
             // Delays are truncated to nanoseconds, and the plain ones are scaled.
             let cut = 10.0 + 10.0 * deviation / 1e6;
-            prop_assert!((got - plain.min(MOST as f64)).abs() < cut, "{got} {plain}");
+            prop_assert!((got - plain.min(MAX as f64)).abs() < cut, "{got} {plain}");
         }
 
         #[test]
@@ -161,7 +161,7 @@ mod tests {
             for (wait, delay) in delays {
                 now += Duration::from_micros(u64::from(wait));
                 jitter.add(now, delay);
-                prop_assert!((0..=MOST).contains(&jitter.deviation()));
+                prop_assert!((0..=MAX).contains(&jitter.deviation()));
             }
         }
     }

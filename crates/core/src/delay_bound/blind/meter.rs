@@ -105,7 +105,7 @@ impl PathMeter {
 
     /// Records a sent packet.
     pub(super) fn on_sent(&mut self, now: Time, packet: &Sent) {
-        if self.unknown.len() == MOST_UNKNOWN {
+        if self.unknown.len() == MAX_UNKNOWN {
             self.unknown.pop_front();
         }
         self.unknown.push_back((packet.seq, now, packet.size));
@@ -436,7 +436,7 @@ const REPORTED: Duration = Duration::from_millis(75);
 /// See [`ENOUGH_PACKETS`].
 const ENOUGH_NANOS: u64 = 10_000_000;
 /// Packets of 1,200 bytes in one second at 80 Mb/s.
-const MOST_UNKNOWN: usize = 8_192;
+const MAX_UNKNOWN: usize = 8_192;
 
 #[cfg(test)]
 mod tests;

@@ -180,7 +180,7 @@ impl FastLink {
             return Entry::Refused;
         }
         let tail = self.tail();
-        if !known || tail.is_multiple_of(MOST_FRESH) {
+        if !known || tail.is_multiple_of(MAX_FRESH) {
             self.learn(handle.size, nanos);
         }
         if self.len as usize == self.ring.len() {
@@ -460,7 +460,7 @@ impl FastLink {
 
     #[cold]
     fn grow(&mut self) {
-        let room = (2 * self.ring.len()).max(LEAST_ROOM);
+        let room = (2 * self.ring.len()).max(MIN_ROOM);
         let mut ring = vec![NOTHING; room].into_boxed_slice();
         for i in 0..self.len {
             let number = self.head.wrapping_add(i);
@@ -537,7 +537,7 @@ const NOTHING: InFlight = InFlight {
 };
 
 /// Maximum number of uncounted packets, far below the wrap-around of the numbers.
-const MOST_FRESH: u32 = 1 << 31;
+const MAX_FRESH: u32 = 1 << 31;
 
 /// Initial capacity of the ring.
-const LEAST_ROOM: usize = 4;
+const MIN_ROOM: usize = 4;

@@ -173,7 +173,7 @@ impl DualPi2 {
         let every = nanos(self.config.update);
         let missed = nanos(at.since(self.updated)) / every;
         // Enough for saturation at 0 or 1: the delay of unchanged queues only grows, or is zero.
-        let played = missed.min(MOST_UPDATES);
+        let played = missed.min(MAX_UPDATES);
         let first = self.updated.as_nanos() + (missed - played) * every;
         for i in 1..=played {
             self.update(Time::from_nanos(first + i * every));
@@ -297,7 +297,7 @@ impl Queue for DualPi2 {
 const SHORTEST_UPDATE: Duration = Duration::from_micros(100);
 /// 16 s of updates at the usual interval. With the usual gains, an empty queue needs 420 updates to
 /// reduce the probability from 1 to 0.
-const MOST_UPDATES: u64 = 1_000;
+const MAX_UPDATES: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {

@@ -49,10 +49,10 @@ impl FqCoDelConfig {
         if self.limit == 0 || self.memory == Bytes::ZERO {
             return Err(FqCoDelFault::Limit);
         }
-        if !(1..=MOST_QUEUES).contains(&self.queues) {
+        if !(1..=MAX_QUEUES).contains(&self.queues) {
             return Err(FqCoDelFault::Queues(self.queues));
         }
-        if self.quantum < LEAST_QUANTUM {
+        if self.quantum < MIN_QUANTUM {
             return Err(FqCoDelFault::Quantum(self.quantum));
         }
         self.law.check().map_err(FqCoDelFault::Law)
@@ -144,7 +144,7 @@ impl FqCoDel {
             (queue.fifo.bytes(), queue.fifo.len())
         })?;
         let fifo = &mut self.queues[longest as usize].fifo;
-        for _ in 0..(fifo.len() / 2).clamp(1, MOST_AT_ONCE) {
+        for _ in 0..(fifo.len() / 2).clamp(1, MAX_AT_ONCE) {
             if let Some(packet) = fifo.pop() {
                 self.packets -= 1;
                 self.bytes -= packet.size;
@@ -227,11 +227,11 @@ impl Queue for FqCoDel {
 }
 
 /// Minimum of Linux.
-const LEAST_QUANTUM: Bytes = Bytes(256);
+const MIN_QUANTUM: Bytes = Bytes(256);
 /// As in Linux, whose hash table has 16 bits.
-const MOST_QUEUES: u32 = 65_536;
+const MAX_QUEUES: u32 = 65_536;
 /// RFC 8290 section 4.1.
-const MOST_AT_ONCE: usize = 64;
+const MAX_AT_ONCE: usize = 64;
 /// Upper bound of the charge for a packet, above any IPv4 packet. A deficit of 2^64 bytes would
 /// never be paid off.
 const LARGEST_CHARGE: u64 = 1 << 20;

@@ -54,8 +54,8 @@ impl Markers {
         let is_end = is_marked || !matches!(self, Self::Used(_) | Self::Proven(_));
         *self = match *self {
             Self::Unreliable => Self::Unreliable,
-            Self::Used(missing) if !is_marked && missing < MOST_MISSING => Self::Used(missing + 1),
-            Self::Proven(missing) if !is_marked && missing < MOST_MISSING => {
+            Self::Used(missing) if !is_marked && missing < MAX_MISSING => Self::Used(missing + 1),
+            Self::Proven(missing) if !is_marked && missing < MAX_MISSING => {
                 Self::Proven(missing + 1)
             }
             _ if !is_marked => Self::Doubted(DOUBTS),
@@ -70,4 +70,4 @@ impl Markers {
 /// A third of a second: more than the pictures of one slice that follow a key frame of several.
 const DOUBTS: u8 = 10;
 /// Unfinished pictures in a row, after which a sender is assumed to set no markers.
-const MOST_MISSING: u8 = 2;
+const MAX_MISSING: u8 = 2;

@@ -53,12 +53,12 @@ impl LossModel {
         let (slow, fast) = (&self.slow, &self.fast);
         let first = slow.loss_after(0).max(fast.loss_after(0));
         let next = slow.loss_after(1).max(fast.loss_after(1)).max(first);
-        (first.min(MOST), next.min(MOST))
+        (first.min(MAX), next.min(MAX))
     }
 
     /// Whether losses are frequent enough for a reaction.
     pub(crate) fn has_losses(&self) -> bool {
-        self.probabilities().0 >= LEAST
+        self.probabilities().0 >= MIN
     }
 
     /// Smallest number of parity packets, at most `most`, with which `media` packets are restored
@@ -120,9 +120,9 @@ const FAST: f64 = 300.0;
 const PRIOR: [[f64; 2]; 2] = [[49.5, 0.0], [9.9, 0.1]];
 const EXPECTED: f64 = 0.5;
 /// A loss in 10,000 packets: one in half a minute at 3 Mb/s.
-const LEAST: f64 = 1e-4;
+const MIN: f64 = 1e-4;
 /// No code helps above, and the stationary probability stays finite.
-const MOST: f64 = 0.9;
+const MAX: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {

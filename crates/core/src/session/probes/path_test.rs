@@ -90,7 +90,7 @@ impl PathTest {
         }
         let low = self.length;
         let train = self.train.get_or_insert_with(|| Train {
-            arrivals: vec![None; low + (low / PLAIN).max(LEAST_PLAIN)],
+            arrivals: vec![None; low + (low / PLAIN).max(MIN_PLAIN)],
             low,
             first: seq,
             left: 0,
@@ -201,7 +201,7 @@ const SHORTEST: usize = 8;
 const LONGEST: usize = 128;
 /// Low packets per packet with the priority of data, of which a train has at least so many.
 const PLAIN: usize = 4;
-const LEAST_PLAIN: usize = 4;
+const MIN_PLAIN: usize = 4;
 /// Duration of a train at its arrival from which on its packets have waited for each other: several
 /// units of the arrival times, which are 1 ms.
 const QUEUED: Duration = Duration::from_millis(5);

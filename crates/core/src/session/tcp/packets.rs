@@ -35,7 +35,7 @@ impl Packets {
             timestamp_base: config.timestamp_base,
             cname: config.cname.clone(),
             epoch: config.epoch,
-            largest: (config.packet_size.get() as usize).clamp(MIN_PACKET, MOST_PACKET),
+            largest: (config.packet_size.get() as usize).clamp(MIN_PACKET, MAX_PACKET),
             sequence: 0,
             count: 0,
             octets: 0,
@@ -119,4 +119,4 @@ impl Packets {
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// MPEG-2 headers are not fragmented: 261 bytes, plus the headers of RFC 2250 and RTP.
 const MIN_PACKET: usize = 300;
-const MOST_PACKET: usize = 65_535;
+const MAX_PACKET: usize = 65_535;

@@ -247,7 +247,7 @@ impl Punctuality {
         let media = i128::from(timestamp) * 1_000_000_000 / i128::from(MEDIA_CLOCK);
         let transit = i128::from(complete.as_nanos()) - media;
         let (before, at) = self.fastest.unwrap_or((transit, complete));
-        let drift = complete.since(at) / MOST_DRIFT;
+        let drift = complete.since(at) / MAX_DRIFT;
         let fastest = transit.min(before + drift.as_nanos().cast_signed());
         self.fastest = Some((fastest, complete.max(at)));
         Duration::from_nanos(u64::try_from(transit - fastest).unwrap_or(u64::MAX))
@@ -260,7 +260,7 @@ impl Punctuality {
 }
 
 /// Inverse of the largest difference of two clocks: 100 ppm each, the tolerance of common crystals.
-const MOST_DRIFT: u32 = 5_000;
+const MAX_DRIFT: u32 = 5_000;
 
 /// Reason why bytes are not a valid stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -45,17 +45,17 @@ impl RoundTrip {
     /// Retransmission timeout of the equation, in seconds.
     pub(super) fn rto(&self, tick: Duration) -> f64 {
         let ticks = (self.deviation * 8 + self.ticks) / 8;
-        ticks as f64 * seconds(tick.max(LEAST_TICK))
+        ticks as f64 * seconds(tick.max(MIN_TICK))
     }
 }
 
 /// Ticks of `sample` seconds, rounded to the nearest, at least one.
 fn in_ticks(sample: f64, tick: Duration) -> u64 {
-    ((sample / seconds(tick.max(LEAST_TICK)) + 0.5) as u64).max(1)
+    ((sample / seconds(tick.max(MIN_TICK)) + 0.5) as u64).max(1)
 }
 
 /// Minimum clock tick. A finer clock makes no difference.
-const LEAST_TICK: Duration = Duration::from_micros(1);
+const MIN_TICK: Duration = Duration::from_micros(1);
 
 #[cfg(test)]
 mod tests {

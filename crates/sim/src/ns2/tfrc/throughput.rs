@@ -23,7 +23,7 @@ impl Throughput {
             Some(last) if at <= last.0 => last.1 = self.count,
             _ => self.points.push_back((at, self.count)),
         }
-        if self.points.len() > MOST {
+        if self.points.len() > MAX {
             self.points.pop_front();
         }
     }
@@ -93,7 +93,7 @@ fn seconds(d: Duration) -> f64 {
 const HAIR: f64 = 1e-6;
 
 /// Maximum number of points. With more arrivals in a round trip the oldest may be dropped.
-const MOST: usize = 4_096;
+const MAX: usize = 4_096;
 
 #[cfg(test)]
 mod tests {

@@ -20,9 +20,9 @@ pub(super) struct Wali {
     /// First packet of the open interval.
     begins: u64,
     /// Lengths of the closed intervals, newest first.
-    lengths: [f64; MOST],
+    lengths: [f64; MAX],
     /// Discounts of the closed intervals.
-    kept: [f64; MOST],
+    kept: [f64; MAX],
     known: usize,
     /// Additional discount of the closed intervals during the open interval.
     discount: f64,
@@ -34,12 +34,12 @@ impl Wali {
         Self {
             discounting: config.discounting,
             floor: share(config.discount_floor),
-            intervals: usize::from(config.intervals).clamp(2, MOST),
+            intervals: usize::from(config.intervals).clamp(2, MAX),
             next: 0,
             evaluated: 0,
             begins: 0,
-            lengths: [0.0; MOST],
-            kept: [1.0; MOST],
+            lengths: [0.0; MAX],
+            kept: [1.0; MAX],
             known: 0,
             discount: 1.0,
         }
@@ -123,7 +123,7 @@ impl Wali {
 }
 
 /// Maximum number of intervals.
-const MOST: usize = 32;
+const MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {

@@ -159,7 +159,7 @@ fn classic_sender(
     }
     if let Some(shortest) = table.get("min_rto") {
         let least = shortest.positive_duration("the timeout is zero")?;
-        if least < LEAST_RTO {
+        if least < MIN_RTO {
             // As in ns-2 the timer also runs while no data is outstanding.
             return Err(shortest.range(
                 "shorter than the clock tick of any TCP",
@@ -417,7 +417,7 @@ const PAGE_TIME: Duration = Duration::from_secs(1);
 
 /// The retransmission timer of the ns-2 models also runs while no data is outstanding. With a
 /// time-out of a microsecond it would fire billions of times in an idle hour.
-const LEAST_RTO: Duration = Duration::from_millis(1);
+const MIN_RTO: Duration = Duration::from_millis(1);
 
 const TCP_KINDS: &[&str] = &[
     "bbr",

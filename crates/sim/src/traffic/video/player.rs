@@ -63,7 +63,7 @@ impl FrameModel for TracePlayer {
         } else {
             let share = order.rate.as_f64() / 8.0 / self.frame_rate().as_f64();
             let wanted = recorded - self.owed / REPAID_IN;
-            wanted.clamp(LEAST * recorded, MOST * recorded.max(share))
+            wanted.clamp(MIN * recorded, MAX * recorded.max(share))
         };
         let size = unit_size(order.key, (wanted.max(SMALLEST_FRAME) + 0.5) as usize);
         self.owed += size as f64 - self.trace.size_at(n, order.rate);
@@ -110,8 +110,8 @@ impl FrameEncoder for TraceEncoder {
 /// frame relative to the recording, or upwards to its share of the rate. They resemble the outer
 /// loop of an encoder.
 const REPAID_IN: f64 = 4.0;
-const LEAST: f64 = 0.3;
-const MOST: f64 = 1.2;
+const MIN: f64 = 0.3;
+const MAX: f64 = 1.2;
 /// Bytes: headers and a few macroblocks.
 const SMALLEST_FRAME: f64 = 24.0;
 

@@ -138,7 +138,7 @@ impl Config {
     /// budget.
     pub fn with_load(mut self, browsers: u32, load: Rate, page: Duration) -> Self {
         let cycle = 8.0 * self.page_bytes() * f64::from(browsers) / load.as_f64().max(1.0);
-        let think = (cycle - page.as_secs_f64()).max(LEAST_THINK);
+        let think = (cycle - page.as_secs_f64()).max(MIN_THINK);
         self.think = self.think.scaled(think / self.think.mean());
         self
     }
@@ -151,13 +151,13 @@ impl Config {
     /// Draws the payload of an object in bytes, limited to the range of segment numbers.
     pub fn draw_size(&self, rng: &mut dyn Rng) -> u64 {
         let drawn = self.size.draw(rng);
-        ((drawn + 0.5) as u64).clamp(1, MOST_SEGMENTS * self.payload())
+        ((drawn + 0.5) as u64).clamp(1, MAX_SEGMENTS * self.payload())
     }
 
     /// Draws the number of objects of a page, from 1 to 1,000.
     pub fn draw_objects(&self, rng: &mut dyn Rng) -> u32 {
         let objects = self.objects.draw(rng) + unit(rng);
-        (objects as u32).clamp(1, MOST_OBJECTS)
+        (objects as u32).clamp(1, MAX_OBJECTS)
     }
 
     fn payload(&self) -> u64 {
@@ -197,8 +197,8 @@ pub enum ConfigFault {
 }
 
 /// About a gigabyte per object. The segment numbers suffice for a thousand objects.
-const MOST_SEGMENTS: u64 = 1 << 20;
+const MAX_SEGMENTS: u64 = 1 << 20;
 /// Keeps the segment numbers of a page in range.
-const MOST_OBJECTS: u32 = 1_000;
+const MAX_OBJECTS: u32 = 1_000;
 /// Seconds.
-const LEAST_THINK: f64 = 1e-3;
+const MIN_THINK: f64 = 1e-3;

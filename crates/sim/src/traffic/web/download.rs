@@ -70,7 +70,7 @@ impl Download {
     fn ask(&mut self, config: &Config, cx: &mut AgentCx<'_>) {
         cx.send(config.request, Ecn::NotEct, Body::Request(self.request));
         self.repeat = cx.now + self.patience;
-        self.patience = self.patience.saturating_mul(2).min(MOST_PATIENCE);
+        self.patience = self.patience.saturating_mul(2).min(MAX_PATIENCE);
     }
 
     /// The present request.
@@ -158,4 +158,4 @@ impl Download {
 }
 
 /// Maximum timeout, as TCP's for SYNs.
-const MOST_PATIENCE: Duration = Duration::from_mins(1);
+const MAX_PATIENCE: Duration = Duration::from_mins(1);

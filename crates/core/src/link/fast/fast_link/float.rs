@@ -1,6 +1,6 @@
 //! Fast links that store no packets; packets in flight are in the delivery queue or a batch.
 
-use super::{Course, FastLink, InFlight, LEAST_ROOM, MOST_FRESH, NOTHING};
+use super::{Course, FastLink, InFlight, MAX_FRESH, MIN_ROOM, NOTHING};
 use crate::link::packet_pool::PacketHandle;
 use crate::units::{Bytes, Time};
 
@@ -38,7 +38,7 @@ impl FastLink {
             _ if self.len & !MIXED < limit => self.len | MIXED,
             _ => return None,
         };
-        if !known || self.head.is_multiple_of(MOST_FRESH) {
+        if !known || self.head.is_multiple_of(MAX_FRESH) {
             self.len = 0;
             self.learn(size, nanos);
         }
@@ -56,7 +56,7 @@ impl FastLink {
         inside: impl ExactSizeIterator<Item = (Time, PacketHandle)>,
     ) {
         let len = inside.len();
-        let room = len.next_power_of_two().max(LEAST_ROOM);
+        let room = len.next_power_of_two().max(MIN_ROOM);
         self.ring = vec![NOTHING; room].into_boxed_slice();
         self.len = len as u32;
         self.head = self.head.wrapping_sub(self.len);

@@ -157,7 +157,7 @@ impl<E: Due> CalendarQueue<E> {
     fn jump_in(&mut self, entry: E) {
         let soon = &self.front[self.next..];
         let place = soon.partition_point(|other| *other < entry);
-        if soon.len() > MOST_SOON {
+        if soon.len() > MAX_SOON {
             let shift = shift_of(soon, self.wanted);
             if shift + 1 < self.shift {
                 self.change_day_length(shift);
@@ -293,7 +293,7 @@ fn shift_of<E: Due>(row: &[E], wanted: u64) -> u32 {
 fn shift_for(span: u64, count: usize, wanted: u64) -> u32 {
     let gap = span / count.max(1) as u64;
     let length = gap.saturating_mul(wanted).max(1);
-    length.ilog2().clamp(LEAST_SHIFT, MOST_SHIFT)
+    length.ilog2().clamp(MIN_SHIFT, MAX_SHIFT)
 }
 
 /// Number of days of the ring.
@@ -301,12 +301,12 @@ const DAYS: usize = 1024;
 
 /// Initial length of a day: 2^16 ns = 66 us. The range is 0.5 us to 18 minutes.
 const FIRST_SHIFT: u32 = 16;
-const LEAST_SHIFT: u32 = 9;
-const MOST_SHIFT: u32 = 40;
+const MIN_SHIFT: u32 = 9;
+const MAX_SHIFT: u32 = 40;
 
 /// Number of entries, in total or at the front, after which the day length is checked.
 const PERIOD: usize = 512;
-const MOST_SOON: usize = 1024;
+const MAX_SOON: usize = 1024;
 
 #[cfg(test)]
 mod tests {

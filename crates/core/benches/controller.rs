@@ -59,7 +59,7 @@ fn round(controller: &mut RateControl, seq: &mut u64, one_loss_in: u64) {
         controller.on_sent(&mut cx, black_box(&packet));
         *seq += 1;
     }
-    let fates: [PacketOutcome; PACKETS as usize] = core::array::from_fn(|i| {
+    let outcomes: [PacketOutcome; PACKETS as usize] = core::array::from_fn(|i| {
         let seq = first + i as u64;
         let lost = one_loss_in > 0 && seq % one_loss_in == one_loss_in - 1;
         PacketOutcome {
@@ -78,7 +78,7 @@ fn round(controller: &mut RateControl, seq: &mut u64, one_loss_in: u64) {
         }
     });
     cx.now = left(*seq);
-    let report = Report::new(&fates).rtt(Duration::from_millis(80));
+    let report = Report::new(&outcomes).rtt(Duration::from_millis(80));
     controller.on_report(&mut cx, black_box(&report));
     black_box(controller.target());
 }

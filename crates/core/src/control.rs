@@ -301,9 +301,9 @@ pub struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// A report of outcomes of packets only.
-    pub fn new(fates: &'a [PacketOutcome]) -> Self {
+    pub fn new(outcomes: &'a [PacketOutcome]) -> Self {
         Self {
-            packets: fates,
+            packets: outcomes,
             ..Self::default()
         }
     }

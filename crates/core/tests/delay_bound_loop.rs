@@ -159,17 +159,17 @@ impl Run<'_> {
                 .iter()
                 .take_while(|(at, _)| *at <= now * 1_000)
                 .count();
-            let fates = self.arrived.drain(..came).map(|(_, fate)| fate).collect();
-            self.reports.push_back((now + 25, fates));
+            let outcomes = self.arrived.drain(..came).map(|(_, fate)| fate).collect();
+            self.reports.push_back((now + 25, outcomes));
         }
         while self.reports.front().is_some_and(|r| r.0 <= now) {
-            let Some((_, fates)) = self.reports.pop_front() else {
+            let Some((_, outcomes)) = self.reports.pop_front() else {
                 break;
             };
             self.pass_backlog();
             let rtt = Duration::from_micros((self.world.way)(now) + 25_000)
                 + self.control.queueing_delay();
-            self.control.on_report(cx, &Report::new(&fates).rtt(rtt));
+            self.control.on_report(cx, &Report::new(&outcomes).rtt(rtt));
         }
     }
 

@@ -100,8 +100,8 @@ impl Rig {
                 },
             }
         };
-        let fates: Vec<PacketOutcome> = self.out.drain(..).map(fate).collect();
-        let report = Report::new(&fates).rtt(rtt);
+        let outcomes: Vec<PacketOutcome> = self.out.drain(..).map(fate).collect();
+        let report = Report::new(&outcomes).rtt(rtt);
         self.with(|controller, cx| controller.on_report(cx, &report));
     }
 

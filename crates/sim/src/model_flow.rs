@@ -128,8 +128,8 @@ pub struct Sender {
     timeout: Time,
     wake: Time,
     stopped: bool,
-    /// Buffers for the fates of one report: of data packets and of dummy packets.
-    fates: Vec<PacketOutcome>,
+    /// Buffers for the outcomes of one report: of data packets and of dummy packets.
+    outcomes: Vec<PacketOutcome>,
     dummies: Vec<PacketOutcome>,
     samples: Option<Samples>,
 }
@@ -153,7 +153,7 @@ impl Sender {
             timeout: timeout(&controller),
             wake: config.start,
             stopped: false,
-            fates: Vec::new(),
+            outcomes: Vec::new(),
             dummies: Vec::new(),
             samples: config.samples.then(Samples::default),
             controller,
@@ -300,15 +300,15 @@ impl Sender {
         later(self.due, self.held)
     }
 
-    /// Converts a report to fates, in `self.fates` and `self.dummies`, and a round-trip sample.
+    /// Converts a report to outcomes, in `self.outcomes` and `self.dummies`, and a round-trip sample.
     fn read(&mut self, now: Time, sent: Time, seen: &[ReceivedRun]) -> Option<Duration> {
-        self.fates.clear();
+        self.outcomes.clear();
         self.dummies.clear();
         let last = seen.last().filter(|last| last.seq < self.window.next())?;
         let left = self.window.sent(last.seq);
         let mut runs = seen.iter();
         let mut run = runs.next()?;
-        let (config, fates, dummies) = (&self.config, &mut self.fates, &mut self.dummies);
+        let (config, outcomes, dummies) = (&self.config, &mut self.outcomes, &mut self.dummies);
         // A router may delay a dummy packet behind others, by up to its queue.
         let patience = Duration::from_nanos(self.rtt_nanos);
         self.window.review(last.seq, |seq, sent, is_dummy| {
@@ -332,7 +332,11 @@ impl Sender {
             } else {
                 return false;
             };
-            let kind = if is_dummy { &mut *dummies } else { &mut *fates };
+            let kind = if is_dummy {
+                &mut *dummies
+            } else {
+                &mut *outcomes
+            };
             kind.push(PacketOutcome {
                 flow: config.flow,
                 seq,
@@ -355,10 +359,10 @@ impl Agent for Sender {
         let rtt = self.read(cx.now, *sent, seen);
         let seen_last = seen.last().map(|last| last.seq);
         cx.recycle(mem::take(seen));
-        if self.fates.is_empty() && self.dummies.is_empty() {
+        if self.outcomes.is_empty() && self.dummies.is_empty() {
             return;
         }
-        let mut report = Report::new(&self.fates).dummies(&self.dummies);
+        let mut report = Report::new(&self.outcomes).dummies(&self.dummies);
         let first = self.rtt_nanos == 0;
         let is_newest = |dummy: &PacketOutcome| seen_last == Some(dummy.seq);
         let is_of_dummy = self.dummies.last().is_some_and(is_newest);
@@ -375,7 +379,7 @@ impl Agent for Sender {
         self.controller.on_report(&mut inner(cx), &report);
         if let Some(samples) = &mut self.samples
             && let rtt = Duration::from_nanos(self.rtt_nanos)
-            && let Some(sample) = samples.add(cx.now, &self.fates, rtt, &self.controller)
+            && let Some(sample) = samples.add(cx.now, &self.outcomes, rtt, &self.controller)
         {
             cx.record(sample);
         }

@@ -68,13 +68,15 @@ fn input() -> impl Strategy<Value = Input> {
         proptest::option::of(span()),
         proptest::option::weighted(0.1, measured),
     )
-        .prop_map(|(fates, dummies, spurious, rtt, measured)| Input::Report {
-            packets: fates,
-            dummies,
-            spurious,
-            rtt,
-            measured,
-        });
+        .prop_map(
+            |(outcomes, dummies, spurious, rtt, measured)| Input::Report {
+                packets: outcomes,
+                dummies,
+                spurious,
+                rtt,
+                measured,
+            },
+        );
     let path = number().prop_map(|size| {
         Input::Change(Change::Path {
             packet_size: Bytes(size),

@@ -245,7 +245,7 @@ fn report(story: &mut Story<'_>, newest: u64, now: Time) -> Input {
             prior: None,
         });
     }
-    let fates = (0..count % 24).map(|_| {
+    let outcomes = (0..count % 24).map(|_| {
         let back = u64::from(story.byte());
         let sent = now.before(story.span());
         let outcome = match story.byte() {
@@ -263,7 +263,7 @@ fn report(story: &mut Story<'_>, newest: u64, now: Time) -> Input {
             outcome,
         }
     });
-    let packets: Vec<PacketOutcome> = fates.collect();
+    let packets: Vec<PacketOutcome> = outcomes.collect();
     let spurious = packets.iter().filter(|_| story.byte() > 250).copied();
     let spurious = spurious.collect();
     // Some, of any number, are of dummy packets.

@@ -130,9 +130,9 @@ mod tests {
             at: RemoteTime(7),
             ecn: Ecn::Ce,
         };
-        let fates = [fate(0, Outcome::Lost), fate(1, arrived)];
+        let outcomes = [fate(0, Outcome::Lost), fate(1, arrived)];
         let path = &mut Path::unmeasured();
-        let report = Report::new(&fates).rtt(Duration::from_millis(30));
+        let report = Report::new(&outcomes).rtt(Duration::from_millis(30));
         fixed.on_report(&mut cx, &report, path);
         assert_eq!(fixed.target(), Target::of(Rate::kbps(700)));
         let summary = fixed.summary(path);

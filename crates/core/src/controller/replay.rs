@@ -34,13 +34,13 @@ impl Input {
         match self {
             Self::Change(change) => controller.on_change(cx, change),
             Self::Report {
-                packets: fates,
+                packets: outcomes,
                 dummies,
                 spurious,
                 rtt,
                 measured,
             } => {
-                let mut report = Report::new(fates).dummies(dummies).spurious(spurious);
+                let mut report = Report::new(outcomes).dummies(dummies).spurious(spurious);
                 report.rtt = *rtt;
                 report.measured = *measured;
                 controller.on_report(cx, &report);

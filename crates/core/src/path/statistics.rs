@@ -40,8 +40,8 @@ impl Statistics {
         self.srtt = Some(self.srtt.map_or(sample, |srtt| (srtt * 7 + sample) / 8));
     }
 
-    fn on_outcomes(&mut self, fates: &[PacketOutcome]) {
-        for fate in fates {
+    fn on_outcomes(&mut self, outcomes: &[PacketOutcome]) {
+        for fate in outcomes {
             let lost = fate.outcome == Outcome::Lost;
             self.loss += LOSS_GAIN * (f64::from(u8::from(lost)) - self.loss);
             if let Outcome::Received { at, .. } = fate.outcome {
@@ -130,7 +130,7 @@ mod tests {
         let mut path = Statistics::default();
         let size = Bytes(1_200);
         let packets = rate.as_f64() / 9_600.0;
-        let fates: Vec<_> = (0..packets as u64)
+        let outcomes: Vec<_> = (0..packets as u64)
             .map(|seq| PacketOutcome {
                 flow: FlowId(0),
                 seq,
@@ -142,9 +142,11 @@ mod tests {
                 },
             })
             .collect();
-        let most = fates.len() / 40;
-        fates.chunks(most).for_each(|part| path.on_outcomes(part));
-        assert_eq!(path.reported(), fates.len() as u64);
+        let most = outcomes.len() / 40;
+        outcomes
+            .chunks(most)
+            .for_each(|part| path.on_outcomes(part));
+        assert_eq!(path.reported(), outcomes.len() as u64);
         assert!(path.arrivals.len() <= MAX_ARRIVALS);
         path.receive_rate()
     }

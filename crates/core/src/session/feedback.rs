@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::config::Streams;
-use super::history::{History, Learnt, Line, Stream};
+use super::history::{FeedbackResult, History, Line, Stream};
 use super::report_clock::ReportClock;
 use crate::control::{Context, Ecn};
 use crate::trace::{Event, FeedbackFault};
@@ -32,7 +32,7 @@ impl FeedbackReader {
         streams: Streams,
         history: &mut History,
         reordering: Duration,
-    ) -> Option<Learnt> {
+    ) -> Option<FeedbackResult> {
         if !self.read_blocks(cx, report, streams, history) {
             reject(cx, FeedbackFault::NoArrival);
             return None;
@@ -110,7 +110,7 @@ impl FeedbackReader {
         streams: Streams,
         history: &mut History,
         reordering: Duration,
-    ) -> Option<Learnt> {
+    ) -> Option<FeedbackResult> {
         if !streams.ssrcs().contains(&report.media()) {
             reject(cx, FeedbackFault::UnknownSource);
             return None;

@@ -37,7 +37,7 @@ pub struct Content {
 /// Packets in flight, and recently resolved ones.
 ///
 /// Feedback identifies packets by stream and 16-bit sequence number. Controllers need them in
-/// sending order, each with at most one fate. Memory is bounded by `MAX_PACKETS`.
+/// sending order, each with at most one outcome. Memory is bounded by `MAX_PACKETS`.
 #[derive(Debug, Default)]
 pub struct History {
     /// In sending order; the first has path sequence number `base`.
@@ -82,9 +82,9 @@ pub struct PacketRow {
 
 /// Result of one feedback packet.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Learnt {
+pub struct FeedbackResult {
     /// Newly resolved packets, in sending order.
-    pub fates: Vec<PacketOutcome>,
+    pub outcomes: Vec<PacketOutcome>,
     /// Media in the lost ones, in the same order.
     pub lost: Vec<Content>,
     /// Packets that were declared lost before and have arrived, in sending order.
@@ -214,7 +214,7 @@ impl History {
                 Some((Outcome::Lost, _)) => true,
                 Some((Outcome::Received { .. }, _)) => continue,
             };
-            // The controller receives a spurious loss apart from the fates.
+            // The controller receives a spurious loss apart from the outcomes.
             entry.outcome = Some((Outcome::Received { at: arrived, ecn }, spurious));
             self.arrivals.push((arrived, sent));
             if spurious {
@@ -255,38 +255,38 @@ impl History {
     }
 
     /// Moves the spurious losses of a feedback packet to `learnt`.
-    fn take_spurious(&mut self, learnt: &mut Learnt) {
+    fn take_spurious(&mut self, feedback: &mut FeedbackResult) {
         let mut spurious = core::mem::take(&mut self.spurious);
         spurious.sort_unstable();
         for seq in spurious.drain(..) {
-            learnt.spurious.extend(self.fate(seq));
+            feedback.spurious.extend(self.resolved(seq));
             let content = self.entry(seq).and_then(|entry| entry.content);
-            learnt.restored.extend(content);
+            feedback.restored.extend(content);
         }
         self.spurious = spurious;
     }
 
-    fn fate(&self, seq: u64) -> Option<PacketOutcome> {
+    fn resolved(&self, seq: u64) -> Option<PacketOutcome> {
         let entry = self.entry(seq)?;
         let (outcome, _) = entry.outcome?;
-        Some(entry.fate(seq, outcome))
+        Some(entry.resolved(seq, outcome))
     }
 
     /// Declares losses after all blocks of a feedback packet were applied, and returns the new
-    /// fates.
+    /// outcomes.
     ///
     /// A packet is lost when three packets sent after it have arrived (RFC 5348 section 5.1), or
     /// one that was sent a reordering window later (RFC 8985 section 6.2: at a few packets per
     /// frame, three arrivals take too long). While there is reordering, only the time criterion
     /// applies (RFC 8985 section 3.1). The window is at least `least`. A loss is taken back if the
     /// packet arrives after all.
-    pub fn settle(&mut self, now: Time, at: RemoteTime, least: Duration) -> Learnt {
+    pub fn settle(&mut self, now: Time, at: RemoteTime, least: Duration) -> FeedbackResult {
         self.measure_reordering(now);
-        let mut learnt = Learnt::default();
-        self.take_spurious(&mut learnt);
+        let mut feedback = FeedbackResult::default();
+        self.take_spurious(&mut feedback);
         let window = self.reordering.window(least);
         let Some((newest, newest_sent, is_timed)) = self.newest else {
-            return learnt;
+            return feedback;
         };
         let from = (self.settled.max(self.base) - self.base) as usize;
         let upto = ((newest + 1).saturating_sub(self.base) as usize).min(self.packets.len());
@@ -323,16 +323,16 @@ impl History {
                 // A holding time above the elapsed time is unknown or false.
                 let is_possible = is_timed && held <= elapsed + CLOCK_UNIT;
                 let rtt = is_possible.then(|| elapsed.saturating_sub(held));
-                learnt.rtt = rtt.filter(|rtt| *rtt <= MAX_RTT);
+                feedback.rtt = rtt.filter(|rtt| *rtt <= MAX_RTT);
             }
             let outcome = *outcome;
-            learnt.fates.push(entry.fate(seq, outcome));
+            feedback.outcomes.push(entry.resolved(seq, outcome));
             if outcome == Outcome::Lost {
-                learnt.lost.extend(entry.content);
+                feedback.lost.extend(entry.content);
             }
         }
         self.advance(now);
-        learnt
+        feedback
     }
 
     /// Whether a receiver report is about this session: the 16 low bits of its highest sequence
@@ -375,10 +375,10 @@ impl History {
         highest: u16,
         lost: u64,
         arrival: impl Fn(Time) -> RemoteTime,
-    ) -> Learnt {
-        let mut learnt = Learnt::default();
+    ) -> FeedbackResult {
+        let mut feedback = FeedbackResult::default();
         let Found::At(newest) = self.media.find(highest) else {
-            return learnt;
+            return feedback;
         };
         let from = (self.settled.max(self.base) - self.base) as usize;
         let upto = ((newest + 1).saturating_sub(self.base) as usize).min(self.packets.len());
@@ -402,18 +402,18 @@ impl History {
             entry.is_assumed = true;
             self.in_flight -= entry.size;
             let seq = self.base + (from + i) as u64;
-            learnt.fates.push(entry.fate(seq, outcome));
+            feedback.outcomes.push(entry.resolved(seq, outcome));
         }
         if let Some(entry) = self.entry_mut(newest) {
             entry.is_assumed = false;
         }
         self.advance(now);
-        learnt
+        feedback
     }
 
     /// Declares all packets in flight lost, after an outage.
-    pub fn write_off(&mut self, now: Time) -> Learnt {
-        let mut learnt = Learnt::default();
+    pub fn write_off(&mut self, now: Time) -> FeedbackResult {
+        let mut feedback = FeedbackResult::default();
         let from = (self.settled.max(self.base) - self.base) as usize;
         let from = from.min(self.packets.len());
         for (i, entry) in self.packets.range_mut(from..).enumerate() {
@@ -423,11 +423,11 @@ impl History {
             entry.outcome = Some((Outcome::Lost, true));
             self.in_flight -= entry.size;
             let seq = self.base + (from + i) as u64;
-            learnt.fates.push(entry.fate(seq, Outcome::Lost));
-            learnt.lost.extend(entry.content);
+            feedback.outcomes.push(entry.resolved(seq, Outcome::Lost));
+            feedback.lost.extend(entry.content);
         }
         self.advance(now);
-        learnt
+        feedback
     }
 
     /// Forgets which arrivals were reported last: other feedback may follow.
@@ -440,7 +440,7 @@ impl History {
         self.packets.len()
     }
 
-    /// Bytes sent whose fate is unknown.
+    /// Bytes sent whose outcome is unknown.
     pub fn in_flight(&self) -> Bytes {
         self.in_flight
     }
@@ -575,7 +575,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn fate(&self, seq: u64, outcome: Outcome) -> PacketOutcome {
+    fn resolved(&self, seq: u64, outcome: Outcome) -> PacketOutcome {
         PacketOutcome {
             flow: FlowId::default(),
             seq,

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use super::history::{History, Learnt};
+use super::history::{FeedbackResult, History};
 use crate::units::{Bytes, Rate, RemoteTime, Time, nanos};
 use crate::wire::rtcp::ReportBlock;
 
@@ -60,7 +60,7 @@ struct Traffic {
 #[derive(Debug)]
 pub struct ReportedInterval {
     /// Outcomes of the packets since the last block.
-    pub learnt: Learnt,
+    pub feedback: FeedbackResult,
     /// Share of them that was lost, in 0..=1.
     pub loss: f64,
 }
@@ -145,28 +145,31 @@ impl ReceiverReports {
             let delay = from + (to - from) * i128::from(part) / i128::from(span);
             RemoteTime(sent.as_nanos().saturating_add(delay as u64))
         };
-        let learnt = history.settle_evenly(now, highest, lost, arrival);
-        if learnt.fates.is_empty() {
-            return ReportedInterval { learnt, loss: 0.0 };
+        let feedback = history.settle_evenly(now, highest, lost, arrival);
+        if feedback.outcomes.is_empty() {
+            return ReportedInterval {
+                feedback,
+                loss: 0.0,
+            };
         }
         self.newest = Some((end, rtt));
         let gap = now.since(self.last.replace(now).unwrap_or(started));
         // The largest of about eight intervals.
         self.interval = gap.max(self.interval * 7 / 8);
         let mut packets = 0_usize;
-        for fate in &learnt.fates {
-            self.open.sent += fate.size;
-            if fate.outcome.is_received() {
+        for packet in &feedback.outcomes {
+            self.open.sent += packet.size;
+            if packet.outcome.is_received() {
                 packets += 1;
-                self.open.received += fate.size;
+                self.open.received += packet.size;
             }
         }
         self.open.span += Duration::from_nanos(span);
         if self.open.span >= SPAN {
             self.set_bounds();
         }
-        let loss = 1.0 - packets as f64 / learnt.fates.len() as f64;
-        ReportedInterval { learnt, loss }
+        let loss = 1.0 - packets as f64 / feedback.outcomes.len() as f64;
+        ReportedInterval { feedback, loss }
     }
 
     /// The stream continues after a pause in which nothing was sent. The pause is no part of an

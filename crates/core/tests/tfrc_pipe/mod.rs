@@ -64,7 +64,7 @@ pub(crate) struct Flow {
     missing: VecDeque<(u64, Time)>,
     reported_up_to: u64,
     event_began: Option<Time>,
-    fates: Vec<PacketOutcome>,
+    outcomes: Vec<PacketOutcome>,
 }
 
 impl Flow {
@@ -90,7 +90,7 @@ impl Flow {
             missing: VecDeque::new(),
             reported_up_to: 0,
             event_began: None,
-            fates: Vec::new(),
+            outcomes: Vec::new(),
             path,
         }
     }
@@ -152,8 +152,8 @@ impl Flow {
         if self.is_out(self.now) {
             return;
         }
-        let mut fates = core::mem::take(&mut self.fates);
-        fates.clear();
+        let mut outcomes = core::mem::take(&mut self.outcomes);
+        outcomes.clear();
         let mut rtt = None;
         while let Some(arrival) = self.in_flight.pop_front_if(|a| a.at <= written) {
             self.delivered += 1;
@@ -161,7 +161,7 @@ impl Flow {
             rtt = Some(arrival.at.since(arrival.sent) + self.path.rtt / 2);
             let at = RemoteTime(arrival.at.as_nanos() + 1_000_000_000_000);
             let ecn = Ecn::NotEct;
-            fates.push(fate(
+            outcomes.push(fate(
                 arrival.seq,
                 arrival.sent,
                 Outcome::Received { at, ecn },
@@ -172,7 +172,7 @@ impl Flow {
             .missing
             .pop_front_if(|(seq, _)| *seq + 3 <= self.reported_up_to)
         {
-            fates.push(fate(seq, sent, Outcome::Lost));
+            outcomes.push(fate(seq, sent, Outcome::Lost));
             if self
                 .event_began
                 .is_none_or(|began| sent > began + self.path.rtt)
@@ -181,12 +181,12 @@ impl Flow {
                 self.events += 1;
             }
         }
-        fates.sort_unstable_by_key(|fate| fate.seq);
+        outcomes.sort_unstable_by_key(|fate| fate.seq);
         if let Some(rtt) = rtt {
-            let report = Report::new(&fates).rtt(rtt);
+            let report = Report::new(&outcomes).rtt(rtt);
             self.with_controller(|controller, cx| controller.on_report(cx, &report));
         }
-        self.fates = fates;
+        self.outcomes = outcomes;
     }
 
     fn with_controller(&mut self, call: impl FnOnce(&mut RateControl, &mut Context<'_>)) {

@@ -159,12 +159,12 @@ fn frames_have_one_of_four_outcomes() {
             savable: frame != 2 && frame != 7,
         })
         .collect();
-    let fates: Vec<FrameState> = frame_outcomes(flow).iter().map(|s| s.fate).collect();
+    let outcomes: Vec<FrameState> = frame_outcomes(flow).iter().map(|s| s.fate).collect();
     let expected = {
         use FrameState::{Delivered as D, Dropped as X, Late as L, Lost as G};
         [D, D, D, L, G, X, X, G]
     };
-    assert_eq!(fates, expected);
+    assert_eq!(outcomes, expected);
 
     let texts = [
         "a.on_time_of_savable == 0.333333",

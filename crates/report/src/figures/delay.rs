@@ -101,7 +101,7 @@ fn marks(panel: &Panel, stories: &[FrameOutcome], top: f64) -> (String, String) 
     (dots, crosses)
 }
 
-/// Delays and fates of the frames, for the pointer.
+/// Delays and outcomes of the frames, for the pointer.
 fn frames(resolution: f64, colour: &'static str, stories: &[FrameOutcome]) -> Reading {
     let dots = stories.iter().map(|story| {
         let fate = match story.fate {

@@ -147,7 +147,7 @@ fn losses(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
     }
     let packets = flow.members.iter().flat_map(|m| &m.flow.packets);
     let packets = packets.filter(|row| row.kind != Kind::Dummy);
-    let fates = packets.filter_map(|row| {
+    let outcomes = packets.filter_map(|row| {
         let percent = match row.outcome {
             PacketOutcome::Lost => 100.0,
             PacketOutcome::Received => 0.0,
@@ -155,7 +155,7 @@ fn losses(view: &View<'_>, flow: &FlowView<'_>, width: f64) -> Bins {
         };
         Some((row.sent.as_secs_f64(), percent))
     });
-    Bins::new(view.span.0, view.span.1, width, fates)
+    Bins::new(view.span.0, view.span.1, width, outcomes)
 }
 
 /// Adjacent bars as one shape, so that no seams are visible.

@@ -21,11 +21,11 @@ impl Samples {
     pub(super) fn add(
         &mut self,
         now: Time,
-        fates: &[PacketOutcome],
+        outcomes: &[PacketOutcome],
         rtt: Duration,
         controller: &RateControl,
     ) -> Option<Event> {
-        for fate in fates {
+        for fate in outcomes {
             self.known += 1;
             match fate.outcome {
                 Outcome::Received { .. } => self.received += fate.size,

@@ -118,7 +118,7 @@ struct LoadedScenario {
 #[derive(Debug, Default)]
 struct ControllerLog {
     app_limited: Vec<bool>,
-    fates: Vec<PacketOutcome>,
+    outcomes: Vec<PacketOutcome>,
     rtts: Vec<Duration>,
 }
 
@@ -129,7 +129,7 @@ impl RateController for LoadedScenario {
     }
     fn on_report(&mut self, _: &mut Context<'_>, report: &Report<'_>, _: &mut Path) {
         let mut log = self.log.lock().expect("lock is poisoned");
-        log.fates.extend_from_slice(report.packets);
+        log.outcomes.extend_from_slice(report.packets);
         log.rtts.extend(report.rtt);
     }
     fn on_timeout(&mut self, cx: &mut Context<'_>, _: &mut Path) {
@@ -256,9 +256,9 @@ fn each_packet_has_one_fate_despite_lost_reports() {
     let mut pair = Pair::new(sender, rap(), &links);
     pair.run(ms(1_000));
     let log = log.lock().expect("lock is poisoned");
-    let seqs: Vec<u64> = log.fates.iter().map(|fate| fate.seq).collect();
+    let seqs: Vec<u64> = log.outcomes.iter().map(|fate| fate.seq).collect();
     let lost = log
-        .fates
+        .outcomes
         .iter()
         .filter(|fate| fate.outcome == Outcome::Lost);
     let lost: Vec<u64> = lost.map(|fate| fate.seq).collect();
@@ -266,7 +266,7 @@ fn each_packet_has_one_fate_despite_lost_reports() {
     let mut sorted = seqs.clone();
     sorted.sort_unstable();
     sorted.dedup();
-    assert_eq!(sorted.len(), seqs.len(), "a packet has several fates");
+    assert_eq!(sorted.len(), seqs.len(), "a packet has several outcomes");
     assert_eq!(sorted, (0..seqs.len() as u64).collect::<Vec<_>>());
     assert!(
         pair.sender.packets() - seqs.len() as u64 <= 3,
@@ -302,7 +302,7 @@ fn reports_repeat_runs_for_lost_reports() {
     assert_eq!(most(560, 1_000), Some(2));
     let log = log.lock().expect("lock is poisoned");
     let lost = |fate: &&PacketOutcome| fate.outcome == Outcome::Lost;
-    let lost = log.fates.iter().filter(lost).map(|fate| fate.seq);
+    let lost = log.outcomes.iter().filter(lost).map(|fate| fate.seq);
     let every_tenth: Vec<u64> = (1..12).map(|i| 10 * i).collect();
     assert_eq!(lost.collect::<Vec<_>>(), every_tenth);
 }
@@ -357,7 +357,7 @@ fn media_receiver_reports_at_a_constant_interval() {
         .collect();
     assert_eq!(reports, [10, 35, 60, 85], "no packet arrived after 66 ms");
     let log = log.lock().expect("lock is poisoned");
-    assert_eq!(log.fates.len(), 8);
+    assert_eq!(log.outcomes.len(), 8);
 }
 
 #[test]

@@ -24,12 +24,12 @@ pub(super) fn row(name: &str, config: &ControllerConfig) -> Row {
         shares: 1,
     };
     let mut controller = config.start(&Start::new(Time::ZERO, SIZE, demand));
-    let mut fates = Vec::with_capacity(PER_REPORT as usize);
+    let mut outcomes = Vec::with_capacity(PER_REPORT as usize);
     let mut times: Vec<f64> = (0..ROUNDS)
         .map(|round| {
             let begin = Instant::now();
             for report in 0..REPORTS {
-                step(&mut controller, &mut fates, round * REPORTS + report);
+                step(&mut controller, &mut outcomes, round * REPORTS + report);
             }
             begin.elapsed().as_nanos() as f64 / (REPORTS * PER_REPORT) as f64
         })
@@ -56,7 +56,7 @@ pub(super) fn row(name: &str, config: &ControllerConfig) -> Row {
 }
 
 /// The packets of one report, and the report.
-fn step(controller: &mut RateControl, fates: &mut Vec<PacketOutcome>, report: u64) {
+fn step(controller: &mut RateControl, outcomes: &mut Vec<PacketOutcome>, report: u64) {
     let mut rng = Seed(1).stream("bench/cost");
     let mut cx = Context {
         now: Time::ZERO,
@@ -64,7 +64,7 @@ fn step(controller: &mut RateControl, fates: &mut Vec<PacketOutcome>, report: u6
         trace: &mut (),
     };
     let packets = report * PER_REPORT..(report + 1) * PER_REPORT;
-    fates.clear();
+    outcomes.clear();
     for seq in packets.clone() {
         cx.now = sent_at(seq);
         let packet = Sent {
@@ -83,7 +83,7 @@ fn step(controller: &mut RateControl, fates: &mut Vec<PacketOutcome>, report: u6
                 ecn: Ecn::NotEct,
             }
         };
-        fates.push(PacketOutcome {
+        outcomes.push(PacketOutcome {
             flow: FlowId(0),
             seq,
             size: SIZE,
@@ -92,7 +92,7 @@ fn step(controller: &mut RateControl, fates: &mut Vec<PacketOutcome>, report: u6
         });
     }
     cx.now = sent_at(packets.end) + 2 * ONE_WAY;
-    let report = Report::new(fates).rtt(2 * ONE_WAY);
+    let report = Report::new(outcomes).rtt(2 * ONE_WAY);
     controller.on_report(&mut cx, black_box(&report));
     black_box(controller.target());
 }

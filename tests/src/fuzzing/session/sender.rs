@@ -516,7 +516,7 @@ impl RateController for Watched {
         self.check(cx.now, |contract| {
             let mut last = None;
             for fate in report.packets {
-                assert!(last < Some(fate.seq), "fates are not in sending order");
+                assert!(last < Some(fate.seq), "outcomes are not in sending order");
                 last = Some(fate.seq);
                 let sent = contract.take(fate.seq);
                 assert_eq!(

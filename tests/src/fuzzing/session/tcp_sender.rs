@@ -41,7 +41,7 @@ struct Scene {
     ordered: u64,
     /// Whether the source has ended.
     pictures: u64,
-    fates: BTreeMap<u64, bool>,
+    outcomes: BTreeMap<u64, bool>,
     arrived: u64,
 }
 
@@ -75,7 +75,7 @@ impl Scene {
             missing: None,
             ordered: 0,
             pictures: 0,
-            fates: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
             arrived: 0,
         }
     }
@@ -186,7 +186,7 @@ impl Scene {
         for row in rows {
             let left = row.left.is_some();
             assert_ne!(left, row.dropped.is_some(), "a frame leaves or is dropped");
-            assert!(self.fates.insert(row.frame, left).is_none(), "one fate");
+            assert!(self.outcomes.insert(row.frame, left).is_none(), "one fate");
         }
     }
 
@@ -206,16 +206,16 @@ impl Scene {
         self.check();
         assert!(self.sender.is_done(), "the sender does not finish");
         assert!(self.receiver.is_over());
-        let left = self.fates.values().filter(|left| **left).count();
+        let left = self.outcomes.values().filter(|left| **left).count();
         assert_eq!(left as u64, self.arrived);
         if self.capture == Capture::Source {
-            assert!(self.fates.keys().all(|frame| *frame < self.pictures));
+            assert!(self.outcomes.keys().all(|frame| *frame < self.pictures));
         } else {
-            let captured = self.missing.unwrap_or(self.fates.len() as u64);
-            let until_end = self.fates.keys().copied().take_while(|f| *f < captured);
-            assert!((0..captured).eq(until_end) && self.fates.keys().all(|f| *f < 40));
+            let captured = self.missing.unwrap_or(self.outcomes.len() as u64);
+            let until_end = self.outcomes.keys().copied().take_while(|f| *f < captured);
+            assert!((0..captured).eq(until_end) && self.outcomes.keys().all(|f| *f < 40));
         }
-        let missing = self.missing.and_then(|frame| self.fates.get(&frame));
+        let missing = self.missing.and_then(|frame| self.outcomes.get(&frame));
         assert_eq!(
             missing, None,
             "a picture that the source lacked has no fate"

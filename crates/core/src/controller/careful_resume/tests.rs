@@ -67,9 +67,9 @@ impl Flow {
                 }
             },
         };
-        let fates: Vec<PacketOutcome> = (first..end).map(fate).collect();
+        let outcomes: Vec<PacketOutcome> = (first..end).map(fate).collect();
         if self.resume.is_on() {
-            let report = Report::new(&fates).rtt(rtt);
+            let report = Report::new(&outcomes).rtt(rtt);
             self.resume.on_report(self.now, &report, SLOW);
         }
     }

@@ -1,4 +1,4 @@
-//! The loss event rate, from the fates of packets (RFC 5348 section 5).
+//! The loss event rate, from the outcomes of packets (RFC 5348 section 5).
 
 use core::time::Duration;
 

@@ -147,7 +147,7 @@ mod tests {
     ) -> Vec<(u64, Transition)> {
         let mut transitions = vec![];
         for start in (from..to).step_by(100) {
-            let fates: Vec<PacketOutcome> = (start..start + 100)
+            let outcomes: Vec<PacketOutcome> = (start..start + 100)
                 .step_by(gap as usize)
                 .map(|ms| PacketOutcome {
                     flow: FlowId(0),
@@ -168,7 +168,7 @@ mod tests {
                 at_floor,
             };
             let transition =
-                detector.on_report(Time::from_millis(now), &Report::new(&fates), state);
+                detector.on_report(Time::from_millis(now), &Report::new(&outcomes), state);
             transitions.extend(transition.map(|t| (now, t)));
         }
         transitions

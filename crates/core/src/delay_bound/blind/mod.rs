@@ -231,7 +231,7 @@ mod tests {
         path.forecast.observe_drop(Time::ZERO, capacity, &config);
         for n in (0..60).step_by(2) {
             let queue = if n < 10 { 0 } else { 7 };
-            let fates = [n, n + 1].map(|seq| PacketOutcome {
+            let outcomes = [n, n + 1].map(|seq| PacketOutcome {
                 flow: FlowId(0),
                 seq,
                 size: Bytes(1_250),
@@ -246,7 +246,7 @@ mod tests {
                 rng: &mut Seed(1).stream("blind"),
                 trace: &mut (),
             };
-            path.on_report(&mut cx, &Report::new(&fates), limits);
+            path.on_report(&mut cx, &Report::new(&outcomes), limits);
         }
         path.forecast.measured().unwrap()
     }

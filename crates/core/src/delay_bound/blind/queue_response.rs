@@ -191,12 +191,12 @@ mod tests {
         }
 
         fn report(&mut self, gap: u64, arrivals: u64, grew: bool, level: i64) -> Option<Verdict> {
-            let mut fates = vec![];
+            let mut outcomes = vec![];
             for _ in 0..10 {
                 self.seq += 1;
                 self.sent_ms += gap;
                 self.arrived_ms += arrivals;
-                fates.push(PacketOutcome {
+                outcomes.push(PacketOutcome {
                     flow: FlowId(0),
                     seq: self.seq,
                     size: Bytes(1_250),
@@ -209,7 +209,7 @@ mod tests {
             }
             let now = Time::from_millis(self.arrived_ms + 20);
             self.response
-                .on_report(now, &Report::new(&fates), grew, level * MS, MS)
+                .on_report(now, &Report::new(&outcomes), grew, level * MS, MS)
         }
     }
 

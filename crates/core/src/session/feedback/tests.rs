@@ -36,11 +36,11 @@ fn read(after: i64) -> (Option<u128>, i64) {
             trace: &mut (),
         };
         let streams = Streams::with_ssrcs(SSRC, 2);
-        let learnt = reader
+        let feedback = reader
             .read(&mut cx, &ccfb, streams, &mut history, Duration::ZERO)
             .unwrap();
-        rtt = learnt.rtt.map(|rtt| rtt.as_millis());
-        arrivals.extend(learnt.fates.iter().map(|fate| match fate.outcome {
+        rtt = feedback.rtt.map(|rtt| rtt.as_millis());
+        arrivals.extend(feedback.outcomes.iter().map(|packet| match packet.outcome {
             Outcome::Received { at, .. } => (at.0 / 1_000_000).cast_signed(),
             Outcome::Lost => panic!("no arrival"),
         }));

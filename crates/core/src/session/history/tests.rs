@@ -50,14 +50,18 @@ fn three_later_arrivals_declare_a_loss_and_one_does_not() {
     (0..5).for_each(|i| send(&mut h, i, 65_533 + i));
     let lines = [got(65_534, 5), got(65_535, 4)];
     h.on_feedback(Stream::Media, remote(100), &lines);
-    let learnt = h.settle(Time::from_millis(60), remote(100), REORDERING);
-    assert_eq!(learnt.fates.len(), 2);
-    assert!(learnt.lost.is_empty());
-    assert_eq!(learnt.rtt, Some(Duration::from_millis(60 - 2 - 4)));
+    let feedback = h.settle(Time::from_millis(60), remote(100), REORDERING);
+    assert_eq!(feedback.outcomes.len(), 2);
+    assert!(feedback.lost.is_empty());
+    assert_eq!(feedback.rtt, Some(Duration::from_millis(60 - 2 - 4)));
 
     h.on_feedback(Stream::Media, remote(110), &[got(0, 1)]);
-    let learnt = h.settle(Time::from_millis(70), remote(110), REORDERING);
-    let outcomes: Vec<_> = learnt.fates.iter().map(|f| (f.seq, f.outcome)).collect();
+    let feedback = h.settle(Time::from_millis(70), remote(110), REORDERING);
+    let outcomes: Vec<_> = feedback
+        .outcomes
+        .iter()
+        .map(|f| (f.seq, f.outcome))
+        .collect();
     assert_eq!(outcomes[0], (0, Outcome::Lost));
     assert_eq!(outcomes.len(), 2);
     assert_eq!(h.in_flight(), Bytes(1_200));
@@ -78,8 +82,8 @@ fn on_a_reordering_path_only_time_declares_a_loss() {
     assert!(h.settle(at, remote(110), REORDERING).lost.is_empty());
     send(&mut h, 30, 9);
     h.on_feedback(Stream::Media, remote(140), &[got(9, 1)]);
-    let learnt = h.settle(Time::from_millis(90), remote(140), REORDERING);
-    assert_eq!(learnt.lost.len(), 3);
+    let feedback = h.settle(Time::from_millis(90), remote(140), REORDERING);
+    assert_eq!(feedback.lost.len(), 3);
 }
 
 #[test]
@@ -88,8 +92,8 @@ fn one_much_later_arrival_declares_a_loss() {
     send(&mut h, 0, 7);
     send(&mut h, 25, 8);
     h.on_feedback(Stream::Media, remote(100), &[got(8, 1)]);
-    let learnt = h.settle(Time::from_millis(90), remote(100), REORDERING);
-    assert_eq!(learnt.lost, [CONTENT]);
+    let feedback = h.settle(Time::from_millis(90), remote(100), REORDERING);
+    assert_eq!(feedback.lost, [CONTENT]);
 }
 
 #[test]
@@ -98,15 +102,15 @@ fn a_written_off_packet_that_arrives_is_a_spurious_loss() {
     (0..9).for_each(|i| send(&mut h, i, i));
     h.on_feedback(Stream::Media, remote(100), &[got(0, 1)]);
     h.settle(Time::from_millis(50), remote(100), REORDERING);
-    assert_eq!(h.write_off(Time::from_secs(1)).fates.len(), 8);
+    assert_eq!(h.write_off(Time::from_secs(1)).outcomes.len(), 8);
     h.on_feedback(Stream::Media, remote(1_100), &[got(3, 1)]);
-    let learnt = h.settle(Time::from_secs(1), remote(1_100), REORDERING);
-    let arrived: Vec<u64> = learnt.spurious.iter().map(|f| f.seq).collect();
-    assert_eq!((learnt.fates.len(), arrived), (0, vec![3]));
+    let feedback = h.settle(Time::from_secs(1), remote(1_100), REORDERING);
+    let arrived: Vec<u64> = feedback.spurious.iter().map(|f| f.seq).collect();
+    assert_eq!((feedback.outcomes.len(), arrived), (0, vec![3]));
     assert_eq!(h.in_flight(), Bytes::ZERO);
     h.on_feedback(Stream::Media, remote(1_200), &[got(3, 101)]);
     let again = h.settle(Time::from_secs(2), remote(1_200), REORDERING);
-    assert_eq!(again, Learnt::default());
+    assert_eq!(again, FeedbackResult::default());
 }
 
 //= rfc5348-5.1-late-arrival (test)
@@ -115,18 +119,18 @@ fn a_spurious_loss_is_taken_back_and_extends_the_window() {
     let mut h = History::new(false);
     (0..10).for_each(|i| send(&mut h, i * 10, i));
     h.on_feedback(Stream::Media, remote(200), &[got(0, 60), got(4, 1)]);
-    let learnt = h.settle(Time::from_millis(150), remote(200), REORDERING);
-    assert_eq!(learnt.lost.len(), 2);
+    let feedback = h.settle(Time::from_millis(150), remote(200), REORDERING);
+    assert_eq!(feedback.lost.len(), 2);
     assert!(!h.has_arrived(1));
     // Packet 1 arrives 30 ms behind packet 4, so 3 and 5 may be as late; and 2 is lost.
     h.on_feedback(Stream::Media, remote(210), &[got(1, 1), got(7, 0)]);
-    let learnt = h.settle(Time::from_millis(160), remote(210), REORDERING);
-    let arrived: Vec<u64> = learnt.spurious.iter().map(|f| f.seq).collect();
-    assert_eq!((arrived, learnt.lost.len()), (vec![1], 1));
+    let feedback = h.settle(Time::from_millis(160), remote(210), REORDERING);
+    let arrived: Vec<u64> = feedback.spurious.iter().map(|f| f.seq).collect();
+    assert_eq!((arrived, feedback.lost.len()), (vec![1], 1));
     assert!(h.has_arrived(1));
     h.on_feedback(Stream::Media, remote(220), &[got(8, 1)]);
-    let learnt = h.settle(Time::from_millis(170), remote(220), REORDERING);
-    assert!(learnt.lost.is_empty(), "{learnt:?}");
+    let feedback = h.settle(Time::from_millis(170), remote(220), REORDERING);
+    assert!(feedback.lost.is_empty(), "{feedback:?}");
 }
 
 #[test]
@@ -134,8 +138,8 @@ fn an_arrival_without_a_time_yields_no_rtt() {
     let mut h = History::new(false);
     send(&mut h, 0, 7);
     h.on_feedback(Stream::Media, remote(9_000), &[got(7, 8_000)]);
-    let learnt = h.settle(Time::from_millis(60), remote(9_000), REORDERING);
-    assert_eq!((learnt.fates.len(), learnt.rtt), (1, None));
+    let feedback = h.settle(Time::from_millis(60), remote(9_000), REORDERING);
+    assert_eq!((feedback.outcomes.len(), feedback.rtt), (1, None));
 }
 
 #[test]
@@ -147,10 +151,10 @@ fn an_arrival_at_an_unknown_time_is_one_at_the_report() {
         received: Some((None, Ecn::NotEct)),
     };
     h.on_feedback(Stream::Media, remote(9_000), &[line]);
-    let learnt = h.settle(Time::from_millis(60), remote(9_000), REORDERING);
+    let feedback = h.settle(Time::from_millis(60), remote(9_000), REORDERING);
     let (at, ecn) = (remote(9_000), Ecn::NotEct);
-    assert_eq!(learnt.fates[0].outcome, Outcome::Received { at, ecn });
-    assert_eq!(learnt.rtt, None);
+    assert_eq!(feedback.outcomes[0].outcome, Outcome::Received { at, ecn });
+    assert_eq!(feedback.rtt, None);
 }
 
 #[test]
@@ -182,9 +186,12 @@ fn ce_mark_counts_only_on_ect_packets() {
         };
         let mangled = h.on_feedback(Stream::Media, remote(50), &[line]);
         assert_eq!(mangled, sent == Ecn::NotEct);
-        let learnt = h.settle(Time::from_millis(60), remote(50), REORDERING);
+        let feedback = h.settle(Time::from_millis(60), remote(50), REORDERING);
         let at = remote(50);
-        assert_eq!(learnt.fates[0].outcome, Outcome::Received { at, ecn: seen });
+        assert_eq!(
+            feedback.outcomes[0].outcome,
+            Outcome::Received { at, ecn: seen }
+        );
     }
 }
 
@@ -206,8 +213,8 @@ fn packets_of_a_receiver_report_may_be_missing() {
     let mut h = History::new(false);
     (0..6).for_each(|i| send(&mut h, i, i));
     let arrival = |sent: Time| RemoteTime(sent.as_nanos());
-    let learnt = h.settle_evenly(Time::from_millis(50), 3, 1, arrival);
-    assert_eq!(learnt.fates.len(), 4);
+    let feedback = h.settle_evenly(Time::from_millis(50), 3, 1, arrival);
+    assert_eq!(feedback.outcomes.len(), 4);
     let missing = [0, 1, 2, 3, 4, 5].map(|seq| h.missing_content(seq).is_some());
     assert_eq!(missing, [true, true, true, false, true, true]);
     // Feedback per packet is certain.

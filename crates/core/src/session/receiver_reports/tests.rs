@@ -39,8 +39,8 @@ fn block(highest: u32, cumulative_lost: i32, fraction_lost: u8) -> ReportBlock {
 }
 
 fn lost(reported: &ReportedInterval) -> Vec<u64> {
-    let fates = reported.learnt.fates.iter();
-    let lost = fates.filter(|f| f.outcome == Outcome::Lost);
+    let outcomes = reported.feedback.outcomes.iter();
+    let lost = outcomes.filter(|f| f.outcome == Outcome::Lost);
     lost.map(|f| f.seq).collect()
 }
 
@@ -53,7 +53,7 @@ fn losses_are_spread_over_the_interval_of_a_report() {
     let first = block(65_536 + 463, 50, 26);
     let first = reports.on_block(at, 7, &first, (Time::ZERO, RTT), &mut history);
     // 26 / 256 of 500 packets; the newest packet has arrived.
-    assert_eq!(first.learnt.fates.len(), 500);
+    assert_eq!(first.feedback.outcomes.len(), 500);
     let positions = lost(&first);
     assert_eq!(positions.len(), 50);
     assert!(
@@ -77,10 +77,14 @@ fn losses_are_spread_over_the_interval_of_a_report() {
     assert_eq!(lost(&second).len(), 5);
     assert_eq!(reports.interval(), Duration::from_secs(5));
     // The delay grows with the round-trip time, so that the receive rate is below the send rate.
-    let delays = second.learnt.fates.iter().filter_map(|f| match f.outcome {
-        Outcome::Received { at, .. } => Some(at.0 - f.sent.as_nanos()),
-        Outcome::Lost => None,
-    });
+    let delays = second
+        .feedback
+        .outcomes
+        .iter()
+        .filter_map(|f| match f.outcome {
+            Outcome::Received { at, .. } => Some(at.0 - f.sent.as_nanos()),
+            Outcome::Lost => None,
+        });
     let delays: Vec<u64> = delays.collect();
     assert!(delays.is_sorted());
     assert_eq!(delays.last(), Some(&200_000_000));
@@ -95,10 +99,14 @@ fn repeated_and_forged_reports_have_no_outcomes() {
         let block = block(highest, cumulative, 0);
         let timing = (Time::ZERO, RTT);
         let read = reports.on_block(Time::from_millis(now), 7, &block, timing, &mut history);
-        (read.learnt.fates.len(), lost(&read).len(), reports.bounds())
+        (
+            read.feedback.outcomes.len(),
+            lost(&read).len(),
+            reports.bounds(),
+        )
     };
-    let (fates, _, bounds) = read(150, 0, 600);
-    assert_eq!(fates, 51);
+    let (outcomes, _, bounds) = read(150, 0, 600);
+    assert_eq!(outcomes, 51);
     assert_eq!(read(150, 0, 610), (0, 0, bounds));
     // Duplicates lower the cumulative number of losses (RFC 3550 section 6.4.1).
     assert_eq!(read(160, -5, 700).1, 0);

@@ -9,7 +9,7 @@ use crate::control::Context;
 use crate::session::breaker::ReportView;
 use crate::session::config::KnownPath;
 use crate::session::feedback::{FeedbackReader, reject};
-use crate::session::history::{Content, Learnt};
+use crate::session::history::{Content, FeedbackResult};
 use crate::session::receiver_reports::{ReceiverReports, ReportedInterval};
 use crate::trace::{Event, FeedbackFault, KeyCause};
 use crate::units::Time;
@@ -83,14 +83,14 @@ impl MediaSender {
                 Rtcp::Ccfb(report) if !self.on_probe_feedback(cx, &report) => {}
                 Rtcp::Ccfb(report) => {
                     let (reader, history) = (&mut self.feedback.reader, &mut self.wire.history);
-                    let learnt = reader.read(cx, &report, streams, history, reordering);
-                    self.on_per_packet(cx, learnt, true);
+                    let feedback = reader.read(cx, &report, streams, history, reordering);
+                    self.on_per_packet(cx, feedback, true);
                 }
                 Rtcp::Twcc(report) => {
                     let (reader, history) = (&mut self.feedback.reader, &mut self.wire.history);
-                    let learnt = reader.read_transport(cx, &report, streams, history, reordering);
-                    let learnt = learnt.map(|learnt| self.on_transport(cx, learnt));
-                    self.on_per_packet(cx, learnt, false);
+                    let feedback = reader.read_transport(cx, &report, streams, history, reordering);
+                    let feedback = feedback.map(|feedback| self.on_transport(cx, feedback));
+                    self.on_per_packet(cx, feedback, false);
                 }
                 Rtcp::ArrivedDscp(report) => self.on_arrived_dscp(cx, &report),
                 Rtcp::Nack(nack) => self.on_nack(cx, &nack),
@@ -204,7 +204,7 @@ impl MediaSender {
         mut reported: ReportedInterval,
         rtt: Option<Duration>,
     ) {
-        if !reported.learnt.fates.is_empty() {
+        if !reported.feedback.outcomes.is_empty() {
             if self.wire.peer == Peer::Silent {
                 self.wire.peer = Peer::ReceiverReports;
                 cx.trace.record(cx.now, Event::PeerReportsOnly);
@@ -217,8 +217,8 @@ impl MediaSender {
             self.wire.set_interval(cx, interval);
             self.feedback.last_progress = cx.now;
         }
-        reported.learnt.rtt = rtt;
-        self.on_outcomes(cx, &reported.learnt);
+        reported.feedback.rtt = rtt;
+        self.on_outcomes(cx, &reported.feedback);
     }
 
     /// After [`SILENCE`] without feedback about the first packets, the controller must not expect
@@ -251,9 +251,13 @@ impl MediaSender {
     /// Transport-wide feedback: its interval is that of the peer's RTCP (RFC 3550 section 6.3.1),
     /// which depends on the rate of the stream. The time for which feedback waits for the next
     /// RTCP packet is unknown, so sender reports give the round-trip time where there are any.
-    fn on_transport(&mut self, cx: &mut Context<'_>, mut learnt: Learnt) -> Learnt {
+    fn on_transport(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut feedback: FeedbackResult,
+    ) -> FeedbackResult {
         if self.wire.has_rtt() {
-            learnt.rtt = None;
+            feedback.rtt = None;
         }
         let transport = self.feedback.transport;
         let (last, interval) = transport.unwrap_or((cx.now, FIRST_INTERVAL));
@@ -264,12 +268,12 @@ impl MediaSender {
             self.feedback.transport = Some((cx.now, interval));
             self.wire.set_interval(cx, interval);
         }
-        learnt
+        feedback
     }
 
     /// Processes valid per-packet feedback, with ECN fields or without; `None` was rejected.
-    fn on_per_packet(&mut self, cx: &mut Context<'_>, learnt: Option<Learnt>, ecn: bool) {
-        let Some(learnt) = learnt else {
+    fn on_per_packet(&mut self, cx: &mut Context<'_>, feedback: Option<FeedbackResult>, ecn: bool) {
+        let Some(feedback) = feedback else {
             return;
         };
         self.feedback.is_believed = true;
@@ -279,8 +283,8 @@ impl MediaSender {
         }
         self.wire.peer = Peer::PerPacket { ecn };
         self.wire.breaker.on_rtcp(cx.now);
-        let progress = learnt.fates.iter().any(|f| f.outcome.is_received());
-        let progress = progress || !learnt.spurious.is_empty();
+        let progress = feedback.outcomes.iter().any(|f| f.outcome.is_received());
+        let progress = progress || !feedback.spurious.is_empty();
         if progress {
             self.feedback.disprove_bye(cx.now);
             self.feedback.last_progress = cx.now;
@@ -289,7 +293,7 @@ impl MediaSender {
                 self.end_blackout(cx, since);
             }
         }
-        self.on_outcomes(cx, &learnt);
+        self.on_outcomes(cx, &feedback);
         if let Some(view) = self.wire.take_report(cx.now) {
             self.update_breaker(cx, view);
         }
@@ -302,15 +306,15 @@ impl MediaSender {
     }
 
     /// Passes new packet outcomes to the controller and the path statistics, and schedules retransmissions.
-    fn on_outcomes(&mut self, cx: &mut Context<'_>, learnt: &Learnt) {
-        if learnt.fates.is_empty() && learnt.spurious.is_empty() {
+    fn on_outcomes(&mut self, cx: &mut Context<'_>, feedback: &FeedbackResult) {
+        if feedback.outcomes.is_empty() && feedback.spurious.is_empty() {
             return;
         }
-        self.wire.on_outcomes(cx, learnt);
-        self.protection.on_spurious(&learnt.restored);
+        self.wire.on_outcomes(cx, feedback);
+        self.protection.on_spurious(&feedback.restored);
         let queueing = self.wire.srtt().saturating_sub(self.wire.one_way() * 2);
-        let (fates, lost) = (&learnt.fates, &learnt.lost);
-        for content in self.protection.on_outcomes(fates, lost, queueing) {
+        let (outcomes, lost) = (&feedback.outcomes, &feedback.lost);
+        for content in self.protection.on_outcomes(outcomes, lost, queueing) {
             self.on_lost(content);
         }
     }
@@ -392,11 +396,11 @@ impl MediaSender {
                 // If no RTCP was received before, any RTCP proves that the path is restored. If
                 // only the forward path failed, only an answer to a probe does.
                 if no_rtcp || answered.is_some_and(|(at, _)| at > since) {
-                    let learnt = self.wire.history.write_off(cx.now);
+                    let feedback = self.wire.history.write_off(cx.now);
                     self.end_blackout(cx, since);
                     let wire = &mut self.wire;
                     wire.pacer.allow_burst(cx.now, wire.one_way() * 2);
-                    self.on_outcomes(cx, &learnt);
+                    self.on_outcomes(cx, &feedback);
                 }
             }
             Phase::Stopped => {

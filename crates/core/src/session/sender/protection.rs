@@ -178,7 +178,7 @@ impl Protection {
     /// at a long queue are congestion: a lower rate avoids them, and parity packets would add to it.
     pub(super) fn on_outcomes(
         &mut self,
-        fates: &[PacketOutcome],
+        outcomes: &[PacketOutcome],
         lost: &[Content],
         queueing: Duration,
     ) -> Vec<Content> {
@@ -186,11 +186,11 @@ impl Protection {
         for &content in lost {
             self.blocks.on_lost(content, &mut hopeless);
         }
-        for fate in fates {
-            let received = fate.outcome.is_received();
+        for packet in outcomes {
+            let received = packet.outcome.is_received();
             let is_error = !received && queueing < CONGESTED;
             self.losses.on_outcome(is_error);
-            self.blocks.on_outcome(fate.seq, received, &mut hopeless);
+            self.blocks.on_outcome(packet.seq, received, &mut hopeless);
         }
         hopeless
     }

@@ -70,7 +70,7 @@ pub enum SenderFailure {
 pub struct QueueLengths {
     /// Packets in the history.
     pub packets: usize,
-    /// Bytes of these without a fate.
+    /// Bytes of these without an outcome.
     pub in_flight: Bytes,
     /// Frames kept for retransmission.
     pub kept: usize,

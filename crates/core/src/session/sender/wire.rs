@@ -10,7 +10,7 @@ use crate::delay_bound::PlannerConfig;
 use crate::random::unit;
 use crate::session::breaker::{Breaker, ReportView};
 use crate::session::config::SenderConfig;
-use crate::session::history::{Content, History, Learnt, Stream};
+use crate::session::history::{Content, FeedbackResult, History, Stream};
 use crate::session::pacer::Pacer;
 use crate::session::receiver_reports::ReceiverReports;
 use crate::trace::{BreakerCause, Event};
@@ -297,16 +297,16 @@ impl Wire {
     }
 
     /// New packet outcomes, for the controller and the path statistics.
-    pub(super) fn on_outcomes(&mut self, cx: &mut Context<'_>, learnt: &Learnt) {
-        for fate in &learnt.fates {
-            let received = fate.outcome.is_received();
+    pub(super) fn on_outcomes(&mut self, cx: &mut Context<'_>, feedback: &FeedbackResult) {
+        for packet in &feedback.outcomes {
+            let received = packet.outcome.is_received();
             self.outcomes[usize::from(received)] += 1;
             if received {
-                self.newest_arrival = self.newest_arrival.max(fate.seq);
+                self.newest_arrival = self.newest_arrival.max(packet.seq);
             }
         }
-        let mut report = Report::new(&learnt.fates).spurious(&learnt.spurious);
-        report.rtt = learnt.rtt;
+        let mut report = Report::new(&feedback.outcomes).spurious(&feedback.spurious);
+        report.rtt = feedback.rtt;
         //= rfc8083-7-ecn
         self.control.on_report(cx, &report);
         let target = self.target();

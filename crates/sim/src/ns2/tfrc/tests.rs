@@ -59,7 +59,7 @@ impl Flow {
     /// later, some are lost, and the report is at the end of the round trip.
     fn round(&mut self, packets: u64, lost: &[u64]) {
         let began = self.now;
-        let mut fates = Vec::new();
+        let mut outcomes = Vec::new();
         for n in 0..packets {
             self.now = began + RTT * n as u32 / packets as u32;
             let sent = Sent {
@@ -77,7 +77,7 @@ impl Flow {
                     ecn: Ecn::NotEct,
                 }
             };
-            fates.push(PacketOutcome {
+            outcomes.push(PacketOutcome {
                 flow: FlowId(0),
                 seq: self.seq,
                 size: Bytes(1_000),
@@ -89,7 +89,7 @@ impl Flow {
         }
         let hold = self.now.since(began);
         self.now = began + RTT + hold;
-        self.call(|tfrc, cx, path| tfrc.on_report(cx, &Report::new(&fates).rtt(RTT), path));
+        self.call(|tfrc, cx, path| tfrc.on_report(cx, &Report::new(&outcomes).rtt(RTT), path));
         self.now = began + RTT;
     }
 

@@ -24,16 +24,16 @@ fn fate(seq: u64, sent_ms: u64, arrived_ms: u64) -> PacketOutcome {
     }
 }
 
-fn report(meter: &mut PathMeter, now_ms: u64, fates: &[PacketOutcome]) -> Reading {
+fn report(meter: &mut PathMeter, now_ms: u64, outcomes: &[PacketOutcome]) -> Reading {
     meter
-        .on_report(Time::from_millis(now_ms), &Report::new(fates))
+        .on_report(Time::from_millis(now_ms), &Report::new(outcomes))
         .unwrap()
 }
 
 /// One packet per 10 ms without queueing: 1 Mb/s.
 fn quiet(meter: &mut PathMeter, from: u64, to: u64) -> Reading {
-    let fates: Vec<_> = (from..to).map(|n| fate(n, n * 10, n * 10 + 30)).collect();
-    report(meter, to * 10 + 30, &fates)
+    let outcomes: Vec<_> = (from..to).map(|n| fate(n, n * 10, n * 10 + 30)).collect();
+    report(meter, to * 10 + 30, &outcomes)
 }
 
 #[test]
@@ -54,10 +54,10 @@ fn capacity_drop_is_detected_in_the_first_report() {
     let mut meter = PathMeter::new();
     quiet(&mut meter, 0, 10);
     // From packet 10 on, the path takes 40 ms per packet: 250 kb/s.
-    let fates: Vec<_> = (0..10)
+    let outcomes: Vec<_> = (0..10)
         .map(|n| fate(10 + n, 100 + n * 10, 130 + n * 40))
         .collect();
-    let reading = report(&mut meter, 520, &fates);
+    let reading = report(&mut meter, 520, &outcomes);
     assert!(reading.grew);
     let c = reading.capacity.unwrap().rate;
     assert!(c >= Rate::kbps(245) && c <= Rate::kbps(255), "{c:?}");
@@ -69,10 +69,10 @@ fn capacity_drop_has_a_hint_before_a_sample() {
     let mut meter = PathMeter::new();
     quiet(&mut meter, 0, 10);
     // Three packets at 40 ms each: 250 kb/s, from two gaps.
-    let fates: Vec<_> = (0..3)
+    let outcomes: Vec<_> = (0..3)
         .map(|n| fate(10 + n, 100 + n * 10, 170 + n * 40))
         .collect();
-    let reading = report(&mut meter, 270, &fates);
+    let reading = report(&mut meter, 270, &outcomes);
     assert!(reading.grew && reading.capacity.is_none());
     let hint = reading.hint.unwrap();
     assert!(hint > Rate::kbps(240) && hint < Rate::kbps(260), "{hint:?}");
@@ -111,10 +111,10 @@ fn outage_is_not_a_capacity_sample() {
     let mut meter = PathMeter::new();
     quiet(&mut meter, 0, 10);
     // 300 ms without an arrival, then packets at intervals of 2 ms.
-    let fates: Vec<_> = (0..30)
+    let outcomes: Vec<_> = (0..30)
         .map(|n| fate(10 + n, 100 + n * 10, 430 + n * 2))
         .collect();
-    let c = report(&mut meter, 500, &fates).capacity.unwrap().rate;
+    let c = report(&mut meter, 500, &outcomes).capacity.unwrap().rate;
     assert_eq!(c, Rate::kbps(5_000));
 }
 
@@ -154,11 +154,11 @@ fn a_delay_that_stays_becomes_standing_delay() {
     meter.on_report(Time::from_millis(1_030), &Report::new(&[]).rtt(ms(60)));
     let longer = |meter: &mut PathMeter, from: u64, to: u64, rtt: u64| {
         for start in (from..to).step_by(10) {
-            let fates: Vec<_> = (start..start + 10)
+            let outcomes: Vec<_> = (start..start + 10)
                 .map(|n| fate(n, n * 10, n * 10 + 90))
                 .collect();
             let now = Time::from_millis(start * 10 + 190);
-            meter.on_report(now, &Report::new(&fates).rtt(ms(rtt)));
+            meter.on_report(now, &Report::new(&outcomes).rtt(ms(rtt)));
         }
     };
     let mut clock = meter.clone();

@@ -232,10 +232,10 @@ fn the_oldest_of_too_many_pictures_is_skipped() {
     sender.on_encoded(at(150), Duration::ZERO, Err(EncodeError::EndOfSource));
     let (mut rows, mut events) = (Vec::new(), Vec::new());
     sender.drain(&mut rows, &mut events);
-    let fates: Vec<_> = rows.iter().map(|row| (row.frame, row.dropped)).collect();
+    let outcomes: Vec<_> = rows.iter().map(|row| (row.frame, row.dropped)).collect();
     let (skipped, ended) = (Some(DropCause::Skipped), Some(DropCause::Ended));
     // The frame that the encoder failed on has no row.
-    assert_eq!(fates, [(0, skipped), (1, skipped), (3, ended)]);
+    assert_eq!(outcomes, [(0, skipped), (1, skipped), (3, ended)]);
     assert!(sender.is_done());
 }
 

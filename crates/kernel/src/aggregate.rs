@@ -359,7 +359,7 @@ impl Application {
             received_bytes: Bytes(self.received_bytes),
             rtt_ticks: self.rtt_sum,
             rtt_samples: self.rtt_samples,
-            heard: (self.heard > 0).then(|| Time::from_nanos(self.heard)),
+            last_probe: (self.heard > 0).then(|| Time::from_nanos(self.heard)),
         }
     }
 

@@ -101,7 +101,7 @@ impl Application {
 
     /// Whether the other site has answered.
     pub(super) fn is_established(&self) -> bool {
-        self.arriving.counts.heard.is_some()
+        self.arriving.counts.last_probe.is_some()
     }
 
     /// Time at which the state expires without further packets.
@@ -179,7 +179,8 @@ impl Application {
             if is_newest {
                 self.latest = now;
                 self.stamps.on_stamp(now, probe.stamp);
-                self.peer.on_probe(now, probe, counts.heard.replace(now));
+                self.peer
+                    .on_probe(now, probe, counts.last_probe.replace(now));
             }
             self.control.on_counts(cx, *counts, shares);
             if !self.control.is_stopped() {
@@ -300,10 +301,10 @@ impl Application {
 }
 
 impl Peer {
-    /// A probe has arrived; `heard` is the time of the one before.
-    fn on_probe(&mut self, now: Time, probe: &Probe, heard: Option<Time>) {
-        if let Some(heard) = heard {
-            let interval = now.since(heard).as_secs_f64();
+    /// A probe has arrived; `last` is the time of the one before.
+    fn on_probe(&mut self, now: Time, probe: &Probe, last: Option<Time>) {
+        if let Some(last) = last {
+            let interval = now.since(last).as_secs_f64();
             self.interval += (interval - self.interval) * INTERVAL_GAIN;
         }
         self.unanswered = None;

@@ -50,7 +50,7 @@ pub struct Counts {
     /// Number of samples.
     pub rtt_samples: u64,
     /// Latest probe of the other point.
-    pub heard: Option<Time>,
+    pub last_probe: Option<Time>,
 }
 
 /// State of the path and of the control.
@@ -141,7 +141,7 @@ impl SampledApplication {
         }
         self.rate = self.arriving.rate(cx.now);
         if let Some(stop) = &mut self.breaker
-            && counts.heard > before.heard
+            && counts.last_probe > before.last_probe
         {
             stop.breaker.on_answer(cx.now);
         }
@@ -356,7 +356,7 @@ mod tests {
             counts.lost += u64::from(is_lost);
             counts.received += u64::from(!is_lost);
             counts.received_bytes += size;
-            counts.heard = Some(now);
+            counts.last_probe = Some(now);
             if n % 50 == 0 {
                 // 6,250 ticks are 100 ms.
                 (counts.rtt_ticks, counts.rtt_samples) =
@@ -438,7 +438,7 @@ mod tests {
             counts.received_bytes += Bytes(50_000);
             counts.rtt_ticks += 6_250;
             counts.rtt_samples += 1;
-            counts.heard = Some(now);
+            counts.last_probe = Some(now);
             app.on_counts(&mut cx, counts, Shares::ONE);
             app.end_round(&mut cx);
             if app.is_stopped() {

@@ -31,7 +31,7 @@ pub(super) struct Capacity {
     /// Time of the last state.
     seen: Time,
     /// Bytes acknowledged, and the time of the last increase.
-    heard: (Bytes, Time),
+    last_ack: (Bytes, Time),
     /// No acknowledgement for too long to continue the measurement.
     silent: bool,
     /// Time when the path last resumed with the packets in flight.
@@ -81,10 +81,10 @@ impl Capacity {
         self.look_at_held(now, acknowledged, view.mss);
         // Loss recovery delays the acknowledgements by a round trip or more, and then acknowledges
         // many bytes at once. Neither is a measurement.
-        if acknowledged > self.heard.0 {
-            self.heard = (acknowledged, now);
+        if acknowledged > self.last_ack.0 {
+            self.last_ack = (acknowledged, now);
             self.silent = false;
-        } else if view.stalled || now.since(self.heard.1) > (view.srtt / 2).max(SPACING) {
+        } else if view.stalled || now.since(self.last_ack.1) > (view.srtt / 2).max(SPACING) {
             self.silent = true;
             self.marks.clear();
         }
@@ -127,7 +127,7 @@ impl Capacity {
         let mark = Mark {
             at: now,
             sent: view.sent,
-            acknowledged: self.heard.0,
+            acknowledged: self.last_ack.0,
         };
         let span = view.srtt.max(SPAN);
         let is_old = |mark: &Mark| now.since(mark.at) >= span;
@@ -135,7 +135,7 @@ impl Capacity {
             self.marks.pop_front();
         }
         // During loss recovery more bytes are sent, and none are acknowledged.
-        let flows = now.since(self.heard.1) <= span / 4;
+        let flows = now.since(self.last_ack.1) <= span / 4;
         let first = self.marks.front().copied().filter(is_old);
         let queued = |first: &Mark| {
             is_queued(view, fastest, config) || self.was_busy(first) && has_queue(view, fastest)
@@ -160,13 +160,13 @@ impl Capacity {
 
     /// Records a lost segment while others arrived: the queue may be full, even if it is short.
     pub(super) fn lost(&mut self, view: &TcpView, config: &TcpRateConfig) {
-        let (acknowledged, heard) = self.heard;
+        let (acknowledged, at) = self.last_ack;
         let span = view.srtt.max(SPAN);
-        let is_old = |mark: &&Mark| heard.since(mark.at) >= span;
+        let is_old = |mark: &&Mark| at.since(mark.at) >= span;
         let first = self.marks.iter().rev().find(is_old);
         if let Some(first) = first.filter(|first| self.was_busy(first)) {
             let carried = acknowledged.saturating_sub(first.acknowledged);
-            let rate = (carried / heard.since(first.at)).max(config.floor);
+            let rate = (carried / at.since(first.at)).max(config.floor);
             self.known = Some(rate.as_f64());
         }
     }

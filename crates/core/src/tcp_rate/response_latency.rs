@@ -66,11 +66,11 @@ struct Open {
 }
 
 impl ResponseLatencyEstimator {
-    /// Begins a measurement for an event with its notification at `heard`.
-    pub(super) fn begin(&mut self, heard: Time, notification: EventNotification) {
+    /// Begins a measurement for an event with its notification at `notified_at`.
+    pub(super) fn begin(&mut self, notified_at: Time, notification: EventNotification) {
         self.open = Some(Open {
             notification,
-            notified_at: heard,
+            notified_at,
             answered: None,
             encoder: Duration::ZERO,
         });

@@ -17,6 +17,7 @@ mod knowledge;
 mod lab;
 mod learning;
 mod live;
+mod lookup;
 mod memory;
 mod papers;
 mod recv;

@@ -1,10 +1,11 @@
 //! UDP sockets with ECN, DSCP and arrival time per datagram.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _};
 use std::time::Duration;
 use std::{io, mem, ptr};
 
+use rustix::net::sockopt::set_ip_add_source_membership;
 use tidegate_core::control::Ecn;
 use tidegate_core::endpoint::{SourceCheck, Transmit};
 use tidegate_core::units::{Time, nanos};
@@ -37,6 +38,29 @@ enum Peer {
     Host(IpAddr),
     /// Learnt from received datagrams.
     Learned(Box<Learned>),
+}
+
+/// Joins a multicast group, at the interface of its zone or of the route to it. If there are `sources`,
+/// an IPv4 group is joined for them only (RFC 4607).
+///
+/// # Errors
+///
+/// The error of the system, e.g. that there is no route to the group.
+pub fn join(udp: &UdpSocket, group: SocketAddr, sources: &[IpAddr]) -> io::Result<()> {
+    let group = match group {
+        SocketAddr::V6(group) => return udp.join_multicast_v6(group.ip(), group.scope_id()),
+        SocketAddr::V4(group) => *group.ip(),
+    };
+    let any = Ipv4Addr::UNSPECIFIED;
+    if sources.is_empty() {
+        return udp.join_multicast_v4(&group, &any);
+    }
+    for source in sources {
+        if let IpAddr::V4(source) = source {
+            set_ip_add_source_membership(udp, &group, &any, source)?;
+        }
+    }
+    Ok(())
 }
 
 impl Socket {

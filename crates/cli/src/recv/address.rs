@@ -7,9 +7,10 @@ use anyhow::{Context as _, Error, Result, bail, ensure};
 use tidegate_core::wire::rtcp::{self, Rtcp};
 use tidegate_core::wire::rtp::{PayloadType, RtpPacket};
 use tidegate_core::wire::sdp::Sdp;
-use tidegate_live::udp::{Recognition, Socket, SourceFilter};
+use tidegate_live::udp::{self, Recognition, Socket, SourceFilter};
 
 use super::unexpected::Unexpected;
+use crate::lookup::lookup;
 use crate::security::is_local;
 
 /// Where a receiver listens, and for which stream.
@@ -39,6 +40,8 @@ impl Listen<'_> {
         let udp = self.bind()?;
         let address = udp.local_addr()?;
         let filter = self.filter()?;
+        let group = self.group(address);
+        join(&udp, group, &filter)?;
         let ssrcs = self.sdp.and_then(|sdp| sdp.source.as_ref());
         let stream = ExpectedStream {
             types: self.types,
@@ -56,6 +59,7 @@ impl Listen<'_> {
         {
             let control = UdpSocket::bind((address.ip(), port));
             let control = control.map_err(|e| bind_error(&port.to_string(), e))?;
+            join(&control, group, &filter)?;
             let is_report = self.recognition(move |payload| stream.may_report(payload));
             // RTCP may have another source port than the media.
             let filter = SourceFilter {
@@ -67,8 +71,19 @@ impl Listen<'_> {
         Ok(sockets)
     }
 
+    /// The multicast group to join.
+    fn group(self, bound: SocketAddr) -> Option<SocketAddr> {
+        let described = self.sdp.map(|sdp| (sdp.address, sdp.port).into());
+        let mut groups = [Some(bound), described].into_iter().flatten();
+        groups.find(|address| address.ip().is_multicast())
+    }
+
     fn bind(self) -> Result<UdpSocket> {
-        let port = self.sdp.map(|sdp| sdp.port.to_string());
+        let port = self.sdp.map(|sdp| match sdp.address {
+            // Datagrams of other groups and of unicast are not for this stream.
+            group if group.is_multicast() => SocketAddr::from((group, sdp.port)).to_string(),
+            _ => sdp.port.to_string(),
+        });
         let at = self
             .at
             .or(port.as_deref())
@@ -117,6 +132,14 @@ impl Listen<'_> {
     }
 }
 
+fn join(udp: &UdpSocket, group: Option<SocketAddr>, filter: &SourceFilter) -> Result<()> {
+    let Some(group) = group else { return Ok(()) };
+    udp::join(udp, group, &filter.hosts).with_context(|| {
+        let group = group.ip();
+        format!("cannot join the group {group}: check the route to it, with `ip route get {group}`")
+    })
+}
+
 /// Filter for `HOST` or `HOST:PORT`.
 fn source_filter(from: &str) -> Result<SourceFilter> {
     let fix = "give --from as HOST or HOST:PORT, for example 192.0.2.7 or [2001:db8::7]:5004";
@@ -146,10 +169,9 @@ fn bind(listen: &str) -> Result<UdpSocket> {
         return bind_any(port, UdpSocket::bind).map_err(|e| bind_error(listen, e));
     }
     let fix = "give --listen as PORT or ADDR:PORT, for example 5004 or 192.0.2.7:5004";
-    let mut addresses = listen
-        .to_socket_addrs()
+    let addresses = lookup(listen)
         .with_context(|| format!("\"{listen}\" is no address of this host: {fix}"))?;
-    match addresses.next() {
+    match addresses.first() {
         Some(address) => UdpSocket::bind(address).map_err(|e| bind_error(listen, e)),
         None => bail!("\"{listen}\" is no address of this host: {fix}"),
     }

@@ -1,10 +1,12 @@
 //! Resolves `HOST:PORT` and opens the sockets of a sender.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context as _, Result, bail};
 use tidegate_live::udp::{self, Socket};
+
+use crate::lookup::{lookup, refusing_last};
 
 /// Sockets and address towards a receiver.
 #[derive(Debug)]
@@ -28,11 +30,10 @@ pub(super) fn resolve(to: &str, local: Option<u16>) -> Result<Route> {
     if !to.contains(':') {
         bail!("\"{to}\" has no port: {fix}");
     }
-    let addresses = to
-        .to_socket_addrs()
-        .with_context(|| format!("\"{to}\" is not an address: {fix}"))?;
+    let mut addresses = lookup(to).with_context(|| format!("\"{to}\" is not an address: {fix}"))?;
+    addresses.retain(|address| address.port() != 0);
     let mut failure = None;
-    for peer in addresses.filter(|address| address.port() != 0) {
+    for peer in refusing_last(addresses) {
         match connect(peer, local) {
             Ok(sockets) => return Ok(Route { sockets, peer }),
             Err(e) => failure = Some((peer, e)),
@@ -45,10 +46,21 @@ pub(super) fn resolve(to: &str, local: Option<u16>) -> Result<Route> {
                      with --local-port, or check the route",
                 port.saturating_add(1)
             ),
+            None if needs_zone(peer) => format!(
+                "{peer} is an address on a link: give its interface as well, as in \
+                     [{}%eth0]:{}",
+                peer.ip(),
+                peer.port()
+            ),
             None => format!("no socket towards {peer}: check the route to it"),
         }),
         None => bail!("\"{to}\" has no port to send to: {fix}"),
     }
+}
+
+/// Whether the address is one of a link, without its interface.
+fn needs_zone(peer: SocketAddr) -> bool {
+    matches!(peer, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
 }
 
 /// Checks that the target of a stream is no URL. The error has the address to give, or a command that

@@ -1,11 +1,12 @@
 //! TLS of streams over TCP, and addresses that need none.
 
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 use tidegate_live::tls::{Accepted, Authorities, Fingerprint, Identity, TlsClient, TlsServer};
 
+use crate::lookup::lookup;
 use crate::security::is_local;
 
 /// Options for TLS.
@@ -181,7 +182,7 @@ impl Encryption {
     /// # Errors
     /// As [`check_peer`](Self::check_peer).
     pub(crate) fn check_address(&self, to: &str) -> Result<()> {
-        let mut addresses = to.to_socket_addrs().into_iter().flatten();
+        let mut addresses = lookup(to).into_iter().flatten();
         addresses.try_for_each(|peer| self.check_peer(peer))
     }
 

@@ -1,7 +1,7 @@
 //! The two ends of a connection: the connecting and the listening one.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -14,6 +14,7 @@ use tidegate_live::tcp::{
 
 use super::encryption::Encryption;
 use super::sending::StreamResult;
+use crate::lookup::lookup;
 use crate::recv::address::bind_any;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::describe;
@@ -208,7 +209,7 @@ fn in_brackets(cause: Option<&io::Error>) -> String {
 fn listen(at: &str) -> Result<TcpListener> {
     let bound = match at.parse() {
         Ok(port) => bind_any(port, TcpListener::bind),
-        Err(_) => TcpListener::bind(at),
+        Err(_) => lookup(at).and_then(|found| TcpListener::bind(&found[..])),
     };
     bound.with_context(|| {
         format!(
@@ -254,10 +255,7 @@ pub(crate) fn connect_to(
     if !to.contains(':') {
         bail!("\"{to}\" has no port: {fix}");
     }
-    let addresses: Vec<SocketAddr> = to
-        .to_socket_addrs()
-        .with_context(|| format!("\"{to}\" is not an address: {fix}"))?
-        .collect();
+    let addresses = lookup(to).with_context(|| format!("\"{to}\" is not an address: {fix}"))?;
     let mut failure = None;
     for peer in addresses {
         match connect(peer, PATIENCE, conditions, &mut asked) {

@@ -1,26 +1,27 @@
-//! Detects an encoder or a source that is slower than the frame rate.
+//! Detects an encoder or a source that is slower than the frame rate, and adapts the encoder.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::media::{EncodeError, Encoded, FrameEncoder, FrameOrder, FrameRate};
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
+use tidegate_live::thread_time::ThreadTime;
+use tidegate_media::{Adjustment, Bottleneck, EncoderSession, FrameTime};
 
 use crate::source_speed::SourceWatch;
 use tidegate_console::progress::{counted, millis};
 
-/// Encoder wrapper that measures the time of each frame.
+/// An encoder whose frames are measured, and which is adapted to the processor.
 #[derive(Debug)]
-pub(crate) struct Timed<E> {
-    encoder: E,
+pub(crate) struct Timed {
+    encoder: EncoderSession,
     clock: Clock,
     source: SourceWatch,
     work: Arc<Mutex<Work>>,
 }
 
-/// Detector that warns once if the encoder or its source is too slow, and of each stall of the
-/// source.
+/// Messages about the speed of the encoder and of its source.
 #[derive(Debug)]
 pub(crate) struct EncoderSpeed {
     work: Arc<Mutex<Work>>,
@@ -36,7 +37,7 @@ pub(crate) struct EncoderSpeed {
 }
 
 /// Frames encoded since the last check.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Work {
     frames: u64,
     /// Total time to read, decode if necessary, and encode these frames.
@@ -45,13 +46,15 @@ struct Work {
     reading: Duration,
     /// Frames of the source that were read, with those that were passed over.
     read: u64,
+    /// Latest adjustment, with the new settings.
+    adjustment: Option<(Adjustment, String)>,
 }
 
-impl<E: FrameEncoder> Timed<E> {
+impl Timed {
     /// Starts the measurement of `encoder`, which reads the watched source. The warning of a slow
     /// encoder ends with `advice`.
     pub(crate) fn new(
-        encoder: E,
+        encoder: EncoderSession,
         clock: Clock,
         source: SourceWatch,
         advice: &'static str,
@@ -77,17 +80,24 @@ impl<E: FrameEncoder> Timed<E> {
     }
 }
 
-impl<E: FrameEncoder> FrameEncoder for Timed<E> {
+impl FrameEncoder for Timed {
     fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError> {
-        let began = self.clock.now();
+        let (began, before) = (self.clock.now(), ThreadTime::now());
         let made = self.encoder.encode(order);
-        let took = self.clock.now().since(began);
-        let (reading, read) = self.source.take_reading();
+        let (now, spent) = (self.clock.now(), ThreadTime::now().since(before));
+        let reading = self.source.take_reading();
+        let time = FrameTime {
+            reading: reading.busy,
+            encoding: spent.total().saturating_sub(reading.busy),
+            waited: spent.waiting,
+        };
+        let adjustment = made.is_ok().then(|| self.adjust(now, time)).flatten();
         let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         work.frames += 1;
-        work.busy += took;
-        work.reading += reading;
-        work.read += read;
+        work.busy += now.since(began);
+        work.reading += reading.took;
+        work.read += reading.frames;
+        work.adjustment = adjustment.or(work.adjustment.take());
         made
     }
 
@@ -96,11 +106,34 @@ impl<E: FrameEncoder> FrameEncoder for Timed<E> {
     }
 }
 
+impl Timed {
+    /// Passes the time of a picture to the adaptation.
+    fn adjust(&mut self, now: Time, time: FrameTime) -> Option<(Adjustment, String)> {
+        let before = self.encoder.point()?;
+        let adjustment = self.encoder.on_time(now, time)?;
+        let after = self.encoder.point()?;
+        let mut changes = Vec::new();
+        if after.preset != before.preset {
+            changes.push(format!("preset {}", after.preset));
+        }
+        if after.step.every != before.step.every {
+            let rate = self.frame_rate().as_f64() / f64::from(after.step.every);
+            changes.push(format!("{rate:.0} frames/s"));
+        }
+        if after.shrink != before.shrink {
+            changes.push(after.size(self.encoder.picture().size()).to_string());
+        }
+        Some((adjustment, changes.join(", ")))
+    }
+}
+
 impl EncoderSpeed {
-    /// Message of a stall of the source or of its end, or warning at the first check that finds
-    /// encoder or source too slow.
+    /// Message of a stall of the source or of its end, of an adjustment of the encoder, or warning
+    /// at the first check that finds the source too slow.
     pub(crate) fn check(&mut self, now: Time) -> Option<String> {
-        self.check_stall().or_else(|| self.check_speed(now))
+        self.check_stall()
+            .or_else(|| self.check_adjustment())
+            .or_else(|| self.check_source(now))
     }
 
     fn check_stall(&mut self) -> Option<String> {
@@ -126,77 +159,104 @@ impl EncoderSpeed {
         ))
     }
 
-    fn check_speed(&mut self, now: Time) -> Option<String> {
+    fn check_adjustment(&self) -> Option<String> {
+        let (adjustment, settings) = self.work().adjustment.take()?;
+        let cause = cause(&adjustment);
+        Some(if adjustment.to == adjustment.from {
+            let advice = match adjustment.bottleneck() {
+                Bottleneck::Encoder => self.advice,
+                Bottleneck::Source => SLOW_SOURCE_ADVICE,
+                Bottleneck::Machine => "end other programs, or give this one more priority",
+            };
+            format!("{cause}; {advice}")
+        } else {
+            format!("{cause}: {settings}")
+        })
+    }
+
+    fn check_source(&mut self, now: Time) -> Option<String> {
         let span = now.since(self.since);
         if self.warned || span < SPAN {
             return None;
         }
-        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        if work.frames == 0 {
-            // The frame in progress counts when it is complete.
-            return None;
-        }
-        let work = std::mem::take(&mut *work);
-        self.since = now;
-        if std::mem::replace(&mut self.stalled, self.stall.is_some()) {
-            return None;
-        }
-        let slow = work.slow(span, self.interval)?;
-        let advice = match slow {
-            Slow::Encoder => self.advice,
-            Slow::Source => SLOW_SOURCE_ADVICE,
+        let work = {
+            let mut work = self.work();
+            if work.frames == 0 {
+                // The frame in progress counts when it is complete.
+                return None;
+            }
+            let adjustment = work.adjustment.take();
+            std::mem::replace(
+                &mut *work,
+                Work {
+                    adjustment,
+                    ..Work::default()
+                },
+            )
         };
+        self.since = now;
+        if std::mem::replace(&mut self.stalled, self.stall.is_some())
+            || !work.waits_for_source(span, self.interval)
+        {
+            return None;
+        }
         self.warned = true;
         Some(format!(
-            "{}; {advice}",
-            work.text(slow, span, self.interval)
+            "{}; {SLOW_SOURCE_ADVICE}",
+            work.text(span, self.interval)
         ))
+    }
+
+    /// A poisoned lock is usable: no critical section leaves a partial state.
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The slower one of encoder and source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slow {
-    Encoder,
-    Source,
+/// Why the settings of the encoder change, or should.
+fn cause(adjustment: &Adjustment) -> String {
+    let (time, interval) = (adjustment.time, millis(adjustment.interval));
+    let total = millis(time.total());
+    if adjustment.is_rise() {
+        return format!("the encoder has time again, {total} for a frame of {interval}");
+    }
+    match adjustment.bottleneck() {
+        Bottleneck::Encoder => format!("the encoder needs {total} for a frame of {interval}"),
+        Bottleneck::Source => format!(
+            "reading the source takes {} for a frame of {interval}",
+            millis(time.reading)
+        ),
+        Bottleneck::Machine => format!(
+            "the machine is busy: the encoder waits for a processor for {} of the {total} that it \
+            needs for a frame of {interval}",
+            millis(time.waited)
+        ),
+    }
 }
 
 impl Work {
-    /// The encoder is too slow if it was busy nearly all of the time and each frame took longer
-    /// than the interval. If the network limits the frame rate, the encoder is idle in between. If
-    /// the encoder waits for a camera, a frame takes no longer than the interval. The source is
-    /// meant if reading took most of the time.
-    fn slow(self, span: Duration, interval: Duration) -> Option<Slow> {
+    /// The encoder was busy nearly all of the time and each frame took longer than the interval,
+    /// most of it to read the source. If the network limits the frame rate, the encoder is idle in
+    /// between. If the encoder waits for a camera, a frame takes no longer than the interval.
+    fn waits_for_source(&self, span: Duration, interval: Duration) -> bool {
         let least = interval.mul_f64(MAX_INTERVALS);
-        if self.busy < span.mul_f64(MIN_BUSY_SHARE) || each(self.busy, self.frames)? < least {
-            return None;
-        }
-        if self.reading <= self.busy / 2 {
-            return Some(Slow::Encoder);
-        }
-        // A camera in the dark has gaps between its pictures, and no fewer frames.
-        each(span, self.read)
-            .is_none_or(|each| each >= least)
-            .then_some(Slow::Source)
+        self.busy >= span.mul_f64(MIN_BUSY_SHARE)
+            && each(self.busy, self.frames).is_some_and(|each| each >= least)
+            && self.reading > self.busy / 2
+            // A camera in the dark has gaps between its pictures, and no fewer frames.
+            && each(span, self.read).is_none_or(|each| each >= least)
     }
 
-    fn text(self, slow: Slow, span: Duration, interval: Duration) -> String {
+    fn text(&self, span: Duration, interval: Duration) -> String {
         let captured = span.as_nanos() / interval.as_nanos().max(1);
-        let (seconds, interval) = (span.as_secs_f64(), millis(interval));
         let captured = counted(u64::try_from(captured).unwrap_or(u64::MAX), "frame");
-        match slow {
-            Slow::Encoder => format!(
-                "the encoder is too slow: it made {} of {captured} in {seconds:.1} s, and \
-                takes {} to read and encode a frame; the frame interval is {interval}",
-                self.frames,
-                millis(each(self.busy, self.frames).unwrap_or_default()),
-            ),
-            Slow::Source => format!(
-                "the source is too slow: it delivered {} of {captured} in {seconds:.1} s; the frame \
-                interval is {interval}",
-                self.read,
-            ),
-        }
+        format!(
+            "the source is too slow: it delivered {} of {captured} in {:.1} s; the frame interval \
+            is {}",
+            self.read,
+            span.as_secs_f64(),
+            millis(interval)
+        )
     }
 }
 
@@ -206,7 +266,7 @@ fn each(total: Duration, frames: u64) -> Option<Duration> {
 
 /// Longer than a typical burst of other load on the machine.
 const SPAN: Duration = Duration::from_secs(3);
-/// Minimum busy share of an encoder that is too slow.
+/// Minimum busy share of an encoder that waits for its source.
 const MIN_BUSY_SHARE: f64 = 0.9;
 /// In frame intervals: a camera with a different clock stays below.
 const MAX_INTERVALS: f64 = 1.1;
@@ -220,106 +280,110 @@ const SLOW_SOURCE_ADVICE: &str = "set the camera to this frame rate, or give a s
 #[cfg(test)]
 mod tests {
     use tidegate_core::units::Rate;
+    use tidegate_media::{Scene, SceneSource, Size, VideoSource};
 
     use super::*;
+    use crate::send::source::{Adapt, Encoding};
     use crate::source_speed::tests::TestClock;
 
     /// 25 frames per second, 75 in a period of 3 s.
-    fn warning(frames: u64, each_ms: u64, reading_ms: u64) -> Option<String> {
-        of_source(frames, each_ms, reading_ms, frames)
-    }
-
-    fn of_source(frames: u64, each_ms: u64, reading_ms: u64, read: u64) -> Option<String> {
+    fn warning(frames: u64, each_ms: u64, reading_ms: u64, read: u64) -> Option<String> {
         let total = |ms| Duration::from_millis(ms) * u32::try_from(frames).unwrap();
         let work = Work {
             frames,
             busy: total(each_ms),
             reading: total(reading_ms),
             read,
+            adjustment: None,
         };
         let interval = Duration::from_millis(40);
-        let slow = work.slow(SPAN, interval)?;
-        Some(work.text(slow, SPAN, interval))
-    }
-
-    #[test]
-    fn an_encoder_is_too_slow_if_it_is_always_busy_and_late() {
-        assert_eq!(
-            warning(30, 100, 20).as_deref(),
-            Some(
-                "the encoder is too slow: it made 30 of 75 frames in 3.0 s, and takes 100 ms to \
-                read and encode a frame; the frame interval is 40 ms"
-            )
-        );
-        // As fast as the camera, or waiting for the camera.
-        assert_eq!(warning(75, 5, 2), None);
-        assert_eq!(warning(75, 40, 35), None);
-        // Slow, but the network limits the stream to ten frames per second.
-        assert_eq!(warning(30, 60, 0), None);
-        assert_eq!(warning(0, 0, 0), None);
+        let is_slow = work.waits_for_source(SPAN, interval);
+        is_slow.then(|| work.text(SPAN, interval))
     }
 
     #[test]
     fn a_source_that_takes_most_of_the_time_is_too_slow() {
         assert_eq!(
-            warning(60, 50, 45).as_deref(),
+            warning(60, 50, 45, 60).as_deref(),
             Some(
                 "the source is too slow: it delivered 60 of 75 frames in 3.0 s; the frame interval \
                 is 40 ms"
             )
         );
         // A picture per three frame intervals, by the timestamps of the camera.
-        assert_eq!(of_source(25, 120, 115, 75), None);
+        assert_eq!(warning(25, 120, 115, 75), None);
+        // As fast as the camera, or waiting for the camera; a slow encoder.
+        assert_eq!(warning(75, 5, 2, 75), None);
+        assert_eq!(warning(75, 40, 35, 75), None);
+        assert_eq!(warning(30, 100, 20, 75), None);
+        assert_eq!(warning(0, 0, 0, 0), None);
     }
 
-    #[derive(Debug)]
-    struct Ended;
+    /// An encoder of pictures of a scene without end, or with none.
+    fn timed(frames: u64, watch: SourceWatch) -> (Timed, EncoderSpeed) {
+        let scene = Scene::new(1, Size::new(64, 64).unwrap());
+        let source: Box<dyn VideoSource> =
+            Box::new(SceneSource::with_end(scene, FrameRate::fps(25), frames));
+        let encoding = Encoding {
+            codec: tidegate_core::media::Codec::H264,
+            preset: tidegate_media::Preset::Veryfast,
+            adapt: Adapt::Yes,
+        };
+        let session = encoding.session(source).unwrap();
+        Timed::new(session, Clock::start(), watch, "buy another")
+    }
 
-    impl FrameEncoder for Ended {
-        fn encode(&mut self, _: &FrameOrder) -> Result<Encoded, EncodeError> {
-            Err(EncodeError::EndOfSource)
-        }
-
-        fn frame_rate(&self) -> FrameRate {
-            FrameRate::fps(25)
+    fn order(frame: u64, key: bool) -> FrameOrder {
+        FrameOrder {
+            frame,
+            captured: Time::ZERO,
+            rate: Rate::kbps(500),
+            key,
         }
     }
 
     #[test]
-    fn the_warning_is_printed_once_after_the_first_period() {
-        let watch = TestClock::default().watch();
-        let (mut timed, mut speed) = Timed::new(Ended, Clock::start(), watch, "buy another");
-        let order = FrameOrder {
-            frame: 0,
-            captured: Time::ZERO,
-            rate: Rate::kbps(500),
-            key: true,
+    fn an_overload_restarts_the_encoder_and_is_named() {
+        let (mut timed, mut speed) = timed(u64::MAX, TestClock::default().watch());
+        assert!(timed.encode(&order(0, true)).unwrap().key);
+        // As if each picture had taken two frame intervals.
+        let time = FrameTime {
+            encoding: Duration::from_millis(80),
+            ..FrameTime::default()
         };
-        assert_eq!(timed.encode(&order), Err(EncodeError::EndOfSource));
+        let adjusted = (1..30).find_map(|n| timed.adjust(Time::from_millis(80 * n), time));
+        timed.work.lock().unwrap().adjustment = adjusted;
+        let said = speed.check(Time::ZERO).unwrap();
+        // The first picture took less.
+        let rest = said.strip_prefix("the encoder needs ").unwrap();
+        let (_, rest) = rest.split_once(" ms for").unwrap();
+        assert_eq!(rest, " a frame of 40 ms: preset ultrafast, 12 frames/s");
+        assert_eq!(speed.check(Time::ZERO), None);
+        assert_eq!(timed.encode(&order(1, false)), Err(EncodeError::Restarted));
+        assert!(timed.encode(&order(1, true)).unwrap().key);
+        assert_eq!(timed.encode(&order(2, false)), Err(EncodeError::Unchanged));
+        assert_eq!(
+            timed.encode(&order(3, false)).map(|made| made.key),
+            Ok(false)
+        );
+    }
+
+    #[test]
+    fn frames_in_progress_do_not_count_and_the_end_is_no_overload() {
+        let (mut timed, mut speed) = timed(0, TestClock::default().watch());
+        assert_eq!(speed.check(Time::from_secs(4)), None);
+        assert_eq!(timed.encode(&order(0, true)), Err(EncodeError::EndOfSource));
         assert_eq!(speed.work.lock().unwrap().frames, 1);
-        let start = speed.since;
-        let mut check = |busy: u64, at: u64| {
-            *speed.work.lock().unwrap() = Work {
-                frames: u64::from(busy > 0),
-                busy: Duration::from_secs(busy),
-                reading: Duration::ZERO,
-                read: 0,
-            };
-            speed.check(start + Duration::from_secs(at)).is_some()
-        };
-        assert!(!check(2, 2), "less than one measurement period");
-        assert!(!check(0, 4), "no frame is complete");
-        assert!(check(5, 5));
-        assert!(!check(5, 10), "the warning is printed once");
+        assert_eq!(speed.check(Time::from_secs(8)), None);
     }
 
     #[test]
     fn a_stall_is_reported_when_it_begins_and_ends() {
         let clock = TestClock::default();
         let watch = clock.watch();
-        let (_, mut speed) = Timed::new(Ended, Clock::start(), watch.clone(), "buy another");
+        let (_, mut speed) = timed(1, watch.clone());
         let start = speed.since;
-        let reading = watch.begin();
+        watch.begin();
         clock.set(900);
         assert_eq!(speed.check(start), None);
         clock.set(1_000);
@@ -330,12 +394,13 @@ mod tests {
         );
         clock.set(2_500);
         assert_eq!(speed.check(start), None);
-        let took = watch.end(reading, 1);
+        let took = watch.end(Duration::ZERO, 1);
         *speed.work.lock().unwrap() = Work {
             frames: 25,
             busy: took + SPAN,
             reading: took,
             read: 25,
+            adjustment: None,
         };
         let said = speed.check(start).unwrap();
         assert_eq!(said, "the source continues after 2.5 s");

@@ -40,7 +40,7 @@ use crate::security::{self, Protection, SecurityArgs};
 use crate::tcp::TcpArgs;
 use addresses::{Route, check_target};
 use report::Reporter;
-use source::{Encoding, OpenedSource};
+use source::{Adapt, Encoding, OpenedSource};
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::exit::EnvironmentError;
@@ -93,6 +93,15 @@ pub(crate) struct SendArgs {
     /// Preset of x264
     #[arg(long, default_value = "superfast", value_parser = source::preset)]
     preset: Preset,
+    /// Adapt the encoder to the processor: a faster preset, then fewer frames per second, then smaller
+    /// pictures, and back
+    #[arg(
+        long,
+        value_name = "yes|no",
+        default_value = "yes",
+        hide_possible_values = true
+    )]
+    adapt: Adapt,
     /// Write a description of the stream (SDP) for players and receivers, with a fresh key unless
     /// --insecure is given; `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "key_file")]
@@ -303,6 +312,7 @@ fn open_input(args: &SendArgs) -> Result<OpenedSource> {
     let encoding = Encoding {
         codec: args.codec,
         preset: args.preset,
+        adapt: args.adapt,
     };
     OpenedSource::open(&args.input, args.size, args.fps, args.looped, encoding)
 }

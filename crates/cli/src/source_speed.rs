@@ -7,6 +7,7 @@ use std::time::Duration;
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
+use tidegate_live::thread_time::ThreadTime;
 use tidegate_media::{Colour, Picture, Size, SourceError, VideoSource};
 
 /// Source that answers each request with the requested picture or, if that is not available yet,
@@ -36,10 +37,19 @@ pub(crate) struct SourceWatch {
 struct Readings {
     /// Begin of the reading in progress.
     since: Option<Time>,
-    /// Total time of readings since the last call of [`SourceWatch::take_reading`].
-    total: Duration,
-    /// Frames that they have read.
-    frames: u64,
+    /// Since the last call of [`SourceWatch::take_reading`].
+    total: Reading,
+}
+
+/// Readings of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// Total time.
+    pub(crate) took: Duration,
+    /// Part of it in which the thread was not asleep.
+    pub(crate) busy: Duration,
+    /// Frames that were read.
+    pub(crate) frames: u64,
 }
 
 impl PacedSource {
@@ -75,6 +85,10 @@ impl VideoSource for PacedSource {
         self.source.picture()
     }
 
+    fn skips_freely(&self) -> bool {
+        self.source.skips_freely()
+    }
+
     fn next(&mut self, picture: &mut Picture) -> Result<bool, SourceError> {
         self.advance_to(self.position, picture)
     }
@@ -86,10 +100,17 @@ impl VideoSource for PacedSource {
         }
         self.position = frame + 1;
         loop {
-            let (reading, before) = (self.watch.begin(), self.source.position());
-            let read = self.source.next(picture);
+            let (began, before) = (ThreadTime::now(), self.source.position());
+            self.watch.begin();
+            let read = if self.source.skips_freely() {
+                self.source.advance_to(frame, picture)
+            } else {
+                self.source.next(picture)
+            };
+            let busy = ThreadTime::now().since(began).total();
             let frames = self.source.position() - before;
-            let waited = self.watch.end(reading, frames) > self.interval / WAITING;
+            let took = self.watch.end(busy, frames);
+            let waited = took.saturating_sub(busy) > self.interval / WAITING;
             // After one long reading, which may have been a stall, later pictures may be ready.
             let is_newest = waited && std::mem::replace(&mut self.waited, waited);
             if !read? {
@@ -121,29 +142,24 @@ impl SourceWatch {
         (self.state().since, (self.clock)())
     }
 
-    /// Total time of the readings since the last call, and the frames that they have read.
-    pub(crate) fn take_reading(&self) -> (Duration, u64) {
-        let mut state = self.state();
-        (
-            std::mem::take(&mut state.total),
-            std::mem::take(&mut state.frames),
-        )
+    /// The readings since the last call.
+    pub(crate) fn take_reading(&self) -> Reading {
+        std::mem::take(&mut self.state().total)
     }
 
     /// A reading begins.
-    pub(crate) fn begin(&self) -> Time {
-        let now = (self.clock)();
-        self.state().since = Some(now);
-        now
+    pub(crate) fn begin(&self) {
+        self.state().since = Some((self.clock)());
     }
 
-    /// The reading of `frames` that began at `began` has ended; returns its time.
-    pub(crate) fn end(&self, began: Time, frames: u64) -> Duration {
-        let took = (self.clock)().since(began);
+    /// The reading of `frames` has ended; returns its time. The thread was not asleep for `busy`.
+    pub(crate) fn end(&self, busy: Duration, frames: u64) -> Duration {
+        let now = (self.clock)();
         let mut state = self.state();
-        state.since = None;
-        state.total += took;
-        state.frames += frames;
+        let took = now.since(state.since.take().unwrap_or(now));
+        state.total.took += took;
+        state.total.busy += busy;
+        state.total.frames += frames;
         took
     }
 
@@ -159,7 +175,7 @@ impl fmt::Debug for SourceWatch {
     }
 }
 
-/// A reading that takes more than this part of the frame interval, as a divisor, has waited. The
+/// A reading that sleeps for more than this part of the frame interval, as a divisor, has waited. The
 /// encoder is busy for the rest of the interval.
 const WAITING: u32 = 4;
 

@@ -201,10 +201,7 @@ fn play(
     let (peer, codec) = (socket.peer(), args.codec.name());
     let frame_rate = pictures.frame_rate();
     let what = source::what(&name, &*pictures, &changes);
-    let encoding = Encoding {
-        codec: args.codec,
-        preset: args.preset,
-    };
+    let encoding = Encoding::constant(args.codec, args.preset);
     let sending = Sending {
         tcp: &args.tcp,
         config: StreamConfig {

@@ -60,10 +60,7 @@ impl VideoInput {
             return Ok(encoder);
         }
         let source = self.pictures(plan, seed)?;
-        let encoding = Encoding {
-            codec: plan.encoder.codec(),
-            preset: Preset::Superfast,
-        };
+        let encoding = Encoding::constant(plan.encoder.codec(), Preset::Superfast);
         Ok(Box::new(encoding.session(source)?))
     }
 }

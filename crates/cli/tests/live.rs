@@ -33,7 +33,7 @@ fn receiver(options: &str) -> (Program, u16) {
 
 /// A sender of small pictures.
 fn sender(port: u16, options: &str) -> Program {
-    let size = "--size 320x180 --ceiling 2Mb/s --preset ultrafast";
+    let size = "--size 320x180 --ceiling 2Mb/s --preset ultrafast --adapt no";
     Program::tidegate(&format!("send --to 127.0.0.1:{port} {size} {options}"))
 }
 

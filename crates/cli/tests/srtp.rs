@@ -32,7 +32,7 @@ fn receiver(key: &Path, options: &str) -> (Program, SocketAddr) {
 }
 
 fn sender(to: SocketAddr, key: &Path, options: &str) -> Program {
-    let size = "--size 320x180 --ceiling 1Mb/s --preset ultrafast";
+    let size = "--size 320x180 --ceiling 1Mb/s --preset ultrafast --adapt no";
     let key = text(key);
     Program::tidegate(&format!("send --to {to} {size} --key-file {key} {options}"))
 }
@@ -297,7 +297,7 @@ fn a_flood_of_forged_hellos_gets_no_answer_and_costs_no_memory() {
 }
 
 fn described(port: u16, description: &Path, options: &str) -> Program {
-    let size = "--size 320x180 --ceiling 1Mb/s --floor 500kb/s --preset ultrafast";
+    let size = "--size 320x180 --ceiling 1Mb/s --floor 500kb/s --preset ultrafast --adapt no";
     let file = text(description);
     let arguments = format!("send --to 127.0.0.1:{port} {size} --sdp {file} {options}");
     Program::tidegate(&arguments)

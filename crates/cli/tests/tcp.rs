@@ -21,7 +21,7 @@ use tidegate_record::FrameKind;
 
 /// A sender of small pictures.
 fn server(address: &str, options: &str) -> Program {
-    let size = "--size 320x180 --preset ultrafast --codec mpeg2 --rate 1Mb/s";
+    let size = "--size 320x180 --preset ultrafast --adapt no --codec mpeg2 --rate 1Mb/s";
     Program::tidegate(&format!("send --transport tcp {address} {size} {options}"))
 }
 

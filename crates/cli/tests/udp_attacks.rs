@@ -18,7 +18,7 @@ fn receiver(options: &str) -> (Program, SocketAddr) {
 }
 
 fn sender(to: SocketAddr, options: &str) -> Program {
-    let size = "--size 320x180 --ceiling 1Mb/s --preset ultrafast";
+    let size = "--size 320x180 --ceiling 1Mb/s --preset ultrafast --adapt no";
     Program::tidegate(&format!("send --to {to} {size} {options}"))
 }
 

@@ -129,6 +129,9 @@ pub enum EncodeError {
     /// The source has no new picture for this frame, because its frame rate varies. The stream
     /// continues with the next frame.
     Unchanged,
+    /// The encoder starts again with other parameters and needs an order for a key frame. The picture
+    /// of this order was not read: the same frame may be ordered again.
+    Restarted,
     /// The codec failed.
     Codec(String),
     /// The source failed.
@@ -140,6 +143,7 @@ impl core::fmt::Display for EncodeError {
         match self {
             Self::EndOfSource => f.write_str("the video source is at its end"),
             Self::Unchanged => f.write_str("the video source has no new picture"),
+            Self::Restarted => f.write_str("the encoder starts again with a key frame"),
             Self::Codec(what) => write!(f, "the encoder failed: {what}"),
             Self::Source(what) => write!(f, "the video source failed: {what}"),
         }
@@ -149,7 +153,7 @@ impl core::fmt::Display for EncodeError {
 impl EncodeError {
     /// Whether the encoder or the source failed.
     pub fn is_failure(&self) -> bool {
-        !matches!(self, Self::EndOfSource | Self::Unchanged)
+        matches!(self, Self::Codec(_) | Self::Source(_))
     }
 }
 

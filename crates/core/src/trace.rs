@@ -309,6 +309,8 @@ pub enum KeyCause {
     Requested,
     /// A dropped or lost frame broke the reference chain.
     Repair,
+    /// The encoder was restarted with other parameters.
+    Restarted,
 }
 
 #[cfg(feature = "serde")]

@@ -55,7 +55,11 @@ fn a_single_slow_frame_costs_one_frame() {
 #[test]
 fn frames_without_a_picture_are_passed_over() {
     let has_picture = |frame| frame % 3 == 0;
-    let sent = run_pictures(|frame| if has_picture(frame) { 2 } else { 30 }, has_picture);
+    let refusal = |order: &FrameOrder| {
+        let refuses = !order.key && !has_picture(order.frame);
+        refuses.then_some(EncodeError::Unchanged)
+    };
+    let sent = run_orders(|frame| if has_picture(frame) { 2 } else { 30 }, refusal);
     let frames: Vec<u64> = sent.iter().map(|row| row.frame).collect();
     assert_eq!(frames, (0..SECONDS * FPS).step_by(3).collect::<Vec<_>>());
     assert!(sent.iter().all(|row| row.left.is_some()));
@@ -64,15 +68,29 @@ fn frames_without_a_picture_are_passed_over() {
     assert!(settled.all(|row| row.left.unwrap().since(row.captured) < late));
 }
 
-/// Frames of a stream over a path without delay; `encoding_ms` is the time to encode a frame.
-fn run(encoding_ms: impl Fn(u64) -> u64) -> Vec<SentFrame> {
-    run_pictures(encoding_ms, |_| true)
+/// The encoder restarts before it reads frame 60: no frame is lost, and this one is a key frame.
+#[test]
+fn a_restarted_encoder_gets_the_same_frame_as_a_key_frame() {
+    let restarts = |order: &FrameOrder| order.frame == 60 && !order.key;
+    let sent = run_orders(
+        |_| 5,
+        |order| restarts(order).then_some(EncodeError::Restarted),
+    );
+    assert_eq!(sent.len() as u64, SECONDS * FPS);
+    assert!(sent.iter().all(|row| row.left.is_some()));
+    let keys = sent.iter().filter(|row| row.key && row.frame > FPS);
+    assert_eq!(keys.map(|row| row.frame).collect::<Vec<_>>(), [60]);
 }
 
-/// The same for a source without a picture for some frames.
-fn run_pictures(
+/// Frames of a stream over a path without delay; `encoding_ms` is the time to encode a frame.
+fn run(encoding_ms: impl Fn(u64) -> u64) -> Vec<SentFrame> {
+    run_orders(encoding_ms, |_| None)
+}
+
+/// The same for an encoder that refuses some orders.
+fn run_orders(
     encoding_ms: impl Fn(u64) -> u64,
-    has_picture: impl Fn(u64) -> bool,
+    refusal: impl Fn(&FrameOrder) -> Option<EncodeError>,
 ) -> Vec<SentFrame> {
     let mut rng = Seed(1).stream("session");
     let mut config = SenderConfig::new(
@@ -97,9 +115,8 @@ fn run_pictures(
         };
         sender.handle(&mut cx, Input::Timeout);
         if let Some((_, order)) = open.take_if(|(ready, _)| *ready <= cx.now) {
-            let has_picture = order.key || has_picture(order.frame);
-            let unit = has_picture.then(|| access_unit(&order));
-            sender.on_encoded(cx.now, unit.ok_or(EncodeError::Unchanged));
+            let result = refusal(&order).map_or_else(|| Ok(access_unit(&order)), Err);
+            sender.on_encoded(cx.now, result);
         }
         if let Some(order) = sender.poll_order(&mut cx) {
             let took = Duration::from_millis(encoding_ms(order.frame));

@@ -16,6 +16,7 @@ mod sockaddr;
 pub mod tcp;
 pub mod tcp_sysctls;
 pub mod terminal;
+pub mod thread_time;
 pub mod tls;
 pub mod transport;
 pub mod tun;

@@ -5,6 +5,7 @@
 //! to H.264 (feature `x264`) or MPEG-2 (feature `ffmpeg`), at a rate that is set before every
 //! frame. Without features the crate is pure Rust and has scene, pictures and [`quality`].
 
+mod adaptation;
 #[cfg(any(feature = "ffmpeg", feature = "x264"))]
 mod budget;
 mod colour;
@@ -40,6 +41,7 @@ mod world;
 #[cfg(feature = "x264")]
 mod x264;
 
+pub use adaptation::{Adjustment, Bottleneck, FrameTime, Step};
 pub use colour::Colour;
 #[cfg(feature = "ffmpeg")]
 pub use decoder::{DecodeError, Decoded, Decoder, DecoderConfig};
@@ -54,7 +56,7 @@ pub use picture::{Picture, PictureError, Planes, PlanesMut, Size, SizeError};
 pub use picture_limit::PictureRefusal;
 pub use quality::{SizesDiffer, quality, variance};
 pub use scene::{Motion, Scene};
-pub use session::{EncodedPicture, EncoderSession, PictureEncoder};
+pub use session::{EncodedPicture, EncoderSession, OpenEncoder, OperatingPoint, PictureEncoder};
 pub use source::{SceneSource, SourceError, VideoSource};
 #[cfg(feature = "ffmpeg")]
 pub use stored::{StoredError, StoredVideo};

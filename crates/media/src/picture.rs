@@ -31,6 +31,13 @@ impl Size {
         }
     }
 
+    /// The size of pictures of which each sample is the mean of `n` x `n`; `None` if it is out of
+    /// range.
+    pub fn divided(self, n: u32) -> Option<Self> {
+        let even = |length: u32| length / n.max(1) / 2 * 2;
+        Self::new(even(self.width), even(self.height)).ok()
+    }
+
     /// In luma samples.
     pub const fn width(self) -> u32 {
         self.width
@@ -191,6 +198,34 @@ impl Picture {
             *self = Self::black(size);
         }
     }
+
+    /// Fills this picture from one that is `n` times as wide and as high, or up to `2 * n - 1` samples
+    /// wider and higher. Each sample is the mean of `n` x `n` samples.
+    pub fn fill_from_larger(&mut self, larger: &Self, n: u32) {
+        let widths = [self.size, larger.size].map(|size| size.width as usize);
+        let halves = widths.map(|width| width / 2);
+        let (to, from, n) = (self.planes_mut(), larger.planes(), n as usize);
+        average(to.y, from.y, widths, n);
+        average(to.u, from.u, halves, n);
+        average(to.v, from.v, halves, n);
+    }
+}
+
+/// Fills the plane `to` with means of `n` x `n` samples of the plane `from`. `widths` are of both.
+fn average(to: &mut [u8], from: &[u8], widths: [usize; 2], n: usize) {
+    let samples = (n * n) as u32;
+    for (row, line) in to.chunks_exact_mut(widths[0]).enumerate() {
+        let rows = from.chunks_exact(widths[1]).skip(row * n).take(n);
+        let mut sums = vec![samples / 2; widths[0]];
+        for row in rows {
+            for (sum, group) in sums.iter_mut().zip(row.chunks_exact(n)) {
+                *sum += group.iter().map(|sample| u32::from(*sample)).sum::<u32>();
+            }
+        }
+        for (sample, sum) in line.iter_mut().zip(sums) {
+            *sample = (sum / samples) as u8;
+        }
+    }
 }
 
 impl fmt::Debug for Picture {
@@ -262,6 +297,29 @@ mod tests {
         }
         let refused = "wide".parse::<Size>().unwrap_err().to_string();
         assert!(refused.contains("640x360"), "{refused}");
+    }
+
+    #[test]
+    fn a_smaller_picture_has_the_means_of_the_larger_one() {
+        let large = Size::new(38, 34).unwrap();
+        let small = large.divided(2).unwrap();
+        assert_eq!(Size::new(18, 16), Ok(small));
+        assert_eq!(Size::new(30, 32).unwrap().divided(2), None);
+        let mut from = Picture::black(large);
+        for (n, sample) in from.planes_mut().y.iter_mut().enumerate() {
+            *sample = if n % 2 == 0 { 100 } else { 103 };
+        }
+        from.planes_mut().v[0] = 129;
+        let mut to = Picture::black(small);
+        to.fill_from_larger(&from, 2);
+        assert!(to.planes().y.iter().all(|sample| *sample == 102));
+        assert!(
+            to.planes()
+                .u
+                .iter()
+                .chain(to.planes().v)
+                .all(|sample| *sample == 128)
+        );
     }
 
     #[test]

@@ -19,6 +19,11 @@ pub trait VideoSource: Debug + Send {
     /// Number of the frame that [`Self::next`] reads, from zero.
     fn position(&self) -> u64;
 
+    /// Whether skipped pictures cost no time, and pictures are never waited for.
+    fn skips_freely(&self) -> bool {
+        false
+    }
+
     /// Colour description of the pictures.
     fn colour(&self) -> Colour {
         Colour::UNSPECIFIED
@@ -92,6 +97,10 @@ impl VideoSource for SceneSource {
 
     fn position(&self) -> u64 {
         self.position
+    }
+
+    fn skips_freely(&self) -> bool {
+        true
     }
 
     fn next(&mut self, picture: &mut Picture) -> Result<bool, SourceError> {

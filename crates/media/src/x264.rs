@@ -53,6 +53,16 @@ impl Preset {
         self.c_name().to_str().unwrap_or_default()
     }
 
+    /// This preset and the faster ones, with the processor time of a picture relative to the fastest,
+    /// from 1080p pictures with one thread.
+    pub fn faster(self) -> impl Iterator<Item = (&'static str, f64)> {
+        let costs = Self::ALL.into_iter().zip([1.0, 1.7, 1.9, 2.8, 3.3, 3.6]);
+        costs
+            .rev()
+            .skip_while(move |(preset, _)| *preset != self)
+            .map(|(preset, cost)| (preset.name(), cost))
+    }
+
     const fn c_name(self) -> &'static CStr {
         match self {
             Self::Ultrafast => c"ultrafast",

@@ -3,11 +3,11 @@
 //! An encoder or a sender that waits for a processor sends less, and later, than its rate control
 //! permits. The results of such a run say more about the machine than about the network.
 
-use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tidegate_core::media::{EncodeError, Encoded, FrameEncoder, FrameOrder, FrameRate};
+use tidegate_live::thread_time::ThreadTime;
 use tidegate_record::EndpointTiming;
 
 /// Measurements of all encoders and threads of a run.
@@ -35,14 +35,12 @@ impl EndpointLoad {
 
     /// Runs `job` on this thread and measures how long the thread was runnable without running.
     pub(super) fn thread<T>(&self, job: impl FnOnce() -> T) -> T {
-        let (began, before) = (Instant::now(), run_queue_wait());
+        let (began, before) = (Instant::now(), ThreadTime::now());
         let result = job();
-        let (wall, after) = (began.elapsed(), run_queue_wait());
+        let (wall, spent) = (began.elapsed(), ThreadTime::now().since(before));
         // A thread of less than a second proves nothing.
-        if let (Some(before), Some(after)) = (before, after)
-            && wall >= Duration::from_secs(1)
-        {
-            let waited = after.saturating_sub(before).as_secs_f64() / wall.as_secs_f64();
+        if wall >= Duration::from_secs(1) {
+            let waited = spent.waiting.as_secs_f64() / wall.as_secs_f64();
             self.with(|measured| measured.waited = measured.waited.max(waited));
         }
         result
@@ -90,15 +88,6 @@ impl<E: FrameEncoder> FrameEncoder for MeasuredEncoder<E> {
     }
 }
 
-/// Time that this thread has waited on a run queue, from the kernel's scheduler statistics; `None`
-/// on a kernel without them.
-fn run_queue_wait() -> Option<Duration> {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    // Time on the processor, time on the run queue (both in ns), number of time slices.
-    let wait = text.split_ascii_whitespace().nth(1)?;
-    Some(Duration::from_nanos(wait.parse().ok()?))
-}
-
 /// The expectations of the demo permit 1 % of the frames to be late.
 const MAX_SLOW_FRAMES: f64 = 0.01;
 /// 1.2 s of a minute. On an idle machine it is below 0.2 %.
@@ -106,6 +95,8 @@ const MAX_WAITED: f64 = 0.02;
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use tidegate_core::units::{Rate, Time};
 
     use super::*;
@@ -148,7 +139,7 @@ mod tests {
     /// Four threads that compute on one processor wait for three quarters of their time.
     #[test]
     fn threads_that_share_a_processor_wait() {
-        if run_queue_wait().is_none() {
+        if !Path::new("/proc/thread-self/schedstat").exists() {
             return;
         }
         let load = EndpointLoad::default();

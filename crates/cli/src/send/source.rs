@@ -6,22 +6,39 @@ use tidegate_core::units::Rate;
 use tidegate_core::wire::h264;
 use tidegate_core::wire::sdp::ParameterSets;
 use tidegate_media::{
-    EncoderSession, FileOptions, FileSource, Mpeg2Config, Mpeg2Encoder, Picture,
-    PictureEncoder as _, Preset, Scene, SceneSource, Size, VideoSource, X264Config, X264Encoder,
+    EncoderSession, FileOptions, FileSource, Mpeg2Config, Mpeg2Encoder, OperatingPoint, Picture,
+    PictureEncoder, Preset, Scene, SceneSource, Size, VideoSource, X264Config, X264Encoder,
 };
 
 use crate::live::SCENE_SEED;
 use crate::source_speed::{PacedSource, SourceWatch};
 
-/// Codec and preset of an encoder.
+/// Settings of an encoder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encoding {
     pub(crate) codec: Codec,
     /// Preset of x264.
     pub(crate) preset: Preset,
+    pub(crate) adapt: Adapt,
+}
+
+/// Whether the encoder is adapted to the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Adapt {
+    Yes,
+    No,
 }
 
 impl Encoding {
+    /// An encoder that is not adapted.
+    pub(crate) const fn constant(codec: Codec, preset: Preset) -> Self {
+        Self {
+            codec,
+            preset,
+            adapt: Adapt::No,
+        }
+    }
+
     /// Opens an encoder for the source.
     ///
     /// # Errors
@@ -30,15 +47,29 @@ impl Encoding {
         self,
         source: Box<dyn VideoSource>,
     ) -> Result<EncoderSession, EncodeError> {
-        match self.codec {
-            Codec::H264 => EncoderSession::open(source, |config| config.preset = self.preset),
-            Codec::Mpeg2 => {
-                let mut config = Mpeg2Config::new(source.size(), source.frame_rate());
-                config.colour = source.colour();
-                let encoder = Mpeg2Encoder::open(config)?;
-                Ok(EncoderSession::new(source, encoder))
-            }
+        let presets: Vec<(&str, f64)> = match self.codec {
+            Codec::H264 => self.preset.faster().collect(),
+            Codec::Mpeg2 => vec![("", 1.0)],
+        };
+        let mut points = OperatingPoint::ladder(&*source, &presets);
+        if self.adapt == Adapt::No {
+            points.truncate(1);
         }
+        let (codec, rate, colour) = (self.codec, source.frame_rate(), source.colour());
+        let open = move |size, name: &str| -> Result<Box<dyn PictureEncoder>, EncodeError> {
+            Ok(match codec {
+                Codec::H264 => Box::new(X264Encoder::open(X264Config {
+                    colour,
+                    preset: preset(name).map_err(EncodeError::Codec)?,
+                    ..X264Config::new(size, rate)
+                })?),
+                Codec::Mpeg2 => Box::new(Mpeg2Encoder::open(Mpeg2Config {
+                    colour,
+                    ..Mpeg2Config::new(size, rate)
+                })?),
+            })
+        };
+        EncoderSession::adaptive(source, points, Box::new(open))
     }
 }
 
@@ -151,10 +182,7 @@ mod tests {
         use tidegate_core::units::Time;
         let size = Size::new(320, 180).unwrap();
         let rate = Some(FrameRate::fps(25));
-        let encoding = Encoding {
-            codec: Codec::H264,
-            preset: Preset::Veryfast,
-        };
+        let encoding = Encoding::constant(Codec::H264, Preset::Veryfast);
         let mut opened = OpenedSource::open("scene", Some(size), rate, false, encoding).unwrap();
         let order = FrameOrder {
             frame: 0,

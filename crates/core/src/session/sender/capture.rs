@@ -170,6 +170,18 @@ impl Capture {
         }
     }
 
+    /// The encoder was restarted before it read the frame of the open order: the frame, which is now
+    /// the oldest in the queue, and the encoding time is unknown.
+    pub(super) fn requeue(&mut self, now: Time) -> Option<u64> {
+        let frame = self.open.take()?.order.frame;
+        self.answered = Some(now);
+        self.lag = Duration::ZERO;
+        if !self.is_paused {
+            self.waiting.push_front(frame);
+        }
+        Some(frame)
+    }
+
     /// Whether a queued frame captured at `captured` has waited for the encoder alone, which has
     /// been busy from then until now.
     pub(super) fn waits_for_encoder(&self, now: Time, captured: Time) -> bool {

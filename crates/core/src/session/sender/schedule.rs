@@ -98,6 +98,13 @@ impl Schedule {
         }
     }
 
+    /// The encoder starts again: the frame of the open order is the next key frame.
+    pub(super) fn restart(&mut self, now: Time) {
+        if let Some(frame) = self.capture.requeue(now) {
+            self.chain.break_at(frame, KeyCause::Restarted);
+        }
+    }
+
     /// A packet of a frame leaves, perhaps its last one.
     pub(super) fn on_left(&mut self, row: &SentFrame) {
         if row.key && row.left.is_some() {

@@ -73,8 +73,10 @@ impl MediaSender {
             packetiser,
             ..
         } = self;
-        if result == Err(EncodeError::Unchanged) {
-            return schedule.capture.withdraw(now);
+        match result {
+            Err(EncodeError::Unchanged) => return schedule.capture.withdraw(now),
+            Err(EncodeError::Restarted) => return schedule.restart(now),
+            _ => {}
         }
         let Some((order, budget)) = schedule.capture.answer(now) else {
             return;

@@ -228,6 +228,10 @@ impl TcpSender {
         let Some(order) = self.open.take() else {
             return;
         };
+        if result == Err(EncodeError::Restarted) {
+            self.key_wanted.get_or_insert(KeyCause::Restarted);
+            return self.begin(now, order.frame, order.captured, order.rate);
+        }
         if result == Err(EncodeError::Unchanged) {
             // The frame rate of the source varies.
         } else if let Ok(encoded) = result {

@@ -6,6 +6,7 @@
 // These macros panic on write errors; `progress::say` and `output` do not.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
+mod arrivals;
 mod decoding;
 mod demo;
 mod encoder_speed;

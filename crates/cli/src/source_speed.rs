@@ -177,7 +177,7 @@ impl fmt::Debug for SourceWatch {
 
 /// A reading that sleeps for more than this part of the frame interval, as a divisor, has waited. The
 /// encoder is busy for the rest of the interval.
-const WAITING: u32 = 4;
+pub(crate) const WAITING: u32 = 4;
 
 #[cfg(test)]
 pub(crate) mod tests {

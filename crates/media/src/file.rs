@@ -99,7 +99,8 @@ impl FileSource {
             colour.matrix
         };
         let base = reader.base_rate().filter(|_| !first.is_interlaced());
-        let (rate, is_variable) = match options.rate {
+        let given = options.rate.filter(|_| !reader.has_arrival_times());
+        let (rate, is_variable) = match given {
             Some(rate) => (rate, false),
             None => grid(reader.rate(), base),
         };
@@ -126,6 +127,12 @@ impl FileSource {
         };
         source.convert(time)?;
         Ok(source)
+    }
+
+    /// Whether the source is live and has no timestamps: the time of arrival of a picture is its time
+    /// of capture. [`FileOptions::rate`] is ignored, and each picture is returned once.
+    pub const fn has_arrival_times(&self) -> bool {
+        self.reader.has_arrival_times()
     }
 
     /// What the conversion changes in the first picture, for the user, such as "deinterlaced".

@@ -1,5 +1,6 @@
 //! FFmpeg demultiplexer and decoder: a sequence of frames with timestamps.
 
+use std::fs;
 use std::path::Path;
 
 use ffmpeg_the_third as ffmpeg;
@@ -28,6 +29,8 @@ pub(crate) struct Reader {
     pictures: u64,
     /// Duration according to the file, in ns; zero if unknown.
     stated_duration: i64,
+    /// A live source without timestamps.
+    has_arrival_times: bool,
     /// Times of the first and the latest packet of any stream, in ns.
     span: Option<(i64, i64)>,
     /// Whether the last picture was truncated or damaged.
@@ -46,7 +49,14 @@ impl Reader {
         if name.contains('\0') {
             return Err(unreadable(&"the name contains a zero byte"));
         }
-        let input = ffmpeg::format::input(url(name)).map_err(|e| unreadable(&e))?;
+        let is_live = is_live(name);
+        let mut options = ffmpeg::Dictionary::new();
+        if is_live {
+            // FFmpeg reads up to 5 s by default to determine a frame rate.
+            options.set("analyzeduration", "1000000");
+        }
+        let input = ffmpeg::format::input_with_dictionary(url(name), options);
+        let input = input.map_err(|e| unreadable(&e))?;
         let no_video = || SourceError::NoVideo {
             name: name.to_owned(),
         };
@@ -69,6 +79,7 @@ impl Reader {
             orientation,
             pictures: 0,
             stated_duration: stated_duration(&input),
+            has_arrival_times: is_live && is_untimed(&input),
             span: None,
             damaged: false,
             time: 0,
@@ -88,6 +99,11 @@ impl Reader {
     /// Frame rate of which the times of all pictures are multiples, as far as FFmpeg found one.
     pub(crate) const fn base_rate(&self) -> Option<FrameRate> {
         self.base
+    }
+
+    /// Whether pictures have no times but that of their arrival.
+    pub(crate) const fn has_arrival_times(&self) -> bool {
+        self.has_arrival_times
     }
 
     /// Turn that makes this picture upright.
@@ -256,6 +272,24 @@ pub(crate) fn nanos(ticks: i64, unit: ffmpeg::Rational) -> i64 {
     (i128::from(ticks) * 1_000_000_000 * num / den) as i64
 }
 
+/// Whether pictures arrive while they are captured: a pipe, a device or a connection.
+fn is_live(name: &str) -> bool {
+    let is_file = |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_file());
+    match name {
+        "-" => !is_file(Path::new("/dev/stdin")),
+        file if Path::new(file).exists() => !is_file(Path::new(file)),
+        url => url.contains("://") && !url.starts_with("file:"),
+    }
+}
+
+/// Whether the format has no timestamps, as a byte stream of H.264 or a series of JPEG pictures.
+fn is_untimed(input: &ffmpeg::format::context::Input) -> bool {
+    // SAFETY: the pointer of the context is valid as long as the context, and so is its format, which
+    // is constant; an integer is read.
+    let flags = unsafe { (*(*input.as_ptr()).iformat).flags };
+    flags & ffmpeg::ffi::AVFMT_NOTIMESTAMPS != 0
+}
+
 /// URL for FFmpeg. A file name with a colon needs the prefix `file:`, or it would be a protocol.
 fn url(name: &str) -> String {
     match name {
@@ -296,7 +330,7 @@ const SLACK: i64 = 1_000_000_000;
 
 #[cfg(all(test, feature = "x264"))]
 mod tests {
-    use std::{env, fs, process};
+    use std::{env, process};
 
     use tidegate_core::units::Rate;
 

@@ -10,6 +10,7 @@ use tidegate_media::{
     PictureEncoder, Preset, Scene, SceneSource, Size, VideoSource, X264Config, X264Encoder,
 };
 
+use crate::arrivals::ArrivalSource;
 use crate::live::SCENE_SEED;
 use crate::source_speed::{PacedSource, SourceWatch};
 
@@ -95,18 +96,23 @@ impl OpenedSource {
         encoding: Encoding,
     ) -> Result<Self> {
         let mut changes = Vec::new();
+        let watch = SourceWatch::new();
         let source: Box<dyn VideoSource> = if input == "scene" {
             let size = size.map_or_else(|| Size::new(640, 360), Ok)?;
             let rate = rate.unwrap_or(FrameRate::fps(30));
-            Box::new(SceneSource::new(Scene::new(SCENE_SEED, size), rate))
+            let scene = SceneSource::new(Scene::new(SCENE_SEED, size), rate);
+            Box::new(PacedSource::new(Box::new(scene), watch.clone()))
         } else {
             let file = FileSource::open(input, FileOptions { size, rate, looped })?;
             changes = file.changes().to_vec();
-            Box::new(file)
+            if file.has_arrival_times() {
+                let rate = rate.unwrap_or(ARRIVALS);
+                Box::new(ArrivalSource::start(Box::new(file), rate, watch.clone())?)
+            } else {
+                Box::new(PacedSource::new(Box::new(file), watch.clone()))
+            }
         };
         let frame_rate = source.frame_rate();
-        let watch = SourceWatch::new();
-        let source = Box::new(PacedSource::new(source, watch.clone()));
         Ok(Self {
             what: what(input, &*source, &changes),
             frame_rate,
@@ -171,6 +177,9 @@ pub(crate) fn preset(text: &str) -> Result<Preset, String> {
             format!("\"{text}\" is not a preset of x264: choose one of {names}")
         })
 }
+
+/// Frames per second of sources without times: a picture waits for at most 17 ms.
+const ARRIVALS: FrameRate = FrameRate::fps(60);
 
 #[cfg(test)]
 mod tests {

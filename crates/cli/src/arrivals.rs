@@ -1,4 +1,4 @@
-//! Live sources without timestamps: the time of arrival of a picture is its time of capture.
+//! Live streams, and live sources without timestamps: the time of arrival of a picture is its time of capture.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,6 +10,9 @@ use tidegate_live::thread_time::ThreadTime;
 use tidegate_media::{Colour, Picture, Size, SourceError, VideoSource};
 
 use crate::source_speed::{SourceWatch, WAITING};
+
+/// Opens a live source.
+pub(crate) type OpenSource = Box<dyn FnMut() -> Result<Box<dyn VideoSource>, SourceError> + Send>;
 
 /// Answers each request with the newest picture that has arrived, or with the previous one again. A
 /// thread reads the source.
@@ -47,12 +50,14 @@ struct Newest {
 }
 
 impl ArrivalSource {
-    /// Starts to read `source`, whose pictures are requested at `rate`.
+    /// Starts to read `source`, whose pictures are requested at `rate`. If it ends or fails, it is
+    /// opened `again`, until that succeeds.
     ///
     /// # Errors
     /// The thread cannot be created.
     pub(crate) fn start(
         source: Box<dyn VideoSource>,
+        again: Option<OpenSource>,
         rate: FrameRate,
         watch: SourceWatch,
     ) -> io::Result<Self> {
@@ -70,7 +75,7 @@ impl ArrivalSource {
         let arrivals = Arc::clone(&shared);
         thread::Builder::new()
             .name("source".into())
-            .spawn(move || arrivals.read(source, rate, &watch))?;
+            .spawn(move || arrivals.read(source, again, rate, &watch))?;
         Ok(Self {
             shared,
             size,
@@ -83,13 +88,30 @@ impl ArrivalSource {
 }
 
 impl Shared {
-    fn read(&self, mut source: Box<dyn VideoSource>, rate: FrameRate, watch: &SourceWatch) {
+    fn read(
+        &self,
+        mut source: Box<dyn VideoSource>,
+        mut again: Option<OpenSource>,
+        rate: FrameRate,
+        watch: &SourceWatch,
+    ) {
         let mut picture = Picture::black(source.size());
         let mut waits = 0;
         loop {
             let began = ThreadTime::now();
             watch.begin();
-            let read = source.next(&mut picture);
+            let mut read = source.next(&mut picture);
+            if let Some(again) = &mut again {
+                let mut pause = FIRST_PAUSE;
+                while read != Ok(true) && self.pause(pause) {
+                    pause = (pause * 2).min(MAX_PAUSE);
+                    let opened = again();
+                    read = opened.and_then(|opened| {
+                        source = opened;
+                        source.next(&mut picture)
+                    });
+                }
+            }
             let busy = ThreadTime::now().since(began).total();
             // The encoder's thread does not decode.
             let asleep = watch.end(Duration::ZERO, 1).saturating_sub(busy);
@@ -119,6 +141,15 @@ impl Shared {
                 return;
             }
         }
+    }
+
+    /// Waits before an attempt to open the source again; returns whether it is still needed.
+    fn pause(&self, pause: Duration) -> bool {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.newest(), pause, |newest| !newest.closed);
+        let (newest, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !newest.closed
     }
 
     /// A poisoned lock is usable: no critical section leaves a partial state.
@@ -186,6 +217,10 @@ impl Drop for ArrivalSource {
     }
 }
 
+/// Time before the first attempt to open a source again; a camera takes at least a second to restart.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// Maximum of this time, which doubles with each attempt.
+const MAX_PAUSE: Duration = Duration::from_secs(8);
 /// Pictures in succession that were waited for, after which the source sets the pace.
 const LIVE: u32 = 3;
 
@@ -236,7 +271,7 @@ mod tests {
         let clock = TestClock::default();
         let watch = clock.watch();
         let scripted = Box::new(Scripted(inbox, clock, 0));
-        let source = ArrivalSource::start(scripted, FrameRate::fps(60), watch).unwrap();
+        let source = ArrivalSource::start(scripted, None, FrameRate::fps(60), watch).unwrap();
         (source, pictures)
     }
 
@@ -277,6 +312,30 @@ mod tests {
         drop(pictures);
         let seen: Vec<u8> = std::iter::from_fn(|| next(&mut source)).collect();
         assert_eq!(seen, (1..50).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn a_source_that_ends_is_opened_again() {
+        let (pictures, inbox) = channel();
+        let clock = TestClock::default();
+        let watch = clock.watch();
+        let (camera, reboots) = channel();
+        let first = Box::new(Scripted(inbox, clock.clone(), 0));
+        let again: OpenSource = Box::new(move || {
+            let inbox = reboots.recv().map_err(|_| SourceError::NoVideo {
+                name: "camera".to_owned(),
+            })?;
+            Ok(Box::new(Scripted(inbox, clock.clone(), 0)))
+        });
+        let mut source =
+            ArrivalSource::start(first, Some(again), FrameRate::fps(60), watch).unwrap();
+        pictures.send((1, 33)).unwrap();
+        assert_eq!(next(&mut source), Some(1));
+        let (later, inbox) = channel();
+        camera.send(inbox).unwrap();
+        later.send((2, 33)).unwrap();
+        drop(pictures);
+        assert_eq!(next(&mut source), Some(2));
     }
 
     #[test]

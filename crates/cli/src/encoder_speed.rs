@@ -283,7 +283,7 @@ mod tests {
     use tidegate_media::{Scene, SceneSource, Size, VideoSource};
 
     use super::*;
-    use crate::send::source::{Adapt, Encoding};
+    use crate::send::source::{Encoding, Switch};
     use crate::source_speed::tests::TestClock;
 
     /// 25 frames per second, 75 in a period of 3 s.
@@ -327,7 +327,7 @@ mod tests {
         let encoding = Encoding {
             codec: tidegate_core::media::Codec::H264,
             preset: tidegate_media::Preset::Veryfast,
-            adapt: Adapt::Yes,
+            adapt: Switch::Yes,
         };
         let session = encoding.session(source).unwrap();
         Timed::new(session, Clock::start(), watch, "buy another")

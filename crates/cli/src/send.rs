@@ -40,7 +40,7 @@ use crate::security::{self, Protection, SecurityArgs};
 use crate::tcp::TcpArgs;
 use addresses::{Route, check_target};
 use report::Reporter;
-use source::{Adapt, Encoding, OpenedSource};
+use source::{Encoding, Input, OpenedSource, Switch};
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::exit::EnvironmentError;
@@ -70,6 +70,14 @@ pub(crate) struct SendArgs {
     /// Frames per second [default: 30 for the scene, otherwise the source's]
     #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
     fps: Option<FrameRate>,
+    /// Open a live URL again when it ends or fails
+    #[arg(
+        long,
+        value_name = "yes|no",
+        default_value = "yes",
+        hide_possible_values = true
+    )]
+    reconnect: Switch,
     /// Repeat a file from its beginning
     #[arg(long = "loop")]
     looped: bool,
@@ -101,7 +109,7 @@ pub(crate) struct SendArgs {
         default_value = "yes",
         hide_possible_values = true
     )]
-    adapt: Adapt,
+    adapt: Switch,
     /// Write a description of the stream (SDP) for players and receivers, with a fresh key unless
     /// --insecure is given; `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "key_file")]
@@ -314,7 +322,14 @@ fn open_input(args: &SendArgs) -> Result<OpenedSource> {
         preset: args.preset,
         adapt: args.adapt,
     };
-    OpenedSource::open(&args.input, args.size, args.fps, args.looped, encoding)
+    let input = Input {
+        name: &args.input,
+        size: args.size,
+        rate: args.fps,
+        looped: args.looped,
+        reconnect: args.reconnect,
+    };
+    OpenedSource::open(input, encoding)
 }
 
 /// Warns of frames at the lowest rate that take as long as the delay bound.

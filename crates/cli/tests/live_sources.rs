@@ -5,7 +5,7 @@ mod calm;
 mod program;
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write};
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt as _;
@@ -47,7 +47,7 @@ fn check(scratch: &Scratch, input: &str, options: &str, rate: u64) {
     let mut receiver = Program::tidegate("recv --listen 127.0.0.1:0");
     let port = receiver.number("waiting for a stream at port ");
     let sender = Program::tidegate(&format!(
-        "send --to 127.0.0.1:{port} --input {input} --adapt no --run {} {options}",
+        "send --to 127.0.0.1:{port} --input {input} --adapt no --reconnect no --run {} {options}",
         text(&sent)
     ));
     let sender = sender.wait();
@@ -128,5 +128,47 @@ fn jpeg_pictures_over_http() {
         });
         check(&scratch, &input, "", 15);
         camera.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_camera_that_reboots_is_opened_again() {
+    judged("a_camera_that_reboots_is_opened_again", || {
+        let scratch = Scratch::new("reboot");
+        let titles = scratch.path("titles");
+        fs::create_dir_all(&titles).unwrap();
+        let (scene, mut picture) = scene();
+        let config = X264Config::new(scene.size(), FrameRate::fps(25));
+        let mut encoder = X264Encoder::open(config).unwrap();
+        let pictures = (0..500).flat_map(|n| {
+            scene.render(n, &mut picture);
+            let coded = encoder.encode(&picture, Rate::kbps(300), n % 25 == 0);
+            coded.unwrap().data
+        });
+        fs::write(titles.join("camera.h264"), pictures.collect::<Vec<u8>>()).unwrap();
+        let start = |port: u16| {
+            let line = format!("serve {} --listen 127.0.0.1:{port}", text(&titles));
+            let mut camera = Program::tidegate(&line);
+            let port = camera.number(" at rtsp://127.0.0.1:");
+            (camera, port)
+        };
+        let (camera, port) = start(0);
+        let mut receiver = Program::tidegate("recv --listen 127.0.0.1:0");
+        let to = receiver.number("waiting for a stream at port ");
+        let mut sender = Program::tidegate(&format!(
+            "send --to 127.0.0.1:{to} --input rtsp://127.0.0.1:{port}/camera.h264 --duration 15s"
+        ));
+        receiver.wait_for_line("the stream has started");
+        camera.interrupt();
+        camera.wait();
+        sender.wait_for_line("the source stalls");
+        let (camera, _) = start(port);
+        sender.wait_for_line("the source continues after ");
+        sender.wait_for_line(" of ");
+        sender.interrupt();
+        sender.wait().succeeded();
+        receiver.wait().succeeded();
+        camera.interrupt();
+        camera.wait();
     });
 }

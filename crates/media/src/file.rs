@@ -99,8 +99,8 @@ impl FileSource {
             colour.matrix
         };
         let base = reader.base_rate().filter(|_| !first.is_interlaced());
-        let given = options.rate.filter(|_| !reader.has_arrival_times());
-        let (rate, is_variable) = match given {
+        let (rate, is_variable) = match options.rate {
+            _ if reader.has_arrival_times() => (reader.rate(), false),
             Some(rate) => (rate, false),
             None => grid(reader.rate(), base),
         };
@@ -129,8 +129,8 @@ impl FileSource {
         Ok(source)
     }
 
-    /// Whether the source is live and has no timestamps: the time of arrival of a picture is its time
-    /// of capture. [`FileOptions::rate`] is ignored, and each picture is returned once.
+    /// Whether the source is a live stream, or live without timestamps: the time of arrival of a
+    /// picture is its time of capture. [`FileOptions::rate`] is ignored, and each picture is returned once.
     pub const fn has_arrival_times(&self) -> bool {
         self.reader.has_arrival_times()
     }

@@ -29,7 +29,7 @@ pub(crate) struct Reader {
     pictures: u64,
     /// Duration according to the file, in ns; zero if unknown.
     stated_duration: i64,
-    /// A live source without timestamps.
+    /// A live stream, or a live source without timestamps.
     has_arrival_times: bool,
     /// Times of the first and the latest packet of any stream, in ns.
     span: Option<(i64, i64)>,
@@ -55,6 +55,10 @@ impl Reader {
             // FFmpeg reads up to 5 s by default to determine a frame rate.
             options.set("analyzeduration", "1000000");
         }
+        if name.starts_with("rtsp") {
+            // A camera without power closes no connection.
+            options.set("timeout", "5000000");
+        }
         let input = ffmpeg::format::input_with_dictionary(url(name), options);
         let input = input.map_err(|e| unreadable(&e))?;
         let no_video = || SourceError::NoVideo {
@@ -79,7 +83,7 @@ impl Reader {
             orientation,
             pictures: 0,
             stated_duration: stated_duration(&input),
-            has_arrival_times: is_live && is_untimed(&input),
+            has_arrival_times: is_stream(name) || is_live && is_untimed(&input),
             span: None,
             damaged: false,
             time: 0,
@@ -210,7 +214,8 @@ impl Reader {
     }
 
     fn stamp(&mut self, frame: &ffmpeg::frame::Video) -> i64 {
-        self.time = match frame.timestamp() {
+        let timestamp = frame.timestamp().filter(|_| !self.has_arrival_times);
+        self.time = match timestamp {
             Some(ticks) => nanos(ticks, self.unit),
             None => self
                 .time
@@ -282,6 +287,12 @@ fn is_live(name: &str) -> bool {
     }
 }
 
+/// Whether the protocol carries live streams.
+fn is_stream(name: &str) -> bool {
+    let protocol = name.split_once("://").map_or("", |(protocol, _)| protocol);
+    STREAMS.contains(&protocol)
+}
+
 /// Whether the format has no timestamps, as a byte stream of H.264 or a series of JPEG pictures.
 fn is_untimed(input: &ffmpeg::format::context::Input) -> bool {
     // SAFETY: the pointer of the context is valid as long as the context, and so is its format, which
@@ -324,6 +335,8 @@ fn is_possible(width: u32, height: u32) -> bool {
 
 /// Frame rate if the file has none.
 const ASSUMED: FrameRate = FrameRate::fps(25);
+/// Protocols of live streams.
+const STREAMS: [&str; 8] = ["rtsp", "rtsps", "rtmp", "rtmps", "srt", "rtp", "udp", "tcp"];
 const MAX_FPS: f64 = 240.0;
 /// Tolerance in ns: headers are rounded, and the streams of a file may have different ends.
 const SLACK: i64 = 1_000_000_000;

@@ -10,7 +10,7 @@ use tidegate_media::{
     PictureEncoder, Preset, Scene, SceneSource, Size, VideoSource, X264Config, X264Encoder,
 };
 
-use crate::arrivals::ArrivalSource;
+use crate::arrivals::{ArrivalSource, OpenSource};
 use crate::live::SCENE_SEED;
 use crate::source_speed::{PacedSource, SourceWatch};
 
@@ -20,14 +20,27 @@ pub(crate) struct Encoding {
     pub(crate) codec: Codec,
     /// Preset of x264.
     pub(crate) preset: Preset,
-    pub(crate) adapt: Adapt,
+    /// Whether it is adapted to the processor.
+    pub(crate) adapt: Switch,
 }
 
-/// Whether the encoder is adapted to the processor.
+/// Value of an option that is on by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Adapt {
+pub(crate) enum Switch {
     Yes,
     No,
+}
+
+/// A source, with the options of the command line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Input<'a> {
+    /// `scene`, a file, a device, a URL, or `-` for standard input.
+    pub(crate) name: &'a str,
+    pub(crate) size: Option<Size>,
+    pub(crate) rate: Option<FrameRate>,
+    pub(crate) looped: bool,
+    /// Whether a live URL is opened again.
+    pub(crate) reconnect: Switch,
 }
 
 impl Encoding {
@@ -36,7 +49,7 @@ impl Encoding {
         Self {
             codec,
             preset,
-            adapt: Adapt::No,
+            adapt: Switch::No,
         }
     }
 
@@ -53,7 +66,7 @@ impl Encoding {
             Codec::Mpeg2 => vec![("", 1.0)],
         };
         let mut points = OperatingPoint::ladder(&*source, &presets);
-        if self.adapt == Adapt::No {
+        if self.adapt == Switch::No {
             points.truncate(1);
         }
         let (codec, rate, colour) = (self.codec, source.frame_rate(), source.colour());
@@ -88,33 +101,34 @@ pub(crate) struct OpenedSource {
 impl OpenedSource {
     /// # Errors
     /// The source cannot be read, or libx264 rejects the size; the message names it.
-    pub(crate) fn open(
-        input: &str,
-        size: Option<Size>,
-        rate: Option<FrameRate>,
-        looped: bool,
-        encoding: Encoding,
-    ) -> Result<Self> {
+    pub(crate) fn open(input: Input<'_>, encoding: Encoding) -> Result<Self> {
+        let Input {
+            name, size, rate, ..
+        } = input;
         let mut changes = Vec::new();
         let watch = SourceWatch::new();
-        let source: Box<dyn VideoSource> = if input == "scene" {
+        let source: Box<dyn VideoSource> = if name == "scene" {
             let size = size.map_or_else(|| Size::new(640, 360), Ok)?;
             let rate = rate.unwrap_or(FrameRate::fps(30));
             let scene = SceneSource::new(Scene::new(SCENE_SEED, size), rate);
             Box::new(PacedSource::new(Box::new(scene), watch.clone()))
         } else {
-            let file = FileSource::open(input, FileOptions { size, rate, looped })?;
+            let looped = input.looped;
+            let file = FileSource::open(name, FileOptions { size, rate, looped })?;
             changes = file.changes().to_vec();
             if file.has_arrival_times() {
                 let rate = rate.unwrap_or(ARRIVALS);
-                Box::new(ArrivalSource::start(Box::new(file), rate, watch.clone())?)
+                let is_url = input.reconnect == Switch::Yes && name.contains("://");
+                let again = is_url.then(|| reopen(name.to_owned(), file.size()));
+                let file = Box::new(file);
+                Box::new(ArrivalSource::start(file, again, rate, watch.clone())?)
             } else {
                 Box::new(PacedSource::new(Box::new(file), watch.clone()))
             }
         };
         let frame_rate = source.frame_rate();
         Ok(Self {
-            what: what(input, &*source, &changes),
+            what: what(name, &*source, &changes),
             frame_rate,
             parameter_sets: match encoding.codec {
                 Codec::H264 => parameter_sets(&*source, encoding.preset)?,
@@ -124,6 +138,15 @@ impl OpenedSource {
             watch,
         })
     }
+}
+
+/// Opens a live source again, with pictures of the same size.
+fn reopen(name: String, size: Size) -> OpenSource {
+    let options = FileOptions {
+        size: Some(size),
+        ..FileOptions::default()
+    };
+    Box::new(move || Ok(Box::new(FileSource::open(&name, options)?)))
 }
 
 /// Description of a video for the user, with the changes of its pictures.
@@ -192,7 +215,14 @@ mod tests {
         let size = Size::new(320, 180).unwrap();
         let rate = Some(FrameRate::fps(25));
         let encoding = Encoding::constant(Codec::H264, Preset::Veryfast);
-        let mut opened = OpenedSource::open("scene", Some(size), rate, false, encoding).unwrap();
+        let input = Input {
+            name: "scene",
+            size: Some(size),
+            rate,
+            looped: false,
+            reconnect: Switch::No,
+        };
+        let mut opened = OpenedSource::open(input, encoding).unwrap();
         let order = FrameOrder {
             frame: 0,
             captured: Time::ZERO,

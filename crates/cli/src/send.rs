@@ -29,7 +29,6 @@ use tidegate_core::wire::payload;
 use tidegate_core::wire::sdp::{Crypto, CryptoSuite, Feedback, Sdp, Source};
 use tidegate_live::driver::{DriveError, drive};
 use tidegate_live::encoder_thread::EncoderThread;
-use tidegate_media::{Preset, Size};
 use tidegate_record::{FlowInfo, Side, Summary};
 use tidegate_secure::SecureEndpoint;
 
@@ -40,7 +39,7 @@ use crate::security::{self, Protection, SecurityArgs};
 use crate::tcp::TcpArgs;
 use addresses::{Route, check_target};
 use report::Reporter;
-use source::{Encoding, Input, OpenedSource, Switch};
+use source::{Encoding, InputArgs, OpenedSource};
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::exit::EnvironmentError;
@@ -61,26 +60,8 @@ pub(crate) struct SendArgs {
     /// Source port of the media; RTCP is also received at the next port [default: a free even port]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..65_535))]
     local_port: Option<u16>,
-    /// Video: `scene` (generated), a file, a device, a URL, or `-` for standard input
-    #[arg(long, value_name = "SOURCE", default_value = "scene")]
-    input: String,
-    /// Picture size [default: 640x360 for the scene, otherwise the source's]
-    #[arg(long, value_name = "WxH", value_parser = live::picture_size)]
-    size: Option<Size>,
-    /// Frames per second [default: 30 for the scene, otherwise the source's]
-    #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
-    fps: Option<FrameRate>,
-    /// Open a live URL again when it ends or fails
-    #[arg(
-        long,
-        value_name = "yes|no",
-        default_value = "yes",
-        hide_possible_values = true
-    )]
-    reconnect: Switch,
-    /// Repeat a file from its beginning
-    #[arg(long = "loop")]
-    looped: bool,
+    #[command(flatten)]
+    input: InputArgs,
     // The program sets the help and the parser for its table of controllers.
     #[arg(long, value_name = "CONTROL", value_parser = control)]
     control: Option<ControllerConfig>,
@@ -95,21 +76,8 @@ pub(crate) struct SendArgs {
     /// Length of a full IP packet
     #[arg(long, value_name = "SIZE", default_value = "1200B", value_parser = quantity::size)]
     packet_size: Bytes,
-    /// Video codec: `h264` or `mpeg2`
-    #[arg(long, default_value = "h264", value_parser = source::codec)]
-    codec: Codec,
-    /// Preset of x264
-    #[arg(long, default_value = "superfast", value_parser = source::preset)]
-    preset: Preset,
-    /// Adapt the encoder to the processor: a faster preset, then fewer frames per second, then smaller
-    /// pictures, and back
-    #[arg(
-        long,
-        value_name = "yes|no",
-        default_value = "yes",
-        hide_possible_values = true
-    )]
-    adapt: Switch,
+    #[command(flatten)]
+    encoding: Encoding,
     /// Write a description of the stream (SDP) for players and receivers, with a fresh key unless
     /// --insecure is given; `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "key_file")]
@@ -167,7 +135,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         return tcp::run(args);
     }
     let to = receiver(args)?;
-    let opened = open_input(args)?;
+    let opened = OpenedSource::open(&args.input, args.encoding)?;
     let route = addresses::resolve(to, args.local_port)?;
     let protection = protection(args, route.peer)?;
     let mut rng = context::secret_seed().stream("session");
@@ -189,7 +157,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
         ..RateSetup::new(&control, Time::ZERO)
     };
     let sender = setup.sender(config, &mut rng);
-    let advice = slow_encoder_advice(args.codec);
+    let advice = slow_encoder_advice(args.encoding.codec);
     let (encoder, pace) = Timed::new(opened.session, around.clock, opened.watch, advice);
     let pipe = EncoderThread::start(encoder, around.stop.clone())
         .context("cannot start the encoder thread")?;
@@ -316,22 +284,6 @@ fn receiver(args: &SendArgs) -> Result<&str> {
         .context("--serve requires --transport tcp: add it, or give --to instead")
 }
 
-fn open_input(args: &SendArgs) -> Result<OpenedSource> {
-    let encoding = Encoding {
-        codec: args.codec,
-        preset: args.preset,
-        adapt: args.adapt,
-    };
-    let input = Input {
-        name: &args.input,
-        size: args.size,
-        rate: args.fps,
-        looped: args.looped,
-        reconnect: args.reconnect,
-    };
-    OpenedSource::open(input, encoding)
-}
-
 /// Warns of frames at the lowest rate that take as long as the delay bound.
 fn warn_of_long_frames(config: &SenderConfig) {
     if let Some(bound) = config.delay_bound
@@ -439,7 +391,7 @@ fn sender_config(
     rng: &mut dyn rand_core::Rng,
 ) -> SenderConfig {
     let mut streams = Streams::with_ssrcs(rng.next_u32(), rng.next_u32());
-    streams.media_type = payload::payload_type(args.codec);
+    streams.media_type = payload::payload_type(args.encoding.codec);
     let mut config = SenderConfig::new(streams, live::random_name(rng));
     config.epoch = around.epoch;
     config.frame_rate = opened.frame_rate;

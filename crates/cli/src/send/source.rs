@@ -11,16 +11,26 @@ use tidegate_media::{
 };
 
 use crate::arrivals::{ArrivalSource, OpenSource};
-use crate::live::SCENE_SEED;
+use crate::live::{self, SCENE_SEED};
 use crate::source_speed::{PacedSource, SourceWatch};
 
 /// Settings of an encoder.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Encoding {
+    /// Video codec: `h264` or `mpeg2`
+    #[arg(long, default_value = "h264", value_parser = codec)]
     pub(crate) codec: Codec,
-    /// Preset of x264.
+    /// Preset of x264
+    #[arg(long, default_value = "superfast", value_parser = preset)]
     pub(crate) preset: Preset,
-    /// Whether it is adapted to the processor.
+    /// Adapt the encoder to the processor: a faster preset, then fewer frames per second, then smaller
+    /// pictures, and back
+    #[arg(
+        long,
+        value_name = "yes|no",
+        default_value = "yes",
+        hide_possible_values = true
+    )]
     pub(crate) adapt: Switch,
 }
 
@@ -31,16 +41,29 @@ pub(crate) enum Switch {
     No,
 }
 
-/// A source, with the options of the command line.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Input<'a> {
-    /// `scene`, a file, a device, a URL, or `-` for standard input.
-    pub(crate) name: &'a str,
+/// Source of the pictures.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct InputArgs {
+    /// Video: `scene` (generated), a file, a device, a URL, or `-` for standard input
+    #[arg(long, value_name = "SOURCE", default_value = "scene")]
+    pub(crate) input: String,
+    /// Picture size [default: 640x360 for the scene, otherwise the source's]
+    #[arg(long, value_name = "WxH", value_parser = live::picture_size)]
     pub(crate) size: Option<Size>,
-    pub(crate) rate: Option<FrameRate>,
-    pub(crate) looped: bool,
-    /// Whether a live URL is opened again.
+    /// Frames per second [default: 30 for the scene, otherwise the source's]
+    #[arg(long, value_name = "RATE", value_parser = live::frame_rate)]
+    pub(crate) fps: Option<FrameRate>,
+    /// Open a live URL again when it ends or fails
+    #[arg(
+        long,
+        value_name = "yes|no",
+        default_value = "yes",
+        hide_possible_values = true
+    )]
     pub(crate) reconnect: Switch,
+    /// Repeat a file from its beginning
+    #[arg(long = "loop")]
+    pub(crate) looped: bool,
 }
 
 impl Encoding {
@@ -101,10 +124,8 @@ pub(crate) struct OpenedSource {
 impl OpenedSource {
     /// # Errors
     /// The source cannot be read, or libx264 rejects the size; the message names it.
-    pub(crate) fn open(input: Input<'_>, encoding: Encoding) -> Result<Self> {
-        let Input {
-            name, size, rate, ..
-        } = input;
+    pub(crate) fn open(args: &InputArgs, encoding: Encoding) -> Result<Self> {
+        let (name, size, rate) = (args.input.as_str(), args.size, args.fps);
         let mut changes = Vec::new();
         let watch = SourceWatch::new();
         let source: Box<dyn VideoSource> = if name == "scene" {
@@ -113,12 +134,12 @@ impl OpenedSource {
             let scene = SceneSource::new(Scene::new(SCENE_SEED, size), rate);
             Box::new(PacedSource::new(Box::new(scene), watch.clone()))
         } else {
-            let looped = input.looped;
+            let looped = args.looped;
             let file = FileSource::open(name, FileOptions { size, rate, looped })?;
             changes = file.changes().to_vec();
             if file.has_arrival_times() {
                 let rate = rate.unwrap_or(ARRIVALS);
-                let is_url = input.reconnect == Switch::Yes && name.contains("://");
+                let is_url = args.reconnect == Switch::Yes && name.contains("://");
                 let again = is_url.then(|| reopen(name.to_owned(), file.size()));
                 let file = Box::new(file);
                 Box::new(ArrivalSource::start(file, again, rate, watch.clone())?)
@@ -215,14 +236,14 @@ mod tests {
         let size = Size::new(320, 180).unwrap();
         let rate = Some(FrameRate::fps(25));
         let encoding = Encoding::constant(Codec::H264, Preset::Veryfast);
-        let input = Input {
-            name: "scene",
+        let args = InputArgs {
+            input: "scene".to_owned(),
             size: Some(size),
-            rate,
+            fps: rate,
             looped: false,
             reconnect: Switch::No,
         };
-        let mut opened = OpenedSource::open(input, encoding).unwrap();
+        let mut opened = OpenedSource::open(&args, encoding).unwrap();
         let order = FrameOrder {
             frame: 0,
             captured: Time::ZERO,

@@ -8,7 +8,7 @@ use tidegate_live::driver::RunLimits;
 use tidegate_live::tcp::TcpSocket;
 
 use super::source::OpenedSource;
-use super::{SendArgs, frames_in, open_input, slow_encoder_advice};
+use super::{SendArgs, frames_in, slow_encoder_advice};
 use crate::live;
 use crate::tcp::StreamConfig;
 use crate::tcp::encryption::Encryption;
@@ -26,7 +26,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     live::claim(args.run.as_deref())?;
     ready(&args.tcp)?;
     let encryption = encryption(args)?;
-    let mut opened = Some(open_input(args)?);
+    let mut opened = Some(OpenedSource::open(&args.input, args.encoding)?);
     let mut around = LiveContext::enter()?;
     for remark in remarks(&args.tcp) {
         say(&remark);
@@ -37,7 +37,9 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     }
     let each = |around: &LiveContext, socket: &mut TcpSocket, player| {
         // Each player receives the video from its beginning.
-        let opened = opened.take().map_or_else(|| open_input(args), Ok)?;
+        let opened = opened
+            .take()
+            .map_or_else(|| OpenedSource::open(&args.input, args.encoding), Ok)?;
         play(args, around, &around.conditions(), socket, opened, player)?.print(args.json)
     };
     end.each(
@@ -62,7 +64,7 @@ pub(super) fn encryption(args: &SendArgs) -> Result<Encryption> {
 /// Rejects options that do not apply to TCP.
 pub(super) fn check(args: &SendArgs) -> Result<()> {
     args.tcp.check(args.limits)?;
-    args.tcp.check_input(&args.input)?;
+    args.tcp.check_input(&args.input.input)?;
     ensure!(
         args.control.is_none(),
         "--control requires --transport rtp: leave it out; over TCP --mode sets the rate"
@@ -88,7 +90,7 @@ pub(super) fn play(
     let sending = Sending {
         tcp: &args.tcp,
         config: StreamConfig {
-            codec: args.codec,
+            codec: args.encoding.codec,
             frame_rate: opened.frame_rate,
             capture: Capture::Clock { frames },
             packet_size: args.packet_size,
@@ -98,7 +100,7 @@ pub(super) fn play(
         greeting: format!("sending {} to {peer}", opened.what),
         encoder: opened.session,
         source: opened.watch,
-        slow_encoder_advice: slow_encoder_advice(args.codec),
+        slow_encoder_advice: slow_encoder_advice(args.encoding.codec),
         name: format!("send to {peer} over TCP"),
         duration: args.duration,
         dir: args.run.as_ref().map(|dir| numbered(dir, player)),

@@ -78,17 +78,17 @@ pub(crate) fn run(args: &LabArgs, controllers: &Controllers) -> Result<ExitCode>
         run: args,
         injector,
     }) = &args.verb;
-    let script = LoadedScenario::load(&args.scenario, controllers)?;
-    let seed = args.seed.map_or(script.scenario.seed, Seed);
+    let loaded = LoadedScenario::load(&args.scenario, controllers)?;
+    let seed = args.seed.map_or(loaded.scenario.seed, Seed);
     let dir = args.out.clone();
-    let dir = dir.unwrap_or_else(|| run_folder::default_dir("lab", &script.scenario, seed));
+    let dir = dir.unwrap_or_else(|| run_folder::default_dir("lab", &loaded.scenario, seed));
     // Only here: other callers of `prepare` have no scenario file to simulate.
     prepare().map_err(|e| {
         EnvironmentError::new(format_args!(
             "{e:#}\nThe simulator runs the same file: tidegate sim run"
         ))
     })?;
-    let end = play_with(&script, seed, &dir, *injector)?;
+    let end = play_with(&loaded, seed, &dir, *injector)?;
     sim::finish(&end, args, &dir)
 }
 
@@ -108,15 +108,15 @@ pub(crate) fn prepare() -> Result<()> {
 }
 
 /// Runs a scenario in real time and writes a run folder. [`prepare`] comes first.
-pub(crate) fn play(script: &LoadedScenario, seed: Seed, dir: &Path) -> Result<End> {
-    play_with(script, seed, dir, Injector::Link)
+pub(crate) fn play(loaded: &LoadedScenario, seed: Seed, dir: &Path) -> Result<End> {
+    play_with(loaded, seed, dir, Injector::Link)
 }
 
-fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector) -> Result<End> {
-    let scenario = &script.scenario;
+fn play_with(loaded: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector) -> Result<End> {
+    let scenario = &loaded.scenario;
     kernel::check_kernel_tcp(scenario)?;
     memory::check(scenario, 1)?;
-    script.warn_of_slow_pictures();
+    loaded.warn_of_slow_pictures();
     check_limits(&FlowCounts::of(scenario), limits::open_files())?;
     check_supported(scenario)?;
     sites::check(scenario)?;
@@ -129,11 +129,11 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     manifest.notes.extend(missing);
     let partial = PartialRun::new(
         dir,
-        run_folder::described(script, manifest.clone(), seed),
+        run_folder::described(loaded, manifest.clone(), seed),
         scenario.flow_infos(),
     );
     let stage = LabRun {
-        script,
+        loaded,
         seed,
         interrupts: &interrupts,
         service: service.as_ref(),
@@ -167,7 +167,7 @@ fn play_with(script: &LoadedScenario, seed: Seed, dir: &Path, injector: Injector
     let captures = runs.captures;
     let also = |dir: &Path| captures.iter().try_for_each(|captures| captures.write(dir));
     let staged = StagedRun::claim(dir)?;
-    let run = run_folder::write(staged, script, manifest, seed, runs.results, &also)?;
+    let run = run_folder::write(staged, loaded, manifest, seed, runs.results, &also)?;
     Ok(if is_cut {
         End::Cut(run)
     } else {
@@ -199,7 +199,7 @@ impl Runs {
 
 /// Plays the flows, then each baseline, until an interrupt. Adds timing and notes to `manifest`.
 fn play_runs(stage: &LabRun<'_>, manifest: &mut Manifest) -> Result<Runs> {
-    let scenario = &stage.script.scenario;
+    let scenario = &stage.loaded.scenario;
     let count = 1 + scenario.baselines.len();
     let mut bar = Bar::new("running in real time");
     let mut runs = Runs {

@@ -62,14 +62,14 @@ impl LoadedScenario {
 /// A write fails, or the pictures cannot be compared.
 pub(crate) fn write(
     staged: StagedRun,
-    script: &LoadedScenario,
+    loaded: &LoadedScenario,
     manifest: Manifest,
     seed: Seed,
     takes: Vec<RunResult>,
     also: &dyn Fn(&Path) -> Result<()>,
 ) -> Result<Run> {
     // Comparing pictures takes long. An earlier run stays complete until then.
-    keep(staged, assemble(script, manifest, seed, takes)?, also)
+    keep(staged, assemble(loaded, manifest, seed, takes)?, also)
 }
 
 /// Writes an assembled run and reads it back. `also` writes further files.
@@ -110,24 +110,24 @@ pub(crate) fn keep(staged: StagedRun, run: Run, also: &dyn Fn(&Path) -> Result<(
 /// # Errors
 /// The pictures cannot be compared.
 pub(crate) fn assemble(
-    script: &LoadedScenario,
+    loaded: &LoadedScenario,
     mut manifest: Manifest,
     seed: Seed,
     takes: Vec<RunResult>,
 ) -> Result<Run> {
-    let scenario = &script.scenario;
-    manifest = described(script, manifest, seed);
+    let scenario = &loaded.scenario;
+    manifest = described(loaded, manifest, seed);
     let infos = scenario.flow_infos().into_iter();
     let mut infos: BTreeMap<_, _> = infos.map(|info| (info.name.clone(), info)).collect();
-    let played = |(role, _): &(FlowInstance, FlowResult)| {
-        let active = Some(role.active());
-        let info = infos.remove(&role.name)?;
+    let played = |(instance, _): &(FlowInstance, FlowResult)| {
+        let active = Some(instance.active());
+        let info = infos.remove(&instance.name)?;
         Some(FlowInfo { active, ..info })
     };
     let flows = takes.iter().flat_map(|take| &take.flows);
     manifest.flows = flows.filter_map(played).collect();
     let mut run = Run::new(Path::new(""), manifest);
-    let mut rows: BTreeMap<String, Rows> = flow_rows(script, &run.manifest, &takes, seed)?;
+    let mut rows: BTreeMap<String, Rows> = flow_rows(loaded, &run.manifest, &takes, seed)?;
     for flow in &mut run.flows {
         if let Some(rows) = rows.remove(&flow.info.name) {
             rows.fill(flow);
@@ -148,10 +148,10 @@ pub(crate) fn assemble(
 }
 
 /// The manifest with the text, the links and the seed of a scenario, and without flows.
-pub(crate) fn described(script: &LoadedScenario, mut manifest: Manifest, seed: Seed) -> Manifest {
-    manifest.scenario_text = Some(script.text.clone());
+pub(crate) fn described(loaded: &LoadedScenario, mut manifest: Manifest, seed: Seed) -> Manifest {
+    manifest.scenario_text = Some(loaded.text.clone());
     manifest.seed = Some(seed.0);
-    manifest.links = script.scenario.link_infos();
+    manifest.links = loaded.scenario.link_infos();
     manifest
 }
 
@@ -179,22 +179,23 @@ impl Rows {
 /// Rows of each flow. Picture comparison takes most of the time, so each flow with pictures has a
 /// thread.
 fn flow_rows(
-    script: &LoadedScenario,
+    loaded: &LoadedScenario,
     manifest: &Manifest,
     takes: &[RunResult],
     seed: Seed,
 ) -> Result<BTreeMap<String, Rows>> {
     let flows = takes.iter().flat_map(|take| &take.flows);
     std::thread::scope(|scope| {
-        let judge = |(role, takings): &'_ (FlowInstance, FlowResult)| {
-            let rows = judge_flow(script, manifest, (role, takings), seed)?;
-            Ok((role.name.clone(), rows))
+        let judge = |(instance, results): &'_ (FlowInstance, FlowResult)| {
+            let rows = judge_flow(loaded, manifest, (instance, results), seed)?;
+            Ok((instance.name.clone(), rows))
         };
-        let has_pictures = |role: &FlowInstance| {
-            let video = role.plan.media.video();
+        let has_pictures = |instance: &FlowInstance| {
+            let video = instance.plan.media.video();
             video.is_some_and(|video| matches!(video.encoder, EncoderKind::Real(_)))
         };
-        let (seen, modelled): (Vec<_>, Vec<_>) = flows.partition(|(role, _)| has_pictures(role));
+        let (seen, modelled): (Vec<_>, Vec<_>) =
+            flows.partition(|(instance, _)| has_pictures(instance));
         let threads: Vec<_> = seen
             .into_iter()
             .map(|flow| scope.spawn(move || judge(flow)))
@@ -213,23 +214,26 @@ fn flow_rows(
 }
 
 fn judge_flow(
-    script: &LoadedScenario,
+    loaded: &LoadedScenario,
     manifest: &Manifest,
-    (role, takings): (&FlowInstance, &FlowResult),
+    (instance, results): (&FlowInstance, &FlowResult),
     seed: Seed,
 ) -> Result<Rows> {
-    let (sent, mut received, packets) = takings.rows();
-    let info = manifest.flows.iter().find(|info| info.name == role.name);
+    let (sent, mut received, packets) = results.rows();
+    let info = manifest
+        .flows
+        .iter()
+        .find(|info| info.name == instance.name);
     let moments = info.map_or_else(Vec::new, |info| manifest.moments(info));
     let at: Vec<Time> = moments.into_iter().map(|(_, at)| at).collect();
     let frames = (&sent[..], &mut received[..], &at[..]);
-    let (shown, pictures) = video_quality::judge(role, takings, frames, &script.video, seed)?;
-    let savable = role.plan.media.video().map_or_else(Vec::new, |video| {
+    let (shown, pictures) = video_quality::judge(instance, results, frames, &loaded.video, seed)?;
+    let savable = instance.plan.media.video().map_or_else(Vec::new, |video| {
         let oracle = video.floor_sender();
         let captured: Vec<Time> = sent.iter().map(|f| f.captured).collect();
-        let savable = match &takings.stream {
+        let savable = match &results.stream {
             Some(record) => oracle.savable_over(&record.connection(), &captured),
-            None => oracle.savable(&script.scenario.path_hops(&role.plan), &captured),
+            None => oracle.savable(&loaded.scenario.path_hops(&instance.plan), &captured),
         };
         let row = |(frame, savable): (&SentFrame, bool)| SavableRow {
             frame: frame.frame,
@@ -250,8 +254,8 @@ fn judge_flow(
 /// Adds the counts of the flows to the run.
 fn count(run: &mut Run, take: &RunResult) {
     let length = take.meter.bin_length();
-    for (i, (role, takings)) in take.flows.iter().enumerate() {
-        let flow = || role.name.clone();
+    for (i, (instance, results)) in take.flows.iter().enumerate() {
+        let flow = || instance.name.clone();
         let mut at = Time::ZERO;
         let bins = take.meter.bins(i);
         if i == 0 {
@@ -267,9 +271,9 @@ fn count(run: &mut Run, take: &RunResult) {
             at += length;
         }
         let (flow, mut totals) = (flow(), take.meter.totals(i));
-        let mut active = role.active();
-        let ends = role.plan.media.is_finite();
-        totals.done = takings.done.filter(|at| ends && *at < active.to);
+        let mut active = instance.active();
+        let ends = instance.plan.media.is_finite();
+        totals.done = results.done.filter(|at| ends && *at < active.to);
         // The rate of a transfer is the mean up to its completion.
         active.to = totals.done.unwrap_or(active.to);
         totals.span = active.overlap(run.manifest.measured()).length();

@@ -115,12 +115,12 @@ fn play(threads: usize, sweep: &Sweep, dir: &Path, results: &mut ResultsFile<'_>
     if runs == 0 {
         return Ok(End::Done { busy: 1.0 });
     }
-    let script = |point: &Point| LoadedScenario {
+    let loaded = |point: &Point| LoadedScenario {
         scenario: point.scenario.clone(),
         text: sweep.text.clone(),
         video: VideoInput::default(),
     };
-    let scripts = sweep.points.iter().map(script).collect();
+    let scripts = sweep.points.iter().map(loaded).collect();
     let began = Instant::now();
     let crew = WorkerPool::start(scripts, sweep.seeds.clone(), jobs, threads);
     let end = crew.attend(&mut |job, rows| results.add(job, rows))?;

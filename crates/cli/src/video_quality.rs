@@ -21,13 +21,13 @@ use crate::video_source::VideoInput;
 /// # Errors
 /// FFmpeg has no decoder, or the originals are unavailable.
 pub(crate) fn judge(
-    role: &FlowInstance,
-    takings: &FlowResult,
+    instance: &FlowInstance,
+    results: &FlowResult,
     (sent, received, moments): (&[SentFrame], &mut [ReceivedFrame], &[Time]),
     studio: &VideoInput,
     seed: Seed,
 ) -> Result<(Vec<ShownFrame>, Vec<StoredPicture>)> {
-    let Some(video) = role.plan.media.video() else {
+    let Some(video) = instance.plan.media.video() else {
         return Ok((Vec::new(), Vec::new()));
     };
     let mut screen: Box<dyn Screen> = match video.encoder {
@@ -36,7 +36,7 @@ pub(crate) fn judge(
             Box::new(PictureScreen::new(studio.pictures(video, seed)?, codec)?)
         }
     };
-    let units: BTreeMap<u32, &[u8]> = takings
+    let units: BTreeMap<u32, &[u8]> = results
         .received
         .iter()
         .map(|f| (f.timestamp as u32, f.data.as_slice()))

@@ -58,8 +58,8 @@ impl Default for Digest {
 
 impl Digest {
     fn add_take(&mut self, take: &RunResult) {
-        for (role, takings) in &take.flows {
-            let (sent, received, packets) = takings.rows();
+        for (role, results) in &take.flows {
+            let (sent, received, packets) = results.rows();
             self.add(&[&role.name]);
             self.add(&sent);
             self.add(&received);

@@ -91,9 +91,9 @@ fn most_frames_are_on_time_at_other_drops_and_round_trips() {
 /// Share of the savable frames that are on time, and their rate in Mb/s.
 fn play_fall(scenario: &Scenario, seed: u64) -> (f64, f64) {
     let takes = runner::scenario(scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
-    let (role, takings) = &takes[0].flows[0];
+    let (role, results) = &takes[0].flows[0];
     let bound = role.plan.media.video().unwrap().delay_bound;
-    let (sent, received, _) = takings.rows();
+    let (sent, received, _) = results.rows();
     let kept: u64 = received
         .iter()
         .map(|f| (f, &sent[f.frame as usize]))
@@ -101,7 +101,7 @@ fn play_fall(scenario: &Scenario, seed: u64) -> (f64, f64) {
         .map(|(_, s)| s.bits)
         .sum();
     let kept = kept as f64 / scenario.duration.as_secs_f64() / 1e6;
-    (count(scenario, role, takings).of_savable(), kept)
+    (count(scenario, role, results).of_savable(), kept)
 }
 
 /// The demo with another drop at 20 s, and another propagation delay.
@@ -124,8 +124,8 @@ fn tide_uses_a_path_that_loses_packets_and_changes() {
     let mut shares = Vec::new();
     for seed in 1..=10 {
         let takes = runner::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
-        let (role, takings) = &takes[0].flows[0];
-        shares.push(count(&scenario, role, takings).of_savable());
+        let (role, results) = &takes[0].flows[0];
+        shares.push(count(&scenario, role, results).of_savable());
         let meter = &takes[0].meter;
         let second = Time::from_secs(1).as_nanos() / meter.bin_length().as_nanos() as u64;
         let sent: Vec<u64> = meter.bins(0).map(|bin| bin.sent.bytes.bits()).collect();
@@ -151,9 +151,9 @@ fn rap_keeps_the_delay_bound() {
     let scenario = demo("rap");
     for seed in 1..=3 {
         let takes = runner::scenario(&scenario, Seed(seed), &encoder, &mut |_| {}).unwrap();
-        let (role, takings) = &takes[0].flows[0];
+        let (role, results) = &takes[0].flows[0];
         assert_eq!(role.plan.control_name(), "rap");
-        let own = count(&scenario, role, takings);
+        let own = count(&scenario, role, results);
         println!("seed {seed}: {:.4} of savable, {own:?}", own.of_savable());
         assert!(own.of_savable() >= 0.99, "seed {seed}: {own:?}");
     }
@@ -190,9 +190,9 @@ fn encoder(
     Ok(Box::new(VideoModel::new(config, rng)))
 }
 
-fn count(scenario: &Scenario, role: &FlowInstance, takings: &FlowResult) -> Count {
+fn count(scenario: &Scenario, role: &FlowInstance, results: &FlowResult) -> Count {
     let video = role.plan.media.video().unwrap();
-    let (sent, received, _) = takings.rows();
+    let (sent, received, _) = results.rows();
     let oracle = video.floor_sender();
     let captured: Vec<Time> = sent.iter().map(|f| f.captured).collect();
     let savable = oracle.savable(&scenario.path_hops(&role.plan), &captured);

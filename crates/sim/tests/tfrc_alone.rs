@@ -29,8 +29,8 @@ fn bulk_flow_uses_the_minimum_of_capacity_and_equation() {
             &mut |_| {},
         );
         let take = takes.unwrap().remove(0);
-        let (_, takings) = &take.flows[0];
-        let (_, _, packets) = takings.rows();
+        let (_, results) = &take.flows[0];
+        let (_, _, packets) = results.rows();
         let fair = Fair(&take.events);
         let end = Time::ZERO + scenario.duration;
         let all = Share::of(&packets, &fair, Time::ZERO, end);

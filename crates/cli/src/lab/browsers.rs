@@ -20,10 +20,10 @@ use super::kernel::KernelTcp;
 use super::netns_pair::{Endpoint, NetnsPair, RECEIVER, SENDER};
 
 /// Removes all browsers of each flow but the first, whose hosts they share.
-pub(super) fn share_hosts(cast: &mut Vec<FlowInstance>) {
-    cast.retain(|role| {
-        let is_first = role.name == role.plan.name_of(1);
-        is_first || !matches!(role.plan.media, MediaPlan::Web(_))
+pub(super) fn share_hosts(instances: &mut Vec<FlowInstance>) {
+    instances.retain(|instance| {
+        let is_first = instance.name == instance.plan.name_of(1);
+        is_first || !matches!(instance.plan.media, MediaPlan::Web(_))
     });
 }
 
@@ -38,7 +38,7 @@ pub(super) fn endpoints(
     flag: &StopFlag,
 ) -> Result<[Endpoint; 2]> {
     let listener = place.listen(SENDER, &kernel)?;
-    let end = Time::ZERO + place.role.plan.stop;
+    let end = Time::ZERO + place.instance.plan.stop;
     let (of_server, options_of_server) = (Arc::clone(&config), options(&kernel));
     let serve = move |conditions: &RunLimits| {
         let set = ConnectionSet::new(conditions.clone(), options_of_server, Some(listener))?;
@@ -46,12 +46,12 @@ pub(super) fn endpoints(
         Ok(Default::default())
     };
     let sender = place.inside(SENDER, flag, serve)?;
-    let (role, seed) = (place.role.clone(), place.seed);
+    let (instance, seed) = (place.instance.clone(), place.seed);
     let peer = place.listener_of(SENDER);
     let browse = move |conditions: &RunLimits| {
-        conditions.sleep_until(Time::ZERO + role.plan.start);
+        conditions.sleep_until(Time::ZERO + instance.plan.start);
         let set = ConnectionSet::new(conditions.clone(), options(&kernel), None)?;
-        client::browse(&role, &config, (set, peer, seed), conditions, end)?;
+        client::browse(&instance, &config, (set, peer, seed), conditions, end)?;
         Ok(Default::default())
     };
     Ok([sender, place.inside(RECEIVER, place.stop, browse)?])

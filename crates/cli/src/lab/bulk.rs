@@ -31,14 +31,14 @@ pub(super) fn endpoints(
         receive(&listener, conditions)?;
         Ok(Default::default())
     })?;
-    let (role, peer) = (place.role.clone(), place.listener_of(RECEIVER));
+    let (instance, peer) = (place.instance.clone(), place.listener_of(RECEIVER));
     let sender = place.inside(SENDER, flag, move |conditions| {
-        let done = send(&role, &kernel, &plan, peer, conditions)?;
-        let takings = FlowResult {
+        let done = send(&instance, &kernel, &plan, peer, conditions)?;
+        let results = FlowResult {
             done,
             ..FlowResult::default()
         };
-        Ok((takings, Vec::new()))
+        Ok((results, Vec::new()))
     })?;
     Ok([sender, receiver])
 }
@@ -50,18 +50,18 @@ pub(super) fn endpoints(
 /// # Errors
 /// The connection failed.
 fn send(
-    role: &FlowInstance,
+    instance: &FlowInstance,
     kernel: &KernelTcp,
     plan: &TcpPlan,
     peer: SocketAddr,
     conditions: &RunLimits,
 ) -> Result<Option<Time>> {
     let clock = conditions.clock;
-    conditions.sleep_until(Time::ZERO + role.plan.start);
+    conditions.sleep_until(Time::ZERO + instance.plan.start);
     if conditions.stop.is_set() {
         return Ok(None);
     }
-    let end = Time::ZERO + role.plan.stop;
+    let end = Time::ZERO + instance.plan.stop;
     let patience = end.since(clock.now()).max(Duration::from_millis(1));
     let Ok(mut stream) = TcpStream::connect_timeout(&peer, patience) else {
         // A modelled flow also reports no result over a dead path.
@@ -81,7 +81,7 @@ fn send(
         SourceKind::Bytes(bytes) => bytes,
         _ => u64::MAX,
     };
-    let mut writer = Writer::new(plan, Time::ZERO + role.plan.start);
+    let mut writer = Writer::new(plan, Time::ZERO + instance.plan.start);
     let chunk = vec![0; CHUNK];
     let over = || conditions.stop.is_set() || clock.now() >= end;
     while left > 0 && !over() {

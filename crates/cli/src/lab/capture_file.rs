@@ -24,8 +24,8 @@ struct Flow {
 pub(crate) fn captures(played: &LabResult) -> Captures {
     let samples = |name: &str| {
         let mut flows = played.take.flows.iter();
-        let flow = flows.find(|(role, _)| role.name == name);
-        let record = flow.and_then(|(_, takings)| takings.stream.as_ref());
+        let flow = flows.find(|(instance, _)| instance.name == name);
+        let record = flow.and_then(|(_, results)| results.stream.as_ref());
         record.map_or_else(Vec::new, |record| record.samples.clone())
     };
     let flow = |(name, there): &(String, Vec<CapturedPacket>)| Flow {

@@ -29,14 +29,14 @@ pub(super) fn join(
     let result = worker
         .join()
         .map_err(|_| anyhow!("flow {flow:?}: the {side:?} panicked"))?;
-    let (takings, said) = result.with_context(|| format!("flow {flow:?}"))?;
+    let (results, said) = result.with_context(|| format!("flow {flow:?}"))?;
     events.extend(said.into_iter().map(|(at, event)| record::EventRow {
         at,
         flow: flow.to_owned(),
         side,
         event,
     }));
-    Ok(takings)
+    Ok(results)
 }
 
 /// Adds results of a kernel TCP flow that only the emulator's log has.
@@ -48,20 +48,20 @@ pub(super) fn settle(
     let there = capture::passings(log, path_of(flow));
     let back = capture::passings(log, back_of(flow));
     capture::meter(&mut take.meter, flow, &there, &back);
-    let (role, takings) = &mut take.flows[flow];
-    if let Some(record) = &mut takings.stream {
+    let (instance, results) = &mut take.flows[flow];
+    if let Some(record) = &mut results.stream {
         record.slots = capture::slots(&there);
     }
-    if role.plan.count == 1 {
-        takings.packets = capture::packets(&there);
+    if instance.plan.count == 1 {
+        results.packets = capture::packets(&there);
     }
-    (role.name.clone(), there)
+    (instance.name.clone(), there)
 }
 
 /// Counts the reports of RTP receivers, which the endpoints do not record.
 pub(super) fn count_reports(take: &mut RunResult, log: &EmulatorLog) {
-    for (flow, (role, takings)) in take.flows.iter().enumerate() {
-        if role.plan.media.video().is_none() || takings.stream.is_some() {
+    for (flow, (instance, results)) in take.flows.iter().enumerate() {
+        if instance.plan.media.video().is_none() || results.stream.is_some() {
             continue;
         }
         for passing in capture::passings(log, back_of(flow)) {

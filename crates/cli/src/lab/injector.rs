@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::thread::{self, JoinHandle};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use tidegate_core::link::{NetworkConfig, Outage, RouteId};
 use tidegate_core::units::Time;
 use tidegate_live::clock::Clock;
@@ -40,6 +40,18 @@ pub(super) fn take_outages(network: &mut NetworkConfig, routes: &[RouteId]) -> V
         network.links[link.0].config.outages.clear();
     }
     cuts
+}
+
+/// Waits for the threads of [`start_blackhole`].
+///
+/// # Errors
+/// One of them failed.
+pub(super) fn join(injectors: Vec<JoinHandle<Result<()>>>) -> Result<()> {
+    for injector in injectors {
+        let ended = injector.join();
+        ended.map_err(|_| anyhow!("the injector panicked"))??;
+    }
+    Ok(())
 }
 
 /// Starts a thread that discards all packets that the host sends during `outages`.

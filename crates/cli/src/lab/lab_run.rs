@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use tidegate_core::link::{NetworkConfig, Outage};
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
@@ -42,7 +42,7 @@ use crate::run_folder::LoadedScenario;
 /// Settings of lab runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LabRun<'a> {
-    pub(crate) script: &'a LoadedScenario,
+    pub(crate) loaded: &'a LoadedScenario,
     pub(crate) seed: Seed,
     pub(crate) interrupts: &'a Interrupts,
     /// Source of kernel TCP events.
@@ -140,7 +140,7 @@ struct Stage<'a> {
 }
 
 impl LabRun<'_> {
-    /// Runs `cast`. If the emulator was late despite real-time priority, or an endpoint lacked
+    /// Runs `instances`. If the emulator was late despite real-time priority, or an endpoint lacked
     /// processor time, the machine was stalled or busy and the results are unreliable: `again` is
     /// called and the run is repeated once. If the
     /// second run is incomplete, the result is the first one.
@@ -149,17 +149,17 @@ impl LabRun<'_> {
     /// As [`play`](Self::play).
     pub(crate) fn play_in_time(
         &self,
-        cast: &[FlowInstance],
+        instances: &[FlowInstance],
         progress: &mut dyn FnMut(f64),
         again: &dyn Fn(),
     ) -> Result<LabResult> {
-        let mut first = self.play(cast.to_vec(), self.partial, progress)?;
+        let mut first = self.play(instances.to_vec(), self.partial, progress)?;
         if first.kept_up() || !first.report.realtime_priority || !first.is_whole {
             return Ok(first);
         }
         again();
         // The folder has the rows of the first run until both are over.
-        match self.play(cast.to_vec(), None, progress) {
+        match self.play(instances.to_vec(), None, progress) {
             Ok(second) if second.is_whole => return Ok(second),
             Ok(_) => {}
             Err(why) => first
@@ -169,29 +169,30 @@ impl LabRun<'_> {
         Ok(first)
     }
 
-    /// Plays `cast` through the emulator in real time.
+    /// Plays `instances` through the emulator in real time.
     ///
     /// # Errors
     /// A host, a socket or an encoder failed. The message names the flow.
     fn play(
         &self,
-        mut cast: Vec<FlowInstance>,
+        mut instances: Vec<FlowInstance>,
         partial: Option<&PartialRun>,
         progress: &mut dyn FnMut(f64),
     ) -> Result<LabResult> {
-        let scenario = &self.script.scenario;
-        browsers::share_hosts(&mut cast);
-        let mut network = topology::network(scenario, &cast)?;
-        let cuts = self.cuts(&mut network, &cast);
+        let scenario = &self.loaded.scenario;
+        browsers::share_hosts(&mut instances);
+        let mut network = topology::network(scenario, &instances)?;
+        let cuts = self.cuts(&mut network, &instances);
         // The encoders render their scenes before the clock starts.
         let load = EndpointLoad::default();
-        let parts = self.parts(&cast, &load)?;
-        let notes = kernel_notes(&cast, &parts);
-        let unconnected =
-            UnconnectedHosts::new(2 * cast.len() as u16).context("cannot make the hosts")?;
+        let parts = self.parts(&instances, &load)?;
+        let notes = kernel_notes(&instances, &parts);
+        let count = 2 * instances.len() as u16;
+        let unconnected = UnconnectedHosts::new(count).context("cannot make the hosts")?;
         let (stop, gate) = (StopFlag::new()?, StartGate::default());
         let plans = &scenario.aggregations;
-        let sites = sites::start(&cast, plans, hosts, &unconnected, self.seed, (&gate, &stop))?;
+        let signals = (&gate, &stop);
+        let sites = sites::start(&instances, plans, hosts, &unconnected, self.seed, signals)?;
         let stage = Stage {
             hosts: &unconnected,
             sites: &sites,
@@ -199,10 +200,10 @@ impl LabRun<'_> {
             gate: &gate,
             load: &load,
         };
-        let (flows, outages) = self.start_flows(&cast, parts, cuts, &stage)?;
-        let config = self.emulator(network, &cast);
+        let (flows, outages) = self.start_flows(&instances, parts, cuts, &stage)?;
+        let config = self.emulator(network, &instances);
         let emulator = Emulator::join(unconnected, &config).context("cannot start the emulator")?;
-        partial.map_or(Ok(()), |partial| partial.begin(&cast))?;
+        partial.map_or(Ok(()), |partial| partial.begin(&instances))?;
         gate.open(config.clock);
         let injectors = outages
             .into_iter()
@@ -212,12 +213,9 @@ impl LabRun<'_> {
         let ended = config.clock.now();
         let is_whole = self.interrupts.count() == 0;
         stop.set();
-        for injector in injectors {
-            let ended = injector.join();
-            ended.map_err(|_| anyhow!("the injector panicked"))??;
-        }
+        injector::join(injectors)?;
         sites::end(sites)?;
-        let (mut take, over_tcp) = self.collect(cast, flows)?;
+        let (mut take, over_tcp) = self.collect(instances, flows)?;
         let (report, log) = emulator.stop()?;
         let captures = over_tcp.into_iter().map(|i| settle(&mut take, i, &log));
         let captures = captures.collect();
@@ -238,18 +236,18 @@ impl LabRun<'_> {
     /// How the endpoints of each flow run, and the flag that stops the flow.
     fn parts(
         &self,
-        cast: &[FlowInstance],
+        instances: &[FlowInstance],
         load: &EndpointLoad,
     ) -> Result<Vec<(FlowEndpoints, StopFlag)>> {
         let mut coordinated = 0;
-        let parts = cast.iter().map(|role| -> Result<_> {
+        let parts = instances.iter().map(|instance| -> Result<_> {
             let flag = StopFlag::new()?;
-            let part = match role.plan.media.cp() {
+            let part = match instance.plan.media.cp() {
                 Some(plan) => {
                     coordinated += 1;
                     FlowEndpoints::Coordinated(plan.clone(), coordinated)
                 }
-                None => self.part(role, &flag, load)?,
+                None => self.part(instance, &flag, load)?,
             };
             Ok((part, flag))
         });
@@ -260,24 +258,24 @@ impl LabRun<'_> {
     /// their sender.
     fn start_flows(
         &self,
-        cast: &[FlowInstance],
+        instances: &[FlowInstance],
         parts: Vec<(FlowEndpoints, StopFlag)>,
         cuts: Vec<Vec<Outage>>,
         stage: &Stage<'_>,
     ) -> Result<(Vec<FlowThreads>, RouteOutages)> {
         let mut cuts = cuts.into_iter();
-        let (mut flows, mut outages) = (Vec::with_capacity(cast.len()), Vec::new());
-        for (i, (role, (part, flag))) in cast.iter().zip(parts).enumerate() {
-            let plan = role.plan.media.cp();
+        let (mut flows, mut outages) = (Vec::with_capacity(instances.len()), Vec::new());
+        for (i, (instance, (part, flag))) in instances.iter().zip(parts).enumerate() {
+            let plan = instance.plan.media.cp();
             let site = plan.and_then(|plan| stage.sites.get(&plan.points));
             let hosts = site.map_or_else(|| hosts(i), |site| site.hosts);
             let own = || hosts.map(|host| stage.hosts.namespace(host));
             let place = NetnsPair {
                 namespaces: site.map_or_else(own, SitePair::namespaces),
                 hosts,
-                role,
+                instance,
                 seed: self.seed,
-                until: Time::ZERO + self.script.scenario.duration + TAIL,
+                until: Time::ZERO + self.loaded.scenario.duration + TAIL,
                 stop: stage.stop,
                 gate: stage.gate,
                 load: stage.load,
@@ -288,17 +286,17 @@ impl LabRun<'_> {
                 outages.push((place.namespaces[0].clone(), cut));
             }
             let threads = self.perform(&place, part, flag);
-            flows.push(threads.with_context(|| format!("flow {:?}", role.name))?);
+            flows.push(threads.with_context(|| format!("flow {:?}", instance.name))?);
         }
         Ok((flows, outages))
     }
 
     /// Configuration of the emulator for these flows. The clock starts now.
-    fn emulator(&self, network: NetworkConfig, cast: &[FlowInstance]) -> EmulatorConfig {
-        let ways = cast.iter().enumerate().filter_map(|(flow, role)| {
+    fn emulator(&self, network: NetworkConfig, instances: &[FlowInstance]) -> EmulatorConfig {
+        let ways = instances.iter().enumerate().filter_map(|(flow, instance)| {
             let [sender, receiver] = hosts(flow);
-            if role.plan.media.cp().is_some() {
-                return sites::routes(cast, flow, [sender, receiver]);
+            if instance.plan.media.cp().is_some() {
+                return sites::routes(instances, flow, [sender, receiver]);
             }
             let (there, back) = (path_of(flow), back_of(flow));
             Some(HostRoute::both(sender, receiver, there, back))
@@ -306,7 +304,7 @@ impl LabRun<'_> {
         EmulatorConfig {
             routes: ways.flatten().collect(),
             seed: self.seed,
-            limit: self.script.scenario.duration + TAIL * 2,
+            limit: self.loaded.scenario.duration + TAIL * 2,
             log: LOG,
             ..EmulatorConfig::new(network)
         }
@@ -315,82 +313,85 @@ impl LabRun<'_> {
     /// Results of the threads, and the indices of the flows over kernel TCP.
     fn collect(
         &self,
-        cast: Vec<FlowInstance>,
-        performers: Vec<FlowThreads>,
+        instances: Vec<FlowInstance>,
+        flow_threads: Vec<FlowThreads>,
     ) -> Result<(RunResult, Vec<usize>)> {
-        let window = self.script.scenario.window();
+        let window = self.loaded.scenario.window();
         let mut take = RunResult {
             hops: 0,
-            meter: Meter::new(cast.len(), window, BIN),
+            meter: Meter::new(instances.len(), window, BIN),
             flows: Vec::new(),
             events: Vec::new(),
             links: record::LinkLog::default(),
         };
         let mut over_tcp = Vec::new();
-        for (i, (role, pair)) in cast.into_iter().zip(performers).enumerate() {
+        for (i, (instance, pair)) in instances.into_iter().zip(flow_threads).enumerate() {
             let side = record::Side::Sender;
-            let mut takings = join(pair.sender, &role.name, side, &mut take.events)?;
+            let mut results = join(pair.sender, &instance.name, side, &mut take.events)?;
             let side = record::Side::Receiver;
-            let other = join(pair.receiver, &role.name, side, &mut take.events)?;
+            let other = join(pair.receiver, &instance.name, side, &mut take.events)?;
             if pair.uses_kernel {
                 over_tcp.push(i);
             } else {
-                let modelled = takings.packets.is_empty();
+                let modelled = results.packets.is_empty();
                 if modelled {
-                    takings.packets = passed(&takings, &other);
+                    results.packets = passed(&results, &other);
                 }
-                meter(&mut take.meter, i, &takings);
-                if modelled && role.plan.count > 1 {
-                    takings.packets = Vec::new();
+                meter(&mut take.meter, i, &results);
+                if modelled && instance.plan.count > 1 {
+                    results.packets = Vec::new();
                 }
             }
-            takings.received = other.received;
-            take.flows.push((role, takings));
+            results.received = other.received;
+            take.flows.push((instance, results));
         }
         take.events.sort_by_key(|row| row.at);
         Ok((take, over_tcp))
     }
 
     /// Outages of each stream's route on the host, if the injector is the route.
-    fn cuts(&self, network: &mut NetworkConfig, cast: &[FlowInstance]) -> Vec<Vec<Outage>> {
+    fn cuts(&self, network: &mut NetworkConfig, instances: &[FlowInstance]) -> Vec<Vec<Outage>> {
         if self.injector == Injector::Link {
             return Vec::new();
         }
-        let streams = cast.iter().enumerate();
-        let streams = streams.filter(|(_, role)| stream_of(role).is_some());
+        let streams = instances.iter().enumerate();
+        let streams = streams.filter(|(_, instance)| stream_of(instance).is_some());
         let routes: Vec<_> = streams.map(|(i, _)| path_of(i)).collect();
         injector::take_outages(network, &routes)
     }
 
     fn part(
         &self,
-        role: &FlowInstance,
+        instance: &FlowInstance,
         flag: &StopFlag,
         load: &EndpointLoad,
     ) -> Result<FlowEndpoints> {
         let encoder = |video: &VideoPlan| -> Result<EncoderThread> {
-            let encoder = self.script.video.encoder(&role.name, video, self.seed)?;
+            let encoder = self
+                .loaded
+                .video
+                .encoder(&instance.name, video, self.seed)?;
             Ok(EncoderThread::start(load.encoder(encoder), flag.clone())?)
         };
-        if let Some((video, plan)) = stream_of(role) {
-            let kernel = KernelTcp::new(&plan.tcp, role.plan.ecn.is_capable());
-            let sender = stream::Sender::new(role, video, plan, &kernel, encoder(video)?);
+        if let Some((video, plan)) = stream_of(instance) {
+            let kernel = KernelTcp::new(&plan.tcp, instance.plan.ecn.is_capable());
+            let sender = stream::Sender::new(instance, video, plan, &kernel, encoder(video)?);
             return Ok(FlowEndpoints::Stream(kernel, Box::new(sender)));
         }
-        match &role.plan.media {
+        match &instance.plan.media {
             // No released kernel has Prague: the model runs over UDP, as do the ns-2 models.
             MediaPlan::Tcp(plan)
                 if matches!(plan.sender, TcpSender::Modern(_)) && !plan.is_scalable() =>
             {
-                let kernel = KernelTcp::new(plan, role.plan.ecn.is_capable());
+                let kernel = KernelTcp::new(plan, instance.plan.ecn.is_capable());
                 Ok(FlowEndpoints::Bulk(kernel, Box::new(plan.clone())))
             }
             MediaPlan::Web(config) => {
-                let kernel = KernelTcp::of_web(config, role.plan.ecn.is_capable());
+                let kernel = KernelTcp::of_web(config, instance.plan.ecn.is_capable());
                 Ok(FlowEndpoints::Browsers(kernel, Arc::clone(config)))
             }
             _ => {
-                let player = role.sender(self.seed, encoder)?;
+                let player = instance.sender(self.seed, encoder)?;
                 Ok(FlowEndpoints::Datagrams(Box::new(player)))
             }
         }
@@ -410,7 +411,7 @@ impl LabRun<'_> {
             is_stream || matches!(part, FlowEndpoints::Bulk(..) | FlowEndpoints::Browsers(..));
         let (sender, receiver) = match part {
             FlowEndpoints::Datagrams(player) => {
-                let receiver = place.role.receiver(self.seed);
+                let receiver = place.instance.receiver(self.seed);
                 let receiver = place.drive(RECEIVER, receiver, place.stop, of_receiver)?;
                 (place.drive(SENDER, *player, &flag, of_sender)?, receiver)
             }
@@ -447,7 +448,7 @@ impl LabRun<'_> {
             flag,
             is_stream,
             uses_kernel,
-            name: place.role.name.clone(),
+            name: place.instance.name.clone(),
             records,
         })
     }
@@ -455,19 +456,19 @@ impl LabRun<'_> {
     /// Waits until all flows are finished, and writes their rows once per second.
     fn watch(
         &self,
-        performers: &[FlowThreads],
+        flow_threads: &[FlowThreads],
         clock: Clock,
         partial: Option<&PartialRun>,
         progress: &mut dyn FnMut(f64),
     ) {
         let mut next_write = clock.now() + WRITE_INTERVAL;
-        let whole = self.script.scenario.duration.as_secs_f64();
-        while performers.iter().any(|pair| !pair.are_done()) {
+        let whole = self.loaded.scenario.duration.as_secs_f64();
+        while flow_threads.iter().any(|pair| !pair.are_done()) {
             std::thread::sleep(GLANCE);
-            let mut streams = performers.iter().filter(|pair| pair.is_stream);
+            let mut streams = flow_threads.iter().filter(|pair| pair.is_stream);
             let over = self.ends_with_video && streams.all(FlowThreads::are_done);
             if over || self.interrupts.count() > 0 {
-                for pair in performers {
+                for pair in flow_threads {
                     pair.flag.set();
                 }
             }
@@ -479,7 +480,7 @@ impl LabRun<'_> {
                 && now >= next_write
             {
                 next_write = now + WRITE_INTERVAL;
-                for pair in performers {
+                for pair in flow_threads {
                     partial.write(&pair.name, &pair.records);
                 }
             }
@@ -497,15 +498,15 @@ impl LabRun<'_> {
 type RouteOutages = Vec<(Namespace, Vec<Outage>)>;
 
 /// Differences between the plans of the flows and their kernel's TCP, once per class.
-fn kernel_notes(cast: &[FlowInstance], parts: &[(FlowEndpoints, StopFlag)]) -> Vec<String> {
+fn kernel_notes(instances: &[FlowInstance], parts: &[(FlowEndpoints, StopFlag)]) -> Vec<String> {
     let mut notes = Vec::new();
-    for (role, (part, _)) in cast.iter().zip(parts) {
+    for (instance, (part, _)) in instances.iter().zip(parts) {
         if let FlowEndpoints::Bulk(kernel, _)
         | FlowEndpoints::Browsers(kernel, _)
         | FlowEndpoints::Stream(kernel, _) = part
         {
             for note in &kernel.notes {
-                let note = format!("{}: {note}", role.class);
+                let note = format!("{}: {note}", instance.class);
                 // The flows of a class have the same.
                 if !notes.contains(&note) {
                     notes.push(note);
@@ -517,12 +518,12 @@ fn kernel_notes(cast: &[FlowInstance], parts: &[(FlowEndpoints, StopFlag)]) -> V
 }
 
 /// The flow's video over TCP, if it has one.
-fn stream_of(role: &FlowInstance) -> Option<(&VideoPlan, &StreamPlan)> {
-    let video = role
+fn stream_of(instance: &FlowInstance) -> Option<(&VideoPlan, &StreamPlan)> {
+    let video = instance
         .plan
         .media
         .video()
-        .filter(|_| role.baseline.is_none())?;
+        .filter(|_| instance.baseline.is_none())?;
     Some((video, video.stream.as_deref()?))
 }
 

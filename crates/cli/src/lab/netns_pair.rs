@@ -31,7 +31,7 @@ pub(super) type Endpoint = Worker<Result<(FlowResult, TimedEvents)>>;
 pub(super) struct NetnsPair<'a> {
     pub(super) namespaces: [&'a Namespace; 2],
     pub(super) hosts: [Host; 2],
-    pub(super) role: &'a FlowInstance,
+    pub(super) instance: &'a FlowInstance,
     pub(super) seed: Seed,
     /// End of the run.
     pub(super) until: Time,
@@ -57,8 +57,8 @@ impl NetnsPair<'_> {
         let side = ["A", "B"][host];
         let mut rng = self
             .seed
-            .stream(&format!("party/{}/{side}", self.role.name));
-        let start = Time::ZERO + self.role.plan.start;
+            .stream(&format!("party/{}/{side}", self.instance.name));
+        let start = Time::ZERO + self.instance.plan.start;
         // Both sockets exist before either end sends: a datagram to an unbound port causes an ICMP
         // error at the sender.
         let (socket, peer) = self.bind(host, PORT)?;
@@ -75,12 +75,12 @@ impl NetnsPair<'_> {
                     &mut rng,
                     &mut &records,
                     |player, _| {
-                        records.with(|takings, _| player.drain(takings));
+                        records.with(|results, _| player.drain(results));
                         ControlFlow::Continue(())
                     },
                 )
             })?;
-            records.with(|takings, _| player.finish(takings));
+            records.with(|results, _| player.finish(results));
             if let Player::Video(streamer) = &player
                 && let Some(error) = streamer.error()
             {

@@ -56,15 +56,15 @@ impl PartialRun {
         }
     }
 
-    /// The flows `cast` start.
+    /// The flows `instances` start.
     ///
     /// # Errors
     /// A write fails.
-    pub(super) fn begin(&self, cast: &[FlowInstance]) -> Result<()> {
+    pub(super) fn begin(&self, instances: &[FlowInstance]) -> Result<()> {
         let state = &mut *self.state.borrow_mut();
-        for role in cast {
-            if let Some(info) = self.infos.get(&role.name) {
-                let active = Some(role.active());
+        for instance in instances {
+            if let Some(info) = self.infos.get(&instance.name) {
+                let active = Some(instance.active());
                 state.manifest.flows.push(FlowInfo {
                     active,
                     ..info.clone()

@@ -98,16 +98,16 @@ pub(super) fn check(scenario: &Scenario) -> Result<()> {
 
 /// Creates the sites of all cluster-to-cluster flows. Those of one aggregation share its sites.
 pub(super) fn start(
-    cast: &[FlowInstance],
+    instances: &[FlowInstance],
     plans: &[AggregationPlan],
     hosts: impl Fn(usize) -> [Host; 2],
-    furnished: &UnconnectedHosts,
+    unconnected: &UnconnectedHosts,
     seed: Seed,
     (gate, stop): (&StartGate, &StopFlag),
 ) -> Result<Sites> {
     let mut sites = Sites::new();
-    for (i, role) in cast.iter().enumerate() {
-        let Some(points) = role.plan.media.cp().map(|plan| plan.points) else {
+    for (i, instance) in instances.iter().enumerate() {
+        let Some(points) = instance.plan.media.cp().map(|plan| plan.points) else {
             continue;
         };
         if sites.contains_key(&points) {
@@ -116,7 +116,10 @@ pub(super) fn start(
         let [sender, receiver] = hosts(i);
         let mut pair = SitePair {
             hosts: [sender, receiver],
-            sites: [furnished.add_site(sender)?, furnished.add_site(receiver)?],
+            sites: [
+                unconnected.add_site(sender)?,
+                unconnected.add_site(receiver)?,
+            ],
             gateways: Vec::new(),
         };
         let plan = &plans[points];
@@ -142,14 +145,16 @@ pub(super) fn end(mut sites: Sites) -> Result<()> {
 
 /// Routes of a flow between the hosts of its sites. All flows of the sites share those of the first.
 pub(super) fn routes(
-    cast: &[FlowInstance],
+    instances: &[FlowInstance],
     flow: usize,
     [sender, receiver]: [Host; 2],
 ) -> Option<[HostRoute; 2]> {
-    let points = |role: &FlowInstance| role.plan.media.cp().map(|plan| plan.points);
-    let own = points(&cast[flow])?;
-    let is_first = cast[..flow].iter().all(|role| points(role) != Some(own));
-    let leg = |leg| leg_of(cast, flow, leg);
+    let points = |instance: &FlowInstance| instance.plan.media.cp().map(|plan| plan.points);
+    let own = points(&instances[flow])?;
+    let is_first = instances[..flow]
+        .iter()
+        .all(|instance| points(instance) != Some(own));
+    let leg = |leg| leg_of(instances, flow, leg);
     is_first.then(|| HostRoute::both(sender, receiver, leg(Leg::There), leg(Leg::Back)))
 }
 
@@ -164,7 +169,7 @@ pub(super) fn endpoints(
     let sockets = [SENDER, RECEIVER].map(|side| place.bind(side, FIRST_PORT + number));
     let [sender, receiver] = sockets;
     let [of_sender, of_receiver] = records;
-    let end = Time::ZERO + place.role.plan.stop;
+    let end = Time::ZERO + place.instance.plan.stop;
     let label = CpLabel {
         application: plan.application,
         flow: number,
@@ -176,7 +181,7 @@ pub(super) fn endpoints(
         shares: plan.shares,
         part: plan.part,
         packet_size: plan.packet,
-        start: Time::ZERO + place.role.plan.start,
+        start: Time::ZERO + place.instance.plan.start,
     };
     let (udp, peer) = sender?;
     let settings = config.clone();

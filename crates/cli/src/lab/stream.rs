@@ -41,9 +41,9 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Creates the sender for the video of `role` over `kernel`.
+    /// Creates the sender for the video of `instance` over `kernel`.
     pub(super) fn new(
-        role: &FlowInstance,
+        instance: &FlowInstance,
         video: &VideoPlan,
         plan: &StreamPlan,
         kernel: &KernelTcp,
@@ -51,9 +51,9 @@ impl Sender {
     ) -> Self {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let epoch = Ntp::from_unix(since_1970.unwrap_or_default());
-        let sender = plan.sender(&role.plan, video, epoch);
+        let sender = plan.sender(&instance.plan, video, epoch);
         Self {
-            start: Time::ZERO + role.plan.start,
+            start: Time::ZERO + instance.plan.start,
             first_target: sender.target(),
             streamer: TcpStreamer::new(sender, encoder),
             options: TcpOptions {
@@ -107,7 +107,7 @@ impl Sender {
         tcp::send(streamer, &mut socket, conditions, |streamer, now| {
             let waits = streamer.sender.backlog().queued > Bytes(0);
             shared.waiting.store(waits, Ordering::Relaxed);
-            records.with(|takings, said| streamer.sender.drain(&mut takings.sent, said));
+            records.with(|results, said| streamer.sender.drain(&mut results.sent, said));
             if now >= end {
                 ControlFlow::Break(())
             } else {
@@ -142,12 +142,12 @@ impl Sender {
         mut record: Record,
         records: &Records,
     ) -> (FlowResult, TimedEvents) {
-        let (mut takings, mut said) = records.take();
+        let (mut results, mut said) = records.take();
         let sender = &mut self.streamer.sender;
         sender.on_closed(now);
-        sender.drain(&mut takings.sent, &mut said);
-        takings.sent.sort_by_key(|row| row.frame);
-        record.note_frames(&takings.sent);
+        sender.drain(&mut results.sent, &mut said);
+        results.sent.sort_by_key(|row| row.frame);
+        record.note_frames(&results.sent);
         record.rate_reductions = sender.take_rate_reductions();
         let transport = |(_, event): &&(Time, Event)| matches!(event, Event::Transport { .. });
         record.delivered = said.iter().filter(transport).count() as u64;
@@ -157,8 +157,8 @@ impl Sender {
             _ => None,
         });
         record.targets.extend(changes);
-        takings.stream = Some(record);
-        (takings, said)
+        results.stream = Some(record);
+        (results, said)
     }
 }
 
@@ -239,7 +239,7 @@ pub(super) fn receive(
     let mut socket = TcpSocket::of_peer(stream, peer, &TcpOptions::default())?;
     let mut receiver = TcpReceiver::new();
     let fetch = |receiver: &mut TcpReceiver| {
-        records.with(|takings, _| takings.received.extend(from_fn(|| receiver.poll_frame())));
+        records.with(|results, _| results.received.extend(from_fn(|| receiver.poll_frame())));
     };
     let received = tcp::receive(&mut receiver, &mut socket, conditions, |receiver, _| {
         fetch(receiver);

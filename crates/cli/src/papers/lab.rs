@@ -85,14 +85,14 @@ impl Lab {
         read: impl Fn(&RunResult) -> Result<T>,
     ) -> Result<Option<T>> {
         let number = 1 + self.begun.fetch_add(1, Ordering::Relaxed);
-        let script = LoadedScenario {
+        let loaded = LoadedScenario {
             scenario: job.scenario.clone(),
             text: job.text.clone(),
             video: self.video.clone(),
         };
         let seed = Seed(job.seed);
         let stage = LabRun {
-            script: &script,
+            loaded: &loaded,
             seed,
             interrupts: &self.interrupts,
             service: Some(&self.service),
@@ -103,8 +103,8 @@ impl Lab {
         if self.is_interrupted() {
             return Ok(None);
         }
-        let cast = topology::flow_instances(&script.scenario, seed);
-        let played = stage.play_in_time(&cast, &mut |_| {}, &|| {})?;
+        let instances = topology::flow_instances(&loaded.scenario, seed);
+        let played = stage.play_in_time(&instances, &mut |_| {}, &|| {})?;
         // An incomplete run has no result.
         if !played.is_whole {
             return Ok(None);
@@ -113,7 +113,7 @@ impl Lab {
             self.late.fetch_add(1, Ordering::Relaxed);
         }
         let value = read(&played.take)?;
-        self.keep(&script, job, played, number)?;
+        self.keep(&loaded, job, played, number)?;
         Ok(Some(value))
     }
 
@@ -132,13 +132,13 @@ impl Lab {
     /// Writes the run folder.
     fn keep(
         &self,
-        script: &LoadedScenario,
+        loaded: &LoadedScenario,
         job: &Job,
         result: LabResult,
         number: usize,
     ) -> Result<()> {
         let dir = self.out.join(format!("{}-{}", job.label, job.seed));
-        let mut manifest = run_folder::manifest(record::World::Lab, &script.scenario);
+        let mut manifest = run_folder::manifest(record::World::Lab, &loaded.scenario);
         manifest.timing.push(result.timing());
         if let Ok(mut said) = self.said.lock() {
             said.extend(result.notes.iter().cloned());
@@ -149,7 +149,7 @@ impl Lab {
         let takes = vec![result.take];
         let staged = StagedRun::claim(&dir)?;
         let also = |dir: &Path| captures.write(dir);
-        let run = run_folder::write(staged, script, manifest, Seed(job.seed), takes, &also)?;
+        let run = run_folder::write(staged, loaded, manifest, Seed(job.seed), takes, &also)?;
         let summary = run.summary.as_ref();
         let flow = summary.and_then(|s| s.flows.iter().find(|f| f.name == "video"));
         let frames = flow.map(|flow| &flow.frames);
@@ -227,7 +227,10 @@ impl Testbed for Lab {
 
     fn play(&self, job: &Job) -> Result<Option<(FlowInstance, FlowResult)>, PapersError> {
         let played = self.try_play(job, true, |run| {
-            let video = run.flows.iter().find(|(role, _)| role.name == "video");
+            let video = run
+                .flows
+                .iter()
+                .find(|(instance, _)| instance.name == "video");
             Ok(video.context("the run has no video")?.clone())
         });
         Ok(self.settle(job, played))

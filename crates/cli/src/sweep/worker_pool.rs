@@ -149,12 +149,12 @@ impl Shared {
 }
 
 /// Executes one run in memory.
-fn play(script: &LoadedScenario, seed: Seed) -> Result<Vec<Row>> {
-    let scenario = &script.scenario;
-    let encoder = |flow: &str, plan: &_, seed| script.video.encoder(flow, plan, seed);
+fn play(loaded: &LoadedScenario, seed: Seed) -> Result<Vec<Row>> {
+    let scenario = &loaded.scenario;
+    let encoder = |flow: &str, plan: &_, seed| loaded.video.encoder(flow, plan, seed);
     let takes = runner::scenario(scenario, seed, &encoder, &mut |_| {})?;
     let run = run_folder::assemble(
-        script,
+        loaded,
         run_folder::manifest(World::Sim, scenario),
         seed,
         takes,

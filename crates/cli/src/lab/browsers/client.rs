@@ -23,14 +23,14 @@ use super::{SIZE, request_payload};
 /// # Errors
 /// The process has too many open files or ports.
 pub(super) fn browse(
-    role: &FlowInstance,
+    instance: &FlowInstance,
     config: &Arc<Config>,
     (set, peer, seed): (ConnectionSet, SocketAddr, Seed),
     conditions: &RunLimits,
     end: Time,
 ) -> Result<()> {
     let clock = conditions.clock;
-    let mut browsers = Browsers::new(role, config, peer, seed, set);
+    let mut browsers = Browsers::new(instance, config, peer, seed, set);
     browsers.begin(clock.now());
     let mut numbers = Vec::new();
     while !conditions.stop.is_set() && clock.now() < end {
@@ -76,14 +76,14 @@ struct Download {
 
 impl Browsers {
     fn new(
-        role: &FlowInstance,
+        instance: &FlowInstance,
         config: &Arc<Config>,
         peer: SocketAddr,
         seed: Seed,
         set: ConnectionSet,
     ) -> Self {
         let browser = |number| Browser {
-            rng: seed.stream(&format!("party/{}", role.plan.name_of(number))),
+            rng: seed.stream(&format!("party/{}", instance.plan.name_of(number))),
             waiting: 0,
             open: 0,
         };
@@ -91,7 +91,7 @@ impl Browsers {
             config: Arc::clone(config),
             peer,
             set,
-            users: (1..=role.plan.count).map(browser).collect(),
+            users: (1..=instance.plan.count).map(browser).collect(),
             wakes: BinaryHeap::new(),
             downloads: Vec::new(),
             buffer: vec![0; BUFFER],

@@ -164,9 +164,9 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let port = sockets[0].local_addr()?.port();
     let described = sdp.as_ref().and_then(|sdp| sdp.frame_rate);
     let fps = args.fps.or(described).unwrap_or(FrameRate::fps(30));
-    let around = LiveContext::enter()?;
+    let context = LiveContext::enter()?;
     let folder = folder(args, &format!("receive at port {port}"), fps)?;
-    let viewer = viewer(args, payload::codec(types.0), fps, &around)?;
+    let viewer = viewer(args, payload::codec(types.0), fps, &context)?;
     let expected = if sdp.is_some() {
         Expected::Described(types.0)
     } else {
@@ -175,7 +175,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let adviser = Adviser::new(unexpected.clone(), expected);
     let mut reporter = Reporter::new(args, port, local_only, fps, folder, viewer, adviser)?;
     let mut rng = context::secret_seed().stream("session");
-    let config = receiver_config(args, sdp.as_ref(), &around, &mut rng);
+    let config = receiver_config(args, sdp.as_ref(), &context, &mut rng);
     let receiver = MediaReceiver::new(config);
     let mut receiver = protection.receiver(receiver, ssrcs(sdp.as_ref()))?;
     let mut left = None;
@@ -183,14 +183,14 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let ended = drive(
         &mut receiver,
         &mut sockets,
-        &around.conditions(),
+        &context.conditions(),
         &mut rng,
         &mut (),
         |receiver, now| {
             let receiver = receiver.inner_mut();
             reporter.turn(receiver, now);
             let unread = reporter.is_unread().then_some(Left::Unread);
-            let interrupts = around.interrupts.count();
+            let interrupts = context.interrupts.count();
             left = left
                 .or(unread)
                 .or_else(|| reason_to_leave(args, receiver, now, interrupts));
@@ -201,7 +201,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         },
     );
     let rejected = receiver.counts().rejected;
-    let finished = reporter.finish(receiver.inner_mut(), rejected, &around)?;
+    let finished = reporter.finish(receiver.inner_mut(), rejected, &context)?;
     // A failure of the stream is more important than one of the output.
     let printed = args.json.print(finished.summary.as_ref());
     finished.recording?;
@@ -317,7 +317,7 @@ fn viewer(
     args: &RecvArgs,
     codec: Codec,
     rate: FrameRate,
-    around: &LiveContext,
+    context: &LiveContext,
 ) -> Result<Option<Viewer>> {
     let Some(reference) = args.reference.as_deref() else {
         return Ok(None);
@@ -328,7 +328,7 @@ fn viewer(
         decoder: args.decoding.config(codec),
         rate,
     };
-    Viewer::start(watch, around.stop.clone()).map(Some)
+    Viewer::start(watch, context.stop.clone()).map(Some)
 }
 
 /// Run folder of a run called `name`.
@@ -349,7 +349,7 @@ fn flow_info(args: &RecvArgs, fps: FrameRate) -> FlowInfo {
 fn receiver_config(
     args: &RecvArgs,
     sdp: Option<&Sdp>,
-    around: &LiveContext,
+    context: &LiveContext,
     rng: &mut dyn rand_core::Rng,
 ) -> ReceiverConfig {
     let name = live::random_name(rng);
@@ -360,7 +360,7 @@ fn receiver_config(
         ssrc = rng.next_u32();
     }
     let mut config = ReceiverConfig::new(ssrc, name, args.delay_bound);
-    config.epoch = around.epoch;
+    config.epoch = context.epoch;
     config.payload_types = payload_types(sdp, undescribed_type(args));
     if let Some(sdp) = sdp {
         config.parity_type = sdp.parity;

@@ -85,7 +85,7 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
     check(args)?;
     let catalogue = Catalogue::open(&args.dir)?;
-    let around = LiveContext::enter()?;
+    let context = LiveContext::enter()?;
     let listener = TcpListener::bind(args.listen);
     let listener = listener.with_context(|| {
         format!(
@@ -101,28 +101,28 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
     let connections = Connections::new(listener, limits);
     let mut connections = connections.context("cannot configure the listening socket")?;
     let known = args.knowledge.as_deref();
-    let known = known.map(|file| KnownPaths::open(file, around.clock.now()));
+    let known = known.map(|file| KnownPaths::open(file, context.clock.now()));
     let mut known = known.transpose()?;
     known.as_mut().map(KnownPaths::refresh).transpose()?;
-    let streams = Streams::new(settings(args), &around, known);
+    let streams = Streams::new(settings(args), &context, known);
     let mut service = RtspService::new(catalogue, streams);
     let titles = counted(service.catalogue().len() as u64, "title");
     say(format_args!("serving {titles} at rtsp://{address}/"));
     let mut report = Report::new(args.json);
     let end = args.duration.map_or(Time::FAR, |span| Time::ZERO + span);
     loop {
-        let now = around.clock.now();
-        if around.interrupts.count() > 0 || now >= end {
+        let now = context.clock.now();
+        if context.interrupts.count() > 0 || now >= end {
             break;
         }
         connections
-            .turn(&mut service, &around.conditions(), now + TICK)
+            .turn(&mut service, &context.conditions(), now + TICK)
             .context("the event queue of the connections failed")?;
-        let now = around.clock.now();
+        let now = context.clock.now();
         service.streams_mut().turn();
         report.turn(now, service.streams());
     }
-    let now = around.clock.now();
+    let now = context.clock.now();
     connections.close(&mut service, now);
     service.streams_mut().finish();
     report.finish(service.streams())?;

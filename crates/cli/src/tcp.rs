@@ -187,14 +187,14 @@ pub(crate) struct StreamConfig {
 impl StreamConfig {
     /// Sender of the stream over a connection opened at `now`, with unpredictable SSRC and initial
     /// sequence number.
-    pub(crate) fn sender(&self, args: &TcpArgs, around: &LiveContext, now: Time) -> TcpSender {
+    pub(crate) fn sender(&self, args: &TcpArgs, context: &LiveContext, now: Time) -> TcpSender {
         let mut rng = context::secret_seed().stream("session");
         let config = TcpSenderConfig {
             codec: self.codec,
             ssrc: rng.next_u32(),
             timestamp_base: rng.next_u32(),
             cname: live::random_name(&mut rng),
-            epoch: around.epoch,
+            epoch: context.epoch,
             frame_rate: self.frame_rate,
             capture: self.capture,
             packet_size: self.packet_size,

@@ -135,8 +135,8 @@ impl Connection {
         }
         let limit = self.limits.session;
         let expired = |session: &Session| {
-            let heard = host.last_heard(session.id).unwrap_or(Time::ZERO);
-            now >= session.last_request.max(heard) + limit
+            let last_received = host.last_received(session.id).unwrap_or(Time::ZERO);
+            now >= session.last_request.max(last_received) + limit
         };
         let expired: Vec<SessionId> = self
             .sessions
@@ -153,17 +153,17 @@ impl Connection {
         }
     }
 
-    /// Time of the next [`on_timeout`](Self::on_timeout); an early call is harmless. `heard` is
-    /// [`Host::last_heard`].
-    pub fn next_timeout(&self, heard: &dyn Fn(SessionId) -> Option<Time>) -> Option<Time> {
+    /// Time of the next [`on_timeout`](Self::on_timeout); an early call is harmless. `last_received` is
+    /// [`Host::last_received`].
+    pub fn next_timeout(&self, last_received: &dyn Fn(SessionId) -> Option<Time>) -> Option<Time> {
         let unread = self.unread.map(|at| at + self.limits.unread);
         if self.closing {
             return unread;
         }
         let request = self.begun.map(|at| at + self.limits.request);
         let sessions = self.sessions.iter().map(|session| {
-            let heard = heard(session.id).unwrap_or(Time::ZERO);
-            session.last_request.max(heard) + self.limits.session
+            let last_received = last_received(session.id).unwrap_or(Time::ZERO);
+            session.last_request.max(last_received) + self.limits.session
         });
         let idle = self.sessions.is_empty();
         let idle = idle.then(|| self.last_request + self.limits.idle);

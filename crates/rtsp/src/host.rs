@@ -37,7 +37,7 @@ pub trait Host {
     fn tear_down(&mut self, session: SessionId);
 
     /// Time of the last datagram of the client.
-    fn last_heard(&self, session: SessionId) -> Option<Time>;
+    fn last_received(&self, session: SessionId) -> Option<Time>;
 }
 
 /// Identifier of a session: a secret of its client, which the host draws at random.

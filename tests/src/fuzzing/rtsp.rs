@@ -41,7 +41,7 @@ pub fn rtsp(data: &[u8]) {
             128..=191 => {
                 now += Duration::from_millis(500) * u32::from(step - 127);
                 connection.on_timeout(now, &mut host);
-                let next = connection.next_timeout(&|id| host.last_heard(id));
+                let next = connection.next_timeout(&|id| host.last_received(id));
                 assert!(next.is_none_or(|at| at > now), "a deadline has passed");
             }
             192..=223 => {
@@ -66,7 +66,7 @@ pub fn rtsp(data: &[u8]) {
     if !connection.is_over() {
         // The client is silent from now on.
         for _ in 0..8 {
-            let Some(next) = connection.next_timeout(&|id| host.last_heard(id)) else {
+            let Some(next) = connection.next_timeout(&|id| host.last_received(id)) else {
                 break;
             };
             now = now.max(next);
@@ -163,7 +163,7 @@ impl Host for Titles {
         assert!(self.open.remove(&session));
     }
 
-    fn last_heard(&self, _: SessionId) -> Option<Time> {
+    fn last_received(&self, _: SessionId) -> Option<Time> {
         None
     }
 }

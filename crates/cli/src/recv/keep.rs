@@ -212,20 +212,20 @@ impl Keeper {
     pub(super) fn finish(
         mut self,
         totals: Option<Totals>,
-        around: &LiveContext,
+        context: &LiveContext,
     ) -> Result<Finished> {
         if let Some(ByteStream { name, to }) = self.byte_stream.take() {
             let written = match to {
                 Target::File(mut file) => file.flush().inspect_err(|_| {
                     let _ = file.into_parts();
                 }),
-                Target::Pipe(pipe) => pipe.finish(|| around.interrupts.count() > 0),
+                Target::Pipe(pipe) => pipe.finish(|| context.interrupts.count() > 0),
             };
             if let Err(e) = written {
                 self.cut(&name, e);
             }
         }
-        let now = around.clock.now();
+        let now = context.clock.now();
         if let Some(trouble) = self.folder.record_totals(now, totals) {
             self.progress.say(&trouble);
         }

@@ -142,9 +142,9 @@ impl Reporter {
         mut self,
         receiver: &mut MediaReceiver,
         not_authentic: u64,
-        around: &LiveContext,
+        context: &LiveContext,
     ) -> Result<Finished> {
-        let now = around.clock.now();
+        let now = context.clock.now();
         receiver.finish();
         while let Some(frame) = receiver.poll_frame() {
             self.take(frame);
@@ -195,7 +195,7 @@ impl Reporter {
         let absent = bytes.saturating_mul(missing) / received.max(1);
         let arrived = count(received, bytes);
         let expected = count(received + missing, bytes.saturating_add(absent));
-        keeper.finish(totals(total.span, arrived, expected), around)
+        keeper.finish(totals(total.span, arrived, expected), context)
     }
 
     fn take(&mut self, frame: ReceivedFrame) {

@@ -35,7 +35,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
         "--sdp, --feedback and --codec require --transport rtp: leave them out"
     );
     let fps = args.fps.unwrap_or(FrameRate::fps(30));
-    let around = LiveContext::enter()?;
+    let context = LiveContext::enter()?;
     // Check before a sender connects, because an error now would break its stream.
     live::claim(args.run.as_deref())?;
     args.reference
@@ -45,9 +45,9 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let mut progress = Progress::default();
     let conditions = RunLimits {
         until: args.duration.map(|span| Time::ZERO + span),
-        ..around.conditions()
+        ..context.conditions()
     };
-    let Some(incoming) = connect(args, &around, &conditions, &mut progress)? else {
+    let Some(incoming) = connect(args, &context, &conditions, &mut progress)? else {
         return Ok(ExitCode::SUCCESS);
     };
     let Admitted {
@@ -58,23 +58,23 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let name = format!("receive from {} over TCP", socket.peer());
     let folder = folder(args, &name, fps)?;
     let keeper = Keeper::new(byte_stream, progress, folder);
-    let stop = around.stop.clone();
+    let stop = context.stop.clone();
     let mut player = Player::new(args, fps, keeper, stop, since)?;
     let mut idle = false;
     let ended = receive(&mut receiver, &mut socket, &conditions, |receiver, now| {
         player.turn(receiver, now);
         idle = player.is_idle(now, args.idle_timeout);
         let over = player.failed.is_some() || player.keeper.is_unread();
-        if idle || over || around.interrupts.count() > 0 {
+        if idle || over || context.interrupts.count() > 0 {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
     });
     receiver.finish();
-    player.turn(&mut receiver, around.clock.now());
+    player.turn(&mut receiver, context.clock.now());
     let failed = player.failed.take();
-    let finished = player.finish(receiver.received(), &around)?;
+    let finished = player.finish(receiver.received(), &context)?;
     // A failure of the stream is more important than one of the output.
     let printed = args.json.print(finished.summary.as_ref());
     finished.recording?;
@@ -82,7 +82,7 @@ pub(super) fn run(args: &RecvArgs) -> Result<ExitCode> {
         return Err(failed);
     }
     let asked = ended? == ReceiverEnd::Callback;
-    if asked && receiver.packets() == 0 && around.interrupts.count() == 0 {
+    if asked && receiver.packets() == 0 && context.interrupts.count() == 0 {
         bail!(no_data(socket.peer(), idle));
     }
     if idle {
@@ -112,7 +112,7 @@ fn silence(timeout: Duration) -> EnvironmentError {
 /// Connection to the sender. `None` if the user interrupts the wait.
 fn connect(
     args: &RecvArgs,
-    around: &LiveContext,
+    context: &LiveContext,
     conditions: &RunLimits,
     progress: &mut Progress,
 ) -> Result<Option<Admitted<TcpReceiver>>> {
@@ -124,15 +124,15 @@ fn connect(
         progress.say(&format!("waiting for a stream at port {port}"));
     }
     let over = || {
-        let late = conditions.until.is_some_and(|at| around.clock.now() >= at);
-        around.interrupts.count() > 0 || late
+        let late = conditions.until.is_some_and(|at| context.clock.now() >= at);
+        context.interrupts.count() > 0 || late
     };
     let incoming = end.open_stream(conditions, args.idle_timeout, over)?;
     if incoming.is_none() {
-        let end = conditions.until.unwrap_or(around.clock.now());
+        let end = conditions.until.unwrap_or(context.clock.now());
         let after = end.as_secs_f64();
         match &args.from {
-            _ if around.interrupts.count() > 0 => return Ok(None),
+            _ if context.interrupts.count() > 0 => return Ok(None),
             Some(from) => bail!(EnvironmentError::new(format_args!(
                 "{from} did not answer in {after:.1} s: check address and routes, or give a \
                 longer --duration"
@@ -316,8 +316,8 @@ impl<'a> Player<'a> {
     }
 
     /// Writes the last rows and prints the final message.
-    fn finish(mut self, received: ReceivedTotal, around: &LiveContext) -> Result<Finished> {
-        let now = around.clock.now();
+    fn finish(mut self, received: ReceivedTotal, context: &LiveContext) -> Result<Finished> {
+        let now = context.clock.now();
         if let Some(viewer) = self.viewer.take() {
             for judged in viewer.finish() {
                 self.keeper.judged(judged);
@@ -342,6 +342,6 @@ impl<'a> Player<'a> {
             bytes: received.bytes,
         };
         // TCP loses nothing.
-        keeper.finish(totals(received.span, count, count), around)
+        keeper.finish(totals(received.span, count, count), context)
     }
 }

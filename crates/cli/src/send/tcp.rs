@@ -27,7 +27,7 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     ready(&args.tcp)?;
     let encryption = encryption(args)?;
     let mut opened = Some(OpenedSource::open(&args.input, args.encoding)?);
-    let mut around = LiveContext::enter()?;
+    let mut context = LiveContext::enter()?;
     for remark in remarks(&args.tcp) {
         say(&remark);
     }
@@ -35,15 +35,15 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     if let Some(port) = end.port() {
         say(format_args!("waiting for players at port {port}"));
     }
-    let each = |around: &LiveContext, socket: &mut TcpSocket, player| {
+    let each = |context: &LiveContext, socket: &mut TcpSocket, player| {
         // Each player receives the video from its beginning.
         let opened = opened
             .take()
             .map_or_else(|| OpenedSource::open(&args.input, args.encoding), Ok)?;
-        play(args, around, &around.conditions(), socket, opened, player)?.print(args.json)
+        play(args, context, &context.conditions(), socket, opened, player)?.print(args.json)
     };
     end.each(
-        &mut around,
+        &mut context,
         &args.tcp.options(),
         args.tcp.idle_timeout(),
         || false,
@@ -79,7 +79,7 @@ pub(super) fn check(args: &SendArgs) -> Result<()> {
 /// Sends to the player at the other end of `socket`.
 pub(super) fn play(
     args: &SendArgs,
-    around: &LiveContext,
+    context: &LiveContext,
     conditions: &RunLimits,
     socket: &mut TcpSocket,
     opened: OpenedSource,
@@ -106,5 +106,5 @@ pub(super) fn play(
         dir: args.run.as_ref().map(|dir| numbered(dir, player)),
         json: args.json,
     };
-    sending.play(around, conditions, socket, |_, _, _| {})
+    sending.play(context, conditions, socket, |_, _, _| {})
 }

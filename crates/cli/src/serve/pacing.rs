@@ -13,7 +13,7 @@ use tidegate_core::units::Time;
 pub(super) struct Paced<P> {
     stream: Streamer<P>,
     lateness: Lateness,
-    heard: Option<Time>,
+    last_received: Option<Time>,
     /// The timer of the stream.
     timer: Option<(Time, TimerReason)>,
 }
@@ -23,14 +23,14 @@ impl<P: EncodePipe> Paced<P> {
         Self {
             stream,
             lateness: Lateness::default(),
-            heard: None,
+            last_received: None,
             timer: None,
         }
     }
 
     /// Time of the last report of the client.
-    pub(super) fn heard(&self) -> Option<Time> {
-        self.heard
+    pub(super) fn last_received(&self) -> Option<Time> {
+        self.last_received
     }
 
     pub(super) fn sender(&self) -> &MediaSender {
@@ -59,7 +59,7 @@ impl<P: EncodePipe> Endpoint for Paced<P> {
         }
         let check = self.stream.handle(cx, input);
         if check.is_believed {
-            self.heard = Some(cx.now);
+            self.last_received = Some(cx.now);
         }
         check
     }

@@ -139,8 +139,8 @@ impl Service for RtspService {
     }
 
     fn next_timeout(&self, client: &Client) -> Option<Time> {
-        let heard = |session| self.streams.last_heard(session);
-        client.connection.next_timeout(&heard)
+        let last_received = |session| self.streams.last_received(session);
+        client.connection.next_timeout(&last_received)
     }
 
     fn is_over(&self, client: &Client) -> bool {
@@ -245,7 +245,7 @@ impl Host for ClientHost<'_> {
         self.service.streams.tear_down(session);
     }
 
-    fn last_heard(&self, session: SessionId) -> Option<Time> {
-        self.service.streams.last_heard(session)
+    fn last_received(&self, session: SessionId) -> Option<Time> {
+        self.service.streams.last_received(session)
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Snapshot {
     pub(super) frames: (u64, u64),
     pub(super) bytes: Bytes,
     /// Time of the last report of the client.
-    pub(super) heard: Option<Time>,
+    pub(super) last_received: Option<Time>,
     /// Why the stream ended before its end; empty if it did not. `None` while it runs.
     pub(super) ended: Option<String>,
 }
@@ -80,8 +80,8 @@ impl RunningStream {
     }
 
     /// Time of the last report of the client.
-    pub(super) fn heard(&self) -> Option<Time> {
-        lock(&self.shared).heard
+    pub(super) fn last_received(&self) -> Option<Time> {
+        lock(&self.shared).last_received
     }
 
     /// Whether the stream has ended. Its thread then has no other reference to the state, also after
@@ -122,7 +122,7 @@ impl Snapshot {
             lateness: Lateness::default(),
             frames: (0, 0),
             bytes: Bytes::ZERO,
-            heard: None,
+            last_received: None,
             ended: None,
         }
     }
@@ -198,8 +198,8 @@ impl Stream {
         if let Some(learner) = &mut self.learner {
             let status = self.paced.sender().status();
             learner.turn(&status, now);
-            if self.reported != self.paced.heard() {
-                self.reported = self.paced.heard();
+            if self.reported != self.paced.last_received() {
+                self.reported = self.paced.last_received();
                 learner.on_receiver_report(&status, now);
             }
         }
@@ -271,7 +271,7 @@ impl Stream {
         shared.status = self.paced.sender().status();
         shared.next_sequence = self.paced.sender().next_sequence();
         shared.lateness.clone_from(self.paced.lateness());
-        shared.heard = self.paced.heard();
+        shared.last_received = self.paced.last_received();
         let source = self.paced.stream_mut().pipe_mut();
         (shared.rendition, shared.position) = (source.rendition(), source.position());
         (self.since, self.bits) = (now, 0);

@@ -100,18 +100,18 @@ enum State {
 impl Streams {
     pub(super) fn new(
         settings: StreamSettings,
-        around: &LiveContext,
+        context: &LiveContext,
         known: Option<KnownPaths>,
     ) -> Self {
         let mut rng = secret_seed().stream("cname");
         Self {
             settings,
-            clock: around.clock,
-            epoch: around.epoch,
+            clock: context.clock,
+            epoch: context.epoch,
             cname: live::random_name(&mut rng),
             open: BTreeMap::new(),
             ending: Vec::new(),
-            threads: StreamThreads::new(around.clock),
+            threads: StreamThreads::new(context.clock),
             known,
             spenders: Spenders::default(),
             totals: Totals::default(),
@@ -281,9 +281,9 @@ impl Streams {
     }
 
     /// Time of the last report of a client.
-    pub(super) fn last_heard(&self, session: SessionId) -> Option<Time> {
+    pub(super) fn last_received(&self, session: SessionId) -> Option<Time> {
         match &self.open.get(&session)?.state {
-            State::Running(running) => running.heard(),
+            State::Running(running) => running.last_received(),
             _ => None,
         }
     }

@@ -52,7 +52,7 @@ struct Total {
     /// Size of these with headers.
     wire: Bytes,
     /// Number of events by kind, in the order of Table 1.
-    told: [u64; TcpEvent::ALL.len()],
+    delivered: [u64; TcpEvent::ALL.len()],
     answers: usize,
     /// Longest time from an event to the first frame at the new rate.
     reaction: Option<Duration>,
@@ -101,7 +101,7 @@ impl Reporter {
         stream: &mut TcpStreamer<P>,
         socket: &mut TcpSocket,
         conditions: &RunLimits,
-        around: &LiveContext,
+        context: &LiveContext,
         mut on_turn: impl FnMut(&mut TcpStreamer<P>, &mut Progress, Time),
     ) -> Result<SenderEnd, TcpError> {
         let played = send(stream, socket, conditions, |stream, now| {
@@ -111,7 +111,7 @@ impl Reporter {
             if conditions.until.is_some_and(|until| now >= until) {
                 return ControlFlow::Break(());
             }
-            self.leave(stream, now, around.interrupts.count())
+            self.leave(stream, now, context.interrupts.count())
         });
         let now = conditions.clock.now();
         if !matches!(played, Ok(SenderEnd::Everything)) {
@@ -153,31 +153,34 @@ impl Reporter {
             frames,
             left,
             wire,
-            told,
+            delivered,
             answers,
             reaction,
         } = self.total;
         self.progress.say(&left.sent_of(frames));
-        let told = TcpEvent::ALL
+        let delivered = TcpEvent::ALL
             .iter()
-            .zip(told)
+            .zip(delivered)
             .filter(|(_, count)| *count > 0);
-        let told: Vec<String> = told.map(|(e, n)| format!("{n} {}", e.name())).collect();
+        let delivered: Vec<String> = delivered
+            .map(|(e, n)| format!("{n} {}", e.name()))
+            .collect();
         if self.source_messages.is_some() {
             let times = match answers {
                 1 => "once".to_owned(),
                 many => format!("{many} times"),
             };
-            let told = if told.is_empty() {
+            let delivered = if delivered.is_empty() {
                 "nothing".into()
             } else {
-                told.join(", ")
+                delivered.join(", ")
             };
             let within = reaction.map_or(String::new(), |slowest| {
                 format!(", within {:.1} ms", slowest.as_secs_f64() * 1e3)
             });
-            self.progress
-                .say(&format!("TCP events: {told}; rate changed {times}{within}"));
+            self.progress.say(&format!(
+                "TCP events: {delivered}; rate changed {times}{within}"
+            ));
         }
         let backlog = sender.backlog();
         let of = |bytes| Count {
@@ -258,7 +261,7 @@ impl Reporter {
         stream.sender.drain(&mut self.rows, &mut self.events);
         for (_, event) in &self.events[events..] {
             match event {
-                Event::Transport { event } => self.total.told[*event as usize] += 1,
+                Event::Transport { event } => self.total.delivered[*event as usize] += 1,
                 Event::Reacted { reaction, .. } => {
                     self.total.reaction = self.total.reaction.max(Some(*reaction));
                 }

@@ -74,7 +74,7 @@ impl Sending<'_> {
     /// The encoder or its source fails.
     pub(crate) fn play(
         self,
-        around: &LiveContext,
+        context: &LiveContext,
         conditions: &RunLimits,
         socket: &mut TcpSocket,
         on_turn: impl FnMut(&mut TcpStreamer<EncoderThread>, &mut Progress, Time),
@@ -101,12 +101,8 @@ impl Sending<'_> {
         // With many players, create the folder late: port scans accept no data and get none.
         let at_once = self.tcp.serve.is_none();
         let trouble = at_once.then(|| folder.begin()).flatten();
-        let (encoder, pace) = Timed::new(
-            self.encoder,
-            conditions.clock,
-            self.source,
-            self.slow_encoder_advice,
-        );
+        let (clock, advice) = (conditions.clock, self.slow_encoder_advice);
+        let (encoder, pace) = Timed::new(self.encoder, clock, self.source, advice);
         let lines = self.json.lines();
         let mut reporter = Reporter::new(self.tcp, folder, lines, sayings, pace)?;
         if let Some(trouble) = trouble {
@@ -114,13 +110,12 @@ impl Sending<'_> {
         }
         let mode = self.tcp.choice().name();
         reporter.progress.say(&format!("{}, {mode}", self.greeting));
-        let sender = self.config.sender(self.tcp, around, conditions.clock.now());
-        let pipe = EncoderThread::start(encoder, around.stop.clone()).context(
-            "cannot start the encoder \
-            thread",
-        )?;
+        let now = conditions.clock.now();
+        let sender = self.config.sender(self.tcp, context, now);
+        let pipe = EncoderThread::start(encoder, context.stop.clone());
+        let pipe = pipe.context("cannot start the encoder thread")?;
         let mut stream = TcpStreamer::new(sender, pipe);
-        let ended = reporter.play(&mut stream, socket, conditions, around, on_turn);
+        let ended = reporter.play(&mut stream, socket, conditions, context, on_turn);
         let took = reporter.took();
         let finished = reporter.finish(&stream.sender, conditions.clock.now());
         if let Some(error) = stream.error() {

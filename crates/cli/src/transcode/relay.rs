@@ -63,7 +63,7 @@ impl Shared {
 }
 
 impl Relay {
-    /// Starts to read. The driver of `around` is woken for each picture and at the end. At most `kept` pictures
+    /// Starts to read. The driver of `context` is woken for each picture and at the end. At most `kept` pictures
     /// wait for the encoder. A sender of which no frame is complete for `idle` is an error.
     ///
     /// # Errors
@@ -74,9 +74,9 @@ impl Relay {
         rate: FrameRate,
         kept: usize,
         idle: Duration,
-        around: &LiveContext,
+        context: &LiveContext,
     ) -> Result<Self> {
-        let clock = around.clock;
+        let clock = context.clock;
         let shared = Arc::new(Shared::default());
         let stop = StopFlag::new().context("cannot create the event that stops the decoder")?;
         let conditions = RunLimits {
@@ -87,7 +87,7 @@ impl Relay {
         let name = incoming.socket.peer().to_string();
         let mut decoder = DecoderThread {
             shared: Arc::clone(&shared),
-            driver: around.stop.clone(),
+            driver: context.stop.clone(),
             kept,
             idle,
             decoding,

@@ -14,7 +14,7 @@ use crate::transport::ClientPorts;
 struct Titles {
     sessions: BTreeMap<SessionId, &'static str>,
     next: u128,
-    heard: Option<Time>,
+    last_received: Option<Time>,
 }
 
 impl Host for Titles {
@@ -76,8 +76,8 @@ impl Host for Titles {
         self.sessions.remove(&session);
     }
 
-    fn last_heard(&self, _: SessionId) -> Option<Time> {
-        self.heard
+    fn last_received(&self, _: SessionId) -> Option<Time> {
+        self.last_received
     }
 }
 
@@ -298,7 +298,7 @@ fn silent_clients_and_endless_requests_end_at_their_deadlines() {
     client.wait(118);
     assert_eq!(client.connection.sessions(), 1);
     // RTCP keeps a session alive, too.
-    client.host.heard = Some(Time::from_secs(100));
+    client.host.last_received = Some(Time::from_secs(100));
     client.wait(159);
     assert_eq!(client.connection.sessions(), 1);
     client.wait(160);

@@ -363,22 +363,28 @@ impl<E, T> fmt::Debug for Driver<'_, E, T> {
 }
 
 /// Error of a driver.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriveError {
     /// The port of the peer is closed (ICMP port unreachable).
+    #[error("connection refused by {peer}: start the receiver first, or correct the address")]
     ConnectionRefused {
         /// Address of the peer.
         peer: SocketAddr,
     },
     /// The timer or the event queue failed.
+    #[error("the timer or the event queue failed: {0}")]
     System(io::Error),
     /// A datagram exceeds the MTU of the path.
+    #[error(
+        "a datagram of {length} bytes exceeds the MTU of the path: choose a smaller packet size"
+    )]
     TooLarge {
         /// Payload length in bytes.
         length: usize,
     },
     /// Datagrams cannot be sent to the peer.
+    #[error("{peer} cannot be reached: {cause}: check the address and the routes of this host")]
     Unreachable {
         /// Address of the peer.
         peer: SocketAddr,
@@ -386,30 +392,6 @@ pub enum DriveError {
         cause: io::Error,
     },
 }
-
-impl fmt::Display for DriveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ConnectionRefused { peer } => write!(
-                f,
-                "connection refused by {peer}: start the receiver first, or correct the address"
-            ),
-            Self::System(e) => write!(f, "the timer or the event queue failed: {e}"),
-            Self::TooLarge { length } => write!(
-                f,
-                "a datagram of {length} bytes exceeds the MTU of the path: choose a smaller packet \
-                 size"
-            ),
-            Self::Unreachable { peer, cause } => write!(
-                f,
-                "{peer} cannot be reached: {cause}: check the address and the routes of this host"
-            ),
-        }
-    }
-}
-
-/// The message includes the error of the system.
-impl std::error::Error for DriveError {}
 
 /// Maximum time between two calls of the callback of a driver, and between two checks of a stop
 /// flag.

@@ -6,9 +6,9 @@
 
 mod port;
 
+use std::io;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
-use std::{fmt, io};
 
 use rand_core::Rng;
 use tidegate_core::aggregate::bridge::{Bridge, BridgeCounters, Frame, Passage};
@@ -305,13 +305,16 @@ impl Gateway {
 }
 
 /// Error of a gateway.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// The configuration is invalid.
+    #[error("{0}")]
     Config(ConfigError),
     /// One interface has Ethernet headers, the other none.
+    #[error("one interface has Ethernet frames, the other one IP packets: use two of one kind")]
     DifferentMedia,
     /// An interface was removed, or failed.
+    #[error("the interface `{interface}` failed: {cause}")]
     Lost {
         /// Name of the interface.
         interface: String,
@@ -319,6 +322,7 @@ pub enum GatewayError {
         cause: io::Error,
     },
     /// An interface could not be opened.
+    #[error("cannot open the interface `{interface}`: {cause}")]
     Port {
         /// Name of the interface.
         interface: String,
@@ -326,29 +330,9 @@ pub enum GatewayError {
         cause: PortError,
     },
     /// A timer or the event queue failed.
+    #[error("a timer or event queue failed: {0}")]
     System(io::Error),
 }
-
-impl fmt::Display for GatewayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::DifferentMedia => f.write_str(
-                "one interface has Ethernet frames, the other one IP packets: use two of one kind",
-            ),
-            Self::Lost { interface, cause } => {
-                write!(f, "the interface `{interface}` failed: {cause}")
-            }
-            Self::Port { interface, cause } => {
-                write!(f, "cannot open the interface `{interface}`: ")?;
-                cause.fmt(f)
-            }
-            Self::System(error) => write!(f, "a timer or event queue failed: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for GatewayError {}
 
 /// Places of the ports.
 const SITE: usize = 0;

@@ -9,11 +9,11 @@ mod listener;
 mod service;
 mod socket;
 
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
-use std::{fmt, io};
 
 use tidegate_core::session::stream::EncodePipe;
 use tidegate_core::session::tcp::{StreamFault, TcpReceiver, TcpSender, TcpStreamer};
@@ -260,10 +260,11 @@ pub fn receive(
 }
 
 /// Error of a connection.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TcpError {
     /// The peer closed the connection before the end of the stream.
+    #[error("{}", closed(.peer, .cause.as_ref()))]
     Closed {
         /// Address of the peer.
         peer: SocketAddr,
@@ -271,6 +272,10 @@ pub enum TcpError {
         cause: Option<io::Error>,
     },
     /// The peer closed the connection without having sent any data.
+    #[error(
+        "{peer} closed the connection before sending any data{}; see the messages of the peer",
+        in_brackets(.cause.as_ref())
+    )]
     Silent {
         /// Address of the peer.
         peer: SocketAddr,
@@ -278,6 +283,10 @@ pub enum TcpError {
         cause: Option<io::Error>,
     },
     /// The data of the peer is not a stream.
+    #[error(
+        "{peer} sends no stream of RTP packets (RFC 4571): {fault}; is it `tidegate send \
+         --transport tcp`?"
+    )]
     NoStream {
         /// Address of the peer.
         peer: SocketAddr,
@@ -285,6 +294,8 @@ pub enum TcpError {
         fault: StreamFault,
     },
     /// The player does not acknowledge the data in the socket.
+    #[error("{peer} has not acknowledged the data in the socket for {} s: the player hangs, or the \
+         path is interrupted; a longer --idle-timeout waits longer", .limit.as_secs_f64())]
     Stalled {
         /// Address of the peer.
         peer: SocketAddr,
@@ -292,6 +303,7 @@ pub enum TcpError {
         limit: Duration,
     },
     /// The system rejects a socket option.
+    #[error("this system rejects {option}: {cause}; omit the option, or choose a supported value")]
     Option {
         /// Name of the option, and the command-line option that sets it.
         option: &'static str,
@@ -299,8 +311,10 @@ pub enum TcpError {
         cause: io::Error,
     },
     /// The socket or the event queue failed.
+    #[error("the socket or its event queue failed: {0}")]
     System(io::Error),
     /// TLS failed.
+    #[error("{}", tls_failed(.peer, .cause))]
     Tls {
         /// Address of the peer.
         peer: SocketAddr,
@@ -342,75 +356,43 @@ impl TcpError {
     }
 }
 
-impl fmt::Display for TcpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed { peer, cause: None } => write!(
-                f,
-                "{peer} closed the connection in mid-stream: it was stopped, or has failed; see \
-                 its last messages"
-            ),
-            Self::Closed {
-                peer,
-                cause: Some(cause),
-            } => write!(
-                f,
-                "the connection to {peer} broke in mid-stream: {cause}; see the last messages of \
-                 the peer, and check the path"
-            ),
-            Self::Silent { peer, cause } => {
-                write!(f, "{peer} closed the connection before sending any data")?;
-                if let Some(cause) = cause {
-                    write!(f, " ({cause})")?;
-                }
-                f.write_str("; see the messages of the peer")
-            }
-            Self::NoStream { peer, fault } => write!(
-                f,
-                "{peer} sends no stream of RTP packets (RFC 4571): {fault}; is it `tidegate send \
-                 --transport tcp`?"
-            ),
-            Self::Stalled { peer, limit } => write!(
-                f,
-                "{peer} has not acknowledged the data in the socket for {} s: the player hangs, or \
-                 the path is interrupted; a longer --idle-timeout waits longer",
-                limit.as_secs_f64()
-            ),
-            Self::Option { option, cause } => write!(
-                f,
-                "this system rejects {option}: {cause}; omit the option, or choose a supported \
-                 value"
-            ),
-            Self::Tls { peer, cause } => match cause.kind() {
-                io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => write!(
-                    f,
-                    "{peer} closed the connection during the TLS handshake: does it have \
-                     --tls-cert?"
-                ),
-                io::ErrorKind::TimedOut => write!(
-                    f,
-                    "{peer} did not complete the TLS handshake in time: does it have --tls-cert, \
-                     and serve no other peer?"
-                ),
-                _ if is_certificate_refused(cause) => write!(
-                    f,
-                    "{peer} accepts only ends with a certificate that it knows: give --tls-cert and \
-                     --tls-key, and at the other end --tls-client-fingerprint or --tls-client-ca"
-                ),
-                _ => write!(
-                    f,
-                    "TLS with {peer} failed: {}; check --tls-fingerprint or --tls-ca at the \
-                     connecting end, and --tls-cert at the listening one",
-                    reason(cause)
-                ),
-            },
-            Self::System(e) => write!(f, "the socket or its event queue failed: {e}"),
-        }
+fn closed(peer: &SocketAddr, cause: Option<&io::Error>) -> String {
+    match cause {
+        None => format!(
+            "{peer} closed the connection in mid-stream: it was stopped, or has failed; see its last \
+             messages"
+        ),
+        Some(cause) => format!(
+            "the connection to {peer} broke in mid-stream: {cause}; see the last messages of the \
+             peer, and check the path"
+        ),
     }
 }
 
-/// The message includes the error of the system.
-impl std::error::Error for TcpError {}
+fn in_brackets(cause: Option<&io::Error>) -> String {
+    cause.map_or_else(String::new, |cause| format!(" ({cause})"))
+}
+
+fn tls_failed(peer: &SocketAddr, cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => format!(
+            "{peer} closed the connection during the TLS handshake: does it have --tls-cert?"
+        ),
+        io::ErrorKind::TimedOut => format!(
+            "{peer} did not complete the TLS handshake in time: does it have --tls-cert, and serve no \
+             other peer?"
+        ),
+        _ if is_certificate_refused(cause) => format!(
+            "{peer} accepts only ends with a certificate that it knows: give --tls-cert and --tls-key, \
+             and at the other end --tls-client-fingerprint or --tls-client-ca"
+        ),
+        _ => format!(
+            "TLS with {peer} failed: {}; check --tls-fingerprint or --tls-ca at the connecting end, and \
+             --tls-cert at the listening one",
+            reason(cause)
+        ),
+    }
+}
 
 /// Polling interval while a frame waits for room. The system does not notify of acknowledgements,
 /// and a poll costs a few microseconds.

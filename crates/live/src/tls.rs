@@ -224,17 +224,26 @@ impl FromStr for Fingerprint {
 }
 
 /// Error of a TLS configuration.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// Other users can read the private key.
+    #[error("other users can read the private key {path}: run `chmod 600 {path}`")]
     KeyIsPublic {
         /// The file.
         path: PathBuf,
     },
     /// No authority is usable.
+    #[error(
+        "no certificate authority is usable: give a PEM file of certificates, or install those \
+         of the system (package ca-certificates)"
+    )]
     NoAuthorities,
     /// The file has no certificate or no key in PEM.
+    #[error(
+        "{path} has no certificate or key in PEM ({why}): give files as `tidegate certificate` \
+         or an authority makes them"
+    )]
     NoPem {
         /// The file.
         path: PathBuf,
@@ -242,8 +251,12 @@ pub enum TlsError {
         why: String,
     },
     /// Certificate and key are unusable.
+    #[error(
+        "the certificate or its key is unusable ({0}): give a key that belongs to the certificate"
+    )]
     Rejected(rustls::Error),
     /// The file cannot be read.
+    #[error("cannot read {path}: {cause}")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -267,40 +280,6 @@ impl TlsError {
         }
     }
 }
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::KeyIsPublic { path } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "other users can read the private key {path}: run `chmod 600 {path}`"
-                )
-            }
-            Self::NoAuthorities => f.write_str(
-                "no certificate authority is usable: give a PEM file of certificates, or install \
-                 those of the system (package ca-certificates)",
-            ),
-            Self::NoPem { path, why } => write!(
-                f,
-                "{} has no certificate or key in PEM ({why}): give files as `tidegate certificate` \
-                 or an authority makes them",
-                path.display()
-            ),
-            Self::Rejected(why) => write!(
-                f,
-                "the certificate or its key is unusable ({why}): give a key that belongs to the \
-                 certificate"
-            ),
-            Self::Unreadable { path, cause } => {
-                write!(f, "cannot read {}: {cause}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for TlsError {}
 
 /// Reason of a failed session, in words. `rustls` prints reasons of other verifiers as Rust values.
 pub(crate) fn reason(failed: &io::Error) -> String {

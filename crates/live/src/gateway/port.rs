@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::{array, fmt, mem, ptr};
+use std::{array, mem, ptr};
 
 use rustix::io::{Errno, writev};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
@@ -31,33 +31,26 @@ pub struct PortFrame {
 }
 
 /// Reason why an interface cannot be a port.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// The interface is neither Ethernet nor a tunnel of IP packets. Contains its ARPHRD number.
+    #[error("its link layer (ARPHRD {0}) is neither Ethernet nor a tunnel of IP packets")]
     Medium(u16),
     /// There is no such interface in this namespace.
+    #[error("there is none of this name: see `ip link`")]
     NoInterface,
     /// The kernel refused a socket.
+    #[error("{}", failed(.0))]
     System(io::Error),
 }
 
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Medium(number) => write!(
-                f,
-                "its link layer (ARPHRD {number}) is neither Ethernet nor a tunnel of IP packets"
-            ),
-            Self::NoInterface => f.write_str("there is none of this name: see `ip link`"),
-            Self::System(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                f.write_str("a packet socket needs CAP_NET_RAW: run as root")
-            }
-            Self::System(error) => error.fmt(f),
-        }
+fn failed(error: &io::Error) -> String {
+    if error.raw_os_error() == Some(libc::EPERM) {
+        "a packet socket needs CAP_NET_RAW: run as root".to_owned()
+    } else {
+        error.to_string()
     }
 }
-
-impl std::error::Error for PortError {}
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

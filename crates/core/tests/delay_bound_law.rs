@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::delay_bound::{
-    Binding, Burst, CongestionEvent, Frames, Law, Plan, PlanProblem, Segment, ServiceCurve,
-    TcpPath, plan, smallest_budget,
+    Binding, Burst, Frames, Plan, PlanProblem, Segment, ServiceCurve, TcpPath, plan,
+    smallest_budget,
 };
+use tidegate_core::tcp_rate::{CongestionEvent, Law};
 use tidegate_core::units::{Bytes, Rate};
 
 fn ms(n: u64) -> Duration {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tidegate_core::delay_bound::Law;
 use tidegate_core::quantity;
 use tidegate_core::session::tcp::Place;
+use tidegate_core::tcp_rate::Law;
 use tidegate_core::tcp_rate::{self, Backoff, Flags, Subscription, TcpEvent, TcpRateConfig};
 
 /// Options of the mode.

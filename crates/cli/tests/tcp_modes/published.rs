@@ -7,10 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use tidegate_core::delay_bound::{
-    Burst, CongestionEvent, Frames, Law, Response, TcpPath, backlog_of_reaction,
-};
+use tidegate_core::delay_bound::{Burst, Frames, TcpPath};
 use tidegate_core::tcp_rate::TcpEvent;
+use tidegate_core::tcp_rate::{CongestionEvent, Law, Response, backlog_of_reaction};
 use tidegate_core::trace::{DropCause, Event};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_live::emulator::EmulatorConfig;

@@ -2,15 +2,13 @@
 //!
 //! [`ServiceCurve`] forecasts the capacity of the transport. [`plan`] computes a rate, or the
 //! frames to skip if there is none. [`Planner`] repeats this while the forecast changes.
-//! [`DelayBound`] adds a planner to a rate control. [`Law`] selects the published law instead, for
-//! comparison.
+//! [`DelayBound`] adds a planner to a rate control.
 
 mod blind;
 mod bound;
 mod curve;
 mod exact;
 mod frame_time;
-mod paper;
 mod planner;
 mod tcp;
 
@@ -21,8 +19,5 @@ pub use exact::{
     smallest_budget,
 };
 pub use frame_time::{SlowPicture, check_frame_time};
-pub use paper::{
-    CongestionEvent, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate,
-};
 pub use planner::{Decision, PlanInput, Planner, PlannerConfig, QueueOwner};
 pub use tcp::{BbrCycle, CubicEpoch, TcpPath};

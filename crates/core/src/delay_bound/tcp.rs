@@ -174,7 +174,7 @@ impl TcpPath {
     }
 
     /// One segment per round trip, per round trip: I/RTT² in b/s per second.
-    pub(super) fn slope(&self) -> f64 {
+    pub(crate) fn slope(&self) -> f64 {
         self.mss.bits() as f64 / (self.rtt_secs() * self.rtt_secs())
     }
 
@@ -190,7 +190,7 @@ impl TcpPath {
         window.get() as f64 / self.mss.get().max(1) as f64
     }
 
-    pub(super) fn rtt_secs(&self) -> f64 {
+    pub(crate) fn rtt_secs(&self) -> f64 {
         self.rtt.as_secs_f64().max(1e-6)
     }
 }

@@ -21,6 +21,7 @@ mod mode;
 mod outage_margin;
 mod path_history;
 mod periodic_outages;
+mod published_law;
 mod response_latency;
 mod view;
 
@@ -31,15 +32,15 @@ use core::time::Duration;
 
 pub use event::{EventNotification, Subscription, TcpEvent};
 pub use mode::{Backoff, Flags, Mode};
+pub use published_law::{
+    CongestionEvent, Law, Response, backlog_of_reaction, reaction_delay, satisfied_rate,
+};
 pub use response_latency::ResponseLatency;
 pub use view::{CongestionControl, TcpView};
 
 use self::path_history::PathHistory;
 use self::response_latency::ResponseLatencyEstimator;
-use crate::delay_bound::{
-    Burst, CongestionEvent, Frames, Law, Plan, PlanProblem, Response, ServiceCurve, plan,
-    satisfied_rate,
-};
+use crate::delay_bound::{Burst, Frames, Plan, PlanProblem, ServiceCurve, plan};
 use crate::units::{Bytes, Rate, Time};
 
 /// Configuration of a [`TcpRateAdapter`].

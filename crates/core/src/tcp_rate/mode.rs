@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::delay_bound::Law;
+use super::Law;
 
 /// A running mode of Table 3 of the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]

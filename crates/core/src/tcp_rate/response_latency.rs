@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::event::EventNotification;
-use crate::delay_bound::reaction_delay;
+use super::reaction_delay;
 use crate::units::Time;
 
 /// Latency from an event in the transport to the first frame at the new rate.

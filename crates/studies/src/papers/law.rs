@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use serde::Serialize;
-use tidegate_core::delay_bound::Law;
+use tidegate_core::tcp_rate::Law;
 
 /// Parameters of section 4 of the first paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,7 +95,8 @@ fn seconds(span: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate_core::delay_bound::{Burst, CongestionEvent, Frames, TcpPath};
+    use tidegate_core::delay_bound::{Burst, Frames, TcpPath};
+    use tidegate_core::tcp_rate::CongestionEvent;
     use tidegate_core::units::{Bytes, Rate};
 
     use super::*;

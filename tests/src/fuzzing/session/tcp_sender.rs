@@ -4,12 +4,12 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::{EPOCH, MEDIA, Story, name};
-use tidegate_core::delay_bound::Law;
 use tidegate_core::media::{Codec, EncodeError, Encoded, FrameOrder, FrameRate};
 use tidegate_core::session::tcp::{
     Advice, Capture, Classic, Follow, Interactive, Place, RatePolicy, TcpReceiver, TcpSender,
     TcpSenderConfig,
 };
+use tidegate_core::tcp_rate::Law;
 use tidegate_core::tcp_rate::{
     Backoff, CongestionControl, Mode, Subscription, TcpEvent, TcpRateConfig, TcpView,
 };

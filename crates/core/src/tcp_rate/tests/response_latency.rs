@@ -1,7 +1,7 @@
 //! Response latency, and its use in the printed laws.
 
 use super::*;
-use crate::delay_bound::backlog_of_reaction;
+use crate::tcp_rate::backlog_of_reaction;
 
 /// Simulates a response `span` after the notification, with an encoding time of `encoder`.
 fn react(

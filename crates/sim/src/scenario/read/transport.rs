@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use tidegate_core::delay_bound::Law;
 use tidegate_core::session::tcp::Place;
+use tidegate_core::tcp_rate::Law;
 use tidegate_core::tcp_rate::{Backoff, Flags, Mode, Subscription, TcpEvent, TcpRateConfig};
 
 use super::models;

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use tidegate_core::delay_bound::{Law, TcpPath};
+use tidegate_core::delay_bound::TcpPath;
+use tidegate_core::tcp_rate::Law;
 use tidegate_core::units::Bytes;
 
 use super::super::deviations::Deviation;

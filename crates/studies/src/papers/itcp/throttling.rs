@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use tidegate_core::delay_bound::Law;
+use tidegate_core::tcp_rate::Law;
 
 use super::super::law::{Answer, Throttle};
 use super::super::runs::PapersError;

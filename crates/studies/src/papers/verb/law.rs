@@ -7,8 +7,9 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 use tidegate_console::output::{self, output};
-use tidegate_core::delay_bound::{Law, TcpPath, backlog_of_reaction};
+use tidegate_core::delay_bound::TcpPath;
 use tidegate_core::quantity;
+use tidegate_core::tcp_rate::{Law, backlog_of_reaction};
 use tidegate_core::units::{Bytes, Rate};
 
 use crate::papers::law::Throttle;

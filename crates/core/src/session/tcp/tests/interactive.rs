@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::delay_bound::Law;
+use crate::tcp_rate::Law;
 use crate::tcp_rate::{
     Backoff, CongestionControl, Mode, RateReduction, Subscription, TcpEvent, TcpRateConfig, TcpView,
 };

@@ -2,9 +2,9 @@
 
 use core::time::Duration;
 
-use super::curve::ServiceCurve;
-use super::exact::{Burst, Frames, Plan, PlanProblem, plan};
-use super::tcp::TcpPath;
+use crate::delay_bound::{
+    Burst, Frames, Plan, PlanProblem, ServiceCurve, TcpPath, plan, recovery, smallest_budget,
+};
 use crate::units::{Bytes, Rate, Time};
 
 /// Law that computes the response to a congestion event.
@@ -180,13 +180,13 @@ fn exact(event: &CongestionEvent<'_>, backlog: Bytes, m: f64) -> Response {
             duration: recovery,
             feasible: true,
             backlog,
-            smallest_budget: super::exact::smallest_budget(&case),
+            smallest_budget: smallest_budget(&case),
         },
         Plan::Infeasible {
             smallest_budget, ..
         } => Response {
             rate: event.floor,
-            duration: super::exact::recovery(&case, event.floor),
+            duration: recovery(&case, event.floor),
             feasible: false,
             backlog,
             smallest_budget,

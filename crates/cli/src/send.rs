@@ -455,7 +455,7 @@ fn describe(
 
 fn write_sdp(file: &std::path::Path, sdp: &Sdp) -> Result<()> {
     if file.as_os_str() == "-" {
-        // A closed pipe is an error here, failure_text the stream is not sent.
+        // A closed pipe is an error here, although it only ends other output: no stream is sent then.
         return write!(output(), "{sdp}").map_err(|e| anyhow!("--sdp: {e}"));
     }
     security::write_private(file, &sdp.to_string())

@@ -121,33 +121,26 @@ impl FrameRate {
 }
 
 /// Reason that no frame was encoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
     /// The source has no more pictures.
+    #[error("the video source is at its end")]
     EndOfSource,
     /// The source has no new picture for this frame, because its frame rate varies. The stream
     /// continues with the next frame.
+    #[error("the video source has no new picture")]
     Unchanged,
     /// The encoder starts again with other parameters and needs an order for a key frame. The picture
     /// of this order was not read: the same frame may be ordered again.
+    #[error("the encoder starts again with a key frame")]
     Restarted,
     /// The codec failed.
+    #[error("the encoder failed: {0}")]
     Codec(String),
     /// The source failed.
+    #[error("the video source failed: {0}")]
     Source(String),
-}
-
-impl core::fmt::Display for EncodeError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::EndOfSource => f.write_str("the video source is at its end"),
-            Self::Unchanged => f.write_str("the video source has no new picture"),
-            Self::Restarted => f.write_str("the encoder starts again with a key frame"),
-            Self::Codec(what) => write!(f, "the encoder failed: {what}"),
-            Self::Source(what) => write!(f, "the video source failed: {what}"),
-        }
-    }
 }
 
 impl EncodeError {
@@ -156,8 +149,6 @@ impl EncodeError {
         matches!(self, Self::Codec(_) | Self::Source(_))
     }
 }
-
-impl core::error::Error for EncodeError {}
 
 /// Ticks per second of the RTP clock of all video payloads (RFC 6184 section 8.2.1).
 pub const MEDIA_CLOCK: u32 = 90_000;

@@ -93,10 +93,14 @@ pub(crate) fn coded_size(width: u32, height: u32) -> [u32; 2] {
 }
 
 /// Error of a picture size.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SizeError {
     /// Odd, too small or too large.
+    #[error(
+        "invalid picture size {width}x{height}: width and height must be even and within \
+         {LEAST} to {MOST}"
+    )]
     OutOfRange {
         /// Requested width.
         width: u32,
@@ -104,25 +108,9 @@ pub enum SizeError {
         height: u32,
     },
     /// The text is not two numbers with an `x` between them.
+    #[error("\"{0}\" is not a picture size: write it as 640x360")]
     NotASize(String),
 }
-
-impl fmt::Display for SizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfRange { width, height } => write!(
-                f,
-                "invalid picture size {width}x{height}: \
-                 width and height must be even and within {LEAST} to {MOST}"
-            ),
-            Self::NotASize(text) => {
-                write!(f, "\"{text}\" is not a picture size: write it as 640x360")
-            }
-        }
-    }
-}
-
-impl core::error::Error for SizeError {}
 
 /// One picture. The planes follow each other in one buffer without gaps.
 #[derive(Clone, PartialEq, Eq)]
@@ -257,27 +245,14 @@ pub struct PlanesMut<'a> {
 }
 
 /// Number of bytes that does not match a picture size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{bytes} bytes do not match a picture of {size}, which has {} bytes", .size.bytes())]
 pub struct PictureError {
     /// Size of the picture.
     pub size: Size,
     /// Number of bytes given.
     pub bytes: usize,
 }
-
-impl fmt::Display for PictureError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} bytes do not match a picture of {}, which has {} bytes",
-            self.bytes,
-            self.size,
-            self.size.bytes()
-        )
-    }
-}
-
-impl core::error::Error for PictureError {}
 
 /// Size of an H.264 macroblock.
 const LEAST: u32 = 16;

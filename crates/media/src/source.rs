@@ -1,6 +1,6 @@
 //! Video sources.
 
-use core::fmt::{self, Debug};
+use core::fmt::Debug;
 
 use tidegate_core::media::FrameRate;
 
@@ -123,10 +123,14 @@ impl VideoSource for SceneSource {
 }
 
 /// Error of a video source.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
     /// The source cannot be opened, or FFmpeg does not support its format.
+    #[error(
+        "cannot read video from \"{name}\": {why}; check the name, and check with `ffprobe` \
+         whether FFmpeg can read it"
+    )]
     Unreadable {
         /// File, device or URL.
         name: String,
@@ -134,11 +138,17 @@ pub enum SourceError {
         why: String,
     },
     /// The source has no video stream, or none with a complete key frame.
+    #[error("\"{name}\" has no video stream with a key frame; give a file, device or URL with one")]
     NoVideo {
         /// File, device or URL.
         name: String,
     },
     /// The source has high dynamic range.
+    #[error(
+        "\"{name}\" has high dynamic range ({transfer}), which pictures with 8 bits cannot \
+         show; convert it first: `ffmpeg -i INPUT -vf \
+         zscale=t=linear:npl=100,format=gbrpf32le,zscale=p=bt709,tonemap=hable,zscale=t=bt709:m=bt709:r=tv,format=yuv420p OUTPUT`"
+    )]
     HighDynamicRange {
         /// File, device or URL.
         name: String,
@@ -146,6 +156,10 @@ pub enum SourceError {
         transfer: &'static str,
     },
     /// The source ends within a picture, or much earlier than its header states.
+    #[error(
+        "\"{name}\" is truncated after {pictures} complete pictures; copy it again, or extract \
+         these pictures with `ffmpeg -frames:v {pictures}`"
+    )]
     Truncated {
         /// File, device or URL.
         name: String,
@@ -153,6 +167,10 @@ pub enum SourceError {
         pictures: u64,
     },
     /// Reading or decoding failed after the start.
+    #[error(
+        "reading \"{name}\" failed after {pictures} pictures: {why}; check with `ffplay` \
+         whether the file or the connection is faulty"
+    )]
     ReadFailed {
         /// File, device or URL.
         name: String,
@@ -162,11 +180,18 @@ pub enum SourceError {
         why: String,
     },
     /// The source cannot be looped, because it can be read only once.
+    #[error(
+        "\"{name}\" cannot be looped, because it can be read only once; save it to a file and \
+         use the file"
+    )]
     CannotLoop {
         /// Name of the source.
         name: String,
     },
     /// The frame was already read or skipped.
+    #[error(
+        "frame {frame} was requested, but the next frame is {position}; sources are read forwards only"
+    )]
     AlreadyRead {
         /// Requested frame.
         frame: u64,
@@ -174,55 +199,6 @@ pub enum SourceError {
         position: u64,
     },
 }
-
-impl fmt::Display for SourceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable { name, why } => write!(
-                f,
-                "cannot read video from \"{name}\": {why}; check the name, and check with \
-                 `ffprobe` whether FFmpeg can read it"
-            ),
-            Self::NoVideo { name } => write!(
-                f,
-                "\"{name}\" has no video stream with a key frame; give a file, device or URL with one"
-            ),
-            Self::HighDynamicRange { name, transfer } => write!(
-                f,
-                "\"{name}\" has high dynamic range ({transfer}), which pictures with 8 bits cannot \
-                 show; convert it first: `ffmpeg -i INPUT -vf \
-                 zscale=t=linear:npl=100,format=gbrpf32le,zscale=p=bt709,tonemap=hable,\
-                 zscale=t=bt709:m=bt709:r=tv,format=yuv420p OUTPUT`"
-            ),
-            Self::Truncated { name, pictures } => write!(
-                f,
-                "\"{name}\" is truncated after {pictures} complete pictures; copy it again, or \
-                 extract these pictures with `ffmpeg -frames:v {pictures}`"
-            ),
-            Self::ReadFailed {
-                name,
-                pictures,
-                why,
-            } => write!(
-                f,
-                "reading \"{name}\" failed after {pictures} pictures: {why}; check with `ffplay` \
-                 whether the file or the connection is faulty"
-            ),
-            Self::CannotLoop { name } => write!(
-                f,
-                "\"{name}\" cannot be looped, because it can be read only once; save it to a file \
-                 and use the file"
-            ),
-            Self::AlreadyRead { frame, position } => write!(
-                f,
-                "frame {frame} was requested, but the next frame is {position}; sources are read \
-                 forwards only"
-            ),
-        }
-    }
-}
-
-impl core::error::Error for SourceError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,5 @@
 //! Service curves: forecasts of the cumulative capacity of a transport.
 
-use core::fmt;
 use core::time::Duration;
 
 use crate::units::Rate;
@@ -38,13 +37,19 @@ pub(super) struct Piece {
 }
 
 /// Error of [`ServiceCurve::from_segments`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CurveError {
     /// There are no segments.
+    #[error("a service curve needs at least one segment")]
     Empty,
     /// The slope of the last segment is negative. This segment has no end.
+    #[error(
+        "the last segment of a service curve has no end: give it a slope of zero or more, or \
+         add a segment after it"
+    )]
     NegativeFinalSlope,
     /// The slope of the segment with this index is not a finite number.
+    #[error("the slope of segment {0} of the service curve is not a finite number of b/s²")]
     SlopeNotFinite(usize),
 }
 
@@ -246,26 +251,6 @@ impl Piece {
         self.start + (rate - self.rate) / self.slope
     }
 }
-
-impl fmt::Display for CurveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("a service curve needs at least one segment"),
-            Self::NegativeFinalSlope => f.write_str(
-                "the last segment of a service curve has no end: give it a slope of zero or more, \
-                 or add a segment after it",
-            ),
-            Self::SlopeNotFinite(i) => {
-                write!(
-                    f,
-                    "the slope of segment {i} of the service curve is not a finite number of b/s²"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for CurveError {}
 
 /// Builds a curve piece by piece and keeps the sums.
 pub(super) struct Builder {

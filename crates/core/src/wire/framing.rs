@@ -1,7 +1,5 @@
 //! RTP and RTCP packets on a byte stream, each preceded by a two-byte length (RFC 4571).
 
-use core::fmt;
-
 /// Appends a length field and the packet that `write` appends.
 ///
 /// # Errors
@@ -91,22 +89,14 @@ impl Deframer {
 }
 
 /// A packet that exceeds the maximum length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("packet of {length} bytes exceeds the maximum of {max}")]
 pub struct PacketTooLong {
     /// Length of the packet in bytes.
     pub length: usize,
     /// Maximum length in bytes.
     pub max: usize,
 }
-
-impl fmt::Display for PacketTooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { length, max } = self;
-        write!(f, "packet of {length} bytes exceeds the maximum of {max}")
-    }
-}
-
-impl core::error::Error for PacketTooLong {}
 
 /// Size of the length field in bytes.
 pub const LENGTH: usize = 2;

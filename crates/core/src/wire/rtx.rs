@@ -1,7 +1,5 @@
 //! Retransmission payloads (RFC 4588): a separate stream repeats packets of the original stream.
 
-use core::fmt;
-
 use super::bytes::{u8_at, u16_at};
 use super::rtp::{PayloadType, RtpHeader, RtpPacket};
 
@@ -108,23 +106,12 @@ fn emit_as(packet: &RtpPacket<'_>, header: RtpHeader, out: &mut Vec<u8>) {
 }
 
 /// A retransmission payload that is too short for the original sequence number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("retransmission payload of {have} bytes is too short for a sequence number")]
 pub struct RtxError {
     /// Length of the payload in bytes.
     pub have: usize,
 }
-
-impl fmt::Display for RtxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let have = self.have;
-        write!(
-            f,
-            "retransmission payload of {have} bytes is too short for a sequence number"
-        )
-    }
-}
-
-impl core::error::Error for RtxError {}
 
 /// Overhead of a retransmission in bytes: the original sequence number.
 pub const OSN: usize = 2;

@@ -5,8 +5,6 @@
 //! arrives. The program does not trust the process: a reply has a fixed length, and each field is
 //! validated.
 
-use core::fmt;
-
 use crate::picture::Size;
 
 /// Message to the decoder process.
@@ -127,7 +125,8 @@ impl Reply {
 }
 
 /// A reply that a decoder process does not send unless it is faulty or taken over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid reply {kind:#04x} with a picture of {width}x{height}")]
 pub struct ReplyError {
     /// Kind of the reply.
     pub kind: u8,
@@ -136,22 +135,6 @@ pub struct ReplyError {
     /// Height of its picture.
     pub height: u32,
 }
-
-impl fmt::Display for ReplyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            kind,
-            width,
-            height,
-        } = self;
-        write!(
-            f,
-            "invalid reply {kind:#04x} with a picture of {width}x{height}"
-        )
-    }
-}
-
-impl core::error::Error for ReplyError {}
 
 const DECODE: u8 = 1;
 const RESET: u8 = 2;

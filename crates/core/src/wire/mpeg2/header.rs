@@ -1,7 +1,5 @@
 //! MPEG video-specific header of each payload (RFC 2250 section 3.4).
 
-use core::fmt;
-
 use crate::wire::bytes::{u8_at, u32_at};
 
 /// The fixed part of the header.
@@ -100,22 +98,14 @@ impl<'a> VideoPayload<'a> {
 }
 
 /// A payload that ends within its header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("truncated MPEG video header: {have} of {need} bytes")]
 pub struct HeaderError {
     /// Length of the header in bytes, as far as known.
     pub need: usize,
     /// Available bytes.
     pub have: usize,
 }
-
-impl fmt::Display for HeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { need, have } = self;
-        write!(f, "truncated MPEG video header: {have} of {need} bytes")
-    }
-}
-
-impl core::error::Error for HeaderError {}
 
 const WORD: usize = 4;
 /// T flag in the first byte: an MPEG-2 extension follows.

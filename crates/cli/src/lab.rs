@@ -25,7 +25,7 @@ use anyhow::{Context as _, Result, bail};
 use tidegate_core::controller::Controllers;
 use tidegate_core::random::Seed;
 use tidegate_core::units::Time;
-use tidegate_live::emulator::{FILES_PER_HOST, MOST_HOSTS};
+use tidegate_live::emulator::{FILES_PER_HOST, MAX_HOSTS};
 use tidegate_live::limits;
 use tidegate_live::netns::{Availability, availability, enter_user_namespace};
 use tidegate_record::{Manifest, RunWriter, Span, StagedRun, World};
@@ -309,7 +309,7 @@ impl FlowCounts {
 /// Checks that the lab has enough hosts and that `files` open files suffice. Threads and memory are
 /// not checked.
 fn check_limits(counts: &FlowCounts, files: u64) -> Result<()> {
-    let (flows, most) = (counts.flows, usize::from(MOST_HOSTS) / 2);
+    let (flows, most) = (counts.flows, usize::from(MAX_HOSTS) / 2);
     if flows > most {
         bail!(
             "{flows} flows exceed the lab's limit of {most}: the simulator has no such limit \

@@ -44,7 +44,7 @@ pub struct EmulatorConfig {
     /// Links and routes, as for the simulator.
     pub network: NetworkConfig,
     /// Connectivity: the route per ordered pair of hosts. The number of hosts is the highest number
-    /// in this list plus one, at most [`MOST_HOSTS`]. A packet for an unlisted pair is dropped and
+    /// in this list plus one, at most [`MAX_HOSTS`]. A packet for an unlisted pair is dropped and
     /// counted.
     pub routes: Vec<HostRoute>,
     /// Seed of all random streams.
@@ -104,7 +104,7 @@ impl Host {
     /// The second host.
     pub const B: Self = Self(1);
 
-    /// Address of the host inside the emulation. Numbers are below [`MOST_HOSTS`].
+    /// Address of the host inside the emulation. Numbers are below [`MAX_HOSTS`].
     pub const fn address(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(FIRST.to_bits() + self.0 as u32)
     }
@@ -113,7 +113,7 @@ impl Host {
     fn at(address: Ipv4Addr) -> Option<Self> {
         let number = address.to_bits().checked_sub(FIRST.to_bits())?;
         let number = u16::try_from(number).ok()?;
-        (number < MOST_HOSTS).then_some(Self(number))
+        (number < MAX_HOSTS).then_some(Self(number))
     }
 }
 
@@ -158,10 +158,10 @@ impl UnconnectedHosts {
     ///
     /// # Errors
     ///
-    /// `count` exceeds [`MOST_HOSTS`], or a system feature is missing (see
+    /// `count` exceeds [`MAX_HOSTS`], or a system feature is missing (see
     /// [`availability`](crate::netns::availability)).
     pub fn new(count: u16) -> Result<Self, EmulatorError> {
-        if count > MOST_HOSTS {
+        if count > MAX_HOSTS {
             return Err(EmulatorError::NoHost(Host(count - 1)));
         }
         let furnished = (0..count).map(|number| furnish(Host(number)));
@@ -308,7 +308,7 @@ pub enum EmulatorError {
     #[error("{0}")]
     Network(NetworkError),
     /// The host number is too large.
-    #[error("there is no host {}: hosts have numbers below {MOST_HOSTS}", .0.0)]
+    #[error("there is no host {}: hosts have numbers below {MAX_HOSTS}", .0.0)]
     NoHost(Host),
     /// The route does not exist in the network.
     #[error("the network has no route {}", .0.0)]
@@ -344,7 +344,7 @@ fn hosts(config: &EmulatorConfig) -> Result<u16, EmulatorError> {
     let mut most = None;
     for (i, way) in config.routes.iter().enumerate() {
         let number = way.from.max(way.to);
-        if number.0 >= MOST_HOSTS {
+        if number.0 >= MAX_HOSTS {
             return Err(EmulatorError::NoHost(number));
         }
         if way.from == way.to {
@@ -382,7 +382,7 @@ fn furnish(host: Host) -> Result<(Namespace, Tun), EmulatorError> {
 
 /// Maximum number of hosts. The table of pairs then has 16 MiB. The limit of open files may be
 /// lower: each host needs [`FILES_PER_HOST`].
-pub const MOST_HOSTS: u16 = 1_024;
+pub const MAX_HOSTS: u16 = 1_024;
 /// Open files per host: its namespace and its device.
 pub const FILES_PER_HOST: u64 = 2;
 /// Address of the first host. All hosts are in one network.
@@ -401,11 +401,11 @@ mod tests {
 
     #[test]
     fn addresses_and_hosts() {
-        for number in 0..MOST_HOSTS {
+        for number in 0..MAX_HOSTS {
             let host = Host(number);
             assert_eq!(Host::at(host.address()), Some(host));
         }
-        let last = Host(MOST_HOSTS - 1).address();
+        let last = Host(MAX_HOSTS - 1).address();
         assert_eq!(last, Ipv4Addr::new(10, 77, 4, 0));
         // Includes the network address and the broadcast address.
         let strangers = [
@@ -448,7 +448,7 @@ mod tests {
             refusal.starts_with("a pair contains host 1, which"),
             "{refusal}"
         );
-        let refusal = UnconnectedHosts::new(MOST_HOSTS + 1)
+        let refusal = UnconnectedHosts::new(MAX_HOSTS + 1)
             .unwrap_err()
             .to_string();
         assert!(refusal.starts_with("there is no host 1024"), "{refusal}");

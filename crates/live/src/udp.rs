@@ -155,7 +155,7 @@ impl Socket {
     }
 
     /// Reads the next datagram into `buffer`, truncated to its size; `None` if there is none.
-    /// Datagrams of other sources are discarded. After `MOST_DISCARDED` of them, `None` is
+    /// Datagrams of other sources are discarded. After `MAX_DISCARDED` of them, `None` is
     /// returned although more may be waiting, so that a flood does not delay the caller's timers.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl Socket {
         if let Some(arrival) = self.replay(buffer) {
             return Ok(Some(arrival));
         }
-        for _ in 0..MOST_DISCARDED {
+        for _ in 0..MAX_DISCARDED {
             let Some((arrival, source)) = self.read(clock, buffer)? else {
                 return Ok(None);
             };
@@ -479,7 +479,7 @@ fn option(udp: &UdpSocket, level: i32, name: i32, value: libc::c_int) -> io::Res
 /// Half of the free ports are odd, and few have their neighbour in use.
 const TRIES: u32 = 64;
 /// Datagrams of other sources that one call discards: about 100 µs.
-const MOST_DISCARDED: usize = 32;
+const MAX_DISCARDED: usize = 32;
 /// The kernel expects the traffic class as an integer.
 const OCTET: libc::c_uint = mem::size_of::<libc::c_int>() as libc::c_uint;
 /// One second at 8 Mb/s: key frames arrive as bursts while the reader may be delayed.

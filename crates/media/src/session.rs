@@ -263,9 +263,9 @@ impl OperatingPoint {
             return points;
         };
         let cheapest = last.step.cost;
-        let most_every = (source.frame_rate().as_f64() / LEAST_FPS) as u32;
+        let most_every = (source.frame_rate().as_f64() / MIN_FPS) as u32;
         for shrink in [1, 2, 4] {
-            let is_large = |size: Size| shrink == 1 || size.luma() >= LEAST_LUMA;
+            let is_large = |size: Size| shrink == 1 || size.luma() >= MIN_LUMA;
             if !source.size().divided(shrink).is_some_and(is_large) {
                 continue;
             }
@@ -306,6 +306,6 @@ impl Debug for EncoderSession {
 /// a key frame.
 const MAX_SHARES: u64 = 3;
 /// Motion is still motion at ten pictures per second; some are lost.
-const LEAST_FPS: f64 = 12.0;
+const MIN_FPS: f64 = 12.0;
 /// 160x90: faces can be recognised.
-const LEAST_LUMA: usize = 160 * 90;
+const MIN_LUMA: usize = 160 * 90;

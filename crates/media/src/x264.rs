@@ -158,11 +158,11 @@ impl X264Encoder {
         let kilobits = bits / 1000.0;
         // x264 uses integer kb/s and kbit. Rounding the buffer down would cost up to a fifth at
         // 150 kb/s. The rate limits its fill to the wanted size.
-        let rate = (kilobits * self.config.rate.as_f64()).clamp(1.0, MOST_KBPS);
+        let rate = (kilobits * self.config.rate.as_f64()).clamp(1.0, MAX_KBPS);
         let rc = &mut self.param.rc;
         rc.i_bitrate = rate as i32;
         rc.i_vbv_max_bitrate = rate as i32;
-        rc.i_vbv_buffer_size = kilobits.clamp(1.0, MOST_KBPS).ceil() as i32;
+        rc.i_vbv_buffer_size = kilobits.clamp(1.0, MAX_KBPS).ceil() as i32;
         // SAFETY: the handle is open; libx264 reads the parameters and keeps no pointer to them.
         let done =
             unsafe { sys::x264_encoder_reconfig(self.handle.as_ptr(), &raw mut *self.param) };
@@ -386,6 +386,6 @@ fn access_unit(nals: &[sys::x264_nal_t], size: usize) -> Vec<u8> {
 /// Inverse of the fraction of a one-frame buffer that x264 uses, about four fifths.
 const HEADROOM: f64 = 1.25;
 /// Above this rate the bit counters of x264 overflow 32 bits.
-const MOST_KBPS: f64 = 1_000_000.0;
+const MAX_KBPS: f64 = 1_000_000.0;
 /// PSNR of equal pictures in dB; x264 reports 100.
 const EQUAL: f64 = 99.0;

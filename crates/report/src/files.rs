@@ -46,18 +46,18 @@ pub(super) fn list(run: &Run, out: &Path, id: &str) -> String {
             _ => flows.push((flow, vec![file])),
         }
     }
-    for (flow, files) in flows.iter().take(MOST_FLOWS) {
+    for (flow, files) in flows.iter().take(MAX_FLOWS) {
         let _ = write!(html, "<h4>{}</h4><ul class=\"files\">", escape(flow));
         for file in files {
             let _ = write!(html, "<li>{}</li>", anchor(file));
         }
         html.push_str("</ul>");
     }
-    if flows.len() > MOST_FLOWS {
+    if flows.len() > MAX_FLOWS {
         let _ = write!(
             html,
             "<p class=\"under\">The tables of {} more flows are in <a href=\"{}\">flows</a>.</p>",
-            flows.len() - MOST_FLOWS,
+            flows.len() - MAX_FLOWS,
             escape(&format!("{folder}flows/"))
         );
     }
@@ -94,7 +94,7 @@ fn encoded(path: &str) -> String {
 }
 
 /// Maximum number of flows with links of their own.
-const MOST_FLOWS: usize = 12;
+const MAX_FLOWS: usize = 12;
 
 #[cfg(test)]
 mod tests {

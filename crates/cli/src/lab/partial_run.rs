@@ -87,7 +87,7 @@ impl PartialRun {
         let Some(writer) = &mut state.writer else {
             return;
         };
-        if state.written.len() >= MOST_FLOWS && !state.written.contains_key(flow) {
+        if state.written.len() >= MAX_FLOWS && !state.written.contains_key(flow) {
             return;
         }
         let written = state.written.entry(flow.to_owned()).or_default();
@@ -170,7 +170,7 @@ fn from<T>(rows: &[T], first: usize) -> &[T] {
 
 /// Maximum number of flows with rows: each has up to four open files, of the 36 that a run in the lab
 /// has to spare.
-const MOST_FLOWS: usize = 8;
+const MAX_FLOWS: usize = 8;
 
 const NOTE: &str = "the run has not ended, or was killed: rows of its last second, packets of \
     modelled flows, links and pictures are missing";

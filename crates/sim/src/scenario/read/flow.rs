@@ -31,7 +31,7 @@ pub(super) fn flow(
     let name = names.take(&table.need("name", "name = \"camera\"")?)?;
     table.place(format!("flow \"{name}\""));
     let count = match table.get("count") {
-        Some(value) => value.whole(1..=MOST_FLOWS)? as u32,
+        Some(value) => value.whole(1..=MAX_FLOWS)? as u32,
         None => 1,
     };
     if count > 1 {
@@ -463,7 +463,7 @@ const FLOOR: Rate = Rate::kbps(150);
 const CEILING: Rate = Rate::kbps(6_000);
 
 /// The largest number that a run folder can list.
-const MOST_FLOWS: u64 = 100_000;
+const MAX_FLOWS: u64 = 100_000;
 /// Default queue of an access link in packets, as in the interface of a host.
 const ACCESS_QUEUE: u32 = 1_000;
 

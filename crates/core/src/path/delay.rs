@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
+use super::base::BaseDelay;
 use super::window::WindowMax;
 
-/// Delays in the queue of the bottleneck, in seconds: one-way delays above the smallest of the last
-/// minutes.
+/// Delays in the queue of the bottleneck, in seconds: one-way delays above the base delay.
 #[derive(Clone, Debug)]
 pub(crate) struct Delays {
-    base: WindowMax,
+    base: BaseDelay,
     /// Times and delays of packets than which no later one waited less.
     recent: VecDeque<(f64, f64)>,
     least: f64,
@@ -45,7 +45,7 @@ pub(crate) struct Queue {
 impl Delays {
     pub(super) fn new() -> Self {
         Self {
-            base: WindowMax::new(BASE_WINDOW),
+            base: BaseDelay::new(),
             recent: VecDeque::with_capacity(RECENT),
             least: f64::INFINITY,
             sum: 0.0,
@@ -82,9 +82,8 @@ impl Delays {
     /// A packet of `size` arrived at `at` with this one-way delay, of which the origin is arbitrary.
     /// Returns its delay in the queue.
     pub(super) fn on_packet(&mut self, at: f64, delay: f64, size: f64) -> f64 {
-        self.base.add(at, -delay);
-        let queue = delay + self.base.get().unwrap_or(-delay);
-        let queue = (queue - size * self.slowness).max(0.0);
+        let base = self.base.add(at, delay);
+        let queue = (delay - base - size * self.slowness).max(0.0);
         self.keep(at, queue);
         self.standing.add(at, -queue);
         self.largest.add(at, queue);
@@ -92,6 +91,11 @@ impl Delays {
         self.sum += queue;
         self.count += 1;
         queue
+    }
+
+    /// All packets of a report are known.
+    pub(super) fn close(&mut self) {
+        self.base.close();
     }
 
     fn keep(&mut self, at: f64, queue: f64) {
@@ -117,9 +121,7 @@ impl Delays {
     pub(super) fn rebase(&mut self) {
         let (_, least, _) = self.constant;
         let newest = self.recent.back().map_or(0.0, |&(at, _)| at);
-        let base = self.base.get().unwrap_or(0.0) - least;
-        self.base = WindowMax::new(BASE_WINDOW);
-        self.base.add(newest, base);
+        self.base.rise(newest, least);
         for (_, queue) in &mut self.recent {
             *queue = (*queue - least).max(0.0);
         }
@@ -239,9 +241,6 @@ fn smooth(jitter: &mut f64, spread: f64, span: f64) {
     *jitter += (spread - *jitter) * (span / time).min(1.0);
 }
 
-/// Half of the window of the base delay, in seconds. Flows on one queue must find it empty once in
-/// this time.
-pub(super) const BASE_WINDOW: f64 = 60.0;
 /// Variation of the round-trip time that is no queue, in seconds.
 const LIMIT_NOISE: f64 = 0.001;
 /// Limits of the span of arrivals whose smallest delay is the present one, in seconds, and this span
@@ -315,9 +314,13 @@ mod tests {
     #[test]
     fn the_base_of_a_longer_route_is_known_after_two_windows() {
         let mut delays = Delays::new();
-        delays.on_packet(0.0, 1.0, 1e3);
+        for at in [0.0, 0.1] {
+            delays.on_packet(at, 1.0, 1e3);
+            delays.close();
+        }
         for i in 0..130 {
             delays.on_packet(1.0 + f64::from(i), 2.0, 1e3);
+            delays.close();
         }
         assert!(delays.on_packet(140.0, 2.0, 1e3) < 1e-9);
     }

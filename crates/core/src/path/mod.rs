@@ -6,6 +6,7 @@
 //!
 //! Internally times are seconds and rates are bytes per second.
 
+mod base;
 mod clock;
 mod delay;
 mod delivery;
@@ -146,7 +147,7 @@ impl Path {
             round_trip: RoundTrip::new(),
             sampled: now,
             delays: Delays::new(),
-            fastest: WindowMax::new(delay::BASE_WINDOW),
+            fastest: WindowMax::new(base::BASE_WINDOW),
             delivery: Delivery::new(),
             share: Share::default(),
             losses: Losses::default(),
@@ -245,6 +246,7 @@ impl Path {
         }
         lost.clear();
         self.lost = lost;
+        self.delays.close();
         self.delivery.close();
         if self.is_alone()
             && let Some((rate, age)) = self.capacity()

@@ -1,6 +1,6 @@
 //! Round-trip times of the reports, for the law of a controller.
 
-use super::delay;
+use super::base;
 use super::window::WindowMax;
 
 /// In seconds.
@@ -17,7 +17,7 @@ impl RoundTrip {
         Self {
             smoothed: 0.0,
             recent: WindowMax::new(RECENT_WINDOW),
-            base: WindowMax::new(delay::BASE_WINDOW),
+            base: WindowMax::new(base::BASE_WINDOW),
         }
     }
 

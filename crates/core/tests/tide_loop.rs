@@ -234,6 +234,44 @@ proptest! {
         flow.run_to(at + 5_000);
         prop_assert!(flow.least >= Rate::kbps(7_600), "{:?}", flow.least);
     }
+
+    /// The target is at least the floor, unless a queue of 0.3 s shows that the path carries less.
+    #[test]
+    fn the_target_is_at_least_the_floor(
+        floor in 300..7_000_u64,
+        early in proptest::collection::vec((25..500_u64, 0..100_u64), 0..20),
+    ) {
+        let floor = Rate::kbps(floor);
+        let mut flow = Flow::new(Rate::kbps(8_000), floor, Rate::kbps(20_000));
+        prop_assert!(flow.target() >= floor);
+        let mut at = 0;
+        for (after, ms) in early {
+            at += after;
+            flow.run_to(at);
+            flow.report_early(Early::All(Duration::from_millis(ms)));
+        }
+        flow.run_to(at + 3_000);
+        prop_assert!(flow.least >= floor, "{:?} < {floor:?}", flow.least);
+    }
+}
+
+/// A queue that a floor above the capacity has filled drains, and the target returns to the floor when
+/// the path carries it again. In flight at the fall are 24 s of the capacity.
+#[test]
+fn a_path_below_the_floor_drains() {
+    let mut flow = Flow::new(Rate::kbps(2_000), Rate::kbps(150), Rate::kbps(1_500));
+    flow.run_to(10_000);
+    flow.capacity = Rate::kbps(32);
+    flow.run_to(75_000);
+    for second in 76..100 {
+        flow.run_to(second * 1_000);
+        assert!(flow.queue() < Duration::from_secs(1), "{:?}", flow.queue());
+    }
+    flow.capacity = Rate::kbps(2_000);
+    flow.run_to(105_000);
+    flow.mark();
+    flow.run_to(110_000);
+    assert!(flow.least >= Rate::kbps(150), "{:?}", flow.least);
 }
 
 const SIZE: Bytes = Bytes(1_200);

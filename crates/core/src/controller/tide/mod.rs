@@ -30,6 +30,10 @@ struct Tide {
     silence: Silence,
     rate: f64,
     demand: Demand,
+    /// Whether packets wait for longer than [`FLOODED`], and whether they have shown that the path carries
+    /// less than the floor of the demand.
+    is_flooded: bool,
+    is_below_floor: bool,
     /// Packet size of the path, and time of its first use.
     size: Bytes,
     /// Times of the last report, of the last update and of the last update between reports.
@@ -62,6 +66,8 @@ impl Tide {
             silence: Silence::default(),
             rate: 0.0,
             demand: start.demand,
+            is_flooded: false,
+            is_below_floor: false,
             size: start.packet_size,
             reported: start.now,
             waits_since: start.now,
@@ -82,6 +88,7 @@ impl Tide {
         self.competition = Competition::new(self.config.friend);
         self.silence = Silence::default();
         self.rate = START_PACKETS * self.size.get().max(1) as f64;
+        (self.is_flooded, self.is_below_floor) = (false, false);
         (self.reported, self.updated, self.adjusted) = (now, now, now);
         self.waits_since = now;
     }
@@ -93,6 +100,7 @@ impl Tide {
             return;
         };
         (self.updated, self.adjusted) = (cx.now, cx.now);
+        self.is_flooded = queue.now > FLOODED;
         let (rtt, size, now) = (path.rtt(), path.size(), path.seconds(cx.now));
         path.delivery().set_span(rtt, size);
         if self.holds(path, now, queue) {
@@ -121,7 +129,7 @@ impl Tide {
                 target: self.law.target,
                 full_target: self.law.full_target,
                 is_start: self.law.is_start,
-                least_rate: least(path),
+                least_rate: self.least(path),
             },
         );
         if let Some(overflow) = overflow {
@@ -141,7 +149,9 @@ impl Tide {
             rate = rate.min(0.85 * delivered);
             self.law.is_start = false;
         }
-        self.rate = rate.max(least(path));
+        self.rate = rate.max(self.least(path));
+        let is_below = 8.0 * self.rate < self.demand.floor.as_f64();
+        self.is_below_floor = is_below && (self.is_below_floor || self.is_flooded);
         self.trace(cx, path, limits, (is_start, is_on));
     }
 
@@ -222,7 +232,7 @@ impl Tide {
         (self.updated, self.adjusted) = (cx.now, cx.now);
         let queue = path.delays().take(0.0).unwrap_or_default();
         if queue.mean > 0.1 + self.law.target {
-            self.rate = (0.5 * self.silence.rate).max(least(path));
+            self.rate = (0.5 * self.silence.rate).max(self.least(path));
             self.law.is_start = false;
             self.silence.ended = None;
         } else {
@@ -238,6 +248,26 @@ impl Tide {
         if rate > self.rate && self.law.is_start {
             self.rate = rate;
             path.delivery().set_rate(rate);
+        }
+    }
+
+    /// Lowest rate of the law.
+    fn least(&self, path: &Path) -> f64 {
+        let packets = if self.is_flooded {
+            FLOODED_PACKETS
+        } else {
+            LEAST_PACKETS
+        };
+        packets * path.size()
+    }
+
+    /// Rate that is allowed: at least the floor of the demand, unless the path is known to carry less or
+    /// is silent.
+    fn allowed(&self) -> f64 {
+        if self.silence.is_on || self.is_below_floor {
+            self.rate
+        } else {
+            self.rate.max(self.demand.floor.as_f64() / 8.0)
         }
     }
 
@@ -299,7 +329,7 @@ impl RateController for Tide {
         if path.in_flight() <= 0.0 {
             self.waits_since = cx.now;
         }
-        path.on_sent(cx.now, packet, self.rate);
+        path.on_sent(cx.now, packet, self.allowed());
     }
 
     fn on_report(&mut self, cx: &mut Context<'_>, report: &Report<'_>, path: &mut Path) {
@@ -315,7 +345,7 @@ impl RateController for Tide {
             let rate = self.rate.min(1.1 * self.competition.slow_rate);
             self.silence = Silence {
                 is_on: true,
-                rate: rate.max(least(path)),
+                rate: rate.max(self.least(path)),
                 ended: None,
             };
             let between = (path.rtt() / 4.0).max(PROBES);
@@ -329,7 +359,7 @@ impl RateController for Tide {
             if let Some(rate) = self.law.between(path, age)
                 && !self.competition.is_on
             {
-                self.rate = rate.max(least(path));
+                self.rate = rate.max(self.least(path));
             }
         }
         self.publish(path);
@@ -351,7 +381,7 @@ impl RateController for Tide {
 
     fn target(&self) -> Target {
         let most = self.demand.ceiling;
-        let mut target = Target::of(Rate::from_f64(8.0 * self.rate).min(most));
+        let mut target = Target::of(Rate::from_f64(8.0 * self.allowed()).min(most));
         if !self.silence.is_on {
             target.spacing = Spacing::Dithered;
         }
@@ -382,15 +412,16 @@ impl RateController for Tide {
     }
 }
 
-/// Lowest rate of the law.
-fn least(path: &Path) -> f64 {
-    LEAST_PACKETS * path.size()
-}
-
 /// Packets per second at the start.
 const START_PACKETS: f64 = 30.0;
-/// Packets per second that the law never goes below.
+/// Packets per second that the law never goes below, and those while packets wait for long: ten of 1,200
+/// bytes are 96 kb/s, which some paths do not have. Without a queue, jitter would hold a lower rate for
+/// long.
 const LEAST_PACKETS: f64 = 10.0;
+const FLOODED_PACKETS: f64 = 2.0;
+/// A queue of this delay in seconds shows that the path carries less than the floor of the demand, if the
+/// law asks for less. An error of the base delay, or a busy host, delays packets by less.
+const FLOODED: f64 = 0.3;
 /// Shortest time between two updates.
 const PERIOD: Duration = Duration::from_millis(40);
 /// Longest time that an update accounts for, in seconds.

@@ -156,8 +156,8 @@ impl Wire {
         let target = match self.peer {
             Peer::PerPacket { .. } => {
                 let target = self.under_ceiling(target);
-                let media = target.media.as_f64() * (1.0 - self.parity);
-                return target.media(Rate::from_f64(media));
+                let media = Rate::from_f64(target.media.as_f64() * (1.0 - self.parity));
+                return target.media(media.max(self.floor(&target)));
             }
             Peer::Unknown => target,
             Peer::Silent => self.within_bounds(target),
@@ -169,6 +169,16 @@ impl Wire {
             target
         } else {
             Target::of(floor.scale(2, 1)).media(floor)
+        }
+    }
+
+    /// Media rate that a path with estimates carries, if its target is not below the floor of the encoder.
+    fn floor(&self, target: &Target) -> Rate {
+        let floor = self.config.rates.0;
+        if self.control.path().is_measured() && target.send >= floor {
+            floor
+        } else {
+            Rate::ZERO
         }
     }
 

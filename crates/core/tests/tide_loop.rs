@@ -274,6 +274,25 @@ fn a_path_below_the_floor_drains() {
     assert!(flow.least >= Rate::kbps(150), "{:?}", flow.least);
 }
 
+/// A camera that stalls: the rate of before is back after a round trip.
+#[test]
+fn a_pause_of_the_application_is_no_slower_path() {
+    let mut flow = Flow::new(Rate::kbps(10_000), Rate::ZERO, Rate::kbps(8_000));
+    flow.run_to(10_000);
+    let before = flow.target();
+    flow.is_active = false;
+    flow.run_to(13_500);
+    flow.is_active = true;
+    flow.next_packet = flow.now;
+    flow.mark();
+    flow.run_to(20_000);
+    assert!(
+        flow.least.as_f64() >= 0.9 * before.as_f64(),
+        "{:?}",
+        flow.least
+    );
+}
+
 const SIZE: Bytes = Bytes(1_200);
 const ONE_WAY: Duration = Duration::from_millis(20);
 /// The receiver's clock at the start.

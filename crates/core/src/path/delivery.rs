@@ -71,6 +71,17 @@ impl Delivery {
         });
     }
 
+    /// The next packet, sent at `sent`, has arrived at `at` through an empty queue. After a pause of the
+    /// application, arrivals before it do not count, and the rate is that before it until there are
+    /// enough.
+    pub(super) fn end_pause(&mut self, sent: f64, at: f64) {
+        let last = self.marks.back();
+        if last.is_some_and(|last| sent - last.sent > self.span) {
+            self.restart();
+            self.idle = self.idle.max(at);
+        }
+    }
+
     /// A packet was lost, but not by congestion: the path had capacity for it.
     pub(super) fn on_link_error(&mut self, size: f64) {
         self.total += size;

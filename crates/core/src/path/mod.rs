@@ -327,6 +327,9 @@ impl Path {
         let earlier = self.received.iter().rev().nth(1);
         let around = earlier.map_or(queue, |earlier| earlier.queue.max(queue));
         self.losses.on_received(at, around);
+        if queue < PAUSED {
+            self.delivery.end_pause(sent, at);
+        }
         self.delivery
             .on_received((sent, at), departure.size, departure.is_last);
         let sent_at = self.seconds(packet.sent);
@@ -640,6 +643,8 @@ const REPORTED: f64 = 0.075;
 /// Arrivals that are older show no standing delay, in seconds. An outdated value could stop the stream,
 /// and a stopped stream would never measure a new one.
 const STANDING: f64 = 3.0;
+/// A packet after a pause that waited for less than this, in seconds, shows no slower path.
+const PAUSED: f64 = 0.05;
 /// Longest delay of a packet, in seconds.
 const MOST_DELAY: f64 = 60.0;
 /// Largest IP packet.

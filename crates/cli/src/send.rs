@@ -49,10 +49,6 @@ use tidegate_console::progress::say;
 /// Arguments of `tidegate send`.
 #[derive(Debug, clap::Args)]
 #[command(group(ArgGroup::new("player").required(true).args(["to", "serve"])))]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch of the command line"
-)]
 pub(crate) struct SendArgs {
     /// Address of the receiver; RTP and RTCP share the port
     #[arg(long, value_name = "HOST:PORT")]
@@ -94,10 +90,8 @@ pub(crate) struct SendArgs {
     /// Write a run folder here [default: none]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// For a receiver without feedback: begin two seconds after the start, at the lowest rate, or with
-    /// an answer. Neither a BYE nor the circuit breaker stops the stream
-    #[arg(long)]
-    one_way: bool,
+    #[command(flatten)]
+    receiver: ReceiverArgs,
     /// Yield to TCP flows that fill the queue: send at a low rate rather than take a share and lose
     /// a few percent of the frames
     #[arg(long)]
@@ -116,6 +110,19 @@ pub(crate) struct SendArgs {
     transport: Transport,
     #[command(flatten)]
     tcp: TcpArgs,
+}
+
+/// Receivers that answer late or never.
+#[derive(Debug, clap::Args)]
+struct ReceiverArgs {
+    /// For a receiver without feedback: begin two seconds after the start, at the lowest rate, or with
+    /// an answer. Neither a BYE nor the circuit breaker stops the stream
+    #[arg(long)]
+    one_way: bool,
+    /// Give up a receiver that does not answer for so long after the circuit breaker has stopped the
+    /// stream; one that sleeps for less gets the stream again
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = quantity::duration)]
+    patience: Duration,
 }
 
 impl SendArgs {
@@ -362,7 +369,7 @@ fn check(args: &SendArgs) -> Result<()> {
             the sysctl net.ipv4.tcp_ecn is 1"
         );
         ensure!(
-            !args.one_way && !is_fixed,
+            !args.receiver.one_way && !is_fixed,
             "--ecn requires a response to marked packets (RFC 3168), and --one-way and --control \
             fixed have none: leave one of them out"
         );
@@ -376,7 +383,7 @@ fn check(args: &SendArgs) -> Result<()> {
     }
     if args.yielding {
         ensure!(
-            args.transport == Transport::Rtp && !args.one_way && !is_fixed,
+            args.transport == Transport::Rtp && !args.receiver.one_way && !is_fixed,
             "--yielding requires a delay bound with rate control, and --transport tcp, --one-way \
             and --control fixed have none: leave one of them out"
         );
@@ -397,7 +404,8 @@ fn sender_config(
     config.frame_rate = opened.frame_rate;
     config.rates = args.limits.both();
     config.packet_size = args.packet_size;
-    config.one_way = args.one_way;
+    config.one_way = args.receiver.one_way;
+    config.patience = args.receiver.patience;
     config.ecn = args.ecn;
     config.parity = !args.no_parity;
     config.transport_cc = args.sdp.is_some();
@@ -470,7 +478,7 @@ fn failure_text(failure: SenderFailure, peer: SocketAddr) -> Option<String> {
         BreakerCause::Goodbye => return None,
         BreakerCause::RtcpTimeout => format!(
             "no RTCP report arrived from {peer} for too long, so the stream was stopped: check \
-            that the receiver still runs"
+            that the receiver still runs, or give a longer --patience for one that sleeps"
         ),
         BreakerCause::MediaTimeout => format!(
             "{peer} reports that no packets arrive, so the stream was stopped: check for a \

@@ -97,7 +97,7 @@ impl Reporter {
             folder,
             peer: route.peer.to_string(),
             bound: promised.then_some(args.delay_bound),
-            one_way: args.one_way,
+            one_way: args.receiver.one_way,
             reported: Reported::default(),
             frames: Vec::new(),
             packets: Vec::new(),

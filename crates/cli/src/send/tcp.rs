@@ -70,7 +70,7 @@ pub(super) fn check(args: &SendArgs) -> Result<()> {
         "--control requires --transport rtp: leave it out; over TCP --mode sets the rate"
     );
     ensure!(
-        args.sdp.is_none() && !args.one_way,
+        args.sdp.is_none() && !args.receiver.one_way,
         "--sdp and --one-way require --transport rtp: leave them out"
     );
     Ok(())

@@ -9,6 +9,8 @@ use super::window::WindowMax;
 /// wait for as long as such a base is kept. Two consecutive reports set one.
 #[derive(Clone, Debug)]
 pub(super) struct BaseDelay {
+    /// The base; `None` before the second report.
+    known: Option<f64>,
     /// Negated.
     confirmed: WindowMax,
     /// Of the present report.
@@ -30,6 +32,7 @@ struct Smallest {
 impl BaseDelay {
     pub(super) fn new() -> Self {
         Self {
+            known: None,
             confirmed: WindowMax::new(BASE_WINDOW),
             report: Smallest::NONE,
             last: None,
@@ -39,9 +42,10 @@ impl BaseDelay {
     /// A packet arrived at `at` with this delay. Returns the base.
     pub(super) fn add(&mut self, at: f64, delay: f64) -> f64 {
         self.report.add(at, delay);
-        // Before the second report, the smallest so far.
-        let first = self.last.unwrap_or(delay).min(self.report.first);
-        self.confirmed.get().map_or(first, |negated| -negated)
+        self.known.unwrap_or_else(|| {
+            // The smallest so far.
+            self.last.unwrap_or(delay).min(self.report.first)
+        })
     }
 
     /// All packets of a report are known.
@@ -54,19 +58,24 @@ impl BaseDelay {
             return;
         };
         let mut base = last.max(least);
-        if let Some(negated) = self.confirmed.get()
-            && report.first + negated > -SLIGHT
+        if self
+            .known
+            .is_some_and(|known| known - report.first < SLIGHT)
         {
             base = base.min(report.first);
         }
-        self.confirmed.add(report.at, -base);
+        self.set(report.at, base);
     }
 
     /// The route is longer by `delay` since the arrival at `at`.
     pub(super) fn rise(&mut self, at: f64, delay: f64) {
-        let base = delay - self.confirmed.get().unwrap_or(0.0);
         self.confirmed = WindowMax::new(BASE_WINDOW);
+        self.set(at, self.known.unwrap_or(0.0) + delay);
+    }
+
+    fn set(&mut self, at: f64, base: f64) {
         self.confirmed.add(at, -base);
+        self.known = self.confirmed.get().map(|negated| -negated);
     }
 }
 

@@ -11,7 +11,9 @@ pub(crate) struct Delays {
     base: BaseDelay,
     /// Times and delays of packets than which no later one waited less.
     recent: VecDeque<(f64, f64)>,
+    /// Smallest and largest since the last call of [`take`](Self::take), sum and number.
     least: f64,
+    most: f64,
     sum: f64,
     count: u32,
     /// Mean delay above the smallest of a report, and above that of [`VARIATION_SPAN`].
@@ -48,6 +50,7 @@ impl Delays {
             base: BaseDelay::new(),
             recent: VecDeque::with_capacity(RECENT),
             least: f64::INFINITY,
+            most: 0.0,
             sum: 0.0,
             count: 0,
             jitter: 0.0,
@@ -85,9 +88,8 @@ impl Delays {
         let base = self.base.add(at, delay);
         let queue = (delay - base - size * self.slowness).max(0.0);
         self.keep(at, queue);
-        self.standing.add(at, -queue);
-        self.largest.add(at, queue);
         self.least = self.least.min(queue);
+        self.most = self.most.max(queue);
         self.sum += queue;
         self.count += 1;
         queue
@@ -110,9 +112,14 @@ impl Delays {
         self.recent.push_back((at, queue));
     }
 
+    /// Time of the newest arrival.
+    fn newest(&self) -> f64 {
+        self.recent.back().map_or(0.0, |&(at, _)| at)
+    }
+
     /// The delay that has been constant for `span` seconds.
     pub(super) fn constant(&self, span: f64) -> Option<f64> {
-        let newest = self.recent.back().map_or(0.0, |&(at, _)| at);
+        let newest = self.newest();
         let (since, least, _) = self.constant;
         (newest - since > span).then_some(least)
     }
@@ -120,7 +127,7 @@ impl Delays {
     /// The route has become longer by the constant delay.
     pub(super) fn rebase(&mut self) {
         let (_, least, _) = self.constant;
-        let newest = self.recent.back().map_or(0.0, |&(at, _)| at);
+        let newest = self.newest();
         self.base.rise(newest, least);
         for (_, queue) in &mut self.recent {
             *queue = (*queue - least).max(0.0);
@@ -158,7 +165,7 @@ impl Delays {
 
     /// Smallest delay of the last `span` seconds of arrivals.
     fn least_of(&self, span: f64) -> f64 {
-        let newest = self.recent.back().map_or(0.0, |&(at, _)| at);
+        let newest = self.newest();
         let old = self.recent.partition_point(|&(at, _)| at <= newest - span);
         let least = self.recent.get(old).or(self.recent.back());
         least.map_or(0.0, |&(_, queue)| queue)
@@ -206,7 +213,11 @@ impl Delays {
             mean: (self.sum / f64::from(self.count)).min(self.limit),
         };
         self.follow(self.least);
-        (self.least, self.sum, self.count) = (f64::INFINITY, 0.0, 0);
+        let newest = self.newest();
+        self.standing.add(newest, -self.least);
+        self.largest.add(newest, self.most);
+        (self.least, self.most) = (f64::INFINITY, 0.0);
+        (self.sum, self.count) = (0.0, 0);
         let long = self.least_of(VARIATION_SPAN).clamp(0.0, self.limit);
         smooth(&mut self.jitter, queue.mean - queue.least, span);
         smooth(&mut self.variation, queue.mean - long, span);

@@ -3,6 +3,7 @@
 use core::fmt::Debug;
 
 use crate::control::{Context, Ecn, TimerReason};
+use crate::tcp_rate::{EventNotification, TcpView};
 use crate::units::{Bytes, Time};
 
 /// A network node, without the network.
@@ -15,8 +16,8 @@ pub trait Endpoint: Debug + Send {
     /// Processes an input.
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check;
 
-    /// The next output. The payload of a datagram is written to `buffer`, which is empty at the call
-    /// and stays empty without one.
+    /// The next output. The payload of a datagram, or the bytes of a stream, are written to `buffer`,
+    /// which is empty at the call and stays empty without them.
     fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output;
 }
 
@@ -31,14 +32,39 @@ impl<E: Endpoint> Endpoint for &mut E {
 }
 
 /// Input of an [`Endpoint`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Input<'a> {
     /// A datagram arrived.
     Datagram(Datagram<'a>),
+    /// Something happened on the byte stream that carries the session.
+    Stream(StreamInput<'a>),
     /// The peer was replaced by another one, which has sent the next datagram.
     PeerChanged,
     /// The time of the last [`Output::Wait`] has come. Earlier is harmless.
     Timeout,
+}
+
+/// Input of an [`Endpoint`] over a byte stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StreamInput<'a> {
+    /// Bytes of the peer arrived.
+    Bytes(&'a [u8]),
+    /// The peer has closed the stream, or it broke. No bytes arrive or leave any more.
+    Closed,
+    /// An event occurred on the connection; the view is its state after the event.
+    Event(EventNotification, &'a TcpView),
+    /// Bytes in the send queue of the connection.
+    Queue {
+        /// Not sent yet.
+        unsent: Bytes,
+        /// Sent, and not acknowledged.
+        unacknowledged: Bytes,
+    },
+    /// The state of the connection. It is also passed after each [`Output::Write`].
+    View(&'a TcpView),
+    /// The connection has accepted this many bytes of the last [`Output::Write`]. After zero it is full:
+    /// the endpoint offers the bytes again after another input than this and a view.
+    Written(usize),
 }
 
 /// What an [`Input::Datagram`] proves; the default for other inputs.
@@ -74,6 +100,11 @@ pub enum Output {
     /// Nothing is to be sent before the next input: [`Input::Timeout`] is due at this time, for this
     /// reason, or never.
     Wait(Option<(Time, TimerReason)>),
+    /// As [`Wait`](Self::Wait), and data waits for room in the connection. A driver that gets no events
+    /// of acknowledgements passes the state of the connection again soon.
+    WaitForRoom(Option<(Time, TimerReason)>),
+    /// Bytes for the peer on the byte stream. [`StreamInput::Written`] must follow.
+    Write,
 }
 
 impl Output {
@@ -83,7 +114,7 @@ impl Output {
         match self {
             Self::Answer => Some(Transmit::default()),
             Self::Send(transmit) => Some(transmit),
-            Self::Done(_) | Self::Wait(_) => None,
+            Self::Done(_) | Self::Wait(_) | Self::WaitForRoom(_) | Self::Write => None,
         }
     }
 
@@ -91,8 +122,8 @@ impl Output {
     #[inline]
     pub fn timer(self) -> Option<(Time, TimerReason)> {
         match self {
-            Self::Done(timer) | Self::Wait(timer) => timer,
-            Self::Answer | Self::Send(_) => None,
+            Self::Done(timer) | Self::Wait(timer) | Self::WaitForRoom(timer) => timer,
+            Self::Answer | Self::Send(_) | Self::Write => None,
         }
     }
 

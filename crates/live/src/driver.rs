@@ -139,18 +139,35 @@ pub fn drive<E: Endpoint>(
     conditions: &RunLimits,
     rng: &mut dyn Rng,
     trace: &mut dyn Trace,
-    mut on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
+    on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
 ) -> Result<DriverReport, DriveError> {
-    let mut driver = Driver::new(conditions, rng, trace).map_err(DriveError::System)?;
     let transport = UdpTransport::new(core::mem::take(sockets));
-    driver
-        .add(endpoint, transport, None)
-        .map_err(DriveError::System)?;
+    let shared = (rng, trace);
+    let (transport, result) =
+        drive_over(transport, endpoint, conditions, shared, on_turn).map_err(DriveError::System)?;
+    *sockets = transport.into_sockets();
+    result
+}
+
+/// Drives one endpoint over `transport` as [`drive`] does, with a source of randomness and a trace.
+/// Returns the transport, still open.
+///
+/// # Errors
+///
+/// The timer or the event queue failed.
+pub fn drive_over<E: Endpoint, T: Transport>(
+    transport: T,
+    endpoint: &mut E,
+    limits: &RunLimits,
+    (rng, trace): (&mut dyn Rng, &mut dyn Trace),
+    mut on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
+) -> io::Result<(T, Result<DriverReport, DriveError>)> {
+    let mut driver = Driver::new(limits, rng, trace)?;
+    driver.add(endpoint, transport, None)?;
     loop {
-        let turn = driver.turn(|_, endpoint, now| on_turn(endpoint, now));
-        if let Some(ended) = turn.map_err(DriveError::System)?.pop() {
-            *sockets = ended.transport.into_sockets();
-            return ended.result;
+        let ended = driver.turn(|_, endpoint, now| on_turn(endpoint, now))?;
+        if let Some(ended) = ended.into_iter().next() {
+            return Ok((ended.transport, ended.result));
         }
     }
 }
@@ -281,7 +298,10 @@ impl<'a, E: Endpoint, T: Transport> Driver<'a, E, T> {
             let (number, source) = (token / SLOTS, token % SLOTS);
             ended.extend(
                 self.step(number, &mut on_turn, |session, shared| match source {
-                    WAKE => session.wake_up(shared),
+                    WAKE => {
+                        session.wake_up();
+                        Ok(())
+                    }
                     source => session.hear(shared, source),
                 }),
             );
@@ -292,7 +312,10 @@ impl<'a, E: Endpoint, T: Transport> Driver<'a, E, T> {
                     .as_ref()
                     .is_some_and(|s| s.wake.is_none())
             {
-                ended.extend(self.step(number, &mut on_turn, Session::time_out));
+                ended.extend(self.step(number, &mut on_turn, |session, _| {
+                    session.wake_up();
+                    Ok(())
+                }));
             }
         }
         Ok(ended)
@@ -316,6 +339,14 @@ impl<'a, E: Endpoint, T: Transport> Driver<'a, E, T> {
         let result = match stepped {
             Ok(None) => {
                 self.timers.set(number, session.next_step(limits));
+                let full = session.transport.is_full();
+                if full != session.awaits_room
+                    && let Some(source) = session.transport.sources().next()
+                {
+                    session.awaits_room = full;
+                    // If it fails, the next look is a tick later.
+                    let _ = self.events.await_room(source, number * SLOTS, full);
+                }
                 return None;
             }
             Ok(Some(why)) => Ok(session.report(why)),
@@ -366,6 +397,9 @@ impl<E, T> fmt::Debug for Driver<'_, E, T> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriveError {
+    /// The transport broke.
+    #[error("the connection broke: {0}")]
+    Broken(io::Error),
     /// The port of the peer is closed (ICMP port unreachable).
     #[error("connection refused by {peer}: start the receiver first, or correct the address")]
     ConnectionRefused {

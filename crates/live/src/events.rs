@@ -86,6 +86,19 @@ impl Events {
         self.add(source, index as u64, Flags::IN | Flags::OUT | Flags::ET)
     }
 
+    /// Reports a source of [`watch_input`](Self::watch_input) also while it is writable, or no longer.
+    pub(crate) fn await_room(
+        &self,
+        source: BorrowedFd<'_>,
+        index: usize,
+        awaits: bool,
+    ) -> io::Result<()> {
+        let mut flags = epoll::EventFlags::IN;
+        flags.set(epoll::EventFlags::OUT, awaits);
+        let data = epoll::EventData::new_u64(index as u64);
+        Ok(epoll::modify(&self.epoll, source, data, flags)?)
+    }
+
     /// Ends the watch of a source that remains open.
     pub(crate) fn forget(&mut self, source: BorrowedFd<'_>) {
         // A descriptor that is not watched need not be forgotten.

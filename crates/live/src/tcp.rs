@@ -1,13 +1,13 @@
 //! Media over kernel TCP, without privileges.
 //!
-//! Socket options keep the backlog in the application, where it can still be dropped. An event loop
-//! drives a [`TcpSender`] with its encoder, or a [`TcpReceiver`].
+//! Socket options keep the backlog in the application, where it can still be dropped.
 
 mod connect;
 mod connection_set;
 mod listener;
 mod service;
 mod socket;
+mod transport;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,11 +15,15 @@ use std::ops::ControlFlow;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
+use rand_core::Rng;
+use tidegate_core::endpoint::Endpoint;
+use tidegate_core::random::Seed;
 use tidegate_core::session::stream::EncodePipe;
-use tidegate_core::session::tcp::{StreamFault, TcpReceiver, TcpSender, TcpStreamer};
-use tidegate_core::units::Time;
+use tidegate_core::session::tcp::{StreamFault, TcpReceiver, TcpStreamer};
+use tidegate_core::trace::Trace;
+use tidegate_core::units::{Bytes, Time};
 
-use crate::driver::{RunLimits, TICK};
+use crate::driver::{DriveError, EndReason, RunLimits, TICK, drive_over};
 use crate::tls::{is_certificate_refused, reason};
 pub use connect::connect;
 pub use connection_set::ConnectionSet;
@@ -27,6 +31,7 @@ pub use listener::{Admitted, Listener, Opening, Refusal};
 pub use service::{Connections, Service, ServiceLimits, ServiceRefusal};
 use socket::wait;
 pub use socket::{ConnectionObserver, TcpOptions, TcpSocket, set_rto_max};
+pub use transport::TcpTransport;
 
 /// Waits for a connection until the stop flag is set or `asked` returns true. Returns the address
 /// of the peer as well, because the system no longer reports it after a reset of the connection.
@@ -60,7 +65,7 @@ pub fn accept(
 /// End of a stream at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderEnd {
-    /// Stopped by the callback or the stop flag.
+    /// Stopped by the callback, the stop flag or the time limit.
     Callback,
     /// The whole stream and its BYE were sent.
     Everything,
@@ -71,124 +76,20 @@ pub enum SenderEnd {
 /// Drives a sender until it has sent everything, the connection ends, or `on_turn` stops it.
 /// `on_turn` is called after every event, and at least every [`TICK`].
 ///
-/// All data of the peer except for a BYE is discarded.
-///
 /// # Errors
 /// [`TcpError::Closed`] if the peer closes the connection in mid-stream, or an error of the system.
 pub fn send<P: EncodePipe>(
     stream: &mut TcpStreamer<P>,
     socket: &mut TcpSocket,
     conditions: &RunLimits,
-    mut on_turn: impl FnMut(&mut TcpStreamer<P>, Time) -> ControlFlow<()>,
+    on_turn: impl FnMut(&mut TcpStreamer<P>, Time) -> ControlFlow<()>,
 ) -> Result<SenderEnd, TcpError> {
-    let peer = socket.peer;
-    let gone = |cause: io::Error| TcpError::of(cause, peer);
-    // A player that left while it waited for its turn gets no data.
-    let read = listen(socket);
-    if socket.player.has_left() {
-        return Ok(SenderEnd::PlayerLeft);
-    }
-    ended(read, peer)?;
-    loop {
-        let now = conditions.clock.now();
-        hear(&mut stream.sender, socket, now).map_err(gone)?;
-        let backlog = stream.sender.backlog();
-        socket.check_stall(now, backlog.unsent + backlog.unacknowledged)?;
-        // First, so that a new rate applies to a picture that is due now.
-        let asked = on_turn(stream, now).is_break() || conditions.stop.is_set();
-        stream.turn(now);
-        let written = write_all(stream, socket, now);
-        // The peer may have sent a BYE before writes failed.
-        let read = listen(socket);
-        if socket.player.has_left() {
-            return Ok(SenderEnd::PlayerLeft);
-        }
-        let full = written.map_err(gone)?;
-        if stream.sender.is_done() {
-            return Ok(SenderEnd::Everything);
-        }
-        if asked {
-            return Ok(SenderEnd::Callback);
-        }
-        ended(read, peer)?;
-        let next = stream.sender.next_timeout().unwrap_or(Time::FAR);
-        let room = if stream.sender.waits_for_room() {
-            now + ROOM
-        } else {
-            Time::FAR
-        };
-        let events = libc::POLLIN | if full { libc::POLLOUT } else { 0 };
-        let until = next.min(now + TICK).min(room);
-        let own = (socket.stream.as_raw_fd(), events);
-        let watch = socket.events().map_or(-1, |events| events.as_raw_fd());
-        wait(&[own, (watch, libc::POLLIN)], conditions, now, until).map_err(TcpError::System)?;
-    }
-}
-
-/// Passes events and state of the connection to the sender.
-fn hear(sender: &mut TcpSender, socket: &mut TcpSocket, now: Time) -> io::Result<()> {
-    let (unsent, unacknowledged) = socket.backlog()?;
-    sender.on_kernel(unsent, unacknowledged);
-    while let Some((told, view)) = socket.next_event(now)? {
-        sender.on_event(now, told, &view);
-    }
-    if let Some(view) = socket.view(now)? {
-        sender.on_view(now, &view);
-    }
-    Ok(())
-}
-
-/// Writes to the socket until it is full or no data is left; returns whether it is full.
-fn write_all<P: EncodePipe>(
-    stream: &mut TcpStreamer<P>,
-    socket: &mut TcpSocket,
-    now: Time,
-) -> io::Result<bool> {
-    loop {
-        let bytes = stream.sender.poll_write(now);
-        if bytes.is_empty() {
-            return Ok(false);
-        }
-        let count = socket.write(bytes)?;
-        if count == 0 {
-            return Ok(true);
-        }
-        stream.sender.on_written(now, count);
-        if let Some(view) = socket.view(now)? {
-            // The written data affects the next decision.
-            stream.sender.on_view(now, &view);
-            stream.turn(now);
-        }
-    }
-}
-
-/// Whether the peer may send more data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
-    Open,
-    End,
-}
-
-fn listen(socket: &mut TcpSocket) -> io::Result<Reading> {
-    let mut buffer = [0; 4_096];
-    while let Some(count) = socket.read(&mut buffer)? {
-        if count == 0 {
-            return Ok(Reading::End);
-        }
-        // Packets of another format are ignored once the player is served.
-        let _ = socket.player.on_bytes(&buffer[..count]);
-    }
-    Ok(Reading::Open)
-}
-
-/// # Errors
-/// The peer has closed the connection.
-fn ended(read: io::Result<Reading>, peer: SocketAddr) -> Result<(), TcpError> {
-    match read {
-        Ok(Reading::Open) => Ok(()),
-        Ok(Reading::End) => Err(TcpError::Closed { peer, cause: None }),
-        Err(cause) => Err(TcpError::of(cause, peer)),
-    }
+    let why = drive_stream(stream, socket, conditions, on_turn)?;
+    Ok(match why {
+        EndReason::Done if stream.has_player_left() => SenderEnd::PlayerLeft,
+        EndReason::Done => SenderEnd::Everything,
+        EndReason::Callback | EndReason::Stopped | EndReason::TimeOver => SenderEnd::Callback,
+    })
 }
 
 /// End of a stream at its receiver.
@@ -211,51 +112,47 @@ pub fn receive(
     receiver: &mut TcpReceiver,
     socket: &mut TcpSocket,
     conditions: &RunLimits,
-    mut on_turn: impl FnMut(&mut TcpReceiver, Time) -> ControlFlow<()>,
+    on_turn: impl FnMut(&mut TcpReceiver, Time) -> ControlFlow<()>,
 ) -> Result<ReceiverEnd, TcpError> {
-    let peer = socket.peer;
-    let mut buffer = vec![0; 1 << 16];
-    let mut silent = receiver.codec().is_none();
-    loop {
-        let now = conditions.clock.now();
-        let asked = on_turn(receiver, now).is_break() || conditions.stop.is_set();
-        if receiver.is_over() {
-            return Ok(ReceiverEnd::Bye);
-        }
-        if asked || conditions.until.is_some_and(|until| now >= until) {
+    let ended = drive_stream(receiver, socket, conditions, on_turn);
+    if let Some(fault) = receiver.fault() {
+        let peer = socket.peer;
+        return Err(TcpError::NoStream { peer, fault });
+    }
+    let is_silent = receiver.received().bytes == Bytes::ZERO;
+    match ended {
+        Ok(EndReason::Done) => Ok(ReceiverEnd::Bye),
+        Ok(EndReason::Callback | EndReason::Stopped | EndReason::TimeOver) => {
             // If the sender does not receive the BYE, it has closed the connection, or it is not
             // reachable. The stream ends in any case.
             let _ = socket.leave(&receiver.farewell(), LAST_WORDS, conditions);
-            return Ok(ReceiverEnd::Callback);
+            Ok(ReceiverEnd::Callback)
         }
-        let read = socket.read(&mut buffer);
-        let now = conditions.clock.now();
-        let gone = |error: TcpError| {
-            if silent {
-                error.before_any_data()
-            } else {
-                error
-            }
-        };
-        match read.map_err(|cause| gone(TcpError::of(cause, peer)))? {
-            Some(0) => {
-                receiver.finish();
-                // The stream ends in any case.
-                let _ = on_turn(receiver, now);
-                return Err(gone(TcpError::Closed { peer, cause: None }));
-            }
-            Some(count) => {
-                silent = false;
-                receiver
-                    .on_bytes(now, &buffer[..count])
-                    .map_err(|fault| TcpError::no_stream(peer, fault))?;
-            }
-            None => {
-                let fd = socket.stream.as_raw_fd();
-                let until = conditions.until.unwrap_or(Time::FAR).min(now + TICK);
-                wait(&[(fd, libc::POLLIN)], conditions, now, until).map_err(TcpError::System)?;
-            }
-        }
+        Err(error) if is_silent => Err(error.before_any_data()),
+        Err(error) => Err(error),
+    }
+}
+
+fn drive_stream<E: Endpoint>(
+    endpoint: &mut E,
+    socket: &mut TcpSocket,
+    conditions: &RunLimits,
+    on_turn: impl FnMut(&mut E, Time) -> ControlFlow<()>,
+) -> Result<EndReason, TcpError> {
+    let peer = socket.peer();
+    let transport = TcpTransport::new(socket);
+    // Endpoints over byte streams draw no random numbers and trace nothing.
+    let (mut rng, mut trace) = (Seed(0).stream("tcp"), ());
+    let shared: (&mut dyn Rng, &mut dyn Trace) = (&mut rng, &mut trace);
+    let (_, ended) =
+        drive_over(transport, endpoint, conditions, shared, on_turn).map_err(TcpError::System)?;
+    match ended {
+        Ok(report) => Ok(report.why),
+        Err(DriveError::Broken(cause)) => Err(match cause.downcast() {
+            Ok(error) => error,
+            Err(cause) => TcpError::of(cause, peer),
+        }),
+        Err(error) => Err(TcpError::System(io::Error::other(error))),
     }
 }
 
@@ -343,10 +240,6 @@ impl TcpError {
         }
     }
 
-    const fn no_stream(peer: SocketAddr, fault: StreamFault) -> Self {
-        Self::NoStream { peer, fault }
-    }
-
     /// The same error for a peer that has not sent any data.
     fn before_any_data(self) -> Self {
         match self {
@@ -394,9 +287,6 @@ fn tls_failed(peer: &SocketAddr, cause: &io::Error) -> String {
     }
 }
 
-/// Polling interval while a frame waits for room. The system does not notify of acknowledgements,
-/// and a poll costs a few microseconds.
-const ROOM: Duration = Duration::from_millis(5);
 /// Time that a player waits for its sender to close the connection.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 

@@ -286,7 +286,9 @@ impl<E: Endpoint> Endpoint for SecureEndpoint<E> {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
         match input {
             Input::Datagram(datagram) if self.is_secure() => self.on_datagram(cx, datagram),
-            Input::Datagram(_) | Input::PeerChanged => self.inner.handle(cx, input),
+            Input::Datagram(_) | Input::PeerChanged | Input::Stream(_) => {
+                self.inner.handle(cx, input)
+            }
             Input::Timeout => {
                 self.on_timeout(cx);
                 Check::default()
@@ -312,6 +314,11 @@ impl<E: Endpoint> Endpoint for SecureEndpoint<E> {
             match output {
                 Output::Done(timer) => return Output::Done(sooner(timer, self.handshake_timer())),
                 Output::Wait(timer) => return Output::Wait(sooner(timer, self.handshake_timer())),
+                // Byte streams are protected by TLS, not by SRTP.
+                Output::Write | Output::WaitForRoom(_) => {
+                    buffer.clear();
+                    return Output::Wait(self.handshake_timer());
+                }
                 Output::Answer | Output::Send(_) => {}
             }
             let session = self.session.as_mut();

@@ -108,9 +108,6 @@ impl Reporter {
             // New rates are read before pictures, so that they apply to them.
             self.turn(stream, now);
             on_turn(stream, &mut self.progress, now);
-            if conditions.until.is_some_and(|until| now >= until) {
-                return ControlFlow::Break(());
-            }
             self.leave(stream, now, context.interrupts.count())
         });
         let now = conditions.clock.now();

@@ -455,7 +455,7 @@ impl Endpoint for MediaSender {
         match input {
             Input::Datagram(datagram) => self.on_datagram(cx, datagram),
             // Feedback tells by itself whether it is about this stream.
-            Input::PeerChanged => {}
+            Input::PeerChanged | Input::Stream(_) => {}
             Input::Timeout => self.on_timeout(cx),
         }
         Check::believed(core::mem::take(&mut self.feedback.is_believed))

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rand_core::Rng;
 use tidegate_core::control::Context;
-use tidegate_core::endpoint::{Datagram, Endpoint, Input, Output};
+use tidegate_core::endpoint::{Endpoint, Input, Output, StreamInput};
 use tidegate_core::trace::Trace;
 use tidegate_core::units::Time;
 
 use super::{DriveError, DriverReport, EndReason, RunLimits, StopFlag, TICK};
 use crate::clock::Clock;
-use crate::transport::{Arrival, Transport};
+use crate::transport::{Failure, Transport};
 
 /// What the sessions of a driver share.
 pub(super) struct Shared<'a> {
@@ -36,6 +36,12 @@ pub(super) struct Session<E, T> {
     now: Time,
     /// The output with which the last poll of the endpoint ended; `None` before the first.
     last: Option<Output>,
+    /// Another thread has woken the session since its last turn.
+    is_woken: bool,
+    /// The transport is broken.
+    failure: Option<DriveError>,
+    /// The event queue reports when the transport has room.
+    pub(super) awaits_room: bool,
     counts: Counts,
     /// Refusals before the first received datagram.
     refusals: Refusals,
@@ -56,42 +62,62 @@ impl<E: Endpoint, T: Transport> Session<E, T> {
             wake,
             now,
             last: None,
+            is_woken: false,
+            failure: None,
+            awaits_room: false,
             counts: Counts::default(),
             refusals: Refusals::default(),
         }
     }
 
-    /// Processes the timer of the endpoint, if it is due, and asks the application. Returns the
-    /// result of a session that has ended.
+    /// Asks the application, and processes the timer of the endpoint if it is due. Returns the result
+    /// of a session that has ended.
     pub(super) fn step(
         &mut self,
         shared: &mut Shared<'_>,
         limits: &RunLimits,
         on_turn: impl FnOnce(&mut E, Time) -> ControlFlow<()>,
     ) -> Result<Option<EndReason>, DriveError> {
+        self.advance(shared.clock.now());
+        self.read_state(shared)?;
         if self.last.is_none() {
             self.drain(shared)?;
+            // The peer may have ended the session before its turn.
+            self.hear(shared, 0)?;
         }
-        if self.timer() <= shared.clock.now() {
-            self.time_out(shared)?;
-        }
-        self.advance(shared.clock.now());
+        // First, so that a change by the application applies to a picture that is due.
         let asked = on_turn(&mut self.endpoint, self.now).is_break();
-        // The application may have changed the endpoint.
+        self.advance(shared.clock.now());
+        if self.transport.timer().is_some_and(|at| at <= self.now) {
+            let ticked = self.transport.on_timer(self.now);
+            self.settle(shared, ticked)?;
+        }
+        if core::mem::take(&mut self.is_woken) || self.timer() <= self.now {
+            let (mut cx, endpoint) = self.cx(shared);
+            endpoint.handle(&mut cx, Input::Timeout);
+        }
         self.drain(shared)?;
-        Ok(match () {
-            () if self.last.is_some_and(Output::is_done) => Some(EndReason::Done),
-            () if asked => Some(EndReason::Callback),
-            () if limits.stop.is_set() => Some(EndReason::Stopped),
-            () if limits.until.is_some_and(|until| self.now >= until) => Some(EndReason::TimeOver),
-            () => None,
+        Ok(match self.failure.take() {
+            _ if self.last.is_some_and(Output::is_done) => Some(EndReason::Done),
+            _ if asked => Some(EndReason::Callback),
+            _ if limits.stop.is_set() => Some(EndReason::Stopped),
+            Some(failure) => return Err(failure),
+            None if limits.until.is_some_and(|until| self.now >= until) => {
+                Some(EndReason::TimeOver)
+            }
+            None => None,
         })
     }
 
     /// Time of the next [`step`](Self::step) without other inputs.
     pub(super) fn next_step(&self, limits: &RunLimits) -> Time {
         let until = limits.until.unwrap_or(Time::FAR);
-        self.timer().min(self.now + TICK).min(until)
+        let wait = match self.last {
+            Some(Output::WaitForRoom(_)) => ROOM,
+            _ => TICK,
+        };
+        let own = self.transport.timer().unwrap_or(Time::FAR);
+        self.timer().min(own).min(self.now + wait).min(until)
     }
 
     pub(super) fn report(&self, why: EndReason) -> DriverReport {
@@ -109,67 +135,84 @@ impl<E: Endpoint, T: Transport> Session<E, T> {
         }
     }
 
-    /// Reads up to [`BATCH`] datagrams of a source. The event queue is level-triggered and reports the
+    /// Reads up to [`BATCH`] inputs of a source. The event queue is level-triggered and reports the
     /// rest.
     pub(super) fn hear(
         &mut self,
         shared: &mut Shared<'_>,
         source: usize,
     ) -> Result<(), DriveError> {
-        let mut buffer = core::mem::take(&mut shared.incoming);
-        let mut result = Ok(());
         for _ in 0..BATCH {
-            result = match self.transport.receive(source, shared.clock, &mut buffer) {
-                Ok(Some(arrival)) => self.on_arrival(shared, arrival, &buffer),
-                Ok(None) => break,
-                Err(e) => self.on_failure(shared, e),
-            };
-            if result.is_err() {
+            match self.receive(shared, source) {
+                // The source of an answer is that of the last datagram.
+                Ok(true) => self.drain(shared)?,
+                Ok(false) => break,
+                Err(failure) => self.fail(shared, failure)?,
+            }
+            if self.failure.is_some() {
                 break;
             }
         }
-        shared.incoming = buffer;
-        result
+        Ok(())
     }
 
-    fn on_arrival(
-        &mut self,
-        shared: &mut Shared<'_>,
-        arrival: Arrival,
-        buffer: &[u8],
-    ) -> Result<(), DriveError> {
-        self.advance(arrival.at);
+    /// Passes the next input of a source to the endpoint. Returns whether there was one.
+    fn receive(&mut self, shared: &mut Shared<'_>, source: usize) -> Result<bool, Failure> {
+        let Shared {
+            clock,
+            rng,
+            trace,
+            incoming,
+            ..
+        } = shared;
+        let Some(received) = self.transport.receive(source, *clock, incoming)? else {
+            return Ok(false);
+        };
+        self.now = self.now.max(received.at);
         self.counts.received += 1;
-        let payload = &buffer[..arrival.length];
-        let (mut cx, endpoint) = self.cx(shared);
-        if arrival.is_new_peer {
-            endpoint.handle(&mut cx, Input::PeerChanged);
+        let mut cx = Context {
+            now: self.now,
+            rng: *rng,
+            trace: *trace,
+        };
+        if received.is_new_peer {
+            self.endpoint.handle(&mut cx, Input::PeerChanged);
         }
-        let Arrival { ecn, dscp, .. } = arrival;
-        let datagram = Datagram { ecn, dscp, payload };
-        let check = endpoint.handle(&mut cx, Input::Datagram(datagram));
-        self.transport.on_check(check, payload);
-        self.drain(shared)
+        let check = self.endpoint.handle(&mut cx, received.input);
+        self.transport.on_check(check);
+        Ok(true)
+    }
+
+    /// Passes the state of a byte stream to the endpoint.
+    fn read_state(&mut self, shared: &mut Shared<'_>) -> Result<(), DriveError> {
+        let read = loop {
+            match self.transport.poll_state(self.now) {
+                Ok(Some(state)) => {
+                    let mut cx = Context {
+                        now: self.now,
+                        rng: shared.rng,
+                        trace: shared.trace,
+                    };
+                    self.endpoint.handle(&mut cx, Input::Stream(state));
+                }
+                Ok(None) => break Ok(()),
+                Err(failure) => break Err(failure),
+            }
+        };
+        self.settle(shared, read)
     }
 
     /// Another thread has woken this session.
-    pub(super) fn wake_up(&mut self, shared: &mut Shared<'_>) -> Result<(), DriveError> {
+    pub(super) fn wake_up(&mut self) {
         if let Some(wake) = &self.wake {
             wake.clear_wake();
         }
-        self.time_out(shared)
+        self.is_woken = true;
     }
 
-    pub(super) fn time_out(&mut self, shared: &mut Shared<'_>) -> Result<(), DriveError> {
-        self.advance(shared.clock.now());
-        let (mut cx, endpoint) = self.cx(shared);
-        endpoint.handle(&mut cx, Input::Timeout);
-        self.drain(shared)
-    }
-
-    /// Sends the datagrams of the endpoint. The time of each poll is taken right before it: a time of
-    /// arrival, or one from before another datagram was sent, would make the delay of the path look
-    /// longer by the time in which the system ran another process.
+    /// Sends the datagrams or the bytes of the endpoint. The time of each poll is taken right before it:
+    /// a time of arrival, or one from before another datagram was sent, would make the delay of the path
+    /// look longer by the time in which the system ran another process.
     fn drain(&mut self, shared: &mut Shared<'_>) -> Result<(), DriveError> {
         let mut buffer = core::mem::take(&mut shared.outgoing);
         let result = loop {
@@ -177,11 +220,15 @@ impl<E: Endpoint, T: Transport> Session<E, T> {
             self.advance(shared.clock.now());
             let (mut cx, endpoint) = self.cx(shared);
             let output = endpoint.poll(&mut cx, &mut buffer);
-            if output.transmit().is_none() {
-                self.last = Some(output);
-                break Ok(());
-            }
-            if let Err(e) = self.send(shared, output, &buffer) {
+            let sent = match output {
+                Output::Write => self.write(shared, &buffer),
+                output if output.transmit().is_some() => self.send(shared, output, &buffer),
+                output => {
+                    self.last = Some(output);
+                    break Ok(());
+                }
+            };
+            if let Err(e) = sent {
                 break Err(e);
             }
         };
@@ -196,16 +243,52 @@ impl<E: Endpoint, T: Transport> Session<E, T> {
         payload: &[u8],
     ) -> Result<(), DriveError> {
         match self.transport.transmit(output, payload) {
-            Ok(()) => self.counts.sent += 1,
+            Ok(_) => self.counts.sent += 1,
             // It concerns the source of one datagram only, which need not exist.
-            Err(_) if output == Output::Answer => self.counts.failures += 1,
-            Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => {
+            Err(Failure::Lost(_)) if output == Output::Answer => self.counts.failures += 1,
+            Err(Failure::Lost(e)) if e.raw_os_error() == Some(libc::EMSGSIZE) => {
                 let length = payload.len();
                 return Err(DriveError::TooLarge { length });
             }
-            Err(e) => self.on_failure(shared, e)?,
+            Err(failure) => self.fail(shared, failure)?,
         }
         Ok(())
+    }
+
+    fn write(&mut self, shared: &mut Shared<'_>, bytes: &[u8]) -> Result<(), DriveError> {
+        match self.transport.transmit(Output::Write, bytes) {
+            Ok(count) => {
+                let (mut cx, endpoint) = self.cx(shared);
+                endpoint.handle(&mut cx, Input::Stream(StreamInput::Written(count)));
+                self.read_state(shared)
+            }
+            Err(failure) => {
+                // The peer may have ended the session before the stream broke.
+                while let Ok(true) = self.receive(shared, 0) {}
+                self.fail(shared, failure)
+            }
+        }
+    }
+
+    fn settle(
+        &mut self,
+        shared: &mut Shared<'_>,
+        result: Result<(), Failure>,
+    ) -> Result<(), DriveError> {
+        result.or_else(|failure| self.fail(shared, failure))
+    }
+
+    /// The first break of a transport ends the session, unless the endpoint is done by then.
+    fn fail(&mut self, shared: &mut Shared<'_>, failure: Failure) -> Result<(), DriveError> {
+        match failure {
+            Failure::Lost(cause) => self.on_failure(shared, cause),
+            Failure::Broken(cause) => {
+                self.failure.get_or_insert(DriveError::Broken(cause));
+                let (mut cx, endpoint) = self.cx(shared);
+                endpoint.handle(&mut cx, Input::Stream(StreamInput::Closed));
+                Ok(())
+            }
+        }
     }
 
     /// A datagram that could not be sent, or was refused, counts as lost. It is an error if no
@@ -283,6 +366,9 @@ const LULL: Duration = Duration::from_secs(2);
 const FAREWELL: Duration = Duration::from_millis(300);
 /// Reading takes about 5 µs per datagram. After this many, a paced packet may be due.
 const BATCH: usize = 32;
+/// Polling interval while a frame waits for room. The system does not notify of acknowledgements, and
+/// a poll costs a few microseconds.
+const ROOM: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {

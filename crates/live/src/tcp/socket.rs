@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::time::Duration;
 use std::{mem, ptr};
 
-use tidegate_core::session::tcp::{AckProgress, PlayerRtcp, first_report};
+use tidegate_core::session::tcp::{AckProgress, first_report};
 use tidegate_core::tcp_rate::{EventNotification, TcpView};
 use tidegate_core::units::{Bytes, Time};
 
@@ -36,8 +36,6 @@ pub struct TcpSocket {
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
     tls: Option<Box<TlsSession>>,
-    /// RTCP of the peer, if it is a player.
-    pub(super) player: PlayerRtcp,
     watch: Option<Box<dyn ConnectionObserver>>,
     /// Bytes accepted by the kernel.
     written: Bytes,
@@ -109,7 +107,6 @@ impl TcpSocket {
             stream,
             peer,
             tls: tls.map(Box::new),
-            player: PlayerRtcp::default(),
             watch: None,
             written: Bytes(0),
             stall: None,

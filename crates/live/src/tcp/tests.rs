@@ -7,7 +7,7 @@ use std::thread;
 
 use tidegate_core::media::{Codec, EncodeError, Encoded, FrameEncoder, FrameOrder, FrameRate};
 use tidegate_core::session::stream::Direct;
-use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSenderConfig};
+use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSender, TcpSenderConfig};
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;

@@ -1,13 +1,12 @@
 //! The UDP sockets of a session.
 
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use tidegate_core::endpoint::{Check, Output};
+use tidegate_core::endpoint::{Check, Datagram, Input, Output};
 use tidegate_core::wire::rtcp;
 
-use super::{Arrival, Transport};
+use super::{Arrival, Failure, Received, Transport};
 use crate::clock::Clock;
 use crate::udp::Socket;
 
@@ -19,8 +18,9 @@ use crate::udp::Socket;
 #[derive(Debug)]
 pub struct UdpTransport {
     sockets: Vec<Socket>,
-    /// The socket of the last received datagram.
+    /// The socket of the last received datagram, and whether this was RTCP.
     heard: usize,
+    is_rtcp: bool,
 }
 
 impl UdpTransport {
@@ -34,7 +34,11 @@ impl UdpTransport {
             (1..=super::MAX_SOURCES).contains(&sockets.len()),
             "a session has one to three sockets"
         );
-        Self { sockets, heard: 0 }
+        Self {
+            sockets,
+            heard: 0,
+            is_rtcp: false,
+        }
     }
 
     /// The open sockets.
@@ -48,31 +52,41 @@ impl Transport for UdpTransport {
         self.sockets.iter().map(Socket::as_fd)
     }
 
-    fn receive(
-        &mut self,
+    fn receive<'a>(
+        &'a mut self,
         source: usize,
         clock: Clock,
-        buffer: &mut [u8],
-    ) -> io::Result<Option<Arrival>> {
+        buffer: &'a mut [u8],
+    ) -> Result<Option<Received<'a>>, Failure> {
         // The socket may have been closed since the event.
         let Some(socket) = self.sockets.get_mut(source) else {
             return Ok(None);
         };
         self.heard = source;
-        socket.receive(clock, buffer)
+        let Some(arrival) = socket.receive(clock, buffer).map_err(Failure::Lost)? else {
+            return Ok(None);
+        };
+        let Arrival { at, ecn, dscp, .. } = arrival;
+        let payload = &buffer[..arrival.length];
+        self.is_rtcp = rtcp::is_rtcp(payload);
+        Ok(Some(Received {
+            at,
+            is_new_peer: arrival.is_new_peer,
+            input: Input::Datagram(Datagram { ecn, dscp, payload }),
+        }))
     }
 
-    fn on_check(&mut self, check: Check, payload: &[u8]) {
+    fn on_check(&mut self, check: Check) {
         if let Some(socket) = self.sockets.get_mut(self.heard) {
             socket.on_check(check.source);
         }
-        if self.heard == 0 && check.is_believed && rtcp::is_rtcp(payload) {
+        if self.heard == 0 && check.is_believed && self.is_rtcp {
             self.sockets.retain(|socket| !socket.is_rtcp_fallback());
         }
     }
 
-    fn transmit(&mut self, output: Output, payload: &[u8]) -> io::Result<()> {
-        match output {
+    fn transmit(&mut self, output: Output, payload: &[u8]) -> Result<usize, Failure> {
+        let sent = match output {
             Output::Answer => self
                 .sockets
                 .get_mut(self.heard)
@@ -82,8 +96,9 @@ impl Transport for UdpTransport {
                 let from = for_rtcp.filter(|_| rtcp::is_rtcp(payload)).unwrap_or(0);
                 self.sockets[from].send(payload, how)
             }
-            Output::Done(_) | Output::Wait(_) => Ok(()),
-        }
+            _ => Ok(()),
+        };
+        sent.map(|()| payload.len()).map_err(Failure::Lost)
     }
 
     fn peer(&self) -> Option<SocketAddr> {

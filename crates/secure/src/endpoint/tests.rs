@@ -31,7 +31,7 @@ impl Endpoint for Peer {
                 self.next = cx.now + INTERVAL;
                 self.ready = 1;
             }
-            Input::Timeout => {}
+            Input::Timeout | Input::Stream(_) => {}
         }
         Check::default()
     }

@@ -1,8 +1,9 @@
-//! Driver of a [`TcpSender`](tidegate_core::session::tcp::TcpSender) over a TCP model.
+//! Driver of a [`TcpStreamer`] over a TCP model.
 
 use core::time::Duration;
 
-use tidegate_core::control::TimerReason;
+use tidegate_core::control::{Context, TimerReason};
+use tidegate_core::endpoint::{Endpoint, Input, Output, StreamInput};
 use tidegate_core::media::{EncodeError, FrameEncoder};
 use tidegate_core::session::sender::SentFrame;
 use tidegate_core::session::stream::Direct;
@@ -86,10 +87,11 @@ impl Sender {
     }
 
     /// Delivers the events of the connection to the application.
-    fn tell(&mut self, now: Time, events: &[TcpEvent]) {
+    fn tell(&mut self, cx: &mut AgentCx<'_>, events: &[TcpEvent]) {
         if events.is_empty() {
             return;
         }
+        let now = cx.now;
         let subscribed = self.streamer.sender.subscribed();
         let view = self.transport.view(now);
         for event in events {
@@ -99,7 +101,11 @@ impl Sender {
             }
             if subscribed.contains(*event) {
                 self.record.delivered += 1;
-                self.streamer.sender.on_event(now, event.at(now), &view);
+                pass(
+                    &mut self.streamer,
+                    cx,
+                    StreamInput::Event(event.at(now), &view),
+                );
             }
         }
     }
@@ -118,29 +124,30 @@ impl Sender {
     fn turn(&mut self, cx: &mut AgentCx<'_>) {
         loop {
             let view = self.transport.view(cx.now);
-            let sender = &mut self.streamer.sender;
-            sender.on_kernel(view.unsent, view.unacked);
-            sender.on_view(cx.now, &view);
-            self.streamer.turn(cx.now);
-            if !self.write(cx) {
+            let queue = StreamInput::Queue {
+                unsent: view.unsent,
+                unacknowledged: view.unacked,
+            };
+            pass(&mut self.streamer, cx, queue);
+            pass(&mut self.streamer, cx, StreamInput::View(&view));
+            let mut context = context(cx);
+            self.streamer.handle(&mut context, Input::Timeout);
+            let mut bytes = Vec::new();
+            let output = self.streamer.poll(&mut context, &mut bytes);
+            if output != Output::Write || !self.write(cx, &bytes) {
                 break self.note(cx, &view);
             }
         }
     }
 
     /// Returns whether the connection accepted data. An open connection accepts everything.
-    fn write(&mut self, cx: &mut AgentCx<'_>) -> bool {
-        let bytes = self.streamer.sender.poll_write(cx.now);
-        if bytes.is_empty() {
-            return false;
-        }
+    fn write(&mut self, cx: &mut AgentCx<'_>, bytes: &[u8]) -> bool {
         let count = self.transport.write(cx, bytes.len() as u64) as usize;
-        if count == 0 {
-            return false;
+        pass(&mut self.streamer, cx, StreamInput::Written(count));
+        if count > 0 {
+            self.stream.push(bytes[..count].into());
         }
-        self.stream.push(bytes[..count].into());
-        self.streamer.sender.on_written(cx.now, count);
-        true
+        count > 0
     }
 
     /// Records the decisions of the sender and the state of the connection.
@@ -172,14 +179,14 @@ impl Sender {
 impl Agent for Sender {
     fn on_packet(&mut self, cx: &mut AgentCx<'_>, arrival: &Arrival, body: &mut Body) {
         let events = self.transport.on_packet(cx, *arrival, body);
-        self.tell(cx.now, &events);
+        self.tell(cx, &events);
         self.turn(cx);
     }
 
     fn on_timer(&mut self, cx: &mut AgentCx<'_>) {
         if self.transport.next_timer() <= cx.now {
             let events = self.transport.on_timer(cx);
-            self.tell(cx.now, &events);
+            self.tell(cx, &events);
         }
         self.turn(cx);
     }
@@ -191,6 +198,18 @@ impl Agent for Sender {
 
     fn why(&self) -> Option<TimerReason> {
         Some(TimerReason::Schedule)
+    }
+}
+
+fn pass(streamer: &mut impl Endpoint, cx: &mut AgentCx<'_>, input: StreamInput<'_>) {
+    streamer.handle(&mut context(cx), Input::Stream(input));
+}
+
+fn context<'a>(cx: &'a mut AgentCx<'_>) -> Context<'a> {
+    Context {
+        now: cx.now,
+        rng: cx.rng,
+        trace: cx.trace,
     }
 }
 

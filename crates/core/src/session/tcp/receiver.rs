@@ -4,6 +4,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use super::player::bye;
+use crate::control::Context;
+use crate::endpoint::{Check, Endpoint, Input, Output, StreamInput};
 use crate::media::{Codec, MEDIA_CLOCK};
 use crate::session::config::MEDIA_TYPE;
 use crate::session::jitter_buffer::ReceivedFrame;
@@ -15,7 +17,8 @@ use crate::wire::rtp::{RtpError, RtpPacket};
 use crate::wire::seq::Unwrap32;
 use crate::wire::{mpeg2, payload};
 
-/// Receives one stream over TCP.
+/// Receives one stream over TCP: an [`Endpoint`] over a byte stream. It is done after a BYE of the
+/// sender, and after an error in the data.
 #[derive(Debug)]
 pub struct TcpReceiver {
     deframer: Deframer,
@@ -28,6 +31,7 @@ pub struct TcpReceiver {
     bye: bool,
     packets: u64,
     received: ReceivedTotal,
+    fault: Option<StreamFault>,
 }
 
 /// Properties common to all packets of the stream.
@@ -67,6 +71,7 @@ impl TcpReceiver {
             bye: false,
             packets: 0,
             received: ReceivedTotal::default(),
+            fault: None,
         }
     }
 
@@ -121,6 +126,11 @@ impl TcpReceiver {
     /// Whether the sender has sent a BYE.
     pub const fn is_over(&self) -> bool {
         self.bye
+    }
+
+    /// Error in the data, which ended the stream.
+    pub const fn fault(&self) -> Option<StreamFault> {
+        self.fault
     }
 
     /// Number of media packets received.
@@ -220,6 +230,27 @@ impl TcpReceiver {
             data: Vec::new(),
             bytes: partial.bytes,
         });
+    }
+}
+
+impl Endpoint for TcpReceiver {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        match input {
+            Input::Stream(StreamInput::Bytes(bytes)) if self.fault.is_none() => {
+                self.fault = self.on_bytes(cx.now, bytes).err();
+            }
+            Input::Stream(StreamInput::Closed) => self.finish(),
+            _ => {}
+        }
+        Check::default()
+    }
+
+    fn poll(&mut self, _: &mut Context<'_>, _: &mut Vec<u8>) -> Output {
+        if self.bye || self.fault.is_some() {
+            Output::Done(None)
+        } else {
+            Output::Wait(None)
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Times of sending on a busy machine.
 
 use super::*;
-use crate::transport::Arrival;
+use crate::transport::{Failure, Received};
 
 /// Answers a datagram with three.
 #[derive(Debug, Default)]
@@ -37,14 +37,12 @@ struct Preempted {
     resumed: Vec<Time>,
 }
 
-impl Preempted {
-    fn pause(&mut self) {
-        let until = self.clock.now() + PAUSE;
-        while self.clock.now() < until {
-            core::hint::spin_loop();
-        }
-        self.resumed.push(until);
+fn pause(clock: Clock, resumed: &mut Vec<Time>) {
+    let until = clock.now() + PAUSE;
+    while clock.now() < until {
+        core::hint::spin_loop();
     }
+    resumed.push(until);
 }
 
 impl Transport for Preempted {
@@ -52,26 +50,26 @@ impl Transport for Preempted {
         self.udp.sources()
     }
 
-    fn receive(
-        &mut self,
+    fn receive<'a>(
+        &'a mut self,
         source: usize,
         clock: Clock,
-        buffer: &mut [u8],
-    ) -> io::Result<Option<Arrival>> {
-        let arrival = self.udp.receive(source, clock, buffer)?;
-        if arrival.is_some() {
-            self.pause();
+        buffer: &'a mut [u8],
+    ) -> Result<Option<Received<'a>>, Failure> {
+        let received = self.udp.receive(source, clock, buffer)?;
+        if received.is_some() {
+            pause(self.clock, &mut self.resumed);
         }
-        Ok(arrival)
+        Ok(received)
     }
 
-    fn on_check(&mut self, check: Check, payload: &[u8]) {
-        self.udp.on_check(check, payload);
+    fn on_check(&mut self, check: Check) {
+        self.udp.on_check(check);
     }
 
-    fn transmit(&mut self, output: Output, payload: &[u8]) -> io::Result<()> {
+    fn transmit(&mut self, output: Output, payload: &[u8]) -> Result<usize, Failure> {
         let sent = self.udp.transmit(output, payload);
-        self.pause();
+        pause(self.clock, &mut self.resumed);
         sent
     }
 

@@ -92,12 +92,8 @@ impl Sending<'_> {
             }
         };
         let manifest = live::manifest(&self.name, self.duration, self.flow_info());
-        let mut folder = Folder::later(
-            self.dir.as_deref(),
-            self.json.summary(),
-            Side::Sender,
-            manifest,
-        );
+        let (dir, summary) = (self.dir.as_deref(), self.json.summary());
+        let mut folder = Folder::later(dir, summary, Side::Sender, manifest);
         // With many players, create the folder late: port scans accept no data and get none.
         let at_once = self.tcp.serve.is_none();
         let trouble = at_once.then(|| folder.begin()).flatten();

@@ -85,11 +85,7 @@ pub struct TcpSender {
     queued: Bytes,
     /// Kernel part of the backlog.
     kernel: Backlog,
-    /// Bytes being written, and how many of them the socket has accepted.
-    out: Vec<u8>,
-    written: usize,
-    /// The frame in `out`.
-    leaving: Option<SentFrame>,
+    writing: Writing,
     /// A dropped frame makes its dependents undecodable.
     broken: bool,
     packets: Packets,
@@ -97,6 +93,27 @@ pub struct TcpSender {
     last_rate: Option<Rate>,
     rows: Vec<SentFrame>,
     events: Vec<(Time, Event)>,
+}
+
+/// Bytes being written.
+#[derive(Debug, Default)]
+struct Writing {
+    bytes: Vec<u8>,
+    /// How many of them the socket has accepted.
+    accepted: usize,
+    /// The frame in them.
+    frame: Option<SentFrame>,
+}
+
+impl Writing {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.accepted..]
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.accepted = 0;
+    }
 }
 
 #[derive(Debug)]
@@ -123,9 +140,7 @@ impl TcpSender {
             queue: VecDeque::new(),
             queued: Bytes(0),
             kernel: Backlog::default(),
-            out: Vec::new(),
-            written: 0,
-            leaving: None,
+            writing: Writing::default(),
             broken: false,
             packets,
             bye_queued: false,
@@ -211,7 +226,7 @@ impl TcpSender {
     /// Whether data waits only for room in the connection, neither for the encoder nor for the
     /// socket to accept a partly written frame.
     pub fn waits_for_room(&self) -> bool {
-        let writing = self.written < self.out.len();
+        let writing = !self.writing.rest().is_empty();
         let waits = !self.queue.is_empty() || !self.pictures.is_empty();
         waits && !writing && self.open.is_none()
     }
@@ -254,19 +269,19 @@ impl TcpSender {
 
     /// Bytes for the socket; empty if there is nothing to write now.
     pub fn poll_write(&mut self, now: Time) -> &[u8] {
-        if self.written == self.out.len() {
-            self.out.clear();
-            self.written = 0;
+        if self.writing.rest().is_empty() {
+            self.writing.clear();
             self.refill(now);
         }
-        &self.out[self.written..]
+        self.writing.rest()
     }
 
     /// The socket accepted `count` of these bytes.
     pub fn on_written(&mut self, now: Time, count: usize) {
-        self.written = (self.written + count).min(self.out.len());
-        if self.written == self.out.len()
-            && let Some(mut row) = self.leaving.take()
+        let writing = &mut self.writing;
+        writing.accepted = (writing.accepted + count).min(writing.bytes.len());
+        if writing.rest().is_empty()
+            && let Some(mut row) = writing.frame.take()
         {
             row.left = Some(now);
             self.rows.push(row);
@@ -277,27 +292,26 @@ impl TcpSender {
     pub fn on_closed(&mut self, now: Time) {
         self.stop_capture();
         self.drop_pictures(now, DropCause::Ended);
-        let leaving = self.leaving.take();
+        let leaving = self.writing.frame.take();
         let waiting = self.queue.drain(..).map(|queued| queued.row);
         let lost: Vec<_> = leaving.into_iter().chain(waiting).collect();
         for row in lost {
             self.give_up(now, row, DropCause::Ended);
         }
         self.queued = Bytes(0);
-        self.out.clear();
-        self.written = 0;
+        self.writing.clear();
         self.bye_queued = true;
     }
 
     /// Whether the BYE has been written.
     pub fn is_done(&self) -> bool {
-        self.bye_queued && self.written == self.out.len() && self.open.is_none()
+        self.bye_queued && self.writing.rest().is_empty() && self.open.is_none()
     }
 
     /// Bytes that wait, by place.
     pub fn backlog(&self) -> Backlog {
         Backlog {
-            queued: self.queued + Bytes((self.out.len() - self.written) as u64),
+            queued: self.queued + Bytes(self.writing.rest().len() as u64),
             ..self.kernel
         }
     }
@@ -350,7 +364,8 @@ impl TcpSender {
     /// Orders the oldest picture if the connection has room, and skips pictures that are not worth
     /// encoding. Only one order is open at a time, because its size affects the next decision.
     fn admit_pictures(&mut self, now: Time) {
-        let idle = self.open.is_none() && self.queue.is_empty() && self.written == self.out.len();
+        let written = self.writing.rest().is_empty();
+        let idle = self.open.is_none() && self.queue.is_empty() && written;
         while idle && let Some((frame, at)) = self.pictures.front().copied() {
             let backlog = self.backlog();
             self.policy.on_backlog(now, backlog);
@@ -432,15 +447,16 @@ impl TcpSender {
                 self.give_up(now, row, DropCause::Late);
             } else {
                 self.broken = false;
-                let wire = Bytes(self.out.len() as u64);
-                self.leaving = Some(SentFrame { wire, ..row });
+                let wire = Bytes(self.writing.bytes.len() as u64);
+                self.writing.frame = Some(SentFrame { wire, ..row });
                 return;
             }
         }
         let is_over = self.ended && self.open.is_none() && self.pictures.is_empty();
         if is_over && !self.bye_queued {
             let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
-            self.packets.report(now, start, true, &mut self.out);
+            let out = &mut self.writing.bytes;
+            self.packets.report(now, start, true, out);
             self.bye_queued = true;
         }
     }
@@ -459,7 +475,7 @@ impl TcpSender {
     /// Returns false if the access unit is invalid.
     fn write_frame(&mut self, now: Time, row: &SentFrame, data: &[u8]) -> bool {
         let start = self.clock.map_or(Time::ZERO, |(start, _)| start);
-        let (packets, out) = (&mut self.packets, &mut self.out);
+        let (packets, out) = (&mut self.packets, &mut self.writing.bytes);
         packets.report_when_due(now, start, out);
         packets.frame(row.timestamp, data, out)
     }

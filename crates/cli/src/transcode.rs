@@ -21,7 +21,7 @@ use crate::decoding::DecoderArgs;
 use crate::live::{self, JsonArgs, Limits};
 use crate::send::addresses::check_target;
 use crate::send::source::{self, Encoding};
-use crate::source_speed::{PacedSource, SourceWatch};
+use crate::source_speed::SourceWatch;
 use crate::tcp::encryption::Encryption;
 use crate::tcp::endpoints::End;
 use crate::tcp::ready::{ready, remarks};
@@ -194,7 +194,7 @@ fn play(
             let again = || FileSource::open(name, FileOptions::default()).map(Box::new);
             let file = first.take().map_or_else(again, Ok)?;
             changes = file.changes().to_vec();
-            let file = Box::new(PacedSource::new(file, watch.clone()));
+            let file = source::timed(*file, None, None, watch.clone())?;
             (name.clone(), file, Capture::Clock { frames: None })
         }
     };

@@ -1,5 +1,7 @@
 //! Video source of a stream and its encoder.
 
+use std::io;
+
 use anyhow::{Context as _, Result};
 use tidegate_core::media::{Codec, EncodeError, FrameRate};
 use tidegate_core::units::Rate;
@@ -137,15 +139,9 @@ impl OpenedSource {
             let looped = args.looped;
             let file = FileSource::open(name, FileOptions { size, rate, looped })?;
             changes = file.changes().to_vec();
-            if file.has_arrival_times() {
-                let rate = rate.unwrap_or(ARRIVALS);
-                let is_url = args.reconnect == Switch::Yes && name.contains("://");
-                let again = is_url.then(|| reopen(name.to_owned(), file.size()));
-                let file = Box::new(file);
-                Box::new(ArrivalSource::start(file, again, rate, watch.clone())?)
-            } else {
-                Box::new(PacedSource::new(Box::new(file), watch.clone()))
-            }
+            let is_url = args.reconnect == Switch::Yes && name.contains("://");
+            let again = is_url.then(|| reopen(name.to_owned(), file.size()));
+            timed(file, rate, again, watch.clone())?
         };
         let frame_rate = source.frame_rate();
         Ok(Self {
@@ -159,6 +155,26 @@ impl OpenedSource {
             watch,
         })
     }
+}
+
+/// A file whose pictures are those of the time of a request. Those of a live source without times are
+/// requested at `rate`, and it is opened `again` when it ends.
+///
+/// # Errors
+/// The thread of a live source cannot be created.
+pub(crate) fn timed(
+    file: FileSource,
+    rate: Option<FrameRate>,
+    again: Option<OpenSource>,
+    watch: SourceWatch,
+) -> io::Result<Box<dyn VideoSource>> {
+    let (is_live, file) = (file.has_arrival_times(), Box::new(file));
+    Ok(if is_live {
+        let rate = rate.unwrap_or(ARRIVALS);
+        Box::new(ArrivalSource::start(file, again, rate, watch)?)
+    } else {
+        Box::new(PacedSource::new(file, watch))
+    })
 }
 
 /// Opens a live source again, with pictures of the same size.

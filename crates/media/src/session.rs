@@ -216,8 +216,9 @@ impl EncoderSession {
 impl FrameEncoder for EncoderSession {
     fn encode(&mut self, order: &FrameOrder) -> Result<Encoded, EncodeError> {
         self.restart(order.key)?;
-        let next = self.encoded.map_or(0, |(frame, _)| frame + self.every());
-        if order.frame < next && !order.key {
+        let every = self.every();
+        let is_left_out = |(frame, _)| (frame + 1..frame + every).contains(&order.frame);
+        if self.encoded.is_some_and(is_left_out) && !order.key {
             return Err(EncodeError::Unchanged);
         }
         let read = self.source.advance_to(order.frame, &mut self.picture);

@@ -17,7 +17,7 @@ use tidegate_core::trace::{Event, Trace};
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::rtcp::Cname;
 use tidegate_media::Size;
-use tidegate_record::{FlowInfo, FlowPath, Manifest, World};
+use tidegate_record::{FlowInfo, Manifest, World};
 
 pub(crate) use intervals::{Interval, Intervals};
 pub(crate) use json::{JsonArgs, JsonLines, rounded};
@@ -173,18 +173,7 @@ pub(crate) fn manifest(name: &str, duration: Option<Duration>, flow: FlowInfo) -
 
 /// The only flow of a live run, with a rate of `control`.
 pub(crate) fn flow_info(control: &str) -> FlowInfo {
-    FlowInfo {
-        name: FLOW.to_owned(),
-        class: FLOW.to_owned(),
-        control: control.to_owned(),
-        baseline: false,
-        delay_bound: None,
-        floor: Rate::ZERO,
-        frame_rate: None,
-        one_clock: false,
-        way: FlowPath::default(),
-        active: None,
-    }
+    FlowInfo::new(FLOW.to_owned(), control)
 }
 
 /// Parses a picture size such as `640x360`.

@@ -224,6 +224,24 @@ pub struct FlowInfo {
     pub way: FlowPath,
 }
 
+impl FlowInfo {
+    /// A flow of its own class, of which nothing else is known.
+    pub fn new(name: String, control: &str) -> Self {
+        Self {
+            class: name.clone(),
+            name,
+            control: control.to_owned(),
+            baseline: false,
+            delay_bound: None,
+            floor: Rate::ZERO,
+            frame_rate: None,
+            one_clock: false,
+            active: None,
+            way: FlowPath::default(),
+        }
+    }
+}
+
 /// Links that a flow crosses. Empty for live runs and for folders of earlier versions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

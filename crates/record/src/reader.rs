@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tidegate_core::trace::Event;
-use tidegate_core::units::{Rate, Time};
+use tidegate_core::units::Time;
 
 use crate::cells::{Row, as_kept};
 use crate::counts::Totals;
 use crate::links::LinkLog;
-use crate::manifest::{FORMAT, FlowInfo, FlowPath, Manifest, World, time};
+use crate::manifest::{FORMAT, FlowInfo, Manifest, World, time};
 use crate::metrics::Summary;
 use crate::pictures::{self, StoredPicture};
 use crate::rows::{
@@ -228,18 +228,7 @@ impl RunReader {
         names.sort_unstable();
         manifest.flows = names
             .into_iter()
-            .map(|name| FlowInfo {
-                class: name.clone(),
-                name,
-                control: "unknown".to_owned(),
-                baseline: false,
-                delay_bound: None,
-                floor: Rate::ZERO,
-                frame_rate: None,
-                one_clock: false,
-                way: FlowPath::default(),
-                active: None,
-            })
+            .map(|name| FlowInfo::new(name, "unknown"))
             .collect();
         manifest
     }

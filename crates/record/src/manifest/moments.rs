@@ -127,7 +127,7 @@ mod tests {
     use tidegate_core::units::Bytes;
 
     use super::*;
-    use crate::manifest::{CapacityStep, FlowPath, Span, World};
+    use crate::manifest::{CapacityStep, Span, World};
 
     fn at(capacity: &[(u64, u64)], outages: &[(u64, u64)]) -> Vec<(Moment, u64)> {
         let mut manifest = Manifest::new(World::Sim, "m", Duration::from_mins(1));
@@ -152,16 +152,9 @@ mod tests {
                 .collect(),
         });
         let flow = FlowInfo {
-            name: "f".to_owned(),
-            class: "f".to_owned(),
-            control: "f".to_owned(),
-            baseline: false,
-            delay_bound: None,
             floor: Bytes(1) / Duration::from_secs(1),
-            frame_rate: None,
             one_clock: true,
-            way: FlowPath::default(),
-            active: None,
+            ..FlowInfo::new("f".to_owned(), "f")
         };
         let moments = manifest.moments(&flow).into_iter();
         moments

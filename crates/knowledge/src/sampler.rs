@@ -82,13 +82,13 @@ impl Sampler {
     }
 
     /// Whether the rate is in equilibrium: over the last intervals its standard deviation is at most
-    /// [`MOST_VARIATION`] of its mean.
+    /// [`MAX_VARIATION`] of its mean.
     fn is_steady(&self) -> bool {
         let count = self.recent.len() as f64;
         let mean = self.recent.iter().sum::<f64>() / count;
         let squares = self.recent.iter().map(|rate| (rate - mean) * (rate - mean));
         let deviation = (squares.sum::<f64>() / count).sqrt();
-        self.recent.len() == STEADY && deviation <= MOST_VARIATION * mean
+        self.recent.len() == STEADY && deviation <= MAX_VARIATION * mean
     }
 
     fn measurement(&self, now: Time, scale: Scale, mean: Mean) -> Measurement {
@@ -149,7 +149,7 @@ const STEADY: usize = 6;
 
 /// Largest coefficient of variation of a steady rate: that of TFRC beside TCP in tenths of a second is
 /// about 0.2.
-const MOST_VARIATION: f64 = 0.3;
+const MAX_VARIATION: f64 = 0.3;
 
 /// Shortest interval of a sample.
 const MIN_ROUND: Duration = Duration::from_millis(500);

@@ -113,7 +113,7 @@ impl VideoModel {
         let asked = (share + self.saved / REPAID_IN).clamp(MIN * share, MAX * share);
         let scatter = 1.0 + SCATTER * (2.0 * unit(&mut self.rng) - 1.0);
         let bits = match kind {
-            Kind::Key => share * (KEY_LEAST + (KEY_MOST - KEY_LEAST) * unit(&mut self.rng)),
+            Kind::Key => share * (KEY_MIN + (KEY_MAX - KEY_MIN) * unit(&mut self.rng)),
             Kind::Cut => share * LARGEST,
             Kind::Delta => (asked * scatter).min(share * LARGEST),
         };
@@ -126,7 +126,7 @@ impl VideoModel {
         // A key frame spends most of its bits on quality that delta frames inherit; after a cut no
         // quality is inherited.
         let (worth, inherit) = match kind {
-            Kind::Cut | Kind::Key => (bits / KEY_LEAST, 0.0),
+            Kind::Cut | Kind::Key => (bits / KEY_MIN, 0.0),
             Kind::Delta => (bits, INHERIT),
         };
         self.invested = inherit * self.invested + (1.0 - inherit) * worth;
@@ -252,8 +252,8 @@ const SLICE: &[u8] = &[0x41, 0x9a];
 /// frame.
 const SCATTER: f64 = 0.2;
 /// Frame shares of a key frame.
-const KEY_LEAST: f64 = 3.0;
-const KEY_MOST: f64 = 3.8;
+const KEY_MIN: f64 = 3.0;
+const KEY_MAX: f64 = 3.8;
 /// Maximum frame share of frames other than key frames.
 const LARGEST: f64 = 1.45;
 /// The outer loop: time constant in frames, limits in shares.

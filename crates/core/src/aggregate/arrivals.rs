@@ -37,7 +37,7 @@ impl RateMeter {
     pub(super) fn rate(&self, now: Time) -> Rate {
         let (bytes, span) = self.before;
         let span = span + now.since(self.began);
-        if span < LEAST_SPAN {
+        if span < MIN_SPAN {
             return Rate::ZERO;
         }
         (self.bytes + bytes) / span
@@ -101,7 +101,7 @@ impl MeanSize {
 }
 
 /// Shorter spans have too few packets for a rate.
-const LEAST_SPAN: Duration = Duration::from_millis(1);
+const MIN_SPAN: Duration = Duration::from_millis(1);
 /// Long enough for a loss rate of 1 % to be precise to a tenth at 1,000 packets per second.
 const LOSS_WINDOW: Duration = Duration::from_secs(10);
 /// Size of a packet without data.

@@ -141,7 +141,7 @@ impl VirtualStream {
     fn send(&mut self, cx: &mut Context<'_>, path: PathView) {
         let window = path.rate * path.rtt.unwrap_or_default();
         let window = window.get() / path.size.get().max(1);
-        let window = window.clamp(1, MOST_IN_FLIGHT);
+        let window = window.clamp(1, MAX_IN_FLIGHT);
         while self.sent - self.settled < window {
             let packet = Sent {
                 flow: FlowId(0),
@@ -206,4 +206,4 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Outcomes in a report: more packets than a flowshare has in a round trip are reported in parts.
 const MAX_OUTCOMES: usize = 4_096;
 /// Half of the packets that TFRC can have in flight.
-const MOST_IN_FLIGHT: u64 = 8_192;
+const MAX_IN_FLIGHT: u64 = 8_192;

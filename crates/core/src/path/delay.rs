@@ -155,7 +155,7 @@ impl Delays {
 
     /// Delay that hardly any packet exceeds without a queue.
     pub(super) fn jitter_bound(&self) -> f64 {
-        (BOUND_JITTERS * self.jitter).min(MOST_BOUND)
+        (BOUND_JITTERS * self.jitter).min(MAX_BOUND)
     }
 
     /// Jitter beyond that of own packets and short queues.
@@ -178,7 +178,7 @@ impl Delays {
 
     /// Variation beyond that of such a path. A link that fades varies the queue as much.
     fn long_excess(&self) -> f64 {
-        (self.variation - OWN_VARIATION).clamp(0.0, MOST_VARIATION)
+        (self.variation - OWN_VARIATION).clamp(0.0, MAX_VARIATION)
     }
 
     /// Jitter beyond that of a path without any: own packets and short queues.
@@ -206,7 +206,7 @@ impl Delays {
         if self.count == 0 {
             return None;
         }
-        let latest = (LATEST_JITTERS * self.excess()).clamp(LATEST, MOST_LATEST);
+        let latest = (LATEST_JITTERS * self.excess()).clamp(LATEST, MAX_LATEST);
         let queue = Queue {
             now: self.least_of(latest).clamp(0.0, self.limit),
             least: self.least.clamp(0.0, self.limit),
@@ -258,7 +258,7 @@ const LIMIT_NOISE: f64 = 0.001;
 /// in units of the jitter. Packets in order wait for those before them, so the delays of a jitter of
 /// 10 ms are alike for 100 ms.
 const LATEST: f64 = 0.06;
-const MOST_LATEST: f64 = 0.25;
+const MAX_LATEST: f64 = 0.25;
 const LATEST_JITTERS: f64 = 40.0;
 /// Span, in units of the jitter, in which a queue that is busy is never empty.
 const STEADY_JITTERS: f64 = 20.0;
@@ -270,7 +270,7 @@ const OWN_JITTER: f64 = 0.002;
 const OWN_VARIATION: f64 = 0.003;
 /// Largest variation beyond it that counts as jitter. In `scenarios/field/cellular-fades` the queue is
 /// 55 ms (95th percentile) at 0, 107 at 5 ms and 171 without a limit; `wifi` needs 4 ms.
-const MOST_VARIATION: f64 = 0.005;
+const MAX_VARIATION: f64 = 0.005;
 /// Delay that a jitter of 1 s, and such a variation, add to the queue, in seconds. Smaller values
 /// take jitter for a queue, and the rate falls: 0.63 of it is left at 1.2 in the scenario of a
 /// wireless network, 0.8 at 3.
@@ -285,7 +285,7 @@ const LARGEST_WINDOW: f64 = 0.25;
 /// a report.
 const BOUND_JITTERS: f64 = 2.7;
 /// A path with more jitter cannot meet a delay bound of a few hundred milliseconds.
-const MOST_BOUND: f64 = 0.125;
+const MAX_BOUND: f64 = 0.125;
 /// Smallest delays of reports that differ by so much are those of one route, in seconds.
 const SAME_DELAY: f64 = 0.002;
 /// Packets that are kept for these spans.

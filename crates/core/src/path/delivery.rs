@@ -46,7 +46,7 @@ impl Delivery {
             total: 0.0,
             marks: VecDeque::with_capacity(MARKS),
             rate: 0.0,
-            span: LEAST_SPAN,
+            span: MIN_SPAN,
             last: None,
             largest: WindowMax::new(1.0),
             validated: 0.0,
@@ -100,7 +100,7 @@ impl Delivery {
         }
         let oldest = self.marks[0];
         let time = newest.since(&oldest);
-        if self.marks.len() >= 4 && time > LEAST_TIME {
+        if self.marks.len() >= 4 && time > MIN_TIME {
             self.rate = (newest.total - oldest.total) / time;
             self.largest.add(newest.at, self.rate);
             self.validated = if self.is_limited() {
@@ -137,8 +137,8 @@ impl Delivery {
 
     /// Sets the window: `rtt` seconds, within limits, or eight packets.
     pub(crate) fn set_span(&mut self, rtt: f64, size: f64) {
-        let packets = LEAST_PACKETS * size / self.rate.max(4.0 * size);
-        self.span = rtt.clamp(LEAST_SPAN, MOST_SPAN).max(packets);
+        let packets = MIN_PACKETS * size / self.rate.max(4.0 * size);
+        self.span = rtt.clamp(MIN_SPAN, MAX_SPAN).max(packets);
     }
 
     /// Length of the window in seconds.
@@ -151,7 +151,7 @@ impl Delivery {
         let newest = *self.marks.back()?;
         let before = self.last.replace(newest)?;
         let time = newest.since(&before);
-        (time > LEAST_TIME).then(|| (newest.total - before.total) / time)
+        (time > MIN_TIME).then(|| (newest.total - before.total) / time)
     }
 
     /// Largest rate that may be allowed: what the path carried last, and half more than it does now.
@@ -172,11 +172,11 @@ impl Delivery {
 }
 
 /// Limits of the window, in seconds. Longer windows react late; shorter ones have too much noise.
-const LEAST_SPAN: f64 = 0.1;
-const MOST_SPAN: f64 = 0.5;
-const LEAST_PACKETS: f64 = 8.0;
+const MIN_SPAN: f64 = 0.1;
+const MAX_SPAN: f64 = 0.5;
+const MIN_PACKETS: f64 = 8.0;
 /// Shortest time of which a rate is computed, in seconds.
-const LEAST_TIME: f64 = 0.02;
+const MIN_TIME: f64 = 0.02;
 /// Largest ratio of the rates of arrival and departure: a queue that empties, or forged arrival times.
 const FASTEST: f64 = 2.0;
 /// Arrivals that are kept: half a second at 8,000 packets per second.

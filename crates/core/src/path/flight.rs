@@ -38,7 +38,7 @@ impl Flight {
         if self.packets.is_empty() {
             self.first = seq;
         }
-        if self.packets.len() == MOST_IN_FLIGHT
+        if self.packets.len() == MAX_IN_FLIGHT
             && let Some(oldest) = self.packets.pop_front()
         {
             self.first += 1;
@@ -76,4 +76,4 @@ impl Flight {
 }
 
 /// More packets in flight have no outcome here: 25 s at 1,300 packets per second.
-pub(super) const MOST_IN_FLIGHT: usize = 32_768;
+pub(super) const MAX_IN_FLIGHT: usize = 32_768;

@@ -30,7 +30,7 @@ use delay::Delays;
 pub(crate) use delay::Queue;
 use delivery::Delivery;
 pub(crate) use falls::Falls;
-use flight::{Departure, Flight, MOST_IN_FLIGHT};
+use flight::{Departure, Flight, MAX_IN_FLIGHT};
 use losses::Losses;
 use round_trip::RoundTrip;
 use share::Share;
@@ -124,7 +124,7 @@ impl Path {
     pub(crate) fn new(now: Time, size: Bytes) -> Self {
         Self {
             is_measured: true,
-            flight: Flight::with_capacity(MOST_IN_FLIGHT),
+            flight: Flight::with_capacity(MAX_IN_FLIGHT),
             received: VecDeque::with_capacity(NEIGHBOURS),
             ..Self::begin(now, size)
         }
@@ -257,7 +257,7 @@ impl Path {
         self.delays.set_shared(self.share.is_shared());
         // A queue of this flow has left in that time, and that of others varies.
         let constant = self.delays.constant(f64::max(CONSTANT, 10.0 * self.rtt()));
-        if constant.is_some_and(|delay| delay > 2.0 * target + LEAST_ROUTE) {
+        if constant.is_some_and(|delay| delay > 2.0 * target + MIN_ROUTE) {
             self.delays.rebase();
             self.share.restart();
         }
@@ -287,7 +287,7 @@ impl Path {
     /// batches do not delay packet after packet. A small packet may wait a little less.
     fn fall(&self) -> Option<f64> {
         let newest = self.received.back()?;
-        let least = FALL_RISE + 3.0 * self.delays.jitter().min(MOST_JITTER);
+        let least = FALL_RISE + 3.0 * self.delays.jitter().min(MAX_JITTER);
         let (mut bytes, mut first) = (0.0, newest);
         for earlier in self.received.iter().rev().skip(1).take(FALL_PACKETS) {
             let gap = first.sent - earlier.sent;
@@ -631,7 +631,7 @@ impl Path {
 fn duration(seconds: f64) -> Duration {
     // NaN is no delay either.
     if seconds > 0.0 {
-        Duration::from_secs_f64(seconds.min(MOST_DELAY))
+        Duration::from_secs_f64(seconds.min(MAX_DELAY))
     } else {
         Duration::ZERO
     }
@@ -646,7 +646,7 @@ const STANDING: f64 = 3.0;
 /// A packet after a pause that waited for less than this, in seconds, shows no slower path.
 const PAUSED: f64 = 0.05;
 /// Longest delay of a packet, in seconds.
-const MOST_DELAY: f64 = 60.0;
+const MAX_DELAY: f64 = 60.0;
 /// Largest IP packet.
 const LARGEST_PACKET: u64 = 65_535;
 /// Received packets to find the neighbours of a lost one: reports of a loss come after three later
@@ -671,13 +671,13 @@ const FALL_DIP: f64 = 0.002;
 /// Packets in which this is seen.
 const FALL_PACKETS: usize = 16;
 /// The jitter estimate includes the queue that a fall causes.
-const MOST_JITTER: f64 = 0.01;
+const MAX_JITTER: f64 = 0.01;
 /// Age of a sample of the round-trip time that says nothing about the present queue. With
 /// transport-wide feedback, samples are those of sender reports.
 const LIMITED: Duration = Duration::from_millis(300);
 /// Time for which the delay of a longer route is constant, and least difference of routes, in seconds.
 const CONSTANT: f64 = 3.0;
-const LEAST_ROUTE: f64 = 0.01;
+const MIN_ROUTE: f64 = 0.01;
 /// Above this fraction of losses, none counts as delivered.
 const HEAVY: f64 = 0.12;
 /// Weight of a packet in the mean size.

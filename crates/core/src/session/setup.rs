@@ -16,7 +16,7 @@ pub struct RateSetup<'a> {
     pub control: &'a dyn Algorithm,
     /// Start of the session.
     pub now: Time,
-    /// What earlier sessions learnt about the path.
+    /// What earlier sessions measured of the path.
     pub prior: Option<Prior>,
     /// As [`PlannerConfig::yields`].
     pub yields: bool,

@@ -198,7 +198,7 @@ impl Receiver {
 
     fn set_timer(&mut self, now: Time) {
         self.timer = match self.config.reporting {
-            Reporting::Every(span) | Reporting::EveryWithTimes(span) => now + span.max(LEAST_SPAN),
+            Reporting::Every(span) | Reporting::EveryWithTimes(span) => now + span.max(MIN_SPAN),
             _ if self.rtt == 0 => Time::FAR,
             Reporting::EachPacket => Time::FAR,
             Reporting::EachRoundTrip => later(now, self.rtt),
@@ -258,9 +258,7 @@ impl Agent for Receiver {
         // trip until then would happen a hundred thousand times per second on a path of ten
         // microseconds.
         self.timer = match self.config.reporting {
-            Reporting::Every(span) | Reporting::EveryWithTimes(span) => {
-                cx.now + span.max(LEAST_SPAN)
-            }
+            Reporting::Every(span) | Reporting::EveryWithTimes(span) => cx.now + span.max(MIN_SPAN),
             Reporting::EachPacket | Reporting::EachRoundTrip | Reporting::OnArrival => Time::FAR,
         };
     }
@@ -325,7 +323,7 @@ impl Events {
 }
 
 /// Minimum report interval.
-const LEAST_SPAN: Duration = Duration::from_micros(100);
+const MIN_SPAN: Duration = Duration::from_micros(100);
 /// Number of runs that a report repeats after their first report. A run ends with a loss or a mark,
 /// so at a loss rate of 1 in 100, eight runs cover the last 800 packets.
 const REPEATED_PER_PACKET: usize = 8;

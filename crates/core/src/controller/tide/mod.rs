@@ -256,7 +256,7 @@ impl Tide {
         let packets = if self.is_flooded {
             FLOODED_PACKETS
         } else {
-            LEAST_PACKETS
+            MIN_PACKETS
         };
         packets * path.size()
     }
@@ -417,7 +417,7 @@ const START_PACKETS: f64 = 30.0;
 /// Packets per second that the law never goes below, and those while packets wait for long: ten of 1,200
 /// bytes are 96 kb/s, which some paths do not have. Without a queue, jitter would hold a lower rate for
 /// long.
-const LEAST_PACKETS: f64 = 10.0;
+const MIN_PACKETS: f64 = 10.0;
 const FLOODED_PACKETS: f64 = 2.0;
 /// A queue of this delay in seconds shows that the path carries less than the floor of the demand, if the
 /// law asks for less. An error of the base delay, or a busy host, delays packets by less.

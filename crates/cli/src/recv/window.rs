@@ -40,6 +40,10 @@ impl WindowHandle {
         end(&mut process.child);
     }
 
+    fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
     /// A poisoned lock is usable: no critical section leaves a partial state.
     fn lock(&self) -> MutexGuard<'_, Process> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -86,7 +90,7 @@ impl Window {
 
     /// Whether the handle has closed the window.
     pub(super) fn is_closed(&self) -> bool {
-        self.process.lock().is_closed
+        self.process.is_closed()
     }
 
     /// Shows a picture for one frame. A picture of another size is shown in another window, since
@@ -98,7 +102,8 @@ impl Window {
         if self.size.is_some_and(|size| size != picture.size()) {
             self.restart()?;
         }
-        let Some(pipe) = &mut self.pipe else {
+        // The pipe of a closed player may still be open: a process that it started can hold it.
+        let Some(pipe) = self.pipe.as_mut().filter(|_| !self.process.is_closed()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         let size = picture.size();

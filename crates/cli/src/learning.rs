@@ -287,6 +287,7 @@ mod tests {
             has_answered: true,
             frames: 0,
             lower_effort: None,
+            packet_size: None,
         }
     }
 

@@ -148,10 +148,11 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let mut rng = context::secret_seed().stream("session");
     let around = LiveContext::enter()?;
     let mut config = sender_config(args, &opened, &around, &mut rng);
-    config.packet_size = protection.inner_size(config.packet_size);
+    let inner_size = protection.inner_size(config.packet_size);
+    config.packet_size = inner_size;
     warn_of_long_frames(&config);
     if let Some(file) = &args.sdp {
-        let sdp = describe(args, &route, &config, &opened, protection.description());
+        let sdp = describe(&route, &config, &opened, protection.description());
         write_sdp(file, &sdp)?;
     }
     let folder = folder(args, to, &config)?;
@@ -169,7 +170,8 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let pipe = EncoderThread::start(encoder, around.stop.clone())
         .context("cannot start the encoder thread")?;
     let mut stream = protection.sender(Streamer::new(sender, pipe))?;
-    let reporter = Reporter::new(args, &opened.what, &route, folder, pace);
+    let mut reporter = Reporter::new(args, &opened.what, &route, folder, pace);
+    reporter.protection = args.packet_size - inner_size;
     let Route { mut sockets, peer } = route;
     let mut session = Session {
         reporter,
@@ -423,13 +425,11 @@ fn sender_config(
 
 /// Description of the stream.
 fn describe(
-    args: &SendArgs,
     route: &Route,
     config: &SenderConfig,
     opened: &OpenedSource,
     crypto: Vec<Crypto>,
 ) -> Sdp {
-    let probes = args.control().properties().uses_dummies;
     Sdp {
         session: u64::from(config.streams.media_ssrc),
         address: route.peer.ip(),
@@ -437,14 +437,14 @@ fn describe(
         payload_type: config.streams.media_type,
         rtx: Some(config.streams.repair_type),
         parity: config.parity.then_some(config.streams.parity_type),
-        probe: probes.then_some(config.streams.probe_type),
+        probe: Some(config.streams.probe_type),
         parameter_sets: opened.parameter_sets.clone(),
         frame_rate: Some(config.frame_rate),
         source: Some(Source {
             ssrc: config.streams.media_ssrc,
             rtx_ssrc: Some(config.streams.repair_ssrc),
             parity_ssrc: config.parity.then_some(config.streams.parity_ssrc),
-            probe_ssrc: probes.then_some(config.streams.probe_ssrc),
+            probe_ssrc: Some(config.streams.probe_ssrc),
             cname: config.cname.clone(),
         }),
         source_filter: Vec::new(),

@@ -6,9 +6,15 @@ mod program;
 mod skip;
 
 use std::fs;
+use std::io::ErrorKind;
+use std::net::UdpSocket;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use program::{Scratch, text};
+use program::{Program, Scratch, text};
 
 /// Streams in a namespace after `setup`, in the language of the shell; returns what both ends print.
 fn stream(test: &str, setup: &str, recv: &str, send: &str) -> Option<String> {
@@ -45,7 +51,7 @@ fn stream(test: &str, setup: &str, recv: &str, send: &str) -> Option<String> {
 }
 
 /// Frames that the receiver counts.
-fn received(said: &str) -> u64 {
+fn whole(said: &str) -> u64 {
     let (_, rest) = said.split_once("\nreceived ").expect(said);
     let (count, _) = rest.split_once(" whole").expect(said);
     count.parse().unwrap()
@@ -63,7 +69,7 @@ fn the_address_where_the_receiver_listens_is_found() {
         let Some(said) = stream(name, setup, &recv, send) else {
             return;
         };
-        assert!(received(&said) >= 40, "{said}");
+        assert!(whole(&said) >= 40, "{said}");
     }
 }
 
@@ -83,7 +89,7 @@ fn addresses_of_a_link_have_a_zone() {
         let Some(said) = stream(name, setup, &recv, &send) else {
             return;
         };
-        assert!(received(&said) >= 40, "{said}");
+        assert!(whole(&said) >= 40, "{said}");
     }
 }
 
@@ -100,6 +106,121 @@ fn groups_are_joined() {
         let Some(said) = stream(name, setup, &format!("{recv} --insecure"), send) else {
             return;
         };
-        assert!(received(&said) >= 60, "{said}");
+        assert!(whole(&said) >= 60, "{said}");
     }
+}
+
+/// Forwards datagrams between a sender and a receiver on this host. From `since` after the first one
+/// on, it loses those with more than `most` bytes, without a message.
+struct Tunnel {
+    port: u16,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Tunnel {
+    fn to(receiver: u16, most: usize, since: Duration) -> Self {
+        let open = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_read_timeout(Some(TURN)).unwrap();
+            socket
+        };
+        let (front, back) = (open(), open());
+        back.connect(("127.0.0.1", receiver)).unwrap();
+        let port = front.local_addr().unwrap().port();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let answers = back.try_clone().unwrap();
+            thread::scope(|scope| {
+                let (mut buffer, mut begun) = ([0; 2_048], None);
+                let mut answering = None;
+                while !stopped.load(Ordering::Relaxed) {
+                    let Some((size, from)) = received(front.recv_from(&mut buffer)) else {
+                        continue;
+                    };
+                    let age = begun.get_or_insert_with(Instant::now).elapsed();
+                    if size <= most || age < since {
+                        let _ = back.send(&buffer[..size]);
+                    }
+                    answering.get_or_insert_with(|| {
+                        let (front, answers, stopped) = (&front, &answers, &stopped);
+                        scope.spawn(move || {
+                            let mut buffer = [0; 2_048];
+                            while !stopped.load(Ordering::Relaxed) {
+                                if let Some(size) = received(answers.recv(&mut buffer)) {
+                                    let _ = front.send_to(&buffer[..size], from);
+                                }
+                            }
+                        })
+                    });
+                }
+            });
+        });
+        let thread = Some(thread);
+        Self { port, stop, thread }
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join)
+            && !thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// What a socket has received; nothing at a timeout, and if the receiver has left.
+fn received<T>(result: std::io::Result<T>) -> Option<T> {
+    let expected = [
+        ErrorKind::WouldBlock,
+        ErrorKind::TimedOut,
+        ErrorKind::ConnectionRefused,
+    ];
+    match result {
+        Ok(result) => Some(result),
+        Err(error) if expected.contains(&error.kind()) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Time after which the tunnel looks whether it is to stop.
+const TURN: Duration = Duration::from_millis(50);
+
+/// Sends through a tunnel that loses datagrams of more than `most` bytes. Returns what the sender says, and
+/// the number of whole frames.
+fn through(most: usize, since: Duration, options: &str) -> (String, u64) {
+    let mut receiver = Program::tidegate("recv --listen 127.0.0.1:0");
+    let tunnel = Tunnel::to(
+        receiver.number("waiting for a stream at port "),
+        most,
+        since,
+    );
+    let sender = Program::tidegate(&format!(
+        "send --to 127.0.0.1:{} --size 320x180 --preset ultrafast --adapt no --ceiling 2Mb/s {options}",
+        tunnel.port
+    ));
+    let [sent, got] = [sender.wait(), receiver.wait()];
+    sent.succeeded();
+    got.succeeded();
+    (sent.said.clone(), got.whole_frames().into())
+}
+
+#[test]
+fn packets_shrink_to_what_a_tunnel_carries() {
+    for (most, since) in [(1_150, 0), (1_000, 3), (600, 0), (600, 3)] {
+        let (said, frames) = through(most, Duration::from_secs(since), "--duration 9s");
+        let named = format!("({most} bytes of UDP payload)");
+        assert!(said.contains(&named), "{most} from {since} s: {said}");
+        let messages = said.matches("loses large packets").count();
+        assert_eq!(messages, 1, "{most} from {since} s: {said}");
+        // Two thirds of 270: the others are those before the hole is found.
+        assert!(frames >= 180, "{most} from {since} s: {frames}\n{said}");
+    }
+    let (said, frames) = through(1_100, Duration::ZERO, "--duration 3s --packet-size 1000B");
+    assert!(!said.contains("loses large packets"), "{said}");
+    assert!(frames >= 75, "{frames}\n{said}");
 }

@@ -104,6 +104,12 @@ pub enum Event {
         #[cfg_attr(feature = "serde", serde(rename = "most_bps"))]
         most: Option<Rate>,
     },
+    /// The maximum size of packets changed: larger ones are lost, or arrive again.
+    PacketSizeChanged {
+        /// Maximum IP packet length from now on.
+        #[cfg_attr(feature = "serde", serde(rename = "size_bytes"))]
+        size: Bytes,
+    },
     /// The path became slower suddenly: packet after packet waited longer.
     PathFell {
         /// Rate before.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::json;
 use tidegate_core::control::{Ecn, LowerEffort, Outcome};
+use tidegate_core::endpoint::OVERHEAD;
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::sender::{SentFrame, Status};
 use tidegate_core::trace::Event;
-use tidegate_core::units::{Rate, Time};
+use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_record::{Summary, packet_row, sent_row};
 
 use super::addresses::Route;
@@ -23,6 +24,8 @@ pub(super) struct Reporter {
     peer: String,
     bound: Option<Duration>,
     one_way: bool,
+    /// Bytes that the protection adds to each packet.
+    pub(super) protection: Bytes,
     reported: Reported,
     frames: Vec<SentFrame>,
     packets: Vec<PacketRow>,
@@ -44,6 +47,7 @@ struct Reported {
     too_far: bool,
     path: PathState,
     lower_effort: Option<LowerEffort>,
+    packet_size: Option<Bytes>,
 }
 
 /// State of the path as the sender sees it.
@@ -98,6 +102,7 @@ impl Reporter {
             peer: route.peer.to_string(),
             bound: promised.then_some(args.delay_bound),
             one_way: args.receiver.one_way,
+            protection: Bytes::ZERO,
             reported: Reported::default(),
             frames: Vec::new(),
             packets: Vec::new(),
@@ -196,6 +201,7 @@ impl Reporter {
     }
 
     fn tell_changes(&mut self, now: Time, status: &Status) {
+        self.tell_packet_size(status);
         let peer = &self.peer;
         let reported = &mut self.reported;
         let silent = !status.has_answered && !self.one_way && now >= Time::ZERO + FIRST_WORD;
@@ -245,6 +251,22 @@ impl Reporter {
                 }
             });
         }
+    }
+
+    fn tell_packet_size(&mut self, status: &Status) {
+        let before = std::mem::replace(&mut self.reported.packet_size, status.packet_size);
+        let Some(size) = status.packet_size.filter(|_| before != status.packet_size) else {
+            return;
+        };
+        let size = size + self.protection;
+        self.progress.say(&format!(
+            "the path to {} loses large packets without a message, as a tunnel with a small MTU \
+            may: continuing with IP packets of {} bytes, the largest that pass ({} bytes of UDP \
+            payload)",
+            self.peer,
+            size.get(),
+            (size - OVERHEAD).get()
+        ));
     }
 
     fn line(&mut self, now: Time, status: &Status) -> String {

@@ -205,10 +205,15 @@ impl Breaker {
     pub fn on_answer(&mut self, now: Time) -> bool {
         let may = self.rests_until().is_some_and(|end| now >= end);
         if may {
-            *self = Self::new(self.interval);
-            self.last_rtcp = now;
+            self.restart(now);
         }
         may
+    }
+
+    /// Forgets all reports: the stream begins anew.
+    pub fn restart(&mut self, now: Time) {
+        *self = Self::new(self.interval);
+        self.last_rtcp = now;
     }
 
     /// End of the pause after a trip; answers before it do not restart the stream.

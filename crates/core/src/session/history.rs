@@ -414,8 +414,7 @@ impl History {
     /// Declares all packets in flight lost, after an outage.
     pub fn write_off(&mut self, now: Time) -> FeedbackResult {
         let mut feedback = FeedbackResult::default();
-        let from = (self.settled.max(self.base) - self.base) as usize;
-        let from = from.min(self.packets.len());
+        let from = ((self.settled.max(self.base) - self.base) as usize).min(self.packets.len());
         for (i, entry) in self.packets.range_mut(from..).enumerate() {
             if entry.outcome.is_some() {
                 continue;
@@ -433,6 +432,12 @@ impl History {
     /// Forgets which arrivals were reported last: other feedback may follow.
     pub fn forget_reporters(&mut self) {
         (self.newest, self.front) = (None, None);
+    }
+
+    /// Sizes of the unresolved packets that left after `from`, and at `to` at the latest.
+    pub(super) fn unresolved_between(&self, from: Time, to: Time) -> impl Iterator<Item = Bytes> {
+        let is_open = move |e: &&Entry| e.outcome.is_none() && from < e.sent && e.sent <= to;
+        self.packets.iter().filter(is_open).map(|e| e.size)
     }
 
     /// Number of stored packets.

@@ -10,6 +10,7 @@ pub mod feedback;
 pub mod history;
 pub mod jitter_buffer;
 pub mod pacer;
+mod packet_size;
 mod parity;
 pub mod pauses;
 mod probes;

@@ -31,6 +31,7 @@ mod chain;
 mod delay_budget;
 mod feedback;
 mod frames;
+mod packet_sizes;
 mod packetise;
 mod probing;
 mod protection;
@@ -180,6 +181,7 @@ impl MediaSender {
             }
         }
         consider(self.probes_due(), TimerReason::Probe);
+        consider(self.size_probe_due(), TimerReason::Probe);
         consider(self.protection.closes(), TimerReason::Deadline);
         consider(self.closing_time(), TimerReason::Schedule);
         next
@@ -255,6 +257,7 @@ impl MediaSender {
             has_answered: self.has_reported(),
             frames: self.schedule.capture.made(),
             lower_effort: self.treatment(),
+            packet_size: self.found_size(),
         }
     }
 

@@ -16,7 +16,7 @@ use rand_pcg::Pcg64Mcg;
 use tidegate_core::control::{Context, Ecn, TimerReason};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
-use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, Output};
+use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, OVERHEAD, Output};
 use tidegate_core::link::{
     Capacity, DropTailConfig, LinkConfig, LinkId, LinkStats, NamedLink, Network, NetworkConfig,
     Outage, QueueConfig, RouteId,
@@ -24,7 +24,7 @@ use tidegate_core::link::{
 use tidegate_core::media::FrameRate;
 use tidegate_core::random::Seed;
 use tidegate_core::session::config::{
-    FeedbackMode, REPAIR_TYPE, ReceiverConfig, SenderConfig, Streams,
+    FeedbackMode, PROBE_TYPE, REPAIR_TYPE, ReceiverConfig, SenderConfig, Streams,
 };
 use tidegate_core::session::history::PacketRow;
 use tidegate_core::session::jitter_buffer::ReceivedFrame;
@@ -64,6 +64,9 @@ pub(crate) struct SessionSetup {
     pub(crate) away: Option<(Time, Time)>,
     /// The receiver's decoder fails at this time.
     pub(crate) trouble: Option<Time>,
+    /// From these times on, the path loses larger IP packets without a message.
+    pub(crate) holes: Vec<(Time, Bytes)>,
+    pub(crate) packet_size: Bytes,
     /// Maximum random delay of each packet at the end of the path.
     pub(crate) jitter: Duration,
     pub(crate) seed: u64,
@@ -94,6 +97,8 @@ impl SessionSetup {
             plain: None,
             away: None,
             trouble: None,
+            holes: Vec::new(),
+            packet_size: Bytes(1_200),
             jitter: Duration::ZERO,
             seed: 1,
         }
@@ -174,6 +179,7 @@ impl SessionSetup {
         config.rates = (self.floor, self.ceiling);
         config.delay_bound = self.bound;
         config.ecn = self.ecn;
+        config.packet_size = self.packet_size;
         config.parity = self.parity;
         config.patience = self.patience;
         config.transport_cc = self.plain.is_some_and(|plain| plain.transport.is_some());
@@ -202,6 +208,7 @@ impl SessionSetup {
             next: Some(receiver(8)),
             away: self.away,
             trouble: self.trouble,
+            holes: self.holes.clone(),
             jitter: self.jitter,
             rng: seed.stream("jitter"),
             held: BTreeMap::new(),
@@ -314,6 +321,7 @@ pub(crate) struct Rtp {
     pub(crate) at: Time,
     pub(crate) size: Bytes,
     pub(crate) repair: bool,
+    pub(crate) probe: bool,
     pub(crate) timestamp: u32,
 }
 
@@ -348,6 +356,7 @@ impl Observer for Log {
             at,
             size: flight.size,
             repair: header.payload_type == REPAIR_TYPE,
+            probe: header.payload_type == PROBE_TYPE,
             timestamp: header.timestamp,
         });
     }
@@ -374,6 +383,7 @@ struct TestReceiver {
     next: Option<MediaReceiver>,
     away: Option<(Time, Time)>,
     trouble: Option<Time>,
+    holes: Vec<(Time, Bytes)>,
     jitter: Duration,
     rng: Pcg64Mcg,
     held: BTreeMap<(Time, u64), (Ecn, Vec<u8>)>,
@@ -403,7 +413,9 @@ impl TestReceiver {
 impl TestReceiver {
     fn on_datagram(&mut self, cx: &mut Context<'_>, datagram: Datagram<'_>) {
         self.come_back(cx.now);
-        if self.is_away(cx.now) {
+        let size = Bytes(datagram.payload.len() as u64) + OVERHEAD;
+        let hole = self.holes.iter().rev().find(|(from, _)| *from <= cx.now);
+        if self.is_away(cx.now) || hole.is_some_and(|(_, most)| size > *most) {
             return;
         }
         if self.jitter.is_zero() {

@@ -27,6 +27,10 @@ pub(super) struct Feedback {
     pub(super) last_rtcp: Time,
     /// Whether a report block about the media stream was received.
     has_report_block: bool,
+    /// Extended highest sequence number of the last such block.
+    highest: Option<u32>,
+    /// Departure time of the newest sender report that such a block has answered.
+    pub(super) last_answered: Time,
     /// Whether the datagram being processed held a report about packets or sender reports of this
     /// session.
     pub(super) is_believed: bool,
@@ -80,6 +84,7 @@ impl MediaSender {
                     let blocks = report.reports();
                     blocks.for_each(|block| self.on_block(cx, from, &block, is_detailed));
                 }
+                Rtcp::Ccfb(report) if self.on_size_probes(cx, &report) => {}
                 Rtcp::Ccfb(report) if !self.on_probe_feedback(cx, &report) => {}
                 Rtcp::Ccfb(report) => {
                     let (reader, history) = (&mut self.feedback.reader, &mut self.wire.history);
@@ -135,6 +140,11 @@ impl MediaSender {
         if sample.is_some() || self.feedback.reporter.is_none() {
             self.feedback.reporter = Some(from);
         }
+        // A report that does not advance tells of no arrival since the last one.
+        let arrived = highest.ok().flatten();
+        let arrived = (self.feedback.highest.replace(block.highest_sequence)
+            != Some(block.highest_sequence))
+        .then_some(arrived);
         self.feedback.disprove_bye(cx.now);
         let first = core::mem::replace(&mut self.feedback.has_report_block, true);
         match self.wire.peer {
@@ -154,7 +164,13 @@ impl MediaSender {
             let delay = block.delay_since_last_sr.as_span();
             (cx.now.before(rtt + delay), rtt)
         });
+        let is_dark = matches!(self.phase, Phase::Blackout { .. });
         self.on_sign_of_life(cx, answered);
+        if let Some((at, _)) = answered
+            && (is_dark || !self.wire.peer.is_per_packet())
+        {
+            self.on_small_arrival(cx, at, arrived.flatten());
+        }
     }
 
     /// A block of a peer without per-packet feedback.
@@ -294,6 +310,7 @@ impl MediaSender {
             }
         }
         self.on_outcomes(cx, &feedback);
+        self.update_size_search(cx.now, &feedback);
         if let Some(view) = self.wire.take_report(cx.now) {
             self.update_breaker(cx, view);
         }
@@ -317,6 +334,7 @@ impl MediaSender {
         for content in self.protection.on_outcomes(outcomes, lost, queueing) {
             self.on_lost(content);
         }
+        self.detect_hole(cx);
     }
 
     /// Retransmits a lost packet if the receiver still needs it and it can be in time; otherwise

@@ -60,7 +60,8 @@ impl Packetiser {
         self.timestamp_base.wrapping_add(ticks as u32)
     }
 
-    /// Queues a frame of which `budget` was ordered. `parity` is the overhead of parity packets.
+    /// Queues a frame of which `budget` was ordered, in packets of at most `packet_size`. `parity` is
+    /// the overhead of parity packets.
     /// Returns whether it is queued: the buffer behind the encoder may be full, or the access unit
     /// is invalid, so that no receiver could decode it.
     pub(super) fn push(
@@ -68,7 +69,7 @@ impl Packetiser {
         order: FrameOrder,
         budget: Bytes,
         encoded: &Encoded,
-        parity: usize,
+        (packet_size, parity): (Bytes, usize),
     ) -> bool {
         let row = SentFrame {
             target_bits: budget.bits(),
@@ -83,7 +84,7 @@ impl Packetiser {
         // IPv4, UDP and RTP headers of a packet, with the header extension.
         let headers = HEADERS + RtpHeader::ELEMENT_LEN as u64 * u64::from(config.transport_cc);
         let overhead = rtx::OSN.max(parity) as u64;
-        let largest = (config.packet_size.get() - headers - overhead) as usize;
+        let largest = (packet_size.get() - headers - overhead) as usize;
         let codec = payload::codec(config.streams.media_type);
         let frame = OutFrame::new(codec, &encoded.data, row, deadline, (headers, largest));
         let Ok(frame) = frame else {

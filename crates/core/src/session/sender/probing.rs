@@ -38,7 +38,7 @@ impl MediaSender {
 
     /// Time of the next probe or of the end of a test.
     pub(super) fn probes_due(&self) -> Option<Time> {
-        let (size, rate) = (self.config.packet_size, self.probe_rate());
+        let (size, rate) = (self.wire.packet_size.current(), self.probe_rate());
         let probes = self.open_probes()?;
         Some(probes.next_timeout(size, rate, self.wire.srtt())).filter(|at| *at < Time::FAR)
     }
@@ -62,7 +62,7 @@ impl MediaSender {
         cx: &mut Context<'_>,
         buffer: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        let (size, rate) = (self.config.packet_size, self.probe_rate());
+        let (size, rate) = (self.wire.packet_size.current(), self.probe_rate());
         let next = self.open_probes()?.due(cx.now, size, rate)?;
         let streams = self.config.streams;
         RtpHeader {

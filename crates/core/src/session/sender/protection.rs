@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::frames::OutFrame;
 use super::packetise::emit;
 use super::repair_budget::RepairBudget;
-use super::wire::Wire;
+use super::wire::{CONGESTED, Wire};
 use crate::control::PacketOutcome;
 use crate::endpoint::OVERHEAD;
 use crate::session::config::SenderConfig;
@@ -218,7 +218,7 @@ impl Protection {
         let tolerance = INTERRUPTED * span.as_secs_f64() / outage.max(1e-3);
         let media = self.encoder.media();
         let size = headers() + Bytes((crate::wire::parity::HEADER + self.encoder.longest()) as u64);
-        let fits = media > 0 && size <= self.config.packet_size;
+        let fits = media > 0 && size <= wire.packet_size.current();
         let most = if fits { MAX_PARITY.min(media) } else { 0 };
         let wanted = self.losses.parity(media, most, tolerance);
         let parity = (0..wanted)
@@ -243,6 +243,3 @@ const SHARE: (u64, u64) = (1, 5);
 const INTERRUPTED: f64 = 0.001;
 /// Round trips from here on are those of satellites, of which most lose packets.
 const SATELLITE: Duration = Duration::from_millis(400);
-/// Round-trip time above the smallest one from which on a loss is congestion: more than most jitter,
-/// and less than the queue that a TCP transfer fills on a long path.
-const CONGESTED: Duration = Duration::from_millis(50);

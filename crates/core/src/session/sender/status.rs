@@ -54,6 +54,9 @@ pub struct Status {
     pub frames: u64,
     /// How the path treats packets of lower effort; `None` if the controller sends none.
     pub lower_effort: Option<LowerEffort>,
+    /// Maximum IP packet length on a path that loses larger packets than this one; `None` while all
+    /// arrive, and during the search for it.
+    pub packet_size: Option<Bytes>,
 }
 
 /// Reason why the session ended before the stream.

@@ -88,8 +88,9 @@ impl MediaSender {
             return schedule.chain.break_at(order.frame, KeyCause::Repair);
         }
         schedule.on_encoded(order.frame, &encoded);
-        let overhead = self.protection.overhead(&self.wire);
-        if !packetiser.push(order, budget, &encoded, overhead) {
+        let parity = self.protection.overhead(&self.wire);
+        let size = (self.wire.packet_size.current(), parity);
+        if !packetiser.push(order, budget, &encoded, size) {
             schedule.chain.break_at(order.frame, KeyCause::Repair);
         }
     }
@@ -156,6 +157,7 @@ impl MediaSender {
             return Some(Transmit::default());
         }
         self.write_data(cx, buffer)
+            .or_else(|| self.write_size_probe(cx.now, buffer))
             .or_else(|| self.write_probe(cx, buffer))
     }
 

@@ -12,6 +12,7 @@ use crate::session::breaker::{Breaker, ReportView};
 use crate::session::config::SenderConfig;
 use crate::session::history::{Content, FeedbackResult, History, Stream};
 use crate::session::pacer::Pacer;
+use crate::session::packet_size::PacketSize;
 use crate::session::receiver_reports::ReceiverReports;
 use crate::trace::{BreakerCause, Event};
 use crate::units::{Bytes, Rate, Time};
@@ -22,6 +23,7 @@ pub(super) struct Wire {
     config: Arc<SenderConfig>,
     pub(super) peer: Peer,
     pub(super) history: History,
+    pub(super) packet_size: PacketSize,
     pub(super) control: RateControl,
     pub(super) breaker: Breaker,
     /// Media rate above which the breaker would trip, headers included.
@@ -113,6 +115,7 @@ impl Wire {
             config: Arc::clone(config),
             peer: Peer::Unknown,
             history: History::new(config.log),
+            packet_size: PacketSize::new(config.packet_size),
             control: bounded(control, planner, config).with_statistics(),
             breaker: Breaker::new(SLOW_REPORTS),
             ceiling: None,
@@ -200,7 +203,7 @@ impl Wire {
 
     /// Media rate without headers at a rate on the wire.
     fn media_of(&self, wire: Rate) -> Rate {
-        let packet = self.config.packet_size.get();
+        let packet = self.packet_size.current().get();
         wire.scale(packet - HEADERS, packet)
     }
 
@@ -308,12 +311,22 @@ impl Wire {
 
     /// New packet outcomes, for the controller and the path statistics.
     pub(super) fn on_outcomes(&mut self, cx: &mut Context<'_>, feedback: &FeedbackResult) {
+        // A full queue with a limit in bytes has room for small packets only.
+        let rtt = feedback.rtt.unwrap_or_default().max(self.srtt());
+        let is_congested = rtt.saturating_sub(self.one_way() * 2) >= CONGESTED;
         for packet in &feedback.outcomes {
             let received = packet.outcome.is_received();
             self.outcomes[usize::from(received)] += 1;
             if received {
                 self.newest_arrival = self.newest_arrival.max(packet.seq);
             }
+            // Receiver reports count losses, and do not tell which packets are lost.
+            if self.peer.is_per_packet() && (received || !is_congested) {
+                self.packet_size.on_outcome(packet.size, received);
+            }
+        }
+        for packet in &feedback.spurious {
+            self.packet_size.on_outcome(packet.size, true);
         }
         let mut report = Report::new(&feedback.outcomes).spurious(&feedback.spurious);
         report.rtt = feedback.rtt;
@@ -429,6 +442,7 @@ impl Wire {
         self.history.forget_reporters();
         self.reports.restart();
         self.breaker.set_interval(SLOW_REPORTS);
+        self.packet_size.restart();
         (self.peer, self.first_media) = (Peer::Unknown, None);
         (self.outcomes, self.ceiling) = ([0; 2], None);
     }
@@ -465,3 +479,6 @@ pub(super) const FAST_REPORTS: Duration = Duration::from_secs(1);
 const SLOW_REPORTS: Duration = Duration::from_secs(5);
 /// Weight of a block in the mean share of parity packets.
 const SHARE_GAIN: f64 = 0.125;
+/// Round-trip time above the smallest one from which on a loss is congestion: more than most jitter,
+/// and less than the queue that a TCP transfer fills on a long path.
+pub(super) const CONGESTED: Duration = Duration::from_millis(50);

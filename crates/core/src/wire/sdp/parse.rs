@@ -18,7 +18,6 @@ impl Sdp {
     /// Names the invalid or missing line, and its expected content.
     pub fn parse(text: &str) -> Result<Self, SdpError> {
         let lines = Lines::of(text)?;
-        let origin = lines.required("o=")?;
         let connection = lines.required("c=")?;
         let media = lines.required("m=video")?;
         let (port, formats) = port_and_formats(media)?;
@@ -31,7 +30,7 @@ impl Sdp {
         let parameter_sets = match payload::codec(payload_type) {
             Codec::H264 => {
                 lines.check_mode(payload_type)?;
-                lines.parameter_sets(payload_type)?
+                lines.parameter_sets(payload_type)
             }
             Codec::Mpeg2 => None,
         };
@@ -42,10 +41,7 @@ impl Sdp {
                 .is_some_and(|apt| apt.value == of_media))
         })?;
         Ok(Self {
-            session: origin
-                .word(1)
-                .and_then(parsed)
-                .ok_or(origin.wrong(SdpFault::Origin))?,
+            session: lines.session()?,
             address: address(connection)?,
             port,
             payload_type,
@@ -182,24 +178,30 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn parameter_sets(&self, format: PayloadType) -> Result<Option<ParameterSets>, SdpError> {
-        //= rfc6184-8.1-sprop
-        let Some(line) = self.parameter(format, "sprop-parameter-sets") else {
-            return Ok(None);
+    /// Session identifier. Some cameras send no origin.
+    fn session(&self) -> Result<u64, SdpError> {
+        let Some(origin) = self.attribute("o=") else {
+            return Ok(0);
         };
+        let session = origin.word(1).and_then(parsed);
+        session.ok_or(origin.wrong(SdpFault::Origin))
+    }
+
+    /// Parameter sets, if they are valid: cameras that write broken ones have them in the stream.
+    fn parameter_sets(&self, format: PayloadType) -> Option<ParameterSets> {
+        //= rfc6184-8.1-sprop
+        let line = self.parameter(format, "sprop-parameter-sets")?;
         let units = line.value.split(',').filter(|unit| !unit.is_empty());
         let units: Option<Vec<_>> = units.map(base64::decode).collect();
-        let mut units = units.ok_or(line.wrong(SdpFault::Base64))?;
+        let mut units = units?;
         let mut take = |kind| {
             let is_kind = |unit: &Vec<u8>| unit.first().is_some_and(|first| first & 0x1f == kind);
             units.iter().position(is_kind).map(|at| units.remove(at))
         };
         // Sets of one kind only are useless without those of the stream.
-        let (Some(sps), Some(pps)) = (take(SPS), take(PPS)) else {
-            return Ok(None);
-        };
-        let sets = ParameterSets::new(&sps, &pps).ok_or(line.wrong(SdpFault::ParameterSets))?;
-        Ok(Some(sets.with_others(units)))
+        let (sps, pps) = (take(SPS)?, take(PPS)?);
+        let sets = ParameterSets::new(&sps, &pps)?;
+        Some(sets.with_others(units))
     }
 
     fn source(&self) -> Result<Option<Source>, SdpError> {
@@ -262,9 +264,10 @@ impl<'a> Lines<'a> {
         Ok(sources)
     }
 
-    /// Supported keys, in the order of the lines. A secure profile needs at least one.
+    /// Supported keys, in the order of the lines. A secure profile needs at least one, and a wrong line
+    /// is an error if no other one has a key.
     fn crypto(&self, media: Line<'_>) -> Result<Vec<Crypto>, SdpError> {
-        let mut keys = Vec::new();
+        let (mut keys, mut fault) = (Vec::new(), None);
         for line in self.attributes("crypto") {
             let name = line.word(1).unwrap_or_default();
             let suite = CryptoSuite::ALL.into_iter().find(|s| s.name() == name);
@@ -274,15 +277,13 @@ impl<'a> Lines<'a> {
             let Some(suite) = suite.filter(|_| is_plain) else {
                 continue;
             };
-            let wrong = line.wrong(SdpFault::Crypto);
-            let inline = line.word(2).and_then(|word| word.strip_prefix("inline:"));
-            let mut parts = inline.ok_or(wrong)?.split('|');
-            let key = parts.next().and_then(base64::decode).ok_or(wrong)?;
-            // A lifetime may follow, but no key identifier, which would extend each packet.
-            if parts.any(|part| part.contains([':', ';'])) {
-                return Err(wrong);
+            match key(suite, line) {
+                Ok(key) => keys.push(key),
+                Err(wrong) => fault = fault.or(Some(wrong)),
             }
-            keys.push(Crypto::new(suite, key).ok_or(wrong)?);
+        }
+        if let Some(fault) = fault.filter(|_| keys.is_empty()) {
+            return Err(fault);
         }
         let is_secure = media.word(1).is_some_and(|word| word.contains("/SAVP"));
         if is_secure && keys.is_empty() {
@@ -360,26 +361,24 @@ pub enum SdpError {
 pub enum SdpFault {
     /// The connection has no IP address.
     Address,
-    /// Parameter sets are not base64.
-    Base64,
     /// The clock rate is not 90,000 Hz.
     ClockRate,
     /// The canonical name is empty, too long or contains control characters.
     Cname,
-    /// The key is not base64, has another length than its suite, or has an identifier.
+    /// The key is not base64, or has another length than its suite.
     Crypto,
     /// The frame rate is not a decimal number.
     FrameRate,
     /// The stream is H.265.
     H265,
+    /// The key has an identifier (MKI).
+    KeyIdentifier,
     /// The line does not begin with a letter and an equals sign.
     NoType,
     /// The origin has no numeric session identifier.
     Origin,
     /// The packetisation mode is interleaved.
     PacketisationMode,
-    /// The sequence or the picture parameter set is too short.
-    ParameterSets,
     /// The payload type is not in 0..=127.
     PayloadType,
     /// The UDP port is invalid.
@@ -396,22 +395,24 @@ impl fmt::Display for SdpFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Address => "write the address as IN IP4 or IN IP6 and a number, not a name",
-            Self::Base64 => "sprop-parameter-sets is not base64",
             Self::ClockRate => "the clock rate must be 90000",
             Self::Cname => "the canonical name must have 1 to 255 bytes and no control characters",
             Self::Crypto => {
-                "the key must be inline: and base64 of the suite's length, without an identifier"
+                "the key must be inline: and base64 of the suite's length"
             }
             Self::FrameRate => "the frame rate must be a decimal number such as 29.97",
             Self::H265 => "H.265 is not supported: have the sender encode H.264",
+            Self::KeyIdentifier => {
+                "keys with an identifier (MKI) are not supported: remove |NUMBER:LENGTH here and at \
+                the sender"
+            }
             Self::NoType => "a line must begin with a letter and =",
             Self::Origin => "the second word of the origin must be a number below 2^64",
             Self::PacketisationMode => {
                 "packetization-mode must be 0 or 1: configure the sender for one of them"
             }
-            Self::ParameterSets => "the sets of sprop-parameter-sets are too short",
             Self::PayloadType => "a payload type must be a number from 0 to 127",
-            Self::Port => "the port must be a number from 0 to 65535, without a count",
+            Self::Port => "the port must be a number from 0 to 65535, with a count of 1 at most",
             Self::Protocol => "the transport must be RTP/AVP, RTP/AVPF, RTP/SAVP or RTP/SAVPF",
             Self::SourceFilter => "a source filter must be incl, and list numeric addresses",
             Self::Ssrc => "a source identifier must be a number below 2^32",
@@ -429,9 +430,24 @@ fn split(text: &str) -> Option<(&str, &str)> {
         .find_map(|key| text.strip_prefix(key).map(|value| (key, value)))
 }
 
+/// Key of an `a=crypto` line.
+fn key(suite: CryptoSuite, line: Line<'_>) -> Result<Crypto, SdpError> {
+    let wrong = line.wrong(SdpFault::Crypto);
+    let inline = line.word(2).and_then(|word| word.strip_prefix("inline:"));
+    let mut parts = inline.ok_or(wrong)?.split('|');
+    let key = parts.next().and_then(base64::decode).ok_or(wrong)?;
+    // A lifetime may follow, but no key identifier, which would extend each packet.
+    if parts.any(|part| part.contains([':', ';'])) {
+        return Err(line.wrong(SdpFault::KeyIdentifier));
+    }
+    Crypto::new(suite, key).ok_or(wrong)
+}
+
 fn port_and_formats(media: Line<'_>) -> Result<(u16, Vec<PayloadType>), SdpError> {
+    // One port may be counted.
     let port = media
         .word(0)
+        .map(|word| word.strip_suffix("/1").unwrap_or(word))
         .and_then(parsed)
         .ok_or(media.wrong(SdpFault::Port))?;
     if !matches!(
@@ -466,7 +482,8 @@ fn address(line: Line<'_>) -> Result<IpAddr, SdpError> {
 /// Frame rate to three decimals; further digits are dropped.
 fn frame_rate(line: Line<'_>) -> Result<FrameRate, SdpError> {
     let wrong = line.wrong(SdpFault::FrameRate);
-    let (whole, part) = line.value.split_once('.').unwrap_or((line.value, "0"));
+    let value = line.value.trim();
+    let (whole, part) = value.split_once('.').unwrap_or((value, "0"));
     if part.is_empty() || !part.bytes().all(|digit| digit.is_ascii_digit()) {
         return Err(wrong);
     }

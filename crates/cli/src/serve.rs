@@ -3,6 +3,7 @@
 mod admission;
 mod catalogue;
 mod contained;
+mod interleaved;
 mod pacing;
 mod report;
 mod service;

@@ -7,7 +7,8 @@ use rtsp_types::{HeaderName, Request, Response, StatusCode, Version, headers};
 use tidegate_core::units::Time;
 
 use crate::host::{Host, SessionId};
-use crate::request::{Inbox, StreamError};
+use crate::request::{Inbox, Item, StreamError};
+use crate::transport::Channels;
 use answer::Answer;
 
 mod answer;
@@ -67,6 +68,9 @@ struct Session {
     id: SessionId,
     title: String,
     state: State,
+    /// Those of an interleaved stream.
+    channels: Option<Channels>,
+    /// Time of the last request, or of the last packet on these channels.
     last_request: Time,
 }
 
@@ -194,7 +198,16 @@ impl Connection {
     fn proceed(&mut self, now: Time, host: &mut dyn Host) {
         while !self.closing && self.output.len() < MAX_OUTPUT {
             match self.inbox.next() {
-                Ok(Some(request)) => {
+                Ok(Some(Item::Packet(channel))) => {
+                    self.begun = None;
+                    let is_of =
+                        |channels: Channels| [channels.rtp, channels.rtcp].contains(&channel);
+                    let mut sessions = self.sessions.iter_mut();
+                    if let Some(session) = sessions.find(|s| s.channels.is_some_and(is_of)) {
+                        session.last_request = now;
+                    }
+                }
+                Ok(Some(Item::Request(request))) => {
                     self.begun = None;
                     self.last_request = now;
                     self.answer(now, &request, host);

@@ -7,7 +7,7 @@ use rtsp_types::StatusCode;
 use tidegate_core::units::Time;
 
 use crate::description::Description;
-use crate::transport::ClientPorts;
+use crate::transport::ClientTransport;
 
 /// Titles, and the streams to the client of one connection.
 pub trait Host {
@@ -17,12 +17,12 @@ pub trait Host {
     /// The title does not exist, cannot be read, or cannot be sent to this client.
     fn describe(&mut self, title: &str) -> Result<Description, Refusal>;
 
-    /// Reserves a stream of a title to these ports of the client's host. Nothing is sent before
-    /// [`play`](Self::play).
+    /// Reserves a stream of a title to ports of the client's host, or in its connection. Nothing is
+    /// sent before [`play`](Self::play).
     ///
     /// # Errors
     /// As for [`describe`](Self::describe), or a limit is reached.
-    fn set_up(&mut self, title: &str, ports: ClientPorts) -> Result<Reserved, Refusal>;
+    fn set_up(&mut self, title: &str, transport: ClientTransport) -> Result<Reserved, Refusal>;
 
     /// Starts the stream, or continues it, at `from`; `None` is the present position.
     ///
@@ -72,7 +72,7 @@ impl fmt::Debug for SessionId {
 pub struct Reserved {
     /// The session.
     pub session: SessionId,
-    /// Ports that RTP and RTCP are sent from.
+    /// Ports that RTP and RTCP over UDP are sent from.
     pub server_ports: (u16, u16),
     /// SSRC of the media.
     pub ssrc: u32,

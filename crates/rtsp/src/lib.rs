@@ -6,7 +6,8 @@
 //! parsed here.
 //!
 //! A title has one video stream, which is sent over UDP to the host of the connection and to no
-//! other. Streams end with their connection.
+//! other, or interleaved in the connection: the owner of the socket writes its packets between the
+//! responses. Streams end with their connection.
 
 mod connection;
 mod description;
@@ -19,4 +20,6 @@ pub use connection::{Connection, Limits};
 pub use description::Description;
 pub use host::{Host, Playing, Refusal, Reserved, SessionId, Status};
 pub use range::{RangeError, start_of_range};
-pub use transport::{ClientPorts, Profile, TransportError, choose_transport};
+pub use transport::{
+    Channels, ClientPorts, ClientTransport, Profile, TransportError, choose_transport,
+};

@@ -2,6 +2,15 @@
 
 use rtsp_types::{Message, ParseError, Request};
 
+/// What a client sends.
+#[derive(Debug)]
+pub(crate) enum Item {
+    Request(Request<Vec<u8>>),
+    /// An interleaved packet, on this channel. Reports of the player are of no use: it gets all that
+    /// TCP delivers.
+    Packet(u8),
+}
+
 /// Bytes that no whole message has been read from.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
@@ -34,8 +43,8 @@ impl Inbox {
         self.bytes.is_empty()
     }
 
-    /// Takes the next whole request. Responses and interleaved data are skipped.
-    pub(crate) fn next(&mut self) -> Result<Option<Request<Vec<u8>>>, StreamError> {
+    /// Takes the next whole request or packet. Responses are skipped.
+    pub(crate) fn next(&mut self) -> Result<Option<Item>, StreamError> {
         loop {
             // Empty lines between messages.
             let blank = self.bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n'));
@@ -53,8 +62,10 @@ impl Inbox {
                 Ok((message, used)) => {
                     let message: Message<Vec<u8>> = message;
                     self.discard(used.max(1));
-                    if let Message::Request(request) = message {
-                        return Ok(Some(request));
+                    match message {
+                        Message::Request(request) => return Ok(Some(Item::Request(request))),
+                        Message::Data(data) => return Ok(Some(Item::Packet(data.channel_id()))),
+                        Message::Response(_) => {}
                     }
                 }
                 Err(ParseError::Incomplete(_)) => return self.incomplete(),
@@ -64,7 +75,7 @@ impl Inbox {
     }
 
     /// More bytes are needed, if there is room for them.
-    fn incomplete(&self) -> Result<Option<Request<Vec<u8>>>, StreamError> {
+    fn incomplete(&self) -> Result<Option<Item>, StreamError> {
         if self.room() == 0 {
             return Err(StreamError::TooLarge);
         }
@@ -104,7 +115,8 @@ mod tests {
             inbox.extend(bytes);
             loop {
                 match inbox.next() {
-                    Ok(Some(request)) => methods.push(request.method().clone()),
+                    Ok(Some(Item::Request(request))) => methods.push(request.method().clone()),
+                    Ok(Some(Item::Packet(channel))) => assert_eq!(channel, 1),
                     Ok(None) => break,
                     Err(error) => return (methods, Err(error)),
                 }

@@ -8,7 +8,7 @@ use super::Target;
 use tidegate_core::units::Time;
 use tidegate_core::wire::sdp::Sdp;
 use tidegate_rtsp::{
-    ClientPorts, Connection, Description, Host, Limits, Playing, Refusal, Reserved, SessionId,
+    ClientTransport, Connection, Description, Host, Limits, Playing, Refusal, Reserved, SessionId,
     Status,
 };
 
@@ -129,8 +129,11 @@ impl Host for Titles {
         Ok(Description { sdp, duration })
     }
 
-    fn set_up(&mut self, _: &str, ports: ClientPorts) -> Result<Reserved, Refusal> {
-        assert!(ports.rtp != 0 && ports.rtcp != 0);
+    fn set_up(&mut self, _: &str, transport: ClientTransport) -> Result<Reserved, Refusal> {
+        match transport {
+            ClientTransport::Udp(ports) => assert!(ports.rtp != 0 && ports.rtcp != 0),
+            ClientTransport::Interleaved(channels) => assert_ne!(channels.rtp, channels.rtcp),
+        }
         if self.refuses() {
             return Err(REFUSAL);
         }

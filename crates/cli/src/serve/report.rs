@@ -96,7 +96,7 @@ fn line(now: Time, stream: &Stream, state: &Snapshot) -> String {
     format!(
         "{:6.1} s  {}  {} at {:.1} s  {width}x{height}  {} of {}  loss {:.1} %  RTT {rtt}  {}{paused}",
         now.as_secs_f64(),
-        stream.client(),
+        stream.client,
         stream.name,
         state.position.as_secs_f64(),
         state.rate,
@@ -111,7 +111,7 @@ fn object(now: Time, streams: &Streams) -> Value {
         let video = &stream.title.renditions()[state.rendition];
         let millis = |span: std::time::Duration| rounded(span.as_secs_f64() * 1e3);
         json!({
-            "client": stream.client().to_string(),
+            "client": stream.client.to_string(),
             "title": stream.name,
             "position_s": rounded(state.position.as_secs_f64()),
             "rendition": video.path().file_name().map(|name| name.to_string_lossy()),

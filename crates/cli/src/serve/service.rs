@@ -1,6 +1,7 @@
 //! RTSP connections: titles and streams as the host of each.
 
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +13,12 @@ use tidegate_core::wire::sdp::{Feedback, Sdp};
 use tidegate_live::tcp::{Service, ServiceRefusal};
 use tidegate_media::Title;
 use tidegate_rtsp::{
-    ClientPorts, Connection, Description, Host, Limits, Playing, Refusal, Reserved, SessionId,
+    ClientTransport, Connection, Description, Host, Limits, Playing, Refusal, Reserved, SessionId,
     Status,
 };
 
 use super::catalogue::{Catalogue, TitleFault};
+use super::interleaved::Relay;
 use super::streams::Streams;
 
 /// The RTSP server.
@@ -36,6 +38,21 @@ pub(super) struct Client {
     peer: SocketAddr,
     /// Round-trip time of the connection, if known.
     rtt: Option<Duration>,
+    /// Ends of the interleaved streams.
+    relays: Vec<Relay>,
+    /// Packet of one of them that is being written, the session, and the number of written bytes.
+    packet: Vec<u8>,
+    packet_of: Option<SessionId>,
+    written: usize,
+    /// Time from which on it is written.
+    since: Time,
+}
+
+impl Client {
+    /// Time at which the connection is given up, because it takes no packet.
+    fn stuck_at(&self) -> Option<Time> {
+        (!self.packet.is_empty()).then(|| self.since + STUCK)
+    }
 }
 
 impl RtspService {
@@ -72,6 +89,7 @@ impl RtspService {
             local: client.local,
             peer: client.peer,
             rtt: client.rtt,
+            relays: &mut client.relays,
         };
         input(&mut client.connection, &mut host);
     }
@@ -97,6 +115,11 @@ impl Service for RtspService {
             local,
             peer,
             rtt: None,
+            relays: Vec::new(),
+            packet: Vec::new(),
+            packet_of: None,
+            written: 0,
+            since: Time::ZERO,
         }
     }
 
@@ -123,16 +146,52 @@ impl Service for RtspService {
     }
 
     fn output<'a>(&self, client: &'a Client) -> &'a [u8] {
-        client.connection.output()
+        match client.packet.get(client.written..) {
+            Some(rest) if !rest.is_empty() => rest,
+            _ => client.connection.output(),
+        }
+    }
+
+    fn sources(&self, client: &Client) -> Vec<RawFd> {
+        client.relays.iter().map(Relay::source).collect()
+    }
+
+    fn load(&mut self, now: Time, client: &mut Client) -> bool {
+        client.since = now;
+        let packet = &mut client.packet;
+        let loaded = client.relays.iter().find(|relay| relay.read(packet));
+        client.packet_of = loaded.map(|relay| relay.session);
+        loaded.is_some()
     }
 
     fn on_written(&mut self, now: Time, client: &mut Client, count: usize) {
+        if !client.packet.is_empty() {
+            client.written += count;
+            if client.written >= client.packet.len() {
+                let mut relays = client.relays.iter_mut();
+                // The session may have ended since.
+                if let Some(relay) = relays.find(|relay| client.packet_of == Some(relay.session)) {
+                    relay.on_accepted(now, &client.packet);
+                }
+                client.packet.clear();
+                client.written = 0;
+            }
+            return;
+        }
         self.with(now, client, |connection, host| {
             connection.on_written(now, count, host);
         });
     }
 
     fn on_timeout(&mut self, now: Time, client: &mut Client) {
+        for relay in &mut client.relays {
+            relay.on_timeout(now);
+        }
+        if client.stuck_at().is_some_and(|at| at <= now) {
+            client.packet.clear();
+            client.written = 0;
+            self.with(now, client, |connection, host| connection.close(host));
+        }
         self.with(now, client, |connection, host| {
             connection.on_timeout(now, host);
         });
@@ -140,7 +199,9 @@ impl Service for RtspService {
 
     fn next_timeout(&self, client: &Client) -> Option<Time> {
         let last_received = |session| self.streams.last_received(session);
-        client.connection.next_timeout(&last_received)
+        let reports = client.relays.iter().filter_map(Relay::next_timeout);
+        let own = client.connection.next_timeout(&last_received);
+        reports.chain(own).chain(client.stuck_at()).min()
     }
 
     fn is_over(&self, client: &Client) -> bool {
@@ -159,6 +220,7 @@ struct ClientHost<'a> {
     local: SocketAddr,
     peer: SocketAddr,
     rtt: Option<Duration>,
+    relays: &'a mut Vec<Relay>,
 }
 
 impl ClientHost<'_> {
@@ -222,15 +284,17 @@ impl Host for ClientHost<'_> {
         Ok(Description { sdp, duration })
     }
 
-    fn set_up(&mut self, name: &str, ports: ClientPorts) -> Result<Reserved, Refusal> {
+    fn set_up(&mut self, name: &str, transport: ClientTransport) -> Result<Reserved, Refusal> {
         let title = self.title(name)?;
-        let ends = (self.local.ip(), self.peer.ip());
-        let reserved = self.service.streams.reserve((name, title), ends, ports);
+        let ends = (self.local.ip(), self.peer);
+        let reserved = self.service.streams.reserve((name, title), ends, transport);
         if let Err(refusal) = &reserved {
             let line = format!("{} asks for {name:?}: {}", self.peer, refusal.why);
             self.service.log(self.now, &line);
         }
-        reserved
+        let (reserved, relay) = reserved?;
+        self.relays.extend(relay);
+        Ok(reserved)
     }
 
     fn play(&mut self, session: SessionId, from: Option<Duration>) -> Result<Playing, Refusal> {
@@ -243,9 +307,13 @@ impl Host for ClientHost<'_> {
 
     fn tear_down(&mut self, session: SessionId) {
         self.service.streams.tear_down(session);
+        self.relays.retain(|relay| relay.session != session);
     }
 
     fn last_received(&self, session: SessionId) -> Option<Time> {
         self.service.streams.last_received(session)
     }
 }
+
+/// As long as a stream waits for an answer (`SenderConfig::patience`).
+const STUCK: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tidegate_core::controller::ControllerConfig;
 use tidegate_core::session::config::{
     KnownPath, MEDIA_TYPE, SenderConfig, Streams as SessionStreams,
 };
+use tidegate_core::session::relay_reports::RelayReports;
 use tidegate_core::session::sender::MediaSender;
 use tidegate_core::session::setup::RateSetup;
 use tidegate_core::units::{Bytes, Rate, Time};
@@ -26,9 +27,10 @@ use tidegate_live::driver::StopFlag;
 use tidegate_live::entropy;
 use tidegate_live::udp::{Socket, bind_pair};
 use tidegate_media::Title;
-use tidegate_rtsp::{ClientPorts, Playing, Refusal, Reserved, SessionId, Status};
+use tidegate_rtsp::{ClientPorts, ClientTransport, Playing, Refusal, Reserved, SessionId, Status};
 
 use super::admission::{self, Spenders, StartKind};
+use super::interleaved::Relay;
 use super::source::Source;
 use super::stream::{self, RunningStream, Snapshot};
 use super::threads::StreamThreads;
@@ -80,8 +82,9 @@ pub(super) struct Totals {
 /// A stream of a session.
 #[derive(Debug)]
 pub(super) struct Stream {
-    pub(super) client: IpAddr,
-    pub(super) ports: ClientPorts,
+    /// Where the packets arrive, or the connection that they are interleaved in.
+    pub(super) client: SocketAddr,
+    is_interleaved: bool,
     pub(super) name: String,
     pub(super) title: Arc<Title>,
     pub(super) start: StartKind,
@@ -140,27 +143,39 @@ impl Streams {
         self.open.values()
     }
 
-    /// Reserves a stream from `local` to ports of `client`.
+    /// Reserves a stream from `local` to the client of a connection, with the end of the stream at
+    /// this connection if it is interleaved.
     pub(super) fn reserve(
         &mut self,
         (name, title): (&str, Arc<Title>),
-        (local, client): (IpAddr, IpAddr),
-        ports: ClientPorts,
-    ) -> Result<Reserved, Refusal> {
+        (local, peer): (IpAddr, SocketAddr),
+        transport: ClientTransport,
+    ) -> Result<(Reserved, Option<Relay>), Refusal> {
         let all = self.open.len() + self.ending.len();
-        let network = network(client);
+        let network = network(peer.ip());
         let streams = self.open.values().chain(&self.ending);
-        let of_client = streams.filter(|stream| self::network(stream.client) == network);
+        let of_client = streams.filter(|stream| self::network(stream.client.ip()) == network);
         if all >= self.settings.streams || of_client.count() >= self.settings.of_client {
             return Err(unavailable("too many streams"));
         }
-        let opened = sockets(local, client, ports);
-        let (sockets, server_ports) = opened.map_err(|_| unavailable("no free ports"))?;
         let session = session_id().map_err(|_| unavailable("no random numbers"))?;
-        let ssrc = secret_seed().stream("ssrc").next_u32();
+        let mut rng = secret_seed().stream("ssrc");
+        let ssrc = rng.next_u32();
+        let no_ports = |_| unavailable("no free ports");
+        let (client, sockets, server_ports, relay) = match transport {
+            ClientTransport::Udp(ports) => {
+                let opened = sockets(local, peer.ip(), ports).map_err(no_ports)?;
+                ((peer.ip(), ports.rtp).into(), opened.0, opened.1, None)
+            }
+            ClientTransport::Interleaved(channels) => {
+                let reports = RelayReports::new(rng.next_u32(), ssrc, self.epoch);
+                let (relay, socket) = Relay::new(session, channels, reports).map_err(no_ports)?;
+                (peer, vec![socket], (0, 0), Some(relay))
+            }
+        };
         let stream = Stream {
             client,
-            ports,
+            is_interleaved: relay.is_some(),
             name: name.to_owned(),
             title,
             start: StartKind::Slow,
@@ -168,11 +183,12 @@ impl Streams {
             state: State::Reserved(sockets),
         };
         self.open.insert(session, stream);
-        Ok(Reserved {
+        let reserved = Reserved {
             session,
             server_ports,
             ssrc,
-        })
+        };
+        Ok((reserved, relay))
     }
 
     /// Starts or continues a stream. `rtt` is the round-trip time of the RTSP connection.
@@ -191,11 +207,12 @@ impl Streams {
         if let State::Running(running) = &stream.state {
             return self.resume(stream, running, from);
         }
-        let client = stream.client;
+        // What is known of paths is about UDP, and TCP would add what is not.
+        let client = (!stream.is_interleaved).then_some(stream.client.ip());
         let (start, prior) = self.start_kind(client, rtt);
         let stream = self.open.get(&session).ok_or_else(gone)?;
         let sender = self.sender(stream, now, prior);
-        let learner = self.known.as_ref().map(|known| known.learner(client));
+        let known = self.known.as_ref().zip(client);
         let from = from.unwrap_or_default();
         let opened = StopFlag::new().map_err(anyhow::Error::from);
         let opened = opened.and_then(|stop| {
@@ -218,7 +235,7 @@ impl Streams {
             return Err(gone());
         };
         let sockets = std::mem::take(sockets);
-        let sides = (source, learner);
+        let sides = (source, known.map(|(known, client)| known.learner(client)));
         let (driven, running) = stream::Stream::new(sender, sides, (now, stop.clone()));
         let started = self.threads.start(driven, sockets, stop);
         started.map_err(|error| {
@@ -228,8 +245,8 @@ impl Streams {
         })?;
         stream.state = State::Running(running);
         stream.start = start;
-        let (client, start) = (stream.client(), start.text());
-        say(format_args!("{client} plays {}, {start}", stream.name));
+        let (client, start, how) = (stream.client, start.text(), stream.how());
+        say(format_args!("{client} plays {}{how}, {start}", stream.name));
         Ok(Playing {
             from,
             end: Some(end),
@@ -326,13 +343,13 @@ impl Streams {
         admission::refusal(&found, needed, quantile)
     }
 
-    /// How a stream to `client` starts, and what it starts from.
+    /// How a stream to `client` over UDP starts, and what it starts from.
     fn start_kind(
         &mut self,
-        client: IpAddr,
+        client: Option<IpAddr>,
         rtt: Option<Duration>,
     ) -> (StartKind, Option<(Prior, Duration)>) {
-        let Some(known) = &self.known else {
+        let (Some(known), Some(client)) = (&self.known, client) else {
             return (StartKind::Slow, None);
         };
         let Some(found) = known.predict(client) else {
@@ -346,7 +363,7 @@ impl Streams {
             Ok(rtt) => rtt,
             Err(why) => return (StartKind::Unused(why), None),
         };
-        let is_of_cloud = |stream: &&Stream| Cloud::of(stream.client) == Cloud::of(client);
+        let is_of_cloud = |stream: &&Stream| Cloud::of(stream.client.ip()) == Cloud::of(client);
         let running = self.open.values().filter(is_of_cloud).count();
         if !self.spenders.admit(self.clock.now(), client, running) {
             return (StartKind::Unused("others start from it"), None);
@@ -394,9 +411,13 @@ impl Stream {
         }
     }
 
-    /// Address of the client, for messages.
-    pub(super) fn client(&self) -> std::net::SocketAddr {
-        (self.client, self.ports.rtp).into()
+    /// Transport, for messages.
+    fn how(&self) -> &'static str {
+        if self.is_interleaved {
+            ", over TCP"
+        } else {
+            ""
+        }
     }
 
     /// Reports the result of a stream that has ended.
@@ -419,7 +440,7 @@ impl Stream {
         };
         say(format_args!(
             "{} leaves {}: {} sent, {dropped} dropped{why}",
-            self.client(),
+            self.client,
             self.name,
             counted(sent, "frame"),
         ));

@@ -6,6 +6,7 @@ mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod program;
 
+mod interleaved;
 mod players;
 
 use std::fs;
@@ -192,7 +193,7 @@ fn bad_requests_have_their_status_and_harm_no_stream() {
     let mut viewer = Client::connect(server.port);
     viewer.play("clip.h264");
     let mut client = Client::connect(server.port);
-    let setup = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+    let setup = "Transport: RTP/SAVP;unicast;client_port=5000-5001\r\n";
     let elsewhere = "Transport: RTP/AVP;unicast;destination=127.0.0.2;client_port=5000-5001\r\n";
     for (method, title, headers, status) in [
         ("DESCRIBE", "none.h264", "", 404),

@@ -17,6 +17,7 @@ mod probes;
 pub mod receiver;
 pub mod receiver_reports;
 pub mod receiver_stats;
+pub mod relay_reports;
 pub mod reordering;
 mod report_clock;
 pub mod sender;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::Duration;
 use std::{fmt, mem};
 
 use tidegate_core::units::Time;
 
 use super::listener::{is_shortage, network};
-use super::socket::poll;
+use super::socket::{poll, set_unsent};
 use crate::driver::RunLimits;
 use crate::netns::check;
 
@@ -40,6 +40,16 @@ pub trait Service {
 
     /// The first `count` bytes of the output were sent.
     fn on_written(&mut self, now: Time, connection: &mut Self::Connection, count: usize);
+
+    /// Sockets with packets that leave over this connection, between its own messages.
+    fn sources(&self, _: &Self::Connection) -> Vec<RawFd> {
+        Vec::new()
+    }
+
+    /// Adds the next of these packets to the output, which is empty. Returns whether there is one.
+    fn load(&mut self, _now: Time, _: &mut Self::Connection) -> bool {
+        false
+    }
 
     /// The deadline of [`next_timeout`](Self::next_timeout) has passed.
     fn on_timeout(&mut self, now: Time, connection: &mut Self::Connection);
@@ -132,7 +142,12 @@ impl<C: fmt::Debug> Connections<C> {
             self.listener.as_raw_fd()
         };
         let mut polled = vec![(listener, libc::POLLIN)];
-        polled.extend(self.open.iter().map(|open| open.interest(service)));
+        let mut counts = Vec::with_capacity(self.open.len());
+        for open in &self.open {
+            let before = polled.len();
+            polled.extend(open.interest(service));
+            counts.push(polled.len() - before);
+        }
         let leaving = self.leaving.iter();
         polled.extend(leaving.map(|leaving| (leaving.stream.as_raw_fd(), libc::POLLIN)));
         let due = self
@@ -144,9 +159,14 @@ impl<C: fmt::Debug> Connections<C> {
         let wake = due.chain(resumed).chain(leaves).min().unwrap_or(until);
         let events = poll(&polled, &conditions.stop, now, wake.min(until))?;
         let now = conditions.clock.now();
-        let (open, leaving) = events[1..].split_at(self.open.len());
-        let leaving: Vec<bool> = leaving.iter().map(|events| *events != 0).collect();
-        let ready: Vec<bool> = open.iter().map(|events| *events != 0).collect();
+        let mut rest = &events[1..];
+        let ready = counts.into_iter().map(|count| {
+            let (own, others) = rest.split_at(count);
+            rest = others;
+            own[0] != 0
+        });
+        let ready: Vec<bool> = ready.collect();
+        let leaving: Vec<bool> = rest.iter().map(|events| *events != 0).collect();
         self.serve(service, now, &ready);
         self.leave(now, &leaving);
         if events[0] != 0 {
@@ -224,7 +244,10 @@ impl<C: fmt::Debug> Connections<C> {
                 service.on_refused(now, peer, refusal);
                 continue;
             }
-            let configured = stream.set_nonblocking(true);
+            let configured = stream
+                .set_nonblocking(true)
+                .and_then(|()| stream.set_nodelay(true))
+                .and_then(|()| set_unsent(&stream, UNSENT));
             let Ok(local) = configured.and_then(|()| stream.local_addr()) else {
                 continue;
             };
@@ -252,14 +275,19 @@ impl<C: fmt::Debug> Connections<C> {
 }
 
 impl<C> Open<C> {
-    /// Descriptor and the events to wait for.
-    fn interest<S: Service<Connection = C>>(&self, service: &S) -> (libc::c_int, libc::c_short) {
+    /// Descriptors and the events to wait for; that of the connection is the first.
+    fn interest<S: Service<Connection = C>>(&self, service: &S) -> Vec<(RawFd, libc::c_short)> {
         let input = service.room(&self.state) > 0;
         let output = !service.output(&self.state).is_empty();
         let events = [(input, libc::POLLIN), (output, libc::POLLOUT)];
         let events = events.iter().filter(|(wanted, _)| *wanted);
         let events = events.fold(0, |sum, (_, event)| sum | event);
-        (self.stream.as_raw_fd(), events)
+        let mut interest = vec![(self.stream.as_raw_fd(), events)];
+        if !output {
+            let sources = service.sources(&self.state);
+            interest.extend(sources.into_iter().map(|source| (source, libc::POLLIN)));
+        }
+        interest
     }
 
     /// Reads and writes what is possible. An error is the end of the connection.
@@ -286,12 +314,17 @@ impl<C> Open<C> {
                 }
             }
         }
-        while !service.output(&self.state).is_empty() {
-            match self.stream.write(service.output(&self.state)) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => service.on_written(now, &mut self.state, count),
-                Err(e) if is_temporary(&e) => break,
-                Err(e) => return Err(e),
+        for _ in 0..BATCH {
+            while !service.output(&self.state).is_empty() {
+                match self.stream.write(service.output(&self.state)) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(count) => service.on_written(now, &mut self.state, count),
+                    Err(e) if is_temporary(&e) => return Ok(()),
+                    Err(e) => return Err(e),
+                }
+            }
+            if !service.load(now, &mut self.state) {
+                break;
             }
         }
         Ok(())
@@ -324,7 +357,9 @@ fn is_temporary(error: &io::Error) -> bool {
     )
 }
 
-/// Connections accepted in one turn.
+/// Bytes that wait in the kernel unsent: three packets. The others wait where they can be dropped.
+const UNSENT: u32 = 4_096;
+/// Connections accepted in one turn, and packets of a connection.
 const BATCH: usize = 16;
 /// Time without connections after a shortage of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);

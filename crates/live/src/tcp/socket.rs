@@ -459,6 +459,15 @@ pub(super) fn poll(
     Ok(fds.iter().skip(1).map(|fd| fd.revents).collect())
 }
 
+/// Limits the unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`).
+pub(super) fn set_unsent(stream: &TcpStream, bytes: u32) -> io::Result<()> {
+    set(
+        stream.as_raw_fd(),
+        libc::TCP_NOTSENT_LOWAT,
+        &bytes.to_ne_bytes(),
+    )
+}
+
 fn set(fd: RawFd, option: libc::c_int, value: &[u8]) -> io::Result<()> {
     set_at(fd, libc::IPPROTO_TCP, option, value)
 }

@@ -7,7 +7,7 @@ use super::{Connection, Session, State, header};
 use crate::description::{CONTROL, npt};
 use crate::host::{Host, Playing, Refusal, SessionId};
 use crate::range::start_of_range;
-use crate::transport::{TransportError, choose_transport};
+use crate::transport::{ClientTransport, TransportError, choose_transport};
 
 /// A response without the headers that all responses have.
 #[derive(Debug)]
@@ -100,8 +100,9 @@ impl Connection {
             Method::Play => self.play(now, request, host),
             Method::Pause => self.pause(now, request, host),
             Method::Teardown => self.tear_down(now, request, host),
-            Method::GetParameter => {
-                // Without a body it shows that the client still runs (RFC 2326 section 10.8).
+            Method::GetParameter | Method::SetParameter => {
+                // Without a body it shows that the client still runs (RFC 2326 section 10.8). Some
+                // clients use the other method.
                 self.touch(now, request);
                 if request.body().is_empty() {
                     Ok(Answer::of(StatusCode::Ok))
@@ -109,7 +110,7 @@ impl Connection {
                     Err(StatusCode::ParameterNotUnderstood.into())
                 }
             }
-            Method::Announce | Method::Record | Method::SetParameter | Method::Redirect => {
+            Method::Announce | Method::Record | Method::Redirect => {
                 let refused = Answer::of(StatusCode::MethodNotAllowed);
                 Err(refused.with(headers::ALLOW, METHODS))
             }
@@ -130,10 +131,12 @@ impl Connection {
         }
         let (title, _) = title_of(request)?;
         let transport = header(request, &headers::TRANSPORT).unwrap_or_default();
-        let ports = choose_transport(transport, self.client).map_err(|error| match error {
+        let taken: Vec<_> = self.sessions.iter().filter_map(|s| s.channels).collect();
+        let chosen = choose_transport(transport, self.client, &taken);
+        let chosen = chosen.map_err(|error| match error {
             TransportError::Unsupported => Answer::because(
                 StatusCode::UnsupportedTransport,
-                "only RTP over UDP to ports of the client",
+                "only RTP over UDP to ports of the client, or interleaved (RTP/AVP/TCP)",
             ),
             TransportError::OtherDestination => StatusCode::DestinationProhibited.into(),
         })?;
@@ -141,20 +144,30 @@ impl Connection {
             let why = "too many sessions of this connection";
             return Err(Answer::because(StatusCode::ServiceUnavailable, why));
         }
-        let reserved = host.set_up(&title, ports)?;
+        let reserved = host.set_up(&title, chosen)?;
         let ((rtp, rtcp), ssrc) = (reserved.server_ports, reserved.ssrc);
-        let transport = format!(
-            "{};unicast;client_port={}-{};server_port={rtp}-{rtcp};ssrc={ssrc:08X}",
-            ports.profile.name(),
-            ports.rtp,
-            ports.rtcp,
-        );
+        let (transport, channels) = match chosen {
+            ClientTransport::Udp(ports) => {
+                let client = format!("client_port={}-{}", ports.rtp, ports.rtcp);
+                let server = format!("server_port={rtp}-{rtcp}");
+                let profile = ports.profile.name();
+                (format!("{profile};unicast;{client};{server}"), None)
+            }
+            ClientTransport::Interleaved(channels) => {
+                let (rtp, rtcp) = (channels.rtp, channels.rtcp);
+                let profile = channels.profile.name();
+                let transport = format!("{profile}/TCP;unicast;interleaved={rtp}-{rtcp}");
+                (transport, Some(channels))
+            }
+        };
+        let transport = format!("{transport};ssrc={ssrc:08X}");
         let timeout = self.limits.session.as_secs();
         let session = format!("{};timeout={timeout}", reserved.session);
         self.sessions.push(Session {
             id: reserved.session,
             title,
             state: State::Ready,
+            channels,
             last_request: now,
         });
         Ok(Answer::of(StatusCode::Ok)
@@ -170,6 +183,13 @@ impl Connection {
     ) -> Result<Answer, Answer> {
         let (_, base) = title_of(request)?;
         let session = self.session_of_title(now, request)?;
+        let scale = header(request, &headers::SCALE);
+        if scale.is_some_and(|scale| !scale.parse::<f64>().is_ok_and(f64::is_finite)) {
+            return Err(Answer::because(
+                StatusCode::BadRequest,
+                "Scale is no number",
+            ));
+        }
         let from = match header(request, &headers::RANGE) {
             Some(range) => start_of_range(range).map_err(|_| StatusCode::InvalidRange)?,
             None => None,
@@ -184,8 +204,8 @@ impl Connection {
             let info = format!("url={base}{CONTROL};seq={sequence};rtptime={timestamp}");
             answer = answer.with(headers::RTP_INFO, info);
         }
-        if header(request, &headers::SCALE).is_some() {
-            // The only speed.
+        if scale.is_some() {
+            // The speed that is used, the only one (RFC 2326 section 12.34).
             answer = answer.with(headers::SCALE, "1");
         }
         Ok(answer)
@@ -315,5 +335,6 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-const METHODS: &str = "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER";
+const METHODS: &str =
+    "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER";
 const LONGEST_REASON: usize = 200;

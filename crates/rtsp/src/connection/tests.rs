@@ -7,7 +7,7 @@ use tidegate_core::wire::sdp::Sdp;
 use super::*;
 use crate::description::Description;
 use crate::host::{Playing, Refusal, Reserved, Status};
-use crate::transport::ClientPorts;
+use crate::transport::ClientTransport;
 
 /// A host with the title `news`, and another one that cannot be read.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Host for Titles {
         Ok(Description { sdp, duration })
     }
 
-    fn set_up(&mut self, title: &str, _: ClientPorts) -> Result<Reserved, Refusal> {
+    fn set_up(&mut self, title: &str, _: ClientTransport) -> Result<Reserved, Refusal> {
         self.describe(title)?;
         self.next += 1;
         let session = SessionId(self.next);
@@ -195,7 +195,7 @@ fn wrong_requests_have_their_status() {
         ("SETUP rtsp://h/news/video", "", 461),
         (
             "SETUP rtsp://h/news/video",
-            "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n",
+            "Transport: RTP/SAVP;unicast;client_port=5000-5001\r\n",
             461,
         ),
         (
@@ -212,7 +212,7 @@ fn wrong_requests_have_their_status() {
         ),
         ("TEARDOWN rtsp://h/news", "", 454),
         ("RECORD rtsp://h/news", "", 405),
-        ("SET_PARAMETER rtsp://h/news", "", 405),
+        ("ANNOUNCE rtsp://h/news", "", 405),
         ("DANCE rtsp://h/news", "", 501),
     ] {
         let mut client = Dialogue::new();
@@ -336,4 +336,54 @@ fn malformed_bytes_end_the_connection() {
     is(&client.send(&endless), 413);
     assert!(client.connection.is_over());
     assert_eq!(client.connection.room(), 0);
+}
+
+#[test]
+fn streams_are_interleaved_in_the_connection() {
+    let mut client = Dialogue::new();
+    let answer = client.ask(
+        "SETUP rtsp://h/news/video",
+        "Transport: RTP/AVP/TCP;unicast;interleaved=2-3\r\n",
+    );
+    is(&answer, 200);
+    let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=2-3;ssrc=00001234\r\n";
+    assert!(answer.contains(transport), "{answer}");
+    let answer = client.ask("SETUP rtsp://h/news/video", "Transport: RTP/AVP/TCP\r\n");
+    assert!(answer.contains("interleaved=0-1;"), "{answer}");
+    // Reports on the channels of the first session keep it alive.
+    client.wait(50);
+    client.send("$\x03\x00\x02xy");
+    client.wait(70);
+    assert_eq!(client.connection.sessions(), 1);
+    client.wait(111);
+    assert_eq!(client.connection.sessions(), 0);
+}
+
+#[test]
+fn empty_parameters_and_speeds_are_answered() {
+    let mut client = Dialogue::new();
+    for method in ["GET_PARAMETER", "SET_PARAMETER"] {
+        is(&client.ask(&format!("{method} rtsp://h/news"), ""), 200);
+        let body = format!("{method} * RTSP/1.0\r\nCSeq: 5\r\nContent-Length: 2\r\n\r\nab");
+        is(&client.send(&body), 451);
+    }
+    let answer = client.ask(
+        "SETUP rtsp://h/news/video",
+        "Transport: RTP/AVP;client_port=5000-5001\r\n",
+    );
+    is(&answer, 200);
+    let (_, rest) = answer.split_once("Session: ").unwrap();
+    let session = &rest[..32];
+    for (scale, status) in [
+        ("2.0", 200),
+        ("-1", 200),
+        ("1", 200),
+        ("fast", 400),
+        ("NaN", 400),
+    ] {
+        let named = format!("Session: {session}\r\nScale: {scale}\r\n");
+        let answer = client.ask("PLAY rtsp://h/news", &named);
+        is(&answer, status);
+        assert_eq!(answer.contains("Scale: 1\r\n"), status == 200, "{answer}");
+    }
 }

@@ -1,9 +1,10 @@
 //! Common parts of sending and receiving over a real network: random names, the run folder, frame
 //! counts, picture sizes and frame rates.
 
-mod intervals;
 mod json;
+mod reporter;
 mod run_folder;
+mod sent;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,9 +20,10 @@ use tidegate_core::wire::rtcp::Cname;
 use tidegate_media::Size;
 use tidegate_record::{FlowInfo, Manifest, World};
 
-pub(crate) use intervals::{Interval, Intervals};
 pub(crate) use json::{JsonArgs, JsonLines, rounded};
+pub(crate) use reporter::{Interval, Reporter};
 pub(crate) use run_folder::{Folder, claim, totals};
+pub(crate) use sent::{SentReport, SentRows};
 use tidegate_console::context::since_1970;
 use tidegate_console::progress::counted;
 

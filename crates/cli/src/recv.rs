@@ -1,11 +1,12 @@
 //! `tidegate recv`: receives a stream over RTP or TCP.
 
 pub(crate) mod address;
-mod keep;
 pub(crate) mod numbering;
 mod pipe;
+mod player;
+mod recording;
 mod report;
-mod tcp;
+pub(crate) mod tcp;
 mod unexpected;
 mod viewer;
 mod window;
@@ -26,7 +27,7 @@ use tidegate_core::units::Time;
 use tidegate_core::wire::payload;
 use tidegate_core::wire::rtp::PayloadType;
 use tidegate_core::wire::sdp::Sdp;
-use tidegate_live::driver::drive;
+use tidegate_live::driver::{StopFlag, drive};
 use tidegate_record::{FlowInfo, Side};
 use tidegate_secure::SecureEndpoint;
 
@@ -35,13 +36,17 @@ use crate::live::{self, Folder, JsonArgs, Transport};
 use crate::security::{self, Protection, SecurityArgs};
 use crate::send::source;
 use crate::tcp::encryption::TlsArgs;
-use report::Reporter;
+use numbering::Numbering;
+use player::Player;
+use recording::Recording;
+use report::Report;
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::exit::EnvironmentError;
 use tidegate_console::progress::say;
 use unexpected::{Adviser, Expected, Unexpected};
 use viewer::{Viewer, Watch};
+use window::Window;
 
 /// Arguments of `tidegate recv`.
 #[derive(Debug, clap::Args)]
@@ -166,14 +171,17 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     let fps = args.fps.or(described).unwrap_or(FrameRate::fps(30));
     let context = LiveContext::enter()?;
     let folder = folder(args, &format!("receive at port {port}"), fps)?;
-    let viewer = viewer(args, payload::codec(types.0), fps, &context)?;
     let expected = if sdp.is_some() {
         Expected::Described(types.0)
     } else {
         Expected::Default(types.0)
     };
     let adviser = Adviser::new(unexpected.clone(), expected);
-    let mut reporter = Reporter::new(args, port, local_only, fps, folder, viewer, adviser)?;
+    let recording = Recording::create(args.out.as_deref())?;
+    let numbering = Numbering::of_datagrams(fps);
+    let mut player = Player::new(args, numbering, folder, recording);
+    player.viewer = viewer_of(args, payload::codec(types.0), fps, None, &context.stop)?;
+    let mut report = Report::new(player, port, local_only, adviser);
     let mut rng = context::secret_seed().stream("session");
     let config = receiver_config(args, sdp.as_ref(), &context, &mut rng);
     let receiver = MediaReceiver::new(config);
@@ -188,8 +196,8 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         &mut (),
         |receiver, now| {
             let receiver = receiver.inner_mut();
-            reporter.turn(receiver, now);
-            let unread = reporter.is_unread().then_some(Left::Unread);
+            report.turn(receiver, now);
+            let unread = report.is_unread().then_some(Left::Unread);
             let interrupts = context.interrupts.count();
             left = left
                 .or(unread)
@@ -201,10 +209,7 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
         },
     );
     let rejected = receiver.counts().rejected;
-    let finished = reporter.finish(receiver.inner_mut(), rejected, &context)?;
-    // A failure of the stream is more important than one of the output.
-    let printed = args.json.print(finished.summary.as_ref());
-    finished.recording?;
+    let printed = report.finish(receiver.inner_mut(), rejected, &context)?;
     ended?;
     let advice = unexpected.advice(expected);
     let code = verdict(args, left, &receiver, port, advice.as_deref())?;
@@ -312,23 +317,25 @@ fn verdict(
     }
 }
 
-/// Thread that compares the pictures, if a reference is given.
-fn viewer(
+/// Thread that decodes the pictures, if they are compared or shown.
+fn viewer_of(
     args: &RecvArgs,
     codec: Codec,
     rate: FrameRate,
-    context: &LiveContext,
+    window: Option<Window>,
+    stop: &StopFlag,
 ) -> Result<Option<Viewer>> {
-    let Some(reference) = args.reference.as_deref() else {
+    let reference = args.reference.as_deref();
+    if reference.is_none() && window.is_none() {
         return Ok(None);
-    };
+    }
     let watch = Watch {
-        reference: Some(reference),
-        window: None,
+        reference,
+        window,
         decoder: args.decoding.config(codec),
         rate,
     };
-    Viewer::start(watch, context.stop.clone()).map(Some)
+    Viewer::start(watch, stop.clone()).map(Some)
 }
 
 /// Run folder of a run called `name`.

@@ -7,7 +7,6 @@ pub(crate) mod tcp;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,7 +28,7 @@ use tidegate_core::wire::payload;
 use tidegate_core::wire::sdp::{Crypto, CryptoSuite, Feedback, Sdp, Source};
 use tidegate_live::driver::{DriveError, drive};
 use tidegate_live::encoder_thread::EncoderThread;
-use tidegate_record::{FlowInfo, Side, Summary};
+use tidegate_record::{FlowInfo, Side};
 use tidegate_secure::SecureEndpoint;
 
 use crate::encoder_speed::Timed;
@@ -38,7 +37,7 @@ use crate::live::{self, Folder, JsonArgs, Limits, TraceBuffer, Transport};
 use crate::security::{self, Protection, SecurityArgs};
 use crate::tcp::TcpArgs;
 use addresses::{Route, check_target};
-use report::Reporter;
+use report::Report;
 use source::{Encoding, InputArgs, OpenedSource};
 use tidegate_console::arguments;
 use tidegate_console::context::{self, LiveContext};
@@ -170,79 +169,26 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let pipe = EncoderThread::start(encoder, around.stop.clone())
         .context("cannot start the encoder thread")?;
     let mut stream = protection.sender(Streamer::new(sender, pipe))?;
-    let mut reporter = Reporter::new(args, &opened.what, &route, folder, pace);
-    reporter.protection = args.packet_size - inner_size;
-    let Route { mut sockets, peer } = route;
-    let mut session = Session {
-        reporter,
-        knowledge,
-        shutdown: Shutdown::default(),
-    };
     let events = TraceBuffer::default();
+    let mut report = Report::new(args, &opened.what, &route, folder, pace, &events);
+    report.knowledge = knowledge;
+    report.protection = args.packet_size - inner_size;
+    let Route { mut sockets, peer } = route;
     let ended = drive(
         &mut stream,
         &mut sockets,
         &around.conditions(),
         &mut rng,
         &mut &events,
-        |stream, now| session.turn(stream, now, around.interrupts.count(), &events),
+        |stream, now| report.turn(stream, now, around.interrupts.count()),
     );
-    let summary = session.finish(stream.inner_mut(), around.clock.now(), &events)?;
-    // A failure of the stream is more important than one of the output.
-    let printed = args.json.print(summary.as_ref());
+    let printed = report.finish(stream.inner_mut(), around.clock.now())?;
     if ended?.refused && around.interrupts.count() == 0 {
         // The stream ended before the driver gave up.
         bail!(DriveError::ConnectionRefused { peer });
     }
     let code = verdict(&stream, peer)?;
     printed.map(|()| code)
-}
-
-/// Output of a session, what it learns, and its end after Ctrl-C.
-struct Session {
-    reporter: Reporter,
-    knowledge: Option<Knowledge>,
-    shutdown: Shutdown,
-}
-
-impl Session {
-    fn turn(
-        &mut self,
-        stream: &mut SecureEndpoint<Stream>,
-        now: Time,
-        interrupts: u32,
-        events: &TraceBuffer,
-    ) -> ControlFlow<()> {
-        if !stream.is_ready() {
-            // Nothing was sent that could be shut down.
-            return if interrupts > 0 {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            };
-        }
-        let stream = stream.inner_mut();
-        self.shutdown.turn(stream, now, interrupts);
-        self.reporter.turn(stream, now, &events.take());
-        if let Some(knowledge) = &mut self.knowledge {
-            knowledge.turn(&stream.sender().status(), now);
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// # Errors
-    /// The run folder cannot be completed.
-    fn finish(
-        self,
-        stream: &mut Stream,
-        now: Time,
-        events: &TraceBuffer,
-    ) -> Result<Option<Summary>> {
-        if let Some(knowledge) = self.knowledge {
-            knowledge.finish(now);
-        }
-        self.reporter.finish(stream, now, &events.take())
-    }
 }
 
 /// Protection of the stream to `peer`.
@@ -323,29 +269,6 @@ fn flow_info(args: &SendArgs, config: &SenderConfig) -> FlowInfo {
         floor: config.rates.0,
         frame_rate: Some(config.frame_rate),
         ..live::flow_info(args.control().name())
-    }
-}
-
-/// Shutdown after Ctrl-C.
-#[derive(Debug, Default)]
-struct Shutdown {
-    since: Option<Time>,
-}
-
-impl Shutdown {
-    /// The first interrupt stops the capture, and queued packets may leave for `DRAIN_TIME`. A
-    /// second interrupt, or the end of this time, sends BYE at once.
-    fn turn(&mut self, stream: &mut Stream, now: Time, interrupts: u32) {
-        if interrupts == 0 {
-            return;
-        }
-        let since = *self.since.get_or_insert_with(|| {
-            stream.sender_mut().stop_capture();
-            now
-        });
-        if interrupts > 1 || now.since(since) >= DRAIN_TIME {
-            stream.sender_mut().close();
-        }
     }
 }
 
@@ -502,9 +425,6 @@ fn frames_in(span: Duration, rate: FrameRate) -> u64 {
         span.as_nanos() * u128::from(rate.num) / (1_000_000_000 * u128::from(rate.den.max(1)));
     u64::try_from(frames).unwrap_or(u64::MAX).max(1)
 }
-
-/// Time for queued packets to leave after Ctrl-C.
-const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// From the minimum that each IPv4 host must accept (RFC 791) to a jumbo frame.
 pub(crate) const PACKET_SIZES: std::ops::RangeInclusive<u64> = 576..=9_000;
 

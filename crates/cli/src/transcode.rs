@@ -106,10 +106,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
     }
     let mut around = LiveContext::enter()?;
     let serve = args.tcp.serve.as_deref();
-    let end = End::new(args.to.as_deref(), serve, encryption.clone())?;
-    if let Some(port) = end.port() {
-        say(format_args!("waiting for players at port {port}"));
-    }
+    let end = End::new(args.to.as_deref(), serve, encryption.clone(), "players")?;
     let Some(input) = open_input(args, stored, encryption, &around)? else {
         return Ok(ExitCode::SUCCESS);
     };
@@ -121,10 +118,9 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
         Input::Stored(..) => false,
     };
     let each = |around: &LiveContext, socket: &mut TcpSocket, player| {
-        play(args, &input, around, socket, player)?.print(args.json)
+        play(args, &input, around, socket, player)
     };
-    let idle = args.tcp.idle_timeout();
-    end.each(&mut around, &args.tcp.options(), idle, over, each)?;
+    end.each(&mut around, &args.tcp, over, each)?;
     match input {
         Input::Live(relay) => relay.finish(),
         Input::Stored(..) => Ok(()),
@@ -158,10 +154,8 @@ fn open_input(
             RefCell::new(stored.map(Box::new)),
         )));
     }
-    let server = End::new(args.from.as_deref(), args.listen.as_deref(), encryption)?;
-    if let Some(port) = server.port() {
-        say(format_args!("waiting for a stream at port {port}"));
-    }
+    let (from, listen) = (args.from.as_deref(), args.listen.as_deref());
+    let server = End::new(from, listen, encryption, "a stream")?;
     let interrupted = || around.interrupts.count() > 0;
     let idle = args.tcp.idle_timeout();
     let Some(incoming) = server.open_stream(&around.conditions(), idle, interrupted)? else {
@@ -223,10 +217,10 @@ fn play(
         json: args.json,
     };
     let conditions = around.conditions();
-    sending.play(around, &conditions, socket, |stream, progress, now| {
+    sending.play(around, &conditions, socket, |stream, report, now| {
         let Input::Live(relay) = input else { return };
         if let Some(note) = relay.note() {
-            progress.say(note);
+            report.say(note);
         }
         for (frame, at) in relay.arrivals(around.clock) {
             stream.sender.on_picture(now, frame, at);

@@ -18,8 +18,7 @@ use std::time::Duration;
 use rand_core::Rng;
 use tidegate_core::endpoint::Endpoint;
 use tidegate_core::random::Seed;
-use tidegate_core::session::stream::EncodePipe;
-use tidegate_core::session::tcp::{StreamFault, TcpReceiver, TcpStreamer};
+use tidegate_core::session::tcp::{StreamFault, TcpReceiver};
 use tidegate_core::trace::Trace;
 use tidegate_core::units::{Bytes, Time};
 
@@ -62,78 +61,12 @@ pub fn accept(
     }
 }
 
-/// End of a stream at its sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SenderEnd {
-    /// Stopped by the callback, the stop flag or the time limit.
-    Callback,
-    /// The whole stream and its BYE were sent.
-    Everything,
-    /// The player sent a BYE.
-    PlayerLeft,
-}
-
-/// Drives a sender until it has sent everything, the connection ends, or `on_turn` stops it.
-/// `on_turn` is called after every event, and at least every [`TICK`].
+/// Drives an endpoint until it is done, the connection ends, or `on_turn` stops it. `on_turn` is called
+/// after every event, and at least every [`TICK`].
 ///
 /// # Errors
 /// [`TcpError::Closed`] if the peer closes the connection in mid-stream, or an error of the system.
-pub fn send<P: EncodePipe>(
-    stream: &mut TcpStreamer<P>,
-    socket: &mut TcpSocket,
-    conditions: &RunLimits,
-    on_turn: impl FnMut(&mut TcpStreamer<P>, Time) -> ControlFlow<()>,
-) -> Result<SenderEnd, TcpError> {
-    let why = drive_stream(stream, socket, conditions, on_turn)?;
-    Ok(match why {
-        EndReason::Done if stream.has_player_left() => SenderEnd::PlayerLeft,
-        EndReason::Done => SenderEnd::Everything,
-        EndReason::Callback | EndReason::Stopped | EndReason::TimeOver => SenderEnd::Callback,
-    })
-}
-
-/// End of a stream at its receiver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReceiverEnd {
-    /// Stopped by the callback, the stop flag or the time limit.
-    Callback,
-    /// The sender sent a BYE.
-    Bye,
-}
-
-/// Drives a receiver until the stream ends. `on_turn` is called after every read, and at least
-/// every [`TICK`]; it fetches the frames.
-///
-/// # Errors
-/// [`TcpError::Closed`] if the sender closes the connection without a BYE, [`TcpError::Silent`] if
-/// it has not sent any data by then, [`TcpError::NoStream`] if the data is not a stream, or an
-/// error of the system.
-pub fn receive(
-    receiver: &mut TcpReceiver,
-    socket: &mut TcpSocket,
-    conditions: &RunLimits,
-    on_turn: impl FnMut(&mut TcpReceiver, Time) -> ControlFlow<()>,
-) -> Result<ReceiverEnd, TcpError> {
-    let ended = drive_stream(receiver, socket, conditions, on_turn);
-    if let Some(fault) = receiver.fault() {
-        let peer = socket.peer;
-        return Err(TcpError::NoStream { peer, fault });
-    }
-    let is_silent = receiver.received().bytes == Bytes::ZERO;
-    match ended {
-        Ok(EndReason::Done) => Ok(ReceiverEnd::Bye),
-        Ok(EndReason::Callback | EndReason::Stopped | EndReason::TimeOver) => {
-            // If the sender does not receive the BYE, it has closed the connection, or it is not
-            // reachable. The stream ends in any case.
-            let _ = socket.leave(&receiver.farewell(), LAST_WORDS, conditions);
-            Ok(ReceiverEnd::Callback)
-        }
-        Err(error) if is_silent => Err(error.before_any_data()),
-        Err(error) => Err(error),
-    }
-}
-
-fn drive_stream<E: Endpoint>(
+pub fn drive<E: Endpoint>(
     endpoint: &mut E,
     socket: &mut TcpSocket,
     conditions: &RunLimits,
@@ -154,6 +87,39 @@ fn drive_stream<E: Endpoint>(
         }),
         Err(error) => Err(TcpError::System(io::Error::other(error))),
     }
+}
+
+/// Drives a receiver until the stream ends, with [`EndReason::Done`] after a BYE of the sender.
+/// `on_turn` is called after every read, and at least every [`TICK`]; it fetches the frames.
+///
+/// # Errors
+/// [`TcpError::Closed`] if the sender closes the connection without a BYE, [`TcpError::Silent`] if
+/// it has not sent any data by then, [`TcpError::NoStream`] if the data is not a stream, or an
+/// error of the system.
+pub fn receive(
+    receiver: &mut TcpReceiver,
+    socket: &mut TcpSocket,
+    conditions: &RunLimits,
+    on_turn: impl FnMut(&mut TcpReceiver, Time) -> ControlFlow<()>,
+) -> Result<EndReason, TcpError> {
+    let ended = drive(receiver, socket, conditions, on_turn);
+    if let Some(fault) = receiver.fault() {
+        let peer = socket.peer;
+        return Err(TcpError::NoStream { peer, fault });
+    }
+    let is_silent = receiver.received().bytes == Bytes::ZERO;
+    if ended.as_ref().is_ok_and(|why| *why != EndReason::Done) {
+        // If the sender does not receive the BYE, it has closed the connection, or it is not
+        // reachable. The stream ends in any case.
+        let _ = socket.leave(&receiver.farewell(), LAST_WORDS, conditions);
+    }
+    ended.map_err(|error| {
+        if is_silent {
+            error.before_any_data()
+        } else {
+            error
+        }
+    })
 }
 
 /// Error of a connection.

@@ -104,7 +104,7 @@ impl Sender {
         }
         std::thread::sleep(clock.until(self.first_picture(clock.now())));
         let streamer = &mut self.streamer;
-        tcp::send(streamer, &mut socket, conditions, |streamer, _| {
+        tcp::drive(streamer, &mut socket, conditions, |streamer, _| {
             let waits = streamer.sender.backlog().queued > Bytes(0);
             shared.waiting.store(waits, Ordering::Relaxed);
             records.with(|results, said| streamer.sender.drain(&mut results.sent, said));

@@ -10,7 +10,7 @@ use tidegate_record::Summary;
 use tidegate_console::output::{output, print_json};
 
 /// Options of JSON output.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct JsonArgs {
     /// Print the summary as one JSON object at the end
     #[arg(long)]

@@ -182,11 +182,6 @@ impl Viewer {
         frames.try_send(unit).inspect_err(|_| self.frames = None)
     }
 
-    /// Whether the thread accepts frames.
-    pub(super) fn keeps_up(&self) -> bool {
-        self.frames.is_some()
-    }
-
     /// Next decoded frame, if any.
     pub(super) fn poll(&self) -> Option<DecodedFrame> {
         self.decoded_frames.try_recv().ok()
@@ -257,7 +252,7 @@ impl Screen {
             decoder,
             rate,
         } = watch;
-        reference.map_or(Ok(()), check_reference)?;
+        check_reference(reference)?;
         let decoder = Decoder::open(decoder).context("cannot decode the pictures")?;
         Ok(Self {
             reference: reference.unwrap_or_default().to_owned(),
@@ -466,11 +461,11 @@ impl Screen {
 ///
 /// # Errors
 /// The reference cannot be read; the message names it.
-pub(super) fn check_reference(reference: &str) -> Result<()> {
+pub(super) fn check_reference(reference: Option<&str>) -> Result<()> {
     match reference {
-        "-" => bail!("standard input cannot be a reference: give a file as --reference"),
-        "scene" => {}
-        file => drop(FileSource::open(file, FileOptions::default())?),
+        Some("-") => bail!("standard input cannot be a reference: give a file as --reference"),
+        None | Some("scene") => {}
+        Some(file) => drop(FileSource::open(file, FileOptions::default())?),
     }
     Ok(())
 }

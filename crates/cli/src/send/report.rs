@@ -1,5 +1,6 @@
-//! Output of a sender: the progress line, messages on changes, and the run folder.
+//! Output of an RTP sender.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -7,47 +8,34 @@ use serde_json::json;
 use tidegate_core::control::{Ecn, LowerEffort, Outcome};
 use tidegate_core::endpoint::OVERHEAD;
 use tidegate_core::session::history::PacketRow;
-use tidegate_core::session::sender::{SentFrame, Status};
-use tidegate_core::trace::Event;
-use tidegate_core::units::{Bytes, Rate, Time};
-use tidegate_record::{Summary, packet_row, sent_row};
+use tidegate_core::session::sender::Status;
+use tidegate_core::units::{Bytes, Time};
+use tidegate_secure::SecureEndpoint;
 
 use super::addresses::Route;
 use super::{SendArgs, Stream};
 use crate::encoder_speed::EncoderSpeed;
-use crate::live::{FLOW, Folder, Interval, Intervals, Tally, rounded};
-use tidegate_console::progress::{Progress, counted, millis};
+use crate::learning::Knowledge;
+use crate::live::{Folder, Interval, SentReport, SentRows, TraceBuffer, rounded};
+use tidegate_console::progress::{counted, millis};
 
-pub(super) struct Reporter {
-    progress: Progress,
-    folder: Folder,
+pub(super) struct Report<'a> {
+    sent: SentReport,
+    /// Events of the stream.
+    events: &'a TraceBuffer,
+    /// What the session learns about the path.
+    pub(super) knowledge: Option<Knowledge>,
     peer: String,
     bound: Option<Duration>,
     one_way: bool,
     /// Bytes that the protection adds to each packet.
     pub(super) protection: Bytes,
-    reported: Reported,
-    frames: Vec<SentFrame>,
-    packets: Vec<PacketRow>,
-    /// The delay of a frame is the time from its capture until its last packet left.
-    intervals: Intervals,
-    frames_made: u64,
-    pace: EncoderSpeed,
-    /// Packets that arrived with an ECN mark, if ECN is on.
-    marked: Option<u64>,
-    /// Sent frames, from the capture of the first.
-    left: Tally,
-}
-
-/// Last reported state.
-#[derive(Clone, Copy, Debug, Default)]
-struct Reported {
-    silence: bool,
-    reports_only: bool,
-    too_far: bool,
+    packet_size: Option<Bytes>,
+    /// Last reported state.
     path: PathState,
     lower_effort: Option<LowerEffort>,
-    packet_size: Option<Bytes>,
+    /// Packets that arrived with an ECN mark, if ECN is on.
+    marked: Option<u64>,
 }
 
 /// State of the path as the sender sees it.
@@ -80,58 +68,81 @@ impl PathState {
     }
 }
 
-impl Reporter {
+impl<'a> Report<'a> {
     pub(super) fn new(
         args: &SendArgs,
         what: &str,
         route: &Route,
         folder: Folder,
         pace: EncoderSpeed,
+        events: &'a TraceBuffer,
     ) -> Self {
-        let mut progress = Progress::default();
+        let mut sent = SentReport::new(folder, args.json, pace);
         let port = route.sockets[0].local_addr().map_or(0, |a| a.port());
-        let control = args.control().name();
-        progress.say(&format!(
-            "sending {what} to {} from port {port}, {control}",
-            route.peer
+        let control = args.control();
+        sent.report.say(&format!(
+            "sending {what} to {} from port {port}, {}",
+            route.peer,
+            control.name()
         ));
-        let promised = args.control().properties().fixed_rate.is_none();
+        let promised = control.properties().fixed_rate.is_none();
         Self {
-            progress,
-            folder,
+            sent,
+            events,
+            knowledge: None,
             peer: route.peer.to_string(),
             bound: promised.then_some(args.delay_bound),
             one_way: args.receiver.one_way,
             protection: Bytes::ZERO,
-            reported: Reported::default(),
-            frames: Vec::new(),
-            packets: Vec::new(),
-            intervals: Intervals::new(args.json.lines()),
-            frames_made: 0,
-            pace,
+            packet_size: None,
+            path: PathState::default(),
+            lower_effort: None,
             marked: args.ecn.then_some(0),
-            left: Tally::default(),
         }
     }
 
-    /// Writes new rows and events, and prints due messages.
-    pub(super) fn turn(&mut self, stream: &mut Stream, now: Time, events: &[(Time, Event)]) {
-        let sender = stream.sender_mut();
-        sender.drain_rows(&mut self.frames, &mut self.packets);
+    /// Writes new rows and events, and prints due messages. After an interrupt, ends the stream.
+    pub(super) fn turn(
+        &mut self,
+        stream: &mut SecureEndpoint<Stream>,
+        now: Time,
+        interrupts: u32,
+    ) -> ControlFlow<()> {
+        if !stream.is_ready() {
+            // Nothing was sent that could be shut down.
+            return if interrupts > 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            };
+        }
+        let sender = stream.inner_mut().sender_mut();
+        if self.sent.is_over(now, interrupts, || sender.stop_capture()) {
+            sender.close();
+        }
+        let mut rows = SentRows::default();
+        sender.drain_rows(&mut rows.frames, &mut rows.packets);
+        self.add(now, rows);
         let status = sender.status();
-        self.keep(now, events);
         // A session that has ended has no state.
-        if !stream.sender().is_done() {
+        if !sender.is_done() {
             self.tell_changes(now, &status);
         }
-        if let Some(slow) = self.pace.check(now) {
-            self.progress.say(&slow);
+        if let Some(knowledge) = &mut self.knowledge {
+            knowledge.turn(&status, now);
         }
-        if self.progress.is_due(now) {
-            let line = self.line(now, &status);
-            self.progress.show(&line);
-        }
-        self.intervals.print_if_due(now, |interval| {
+        let bound = self.bound.map(|bound| format!(" of {}", millis(bound)));
+        let text = |interval: &Interval| {
+            format!(
+                " of {}  loss {:.1} %  RTT {}  delay {}{}",
+                status.target.media,
+                status.loss * 100.0,
+                status.rtt.map_or_else(|| "-".to_owned(), millis),
+                millis(delay(interval, &status)),
+                bound.unwrap_or_default(),
+            )
+        };
+        self.sent.print_if_due(now, text, |interval| {
             let millis = |span: Duration| rounded(span.as_secs_f64() * 1e3);
             json!({
                 "target_bps": status.target.media.as_f64(),
@@ -141,106 +152,81 @@ impl Reporter {
                 "path": PathState::of(&status).name(),
             })
         });
+        ControlFlow::Continue(())
     }
 
-    /// Writes the last rows and prints the last message.
+    /// Writes the last rows and prints the last message. The inner result is as in
+    /// [`Reporter::finish`](crate::live::Reporter::finish).
     ///
     /// # Errors
     /// The run folder cannot be completed.
-    pub(super) fn finish(
-        mut self,
-        stream: &mut Stream,
-        now: Time,
-        events: &[(Time, Event)],
-    ) -> Result<Option<Summary>> {
+    pub(super) fn finish(mut self, stream: &mut Stream, now: Time) -> Result<Result<()>> {
+        if let Some(knowledge) = self.knowledge.take() {
+            knowledge.finish(now);
+        }
         let sender = stream.sender_mut();
-        sender.drain_rows(&mut self.frames, &mut self.packets);
-        sender.finish_rows(&mut self.frames, &mut self.packets);
-        let summary = sender.summary();
-        self.keep(now, events);
-        self.progress.say(&format!(
+        let mut rows = SentRows::default();
+        sender.drain_rows(&mut rows.frames, &mut rows.packets);
+        sender.finish_rows(&mut rows.frames, &mut rows.packets);
+        self.add(now, rows);
+        let marked = self.marked.map(|marked| format!(", {marked} marked"));
+        self.sent.report.say(&format!(
             "{}; {} lost{}",
-            self.left.sent_of(self.frames_made),
-            counted(summary.lost, "packet"),
-            self.marked
-                .map_or_else(String::new, |marked| format!(", {marked} marked"))
+            self.sent.sent_in_all(),
+            counted(sender.summary().lost, "packet"),
+            marked.unwrap_or_default()
         ));
-        self.folder.finish(now)
+        self.sent.report.finish(now, None)
     }
 
-    fn keep(&mut self, now: Time, events: &[(Time, Event)]) {
-        for frame in &self.frames {
-            self.frames_made += 1;
-            let Some(left) = frame.left else { continue };
-            self.left.add(frame.bits, frame.captured, left);
-            self.intervals.count(|interval| {
-                interval.frame(frame.bits);
-                interval.delay(left.since(frame.captured));
-            });
-        }
+    fn add(&mut self, now: Time, mut rows: SentRows) {
         if let Some(marked) = &mut self.marked {
             let is_marked = |row: &&PacketRow| {
                 matches!(row.outcome, Some(Outcome::Received { ecn: Ecn::Ce, .. }))
             };
-            *marked += self.packets.iter().filter(is_marked).count() as u64;
+            *marked += rows.packets.iter().filter(is_marked).count() as u64;
         }
-        let (frames, packets) = (&mut self.frames, &mut self.packets);
-        let trouble = self.folder.record(now, events, |writer| {
-            frames
-                .iter()
-                .try_for_each(|row| writer.sent_frame(FLOW, &sent_row(row)))?;
-            packets
-                .iter()
-                .try_for_each(|row| writer.packet(FLOW, &packet_row(row)))
-        });
-        frames.clear();
-        packets.clear();
-        if let Some(trouble) = trouble {
-            self.progress.say(&trouble);
-        }
+        rows.events = self.events.take();
+        self.sent.add(now, rows);
     }
 
     fn tell_changes(&mut self, now: Time, status: &Status) {
         self.tell_packet_size(status);
-        let peer = &self.peer;
-        let reported = &mut self.reported;
-        let silent = !status.has_answered && !self.one_way && now >= Time::ZERO + FIRST_WORD;
-        if silent && !std::mem::replace(&mut reported.silence, true) {
-            self.progress.say(&format!(
+        let (peer, report) = (&self.peer, &mut self.sent.report);
+        if !status.has_answered && !self.one_way && now >= Time::ZERO + FIRST_WORD {
+            let line = format_args!(
                 "{peer} has not answered yet: sending at the lowest rate (--floor), with a key \
                  frame every two seconds"
-            ));
+            );
+            report.say_once("silence", line);
         }
-        if status.reports_only && !std::mem::replace(&mut reported.reports_only, true) {
-            self.progress.say(&format!(
+        if status.reports_only {
+            let line = format_args!(
                 "{peer} sends receiver reports only, without per-packet feedback: the rate changes \
                 with each report, with a key frame every two seconds"
-            ));
+            );
+            report.say_once("feedback", line);
         }
         if let (Some(bound), Some(rtt)) = (self.bound, status.rtt)
             && rtt / 2 >= bound
-            && !std::mem::replace(&mut reported.too_far, true)
         {
-            self.progress.say(&format!(
-                "warning: half of the round-trip time to {peer} is {}, not less than the delay \
+            let way = millis(rtt / 2);
+            let line = format_args!(
+                "warning: half of the round-trip time to {peer} is {way}, not less than the delay \
                 bound: every picture is late, and one per second is sent; give a --delay-bound \
-                above {}",
-                millis(rtt / 2),
-                millis(rtt / 2)
-            ));
+                above {way}"
+            );
+            report.say_once("distance", line);
         }
         if let Some(treatment) = status.lower_effort
-            && reported.lower_effort != status.lower_effort
+            && self.lower_effort.replace(treatment) != Some(treatment)
         {
-            reported.lower_effort = status.lower_effort;
-            self.progress.say(&format!(
-                "the path to {peer} {}",
-                lower_effort_text(treatment)
-            ));
+            let text = lower_effort_text(treatment);
+            report.say(&format!("the path to {peer} {text}"));
         }
         let path = PathState::of(status);
-        if std::mem::replace(&mut reported.path, path) != path {
-            self.progress.say(&match path {
+        if std::mem::replace(&mut self.path, path) != path {
+            report.say(&match path {
                 PathState::Open => format!("{peer} answers again: the stream continues"),
                 PathState::Blackout => format!("no feedback from {peer}: waiting for the path"),
                 PathState::Left => {
@@ -254,12 +240,12 @@ impl Reporter {
     }
 
     fn tell_packet_size(&mut self, status: &Status) {
-        let before = std::mem::replace(&mut self.reported.packet_size, status.packet_size);
+        let before = std::mem::replace(&mut self.packet_size, status.packet_size);
         let Some(size) = status.packet_size.filter(|_| before != status.packet_size) else {
             return;
         };
         let size = size + self.protection;
-        self.progress.say(&format!(
+        self.sent.report.say(&format!(
             "the path to {} loses large packets without a message, as a tunnel with a small MTU \
             may: continuing with IP packets of {} bytes, the largest that pass ({} bytes of UDP \
             payload)",
@@ -267,22 +253,6 @@ impl Reporter {
             size.get(),
             (size - OVERHEAD).get()
         ));
-    }
-
-    fn line(&mut self, now: Time, status: &Status) -> String {
-        let interval = self.intervals.line(now);
-        let rate = interval.rate(now);
-        let allowed: Rate = status.target.media;
-        let rtt = status.rtt.map_or_else(|| "-".to_owned(), millis);
-        let delay = millis(delay(&interval, status));
-        let bound = self
-            .bound
-            .map_or_else(String::new, |bound| format!(" of {}", millis(bound)));
-        format!(
-            "{:6.1} s  {rate} of {allowed}  loss {:.1} %  RTT {rtt}  delay {delay}{bound}",
-            now.as_secs_f64(),
-            status.loss * 100.0,
-        )
     }
 }
 

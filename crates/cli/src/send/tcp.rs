@@ -31,24 +31,16 @@ pub(super) fn run(args: &SendArgs) -> Result<ExitCode> {
     for remark in remarks(&args.tcp) {
         say(&remark);
     }
-    let end = End::new(args.to.as_deref(), args.tcp.serve.as_deref(), encryption)?;
-    if let Some(port) = end.port() {
-        say(format_args!("waiting for players at port {port}"));
-    }
+    let serve = args.tcp.serve.as_deref();
+    let end = End::new(args.to.as_deref(), serve, encryption, "players")?;
     let each = |context: &LiveContext, socket: &mut TcpSocket, player| {
         // Each player receives the video from its beginning.
         let opened = opened
             .take()
             .map_or_else(|| OpenedSource::open(&args.input, args.encoding), Ok)?;
-        play(args, context, &context.conditions(), socket, opened, player)?.print(args.json)
+        play(args, context, &context.conditions(), socket, opened, player)
     };
-    end.each(
-        &mut context,
-        &args.tcp.options(),
-        args.tcp.idle_timeout(),
-        || false,
-        each,
-    )?;
+    end.each(&mut context, &args.tcp, || false, each)?;
     Ok(ExitCode::SUCCESS)
 }
 

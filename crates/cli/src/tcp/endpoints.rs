@@ -12,6 +12,7 @@ use tidegate_live::tcp::{
     Admitted, Listener, Opening, Refusal, TcpError, TcpOptions, TcpSocket, connect,
 };
 
+use super::TcpArgs;
 use super::encryption::Encryption;
 use super::sending::StreamResult;
 use crate::lookup::lookup;
@@ -38,11 +39,17 @@ enum Way {
 }
 
 impl End {
-    /// Connects to `to`, or listens at `at`. Prints the fingerprint of a listening end.
+    /// Connects to `to`, or listens at `at`. Prints the fingerprint and the port of a listening end,
+    /// and what is `awaited` there.
     ///
     /// # Errors
     /// Neither is given, the port cannot be bound, or other hosts are reached without TLS.
-    pub(crate) fn new(to: Option<&str>, at: Option<&str>, encryption: Encryption) -> Result<Self> {
+    pub(crate) fn new(
+        to: Option<&str>,
+        at: Option<&str>,
+        encryption: Encryption,
+        awaited: &str,
+    ) -> Result<Self> {
         let way = match (to, at) {
             (Some(to), _) => {
                 encryption.check_address(to)?;
@@ -62,6 +69,11 @@ impl End {
                         );
                     }
                 }
+                let port = listener
+                    .local_addr()
+                    .context("the socket has no address")?
+                    .port();
+                say(format_args!("waiting for {awaited} at port {port}"));
                 Way::At(listener)
             }
             (None, None) => bail!("no address of the other end: give an address or a port"),
@@ -69,30 +81,22 @@ impl End {
         Ok(Self { way, encryption })
     }
 
-    /// Listening port.
-    pub(crate) fn port(&self) -> Option<u16> {
-        match &self.way {
-            Way::To(_) => None,
-            Way::At(listener) => listener.local_addr().ok().map(|address| address.port()),
-        }
-    }
-
     /// Calls `play` for the only player, or for each player that connects, until `over` or Ctrl-C.
     /// Its last argument is the number of the player, from 1. A player that accepts no data is not
     /// counted. The clock restarts for each player. A listening end drops a player that does not
-    /// acknowledge the data in the socket within `idle`, and serves connections in the order of
-    /// their first reports, which have to arrive within the same time.
+    /// acknowledge the data in the socket within the idle timeout, and serves connections in the
+    /// order of their first reports, which have to arrive within the same time.
     ///
     /// # Errors
     /// The connection is refused, `play` fails, or the connection to the only player breaks.
     pub(crate) fn each(
         &self,
         around: &mut LiveContext,
-        options: &TcpOptions,
-        idle: Duration,
+        args: &TcpArgs,
         mut over: impl FnMut() -> bool,
         mut play: impl FnMut(&LiveContext, &mut TcpSocket, u32) -> Result<StreamResult>,
     ) -> Result<()> {
+        let (options, idle) = (&args.options(), args.idle_timeout());
         let listener = match &self.way {
             Way::To(to) => {
                 let asked = || around.interrupts.count() > 0 || over();
@@ -102,7 +106,7 @@ impl End {
                 };
                 around.renew();
                 socket.configure(options)?;
-                return play(around, &mut socket, 1)?.ended.map(drop);
+                return play(around, &mut socket, 1)?.ended;
             }
             Way::At(listener) => {
                 start::<PlayerRtcp>(listener, idle, &self.encryption, &around.conditions())?

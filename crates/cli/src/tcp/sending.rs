@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use tidegate_core::session::tcp::TcpStreamer;
+use tidegate_core::tcp_rate::RateReduction;
 use tidegate_core::units::Time;
 use tidegate_live::driver::RunLimits;
 use tidegate_live::encoder_thread::EncoderThread;
-use tidegate_live::tcp::{SenderEnd, TcpSocket};
+use tidegate_live::tcp::TcpSocket;
 use tidegate_media::EncoderSession;
-use tidegate_record::{FlowInfo, Side, Summary};
+use tidegate_record::{FlowInfo, Side};
 
-use super::outgoing::Reporter;
+use super::outgoing::Report;
 use super::watch::watch;
 use super::{StreamConfig, TcpArgs};
 use crate::encoder_speed::Timed;
-use crate::live::{self, Folder, JsonArgs};
+use crate::live::{self, Folder, JsonArgs, Reporter, SentReport};
 use crate::source_speed::SourceWatch;
 use tidegate_console::context::LiveContext;
 use tidegate_console::describe;
-use tidegate_console::progress::Progress;
 
 /// Stream to send and its output.
 pub(crate) struct Sending<'a> {
@@ -45,25 +45,10 @@ pub(crate) struct Sending<'a> {
 
 /// Result of a stream.
 pub(crate) struct StreamResult {
-    pub(crate) summary: Option<Summary>,
     /// Whether the player accepted data.
     pub(crate) took: bool,
-    /// How the stream ended. An error concerns this player only: its connection or its run folder.
-    pub(crate) ended: Result<SenderEnd>,
-}
-
-impl StreamResult {
-    /// Prints the summary, if it is requested.
-    ///
-    /// # Errors
-    /// Standard output is closed or full, and the stream itself has not failed.
-    pub(crate) fn print(self, json: JsonArgs) -> Result<Self> {
-        let printed = json.print(self.summary.as_ref());
-        if self.ended.is_ok() {
-            printed?;
-        }
-        Ok(self)
-    }
+    /// An error concerns this player only: its connection or its run folder.
+    pub(crate) ended: Result<()>,
 }
 
 impl Sending<'_> {
@@ -71,13 +56,13 @@ impl Sending<'_> {
     /// driver and may print messages.
     ///
     /// # Errors
-    /// The encoder or its source fails.
+    /// The encoder or its source fails, or the summary of a stream without an error cannot be printed.
     pub(crate) fn play(
         self,
         context: &LiveContext,
         conditions: &RunLimits,
         socket: &mut TcpSocket,
-        on_turn: impl FnMut(&mut TcpStreamer<EncoderThread>, &mut Progress, Time),
+        on_turn: impl FnMut(&mut TcpStreamer<EncoderThread>, &mut Reporter<Vec<RateReduction>>, Time),
     ) -> Result<StreamResult> {
         let sayings = match watch(self.tcp, socket) {
             Ok(sayings) => sayings,
@@ -85,7 +70,6 @@ impl Sending<'_> {
                 // A connection that was reset in the meantime cannot be watched.
                 let error = socket.connection_error().map_or(error, Into::into);
                 return Ok(StreamResult {
-                    summary: None,
                     took: false,
                     ended: Err(error),
                 });
@@ -93,40 +77,30 @@ impl Sending<'_> {
         };
         let manifest = live::manifest(&self.name, self.duration, self.flow_info());
         let (dir, summary) = (self.dir.as_deref(), self.json.summary());
-        let mut folder = Folder::later(dir, summary, Side::Sender, manifest);
-        // With many players, create the folder late: port scans accept no data and get none.
-        let at_once = self.tcp.serve.is_none();
-        let trouble = at_once.then(|| folder.begin()).flatten();
+        let folder = Folder::later(dir, summary, Side::Sender, manifest);
         let (clock, advice) = (conditions.clock, self.slow_encoder_advice);
         let (encoder, pace) = Timed::new(self.encoder, clock, self.source, advice);
-        let lines = self.json.lines();
-        let mut reporter = Reporter::new(self.tcp, folder, lines, sayings, pace)?;
-        if let Some(trouble) = trouble {
-            reporter.progress.say(&trouble);
-        }
-        let mode = self.tcp.choice().name();
-        reporter.progress.say(&format!("{}, {mode}", self.greeting));
+        let greeting = format!("{}, {}", self.greeting, self.tcp.choice().name());
+        let sent = SentReport::new(folder, self.json, pace);
+        let mut report = Report::new(self.tcp, sent, sayings, &greeting)?;
         let now = conditions.clock.now();
         let sender = self.config.sender(self.tcp, context, now);
         let pipe = EncoderThread::start(encoder, context.stop.clone());
         let pipe = pipe.context("cannot start the encoder thread")?;
         let mut stream = TcpStreamer::new(sender, pipe);
-        let ended = reporter.play(&mut stream, socket, conditions, context, on_turn);
-        let took = reporter.took();
-        let finished = reporter.finish(&stream.sender, conditions.clock.now());
+        let ended = report.play(&mut stream, socket, conditions, context, on_turn);
+        let took = report.took();
+        let finished = report.finish(&stream.sender, conditions.clock.now());
         if let Some(error) = stream.error() {
             bail!("{error}");
         }
-        let (summary, ended) = match (finished, ended) {
-            (Ok(summary), ended) => (summary, ended.map_err(Into::into)),
-            (Err(error), Ok(_)) => (None, Err(error)),
-            (Err(error), Err(ended)) => (None, Err(anyhow!("{ended}; {}", describe(&error)))),
+        let ended = match (finished, ended) {
+            (Ok(printed), Ok(_)) => Ok(printed?),
+            (Ok(_), Err(ended)) => Err(ended.into()),
+            (Err(error), Ok(_)) => Err(error),
+            (Err(error), Err(ended)) => Err(anyhow!("{ended}; {}", describe(&error))),
         };
-        Ok(StreamResult {
-            summary,
-            took,
-            ended,
-        })
+        Ok(StreamResult { took, ended })
     }
 
     fn flow_info(&self) -> FlowInfo {

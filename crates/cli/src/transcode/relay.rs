@@ -18,8 +18,8 @@ use tidegate_media::{Colour, Decoded, Decoder, Picture, Size, SourceError, Video
 
 use crate::decoding::DecoderArgs;
 use crate::recv::numbering::{MAX_UNITS, MISFIT, Numbering};
+use crate::recv::tcp::silence;
 use tidegate_console::context::LiveContext;
-use tidegate_console::exit::EnvironmentError;
 
 /// Handle of the decoder thread.
 #[derive(Debug)]
@@ -223,12 +223,7 @@ impl DecoderThread {
                 }
             }
             if now.since(last_frame) >= self.idle {
-                let error = EnvironmentError::new(format_args!(
-                    "no complete frame has arrived for {} s and the sender sent no BYE: the sender \
-                    hangs, or the path is interrupted; a longer --idle-timeout waits longer",
-                    self.idle.as_secs_f64()
-                ));
-                failed = Some(error.into());
+                failed = Some(silence(self.idle).into());
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())

@@ -7,7 +7,9 @@ use std::thread;
 
 use tidegate_core::media::{Codec, EncodeError, Encoded, FrameEncoder, FrameOrder, FrameRate};
 use tidegate_core::session::stream::Direct;
-use tidegate_core::session::tcp::{Capture, Classic, Place, TcpSender, TcpSenderConfig};
+use tidegate_core::session::tcp::{
+    Capture, Classic, Place, TcpSender, TcpSenderConfig, TcpStreamer,
+};
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_core::wire::ntp::Ntp;
 use tidegate_core::wire::rtcp::Cname;
@@ -98,12 +100,12 @@ fn stream_arrives_and_ends_with_a_bye() {
         (ended.unwrap(), frames)
     });
     let mut stream = streamer(30);
-    send(&mut stream, &mut near, &conditions(), |_, _| {
+    drive(&mut stream, &mut near, &conditions(), |_, _| {
         ControlFlow::Continue(())
     })
     .unwrap();
     let (ended, frames) = receiving.join().unwrap();
-    assert_eq!(ended, ReceiverEnd::Bye);
+    assert_eq!(ended, EndReason::Done);
     let (mut rows, mut events) = (Vec::new(), Vec::new());
     stream.sender.drain(&mut rows, &mut events);
     // Some frames may be late on a loaded machine.
@@ -123,7 +125,7 @@ fn close_in_mid_stream_names_the_peer() {
     let peer = near.peer();
     drop(far);
     let mut stream = streamer(1_000);
-    let error = send(&mut stream, &mut near, &conditions(), |_, _| {
+    let error = drive(&mut stream, &mut near, &conditions(), |_, _| {
         ControlFlow::Continue(())
     });
     let error = error.unwrap_err().to_string();
@@ -156,10 +158,11 @@ fn a_player_that_left_before_its_turn_gets_no_data() {
         thread::yield_now();
     }
     let mut stream = streamer(1_000);
-    let ended = send(&mut stream, &mut near, &conditions(), |_, _| {
+    let ended = drive(&mut stream, &mut near, &conditions(), |_, _| {
         ControlFlow::Continue(())
     });
-    assert_eq!(ended.unwrap(), SenderEnd::PlayerLeft);
+    assert_eq!(ended.unwrap(), EndReason::Done);
+    assert!(stream.has_player_left());
     assert_eq!(stream.sender.packets(), 0);
 }
 
@@ -171,7 +174,7 @@ fn a_player_that_reads_too_slowly_is_dropped() {
     let conditions = conditions();
     near.limit_stall(Duration::from_millis(200));
     let mut stream = streamer(u64::MAX);
-    let ended = send(&mut stream, &mut near, &conditions, |_, _| {
+    let ended = drive(&mut stream, &mut near, &conditions, |_, _| {
         far.read(&mut [0; 14]).unwrap();
         ControlFlow::Continue(())
     });
@@ -201,7 +204,7 @@ fn backlog_stays_in_the_application() {
     });
     let mut stream = streamer(u64::MAX);
     let mut seen = (Bytes(0), Bytes(0));
-    send(&mut stream, &mut near, &conditions(), |stream, _| {
+    drive(&mut stream, &mut near, &conditions(), |stream, _| {
         let backlog = stream.sender.backlog();
         seen = (seen.0.max(backlog.unsent), backlog.queued);
         if backlog.queued > Bytes(300_000) {

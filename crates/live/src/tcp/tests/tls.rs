@@ -52,12 +52,12 @@ fn stream_over_tls_ends_with_a_bye() {
         (ended.unwrap(), frames.len())
     });
     let mut stream = streamer(30);
-    let sent = send(&mut stream, &mut near, &conditions(), |_, _| {
+    let sent = drive(&mut stream, &mut near, &conditions(), |_, _| {
         ControlFlow::Continue(())
     });
-    assert_eq!(sent.unwrap(), SenderEnd::Everything);
+    assert_eq!(sent.unwrap(), EndReason::Done);
     let (ended, frames) = receiving.join().unwrap();
-    assert_eq!(ended, ReceiverEnd::Bye);
+    assert_eq!(ended, EndReason::Done);
     let (mut rows, mut events) = (Vec::new(), Vec::new());
     stream.sender.drain(&mut rows, &mut events);
     assert_eq!(

@@ -4,6 +4,8 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, ensure};
+
 /// Addresses of `HOST:PORT`. IPv6 addresses may have a zone, as `[fe80::1%eth0]:5004`.
 ///
 /// # Errors
@@ -19,6 +21,15 @@ pub(crate) fn lookup(text: &str) -> io::Result<Vec<SocketAddr>> {
         Some(address) => address.to_socket_addrs()?.collect(),
         None => text.to_socket_addrs()?.collect(),
     })
+}
+
+/// Addresses of another host, given by the user.
+///
+/// # Errors
+/// The text has no port, or as [`lookup`].
+pub(crate) fn host_and_port(to: &str) -> Result<Vec<SocketAddr>> {
+    ensure!(to.contains(':'), "\"{to}\" has no port: {ADDRESS_ADVICE}");
+    lookup(to).with_context(|| format!("\"{to}\" is not an address: {ADDRESS_ADVICE}"))
 }
 
 /// Moves addresses behind the others whose host refuses datagrams, as one of `localhost` where the
@@ -51,6 +62,8 @@ fn refuses(peer: SocketAddr) -> bool {
     })
 }
 
+pub(crate) const ADDRESS_ADVICE: &str =
+    "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";
 /// An RTCP receiver report without report blocks (RFC 3550 section 6.4.2), of source 0.
 const EMPTY_REPORT: [u8; 8] = [0x80, 201, 0, 1, 0, 0, 0, 0];
 /// Errors of this host arrive at once.

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use anyhow::{Context as _, Result, bail};
 use tidegate_live::udp::{self, Socket};
 
-use crate::lookup::{lookup, refusing_last};
+use crate::lookup::{ADDRESS_ADVICE, host_and_port, refusing_last};
 
 /// Sockets and address towards a receiver.
 #[derive(Debug)]
@@ -26,11 +26,7 @@ pub(super) struct Route {
 /// The address is invalid, the host is unknown, none of its addresses is reachable, or the port is
 /// in use.
 pub(super) fn resolve(to: &str, local: Option<u16>) -> Result<Route> {
-    let fix = "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";
-    if !to.contains(':') {
-        bail!("\"{to}\" has no port: {fix}");
-    }
-    let mut addresses = lookup(to).with_context(|| format!("\"{to}\" is not an address: {fix}"))?;
+    let mut addresses = host_and_port(to)?;
     addresses.retain(|address| address.port() != 0);
     let mut failure = None;
     for peer in refusing_last(addresses) {
@@ -54,7 +50,7 @@ pub(super) fn resolve(to: &str, local: Option<u16>) -> Result<Route> {
             ),
             None => format!("no socket towards {peer}: check the route to it"),
         }),
-        None => bail!("\"{to}\" has no port to send to: {fix}"),
+        None => bail!("\"{to}\" has no port to send to: {ADDRESS_ADVICE}"),
     }
 }
 

@@ -15,7 +15,7 @@ use tidegate_live::tcp::{
 use super::TcpArgs;
 use super::encryption::Encryption;
 use super::sending::StreamResult;
-use crate::lookup::lookup;
+use crate::lookup::{ADDRESS_ADVICE, host_and_port, lookup};
 use crate::recv::address::bind_any;
 use tidegate_console::context::{self, LiveContext};
 use tidegate_console::describe;
@@ -255,11 +255,7 @@ pub(crate) fn connect_to(
     conditions: &RunLimits,
     mut asked: impl FnMut() -> bool,
 ) -> Result<Option<(TcpStream, SocketAddr)>> {
-    let fix = "give it as HOST:PORT, for example 192.0.2.7:5004 or [2001:db8::7]:5004";
-    if !to.contains(':') {
-        bail!("\"{to}\" has no port: {fix}");
-    }
-    let addresses = lookup(to).with_context(|| format!("\"{to}\" is not an address: {fix}"))?;
+    let addresses = host_and_port(to)?;
     let mut failure = None;
     for peer in addresses {
         match connect(peer, PATIENCE, conditions, &mut asked) {
@@ -268,7 +264,7 @@ pub(crate) fn connect_to(
         }
     }
     let Some((peer, e)) = failure else {
-        bail!("\"{to}\" has no address: {fix}")
+        bail!("\"{to}\" has no address: {ADDRESS_ADVICE}")
     };
     match e.kind() {
         io::ErrorKind::ConnectionRefused => {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_live::driver::{RunLimits, StopFlag};
-use tidegate_live::tcp::{ConnectionSet, TcpOptions};
+use tidegate_live::tcp::ConnectionSet;
 use tidegate_sim::flow_endpoints::FlowInstance;
 use tidegate_sim::scenario::MediaPlan;
 use tidegate_sim::traffic::web::Config;
@@ -39,7 +39,7 @@ pub(super) fn endpoints(
 ) -> Result<[Endpoint; 2]> {
     let listener = place.listen(SENDER, &kernel)?;
     let end = Time::ZERO + place.instance.plan.stop;
-    let (of_server, options_of_server) = (Arc::clone(&config), options(&kernel));
+    let (of_server, options_of_server) = (Arc::clone(&config), kernel.options());
     let serve = move |conditions: &RunLimits| {
         let set = ConnectionSet::new(conditions.clone(), options_of_server, Some(listener))?;
         server::serve(set, &of_server, conditions, end)?;
@@ -50,20 +50,11 @@ pub(super) fn endpoints(
     let peer = place.listener_of(SENDER);
     let browse = move |conditions: &RunLimits| {
         conditions.sleep_until(Time::ZERO + instance.plan.start);
-        let set = ConnectionSet::new(conditions.clone(), options(&kernel), None)?;
+        let set = ConnectionSet::new(conditions.clone(), kernel.options(), None)?;
         client::browse(&instance, &config, (set, peer, seed), conditions, end)?;
         Ok(Default::default())
     };
     Ok([sender, place.inside(RECEIVER, place.stop, browse)?])
-}
-
-/// Options of the connections.
-fn options(kernel: &KernelTcp) -> TcpOptions {
-    TcpOptions {
-        congestion: Some(kernel.congestion.to_owned()),
-        rto_max: kernel.rto_max,
-        ..TcpOptions::default()
-    }
 }
 
 /// Payload of a request. Its first eight bytes are the size of the requested object.

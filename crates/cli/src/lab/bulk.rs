@@ -68,11 +68,9 @@ fn send(
         return Ok(None);
     };
     let options = TcpOptions {
-        congestion: Some(kernel.congestion.to_owned()),
         // Limits the data that is left to send when the flow stops.
         notsent_lowat: Some(Bytes(CHUNK as u64)),
-        rto_max: kernel.rto_max,
-        paced: kernel.paced,
+        ..kernel.options()
     };
     let socket = TcpSocket::new(stream.try_clone()?, &options)?;
     stream.set_nonblocking(false)?;

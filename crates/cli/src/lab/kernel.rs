@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use anyhow::{Result, bail};
 use tidegate_core::units::Bytes;
+use tidegate_live::tcp::TcpOptions;
 use tidegate_live::tcp_sysctls::{ReceiverOptions, TcpSysctls};
 use tidegate_sim::scenario::{MediaPlan, Scenario, TcpPlan, TcpSender};
 use tidegate_sim::tcp::classic::Flavour;
@@ -41,6 +42,16 @@ impl KernelTcp {
     /// Settings closest to those of a web server and its browser, with or without ECN.
     pub(super) fn of_web(config: &web::Config, ecn: bool) -> Self {
         ns2_settings(&config.tcp).with(&config.sink, ecn)
+    }
+
+    /// Options of the sockets.
+    pub(super) fn options(&self) -> TcpOptions {
+        TcpOptions {
+            congestion: Some(self.congestion.to_owned()),
+            notsent_lowat: None,
+            rto_max: self.rto_max,
+            paced: self.paced,
+        }
     }
 
     fn with(mut self, sink: &SinkConfig, ecn: bool) -> Self {

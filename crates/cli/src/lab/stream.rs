@@ -2,16 +2,14 @@
 
 use core::iter::from_fn;
 use core::time::Duration;
-use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use tidegate_core::session::tcp::{TcpReceiver, TcpStreamer};
-use tidegate_core::tcp_rate::{self, Mode, TcpView};
+use tidegate_core::tcp_rate::Mode;
 use tidegate_core::trace::Event;
 use tidegate_core::units::{Bytes, Rate, Time};
 use tidegate_core::wire::ntp::Ntp;
@@ -28,6 +26,7 @@ use super::netns_pair::TimedEvents;
 use super::records::Records;
 use super::service::Service;
 use super::tcp_sampler::TcpSampler;
+use crate::tcp::watch::KernelWatch;
 
 /// A sender before the start of the clock.
 #[derive(Debug)]
@@ -56,12 +55,7 @@ impl Sender {
             start: Time::ZERO + instance.plan.start,
             first_target: sender.target(),
             streamer: TcpStreamer::new(sender, encoder),
-            options: TcpOptions {
-                congestion: Some(kernel.congestion.to_owned()),
-                rto_max: kernel.rto_max,
-                paced: kernel.paced,
-                ..TcpOptions::default()
-            },
+            options: kernel.options(),
             mode: plan.mode,
             interval: video.frame_rate.interval(),
         }
@@ -100,7 +94,10 @@ impl Sender {
         if let Some(events) = sources.sender {
             let subscribed = self.streamer.sender.subscribed();
             let connection = Connection::new(events, &socket, subscribed)?;
-            socket.set_watch(Box::new(SenderEvents(connection)));
+            socket.set_watch(Box::new(KernelWatch {
+                connection,
+                fallback: None,
+            }));
         }
         std::thread::sleep(clock.until(self.first_picture(clock.now())));
         let streamer = &mut self.streamer;
@@ -185,31 +182,6 @@ impl Sources {
                 watch: None,
             },
         })
-    }
-}
-
-/// Event source of a sender.
-#[derive(Debug)]
-struct SenderEvents(Connection);
-
-impl tcp::ConnectionObserver for SenderEvents {
-    fn next_event(
-        &mut self,
-        now: Time,
-    ) -> io::Result<Option<(tcp_rate::EventNotification, TcpView)>> {
-        self.0.next_event(now).map_err(io::Error::other)
-    }
-
-    fn view(&mut self, now: Time) -> io::Result<TcpView> {
-        self.0.view(now)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn events(&self) -> BorrowedFd<'_> {
-        self.0.events().as_fd()
     }
 }
 

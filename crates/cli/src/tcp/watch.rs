@@ -42,9 +42,11 @@ pub(crate) fn watch(args: &TcpArgs, socket: &mut TcpSocket) -> Result<Option<Rec
     let own = socket.as_fd().try_clone_to_owned();
     socket.set_watch(Box::new(KernelWatch {
         connection,
-        socket: own.context("cannot duplicate the socket")?,
-        subscribed,
-        messages: says,
+        fallback: Some(Fallback {
+            socket: own.context("cannot duplicate the socket")?,
+            subscribed,
+            messages: says,
+        }),
     }));
     Ok(Some(said_later))
 }
@@ -70,9 +72,16 @@ fn unprivileged(
     Ok((connection, Some(said)))
 }
 
+/// Events of a connection for its sender.
 #[derive(Debug)]
-struct KernelWatch {
-    connection: Connection,
+pub(crate) struct KernelWatch {
+    pub(crate) connection: Connection,
+    pub(crate) fallback: Option<Fallback>,
+}
+
+/// What replaces a source of events that has ended.
+#[derive(Debug)]
+pub(crate) struct Fallback {
     /// For another subscription of the same socket.
     socket: OwnedFd,
     subscribed: Subscription,
@@ -81,18 +90,20 @@ struct KernelWatch {
 
 impl ConnectionObserver for KernelWatch {
     fn next_event(&mut self, now: Time) -> io::Result<Option<(EventNotification, TcpView)>> {
-        match self.connection.next_event(now) {
-            Ok(event) => Ok(event),
-            Err(why) => {
-                // The daemon has exited; the stream continues without privilege.
-                let fresh = unprivileged(&self.socket, self.subscribed, &why.to_string());
-                let (connection, said) = fresh.map_err(io::Error::other)?;
-                self.connection = connection;
-                // The receiver may be gone.
-                let _ = self.messages.send(said.unwrap_or_default());
-                Ok(None)
-            }
-        }
+        let why = match self.connection.next_event(now) {
+            Ok(event) => return Ok(event),
+            Err(why) => why,
+        };
+        let Some(fallback) = &self.fallback else {
+            return Err(io::Error::other(why));
+        };
+        // The daemon has exited; the stream continues without privilege.
+        let fresh = unprivileged(&fallback.socket, fallback.subscribed, &why.to_string());
+        let (connection, said) = fresh.map_err(io::Error::other)?;
+        self.connection = connection;
+        // The receiver may be gone.
+        let _ = fallback.messages.send(said.unwrap_or_default());
+        Ok(None)
     }
 
     fn view(&mut self, now: Time) -> io::Result<TcpView> {

@@ -1,21 +1,17 @@
 //! `tidegate demo`: the demo scenario in the lab or the simulator.
 
-use std::io::Write as _;
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use tidegate_live::terminal;
 use tidegate_record::{Run, World};
 use tidegate_sim::scenario::Scenario;
 
 use crate::run_folder::{self, LoadedScenario};
 use crate::sim::End;
 use crate::video_source::VideoInput;
-use crate::{lab, sim, table};
+use crate::{lab, sim};
 use tidegate_console::exit::EnvironmentError;
-use tidegate_console::output::{output, print_json};
 use tidegate_console::progress::say;
 use tidegate_console::signals;
 use tidegate_report as report;
@@ -112,22 +108,7 @@ fn announce(loaded: &LoadedScenario, world: World) {
 
 fn show(run: &Run, dir: &Path, json: bool) -> Result<ExitCode> {
     let page = report::write(std::slice::from_ref(run), dir)?.page;
-    let summary = run
-        .summary
-        .as_ref()
-        .expect("a run that was just written has one");
-    let mut out = output();
-    if json {
-        print_json(summary)?;
-        return Ok(sim::exit_code(summary));
-    }
-    let room = terminal::columns(out.as_fd());
-    write!(out, "{}", table::render(run, summary, room))?;
-    for note in table::notes(&run.manifest) {
-        writeln!(out, "note: {note}")?;
-    }
-    writeln!(out, "\nreport: {}", page.display())?;
-    Ok(sim::exit_code(summary))
+    sim::show(run, json, Some(&page), dir)
 }
 
 /// Built in, so that an installed binary needs no scenario file.

@@ -154,11 +154,6 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
         End::Cut(run) => (run, true),
         End::Nothing => return Ok(signals::exit_code()),
     };
-    let summary = run
-        .summary
-        .as_ref()
-        .expect("a run that was just written has one");
-    let mut out = output();
     let page = if args.no_report {
         None
     } else {
@@ -167,9 +162,21 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
     if args.json && is_cut {
         return Ok(signals::exit_code());
     }
-    if args.json {
+    let code = show(run, args.json, page.as_deref(), dir)?;
+    Ok(if is_cut { signals::exit_code() } else { code })
+}
+
+/// Prints the results of a run, as a table or as JSON. Returns the exit code of a complete run.
+///
+/// # Errors
+/// Standard output is closed or full.
+pub(crate) fn show(run: &Run, json: bool, page: Option<&Path>, dir: &Path) -> Result<ExitCode> {
+    let summary = run.summary.as_ref();
+    let summary = summary.expect("a run that was just written has one");
+    if json {
         print_json(summary)?;
     } else {
+        let mut out = output();
         let room = terminal::columns(out.as_fd());
         write!(out, "{}", table::render(run, summary, room))?;
         for note in table::notes(&run.manifest) {
@@ -180,15 +187,12 @@ pub(crate) fn finish(end: &End, args: &RunArgs, dir: &Path) -> Result<ExitCode> 
             None => writeln!(out, "\nrun folder: {}", dir.display())?,
         }
     }
-    if is_cut {
-        return Ok(signals::exit_code());
-    }
     Ok(exit_code(summary))
 }
 
 /// Exit code of a complete run: 1 if an expectation fails, 75 if the machine was too busy to judge
 /// one.
-pub(crate) fn exit_code(summary: &Summary) -> ExitCode {
+fn exit_code(summary: &Summary) -> ExitCode {
     match summary.all_held() {
         ExpectationResult::Yes => ExitCode::SUCCESS,
         ExpectationResult::Unsure => ExitCode::from(INCONCLUSIVE),

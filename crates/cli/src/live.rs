@@ -64,6 +64,25 @@ impl Limits {
     }
 }
 
+/// Checks the size of packets and the delay bound.
+///
+/// # Errors
+/// A value is out of range. The message names the option and the fix.
+pub(crate) fn check_stream(packet_size: Bytes, delay_bound: Duration) -> Result<()> {
+    ensure!(
+        PACKET_SIZES.contains(&packet_size.get()),
+        "packets of {} bytes are out of range: choose a --packet-size from {} to {} B",
+        packet_size.get(),
+        PACKET_SIZES.start(),
+        PACKET_SIZES.end()
+    );
+    ensure!(
+        !delay_bound.is_zero(),
+        "a --delay-bound of zero makes every frame late: give a longer one"
+    );
+    Ok(())
+}
+
 /// Transport of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
@@ -262,6 +281,8 @@ fn host() -> BTreeMap<String, String> {
         .collect()
 }
 
+/// From the minimum that each IPv4 host must accept (RFC 791) to a jumbo frame.
+const PACKET_SIZES: std::ops::RangeInclusive<u64> = 576..=9_000;
 const FLOOR: Rate = Rate::kbps(150);
 const CEILING: Rate = Rate::kbps(8_000);
 /// Ten years: the manifest needs a duration even if a run has no limit.

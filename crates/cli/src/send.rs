@@ -276,17 +276,7 @@ fn check(args: &SendArgs) -> Result<()> {
     let is_fixed = args.control().properties().fixed_rate.is_some();
     args.limits.check()?;
     args.to.as_deref().map_or(Ok(()), check_target)?;
-    ensure!(
-        PACKET_SIZES.contains(&args.packet_size.get()),
-        "packets of {} bytes are out of range: choose a --packet-size from {} to {} B",
-        args.packet_size.get(),
-        PACKET_SIZES.start(),
-        PACKET_SIZES.end()
-    );
-    ensure!(
-        !args.delay_bound.is_zero(),
-        "a --delay-bound of zero makes every frame late: give a longer one"
-    );
+    live::check_stream(args.packet_size, args.delay_bound)?;
     if args.ecn {
         ensure!(
             args.transport == Transport::Rtp,
@@ -425,8 +415,6 @@ fn frames_in(span: Duration, rate: FrameRate) -> u64 {
         span.as_nanos() * u128::from(rate.num) / (1_000_000_000 * u128::from(rate.den.max(1)));
     u64::try_from(frames).unwrap_or(u64::MAX).max(1)
 }
-/// From the minimum that each IPv4 host must accept (RFC 791) to a jumbo frame.
-pub(crate) const PACKET_SIZES: std::ops::RangeInclusive<u64> = 576..=9_000;
 
 #[cfg(test)]
 mod tests {

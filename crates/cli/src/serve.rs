@@ -28,9 +28,9 @@ use tidegate_live::driver::TICK;
 use tidegate_live::tcp::{Connections, ServiceLimits};
 
 use crate::learning::KnownPaths;
-use crate::live::JsonArgs;
+use crate::live::{self, JsonArgs};
 use crate::security;
-use crate::send::{PACKET_SIZES, control};
+use crate::send::control;
 use catalogue::Catalogue;
 use report::Report;
 use service::RtspService;
@@ -152,17 +152,7 @@ fn check(args: &ServeArgs) -> Result<()> {
         args.listen,
         args.listen.port()
     );
-    ensure!(
-        PACKET_SIZES.contains(&args.packet_size.get()),
-        "packets of {} bytes are out of range: choose a --packet-size from {} to {} B",
-        args.packet_size.get(),
-        PACKET_SIZES.start(),
-        PACKET_SIZES.end()
-    );
-    ensure!(
-        !args.delay_bound.is_zero(),
-        "a --delay-bound of zero makes every frame late: give a longer one"
-    );
+    live::check_stream(args.packet_size, args.delay_bound)?;
     ensure!(
         args.knowledge.is_none() || properties.fixed_rate.is_none(),
         "--knowledge requires rate control, which --control fixed does not have: leave one of them out"
@@ -181,8 +171,3 @@ const SPARE_OF_CLIENT: usize = 8;
 
 /// Time between two reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Time from `earlier` to `now`, at least a millisecond.
-fn span(earlier: Time, now: Time) -> Duration {
-    now.since(earlier).max(Duration::from_millis(1))
-}

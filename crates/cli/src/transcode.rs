@@ -130,6 +130,7 @@ pub(crate) fn run(args: &TranscodeArgs) -> Result<ExitCode> {
 
 fn check(args: &TranscodeArgs) -> Result<()> {
     args.limits.check()?;
+    live::check_stream(args.packet_size, args.delay_bound)?;
     args.to.as_deref().map_or(Ok(()), check_target)?;
     args.tcp.check(args.limits)?;
     args.tcp

@@ -111,6 +111,10 @@ fn invalid_options_are_rejected_with_the_fix() {
             "--floor",
         ),
         ("send --to 127.0.0.1:9 --packet-size 100B", "--packet-size"),
+        (
+            "transcode --input missing --to 127.0.0.1:9 --packet-size 100B",
+            "--packet-size",
+        ),
         ("send --to 127.0.0.1:9 --ecn --one-way", "--one-way"),
         (
             "send --to 127.0.0.1:9 --ecn --control fixed:1Mb/s",

@@ -16,7 +16,6 @@ use tidegate_live::driver::StopFlag;
 
 use super::pacing::{Lateness, Paced};
 use super::source::Source;
-use super::span;
 use crate::learning::Learner;
 
 /// A running stream.
@@ -136,7 +135,6 @@ pub(super) struct Stream {
     shared: Arc<Mutex<Snapshot>>,
     /// Begin of the interval of the rate.
     since: Time,
-    bits: u64,
     /// Time at which the stream was to end.
     closing: Option<Time>,
     learner: Option<Learner>,
@@ -169,7 +167,6 @@ impl Stream {
             inbox,
             shared: Arc::clone(&shared),
             since: now,
-            bits: 0,
             closing: None,
             learner,
             reported: None,
@@ -262,19 +259,18 @@ impl Stream {
         let dropped = frames
             .iter()
             .filter(|frame| frame.dropped.is_some_and(is_lost));
-        self.bits += bits;
         let mut shared = lock(&self.shared);
         shared.frames.0 += count;
         shared.frames.1 += dropped.count() as u64;
         shared.bytes += Bytes(bits / 8);
-        shared.rate = Bytes(self.bits / 8) / span(self.since, now);
+        shared.rate = Bytes(bits / 8) / now.since(self.since).max(Duration::from_millis(1));
         shared.status = self.paced.sender().status();
         shared.next_sequence = self.paced.sender().next_sequence();
         shared.lateness.clone_from(self.paced.lateness());
         shared.last_received = self.paced.last_received();
         let source = self.paced.stream_mut().pipe_mut();
         (shared.rendition, shared.position) = (source.rendition(), source.position());
-        (self.since, self.bits) = (now, 0);
+        self.since = now;
     }
 }
 

@@ -5,7 +5,10 @@ mod program;
 
 use std::fs;
 use std::net::UdpSocket;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use program::{Program, Scratch, free_pair, text};
 use tidegate_core::wire::rtcp;
@@ -97,6 +100,75 @@ fn frames_after_a_loss_have_blemishes_or_are_left_out() {
             "{said}"
         );
     }
+}
+
+/// FFmpeg sends I pictures with recovery points, without the only IDR picture of the file. The
+/// recording begins with one, without the pictures that refer to those before it.
+#[test]
+fn a_stream_with_open_groups_is_received_from_a_recovery_point_on() {
+    let scratch = Scratch::new("open");
+    let (file, film) = (scratch.path("open.mp4"), scratch.path("film.h264"));
+    let ffmpeg = |arguments: &str| {
+        let mut command = Command::new("ffmpeg");
+        command.args(["-nostdin", "-v", "error"]);
+        command.args(arguments.split(' ')).output()
+    };
+    // One reference picture, so that no I picture has a command about others.
+    let made = ffmpeg(&format!(
+        "-f lavfi -i testsrc2=size=320x180:rate=30 -t 3 -c:v libx264 -preset ultrafast -g 30 -bf 3 \
+         -b:v 300k -x264-params open-gop=1:scenecut=0:b-pyramid=none {}",
+        text(&file)
+    ));
+    let Ok(made) = made else {
+        return;
+    };
+    assert!(made.status.success());
+    let port = free_pair();
+    let out = text(&film);
+    let listen = format!("recv --listen 127.0.0.1:{port} --idle-timeout 1s --out {out}");
+    let mut receiver = Program::tidegate(&listen);
+    receiver.wait_for_line("waiting for a stream");
+    let sent = ffmpeg(&format!(
+        "-re -i {} -c copy -bsf:v h264_mp4toannexb,dump_extra,noise=drop=lt(n\\,20) -f rtp \
+         rtp://127.0.0.1:{port}",
+        text(&file)
+    ));
+    assert!(sent.unwrap().status.success());
+    let said = receiver.wait().said;
+    let hashes = |path: &Path| {
+        let path = text(path);
+        let decoded = ffmpeg(&format!("-i {path} -fps_mode passthrough -f framemd5 -"));
+        let decoded = decoded.unwrap();
+        let errors = String::from_utf8(decoded.stderr).unwrap();
+        assert_eq!(errors, "", "{path}");
+        let rows = String::from_utf8(decoded.stdout).unwrap();
+        let rows = rows.lines().filter(|row| !row.starts_with('#'));
+        let hashes = rows.filter_map(|row| Some(row.rsplit_once(' ')?.1.to_owned()));
+        hashes.collect::<Vec<_>>()
+    };
+    let (stored, received) = (hashes(&file), hashes(&film));
+    assert_eq!((stored.len(), received.len()), (90, 60), "{said}");
+    assert!(stored.ends_with(&received));
+    assert!(said.contains("received 60 whole frames"), "{said}");
+    assert!(!said.contains("blemishes"), "{said}");
+}
+
+#[test]
+fn a_stream_without_access_points_is_named() {
+    let mut sender = Sender::new();
+    let mut receiver = Program::tidegate(&format!("recv --listen 127.0.0.1:{}", sender.port));
+    receiver.wait_for_line("waiting for a stream");
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(5_500) {
+        sender.deltas();
+        thread::sleep(Duration::from_millis(333));
+    }
+    sender.bye();
+    let said = receiver.wait().said;
+    assert!(
+        said.contains("no complete picture at which decoding can start"),
+        "{said}"
+    );
 }
 
 /// A sender behind a NAT that chooses another port, or one that opens a socket of its own.

@@ -65,6 +65,7 @@ fn with_a_gap() -> (Vec<u8>, Vec<u8>) {
             frame: order.frame,
             captured: order.captured,
             key: true,
+            leading: false,
             data: vec![0, 0, 1, 0xb3, 1, 0, 0, 1, 0, 0, 8, 9, 9, 9, 0, 0, 1, 1],
             quality: None,
         };

@@ -139,6 +139,7 @@ impl BatchWakeup {
                 frame: order.frame,
                 captured: order.captured,
                 key: order.key,
+                leading: false,
                 data: unit,
                 quality: None,
             };

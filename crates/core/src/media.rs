@@ -38,8 +38,12 @@ pub struct Encoded {
     /// Time for the RTP timestamp: the capture time of the order. A picture of a stored stream that
     /// is displayed after later ones (a B-frame precedes it) has a later time.
     pub captured: Time,
-    /// Whether the frame can be decoded on its own.
+    /// Whether decoding can start with the frame. Frames behind it do not depend on frames before it,
+    /// except its leading pictures.
     pub key: bool,
+    /// Whether it is a leading picture of the last key frame: a picture of a stored stream that is
+    /// displayed before it and may depend on frames before it. No other frame depends on this one.
+    pub leading: bool,
     /// The access unit: of an H.264 byte stream (ITU-T H.264 annex B), or of an MPEG-2 elementary
     /// stream, depending on the encoder.
     pub data: Vec<u8>,

@@ -396,6 +396,7 @@ impl Session {
                 frame: order.frame,
                 captured: order.captured,
                 key: order.key,
+                leading: false,
                 data,
                 quality: None,
             };

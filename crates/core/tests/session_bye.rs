@@ -266,6 +266,7 @@ impl Pair {
                 frame: order.frame,
                 captured: order.captured,
                 key: order.key,
+                leading: false,
                 data: vec![0, 0, 0, 1, 0x65, 0x88],
                 quality: None,
             };

@@ -152,6 +152,7 @@ fn access_unit(order: &FrameOrder) -> Encoded {
         frame: order.frame,
         captured: order.captured,
         key: order.key,
+        leading: false,
         data,
         quality: None,
     }

@@ -37,6 +37,7 @@ fn first_media(one_way: bool, answers: bool) -> Time {
                 frame: order.frame,
                 captured: order.captured,
                 key: order.key,
+                leading: false,
                 data: vec![0, 0, 0, 1, 0x65, 0x88],
                 quality: None,
             };
@@ -154,6 +155,7 @@ fn play(seconds: u64, frame: fn(Time) -> usize, reports: fn(Time, usize) -> bool
                 frame: order.frame,
                 captured: order.captured,
                 key: order.key,
+                leading: false,
                 data,
                 quality: None,
             };

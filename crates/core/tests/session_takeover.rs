@@ -183,6 +183,7 @@ fn any_feedback_prevents_an_rtcp_timeout() {
                     frame: order.frame,
                     captured: order.captured,
                     key: true,
+                    leading: false,
                     data: vec![0, 0, 0, 1, 0x65, 0x88],
                     quality: None,
                 };

@@ -149,6 +149,7 @@ mod tests {
                     frame: order.frame,
                     captured: order.captured,
                     key: order.key,
+                    leading: false,
                     data: vec![0; 4],
                     quality: None,
                 }),

@@ -228,6 +228,7 @@ impl FrameEncoder for Blank {
             frame: order.frame,
             captured: order.captured,
             key: order.key,
+            leading: false,
             data,
             quality: None,
         })

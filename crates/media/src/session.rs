@@ -239,6 +239,7 @@ impl FrameEncoder for EncoderSession {
             frame: order.frame,
             captured: order.captured,
             key: coded.key,
+            leading: false,
             data: coded.data,
             quality: Some(coded.quality),
         })

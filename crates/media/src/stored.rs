@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::{Bytes, Rate};
+use tidegate_core::wire::h264::AccessPoint;
 use tidegate_core::wire::sdp::ParameterSets;
 
 mod access_unit;
@@ -43,18 +44,23 @@ pub(crate) struct Sample {
     pub(crate) shown: Duration,
     /// Time from the slot to the display, at least zero.
     pub(crate) delay: Duration,
-    pub(crate) is_key: bool,
+    /// Decoding can start here.
+    pub(crate) access: Option<AccessPoint>,
+    /// The picture may refer to pictures before the last access point, behind which it is stored.
+    pub(crate) is_leading: bool,
     /// Other pictures may refer to this one.
     pub(crate) is_reference: bool,
 }
 
-/// A key frame, where decoding can start.
+/// An access point, where decoding can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     /// Index of its sample.
     pub(crate) sample: usize,
     pub(crate) slot: u32,
-    /// Mean rate up to the next key frame.
+    /// Display time of the first correct picture, if decoding starts here.
+    pub(crate) recovered: Duration,
+    /// Mean rate up to the next access point.
     pub(crate) rate: Rate,
 }
 
@@ -97,7 +103,7 @@ impl StoredVideo {
         self.samples.len()
     }
 
-    /// Number of key frames.
+    /// Number of access points: IDR pictures, and recovery points.
     pub fn key_frames(&self) -> usize {
         self.keys.len()
     }
@@ -122,20 +128,20 @@ impl StoredVideo {
         &self.keys
     }
 
-    /// The last key frame that is displayed at or before `at`; the first one if there is none.
+    /// The last access point from which the picture at `at` is correct; the first one if there is none.
     pub(crate) fn key_before(&self, at: Duration) -> Key {
         let mut keys = self.keys.iter().rev();
-        let key = keys.find(|key| self.samples[key.sample].shown <= at);
+        let key = keys.find(|key| key.recovered <= at);
         *key.unwrap_or(&self.keys[0])
     }
 
-    /// Reads an access unit as a byte stream with start codes; key frames have their parameter sets.
+    /// Reads an access unit as a byte stream with start codes; access points have parameter sets.
     pub(crate) fn read(&self, sample: &Sample) -> Result<Vec<u8>, StoredError> {
         let mut bytes = vec![0; sample.length as usize];
         let read = self.file.read_exact_at(&mut bytes, sample.position);
         let why = |error: &dyn ToString| self.changed(&error.to_string());
         read.map_err(|error| why(&error))?;
-        let unit = self.layout.byte_stream(&bytes, sample.is_key);
+        let unit = self.layout.byte_stream(&bytes, sample.access.is_some());
         unit.map_err(|error| why(&error))
     }
 
@@ -180,7 +186,9 @@ pub enum StoredError {
         path: PathBuf,
     },
     /// No picture can be decoded on its own.
-    #[error("{path} has no IDR picture at which decoding can start: encode it again")]
+    #[error(
+        "{path} has no IDR picture or recovery point at which decoding can start: encode it again"
+    )]
     NoKeyFrame {
         /// The file.
         path: PathBuf,

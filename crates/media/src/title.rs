@@ -55,7 +55,7 @@ impl Title {
         durations.max().unwrap_or_default()
     }
 
-    /// Display time of the last key frame of a rendition at or before `at`.
+    /// Display time of the last access point of a rendition from which the picture at `at` is correct.
     pub fn key_before(&self, rendition: usize, at: Duration) -> Duration {
         let video = &self.renditions[rendition];
         video.samples()[video.key_before(at).sample].shown
@@ -99,8 +99,8 @@ impl core::error::Error for TitleError {}
 
 /// The stream of one client: answers orders for frames with those of a rendition.
 ///
-/// Frames cannot be encoded for an order, so the rate of an order selects the rendition, at key
-/// frames only. A frame whose references were not sent is left out, up to the next key frame.
+/// Frames cannot be encoded for an order, so the rate of an order selects the rendition, at access
+/// points only. A frame whose references were not sent is left out, up to the next access point.
 #[derive(Debug)]
 pub struct TitleStream {
     title: Arc<Title>,
@@ -111,8 +111,10 @@ pub struct TitleStream {
     start: u32,
     /// Number of the first ordered frame since the last seek.
     first: Option<u64>,
-    /// A reference since the last key frame was not sent.
+    /// A reference since the last access point was not sent.
     is_broken: bool,
+    /// The client lacks references of the leading pictures of the last access point.
+    skips_leading: bool,
     /// Mean ordered rate in bit/s, over about a second and over a few frames.
     allowed: Option<[f64; 2]>,
     climb: Climb,
@@ -129,7 +131,8 @@ impl TitleStream {
             next: 0,
             start: 0,
             first: None,
-            is_broken: false,
+            is_broken: true,
+            skips_leading: true,
             allowed: None,
             climb: Climb::new(),
             ladder: None,
@@ -138,7 +141,7 @@ impl TitleStream {
         stream
     }
 
-    /// Continues at the last key frame at or before `at`; returns its time.
+    /// Continues at the last access point from which the picture at `at` is correct; returns its time.
     pub fn seek(&mut self, at: Duration) -> Duration {
         let video = self.video();
         let key = video.key_before(at);
@@ -146,7 +149,7 @@ impl TitleStream {
         self.next = key.sample;
         self.start = key.slot;
         self.first = None;
-        self.is_broken = false;
+        self.is_broken = true;
         shown
     }
 
@@ -178,13 +181,15 @@ impl TitleStream {
         while let Some(sample) = self.video().samples().get(self.next)
             && u64::from(sample.slot) < slot
         {
-            let is_reference = sample.is_reference;
-            self.is_broken |= is_reference;
+            let breaks = sample.is_reference && !sample.is_leading;
+            // Other leading pictures may refer to it.
+            self.skips_leading |= sample.is_reference && sample.is_leading;
+            self.is_broken |= breaks;
             self.next += 1;
         }
     }
 
-    /// Selects the rendition from the key frame at `slot` on.
+    /// Selects the rendition from the access point at `slot` on.
     fn select(&mut self, slot: u32) {
         // It rises slowly and falls quickly.
         let allowed = self.allowed.map_or(0.0, |[slow, quick]| slow.min(quick));
@@ -253,14 +258,21 @@ impl FrameEncoder for TitleStream {
         if u64::from(sample.slot) > slot {
             return Err(EncodeError::Unchanged);
         }
-        if sample.is_key {
+        if let Some(access) = sample.access {
             let before = self.rendition;
-            self.select(sample.slot);
+            // A decoder does not know that the pictures before a recovery are those of another file.
+            if access.is_immediate() {
+                self.select(sample.slot);
+            }
             if before != self.rendition {
                 let now = order.frame as f64 / self.title.frame_rate().as_f64();
                 self.climb.on_change(now, self.rendition > before);
             }
+            self.skips_leading = self.is_broken || order.key || before != self.rendition;
             self.is_broken = false;
+        } else if sample.is_leading && self.skips_leading {
+            self.next += 1;
+            return Err(EncodeError::Unchanged);
         } else if self.is_broken || order.key {
             self.is_broken = true;
             self.next += 1;
@@ -271,14 +283,15 @@ impl FrameEncoder for TitleStream {
         let data = video.read(&sample);
         let mut data = data.map_err(|e| EncodeError::Source(e.to_string()))?;
         self.next += 1;
-        // The frames after a key frame are the first with room.
-        if !sample.is_key {
+        // The frames after an access point are the first with room.
+        if sample.access.is_none() {
             climb::fill(&mut data, self.filled(order));
         }
         Ok(Encoded {
             frame: order.frame,
             captured: order.captured + sample.delay,
-            key: sample.is_key,
+            key: sample.access.is_some(),
+            leading: sample.is_leading,
             data,
             quality: None,
         })
@@ -289,11 +302,13 @@ impl FrameEncoder for TitleStream {
     }
 }
 
-/// The key frame at a slot.
+/// The access point at a slot, if its picture is correct.
 fn key_at(video: &StoredVideo, slot: u32) -> Option<Key> {
     let keys = video.keys();
     let found = keys.binary_search_by_key(&slot, |key| key.slot);
-    found.ok().map(|number| keys[number])
+    let key = keys[found.ok()?];
+    let access = video.samples()[key.sample].access?;
+    access.is_immediate().then_some(key)
 }
 
 /// Frames of the quick mean.

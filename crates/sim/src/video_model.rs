@@ -197,6 +197,7 @@ pub(crate) fn dress(order: &FrameOrder, shape: &FrameShape, rng: &mut Pcg64Mcg) 
         frame: order.frame,
         captured: order.captured,
         key: shape.key,
+        leading: false,
         quality: shape.quality,
         data: access_unit(shape.key, shape.size, rng),
     }

@@ -1,5 +1,7 @@
 //! Output of an RTP receiver.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use serde_json::json;
 use tidegate_core::session::receiver::MediaReceiver;
@@ -21,6 +23,13 @@ pub(super) struct Report {
 const NO_SETS: &str = "the stream has no parameter sets (SPS and PPS), so its pictures cannot be \
 decoded and are not counted: give the description of the sender as --sdp, or have the sender repeat \
 them in the stream";
+
+/// Message for a stream without access points.
+const NO_ACCESS: &str = "no complete picture at which decoding can start (IDR picture or recovery \
+point) has arrived for 5 s: have the encoder of the sender send one every two seconds";
+
+/// Longer than the groups of pictures of most encoders.
+const NO_ACCESS_TIME: Duration = Duration::from_secs(5);
 
 /// Share of the packets of the stream so far that are missing, in 0..=1.
 fn missing_share(receiver: &MediaReceiver) -> f64 {
@@ -67,6 +76,11 @@ impl Report {
             });
         } else if let Some(advice) = self.adviser.due(now) {
             report.say(&advice);
+        }
+        let is_explained = receiver.without_parameter_sets() > 0 || receiver.is_h265();
+        let since = receiver.undecodable_since().filter(|_| !is_explained);
+        if since.is_some_and(|since| now.since(since) >= NO_ACCESS_TIME) {
+            report.say_once("access points", NO_ACCESS);
         }
         report.print_if_due(now, |interval| {
             json!({

@@ -6,6 +6,7 @@ mod calm;
 #[expect(dead_code, reason = "the other tests use the rest")]
 mod program;
 
+mod files;
 mod interleaved;
 mod players;
 

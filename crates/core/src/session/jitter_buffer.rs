@@ -9,6 +9,7 @@ use self::unit::{Head, Unit};
 use super::config::{FeedbackMode, ReceiverConfig};
 use crate::media::{Codec, MEDIA_CLOCK};
 use crate::units::Time;
+use crate::wire::h264::{self, AccessPoint};
 use crate::wire::payload::{self, Role};
 
 mod markers;
@@ -21,8 +22,12 @@ mod unit;
 /// A frame waits for missing packets until its discard deadline: `hold` after the earliest possible
 /// arrival of its timestamp, estimated from the fastest packet of the last 30 to 60 s. An overdue
 /// frame waits for another [`LATE_REPAIR`], because a late retransmission still saves its
-/// dependents, unless a complete key frame follows. After that the frame is discarded, with its
-/// dependents up to the next key frame.
+/// dependents, unless a complete access point follows. After that the frame is discarded, with its
+/// dependents up to the next access point.
+///
+/// Decoding starts at an access point: a key frame or a recovery point. Behind a recovery point,
+/// pictures that are displayed before it are discarded, as they refer to pictures before it. Pictures
+/// of a gradual refresh are released without a time of completion until the recovery.
 ///
 /// With [`conceal`](ReceiverConfig::conceal), whole frames are released although their references
 /// are lost, without a time of completion, and an overdue frame does not wait.
@@ -50,9 +55,11 @@ pub struct JitterBuffer {
     intact: bool,
     /// A reference was lost since the last timeout.
     is_broken: bool,
+    /// Where decoding started, if at a recovery point.
+    recovery: Option<Recovery>,
     /// Frames without their references are released.
     conceal: bool,
-    /// A key frame was released.
+    /// An access point was released.
     has_begun: bool,
     /// Time at which all released frames were complete.
     decodable_at: Time,
@@ -67,6 +74,17 @@ pub struct JitterBuffer {
     ready: usize,
 }
 
+/// A recovery point at which decoding started.
+#[derive(Clone, Copy, Debug)]
+struct Recovery {
+    /// Timestamp of its picture.
+    from: u64,
+    /// Reference pictures that are left until pictures are correct.
+    frames: u16,
+    /// Pictures that are displayed before it are released, with blemishes.
+    keeps_leading: bool,
+}
+
 /// A received frame, complete or partial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedFrame {
@@ -76,10 +94,11 @@ pub struct ReceivedFrame {
     pub key: bool,
     /// Arrival time of its first packet.
     pub first: Time,
-    /// Time at which the frame and its references were complete; `None` if that never happened.
+    /// Time at which the frame and its references were complete; `None` if that never happened, or if
+    /// the frame precedes the recovery after an access point.
     pub complete: Option<Time>,
-    /// Access unit in byte-stream format; empty if it is not decodable. If `complete` is `None`, its
-    /// references are lost.
+    /// Access unit in byte-stream format; empty if it is not decodable. If `complete` is `None`, it
+    /// has blemishes.
     pub data: Vec<u8>,
     /// Received payload bytes.
     pub bytes: u64,
@@ -100,6 +119,7 @@ impl JitterBuffer {
             without_sets: 0,
             intact: false,
             is_broken: false,
+            recovery: None,
             conceal: false,
             has_begun: false,
             decodable_at: Time::ZERO,
@@ -228,9 +248,10 @@ impl JitterBuffer {
                 continue;
             }
             let unit = &self.units[&first];
-            if unit.complete.is_some() && unit.key {
+            if unit.complete.is_some() && unit.access().is_some() {
                 self.emit(first);
             } else if self.conceals()
+                || self.is_leading(unit)
                 || now >= deadline + self.patience
                 || !self.intact
                 || self.has_later_key()
@@ -267,10 +288,10 @@ impl JitterBuffer {
         self.conceal && self.has_begun
     }
 
-    /// Whether a complete key frame follows the oldest frame.
+    /// Whether a complete access point follows the oldest frame.
     fn has_later_key(&self) -> bool {
         let mut later = self.units.values().skip(1);
-        later.any(|unit| unit.key && unit.complete.is_some())
+        later.any(|unit| unit.access().is_some() && unit.complete.is_some())
     }
 
     /// The next frame in decoding order. Discarded frames are included, without data.
@@ -290,7 +311,7 @@ impl JitterBuffer {
         self.intact = false;
     }
 
-    /// Number of key frames that no decoder can decode, since neither the stream nor its description
+    /// Number of access points that no decoder can decode, since neither the stream nor its description
     /// has parameter sets.
     pub fn without_sets(&self) -> u64 {
         self.without_sets
@@ -311,6 +332,7 @@ impl JitterBuffer {
         self.finish();
         (self.next, self.discarded, self.overdue) = (None, None, None);
         (self.intact, self.has_begun) = (false, false);
+        self.recovery = None;
         (self.decodable_at, self.fastest) = (Time::ZERO, Fastest::default());
         self.markers = Markers::default();
     }
@@ -355,15 +377,17 @@ impl JitterBuffer {
         while let Some((&first, unit)) = self.units.first_key_value() {
             let follows = match self.next {
                 Some(next) => first == next,
-                // At the start of a stream only a key frame is decodable.
-                None => unit.key || unit.is_filler(),
+                // At the start of a stream only an access point is decodable.
+                None => unit.access().is_some() || unit.is_filler(),
             };
             if unit.complete.is_none() || !follows {
                 return;
             }
             if unit.is_filler() {
                 self.drop_filler();
-            } else if unit.key || self.intact || self.conceals() {
+            } else if self.is_leading(unit) {
+                self.discard_oldest();
+            } else if unit.access().is_some() || self.intact || self.conceals() {
                 self.emit(first);
             } else {
                 self.discard_oldest();
@@ -371,56 +395,101 @@ impl JitterBuffer {
         }
     }
 
-    /// With a broken reference chain, discards all frames before a complete key frame.
+    /// With a broken reference chain, discards all frames before a complete access point.
     fn skip_to_key(&mut self) {
         if self.intact {
             return;
         }
-        let key = |(_, unit): &(&u64, &Unit)| unit.key && unit.complete.is_some();
-        let Some(key) = self.units.iter().find(key).map(|(&first, _)| first) else {
+        let access = |(_, unit): &(&u64, &Unit)| unit.access().is_some() && unit.complete.is_some();
+        let Some(access) = self.units.iter().find(access).map(|(&first, _)| first) else {
             return;
         };
-        while self.units.first_key_value().is_some_and(|(&k, _)| k < key) {
+        while self
+            .units
+            .first_key_value()
+            .is_some_and(|(&k, _)| k < access)
+        {
             self.pass_oldest();
         }
-        self.emit(key);
+        self.emit(access);
+    }
+
+    /// Whether a picture refers to pictures before the recovery point at which decoding started.
+    fn is_leading(&self, unit: &Unit) -> bool {
+        let is_before = |at: Recovery| unit.timestamp < at.from && !at.keeps_leading;
+        unit.access().is_none() && unit.has_picture() && self.recovery.is_some_and(is_before)
     }
 
     fn emit(&mut self, first: u64) {
         let Some(unit) = self.take(first) else {
             return;
         };
+        let access = unit.access();
+        let continues = self.intact && self.next == Some(first);
+        let start = access.filter(|access| *access == AccessPoint::Key || !continues);
+        let data = self.access_unit(&unit);
+        let own = unit.complete.unwrap_or(unit.arrivals.0);
+        self.decodable_at = if start.is_some() || unit.is_key() {
+            own
+        } else {
+            own.max(self.decodable_at)
+        };
+        self.intact = !data.is_empty() && (start.is_some() || self.intact);
+        match start {
+            Some(AccessPoint::Recovery { frames }) => {
+                self.recovery = Some(Recovery {
+                    from: unit.timestamp,
+                    frames,
+                    keeps_leading: self.conceals(),
+                });
+            }
+            Some(AccessPoint::Key) => self.recovery = None,
+            None => {}
+        }
+        self.has_begun |= self.intact;
+        (self.next, self.discarded) = (Some(unit.next()), None);
+        let is_correct = self.recover(unit.timestamp, access, &data);
+        self.enqueue(ReceivedFrame {
+            timestamp: unit.timestamp,
+            key: unit.is_key(),
+            first: unit.arrivals.0,
+            complete: (self.intact && is_correct).then_some(self.decodable_at),
+            data,
+            bytes: unit.bytes,
+        });
+    }
+
+    /// Joins the packets of a unit; empty if it is not decodable.
+    fn access_unit(&mut self, unit: &Unit) -> Vec<u8> {
         let mut joined = payload::Depacketiser::new(self.codec, payload::MAX_ACCESS_UNIT);
         let payloads = unit.packets.values().filter(|p| !p.is_empty());
         // `take` fails if a payload was rejected.
         let _ = payloads.into_iter().try_for_each(|p| joined.push(p));
         let mut data = joined.take().map(|(data, _)| data).unwrap_or_default();
         if !data.is_empty()
-            && unit.key
+            && unit.access().is_some()
             && self.codec == Codec::H264
             && !self.sets.complete(&mut data)
         {
             self.without_sets += 1;
-            data = Vec::new();
+            data.clear();
         }
-        let good = !data.is_empty();
-        let own = unit.complete.unwrap_or(unit.arrivals.0);
-        self.decodable_at = if unit.key {
-            own
-        } else {
-            own.max(self.decodable_at)
+        data
+    }
+
+    /// A picture is released. Returns whether it is correct after the start at a recovery point.
+    fn recover(&mut self, timestamp: u64, access: Option<AccessPoint>, data: &[u8]) -> bool {
+        let Some(at) = &mut self.recovery else {
+            return true;
         };
-        self.intact = good && (unit.key || self.intact);
-        self.has_begun |= self.intact;
-        (self.next, self.discarded) = (Some(unit.next()), None);
-        self.enqueue(ReceivedFrame {
-            timestamp: unit.timestamp,
-            key: unit.key,
-            first: unit.arrivals.0,
-            complete: self.intact.then_some(self.decodable_at),
-            data,
-            bytes: unit.bytes,
-        });
+        let is_correct = at.frames == 0 && timestamp >= at.from;
+        if at.frames > 0 && h264::is_reference(data) {
+            at.frames -= 1;
+        } else if is_correct && access.is_some() && timestamp > at.from {
+            // The leading pictures of this access point have their references.
+            self.recovery = None;
+        }
+        is_correct
     }
 
     /// What precedes the oldest frame is lost: releases it if it is of use without, or discards it.
@@ -429,7 +498,7 @@ impl JitterBuffer {
             Some((&first, unit))
                 if self.conceals() && unit.complete.is_some() && !unit.is_filler() =>
             {
-                self.intact &= unit.key;
+                self.intact &= unit.access().is_some();
                 self.emit(first);
             }
             _ => self.discard_oldest(),
@@ -442,8 +511,9 @@ impl JitterBuffer {
         };
         let Some(unit) = self.take(first) else { return };
         self.next = self.next.max(Some(unit.next()));
-        self.intact = false;
-        let lacks_sets = unit.key && unit.is_whole(None, true) && !self.sets.are_known();
+        self.intact &= self.is_leading(&unit);
+        let lacks_sets =
+            unit.access().is_some() && unit.is_whole(None, true) && !self.sets.are_known();
         self.without_sets += u64::from(lacks_sets && self.codec == Codec::H264);
         if unit.is_filler() {
             return;
@@ -451,7 +521,7 @@ impl JitterBuffer {
         self.discarded = Some(unit.timestamp);
         self.enqueue(ReceivedFrame {
             timestamp: unit.timestamp,
-            key: unit.key,
+            key: unit.is_key(),
             first: unit.arrivals.0,
             complete: None,
             data: Vec::new(),

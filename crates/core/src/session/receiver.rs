@@ -137,10 +137,16 @@ impl MediaReceiver {
         (received + stats.received(), lost + stats.lost())
     }
 
-    /// Number of key frames without parameter sets: neither the stream nor the configuration has
+    /// Number of access points without parameter sets: neither the stream nor the configuration has
     /// them, so nothing is decodable.
     pub fn without_parameter_sets(&self) -> u64 {
         self.frames.without_sets()
+    }
+
+    /// Since when packets have arrived and no frame was decodable, for lack of a complete picture at
+    /// which decoding can start or of parameter sets; `None` if there is no such time.
+    pub fn undecodable_since(&self) -> Option<Time> {
+        self.stream.undecodable_since
     }
 
     /// Whether the stream is H.265 instead of H.264, so nothing is decodable.

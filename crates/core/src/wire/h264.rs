@@ -1,10 +1,13 @@
 //! H.264 over RTP (RFC 6184, packetisation mode 1) and its byte stream (ITU-T H.264 annex B).
 
+mod access;
 mod annexb;
 mod assemble;
 mod packetise;
 mod sps;
 
+pub(crate) use access::Evidence;
+pub use access::{AccessPoint, is_bidirectional, is_reference};
 pub(in crate::wire) use annexb::find_start_code;
 pub use annexb::{Contents, NalUnits, contents, is_key_frame, nal_units, parameter_sets};
 pub use assemble::{AccessUnit, AssembleError, Depacketiser};
@@ -37,6 +40,7 @@ const IMPORTANCE: u8 = 0x60;
 
 /// NAL unit types of a byte stream. Other types are passed on unparsed.
 const IDR: u8 = 5;
+const SEI: u8 = 6;
 const SPS: u8 = 7;
 const PPS: u8 = 8;
 /// Coded slices, with or without data partitioning.

@@ -1,5 +1,6 @@
 //! Codec-independent video payloads.
 
+use super::h264::Evidence;
 use super::rtp::PayloadType;
 use super::{h264, mpeg2};
 use crate::media::Codec;
@@ -133,7 +134,6 @@ impl Depacketiser {
 /// Role of a payload in its access unit, from the headers of its units. A payload without a lead and
 /// without a slice is filler: padding, ends of sequences, and layers of extensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent properties")]
 pub struct Role {
     /// The payload begins with a unit that precedes a picture: a delimiter, parameter sets, or
     /// supplemental information. After a picture it belongs to the next access unit (ITU-T H.264
@@ -143,8 +143,8 @@ pub struct Role {
     pub slice: Option<Slice>,
     /// The payload can only be the first one of its access unit.
     pub begins: bool,
-    /// The access unit is a key frame.
-    pub key: bool,
+    /// What the payload shows of a random access point.
+    pub(crate) evidence: Evidence,
     /// The payload ends within a fragmented unit.
     pub is_open: bool,
 }
@@ -181,7 +181,8 @@ impl Role {
 
     fn of_h264(payload: &[u8]) -> Self {
         let mut role = Self::default();
-        each_unit(payload, |unit, next| {
+        each_unit(payload, |unit, body| {
+            let next = body.map(|body| body.first().copied().unwrap_or(0));
             // first_mb_in_slice of zero is a single 1 bit (Exp-Golomb).
             let is_first = next.is_some_and(|next| next & 0x80 != 0);
             let slice = match unit {
@@ -200,7 +201,9 @@ impl Role {
                     _ => false,
                 };
             }
-            role.key |= next.is_some() && matches!(unit, SPS | IDR);
+            if let Some(body) = body.filter(|_| matches!(unit, SLICE..=SPS)) {
+                role.evidence.add(unit, body);
+            }
             role.slice = role.slice.or(slice);
         });
         // The end bit of an FU-A.
@@ -218,7 +221,13 @@ impl Role {
             slice: Some(Slice::Other),
             // A sequence header, a group or a picture.
             begins: mpeg2_code(payload).is_some_and(|code| matches!(code, 0xb3 | 0xb8 | 0)),
-            key,
+            // In an open group, B pictures behind it refer to the group before (ITU-T H.262
+            // section 6.3.8).
+            evidence: if key {
+                Evidence::recovery()
+            } else {
+                Evidence::default()
+            },
             is_open: false,
         }
     }
@@ -231,15 +240,14 @@ pub fn is_h265(payload: &[u8]) -> bool {
     matches!(payload, [0x40 | 0x42 | 0x44 | 0x60 | 0x62, 1, ..])
 }
 
-/// Calls `each` with the type of every NAL unit in an RFC 6184 payload, and with the byte after its
+/// Calls `each` with the type of every NAL unit in an RFC 6184 payload, and with the bytes after its
 /// header: `None` if the payload does not contain the beginning of the unit.
-fn each_unit(payload: &[u8], mut each: impl FnMut(u8, Option<u8>)) {
+fn each_unit(payload: &[u8], mut each: impl FnMut(u8, Option<&[u8]>)) {
     match *payload {
         // FU-A: the second byte has the unit's type and the start bit.
         [indicator, head, ref body @ ..] if indicator & 0x1f == 28 => {
             let is_start = head & 0x80 != 0;
-            let next = body.first().copied().filter(|_| is_start);
-            each(head & 0x1f, next);
+            each(head & 0x1f, (is_start && !body.is_empty()).then_some(body));
         }
         // STAP-A: each unit follows a length of two bytes.
         [indicator, ref units @ ..] if indicator & 0x1f == 24 => {
@@ -248,12 +256,12 @@ fn each_unit(payload: &[u8], mut each: impl FnMut(u8, Option<u8>)) {
                 let len = usize::from(u16::from_be_bytes([*high, *low]));
                 let unit = &after[..len.min(after.len())];
                 if let [first, body @ ..] = unit {
-                    each(first & 0x1f, Some(body.first().copied().unwrap_or(0)));
+                    each(first & 0x1f, Some(body));
                 }
                 rest = &after[unit.len()..];
             }
         }
-        [unit, ref body @ ..] => each(unit & 0x1f, Some(body.first().copied().unwrap_or(0))),
+        [unit, ref body @ ..] => each(unit & 0x1f, Some(body)),
         [] => {}
     }
 }
@@ -330,12 +338,14 @@ mod tests {
         let role = |codec, payload: &[u8]| {
             let role = Role::of(codec, payload);
             assert_eq!(role.is_filler(), !role.leads && role.slice.is_none());
-            (role.leads, role.slice, role.begins, role.key)
+            let access = role.evidence.access();
+            (role.leads, role.slice, role.begins, access.is_some())
         };
         let (first, other) = (Some(Slice::First), Some(Slice::Other));
         let h264 = |payload: &[u8]| role(Codec::H264, payload);
-        assert_eq!(h264(&[0x67, 1]), (true, None, true, true));
+        assert_eq!(h264(&[0x67, 1]), (true, None, true, false));
         assert_eq!(h264(&[0x06, 1]), (true, None, false, false));
+        assert_eq!(h264(&[0x06, 6, 1, 0xc4, 0x80]), (true, None, false, true));
         assert_eq!(h264(&[0x09, 0xf0]), (true, None, true, false));
         assert_eq!(h264(&[0x61, 0x80]), (false, first, true, false));
         assert_eq!(h264(&[0x61, 0x40]), (false, other, false, false));
@@ -350,7 +360,7 @@ mod tests {
         assert!(!Role::of(Codec::H264, &[0x7c, 0x45, 0x80]).is_open);
         // Aggregates: parameter sets alone, and with the picture.
         let sets = [0x78, 0, 1, 0x67, 0, 1, 0x68];
-        assert_eq!(h264(&sets), (true, None, true, true));
+        assert_eq!(h264(&sets), (true, None, true, false));
         let whole = [0x78, 0, 1, 0x06, 0, 1, 0x67, 0, 2, 0x65, 0x80];
         assert_eq!(h264(&whole), (true, first, false, true));
 

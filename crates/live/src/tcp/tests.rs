@@ -30,6 +30,7 @@ impl FrameEncoder for Slices {
             frame: order.frame,
             captured: order.captured,
             key: true,
+            leading: false,
             data,
             quality: None,
         })

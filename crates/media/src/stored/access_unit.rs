@@ -8,7 +8,10 @@ use tidegate_core::wire::h264::nal_units;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// A byte stream with start codes.
-    AnnexB,
+    AnnexB {
+        /// Parameter sets with start codes.
+        sets: Vec<u8>,
+    },
     /// Units preceded by their length (ISO/IEC 14496-15).
     Lengths {
         /// Bytes of a length, 1 to 4.
@@ -29,14 +32,17 @@ impl fmt::Display for Damage {
 }
 
 impl Layout {
-    /// The layout of a file with this decoder configuration, which is empty for a byte stream.
+    /// The layout of a file with this decoder configuration, which has start codes for a byte stream.
     pub(super) fn of(configuration: &[u8]) -> Result<Self, Damage> {
+        let mut sets = Vec::new();
         if configuration.first() != Some(&1) {
-            return Ok(Self::AnnexB);
+            for unit in nal_units(configuration) {
+                push(unit, &mut sets);
+            }
+            return Ok(Self::AnnexB { sets });
         }
         let damage = Damage("the decoder configuration is too short");
         let size = usize::from(configuration.get(4).ok_or(damage)? & 3) + 1;
-        let mut sets = Vec::new();
         let mut rest = configuration.get(5..).ok_or(damage)?;
         for _ in 0..2 {
             let (count, after) = rest.split_first().ok_or(damage)?;
@@ -54,28 +60,22 @@ impl Layout {
         Ok(Self::Lengths { size, sets })
     }
 
-    /// The units of an access unit with start codes. Key frames without parameter sets get those of
-    /// the file. Delimiters and filler are left out.
-    pub(super) fn byte_stream(&self, stored: &[u8], is_key: bool) -> Result<Vec<u8>, Damage> {
+    /// The units of an access unit with start codes. Access points without parameter sets get those
+    /// of the file. Delimiters and filler are left out.
+    pub(super) fn byte_stream(&self, stored: &[u8], is_access: bool) -> Result<Vec<u8>, Damage> {
+        let (sets, units) = match self {
+            Self::AnnexB { sets } => (sets, nal_units(stored).collect()),
+            Self::Lengths { size, sets } => (sets, units(stored, *size)?),
+        };
         let mut out = Vec::with_capacity(stored.len() + 64);
-        match self {
-            Self::AnnexB => {
-                for unit in nal_units(stored) {
-                    push(unit, &mut out);
-                }
-            }
-            Self::Lengths { size, sets } => {
-                let units = units(stored, *size)?;
-                let has_sets = units.iter().any(|unit| kind(unit) == SPS);
-                if is_key && !has_sets {
-                    out.extend_from_slice(sets);
-                }
-                for unit in units {
-                    push(unit, &mut out);
-                }
-            }
+        if is_access && !units.iter().any(|unit| kind(unit) == SPS) {
+            out.extend_from_slice(sets);
         }
-        if out.is_empty() {
+        let len = out.len();
+        for unit in units {
+            push(unit, &mut out);
+        }
+        if out.len() == len {
             return Err(Damage("it has no picture data"));
         }
         Ok(out)
@@ -111,12 +111,6 @@ fn kind(unit: &[u8]) -> u8 {
     unit.first().map_or(0, |first| first & 0x1f)
 }
 
-/// Whether other pictures may refer to the picture of an access unit (`nal_ref_idc`).
-pub(super) fn is_reference(byte_stream: &[u8]) -> bool {
-    let mut slices = nal_units(byte_stream).filter(|unit| matches!(kind(unit), 1..=5));
-    slices.any(|unit| unit[0] & 0x60 != 0)
-}
-
 const SPS: u8 = 7;
 
 #[cfg(test)]
@@ -139,12 +133,22 @@ mod tests {
         assert_eq!(key[12..], [0, 0, 0, 1, 0x65, 7]);
         let delta = layout.byte_stream(&stored, false);
         assert_eq!(delta, Ok(vec![0, 0, 0, 1, 0x65, 7]));
-        assert!(is_reference(&key) && !is_reference(&[0, 0, 1, 0x01, 7]));
         let raw = [0, 0, 1, 9, 0xf0, 0, 0, 1, 0x65, 7];
-        assert_eq!(Layout::of(&[]), Ok(Layout::AnnexB));
+        let layout = Layout::of(&[0, 0, 1, 0x67, 1, 2, 0, 0, 1, 0x68]).unwrap();
+        assert_eq!(layout.byte_stream(&raw, true), Ok(key));
         assert_eq!(
-            Layout::AnnexB.byte_stream(&raw, true),
+            layout.byte_stream(&raw, false),
             Ok(vec![0, 0, 0, 1, 0x65, 7])
+        );
+        let bare = Layout::of(&[]).unwrap();
+        let with_sets = [&[0, 0, 1, 0x67, 9][..], &raw].concat();
+        assert_eq!(
+            bare.byte_stream(&raw, true),
+            layout.byte_stream(&raw, false)
+        );
+        assert_eq!(
+            layout.byte_stream(&with_sets, true),
+            Ok(vec![0, 0, 0, 1, 0x67, 9, 0, 0, 0, 1, 0x65, 7])
         );
     }
 

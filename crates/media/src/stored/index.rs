@@ -8,10 +8,10 @@ use std::path::Path;
 use ffmpeg_the_third as ffmpeg;
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::{Bytes, Rate};
-use tidegate_core::wire::h264;
+use tidegate_core::wire::h264::{self, AccessPoint};
 use tidegate_core::wire::sdp::ParameterSets;
 
-use super::access_unit::{Layout, is_reference};
+use super::access_unit::Layout;
 use super::{Key, Sample, StoredError, StoredVideo};
 use crate::conversion::grid;
 use crate::native::quiet;
@@ -24,8 +24,9 @@ struct Unit {
     length: u32,
     /// Decoding and display time in ns, if known.
     times: Option<(i64, i64)>,
-    is_key: bool,
+    access: Option<AccessPoint>,
     is_reference: bool,
+    is_bidirectional: bool,
 }
 
 pub(super) fn open(path: &Path) -> Result<StoredVideo, StoredError> {
@@ -138,12 +139,17 @@ impl Reading<'_> {
             picture: self.units.len(),
             why,
         };
-        let plain = self.layout.byte_stream(data, true);
-        let plain = plain.map_err(|damage| damaged(damage.0))?;
-        let contents = h264::contents(&plain);
-        if contents.is_key_frame() && self.sets.is_none() {
-            let sets = h264::parameter_sets(&plain);
-            self.sets = sets.and_then(|(sps, pps)| ParameterSets::new(sps, pps));
+        let byte_stream = |is_access| self.layout.byte_stream(data, is_access);
+        let plain = byte_stream(false).map_err(|damage| damaged(damage.0))?;
+        let mut access = AccessPoint::of_unit(&plain);
+        if access.is_some() {
+            let with_sets = byte_stream(true).map_err(|damage| damaged(damage.0))?;
+            if let Some((sps, pps)) = h264::parameter_sets(&with_sets) {
+                let sets = || ParameterSets::new(sps, pps);
+                self.sets = self.sets.take().or_else(sets);
+            } else {
+                access = None;
+            }
         }
         let times = packet.dts().or(packet.pts()).map(|dts| {
             let pts = packet.pts().unwrap_or(dts);
@@ -153,8 +159,9 @@ impl Reading<'_> {
             position,
             length,
             times,
-            is_key: contents.is_key_frame(),
-            is_reference: is_reference(&plain),
+            access,
+            is_reference: h264::is_reference(&plain),
+            is_bidirectional: h264::is_bidirectional(&plain),
         });
         Ok(())
     }
@@ -216,10 +223,12 @@ fn schedule(units: &[Unit], rate: FrameRate) -> (Vec<Sample>, Duration) {
             slot: u32::try_from(slot).unwrap_or(u32::MAX),
             shown: span(shown.saturating_sub(begin)),
             delay: span(lag(slot, shown).saturating_sub(least)).min(LONGEST_DELAY),
-            is_key: unit.is_key,
+            access: unit.access,
+            is_leading: false,
             is_reference: unit.is_reference,
         });
-    let samples: Vec<Sample> = samples.collect();
+    let mut samples: Vec<Sample> = samples.collect();
+    mark_leading(&mut samples, units);
     let last = samples.iter().map(|sample| sample.shown).max();
     let duration = last.map_or(Duration::ZERO, |last| last + rate.interval());
     (samples, duration)
@@ -232,16 +241,36 @@ fn nearest(at: i64, rate: FrameRate) -> i64 {
     (i128::from(at) * num + second / 2).div_euclid(second) as i64
 }
 
+/// Finds the pictures behind a recovery point that are displayed before it. Without times, these are
+/// the B pictures directly behind it.
+fn mark_leading(samples: &mut [Sample], units: &[Unit]) {
+    let mut point = None;
+    let mut is_first_run = false;
+    for (sample, unit) in samples.iter_mut().zip(units) {
+        match sample.access {
+            Some(AccessPoint::Key) => point = None,
+            Some(AccessPoint::Recovery { .. }) => {
+                (point, is_first_run) = (Some(sample.shown), true);
+            }
+            None => {
+                is_first_run &= unit.is_bidirectional;
+                let is_before = |at| match unit.times {
+                    Some(_) => sample.shown < at,
+                    None => is_first_run,
+                };
+                sample.is_leading = point.is_some_and(is_before);
+            }
+        }
+    }
+}
+
 fn keys(samples: &[Sample], rate: FrameRate) -> Vec<Key> {
-    let is_key = |(_, sample): &(usize, &Sample)| sample.is_key;
-    let starts: Vec<usize> = samples
-        .iter()
-        .enumerate()
-        .filter(is_key)
-        .map(|(i, _)| i)
-        .collect();
-    let ends = starts.iter().skip(1).copied().chain([samples.len()]);
-    let group = |(start, end): (usize, usize)| {
+    let accesses = samples.iter().enumerate();
+    let starts = accesses.filter_map(|(i, sample)| Some((i, sample.access?)));
+    let starts: Vec<(usize, AccessPoint)> = starts.collect();
+    let ends = starts.iter().skip(1).map(|(start, _)| *start);
+    let ends = ends.chain([samples.len()]);
+    let group = |(&(start, access), end): (&(usize, AccessPoint), usize)| {
         let first = samples[start].slot;
         let after = samples
             .get(end)
@@ -253,10 +282,25 @@ fn keys(samples: &[Sample], rate: FrameRate) -> Vec<Key> {
         Key {
             sample: start,
             slot: first,
+            recovered: recovered(&samples[start..], access),
             rate,
         }
     };
-    starts.iter().copied().zip(ends).map(group).collect()
+    starts.iter().zip(ends).map(group).collect()
+}
+
+/// Display time of the first correct picture, if decoding starts with the first of these.
+fn recovered(samples: &[Sample], access: AccessPoint) -> Duration {
+    let AccessPoint::Recovery { frames } = access else {
+        return samples[0].shown;
+    };
+    let mut left = frames;
+    let mut recovery = samples.iter().skip_while(|sample| {
+        let is_left = left > 0;
+        left -= u16::from(is_left && sample.is_reference);
+        is_left
+    });
+    recovery.next().map_or(Duration::MAX, |sample| sample.shown)
 }
 
 /// Frames: 40 s at 25 frames per second.

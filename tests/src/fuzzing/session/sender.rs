@@ -448,6 +448,7 @@ fn encode(order: &FrameOrder, manner: u8) -> Result<Encoded, EncodeError> {
         frame: order.frame,
         captured: order.captured,
         key: order.key || manner & 7 == 3,
+        leading: false,
         data,
         quality: None,
     })

@@ -285,6 +285,7 @@ fn slice(order: &FrameOrder, len: usize) -> Encoded {
         frame: order.frame,
         captured: order.captured,
         key: order.key,
+        leading: false,
         data,
         quality: None,
     }

@@ -487,3 +487,96 @@ fn frames_without_any_parameter_sets_do_not_count() {
     let key = f.frame(30, &[SPS, PPS], |last| last);
     assert_eq!(f.out().pop(), Some((30, key)));
 }
+
+/// Supplemental information of a recovery point at its picture, and one after 2 reference pictures.
+const RECOVERY: &[u8] = &[0x06, 6, 1, 0xc4, 0x80];
+const REFRESH: &[u8] = &[0x06, 6, 1, 0x70, 0x80];
+const INTRA: &[u8] = &[0x41, 0x88, 7];
+const PREDICTED: &[u8] = &[0x41, 0x9a, 7];
+/// A B slice to which no picture refers.
+const BIDIRECTIONAL: &[u8] = &[0x01, 0x9e, 7];
+
+impl Foreign {
+    /// Delivers frame `n` of these units.
+    fn units(&mut self, n: u64, units: &[&[u8]]) {
+        for (i, unit) in units.iter().enumerate() {
+            self.packet(n, i + 1 == units.len(), unit);
+        }
+        self.now += Duration::from_millis(33);
+    }
+
+    /// Numbers of the frames since the last call: whole, with data alone, and without.
+    fn sorted(&mut self) -> [Vec<u64>; 3] {
+        let mut sorted = [const { Vec::new() }; 3];
+        while let Some(frame) = self.buffer.poll() {
+            let kind = match (frame.complete, frame.data.is_empty()) {
+                (Some(_), false) => 0,
+                (None, false) => 1,
+                _ => 2,
+            };
+            sorted[kind].push(frame.timestamp / STEP - 1_000);
+        }
+        sorted
+    }
+}
+
+#[test]
+fn decoding_starts_at_a_recovery_point_without_its_leading_pictures() {
+    let mut f = Foreign::new();
+    f.units(3, &[PREDICTED]);
+    f.units(2, &[BIDIRECTIONAL]);
+    f.units(7, &[SPS, PPS, RECOVERY, INTRA]);
+    // In an open group these refer to frame 3 too.
+    f.units(6, &[BIDIRECTIONAL]);
+    f.units(5, &[BIDIRECTIONAL]);
+    f.units(9, &[PREDICTED]);
+    f.units(8, &[BIDIRECTIONAL]);
+    assert_eq!(f.sorted(), [vec![7, 9, 8], vec![], vec![3, 2, 6, 5]]);
+    assert!(f.buffer.is_intact());
+    // The leading pictures of the next one have their references.
+    f.units(13, &[RECOVERY, INTRA]);
+    f.units(12, &[BIDIRECTIONAL]);
+    f.units(15, &[PREDICTED]);
+    assert_eq!(f.sorted(), [vec![13, 12, 15], vec![], vec![]]);
+}
+
+#[test]
+fn after_a_loss_decoding_continues_at_a_recovery_point() {
+    let mut f = Foreign::new();
+    f.units(0, &[SPS, PPS, RECOVERY, INTRA]);
+    f.packet(1, false, PREDICTED);
+    f.seq += 1;
+    f.units(2, &[PREDICTED]);
+    f.units(5, &[SPS, PPS, RECOVERY, INTRA]);
+    // A leading picture is of no use, so that its loss breaks nothing.
+    f.seq += 1;
+    f.packet(4, true, &[0x01, 0x40, 7]);
+    f.units(6, &[PREDICTED]);
+    let due = f.buffer.next_timeout().unwrap();
+    assert!(!f.buffer.on_timeout(due));
+    let mut sorted = f.sorted();
+    while let Some(due) = f.buffer.next_timeout() {
+        assert!(!f.buffer.on_timeout(due));
+        for (all, some) in sorted.iter_mut().zip(f.sorted()) {
+            all.extend(some);
+        }
+    }
+    assert_eq!(sorted, [vec![0, 5, 6], vec![], vec![1, 2, 4]]);
+}
+
+#[test]
+fn pictures_of_a_gradual_refresh_count_from_the_recovery_on() {
+    let mut f = Foreign::new();
+    f.units(0, &[SPS, PPS, REFRESH, PREDICTED]);
+    f.units(1, &[BIDIRECTIONAL]);
+    f.units(2, &[PREDICTED]);
+    f.units(3, &[PREDICTED]);
+    f.units(4, &[SPS, PPS, REFRESH, PREDICTED]);
+    f.units(5, &[PREDICTED]);
+    assert_eq!(f.sorted(), [vec![3, 4, 5], vec![0, 1, 2], vec![]]);
+    // Parameter sets alone are no access point.
+    let mut f = Foreign::new();
+    f.units(0, &[SPS, PPS, PREDICTED]);
+    f.units(1, &[SPS, PPS, INTRA]);
+    assert_eq!(f.sorted(), [vec![1], vec![], vec![0]]);
+}

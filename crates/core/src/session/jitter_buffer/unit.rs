@@ -6,6 +6,7 @@ use std::collections::btree_map::Entry;
 use super::MediaPacket;
 use super::markers::Markers;
 use crate::units::Time;
+use crate::wire::h264::{AccessPoint, Evidence};
 use crate::wire::payload::{Role, Slice};
 
 /// Packets of one access unit, or one packet of filler between two.
@@ -22,7 +23,7 @@ pub(super) struct Unit {
     pub(super) arrivals: (Time, Time),
     pub(super) packets: BTreeMap<u64, Vec<u8>>,
     pub(super) bytes: u64,
-    pub(super) key: bool,
+    evidence: Evidence,
     /// Last sequence number, once it is known.
     pub(super) end: Option<u64>,
     /// Time at which all packets were there.
@@ -58,7 +59,7 @@ impl Unit {
             arrivals: (now, now),
             packets: BTreeMap::new(),
             bytes: 0,
-            key: false,
+            evidence: Evidence::default(),
             end: None,
             complete: None,
             is_filler: role.is_filler(),
@@ -82,6 +83,16 @@ impl Unit {
     /// The sequence number after the unit.
     pub(super) fn next(&self) -> u64 {
         self.end.unwrap_or_else(|| self.last()) + 1
+    }
+
+    /// Whether, and how, decoding can start here, by the packets so far.
+    pub(super) fn access(&self) -> Option<AccessPoint> {
+        self.evidence.access()
+    }
+
+    /// Whether the picture is correct without any other.
+    pub(super) fn is_key(&self) -> bool {
+        self.access().is_some_and(AccessPoint::is_immediate)
     }
 
     pub(super) fn is_filler(&self) -> bool {
@@ -139,7 +150,7 @@ impl Unit {
         place.insert(payload.to_vec());
         self.bytes += payload.len() as u64;
         self.arrivals.1 = self.arrivals.1.max(now);
-        self.key |= role.key;
+        self.evidence.join(role.evidence);
         self.begins |= role.begins;
         if was_first.is_some_and(|first| seq < first) {
             self.head = role;
@@ -205,7 +216,7 @@ impl Unit {
         self.arrivals.0 = self.arrivals.0.min(other.arrivals.0);
         self.arrivals.1 = self.arrivals.1.max(other.arrivals.1);
         self.bytes += other.bytes;
-        self.key |= other.key;
+        self.evidence.join(other.evidence);
         self.begins |= other.begins;
         if goes_on {
             (self.picture, self.is_open) = (other.picture, other.is_open);

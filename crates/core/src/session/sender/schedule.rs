@@ -95,6 +95,8 @@ impl Schedule {
         if encoded.key {
             self.chain.on_key(frame);
             self.key_left = None;
+        } else if encoded.leading {
+            self.chain.on_leading(frame);
         }
     }
 

@@ -50,6 +50,7 @@ fn picture(order: &FrameOrder) -> Encoded {
         frame: order.frame,
         captured: order.captured,
         key: order.key,
+        leading: false,
         data,
         quality: None,
     }

@@ -195,7 +195,7 @@ fn cropped(bits: &mut Bits<'_>, coded: u32, unit: u32) -> Result<u32, SpsError> 
 }
 
 /// Reader of a raw byte sequence payload. Skips emulation prevention bytes (section 7.4.1).
-struct Bits<'a> {
+pub(super) struct Bits<'a> {
     bytes: &'a [u8],
     /// Zeros before the next byte.
     zeros: u8,
@@ -204,7 +204,7 @@ struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    const fn new(bytes: &'a [u8]) -> Self {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
             zeros: 0,
@@ -233,7 +233,7 @@ impl<'a> Bits<'a> {
     }
 
     /// The next `count` bits, at most 32.
-    fn read(&mut self, count: u8) -> Result<u32, SpsError> {
+    pub(super) fn read(&mut self, count: u8) -> Result<u32, SpsError> {
         let mut value = 0;
         for _ in 0..count {
             if self.left == 0 {
@@ -247,7 +247,7 @@ impl<'a> Bits<'a> {
     }
 
     /// An Exp-Golomb code, `ue(v)` of section 9.1: at most 2^32 - 2.
-    fn unsigned(&mut self) -> Result<u32, SpsError> {
+    pub(super) fn unsigned(&mut self) -> Result<u32, SpsError> {
         let mut zeros = 0;
         while self.read(1)? == 0 {
             zeros += 1;

@@ -11,6 +11,7 @@ mod unexpected;
 mod viewer;
 mod window;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -75,8 +76,8 @@ pub(crate) struct RecvArgs {
     /// RTP payload type of an H.264 stream without a description [default: 96]
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["sdp", "codec"], value_parser = payload_type)]
     payload_type: Option<PayloadType>,
-    /// Write the decodable frames to a byte stream (H.264) or elementary stream (MPEG-2); `-` is
-    /// standard output
+    /// Write the decodable frames to a byte stream (FILE.h264) or elementary stream (FILE.m2v), without
+    /// a container as MP4; `-` is standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Decode the stream and compare it with the original: `scene` or the file that is sent
@@ -216,6 +217,12 @@ pub(crate) fn run(args: &RecvArgs) -> Result<ExitCode> {
     printed.map(|()| code)
 }
 
+/// Extensions of files that have times and an index besides the pictures.
+const CONTAINERS: [&str; 14] = [
+    "3gp", "avi", "flv", "m2ts", "m4v", "mkv", "mov", "mp4", "mpegts", "mpg", "mts", "mxf", "ts",
+    "webm",
+];
+
 /// Where to listen, and to whom.
 fn listen<'a>(
     args: &'a RecvArgs,
@@ -244,6 +251,17 @@ fn check_options(args: &RecvArgs) -> Result<()> {
         !args.json.summary() || !args.records_on_stdout(),
         "--out - and --json both write standard output: leave one of them out, or give --out a file"
     );
+    if let Some(out) = &args.out {
+        let extension = out.extension().and_then(OsStr::to_str).unwrap_or_default();
+        ensure!(
+            !CONTAINERS
+                .iter()
+                .any(|one| one.eq_ignore_ascii_case(extension)),
+            "--out writes a byte stream, and no .{extension} file: give it the extension .h264 \
+            (.m2v for MPEG-2), and convert it later with `ffmpeg -i FILE.h264 -c copy {}`",
+            out.display()
+        );
+    }
     if args.transport == Transport::Tcp {
         ensure!(
             args.from.is_none() || args.listen.is_none(),

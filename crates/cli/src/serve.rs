@@ -85,7 +85,7 @@ pub(crate) struct ServeArgs {
 /// Serves for the given time, or until the user interrupts.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode> {
     check(args)?;
-    let catalogue = Catalogue::open(&args.dir)?;
+    let catalogue = Catalogue::open(&args.dir, args.encode)?;
     let context = LiveContext::enter()?;
     let listener = TcpListener::bind(args.listen);
     let listener = listener.with_context(|| {

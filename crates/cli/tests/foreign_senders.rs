@@ -154,6 +154,17 @@ fn a_stream_with_open_groups_is_received_from_a_recovery_point_on() {
 }
 
 #[test]
+fn a_recording_in_a_container_is_refused_before_the_stream() {
+    for name in ["movie.mp4", "movie.MKV"] {
+        Program::tidegate(&format!(
+            "recv --listen 127.0.0.1:5004 --out /nowhere/{name}"
+        ))
+        .wait()
+        .failed_with("give it the extension .h264");
+    }
+}
+
+#[test]
 fn a_stream_without_access_points_is_named() {
     let mut sender = Sender::new();
     let mut receiver = Program::tidegate(&format!("recv --listen 127.0.0.1:{}", sender.port));

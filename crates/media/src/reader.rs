@@ -1,11 +1,12 @@
 //! FFmpeg demultiplexer and decoder: a sequence of frames with timestamps.
 
-use std::fs;
+use std::ffi::CStr;
 use std::path::Path;
+use std::{fs, ptr};
 
 use ffmpeg_the_third as ffmpeg;
 use ffmpeg_the_third::ffi::AVStream;
-use libc::{EAGAIN, c_int, c_void};
+use libc::{EAGAIN, EINVAL, c_int, c_void};
 use tidegate_core::media::FrameRate;
 
 use crate::native::{intact, quiet};
@@ -59,8 +60,17 @@ impl Reader {
             // A camera without power closes no connection.
             options.set("timeout", "5000000");
         }
+        let is_local = is_local(name);
+        if is_local {
+            options.set("format_whitelist", &formats_without_references());
+        }
         let input = ffmpeg::format::input_with_dictionary(url(name), options);
-        let input = input.map_err(|e| unreadable(&e))?;
+        let input = input.map_err(|e| match e {
+            ffmpeg::Error::Other { errno: EINVAL } if is_local => SourceError::Referring {
+                name: name.to_owned(),
+            },
+            e => unreadable(&e),
+        })?;
         let no_video = || SourceError::NoVideo {
             name: name.to_owned(),
         };
@@ -235,7 +245,7 @@ impl Reader {
 
 /// Turn in the display matrix of a stream. From FFmpeg 6.1 on, each frame has the matrix, and from
 /// FFmpeg 8 on this function is missing, so it is searched at run time.
-fn stated_orientation(stream: &ffmpeg::Stream<'_>) -> Option<Orientation> {
+pub(crate) fn stated_orientation(stream: &ffmpeg::Stream<'_>) -> Option<Orientation> {
     type SideData = unsafe extern "C" fn(*const AVStream, c_int, *mut usize) -> *const u8;
     // SAFETY: the name is a string that ends with zero.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"av_stream_get_side_data".as_ptr()) };
@@ -287,6 +297,33 @@ fn is_live(name: &str) -> bool {
     }
 }
 
+/// Whether the name is that of a file, a device or standard input, and not an address.
+fn is_local(name: &str) -> bool {
+    name == "-" || name.starts_with("file:") || Path::new(name).exists()
+}
+
+/// Names of FFmpeg's formats, without those whose files name other files or addresses, which FFmpeg
+/// would open: the file may be from a stranger, and the stream goes to others.
+fn formats_without_references() -> String {
+    let mut names = Vec::new();
+    let mut state = ptr::null_mut();
+    loop {
+        // SAFETY: the state is only used by this function. The formats are constants, and their names
+        // strings that end with zero.
+        let name = unsafe {
+            let format = ffmpeg::ffi::av_demuxer_iterate(&raw mut state);
+            if format.is_null() {
+                return names.join(",");
+            }
+            CStr::from_ptr((*format).name)
+        };
+        let name = name.to_string_lossy();
+        if !name.split(',').any(|name| REFERRING.contains(&name)) {
+            names.push(name);
+        }
+    }
+}
+
 /// Whether the protocol carries live streams.
 fn is_stream(name: &str) -> bool {
     let protocol = name.split_once("://").map_or("", |(protocol, _)| protocol);
@@ -335,6 +372,21 @@ fn is_possible(width: u32, height: u32) -> bool {
 
 /// Frame rate if the file has none.
 const ASSUMED: FrameRate = FrameRate::fps(25);
+/// Formats with references: playlists, scripts, session descriptions, and subtitles with their index.
+const REFERRING: [&str; 12] = [
+    "applehttp",
+    "avisynth",
+    "concat",
+    "dash",
+    "hls",
+    "imf",
+    "rtsp",
+    "sap",
+    "sdp",
+    "vapoursynth",
+    "vobsub",
+    "webm_dash_manifest",
+];
 /// Protocols of live streams.
 const STREAMS: [&str; 8] = ["rtsp", "rtsps", "rtmp", "rtmps", "srt", "rtp", "udp", "tcp"];
 const MAX_FPS: f64 = 240.0;
@@ -371,6 +423,39 @@ mod tests {
             matches!(half.1, Some(SourceError::Truncated { .. })),
             "{half:?}"
         );
+    }
+
+    /// A playlist, a script and a description of a file that is readable by itself.
+    #[test]
+    fn files_with_references_open_no_other_file() {
+        let folder = env::temp_dir().join(format!("tidegate-lists-{}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        fs::write(path("raw.h264"), stream()).unwrap();
+        remux(&path("raw.h264"), &path("other.ts"));
+        let list = "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:5,\nother.ts\n#EXT-X-ENDLIST\n";
+        let files = [
+            ("list.m3u8", list),
+            ("disguised.mp4", list),
+            ("list.ffconcat", "ffconcat version 1.0\nfile other.ts\n"),
+            (
+                "stream.sdp",
+                "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n",
+            ),
+        ];
+        let mut refused = Vec::new();
+        for (name, text) in files {
+            fs::write(path(name), text).unwrap();
+            let is_refused = matches!(
+                Reader::open(&path(name)),
+                Err(SourceError::Referring { .. })
+            );
+            refused.push((name, is_refused));
+        }
+        let (whole, _) = read(&path("other.ts"));
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(refused.iter().all(|(_, is)| *is), "{refused:?}");
+        assert_eq!(whole, FRAMES);
     }
 
     fn read(name: &str) -> (i64, Option<SourceError>) {

@@ -137,6 +137,16 @@ pub enum SourceError {
         /// Error of FFmpeg.
         why: String,
     },
+    /// The file is a playlist, a script or a description, with names of other files or addresses.
+    #[error(
+        "\"{name}\" names other files or addresses, as a playlist or a session description does, \
+         and these are not opened; give one of them, or join them with `ffmpeg -i INPUT -c copy \
+         OUTPUT.mkv`"
+    )]
+    Referring {
+        /// The file.
+        name: String,
+    },
     /// The source has no video stream, or none with a complete key frame.
     #[error("\"{name}\" has no video stream with a key frame; give a file, device or URL with one")]
     NoVideo {

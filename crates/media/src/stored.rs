@@ -15,6 +15,7 @@ use tidegate_core::wire::sdp::ParameterSets;
 mod access_unit;
 mod index;
 
+use crate::orientation::Orientation;
 use access_unit::Layout;
 
 /// An H.264 file whose access units can be read in any order: MP4, MOV, or a byte stream (annex B).
@@ -27,6 +28,7 @@ pub struct StoredVideo {
     layout: Layout,
     frame_rate: FrameRate,
     size: (u32, u32),
+    orientation: Orientation,
     parameter_sets: Option<ParameterSets>,
     duration: Duration,
     samples: Vec<Sample>,
@@ -86,6 +88,12 @@ impl StoredVideo {
     /// Width and height.
     pub fn size(&self) -> (u32, u32) {
         self.size
+    }
+
+    /// Name of the turn that makes the pictures upright, according to the file; `None` if they are.
+    pub fn turn(&self) -> Option<&'static str> {
+        let turn = self.orientation;
+        (turn != Orientation::Upright).then(|| turn.name())
     }
 
     /// Parameter sets of the first key frame.

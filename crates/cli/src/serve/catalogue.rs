@@ -15,6 +15,8 @@ use tidegate_media::{StoredVideo, Title};
 #[derive(Debug)]
 pub(super) struct Catalogue {
     dir: PathBuf,
+    /// Titles are decoded, and encoded for each client.
+    encodes: bool,
     known: BTreeMap<String, Known>,
 }
 
@@ -46,7 +48,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(super) fn open(dir: &Path) -> Result<Self> {
+    pub(super) fn open(dir: &Path, encodes: bool) -> Result<Self> {
         let unreadable = || format!("cannot read the folder {}", dir.display());
         let entries = fs::read_dir(dir).with_context(unreadable)?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -54,13 +56,50 @@ impl Catalogue {
         names.sort();
         let mut catalogue = Self {
             dir: dir.to_owned(),
+            encodes,
             known: BTreeMap::new(),
         };
         for name in names {
             // The reason of a failure was reported.
             let _ = catalogue.title(&name);
         }
+        catalogue.name_others();
         Ok(catalogue)
+    }
+
+    /// Reports videos of other formats, in the folder and in those of titles.
+    fn name_others(&self) {
+        let paths = |dir: &Path| -> Vec<PathBuf> {
+            let entries = fs::read_dir(dir).into_iter().flatten();
+            entries
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .collect()
+        };
+        let (dirs, mut files): (Vec<PathBuf>, _) =
+            paths(&self.dir).into_iter().partition(|path| path.is_dir());
+        files.extend(dirs.iter().flat_map(|dir| paths(dir)));
+        files.retain(|path| has_extension(path, &OTHERS));
+        files.sort();
+        let names = files
+            .iter()
+            .filter_map(|path| path.strip_prefix(&self.dir).ok());
+        let names: Vec<String> = names
+            .take(MAX_NAMED)
+            .map(|path| path.display().to_string())
+            .collect();
+        if names.is_empty() {
+            return;
+        }
+        let more = match files.len() - names.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        say(format_args!(
+            "passed over {}: {}{more}: only MP4, MOV and byte streams of H.264 are served; convert \
+             others, for example with `ffmpeg -i IN -c:v copy -an OUT.mp4`",
+            counted(files.len() as u64, "file"),
+            names.join(", ")
+        ));
     }
 
     /// Number of titles that can be served.
@@ -99,10 +138,7 @@ impl Catalogue {
             Err(_) => vec![path],
         };
         let stamp = |path: PathBuf| {
-            let is_video = path
-                .extension()
-                .and_then(OsStr::to_str)
-                .is_some_and(is_video);
+            let is_video = has_extension(&path, &SERVED);
             let meta = fs::metadata(&path)
                 .ok()
                 .filter(|meta| is_video && meta.is_file())?;
@@ -124,7 +160,15 @@ impl Catalogue {
         let mut videos = Vec::new();
         for file in &files {
             match StoredVideo::open(&file.path) {
-                Ok(video) => videos.push(video),
+                Ok(video) => match video.turn().filter(|_| !self.encodes) {
+                    None => videos.push(video),
+                    Some(turn) => say(format_args!(
+                        "{name}: the pictures of {} have to be {turn}, which players may not do: \
+                         turn them with `ffmpeg -i IN -an -c:v libx264 OUT.mp4`, or serve them \
+                         with --encode",
+                        video.path().display()
+                    )),
+                },
                 Err(error) => say(format_args!("{name}: {error}")),
             }
         }
@@ -166,13 +210,19 @@ fn described(title: &Title) -> String {
     )
 }
 
-/// Whether a file extension is one of video.
-fn is_video(extension: &str) -> bool {
-    let known = ["264", "h264", "m4v", "mov", "mp4"];
-    known
-        .iter()
-        .any(|known| extension.eq_ignore_ascii_case(known))
+fn has_extension(path: &Path, known: &[&str]) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str);
+    extension.is_some_and(|one| known.iter().any(|other| one.eq_ignore_ascii_case(other)))
 }
 
+/// File extensions of titles.
+const SERVED: [&str; 5] = ["264", "h264", "m4v", "mov", "mp4"];
+/// File extensions of other videos.
+const OTHERS: [&str; 19] = [
+    "265", "3gp", "avi", "flv", "h265", "hevc", "ivf", "m2ts", "m2v", "mkv", "mpeg", "mpg", "mts",
+    "mxf", "ogv", "ts", "webm", "wmv", "y4m",
+];
+/// Names in one message.
+const MAX_NAMED: usize = 5;
 /// Renditions of a title.
 const MAX_RENDITIONS: usize = 16;

@@ -1,5 +1,7 @@
 //! Files with other properties than those of this project's encoder.
 
+use std::fs;
+
 use super::program::{Scratch, text};
 use super::{Server, ffmpeg, has, make_video};
 
@@ -41,4 +43,41 @@ fn recovery_points_are_indexed_and_found() {
         let is_named = |line: &str| line.contains(name) && line.contains(", 6 key frames");
         assert!(end.lines().any(is_named), "{end}");
     }
+}
+
+#[test]
+fn files_that_cannot_be_served_are_named_with_the_fix() {
+    if !has("ffmpeg", &["-version"]) {
+        return;
+    }
+    let folder = Scratch::new("serve-others");
+    let clip = "testsrc2=size=64x48:rate=25 -t 1 -c:v libx264 -preset ultrafast";
+    make_video(clip, &folder.path("clip.mp4"));
+    make_video(clip, &folder.path("film.mkv"));
+    fs::create_dir(folder.path("talk")).unwrap();
+    make_video(clip, &folder.path("talk/low.ts"));
+    let mut turned = fs::read(folder.path("clip.mp4")).unwrap();
+    let header = turned.windows(4).position(|name| name == b"tkhd").unwrap();
+    // The matrix of the track (ISO/IEC 14496-12 section 8.3.2), for a quarter of a turn.
+    let matrix = [0, 1 << 16, 0, -1 << 16, 0, 0, 0, 0, 1 << 30].map(i32::to_be_bytes);
+    turned[header + 44..][..36].copy_from_slice(matrix.as_flattened());
+    fs::write(folder.path("turned.mp4"), turned).unwrap();
+    let list = "#EXTM3U\n#EXT-X-TARGETDURATION:5\n#EXTINF:1,\nclip.mp4\n#EXT-X-ENDLIST\n";
+    fs::write(folder.path("list.mp4"), list).unwrap();
+    let end = Server::start(&folder.path("."), "").end();
+    assert!(
+        end.contains("passed over 2 files: film.mkv, talk/low.ts: "),
+        "{end}"
+    );
+    assert!(end.contains("serving 1 title at"), "{end}");
+    assert!(
+        end.contains("list.mp4: cannot read "),
+        "{end}"
+    );
+    assert!(
+        end.contains("turned.mp4 have to be turned clockwise"),
+        "{end}"
+    );
+    let end = Server::start(&folder.path("."), "--encode").end();
+    assert!(!end.contains("have to be turned"), "{end}");
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use ffmpeg_the_third as ffmpeg;
+use libc::EINVAL;
 use tidegate_core::media::FrameRate;
 use tidegate_core::units::{Bytes, Rate};
 use tidegate_core::wire::h264::{self, AccessPoint};
@@ -15,7 +16,7 @@ use super::access_unit::Layout;
 use super::{Key, Sample, StoredError, StoredVideo};
 use crate::conversion::grid;
 use crate::native::quiet;
-use crate::reader::{fine_grid, nanos, plausible};
+use crate::reader::{fine_grid, nanos, plausible, stated_orientation};
 
 /// An access unit with its times in the file.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +44,16 @@ pub(super) fn open(path: &Path) -> Result<StoredVideo, StoredError> {
     // The prefix prevents FFmpeg from taking a name with a colon for a URL.
     let name = path.to_str().map(|name| format!("file:{name}"));
     let name = name.ok_or_else(|| unreadable(&"the name is not UTF-8"))?;
-    let mut input = ffmpeg::format::input(name).map_err(|e| unreadable(&e))?;
+    // A playlist with the name of a video would open other files.
+    let mut options = ffmpeg::Dictionary::new();
+    options.set("format_whitelist", "mov,h264");
+    let input = ffmpeg::format::input_with_dictionary(name, options);
+    let mut input = input.map_err(|e| match e {
+        ffmpeg::Error::Other { errno: EINVAL } => {
+            unreadable(&"it is neither MP4 or MOV nor a byte stream of H.264")
+        }
+        e => unreadable(&e),
+    })?;
     let best = input.streams().best(ffmpeg::media::Type::Video);
     let stream = best.ok_or_else(|| StoredError::NoVideo { path: path.clone() })?;
     if stream.parameters().id() != ffmpeg::codec::Id::H264 {
@@ -53,6 +63,7 @@ pub(super) fn open(path: &Path) -> Result<StoredVideo, StoredError> {
     let layout = Layout::of(configuration(&stream)).map_err(|damage| unreadable(&damage))?;
     let (number, unit, stated) = (stream.index(), stream.time_base(), stream.frames());
     let rate = rate_of(&stream);
+    let orientation = stated_orientation(&stream).unwrap_or_default();
     let mut reader = Reading {
         path: &path,
         file: &file,
@@ -80,6 +91,7 @@ pub(super) fn open(path: &Path) -> Result<StoredVideo, StoredError> {
         layout,
         frame_rate: rate,
         size,
+        orientation,
         parameter_sets: sets,
         duration,
         samples,

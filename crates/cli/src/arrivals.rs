@@ -189,10 +189,7 @@ impl VideoSource for ArrivalSource {
     }
 
     fn advance_to(&mut self, frame: u64, picture: &mut Picture) -> Result<bool, SourceError> {
-        let position = self.position;
-        if frame < position {
-            return Err(SourceError::AlreadyRead { frame, position });
-        }
+        self.check_unread(frame)?;
         self.position = frame + 1;
         let mut newest = self.shared.newest();
         while newest.number == 0 && newest.end.is_none() {

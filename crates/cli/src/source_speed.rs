@@ -94,10 +94,7 @@ impl VideoSource for PacedSource {
     }
 
     fn advance_to(&mut self, frame: u64, picture: &mut Picture) -> Result<bool, SourceError> {
-        let position = self.position;
-        if frame < position {
-            return Err(SourceError::AlreadyRead { frame, position });
-        }
+        self.check_unread(frame)?;
         self.position = frame + 1;
         loop {
             let (began, before) = (ThreadTime::now(), self.source.position());

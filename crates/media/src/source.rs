@@ -47,16 +47,25 @@ pub trait VideoSource: Debug + Send {
     /// # Errors
     /// See [`Self::next`], and [`SourceError::AlreadyRead`] if the frame was already read or skipped.
     fn advance_to(&mut self, frame: u64, picture: &mut Picture) -> Result<bool, SourceError> {
-        let position = self.position();
-        if frame < position {
-            return Err(SourceError::AlreadyRead { frame, position });
-        }
-        for _ in position..frame {
+        self.check_unread(frame)?;
+        for _ in self.position()..frame {
             if !self.next(picture)? {
                 return Ok(false);
             }
         }
         self.next(picture)
+    }
+
+    /// Whether frame `frame` can still be read.
+    ///
+    /// # Errors
+    /// [`SourceError::AlreadyRead`] if it was already read or skipped.
+    fn check_unread(&self, frame: u64) -> Result<(), SourceError> {
+        let position = self.position();
+        if frame < position {
+            return Err(SourceError::AlreadyRead { frame, position });
+        }
+        Ok(())
     }
 }
 
@@ -113,10 +122,7 @@ impl VideoSource for SceneSource {
     }
 
     fn advance_to(&mut self, frame: u64, picture: &mut Picture) -> Result<bool, SourceError> {
-        let position = self.position;
-        if frame < position {
-            return Err(SourceError::AlreadyRead { frame, position });
-        }
+        self.check_unread(frame)?;
         self.position = frame.min(self.end);
         self.next(picture)
     }

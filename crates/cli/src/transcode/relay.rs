@@ -332,10 +332,7 @@ impl VideoSource for RelaySource {
     }
 
     fn advance_to(&mut self, frame: u64, picture: &mut Picture) -> Result<bool, SourceError> {
-        let position = self.next;
-        if frame < position {
-            return Err(SourceError::AlreadyRead { frame, position });
-        }
+        self.check_unread(frame)?;
         self.next = frame + 1;
         let mut state = self.shared.state();
         while let Some((number, next)) = state.pictures.pop_front() {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -18,7 +19,12 @@ pub(crate) fn lookup(text: &str) -> io::Result<Vec<SocketAddr>> {
         .filter(|(host, _)| host.contains('%'))
         .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
     Ok(match zoned {
-        Some(address) => address.to_socket_addrs()?.collect(),
+        Some((host, port)) => {
+            let found = (host, port).to_socket_addrs();
+            found
+                .map_err(|e| unknown_zone(host).unwrap_or(e))?
+                .collect()
+        }
         None => text.to_socket_addrs()?.collect(),
     })
 }
@@ -30,6 +36,14 @@ pub(crate) fn lookup(text: &str) -> io::Result<Vec<SocketAddr>> {
 pub(crate) fn host_and_port(to: &str) -> Result<Vec<SocketAddr>> {
     ensure!(to.contains(':'), "\"{to}\" has no port: {ADDRESS_ADVICE}");
     lookup(to).with_context(|| format!("\"{to}\" is not an address: {ADDRESS_ADVICE}"))
+}
+
+/// Error for a zone that is not an interface of this host, which the resolver calls an unknown name.
+fn unknown_zone(host: &str) -> Option<io::Error> {
+    let (_, zone) = host.split_once('%')?;
+    let is_interface = Path::new("/sys/class/net").join(zone).exists();
+    let why = format!("this host has no interface \"{zone}\"; `ip link` lists them");
+    (!is_interface).then(|| io::Error::new(io::ErrorKind::NotFound, why))
 }
 
 /// Moves addresses behind the others whose host refuses datagrams, as one of `localhost` where the
@@ -86,7 +100,8 @@ mod tests {
         assert_eq!((address.port(), address.ip().segments()[0]), (5004, 0xfe80));
         assert!(address.scope_id() > 0);
         assert_eq!(lookup("[::1]:80").unwrap(), ["[::1]:80".parse().unwrap()]);
-        assert!(lookup("[fe80::1%none0]:5004").is_err());
+        let unknown = lookup("[fe80::1%none0]:5004").unwrap_err().to_string();
+        assert!(unknown.contains("no interface \"none0\""), "{unknown}");
         assert!(lookup("[fe80::1%lo]:port").is_err());
     }
 

@@ -6,7 +6,7 @@ use std::{fs, ptr};
 
 use ffmpeg_the_third as ffmpeg;
 use ffmpeg_the_third::ffi::AVStream;
-use libc::{EAGAIN, EINVAL, c_int, c_void};
+use libc::{EAGAIN, ECONNREFUSED, EINVAL, c_int, c_void};
 use tidegate_core::media::FrameRate;
 
 use crate::native::{intact, quiet};
@@ -67,6 +67,11 @@ impl Reader {
         let input = ffmpeg::format::input_with_dictionary(url(name), options);
         let input = input.map_err(|e| match e {
             ffmpeg::Error::Other { errno: EINVAL } if is_local => SourceError::Referring {
+                name: name.to_owned(),
+            },
+            ffmpeg::Error::Other {
+                errno: ECONNREFUSED,
+            } => SourceError::Refused {
                 name: name.to_owned(),
             },
             e => unreadable(&e),
@@ -395,6 +400,7 @@ const SLACK: i64 = 1_000_000_000;
 
 #[cfg(all(test, feature = "x264"))]
 mod tests {
+    use std::net::TcpListener;
     use std::{env, process};
 
     use tidegate_core::units::Rate;
@@ -456,6 +462,17 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         assert!(refused.iter().all(|(_, is)| *is), "{refused:?}");
         assert_eq!(whole, FRAMES);
+    }
+
+    #[test]
+    fn a_refused_connection_is_no_fault_of_the_format() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let refused = Reader::open(&format!("rtsp://{address}/camera"));
+        let error = refused.err().unwrap().to_string();
+        assert!(error.contains("connection refused"), "{error}");
+        assert!(!error.contains("ffprobe"), "{error}");
     }
 
     fn read(name: &str) -> (i64, Option<SourceError>) {

@@ -143,6 +143,15 @@ pub enum SourceError {
         /// Error of FFmpeg.
         why: String,
     },
+    /// The host of the URL refused the connection.
+    #[error(
+        "nothing listens at \"{name}\" (connection refused): check that the camera or server runs, \
+         and its address and port"
+    )]
+    Refused {
+        /// URL of the source.
+        name: String,
+    },
     /// The file is a playlist, a script or a description, with names of other files or addresses.
     #[error(
         "\"{name}\" names other files or addresses, as a playlist or a session description does, \

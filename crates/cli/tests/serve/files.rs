@@ -70,10 +70,7 @@ fn files_that_cannot_be_served_are_named_with_the_fix() {
         "{end}"
     );
     assert!(end.contains("serving 1 title at"), "{end}");
-    assert!(
-        end.contains("list.mp4: cannot read "),
-        "{end}"
-    );
+    assert!(end.contains("list.mp4: cannot read "), "{end}");
     assert!(
         end.contains("turned.mp4 have to be turned clockwise"),
         "{end}"

@@ -7,6 +7,7 @@ use tidegate_core::media::FrameRate;
 
 use crate::colour::Colour;
 use crate::conversion::{Conversion, changes, grid, is_rgb, square};
+use crate::input::InputOptions;
 use crate::native::copy;
 use crate::orientation::Orientation;
 use crate::picture::{Picture, Size};
@@ -34,6 +35,7 @@ pub struct FileOptions {
 pub struct FileSource {
     name: String,
     options: FileOptions,
+    input: InputOptions,
     size: Size,
     rate: FrameRate,
     /// Some frames have no picture of their own.
@@ -69,12 +71,24 @@ impl FileSource {
     /// If the input cannot be read, has no video or high dynamic range, or cannot be looped because
     /// it can be read only once.
     pub fn open(name: &str, options: FileOptions) -> Result<Self, SourceError> {
+        Self::open_with(name, options, InputOptions::default())
+    }
+
+    /// Opens an input with options for FFmpeg.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and for a format or an option that FFmpeg does not know.
+    pub fn open_with(
+        name: &str,
+        options: FileOptions,
+        input: InputOptions,
+    ) -> Result<Self, SourceError> {
         if options.looped && name == "-" {
             return Err(SourceError::CannotLoop {
                 name: name.to_owned(),
             });
         }
-        let mut reader = Reader::open(name)?;
+        let mut reader = Reader::open(name, &input)?;
         let mut first = ffmpeg::frame::Video::empty();
         let time = read_first(&mut reader, &mut first)?;
         let colour = Colour::of(&first);
@@ -107,6 +121,7 @@ impl FileSource {
         let mut source = Self {
             name: name.to_owned(),
             options,
+            input,
             size,
             rate,
             is_variable,
@@ -193,7 +208,7 @@ impl FileSource {
             self.ended = true;
             return Ok(());
         }
-        self.reader = Reader::open(&self.name)?;
+        self.reader = Reader::open(&self.name, &self.input)?;
         self.conversion = Conversion::new(self.size, self.orientation);
         self.is_read = false;
         self.clock.restart();

@@ -16,6 +16,7 @@ mod decoder;
 #[cfg(feature = "ffmpeg")]
 mod file;
 #[cfg(feature = "ffmpeg")]
+mod input;
 mod jpeg;
 #[cfg(feature = "ffmpeg")]
 mod mpeg2;
@@ -47,6 +48,7 @@ pub use colour::Colour;
 pub use decoder::{DecodeError, Decoded, Decoder, DecoderConfig};
 #[cfg(feature = "ffmpeg")]
 pub use file::{FileOptions, FileSource};
+pub use input::InputOptions;
 #[cfg(feature = "ffmpeg")]
 pub use jpeg::jpeg;
 #[cfg(feature = "ffmpeg")]

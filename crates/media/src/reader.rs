@@ -1,14 +1,13 @@
 //! FFmpeg demultiplexer and decoder: a sequence of frames with timestamps.
 
-use std::ffi::CStr;
 use std::path::Path;
-use std::{fs, ptr};
 
 use ffmpeg_the_third as ffmpeg;
 use ffmpeg_the_third::ffi::AVStream;
-use libc::{EAGAIN, ECONNREFUSED, EINVAL, c_int, c_void};
+use libc::{EAGAIN, c_int, c_void};
 use tidegate_core::media::FrameRate;
 
+use crate::input::{InputOptions, is_live, is_stream, largest_video, open_input};
 use crate::native::{intact, quiet};
 use crate::orientation::Orientation;
 use crate::source::SourceError;
@@ -41,7 +40,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn open(name: &str) -> Result<Self, SourceError> {
+    pub(crate) fn open(name: &str, asked: &InputOptions) -> Result<Self, SourceError> {
         quiet();
         let unreadable = |why: &dyn ToString| SourceError::Unreadable {
             name: name.to_owned(),
@@ -50,37 +49,11 @@ impl Reader {
         if name.contains('\0') {
             return Err(unreadable(&"the name contains a zero byte"));
         }
-        let is_live = is_live(name);
-        let mut options = ffmpeg::Dictionary::new();
-        if is_live {
-            // FFmpeg reads up to 5 s by default to determine a frame rate.
-            options.set("analyzeduration", "1000000");
-        }
-        if name.starts_with("rtsp") {
-            // A camera without power closes no connection.
-            options.set("timeout", "5000000");
-        }
-        let is_local = is_local(name);
-        if is_local {
-            options.set("format_whitelist", &formats_without_references());
-        }
-        let input = ffmpeg::format::input_with_dictionary(url(name), options);
-        let input = input.map_err(|e| match e {
-            ffmpeg::Error::Other { errno: EINVAL } if is_local => SourceError::Referring {
-                name: name.to_owned(),
-            },
-            ffmpeg::Error::Other {
-                errno: ECONNREFUSED,
-            } => SourceError::Refused {
-                name: name.to_owned(),
-            },
-            e => unreadable(&e),
-        })?;
-        let no_video = || SourceError::NoVideo {
+        let is_live = is_live(name) || asked.format.is_some() && !Path::new(name).exists();
+        let input = open_input(name, asked, is_live)?;
+        let best = largest_video(&input).ok_or_else(|| SourceError::NoVideo {
             name: name.to_owned(),
-        };
-        let best = input.streams().best(ffmpeg::media::Type::Video);
-        let best = best.ok_or_else(no_video)?;
+        })?;
         let mean = plausible(best.avg_frame_rate());
         let base = plausible(best.rate()).or_else(|| fine_grid(best.rate(), mean?));
         let orientation = stated_orientation(&best);
@@ -292,64 +265,12 @@ pub(crate) fn nanos(ticks: i64, unit: ffmpeg::Rational) -> i64 {
     (i128::from(ticks) * 1_000_000_000 * num / den) as i64
 }
 
-/// Whether pictures arrive while they are captured: a pipe, a device or a connection.
-fn is_live(name: &str) -> bool {
-    let is_file = |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_file());
-    match name {
-        "-" => !is_file(Path::new("/dev/stdin")),
-        file if Path::new(file).exists() => !is_file(Path::new(file)),
-        url => url.contains("://") && !url.starts_with("file:"),
-    }
-}
-
-/// Whether the name is that of a file, a device or standard input, and not an address.
-fn is_local(name: &str) -> bool {
-    name == "-" || name.starts_with("file:") || Path::new(name).exists()
-}
-
-/// Names of FFmpeg's formats, without those whose files name other files or addresses, which FFmpeg
-/// would open: the file may be from a stranger, and the stream goes to others.
-fn formats_without_references() -> String {
-    let mut names = Vec::new();
-    let mut state = ptr::null_mut();
-    loop {
-        // SAFETY: the state is only used by this function. The formats are constants, and their names
-        // strings that end with zero.
-        let name = unsafe {
-            let format = ffmpeg::ffi::av_demuxer_iterate(&raw mut state);
-            if format.is_null() {
-                return names.join(",");
-            }
-            CStr::from_ptr((*format).name)
-        };
-        let name = name.to_string_lossy();
-        if !name.split(',').any(|name| REFERRING.contains(&name)) {
-            names.push(name);
-        }
-    }
-}
-
-/// Whether the protocol carries live streams.
-fn is_stream(name: &str) -> bool {
-    let protocol = name.split_once("://").map_or("", |(protocol, _)| protocol);
-    STREAMS.contains(&protocol)
-}
-
 /// Whether the format has no timestamps, as a byte stream of H.264 or a series of JPEG pictures.
 fn is_untimed(input: &ffmpeg::format::context::Input) -> bool {
     // SAFETY: the pointer of the context is valid as long as the context, and so is its format, which
     // is constant; an integer is read.
     let flags = unsafe { (*(*input.as_ptr()).iformat).flags };
     flags & ffmpeg::ffi::AVFMT_NOTIMESTAMPS != 0
-}
-
-/// URL for FFmpeg. A file name with a colon needs the prefix `file:`, or it would be a protocol.
-fn url(name: &str) -> String {
-    match name {
-        "-" => "pipe:0".to_owned(),
-        file if file.contains(':') && Path::new(file).exists() => format!("file:{file}"),
-        other => other.to_owned(),
-    }
 }
 
 /// Maximum frame rate. Files without timestamps report their time unit as rate: thousands per
@@ -377,23 +298,6 @@ fn is_possible(width: u32, height: u32) -> bool {
 
 /// Frame rate if the file has none.
 const ASSUMED: FrameRate = FrameRate::fps(25);
-/// Formats with references: playlists, scripts, session descriptions, and subtitles with their index.
-const REFERRING: [&str; 12] = [
-    "applehttp",
-    "avisynth",
-    "concat",
-    "dash",
-    "hls",
-    "imf",
-    "rtsp",
-    "sap",
-    "sdp",
-    "vapoursynth",
-    "vobsub",
-    "webm_dash_manifest",
-];
-/// Protocols of live streams.
-const STREAMS: [&str; 8] = ["rtsp", "rtsps", "rtmp", "rtmps", "srt", "rtp", "udp", "tcp"];
 const MAX_FPS: f64 = 240.0;
 /// Tolerance in ns: headers are rounded, and the streams of a file may have different ends.
 const SLACK: i64 = 1_000_000_000;
@@ -401,7 +305,7 @@ const SLACK: i64 = 1_000_000_000;
 #[cfg(all(test, feature = "x264"))]
 mod tests {
     use std::net::TcpListener;
-    use std::{env, process};
+    use std::{env, fs, process};
 
     use tidegate_core::units::Rate;
 
@@ -453,7 +357,7 @@ mod tests {
         for (name, text) in files {
             fs::write(path(name), text).unwrap();
             let is_refused = matches!(
-                Reader::open(&path(name)),
+                Reader::open(&path(name), &InputOptions::default()),
                 Err(SourceError::Referring { .. })
             );
             refused.push((name, is_refused));
@@ -469,14 +373,39 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let refused = Reader::open(&format!("rtsp://{address}/camera"));
+        let refused = Reader::open(
+            &format!("rtsp://{address}/camera"),
+            &InputOptions::default(),
+        );
         let error = refused.err().unwrap().to_string();
         assert!(error.contains("connection refused"), "{error}");
         assert!(!error.contains("ffprobe"), "{error}");
     }
 
+    #[test]
+    fn options_of_the_format_are_passed_on_and_unknown_ones_are_named() {
+        let open = |format: &str, key: &str| {
+            let options = InputOptions {
+                format: Some(format.to_owned()),
+                options: ["video_size", key]
+                    .map(|key| (key.to_owned(), "96x64".to_owned()))
+                    .to_vec(),
+            };
+            Reader::open("/dev/zero", &options)
+        };
+        let raw = open("rawvideo", "video_size").ok().unwrap();
+        assert_eq!((raw.decoder.width(), raw.decoder.height()), (96, 64));
+        let unknown = open("rawvideo", "vidoe_size").err().unwrap();
+        assert!(unknown.to_string().contains("vidoe_size"), "{unknown}");
+        let unknown = open("none", "video_size").err().unwrap();
+        assert!(
+            matches!(unknown, SourceError::UnknownFormat { .. }),
+            "{unknown}"
+        );
+    }
+
     fn read(name: &str) -> (i64, Option<SourceError>) {
-        let mut reader = Reader::open(name).unwrap();
+        let mut reader = Reader::open(name, &InputOptions::default()).unwrap();
         let mut frame = ffmpeg::frame::Video::empty();
         let mut count = 0;
         loop {

@@ -143,6 +143,25 @@ pub enum SourceError {
         /// Error of FFmpeg.
         why: String,
     },
+    /// FFmpeg has no such format for inputs.
+    #[error(
+        "FFmpeg has no input format \"{format}\"; `ffmpeg -demuxers` and `ffmpeg -devices` list them"
+    )]
+    UnknownFormat {
+        /// Name of the format.
+        format: String,
+    },
+    /// Neither the format nor the protocol of the source has such an option.
+    #[error(
+        "no option \"{key}\" for \"{name}\"; `ffmpeg -h demuxer=FORMAT` and `ffmpeg -h \
+         protocol=PROTOCOL` list them"
+    )]
+    UnknownOption {
+        /// File, device or URL.
+        name: String,
+        /// Name of the option.
+        key: String,
+    },
     /// The host of the URL refused the connection.
     #[error(
         "nothing listens at \"{name}\" (connection refused): check that the camera or server runs, \
@@ -155,8 +174,8 @@ pub enum SourceError {
     /// The file is a playlist, a script or a description, with names of other files or addresses.
     #[error(
         "\"{name}\" names other files or addresses, as a playlist or a session description does, \
-         and these are not opened; give one of them, or join them with `ffmpeg -i INPUT -c copy \
-         OUTPUT.mkv`"
+         and these are not opened; give one of them, or permit it by `send --input-format` with its \
+         format"
     )]
     Referring {
         /// The file.

@@ -2,14 +2,15 @@
 
 use std::io;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use tidegate_core::media::{Codec, EncodeError, FrameRate};
 use tidegate_core::units::Rate;
 use tidegate_core::wire::h264;
 use tidegate_core::wire::sdp::ParameterSets;
 use tidegate_media::{
-    EncoderSession, FileOptions, FileSource, Mpeg2Config, Mpeg2Encoder, OperatingPoint, Picture,
-    PictureEncoder, Preset, Scene, SceneSource, Size, VideoSource, X264Config, X264Encoder,
+    EncoderSession, FileOptions, FileSource, InputOptions, Mpeg2Config, Mpeg2Encoder,
+    OperatingPoint, Picture, PictureEncoder, Preset, Scene, SceneSource, Size, VideoSource,
+    X264Config, X264Encoder,
 };
 
 use crate::arrivals::{ArrivalSource, OpenSource};
@@ -49,6 +50,12 @@ pub(crate) struct InputArgs {
     /// Video: `scene` (generated), a file, a device, a URL, or `-` for standard input
     #[arg(long, value_name = "SOURCE", default_value = "scene")]
     pub(crate) input: String,
+    /// Format or device of FFmpeg, as `v4l2` or `x11grab` [default: found by FFmpeg]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) input_format: Option<String>,
+    /// Option of FFmpeg's demultiplexer or protocol, such as `video_size=1280x720`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) input_option: Vec<(String, String)>,
     /// Picture size [default: 640x360 for the scene, otherwise the source's]
     #[arg(long, value_name = "WxH", value_parser = live::picture_size)]
     pub(crate) size: Option<Size>,
@@ -66,6 +73,36 @@ pub(crate) struct InputArgs {
     /// Repeat a file from its beginning
     #[arg(long = "loop")]
     pub(crate) looped: bool,
+}
+
+impl InputArgs {
+    fn input_options(&self) -> InputOptions {
+        InputOptions {
+            format: self.input_format.clone(),
+            options: self.input_option.clone(),
+        }
+    }
+
+    /// Checks the combination of options.
+    fn check(&self) -> Result<()> {
+        let has_options = self.input_format.is_some() || !self.input_option.is_empty();
+        ensure!(
+            self.input != "scene" || !has_options,
+            "--input-format and --input-option require an input of FFmpeg: give it as --input"
+        );
+        for (key, option, is_given) in [
+            ("video_size", "--size", self.size.is_some()),
+            ("framerate", "--fps", self.fps.is_some()),
+        ] {
+            let is_twice = is_given && self.input_option.iter().any(|(other, _)| other == key);
+            ensure!(
+                !is_twice,
+                "{option} and --input-option {key}=... contradict each other: leave one of them out \
+                 ({key} selects what the source delivers, {option} converts it)"
+            );
+        }
+        Ok(())
+    }
 }
 
 impl Encoding {
@@ -112,6 +149,14 @@ impl Encoding {
     }
 }
 
+/// An option as `KEY=VALUE`.
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("give KEY=VALUE, such as video_size=1280x720".to_owned()),
+    }
+}
+
 /// An open source with its encoder.
 pub(crate) struct OpenedSource {
     /// Description for the user.
@@ -130,6 +175,7 @@ impl OpenedSource {
         let (name, size, rate) = (args.input.as_str(), args.size, args.fps);
         let mut changes = Vec::new();
         let watch = SourceWatch::new();
+        args.check()?;
         let source: Box<dyn VideoSource> = if name == "scene" {
             let size = size.map_or_else(|| Size::new(640, 360), Ok)?;
             let rate = rate.unwrap_or(FrameRate::fps(30));
@@ -137,10 +183,11 @@ impl OpenedSource {
             Box::new(PacedSource::new(Box::new(scene), watch.clone()))
         } else {
             let looped = args.looped;
-            let file = FileSource::open(name, FileOptions { size, rate, looped })?;
+            let options = FileOptions { size, rate, looped };
+            let file = FileSource::open_with(name, options, args.input_options())?;
             changes = file.changes().to_vec();
             let is_url = args.reconnect == Switch::Yes && name.contains("://");
-            let again = is_url.then(|| reopen(name.to_owned(), file.size()));
+            let again = is_url.then(|| reopen(name.to_owned(), file.size(), args.input_options()));
             timed(file, rate, again, watch.clone())?
         };
         let frame_rate = source.frame_rate();
@@ -178,12 +225,15 @@ pub(crate) fn timed(
 }
 
 /// Opens a live source again, with pictures of the same size.
-fn reopen(name: String, size: Size) -> OpenSource {
+fn reopen(name: String, size: Size, input: InputOptions) -> OpenSource {
     let options = FileOptions {
         size: Some(size),
         ..FileOptions::default()
     };
-    Box::new(move || Ok(Box::new(FileSource::open(&name, options)?)))
+    Box::new(move || {
+        let file = FileSource::open_with(&name, options, input.clone())?;
+        Ok(Box::new(file))
+    })
 }
 
 /// Description of a video for the user, with the changes of its pictures.
@@ -254,6 +304,8 @@ mod tests {
         let encoding = Encoding::constant(Codec::H264, Preset::Veryfast);
         let args = InputArgs {
             input: "scene".to_owned(),
+            input_format: None,
+            input_option: Vec::new(),
             size: Some(size),
             fps: rate,
             looped: false,
@@ -270,6 +322,16 @@ mod tests {
         let (sps, pps) = h264::parameter_sets(&first.data).unwrap();
         assert_eq!(opened.parameter_sets, ParameterSets::new(sps, pps));
         assert_eq!(opened.what, "scene, 320x180 at 25 frames/s");
+        // Options of FFmpeg have no effect on the scene, and one size is enough.
+        let mut args = args;
+        args.input_option = vec![key_value("video_size=64x48").unwrap()];
+        let refused = |args: &InputArgs| args.check().unwrap_err().to_string();
+        assert!(refused(&args).contains("require an input of FFmpeg"));
+        args.input = "/dev/video0".to_owned();
+        assert!(refused(&args).contains("--size and --input-option video_size"));
+        args.size = None;
+        assert!(args.check().is_ok());
+        assert!(key_value("=64").is_err() && key_value("video_size").is_err());
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl Flow {
             } else {
                 self.report(Early::None);
             }
-            self.least = self.least.min(self.control.target().send);
+            self.least = self.least.min(self.target());
         }
     }
 
@@ -105,7 +105,7 @@ impl Flow {
             seq: self.next_seq,
             size: SIZE,
             kind: Kind::Media,
-            app_limited: !self.is_active,
+            app_limited: !self.is_active || self.target() < self.control.target().send,
         };
         self.next_seq += 1;
         self.free = self.free.max(self.now) + SIZE / self.capacity;
@@ -118,7 +118,7 @@ impl Flow {
             trace,
         };
         self.control.on_sent(&mut cx, &packet);
-        self.next_packet = self.now + SIZE / self.control.target().send.max(Rate::kbps(1));
+        self.next_packet = self.now + SIZE / self.target().max(Rate::kbps(1));
     }
 
     /// The next report is `early`.
@@ -183,8 +183,9 @@ impl Flow {
         (self.least, self.delivered) = (Rate::MAX, Bytes::ZERO);
     }
 
+    /// The rate of the application, which is at most the ceiling.
     fn target(&self) -> Rate {
-        self.control.target().send
+        self.control.target().media
     }
 
     /// Delay of a packet in the queue now.

@@ -380,8 +380,9 @@ impl RateController for Tide {
     }
 
     fn target(&self) -> Target {
-        let most = self.demand.ceiling;
-        let mut target = Target::of(Rate::from_f64(8.0 * self.allowed()).min(most));
+        // Headers, repairs and a backlog come on top of the encoder's rate.
+        let send = Rate::from_f64(8.0 * self.allowed());
+        let mut target = Target::of(send).media(self.demand.ceiling);
         if !self.silence.is_on {
             target.spacing = Spacing::Dithered;
         }

@@ -61,6 +61,16 @@ impl LossModel {
         self.probabilities().0 >= MIN
     }
 
+    /// Smallest number of copies, at most [`MAX_COPIES`], that are all lost, after the packet itself was,
+    /// with a probability of at most `tolerance`.
+    pub(crate) fn copies(&self, tolerance: f64) -> u8 {
+        let (first, next) = self.probabilities();
+        let stationary = first / (1.0 + first - next);
+        let all = |copies: u8| libm::pow(stationary, 1.0 + f64::from(copies));
+        let copies = (1..MAX_COPIES).find(|copies| all(*copies) <= tolerance);
+        copies.unwrap_or(MAX_COPIES)
+    }
+
     /// Smallest number of parity packets, at most `most`, with which `media` packets are restored
     /// with a probability of at least 1 - `tolerance`.
     pub(crate) fn parity(&self, media: usize, most: usize, tolerance: f64) -> usize {
@@ -121,6 +131,8 @@ const PRIOR: [[f64; 2]; 2] = [[49.5, 0.0], [9.9, 0.1]];
 const EXPECTED: f64 = 0.5;
 /// A loss in 10,000 packets: one in half a minute at 3 Mb/s.
 const MIN: f64 = 1e-4;
+/// Of 5 % of the packets, 0.6 in 100,000 are lost four times.
+const MAX_COPIES: u8 = 3;
 /// No code helps above, and the stationary probability stays finite.
 const MAX: f64 = 0.9;
 

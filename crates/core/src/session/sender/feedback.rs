@@ -343,8 +343,12 @@ impl MediaSender {
         if !self.schedule.chain.is_current(content.frame) {
             return;
         }
-        let known = self.packetiser.sent_mut(content.frame).is_some();
-        if known && self.config.retransmit {
+        let frame = self.packetiser.sent_mut(content.frame);
+        let is_known = frame.is_some();
+        if frame.is_some_and(|frame| frame.on_lost(content.fragment)) {
+            return;
+        }
+        if is_known && self.config.retransmit {
             self.protection.repairs.push_back(content);
         } else {
             self.schedule

@@ -22,8 +22,19 @@ pub(super) struct OutFrame {
     next: usize,
     /// Wire bytes not sent yet.
     left: Bytes,
-    /// Number of retransmissions of each payload, and the time of the last one.
-    repairs: Vec<(u8, Time)>,
+    /// Retransmissions of each payload.
+    repairs: Vec<Repairs>,
+}
+
+/// Retransmissions of a payload.
+#[derive(Clone, Copy, Debug, Default)]
+struct Repairs {
+    /// Number of them, each with its copies.
+    count: u8,
+    /// Copies of the last one that are not known to be lost.
+    copies: u8,
+    /// Time of the last one.
+    last: Time,
 }
 
 /// Row of the sender's frame table.
@@ -76,7 +87,7 @@ impl OutFrame {
             deadline,
             headers,
             left: wire,
-            repairs: vec![(0, Time::ZERO); ends.len()],
+            repairs: vec![Repairs::default(); ends.len()],
             payloads,
             ends,
             next: 0,
@@ -125,16 +136,30 @@ impl OutFrame {
     /// fewer than [`MAX_REPAIRS`].
     pub(super) fn may_repair(&self, index: u32, now: Time, pause: Duration) -> bool {
         let repairs = self.repairs.get(index as usize);
-        repairs.is_some_and(|&(count, last)| {
-            count == 0 || count < MAX_REPAIRS && now.since(last) >= pause
+        repairs.is_some_and(|repairs| {
+            let is_over = now.since(repairs.last) >= pause;
+            repairs.count == 0 || repairs.count < MAX_REPAIRS && is_over
         })
     }
 
-    /// Records a retransmission of `index`.
-    pub(super) fn on_repair(&mut self, index: u32, now: Time) {
-        if let Some((count, last)) = self.repairs.get_mut(index as usize) {
-            (*count, *last) = (*count + 1, now);
+    /// Records a retransmission of `index` in so many copies.
+    pub(super) fn on_repair(&mut self, index: u32, now: Time, copies: u8) {
+        if let Some(repairs) = self.repairs.get_mut(index as usize) {
+            *repairs = Repairs {
+                count: repairs.count + 1,
+                copies,
+                last: now,
+            };
         }
+    }
+
+    /// A packet with payload `index` was lost. Returns whether copies of it may still arrive.
+    pub(super) fn on_lost(&mut self, index: u32) -> bool {
+        let Some(repairs) = self.repairs.get_mut(index as usize) else {
+            return false;
+        };
+        repairs.copies = repairs.copies.saturating_sub(1);
+        repairs.copies > 0
     }
 
     /// Size of payload `index` on the wire.

@@ -24,6 +24,8 @@ pub(super) struct Protection {
     config: Arc<SenderConfig>,
     /// Queued retransmissions.
     pub(super) repairs: VecDeque<Content>,
+    /// Further copies of retransmissions that have no second chance.
+    copies: VecDeque<Content>,
     pub(super) repair_budget: RepairBudget,
     /// Sequence number of the next retransmission.
     repair_seq: u64,
@@ -43,6 +45,7 @@ impl Protection {
     pub(super) fn new(config: &Arc<SenderConfig>, repair_seq: u32) -> Self {
         Self {
             repairs: VecDeque::new(),
+            copies: VecDeque::new(),
             repair_budget: RepairBudget::default(),
             repair_seq: u64::from(repair_seq),
             encoder: ParityEncoder::default(),
@@ -58,7 +61,36 @@ impl Protection {
 
     /// Whether packets wait to be sent.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.repairs.is_empty() || self.encoder.waiting() > 0
+        !self.repairs.is_empty() || !self.copies.is_empty() || self.encoder.waiting() > 0
+    }
+
+    /// The next packet to retransmit, and whether it is a further copy. Copies are last: a burst of
+    /// losses that takes the first ones then spares them.
+    pub(super) fn next_repair(&mut self) -> Option<(Content, bool)> {
+        let first = self.repairs.pop_front().map(|content| (content, false));
+        first.or_else(|| self.copies.pop_front().map(|content| (content, true)))
+    }
+
+    /// Number of copies of a retransmission at `queueing` that cannot be repeated in time: so many that
+    /// losing all of them interrupts the stream for too long as rarely as permitted. `rate` is that of
+    /// the media, and a loss interrupts it for `outage`.
+    pub(super) fn copies(&self, queueing: Duration, rate: Rate, outage: Duration) -> u8 {
+        // More packets would add to congestion.
+        if queueing >= CONGESTED {
+            return 1;
+        }
+        let packets = rate.as_f64() / self.config.packet_size.bits().max(1) as f64;
+        let interrupted = packets * outage.as_secs_f64();
+        self.losses.copies(INTERRUPTED / interrupted.max(1e-3))
+    }
+
+    /// Queues the copies of a retransmission after the first, as far as the budget permits. Returns the
+    /// number of all.
+    pub(super) fn copy(&mut self, content: Content, size: Bytes, wanted: u8) -> u8 {
+        let affordable = (1..wanted).take_while(|_| self.repair_budget.spend(size));
+        let more = affordable.count();
+        self.copies.extend(core::iter::repeat_n(content, more));
+        more as u8 + 1
     }
 
     /// Time at which the open block closes.
@@ -206,6 +238,7 @@ impl Protection {
     /// The stream is interrupted: nothing that waits restores anything in time.
     pub(super) fn interrupt(&mut self) {
         self.repairs.clear();
+        self.copies.clear();
         self.encoder.clear();
         self.blocks.interrupt();
     }

@@ -175,6 +175,17 @@ impl Schedule {
 
     /// Whether `ahead` bytes that leave from now on arrive too late for the frame.
     pub(super) fn is_late(&self, captured: Time, ahead: Bytes, outlook: &Outlook) -> bool {
+        self.is_late_after(captured, ahead, Duration::ZERO, outlook)
+    }
+
+    /// The same for bytes that leave `later`.
+    pub(super) fn is_late_after(
+        &self,
+        captured: Time,
+        ahead: Bytes,
+        later: Duration,
+        outlook: &Outlook,
+    ) -> bool {
         let Some(mut bound) = self.config.delay_bound else {
             return false;
         };
@@ -183,7 +194,7 @@ impl Schedule {
             // any frame rate.
             bound = bound.max(self.config.frame_rate.interval() * KEY_BUDGETS);
         }
-        outlook.arrival(ahead) > captured + bound
+        outlook.arrival(ahead) + later > captured + bound
     }
 
     /// Whether to retransmit a packet that is too late for its own frame, for the sake of its

@@ -7,7 +7,7 @@ use super::wire::{Departure, Outlook};
 use crate::control::Context;
 use crate::endpoint::{OVERHEAD, Transmit};
 use crate::media::{EncodeError, Encoded, FrameOrder};
-use crate::session::history::Stream;
+use crate::session::history::{Content, Stream};
 use crate::session::parity::ParityPacket;
 use crate::trace::{DropCause, Event, KeyCause};
 use crate::units::{Bytes, Time};
@@ -227,34 +227,17 @@ impl MediaSender {
         outlook: &Outlook,
         buffer: &mut Vec<u8>,
     ) -> Option<Departure> {
-        while let Some(content) = self.protection.repairs.pop_front() {
-            // It was reordered, and not lost.
+        while let Some((content, is_copy)) = self.protection.next_repair() {
+            // It was reordered, and not lost, or a copy has arrived.
             if self.wire.history.has_arrived(content.media_seq as u16) {
+                continue;
+            }
+            if !is_copy && !self.prepare_repair(cx.now, content, outlook) {
                 continue;
             }
             let Some(frame) = self.packetiser.sent_mut(content.frame) else {
                 continue;
             };
-            let (captured, size) = (frame.row.captured, frame.size_of(content.fragment));
-            let lost = self.protection.repairs.len() as u64 + 1;
-            let schedule = &mut self.schedule;
-            if schedule.is_late(captured, size, outlook)
-                && !schedule.is_worth_repairing(captured, lost, outlook)
-            {
-                schedule.chain.break_at(content.frame, KeyCause::Repair);
-                continue;
-            }
-            if !frame.may_repair(content.fragment, cx.now, self.wire.srtt()) {
-                continue;
-            }
-            if !self.protection.repair_budget.spend(size) {
-                // Without feedback per packet, the request is no proof of a loss.
-                if self.wire.peer.is_per_packet() {
-                    schedule.chain.break_at(content.frame, KeyCause::Repair);
-                }
-                continue;
-            }
-            frame.on_repair(content.fragment, cx.now);
             let transport = self.wire.history.next_transport();
             let protection = &mut self.protection;
             let repair_seq = protection.write_repair(content, frame, transport, buffer);
@@ -267,5 +250,40 @@ impl MediaSender {
             });
         }
         None
+    }
+
+    /// Decides whether to retransmit a packet, and in how many copies.
+    fn prepare_repair(&mut self, now: Time, content: Content, outlook: &Outlook) -> bool {
+        let Some(frame) = self.packetiser.sent_mut(content.frame) else {
+            return false;
+        };
+        let (captured, size) = (frame.row.captured, frame.size_of(content.fragment));
+        let lost = self.protection.repairs.len() as u64 + 1;
+        let (schedule, protection) = (&mut self.schedule, &mut self.protection);
+        let is_late = schedule.is_late(captured, size, outlook);
+        if is_late && !schedule.is_worth_repairing(captured, lost, outlook) {
+            schedule.chain.break_at(content.frame, KeyCause::Repair);
+            return false;
+        }
+        if !frame.may_repair(content.fragment, now, self.wire.srtt()) {
+            return false;
+        }
+        if !protection.repair_budget.spend(size) {
+            // Without feedback per packet, the request is no proof of a loss.
+            if self.wire.peer.is_per_packet() {
+                schedule.chain.break_at(content.frame, KeyCause::Repair);
+            }
+            return false;
+        }
+        let again = self.wire.repair_time();
+        let is_last = !is_late && schedule.is_late_after(captured, size, again, outlook);
+        let copies = if is_last && self.wire.peer.is_per_packet() {
+            let wanted = protection.copies(self.wire.queueing(), outlook.media, again);
+            protection.copy(content, size, wanted)
+        } else {
+            1
+        };
+        frame.on_repair(content.fragment, now, copies);
+        true
     }
 }

@@ -146,6 +146,11 @@ impl Wire {
         self.control.path().min_rtt().unwrap_or(GUESSED_RTT) / 2
     }
 
+    /// Detection of a loss, its request, and the retransmission.
+    pub(super) fn repair_time(&self) -> Duration {
+        self.srtt() + REPAIR
+    }
+
     /// Smallest reordering window: a quarter of the minimum round-trip time (RFC 8985 section 6.2),
     /// between 8 and 25 ms.
     pub(super) fn least_reordering(&self) -> Duration {
@@ -255,7 +260,7 @@ impl Wire {
             one_way: self.one_way(),
             standing: self.control.standing_delay(cx.now),
             encoder,
-            retransmission: self.srtt() + REPAIR,
+            retransmission: self.repair_time(),
         };
         let budget = delays.divide(bound, parity && self.has_rtt());
         let limit = self.control.bound_mut()?;

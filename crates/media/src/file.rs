@@ -91,13 +91,7 @@ impl FileSource {
         let mut reader = Reader::open(name, &input)?;
         let mut first = ffmpeg::frame::Video::empty();
         let time = read_first(&mut reader, &mut first)?;
-        let colour = Colour::of(&first);
-        if let Some(transfer) = colour.high_dynamic_range() {
-            return Err(SourceError::HighDynamicRange {
-                name: name.to_owned(),
-                transfer,
-            });
-        }
+        let colour = standard_colour(name, &first)?;
         let orientation = reader.orientation(&first);
         let pixel = match options.size {
             Some(_) => (1, 1),
@@ -323,6 +317,21 @@ fn read_first(reader: &mut Reader, first: &mut ffmpeg::frame::Video) -> Result<i
         // Streams without a key frame among them.
         Ok(None) | Err(SourceError::Truncated { pictures: 0, .. }) => Err(reader.no_video()),
         Err(error) => Err(error),
+    }
+}
+
+/// Colour of a picture.
+///
+/// # Errors
+/// It has a high dynamic range.
+fn standard_colour(name: &str, picture: &ffmpeg::frame::Video) -> Result<Colour, SourceError> {
+    let colour = Colour::of(picture);
+    match colour.high_dynamic_range() {
+        Some(transfer) => Err(SourceError::HighDynamicRange {
+            name: name.to_owned(),
+            transfer,
+        }),
+        None => Ok(colour),
     }
 }
 

@@ -49,8 +49,6 @@ pub struct JitterBuffer {
     discarded: Option<u64>,
     markers: Markers,
     sets: Sets,
-    /// Key frames that were discarded for lack of parameter sets.
-    without_sets: u64,
     /// Whether the decoder has the references of the next delta frame.
     intact: bool,
     /// A reference was lost since the last timeout.
@@ -116,7 +114,6 @@ impl JitterBuffer {
             discarded: None,
             markers: Markers::default(),
             sets: Sets::default(),
-            without_sets: 0,
             intact: false,
             is_broken: false,
             recovery: None,
@@ -314,7 +311,7 @@ impl JitterBuffer {
     /// Number of access points that no decoder can decode, since neither the stream nor its description
     /// has parameter sets.
     pub fn without_sets(&self) -> u64 {
-        self.without_sets
+        self.sets.missing
     }
 
     /// Releases or discards all remaining frames at the end of a stream.
@@ -471,7 +468,7 @@ impl JitterBuffer {
             && self.codec == Codec::H264
             && !self.sets.complete(&mut data)
         {
-            self.without_sets += 1;
+            self.sets.missing += 1;
             data.clear();
         }
         data
@@ -514,7 +511,7 @@ impl JitterBuffer {
         self.intact &= self.is_leading(&unit);
         let lacks_sets =
             unit.access().is_some() && unit.is_whole(None, true) && !self.sets.are_known();
-        self.without_sets += u64::from(lacks_sets && self.codec == Codec::H264);
+        self.sets.missing += u64::from(lacks_sets && self.codec == Codec::H264);
         if unit.is_filler() {
             return;
         }

@@ -37,30 +37,14 @@ pub(super) fn open(path: &Path) -> Result<StoredVideo, StoredError> {
         path: path.clone(),
         cause,
     })?;
-    let unreadable = |why: &dyn ToString| StoredError::Unreadable {
-        path: path.clone(),
-        why: why.to_string(),
-    };
-    // The prefix prevents FFmpeg from taking a name with a colon for a URL.
-    let name = path.to_str().map(|name| format!("file:{name}"));
-    let name = name.ok_or_else(|| unreadable(&"the name is not UTF-8"))?;
-    // A playlist with the name of a video would open other files.
-    let mut options = ffmpeg::Dictionary::new();
-    options.set("format_whitelist", "mov,h264");
-    let input = ffmpeg::format::input_with_dictionary(name, options);
-    let mut input = input.map_err(|e| match e {
-        ffmpeg::Error::Other { errno: EINVAL } => {
-            unreadable(&"it is neither MP4 or MOV nor a byte stream of H.264")
-        }
-        e => unreadable(&e),
-    })?;
+    let mut input = demuxer(&path)?;
     let best = input.streams().best(ffmpeg::media::Type::Video);
     let stream = best.ok_or_else(|| StoredError::NoVideo { path: path.clone() })?;
     if stream.parameters().id() != ffmpeg::codec::Id::H264 {
         return Err(StoredError::Codec { path });
     }
     let size = (stream.parameters().width(), stream.parameters().height());
-    let layout = Layout::of(configuration(&stream)).map_err(|damage| unreadable(&damage))?;
+    let layout = Layout::of(configuration(&stream)).map_err(|damage| unreadable(&path, &damage))?;
     let (number, unit, stated) = (stream.index(), stream.time_base(), stream.frames());
     let rate = rate_of(&stream);
     let orientation = stated_orientation(&stream).unwrap_or_default();
@@ -97,6 +81,29 @@ pub(super) fn open(path: &Path) -> Result<StoredVideo, StoredError> {
         samples,
         keys,
         path,
+    })
+}
+
+fn unreadable(path: &Path, why: &dyn ToString) -> StoredError {
+    StoredError::Unreadable {
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+/// Opens a file for reading by FFmpeg.
+fn demuxer(path: &Path) -> Result<ffmpeg::format::context::Input, StoredError> {
+    // The prefix prevents FFmpeg from taking a name with a colon for a URL.
+    let name = path.to_str().map(|name| format!("file:{name}"));
+    let name = name.ok_or_else(|| unreadable(path, &"the name is not UTF-8"))?;
+    // A playlist with the name of a video would open other files.
+    let mut options = ffmpeg::Dictionary::new();
+    options.set("format_whitelist", "mov,h264");
+    ffmpeg::format::input_with_dictionary(name, options).map_err(|e| match e {
+        ffmpeg::Error::Other { errno: EINVAL } => {
+            unreadable(path, &"it is neither MP4 or MOV nor a byte stream of H.264")
+        }
+        e => unreadable(path, &e),
     })
 }
 

@@ -10,6 +10,8 @@ pub(super) struct Sets {
     described: Vec<u8>,
     /// A sequence and a picture parameter set were in the stream.
     in_band: (bool, bool),
+    /// Key frames that were discarded for lack of parameter sets.
+    pub(super) missing: u64,
 }
 
 impl Sets {
@@ -20,6 +22,7 @@ impl Sets {
                 .flat_map(|unit| [&[0, 0, 0, 1], unit].concat())
                 .collect(),
             in_band: (false, false),
+            missing: 0,
         }
     }
 

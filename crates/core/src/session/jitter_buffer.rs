@@ -250,7 +250,7 @@ impl JitterBuffer {
             } else if self.conceals()
                 || self.is_leading(unit)
                 || now >= deadline + self.patience
-                || !self.intact
+                || (!self.intact && unit.access().is_none())
                 || self.has_later_key()
             {
                 self.pass_oldest();

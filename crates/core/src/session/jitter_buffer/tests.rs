@@ -121,6 +121,27 @@ fn a_key_frame_does_not_wait_for_earlier_losses() {
     );
 }
 
+/// It restores the references, sooner than a further request could.
+#[test]
+fn a_key_frame_that_arrives_late_is_waited_for() {
+    let mut f = Feeder::new();
+    f.frame(0, 40, true, 1, &[]);
+    f.buffer.break_chain();
+    let key = f.frame(1, 500, true, 2, &[1]);
+    assert!(!f.buffer.is_intact());
+    f.buffer.on_timeout(Time::from_millis(500));
+    f.one(1, 510, key + 1, true, &payloads(true, 2)[1], false);
+    f.frame(2, 520, false, 1, &[]);
+    assert_eq!(f.out(), [(0, Some(40)), (1, Some(510)), (2, Some(520))]);
+
+    // One that is never complete is not waited for without a limit.
+    f.frame(3, 530, false, 2, &[0]);
+    f.buffer.break_chain();
+    f.frame(4, 1_000, true, 2, &[0]);
+    f.buffer.on_timeout(Time::from_secs(3));
+    assert_eq!(f.out(), [(3, None), (4, None)]);
+}
+
 #[test]
 fn a_late_retransmission_saves_the_dependents_within_a_limit() {
     let mut f = Feeder::new();

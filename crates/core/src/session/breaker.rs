@@ -210,7 +210,7 @@ impl Breaker {
         may
     }
 
-    /// Forgets all reports: the stream begins anew.
+    /// Forgets all reports: the stream begins again.
     pub fn restart(&mut self, now: Time) {
         *self = Self::new(self.interval);
         self.last_rtcp = now;

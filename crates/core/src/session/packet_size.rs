@@ -79,7 +79,7 @@ impl PacketSize {
         self.recent.push_back((size, arrived));
     }
 
-    /// Forgets all fates.
+    /// Forgets all outcomes.
     pub(super) fn forget(&mut self) {
         self.recent.clear();
     }
@@ -129,7 +129,7 @@ impl PacketSize {
         bursts >= BURSTS && libm::pow(rate, f64::from(lost)) < ACCIDENT
     }
 
-    /// The stream begins anew, after a reduction or on another path: searches at once.
+    /// The stream begins again, after a reduction or on another path: searches at once.
     pub(super) fn restart(&mut self) {
         self.recent.clear();
         (self.search, self.raise) = (None, None);

@@ -45,7 +45,7 @@ impl MediaSender {
     }
 
     /// Continues with smaller packets if larger ones vanish. What was sent and what waits is too
-    /// large. The losses were no congestion: the estimates of the path start anew.
+    /// large. The losses were no congestion: the estimates of the path restart.
     pub(super) fn detect_hole(&mut self, cx: &mut Context<'_>) {
         if self.phase != Phase::Open || !self.wire.packet_size.detect() {
             return;

@@ -17,6 +17,7 @@ mod decoder;
 mod file;
 #[cfg(feature = "ffmpeg")]
 mod input;
+#[cfg(feature = "ffmpeg")]
 mod jpeg;
 #[cfg(feature = "ffmpeg")]
 mod mpeg2;
@@ -48,6 +49,7 @@ pub use colour::Colour;
 pub use decoder::{DecodeError, Decoded, Decoder, DecoderConfig};
 #[cfg(feature = "ffmpeg")]
 pub use file::{FileOptions, FileSource};
+#[cfg(feature = "ffmpeg")]
 pub use input::InputOptions;
 #[cfg(feature = "ffmpeg")]
 pub use jpeg::jpeg;

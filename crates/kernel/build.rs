@@ -3,7 +3,9 @@
 use std::env;
 
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
+    // Relative to the folder of the crate that is built. A file that does not exist there is taken
+    // for a change, and everything that depends on the crate is compiled again by each build.
+    println!("cargo:rerun-if-changed=../kernel/build.rs");
     // The crate is empty on other systems, whose linkers have other options.
     if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "linux") {
         // Before version 1 the minor version changes the interface.

@@ -99,7 +99,7 @@ pub(crate) fn keep(staged: StagedRun, run: Run, also: &dyn Fn(&Path) -> Result<(
     writer.flush()?;
     also(staged.dir())?;
     let dir = staged.target().to_owned();
-    staged.publish()?;
+    let _lock = staged.publish()?;
     // Reading the run back takes as much memory again.
     drop(run);
     Ok(RunReader::load(dir)?)

@@ -108,3 +108,17 @@ fn write_errors_of_progress_messages_are_ignored() {
         }
     }
 }
+
+/// Two runs of a scenario at the same time have the same folder unless `--out` names another one.
+#[test]
+fn a_folder_that_another_process_writes_is_refused() {
+    let dir = prepared("output-shared");
+    let claimed = tidegate_record::StagedRun::claim(dir.join("run")).unwrap();
+    let refused = play(LINES[1], &dir, Stdio::piped(), Stdio::piped());
+    let said = text(&refused.stderr);
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("is writing a run to run: wait"), "{said}");
+    drop(claimed);
+    let ran = play(LINES[1], &dir, Stdio::piped(), Stdio::piped());
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+}

@@ -12,6 +12,7 @@ mod cells;
 mod counts;
 pub mod expect;
 mod links;
+mod lock;
 mod manifest;
 pub mod metrics;
 mod pictures;
@@ -24,6 +25,7 @@ mod writer;
 pub use counts::{BIN, Bin, Count, Dummies, Totals};
 pub use expect::{ExpectError, Expectation};
 pub use links::{Iter as LinkSamples, LinkLog};
+pub use lock::FolderLock;
 pub use manifest::moments::Moment;
 pub use manifest::{
     CapacityStep, EndpointTiming, FORMAT, FlowInfo, FlowPath, LinkInfo, Manifest, Span, TOOL,

@@ -1,10 +1,11 @@
 //! A run folder that appears when it is complete.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::lock::FolderLock;
 use crate::writer::{CreateError, MANIFEST, RunWriter, WriteError, clear};
 
 /// A run folder that is written under another name. [`publish`](Self::publish) renames it, so that a
@@ -18,6 +19,8 @@ pub struct StagedRun {
     parents: Vec<PathBuf>,
     /// The target exists, so its files are replaced one by one.
     exists: bool,
+    /// Lock of the target, or of the folder that will be renamed to it.
+    lock: FolderLock,
 }
 
 impl StagedRun {
@@ -25,40 +28,82 @@ impl StagedRun {
     /// `target` if it exists, and otherwise beside it. What a killed run left there is removed.
     ///
     /// # Errors
-    /// If the folder holds something that is not a run, or cannot be created.
+    /// If the folder holds something that is not a run, another process writes one there, or the
+    /// folder cannot be created.
     pub fn claim(target: impl AsRef<Path>) -> Result<Self, CreateError> {
-        let target = target.as_ref().to_owned();
-        let exists = match fs::symlink_metadata(&target) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => false,
-            _ => {
-                RunWriter::check(&target)?;
-                true
+        let target = target.as_ref();
+        loop {
+            let exists = match fs::symlink_metadata(target) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+                _ => {
+                    RunWriter::check(target)?;
+                    true
+                }
+            };
+            let claimed = match (exists, target.file_name()) {
+                (false, Some(name)) => Self::beside(target, name)?,
+                _ => Some(Self::within(target)?),
+            };
+            if let Some(staged) = claimed {
+                return Ok(staged);
             }
+        }
+    }
+
+    /// `None` if another process has published its run since, so that `target` exists.
+    fn beside(target: &Path, name: &OsStr) -> Result<Option<Self>, CreateError> {
+        let mut hidden = OsString::from(".");
+        hidden.push(name);
+        hidden.push(".part");
+        let staging = target.with_file_name(hidden);
+        let failed = |source| CreateError::Io {
+            path: target.to_owned(),
+            source,
         };
-        let (staging, parents) = match (exists, target.file_name()) {
-            (false, Some(name)) => {
-                let mut hidden = OsString::from(".");
-                hidden.push(name);
-                hidden.push(".part");
-                (target.with_file_name(hidden), missing_parents(&target))
+        let parents = missing_parents(target);
+        fs::create_dir_all(&staging).map_err(failed)?;
+        let lock = match FolderLock::acquire(&staging) {
+            Ok(lock) => lock,
+            Err(CreateError::InUse { .. }) => {
+                let path = target.to_owned();
+                return Err(CreateError::InUse { path });
             }
-            _ => (target.join(STAGING), Vec::new()),
+            Err(CreateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         };
-        let staged = Self {
-            target,
+        if !lock.is_of(&staging) {
+            return Ok(None);
+        }
+        empty(&staging).map_err(failed)?;
+        Ok(Some(Self {
+            target: target.to_owned(),
             staging,
             parents,
-            exists,
-        };
+            exists: false,
+            lock,
+        }))
+    }
+
+    fn within(target: &Path) -> Result<Self, CreateError> {
+        let lock = FolderLock::acquire(target)?;
+        let staging = target.join(STAGING);
         let create = || {
-            remove_all(&staged.staging)?;
-            fs::create_dir_all(&staged.staging)
+            remove_all(&staging)?;
+            fs::create_dir_all(&staging)
         };
         create().map_err(|source| CreateError::Io {
-            path: staged.target.clone(),
+            path: target.to_owned(),
             source,
         })?;
-        Ok(staged)
+        Ok(Self {
+            target: target.to_owned(),
+            staging,
+            parents: Vec::new(),
+            exists: true,
+            lock,
+        })
     }
 
     /// The folder to write to.
@@ -71,11 +116,12 @@ impl StagedRun {
         &self.target
     }
 
-    /// Gives the folder its name. The files of an earlier run are replaced; others stay.
+    /// Gives the folder its name. The files of an earlier run are replaced; others stay. Until the lock
+    /// is dropped, no other run replaces this one.
     ///
     /// # Errors
     /// If a file cannot be renamed.
-    pub fn publish(self) -> Result<(), WriteError> {
+    pub fn publish(self) -> Result<FolderLock, WriteError> {
         let published = if self.exists {
             self.replace()
         } else {
@@ -84,7 +130,8 @@ impl StagedRun {
         published.map_err(|source| WriteError::Io {
             path: self.target.clone(),
             source,
-        })
+        })?;
+        Ok(self.lock.clone())
     }
 
     /// Moves each file. The manifest comes last: until then the folder has the one of the earlier
@@ -120,6 +167,19 @@ fn move_all(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let name = entry?.file_name();
         move_all(&from.join(&name), &to.join(&name))?;
+    }
+    Ok(())
+}
+
+/// Removes what the folder holds.
+fn empty(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
     }
     Ok(())
 }
@@ -232,6 +292,29 @@ mod tests {
         let picture = fs::read_to_string(dir.join("flows/a/pictures/7-shown.jpg"));
         assert_eq!(picture.unwrap(), "second");
         assert_eq!(names(&dir), all);
+    }
+
+    #[test]
+    fn two_runs_do_not_share_a_folder() {
+        let scratch = Scratch::new("staged-shared");
+        let dir = scratch.0.join("a");
+        let is_in_use = || match StagedRun::claim(&dir) {
+            Err(CreateError::InUse { path }) => path == dir,
+            _ => false,
+        };
+        let first = StagedRun::claim(&dir).unwrap();
+        assert!(is_in_use(), "a new folder");
+        write(&first, "first");
+        let lock = first.publish().unwrap();
+        assert!(is_in_use(), "while the run is read back");
+        drop(lock);
+        let second = StagedRun::claim(&dir).unwrap();
+        assert!(is_in_use(), "an existing folder");
+        write(&second, "second");
+        second.publish().unwrap();
+        let packets = fs::read_to_string(dir.join("flows/a/packets.csv"));
+        assert_eq!(packets.unwrap(), "second");
+        assert_eq!(names(&scratch.0), ["a"]);
     }
 
     #[test]

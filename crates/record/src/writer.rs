@@ -352,6 +352,15 @@ pub enum CreateError {
         /// The reason.
         source: io::Error,
     },
+    /// Another process writes a run there.
+    #[error(
+        "another process is writing a run to {path}: wait until it has ended, or choose another \
+         folder"
+    )]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The path is a file.
     #[error("{path} is a file, and a run needs a folder: choose another name")]
     NotAFolder {

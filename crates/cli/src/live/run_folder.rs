@@ -8,7 +8,8 @@ use tidegate_core::random::Seed;
 use tidegate_core::trace::Event;
 use tidegate_core::units::Time;
 use tidegate_record::{
-    Count, Manifest, RunReader, RunWriter, Side, Summary, Totals, TotalsRow, WriteError, summarise,
+    Count, FolderLock, Manifest, RunReader, RunWriter, Side, Summary, Totals, TotalsRow,
+    WriteError, summarise,
 };
 
 use tidegate_console::context::secret_seed;
@@ -31,15 +32,18 @@ pub(crate) struct Folder {
     due: Option<PathBuf>,
     /// Temporary folder that exists for the summary only.
     scratch: Option<PathBuf>,
+    /// Until the summary has been written, no other run uses the folder.
+    lock: Option<FolderLock>,
 }
 
 /// Checks that a run can be written to `dir`, before the caller waits for a peer.
 ///
 /// # Errors
-/// The folder contains other files, or cannot be created.
+/// The folder contains other files, another run uses it, or it cannot be created.
 pub(crate) fn claim(dir: Option<&Path>) -> Result<()> {
     if let Some(dir) = dir {
         RunWriter::check(dir)?;
+        FolderLock::acquire(dir)?;
     }
     Ok(())
 }
@@ -72,6 +76,7 @@ impl Folder {
             next_flush: Time::ZERO + FLUSH,
             due: dir.map(Path::to_owned).or_else(|| scratch.clone()),
             scratch,
+            lock: None,
         }
     }
 
@@ -91,6 +96,8 @@ impl Folder {
         let Some(dir) = self.due.take() else {
             return Ok(());
         };
+        RunWriter::check(&dir)?;
+        self.lock = Some(FolderLock::acquire(&dir)?);
         let mut writer = RunWriter::create(dir)?;
         writer.manifest(&self.manifest)?;
         self.writer = Some(writer);

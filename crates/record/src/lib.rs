@@ -10,6 +10,7 @@
 
 mod cells;
 mod counts;
+mod create_error;
 pub mod expect;
 mod links;
 mod lock;
@@ -23,6 +24,7 @@ mod staged;
 mod writer;
 
 pub use counts::{BIN, Bin, Count, Dummies, Totals};
+pub use create_error::CreateError;
 pub use expect::{ExpectError, Expectation};
 pub use links::{Iter as LinkSamples, LinkLog};
 pub use lock::FolderLock;
@@ -42,7 +44,7 @@ pub use rows::{
 };
 pub use session_rows::{packet_row, received_row, sent_row};
 pub use staged::StagedRun;
-pub use writer::{CAPTURE, CONNECTION, CreateError, RunWriter, WriteError};
+pub use writer::{CAPTURE, CONNECTION, RunWriter, WriteError};
 
 #[cfg(test)]
 mod tests;

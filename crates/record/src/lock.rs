@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::writer::CreateError;
+use crate::create_error::CreateError;
 
 /// A lock of a folder (flock(2)) by this process. It ends with its last clone, or with the process,
 /// however that ends. The folder stays locked if it is renamed.

@@ -5,8 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::create_error::CreateError;
 use crate::lock::FolderLock;
-use crate::writer::{CreateError, MANIFEST, RunWriter, WriteError, clear};
+use crate::writer::{MANIFEST, RunWriter, WriteError, clear};
 
 /// A run folder that is written under another name. [`publish`](Self::publish) renames it, so that a
 /// run that fails or is killed leaves no half folder. An earlier run in the folder stays until then.

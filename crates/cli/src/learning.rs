@@ -288,6 +288,7 @@ mod tests {
             frames: 0,
             lower_effort: None,
             packet_size: None,
+            path_changes: 0,
         }
     }
 

@@ -26,8 +26,9 @@ use tidegate_core::trace::BreakerCause;
 use tidegate_core::units::{Bytes, Time};
 use tidegate_core::wire::payload;
 use tidegate_core::wire::sdp::{Crypto, CryptoSuite, Feedback, Sdp, Source};
-use tidegate_live::driver::{DriveError, drive};
+use tidegate_live::driver::{DriveError, drive_over};
 use tidegate_live::encoder_thread::EncoderThread;
+use tidegate_live::transport::UdpTransport;
 use tidegate_record::{FlowInfo, Side};
 use tidegate_secure::SecureEndpoint;
 
@@ -173,15 +174,17 @@ pub(crate) fn run(args: &SendArgs) -> Result<ExitCode> {
     let mut report = Report::new(args, &opened.what, &route, folder, pace, &events);
     report.knowledge = knowledge;
     report.protection = args.packet_size - inner_size;
-    let Route { mut sockets, peer } = route;
-    let ended = drive(
+    let Route { sockets, peer } = route;
+    let driven = drive_over(
+        UdpTransport::new(sockets).following_route(),
         &mut stream,
-        &mut sockets,
         &around.conditions(),
-        &mut rng,
-        &mut &events,
+        (&mut rng, &mut &events),
         |stream, now| report.turn(stream, now, around.interrupts.count()),
     );
+    let ended = driven
+        .map_err(DriveError::System)
+        .and_then(|(_, result)| result);
     let printed = report.finish(stream.inner_mut(), around.clock.now())?;
     if ended?.refused && around.interrupts.count() == 0 {
         // The stream ended before the driver gave up.

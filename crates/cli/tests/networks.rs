@@ -18,6 +18,17 @@ use program::{Program, Scratch, text};
 
 /// Streams in a namespace after `setup`, in the language of the shell; returns what both ends print.
 fn stream(test: &str, setup: &str, recv: &str, send: &str) -> Option<String> {
+    stream_through(test, setup, recv, send, ("", ""))
+}
+
+/// As [`stream`], with these words of the shell before and after the sender.
+fn stream_through(
+    test: &str,
+    setup: &str,
+    recv: &str,
+    send: &str,
+    (before, after): (&str, &str),
+) -> Option<String> {
     if skip::is_without_lab(test) {
         return None;
     }
@@ -35,7 +46,7 @@ fn stream(test: &str, setup: &str, recv: &str, send: &str) -> Option<String> {
         while read -r line <&3; do
             case $line in *'waiting for'*) break ;; esac
         done
-        {program} send {send} --size 320x180 --preset ultrafast 2>&1
+        {before} {program} send {send} --size 320x180 --preset ultrafast 2>&1 {after}
         wait $receiver
         cat <&3",
         folder = text(&scratch.path("")),
@@ -107,6 +118,50 @@ fn groups_are_joined() {
             return;
         };
         assert!(whole(&said) >= 60, "{said}");
+    }
+}
+
+/// The sender's host has two interfaces. It loses the address of the first one, and gets one of the second
+/// when the sender has noticed that the path is dead.
+#[test]
+fn a_stream_goes_on_from_another_address_of_the_sender() {
+    let setup = "ip addr add 10.9.0.1/32 dev lo
+        unshare --net sleep 120 &
+        far=$!
+        until [ $(readlink /proc/$far/ns/net) != $(readlink /proc/$$/ns/net) ]; do :; done
+        for link in 1 2; do
+            ip link add r$link type veth peer name s$link netns $far
+            ip link set r$link up
+            ip route add 10.$link.0.0/24 dev r$link src 10.9.0.1
+            nsenter -t $far -n ip link set s$link up
+        done
+        inside() { nsenter -t $far -n \"$@\"; }
+        take() { inside ip addr add 10.$1.0.2/24 dev s$1; inside ip route add default dev s$1; }
+        take 1
+        change() {
+            while read -r line; do
+                echo \"$line\"
+                case $line in
+                    2.*' s '*) inside ip addr flush dev s1 ;;
+                    *'waiting for the path') take 2 ;;
+                esac
+            done
+            kill $far
+        }";
+    for (name, security) in [("roaming", "--insecure"), ("roaming-key", "--key-file key")] {
+        let recv = format!("--listen 5004 {security}");
+        let send = format!("--to 10.9.0.1:5004 {security} --duration 6s --ceiling 1Mb/s");
+        let setup = format!(
+            "{program} key key 2>said.key\n{setup}",
+            program = env!("CARGO_BIN_EXE_tidegate")
+        );
+        let Some(said) = stream_through(name, &setup, &recv, &send, ("inside", "| change")) else {
+            return;
+        };
+        assert!(said.contains("from the new address of this host"), "{said}");
+        assert!(said.contains("answers again"), "{said}");
+        // Of 180: without the second address there are those of the first two seconds only.
+        assert!(whole(&said) >= 150, "{said}");
     }
 }
 

@@ -40,6 +40,8 @@ pub enum Input<'a> {
     Stream(StreamInput<'a>),
     /// The peer was replaced by another one, which has sent the next datagram.
     PeerChanged,
+    /// The own address has changed: datagrams take another path from now on.
+    PathChanged,
     /// The time of the last [`Output::Wait`] has come. Earlier is harmless.
     Timeout,
 }

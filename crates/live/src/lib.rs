@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod limits;
 pub mod netns;
 pub mod realtime;
+mod route_watch;
 mod sockaddr;
 pub mod tcp;
 pub mod tcp_sysctls;

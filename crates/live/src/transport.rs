@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use tidegate_core::control::Ecn;
-use tidegate_core::endpoint::{Check, Input, Output, StreamInput};
+use tidegate_core::endpoint::{Check, Input, Output};
 use tidegate_core::units::Time;
 
 use crate::clock::Clock;
@@ -36,13 +36,13 @@ pub trait Transport {
     /// The endpoint has processed the last received datagram.
     fn on_check(&mut self, _check: Check) {}
 
-    /// Next part of the state of a byte stream, before each turn of the session and after each write;
-    /// `None` if there are no more.
+    /// The next input that no source carries, as a part of the state of a byte stream, before each turn
+    /// of the session and after each write; `None` if there are no more.
     ///
     /// # Errors
     ///
     /// See [`Failure`].
-    fn poll_state(&mut self, _now: Time) -> Result<Option<StreamInput<'_>>, Failure> {
+    fn poll_state(&mut self, _now: Time) -> Result<Option<Input<'_>>, Failure> {
         Ok(None)
     }
 
@@ -114,4 +114,4 @@ pub struct Arrival {
 }
 
 /// Maximum number of sources of a transport.
-pub const MAX_SOURCES: usize = 3;
+pub const MAX_SOURCES: usize = 4;

@@ -1,6 +1,6 @@
 //! UDP sockets with ECN, DSCP and arrival time per datagram.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _};
 use std::time::Duration;
 use std::{io, mem, ptr};
@@ -109,6 +109,30 @@ impl Socket {
     ) -> io::Result<Self> {
         let learned = Learned::new(recognition, filter);
         Self::new(udp, Peer::Learned(Box::new(learned)))
+    }
+
+    /// Connects the socket again, from the address that the route to the peer has now. The port stays.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system, e.g. that there is no route.
+    pub(crate) fn reconnect(&self) -> io::Result<()> {
+        let (Peer::Connected(peer) | Peer::Rtcp(peer)) = self.peer else {
+            return Ok(());
+        };
+        let mut local = self.udp.local_addr()?;
+        local.set_ip(match local {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        });
+        // The address that the last `connect` has chosen is kept until then, and after it a port that
+        // the kernel has chosen is lost.
+        rustix::net::connect_unspec(&self.udp)?;
+        match rustix::net::bind(&self.udp, &local) {
+            // The port was given, and is still bound.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => self.udp.connect(peer),
+            Err(e) => Err(e.into()),
+        }
     }
 
     fn new(udp: UdpSocket, peer: Peer) -> io::Result<Self> {

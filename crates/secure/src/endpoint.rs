@@ -259,6 +259,13 @@ impl<E: Endpoint> SecureEndpoint<E> {
         }
     }
 
+    /// The next hello of an initiator is due.
+    fn greet_again(&mut self) {
+        if let Keying::Initiator(greeting) = &mut self.keying {
+            greeting.next = Time::ZERO;
+        }
+    }
+
     /// A message of the handshake that is due.
     fn handshake(&mut self, buffer: &mut Vec<u8>) -> Option<Output> {
         let (message, output) = match &mut self.keying {
@@ -286,7 +293,11 @@ impl<E: Endpoint> Endpoint for SecureEndpoint<E> {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
         match input {
             Input::Datagram(datagram) if self.is_secure() => self.on_datagram(cx, datagram),
-            Input::Datagram(_) | Input::PeerChanged | Input::Stream(_) => {
+            Input::PathChanged if !self.is_started() => {
+                self.greet_again();
+                Check::default()
+            }
+            Input::Datagram(_) | Input::PeerChanged | Input::PathChanged | Input::Stream(_) => {
                 self.inner.handle(cx, input)
             }
             Input::Timeout => {

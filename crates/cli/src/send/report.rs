@@ -31,6 +31,7 @@ pub(super) struct Report<'a> {
     /// Bytes that the protection adds to each packet.
     pub(super) protection: Bytes,
     packet_size: Option<Bytes>,
+    path_changes: u32,
     /// Last reported state.
     path: PathState,
     lower_effort: Option<LowerEffort>,
@@ -95,6 +96,7 @@ impl<'a> Report<'a> {
             one_way: args.receiver.one_way,
             protection: Bytes::ZERO,
             packet_size: None,
+            path_changes: 0,
             path: PathState::default(),
             lower_effort: None,
             marked: args.ecn.then_some(0),
@@ -224,8 +226,16 @@ impl<'a> Report<'a> {
             let text = lower_effort_text(treatment);
             report.say(&format!("the path to {peer} {text}"));
         }
+        let changes = std::mem::replace(&mut self.path_changes, status.path_changes);
+        let has_moved = changes != status.path_changes;
+        if has_moved {
+            report.say(&format!(
+                "the route to {peer} has changed: probing it from the new address of this host"
+            ));
+        }
         let path = PathState::of(status);
-        if std::mem::replace(&mut self.path, path) != path {
+        let before = std::mem::replace(&mut self.path, path);
+        if before != path && !(has_moved && path == PathState::Blackout) {
             report.say(&match path {
                 PathState::Open => format!("{peer} answers again: the stream continues"),
                 PathState::Blackout => format!("no feedback from {peer}: waiting for the path"),

@@ -460,7 +460,7 @@ impl Endpoint for MediaReceiver {
         match input {
             Input::Datagram(datagram) => self.on_datagram(cx, datagram),
             Input::PeerChanged => self.on_peer_change(cx),
-            Input::Stream(_) => {}
+            Input::PathChanged | Input::Stream(_) => {}
             Input::Timeout => self.on_timeout(cx),
         }
         Check::default()

@@ -64,6 +64,8 @@ pub struct MediaSender {
     feedback: Feedback,
     reports: SenderReports,
     outgoing: VecDeque<Vec<u8>>,
+    /// Number of changes of the own address.
+    path_changes: u32,
     /// The session ends immediately.
     is_closing: bool,
 }
@@ -97,6 +99,7 @@ impl MediaSender {
             feedback: Feedback::default(),
             reports: SenderReports::new(&config),
             outgoing: VecDeque::new(),
+            path_changes: 0,
             is_closing: false,
             config,
         }
@@ -256,6 +259,7 @@ impl MediaSender {
             reports_only: self.wire.peer == Peer::ReceiverReports,
             has_answered: self.has_reported(),
             frames: self.schedule.capture.made(),
+            path_changes: self.path_changes,
             lower_effort: self.treatment(),
             packet_size: self.found_size(),
         }
@@ -357,9 +361,31 @@ impl MediaSender {
         self.phase = Phase::Blackout {
             since: cx.now,
             no_rtcp: cx.now.since(self.feedback.last_rtcp) >= SILENCE / 2,
+            moved: None,
         };
         self.reports.next = Some(cx.now);
         self.protection.interrupt();
+    }
+
+    /// The own address has changed, e.g. from Wi-Fi to a cellular network. A sender report probes the new
+    /// path at once. To a receiver that answers it, data and pictures wait for the answer, which proves
+    /// that the path works both ways, and has its round-trip time; then they begin without an estimate
+    /// of the path (RFC 9000 section 9.4).
+    fn on_path_changed(&mut self, cx: &mut Context<'_>) {
+        match self.phase {
+            Phase::New | Phase::Closed(_) => return,
+            Phase::Open if self.wire.reports_packets() => self.begin_blackout(cx),
+            _ => {}
+        }
+        if let Phase::Blackout { since, .. } = self.phase {
+            self.phase = Phase::Blackout {
+                since,
+                no_rtcp: false,
+                moved: Some(cx.now),
+            };
+        }
+        self.path_changes = self.path_changes.saturating_add(1);
+        self.reports.next = Some(cx.now);
     }
 
     fn end_blackout(&mut self, cx: &mut Context<'_>, since: Time) {
@@ -383,14 +409,27 @@ impl MediaSender {
         self.protection.interrupt();
     }
 
+    /// Continues on another path, of which only the round-trip time is known. The receiver is the same.
+    fn begin_on_path(&mut self, cx: &mut Context<'_>, rtt: Duration) {
+        self.write_off(cx.now);
+        self.wire.forget_path(cx, rtt);
+        self.wire.breaker.restart(cx.now);
+    }
+
+    /// Gives up what is in flight.
+    fn write_off(&mut self, now: Time) {
+        for content in self.wire.history.write_off(now).lost {
+            self.schedule
+                .chain
+                .break_at(content.frame, KeyCause::Repair);
+        }
+    }
+
     /// Restarts the stream after a trip. The receiver may be another one, with another kind of
     /// feedback.
     fn resume(&mut self, cx: &mut Context<'_>, rtt: Duration) {
         cx.trace.record(cx.now, Event::BreakerResumed);
-        let chain = &mut self.schedule.chain;
-        for content in self.wire.history.write_off(cx.now).lost {
-            chain.break_at(content.frame, KeyCause::Repair);
-        }
+        self.write_off(cx.now);
         self.wire.restart(cx, rtt);
         self.feedback.restart(cx.now);
         if !self.config.greets {
@@ -459,6 +498,7 @@ impl Endpoint for MediaSender {
             Input::Datagram(datagram) => self.on_datagram(cx, datagram),
             // Feedback tells by itself whether it is about this stream.
             Input::PeerChanged | Input::Stream(_) => {}
+            Input::PathChanged => self.on_path_changed(cx),
             Input::Timeout => self.on_timeout(cx),
         }
         Check::believed(core::mem::take(&mut self.feedback.is_believed))

@@ -183,17 +183,17 @@ impl<E: Endpoint, T: Transport> Session<E, T> {
         Ok(true)
     }
 
-    /// Passes the state of a byte stream to the endpoint.
+    /// Passes the state of the transport to the endpoint.
     fn read_state(&mut self, shared: &mut Shared<'_>) -> Result<(), DriveError> {
         let read = loop {
             match self.transport.poll_state(self.now) {
-                Ok(Some(state)) => {
+                Ok(Some(input)) => {
                     let mut cx = Context {
                         now: self.now,
                         rng: shared.rng,
                         trace: shared.trace,
                     };
-                    self.endpoint.handle(&mut cx, Input::Stream(state));
+                    self.endpoint.handle(&mut cx, input);
                 }
                 Ok(None) => break Ok(()),
                 Err(failure) => break Err(failure),

@@ -43,7 +43,7 @@ impl Endpoint for Talker {
                 check.is_believed =
                     self.trusted.is_some() && payload.get(7) == self.trusted.as_ref();
             }
-            Input::PeerChanged | Input::Stream(_) => {}
+            Input::PeerChanged | Input::PathChanged | Input::Stream(_) => {}
             Input::Timeout => {
                 self.timeouts.push(cx.now);
                 self.ready |= cx.now >= self.next;

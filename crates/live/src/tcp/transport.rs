@@ -75,7 +75,7 @@ impl Transport for TcpTransport<'_> {
         }))
     }
 
-    fn poll_state(&mut self, now: Time) -> Result<Option<StreamInput<'_>>, Failure> {
+    fn poll_state(&mut self, now: Time) -> Result<Option<Input<'_>>, Failure> {
         if self.next == Part::Queue {
             self.next = Part::Events;
             // The session offers the rest again.
@@ -84,15 +84,16 @@ impl Transport for TcpTransport<'_> {
             let (unsent, unacknowledged) = queue.map_err(Failure::Broken)?;
             let stalled = self.socket.check_stall(now, unsent + unacknowledged);
             stalled.map_err(broken)?;
-            return Ok(Some(StreamInput::Queue {
+            return Ok(Some(Input::Stream(StreamInput::Queue {
                 unsent,
                 unacknowledged,
-            }));
+            })));
         }
         if self.next == Part::Events {
             let event = self.socket.next_event(now);
             if let Some((event, view)) = event.map_err(Failure::Broken)? {
-                return Ok(Some(StreamInput::Event(event, self.view.insert(view))));
+                let view = self.view.insert(view);
+                return Ok(Some(Input::Stream(StreamInput::Event(event, view))));
             }
             self.next = Part::View;
         }
@@ -100,7 +101,8 @@ impl Transport for TcpTransport<'_> {
             self.next = Part::End;
             let view = self.socket.view(now);
             if let Some(view) = view.map_err(Failure::Broken)? {
-                return Ok(Some(StreamInput::View(self.view.insert(view))));
+                let view = self.view.insert(view);
+                return Ok(Some(Input::Stream(StreamInput::View(view))));
             }
         }
         self.next = Part::Queue;

@@ -5,7 +5,9 @@
 //! - A peer is *established* once it has sent media at a minimum rate: RTP packets of one source in
 //!   ascending order. Until then, another source that does so replaces it.
 //! - The stream of an established peer may go on from another address, if its SSRC and sequence
-//!   numbers go on. The address is the new peer after [`MOVE`] without a packet from the old one.
+//!   numbers go on, or those of sender reports, SSRC and timestamp. The address is the new peer after
+//!   [`MOVE`] without a packet from the old one, and at once if that has been silent for longer than
+//!   its pauses.
 //! - An established peer that is silent for [`TAKEOVER`] may be replaced; if it is silent for longer
 //!   than its pauses, by a source of the same host that began after it. If it returns, it replaces
 //!   its successor immediately.
@@ -23,6 +25,7 @@ use tidegate_core::endpoint::SourceCheck;
 use tidegate_core::session::pauses::Pauses;
 pub use tidegate_core::session::pauses::TAKEOVER;
 use tidegate_core::units::Time;
+use tidegate_core::wire::rtcp::{self, Rtcp, SenderInfo};
 use tidegate_core::wire::rtp::{RtpHeader, RtpPacket};
 
 use crate::transport::Arrival;
@@ -182,7 +185,8 @@ impl Learned {
         let is_first = moved.received == 0;
         moved.receive(at, payload);
         let is_silent = moved.first > peer.last && at.since(peer.last) >= MOVE;
-        if !is_former && (is_first || !is_silent) {
+        let is_gone = peer.pauses.is_followed_by(moved.first, at);
+        if !is_former && !is_gone && (is_first || !is_silent) {
             self.moved = Some(moved);
             return;
         }
@@ -337,8 +341,8 @@ struct Source {
     /// Begin of the current interval, datagrams and bytes in it.
     interval: (Time, u32, u64),
     is_established: bool,
-    /// SSRCs and last sequence numbers of its RTP streams.
-    streams: Vec<(u32, u16)>,
+    /// Last packets of its RTP streams.
+    streams: Vec<RtpHeader>,
     /// Datagrams of a source that may be the next peer.
     held: Vec<Held>,
 }
@@ -393,23 +397,34 @@ impl Source {
             return false;
         };
         let ahead = self.ahead(&header);
-        self.streams.retain(|(ssrc, _)| *ssrc != header.ssrc);
+        self.streams.retain(|last| last.ssrc != header.ssrc);
         if self.streams.len() == MAX_STREAMS {
             self.streams.remove(0);
         }
-        self.streams.push((header.ssrc, header.sequence));
+        self.streams.push(header);
         ahead.is_some_and(|ahead| (1..MAX_GAP).contains(&ahead))
     }
 
     /// Distance of an RTP packet from the last one of its stream, if that is known.
     fn ahead(&self, header: &RtpHeader) -> Option<i16> {
-        let own = self.streams.iter().find(|(ssrc, _)| *ssrc == header.ssrc);
-        own.map(|(_, sequence)| header.sequence.wrapping_sub(*sequence).cast_signed())
+        let last = self.streams.iter().find(|last| last.ssrc == header.ssrc)?;
+        Some(header.sequence.wrapping_sub(last.sequence).cast_signed())
     }
 
-    /// Whether an RTP packet of another address goes on with a stream of this source. A packet from
-    /// an earlier address of the source may be older.
+    /// Whether a sender report is about a stream of this source.
+    fn is_reported_by(&self, report: &SenderInfo) -> bool {
+        self.streams.iter().any(|last| {
+            let ahead = report.rtp_timestamp.wrapping_sub(last.timestamp);
+            last.ssrc == report.ssrc && ahead.cast_signed().unsigned_abs() < MAX_TICKS
+        })
+    }
+
+    /// Whether a packet of another address goes on with a stream of this source. An RTP packet from an
+    /// earlier address of the source may be older.
     fn is_continued_by(&self, payload: &[u8], is_former: bool) -> bool {
+        if let Some(report) = sender_report(payload) {
+            return self.is_established && self.is_reported_by(&report);
+        }
         let ahead = rtp_header(payload).and_then(|header| self.ahead(&header));
         let oldest = if is_former { -MAX_GAP } else { 0 };
         self.is_established && ahead.is_some_and(|ahead| oldest < ahead && ahead < MAX_GAP)
@@ -421,8 +436,20 @@ impl Source {
 }
 
 fn rtp_header(payload: &[u8]) -> Option<RtpHeader> {
+    if rtcp::is_rtcp(payload) {
+        return None;
+    }
     let packet = RtpPacket::new_checked(payload).ok()?;
     Some(packet.header())
+}
+
+/// The sender report with which a compound packet begins.
+fn sender_report(payload: &[u8]) -> Option<SenderInfo> {
+    rtcp::form(payload).ok()?;
+    match rtcp::packets(payload).next()?.ok()? {
+        Rtcp::SenderReport(report) => Some(report.info()),
+        _ => None,
+    }
 }
 
 /// Silence of a peer after which feedback goes to the address from which its stream goes on: less
@@ -436,6 +463,8 @@ pub const AMPLIFICATION: usize = 3;
 const ESTABLISHED: (u32, u64) = (8, 4_096);
 /// RFC 3550 appendix A.1, `MAX_DROPOUT`.
 const MAX_GAP: i16 = 3_000;
+/// Distance of a sender report from the last packet of its stream: a minute of 90 kHz.
+const MAX_TICKS: u32 = 60 * 90_000;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which a replaced peer has precedence over an established successor.
 const PRECEDENCE: Duration = Duration::from_mins(1);
@@ -450,6 +479,7 @@ const HELD_COST: usize = 64;
 #[cfg(test)]
 mod tests {
     use tidegate_core::control::Ecn;
+    use tidegate_core::wire::ntp::Ntp;
 
     use super::*;
 
@@ -568,6 +598,54 @@ mod tests {
         let late = learned.admit(address(OWNER), ms(1_630), &media(14, 1));
         assert_eq!(late, Admission::Received);
         assert_eq!(learned.address(), Some(address(OWNER)));
+    }
+
+    /// A sender report of the stream of the owner, with this RTP timestamp.
+    fn report(ssrc: u8, rtp_timestamp: u32) -> Vec<u8> {
+        let mut packet = Vec::new();
+        SenderInfo {
+            ssrc: ssrc.into(),
+            ntp: Ntp::default(),
+            rtp_timestamp,
+            packets: 0,
+            octets: 0,
+        }
+        .emit(&[], &mut packet);
+        packet
+    }
+
+    /// A sender that has lost its address probes the path from the next one.
+    #[test]
+    fn a_sender_report_of_the_stream_moves_the_peer() {
+        let (ms, elsewhere) = (Time::from_millis, SocketAddr::from(([10, 9, 0, 2], 7)));
+        // Within the usual pauses of the owner, whose last packet came at 1,490 ms, a second one shows
+        // that the first was not ahead of others.
+        for (times, moved) in [
+            (vec![1_500, 1_530], false),
+            (vec![1_500, 1_560], true),
+            (vec![1_760], true),
+        ] {
+            let mut learned = owned();
+            for at in times {
+                let admission = learned.admit(elsewhere, ms(at), &report(1, 90 * at as u32));
+                assert_eq!(admission, Admission::Received);
+            }
+            assert_eq!(learned.address() == Some(elsewhere), moved);
+        }
+        // Of another stream, or with a timestamp that is far from it.
+        for wrong in [report(9, 0), report(1, 1 << 24)] {
+            let mut learned = owned();
+            let admission = learned.admit(elsewhere, ms(2_000), &wrong);
+            assert_eq!(admission, Admission::Held);
+            assert_eq!(learned.address(), Some(address(OWNER)));
+        }
+        // The reports of the owner leave its streams known.
+        let mut learned = owned();
+        for at in (1_500..8_500).step_by(100) {
+            learned.admit(address(OWNER), ms(at), &report(1, 90 * at as u32));
+        }
+        learned.admit(elsewhere, ms(9_000), &media(10, 1));
+        assert_eq!(learned.address(), Some(elsewhere));
     }
 
     /// An observer that sends copies, or packets ahead of those of the owner.

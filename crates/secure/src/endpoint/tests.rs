@@ -31,7 +31,7 @@ impl Endpoint for Peer {
                 self.next = cx.now + INTERVAL;
                 self.ready = 1;
             }
-            Input::Timeout | Input::Stream(_) => {}
+            Input::Timeout | Input::PathChanged | Input::Stream(_) => {}
         }
         Check::default()
     }

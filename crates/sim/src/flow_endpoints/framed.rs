@@ -102,7 +102,7 @@ impl Endpoint for Framed {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
         match input {
             Input::Datagram(datagram) => self.on_datagram(cx, datagram),
-            Input::PeerChanged | Input::Stream(_) => {}
+            Input::PeerChanged | Input::PathChanged | Input::Stream(_) => {}
             Input::Timeout => self.run(cx, Agent::on_timer),
         }
         Check::default()

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
-use tidegate_core::control::{Context, Ecn, TimerReason};
+use tidegate_core::control::{Context, Ecn, TimerReason, sooner};
 use tidegate_core::controller::ControllerConfig;
 use tidegate_core::controller::tfrc::TfrcConfig;
 use tidegate_core::endpoint::{Check, Datagram, Endpoint, Input, OVERHEAD, Output};
@@ -62,6 +62,8 @@ pub(crate) struct SessionSetup {
     pub(crate) plain: Option<PlainFeedback>,
     /// The receiver's process is dead in this interval; a new process replaces it.
     pub(crate) away: Option<(Time, Time)>,
+    /// The address of the sender's host changes at this time.
+    pub(crate) moved: Option<Time>,
     /// The receiver's decoder fails at this time.
     pub(crate) trouble: Option<Time>,
     /// From these times on, the path loses larger IP packets without a message.
@@ -96,6 +98,7 @@ impl SessionSetup {
             feedback: FeedbackMode::PerPacket,
             plain: None,
             away: None,
+            moved: None,
             trouble: None,
             holes: Vec::new(),
             packet_size: Bytes(1_200),
@@ -156,7 +159,7 @@ impl SessionSetup {
         for EndpointAgent { endpoint: node, .. } in world.into_agents() {
             match node {
                 Peer::Sender(mut streamer) => {
-                    let sender = streamer.sender_mut();
+                    let sender = streamer.inner.sender_mut();
                     played.failure = sender.failure();
                     played.done = sender.is_done().then_some(ended);
                     sender.finish_rows(&mut played.sent, &mut played.packets);
@@ -172,7 +175,7 @@ impl SessionSetup {
         played
     }
 
-    fn sender(&self, seed: Seed) -> Streamer<Direct<VideoModel>> {
+    fn sender(&self, seed: Seed) -> TestSender {
         let mut rng = seed.stream("session");
         let streams = Streams::with_ssrcs(rng.next_u32(), rng.next_u32());
         let mut config = SenderConfig::new(streams, name("sender@lab"));
@@ -193,7 +196,10 @@ impl SessionSetup {
         };
         let model = VideoModel::new(model, seed.stream("video"));
         let sender = RateSetup::new(&self.control, Time::ZERO).sender(config, &mut rng);
-        Streamer::new(sender, Direct::new(model))
+        TestSender {
+            inner: Streamer::new(sender, Direct::new(model)),
+            moved: self.moved,
+        }
     }
 
     fn ear(&self, seed: Seed) -> TestReceiver {
@@ -371,9 +377,35 @@ impl Observer for Log {
 
 #[derive(Debug)]
 enum Peer {
-    Sender(Box<Streamer<Direct<VideoModel>>>),
+    Sender(Box<TestSender>),
     Receiver(Box<TestReceiver>),
     Plain(Box<PlainReceiver>),
+}
+
+/// A sender whose address may change.
+#[derive(Debug)]
+struct TestSender {
+    inner: Streamer<Direct<VideoModel>>,
+    moved: Option<Time>,
+}
+
+impl Endpoint for TestSender {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
+        if self.moved.take_if(|at| *at <= cx.now).is_some() {
+            self.inner.handle(cx, Input::PathChanged);
+        }
+        self.inner.handle(cx, input)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Output {
+        match self.inner.poll(cx, buffer) {
+            Output::Wait(timer) => {
+                let moved = self.moved.map(|at| (at, TimerReason::Schedule));
+                Output::Wait(sooner(timer, moved))
+            }
+            output => output,
+        }
+    }
 }
 
 /// A receiver with optional absence and decoder failure.
@@ -472,7 +504,7 @@ impl Endpoint for TestReceiver {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<'_>) -> Check {
         match input {
             Input::Datagram(datagram) => self.on_datagram(cx, datagram),
-            Input::PeerChanged | Input::Stream(_) => {}
+            Input::PeerChanged | Input::PathChanged | Input::Stream(_) => {}
             Input::Timeout => self.on_timeout(cx),
         }
         Check::default()

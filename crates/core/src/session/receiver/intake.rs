@@ -341,9 +341,11 @@ impl MediaReceiver {
 
     fn on_sender_report(&mut self, now: Time, ssrc: u32, timestamp: NtpShort) {
         if self.stream.media.is(ssrc) {
-            self.stream.last_sr = Some((timestamp, now));
-            // While no media arrives, a sender report is a probe that needs an answer.
-            if self.is_silent(now) {
+            let last = self.stream.last_sr.replace((timestamp, now));
+            let is_next = last.is_some_and(|(_, at)| self.last_arrival < Some(at));
+            // While no media arrives, a sender report is a probe that needs an answer. So is one that
+            // follows another one without media in between, as on a path that is not proven yet.
+            if is_next || self.is_silent(now) {
                 self.report_due = Some(now);
             }
         } else if self.may_take_over(now, ssrc) {

@@ -304,7 +304,10 @@ impl MediaSender {
         if progress {
             self.feedback.disprove_bye(cx.now);
             self.feedback.last_progress = cx.now;
-            if let Phase::Blackout { since, .. } = self.phase {
+            if let Phase::Blackout {
+                since, moved: None, ..
+            } = self.phase
+            {
                 // The path held the packets and lost none: nothing is written off.
                 self.end_blackout(cx, since);
             }
@@ -414,7 +417,19 @@ impl MediaSender {
     fn on_sign_of_life(&mut self, cx: &mut Context<'_>, answered: Option<(Time, Duration)>) {
         self.feedback.last_rtcp = cx.now;
         match self.phase {
-            Phase::Blackout { since, no_rtcp } => {
+            Phase::Blackout {
+                since,
+                moved: Some(moved),
+                ..
+            } => {
+                if let Some((at, rtt)) = answered
+                    && at >= moved
+                {
+                    self.end_blackout(cx, since);
+                    self.begin_on_path(cx, rtt);
+                }
+            }
+            Phase::Blackout { since, no_rtcp, .. } => {
                 // If no RTCP was received before, any RTCP proves that the path is restored. If
                 // only the forward path failed, only an answer to a probe does.
                 if no_rtcp || answered.is_some_and(|(at, _)| at > since) {

@@ -54,11 +54,9 @@ impl MediaSender {
         cx.trace.record(cx.now, Event::PacketSizeChanged { size });
         self.protection.interrupt();
         self.packetiser.clear();
-        let chain = &mut self.schedule.chain;
-        for content in self.wire.history.write_off(cx.now).lost {
-            chain.break_at(content.frame, KeyCause::Repair);
-        }
-        chain.break_at(self.schedule.capture.made(), KeyCause::Repair);
+        self.write_off(cx.now);
+        let next = self.schedule.capture.made();
+        self.schedule.chain.break_at(next, KeyCause::Repair);
         let rtt = self.wire.srtt();
         self.wire.restart(cx, rtt);
         self.wire.breaker.restart(cx.now);

@@ -17,7 +17,12 @@ pub(super) enum Phase {
     /// Media is sent.
     Open,
     /// No feedback: frames wait before the encoder, and sender reports probe the path.
-    Blackout { since: Time, no_rtcp: bool },
+    Blackout {
+        since: Time,
+        no_rtcp: bool,
+        /// Since when the path is another one.
+        moved: Option<Time>,
+    },
     /// The circuit breaker has tripped, or the receiver has left.
     Stopped,
     /// Everything was sent, and the BYE was queued.
@@ -52,6 +57,8 @@ pub struct Status {
     pub has_answered: bool,
     /// Number of frames captured so far.
     pub frames: u64,
+    /// Number of changes of the own address.
+    pub path_changes: u32,
     /// How the path treats packets of lower effort; `None` if the controller sends none.
     pub lower_effort: Option<LowerEffort>,
     /// Maximum IP packet length on a path that loses larger packets than this one; `None` while all

@@ -436,20 +436,26 @@ impl Wire {
     }
 
     /// Resets all path estimates except a new round-trip sample, without which the first packets
-    /// would leave at one per second. The receiver may be another one, with another kind of feedback.
-    pub(super) fn restart(&mut self, cx: &mut Context<'_>, rtt: Duration) {
+    /// would leave at one per second.
+    pub(super) fn forget_path(&mut self, cx: &mut Context<'_>, rtt: Duration) {
         let route = Change::Path {
             packet_size: self.config.packet_size,
             prior: None,
         };
         self.control.on_change(cx, &route);
         self.report_rtt(cx, rtt);
+        self.packet_size.restart();
+        (self.outcomes, self.ceiling) = ([0; 2], None);
+    }
+
+    /// As [`forget_path`](Self::forget_path). The receiver may be another one, with another kind of
+    /// feedback.
+    pub(super) fn restart(&mut self, cx: &mut Context<'_>, rtt: Duration) {
+        self.forget_path(cx, rtt);
         self.history.forget_reporters();
         self.reports.restart();
         self.breaker.set_interval(SLOW_REPORTS);
-        self.packet_size.restart();
         (self.peer, self.first_media) = (Peer::Unknown, None);
-        (self.outcomes, self.ceiling) = ([0; 2], None);
     }
 }
 

@@ -100,7 +100,7 @@ impl<P: EncodePipe> Endpoint for TcpStreamer<P> {
         match input {
             Input::Stream(input) => self.on_stream(cx.now, input),
             Input::Timeout => self.sender.on_timeout(cx.now),
-            Input::Datagram(_) | Input::PeerChanged => {}
+            Input::Datagram(_) | Input::PeerChanged | Input::PathChanged => {}
         }
         Check::default()
     }

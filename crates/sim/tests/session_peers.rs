@@ -66,19 +66,56 @@ fn slow_reports_reach_the_rate_of_a_free_path() {
 #[test]
 fn slow_reports_follow_the_path() {
     let run = setup(5_000, None, &[(0, 4_000), (45, 1_000), (65, 3_000)]).run(SECOND);
-    // The doubling to more than the path carries ends with a cut to a tenth.
+    // Each report doubles the rate that has arrived, the fourth one to what the path carries.
     arrives(
         &run,
         &[
-            (15, 20, 3_200),
-            (35, 45, 2_000),
-            (55, 65, 400),
+            (20, 25, 3_200),
+            (35, 45, 3_200),
+            (55, 65, 350),
             (80, 90, 1_000),
         ],
     );
     // One interval at 4 Mb/s on a path of 1 Mb/s, and the next at a rate that it carries.
     let lost = run.wire_rate(50, 65).as_bps() as f64 / run.arrival_rate(50, 65).as_bps() as f64;
     assert!(lost < 1.5, "{lost}");
+}
+
+/// The doubling that fills the path costs losses for a part of an interval, and no cut of the circuit
+/// breaker: it would be to a tenth.
+#[test]
+fn slow_reports_neither_overload_the_path_nor_collapse() {
+    for (interval, kbps) in [
+        (2_500, 4_000),
+        (5_000, 3_000),
+        (5_000, 4_000),
+        (5_000, 5_500),
+    ] {
+        let mut setup = setup(interval, None, &[(0, kbps)]);
+        setup.control = ControllerConfig::from(TideConfig::default());
+        (setup.ceiling, setup.seconds) = (Rate::kbps(8_000), 60);
+        let run = setup.run(SECOND);
+        assert_eq!(trips(&run), []);
+        let rates: Vec<_> = (0..60).map(|s| run.wire_rate(s, s + 1)).collect();
+        let over = rates
+            .iter()
+            .filter(|rate| **rate > Rate::kbps(kbps * 5 / 4));
+        assert!(over.count() <= 1, "{interval} ms, {kbps} kb/s: {rates:?}");
+        let least = rates[20..].iter().min().unwrap();
+        assert!(
+            *least >= Rate::kbps(kbps / 2),
+            "{interval} ms, {kbps} kb/s: {rates:?}"
+        );
+        // The rate of each second is at most twice the highest that has arrived before.
+        for second in 3..60 {
+            let arrived = (0..second)
+                .map(|s| run.arrival_rate(s, s + 1))
+                .max()
+                .unwrap();
+            let most = arrived.scale(21, 10).max(Rate::kbps(1_050));
+            assert!(rates[second as usize] <= most, "{second} s: {rates:?}");
+        }
+    }
 }
 
 #[test]

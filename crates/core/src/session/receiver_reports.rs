@@ -37,6 +37,7 @@ pub struct ReceiverReports {
     /// Rate sent before the last report.
     sent: Rate,
     open: Traffic,
+    raise: Option<Raise>,
 }
 
 /// Bounds of the rate on the wire until the next report.
@@ -46,6 +47,19 @@ pub struct Bounds {
     pub least: Rate,
     /// Increase over the rate that has arrived.
     pub most: Rate,
+}
+
+/// Rate above the one that the reports prove.
+#[derive(Clone, Copy, Debug)]
+struct Raise {
+    from: Time,
+    until: Time,
+    /// Rate that the reports prove.
+    proven: Rate,
+    /// The bounds are those of the proven rate again.
+    is_over: bool,
+    /// Traffic of this time in the next report.
+    traffic: Traffic,
 }
 
 /// Traffic since the bounds were last set.
@@ -81,6 +95,7 @@ impl ReceiverReports {
             probe: FIRST_PROBE,
             sent: Rate::ZERO,
             open: Traffic::default(),
+            raise: None,
         }
     }
 
@@ -103,7 +118,8 @@ impl ReceiverReports {
     /// A loss fraction `l` lowers the rate by at most the factor `1 - √l` per report (Sisalem and
     /// Wolisz, "LDA+: A TCP-Friendly Adaptation Scheme for Multimedia Communication", 2000): most
     /// losses follow from the sender's own last increase, to which it could not react before the
-    /// report. After it, the rate grows at most half of the way to the rate that arrived at the
+    /// report. If reports are seldom, the rate is therefore again the one that has arrived after a fifth
+    /// of their interval. After a loss, the rate grows at most half of the way to the rate that arrived at the
     /// loss, and then by a probe that doubles per report (Xu, Harfoush and Rhee, "Binary Increase
     /// Congestion Control for Fast Long-Distance Networks", 2004), so that the next losses are few.
     pub fn bounds(&self) -> Bounds {
@@ -158,15 +174,17 @@ impl ReceiverReports {
         self.interval = gap.max(self.interval * 7 / 8);
         let mut packets = 0_usize;
         for packet in &feedback.outcomes {
-            self.open.sent += packet.size;
-            if packet.outcome.is_received() {
-                packets += 1;
-                self.open.received += packet.size;
+            let is_received = packet.outcome.is_received();
+            packets += usize::from(is_received);
+            self.open.add(packet.size, is_received);
+            if let Some(raise) = self.raise.as_mut().filter(|raise| raise.has(packet.sent)) {
+                raise.traffic.add(packet.size, is_received);
+                raise.traffic.span = packet.sent.since(raise.from);
             }
         }
         self.open.span += Duration::from_nanos(span);
         if self.open.span >= SPAN {
-            self.set_bounds();
+            self.set_bounds(now);
         }
         let loss = 1.0 - packets as f64 / feedback.outcomes.len() as f64;
         ReportedInterval { feedback, loss }
@@ -201,11 +219,56 @@ impl ReceiverReports {
         self.cautious = CAUTIOUS_REPORTS;
     }
 
-    fn set_bounds(&mut self) {
+    /// A rate above the proven one has lasted for long enough.
+    pub fn on_timeout(&mut self, now: Time) {
+        if let Some(raise) = &mut self.raise
+            && !raise.is_over
+            && now >= raise.until
+        {
+            raise.is_over = true;
+            let (least, most) = (raise.proven, raise.proven);
+            self.bounds = Bounds { least, most };
+        }
+    }
+
+    fn set_bounds(&mut self, now: Time) {
         let open = core::mem::take(&mut self.open);
-        let (sent, arrived) = (open.sent / open.span, open.received / open.span);
+        let (sent, mut arrived) = (open.sent / open.span, open.received / open.span);
         let loss = 1.0 - open.received.get() as f64 / open.sent.get().max(1) as f64;
         self.sent = sent;
+        match self.raise.take().and_then(|raise| raise.result(&open)) {
+            // The losses are those of the raised rate: the proven one stays.
+            Some(Raised { proven, peak }) if loss >= SIGNIFICANT => {
+                (self.full, self.probe) = (Some(peak), FIRST_PROBE);
+                (self.is_lowered, arrived) = (false, proven);
+                let (least, most) = (proven, proven);
+                self.bounds = Bounds { least, most };
+            }
+            raised => {
+                arrived = raised.map_or(arrived, |raised| raised.peak.max(arrived));
+                self.set_bounds_of(loss, sent, arrived);
+            }
+        }
+        let slow_start = if self.full.is_none() {
+            FIRST.least
+        } else {
+            Rate::ZERO
+        };
+        let proven = arrived.max(slow_start);
+        self.raise = (self.bounds.least > proven).then_some(Raise {
+            from: now,
+            until: if self.interval > SHORT {
+                now + self.interval / RAISED_PART
+            } else {
+                Time::FAR
+            },
+            proven,
+            is_over: false,
+            traffic: Traffic::default(),
+        });
+    }
+
+    fn set_bounds_of(&mut self, loss: f64, sent: Rate, arrived: Rate) {
         // Losses of the last round trip before a decrease say nothing of the present rate.
         let earlier = core::mem::take(&mut self.is_lowered);
         let tolerated = if earlier { EARLIER_LOSS } else { 0.0 };
@@ -246,6 +309,42 @@ impl ReceiverReports {
     }
 }
 
+/// What the report after a [`Raise`] shows.
+#[derive(Clone, Copy, Debug)]
+struct Raised {
+    /// Rate that had arrived before.
+    proven: Rate,
+    /// Rate that has arrived at the raised rate.
+    peak: Rate,
+}
+
+impl Raise {
+    /// What arrived at the raised rate, if that lasted for a part of the interval `open` only. The path
+    /// carried the rest before, so that the losses are of this part; `None` if there are more.
+    fn result(&self, open: &Traffic) -> Option<Raised> {
+        let (part, lost) = (self.traffic, open.sent - open.received);
+        let kept = Bytes(part.sent.get().saturating_sub(lost.get()));
+        let is_part = self.is_over && part.span >= SPAN;
+        let peak = kept / part.span.max(SPAN);
+        let proven = self.proven;
+        (is_part && peak >= proven).then_some(Raised { proven, peak })
+    }
+
+    /// Whether a packet was sent at the raised rate.
+    fn has(&self, sent: Time) -> bool {
+        self.from <= sent && sent < self.until
+    }
+}
+
+impl Traffic {
+    fn add(&mut self, size: Bytes, is_received: bool) {
+        self.sent += size;
+        if is_received {
+            self.received += size;
+        }
+    }
+}
+
 /// Bounds from the first to the second report: a rate that any access link of video carries, from
 /// which three reports lead to 8 Mb/s.
 const FIRST: Bounds = Bounds {
@@ -262,6 +361,12 @@ const CAUTIOUS_REPORTS: u8 = 3;
 const FIRST_PROBE: u64 = 2;
 /// Percent.
 const LAST_PROBE: u64 = 50;
+/// Interval of reports that show losses soon.
+const SHORT: Duration = Duration::from_millis(1_500);
+/// Divides a longer interval: for this part of it, a rate may exceed the one that has arrived. At twice that
+/// rate, a path that is full loses a sixth of the packets of the interval, less than what lets the circuit
+/// breaker act. Most players report after 2.5 to 6 s.
+const RAISED_PART: u32 = 5;
 /// Several frames at any usual rate. A shorter span measures single frames, and would let many
 /// reports raise the rate quickly.
 const SPAN: Duration = Duration::from_millis(200);

@@ -360,6 +360,7 @@ impl Wire {
         if due.is_some_and(|(at, _)| at <= cx.now) {
             self.control.on_timeout(cx);
         }
+        self.reports.on_timeout(cx.now);
     }
 
     /// The target may have changed: a long wait of the pacer ends.

@@ -279,3 +279,31 @@ fn packets_shrink_to_what_a_tunnel_carries() {
     assert!(!said.contains("loses large packets"), "{said}");
     assert!(frames >= 75, "{frames}\n{said}");
 }
+
+/// The host of the receiver sleeps: the stream stops after 3 s without a report, and `--patience` counts
+/// from there.
+#[test]
+fn a_receiver_that_sleeps_gets_the_stream_again_within_patience() {
+    let start = |options: &str| {
+        let mut receiver = Program::tidegate("recv --listen 127.0.0.1:0");
+        let port = receiver.number("waiting for a stream at port ");
+        let mut sender = Program::tidegate(&format!(
+            "send --to 127.0.0.1:{port} --size 320x180 --preset ultrafast --adapt no --ceiling 1Mb/s {options}"
+        ));
+        sender.wait_for_line("   2.");
+        receiver.signal(libc::SIGSTOP);
+        sender.wait_for_line("waiting for the path");
+        sender.wait_for_line("the circuit breaker stopped the stream");
+        (receiver, sender)
+    };
+    let (receiver, mut sender) = start("--patience 30s --duration 18s");
+    sender.wait_for_line("  12.");
+    receiver.signal(libc::SIGCONT);
+    sender.wait_for_line("answers again: the stream continues");
+    sender.wait().succeeded();
+    let got = receiver.wait();
+    // Eight of 18 s, at 30 frames per second.
+    assert!(got.succeeded().whole_frames() >= 180, "{}", got.said);
+    let (_receiver, sender) = start("--patience 1s --duration 18s");
+    sender.wait().failed_with("a longer --patience");
+}

@@ -261,7 +261,7 @@ fn a_store_that_began_empty_is_pruned_while_samples_arrive() {
     gatherer.recorder().record(observation(1));
     // The next one is not in the same batch.
     while gatherer.counts().written == 0 {
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::yield_now();
     }
     let mut later = observation(2);
     later.measurement.at = start().after(Retention::default().round_trip + DAY);
